@@ -1,0 +1,60 @@
+# Compiler settings and the functions with which every folder declares itself.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+find_program(MOLD_PROGRAM mold)
+find_package(Threads REQUIRED)
+
+add_library(tessera_options INTERFACE)
+target_compile_options(tessera_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+  -Wno-missing-field-initializers
+  -Wno-restrict)  # g++ 12 reports std::string concatenation (GCC bug 105651)
+if(TESSERA_WARNINGS_AS_ERRORS)
+  target_compile_options(tessera_options INTERFACE -Werror)
+endif()
+if(MOLD_PROGRAM)
+  target_link_options(tessera_options INTERFACE -fuse-ld=mold)
+endif()
+foreach(sanitizer IN LISTS TESSERA_SANITIZE)
+  target_compile_options(tessera_options INTERFACE -fsanitize=${sanitizer} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(tessera_options INTERFACE -fsanitize=${sanitizer})
+endforeach()
+target_include_directories(tessera_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(tessera_options INTERFACE Threads::Threads)
+
+# tessera_library(<folder> SOURCES <files> [DEPENDS <folders>] [LIBRARIES <external targets>])
+# One static library a folder, called tessera_<folder>.
+function(tessera_library folder)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_library(tessera_${folder} STATIC ${ARG_SOURCES})
+  target_link_libraries(tessera_${folder} PUBLIC tessera_options)
+  foreach(dependency IN LISTS ARG_DEPENDS)
+    target_link_libraries(tessera_${folder} PUBLIC tessera_${dependency})
+  endforeach()
+  target_link_libraries(tessera_${folder} PRIVATE ${ARG_LIBRARIES})
+endfunction()
+
+# tessera_test(<name> SOURCES <files> DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>])
+# One GoogleTest program, test_<name>, registered test by test. Default label: fast.
+function(tessera_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS fast)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(test_${name} ${ARG_SOURCES})
+  target_link_libraries(test_${name} PRIVATE tessera_options GTest::gtest GTest::gtest_main ${ARG_LIBRARIES})
+  target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(test_${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  foreach(dependency IN LISTS ARG_DEPENDS)
+    target_link_libraries(test_${name} PRIVATE tessera_${dependency})
+  endforeach()
+  # One ctest entry a program: starting a process per test case costs more than most cases do.
+  add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,27 @@
+#!/bin/sh
+# GPT-2 on OpenWebText, fully sharded on one node: the argument list of the CUDA and XLA runs.
+# Usage: examples/gpt2_cuda.sh [plan|train] [more options, which win]
+# For XLA: examples/gpt2_cuda.sh plan --device_type=xla --batch_size=8
+command=${1:-plan}
+[ $# -gt 0 ] && shift
+exec "${TESSERA:-tessera}" "$command" \
+  --hf_model=gpt2 \
+  --dataset=openwebtext \
+  --dataset_dir=data \
+  --batch_size=12 \
+  --block_size=1024 \
+  --epochs=3 \
+  --learning_rate=6e-4 \
+  --lr_decay_style=step \
+  --step_lr_gamma=0.1 \
+  --weight_decay=0.1 \
+  --betas 0.9 0.999 \
+  --grad_clip=None \
+  --dropout=0.0 \
+  --seed=42 \
+  --device_type=cuda \
+  --mixed_precision=True \
+  --log_dir=logs \
+  --checkpoint_dir=checkpoints \
+  --cache_dir=cache \
+  "$@"

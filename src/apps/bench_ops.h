@@ -1,0 +1,23 @@
+#pragma once
+#include <string_view>
+
+#include "backends/cpu/cpu_backend.h"
+#include "models/model_config.h"
+#include "train/run_config.h"
+
+namespace tessera {
+
+// Ceilings of this machine with all threads of the pool, measured in some tenths of a second.
+struct SpeedOfLight {
+  double matrix_bf16 = 0, matrix_f32 = 0;  // FLOP/s of the best product of 1024^3
+  double bandwidth = 0;                    // bytes/s of a copy of 64 MiB, read and written bytes counted
+
+  // The least time for so much arithmetic and traffic.
+  double seconds(std::string_view op, double flops, double bytes, DType dtype) const;
+};
+SpeedOfLight measure_speed_of_light(cpu::CpuBackend& backend);
+
+// `tessera bench ops`: every distinct node of the model's programs, alone, on buffers of its own.
+int bench_ops(const RunConfig& config, const ModelConfig& model);
+
+}  // namespace tessera

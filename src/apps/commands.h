@@ -1,0 +1,18 @@
+#pragma once
+#include <span>
+#include <string>
+
+#include "apps/tokenizer_command.h"
+
+namespace tessera {
+
+// One function a subcommand: takes the words after its name, returns the exit status. Errors are thrown:
+// UsageError is status 2, everything else 1. An interrupted training run that was saved returns 143.
+int train_command(std::span<const std::string> arguments);
+int plan_command(std::span<const std::string> arguments);
+int generate_command(std::span<const std::string> arguments);
+int bench_command(std::span<const std::string> arguments);
+int diff_command(std::span<const std::string> arguments);
+int version_command(std::span<const std::string> arguments);
+
+}  // namespace tessera

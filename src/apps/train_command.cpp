@@ -1,0 +1,71 @@
+#include <cstdio>
+
+#include "apps/commands.h"
+#include "apps/cpu_device.h"
+#include "base/log.h"
+#include "train/model_options.h"
+#include "train/option_parser.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kTrainHelp = R"(Usage: tessera train [OPTIONS]
+
+Trains a model, or evaluates it once with --eval_only. Ctrl-C and SIGTERM finish the step, save a checkpoint
+and exit with status 143.
+
+Examples
+  tessera train --model_name llama3.2_1b --dataset corpus/ --tokenizer tokenizer.json --checkpoint_dir ckpt
+  tessera train ... --checkpoint_dir ckpt --resume_from_checkpoint ckpt    continue where the last run stopped
+  tessera train ... --resume_from_checkpoint ckpt --eval_only              loss and perplexity of held-out text
+
+Options
+)";
+
+constexpr const char* kPlanHelp = R"(Usage: tessera plan [OPTIONS of train]
+
+Prints parameters, memory by category to the byte, where it peaks and the arithmetic of a step, without
+allocating or running anything. With --memory BYTES it says whether the run fits, status 1 if not.
+
+Examples
+  tessera plan --model_name llama2_7b --train_batch_size 1 --max_context_width 4096
+  tessera plan --model_name llama2_70b --memory 640GiB
+
+Options
+)";
+
+void log_messages(const ParsedOptions& parsed) {
+  for (const std::string& warning : parsed.warnings) TESSERA_WARN(warning);
+  for (const std::string& note : parsed.notes) TESSERA_INFO(note);
+}
+
+}  // namespace
+
+int train_command(std::span<const std::string> arguments) {
+  ParsedOptions parsed = parse_options(arguments, OptionScope::kTrain);
+  if (parsed.help) {
+    std::printf("%s%s", kTrainHelp, option_help(OptionScope::kTrain).c_str());
+    return 0;
+  }
+  ModelConfig model = resolve_model(parsed);
+  log_messages(parsed);
+  auto backend = open_cpu(parsed.config);
+  TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true));
+  return run.run() == RunEnd::kInterrupted ? 143 : 0;
+}
+
+int plan_command(std::span<const std::string> arguments) {
+  ParsedOptions parsed = parse_options(arguments, OptionScope::kPlan);
+  if (parsed.help) {
+    std::printf("%s%s", kPlanHelp, option_help(OptionScope::kPlan).c_str());
+    return 0;
+  }
+  ModelConfig model = resolve_model(parsed);
+  log_messages(parsed);
+  auto backend = open_cpu(parsed.config);
+  PlanReport report = plan_report(parsed.config, model, device_of(*backend, parsed.config, false).compile);
+  std::fputs(report.text.c_str(), stdout);
+  return report.fits ? 0 : 1;
+}
+
+}  // namespace tessera

@@ -1,0 +1,93 @@
+#pragma once
+// Blocks of attention on AMX: what forward and backward share. Scores are kept transposed,
+// [key][query], as in isa/attention_block.h; here that also turns every rounding to bf16 into an
+// operand of the next product without a shuffle.
+#include "backends/cpu/kernels/amx/tile.h"
+#include "backends/cpu/kernels/isa/attention_unit.h"
+
+namespace tessera::cpu::amx {
+
+constexpr int64_t kBlock = kAttentionBlock;
+constexpr int64_t kBlockWords = kBlock / 2;
+constexpr int64_t kTile = 32;  // granule of tile_product
+constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
+
+// 2^x = 2^floor(x) p(f), f in [0, 1), p the minimax polynomial of degree 4 with p(0) = 1: relative
+// error 2.9e-6, a thousandth of the rounding to bf16 that follows. -infinity gives 0.
+TESSERA_INLINE __m512 exp2(__m512 x) {
+  constexpr int kMinusFloor = 0x09;
+  __m512 f = _mm512_reduce_ps(x, kMinusFloor);
+  __m512 p = _mm512_set1_ps(0.0134267132f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.0522424277f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.241280227f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693044842f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, x);
+}
+
+// A query block against a key block, counted in whole tiles.
+struct Pair {
+  int64_t query, key, queries, keys;
+  bool hidden, diagonal;
+};
+TESSERA_INLINE Pair pair_of(const AttentionProblem& p, int64_t query_block, int64_t key_block) {
+  Pair pair;
+  pair.query = query_block * kBlock;
+  pair.key = key_block * kBlock;
+  pair.queries = smaller(kBlock, round_up(p.tokens - pair.query, kTile));
+  pair.keys = smaller(kBlock, round_up(p.tokens - pair.key, kTile));
+  pair.hidden = partly_hidden(p, query_block, key_block);
+  pair.diagonal = p.causal && query_block == key_block;
+  return pair;
+}
+
+// Calls f(first key, keys, first query) for each strip of keys; on the diagonal, a strip leaves out
+// the queries before it.
+template <class F>
+TESSERA_INLINE void for_strips(const Pair& pair, F f) {
+  if (!pair.diagonal) return f(0, pair.keys, 0);
+  for (int64_t first = 0; first < pair.keys; first += kTile) f(first, kTile, first);
+}
+
+// Scores become -infinity where a query does not see the key.
+static inline void hide(const AttentionProblem& p, const Pair& pair, float* scores) {
+  __m512i lanes = (__m512i)IntVec{TESSERA_LANE_NUMBERS};
+  for (int64_t u = 0; u < pair.keys; ++u) {
+    BlockRange seeing = seeing_queries(p, pair.key + u);
+    __m512i begin = _mm512_set1_epi32((int)seeing.begin), end = _mm512_set1_epi32((int)seeing.end);
+    for (int64_t j = 0; j < pair.queries; j += 16) {
+      __m512i t = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)(pair.query + j)));
+      __mmask16 blind = _mm512_cmplt_epi32_mask(t, begin) | _mm512_cmpge_epi32_mask(t, end);
+      _mm512_mask_storeu_ps(scores + u * kBlock + j, blind, _mm512_set1_ps(-__builtin_inff()));
+    }
+  }
+}
+
+// [width][kBlock] f32, lane t times factor[t], as `rows` rows of head_dim bf16.
+static inline void write_transposed(const float* from, const float* factor, int64_t rows,
+                                    int64_t head_dim, BF16* to, int64_t stride) {
+  for (int64_t t = 0; t < rows; t += 16) {
+    __m512 scale = _mm512_loadu_ps(factor + t);
+    for (int64_t d = 0; d < head_dim; d += 16) {
+      __m512i words[16];
+      for (int i = 0; i < 16; ++i) {
+        words[i] =
+            _mm512_castps_si512(_mm512_mul_ps(_mm512_loadu_ps(from + (d + i) * kBlock + t), scale));
+      }
+      transpose_words(words);
+      __mmask16 mask = (__mmask16)((1u << smaller(16, head_dim - d)) - 1);
+      for (int64_t i = 0; i < smaller(16, rows - t); ++i) {
+        _mm256_mask_storeu_epi16(to + (t + i) * stride + d, mask, (__m256i)narrow((Vec)words[i]));
+      }
+    }
+  }
+}
+
+// One head of a [B, T, heads, D] tensor, from token `first` of the batch on.
+TESSERA_INLINE Source head_source(const AttentionProblem& p, const void* tensor, int64_t stride,
+                                  int64_t batch, int64_t head, int64_t first) {
+  return {(const BF16*)tensor + (batch * p.tokens + first) * stride + head * p.head_dim, stride,
+          p.tokens - first, p.head_dim};
+}
+
+}  // namespace tessera::cpu::amx

@@ -1,0 +1,130 @@
+#include "backends/cpu/kernels/attention.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "backends/cpu/kernels/isa/attention_unit.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace tessera::cpu {
+namespace {
+
+// Batch x key/value heads are usually enough units of work. Below this many, each is cut into
+// chunks of blocks; every chunk packs the operands again and the backward adds up one dQ per chunk,
+// so not further.
+constexpr int64_t kEnoughUnits = 16;
+
+int64_t chunks_per_head(const AttentionProblem& p) {
+  int64_t units = p.batch * p.kv_heads;
+  if (units == 0) return 1;
+  // At least two blocks a chunk keep the chunks of a causal triangle within 1 : 1.5.
+  return std::clamp<int64_t>((kEnoughUnits + units - 1) / units, 1,
+                             std::max<int64_t>(1, attention_blocks(p) / 2));
+}
+
+struct Family {
+  decltype(&portable::attention_forward_scratch) forward_scratch;
+  decltype(&portable::attention_backward_scratch) backward_scratch;
+  decltype(&portable::attention_forward_unit) forward_unit;
+  decltype(&portable::attention_backward_unit) backward_unit;
+  decltype(&portable::attention_finish_dq) finish_dq;
+};
+
+Family family_of(Isa isa, DType dtype) {
+  if (isa == Isa::kAmx && dtype == DType::kBF16) {
+    return {&amx::attention_forward_scratch, &amx::attention_backward_scratch,
+            &amx::attention_forward_unit, &amx::attention_backward_unit, &amx::attention_finish_dq};
+  }
+  return {TESSERA_SELECT(isa, attention_forward_scratch),
+          TESSERA_SELECT(isa, attention_backward_scratch),
+          TESSERA_SELECT(isa, attention_forward_unit), TESSERA_SELECT(isa, attention_backward_unit),
+          TESSERA_SELECT(isa, attention_finish_dq)};
+}
+
+void check(const AttentionProblem& p) {
+  TESSERA_CHECK(p.dtype == DType::kF32 || p.dtype == DType::kBF16, name(p.dtype));
+  TESSERA_CHECK(p.batch >= 0 && p.tokens >= 0 && p.tokens < INT32_MAX - kAttentionBlock);
+  TESSERA_CHECK(p.kv_heads > 0 && p.heads > 0 && p.heads % p.kv_heads == 0);
+  TESSERA_CHECK(p.head_dim > 0 && p.head_dim <= 256);
+  TESSERA_CHECK(p.window >= 0);
+  TESSERA_CHECK(p.scale > 0, "the running maximum is taken before scaling");
+}
+
+bool aligned(const void* workspace) { return reinterpret_cast<uintptr_t>(workspace) % 64 == 0; }
+
+// Where dQ is accumulated: one head per thread, or, where several chunks add to the same dQ, all
+// heads of the group per unit.
+struct DqSlots {
+  int64_t count, floats;
+};
+DqSlots dq_slots(const AttentionProblem& p, int64_t chunks, int threads) {
+  int64_t head = attention_dq_floats(p);
+  if (chunks == 1) return {threads, head};
+  return {p.batch * p.kv_heads * chunks, p.heads / p.kv_heads * head};
+}
+
+// Units are numbered with the chunks of one head next to each other.
+AttentionUnit unit_of(const AttentionProblem& p, int64_t chunks, int64_t tile) {
+  int64_t head = tile / chunks;
+  return {head / p.kv_heads, head % p.kv_heads, tile % chunks, chunks};
+}
+
+}  // namespace
+
+int64_t attention_forward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
+  check(problem);
+  return threads * family_of(isa, problem.dtype).forward_scratch(problem);
+}
+
+int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
+  check(problem);
+  int64_t chunks = chunks_per_head(problem);
+  DqSlots slots = dq_slots(problem, chunks, threads);
+  return threads * family_of(isa, problem.dtype).backward_scratch(problem, chunks) +
+         slots.count * slots.floats * static_cast<int64_t>(sizeof(float));
+}
+
+void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) {
+  const AttentionProblem& p = args.problem;
+  check(p);
+  TESSERA_CHECK(aligned(args.workspace));
+  if (p.batch == 0 || p.tokens == 0) return;
+  Family family = family_of(isa, p.dtype);
+  int64_t chunks = chunks_per_head(p), scratch_bytes = family.forward_scratch(p);
+  char* scratch = static_cast<char*>(args.workspace);
+  auto work = [&](int64_t tile, int thread) {
+    family.forward_unit(args, unit_of(p, chunks, tile), scratch + thread * scratch_bytes);
+  };
+  // By reference: std::function would copy a closure of this size to the heap.
+  pool.run(p.batch * p.kv_heads * chunks, std::ref(work));
+}
+
+void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool) {
+  const AttentionProblem& p = args.problem;
+  check(p);
+  TESSERA_CHECK(aligned(args.workspace));
+  if (p.batch == 0 || p.tokens == 0) return;
+  Family family = family_of(isa, p.dtype);
+  int64_t chunks = chunks_per_head(p), scratch_bytes = family.backward_scratch(p, chunks);
+  DqSlots slots = dq_slots(p, chunks, pool.threads());
+  char* scratch = static_cast<char*>(args.workspace);
+  float* dq = reinterpret_cast<float*>(scratch + pool.threads() * scratch_bytes);
+  auto work = [&](int64_t tile, int thread) {
+    int64_t slot = chunks == 1 ? thread : tile;
+    family.backward_unit(args, unit_of(p, chunks, tile), dq + slot * slots.floats,
+                         scratch + thread * scratch_bytes);
+  };
+  pool.run(p.batch * p.kv_heads * chunks, std::ref(work));
+  if (chunks == 1) return;
+  int64_t blocks = attention_blocks(p), group = p.heads / p.kv_heads;
+  auto finish = [&](int64_t tile, int) {
+    int64_t block = tile % blocks, head = tile / blocks % p.heads, batch = tile / blocks / p.heads;
+    int64_t first_slot = (batch * p.kv_heads + head / group) * chunks;
+    float* first = dq + first_slot * slots.floats + head % group * attention_dq_floats(p);
+    family.finish_dq(args, batch, head, block, first, slots.floats, chunks);
+  };
+  pool.run(p.batch * p.heads * blocks, std::ref(finish));
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,76 @@
+#pragma once
+#include <cstdint>
+
+#include "backends/cpu/kernels/isa.h"
+#include "base/dtype.h"
+
+namespace tessera {
+class ThreadPool;
+}
+
+namespace tessera::cpu {
+
+// Scaled dot-product attention without the score matrix (Dao et al., FlashAttention,
+// arXiv:2205.14135, algorithms 1 and 4), grouped-query: query head h reads key/value head
+// h / (heads / kv_heads).
+//
+//   score[t, u] = scale * sum_d q[t, d] k[u, d]      visible keys only
+//   lse[t]      = log sum_u exp(score[t, u])
+//   o[t, d]     = sum_u exp(score[t, u] - lse[t]) v[u, d]
+//
+// q, o [B, T, H, D], k, v [B, T, Hk, D], lse [B, H, T] in f32. Heads are adjacent and each token is
+// a stride after the one before it, so slices of a packed qkv work; batches are T strides apart.
+// Key u is visible to query t iff (not causal or u <= t) and (window == 0 or t - u < window).
+//
+// Scores, probabilities, sums and accumulators are f32; inputs are widened exactly, outputs rounded
+// once. On kAmx with bf16 the probabilities and the gradients of the scores are rounded to bf16
+// where they enter a product. lse comes from the unrounded ones. NaN in an input reaches what
+// depends on it.
+//
+// Results depend on the instruction set, never on the number of threads.
+struct AttentionProblem {
+  DType dtype = DType::kF32;  // kF32 or kBF16, of all tensors but lse
+  int64_t batch = 0, tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;  // head_dim in [1, 256]
+  bool causal = true;
+  int64_t window = 0;  // 0: unlimited
+  float scale = 0;     // positive; usually 1 / sqrt(head_dim)
+};
+
+struct AttentionForward {
+  AttentionProblem problem;
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* o = nullptr;
+  float* lse = nullptr;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;  // elements between tokens
+  void* workspace = nullptr;  // attention_forward_workspace() bytes
+};
+
+// Reads what the forward read and wrote (q, k, v, o, lse) and dout, the gradient of o; writes dq,
+// dk and dv, of the same dtype. lse itself has no gradient.
+struct AttentionBackward {
+  AttentionProblem problem;
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* o = nullptr;
+  const void* dout = nullptr;
+  const float* lse = nullptr;
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0, dout_stride = 0;
+  int64_t dq_stride = 0, dk_stride = 0, dv_stride = 0;
+  void* workspace = nullptr;  // attention_backward_workspace() bytes
+};
+
+// Bytes of workspace for a pool of so many threads; it must be aligned to 64 bytes.
+int64_t attention_forward_workspace(const AttentionProblem& problem, Isa isa, int threads);
+int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, int threads);
+
+// Allocate nothing.
+void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool);
+void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool);
+
+}  // namespace tessera::cpu

@@ -1,0 +1,31 @@
+#include "backends/cpu/kernels/cross_entropy.h"
+
+#include <cstring>
+
+#include "backends/cpu/kernels/tiles.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera::cpu {
+
+void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool) {
+  auto compute = TESSERA_SELECT(isa, cross_entropy_row);
+  int64_t bytes = args.classes * size_of(args.dlogits_dtype);
+  for_ranges(pool, args.rows, rows_per_tile(args.classes), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      int32_t target = args.targets[row];
+      if (target != kIgnoredTarget) {
+        TESSERA_CHECK(target >= 0 && target < args.classes,
+                      cat("target ", target, " of ", args.classes));
+        compute(args, row);
+        continue;
+      }
+      args.lse[row] = args.loss[row] = 0;
+      if (args.dlogits) {
+        std::memset(static_cast<char*>(args.dlogits) + row * bytes, 0, static_cast<size_t>(bytes));
+      }
+    }
+  });
+}
+
+}  // namespace tessera::cpu

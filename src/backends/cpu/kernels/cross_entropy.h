@@ -1,0 +1,38 @@
+#pragma once
+#include <cstdint>
+
+#include "backends/cpu/kernels/isa.h"
+#include "base/dtype.h"
+
+namespace tessera {
+class ThreadPool;
+}
+
+namespace tessera::cpu {
+
+constexpr int32_t kIgnoredTarget = -100;
+
+// Per row: lse = log(sum_j e^logits[j]), loss = lse - logits[target]; for an ignored row both are 0
+// and its logits are not read. Where `dlogits` is given, in the same pass
+//   dlogits = (softmax(logits) - onehot(target)) * *scale, 0 for ignored rows.
+// Computed in f32 with the maximum taken out (lse and loss in f64 at their end), rounded once. A
+// logit of minus infinity has probability 0; a NaN or plus infinity makes its row NaN. A target
+// outside [0, classes) that is not kIgnoredTarget is an InternalError. dlogits may be logits if
+// their dtypes are equal.
+struct CrossEntropyRows {
+  DType dtype;             // of logits: kF32 or kBF16
+  const void* logits;      // [rows, classes]
+  const int32_t* targets;  // [rows]
+  float* lse;              // [rows]
+  float* loss;             // [rows]
+  int64_t rows, classes;
+  void* dlogits = nullptr;  // [rows, classes]
+  DType dlogits_dtype = DType::kF32;
+  const float* scale = nullptr;  // read when the kernel runs
+};
+void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool);
+
+// One row that is not ignored.
+TESSERA_DECLARE_PER_ISA(void cross_entropy_row(const CrossEntropyRows& args, int64_t row))
+
+}  // namespace tessera::cpu

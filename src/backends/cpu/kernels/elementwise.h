@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+
+#include "backends/cpu/kernels/isa.h"
+#include "base/dtype.h"
+
+namespace tessera {
+class ThreadPool;
+}
+
+// Kernels over flat buffers of n elements. `dtype` is kF32 or kBF16; arithmetic is in f32, each
+// result is rounded once. An output may be one of its inputs.
+namespace tessera::cpu {
+
+// y = a + b
+void add(DType dtype, const void* a, const void* b, void* y, int64_t n, Isa isa, ThreadPool& pool);
+// y += x; y is f32, x of `dtype`
+void accumulate(DType dtype, const void* x, float* y, int64_t n, Isa isa, ThreadPool& pool);
+// y = x * *factor, the factor read when the kernel runs
+void scale(DType dtype, const void* x, const float* factor, void* y, int64_t n, Isa isa,
+           ThreadPool& pool);
+// f32 to bf16 (nearest even) or bf16 to f32 (exact). y is not x.
+void cast_to_bf16(const float* x, BF16* y, int64_t n, Isa isa, ThreadPool& pool);
+void cast_to_f32(const BF16* x, float* y, int64_t n, Isa isa, ThreadPool& pool);
+// Every element of y becomes `value`, rounded to `dtype`.
+void fill(DType dtype, void* y, float value, int64_t n, ThreadPool& pool);
+// Bytes of any dtype. y does not overlap x.
+void copy(const void* x, void* y, int64_t bytes, ThreadPool& pool);
+// Whether x holds neither an infinity nor a NaN.
+bool all_finite(DType dtype, const void* x, int64_t n, Isa isa, ThreadPool& pool);
+
+TESSERA_DECLARE_PER_ISA(void add_range(DType dtype, const void* a, const void* b, void* y,
+                                       int64_t begin, int64_t end))
+TESSERA_DECLARE_PER_ISA(void accumulate_range(DType dtype, const void* x, float* y, int64_t begin,
+                                              int64_t end))
+TESSERA_DECLARE_PER_ISA(void scale_range(DType dtype, const void* x, float factor, void* y,
+                                         int64_t begin, int64_t end))
+TESSERA_DECLARE_PER_ISA(void narrow_range(const float* x, BF16* y, int64_t begin, int64_t end))
+TESSERA_DECLARE_PER_ISA(void widen_range(const BF16* x, float* y, int64_t begin, int64_t end))
+TESSERA_DECLARE_PER_ISA(bool all_finite_range(DType dtype, const void* x, int64_t begin,
+                                              int64_t end))
+
+}  // namespace tessera::cpu

@@ -1,0 +1,61 @@
+#include "backends/cpu/kernels/isa.h"
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera::cpu {
+namespace {
+
+bool amx_permitted() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  constexpr long kArchReqXcompPerm = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
+}
+
+Isa probe() {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    return amx_permitted() ? Isa::kAmx : Isa::kAvx512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
+  return Isa::kPortable;
+}
+
+}  // namespace
+
+Isa detect_isa() {
+  static const Isa isa = probe();
+  return isa;
+}
+
+std::string_view name(Isa isa) {
+  switch (isa) {
+    case Isa::kPortable: return "portable";
+    case Isa::kAvx2: return "avx2";
+    case Isa::kAvx512: return "avx512";
+    case Isa::kAmx: return "amx";
+  }
+  return "?";
+}
+
+Isa isa_from_name(std::string_view text) {
+  if (text == "auto") return detect_isa();
+  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (text != name(isa)) continue;
+    if (isa > detect_isa()) {
+      throw UserError(cat("this machine has no ", text, "; its strongest instruction set is ", name(detect_isa())));
+    }
+    return isa;
+  }
+  throw UserError(cat("unknown instruction set '", text, "'; known: auto portable avx2 avx512 amx"));
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,129 @@
+// Flash attention, forward, by f32 multiply-adds.
+#include "backends/cpu/kernels/attention.h"
+
+#include "backends/cpu/kernels/isa/attention_block.h"
+
+namespace tessera::cpu::TESSERA_ISA {
+namespace {
+
+constexpr float kLowest = -3.402823466e38f;
+
+struct ForwardBuffers {
+  float *keys, *values;       // [T][width]
+  float *query_rows, *query;  // [kBlock][width], [head_dim][kBlock]
+  float *scores, *out;        // [key][query], [head_dim][kBlock]
+  float *highest, *sum;       // [kBlock]
+  int64_t width;
+};
+ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
+  ForwardBuffers b;
+  b.width = round_up(p.head_dim, kLanes);
+  b.keys = scratch.take<float>(p.tokens * b.width);
+  b.values = scratch.take<float>(p.tokens * b.width);
+  b.query_rows = scratch.take<float>(kBlock * b.width);
+  b.query = scratch.take<float>(p.head_dim * kBlock);
+  b.scores = scratch.take<float>(kBlock * kBlock);
+  b.out = scratch.take<float>(p.head_dim * kBlock);
+  b.highest = scratch.take<float>(kBlock);
+  b.sum = scratch.take<float>(kBlock);
+  return b;
+}
+
+// Scores become exp(score - highest so far); sums and output shrink to the new highest.
+void online_softmax(const AttentionProblem& p, const Pair& pair, const ForwardBuffers& b) {
+  for (int64_t j = 0; j < pair.lanes; j += kLanes) {
+    Vec raw = splat(kLowest);
+    for (int64_t u = 0; u < pair.keys; ++u) raw = max(load(b.scores + u * kBlock + j), raw);
+    Vec before = load(b.highest + j), highest = max(raw * p.scale, before);
+    Vec shrink = exp(before - highest), sum = load(b.sum + j) * shrink;
+    for (int64_t u = 0; u < pair.keys; ++u) {
+      float* at = b.scores + u * kBlock + j;
+      Vec probability = exp(load(at) * p.scale - highest);
+      sum += probability;
+      store(at, probability);
+    }
+    store(b.highest + j, highest);
+    store(b.sum + j, sum);
+    for (int64_t d = 0; d < p.head_dim; ++d) {
+      float* at = b.out + d * kBlock + j;
+      store(at, load(at) * shrink);
+    }
+  }
+}
+
+// o and lse of one query block.
+template <class T>
+void forward_block(const AttentionForward& args, int64_t batch, int64_t head, int64_t block,
+                   const ForwardBuffers& b) {
+  const AttentionProblem& p = args.problem;
+  int64_t first = block * kBlock, queries = smaller(kBlock, p.tokens - first), width = b.width;
+  int64_t row = batch * p.tokens + first;
+  const T* q = (const T*)args.q + row * args.q_stride + head * p.head_dim;
+  widen_rows(q, args.q_stride, queries, p.head_dim, {b.query_rows, width});
+  transpose_block({b.query_rows, width}, queries, p.head_dim, b.query);
+  zero(b.out, p.head_dim * kBlock);
+  for (int64_t i = 0; i < kBlock; ++i) b.highest[i] = kLowest, b.sum[i] = 0;
+
+  BlockRange range = visible_keys(p, block);
+  for (int64_t key_block = range.begin; key_block < range.end; ++key_block) {
+    Pair pair = pair_of(p, block, key_block);
+    const float* keys = b.keys + pair.key * width;
+    const float* values = b.values + pair.key * width;
+    zero(b.scores, pair.keys * kBlock);
+    for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
+      product(n, pair.lanes - t, p.head_dim, {keys + u * width, width, 1}, {b.query + t, kBlock},
+              {b.scores + u * kBlock + t, kBlock});
+    });
+    if (pair.hidden) hide(p, pair, b.scores, -__builtin_inff());
+    online_softmax(p, pair, b);
+    for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
+      product(p.head_dim, pair.lanes - t, n, {values + u * width, 1, width},
+              {b.scores + u * kBlock + t, kBlock}, {b.out + t, kBlock});
+    });
+  }
+
+  float* lse = args.lse + (batch * p.heads + head) * p.tokens + first;
+  float inverse[kBlock];
+  for (int64_t t = 0; t < queries; ++t) {
+    lse[t] = b.highest[t] + __builtin_logf(b.sum[t]);
+    inverse[t] = 1 / b.sum[t];
+  }
+  T* o = (T*)args.o + row * args.o_stride + head * p.head_dim;
+  write_columns(b.out, queries, p.head_dim, inverse, 1, o, args.o_stride);
+}
+
+template <class T>
+void forward_unit(const AttentionForward& args, const AttentionUnit& unit, char* memory) {
+  const AttentionProblem& p = args.problem;
+  Scratch scratch{memory};
+  ForwardBuffers b = carve(p, scratch);
+  int64_t row = unit.batch * p.tokens, column = unit.kv_head * p.head_dim;
+  widen_rows((const T*)args.k + row * args.k_stride + column, args.k_stride, p.tokens, p.head_dim,
+             {b.keys, b.width});
+  widen_rows((const T*)args.v + row * args.v_stride + column, args.v_stride, p.tokens, p.head_dim,
+             {b.values, b.width});
+  int64_t group = p.heads / p.kv_heads, blocks = attention_blocks(p);
+  for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      if ((head + block) % unit.chunks == unit.chunk) {
+        forward_block<T>(args, unit.batch, head, block, b);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int64_t attention_forward_scratch(const AttentionProblem& problem) {
+  Scratch count{nullptr};
+  carve(problem, count);
+  return count.used;
+}
+
+void attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,
+                            char* scratch) {
+  args.problem.dtype == DType::kF32 ? forward_unit<float>(args, unit, scratch)
+                                    : forward_unit<BF16>(args, unit, scratch);
+}
+
+}  // namespace tessera::cpu::TESSERA_ISA

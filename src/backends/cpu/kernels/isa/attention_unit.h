@@ -1,0 +1,103 @@
+#pragma once
+// What kernels/attention.cpp (threads, workspace) and the arithmetic in isa/ and amx/ agree on.
+// Everything defined here is forced inline: see the rule in isa/simd.h.
+#include "backends/cpu/kernels/attention.h"
+
+namespace tessera::cpu {
+
+// Queries and keys are visited in blocks of this many tokens. 64 x 64 scores in f32 are 16 KB and
+// stay in L1 beside one block of each operand.
+constexpr int64_t kAttentionBlock = 64;
+
+// What one thread does in one go: one batch and key/value head with all query heads of its group,
+// restricted to every `chunks`-th block, from `chunk` on. Interleaving evens out the causal
+// triangle. Forward: (head + query block) % chunks == chunk. Backward: key block % chunks == chunk.
+struct AttentionUnit {
+  int64_t batch = 0, kv_head = 0, chunk = 0, chunks = 1;
+};
+
+#define TESSERA_ATTENTION_INLINE static inline __attribute__((always_inline))
+
+TESSERA_ATTENTION_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+TESSERA_ATTENTION_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+TESSERA_ATTENTION_INLINE int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+TESSERA_ATTENTION_INLINE int64_t attention_blocks(const AttentionProblem& p) {
+  return (p.tokens + kAttentionBlock - 1) / kAttentionBlock;
+}
+// Blocks in [0, blocks) that are congruent to `chunk`.
+TESSERA_ATTENTION_INLINE int64_t blocks_of_chunk(int64_t blocks, int64_t chunk, int64_t chunks) {
+  return (blocks - chunk + chunks - 1) / chunks;
+}
+
+struct BlockRange {
+  int64_t begin, end;
+};
+// Key blocks of which some query of the block sees some key.
+TESSERA_ATTENTION_INLINE BlockRange visible_keys(const AttentionProblem& p, int64_t query_block) {
+  int64_t first = query_block * kAttentionBlock;
+  int64_t begin = p.window > 0 ? larger(0, first - p.window + 1) / kAttentionBlock : 0;
+  return {begin, p.causal ? query_block + 1 : attention_blocks(p)};
+}
+// Query blocks of which some query sees some key of the block.
+TESSERA_ATTENTION_INLINE BlockRange visible_queries(const AttentionProblem& p, int64_t key_block) {
+  int64_t blocks = attention_blocks(p);
+  int64_t last = smaller(key_block * kAttentionBlock + kAttentionBlock, p.tokens) - 1;
+  int64_t end =
+      p.window > 0 ? smaller(blocks, (last + p.window - 1) / kAttentionBlock + 1) : blocks;
+  return {p.causal ? key_block : 0, end};
+}
+// Whether some pair of the two blocks is hidden, keys past the end included.
+TESSERA_ATTENTION_INLINE bool partly_hidden(const AttentionProblem& p, int64_t query_block,
+                                            int64_t key_block) {
+  int64_t t = query_block * kAttentionBlock, u = key_block * kAttentionBlock;
+  int64_t t_last = t + kAttentionBlock - 1, u_last = u + kAttentionBlock - 1;
+  return u_last >= p.tokens || (p.causal && u_last > t) || (p.window > 0 && t_last - u >= p.window);
+}
+// Key u is visible to the queries in [begin, end).
+TESSERA_ATTENTION_INLINE BlockRange seeing_queries(const AttentionProblem& p, int64_t u) {
+  constexpr int64_t kNone = INT32_MAX;
+  if (u >= p.tokens) return {kNone, kNone};
+  return {p.causal ? u : 0, p.window > 0 ? smaller(u + p.window, kNone) : kNone};
+}
+
+// Hands out aligned pieces of a workspace. Without memory (base == nullptr) it only counts, so that
+// the size and the layout of a scratch area are one function.
+struct Scratch {
+  char* base;
+  int64_t used = 0;
+  template <class T>
+  __attribute__((always_inline)) T* take(int64_t count) {
+    char* piece = base == nullptr ? nullptr : base + used;
+    used += (count * (int64_t)sizeof(T) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(piece);
+  }
+};
+
+// Floats of dQ of one head in the accumulators' layout, [block][head_dim rounded up][64 queries].
+TESSERA_ATTENTION_INLINE int64_t attention_dq_floats(const AttentionProblem& p) {
+  return attention_blocks(p) * round_up(p.head_dim, 32) * kAttentionBlock;
+}
+
+// What each family of kernels defines. Scratch is what one thread needs, in bytes. backward_unit
+// zeroes and accumulates dQ in f32: if the unit has all keys (chunks == 1), in `dq` of one head,
+// which it also finishes; else in `dq` of all heads of the group, one after the other. finish_dq
+// adds the `parts` sums of one head, `part_stride` floats apart, in their order, and writes one
+// query block.
+#define TESSERA_DECLARE_ATTENTION_UNITS                                                  \
+  int64_t attention_forward_scratch(const AttentionProblem& problem);                    \
+  int64_t attention_backward_scratch(const AttentionProblem& problem, int64_t chunks);   \
+  void attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,   \
+                              char* scratch);                                            \
+  void attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, \
+                               float* dq, char* scratch);                                \
+  void attention_finish_dq(const AttentionBackward& args, int64_t batch, int64_t head,   \
+                           int64_t block, float* dq, int64_t part_stride, int64_t parts)
+
+TESSERA_DECLARE_PER_ISA(TESSERA_DECLARE_ATTENTION_UNITS)
+namespace amx {
+TESSERA_DECLARE_ATTENTION_UNITS;
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,155 @@
+#include "backends/cpu/kernels/matmul_packed.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "backends/cpu/kernels/matmul_tile.h"
+#include "base/text.h"
+
+namespace tessera::cpu {
+namespace {
+
+// Lines of an operand that one tile of packing takes, whole panels.
+constexpr int64_t kPackedLines = 384;
+// Packed bytes of an operand at a time, in whole tiles: bounds the workspace of wide heads.
+constexpr int64_t kPackedBytes = int64_t{16} << 20;
+constexpr int64_t kAlignment = 64;
+
+constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// `extent` split in equal parts no longer than `limit`, rounded up to whole units.
+int64_t balanced(int64_t extent, int64_t limit, int64_t unit) {
+  int64_t parts = std::max<int64_t>(1, ceil_div(extent, limit));
+  return std::max(unit, round_up(ceil_div(extent, parts), unit));
+}
+
+// Rows of op(A) or columns of op(B): how they are cut.
+struct Lines {
+  int64_t count, panel, tile, chunk;  // a chunk, whole tiles, is packed at a time
+  int64_t tiles() const { return ceil_div(count, tile); }
+};
+
+class PackedMatmul final : public Matmul {
+ public:
+  PackedMatmul(const MatmulProblem& p, const MatmulKernels& kernels, std::string_view name)
+      : Matmul(p), kernels_(kernels), name_(name) {
+    const MatmulTile tile = matmul_tile(p.m, p.n, {kernels.tile_rows, kernels.tile_columns});
+    depth_block_ = balanced(p.k, kernels.depth_block, kernels.depth_unit);
+    packed_depth_ = round_up(p.k, kernels.depth_unit);
+    panel_depth_ = packed_depth_ + kernels.spare_depth;
+    rows_ = cut(p.m, tile.rows, kernels.rows);
+    columns_ = cut(p.n, tile.columns, kernels.columns);
+  }
+
+  int64_t workspace_bytes(int threads) const override {
+    return packed_bytes(rows_) + packed_bytes(columns_) + threads * sums_bytes();
+  }
+
+  void run(ThreadPool& pool, const void* a, const void* b, void* c,
+           void* workspace) const override {
+    const MatmulProblem& p = problem();
+    const MatmulOperand rows_of_a{a, p.a, p.lda, !p.transpose_a};
+    const MatmulOperand columns_of_b{b, p.b, p.ldb, p.transpose_b};
+    char* packed_a = static_cast<char*>(workspace);
+    char* packed_b = packed_a + packed_bytes(rows_);
+    for (int64_t column = 0; column < p.n; column += columns_.chunk) {
+      pack(pool, kernels_.pack_columns, columns_of_b, columns_, column, packed_b);
+      for (int64_t row = 0; row < p.m; row += rows_.chunk) {
+        if (column == 0 || rows_.chunk < p.m) {
+          pack(pool, kernels_.pack_rows, rows_of_a, rows_, row, packed_a);
+        }
+        multiply(pool, packed_a, packed_b, c, row, column, packed_b + packed_bytes(columns_));
+      }
+    }
+  }
+
+  std::string description() const override {
+    return cat(name_, ", tiles ", rows_.tile, "x", columns_.tile);
+  }
+
+ private:
+  Lines cut(int64_t count, int64_t tile, int64_t panel) const {
+    Lines lines{count, panel, balanced(count, tile, panel), 0};
+    int64_t fit = kPackedBytes / (lines.tile * std::max<int64_t>(1, line_bytes()));
+    lines.chunk = std::min(std::max<int64_t>(1, fit), lines.tiles()) * lines.tile;
+    return lines;
+  }
+  int64_t line_bytes() const { return panel_depth_ * kernels_.element_bytes; }
+  int64_t packed_bytes(const Lines& lines) const {
+    return round_up(lines.chunk * line_bytes(), kAlignment);
+  }
+  // Sums outlive a depth block only where there are several.
+  int64_t sums_bytes() const {
+    return depth_block_ >= packed_depth_ ? 0 : round_up(rows_.tile * columns_.tile * 4, kAlignment);
+  }
+
+  void pack(ThreadPool& pool, MatmulKernels::Pack* kernel, const MatmulOperand& x,
+            const Lines& lines, int64_t first, char* out) const {
+    const int64_t count = std::min(lines.chunk, lines.count - first);
+    const int64_t step = kPackedLines / lines.panel * lines.panel;
+    auto task = [&](int64_t tile, int) {
+      int64_t at = tile * step;
+      kernel(x, first + at, std::min(step, count - at), problem().k, lines.panel * panel_depth_,
+             out + at * line_bytes());
+    };
+    pool.run(ceil_div(count, step), std::ref(task));
+  }
+
+  void multiply(ThreadPool& pool, const char* a, const char* b, void* c, int64_t row,
+                int64_t column, char* sums) const {
+    const int64_t rows = std::min(rows_.chunk, rows_.count - row);
+    const int64_t columns = std::min(columns_.chunk, columns_.count - column);
+    // Row tiles of one column tile follow each other, so that its part of B stays in L2.
+    const int64_t row_tiles = ceil_div(rows, rows_.tile);
+    auto task = [&](int64_t tile, int thread) {
+      int64_t i = tile % row_tiles * rows_.tile, j = tile / row_tiles * columns_.tile;
+      const MatmulProblem& p = problem();
+      const MatmulResult result{
+          static_cast<char*>(c) + ((row + i) * p.ldc + column + j) * size_of(p.c),
+          p.c,
+          p.ldc,
+          std::min(rows_.tile, rows - i),
+          std::min(columns_.tile, columns - j),
+          p.accumulate};
+      multiply_tile(a + i * line_bytes(), b + j * line_bytes(), result,
+                    reinterpret_cast<float*>(sums + thread * sums_bytes()));
+    };
+    pool.run(row_tiles * ceil_div(columns, columns_.tile), std::ref(task));
+  }
+
+  void multiply_tile(const char* a, const char* b, const MatmulResult& result, float* sums) const {
+    int64_t depth = 0;
+    do {  // once for k = 0 too: C becomes 0
+      const int64_t count = std::min(depth_block_, packed_depth_ - depth);
+      const bool last = depth + count == packed_depth_;
+      kernels_.multiply(a + depth * rows_.panel * kernels_.element_bytes,
+                        b + depth * columns_.panel * kernels_.element_bytes, panel_depth_,
+                        ceil_div(result.rows, rows_.panel),
+                        ceil_div(result.columns, columns_.panel), count, sums, depth == 0,
+                        last ? &result : nullptr);
+      depth += count;
+    } while (depth < packed_depth_);
+  }
+
+  MatmulKernels kernels_;
+  std::string name_;
+  int64_t depth_block_ = 0, packed_depth_ = 0, panel_depth_ = 0;
+  Lines rows_{}, columns_{};
+};
+
+}  // namespace
+
+std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa) {
+  if (problem.a != DType::kBF16 || isa != Isa::kAmx) return nullptr;
+  if (!__builtin_cpu_supports("avx512bf16"))
+    return nullptr;  // every AMX core has it, not every guest
+  return std::make_unique<PackedMatmul>(problem, amx::matmul_kernels(), "packed amx");
+}
+
+std::unique_ptr<const Matmul> make_vector_matmul(const MatmulProblem& problem, Isa isa) {
+  isa = std::min(isa, Isa::kAvx512);
+  return std::make_unique<PackedMatmul>(problem, TESSERA_SELECT(isa, matmul_kernels)(),
+                                        cat("packed ", name(isa)));
+}
+
+}  // namespace tessera::cpu

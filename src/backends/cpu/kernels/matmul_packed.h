@@ -1,0 +1,65 @@
+#pragma once
+// Our own matrix product. matmul_packed.cpp cuts the work into tiles, isa/matmul_packed.cpp (any
+// dtype, vectors of f32) and amx/matmul.cpp (bf16, matrix tiles) do the arithmetic.
+#include <cstdint>
+#include <memory>
+
+#include "backends/cpu/kernels/isa.h"
+#include "backends/cpu/kernels/matmul.h"
+#include "base/dtype.h"
+
+namespace tessera::cpu {
+
+// bf16 on matrix tiles; declines other problems and weaker instruction sets.
+std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa);
+// Vectors of f32, bf16 widened while it is packed. Takes every problem.
+std::unique_ptr<const Matmul> make_vector_matmul(const MatmulProblem& problem, Isa isa);
+
+// A matrix seen as lines (rows of op(A), columns of op(B)) of `depth` elements each.
+struct MatmulOperand {
+  const void* data;
+  DType dtype;               // f32 or bf16
+  int64_t stride;            // leading dimension in elements
+  bool depth_is_contiguous;  // element (line, p) is at line * stride + p, else at p * stride + line
+};
+
+// A part of C.
+struct MatmulResult {
+  void* c;
+  DType dtype;  // f32 or bf16
+  int64_t stride, rows, columns;
+  bool accumulate;
+};
+
+// The arithmetic of one instruction set. Operands are packed in panels of `rows` lines of A or
+// `columns` lines of B, depth by depth in an order that only these functions know; depths are
+// packed in multiples of `depth_unit`, missing lines and depths as zeros.
+struct MatmulKernels {
+  int64_t rows, columns;            // of C, that one call of the innermost loop keeps in registers
+  int64_t depth_unit;               // packed depth is rounded up to it
+  int64_t element_bytes;            // of a packed element
+  int64_t spare_depth;              // of a panel, after its last depth, that packing may write
+  int64_t tile_rows, tile_columns;  // of C at most, that one thread computes at a time
+  int64_t depth_block;  // depths for which it does so, before it goes on to the next ones
+
+  // Packs lines [line, line + lines), all `depth` of them, into panels `panel_stride` elements
+  // apart.
+  using Pack = void(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth,
+                    int64_t panel_stride, void* out);
+  Pack* pack_rows;
+  Pack* pack_columns;
+  // sums = (first ? 0 : sums) + A B, or, given a result, C = or += that: the one place where
+  // results are rounded. `depth`, a multiple of depth_unit, is a part of `panel_depth`, spare
+  // included; sums hold row_panels * rows * column_panels * columns f32 and are not touched where
+  // `first` and `result` are both given.
+  void (*multiply)(const void* a, const void* b, int64_t panel_depth, int64_t row_panels,
+                   int64_t column_panels, int64_t depth, float* sums, bool first,
+                   const MatmulResult* result);
+};
+
+TESSERA_DECLARE_PER_ISA(MatmulKernels matmul_kernels())
+namespace amx {
+MatmulKernels matmul_kernels();
+}  // namespace amx
+
+}  // namespace tessera::cpu

@@ -1,0 +1,102 @@
+#include "backends/ref/collectives.h"
+
+#include <algorithm>
+
+#include "ops/collective/collective.h"
+
+namespace tessera::ref {
+namespace {
+
+// A tensor seen as [outer, size of dim, inner].
+struct Cut {
+  int64_t outer = 1, size = 1, inner = 1;
+  Cut(const Shape& shape, int64_t dim) {
+    for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
+      (d < dim ? outer : d == dim ? size : inner) *= shape[static_cast<size_t>(d)];
+    }
+  }
+};
+
+// The elements [begin, begin + count) along dim, row-major.
+std::vector<double> part_of(const Tensor& t, int64_t dim, int64_t begin, int64_t count) {
+  Cut cut(t.type.shape, dim);
+  std::vector<double> part;
+  for (int64_t o = 0; o < cut.outer; ++o) {
+    auto from = t.data.begin() + (o * cut.size + begin) * cut.inner;
+    part.insert(part.end(), from, from + count * cut.inner);
+  }
+  return part;
+}
+
+void put_part(Tensor& t, int64_t dim, int64_t begin, int64_t count, const std::vector<double>& part) {
+  Cut cut(t.type.shape, dim);
+  for (int64_t o = 0; o < cut.outer; ++o) {
+    std::copy_n(part.begin() + o * count * cut.inner, count * cut.inner, t.data.begin() + (o * cut.size + begin) * cut.inner);
+  }
+}
+
+// Sum or maximum in rank order, in double for f64 and in float for the rest.
+std::vector<double> reduce(const std::vector<std::vector<double>>& parts, DType dtype, bool sum) {
+  std::vector<double> result = parts[0];
+  for (size_t r = 1; r < parts.size(); ++r) {
+    for (size_t i = 0; i < result.size(); ++i) {
+      double a = result[i], b = parts[r][i];
+      if (!sum) result[i] = std::max(a, b);
+      else if (dtype == DType::kF64 || !is_float(dtype)) result[i] = a + b;
+      else result[i] = static_cast<float>(a) + static_cast<float>(b);
+    }
+  }
+  return result;
+}
+
+void run_group(const Op& op, const std::vector<int>& group, const std::vector<const Tensor*>& in, std::vector<Tensor>& out) {
+  auto n = static_cast<int64_t>(group.size());
+  auto input = [&](int64_t i) -> const Tensor& { return *in[static_cast<size_t>(group[static_cast<size_t>(i)])]; };
+  auto output = [&](int64_t i) -> Tensor& { return out[static_cast<size_t>(group[static_cast<size_t>(i)])]; };
+  if (op.name() == "all_reduce") {
+    std::vector<std::vector<double>> parts;
+    for (int64_t i = 0; i < n; ++i) parts.push_back(input(i).data);
+    auto result = reduce(parts, input(0).type.dtype, static_cast<const AllReduceOp&>(op).reduction() == Reduction::kSum);
+    for (int64_t i = 0; i < n; ++i) output(i).data = result;
+    return;
+  }
+  const auto& c = static_cast<const Collective&>(op);
+  int64_t dim = c.dim(), in_size = input(0).type.shape[static_cast<size_t>(dim)];
+  for (int64_t i = 0; i < n; ++i) {
+    switch (c.kind()) {
+      case CollectiveKind::kAllGather:
+      case CollectiveKind::kGatherReplicated:
+        for (int64_t j = 0; j < n; ++j) put_part(output(i), dim, j * in_size, in_size, input(j).data);
+        break;
+      case CollectiveKind::kReduceScatter: {
+        std::vector<std::vector<double>> parts;
+        for (int64_t j = 0; j < n; ++j) parts.push_back(part_of(input(j), dim, i * (in_size / n), in_size / n));
+        output(i).data = reduce(parts, input(0).type.dtype, true);
+        break;
+      }
+      case CollectiveKind::kLocalSlice:
+        output(i).data = part_of(input(i), dim, i * (in_size / n), in_size / n);
+        break;
+      case CollectiveKind::kAllToAll: {
+        int64_t concat_size = output(i).type.shape[static_cast<size_t>(c.concat_dim())] / n;
+        for (int64_t j = 0; j < n; ++j) {
+          put_part(output(i), c.concat_dim(), j * concat_size, concat_size, part_of(input(j), dim, i * (in_size / n), in_size / n));
+        }
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void run_collective(const Op& op, const Mesh& mesh, const std::vector<const Tensor*>& inputs, std::vector<Tensor>& outputs) {
+  if (op.name() == "vary") {
+    for (size_t r = 0; r < inputs.size(); ++r) outputs[r].data = inputs[r]->data;
+    return;
+  }
+  AxisSet axes = op.name() == "all_reduce" ? static_cast<const AllReduceOp&>(op).axes() : static_cast<const Collective&>(op).axes();
+  for (const std::vector<int>& group : mesh.groups(axes)) run_group(op, group, inputs, outputs);
+}
+
+}  // namespace tessera::ref

@@ -1,0 +1,151 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void fail(const char* action, const std::filesystem::path& path) {
+  throw UserError(cat("cannot ", action, " '", path.string(), "': ", std::strerror(errno)));
+}
+
+int open_for_reading(const std::filesystem::path& path, struct stat* info) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("read", path);
+  if (::fstat(fd, info) != 0) {
+    ::close(fd);
+    fail("read", path);
+  }
+  if (S_ISDIR(info->st_mode)) {
+    ::close(fd);
+    errno = EISDIR;
+    fail("read", path);
+  }
+  return fd;
+}
+
+void write_all(int fd, const void* data, size_t size, const std::filesystem::path& path) {
+  auto* p = static_cast<const char*>(data);
+  while (size > 0) {
+    ssize_t n = ::write(fd, p, size);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      fail("write", path);
+    }
+    p += n;
+    size -= static_cast<size_t>(n);
+  }
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  struct stat info {};
+  int fd = open_for_reading(path, &info);
+  std::string content;
+  content.reserve(static_cast<size_t>(info.st_size));
+  char buffer[1 << 16];
+  for (;;) {
+    ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      int saved = errno;
+      ::close(fd);
+      errno = saved;
+      fail("read", path);
+    }
+    if (n == 0) break;
+    content.append(buffer, static_cast<size_t>(n));
+  }
+  ::close(fd);
+  return content;
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  struct stat info {};
+  int fd = open_for_reading(path, &info);
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ > 0) {
+    void* p = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED) {
+      int saved = errno;
+      ::close(fd);
+      errno = saved;
+      fail("map", path);
+    }
+    data_ = static_cast<const std::byte*>(p);
+  }
+  ::close(fd);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  temporary_ = path_;
+  temporary_ += cat(".tmp-", ::getpid());
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail("create", temporary_);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+  }
+}
+
+void AtomicFile::write(const void* data, size_t size) { write_all(fd_, data, size, path_); }
+
+void AtomicFile::commit() {
+  if (::fsync(fd_) != 0) fail("write", path_);
+  int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    int saved = errno;
+    ::unlink(temporary_.c_str());
+    errno = saved;
+    fail("write", path_);
+  }
+  sync_directory(path_.parent_path());
+}
+
+void write_file_atomic(const std::filesystem::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  int fd = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;  // some file systems cannot open directories; the rename itself stands
+  ::fsync(fd);
+  ::close(fd);
+}
+
+void make_directories(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw UserError(cat("cannot create directory '", path.string(), "': ", error.message()));
+}
+
+}  // namespace tessera

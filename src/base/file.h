@@ -1,0 +1,58 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// Whole file as bytes. UserError "cannot read 'PATH': REASON" when it cannot be read.
+std::string read_file(const std::filesystem::path& path);
+
+// A file mapped read-only. Empty files map to an empty view.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);  // UserError when it cannot be mapped
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Writes a file aside (`PATH.tmp-PID`), and moves it into place on commit() after flushing it to
+// disk. Without commit() nothing is left behind. Every failure is a UserError with path and cause.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  void write(const void* data, size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int fd_ = -1;
+};
+
+// AtomicFile in one call.
+void write_file_atomic(const std::filesystem::path& path, std::string_view content);
+
+// Flushes a directory's entries, so that a rename inside it survives a power cut.
+void sync_directory(const std::filesystem::path& directory);
+
+// create_directories with a UserError that names the path and the cause.
+void make_directories(const std::filesystem::path& path);
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+#pragma once
+#include <string_view>
+
+namespace tessera {
+
+// Lines on standard error: `YYYY-MM-DD HH:MM:SS I [file:line] message`, local time. Thread-safe. Only rank 0 prints progress; warnings and errors come from every rank.
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+void set_log_level(LogLevel level);
+void log_line(LogLevel level, const char* file, int line, std::string_view message);
+// Prints `message` once in the life of the process.
+void log_once(LogLevel level, const char* file, int line, std::string_view message);
+
+#define TESSERA_INFO(message) \
+  ::tessera::log_line(::tessera::LogLevel::kInfo, __FILE__, __LINE__, message)
+#define TESSERA_WARN(message) \
+  ::tessera::log_line(::tessera::LogLevel::kWarning, __FILE__, __LINE__, message)
+#define TESSERA_WARN_ONCE(message) \
+  ::tessera::log_once(::tessera::LogLevel::kWarning, __FILE__, __LINE__, message)
+
+}  // namespace tessera

@@ -1,0 +1,103 @@
+#include "base/text.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+
+namespace tessera {
+
+std::string format(const char* pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  va_list again;
+  va_copy(again, args);
+  int n = std::vsnprintf(nullptr, 0, pattern, args);
+  va_end(args);
+  std::string s(n > 0 ? static_cast<size_t>(n) : 0, '\0');
+  std::vsnprintf(s.data(), s.size() + 1, pattern, again);
+  va_end(again);
+  return s;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  for (;;) {
+    size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+std::string lower(std::string_view text) {
+  std::string s(text);
+  for (char& c : s) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return s;
+}
+
+std::string format_bytes(int64_t bytes) {
+  if (bytes < 0) return "-" + format_bytes(-bytes);
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 5) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? format("%lld B", static_cast<long long>(bytes))
+                   : format("%.*f %s", value < 10 ? 2 : 1, value, kUnits[unit]);
+}
+
+std::string format_count(double n) {
+  constexpr const char* kUnits[] = {"", " K", " M", " B", " T"};
+  int unit = 0;
+  while (std::abs(n) >= 1000 && unit < 4) {
+    n /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? format("%.0f", n) : format("%.2f%s", n, kUnits[unit]);
+}
+
+std::string format_duration(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  long long s = std::llround(seconds);
+  if (s >= 3600) return format("%lldh%02lldm", s / 3600, s / 60 % 60);
+  if (s >= 60) return format("%lldm%02llds", s / 60, s % 60);
+  return format("%llds", s);
+}
+
+std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  size_t best_distance = ~size_t{0};
+  std::string best;
+  for (const std::string& candidate : candidates) {
+    std::vector<size_t> row(candidate.size() + 1);
+    for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+    for (size_t i = 1; i <= word.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i;
+      for (size_t j = 1; j < row.size(); ++j) {
+        size_t substitute = diagonal + (word[i - 1] != candidate[j - 1]);
+        diagonal = row[j];
+        row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
+      }
+    }
+    size_t limit = std::max<size_t>(1, std::max(word.size(), candidate.size()) / 3);
+    if (row.back() <= limit && row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "checkpoint/safetensors.h"
+
+namespace tessera {
+
+inline constexpr std::string_view kStateName = "state.safetensors";
+inline constexpr std::string_view kRunName = "run.json";
+
+// Writes the checkpoint `{directory}/{model_type}-{step}steps/` and returns its path. `tensors` is
+// the whole state of the run, `run_json` what else the caller wants back.
+//
+// Everything is written and flushed under another name and then renamed: killed at any point, or
+// with the disk full, what was complete before is still found by newest_complete_checkpoint. A
+// checkpoint of the same step is replaced. After that all but the newest `num_kept` checkpoints of
+// this model type are removed (0 keeps all); the one just written stays in any case.
+// UserError with path and cause when it cannot be written; nothing of it is left then.
+std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
+                                      std::string_view model_type, int64_t step,
+                                      std::span<const TensorView> tensors,
+                                      std::string_view run_json, int64_t num_kept = 0);
+
+// The newest complete checkpoint by step: `path` itself if that is one, else of those in it;
+// nullopt if there is none or the path does not exist. Newer ones that are not complete are skipped
+// with the warning `{dir}/manifest.json not found. Skipping this incomplete checkpoint`. UserError
+// if `path` is a file or cannot be read.
+std::optional<std::filesystem::path> newest_complete_checkpoint(const std::filesystem::path& path);
+
+// Where the caller wants a tensor to go; C-contiguous.
+struct TensorBuffer {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  void* data = nullptr;
+};
+
+// A complete checkpoint, its files checked against the manifest's hashes.
+class CheckpointReader {
+ public:
+  // UserError that names the file which is missing, damaged or of another size.
+  explicit CheckpointReader(std::filesystem::path checkpoint);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::string& run_json() const { return run_json_; }
+  const SafetensorsFile& state() const { return *state_; }
+
+  // Fill the buffers. Names, element types and shapes must agree exactly, and load_all also wants
+  // every tensor of the checkpoint to have a buffer. Otherwise UserError, which names the first
+  // tensor that does not fit and both its types and shapes, before any buffer is touched.
+  void load_all(std::span<const TensorBuffer> buffers) const;
+  void load_some(std::span<const TensorBuffer> buffers) const;
+
+ private:
+  std::vector<const TensorInfo*> match(std::span<const TensorBuffer> buffers) const;
+
+  std::filesystem::path path_;
+  std::string run_json_;
+  std::optional<SafetensorsFile> state_;
+};
+
+}  // namespace tessera

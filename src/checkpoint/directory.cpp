@@ -1,0 +1,239 @@
+#include "checkpoint/directory.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kTemporaryMark = ".tmp-";
+constexpr std::string_view kReplacedMark = ".replaced";
+constexpr std::string_view kStepsMark = "steps";
+
+template <class Number>
+std::optional<Number> parse_digits(std::string_view text) {
+  Number value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text[0] == '-') return {};
+  return value;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// Checkpoints and their temporary forms in `directory`, newest step first, a final name before its
+// replaced one. UserError if the directory cannot be read.
+std::vector<CheckpointEntry> list_entries(const fs::path& directory) {
+  std::vector<CheckpointEntry> entries;
+  std::error_code error;
+  fs::directory_iterator it(directory, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    auto entry = parse_checkpoint_name(it->path());
+    if (entry && is_folder(it->path())) entries.push_back(*std::move(entry));
+  }
+  if (error) throw UserError(cat("cannot read '", directory.string(), "': ", error.message()));
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(b.step, a.replaced, a.path) < std::tie(a.step, b.replaced, b.path);
+  });
+  return entries;
+}
+
+bool is_running(pid_t process) { return ::kill(process, 0) == 0 || errno != ESRCH; }
+
+// One of our files, or such a file while it is written aside.
+bool is_checkpoint_file(const std::string& name) {
+  for (std::string_view own : {kStateName, kRunName, kManifestName}) {
+    if (name == own || name.starts_with(cat(own, kTemporaryMark))) return true;
+  }
+  return false;
+}
+
+// Returns whether the directory is gone: not if foreign files are in it.
+bool remove_own_files(const fs::path& directory) {
+  std::error_code error;
+  std::vector<fs::path> own;
+  fs::directory_iterator it(directory, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    if (is_checkpoint_file(it->path().filename().string())) own.push_back(it->path());
+  }
+  for (const fs::path& path : own) {
+    if (!error) fs::remove(path, error);
+  }
+  if (error) throw UserError(cat("cannot clear '", directory.string(), "': ", error.message()));
+  return fs::remove(directory, error);
+}
+
+void rename_directory(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) {
+    throw UserError(
+        cat("cannot move '", from.string(), "' to '", to.string(), "': ", error.message()));
+  }
+}
+
+fs::path with_suffix(fs::path path, std::string_view suffix) { return path += suffix; }
+
+void warn_skipped(const std::string& reason, std::string_view kind) {
+  TESSERA_WARN(cat(reason, ". Skipping this ", kind, " checkpoint"));
+}
+
+// Warns unless the checkpoint is complete.
+bool is_complete_or_warn(const fs::path& checkpoint) {
+  std::optional<std::string> reason = incomplete_reason(checkpoint);
+  if (reason)
+    warn_skipped(*reason, is_there(checkpoint / kManifestName) ? "damaged" : "incomplete");
+  return !reason;
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::string_view model_type, int64_t step) {
+  TESSERA_CHECK(!model_type.empty() && model_type.find('/') == std::string_view::npos && step >= 0,
+                cat("no checkpoint can be named after '", model_type, "' and step ", step));
+  return cat(model_type, "-", step, kStepsMark);
+}
+
+std::optional<CheckpointEntry> parse_checkpoint_name(const fs::path& path) {
+  CheckpointEntry entry;
+  entry.path = path;
+  std::string name = path.filename().string();
+  std::string_view rest = name;
+  if (size_t mark = rest.rfind(kTemporaryMark); mark != std::string_view::npos) {
+    auto writer = parse_digits<pid_t>(rest.substr(mark + kTemporaryMark.size()));
+    if (!writer || *writer == 0) return {};
+    entry.writer = *writer;
+    rest = rest.substr(0, mark);
+  }
+  if (rest.ends_with(kReplacedMark)) {
+    entry.replaced = true;
+    rest.remove_suffix(kReplacedMark.size());
+  }
+  if (!rest.ends_with(kStepsMark)) return {};
+  rest.remove_suffix(kStepsMark.size());
+  size_t dash = rest.rfind('-');
+  if (dash == std::string_view::npos || dash == 0 || dash + 1 == rest.size()) return {};
+  auto step = parse_digits<int64_t>(rest.substr(dash + 1));
+  if (!step) return {};
+  entry.model_type = rest.substr(0, dash);
+  entry.step = *step;
+  return entry;
+}
+
+std::optional<std::string> incomplete_reason(const fs::path& checkpoint) {
+  fs::path manifest_path = checkpoint / kManifestName;
+  if (!is_there(manifest_path)) return cat(manifest_path.string(), " not found");
+  try {
+    for (const ManifestFile& file : read_manifest(checkpoint).files) {
+      fs::path path = checkpoint / file.name;
+      std::error_code error;
+      uintmax_t bytes = fs::file_size(path, error);
+      if (error) return cat("cannot read '", path.string(), "': ", error.message());
+      if (bytes != file.bytes) {
+        return cat("'", path.string(), "' has ", bytes, " bytes instead of ", file.bytes);
+      }
+    }
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+std::optional<fs::path> newest_complete_checkpoint(const fs::path& path) {
+  fs::path directory = path.has_filename() ? path : path.parent_path();
+  if (!is_there(directory)) {
+    // A crash may have come between the two renames that replace this very checkpoint.
+    fs::path replaced = with_suffix(directory, kReplacedMark);
+    if (is_there(replaced) && is_complete_or_warn(replaced)) return replaced;
+    return {};
+  }
+  if (!is_folder(directory)) {
+    throw UserError(cat("'", directory.string(),
+                        "' is a file; give a checkpoint or a directory of checkpoints"));
+  }
+  if (is_there(directory / kManifestName)) {
+    if (is_complete_or_warn(directory)) return directory;
+    return {};
+  }
+  bool any = false;
+  for (const CheckpointEntry& entry : list_entries(directory)) {
+    if (entry.writer != 0) continue;
+    any = true;
+    if (is_complete_or_warn(entry.path)) return entry.path;
+  }
+  // Named like a checkpoint and holding none: it was meant to be one itself.
+  if (!any && parse_checkpoint_name(directory)) is_complete_or_warn(directory);
+  return {};
+}
+
+void remove_checkpoint(const fs::path& checkpoint) {
+  fs::path aside = with_suffix(checkpoint, cat(kTemporaryMark, ::getpid()));
+  rename_directory(checkpoint, aside);
+  if (!remove_own_files(aside)) rename_directory(aside, checkpoint);
+}
+
+void remove_leftovers(const fs::path& directory) {
+  for (const CheckpointEntry& entry : list_entries(directory)) {
+    if (entry.writer == 0) continue;
+    if (entry.writer != ::getpid() && is_running(entry.writer)) continue;
+    try {
+      remove_own_files(entry.path);
+    } catch (const UserError& error) {
+      TESSERA_WARN(error.what());
+    }
+  }
+}
+
+void move_into_place(const fs::path& temporary, const fs::path& final) {
+  // Not an exchange of the two names: NFS and Lustre do not know it.
+  fs::path replaced = with_suffix(final, kReplacedMark);
+  if (is_there(final)) {
+    if (is_there(replaced)) remove_checkpoint(replaced);
+    rename_directory(final, replaced);
+  }
+  rename_directory(temporary, final);
+  sync_directory(final.parent_path());
+}
+
+void remove_old_checkpoints(const fs::path& written, int64_t num_kept) {
+  std::string model_type = parse_checkpoint_name(written).value().model_type;
+  int64_t kept = 0;
+  for (const CheckpointEntry& entry : list_entries(written.parent_path())) {
+    bool ours = entry.writer == 0 && entry.model_type == model_type && !fs::is_symlink(entry.path);
+    if (!ours) continue;
+    fs::path unreplaced = entry.path;
+    bool superseded = entry.replaced && !incomplete_reason(unreplaced.replace_extension());
+    if (!superseded) {
+      if (incomplete_reason(entry.path)) continue;
+      ++kept;
+      if (num_kept == 0 || kept <= num_kept || entry.path == written) continue;
+    }
+    try {
+      remove_checkpoint(entry.path);
+    } catch (const UserError& error) {
+      TESSERA_WARN(error.what());
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// What makes a directory a checkpoint: written last, it names every other file with its size and
+// hash. As JSON:
+//   {"format": "tessera checkpoint", "version": 1,
+//    "files": [{"name": "state.safetensors", "bytes": 123, "xxh3": "00112233445566ff"}, ...]}
+struct ManifestFile {
+  std::string name;  // a plain file name inside the checkpoint
+  uint64_t bytes = 0;
+  uint64_t hash = 0;  // XXH3, 64 bits
+};
+
+struct Manifest {
+  std::vector<ManifestFile> files;
+};
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+
+std::string to_json(const Manifest& manifest);
+
+// Inverse of to_json. UserError that names `file` for anything else: broken JSON, another format or
+// a newer version, a missing field, a file name that leads out of the directory or appears twice.
+Manifest parse_manifest(std::string_view json, std::string_view file);
+
+// Reads `{checkpoint}/manifest.json`. UserError as parse_manifest, or when it cannot be read.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
+
+}  // namespace tessera

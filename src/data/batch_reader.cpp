@@ -1,0 +1,63 @@
+#include "data/batch_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+
+BatchReader::BatchReader(const PackedDataset& dataset, const BatchReaderOptions& options)
+    : dataset_(dataset),
+      options_(options),
+      order_(options.seed, dataset.samples(), options.shuffle) {
+  TESSERA_CHECK(options.rows > 0 && options.rank >= 0 && options.rank < options.ranks,
+                cat(options.rows, " rows, rank ", options.rank, " of ", options.ranks));
+  TESSERA_CHECK(options.position >= 0 && options.end >= 0);
+  start_prefetch();
+}
+
+BatchReader::~BatchReader() = default;
+
+bool BatchReader::next(Batch& batch) {
+  if (done()) return false;
+  if (prefetch_.valid()) {
+    prefetch_.get();
+    std::swap(batch, ahead_);
+  } else {
+    fill(options_.position, batch);
+  }
+  options_.position += options_.rows * options_.ranks;
+  start_prefetch();
+  return true;
+}
+
+void BatchReader::start_prefetch() {
+  if (!options_.prefetch || done()) return;
+  prefetch_ = std::async(std::launch::async,
+                         [this, position = options_.position] { fill(position, ahead_); });
+}
+
+// This rank's part of the global batch that begins at `position`.
+void BatchReader::fill(int64_t position, Batch& batch) const {
+  const int64_t first = position + options_.rank * options_.rows;
+  const auto context = static_cast<size_t>(dataset_.context());
+  const auto size = static_cast<size_t>(options_.rows) * context;
+  batch.first_sample = first;
+  batch.rows = std::clamp<int64_t>(options_.end - first, 0, options_.rows);
+  batch.tokens = 0;
+  batch.inputs.resize(size);
+  batch.targets.resize(size);
+  const std::span inputs(batch.inputs), targets(batch.targets);
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const auto offset = static_cast<size_t>(row) * context;
+    batch.tokens += dataset_.sample(order_.at(first + row).window, inputs.subspan(offset, context),
+                                    targets.subspan(offset, context));
+  }
+  const size_t used = static_cast<size_t>(batch.rows) * context;
+  std::ranges::fill(inputs.subspan(used), dataset_.end_of_text());
+  std::ranges::fill(targets.subspan(used), kIgnoreIndex);
+}
+
+}  // namespace tessera

@@ -1,0 +1,263 @@
+#include "data/token_cache.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token caches are little-endian");
+
+constexpr std::array<char, 8> kMagic{'T', 'S', 'R', 'T', 'O', 'K', 'E', 'N'};
+constexpr uint32_t kVersion = 1;
+constexpr int64_t kWidestNarrowVocabulary = 65536;
+
+struct Trailer {
+  std::array<char, 8> magic = kMagic;
+  uint32_t version = kVersion;
+  uint32_t width = 0;
+  uint64_t count = 0, text_bytes = 0, documents = 0, fingerprint = 0;
+  uint64_t ids_hash = 0, trailer_hash = 0;
+
+  uint64_t own_hash() const { return hash_bytes(this, offsetof(Trailer, trailer_hash)); }
+};
+static_assert(sizeof(Trailer) == 64);
+
+uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+// What is wrong with a file whose last bytes are `trailer`, or nullptr.
+const char* damage(const MappedFile& file, const Trailer& trailer) {
+  if (trailer.magic != kMagic) return "no token cache, or cut short";
+  if (trailer.trailer_hash != trailer.own_hash()) return "its last 64 bytes fail their hash";
+  if (trailer.width != 2 && trailer.width != 4) return "its ids have an unknown width";
+  const uint64_t stored = file.size() - sizeof(Trailer);
+  if (trailer.count > stored / trailer.width || padded(trailer.count * trailer.width) != stored) {
+    return "its size does not fit its number of ids";
+  }
+  return nullptr;
+}
+
+// Writes ids in their final width, hashing them on the way.
+class CacheWriter {
+ public:
+  CacheWriter(const std::filesystem::path& path, const TokenCacheJob& job)
+      : file_(path), vocab_size_(job.vocab_size) {
+    trailer_.width = vocab_size_ <= kWidestNarrowVocabulary ? 2 : 4;
+    trailer_.fingerprint = job.fingerprint;
+  }
+
+  void add(std::span<const int32_t> ids) {
+    buffer_.resize(ids.size() * trailer_.width);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      TESSERA_CHECK(ids[i] >= 0 && ids[i] < vocab_size_,
+                    cat("the tokenizer gave id ", ids[i], ", its vocabulary is ", vocab_size_));
+      std::memcpy(buffer_.data() + i * trailer_.width, &ids[i], trailer_.width);
+    }
+    trailer_.count += ids.size();
+    write(buffer_);
+  }
+
+  void commit(const TokenCacheProgress& done) {
+    const uint64_t bytes = trailer_.count * trailer_.width;
+    write(std::string(padded(bytes) - bytes, '\0'));
+    trailer_.text_bytes = static_cast<uint64_t>(done.text_bytes);
+    trailer_.documents = static_cast<uint64_t>(done.documents);
+    trailer_.ids_hash = hasher_.digest();
+    trailer_.trailer_hash = trailer_.own_hash();
+    file_.write(&trailer_, sizeof trailer_);
+    file_.commit();
+  }
+
+ private:
+  void write(const std::string& bytes) {
+    hasher_.add(bytes.data(), bytes.size());
+    file_.write(bytes);
+  }
+
+  AtomicFile file_;
+  int64_t vocab_size_;
+  Trailer trailer_;
+  Hasher hasher_;
+  std::string buffer_;
+};
+
+// The unit of encoding: whole small documents, or a part of a large one. How documents are cut into
+// segments depends on the documents only, so the ids do not depend on the number of threads.
+struct Segment {
+  struct Piece {
+    size_t begin, size;
+    bool ends_document;
+  };
+  std::string text;
+  std::vector<Piece> pieces;
+  std::vector<int32_t> ids;
+};
+
+constexpr size_t kSegmentBytes = size_t{64} << 10;
+constexpr size_t kBatchSegments = 128;  // one batch is encoded while the next is read
+
+class SegmentReader {
+ public:
+  explicit SegmentReader(const TokenCacheJob& job) : job_(job) {}
+
+  // The next batch; empty at the end of the data.
+  void read(std::vector<Segment>& batch) {
+    batch.clear();
+    while (batch.size() < kBatchSegments) {
+      Segment segment;
+      while (segment.text.size() < kSegmentBytes && (pending_ || next_document())) take(segment);
+      if (segment.pieces.empty()) return;
+      batch.push_back(std::move(segment));
+    }
+  }
+
+ private:
+  bool next_document() {
+    if (ended_ || !job_.documents(document_)) {
+      ended_ = true;
+      return false;
+    }
+    position_ = 0;
+    return pending_ = true;
+  }
+
+  // Moves the next piece of the pending document into the segment.
+  void take(Segment& segment) {
+    size_t end = document_.size();
+    if (job_.cut && end - position_ > kSegmentBytes) {
+      end = job_.cut(document_, position_ + kSegmentBytes);
+      TESSERA_CHECK(end > position_ && end <= document_.size());
+    }
+    pending_ = end < document_.size();
+    segment.pieces.push_back({segment.text.size(), end - position_, !pending_});
+    segment.text.append(document_, position_, end - position_);
+    position_ = end;
+  }
+
+  const TokenCacheJob& job_;
+  std::string document_;
+  size_t position_ = 0;   // in document_: what is before it has been taken
+  bool pending_ = false;  // document_ has not been taken whole
+  bool ended_ = false;
+};
+
+void encode(const TokenCacheJob& job, Segment& segment) {
+  std::vector<int32_t> ids;
+  for (const Segment::Piece& piece : segment.pieces) {
+    ids.clear();
+    job.encode(std::string_view(segment.text).substr(piece.begin, piece.size), ids);
+    segment.ids.insert(segment.ids.end(), ids.begin(), ids.end());
+    if (piece.ends_document) segment.ids.push_back(job.end_of_text);
+  }
+}
+
+}  // namespace
+
+uint64_t dataset_fingerprint(std::span<const std::filesystem::path> files,
+                             const DocumentReaderOptions& options, uint64_t tokenizer_fingerprint) {
+  uint64_t hash = hash_combine(kVersion, tokenizer_fingerprint);
+  hash = hash_combine(hash, options.skip_bad_lines ? 1 : 0);
+  for (const auto& file : files) {
+    std::error_code error;
+    auto size = std::filesystem::file_size(file, error);
+    if (error) throw UserError(cat("cannot read '", file.string(), "': ", error.message()));
+    auto changed = std::filesystem::last_write_time(file, error);
+    if (error) throw UserError(cat("cannot read '", file.string(), "': ", error.message()));
+    hash =
+        hash_combine(hash, hash_text(std::filesystem::absolute(file).lexically_normal().string()));
+    hash = hash_combine(hash, size);
+    hash = hash_combine(hash, static_cast<uint64_t>(changed.time_since_epoch().count()));
+  }
+  return hash;
+}
+
+std::optional<TokenCache> open_token_cache(const std::filesystem::path& path,
+                                           uint64_t fingerprint) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
+  auto damaged = [&](const char* why) {
+    TESSERA_WARN(cat("token cache '", path.string(), "' is damaged (", why, "): it is made again"));
+    return std::nullopt;
+  };
+  TokenCache cache{MappedFile(path)};
+  const MappedFile& file = cache.file_;
+  if (file.size() < sizeof(Trailer)) return damaged("too short");
+  Trailer trailer;
+  const size_t stored = file.size() - sizeof trailer;
+  std::memcpy(&trailer, file.data() + stored, sizeof trailer);
+  if (const char* why = damage(file, trailer)) return damaged(why);
+  if (trailer.version != kVersion || trailer.fingerprint != fingerprint) return std::nullopt;
+  if (hash_bytes(file.data(), stored) != trailer.ids_hash)
+    return damaged("its ids fail their hash");
+
+  if (trailer.width == 2) {
+    cache.tokens_ =
+        TokenView(std::span(reinterpret_cast<const uint16_t*>(file.data()), trailer.count));
+  } else {
+    cache.tokens_ =
+        TokenView(std::span(reinterpret_cast<const uint32_t*>(file.data()), trailer.count));
+  }
+  cache.text_bytes_ = static_cast<int64_t>(trailer.text_bytes);
+  cache.documents_ = static_cast<int64_t>(trailer.documents);
+  return cache;
+}
+
+TokenCache build_token_cache(const std::filesystem::path& path, const TokenCacheJob& job,
+                             ThreadPool& pool) {
+  TESSERA_CHECK(job.vocab_size > 0 && job.end_of_text >= 0 && job.end_of_text < job.vocab_size);
+  CacheWriter writer(path, job);
+  SegmentReader reader(job);
+  TokenCacheProgress done;
+  std::vector<Segment> batch, next;
+  reader.read(next);
+  while (!next.empty()) {
+    std::swap(batch, next);
+    // Reading is one more tile: it goes on beside the encoding where there are threads for both.
+    pool.run(static_cast<int64_t>(batch.size()) + 1, [&](int64_t tile, int) {
+      if (tile == 0) {
+        reader.read(next);
+      } else {
+        encode(job, batch[static_cast<size_t>(tile - 1)]);
+      }
+    });
+    for (const Segment& segment : batch) {
+      writer.add(segment.ids);
+      for (const Segment::Piece& piece : segment.pieces) done.documents += piece.ends_document;
+      done.text_bytes += static_cast<int64_t>(segment.text.size());
+      done.tokens += static_cast<int64_t>(segment.ids.size());
+    }
+    if (job.progress) job.progress(done);
+  }
+  if (done.text_bytes == 0) {
+    throw UserError(cat("data set ", job.name, " is empty: there is no text in it"));
+  }
+  writer.commit(done);
+  auto cache = open_token_cache(path, job.fingerprint);
+  if (!cache) {
+    throw UserError(cat("token cache '", path.string(),
+                        "' was written and does not read back as it "
+                        "was: check the disk, or choose another directory"));
+  }
+  return std::move(*cache);
+}
+
+size_t cut_between_lines(std::string_view text, size_t from) {
+  auto visible = [](char c) { return c > ' ' && c < '\x7f'; };
+  for (size_t end = text.find('\n', from); end != std::string_view::npos;
+       end = text.find('\n', end + 1)) {
+    if (end > 0 && end + 1 < text.size() && visible(text[end - 1]) && visible(text[end + 1])) {
+      return end + 1;
+    }
+  }
+  return text.size();
+}
+
+}  // namespace tessera

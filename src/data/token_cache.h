@@ -1,0 +1,84 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/thread_pool.h"
+#include "data/document_reader.h"
+#include "data/token_view.h"
+
+namespace tessera {
+
+// Token ids of a data set in a memory-mapped file, so that a second run starts at once.
+//
+// Layout, little-endian: `count` ids of `width` bytes (2 if the vocabulary has at most 65536
+// entries, else 4), zeros up to a multiple of 8, then 64 bytes that say what came before:
+//   0 "TSRTOKEN"   8 u32 version (1)   12 u32 width   16 u64 count   24 u64 text bytes
+//   32 u64 documents   40 u64 fingerprint   48 u64 XXH3 of the ids and their padding
+//   56 u64 XXH3 of the 56 bytes before
+// They stand at the end because they are known last: the file is written in one pass, of any size,
+// and a file that was cut short cannot have them.
+class TokenCache {
+ public:
+  // The ids; valid as long as this object lives.
+  TokenView tokens() const { return tokens_; }
+  // Bytes of the documents' text: what bits per byte are counted against.
+  int64_t text_bytes() const { return text_bytes_; }
+  int64_t documents() const { return documents_; }
+
+ private:
+  friend std::optional<TokenCache> open_token_cache(const std::filesystem::path&, uint64_t);
+  explicit TokenCache(MappedFile file) : file_(std::move(file)) {}
+
+  MappedFile file_;
+  TokenView tokens_;
+  int64_t text_bytes_ = 0, documents_ = 0;
+};
+
+// What the ids are made of: path, size and time of change of every file in order, how they are
+// read, and the tokenizer. UserError if a file is missing.
+uint64_t dataset_fingerprint(std::span<const std::filesystem::path> files,
+                             const DocumentReaderOptions& options, uint64_t tokenizer_fingerprint);
+
+// The cache at `path`, hash checked; nullopt if there is none, or one made of other input. A
+// damaged one is reported by a warning and is nullopt too: in each case it is to be built.
+// UserError if the file is there and cannot be read.
+std::optional<TokenCache> open_token_cache(const std::filesystem::path& path, uint64_t fingerprint);
+
+struct TokenCacheProgress {
+  int64_t documents = 0, text_bytes = 0, tokens = 0;
+};
+
+struct TokenCacheJob {
+  std::string name;          // of the data set, for messages
+  uint64_t fingerprint = 0;  // see dataset_fingerprint()
+  int64_t vocab_size = 0;    // ids are below it; decides the width
+  int32_t end_of_text = 0;   // follows every document
+  DocumentSource documents;  // called by one thread at a time
+  // Puts the ids of `text` into `ids`, which comes empty. Called by many threads at once.
+  std::function<void(std::string_view text, std::vector<int32_t>& ids)> encode;
+  // Where a long document may be cut so that several threads work on it: the first position at or
+  // after `from` at which encoding the two sides one by one gives the same ids, or text.size().
+  // Without it every document is encoded in one piece.
+  std::function<size_t(std::string_view text, size_t from)> cut;
+  std::function<void(const TokenCacheProgress&)> progress;  // now and then, on the calling thread
+};
+
+// Reads, encodes and writes `path` (aside, then renamed), and opens it. The same bytes for any
+// number of threads. In memory: the document being read and 16 MiB of text with its ids. UserError:
+// there is no document ("empty"), the file cannot be written, or what the source reports.
+TokenCache build_token_cache(const std::filesystem::path& path, const TokenCacheJob& job,
+                             ThreadPool& pool);
+
+// A `cut` for tokenizers that split text into words before they merge bytes (the byte-level
+// patterns of GPT-2, GPT-NeoX and Llama 3) and for bytes: behind a line end that stands between two
+// visible ASCII characters. Those patterns never match across it, nor look past it.
+size_t cut_between_lines(std::string_view text, size_t from);
+
+}  // namespace tessera

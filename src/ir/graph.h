@@ -1,0 +1,128 @@
+#pragma once
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/op.h"
+
+namespace tessera {
+
+// Which part of a step a node belongs to.
+enum class Phase : uint8_t { kForward, kBackward, kRecompute, kOptimizer };
+std::string_view name(Phase phase);
+
+struct Node {
+  OpPtr op;
+  std::vector<Value> inputs, outputs;
+  std::string scope;  // "layers.3.attn"
+  Phase phase = Phase::kForward;
+};
+
+// A value from outside. A state slot keeps its content between runs and may be updated by the program;
+// an argument is given anew for every run; a parameter is what a model file declares, before a pass
+// turns it into a state slot.
+enum class InputKind { kParameter, kState, kArgument };
+std::string_view name(InputKind kind);
+
+struct GraphInput {
+  std::string name;
+  InputKind kind;
+  Value value;
+};
+// A result that the caller reads after the run.
+struct GraphOutput {
+  std::string name;
+  Value value;
+};
+// New content of a state slot; the slot need not be read by the graph.
+struct StateUpdate {
+  std::string slot;
+  Value value;
+};
+
+// A static program of one rank in topological order; append-only. Every rank of the mesh runs it.
+class Graph {
+ public:
+  explicit Graph(Mesh mesh = {}) : mesh_(std::move(mesh)) {}
+
+  const Mesh& mesh() const { return mesh_; }
+
+  // Appends a node with inferred output types. Where replicated and varying inputs meet in an op that
+  // does not set marks itself, `vary` is inserted on the former, once per value and axes. An error is
+  // given the current scope: "... (layers.3.attn_norm)".
+  std::vector<Value> add(const OpPtr& op, std::vector<Value> inputs);
+  // The same for an op with one output.
+  Value add_one(const OpPtr& op, std::vector<Value> inputs);
+
+  Value input(std::string name, InputKind kind, TensorType type);
+  void output(std::string name, Value value);
+  void update(std::string slot, Value value);
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<GraphInput>& inputs() const { return inputs_; }
+  const std::vector<GraphOutput>& outputs() const { return outputs_; }
+  const std::vector<StateUpdate>& updates() const { return updates_; }
+  // InternalError if there is no input of that name.
+  Value input_value(const std::string& name) const;
+  // No value if there is none.
+  Value find_input(const std::string& name) const;
+
+  int32_t num_values() const { return static_cast<int32_t>(types_.size()); }
+  const TensorType& type(Value v) const { return types_[static_cast<size_t>(v.id)]; }
+  const Shape& shape(Value v) const { return type(v).shape; }
+  // Index of the node that makes the value.
+  int32_t producer(Value v) const { return producers_[static_cast<size_t>(v.id)]; }
+
+  const std::string& scope() const { return scope_; }
+  Phase phase() const { return phase_; }
+  void set_scope(std::string scope) { scope_ = std::move(scope); }
+  void set_phase(Phase phase) { phase_ = phase; }
+
+ private:
+  Value vary(Value v, AxisSet axes);
+
+  Mesh mesh_;
+  std::vector<Node> nodes_;
+  std::vector<TensorType> types_;
+  std::vector<int32_t> producers_;
+  std::vector<GraphInput> inputs_;
+  std::vector<GraphOutput> outputs_;
+  std::vector<StateUpdate> updates_;
+  std::map<std::pair<Value, uint32_t>, Value> varied_;
+  std::string scope_;
+  Phase phase_ = Phase::kForward;
+};
+
+// Appends ".part" to the graph's scope for as long as it lives.
+class Scope {
+ public:
+  Scope(Graph& graph, const std::string& part) : graph_(graph), saved_(graph.scope()) {
+    graph.set_scope(saved_.empty() ? part : cat(saved_, ".", part));
+  }
+  ~Scope() { graph_.set_scope(saved_); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Graph& graph_;
+  std::string saved_;
+};
+
+// The op of graph inputs: no operands, one output of the given type.
+class InputOp final : public OpOf<InputOp> {
+ public:
+  InputOp(std::string input_name, TensorType type) : input_name_(std::move(input_name)), type_(std::move(type)) {}
+  std::string_view name() const override { return "input"; }
+  Tier tier() const override { return Tier::kInput; }
+  bool sets_marks() const override { return true; }
+  std::vector<TensorType> infer(const InferContext&) const override { return {type_}; }
+  auto fields() const { return std::make_tuple(field("name", input_name_), field("type", type_)); }
+
+ private:
+  std::string input_name_;
+  TensorType type_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+#include "ir/op.h"
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+std::vector<Value> Op::vjp(const VjpContext& context) const {
+  throw InternalError(cat("op ", name(), " has no gradient (", context.node.scope, ")"));
+}
+
+std::vector<Value> Op::decompose(Graph&, std::span<const Value>) const {
+  throw InternalError(cat("op ", name(), " has no decomposition"));
+}
+
+Cost Op::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  Cost cost;
+  for (const TensorType& t : inputs) cost.bytes += static_cast<double>(t.bytes());
+  for (const TensorType& t : outputs) {
+    cost.bytes += static_cast<double>(t.bytes());
+    cost.flops += static_cast<double>(t.elements());
+  }
+  return cost;
+}
+
+std::vector<std::pair<int, int>> Op::subsumes(const Op&) const { return {}; }
+
+void require(bool ok, const Op& op, const char* label, const std::string& message) {
+  if (!ok) throw UserError(cat("[", op.name(), "] (", label, ") ", message));
+}
+
+std::string to_string(const TensorType& type, const Mesh* mesh) {
+  std::string marks;
+  if (!type.varying.empty()) marks = mesh ? mesh->to_string(type.varying) : cat("{", type.varying.bits, "}");
+  return cat(name(type.dtype), to_string(type.shape), marks);
+}
+
+}  // namespace tessera

@@ -1,0 +1,152 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "ir/tensor_type.h"
+
+namespace tessera {
+
+class Graph;
+struct Node;
+
+// A handle to a tensor of a graph; prints as %12. Default-constructed: no value.
+struct Value {
+  int32_t id = -1;
+  explicit operator bool() const { return id >= 0; }
+  friend auto operator<=>(Value, Value) = default;
+};
+
+// kPrimitive: the closed set with StableHLO's semantics; has a reference kernel.
+// kComposite: is its decomposition into primitives; a backend may have a kernel of its own.
+// kCollective: works on all ranks of mesh axes.
+// kInput: a value from outside the graph.
+enum class Tier { kPrimitive, kComposite, kCollective, kInput };
+
+// Arithmetic and traffic of one launch, for speed-of-light figures. Bytes count each operand once.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+// Everything infer() may look at.
+struct InferContext {
+  std::span<const TensorType> inputs;
+  const Mesh& mesh;
+};
+
+// A request for the gradient of one node: `cotangents[i]` is the cotangent of output i (or no value),
+// `needed[i]` whether input i wants one. The op appends its backward nodes to `graph`.
+struct VjpContext {
+  Graph& graph;
+  const Node& node;
+  std::span<const Value> cotangents;
+  std::span<const bool> needed;
+};
+
+// Output `output` may be computed in the bytes of input `input`.
+struct InPlacePair {
+  int input = 0;
+  int output = 0;
+};
+
+// An operation with its attributes; immutable, shared between graphs.
+class Op {
+ public:
+  virtual ~Op() = default;
+  Op() = default;
+  Op(const Op&) = delete;
+  Op& operator=(const Op&) = delete;
+
+  virtual std::string_view name() const = 0;
+  virtual Tier tier() const = 0;
+
+  // Types of the outputs; throws UserError "[name] (Cn) rule: what was given" when a constraint fails.
+  // Marks are joined by Graph::add unless sets_marks().
+  virtual std::vector<TensorType> infer(const InferContext& context) const = 0;
+  virtual bool sets_marks() const { return false; }
+
+  // One cotangent per input (no value where none is needed). `differentiable` is false for ops
+  // without a gradient: integer ops, predicates and backward ops themselves.
+  virtual bool differentiable() const { return false; }
+  virtual std::vector<Value> vjp(const VjpContext& context) const;
+
+  // Composites: appends the definition in primitives (or other composites) and returns the outputs.
+  virtual std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const;
+
+  virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const;
+
+  // Storage. Outputs that are views of input 0: element offset of each output, empty if none are.
+  virtual std::vector<int64_t> view_offsets() const { return {}; }
+  // Inputs that are placed into the one output: element offset of each input, empty if none are.
+  virtual std::vector<int64_t> placement_offsets() const { return {}; }
+  // Pairs that a kernel handles correctly when they share storage.
+  virtual std::vector<InPlacePair> in_place_pairs() const { return {}; }
+  // Outputs of `forward` (a node of the op that this op differentiates) which this op computes
+  // again anyway: pairs (output of forward, output of this). Lets canonicalize drop the forward node.
+  virtual std::vector<std::pair<int, int>> subsumes(const Op& forward) const;
+
+  // "epsilon=1e-05": every attribute, from fields().
+  virtual std::string attributes() const = 0;
+
+  // Two ops are equal when their keys are: name and attributes, numbers printed exactly.
+  std::string key() const { return cat(name(), "{", attributes(), "}"); }
+  friend bool operator==(const Op& a, const Op& b) { return a.key() == b.key(); }
+};
+
+using OpPtr = std::shared_ptr<const Op>;
+
+namespace detail {
+inline std::string attribute_text(std::string_view v) { return std::string(v); }
+inline std::string attribute_text(const TensorType& v) { return to_string(v); }
+inline std::string attribute_text(DType v) { return std::string(name(v)); }
+inline std::string attribute_text(AxisSet v) { return cat(v.bits); }
+inline std::string attribute_text(const Shape& v) { return to_string(v); }
+inline std::string attribute_text(const std::vector<double>& v) { return cat("[", join(v, ", "), "]"); }
+template <class T>
+  requires std::is_arithmetic_v<T>
+std::string attribute_text(T v) {
+  return cat(v);
+}
+template <class T>
+std::string attribute_text(const std::vector<T>& v) {
+  std::vector<std::string> parts;
+  for (const T& x : v) parts.push_back(attribute_text(x));
+  return cat("[", join(parts, ", "), "]");
+}
+}  // namespace detail
+
+// Base of every op. Self::fields() returns std::make_tuple of std::pair<const char*, value>; printing,
+// equality and hashing come from that one list.
+template <class Self>
+class OpOf : public Op {
+ public:
+  std::string attributes() const final {
+    std::string text;
+    std::apply(
+        [&](const auto&... field) {
+          ((text += cat(text.empty() ? "" : ", ", field.first, "=",
+                        detail::attribute_text(field.second))),
+           ...);
+        },
+        static_cast<const Self&>(*this).fields());
+    return text;
+  }
+};
+
+template <class T>
+std::pair<const char*, T> field(const char* name, T value) {
+  return {name, std::move(value)};
+}
+
+// Throws UserError "[rms_norm] (C2) w must have shape [D]: D = 4096, w is [4095]" unless `ok`.
+void require(bool ok, const Op& op, const char* label, const std::string& message);
+
+}  // namespace tessera

@@ -1,0 +1,108 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+enum class ModelType { kGptNeox, kLlamaV2, kLlamaV3, kMistral, kMixtral, kGpt2 };
+
+// "gpt_neox", "llama_v2", "llama_v3", "mistral", "mixtral", "gpt2".
+std::string_view name(ModelType type);
+// Inverse of name(), exact; UserError that lists the names for another word.
+ModelType model_type_from_name(std::string_view text);
+
+// How rotary frequencies differ from theta^(-2i/d).
+enum class RopeScalingType {
+  kNone,
+  kDynamic,  // stretches only positions beyond max_context_width: within it, the same as kNone
+  kLlama3,  // Llama 3.1: long wavelengths divided by `factor`, a smooth ramp between the two bounds
+};
+
+struct RopeScaling {
+  RopeScalingType type = RopeScalingType::kNone;
+  double factor = 1.0;
+  // kLlama3 only: wavelengths above original_max_position / low_freq_factor are stretched fully,
+  // those below original_max_position / high_freq_factor not at all.
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position = 8192;
+  bool operator==(const RopeScaling&) const = default;
+};
+
+// The shape of one decoder-only model. Widths are numbers of elements.
+struct ModelConfig {
+  ModelType model_type = ModelType::kLlamaV2;
+  int64_t vocab_size = 50432;
+  int64_t hidden_width = 768;
+  int64_t num_layers = 12;
+  int64_t num_heads = 12;
+  int64_t num_key_value_heads = 12;
+  int64_t head_dim = 64;
+  int64_t intermediate_size = 11008;
+  int64_t max_context_width = 2048;
+  double norm_epsilon = 1e-5;
+  double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  bool tie_word_embeddings = false;
+  double initializer_range = 0.02;
+  std::optional<int64_t> sliding_window;  // positions a token sees, itself included; none: all
+  double rotary_pct = 1.0;                // share of each head that rotates; below 1: gpt_neox
+  bool bias = false;                      // biases in linear and norm layers: gpt_neox, gpt2
+  int64_t num_local_experts = 1;          // mixtral
+  int64_t num_experts_per_tok = 1;        // mixtral
+  double resid_pdrop = 0.0, embd_pdrop = 0.0, attn_pdrop = 0.0;  // gpt2
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// Norm epsilon, rotary base and scaling, tying, biases and experts of a family; the shape is that
+// of ModelConfig{}, with the derived fields of derive_shape().
+ModelConfig family_defaults(ModelType type);
+
+// Sets what follows from other fields: head_dim = hidden_width / num_heads, and for gpt_neox and
+// gpt2 intermediate_size = 4 * hidden_width. UserError when the heads do not divide the width.
+void derive_shape(ModelConfig& config);
+
+// UserError, naming the option and both numbers, unless the shape can be built: positive, within
+// bounds that keep every count inside 63 bits, key/value heads dividing heads, even head_dim,
+// finite rates.
+void check(const ModelConfig& config);
+
+// Exact number of trainable parameters, a tied matrix counted once. `config` must pass check().
+int64_t parameter_count(const ModelConfig& config);
+// The same with num_experts_per_tok experts a layer: what one token passes through.
+int64_t active_parameter_count(const ModelConfig& config);
+
+// A published model by name: llama2_7b, llama2_13b, llama2_70b, llama3.1_8b, llama3.1_70b,
+// llama3.2_1b, llama3.2_3b, mathstral_7b, mixtral_8x7b, gpt2, gpt2_medium, gpt2_large, gpt2_xl; `-`
+// and `_` are the same. UserError "Model {x} currently not supported." with the names otherwise.
+ModelConfig preset_by_name(std::string_view text);
+// preset_by_name() without the error.
+std::optional<ModelConfig> find_preset(std::string_view text);
+std::vector<std::string> preset_names();
+
+// Sets hidden_width, num_layers, num_heads, key/value heads and intermediate_size of one of the
+// sizes 7b, 13b, 20b, 65b, 70b. 20b and 65b are gpt_neox only, the others gpt_neox and llama.
+// UserError otherwise.
+void apply_preset_size(ModelConfig& config, std::string_view size);
+
+// The shape in a Hugging Face config.json (Llama, Mistral); `path` may be the folder that holds it.
+// Absent keys take transformers' defaults; rope settings are read from `rope_scaling` and
+// `rope_theta` or from the newer `rope_parameters`. max_context_width is max_position_embeddings.
+// UserError naming the file and key: unreadable, larger than 1 MiB, not JSON, wrong types, an
+// architecture or variant that is not supported.
+ModelConfig read_hugging_face_config(const std::filesystem::path& path);
+// The same from text; `where` stands in messages.
+ModelConfig parse_hugging_face_config(std::string_view text, std::string_view where);
+
+// Every field as a JSON object: what a checkpoint keeps of its model.
+// model_config_from_json(model_config_json(c)) == c for every c that passes check().
+std::string model_config_json(const ModelConfig& config);
+// UserError: not JSON, larger than 1 MiB, a field that is missing, unknown or of another type, a
+// shape that does not pass check().
+ModelConfig model_config_from_json(std::string_view text);
+
+}  // namespace tessera

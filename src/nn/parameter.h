@@ -1,0 +1,56 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+enum class InitKind { kNormal, kOnes, kZeros };
+
+// First values of a parameter: element k of the parameter is standard_deviation * N(0, 1) drawn from
+// (seed, parameter name, k), or a constant. So they depend on no sharding and no order.
+struct Init {
+  InitKind kind = InitKind::kNormal;
+  double standard_deviation = 0.02;
+};
+
+// A trainable tensor of a model.
+struct Parameter {
+  std::string name;  // as in a Hugging Face checkpoint: "model.layers.0.self_attn.q_proj.weight"
+  Value value;       // its input of kind kParameter, f32
+  Shape shape;
+  std::string unit;  // sharding unit: "embed", "layers.0", "head"
+  // Logical axis of every dim, for tensor parallelism: vocab, embed, heads, kv_heads, mlp, or "".
+  std::vector<std::string> axes;
+  Init init;
+  bool decay = true;  // AdamW's weight decay applies: matrices and embeddings
+};
+
+// What a model file returns: the forward pass of one device and the parameters that it declared.
+struct ModelGraph {
+  Graph graph;
+  std::vector<Parameter> parameters;
+  int64_t parameter_count() const;
+  const Parameter& parameter(std::string_view name) const;
+};
+
+// Declares parameters under a name prefix and a sharding unit while a model is written down.
+class ParameterScope {
+ public:
+  ParameterScope(ModelGraph& model, std::string prefix, std::string unit)
+      : model_(model), prefix_(std::move(prefix)), unit_(std::move(unit)) {}
+  // A matrix "PREFIX.NAME.weight" [rows, columns], normal(0, standard_deviation), with decay.
+  Value matrix(const std::string& name, int64_t rows, int64_t columns, std::vector<std::string> axes, double standard_deviation) const;
+  // A norm's weight "PREFIX.NAME.weight" [width], ones, without decay.
+  Value norm_weight(const std::string& name, int64_t width) const;
+
+ private:
+  Value declare(Parameter parameter) const;
+
+  ModelGraph& model_;
+  std::string prefix_, unit_;
+};
+
+}  // namespace tessera

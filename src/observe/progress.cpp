@@ -1,0 +1,63 @@
+#include "observe/progress.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
+
+// JSON has no NaN: a number that is not finite is null.
+std::string number(double x) { return std::isfinite(x) ? cat(x) : "null"; }
+
+}  // namespace
+
+std::string progress_line(const StepReport& r) {
+  std::string line = format("Batch %lld Loss: %.5f, Speed: %.2f samples/sec, lr: %.6f, gradnorm: %.4f, Tokens/s: %.0f", static_cast<long long>(r.batch),
+                            r.loss, rate(static_cast<double>(r.samples), r.step_seconds), r.learning_rate, r.gradient_norm,
+                            rate(static_cast<double>(r.tokens), r.step_seconds));
+  if (r.peak_flops > 0) line += format(", Peak: %.1f%%", 100 * rate(r.flops, r.step_seconds) / r.peak_flops);
+  if (r.memory_bytes > 0) line += ", Memory: " + format_bytes(r.memory_bytes);
+  if (r.seconds_left >= 0) line += ", Left: " + format_duration(r.seconds_left);
+  if (!r.ok) line += ", skipped";
+  return line;
+}
+
+MetricsFile::MetricsFile(const std::string& path) : path_(path) {
+  if (path.empty()) return;
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw UserError(cat("cannot write metrics to '", path, "': ", std::strerror(errno)));
+}
+
+MetricsFile::~MetricsFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MetricsFile::write(const std::string& line) {
+  if (fd_ < 0) return;
+  // One write a line: readers and a crash never see half of one.
+  if (::write(fd_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    throw UserError(cat("cannot write metrics to '", path_, "': ", std::strerror(errno)));
+  }
+}
+
+void MetricsFile::step(const StepReport& r) {
+  write(cat("{\"batch\":", r.batch, ",\"loss\":", number(r.loss), ",\"learning_rate\":", number(r.learning_rate), ",\"gradient_norm\":", number(r.gradient_norm),
+            ",\"ok\":", r.ok, ",\"samples\":", r.samples, ",\"tokens\":", r.tokens, ",\"step_seconds\":", number(r.step_seconds), ",\"data_seconds\":", number(r.data_seconds),
+            ",\"tokens_per_second\":", number(rate(static_cast<double>(r.tokens), r.step_seconds)), ",\"flops\":", number(r.flops),
+            ",\"memory_bytes\":", r.memory_bytes, "}\n"));
+}
+
+void MetricsFile::validation(int64_t batch, double loss, double perplexity) {
+  write(cat("{\"batch\":", batch, ",\"validation_loss\":", number(loss), ",\"validation_perplexity\":", number(perplexity), "}\n"));
+}
+
+}  // namespace tessera

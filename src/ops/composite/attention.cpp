@@ -1,0 +1,146 @@
+#include "ops/composite/attention.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ops/composite/linear.h"
+#include "ops/primitive/elementwise.h"
+#include "ops/primitive/reduction.h"
+#include "ops/primitive/shaping.h"
+
+namespace tessera {
+namespace {
+
+// x [B, T, h, D] as [B, H, T, D], each head repeated H / h times.
+Value to_heads(Graph& g, Value x, int64_t heads) {
+  Value y = transpose(g, x, {0, 2, 1, 3});
+  const Shape s = g.shape(y);
+  if (s[1] == heads) return y;
+  Value repeated = broadcast(g, y, {s[0], s[1], heads / s[1], s[2], s[3]}, {0, 1, 3, 4});
+  return reshape(g, repeated, {s[0], heads, s[2], s[3]});
+}
+
+// Sum over the query heads of each group: [B, H, T, D] as [B, T, h, D].
+Value from_heads(Graph& g, Value x, int64_t heads) {
+  const Shape s = g.shape(x);
+  if (s[1] != heads) x = reduce_sum(g, reshape(g, x, {s[0], heads, s[1] / heads, s[2], s[3]}), {2});
+  return transpose(g, x, {0, 2, 1, 3});
+}
+
+// scale * q k^T, minus infinity where the key is hidden: [B, H, T, T].
+Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask) {
+  DType stat = wide(g.type(q).dtype);
+  Value s = dot(g, q, k, 2, 3, 3, stat);
+  s = mul(g, s, constant_like(g, s, scale));
+  if (!mask.causal) return s;
+  const Shape shape = g.shape(s);
+  TensorType plane{{shape[2], shape[3]}, DType::kI32};
+  Value query = iota(g, plane, 0), key = iota(g, plane, 1);
+  Value visible = compare(g, Comparison::kLe, key, query);
+  if (mask.window > 0) {
+    Value oldest = sub(g, query, constant_like(g, query, static_cast<double>(mask.window - 1)));
+    visible = binary(g, BinaryKind::kAnd, visible, compare(g, Comparison::kGe, key, oldest));
+  }
+  return select(g, broadcast_leading(g, visible, shape), s,
+                constant_like(g, s, -std::numeric_limits<double>::infinity()));
+}
+
+// Pairs of query and key that the mask lets through, for one head of one sequence.
+double visible_pairs(int64_t t, AttentionMask mask) {
+  auto n = static_cast<double>(t);
+  if (!mask.causal) return n * n;
+  auto w = static_cast<double>(mask.window > 0 ? std::min(mask.window, t) : t);
+  return w * (w + 1) / 2 + (n - w) * w;
+}
+
+void check_heads(const Op& op, const TensorType& q, const TensorType& k, const TensorType& v, AttentionMask mask) {
+  require(q.shape.size() == 4 && k.shape.size() == 4 && is_float(q.dtype), op, "C1",
+          cat("q, k, v must be floats [B, T, H, D]: ", to_string(q), ", ", to_string(k)));
+  require(k.shape == v.shape && k.dtype == q.dtype && v.dtype == q.dtype, op, "C2",
+          cat("k and v must be alike: ", to_string(k), " and ", to_string(v)));
+  require(k.shape[0] == q.shape[0] && k.shape[1] == q.shape[1] && k.shape[3] == q.shape[3], op, "C3",
+          cat("q and k must have the same batch, tokens and head size: ", to_string(q), " and ", to_string(k)));
+  require(k.shape[2] > 0 && q.shape[2] % k.shape[2] == 0, op, "C4",
+          cat("key/value heads must divide query heads: ", k.shape[2], " and ", q.shape[2]));
+  require(mask.window >= 0 && (mask.causal || mask.window == 0), op, "C5", "a window needs the causal mask");
+}
+
+}  // namespace
+
+std::vector<TensorType> Attention::infer(const InferContext& context) const {
+  const TensorType& q = context.inputs[0];
+  check_heads(*this, q, context.inputs[1], context.inputs[2], mask_);
+  return {q, {{q.shape[0], q.shape[2], q.shape[1]}, wide(q.dtype)}};
+}
+
+std::vector<Value> Attention::vjp(const VjpContext& context) const {
+  TESSERA_CHECK(!context.cotangents[1], "attention: lse is a statistic without a gradient");
+  Graph& g = context.graph;
+  const Node& n = context.node;
+  Value d_o = convert(g, context.cotangents[0], g.type(n.inputs[0]).dtype);
+  return g.add(std::make_shared<AttentionBackward>(scale_, mask_),
+               {n.inputs[0], n.inputs[1], n.inputs[2], n.outputs[0], n.outputs[1], d_o});
+}
+
+std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs) const {
+  int64_t heads = g.shape(inputs[0])[2];
+  DType dtype = g.type(inputs[0]).dtype;
+  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads), v = to_heads(g, inputs[2], heads);
+  Value s = masked_scores(g, q, k, scale_, mask_);  // [B, H, T, T]
+  const Shape shape = g.shape(s);
+  Value m = reduce_max(g, s, {3});
+  Value e = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, m, shape)));
+  Value l = reduce_sum(g, e, {3});
+  Value p = convert(g, div(g, e, broadcast_trailing(g, l, shape)), dtype);
+  Value o = transpose(g, dot(g, p, v, 2, 3, 2, dtype), {0, 2, 1, 3});
+  return {o, tessera::add(g, m, unary(g, UnaryKind::kLog, l))};
+}
+
+Cost Attention::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  const Shape& s = inputs[0].shape;
+  Cost cost = Op::cost(inputs, outputs);
+  cost.flops = 4.0 * static_cast<double>(s[0] * s[2] * s[3]) * visible_pairs(s[1], mask_);
+  return cost;
+}
+
+std::vector<TensorType> AttentionBackward::infer(const InferContext& context) const {
+  const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2];
+  check_heads(*this, q, k, v, mask_);
+  require(context.inputs[3] == q && context.inputs[5].shape == q.shape && context.inputs[5].dtype == q.dtype, *this, "C6",
+          cat("o and do must be like q: ", to_string(context.inputs[3]), " and ", to_string(context.inputs[5])));
+  require(context.inputs[4].shape == Shape{q.shape[0], q.shape[2], q.shape[1]}, *this, "C7",
+          cat("lse must be [B, H, T], is ", to_string(context.inputs[4])));
+  return {q, k, v};
+}
+
+std::vector<Value> AttentionBackward::decompose(Graph& g, std::span<const Value> inputs) const {
+  int64_t heads = g.shape(inputs[0])[2], kv_heads = g.shape(inputs[1])[2];
+  DType dtype = g.type(inputs[0]).dtype, stat = wide(dtype);
+  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads), v = to_heads(g, inputs[2], heads);
+  Value o = to_heads(g, inputs[3], heads), lse = inputs[4], d_o = to_heads(g, inputs[5], heads);
+  Value s = masked_scores(g, q, k, scale_, mask_);
+  const Shape shape = g.shape(s);
+  Value p = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, lse, shape)));
+  Value delta = reduce_sum(g, mul(g, convert(g, o, stat), convert(g, d_o, stat)), {3});
+  Value dp = dot(g, d_o, v, 2, 3, 3, stat);
+  Value ds = mul(g, p, sub(g, dp, broadcast_trailing(g, delta, shape)));
+  ds = convert(g, mul(g, ds, constant_like(g, ds, scale_)), dtype);
+  Value dq = dot(g, ds, k, 2, 3, 2, dtype);
+  // The sum over a group of query heads is taken in f32 and rounded once.
+  Value dk = dot(g, ds, q, 2, 2, 2, stat), dv = dot(g, convert(g, p, dtype), d_o, 2, 2, 2, stat);
+  return {transpose(g, dq, {0, 2, 1, 3}), convert(g, from_heads(g, dk, kv_heads), dtype),
+          convert(g, from_heads(g, dv, kv_heads), dtype)};
+}
+
+Cost AttentionBackward::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  const Shape& s = inputs[0].shape;
+  Cost cost = Op::cost(inputs, outputs);
+  cost.flops = 10.0 * static_cast<double>(s[0] * s[2] * s[3]) * visible_pairs(s[1], mask_);
+  return cost;
+}
+
+Value attention(Graph& graph, Value q, Value k, Value v, double scale, AttentionMask mask) {
+  return graph.add(std::make_shared<Attention>(scale, mask), {q, k, v})[0];
+}
+
+}  // namespace tessera

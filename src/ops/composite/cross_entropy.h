@@ -1,0 +1,50 @@
+#pragma once
+#include "base/ignore_index.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Sum over rows of the cross-entropy of softmax(x w^T) with its target: -log p[target], 0 where the
+// target is kIgnoreIndex. x [N, D], w [V, D] of one dtype, targets i32 [N] in [0, V) or kIgnoreIndex.
+// Output: a scalar in f32 (f64 for f64). Kernels work through chunks of rows: the logits of the whole
+// batch never exist.
+class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
+ public:
+  std::string_view name() const override { return "linear_cross_entropy"; }
+  Tier tier() const override { return Tier::kComposite; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, targets)
+  bool differentiable() const override { return true; }
+  std::vector<Value> vjp(const VjpContext& context) const override;
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  auto fields() const { return std::make_tuple(); }
+};
+
+// The gradient, which has to form the logits again and so gives the loss too. With g = dloss *
+// (softmax(x w^T) - onehot(target)), rounded to x's dtype, 0 for ignored rows:
+//   dx = g w (like x),  dw = g^T x (f32),  loss as above. dloss is a scalar.
+class LinearCrossEntropyBackward final : public OpOf<LinearCrossEntropyBackward> {
+ public:
+  std::string_view name() const override { return "linear_cross_entropy_backward"; }
+  Tier tier() const override { return Tier::kComposite; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, targets, dloss)
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  std::vector<std::pair<int, int>> subsumes(const Op& forward) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  auto fields() const { return std::make_tuple(); }
+};
+
+// Number of targets that are not kIgnoreIndex: i64 scalar.
+class CountTargets final : public OpOf<CountTargets> {
+ public:
+  std::string_view name() const override { return "count_targets"; }
+  Tier tier() const override { return Tier::kComposite; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (targets)
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  auto fields() const { return std::make_tuple(); }
+};
+
+Value linear_cross_entropy(Graph& graph, Value x, Value w, Value targets);
+Value count_targets(Graph& graph, Value targets);
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#include "ops/composite/linear.h"
+
+#include "ops/primitive/elementwise.h"
+#include "ops/primitive/reduction.h"
+#include "ops/primitive/shaping.h"
+
+namespace tessera {
+namespace {
+
+Cost matmul_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, int64_t contracted) {
+  return {2.0 * static_cast<double>(contracted) * static_cast<double>(outputs[0].elements()),
+          static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
+}
+
+void check_operands(const Op& op, const TensorType& a, const TensorType& b) {
+  require(!a.shape.empty() && b.shape.size() >= 2, op, "C1",
+          cat("operands must be [..., K] and a matrix: ", to_string(a), " and ", to_string(b)));
+  require(a.dtype == b.dtype && is_float(a.dtype), op, "C3",
+          cat("operands must have one float dtype: ", to_string(a), " and ", to_string(b)));
+}
+
+Value rows(Graph& g, Value x) {
+  const Shape& s = g.shape(x);
+  int64_t width = s.back();
+  return reshape(g, x, {width == 0 ? 0 : num_elements(s) / width, width});
+}
+
+}  // namespace
+
+std::vector<TensorType> Linear::infer(const InferContext& context) const {
+  const TensorType &x = context.inputs[0], &w = context.inputs[1];
+  check_operands(*this, x, w);
+  require(w.shape.size() == 2 && w.shape[1] == x.shape.back(), *this, "C2",
+          cat("w must have shape [N, K]: K = ", x.shape.back(), ", w is ", to_string(w.shape)));
+  TensorType y = x;
+  y.shape.back() = w.shape[0];
+  return {y};
+}
+
+std::vector<Value> Linear::vjp(const VjpContext& context) const {
+  Graph& g = context.graph;
+  Value x = context.node.inputs[0], w = context.node.inputs[1];
+  Value dy = convert(g, context.cotangents[0], g.type(x).dtype);
+  Value dx = context.needed[0] ? g.add_one(std::make_shared<LinearDx>(), {dy, w}) : Value{};
+  Value dw = context.needed[1] ? g.add_one(std::make_shared<LinearDw>(), {dy, x}) : Value{};
+  return {dx, dw};
+}
+
+std::vector<Value> Linear::decompose(Graph& graph, std::span<const Value> inputs) const {
+  int64_t last = static_cast<int64_t>(graph.shape(inputs[0]).size()) - 1;
+  return {dot(graph, inputs[0], inputs[1], 0, last, 1, graph.type(inputs[0]).dtype)};
+}
+
+Cost Linear::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return matmul_cost(inputs, outputs, inputs[0].shape.back());
+}
+
+std::vector<TensorType> LinearDx::infer(const InferContext& context) const {
+  const TensorType &dy = context.inputs[0], &w = context.inputs[1];
+  check_operands(*this, dy, w);
+  require(w.shape.size() == 2 && w.shape[0] == dy.shape.back(), *this, "C2",
+          cat("w must have shape [N, K]: N = ", dy.shape.back(), ", w is ", to_string(w.shape)));
+  TensorType dx = dy;
+  dx.shape.back() = w.shape[1];
+  return {dx};
+}
+
+std::vector<Value> LinearDx::decompose(Graph& graph, std::span<const Value> inputs) const {
+  int64_t last = static_cast<int64_t>(graph.shape(inputs[0]).size()) - 1;
+  return {dot(graph, inputs[0], inputs[1], 0, last, 0, graph.type(inputs[0]).dtype)};
+}
+
+Cost LinearDx::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return matmul_cost(inputs, outputs, inputs[0].shape.back());
+}
+
+std::vector<TensorType> LinearDw::infer(const InferContext& context) const {
+  const TensorType &dy = context.inputs[0], &x = context.inputs[1];
+  require(!dy.shape.empty() && dy.dtype == x.dtype && is_float(x.dtype), *this, "C1",
+          cat("operands must have one float dtype: ", to_string(dy), " and ", to_string(x)));
+  require(dy.shape.size() == x.shape.size() && std::equal(dy.shape.begin(), dy.shape.end() - 1, x.shape.begin()), *this, "C2",
+          cat("dy and x must have the same tokens: ", to_string(dy), " and ", to_string(x)));
+  return {{{dy.shape.back(), x.shape.back()}, wide(x.dtype)}};
+}
+
+std::vector<Value> LinearDw::decompose(Graph& graph, std::span<const Value> inputs) const {
+  return {dot(graph, rows(graph, inputs[0]), rows(graph, inputs[1]), 0, 0, 0, wide(graph.type(inputs[0]).dtype))};
+}
+
+Cost LinearDw::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return matmul_cost(inputs, outputs, inputs[0].elements() / std::max<int64_t>(1, inputs[0].shape.back()));
+}
+
+Value linear(Graph& graph, Value x, Value w) { return graph.add_one(std::make_shared<Linear>(), {x, w}); }
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#pragma once
+#include "ir/graph.h"
+
+namespace tessera {
+
+// dtype of statistics (norms, log-sum-exp, losses) that belong to tensors of dtype d, and of gradients of
+// parameters of dtype d: f64 for f64, else f32.
+inline DType wide(DType d) { return d == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+// y[..., N] = x[..., K] w[N, K]^T. Accumulated in f32, rounded once to x's dtype.
+class Linear final : public OpOf<Linear> {
+ public:
+  std::string_view name() const override { return "linear"; }
+  Tier tier() const override { return Tier::kComposite; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
+  bool differentiable() const override { return true; }
+  std::vector<Value> vjp(const VjpContext& context) const override;
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  auto fields() const { return std::make_tuple(); }
+};
+
+// dx[..., K] = dy[..., N] w[N, K], in dy's dtype.
+class LinearDx final : public OpOf<LinearDx> {
+ public:
+  std::string_view name() const override { return "linear_dx"; }
+  Tier tier() const override { return Tier::kComposite; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, w)
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  auto fields() const { return std::make_tuple(); }
+};
+
+// dw[N, K] = sum over tokens of dy[..., N] x[..., K], in wide(dtype): gradients of parameters are f32.
+class LinearDw final : public OpOf<LinearDw> {
+ public:
+  std::string_view name() const override { return "linear_dw"; }
+  Tier tier() const override { return Tier::kComposite; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, x)
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  auto fields() const { return std::make_tuple(); }
+};
+
+Value linear(Graph& graph, Value x, Value w);
+
+}  // namespace tessera

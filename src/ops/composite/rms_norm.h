@@ -1,0 +1,39 @@
+#pragma once
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Root-mean-square layer normalisation (Zhang and Sennrich 2019, equation 4):
+//   rstd = 1 / sqrt(mean(x^2) + epsilon),  y = x * rstd * w.
+// x [..., D], w [D] of one dtype. Outputs y like x, rstd [...] in f32 (f64 for f64). Computed in f32,
+// y rounded once.
+class RmsNorm final : public OpOf<RmsNorm> {
+ public:
+  explicit RmsNorm(double epsilon) : epsilon_(epsilon) {}
+  double epsilon() const { return epsilon_; }
+  std::string_view name() const override { return "rms_norm"; }
+  Tier tier() const override { return Tier::kComposite; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
+  bool differentiable() const override { return true; }
+  std::vector<Value> vjp(const VjpContext& context) const override;
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  auto fields() const { return std::make_tuple(field("epsilon", epsilon_)); }
+
+ private:
+  double epsilon_;
+};
+
+// dx = rstd * (w * dy) - x * rstd^3 / D * sum(w * dy * x), like x;  dw[D] = sum over rows of dy * x * rstd, f32.
+class RmsNormBackward final : public OpOf<RmsNormBackward> {
+ public:
+  std::string_view name() const override { return "rms_norm_backward"; }
+  Tier tier() const override { return Tier::kComposite; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, rstd, dy)
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  std::vector<InPlacePair> in_place_pairs() const override { return {{3, 0}}; }
+  auto fields() const { return std::make_tuple(); }
+};
+
+Value rms_norm(Graph& graph, Value x, Value w, double epsilon);
+
+}  // namespace tessera

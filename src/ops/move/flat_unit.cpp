@@ -1,0 +1,61 @@
+#include "ops/move/flat_unit.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+std::vector<TensorType> Unflatten::infer(const InferContext& context) const {
+  const TensorType& flat = context.inputs[0];
+  require(flat.shape.size() == 1, *this, "C1", cat("operand must be flat, is ", to_string(flat)));
+  std::vector<TensorType> types;
+  for (const UnitMember& m : members_) {
+    require(m.offset >= 0 && m.offset + num_elements(m.shape) <= flat.shape[0], *this, "C2",
+            cat(to_string(m.shape), " at ", m.offset, " lies outside ", to_string(flat)));
+    types.push_back({m.shape, flat.dtype});
+  }
+  return types;
+}
+
+std::vector<Value> Unflatten::vjp(const VjpContext& context) const {
+  std::vector<Value> parts;
+  std::vector<int64_t> offsets;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!context.cotangents[i]) continue;
+    parts.push_back(context.cotangents[i]);
+    offsets.push_back(members_[i].offset);
+  }
+  int64_t size = context.graph.shape(context.node.inputs[0])[0];
+  return {context.graph.add_one(std::make_shared<Flatten>(size, offsets), parts)};
+}
+
+std::vector<int64_t> Unflatten::view_offsets() const {
+  std::vector<int64_t> offsets;
+  for (const UnitMember& m : members_) offsets.push_back(m.offset);
+  return offsets;
+}
+
+std::vector<TensorType> Flatten::infer(const InferContext& context) const {
+  require(!context.inputs.empty() && context.inputs.size() == offsets_.size(), *this, "C1", "one offset an operand");
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (size_t i = 0; i < offsets_.size(); ++i) {
+    const TensorType& x = context.inputs[i];
+    require(x.dtype == context.inputs[0].dtype, *this, "C2",
+            cat("operands must have one dtype: ", to_string(context.inputs[0]), " and ", to_string(x)));
+    ranges.push_back({offsets_[i], offsets_[i] + x.elements()});
+  }
+  std::sort(ranges.begin(), ranges.end());
+  int64_t end = 0;
+  for (auto [begin, stop] : ranges) {
+    require(begin >= end && stop <= size_, *this, "C3", cat("operands overlap or leave the buffer of ", size_, " at ", begin));
+    end = stop;
+  }
+  return {{{size_}, context.inputs[0].dtype}};
+}
+
+std::vector<Value> Flatten::vjp(const VjpContext& context) const {
+  std::vector<UnitMember> members;
+  for (size_t i = 0; i < offsets_.size(); ++i) members.push_back({offsets_[i], context.graph.shape(context.node.inputs[i])});
+  return context.graph.add(std::make_shared<Unflatten>(members), {context.cotangents[0]});
+}
+
+}  // namespace tessera

@@ -1,0 +1,190 @@
+#include "ops/primitive/shaping.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ops/primitive/elementwise.h"
+#include "ops/primitive/reduction.h"
+
+namespace tessera {
+
+std::vector<TensorType> Iota::infer(const InferContext&) const {
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(type_.shape.size()), *this, "C1",
+          cat("dim ", dim_, " of ", to_string(type_)));
+  return {{type_.shape, type_.dtype}};
+}
+
+std::vector<TensorType> Reshape::infer(const InferContext& context) const {
+  const TensorType& x = context.inputs[0];
+  require(num_elements(shape_) == x.elements(), *this, "C1",
+          cat("cannot view ", to_string(x), " as ", to_string(shape_)));
+  return {{shape_, x.dtype}};
+}
+
+std::vector<Value> Reshape::vjp(const VjpContext& context) const {
+  return {reshape(context.graph, context.cotangents[0], context.graph.shape(context.node.inputs[0]))};
+}
+
+std::vector<TensorType> Transpose::infer(const InferContext& context) const {
+  const TensorType& x = context.inputs[0];
+  require(order_.size() == x.shape.size(), *this, "C1", cat("order has ", order_.size(), " dims, the operand is ", to_string(x)));
+  std::vector<bool> seen(order_.size());
+  TensorType y = x;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    require(order_[i] >= 0 && order_[i] < static_cast<int64_t>(order_.size()) && !seen[static_cast<size_t>(order_[i])], *this, "C2",
+            "order must be a permutation");
+    seen[static_cast<size_t>(order_[i])] = true;
+    y.shape[i] = x.shape[static_cast<size_t>(order_[i])];
+  }
+  return {y};
+}
+
+std::vector<Value> Transpose::vjp(const VjpContext& context) const {
+  std::vector<int64_t> inverse(order_.size());
+  for (size_t i = 0; i < order_.size(); ++i) inverse[static_cast<size_t>(order_[i])] = static_cast<int64_t>(i);
+  return {transpose(context.graph, context.cotangents[0], inverse)};
+}
+
+std::vector<TensorType> Broadcast::infer(const InferContext& context) const {
+  const TensorType& x = context.inputs[0];
+  require(dims_.size() == x.shape.size(), *this, "C1", cat("one output dim for each dim of ", to_string(x)));
+  for (size_t i = 0; i < dims_.size(); ++i) {
+    require(dims_[i] >= 0 && dims_[i] < static_cast<int64_t>(shape_.size()) && (i == 0 || dims_[i] > dims_[i - 1]), *this, "C2",
+            "output dims must ascend");
+    require(shape_[static_cast<size_t>(dims_[i])] == x.shape[i], *this, "C3",
+            cat("dim ", i, " of ", to_string(x), " does not fit ", to_string(shape_)));
+  }
+  return {{shape_, x.dtype}};
+}
+
+std::vector<Value> Broadcast::vjp(const VjpContext& context) const {
+  std::vector<int64_t> repeated;
+  for (int64_t d = 0; d < static_cast<int64_t>(shape_.size()); ++d) {
+    if (std::find(dims_.begin(), dims_.end(), d) == dims_.end()) repeated.push_back(d);
+  }
+  if (repeated.empty()) return {context.cotangents[0]};
+  return {reduce_sum(context.graph, context.cotangents[0], repeated)};
+}
+
+std::vector<TensorType> Slice::infer(const InferContext& context) const {
+  TensorType y = context.inputs[0];
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1", cat("dim ", dim_, " of ", to_string(y)));
+  require(begin_ >= 0 && begin_ <= end_ && end_ <= y.shape[static_cast<size_t>(dim_)], *this, "C2",
+          cat("[", begin_, ", ", end_, ") of dim ", dim_, " of ", to_string(y)));
+  y.shape[static_cast<size_t>(dim_)] = end_ - begin_;
+  return {y};
+}
+
+std::vector<Value> Slice::vjp(const VjpContext& context) const {
+  int64_t size = context.graph.shape(context.node.inputs[0])[static_cast<size_t>(dim_)];
+  return {context.graph.add_one(std::make_shared<Pad>(dim_, begin_, size - end_, 0.0), {context.cotangents[0]})};
+}
+
+std::vector<TensorType> Pad::infer(const InferContext& context) const {
+  TensorType y = context.inputs[0];
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()) && low_ >= 0 && high_ >= 0, *this, "C1",
+          cat("dim ", dim_, " of ", to_string(y)));
+  y.shape[static_cast<size_t>(dim_)] += low_ + high_;
+  return {y};
+}
+
+std::vector<Value> Pad::vjp(const VjpContext& context) const {
+  int64_t size = context.graph.shape(context.node.inputs[0])[static_cast<size_t>(dim_)];
+  return {slice(context.graph, context.cotangents[0], dim_, low_, low_ + size)};
+}
+
+std::vector<TensorType> Concatenate::infer(const InferContext& context) const {
+  TensorType y = context.inputs[0];
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1", cat("dim ", dim_, " of ", to_string(y)));
+  y.shape[static_cast<size_t>(dim_)] = 0;
+  for (const TensorType& x : context.inputs) {
+    Shape rest = x.shape;
+    if (rest.size() == y.shape.size()) rest[static_cast<size_t>(dim_)] = y.shape[static_cast<size_t>(dim_)];
+    require(rest == y.shape && x.dtype == y.dtype, *this, "C2",
+            cat("operands must agree but for dim ", dim_, ": ", to_string(context.inputs[0]), " and ", to_string(x)));
+    y.shape[static_cast<size_t>(dim_)] += x.shape[static_cast<size_t>(dim_)];
+  }
+  return {y};
+}
+
+std::vector<Value> Concatenate::vjp(const VjpContext& context) const {
+  std::vector<Value> gradients;
+  int64_t begin = 0;
+  for (size_t i = 0; i < context.node.inputs.size(); ++i) {
+    int64_t size = context.graph.shape(context.node.inputs[i])[static_cast<size_t>(dim_)];
+    gradients.push_back(context.needed[i] ? slice(context.graph, context.cotangents[0], dim_, begin, begin + size) : Value{});
+    begin += size;
+  }
+  return gradients;
+}
+
+std::vector<TensorType> Gather::infer(const InferContext& context) const {
+  const TensorType &table = context.inputs[0], &ids = context.inputs[1];
+  require(!table.shape.empty(), *this, "C1", cat("table must have rows, is ", to_string(table)));
+  require(ids.dtype == DType::kI32 || ids.dtype == DType::kI64, *this, "C2", cat("ids must be integers, are ", to_string(ids)));
+  TensorType y{ids.shape, table.dtype};
+  y.shape.insert(y.shape.end(), table.shape.begin() + 1, table.shape.end());
+  return {y};
+}
+
+std::vector<Value> Gather::vjp(const VjpContext& context) const {
+  Graph& g = context.graph;
+  const TensorType& table = g.type(context.node.inputs[0]);
+  auto scatter = std::make_shared<ScatterAdd>(table.shape[0], table.dtype);
+  return {g.add_one(scatter, {context.node.inputs[1], context.cotangents[0]}), Value{}};
+}
+
+std::vector<TensorType> ScatterAdd::infer(const InferContext& context) const {
+  const TensorType &ids = context.inputs[0], &updates = context.inputs[1];
+  require(ids.dtype == DType::kI32 || ids.dtype == DType::kI64, *this, "C1", cat("ids must be integers, are ", to_string(ids)));
+  require(updates.shape.size() >= ids.shape.size() &&
+              std::equal(ids.shape.begin(), ids.shape.end(), updates.shape.begin()),
+          *this, "C2", cat("updates ", to_string(updates), " must begin with the dims of ids ", to_string(ids)));
+  TensorType y{{rows_}, dtype_};
+  y.shape.insert(y.shape.end(), updates.shape.begin() + static_cast<std::ptrdiff_t>(ids.shape.size()), updates.shape.end());
+  return {y};
+}
+
+std::vector<Value> ScatterAdd::vjp(const VjpContext& context) const {
+  Graph& g = context.graph;
+  Value gathered = g.add_one(std::make_shared<Gather>(), {context.cotangents[0], context.node.inputs[0]});
+  return {Value{}, convert(g, gathered, g.type(context.node.inputs[1]).dtype)};
+}
+
+Value constant(Graph& graph, const TensorType& type, double value) {
+  return graph.add_one(std::make_shared<Constant>(type, value), {});
+}
+Value constant_like(Graph& graph, Value like, double value) {
+  return constant(graph, {graph.type(like).shape, graph.type(like).dtype}, value);
+}
+Value iota(Graph& graph, const TensorType& type, int64_t dim) {
+  return graph.add_one(std::make_shared<Iota>(type, dim), {});
+}
+Value reshape(Graph& graph, Value x, Shape shape) {
+  if (graph.shape(x) == shape) return x;
+  return graph.add_one(std::make_shared<Reshape>(std::move(shape)), {x});
+}
+Value transpose(Graph& graph, Value x, std::vector<int64_t> order) {
+  return graph.add_one(std::make_shared<Transpose>(std::move(order)), {x});
+}
+Value broadcast(Graph& graph, Value x, Shape shape, std::vector<int64_t> dims) {
+  return graph.add_one(std::make_shared<Broadcast>(std::move(shape), std::move(dims)), {x});
+}
+Value broadcast_trailing(Graph& graph, Value x, const Shape& shape) {
+  std::vector<int64_t> dims(graph.shape(x).size());
+  std::iota(dims.begin(), dims.end(), 0);
+  return broadcast(graph, x, shape, dims);
+}
+Value broadcast_leading(Graph& graph, Value x, const Shape& shape) {
+  std::vector<int64_t> dims(graph.shape(x).size());
+  std::iota(dims.begin(), dims.end(), static_cast<int64_t>(shape.size() - dims.size()));
+  return broadcast(graph, x, shape, dims);
+}
+Value slice(Graph& graph, Value x, int64_t dim, int64_t begin, int64_t end) {
+  return graph.add_one(std::make_shared<Slice>(dim, begin, end), {x});
+}
+Value concatenate(Graph& graph, std::vector<Value> xs, int64_t dim) {
+  return graph.add_one(std::make_shared<Concatenate>(dim), std::move(xs));
+}
+
+}  // namespace tessera

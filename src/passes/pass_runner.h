@@ -1,0 +1,45 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+// One transformation of a graph, with the name by which it is timed, dumped and switched off.
+struct Pass {
+  std::string name;
+  std::function<Graph(const Graph&)> run;
+  bool optional = false;  // may be switched off: the result stays the same
+};
+
+struct PassOptions {
+  std::vector<std::string> disabled;
+  std::filesystem::path dump_directory;  // empty: no dumps
+};
+
+struct PassTiming {
+  std::string pass;
+  double seconds = 0;
+  size_t nodes_before = 0, nodes_after = 0;
+};
+
+// Runs passes in the given order, verifying the graph after each. Dumps "PROGRAM.NN_pass.txt" into the
+// dump directory. UserError for a disabled name that is unknown or not optional.
+class PassRunner {
+ public:
+  explicit PassRunner(PassOptions options) : options_(std::move(options)) {}
+  Graph run(const std::string& program, const Graph& graph, const std::vector<Pass>& passes);
+  const std::vector<PassTiming>& timings() const { return timings_; }
+
+ private:
+  void dump(const std::string& program, const std::string& pass, const Graph& graph);
+
+  PassOptions options_;
+  std::vector<PassTiming> timings_;
+  int dumped_ = 0;
+};
+
+}  // namespace tessera

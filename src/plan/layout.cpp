@@ -1,0 +1,256 @@
+#include "plan/layout.h"
+
+#include <algorithm>
+#include <map>
+
+namespace tessera {
+
+Layout::Layout(const Graph& graph, const PlanOptions& options)
+    : before(graph.nodes().size()), after(graph.nodes().size()), no_launch(graph.nodes().size(), false),
+      graph_(graph), nodes_(static_cast<int32_t>(graph.nodes().size())) {
+  for (int32_t v = 0; v < graph.num_values(); ++v) add_id(graph.type({v}).bytes(), graph.producer({v}), false, "");
+  for (const GraphInput& input : graph.inputs()) {
+    auto v = static_cast<size_t>(input.value.id);
+    external_[v] = true;
+    names_[v] = input.name;
+    defined_[v] = -1;
+    no_launch[static_cast<size_t>(graph.producer(input.value))] = true;
+  }
+  for (const StateUpdate& update : graph.updates()) {
+    if (!graph.find_input(update.slot)) add_id(graph.type(update.value).bytes(), -1, true, update.slot);
+  }
+  for (int32_t i = 0; i < nodes_; ++i) {
+    for (Value v : graph.nodes()[static_cast<size_t>(i)].inputs) last_use_[static_cast<size_t>(v.id)] = i;
+  }
+  merge_views(options.views);
+  keep_results();
+  merge_updates(options.in_place);
+  merge_placements(options.placement);
+  if (options.in_place) merge_in_place();
+}
+
+int32_t Layout::add_id(int64_t bytes, int32_t defined, bool external, const std::string& name) {
+  int32_t id = num_ids();
+  bytes_.push_back(bytes);
+  external_.push_back(external);
+  names_.push_back(name);
+  defined_.push_back(defined);
+  last_use_.push_back(-1);
+  parent_.push_back(id);
+  parent_offset_.push_back(0);
+  members_.push_back({id});
+  return id;
+}
+
+Layout::Location Layout::locate(int32_t id) const {
+  int64_t offset = 0;
+  while (parent_[static_cast<size_t>(id)] != id) {
+    offset += parent_offset_[static_cast<size_t>(id)];
+    id = parent_[static_cast<size_t>(id)];
+  }
+  return {id, offset};
+}
+
+Place Layout::place(int32_t id, int64_t extra) const {
+  Location l = locate(id);
+  return {l.root, l.offset + extra};
+}
+
+void Layout::merge(int32_t root, int32_t into, int64_t offset) {
+  TESSERA_CHECK(root != into && parent_[static_cast<size_t>(root)] == root && parent_[static_cast<size_t>(into)] == into);
+  parent_[static_cast<size_t>(root)] = into;
+  parent_offset_[static_cast<size_t>(root)] = offset;
+  auto& from = members_[static_cast<size_t>(root)];
+  auto& to = members_[static_cast<size_t>(into)];
+  to.insert(to.end(), from.begin(), from.end());
+  from.clear();
+}
+
+bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset, int64_t made_offset) const {
+  if (dying_offset != made_offset || bytes(dying) != bytes(made)) return false;
+  const Node& node = graph_.nodes()[static_cast<size_t>(defined(made))];
+  int uses = 0;
+  for (Value v : node.inputs) uses += v.id == dying;
+  for (InPlacePair pair : node.op->in_place_pairs()) {
+    if (node.inputs[static_cast<size_t>(pair.input)].id == dying && node.outputs[static_cast<size_t>(pair.output)].id == made) return uses == 1;
+  }
+  return false;
+}
+
+bool Layout::clash(int32_t a, int64_t a_offset, int32_t b, int64_t b_offset) const {
+  if (a_offset >= b_offset + bytes(b) || b_offset >= a_offset + bytes(a)) return false;
+  int32_t a_end = std::max(last_use(a), defined(a)), b_end = std::max(last_use(b), defined(b));
+  // A value dies while the node that reads it last runs, and the next may only begin after that node:
+  // equality is a hand-over, allowed where the op declares it.
+  if (a_end < defined(b) || b_end < defined(a)) return false;
+  if (a_end == defined(b) && defined(a) < defined(b)) return !declared_in_place(a, b, a_offset, b_offset);
+  if (b_end == defined(a) && defined(b) < defined(a)) return !declared_in_place(b, a, b_offset, a_offset);
+  return true;
+}
+
+bool Layout::compatible(int32_t root, int32_t into, int64_t offset, Against against) const {
+  for (int32_t u : members(into)) {
+    if (against == Against::kOldContent && defined(u) >= 0) continue;
+    int64_t u_offset = locate(u).offset;
+    for (int32_t x : members(root)) {
+      if (clash(x, locate(x).offset + offset, u, u_offset)) return false;
+    }
+  }
+  return true;
+}
+
+void Layout::add_copy(std::vector<Instruction>& list, int32_t node, int32_t source, Place target, const std::string& reason) {
+  list.push_back({InstructionKind::kCopy, node, place(source), target, bytes(source)});
+  ++statistics.copies;
+  statistics.copy_bytes += bytes(source);
+  const std::string& scope = node < nodes_ ? graph_.nodes()[static_cast<size_t>(node)].scope : graph_.scope();
+  statistics.copy_reasons.push_back(scope.empty() ? reason : cat(reason, " (", scope, ")"));
+}
+
+// Forward views: outputs lie inside the operand, whose life they share.
+void Layout::merge_views(bool enabled) {
+  for (int32_t i = 0; i < nodes_; ++i) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+    std::vector<int64_t> offsets = node.op->view_offsets();
+    if (offsets.empty() || node.inputs.empty()) continue;
+    no_launch[static_cast<size_t>(i)] = true;
+    for (size_t k = 0; k < offsets.size(); ++k) {
+      int64_t offset = offsets[k] * size_of(graph_.type(node.inputs[0]).dtype);
+      Value out = node.outputs[k];
+      if (enabled) {
+        Location base = locate(node.inputs[0]);
+        // A view exists from the moment its operand does: the bytes are written only once.
+        defined_[static_cast<size_t>(out.id)] = defined(node.inputs[0].id);
+        merge(out.id, base.root, base.offset + offset);
+        ++statistics.views;
+      } else {
+        Place source = place(node.inputs[0].id, offset);
+        before[static_cast<size_t>(i)].push_back({InstructionKind::kCopy, i, source, place(out.id), bytes(out.id)});
+        ++statistics.copies;
+        statistics.copy_bytes += bytes(out.id);
+        statistics.copy_reasons.push_back(cat("views are off (", node.scope, ")"));
+      }
+    }
+  }
+}
+
+// Outputs and new state outlive the program.
+void Layout::keep_results() {
+  for (const GraphOutput& output : graph_.outputs()) outputs_.push_back(keep(output.value, ""));
+  for (const StateUpdate& update : graph_.updates()) updates_.push_back(keep(update.value, update.slot));
+}
+
+// A result that views a slot would change when the slot is updated: it is copied first. Returns the id
+// that holds the result.
+int32_t Layout::keep(Value result, const std::string& own_slot) {
+  Location l = locate(result);
+  const std::string slot = external_name(l.root);
+  bool changes = external(l.root) && slot != own_slot &&
+                 std::any_of(graph_.updates().begin(), graph_.updates().end(), [&](const StateUpdate& u) { return u.slot == slot; });
+  int32_t& end = last_use_[static_cast<size_t>(result.id)];
+  if (!changes) {
+    end = nodes_;
+    return result.id;
+  }
+  int32_t node = graph_.producer(result);
+  end = std::max(end, node);
+  int32_t copy = add_id(bytes(result.id), node, false, "");
+  last_use_[static_cast<size_t>(copy)] = nodes_;
+  add_copy(after[static_cast<size_t>(node)], node, result.id, {copy, 0}, cat("result views state slot ", slot, ", which is updated"));
+  return copy;
+}
+
+// State updates are computed in the slot's own bytes where the old content is no longer needed.
+void Layout::merge_updates(bool enabled) {
+  std::map<std::string, int32_t> slots;
+  for (int32_t id = 0; id < num_ids(); ++id) {
+    if (external(id)) slots[external_name(id)] = id;
+  }
+  for (size_t k = 0; k < updates_.size(); ++k) {
+    const std::string& name = graph_.updates()[k].slot;
+    int32_t slot = slots.at(name);
+    Location l = locate(updates_[k]);
+    if (l.root == slot && l.offset == 0) continue;  // unchanged
+    bool whole = l.offset == 0 && bytes(l.root) == bytes(slot) && !external(l.root);
+    if (enabled && whole && compatible(l.root, slot, 0)) {
+      merge(l.root, slot, 0);
+      ++statistics.in_place;
+    } else {
+      const char* reason = !enabled ? "in-place is off" : !whole ? "it is part of another buffer" : "the slot is still read when it is made";
+      add_copy(at_end, nodes_, updates_[k], {slot, 0}, cat("update of state slot ", name, ": ", reason));
+    }
+  }
+}
+
+void Layout::place_operand(int32_t i, size_t k, bool enabled) {
+  const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+  Value operand = node.inputs[k], out = node.outputs[0];
+  int64_t offset = node.op->placement_offsets()[k] * size_of(graph_.type(out).dtype);
+  Location from = locate(operand), to = locate(out);
+  // What is in the target else is the flatten's own content; only a slot's old one could be in the way.
+  const char* reason = !enabled                                                         ? "placement is off"
+                       : external(from.root)                                            ? "operand is external"
+                       : from.root == to.root                                           ? "operand is placed already"
+                       : from.offset != 0 || bytes(from.root) != bytes(operand.id)      ? "operand is part of another buffer"
+                       : !compatible(from.root, to.root, to.offset + offset, Against::kOldContent)
+                           ? "target is in use while the operand is made"
+                                                                                        : nullptr;
+  if (reason) {
+    add_copy(before[static_cast<size_t>(i)], i, operand.id, place(out.id, offset), reason);
+  } else {
+    merge(from.root, to.root, to.offset + offset);
+  }
+}
+
+void Layout::fill_gaps(int32_t i) {
+  const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+  Value out = node.outputs[0];
+  std::vector<int64_t> offsets = node.op->placement_offsets();
+  int64_t element = size_of(graph_.type(out).dtype);
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (size_t k = 0; k < offsets.size(); ++k) ranges.push_back({offsets[k] * element, offsets[k] * element + bytes(node.inputs[k].id)});
+  ranges.push_back({bytes(out.id), bytes(out.id)});
+  std::sort(ranges.begin(), ranges.end());
+  int64_t end = 0;
+  for (auto [begin, stop] : ranges) {
+    if (begin > end) {
+      before[static_cast<size_t>(i)].push_back({InstructionKind::kFill, i, {}, place(out.id, end), begin - end});
+      ++statistics.fills;
+      statistics.fill_bytes += begin - end;
+    }
+    end = stop;
+  }
+}
+
+// Operands of a flatten are computed where they belong. Later flattens first, so that a flatten inside
+// another finds its place.
+void Layout::merge_placements(bool enabled) {
+  for (int32_t i = nodes_ - 1; i >= 0; --i) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+    if (node.op->placement_offsets().empty()) continue;
+    no_launch[static_cast<size_t>(i)] = true;
+    for (size_t k = 0; k < node.inputs.size(); ++k) place_operand(i, k, enabled);
+    fill_gaps(i);
+  }
+}
+
+// What is left: an output takes over the bytes of an operand that dies here.
+void Layout::merge_in_place() {
+  for (int32_t i = 0; i < nodes_; ++i) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+    if (no_launch[static_cast<size_t>(i)]) continue;
+    std::set<int32_t> taken;
+    for (InPlacePair pair : node.op->in_place_pairs()) {
+      Value in = node.inputs[static_cast<size_t>(pair.input)], out = node.outputs[static_cast<size_t>(pair.output)];
+      Location from = locate(in), to = locate(out);
+      if (taken.count(out.id) || from.root == to.root || external(from.root) || from.offset != 0) continue;
+      if (bytes(from.root) != bytes(out.id) || bytes(in.id) != bytes(out.id) || graph_.type(in).dtype != graph_.type(out).dtype) continue;
+      if (!compatible(from.root, to.root, to.offset)) continue;
+      merge(from.root, to.root, to.offset);
+      taken.insert(out.id);
+      ++statistics.in_place;
+    }
+  }
+}
+
+}  // namespace tessera

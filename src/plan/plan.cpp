@@ -1,0 +1,186 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ir/printer.h"
+#include "plan/layout.h"
+
+namespace tessera {
+namespace {
+
+int64_t aligned(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
+
+// First and last node at which each storage is live. A view of nothing read lives at its definition.
+void set_lifetimes(const Layout& layout, Plan& plan, int32_t nodes) {
+  for (Storage& s : plan.storages) {
+    s.first = nodes;
+    s.last = -1;
+  }
+  for (int32_t id = 0; id < layout.num_ids(); ++id) {
+    Storage& s = plan.storages[static_cast<size_t>(plan.places[static_cast<size_t>(id)].storage)];
+    s.first = std::min(s.first, layout.defined(id));
+    s.last = std::max({s.last, layout.last_use(id), layout.defined(id)});
+  }
+  // A fill or copy into a flatten may come before the first placed operand; gaps are written when the
+  // flatten runs, so only the target's own definition matters: covered above.
+}
+
+void assign_offsets(Plan& plan) {
+  std::vector<int32_t> order;
+  for (size_t s = 0; s < plan.storages.size(); ++s) {
+    if (!plan.storages[s].external) order.push_back(static_cast<int32_t>(s));
+  }
+  auto storage = [&](int32_t s) -> Storage& { return plan.storages[static_cast<size_t>(s)]; };
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return storage(a).bytes != storage(b).bytes ? storage(a).bytes > storage(b).bytes : storage(a).first < storage(b).first;
+  });
+  std::vector<int32_t> placed;  // ascending by offset
+  for (int32_t s : order) {
+    Storage& self = storage(s);
+    int64_t offset = 0;
+    for (int32_t p : placed) {
+      const Storage& other = storage(p);
+      if (other.last < self.first || other.first > self.last) continue;
+      if (other.arena_offset >= offset + aligned(self.bytes)) break;
+      offset = std::max(offset, other.arena_offset + aligned(other.bytes));
+    }
+    self.arena_offset = offset;
+    plan.arena_bytes = std::max(plan.arena_bytes, offset + aligned(self.bytes));
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), s, [&](int32_t a, int32_t b) { return storage(a).arena_offset < storage(b).arena_offset; }), s);
+  }
+}
+
+void find_peak(Plan& plan, int32_t nodes) {
+  std::vector<int64_t> change(static_cast<size_t>(nodes) + 2, 0);
+  for (const Storage& s : plan.storages) {
+    if (s.external) continue;
+    change[static_cast<size_t>(s.first)] += aligned(s.bytes);
+    change[static_cast<size_t>(s.last) + 1] -= aligned(s.bytes);
+  }
+  int64_t live = 0;
+  for (int32_t i = 0; i <= nodes; ++i) {
+    live += change[static_cast<size_t>(i)];
+    if (live > plan.live_peak_bytes) {
+      plan.live_peak_bytes = live;
+      plan.peak_node = i;
+    }
+  }
+}
+
+}  // namespace
+
+Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes, const PlanOptions& options) {
+  Layout layout(graph, options);
+  auto nodes = static_cast<int32_t>(graph.nodes().size());
+  Plan plan = layout.statistics;
+  std::vector<int32_t> storage_of(static_cast<size_t>(layout.num_ids()), -1);
+  for (int32_t id = 0; id < layout.num_ids(); ++id) {
+    int32_t root = layout.locate(id).root;
+    int32_t& s = storage_of[static_cast<size_t>(root)];
+    if (s < 0) {
+      s = static_cast<int32_t>(plan.storages.size());
+      Storage storage;
+      storage.bytes = layout.bytes(root);
+      storage.external = layout.external(root);
+      storage.external_name = layout.external_name(root);
+      plan.storages.push_back(storage);
+    }
+    plan.places.push_back({s, layout.locate(id).offset});
+  }
+  set_lifetimes(layout, plan, nodes);
+  plan.workspaces.assign(static_cast<size_t>(nodes), -1);
+  for (int32_t i = 0; i < nodes && !workspace_bytes.empty(); ++i) {
+    if (workspace_bytes[static_cast<size_t>(i)] == 0) continue;
+    plan.workspaces[static_cast<size_t>(i)] = static_cast<int32_t>(plan.storages.size());
+    Storage scratch;
+    scratch.bytes = workspace_bytes[static_cast<size_t>(i)];
+    scratch.first = scratch.last = scratch.workspace_of = i;
+    plan.storages.push_back(scratch);
+  }
+  assign_offsets(plan);
+  find_peak(plan, nodes);
+  auto renumber = [&](Place p) { return p.storage < 0 ? p : Place{storage_of[static_cast<size_t>(p.storage)], p.offset}; };
+  // A place taken before later merges names a root that was merged since.
+  auto current = [&](Place p) {
+    if (p.storage < 0) return p;
+    Layout::Location l = layout.locate(p.storage);
+    return renumber({l.root, l.offset + p.offset});
+  };
+  auto append = [&](const std::vector<Instruction>& list) {
+    for (Instruction instruction : list) {
+      instruction.source = current(instruction.source);
+      instruction.target = current(instruction.target);
+      plan.instructions.push_back(instruction);
+    }
+  };
+  for (int32_t i = 0; i < nodes; ++i) {
+    append(layout.before[static_cast<size_t>(i)]);
+    if (!layout.no_launch[static_cast<size_t>(i)]) plan.instructions.push_back({InstructionKind::kLaunch, i, {}, {}, 0});
+    append(layout.after[static_cast<size_t>(i)]);
+  }
+  append(layout.at_end);
+  for (int32_t id : layout.outputs()) plan.outputs.push_back(plan.places[static_cast<size_t>(id)]);
+  plan.places.resize(static_cast<size_t>(graph.num_values()));
+  return plan;
+}
+
+std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan) {
+  std::vector<const Node*> maker(plan.storages.size(), nullptr);
+  for (int32_t v = 0; v < graph.num_values(); ++v) {
+    const Node& node = graph.nodes()[static_cast<size_t>(graph.producer({v}))];
+    if (!node.op->view_offsets().empty()) continue;
+    const Node*& m = maker[static_cast<size_t>(plan.places[static_cast<size_t>(v)].storage)];
+    if (!m) m = &node;
+  }
+  std::map<std::string, int64_t> bytes;
+  for (size_t s = 0; s < plan.storages.size(); ++s) {
+    const Storage& storage = plan.storages[s];
+    if (storage.external || storage.first > plan.peak_node || storage.last < plan.peak_node) continue;
+    std::string category = storage.workspace_of >= 0 ? "workspace" : "copies of results";
+    if (const Node* node = maker[s]) {
+      bool of_state = node->op->name() == "convert" && graph.nodes()[static_cast<size_t>(graph.producer(node->inputs[0]))].op->tier() == Tier::kInput;
+      category = of_state ? "compute copies of parameters" : cat(name(node->phase), " values");
+    }
+    bytes[category] += aligned(storage.bytes);
+  }
+  std::vector<MemoryCategory> categories;
+  for (auto& [category, size] : bytes) categories.push_back({category, size});
+  std::sort(categories.begin(), categories.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return categories;
+}
+
+std::string describe(const Graph& graph, const Plan& plan) {
+  std::string where = "an empty program";
+  if (plan.peak_node >= 0 && plan.peak_node < static_cast<int32_t>(graph.nodes().size())) {
+    const Node& node = graph.nodes()[static_cast<size_t>(plan.peak_node)];
+    where = cat(node.scope, node.scope.empty() ? "" : " ", node.op->name(), " (", name(node.phase), ")");
+  }
+  return cat("arena ", format_bytes(plan.arena_bytes), " (", plan.arena_bytes, " bytes), live peak ", format_bytes(plan.live_peak_bytes), " at ", where,
+             "; ", plan.instructions.size(), " instructions, ", plan.views, " views, ", plan.in_place, " in place, ", plan.copies, " copies (",
+             format_bytes(plan.copy_bytes), "), ", plan.fills, " fills (", format_bytes(plan.fill_bytes), ")");
+}
+
+std::string to_string(const Graph& graph, const Plan& plan) {
+  auto place = [&](Place p) {
+    const Storage& s = plan.storages[static_cast<size_t>(p.storage)];
+    return s.external ? cat(s.external_name, "+", p.offset) : cat("@", s.arena_offset + p.offset);
+  };
+  std::string text = cat("arena ", plan.arena_bytes, "\n");
+  for (const Instruction& i : plan.instructions) {
+    if (i.kind == InstructionKind::kLaunch) {
+      const Node& node = graph.nodes()[static_cast<size_t>(i.node)];
+      std::string in, out;
+      for (Value v : node.inputs) in += cat(" ", place(plan.places[static_cast<size_t>(v.id)]));
+      for (Value v : node.outputs) out += cat(" ", place(plan.places[static_cast<size_t>(v.id)]), ":", to_string(graph.type(v), &graph.mesh()));
+      text += cat("launch ", node.op->key(), in, " ->", out, "  # ", node.scope, " ", name(node.phase), "\n");
+    } else if (i.kind == InstructionKind::kCopy) {
+      text += cat("copy ", place(i.source), " -> ", place(i.target), " ", i.bytes, "\n");
+    } else {
+      text += cat("fill ", place(i.target), " ", i.bytes, "\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+// A contiguous range of bytes that one or more values share over time: in the arena, or external (a
+// state slot or an argument, owned by the caller).
+struct Storage {
+  int64_t bytes = 0;
+  bool external = false;
+  std::string external_name;  // slot or argument
+  int32_t first = 0, last = 0;  // nodes between which it is live, for arena storages
+  int64_t arena_offset = -1;
+  int32_t workspace_of = -1;  // node whose kernel uses it as scratch, or -1
+};
+
+// Where a value lies.
+struct Place {
+  int32_t storage = -1;
+  int64_t offset = 0;  // bytes from the storage's begin
+};
+
+enum class InstructionKind { kLaunch, kCopy, kFill };
+
+// One thing to do, in order. kLaunch runs node `node`; kCopy moves `bytes` from `source` to `target`;
+// kFill zeroes `bytes` at `target`.
+struct Instruction {
+  InstructionKind kind = InstructionKind::kLaunch;
+  int32_t node = -1;
+  Place source, target;
+  int64_t bytes = 0;
+};
+
+// Switches for tests and `--disable_pass`: each only costs memory or copies, never changes a result.
+struct PlanOptions {
+  bool views = true;
+  bool placement = true;
+  bool in_place = true;
+};
+
+// The program of one rank with every buffer's place known before anything runs.
+struct Plan {
+  std::vector<Place> places;   // by value
+  std::vector<Place> outputs;  // by output of the graph, after the run
+  std::vector<Storage> storages;
+  std::vector<Instruction> instructions;
+  std::vector<int32_t> workspaces;  // storage of each node's scratch, -1 if none
+  int64_t arena_bytes = 0;          // what an executor allocates, exactly
+  int64_t live_peak_bytes = 0;      // largest sum of live storages: no layout can be smaller
+  int32_t peak_node = -1;
+  int64_t copies = 0, copy_bytes = 0, fills = 0, fill_bytes = 0, in_place = 0, views = 0;
+  std::vector<std::string> copy_reasons;  // "input is external (layers.3)"
+};
+
+constexpr int64_t kBufferAlignment = 64;
+
+// Lays out a graph. `workspace_bytes[i]` is the scratch that node i's kernel asked for (empty: none).
+//
+// Two values share bytes only if they are never live together, except where a value dies at the very
+// node that makes the other and the op declares that pair in-place. Views lie inside their operand,
+// operands of a flatten inside its result, an updated state inside its slot; what cannot lie there is
+// copied, with a reason. Offsets are given by decreasing size, each the lowest that is free.
+Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes, const PlanOptions& options = {});
+
+// Checks a plan without trusting how it was made, on values and byte ranges: nothing that is still to
+// be read is overwritten, live storages do not overlap, everything lies inside its storage. Throws
+// InternalError.
+void verify_plan(const Graph& graph, const Plan& plan);
+
+// Bytes live at the peak by kind, largest first: "forward activations", "workspace" and so on.
+struct MemoryCategory {
+  std::string name;
+  int64_t bytes = 0;
+};
+std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan);
+
+// "peak 12.3 MiB at layers.3.mlp swiglu (forward)": arena, peak and copies in a few lines.
+std::string describe(const Graph& graph, const Plan& plan);
+// Every instruction with its places; equal programs print equally.
+std::string to_string(const Graph& graph, const Plan& plan);
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+#include "runtime/executable.h"
+
+#include <cstring>
+
+#include "base/clock.h"
+#include "ir/printer.h"
+#include "ir/rewriter.h"
+#include "ir/verifier.h"
+
+namespace tessera {
+namespace {
+
+bool storage_only(const Node& node) {
+  return node.op->tier() == Tier::kInput || !node.op->view_offsets().empty() || !node.op->placement_offsets().empty();
+}
+
+struct Types {
+  std::vector<TensorType> inputs, outputs;
+  Types(const Graph& graph, const Node& node) {
+    for (Value v : node.inputs) inputs.push_back(graph.type(v));
+    for (Value v : node.outputs) outputs.push_back(graph.type(v));
+  }
+};
+
+bool has_kernel(const Graph& graph, const Node& node, const KernelTable& table) {
+  Types types(graph, node);
+  return std::holds_alternative<Launch>(table.prepare({*node.op, types.inputs, types.outputs}));
+}
+
+// Replaces composites that the table declines by their definition, until nothing is left to replace.
+Graph decompose_declined(const Graph& graph, const KernelTable& table) {
+  Graph result(graph.mesh());
+  Rewriter rewriter(graph, result);
+  bool changed = false;
+  for (const Node& node : graph.nodes()) {
+    if (node.op->tier() != Tier::kComposite || has_kernel(graph, node, table)) {
+      rewriter.copy(node);
+      continue;
+    }
+    rewriter.enter(node);
+    std::vector<Value> outputs = node.op->decompose(result, rewriter(node.inputs));
+    TESSERA_CHECK(outputs.size() == node.outputs.size(), cat("decomposition of ", to_string(graph, node)));
+    for (size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
+    changed = true;
+  }
+  rewriter.finish();
+  return changed ? decompose_declined(result, table) : result;
+}
+
+}  // namespace
+
+std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table, const PlanOptions& options) {
+  for (const GraphInput& input : graph.inputs()) {
+    TESSERA_CHECK(input.kind != InputKind::kParameter, cat("parameter '", input.name, "' must become state before a graph is compiled"));
+  }
+  Graph expanded = decompose_declined(graph, table);
+  verify(expanded, "decomposition");
+  std::vector<Launch> launches;
+  std::vector<int64_t> workspaces;
+  for (const Node& node : expanded.nodes()) {
+    Launch launch;
+    if (!storage_only(node)) {
+      Types types(expanded, node);
+      Prepared prepared = table.prepare({*node.op, types.inputs, types.outputs});
+      if (!std::holds_alternative<Launch>(prepared)) {
+        throw UserError(cat("this backend cannot run ", to_string(expanded, node), ": ", std::get<std::string>(prepared)));
+      }
+      launch = std::move(std::get<Launch>(prepared));
+    }
+    workspaces.push_back(launch.workspace_bytes);
+    launches.push_back(std::move(launch));
+  }
+  Plan plan = make_plan(expanded, workspaces, options);
+  verify_plan(expanded, plan);
+  return std::make_unique<Executable>(std::move(expanded), std::move(plan), std::move(launches));
+}
+
+void Executable::declare_state(State& state) const {
+  for (const GraphInput& input : graph_.inputs()) {
+    if (input.kind == InputKind::kState) state.declare(input.name, graph_.type(input.value));
+  }
+  for (const StateUpdate& update : graph_.updates()) state.declare(update.slot, graph_.type(update.value));
+}
+
+std::byte* Executable::address(Place place) const {
+  return storage_[static_cast<size_t>(place.storage)] + place.offset;
+}
+
+void Executable::bind(State& state, HostBuffer& arena) {
+  TESSERA_CHECK(arena.bytes() >= plan_.arena_bytes, "the arena is smaller than the plan");
+  declare_state(state);
+  storage_.assign(plan_.storages.size(), nullptr);
+  for (size_t s = 0; s < plan_.storages.size(); ++s) {
+    const Storage& storage = plan_.storages[s];
+    if (!storage.external) {
+      storage_[s] = arena.data() + storage.arena_offset;
+    } else if (state.contains(storage.external_name)) {
+      storage_[s] = static_cast<std::byte*>(state.data(storage.external_name));
+    }
+  }
+  inputs_.clear();  // the next run fixes the addresses of launches
+}
+
+void Executable::run(const std::map<std::string, const void*>& arguments, const NodeObserver* observer) {
+  TESSERA_CHECK(!storage_.empty() || plan_.storages.empty(), "run before bind");
+  if (bound_arguments_ != arguments || inputs_.empty()) {
+    inputs_.clear();
+    outputs_.clear();
+    workspaces_.clear();
+    for (const GraphInput& input : graph_.inputs()) {
+      if (input.kind != InputKind::kArgument) continue;
+      auto given = arguments.find(input.name);
+      TESSERA_CHECK(given != arguments.end() && given->second, cat("no argument '", input.name, "'"));
+      auto storage = static_cast<size_t>(plan_.places[static_cast<size_t>(input.value.id)].storage);
+      storage_[storage] = static_cast<std::byte*>(const_cast<void*>(given->second));  // launches read it only
+    }
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      const Node& node = graph_.nodes()[i];
+      std::vector<const void*> in;
+      std::vector<void*> out;
+      for (Value v : node.inputs) in.push_back(address(plan_.places[static_cast<size_t>(v.id)]));
+      for (Value v : node.outputs) out.push_back(address(plan_.places[static_cast<size_t>(v.id)]));
+      inputs_.push_back(std::move(in));
+      outputs_.push_back(std::move(out));
+      workspaces_.push_back(plan_.workspaces[i] < 0 ? nullptr : storage_[static_cast<size_t>(plan_.workspaces[i])]);
+    }
+    bound_arguments_ = arguments;
+  }
+  for (const Instruction& instruction : plan_.instructions) {
+    if (instruction.kind == InstructionKind::kCopy) {
+      std::memmove(address(instruction.target), address(instruction.source), static_cast<size_t>(instruction.bytes));
+    } else if (instruction.kind == InstructionKind::kFill) {
+      std::memset(address(instruction.target), 0, static_cast<size_t>(instruction.bytes));
+    } else {
+      auto i = static_cast<size_t>(instruction.node);
+      double start = observer ? monotonic_seconds() : 0;
+      launches_[i].run({inputs_[i], outputs_[i], workspaces_[i]});
+      if (observer) (*observer)({graph_, graph_.nodes()[i], outputs_[i], monotonic_seconds() - start});
+    }
+  }
+}
+
+const void* Executable::output(const std::string& name) const {
+  for (size_t k = 0; k < graph_.outputs().size(); ++k) {
+    if (graph_.outputs()[k].name == name) return address(plan_.outputs[k]);
+  }
+  throw InternalError(cat("the program has no output '", name, "'"));
+}
+
+}  // namespace tessera

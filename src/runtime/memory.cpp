@@ -1,0 +1,61 @@
+#include "runtime/memory.h"
+
+#include <sys/mman.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+
+HostBuffer::HostBuffer(int64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw DeviceError(cat("out of memory: cannot allocate ", format_bytes(bytes), " on the host"));
+  // Only a hint: without huge pages the program runs all the same.
+  if (bytes >= (1 << 21)) ::madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(p);
+}
+
+HostBuffer::~HostBuffer() {
+  if (data_) ::munmap(data_, static_cast<size_t>(bytes_));
+}
+
+HostBuffer::HostBuffer(HostBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void State::declare(const std::string& slot, const TensorType& type) {
+  auto it = slots_.find(slot);
+  if (it == slots_.end()) {
+    slots_.emplace(slot, Slot{type, HostBuffer(type.bytes())});
+    return;
+  }
+  TESSERA_CHECK(it->second.type == type, cat("state slot ", slot, " is ", to_string(it->second.type), ", a program wants ", to_string(type)));
+}
+
+std::vector<std::string> State::slots() const {
+  std::vector<std::string> names;
+  for (const auto& [slot, content] : slots_) names.push_back(slot);
+  return names;
+}
+
+int64_t State::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [slot, content] : slots_) bytes += content.buffer.bytes();
+  return bytes;
+}
+
+const State::Slot& State::find(const std::string& slot) const {
+  auto it = slots_.find(slot);
+  TESSERA_CHECK(it != slots_.end(), cat("no state slot '", slot, "'"));
+  return it->second;
+}
+
+}  // namespace tessera

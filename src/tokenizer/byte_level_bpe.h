@@ -1,0 +1,48 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/bpe_model.h"
+#include "tokenizer/pair_map.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tessera {
+
+// Byte-level BPE in the manner of GPT-2: text is cut into pieces (gpt2_pieces.h); the bytes of a
+// piece are merged, lowest rank first and leftmost among equals, until no pair has a rank. The ids
+// equal those of Hugging Face `tokenizers` for the same model.
+class ByteLevelBpe final : public Tokenizer {
+ public:
+  // The model must be consistent; every byte must be a token. InternalError otherwise: readers of
+  // files check before.
+  explicit ByteLevelBpe(BpeModel model);
+
+  // Time is O(n log n) for a piece of n bytes, however long. UserError for a piece over 2 GiB.
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  int32_t vocab_size() const override { return static_cast<int32_t>(model_.tokens.size()); }
+  int32_t end_of_text() const override { return model_.end_of_text; }
+  std::string_view token_bytes(int32_t id) const override;
+  std::string description() const override;
+  uint64_t fingerprint() const override { return fingerprint_; }
+
+  const BpeModel& model() const { return model_; }
+
+ private:
+  struct Step {
+    int32_t rank, result;
+  };
+  void merge_piece(std::string_view piece, std::vector<int32_t>& ids) const;
+  void merge_short(std::string_view piece, std::vector<int32_t>& ids) const;
+  void merge_long(std::string_view piece, std::vector<int32_t>& ids) const;
+
+  BpeModel model_;
+  std::array<int32_t, 256> byte_ids_{};
+  PairMap<Step> steps_;
+  uint64_t instance_ = 0;  // tells the threads' piece caches whose pieces they hold
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace tessera

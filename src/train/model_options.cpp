@@ -1,0 +1,190 @@
+#include "train/model_options.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+// Options that describe the shape, and with which a complete description needs no help.
+constexpr std::string_view kShapeOptions[] = {
+    "model_type",        "vocab_size",          "hidden_width",      "num_layers",
+    "num_heads",         "num_key_value_heads", "intermediate_size", "tie_word_embeddings",
+    "sliding_window",    "rotary_pct",          "rotary_emb_base",   "bias",
+    "num_local_experts", "num_experts_per_tok"};
+
+constexpr std::string_view kSources[] = {"hf_pretrained_model_name_or_dir", "pretrained_model_name",
+                                         "model_config", "model_name", "model_size"};
+
+// The option that describes a whole model, or "".
+std::string_view find_source(const ParsedOptions& parsed) {
+  std::vector<std::string_view> found;
+  for (std::string_view source : kSources) {
+    if (value_text(parsed.config, *find_option(source)) != "None") found.push_back(source);
+  }
+  if (found.size() > 1) {
+    throw UsageError(
+        cat("--", found[0], " and --", found[1], " both describe the model: give one"));
+  }
+  return found.empty() ? "" : found[0];
+}
+
+// Copies the value of a given option over the preset's.
+template <class T, class U>
+void override_with(const ParsedOptions& parsed, std::string_view option, T& field, const U& value) {
+  if (parsed.is_given(option)) field = value;
+}
+
+void apply_family_options(const ParsedOptions& parsed, ModelConfig& model) {
+  const RunConfig& c = parsed.config;
+  model.initializer_range = c.initializer_range;
+  if (model.model_type == ModelType::kGptNeox) {
+    model.rotary_pct = c.rotary_pct;
+    model.rope_theta = static_cast<double>(c.rotary_emb_base);
+  }
+  if (model.model_type == ModelType::kGpt2) {
+    override_with(parsed, "bias", model.bias, c.bias);
+    model.resid_pdrop = c.resid_pdrop;
+    model.embd_pdrop = c.embd_pdrop;
+    model.attn_pdrop = c.attn_pdrop;
+  } else {
+    override_with(parsed, "tie_word_embeddings", model.tie_word_embeddings, c.tie_word_embeddings);
+  }
+  if (model.model_type == ModelType::kMixtral) {
+    model.num_local_experts = c.num_local_experts;
+    model.num_experts_per_tok = c.num_experts_per_tok;
+  }
+  if (c.sliding_window) {
+    if (model.model_type != ModelType::kMistral && model.model_type != ModelType::kMixtral) {
+      throw UsageError(
+          cat("--sliding_window belongs to mistral and mixtral, not to ", name(model.model_type)));
+    }
+    model.sliding_window = c.sliding_window;
+  }
+}
+
+// Given shape options win over those of a preset.
+void apply_given_shape(const ParsedOptions& parsed, ModelConfig& model) {
+  const RunConfig& c = parsed.config;
+  int64_t heads_before = model.num_heads;
+  override_with(parsed, "vocab_size", model.vocab_size, c.vocab_size);
+  override_with(parsed, "max_context_width", model.max_context_width, c.max_context_width);
+  override_with(parsed, "hidden_width", model.hidden_width, c.hidden_width);
+  override_with(parsed, "num_layers", model.num_layers, c.num_layers);
+  override_with(parsed, "num_heads", model.num_heads, c.num_heads);
+  override_with(parsed, "intermediate_size", model.intermediate_size, c.intermediate_size);
+  bool ungrouped = model.num_key_value_heads == heads_before;
+  if (c.num_key_value_heads) {
+    model.num_key_value_heads = *c.num_key_value_heads;
+  } else if (parsed.is_given("num_key_value_heads") || ungrouped) {
+    model.num_key_value_heads = model.num_heads;
+  }
+  derive_shape(model);
+}
+
+ModelConfig from_options(const ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  ModelConfig model = family_defaults(model_type_from_name(c.model_type));
+  model.vocab_size = c.vocab_size;
+  model.max_context_width = c.max_context_width;
+  model.hidden_width = c.hidden_width;
+  model.num_layers = c.num_layers;
+  model.num_heads = c.num_heads;
+  model.num_key_value_heads = c.num_key_value_heads.value_or(c.num_heads);
+  model.intermediate_size = c.intermediate_size;
+  if (!c.model_size.empty()) {
+    apply_preset_size(model, c.model_size);
+    apply_given_shape(parsed, model);
+  }
+  derive_shape(model);
+  apply_family_options(parsed, model);
+  return model;
+}
+
+ModelConfig from_preset(const ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  ModelConfig model = preset_by_name(c.model_name);
+  if (parsed.is_given("model_type") && c.model_type != name(model.model_type)) {
+    throw UsageError(cat("--model_name ", c.model_name, " is a ", name(model.model_type),
+                         ": it contradicts --model_type ", c.model_type));
+  }
+  apply_given_shape(parsed, model);
+  apply_family_options(parsed, model);
+  return model;
+}
+
+// A file, a directory or the name of a preset.
+ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
+                             const std::string& value) {
+  std::optional<ModelConfig> model;
+  if (source != "model_config") model = find_preset(value);
+  if (!model) {
+    std::error_code ignored;
+    if (source != "model_config" && !std::filesystem::exists(value, ignored)) {
+      throw UserError(cat("--", source, " ", value, " is neither a directory nor one of ",
+                          join(preset_names(), ", ")));
+    }
+    model = read_hugging_face_config(value);
+  }
+  std::vector<std::string> ignored_options;
+  for (std::string_view option : kShapeOptions) {
+    if (parsed.is_given(option)) ignored_options.push_back(cat("--", option));
+  }
+  if (!ignored_options.empty()) {
+    parsed.warnings.push_back(
+        cat("ignored, since --", source, " describes the model: ", join(ignored_options, ", ")));
+  }
+  const RunConfig& c = parsed.config;
+  override_with(parsed, "initializer_range", model->initializer_range, c.initializer_range);
+  if (parsed.is_given("max_context_width")) {
+    model->max_context_width = c.max_context_width;
+  } else {
+    parsed.notes.push_back(cat("context of ", model->max_context_width, " positions from --",
+                               source, "; --max_context_width gives another window"));
+  }
+  return *model;
+}
+
+void check_built(ParsedOptions& parsed, const ModelConfig& model) {
+  const OptionRow& row = *find_option("model_type");
+  std::string_view family = name(model.model_type);
+  auto value = std::find_if(row.values.begin(), row.values.end(),
+                            [&](const OptionValue& v) { return v.name == family; });
+  TESSERA_CHECK(value != row.values.end());
+  if (value->built) return;
+  if (parsed.scope != OptionScope::kPlan) {
+    std::vector<std::string_view> built;
+    for (const OptionValue& v : row.values) {
+      if (v.built) built.push_back(v.name);
+    }
+    throw UserError(cat("models of type ", family, " are not built yet; --model_type can be ",
+                        join(built, ", ")));
+  }
+  if (!parsed.is_given("model_type")) {
+    parsed.notes.push_back(
+        cat("models of type ", family, " are not built yet: tessera train refuses them"));
+  }
+}
+
+}  // namespace
+
+ModelConfig resolve_model(ParsedOptions& parsed) {
+  std::string_view source = find_source(parsed);
+  const RunConfig& c = parsed.config;
+  ModelConfig model;
+  if (source == "model_name") {
+    model = from_preset(parsed);
+  } else if (source.empty() || source == "model_size") {
+    model = from_options(parsed);
+  } else {
+    model = from_description(parsed, source, value_text(c, *find_option(source)));
+  }
+  check(model);
+  check_built(parsed, model);
+  return model;
+}
+
+}  // namespace tessera

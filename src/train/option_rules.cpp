@@ -1,0 +1,102 @@
+#include "train/option_rules.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+// Where the weights of a fine-tuning run come from must be said exactly once.
+void check_fine_tuning(ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  bool by_name = !c.pretrained_model_name.empty(), by_file = !c.pretrained_checkpoint_file.empty();
+  bool by_hub = !c.hf_pretrained_model_name_or_dir.empty();
+  bool load_dir = !c.finetune_checkpoint_load_dir.empty();
+  bool resume = !c.resume_from_checkpoint.empty();
+  if (by_name && by_file) {
+    throw UsageError(
+        "--pretrained_model_name and --pretrained_checkpoint_file contradict each other: give one "
+        "source");
+  }
+  if (by_hub && (by_name || by_file)) {
+    throw UsageError(cat("--hf_pretrained_model_name_or_dir and --",
+                         by_name ? "pretrained_model_name" : "pretrained_checkpoint_file",
+                         " contradict each other: give one source"));
+  }
+  if ((by_name || by_file) && !c.finetune) {
+    throw UsageError(cat("--", by_name ? "pretrained_model_name" : "pretrained_checkpoint_file",
+                         " needs --finetune 1"));
+  }
+  if (load_dir && !by_name) {
+    throw UsageError("--finetune_checkpoint_load_dir needs --pretrained_model_name");
+  }
+  if (c.finetune && resume) {
+    parsed.notes.push_back(
+        "if a checkpoint is found by --resume_from_checkpoint it wins over --finetune: pretrained "
+        "sources are not loaded");
+    return;
+  }
+  if (c.finetune && !by_name && !by_file && !by_hub) {
+    throw UsageError("--finetune 1 needs --pretrained_model_name or --pretrained_checkpoint_file");
+  }
+  if (by_name && !load_dir) {
+    throw UsageError(
+        "--pretrained_model_name gives the configuration only: --finetune_checkpoint_load_dir with "
+        "the weights is required");
+  }
+}
+
+void apply_tensor_parallelism(ParsedOptions& parsed) {
+  RunConfig& c = parsed.config;
+  if (c.tensor_parallel_degree <= 1 || c.use_smp_implementation) return;
+  c.use_smp_implementation = true;
+  parsed.notes.push_back(cat(
+      "Tensor parallelism is enabled as tensor_parallel_degree is set to ",
+      c.tensor_parallel_degree,
+      " > 1. Switching use_smp_implementation to 1 so we can use SMP optimized implementation."));
+}
+
+// Whether the value of a given option would change something that is not built.
+bool needs_unbuilt(const RunConfig& config, const OptionRow& row) {
+  std::string value = value_text(config, row);
+  for (const OptionValue& known : row.values) {
+    if (known.name == value && !known.built) return true;
+  }
+  return row.status == OptionStatus::kNotBuilt && value != value_text(RunConfig{}, row) &&
+         std::find(row.harmless.begin(), row.harmless.end(), value) == row.harmless.end();
+}
+
+void report_status(ParsedOptions& parsed) {
+  std::vector<std::string> unbuilt;
+  for (const OptionRow& row : option_table()) {
+    if (!parsed.is_given(row.name)) continue;
+    if (row.status == OptionStatus::kNoEffect) {
+      parsed.warnings.push_back(cat("--", row.name, " has no effect: ", row.reason));
+    }
+    if (needs_unbuilt(parsed.config, row)) {
+      unbuilt.push_back(cat("--", row.name, "=", value_text(parsed.config, row)));
+    }
+  }
+  if (unbuilt.empty()) return;
+  if (parsed.scope == OptionScope::kPlan) {
+    for (const std::string& option : unbuilt) {
+      parsed.notes.push_back(cat(option, " is not built yet: tessera train refuses it"));
+    }
+    return;
+  }
+  throw UserError(cat("not built yet: ", join(unbuilt, ", "), "; leave ",
+                      unbuilt.size() == 1 ? "it" : "them", " out (tessera plan accepts ",
+                      unbuilt.size() == 1 ? "it" : "them", ")"));
+}
+
+}  // namespace
+
+void apply_option_rules(ParsedOptions& parsed) {
+  check_fine_tuning(parsed);
+  apply_tensor_parallelism(parsed);
+  report_status(parsed);
+}
+
+}  // namespace tessera

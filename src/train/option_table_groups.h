@@ -1,0 +1,22 @@
+#pragma once
+#include <vector>
+
+#include "train/option_table.h"
+
+// The rows of option_table(), by heading. Included by option_table*.cpp only.
+namespace tessera::option_groups {
+
+std::vector<OptionRow> steps();
+std::vector<OptionRow> learning_rate();
+std::vector<OptionRow> model();
+std::vector<OptionRow> precision();
+std::vector<OptionRow> parallelism();
+std::vector<OptionRow> data();
+std::vector<OptionRow> validation();
+std::vector<OptionRow> checkpoints();
+std::vector<OptionRow> logging();
+std::vector<OptionRow> inspection();
+std::vector<OptionRow> commands();
+std::vector<OptionRow> without_effect();
+
+}  // namespace tessera::option_groups

@@ -1,0 +1,52 @@
+#include "train/run_record.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "train/option_record.h"
+
+namespace tessera {
+
+using Json = nlohmann::ordered_json;
+
+std::string to_json(const RunRecord& r) {
+  Json schedule{{"start_lr", r.schedule.start_lr}, {"min_lr", r.schedule.min_lr}, {"warmup_iter", r.schedule.warmup_iter},
+                {"num_iters", r.schedule.num_iters}, {"end_iter", r.schedule.end_iter}, {"decay_style", name(r.schedule.decay_style)}};
+  Json json{{"step", r.step},
+            {"position", r.position},
+            {"tokens_seen", r.tokens_seen},
+            {"skipped_in_a_row", r.skipped_in_a_row},
+            {"parameter_count", r.parameter_count},
+            {"last_good_checkpoint", r.last_good_checkpoint},
+            {"schedule", schedule},
+            {"model", Json::parse(model_config_json(r.model))},
+            {"options", Json::parse(run_config_json(r.options))}};
+  return json.dump(1) + "\n";
+}
+
+RunRecord run_record_from_json(std::string_view text, std::string_view where) {
+  try {
+    Json json = Json::parse(text);
+    RunRecord r;
+    r.step = json.at("step").get<int64_t>();
+    r.position = json.at("position").get<int64_t>();
+    r.tokens_seen = json.at("tokens_seen").get<int64_t>();
+    r.skipped_in_a_row = json.at("skipped_in_a_row").get<int64_t>();
+    r.parameter_count = json.at("parameter_count").get<int64_t>();
+    r.last_good_checkpoint = json.at("last_good_checkpoint").get<std::string>();
+    const Json& s = json.at("schedule");
+    r.schedule = {s.at("start_lr").get<double>(), s.at("min_lr").get<double>(), s.at("warmup_iter").get<double>(), s.at("num_iters").get<int64_t>(),
+                  s.at("end_iter").get<int64_t>(), decay_style_from_name(s.at("decay_style").get<std::string>())};
+    r.model = model_config_from_json(json.at("model").dump());
+    r.options = run_config_from_json(json.at("options").dump());
+    if (r.step < 0 || r.position < 0 || r.tokens_seen < 0) throw UserError("a counter is negative");
+    return r;
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError(cat("'", where, "' is not the record of a run: ", error.what()));
+  } catch (const UserError& error) {
+    throw UserError(cat("'", where, "' is not the record of a run: ", error.what()));
+  }
+}
+
+}  // namespace tessera

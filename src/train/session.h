@@ -1,0 +1,87 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "runtime/executable.h"
+#include "train/programs.h"
+
+namespace tessera {
+
+// What a session needs of a backend.
+using CompileFunction = std::function<std::unique_ptr<Executable>(const Graph&)>;
+
+struct StepResult {
+  double loss = 0;           // mean over the tokens of the step
+  double gradient_norm = 0;  // before clipping
+  bool ok = true;            // false: the update was skipped
+  int64_t tokens = 0;
+};
+
+// One micro-batch: [batch, length] each.
+struct MicroBatch {
+  std::span<const int32_t> tokens, targets;
+};
+
+// Compiled programs with their state and arena: everything that a step needs, and nothing of files, data
+// or logging.
+class Session {
+ public:
+  Session(Programs programs, const CompileFunction& compile);
+
+  const Programs& programs() const { return programs_; }
+  State& state() { return state_; }
+
+  // Allocates state and arena. Before this a session can be asked for its plans only.
+  void allocate();
+  bool allocated() const { return arena_.data() != nullptr; }
+
+  struct Memory {
+    int64_t parameters = 0, optimizer = 0, gradients = 0, counters = 0, arena = 0;
+    int64_t total() const { return parameters + optimizer + gradients + counters + arena; }
+  };
+  // From the plans alone; equal to what allocate() takes, to the byte.
+  Memory planned_memory() const;
+  // What allocate() took.
+  int64_t allocated_bytes() const { return state_.bytes() + arena_.bytes(); }
+
+  // First weights from the seed, by (seed, parameter name, element): see nn/parameter.h.
+  void initialize(uint64_t seed);
+  // Decay of every parameter whose Parameter::decay is set, or of all.
+  void set_decay(double weight_decay, bool decay_all);
+
+  StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate, double max_norm, const NodeObserver* observer = nullptr);
+  // Only the gradient programs: what step() does before the update. For replays and gradient tests.
+  void accumulate(std::span<const MicroBatch> micro_batches, const NodeObserver* observer = nullptr);
+  // Sum of losses and number of tokens of a validation batch.
+  std::pair<double, int64_t> evaluate(MicroBatch batch);
+
+  // Weights, moments and counters, as views and as targets for loading.
+  std::vector<TensorView> checkpoint_views();
+  std::vector<TensorBuffer> checkpoint_buffers();
+  // The master weights of one parameter, or its gradient after accumulate().
+  std::span<float> parameter(const std::string& name);
+  std::span<float> gradient(const std::string& name);
+
+  struct Program {
+    std::string name;
+    std::unique_ptr<Executable> executable;
+  };
+  const std::vector<Program>& compiled() const { return compiled_; }
+
+ private:
+  Executable& program(const std::string& name);
+  std::span<float> member(const std::string& parameter, const std::function<std::string(const FlatUnit&)>& slot);
+
+  Programs programs_;
+  std::vector<Program> compiled_;
+  State state_;
+  HostBuffer arena_;
+  std::vector<std::vector<int64_t>> segment_begin_;  // by unit
+  std::vector<std::vector<float>> segment_decay_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "base/thread_pool.h"
+#include "data/dataset_files.h"
+#include "data/packed_dataset.h"
+#include "data/token_cache.h"
+#include "tokenizer/tokenizer.h"
+#include "train/run_config.h"
+
+namespace tessera {
+
+// The text of a job as tokens: files found, tokenized into caches (or taken from them), cut into windows.
+struct TextData {
+  std::unique_ptr<Tokenizer> tokenizer;
+  DatasetFiles files;
+  std::optional<TokenCache> training_cache, validation_cache;
+  // Without validation files the last --validation_fraction of the training tokens is held out.
+  TokenView training, validation;
+  int64_t validation_bytes = 0;  // of text behind the predicted validation tokens
+
+  std::optional<PackedDataset> training_windows, validation_windows;
+};
+
+// UserError: no data, a tokenizer that does not fit --vocab_size, a context longer than the data, and what
+// the readers report.
+TextData prepare_text(const RunConfig& config, int64_t vocab_size, int64_t context, ThreadPool& pool);
+
+}  // namespace tessera

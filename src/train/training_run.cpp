@@ -1,0 +1,246 @@
+#include "train/training_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "data/baselines.h"
+#include "train/interruption.h"
+#include "train/option_record.h"
+
+namespace tessera {
+namespace {
+
+ScheduleOptions schedule_options(const RunConfig& config) {
+  ScheduleOptions options;
+  options.style = decay_style_from_name(config.lr_decay_style);
+  options.lr = config.lr;
+  options.min_lr = config.min_lr;
+  options.decay_steps = config.lr_decay_iters.value_or(config.max_steps);
+  options.warmup = config.warmup;
+  options.plateau = config.plateau;
+  options.gamma = config.step_lr_gamma;
+  return options;
+}
+
+MicroBatch view(const Batch& batch) { return {batch.inputs, batch.targets}; }
+
+}  // namespace
+
+TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Device device)
+    : config_(config), device_(std::move(device)), schedule_(schedule_options(config)), metrics_(config.metrics_file) {
+  start_seconds_ = monotonic_seconds();
+  record_.model = model;
+  record_.options = config;
+  record_.parameter_count = parameter_count(model);
+  if (!config.hash_file.empty()) hashes_ = std::make_unique<HashRecorder>(config.hash_file);
+}
+
+RunEnd TrainingRun::run() {
+  catch_interruptions();
+  TESSERA_INFO(cat("tessera on ", device_.description));
+  data_ = prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
+  TESSERA_INFO("Creating Model");
+  session_ = std::make_unique<Session>(build_programs(model_builder(record_.model), program_options(config_)), device_.compile);
+  TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)", static_cast<long long>(record_.parameter_count), static_cast<double>(record_.parameter_count) / 1e9));
+  check_memory();
+  session_->allocate();
+  session_->set_decay(config_.weight_decay, config_.decay_all);
+  const Session::Memory memory = session_->planned_memory();
+  TESSERA_CHECK(session_->allocated_bytes() == memory.total(), "allocated bytes differ from the plan");
+  TESSERA_INFO(cat("Memory: planned = allocated = ", format_bytes(memory.total()), " (parameters ", format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer), ", gradients ",
+                   format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena), ")"));
+  resume();
+  flops_per_micro_batch_ = program_flops(session_->programs().accumulate_first);
+  if (config_.eval_only) {
+    if (!data_.validation_windows) throw UserError("--eval_only: there is no validation text; give --validation_dataset or --test_dir");
+    validate(config_.validation_batches);
+  } else {
+    train();
+  }
+  if (config_.compare_baselines && !interrupted()) print_baselines();
+  TESSERA_INFO(cat("Peak resident memory of the process: ", format_bytes(peak_resident_bytes()), ", of which planned ", format_bytes(memory.total())));
+  return interrupted() ? RunEnd::kInterrupted : RunEnd::kFinished;
+}
+
+void TrainingRun::check_memory() const {
+  if (!config_.memory) return;
+  int64_t need = session_->planned_memory().total();
+  if (need > *config_.memory) {
+    throw UserError(cat("this run needs ", format_bytes(need), ", which is ", format_bytes(need - *config_.memory), " more than --memory ", format_bytes(*config_.memory),
+                        ": lower --train_batch_size or --max_context_width"));
+  }
+}
+
+void TrainingRun::resume() {
+  std::optional<std::filesystem::path> found;
+  if (!config_.resume_from_checkpoint.empty()) {
+    found = newest_complete_checkpoint(config_.resume_from_checkpoint);
+    if (!found) TESSERA_INFO("No Checkpoints Found");
+  }
+  if (!found) {
+    session_->initialize(static_cast<uint64_t>(config_.seed));
+    return;
+  }
+  TESSERA_INFO(cat("Loading checkpoint from ", found->string(), " ..."));
+  CheckpointReader reader(*found);
+  std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
+  reader.load_all(buffers);
+  RunRecord saved = run_record_from_json(reader.run_json(), (*found / kRunName).string());
+  record_.step = saved.step;
+  record_.position = saved.position;
+  record_.tokens_seen = saved.tokens_seen;
+  record_.skipped_in_a_row = saved.skipped_in_a_row;
+  record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? found->string() : saved.last_good_checkpoint;
+  for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
+  last_saved_step_ = record_.step;
+  TESSERA_INFO(cat("Checkpoint loaded from ", found->string(), "."));
+}
+
+void TrainingRun::train() {
+  if (!data_.training_windows) throw UserError("there is no training text; give --dataset or --training_dir");
+  const PackedDataset& windows = *data_.training_windows;
+  int64_t samples_per_step = config_.train_batch_size * config_.gradient_accumulation_steps;
+  BatchReaderOptions options;
+  options.rows = config_.train_batch_size;
+  options.end = config_.epochs * windows.samples();
+  options.position = record_.position;
+  options.seed = static_cast<uint64_t>(config_.seed);
+  options.prefetch = true;
+  BatchReader reader(windows, options);
+  int64_t left = (std::max<int64_t>(0, options.end - record_.position) + samples_per_step - 1) / samples_per_step;
+  total_steps_ = std::min(config_.max_steps, record_.step + left);
+  first_step_ = record_.step;
+  TESSERA_INFO(cat("Training on ", windows.samples(), " windows of ", windows.context(), " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step, " windows"));
+  train_start_seconds_ = monotonic_seconds();
+  while (record_.step < total_steps_ && !interrupted()) {
+    one_step(reader);
+    bool last = record_.step == total_steps_;
+    if (config_.validation_freq && !last && record_.step % *config_.validation_freq == 0) validate(config_.validation_batches);
+    if (save_due() && !last) save();
+  }
+  if (!interrupted() && config_.run_validation && data_.validation_windows) validate(config_.validation_batches);
+  if (config_.save_ckpt && record_.step != last_saved_step_) save();
+  if (interrupted()) TESSERA_WARN(cat("Interrupted after step ", record_.step, config_.checkpoint_dir.empty() ? "; nothing saved: no --checkpoint_dir" : "; saved. Give --resume_from_checkpoint to go on"));
+}
+
+void TrainingRun::one_step(BatchReader& reader) {
+  StepReport report;
+  double start = monotonic_seconds();
+  batches_.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
+  std::vector<MicroBatch> micro_batches;
+  for (Batch& batch : batches_) {
+    if (!reader.next(batch)) break;
+    micro_batches.push_back(view(batch));
+    report.samples += batch.rows;
+  }
+  report.data_seconds = monotonic_seconds() - start;
+  start = monotonic_seconds();
+  NodeObserver record;
+  if (hashes_) {
+    hashes_->begin_step(record_.step);
+    record = hashes_->observer();
+  }
+  StepResult result = session_->step(micro_batches, schedule_.rate(record_.step), config_.grad_clip, hashes_ ? &record : nullptr);
+  report.step_seconds = monotonic_seconds() - start;
+  if (record_.step == first_step_) TESSERA_INFO(cat("First step done ", format("%.2f", monotonic_seconds() - start_seconds_), " s after start"));
+  report.batch = record_.step;
+  ++record_.step;
+  record_.position = reader.position();
+  record_.tokens_seen += result.tokens;
+  record_.skipped_in_a_row = result.ok ? 0 : record_.skipped_in_a_row + 1;
+  report.loss = result.loss;
+  report.gradient_norm = result.gradient_norm;
+  report.ok = result.ok;
+  report.tokens = result.tokens;
+  report.learning_rate = schedule_.rate(record_.step);
+  report.flops = flops_per_micro_batch_ * static_cast<double>(micro_batches.size());
+  report.peak_flops = device_.peak_flops;
+  report.memory_bytes = resident_bytes();
+  report.seconds_left = seconds_left();
+  metrics_.step(report);
+  if (report.batch % config_.logging_freq == 0 || record_.step == total_steps_) TESSERA_INFO(progress_line(report));
+  if (!result.ok) report_skip(micro_batches);
+}
+
+void TrainingRun::report_skip(std::span<const MicroBatch> micro_batches) {
+  // The weights are what they were before the step, so the same batches show the same values again.
+  NonFiniteFinder finder;
+  NodeObserver observer = finder.observer();
+  session_->accumulate(micro_batches, &observer);
+  std::string where = finder.first().empty() ? "the sum of the gradients" : finder.first();
+  TESSERA_WARN(cat("Step ", record_.step - 1, ": loss or gradient norm is not finite; the update was skipped (", record_.skipped_in_a_row, " in a row). First non-finite value: ", where));
+  if (record_.skipped_in_a_row <= config_.max_skipped_steps) return;
+  std::string good = record_.last_good_checkpoint.empty() ? "there is no good checkpoint" : cat("the last good checkpoint is ", record_.last_good_checkpoint);
+  throw UserError(cat("stopped at step ", record_.step - 1, ": ", record_.skipped_in_a_row, " updates in a row were not finite, more than --max_skipped_steps ", config_.max_skipped_steps,
+                      " (first in ", where, "); ", good));
+}
+
+void TrainingRun::validate(int64_t limit_batches) {
+  const PackedDataset& windows = *data_.validation_windows;
+  BatchReaderOptions options;
+  options.rows = config_.val_batch_size;
+  options.end = windows.samples();
+  options.shuffle = false;
+  BatchReader reader(windows, options);
+  Batch batch;
+  double loss_sum = 0;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < limit_batches && reader.next(batch); ++i) {
+    auto [loss, count] = session_->evaluate(view(batch));
+    loss_sum += loss;
+    tokens += count;
+  }
+  last_validation_loss_ = tokens > 0 ? loss_sum / static_cast<double>(tokens) : -1;
+  double perplexity = tokens > 0 ? std::exp(last_validation_loss_) : -1;
+  int64_t batch_number = std::max<int64_t>(0, record_.step - 1);
+  TESSERA_INFO(cat("Batch ", batch_number, " Validation loss: ", last_validation_loss_));
+  TESSERA_INFO(cat("Batch ", batch_number, " Validation perplexity: ", perplexity));
+  metrics_.validation(batch_number, last_validation_loss_, perplexity);
+}
+
+bool TrainingRun::save_due() const {
+  return config_.save_ckpt && !config_.checkpoint_dir.empty() && config_.checkpoint_freq > 0 && record_.step % config_.checkpoint_freq == 0;
+}
+
+void TrainingRun::save() {
+  if (config_.checkpoint_dir.empty()) return;
+  record_.schedule = schedule_.state(record_.step);
+  TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/", name(record_.model.model_type), "-", record_.step, "steps."));
+  try {
+    std::vector<TensorView> views = session_->checkpoint_views();
+    auto path = save_checkpoint(config_.checkpoint_dir, name(record_.model.model_type), record_.step, views, to_json(record_), config_.num_kept_checkpoints.value_or(0));
+    if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
+    last_saved_step_ = record_.step;
+    TESSERA_INFO("Completed checkpoint.");
+  } catch (const UserError& error) {
+    // A full disk must not end a run: what was saved before is intact, and the next one may fit.
+    TESSERA_WARN(cat("Checkpoint failed, training goes on: ", error.what()));
+  }
+}
+
+void TrainingRun::print_baselines() {
+  if (!data_.validation_windows || data_.training.count() == 0) throw UserError("--compare_baselines needs training and validation text");
+  validate(data_.validation_windows->samples());
+  double nats = last_validation_loss_ * static_cast<double>(data_.validation.count() - 1);
+  double model_bits = nats / std::numbers::ln2 / static_cast<double>(std::max<int64_t>(1, data_.validation_bytes));
+  const auto& files = data_.files.validation.empty() ? data_.files.training : data_.files.validation;
+  if (data_.files.validation.empty()) throw UserError("--compare_baselines needs validation files: give --validation_dataset");
+  DocumentReader reader(files);
+  Baselines baselines = measure_baselines(data_.training, data_.validation, data_.tokenizer->vocab_size(), [&](std::string& d) { return reader.next(d); });
+  TESSERA_INFO(cat("Bits per byte of ", data_.validation_bytes, " bytes of held-out text:"));
+  for (auto [label, bits] : {std::pair{"unigram model", baselines.unigram_bits_per_byte}, {"bigram model", baselines.bigram_bits_per_byte},
+                             {"gzip -9", baselines.gzip_bits_per_byte}, {"this model", model_bits}}) {
+    TESSERA_INFO(format("  %-14s %.4f  %s", label, bits, std::string(static_cast<size_t>(std::clamp(bits * 12, 0.0, 80.0)), '#').c_str()));
+  }
+}
+
+double TrainingRun::seconds_left() const {
+  int64_t done = record_.step - first_step_;
+  if (done <= 0) return -1;
+  return (monotonic_seconds() - train_start_seconds_) / static_cast<double>(done) * static_cast<double>(total_steps_ - record_.step);
+}
+
+}  // namespace tessera

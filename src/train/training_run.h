@@ -1,0 +1,79 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "data/batch_reader.h"
+#include "observe/progress.h"
+#include "runtime/observers.h"
+#include "train/run_record.h"
+#include "train/session.h"
+#include "train/text_data.h"
+
+namespace tessera {
+
+// The device side that a run is given.
+struct Device {
+  CompileFunction compile;
+  ThreadPool* pool = nullptr;
+  std::string description;  // "CPU, 2 threads, amx"
+  double peak_flops = 0;    // of matrix products in the compute dtype, FLOP/s; 0: unknown
+};
+
+// How a run ended; the program's exit status follows from it.
+enum class RunEnd { kFinished, kInterrupted };
+
+// A training job from options to the last checkpoint: data, session, the loop, validation, saving. One
+// call of run() does all; SIGINT and SIGTERM make it finish the step, save and return kInterrupted.
+class TrainingRun {
+ public:
+  TrainingRun(const RunConfig& config, const ModelConfig& model, Device device);
+  RunEnd run();
+
+  // The pieces, for tests.
+  Session& session() { return *session_; }
+  const RunRecord& record() const { return record_; }
+  double last_validation_loss() const { return last_validation_loss_; }
+
+ private:
+  void check_memory() const;
+  void resume();
+  void train();
+  void one_step(BatchReader& reader);
+  void report_skip(std::span<const MicroBatch> micro_batches);
+  void validate(int64_t limit_batches);
+  void save();
+  void print_baselines();
+  bool save_due() const;
+  double seconds_left() const;
+  double step_flops() const;
+
+  RunConfig config_;
+  Device device_;
+  RunRecord record_;
+  Schedule schedule_;
+  TextData data_;
+  std::unique_ptr<Session> session_;
+  MetricsFile metrics_;
+  std::unique_ptr<HashRecorder> hashes_;
+  std::vector<Batch> batches_;  // of the current step
+  int64_t total_steps_ = 0;
+  int64_t first_step_ = 0, last_saved_step_ = -1;
+  double start_seconds_ = 0, train_start_seconds_ = 0;
+  double last_validation_loss_ = -1;
+  double flops_per_micro_batch_ = 0;
+};
+
+ProgramOptions program_options(const RunConfig& config);
+ModelBuilder model_builder(const ModelConfig& model);
+
+// What a preset and batch would take, from the plans alone: the report of `tessera plan`.
+struct PlanReport {
+  std::string text;
+  bool fits = true;  // in --memory
+};
+PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const CompileFunction& compile);
+
+// Arithmetic of a program by Op::cost.
+double program_flops(const Graph& graph);
+
+}  // namespace tessera

@@ -1,0 +1,125 @@
+#include "backends/cpu/kernels/elementwise.h"
+
+#include <limits>
+
+#include "tests/backends/cpu/row_kernels.h"
+
+namespace tessera::cpu {
+namespace {
+
+// The last one spans three tiles.
+constexpr int64_t kSizes[] = {0, 1, 3, 15, 16, 17, 33, 1000, 70001};
+
+TEST(Elementwise, AddRoundsOnce) {
+  for_isas_and_dtypes([](Isa isa, DType dtype) {
+    for (int64_t n : kSizes) {
+      Tensor a = Tensor::random(dtype, n, 1), b = Tensor::random(dtype, n, 2);
+      Tensor y = same_for_all_threads([&](ThreadPool& pool) {
+        Tensor out(dtype, n, 7);
+        add(dtype, a.data(), b.data(), out.data(), n, isa, pool);
+        return out;
+      });
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(y[i], rounded(dtype, a[i] + b[i]));
+      add(dtype, a.data(), b.data(), a.data(), n, isa, pool_of(2));
+      EXPECT_TRUE(a == y);
+    }
+  });
+}
+
+TEST(Elementwise, AccumulateAddsIntoF32) {
+  for_isas_and_dtypes([](Isa isa, DType dtype) {
+    for (int64_t n : kSizes) {
+      Tensor x = Tensor::random(dtype, n, 1), y = Tensor::random(DType::kF32, n, 2);
+      Tensor sum = same_for_all_threads([&](ThreadPool& pool) {
+        Tensor out = y;
+        accumulate(dtype, x.data(), out.f32(), n, isa, pool);
+        return out;
+      });
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(sum[i], rounded(DType::kF32, x[i] + y[i]));
+    }
+  });
+}
+
+TEST(Elementwise, ScaleReadsItsFactorFromMemory) {
+  for_isas_and_dtypes([](Isa isa, DType dtype) {
+    for (int64_t n : kSizes) {
+      float factor = 0.3f;
+      Tensor x = Tensor::random(dtype, n, 1);
+      Tensor y = same_for_all_threads([&](ThreadPool& pool) {
+        Tensor out(dtype, n, 7);
+        scale(dtype, x.data(), &factor, out.data(), n, isa, pool);
+        return out;
+      });
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(y[i], rounded(dtype, x[i] * factor));
+      scale(dtype, x.data(), &factor, x.data(), n, isa, pool_of(2));
+      EXPECT_TRUE(x == y);
+    }
+  });
+}
+
+TEST(Elementwise, CastsRoundToNearestEvenAndBack) {
+  for (Isa isa : isas_here()) {
+    for (int64_t n : kSizes) {
+      Tensor x = Tensor::random(DType::kF32, n, 1);
+      float special[] = {1.00390625f,   1.01171875f, -0.0f,
+                         3.4028235e38f, 1e-40f,      std::numeric_limits<float>::infinity()};
+      for (int64_t i = 0; i < std::min<int64_t>(n, 6); ++i) x.set(i, special[i]);
+      Tensor narrow = same_for_all_threads([&](ThreadPool& pool) {
+        Tensor out(DType::kBF16, n, 7);
+        cast_to_bf16(x.f32(), out.bf16(), n, isa, pool);
+        return out;
+      });
+      Tensor wide = same_for_all_threads([&](ThreadPool& pool) {
+        Tensor out(DType::kF32, n, 7);
+        cast_to_f32(narrow.bf16(), out.f32(), n, isa, pool);
+        return out;
+      });
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(narrow.bf16()[i].bits, BF16(x.f32()[i]).bits);
+        ASSERT_EQ(wide[i], narrow[i]);
+      }
+    }
+    // NaNs whose payload rounding would carry into infinity or zero.
+    for (uint32_t bits : {0x7fc00000u, 0x7f800001u, 0xffffffffu}) {
+      auto nan = std::bit_cast<float>(bits);
+      BF16 y;
+      cast_to_bf16(&nan, &y, 1, isa, pool_of(1));
+      EXPECT_TRUE(std::isnan(static_cast<float>(y)));
+    }
+  }
+}
+
+TEST(Elementwise, FillAndCopy) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (int64_t n : kSizes) {
+      Tensor y(dtype, n);
+      fill(dtype, y.data(), 0.3f, n, pool_of(3));
+      EXPECT_TRUE(y == Tensor(dtype, n, 0.3));
+      Tensor x = Tensor::random(dtype, n, 1);
+      copy(x.data(), y.data(), n * size_of(dtype), pool_of(3));
+      EXPECT_TRUE(y == x);
+    }
+  }
+}
+
+TEST(Elementwise, AllFiniteFindsOneBadValueAnywhere) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for_isas_and_dtypes([](Isa isa, DType dtype) {
+    for (int64_t n : kSizes) {
+      Tensor x = Tensor::random(dtype, n, 1, 1e30);
+      EXPECT_TRUE(all_finite(dtype, x.data(), n, isa, pool_of(2)));
+      for (int64_t place : {int64_t{0}, n / 2, n - 1}) {
+        for (double bad : {kInfinity, -kInfinity, std::nan("")}) {
+          if (n == 0) continue;
+          double good = x[place];
+          x.set(place, bad);
+          EXPECT_FALSE(all_finite(dtype, x.data(), n, isa, pool_of(2))) << place << " of " << n;
+          x.set(place, good);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tessera::cpu

@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/random.h"
+#include "base/shape.h"
+#include "base/text.h"
+#include "base/thread_pool.h"
+
+namespace tessera {
+namespace {
+
+TEST(BF16, RoundsToNearestEven) {
+  EXPECT_EQ(BF16(1.0f).bits, 0x3f80);
+  EXPECT_EQ(BF16(1.00390625f).bits, 0x3f80);                      // halfway: to even
+  EXPECT_EQ(BF16(1.01171875f).bits, 0x3f82);                      // halfway: to even
+  EXPECT_EQ(static_cast<float>(BF16(-2.5f)), -2.5f);
+  EXPECT_TRUE(std::isnan(static_cast<float>(BF16(std::numeric_limits<float>::quiet_NaN()))));
+  EXPECT_TRUE(std::isinf(static_cast<float>(BF16(std::numeric_limits<float>::max()))));
+}
+
+TEST(Philox, MatchesPublishedVectors) {
+  // Known answers of Random123: philox4x32-10 with zero and with all-ones counter and key.
+  EXPECT_EQ(philox(0, 0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(~0ull, ~0ull, ~0ull),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Random, NormalHasUnitVariance) {
+  double sum = 0, squares = 0;
+  constexpr int kCount = 100000;
+  for (int i = 0; i < kCount; ++i) {
+    double x = random_normal(7, stream_of("w"), static_cast<uint64_t>(i));
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / kCount, 0, 0.02);
+  EXPECT_NEAR(squares / kCount, 1, 0.02);
+}
+
+TEST(ThreadPool, RunsEveryTileOnce) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<std::atomic<int>> hits(37);
+      pool.run(37, [&](int64_t tile, int thread) {
+        ASSERT_LT(thread, threads);
+        hits[static_cast<size_t>(tile)].fetch_add(1);
+      });
+      for (auto& h : hits) EXPECT_EQ(h.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPool, RethrowsTheFirstError) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.run(20, [](int64_t tile, int) { if (tile == 7) throw UserError("tile 7"); }), UserError);
+  std::atomic<int> count{0};
+  pool.run(20, [&](int64_t, int) { ++count; });  // still usable
+  EXPECT_EQ(count.load(), 20);
+}
+
+TEST(Text, FormatsUnits) {
+  EXPECT_EQ(format_bytes(512), "512 B");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(int64_t{3} << 30), "3.00 GiB");
+  EXPECT_EQ(format_count(6889410560.0), "6.89 B");
+  EXPECT_EQ(format_duration(3725), "1h02m");
+  EXPECT_EQ(cat("a", 1, '/', 0.5, true), "a1/0.5true");
+  EXPECT_EQ(to_string(Shape{2, 3}), "[2, 3]");
+  EXPECT_EQ(trim("  x y \n"), "x y");
+}
+
+TEST(Text, NearestNameIsSuggestedOnlyWhenClose) {
+  std::vector<std::string> names{"max_steps", "epochs", "train_batch_size"};
+  EXPECT_EQ(nearest("max_step", names), "max_steps");
+  EXPECT_EQ(nearest("epoch", names), "epochs");
+  EXPECT_EQ(nearest("zzzzzz", names), "");
+}
+
+TEST(AtomicFile, LeavesTheOldContentUntilCommit) {
+  auto dir = std::filesystem::path(testing::TempDir()) / "tessera_atomic";
+  std::filesystem::remove_all(dir);
+  make_directories(dir);
+  write_file_atomic(dir / "f", "old");
+  {
+    AtomicFile file(dir / "f");
+    file.write("new");
+  }
+  EXPECT_EQ(read_file(dir / "f"), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir), {}), 1);  // nothing left aside
+  write_file_atomic(dir / "f", "new");
+  EXPECT_EQ(read_file(dir / "f"), "new");
+  EXPECT_EQ(MappedFile(dir / "f").text(), "new");
+  EXPECT_THROW(read_file(dir / "missing"), UserError);
+  EXPECT_THROW(read_file(dir), UserError);
+}
+
+TEST(Hash, StreamingEqualsOneShot) {
+  std::string text(100000, 'x');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31);
+  Hasher hasher;
+  hasher.add(text.data(), 12345);
+  hasher.add(text.data() + 12345, text.size() - 12345);
+  EXPECT_EQ(hasher.digest(), hash_text(text));
+  EXPECT_EQ(hex(255), "00000000000000ff");
+}
+
+}  // namespace
+}  // namespace tessera

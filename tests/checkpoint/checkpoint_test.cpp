@@ -1,0 +1,114 @@
+#include "checkpoint/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/manifest.h"
+#include "tests/checkpoint/checkpoint_fixture.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Checkpoint, LoadsWhatWasSaved) {
+  ScratchDirectory scratch;
+  const std::string run = R"({"step": 20, "seed": 1})";
+  fs::path path = save(scratch / "deep/er", 20, 0, "llama_v3", run);
+  EXPECT_EQ(path, scratch / "deep/er/llama_v3-20steps");
+  EXPECT_EQ(names_in(path), (Names{"state.safetensors", "run.json", "manifest.json"}));
+  EXPECT_EQ(names_in(scratch / "deep/er"), Names{"llama_v3-20steps"});
+
+  CheckpointReader reader(path);
+  EXPECT_EQ(reader.run_json(), run);
+  EXPECT_EQ(reader.state().tensors().size(), 2u);
+  State state(0);
+  reader.load_all(state.buffers());
+  EXPECT_EQ(state.counter, 20);
+  EXPECT_EQ(state.weight, std::vector<float>(12, 20));
+}
+
+TEST(Checkpoint, LoadsTheTensorsAskedFor) {
+  ScratchDirectory scratch;
+  CheckpointReader reader(save(scratch.path(), 5));
+  State state(0);
+  auto buffers = state.buffers();
+  buffers.resize(1);
+  reader.load_some(buffers);
+  EXPECT_EQ(state.weight[11], 5);
+  EXPECT_EQ(state.counter, 0);
+  EXPECT_EQ(message_of<UserError>([&] { reader.load_all(buffers); }),
+            "checkpoint '" + reader.path().string() +
+                "' does not fit: its tensor 'step', i64 [], is not part of this run");
+}
+
+TEST(Checkpoint, NamesTheTensorThatDoesNotFitAndBothShapes) {
+  ScratchDirectory scratch;
+  CheckpointReader reader(save(scratch.path(), 5));
+  State state(0);
+  const std::string start = "checkpoint '" + reader.path().string() + "' does not fit: ";
+  auto refused = [&](std::vector<TensorBuffer> buffers) {
+    std::string message = message_of<UserError>([&] { reader.load_all(buffers); });
+    EXPECT_EQ(state.counter, 0) << "a buffer was touched before the check";
+    EXPECT_EQ(state.weight, std::vector<float>(12, 0));
+    return message;
+  };
+  auto buffers = state.buffers();
+  std::swap(buffers[0], buffers[1]);  // the one that fits comes first
+  buffers[1].shape = {4, 3};
+  EXPECT_EQ(refused(buffers),
+            start + "tensor 'layers.0.w' is f32 [3, 4] there, expected f32 [4, 3]");
+  buffers[1].shape = {3, 4};
+  buffers[1].dtype = DType::kBF16;
+  EXPECT_EQ(refused(buffers),
+            start + "tensor 'layers.0.w' is f32 [3, 4] there, expected bf16 [3, 4]");
+  buffers[1].name = "layers.1.w";
+  EXPECT_EQ(refused(buffers), start + "it has no tensor 'layers.1.w', expected as bf16 [3, 4]");
+}
+
+TEST(Checkpoint, DamageIsAnErrorThatNamesTheFile) {
+  ScratchDirectory scratch;
+  fs::path path = save(scratch.path(), 5, 0, "llama", "{\"a\": 1}");
+  auto flipped = [&](const std::string& name, size_t position) {
+    std::string whole = read_file(path / name), broken = whole;
+    broken[position < whole.size() ? position : whole.size() - 1] ^= 1;
+    make_file(path / name, broken);
+    std::string message = message_of<UserError>([&] { CheckpointReader reader(path); });
+    make_file(path / name, whole);
+    return message;
+  };
+  for (size_t position : {size_t{0}, size_t{20}, ~size_t{0}}) {
+    std::string message = flipped("state.safetensors", position);
+    EXPECT_TRUE(contains(message, (path / "state.safetensors").string())) << message;
+    EXPECT_TRUE(contains(message, "has hash ")) << message;
+  }
+  EXPECT_TRUE(contains(flipped("run.json", 3), (path / "run.json").string() + "' has hash "));
+  EXPECT_TRUE(contains(flipped("manifest.json", 0), (path / "manifest.json").string()));
+  EXPECT_NO_THROW(CheckpointReader{path});
+
+  make_file(path / "run.json", "{\"a\": 12}");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { CheckpointReader reader(path); }),
+                       "run.json' has 9 bytes, the manifest says 8"));
+  fs::remove(path / "run.json");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { CheckpointReader reader(path); }),
+                       "cannot read '" + (path / "run.json").string()));
+}
+
+TEST(Checkpoint, TheManifestMustNameBothFiles) {
+  ScratchDirectory scratch;
+  fs::path path = save(scratch.path(), 5);
+  make_file(path / "manifest.json", to_json({{{"run.json", 2, 0}}}));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { CheckpointReader reader(path); }),
+                       "manifest.json' does not name 'state.safetensors'"));
+}
+
+TEST(Checkpoint, CannotBeSavedWhereTheDirectoryCannotBe) {
+  ScratchDirectory scratch;
+  make_file(scratch / "file");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { save(scratch / "file/below", 1); }),
+                       (scratch / "file/below").string()));
+}
+
+}  // namespace
+}  // namespace tessera

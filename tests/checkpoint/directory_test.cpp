@@ -1,0 +1,219 @@
+#include "checkpoint/directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "tests/checkpoint/checkpoint_fixture.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The number of a process that has ended.
+pid_t dead_process() {
+  pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  return child;
+}
+
+// The newest complete checkpoint and the warnings on the way.
+struct Found {
+  std::optional<fs::path> path;
+  std::string warnings;
+};
+Found find_newest(const fs::path& path) {
+  testing::internal::CaptureStderr();
+  auto found = newest_complete_checkpoint(path);
+  return {found, testing::internal::GetCapturedStderr()};
+}
+
+TEST(Newest, IsByStepNotByNameOrAge) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 1000);
+  save(scratch.path(), 200);
+  save(scratch.path(), 30);
+  EXPECT_EQ(find_newest(scratch.path()).path, scratch / "llama-1000steps");
+  EXPECT_EQ(find_newest(scratch / "").path, scratch / "llama-1000steps");
+}
+
+TEST(Newest, OfACheckpointIsThatCheckpoint) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 1000);
+  save(scratch.path(), 200);
+  EXPECT_EQ(find_newest(scratch / "llama-200steps").path, scratch / "llama-200steps");
+  EXPECT_EQ(find_newest(scratch / "llama-200steps/").path, scratch / "llama-200steps");
+  fs::rename(scratch / "llama-200steps", scratch / "favourite");
+  EXPECT_EQ(find_newest(scratch / "favourite").path, scratch / "favourite");
+}
+
+TEST(Newest, IncompleteOnesAreSkippedWithAWarning) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 10);
+  fs::create_directories(scratch / "llama-30steps");
+  save(scratch.path(), 20);
+  make_file(scratch / "llama-20steps/run.json", "{\"cut\": 1}");
+  save(scratch.path(), 15);
+  make_file(scratch / "llama-15steps/manifest.json", "{");
+  Found found = find_newest(scratch.path());
+  EXPECT_EQ(found.path, scratch / "llama-10steps");
+  EXPECT_TRUE(contains(found.warnings,
+                       "] " + (scratch / "llama-30steps").string() +
+                           "/manifest.json not found. Skipping this incomplete checkpoint\n"))
+      << found.warnings;
+  EXPECT_TRUE(
+      contains(found.warnings, "run.json' has 10 bytes instead of 2. Skipping this damaged"));
+  EXPECT_TRUE(contains(found.warnings, "llama-15steps/manifest.json' is not a valid checkpoint"));
+
+  found = find_newest(scratch / "llama-30steps");
+  EXPECT_EQ(found.path, std::nullopt);
+  EXPECT_TRUE(contains(found.warnings, "llama-30steps/manifest.json not found. Skipping"));
+  fs::remove(scratch / "llama-20steps/state.safetensors");
+  EXPECT_EQ(find_newest(scratch / "llama-20steps").path, std::nullopt);
+}
+
+TEST(Newest, NothingFoundIsNoError) {
+  ScratchDirectory scratch;
+  EXPECT_EQ(find_newest(scratch.path()).path, std::nullopt);
+  EXPECT_EQ(find_newest(scratch / "absent").path, std::nullopt);
+  make_file(scratch / "llama-5steps");
+  fs::create_directories(scratch / "llama-xsteps");
+  fs::create_directories(scratch / "llama-5steps.tmp-99");
+  Found found = find_newest(scratch.path());
+  EXPECT_EQ(found.path, std::nullopt);
+  EXPECT_EQ(found.warnings, "");
+}
+
+TEST(Newest, AFileIsAnError) {
+  ScratchDirectory scratch;
+  make_file(scratch / "weights.bin");
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { newest_complete_checkpoint(scratch / "weights.bin"); }),
+               "weights.bin' is a file; give a checkpoint or a directory of checkpoints"));
+}
+
+TEST(Retention, KeepsTheNewestByStepOfThisModel) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 7, 0, "gpt2");
+  for (int64_t step : {100, 20, 3}) save(scratch.path(), step, 0);
+  EXPECT_EQ(names_in(scratch.path()).size(), 4u);
+  save(scratch.path(), 150, 2);
+  EXPECT_EQ(names_in(scratch.path()), (Names{"gpt2-7steps", "llama-100steps", "llama-150steps"}));
+}
+
+TEST(Retention, NeverRemovesTheCheckpointJustWritten) {
+  ScratchDirectory scratch;
+  for (int64_t step : {100, 200}) save(scratch.path(), step);
+  save(scratch.path(), 50, 1);  // a run resumed from an older point
+  EXPECT_EQ(names_in(scratch.path()), (Names{"llama-200steps", "llama-50steps"}));
+}
+
+TEST(Retention, LeavesForeignAndIncompleteThingsAlone) {
+  ScratchDirectory scratch;
+  fs::create_directories(scratch / "llama-1steps");      // incomplete
+  fs::create_directories(scratch / "llama-2steps-old");  // not ours
+  make_file(scratch / "llama-3steps");
+  make_file(scratch / "notes.txt");
+  save(scratch / "elsewhere", 4);
+  fs::create_directory_symlink(scratch / "elsewhere/llama-4steps", scratch / "llama-4steps");
+  save(scratch.path(), 5);
+  make_file(scratch / "llama-5steps/notes.txt");
+  save(scratch.path(), 6, 1);
+  EXPECT_EQ(names_in(scratch.path()),
+            (Names{"llama-1steps", "llama-2steps-old", "llama-3steps", "notes.txt", "elsewhere",
+                   "llama-4steps", "llama-5steps", "llama-6steps"}));
+  EXPECT_EQ(names_in(scratch / "llama-5steps"), Names{"notes.txt"});
+  EXPECT_NO_THROW(CheckpointReader{scratch / "llama-4steps"});
+}
+
+TEST(Retention, DoesNotCountIncompleteOnes) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 10);
+  fs::create_directories(scratch / "llama-30steps");
+  save(scratch.path(), 20, 2);
+  EXPECT_EQ(names_in(scratch.path()), (Names{"llama-10steps", "llama-20steps", "llama-30steps"}));
+}
+
+TEST(Leftovers, OfDeadProcessesAreRemovedThoseOfLivingOnesStay) {
+  ScratchDirectory scratch;
+  std::string dead = cat("llama-9steps.tmp-", dead_process());
+  std::string own = cat("llama-9steps.tmp-", ::getpid());
+  std::string living = cat("llama-9steps.tmp-", ::getppid());
+  std::string foreign = cat("llama-8steps.tmp-", dead_process());
+  for (const std::string& name : {dead, own, living, foreign}) {
+    fs::create_directories(scratch / name);
+    make_file(scratch / (name + "/state.safetensors.tmp-77"));
+    make_file(scratch / (name + "/run.json"));
+  }
+  make_file(scratch / (foreign + "/mine.txt"));
+  fs::create_directories(scratch / "llama-9steps.tmp-");
+  fs::create_directories(scratch / "llama-9steps.tmp-x");
+  save(scratch.path(), 10);
+  EXPECT_EQ(names_in(scratch.path()),
+            (Names{"llama-10steps", living, foreign, "llama-9steps.tmp-", "llama-9steps.tmp-x"}));
+  EXPECT_EQ(names_in(scratch / foreign), Names{"mine.txt"});
+}
+
+TEST(SameStep, IsReplaced) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 10, 0, "llama", "\"old\"");
+  fs::path path = save(scratch.path(), 10, 0, "llama", "\"new\"");
+  EXPECT_EQ(CheckpointReader(path).run_json(), "\"new\"");
+  EXPECT_EQ(names_in(scratch.path()), Names{"llama-10steps"});
+  save(scratch.path(), 10, 1, "llama", "\"newer\"");
+  EXPECT_EQ(CheckpointReader(path).run_json(), "\"newer\"");
+  EXPECT_EQ(names_in(scratch.path()), Names{"llama-10steps"});
+}
+
+TEST(SameStep, AnIncompleteOneIsReplacedToo) {
+  ScratchDirectory scratch;
+  fs::create_directories(scratch / "llama-10steps");
+  save(scratch.path(), 10);
+  EXPECT_EQ(names_in(scratch / "llama-10steps").size(), 3u);
+}
+
+// A crash between the two renames of a replacement leaves the old checkpoint under a second name.
+TEST(SameStep, TheOldOneIsFoundUntilTheNewOneIsThere) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 5);
+  save(scratch.path(), 10, 0, "llama", "\"old\"");
+  fs::rename(scratch / "llama-10steps", scratch / "llama-10steps.replaced");
+  EXPECT_EQ(find_newest(scratch.path()).path, scratch / "llama-10steps.replaced");
+  EXPECT_EQ(find_newest(scratch / "llama-10steps").path, scratch / "llama-10steps.replaced");
+  EXPECT_EQ(CheckpointReader(scratch / "llama-10steps.replaced").run_json(), "\"old\"");
+
+  save(scratch.path(), 7, 2);  // it counts as one of those to keep
+  EXPECT_EQ(names_in(scratch.path()), (Names{"llama-7steps", "llama-10steps.replaced"}));
+  save(scratch.path(), 10, 2, "llama", "\"new\"");
+  EXPECT_EQ(names_in(scratch.path()), (Names{"llama-7steps", "llama-10steps"}));
+  EXPECT_EQ(CheckpointReader(scratch / "llama-10steps").run_json(), "\"new\"");
+}
+
+// A crash after both renames, before the old one was removed.
+TEST(SameStep, ASupersededOneIsRemovedByTheNextSave) {
+  ScratchDirectory scratch;
+  fs::path old = save(scratch.path(), 10, 0, "llama", "\"old\"");
+  fs::rename(old, scratch / "llama-10steps.replaced");
+  save(scratch / "new", 10, 0, "llama", "\"new\"");
+  fs::rename(scratch / "new/llama-10steps", old);
+  fs::remove(scratch / "new");
+  EXPECT_EQ(find_newest(scratch.path()).path, old);
+  for (int64_t step : {11, 10}) {
+    fs::copy(old, scratch / "llama-10steps.replaced", fs::copy_options::overwrite_existing);
+    save(scratch.path(), step);
+    EXPECT_EQ(names_in(scratch.path()), (Names{"llama-10steps", "llama-11steps"}));
+  }
+}
+
+TEST(Directory, NamesItCannotHaveAreABug) {
+  EXPECT_THROW(checkpoint_name("", 1), InternalError);
+  EXPECT_THROW(checkpoint_name("a/b", 1), InternalError);
+  EXPECT_THROW(checkpoint_name("llama", -1), InternalError);
+  EXPECT_EQ(checkpoint_name("llama_v2", 0), "llama_v2-0steps");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,98 @@
+#include "data/dataset_files.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+std::vector<std::string> names(const std::vector<std::filesystem::path>& files) {
+  std::vector<std::string> result;
+  for (const auto& file : files) result.push_back(file.filename().string());
+  return result;
+}
+using Names = std::vector<std::string>;
+
+class DatasetFilesTest : public testing::Test {
+ protected:
+  void fill(const Names& files) {
+    for (const auto& name : files) directory_.write(name, "text");
+  }
+  DatasetFiles find() { return find_dataset_files({.dataset = directory_.path()}); }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(DatasetFilesTest, AFileIsTrainingText) {
+  auto file = directory_.write("valid.txt", "x");  // its name does not matter
+  auto files = find_dataset_files({.dataset = file});
+  EXPECT_EQ(files.training, std::vector{file});
+  EXPECT_TRUE(files.validation.empty());
+}
+
+TEST_F(DatasetFilesTest, NamesInADirectoryDecideAndOrder) {
+  fill({"train_1.txt", "train_0.txt", "Training.txt", "val.txt", "valid-2.txt", "validation.gz",
+        "test.jsonl", "README.md", ".train_hidden", "values.txt"});
+  make_directories(directory_.path() / "train_subdirectory");
+  EXPECT_EQ(names(find().training), (Names{"Training.txt", "train_0.txt", "train_1.txt"}));
+  EXPECT_EQ(names(find().validation),
+            (Names{"test.jsonl", "val.txt", "valid-2.txt", "validation.gz"}));
+}
+
+TEST_F(DatasetFilesTest, NamesWithAPrefix) {
+  fill({"c4-validation.00000-of-00008.json.gz", "c4-train.00001-of-01024.json.gz",
+        "c4-train.00000-of-01024.json.gz"});
+  EXPECT_EQ(names(find().training),
+            (Names{"c4-train.00000-of-01024.json.gz", "c4-train.00001-of-01024.json.gz"}));
+  EXPECT_EQ(names(find().validation), Names{"c4-validation.00000-of-00008.json.gz"});
+}
+
+TEST_F(DatasetFilesTest, WithoutATrainingNameAllOthersAreTraining) {
+  fill({"b", "a"});
+  EXPECT_EQ(names(find().training), (Names{"a", "b"}));
+  EXPECT_TRUE(find().validation.empty());
+  fill({"val"});
+  EXPECT_EQ(names(find().training), (Names{"a", "b"}));
+  EXPECT_EQ(names(find().validation), Names{"val"});
+}
+
+TEST_F(DatasetFilesTest, TrainingAndTestDirectoriesTakeEveryFile) {
+  TemporaryDirectory test;
+  fill({"val_a", "b"});
+  test.write("train", "x");
+  auto files = find_dataset_files({.training_dir = directory_.path(), .test_dir = test.path()});
+  EXPECT_EQ(names(files.training), (Names{"b", "val_a"}));
+  EXPECT_EQ(names(files.validation), Names{"train"});
+  files = find_dataset_files({.dataset = directory_.path(), .test_dir = test.path()});
+  EXPECT_EQ(names(files.training), Names{"b"});
+  EXPECT_EQ(names(files.validation), Names{"train"});
+  files = find_dataset_files({.test_dir = test.path()});
+  EXPECT_TRUE(files.training.empty());
+}
+
+TEST_F(DatasetFilesTest, ErrorsNameOptionAndPath) {
+  EXPECT_CONTAINS(user_error([] { find_dataset_files({}); }), "give --dataset PATH");
+  EXPECT_CONTAINS(user_error([] { find_dataset_files({.dataset = "a", .training_dir = "b"}); }),
+                  "exclude each other");
+  auto missing = directory_.path() / "missing";
+  EXPECT_CONTAINS(user_error([&] { find_dataset_files({.dataset = missing}); }),
+                  cat("--dataset: cannot read '", missing.string(), "': there is no such file"));
+  EXPECT_CONTAINS(user_error([&] { find_dataset_files({.training_dir = missing}); }),
+                  cat("--training_dir: cannot read '", missing.string(), "'"));
+  EXPECT_CONTAINS(user_error([&] { find(); }), "--dataset: there is no file in");
+  EXPECT_CONTAINS(user_error([] { find_dataset_files({.dataset = "/dev/null"}); }), "neither");
+  fill({"val.txt"});
+  EXPECT_CONTAINS(user_error([&] { find(); }), "validation files only");
+  std::filesystem::create_symlink(missing, directory_.path() / "train.txt");
+  EXPECT_CONTAINS(user_error([&] { find(); }), "train.txt': the link leads nowhere");
+}
+
+TEST_F(DatasetFilesTest, UnreadableFileIsAnError) {
+  auto file = directory_.write("train.txt", "x");
+  std::filesystem::permissions(file, std::filesystem::perms::none);
+  if (::access(file.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
+  EXPECT_CONTAINS(user_error([&] { find(); }), "train.txt': Permission denied");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,202 @@
+#include "data/document_reader.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "tests/data/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Documents = std::vector<std::string>;
+
+std::string gzip(std::string_view text) {
+  z_stream z{};
+  EXPECT_EQ(deflateInit2(&z, 6, Z_DEFLATED, 16 + 15, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&z, text.size()), '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+
+Documents read_all(std::vector<std::filesystem::path> files, DocumentReaderOptions options = {}) {
+  DocumentReader reader(std::move(files), options);
+  Documents documents;
+  for (std::string document; reader.next(document);) documents.push_back(document);
+  EXPECT_EQ(reader.bytes_read(), reader.bytes_total());
+  return documents;
+}
+
+// Text that does not compress, so that members span many reads.
+std::string noise(size_t size) {
+  std::string text(size, '\0');
+  for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>('!' + random_below(1, 2, i, 90));
+  return text;
+}
+
+class DocumentReaderTest : public testing::Test {
+ protected:
+  TemporaryDirectory directory_;
+};
+
+TEST_F(DocumentReaderTest, PlainFileIsOneDocumentByteByByte) {
+  const std::string text = "first\r\n\xff\xfe broken UTF-8 \xc3\n\nlast, no line end";
+  EXPECT_EQ(read_all({directory_.write("a.txt", text)}), Documents{text});
+}
+
+TEST_F(DocumentReaderTest, LinesOfEndOfTextSeparateDocuments) {
+  auto file = directory_.write("a.txt",
+                               "<|endoftext|>\none\n<|endoftext|>\n<|endoftext|>\r\n"
+                               " <|endoftext|>\nx<|endoftext|>\n<|endoftext|> \n<|endoftext|>\n"
+                               "\n<|endoftext|>\nend\n<|endoftext|>");
+  EXPECT_EQ(
+      read_all({file}),
+      (Documents{"one\n", " <|endoftext|>\nx<|endoftext|>\n<|endoftext|> \n", "\n", "end\n"}));
+}
+
+TEST_F(DocumentReaderTest, FilesAreReadInTheGivenOrderAndEmptyOnesGiveNothing) {
+  auto b = directory_.write("b", "b"), a = directory_.write("a", "a"),
+       none = directory_.write("c", "");
+  EXPECT_EQ(read_all({b, none, a}), (Documents{"b", "a"}));
+  EXPECT_EQ(read_all({none}), Documents{});
+  EXPECT_EQ(read_all({}), Documents{});
+}
+
+TEST_F(DocumentReaderTest, GzipIsRecognisedByContentAndMayHaveManyMembers) {
+  const std::string big = noise(1 << 20), small = "caf\xc3\xa9\n";
+  auto file = directory_.write(
+      "no_suffix", gzip(small) + gzip("") + gzip(big) + gzip(small) + std::string(300000, '\0'));
+  EXPECT_EQ(read_all({file}), Documents{small + big + small});
+  EXPECT_EQ(read_all({directory_.write("plain.gz", "not packed")}), Documents{"not packed"});
+  EXPECT_EQ(read_all({directory_.write("one_byte.gz", "\x1f")}), Documents{"\x1f"});
+  EXPECT_EQ(read_all({directory_.write("empty.gz", gzip(""))}), Documents{});
+}
+
+TEST_F(DocumentReaderTest, GzipThatUnpacksToFarMoreThanItsSizeIsStreamed) {
+  std::string text;
+  for (int i = 0; i < 40000; ++i) text += "the same line again and again, the same line\n";
+  EXPECT_EQ(read_all({directory_.write("a.gz", gzip(text))}), Documents{text});
+}
+
+TEST_F(DocumentReaderTest, TruncatedGzipIsAnErrorWhereverItIsCut) {
+  const std::string packed = gzip(noise(1000));
+  for (size_t size : {size_t{2}, size_t{9}, size_t{10}, size_t{11}, packed.size() / 2,
+                      packed.size() - 8, packed.size() - 1}) {
+    auto file = directory_.write("cut.gz", packed.substr(0, size));
+    std::string message = user_error([&] { read_all({file}); });
+    EXPECT_CONTAINS(message, "cut.gz' is truncated: it ends inside gzip member 1");
+  }
+  auto second = directory_.write("cut2.gz", packed + packed.substr(0, 100));
+  EXPECT_CONTAINS(user_error([&] { read_all({second}); }), "inside gzip member 2");
+}
+
+TEST_F(DocumentReaderTest, DamagedGzipIsAnErrorThatNamesTheFile) {
+  std::string packed = gzip(noise(100000));
+  packed[packed.size() - 6] ^= 1;  // the checksum
+  auto file = directory_.write("bad.gz", packed);
+  EXPECT_CONTAINS(user_error([&] { read_all({file}); }), "bad.gz' is damaged");
+  auto garbage = directory_.write("tail.gz", gzip("text") + "garbage");
+  EXPECT_CONTAINS(user_error([&] { read_all({garbage}); }), "tail.gz' is damaged: gzip member 2");
+}
+
+TEST_F(DocumentReaderTest, ZeroBytesInPlainTextLookBinary) {
+  std::string text = noise(600000);
+  text[500001] = '\0';
+  for (const auto& file : {directory_.write("a.bin", text), directory_.write("a.gz", gzip(text))}) {
+    std::string message = user_error([&] { read_all({file}); });
+    EXPECT_CONTAINS(message, file.string());
+    EXPECT_CONTAINS(message, "looks binary: there is a zero byte at offset 500001");
+  }
+}
+
+TEST_F(DocumentReaderTest, MissingAndUnreadableFilesAreReportedAtOnce) {
+  EXPECT_CONTAINS(user_error([&] { DocumentReader({directory_.path() / "none"}); }),
+                  "none': No such file or directory");
+  EXPECT_CONTAINS(user_error([&] { DocumentReader({directory_.path()}); }), "it is a directory");
+  auto file = directory_.write("secret", "x");
+  std::filesystem::permissions(file, std::filesystem::perms::none);
+  if (::access(file.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
+  EXPECT_CONTAINS(user_error([&] { read_all({file}); }), "secret': Permission denied");
+}
+
+TEST_F(DocumentReaderTest, JsonLines) {
+  const std::string content =
+      "\xef\xbb\xbf{\"text\": \"one\\n\\u00e9\\ud83d\\ude00\", \"url\": \"u\"}\r\n"
+      "\r\n"
+      "{\"meta\": {\"text\": 5}, \"text\": \"two\"}\n"
+      "   \n"
+      "{\"text\": \"\"}\n"
+      "{\"text\": \"zero \\u0000 byte and <|endoftext|>\"}\n"
+      "{\"text\": \"last\"}";
+  const Documents expected{"one\n\xc3\xa9\xf0\x9f\x98\x80", "two",
+                           std::string("zero \0 byte and <|endoftext|>", 29), "last"};
+  EXPECT_EQ(read_all({directory_.write("a.jsonl", content)}), expected);
+  EXPECT_EQ(read_all({directory_.write("c4-train.00000-of-01024.json.gz", gzip(content))}),
+            expected);
+}
+
+TEST_F(DocumentReaderTest, JsonLinesOfManyMegabytes) {
+  const std::string text = noise(9 << 20);
+  std::string escaped;
+  for (char c : text) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += c;
+  }
+  const std::string content = "{\"text\":\"" + escaped + "\"}\n{\"text\":\"x\"}\n";
+  EXPECT_EQ(read_all({directory_.write("a.json", content)}), (Documents{text, "x"}));
+}
+
+TEST_F(DocumentReaderTest, BrokenJsonLineIsAnErrorWithFileAndLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{\"text\": \"a\"", "line 3"},
+      {"not json", "line 3"},
+      {"[1, 2]", "line 3: not an object"},
+      {"\"text\"", "line 3: not an object"},
+      {"{\"Text\": \"a\"}", "line 3: there is no key \"text\""},
+      {"{\"text\": 7}", "line 3: \"text\" is not a string"},
+      {"{\"text\": null}", "line 3: \"text\" is not a string"},
+      {"{\"text\": \"\xff\"}", "line 3"},
+      {"{\"text\": \"a\"} {\"text\": \"b\"}", "line 3"},
+  };
+  for (auto [line, expected] : cases) {
+    auto file =
+        directory_.write("a.jsonl", cat("{\"text\": \"ok\"}\n\n", line, "\n{\"text\": \"ok\"}\n"));
+    std::string message = user_error([&] { read_all({file}); });
+    EXPECT_CONTAINS(message, cat(file.string(), "', ", expected));
+    EXPECT_CONTAINS(message, "--on_bad_line=skip");
+  }
+}
+
+TEST_F(DocumentReaderTest, BrokenJsonLinesCanBeSkippedWithOneWarning) {
+  std::string content = "broken\n{\"text\": \"a\"}\n{\"text\": 1}\n" + std::string(1, '\0') +
+                        "\n{\"text\": \"b\"}\n{\"text\": \"cut";
+  DocumentReader reader({directory_.write("a.jsonl", content)}, {.skip_bad_lines = true});
+  Documents documents;
+  testing::internal::CaptureStderr();
+  for (std::string document; reader.next(document);) documents.push_back(document);
+  std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(documents, (Documents{"a", "b"}));
+  EXPECT_EQ(reader.bad_lines(), 4);
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
+  EXPECT_CONTAINS(log, "a.jsonl', line 1");
+}
+
+TEST_F(DocumentReaderTest, AnEndlessJsonLineIsAnErrorInBoundedMemory) {
+  // 65 MiB of blanks in one line, 66 KB packed.
+  const std::string member = gzip(std::string(1 << 20, ' '));
+  std::string packed;
+  for (int i = 0; i < 65; ++i) packed += member;
+  std::string message = user_error([&] { read_all({directory_.write("bomb.json.gz", packed)}); });
+  EXPECT_CONTAINS(message, "bomb.json.gz', line 1: longer than 64.0 MiB");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,69 @@
+#include "data/packed_dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "tests/data/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kEnd = 60000;
+
+template <class Id>
+std::vector<Id> ascending(int64_t count) {
+  std::vector<Id> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), Id{100});
+  return ids;
+}
+
+// Every token but the first is a target exactly once, behind exactly the tokens before it.
+template <class Id>
+void check_nothing_lost(int64_t count, int64_t context) {
+  SCOPED_TRACE(cat(count, " tokens, context ", context));
+  const auto ids = ascending<Id>(count);
+  PackedDataset data(TokenView(std::span<const Id>(ids)), context, kEnd, "'x'");
+  std::vector<int32_t> inputs(static_cast<size_t>(context)), targets(inputs.size());
+  int64_t next = 0, predicted = 0;
+  for (int64_t w = 0; w < data.samples(); ++w) {
+    int64_t real = data.sample(w, inputs, targets);
+    ASSERT_GT(real, 0);
+    for (size_t i = 0; i < inputs.size(); ++i, ++next) {
+      EXPECT_EQ(inputs[i], next < count ? 100 + next : kEnd);
+      EXPECT_EQ(targets[i], next + 1 < count ? 101 + next : kIgnoreIndex);
+      predicted += targets[i] != kIgnoreIndex;
+    }
+    EXPECT_EQ(real, w + 1 < data.samples() ? context : (count - 2) % context + 1);
+  }
+  EXPECT_EQ(predicted, count - 1);
+}
+
+TEST(PackedDataset, LosesNoToken) {
+  for (int64_t context : {1, 2, 3, 7, 16}) {
+    for (int64_t count = std::max<int64_t>(2, context); count < 4 * context + 3; ++count) {
+      check_nothing_lost<uint16_t>(count, context);
+      check_nothing_lost<uint32_t>(count, context);
+    }
+  }
+}
+
+TEST(PackedDataset, TooLittleDataIsAnErrorWithBothNumbers) {
+  const auto ids = ascending<uint16_t>(7);
+  auto make = [&](size_t count, int64_t context) {
+    return user_error([&] {
+      PackedDataset data(TokenView(std::span<const uint16_t>(ids).first(count)), context, kEnd,
+                         "'x.txt'");
+    });
+  };
+  EXPECT_CONTAINS(make(0, 4), "data set 'x.txt' is empty: it has 0 tokens");
+  EXPECT_CONTAINS(make(1, 1), "it has 1 tokens");
+  std::string message = make(7, 8);
+  EXPECT_CONTAINS(message, "context is longer than the data");
+  EXPECT_CONTAINS(message, "--max_context_width is 8");
+  EXPECT_CONTAINS(message, "'x.txt' has 7 tokens");
+}
+
+}  // namespace
+}  // namespace tessera

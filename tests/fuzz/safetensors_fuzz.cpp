@@ -1,0 +1,26 @@
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "checkpoint/safetensors.h"
+
+// What is accepted must lie inside the file, tile it and agree with its shape.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    auto header = tessera::parse_safetensors(std::as_bytes(std::span(data, size)), "fuzz");
+    uint64_t end = 0;
+    for (const tessera::TensorInfo& tensor : header.tensors) {
+      auto bytes = tessera::num_elements(tensor.shape) * tessera::size_of(tensor.dtype);
+      if (static_cast<uint64_t>(bytes) != tensor.bytes) std::abort();
+      if (end != 0 && tensor.offset != end) std::abort();
+      end = tensor.offset + tensor.bytes;
+      if (end > size) std::abort();
+    }
+    if (end != 0 && end != size) std::abort();
+  } catch (const tessera::UserError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,146 @@
+// Tiny Llama models against Hugging Face transformers (tools/goldens/llama_goldens.py): logits, loss, every
+// gradient and twenty AdamW steps, in f32 on the CPU backend.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "backends/cpu/cpu_backend.h"
+#include "checkpoint/safetensors.h"
+#include "models/llama.h"
+#include "nn/rotary.h"
+#include "train/session.h"
+
+namespace tessera {
+namespace {
+
+class Golden {
+ public:
+  explicit Golden(const std::string& name)
+      : directory_(cat(TESSERA_SOURCE_DIR, "/tests/goldens/", name)),
+        weights_(directory_ + "/model.safetensors"), golden_(directory_ + "/golden.safetensors") {}
+
+  ModelConfig config() const { return read_hugging_face_config(directory_); }
+  template <class T>
+  std::span<const T> get(const std::string& name) const {
+    const TensorInfo* info = golden_.find(name);
+    EXPECT_NE(info, nullptr) << name;
+    auto bytes = golden_.bytes(*info);
+    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  void load_weights(Session& session) const {
+    size_t loaded = 0;
+    for (const Parameter& p : session.programs().parameters) {
+      const TensorInfo* info = weights_.find(p.name);
+      ASSERT_NE(info, nullptr) << p.name;
+      ASSERT_EQ(info->shape, p.shape) << p.name;
+      auto bytes = weights_.bytes(*info);
+      std::memcpy(session.parameter(p.name).data(), bytes.data(), bytes.size());
+      ++loaded;
+    }
+    EXPECT_EQ(loaded, weights_.tensors().size());
+  }
+
+ private:
+  std::string directory_;
+  SafetensorsFile weights_, golden_;
+};
+
+constexpr int64_t kBatch = 2, kLength = 48;
+
+struct Job {
+  Golden golden;
+  ModelConfig config;
+  cpu::CpuBackend backend;
+  Session session;
+
+  explicit Job(const std::string& name)
+      : golden(name), config(golden.config()), backend(2, cpu::detect_isa()), session(programs(config), [this](const Graph& g) { return backend.compile(g); }) {
+    session.allocate();
+    golden.load_weights(session);
+    session.set_decay(0.1, false);
+  }
+  static ModelBuilder builder(const ModelConfig& config) {
+    return [config](int64_t b, int64_t t, ModelHead head) { return llama(config, b, t, head); };
+  }
+  static Programs programs(const ModelConfig& config) {
+    ProgramOptions options;
+    options.batch = kBatch;
+    options.length = kLength;
+    options.validation_batch = kBatch;
+    options.compute = DType::kF32;
+    return build_programs(builder(config), options);
+  }
+};
+
+double largest(std::span<const float> values) {
+  double m = 0;
+  for (float v : values) m = std::max(m, static_cast<double>(std::abs(v)));
+  return m;
+}
+
+class LlamaGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(LlamaGolden, LossAndGradients) {
+  Job s(GetParam());
+  auto tokens = s.golden.get<int32_t>("tokens"), labels = s.golden.get<int32_t>("labels");
+  auto [loss_sum, count] = s.session.evaluate({tokens, labels});
+  double expected = s.golden.get<float>("loss")[0];
+  EXPECT_NEAR(loss_sum / static_cast<double>(count), expected, 1e-5 * expected);
+  std::vector<MicroBatch> batches{{tokens, labels}};
+  s.session.accumulate(batches);
+  double global = 0;
+  for (const Parameter& p : s.session.programs().parameters) {
+    for (float g : s.golden.get<float>(cat("grad.", p.name))) global += static_cast<double>(g) * g;
+  }
+  global = std::sqrt(global);
+  for (const Parameter& p : s.session.programs().parameters) {
+    auto want = s.golden.get<float>(cat("grad.", p.name));
+    auto got = s.session.gradient(p.name);
+    ASSERT_EQ(want.size(), got.size());
+    double dot = 0, a = 0, b = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      double g = got[i] / static_cast<double>(count);
+      dot += g * want[i];
+      a += g * g;
+      b += static_cast<double>(want[i]) * want[i];
+    }
+    if (std::sqrt(b) <= 1e-6 * global) continue;
+    EXPECT_GT(dot / std::sqrt(a * b), 0.99999) << p.name;
+    EXPECT_NEAR(std::sqrt(a), std::sqrt(b), 1e-4 * std::sqrt(b)) << p.name;
+  }
+}
+
+TEST_P(LlamaGolden, Logits) {
+  Job s(GetParam());
+  ModelGraph model = Job::builder(s.config)(kBatch, kLength, ModelHead::kLogits);
+  auto executable = s.backend.compile(flat_units(model.graph, model.parameters, make_units(model.parameters)));
+  HostBuffer arena(executable->plan().arena_bytes);
+  executable->bind(s.session.state(), arena);
+  auto tokens = s.golden.get<int32_t>("tokens");
+  executable->run({{"tokens", tokens.data()}});
+  auto want = s.golden.get<float>("logits");
+  auto* got = static_cast<const float*>(executable->output("logits"));
+  double worst = 0;
+  for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, static_cast<double>(std::abs(got[i] - want[i])));
+  EXPECT_LE(worst / largest(want), 1e-4);
+}
+
+TEST_P(LlamaGolden, TwentySteps) {
+  Job s(GetParam());
+  auto tokens = s.golden.get<int32_t>("train_tokens"), labels = s.golden.get<int32_t>("train_labels");
+  auto losses = s.golden.get<float>("train_losses"), norms = s.golden.get<float>("train_grad_norms");
+  constexpr size_t kTokens = kBatch * kLength;
+  for (size_t step = 0; step < losses.size(); ++step) {
+    std::vector<MicroBatch> batches{{tokens.subspan(step * kTokens, kTokens), labels.subspan(step * kTokens, kTokens)}};
+    StepResult result = s.session.step(batches, 1e-3, 1.0);
+    EXPECT_TRUE(result.ok);
+    EXPECT_NEAR(result.loss, losses[step], 1e-3 * losses[step]) << step;
+    EXPECT_NEAR(result.gradient_norm, norms[step], 1e-2 * norms[step]) << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HuggingFace, LlamaGolden, testing::Values("llama2_tiny", "llama31_tiny", "llama32_tiny"));
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,349 @@
+#include "models/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+ModelConfig shape(ModelType type, int64_t vocab, int64_t hidden, int64_t layers, int64_t heads,
+                  int64_t key_value_heads, int64_t intermediate) {
+  ModelConfig c = family_defaults(type);
+  c.vocab_size = vocab;
+  c.hidden_width = hidden;
+  c.num_layers = layers;
+  c.num_heads = heads;
+  c.num_key_value_heads = key_value_heads;
+  c.intermediate_size = intermediate;
+  derive_shape(c);
+  check(c);
+  return c;
+}
+
+int64_t llama(int64_t vocab, int64_t hidden, int64_t layers, int64_t heads, int64_t key_value_heads,
+              int64_t intermediate) {
+  return parameter_count(
+      shape(ModelType::kLlamaV2, vocab, hidden, layers, heads, key_value_heads, intermediate));
+}
+
+// The message of the UserError that `action` must throw.
+template <class Action>
+std::string message_of(Action action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no UserError";
+  return "";
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' not in: " << text;
+}
+
+TEST(ParameterCount, LlamaVectors) {
+  EXPECT_EQ(llama(50432, 4096, 32, 32, 32, 11008), 6889410560);
+  EXPECT_EQ(llama(50432, 4096, 32, 32, 8, 14336), 7392727040);
+  EXPECT_EQ(llama(32768, 4096, 32, 32, 8, 14336), 7248023552);
+  EXPECT_EQ(llama(50432, 5120, 40, 40, 40, 13824), 13204608000);
+  EXPECT_EQ(llama(50432, 8192, 80, 64, 8, 28672), 69278638080);
+  EXPECT_EQ(llama(32000, 4096, 32, 32, 32, 11008), 6738415616);
+  EXPECT_EQ(llama(32000, 5120, 40, 40, 40, 13824), 13015864320);
+  EXPECT_EQ(llama(32000, 8192, 80, 64, 8, 28672), 68976648192);
+  EXPECT_EQ(llama(50432, 2048, 16, 32, 2, 8192), 1154549760);
+  EXPECT_EQ(llama(50432, 3072, 28, 24, 2, 8192), 2996481024);
+  EXPECT_EQ(llama(50432, 2048, 16, 32, 8, 8192), 1179715584);
+  EXPECT_EQ(llama(50432, 3072, 28, 24, 8, 11008), 3855264768);
+  EXPECT_EQ(llama(128256, 4096, 32, 32, 8, 14336), 8030261248);
+  EXPECT_EQ(llama(32000, 8192, 80, 64, 8, 28762), 69153595392);
+  EXPECT_EQ(llama(50432, 5120, 40, 40, 40, 13760), 13165286400);
+  EXPECT_EQ(llama(50432, 8192, 80, 64, 64, 28672), 78673879040);
+}
+
+TEST(ParameterCount, MixtralVectors) {
+  ModelConfig c = shape(ModelType::kMixtral, 32000, 4096, 32, 32, 8, 14336);
+  EXPECT_EQ(parameter_count(c), 46702792704);
+  EXPECT_EQ(active_parameter_count(c), 12879925248);
+}
+
+TEST(ParameterCount, GptVectors) {
+  EXPECT_EQ(parameter_count(shape(ModelType::kGptNeox, 50432, 768, 12, 12, 12, 11008)), 162519552);
+  EXPECT_EQ(parameter_count(shape(ModelType::kGptNeox, 50432, 6144, 44, 64, 64, 1)), 20554567680);
+  EXPECT_EQ(parameter_count(shape(ModelType::kGptNeox, 50432, 8192, 80, 64, 64, 1)), 65259323392);
+  const std::pair<const char*, int64_t> published[] = {{"gpt2", 124439808},
+                                                       {"gpt2-medium", 354823168},
+                                                       {"gpt2_large", 774030080},
+                                                       {"gpt2-xl", 1557611200}};
+  const char* without_positions[] = {"123.65", "353.77", "772.72", "1555.97"};
+  for (int i = 0; i < 4; ++i) {
+    ModelConfig c = preset_by_name(published[i].first);
+    EXPECT_EQ(parameter_count(c), published[i].second) << published[i].first;
+    auto rest = parameter_count(c) - c.max_context_width * c.hidden_width;
+    EXPECT_EQ(format("%.2f", static_cast<double>(rest) / 1e6), without_positions[i]);
+  }
+  ModelConfig scratch = preset_by_name("gpt2");
+  scratch.bias = false;
+  EXPECT_EQ(parameter_count(scratch), 124337664);
+  ModelConfig defaults = shape(ModelType::kGpt2, 50432, 768, 12, 12, 12, 1);
+  defaults.bias = true;
+  EXPECT_EQ(defaults.max_context_width, 2048);
+  EXPECT_EQ(parameter_count(defaults), 125360640);
+}
+
+TEST(Presets, CarryTheRealCounts) {
+  const std::pair<const char*, int64_t> expected[] = {
+      {"llama2_7b", 6738415616},   {"llama2_13b", 13015864320},   {"llama2_70b", 68976648192},
+      {"llama3.1_8b", 8030261248}, {"llama3.1_70b", 70553706496}, {"llama3.2_1b", 1235814400},
+      {"llama3.2_3b", 3212749824}, {"mathstral_7b", 7248023552},  {"mixtral_8x7b", 46702792704},
+      {"gpt2", 124439808},         {"gpt2_medium", 354823168},    {"gpt2_large", 774030080},
+      {"gpt2_xl", 1557611200}};
+  ASSERT_EQ(preset_names().size(), std::size(expected));
+  for (auto [preset, count] : expected) {
+    EXPECT_EQ(parameter_count(preset_by_name(preset)), count) << preset;
+  }
+  EXPECT_EQ(preset_by_name("llama3.1_8b").rope_scaling.type, RopeScalingType::kLlama3);
+  EXPECT_EQ(preset_by_name("llama2_7b").max_context_width, 4096);
+}
+
+TEST(Presets, UnknownNameGivesTheSeedMessageAndTheNearestName) {
+  std::string text = message_of([] { preset_by_name("llama2_7"); });
+  expect_contains(text, "Model llama2_7 currently not supported.");
+  expect_contains(text, "Did you mean llama2_7b?");
+  expect_contains(text, "llama3.2_1b");
+  EXPECT_FALSE(find_preset("llama9").has_value());
+}
+
+TEST(Presets, Sizes) {
+  auto sized = [](ModelType type, const char* size) {
+    ModelConfig c = family_defaults(type);
+    apply_preset_size(c, size);
+    check(c);
+    return parameter_count(c);
+  };
+  EXPECT_EQ(sized(ModelType::kLlamaV2, "7b"), 6889410560);
+  EXPECT_EQ(sized(ModelType::kLlamaV2, "13b"), 13204608000);
+  EXPECT_EQ(sized(ModelType::kLlamaV3, "70b"), 69278638080);
+  EXPECT_EQ(sized(ModelType::kGptNeox, "20b"), 20554567680);
+  EXPECT_EQ(sized(ModelType::kGptNeox, "65b"), 65259323392);
+  for (const char* size : {"20b", "65b"}) {
+    expect_contains(message_of([&] { sized(ModelType::kLlamaV2, size); }), "--model_type gpt_neox");
+  }
+  expect_contains(message_of([&] { sized(ModelType::kMistral, "7b"); }), "not a size of mistral");
+  expect_contains(message_of([&] { sized(ModelType::kLlamaV2, "8b"); }), "7b, 13b, 20b, 65b, 70b");
+}
+
+TEST(Families, Constants) {
+  EXPECT_EQ(family_defaults(ModelType::kLlamaV2).norm_epsilon, 1e-5);
+  EXPECT_EQ(family_defaults(ModelType::kLlamaV2).rope_scaling.type, RopeScalingType::kNone);
+  EXPECT_EQ(family_defaults(ModelType::kLlamaV3).rope_scaling.type, RopeScalingType::kDynamic);
+  EXPECT_EQ(family_defaults(ModelType::kLlamaV3).rope_scaling.factor, 2.0);
+  EXPECT_EQ(family_defaults(ModelType::kLlamaV3).rope_theta, 1e4);
+  EXPECT_EQ(family_defaults(ModelType::kMixtral).rope_theta, 1e6);
+  EXPECT_TRUE(family_defaults(ModelType::kGpt2).tie_word_embeddings);
+  EXPECT_EQ(family_defaults(ModelType::kGptNeox).intermediate_size, 4 * 768);
+  expect_contains(message_of([] { model_type_from_name("llama"); }), "llama_v2, llama_v3, mistral");
+  EXPECT_EQ(model_type_from_name("mixtral"), ModelType::kMixtral);
+}
+
+TEST(Check, NamesWhatDoesNotFit) {
+  auto broken = [](auto change) {
+    return message_of([&] {
+      ModelConfig c = family_defaults(ModelType::kLlamaV2);
+      change(c);
+      derive_shape(c);
+      check(c);
+    });
+  };
+  expect_contains(broken([](auto& c) { c.num_heads = 7; }),
+                  "--num_heads must divide --hidden_width: 768 is not a multiple of 7");
+  expect_contains(broken([](auto& c) { c.num_key_value_heads = 5; }),
+                  "--num_key_value_heads must divide --num_heads: 12 is not a multiple of 5");
+  expect_contains(broken([](auto& c) { c.num_heads = c.num_key_value_heads = 768; }),
+                  "even head size");
+  expect_contains(broken([](auto& c) { c.num_heads = 0; }), "--num_heads must lie in");
+  expect_contains(broken([](auto& c) { c.vocab_size = 0; }), "--vocab_size must lie in");
+  expect_contains(broken([](auto& c) { c.num_layers = int64_t{1} << 40; }), "--num_layers");
+  expect_contains(broken([](auto& c) { c.max_context_width = -1; }), "--max_context_width");
+  expect_contains(broken([](auto& c) { c.sliding_window = 0; }), "--sliding_window");
+  expect_contains(broken([](auto& c) { c.num_experts_per_tok = 2; }), "--num_experts_per_tok");
+  expect_contains(broken([](auto& c) {
+                    c.model_type = ModelType::kGpt2;
+                    c.num_key_value_heads = 4;
+                  }),
+                  "gpt2 has no grouped-query attention");
+}
+
+TEST(Check, TheLargestShapeStillCountsInside63Bits) {
+  ModelConfig c = family_defaults(ModelType::kMixtral);
+  c.vocab_size = 1 << 24;
+  c.hidden_width = 1 << 18;
+  c.num_layers = 1 << 12;
+  c.num_heads = c.num_key_value_heads = 1 << 14;
+  c.head_dim = 1 << 12;
+  c.intermediate_size = 1 << 20;
+  c.num_local_experts = 256;
+  check(c);
+  EXPECT_GT(parameter_count(c), int64_t{1} << 59);
+}
+
+constexpr const char* kLlama31 = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+  "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+  "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+  "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                   "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+  "tie_word_embeddings": false, "attention_bias": false, "initializer_range": 0.02})";
+
+TEST(HuggingFaceConfig, Llama31IsThePresetExceptForItsWindow) {
+  ModelConfig c = parse_hugging_face_config(kLlama31, "config.json");
+  EXPECT_EQ(c.max_context_width, 131072);
+  c.max_context_width = 8192;
+  EXPECT_EQ(c, preset_by_name("llama3.1_8b"));
+}
+
+TEST(HuggingFaceConfig, NewerRopeParameters) {
+  ModelConfig c = parse_hugging_face_config(
+      R"({"model_type": "llama", "rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0,
+          "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 4096}})",
+      "c");
+  EXPECT_EQ(c.rope_theta, 5e5);
+  EXPECT_EQ(c.rope_scaling.factor, 32.0);
+  EXPECT_EQ(c.rope_scaling.original_max_position, 4096);
+  EXPECT_EQ(c.model_type, ModelType::kLlamaV3);
+  c = parse_hugging_face_config(
+      R"({"model_type": "llama",
+          "rope_parameters": {"rope_type": "default", "rope_theta": 20000}})",
+      "c");
+  EXPECT_EQ(c.rope_theta, 2e4);
+  EXPECT_EQ(c.rope_scaling, RopeScaling{});
+  EXPECT_EQ(c.model_type, ModelType::kLlamaV2);
+}
+
+TEST(HuggingFaceConfig, DefaultsOfBothFamilies) {
+  ModelConfig llama =
+      parse_hugging_face_config(R"({"model_type": "llama", "rope_scaling": null})", "c");
+  EXPECT_EQ(parameter_count(llama), 6738415616);
+  EXPECT_EQ(llama.norm_epsilon, 1e-6);
+  EXPECT_EQ(llama.max_context_width, 2048);
+  ModelConfig mistral =
+      parse_hugging_face_config(R"({"architectures": ["MistralForCausalLM"]})", "c");
+  EXPECT_EQ(mistral.model_type, ModelType::kMistral);
+  EXPECT_EQ(mistral.num_key_value_heads, 8);
+  EXPECT_EQ(mistral.intermediate_size, 14336);
+  EXPECT_EQ(mistral.sliding_window, 4096);
+  mistral = parse_hugging_face_config(R"({"model_type": "mistral", "sliding_window": null,
+                                          "head_dim": 64, "num_key_value_heads": null})",
+                                      "c");
+  EXPECT_FALSE(mistral.sliding_window.has_value());
+  EXPECT_EQ(mistral.head_dim, 64);
+  EXPECT_EQ(mistral.num_key_value_heads, 32);
+}
+
+TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
+  auto error = [](const std::string& text) {
+    return message_of([&] { parse_hugging_face_config(text, "dir/config.json"); });
+  };
+  expect_contains(error("{"), "dir/config.json: not a JSON object");
+  expect_contains(error("[1]"), "not a JSON object");
+  expect_contains(error(""), "not a JSON object");
+  expect_contains(error("{}"), "the architecture is not named");
+  std::string unknown = error(R"({"architectures": ["BertForMaskedLM"], "model_type": "llama"})");
+  expect_contains(unknown, "'BertForMaskedLM' is not supported");
+  expect_contains(unknown, "LlamaForCausalLM");
+  expect_contains(unknown, "MistralForCausalLM");
+  auto with = [&](const std::string& field) {
+    return error(R"({"model_type": "llama", )" + field + "}");
+  };
+  expect_contains(with(R"("hidden_size": "wide")"),
+                  "'hidden_size' must be an integer: it is \"wide\"");
+  expect_contains(with(R"("hidden_size": 4096.5)"), "'hidden_size' must be an integer");
+  expect_contains(with(R"("hidden_size": 1e300)"), "'hidden_size' must be an integer");
+  expect_contains(with(R"("hidden_size": -4096)"), "--hidden_width must lie in");
+  expect_contains(with(R"("num_hidden_layers": 99999999)"), "--num_layers must lie in");
+  expect_contains(with(R"("num_attention_heads": 33)"), "4096 is not a multiple of 33");
+  expect_contains(with(R"("num_key_value_heads": 5)"), "32 is not a multiple of 5");
+  expect_contains(with(R"("rms_norm_eps": 0)"), "'rms_norm_eps' must be a number above 0");
+  expect_contains(with(R"("rope_theta": "x")"), "'rope_theta' must be a number");
+  expect_contains(with(R"("tie_word_embeddings": 1)"), "must be true or false");
+  expect_contains(with(R"("hidden_act": "gelu")"), "'hidden_act' must be silu");
+  expect_contains(with(R"("attention_bias": true)"), "'attention_bias' is not supported");
+  expect_contains(with(R"("mlp_bias": true)"), "'mlp_bias' is not supported");
+  expect_contains(with(R"("architectures": "LlamaForCausalLM")"), "must be a list of names");
+  expect_contains(with(R"("rope_scaling": [])"), "'rope_scaling' must be an object");
+  expect_contains(with(R"("rope_scaling": {"type": "yarn", "factor": 2})"),
+                  "default, dynamic, llama3");
+  expect_contains(with(R"("rope_scaling": {"type": "llama3"})"),
+                  "rope_scaling: 'factor' is missing");
+  expect_contains(with(R"("rope_parameters": {"rope_type": "llama3", "factor": 8,
+                          "low_freq_factor": 4.0, "high_freq_factor": 4.0})"),
+                  "must be above");
+  expect_contains(with(R"("head_dim": 0)"), "dir/config.json: a head must have 1..4096 elements");
+}
+
+TEST(HuggingFaceConfig, FilesAreBounded) {
+  auto dir = std::filesystem::path(testing::TempDir()) / "tessera_hf_config";
+  std::filesystem::remove_all(dir);
+  make_directories(dir);
+  write_file_atomic(dir / "config.json", kLlama31);
+  EXPECT_EQ(read_hugging_face_config(dir), read_hugging_face_config(dir / "config.json"));
+  write_file_atomic(dir / "large.json", std::string((1 << 20) + 1, ' '));
+  expect_contains(message_of([&] { read_hugging_face_config(dir / "large.json"); }),
+                  "at most 1 MiB");
+  expect_contains(message_of([&] { read_hugging_face_config(dir / "none.json"); }), "none.json");
+  expect_contains(message_of([&] { read_hugging_face_config("/dev/zero"); }), "not a regular file");
+  // Deep nesting must neither exhaust the stack nor be accepted.
+  expect_contains(message_of([&] { parse_hugging_face_config(std::string(500000, '['), "deep"); }),
+                  "deep: not a JSON object");
+  std::filesystem::remove_all(dir);
+}
+
+TEST(ModelRecord, RoundTripsEveryField) {
+  for (const std::string& preset : preset_names()) {
+    ModelConfig c = preset_by_name(preset);
+    EXPECT_EQ(model_config_from_json(model_config_json(c)), c) << preset;
+  }
+  ModelConfig c = preset_by_name("llama3.1_8b");  // every field away from its default
+  c.model_type = ModelType::kMistral;
+  c.norm_epsilon = 0.1;
+  c.rope_scaling = {RopeScalingType::kLlama3, 1.0 / 3, 2, 5, 77};
+  c.tie_word_embeddings = c.bias = true;
+  c.initializer_range = 0.3;
+  c.sliding_window = 9;
+  c.rotary_pct = 0.5;
+  c.num_local_experts = 4;
+  c.num_experts_per_tok = 3;
+  c.resid_pdrop = 0.1;
+  c.embd_pdrop = 0.2;
+  c.attn_pdrop = 0.3;
+  EXPECT_EQ(model_config_from_json(model_config_json(c)), c);
+}
+
+TEST(ModelRecord, RefusesDamage) {
+  auto error = [](std::string text) { return message_of([&] { model_config_from_json(text); }); };
+  std::string good = model_config_json(preset_by_name("llama2_7b"));
+  auto changed = [&](std::string_view from, std::string_view to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    return error(text);
+  };
+  expect_contains(error("[]"), "not a JSON object");
+  expect_contains(error(std::string((1 << 20) + 1, ' ')), "larger than 1 MiB");
+  expect_contains(changed("\"bias\"", "\"bios\""), "'bias' is missing");
+  expect_contains(changed("{", "{\"more\": 1,"), "not known here");
+  expect_contains(changed("11008", "\"11008\""), "'intermediate_size' has another type");
+  expect_contains(changed("11008", "0"), "--intermediate_size must lie in");
+  expect_contains(changed("\"rope_scaling\": \"none\"", "\"rope_scaling\": \"x\""),
+                  "none, dynamic, llama3");
+  expect_contains(changed("1e-05", "-1"), "the norm epsilon must be above 0");
+}
+
+}  // namespace
+}  // namespace tessera

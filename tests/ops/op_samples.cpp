@@ -1,0 +1,125 @@
+#include "tests/ops/op_samples.h"
+
+#include "ops/collective/collective.h"
+#include "ops/composite/adamw.h"
+#include "ops/composite/attention.h"
+#include "ops/composite/cross_entropy.h"
+#include "ops/composite/embedding.h"
+#include "ops/composite/linear.h"
+#include "ops/composite/rms_norm.h"
+#include "ops/composite/rope.h"
+#include "ops/composite/swiglu.h"
+#include "ops/move/flat_unit.h"
+#include "ops/primitive/elementwise.h"
+#include "ops/primitive/reduction.h"
+#include "ops/primitive/shaping.h"
+
+namespace tessera {
+namespace {
+
+template <class T, class... Args>
+OpPtr make(Args&&... args) {
+  return std::make_shared<T>(std::forward<Args>(args)...);
+}
+
+TensorType f(Shape shape) { return {std::move(shape), DType::kF64}; }
+TensorType ints(Shape shape) { return {std::move(shape), DType::kI32}; }
+TensorType flags(Shape shape) { return {std::move(shape), DType::kBool}; }
+
+void add_elementwise(std::vector<OpSample>& s) {
+  for (int k = 0; k <= static_cast<int>(UnaryKind::kIsFinite); ++k) {
+    auto kind = static_cast<UnaryKind>(k);
+    bool positive = kind == UnaryKind::kLog || kind == UnaryKind::kSqrt || kind == UnaryKind::kRsqrt || kind == UnaryKind::kAbs;
+    s.push_back({"", make<Unary>(kind), {f({3, 5})}, positive ? 0.5 : -1.5, positive ? 2.0 : 1.5});
+  }
+  s.push_back({"", make<Unary>(UnaryKind::kNot), {flags({3, 5})}, 0, 1, 2});
+  for (int k = 0; k < static_cast<int>(BinaryKind::kAnd); ++k) {
+    auto kind = static_cast<BinaryKind>(k);
+    bool positive = kind == BinaryKind::kDiv || kind == BinaryKind::kPow;
+    s.push_back({"", make<Binary>(kind), {f({3, 5}), f({3, 5})}, positive ? 0.5 : -1.0, 2.0});
+  }
+  s.push_back({"", make<Binary>(BinaryKind::kAnd), {flags({7}), flags({7})}, 0, 1, 2});
+  s.push_back({"", make<Binary>(BinaryKind::kOr), {flags({7}), flags({7})}, 0, 1, 2});
+  s.push_back({"", make<Compare>(Comparison::kLt), {f({7}), f({7})}});
+  s.push_back({"", make<Select>(), {flags({3, 4}), f({3, 4}), f({3, 4})}, -1, 1, 2});
+  s.push_back({"", make<Convert>(DType::kF64), {f({4})}});
+  s.push_back({"", make<StopGradient>(), {f({4})}});
+}
+
+void add_shaping(std::vector<OpSample>& s) {
+  s.push_back({"", make<Constant>(f({2, 3}), 1.5), {}});
+  s.push_back({"", make<Table>(DType::kF64, std::vector<double>{1, 0.5}), {}});
+  s.push_back({"", make<Iota>(f({2, 3}), 1), {}});
+  s.push_back({"", make<Reshape>(Shape{6, 2}), {f({3, 4})}});
+  s.push_back({"", make<Transpose>(std::vector<int64_t>{2, 0, 1}), {f({2, 3, 4})}});
+  s.push_back({"", make<Broadcast>(Shape{2, 3, 4}, std::vector<int64_t>{0, 2}), {f({2, 4})}});
+  s.push_back({"scalar", make<Broadcast>(Shape{2, 3}, std::vector<int64_t>{}), {f({})}});
+  s.push_back({"", make<Slice>(1, 1, 3), {f({2, 4, 3})}});
+  s.push_back({"", make<Pad>(1, 2, 1, 0.5), {f({2, 3})}});
+  s.push_back({"", make<Concatenate>(1), {f({2, 1}), f({2, 3}), f({2, 2})}});
+  s.push_back({"", make<Gather>(), {f({5, 3}), ints({2, 4})}, -1, 1, 5});
+  s.push_back({"", make<ScatterAdd>(5, DType::kF64), {ints({2, 4}), f({2, 4, 3})}, -1, 1, 5});
+  s.push_back({"", make<Reduce>(Reduction::kSum, std::vector<int64_t>{0, 2}), {f({2, 3, 4})}});
+  s.push_back({"", make<Reduce>(Reduction::kMax, std::vector<int64_t>{1}), {f({2, 3})}});
+  s.push_back({"NT", make<Dot>(0, 1, 1, DType::kF64), {f({3, 4}), f({5, 4})}});
+  s.push_back({"NN", make<Dot>(0, 1, 0, DType::kF64), {f({3, 4}), f({4, 5})}});
+  s.push_back({"TN", make<Dot>(0, 0, 0, DType::kF64), {f({4, 3}), f({4, 5})}});
+  s.push_back({"tokens", make<Dot>(0, 2, 1, DType::kF64), {f({2, 3, 4}), f({5, 4})}});
+  s.push_back({"batched", make<Dot>(2, 3, 2, DType::kF64), {f({2, 2, 3, 4}), f({2, 2, 4, 5})}});
+  s.push_back({"batched TN", make<Dot>(1, 1, 1, DType::kF64), {f({2, 4, 3}), f({2, 4, 5})}});
+  s.push_back({"", make<Unflatten>(std::vector<UnitMember>{{0, {2, 3}}, {8, {4}}}), {f({16})}});
+  s.push_back({"", make<Flatten>(16, std::vector<int64_t>{8, 0}), {f({4}), f({2, 3})}});
+}
+
+void add_composites(std::vector<OpSample>& s) {
+  s.push_back({"", make<Linear>(), {f({2, 3, 4}), f({5, 4})}});
+  s.push_back({"", make<LinearDx>(), {f({2, 3, 5}), f({5, 4})}});
+  s.push_back({"", make<LinearDw>(), {f({2, 3, 5}), f({2, 3, 4})}});
+  s.push_back({"", make<Embedding>(), {ints({2, 3}), f({5, 4})}, -1, 1, 5});
+  s.push_back({"", make<EmbeddingBackward>(5), {ints({2, 3}), f({2, 3, 4})}, -1, 1, 5});
+  s.push_back({"", make<RmsNorm>(1e-5), {f({2, 3, 5}), f({5})}, -1, 1, 1, {}, {1}});
+  s.push_back({"", make<RmsNormBackward>(), {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3, 5})}});
+  s.push_back({"", make<Rope>(std::vector<double>{1, 0.1}, false), {f({2, 5, 3, 4})}});
+  s.push_back({"partial", make<Rope>(std::vector<double>{0.7}, true), {f({1, 4, 2, 5})}});
+  for (auto [label, heads, mask] : {std::tuple{"causal", 4, AttentionMask{}}, {"window", 2, AttentionMask{true, 3}}, {"full", 2, AttentionMask{false, 0}}}) {
+    s.push_back({label, make<Attention>(0.5, mask), {f({2, 6, heads, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4})}, -1, 1, 1, {}, {1}});
+  }
+  s.push_back({"", make<AttentionBackward>(0.5, AttentionMask{}),
+               {f({2, 6, 4, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4}), f({2, 6, 4, 4}), f({2, 4, 6}), f({2, 6, 4, 4})}});
+  s.push_back({"", make<Swiglu>(), {f({3, 5}), f({3, 5})}, -2, 2});
+  s.push_back({"", make<SwigluBackward>(), {f({3, 5}), f({3, 5}), f({3, 5})}});
+  s.push_back({"", make<LinearCrossEntropy>(), {f({6, 4}), f({5, 4}), ints({6})}, -1, 1, 5});
+  s.push_back({"", make<LinearCrossEntropyBackward>(), {f({6, 4}), f({5, 4}), ints({6}), f({})}, -1, 1, 5});
+  s.push_back({"", make<CountTargets>(), {ints({2, 3})}, -1, 1, 5});
+  s.push_back({"", make<AdamW>(0.9, 0.95, 1e-8),
+               {f({7}), f({7}), f({7}), f({7}), f({}), f({}), flags({}), {{}, DType::kI64}, {{2}, DType::kI64}, f({2})}, 0.1, 1, 2});
+  s.push_back({"", make<SumSquares>(), {f({3, 4})}});
+  s.push_back({"", make<SumN>(), {f({3, 4}), f({3, 4}), f({3, 4})}});
+}
+
+void add_collectives(std::vector<OpSample>& s) {
+  Mesh mesh({{"replicate", 2}, {"shard", 3}});
+  AxisSet shard = mesh.axis("shard"), both = shard | mesh.axis("replicate");
+  auto varying = [&](Shape shape, AxisSet axes) { return TensorType{std::move(shape), DType::kF64, axes}; };
+  s.push_back({"", make<VaryOp>(shard), {f({2, 3})}, -1, 1, 1, mesh});
+  s.push_back({"", make<AllReduceOp>(both, Reduction::kSum), {varying({2, 3}, both)}, -1, 1, 1, mesh});
+  s.push_back({"one axis of two", make<AllReduceOp>(shard, Reduction::kSum), {varying({2, 3}, both)}, -1, 1, 1, mesh});
+  for (auto [kind, shape] : {std::pair{CollectiveKind::kAllGather, Shape{2, 3}}, {CollectiveKind::kReduceScatter, Shape{2, 6}},
+                             {CollectiveKind::kGatherReplicated, Shape{2, 3}}, {CollectiveKind::kAllToAll, Shape{2, 6}}}) {
+    s.push_back({"", make<Collective>(kind, shard, 1, kind == CollectiveKind::kAllToAll ? 0 : 1, DType::kF64), {varying(shape, shard)}, -1, 1, 1, mesh});
+  }
+  s.push_back({"", make<Collective>(CollectiveKind::kLocalSlice, shard, 1, 1, DType::kF64), {f({2, 6})}, -1, 1, 1, mesh});
+}
+
+}  // namespace
+
+std::vector<OpSample> op_samples() {
+  std::vector<OpSample> samples;
+  add_elementwise(samples);
+  add_shaping(samples);
+  add_composites(samples);
+  add_collectives(samples);
+  return samples;
+}
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+"""The checks in tools/ find what they are there for, in a tree made for it, and nothing else."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOLS = pathlib.Path(__file__).parents[2] / "tools"
+
+
+class ChecksTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.root = pathlib.Path(scratch.name)
+        for folder in ("base", "ir", "models", "apps", "backends/cpu"):
+            self.write(f"src/{folder}/README.md", "# what lives here\n")
+        self.write("src/base/text.h")
+        self.write("src/ir/graph.h", '#include "base/text.h"\n#include <vector>\n')
+        self.write("src/backends/cpu/kernels/norm.h")
+        self.write("src/backends/cpu/cpu.cpp", '#include "backends/cpu/kernels/norm.h"\n')
+        self.write("src/apps/main.cpp", '#include "backends/cpu/kernels/norm.h"\n')
+
+    def write(self, file, text=""):
+        path = self.root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def expect(self, check, *breaches):
+        """The check fails with exactly these breaches, or passes when there are none."""
+        result = subprocess.run([sys.executable, TOOLS / check, self.root],
+                                capture_output=True, text=True)
+        lines = [line for line in result.stdout.splitlines() if not line.startswith("note: ")]
+        self.assertEqual(len(lines), len(breaches), result.stdout + result.stderr)
+        for breach in breaches:
+            self.assertTrue(any(line.startswith(breach) for line in lines), f"{breach}\n{lines}")
+        self.assertEqual(result.returncode, 1 if breaches else 0)
+
+    def test_a_clean_tree_passes(self):
+        self.expect("check_layering.py")
+        self.expect("check_files.py")
+
+    def test_an_include_upwards(self):
+        self.write("src/base/text.cpp", '#include "base/text.h"\n\n#  include "ir/graph.h"\n')
+        self.expect("check_layering.py", 'src/base/text.cpp:3: base/ may not include "ir/graph.h"')
+
+    def test_kernels_do_not_see_the_graph(self):
+        self.write("src/backends/cpu/kernels/norm.cpp", '#include "ir/graph.h"\n')
+        self.expect("check_layering.py",
+                    "src/backends/cpu/kernels/norm.cpp:1: backends/cpu/kernels/ may not include")
+
+    def test_a_relative_or_missing_include(self):
+        self.write("src/ir/graph.cpp", '#include "graph.h"\n#include "../base/absent.h"\n')
+        self.expect("check_layering.py", 'src/ir/graph.cpp:1: "graph.h" is not the path',
+                    'src/ir/graph.cpp:2: "../base/absent.h" is not the path')
+
+    def test_a_folder_without_a_row(self):
+        self.write("src/extras/thing.cpp", '#include "base/text.h"\n')
+        self.expect("check_layering.py", "src/extras/thing.cpp:1: the folder of")
+
+    def test_a_heavy_header_in_a_header(self):
+        self.write("src/models/config.h", "#include <nlohmann/json.hpp>\n")
+        self.write("src/models/config.cpp", "#include <nlohmann/json.hpp>\n")
+        self.expect("check_layering.py", "src/models/config.h:1: <nlohmann/json.hpp> is a heavy")
+
+    def test_long_files(self):
+        self.write("src/ir/graph.cpp", "\n" * 451)
+        self.write("tests/ir/graph_test.cpp", "\n" * 450)
+        self.write("src/ir/README.md", "line\n" * 31)
+        self.expect("check_files.py", "src/ir/graph.cpp: 451 lines", "src/ir/README.md: 31 lines")
+
+    def test_names_that_say_nothing(self):
+        self.write("src/ir/string_utils.h")
+        self.write("src/ir/common/shape.h")
+        self.write("src/ir/commonality.h")
+        self.expect("check_files.py", "src/ir/string_utils.h: the name",
+                    "src/ir/common/shape.h: the name")
+
+    def test_words(self):
+        self.write("docs/page.md", "see /home/somebody/tessera\nhttps://host/home/x and ./work/a\n")
+        self.write("src/ir/graph.cpp", "// TODO: more\n")
+        self.expect("check_files.py", "docs/page.md:1: an absolute path",
+                    "src/ir/graph.cpp:1: a mark of unfinished work")
+
+    def test_a_folder_without_a_page(self):
+        self.write("src/plan/plan.h")
+        self.write("src/backends/ref/ref.h")
+        self.expect("check_files.py", "src/plan: README.md is missing",
+                    "src/backends/ref: README.md is missing")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,202 @@
+#include "tokenizer/tokenizer_json.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "tokenizer/byte_level_bpe.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+Json golden() {
+  return Json::parse(read_file(TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/tokenizer.json"));
+}
+
+BpeModel parse(const Json& file) { return parse_tokenizer_json(file.dump(), "given.json"); }
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_tokenizer_json(text, "given.json");
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The golden file is read after `change` has been made to it: the error must name file and cause.
+void expect_error(const char* cause, const std::function<void(Json&)>& change) {
+  Json file = golden();
+  change(file);
+  std::string message = error_of(file.dump());
+  EXPECT_NE(message.find("given.json"), std::string::npos) << cause << ": " << message;
+  EXPECT_NE(message.find(cause), std::string::npos) << cause << ": " << message;
+}
+
+TEST(TokenizerJson, WrittenFilesReadBack) {
+  BpeModel model = parse(golden());
+  EXPECT_EQ(model.tokens.size(), 700u);
+  EXPECT_EQ(model.merges.size(), 443u);
+  auto path = std::filesystem::path(testing::TempDir()) / cat("written-", getpid(), ".json");
+  write_tokenizer_json(path, model);
+  EXPECT_TRUE(read_tokenizer_json(path) == model);
+  // In order of ids, for people who look.
+  auto text = nlohmann::ordered_json::parse(read_file(path));
+  EXPECT_EQ(text.at("model").at("vocab").begin().key(), "<|endoftext|>");
+  EXPECT_EQ(text.at("model").at("merges").size(), 443u);
+  std::filesystem::remove(path);
+}
+
+TEST(TokenizerJson, MergesAreStringsOrPairs) {
+  Json strings = golden(), pairs = golden();
+  for (Json* file : {&strings, &pairs}) {
+    for (Json& merge : file->at("model").at("merges")) {
+      std::string left, right;
+      if (merge.is_array()) {
+        left = merge[0], right = merge[1];
+      } else {
+        auto text = merge.get<std::string>();
+        left = text.substr(0, text.find(' ')), right = text.substr(text.find(' ') + 1);
+      }
+      merge = file == &strings ? Json(left + " " + right) : Json::array({left, right});
+    }
+  }
+  EXPECT_TRUE(parse(strings) == parse(pairs));
+}
+
+TEST(TokenizerJson, AddedTokensMayLieOutsideTheVocabulary) {
+  Json file = golden();
+  file["added_tokens"].push_back({{"id", 700}, {"content", "<|a b|>"}, {"special", true}});
+  BpeModel model = parse(file);
+  EXPECT_EQ(model.tokens.at(700), "<|a b|>");
+  EXPECT_EQ(model.special, (std::vector<int32_t>{0, 700}));
+  EXPECT_TRUE(parse_tokenizer_json(format_tokenizer_json(model), "again") == model);
+}
+
+TEST(TokenizerJson, TruncationAndPaddingDoNotMatter) {
+  Json file = golden();
+  file["truncation"] = {{"max_length", 512}};
+  file["padding"] = {{"strategy", "BatchLongest"}};
+  file["post_processor"] = {{"type", "ByteLevel"}, {"trim_offsets", false}};
+  file["model"].erase("type");  // as in the oldest files
+  EXPECT_TRUE(parse(file) == parse(golden()));
+}
+
+TEST(TokenizerJson, OtherComponentsAreRefusedByName) {
+  expect_error("WordPiece", [](Json& file) { file["model"]["type"] = "WordPiece"; });
+  expect_error("Unigram", [](Json& file) { file["model"] = {{"type", "Unigram"}}; });
+  expect_error("without a type", [](Json& file) { file["model"] = Json::object(); });
+  expect_error("no model", [](Json& file) { file.erase("model"); });
+  expect_error("normalizer NFC", [](Json& file) { file["normalizer"] = {{"type", "NFC"}}; });
+  expect_error("pre_tokenizer Split", [](Json& file) { file["pre_tokenizer"]["type"] = "Split"; });
+  expect_error("pre_tokenizer null", [](Json& file) { file.erase("pre_tokenizer"); });
+  expect_error("TemplateProcessing", [](Json& file) {
+    file["post_processor"] = {{"type", "TemplateProcessing"}};
+  });
+  expect_error("decoder WordPiece", [](Json& file) { file["decoder"]["type"] = "WordPiece"; });
+  expect_error("decoder without a type", [](Json& file) { file["decoder"] = 7; });
+}
+
+TEST(TokenizerJson, OtherOptionsAreRefusedByName) {
+  expect_error("add_prefix_space",
+               [](Json& file) { file["pre_tokenizer"]["add_prefix_space"] = true; });
+  expect_error("add_prefix_space",
+               [](Json& file) { file["pre_tokenizer"].erase("add_prefix_space"); });
+  expect_error("use_regex", [](Json& file) { file["pre_tokenizer"]["use_regex"] = false; });
+  expect_error("dropout", [](Json& file) { file["model"]["dropout"] = 0.1; });
+  expect_error("byte_fallback", [](Json& file) { file["model"]["byte_fallback"] = true; });
+  expect_error("ignore_merges", [](Json& file) { file["model"]["ignore_merges"] = true; });
+  expect_error("end_of_word_suffix",
+               [](Json& file) { file["model"]["end_of_word_suffix"] = "</w>"; });
+  expect_error("continuing_subword_prefix",
+               [](Json& file) { file["model"]["continuing_subword_prefix"] = "##"; });
+}
+
+TEST(TokenizerJson, BrokenVocabulariesAreRefused) {
+  expect_error("no vocab", [](Json& file) { file["model"]["vocab"] = 3; });
+  expect_error("no valid id", [](Json& file) { file["model"]["vocab"]["a"] = -1; });
+  expect_error("no valid id", [](Json& file) { file["model"]["vocab"]["a"] = "x"; });
+  expect_error("no valid id", [](Json& file) { file["model"]["vocab"]["a"] = 1.5; });
+  expect_error("no valid id", [](Json& file) { file["model"]["vocab"]["a"] = 1ull << 63; });
+  expect_error("ids 0 to 699", [](Json& file) { file["model"]["vocab"]["a"] = 700; });
+  expect_error("two tokens have id", [](Json& file) { file["model"]["vocab"]["a"] = 5; });
+  expect_error("byte-level alphabet", [](Json& file) { file["model"]["vocab"]["\u2581"] = 700; });
+  expect_error("is empty", [](Json& file) { file["model"]["vocab"][""] = 700; });
+  expect_error("byte 97 ('a') has no token", [](Json& file) {
+    Json& vocab = file["model"]["vocab"];
+    vocab["aaaaaaaa"] = vocab["a"];
+    vocab.erase("a");
+  });
+}
+
+TEST(TokenizerJson, BrokenAddedTokensAreRefused) {
+  Json token{{"id", 700}, {"content", "<|x|>"}, {"special", true}};
+  auto add = [&](const char* key, Json value) {
+    return [=](Json& file) {
+      Json changed = token;
+      changed[key] = value;
+      file["added_tokens"].push_back(changed);
+    };
+  };
+  expect_error("not special", add("special", false));
+  expect_error("no content", add("content", nullptr));
+  expect_error("no valid id", add("id", "7"));
+  expect_error("two tokens have id", add("id", 50));
+  expect_error("two ids", add("content", "a"));
+  expect_error("byte 33 ('!') has no token", [](Json& file) {
+    file["added_tokens"].push_back({{"id", 1}, {"content", "!"}, {"special", true}});
+  });
+  expect_error("not an array", [](Json& file) { file["added_tokens"] = "x"; });
+  expect_error("no special added token <|endoftext|>",
+               [](Json& file) { file["added_tokens"].clear(); });
+}
+
+TEST(TokenizerJson, BrokenMergesAreRefused) {
+  auto add = [](Json merge) {
+    return [=](Json& file) { file["model"]["merges"].push_back(merge); };
+  };
+  expect_error("no merges", [](Json& file) { file["model"]["merges"] = nullptr; });
+  expect_error("merge 443 is not a pair", add(7));
+  expect_error("merge 443 is not a pair", add("ab"));
+  expect_error("merge 443 is not a pair", add({"a", "b", "c"}));
+  expect_error("'nowhere' is not an ordinary token", add("a nowhere"));
+  expect_error("'qq' is not an ordinary token", add("q q"));
+  expect_error("'<|endoftext|>' is not an ordinary token", add("<|endoftext|> a"));
+  expect_error("there twice",
+               [](Json& file) { file["model"]["merges"].push_back(file["model"]["merges"][0]); });
+}
+
+TEST(TokenizerJson, HostileTextIsRefused) {
+  EXPECT_NE(error_of("").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(error_of("[1, 2]").find("not an object"), std::string::npos);
+  EXPECT_NE(error_of("{\"model\": ").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(error_of("{\"a\": \"\xFF\"}").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(error_of(std::string(1 << 20, '[')).find("nested"), std::string::npos);
+  std::string many = "[0";
+  for (size_t i = 0; i < (size_t{9} << 20); ++i) many += ",0";
+  EXPECT_NE(error_of(many + "]").find("too many"), std::string::npos);
+  std::string long_token = "{\"model\": {\"type\": \"" + std::string(1 << 16, 'x') + "\"}}";
+  EXPECT_LT(error_of(long_token).size(), 600u);  // what is quoted is cut short
+}
+
+TEST(TokenizerJson, UnreadableFilesAreNamed) {
+  try {
+    read_tokenizer_json("/no/such/tokenizer.json");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("/no/such/tokenizer.json"), std::string::npos);
+  }
+  EXPECT_THROW(write_tokenizer_json("/no/such/tokenizer.json", parse(golden())), UserError);
+}
+
+}  // namespace
+}  // namespace tessera

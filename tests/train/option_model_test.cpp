@@ -1,0 +1,114 @@
+#include <filesystem>
+
+#include "base/file.h"
+#include "tests/train/option_testing.h"
+#include "train/model_options.h"
+
+namespace tessera {
+namespace {
+
+using namespace option_testing;
+
+ModelConfig model_of(const std::vector<std::string>& arguments,
+                     OptionScope scope = OptionScope::kPlan) {
+  ParsedOptions parsed = parse(arguments, scope);
+  return resolve_model(parsed);
+}
+
+template <class Expected>
+std::string model_error(const std::vector<std::string>& arguments,
+                        OptionScope scope = OptionScope::kPlan) {
+  return message_of<Expected>([&] { model_of(arguments, scope); });
+}
+
+TEST(ModelOptions, ShapeOptions) {
+  ModelConfig c = model_of({"--model_type=llama_v2", "--hidden_width=4096", "--num_layers=32",
+                            "--num_heads=32", "--max_context_width=4096"});
+  EXPECT_EQ(parameter_count(c), 6889410560);
+  EXPECT_EQ(c.num_key_value_heads, 32);
+  EXPECT_EQ(c.max_context_width, 4096);
+  EXPECT_EQ(model_of({"--model_type=llama_v3"}).rope_scaling.type, RopeScalingType::kDynamic);
+  EXPECT_TRUE(model_of({"--model_type=llama_v2", "--tie_word_embeddings"}).tie_word_embeddings);
+  EXPECT_EQ(model_of({"--model_type=mistral", "--sliding_window=64"}).sliding_window, 64);
+  ModelConfig neox = model_of({});
+  EXPECT_EQ(parameter_count(neox), 162519552);
+  EXPECT_EQ(neox.rotary_pct, 0.25);
+}
+
+TEST(ModelOptions, PresetsYieldToGivenOptions) {
+  EXPECT_EQ(parameter_count(model_of({"--model_name=llama2_7b"})), 6738415616);
+  EXPECT_EQ(model_of({"--model_name=llama2_7b"}).max_context_width, 4096);
+  EXPECT_EQ(parameter_count(model_of({"--model_name=llama2_7b", "--vocab_size=50432"})),
+            6889410560);
+  ModelConfig smaller = model_of({"--model_name=llama2_7b", "--num_heads=16"});
+  EXPECT_EQ(smaller.num_key_value_heads, 16);
+  EXPECT_EQ(smaller.head_dim, 256);
+  EXPECT_EQ(model_of({"--model_name=llama2_70b", "--num_heads=32"}).num_key_value_heads, 8);
+  EXPECT_EQ(parameter_count(model_of({"--model_name=gpt2", "--bias=False"})), 124337664);
+  EXPECT_TRUE(model_of({"--model_name=llama3.2_1b"}).tie_word_embeddings);
+  expect_contains(model_error<UserError>({"--model_name=llama2_8b"}),
+                  "Model llama2_8b currently not supported.");
+}
+
+TEST(ModelOptions, Sizes) {
+  EXPECT_EQ(parameter_count(model_of({"--model_type=llama_v2", "--model_size=70b"})), 69278638080);
+  EXPECT_EQ(parameter_count(model_of({"--model_size=20b"})), 20554567680);
+  EXPECT_EQ(parameter_count(model_of(
+                {"--model_type=llama_v2", "--model_size=70b", "--num_key_value_heads=64"})),
+            78673879040);
+  EXPECT_EQ(parameter_count(model_of(
+                {"--model_type=llama_v2", "--model_size=13b", "--intermediate_size=13760"})),
+            13165286400);
+  expect_contains(model_error<UserError>({"--model_type=llama_v2", "--model_size=65b"}),
+                  "gpt_neox");
+}
+
+TEST(ModelOptions, Conflicts) {
+  expect_contains(model_error<UsageError>({"--model_name=llama2_7b", "--model_size=7b"}),
+                  "--model_name and --model_size both describe the model");
+  expect_contains(model_error<UsageError>({"--model_name=llama2_7b", "--model_type=mistral"}),
+                  "contradicts --model_type mistral");
+  expect_contains(model_error<UsageError>({"--model_type=llama_v2", "--sliding_window=64"}),
+                  "--sliding_window belongs to mistral and mixtral");
+  expect_contains(model_error<UserError>({"--model_type=llama_v2", "--num_heads=7"}),
+                  "768 is not a multiple of 7");
+  expect_contains(model_error<UserError>({"--model_type=llama_v2", "--num_key_value_heads=5"}),
+                  "12 is not a multiple of 5");
+}
+
+TEST(ModelOptions, FamiliesThatAreNotBuilt) {
+  EXPECT_EQ(model_of({"--model_type=llama_v2"}, OptionScope::kTrain).model_type,
+            ModelType::kLlamaV2);
+  expect_contains(
+      model_error<UserError>({}, OptionScope::kTrain),
+      "models of type gpt_neox are not built yet; --model_type can be llama_v2, llama_v3");
+  expect_contains(model_error<UserError>({"--model_name=gpt2"}, OptionScope::kTrain), "type gpt2");
+  ParsedOptions parsed = parse({"--model_name=gpt2"});
+  resolve_model(parsed);
+  EXPECT_TRUE(any_contains(parsed.notes, "models of type gpt2 are not built yet"));
+}
+
+TEST(ModelOptions, HuggingFaceDescriptions) {
+  auto dir = std::filesystem::path(testing::TempDir()) / "tessera_option_model";
+  make_directories(dir);
+  write_file_atomic(dir / "config.json", R"({"model_type": "llama", "hidden_size": 256,
+      "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 1000})");
+  ParsedOptions parsed = parse({cat("--model_config=", dir.string()), "--num_layers=9"});
+  ModelConfig c = resolve_model(parsed);
+  EXPECT_EQ(c.num_layers, 2);
+  EXPECT_EQ(c.max_context_width, 2048);
+  EXPECT_TRUE(any_contains(parsed.warnings,
+                           "ignored, since --model_config describes the model: --num_layers"));
+  EXPECT_TRUE(any_contains(parsed.notes, "context of 2048 positions"));
+  c = model_of({cat("--hf_model=", (dir / "config.json").string()), "--block_size=64"});
+  EXPECT_EQ(c.max_context_width, 64);
+  EXPECT_EQ(parameter_count(model_of({"--hf_model=gpt2-xl"})), 1557611200);
+  expect_contains(model_error<UserError>({"--hf_model=someone/thing"}),
+                  "neither a directory nor one of");
+  expect_contains(model_error<UserError>({cat("--model_config=", (dir / "none").string())}),
+                  "none");
+  std::filesystem::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace tessera
