@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "nn": {"ops", "ir", "base"},
     "optim": {"ops", "ir", "base"},
     "models": {"nn", "ops", "ir", "base"},
-    "passes": {"ops", "ir", "base"},
+    "passes": {"nn", "ops", "ir", "base"},
     "plan": {"ir", "base"},
     "runtime": {"plan", "ir", "base"},
     "comm": {"runtime", "base"},

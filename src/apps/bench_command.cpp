@@ -1,13 +1,12 @@
 #include <cstdio>
 
 #include "apps/bench_ops.h"
+#include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/random.h"
 #include "train/model_options.h"
-#include "train/option_parser.h"
 
 namespace tessera {
 namespace {
@@ -73,7 +72,7 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
 }  // namespace
 
 int bench_command(std::span<const std::string> arguments) {
-  ParsedOptions parsed = parse_options(arguments, OptionScope::kBench);
+  ParsedOptions parsed = parse_command(arguments, OptionScope::kBench);
   if (parsed.help) {
     std::printf("%s%s", kHelp, option_help(OptionScope::kBench).c_str());
     return 0;
@@ -82,7 +81,7 @@ int bench_command(std::span<const std::string> arguments) {
     throw UsageError("bench takes one word, ops or step: tessera bench step --by_op");
   }
   ModelConfig model = resolve_model(parsed);
-  for (const std::string& warning : parsed.warnings) TESSERA_WARN(warning);
+  log_messages(parsed);
   return parsed.words[0] == "ops" ? bench_ops(parsed.config, model) : bench_step(parsed.config, model);
 }
 

@@ -1,11 +1,12 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "apps/command_options.h"
 #include "apps/commands.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "train/option_parser.h"
 
 namespace tessera {
 namespace {
@@ -21,46 +22,69 @@ Example
   tessera diff one.tsv two.tsv
 )";
 
-std::ifstream open(const std::string& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) throw UserError(cat("cannot read '", path, "': give the file that --hash_file wrote"));
-  return file;
-}
+// The results of a run, one a line.
+class HashFile {
+ public:
+  explicit HashFile(const std::string& path) : path_(path), file_(path) {
+    if (!file_ || std::filesystem::is_directory(path)) {
+      throw UserError(cat("cannot read '", path, "': give the file that --hash_file wrote"));
+    }
+  }
+  const std::string& path() const { return path_; }
+  const std::string& line() const { return line_; }
 
-std::string describe_line(const std::string& line) {
-  std::vector<std::string_view> f = split(line, '\t');
-  if (f.size() != 7) throw UserError("this is not a file that --hash_file wrote");
-  return cat("step ", f[0], ", op ", f[1], ": ", f[4], f[2].empty() ? "" : " in ", f[2], " (", f[3], "), output ", f[5]);
+  bool next() {
+    if (!std::getline(file_, line_)) return false;
+    ++number_;
+    if (std::ranges::count(line_, '\t') == 6) return true;
+    throw UserError(cat("'", path_, "', line ", number_, ": this is not a file that --hash_file wrote"));
+  }
+
+  // "step 3, op 17: swiglu in layers.0.mlp (forward), output 0"
+  std::string describe() const {
+    std::vector<std::string_view> f = split(line_, '\t');
+    return cat("step ", f[0], ", op ", f[1], ": ", f[4], f[2].empty() ? "" : " in ", f[2], " (", f[3],
+               "), output ", f[5]);
+  }
+
+ private:
+  std::string path_;
+  std::ifstream file_;
+  std::string line_;
+  int64_t number_ = 0;
+};
+
+// The first difference in words; "" if there is none. Counts the results that are equal before it.
+std::string first_difference(HashFile& a, HashFile& b, int64_t& equal) {
+  for (equal = 0;; ++equal) {
+    bool more_a = a.next(), more_b = b.next();
+    if (!more_a && !more_b) return "";
+    if (more_a != more_b) {
+      return cat((more_a ? b : a).path(), " ends after ", equal,
+                 " results, all equal so far; the other goes on with ", (more_a ? a : b).describe());
+    }
+    if (a.line() == b.line()) continue;
+    std::string left = a.describe(), right = b.describe();
+    if (left == right) return cat("first difference: ", left, " (", equal, " results before it are equal)");
+    return cat("the programs differ after ", equal, " equal results:\n  ", a.path(), ": ", left, "\n  ",
+               b.path(), ": ", right);
+  }
 }
 
 }  // namespace
 
 int diff_command(std::span<const std::string> arguments) {
-  ParsedOptions parsed = parse_options(arguments, OptionScope::kDiff);
+  ParsedOptions parsed = parse_command(arguments, OptionScope::kDiff);
   if (parsed.help) {
     std::fputs(kHelp, stdout);
     return 0;
   }
   if (parsed.words.size() != 2) throw UsageError("diff takes two files: tessera diff RUN RUN");
-  std::ifstream a = open(parsed.words[0]), b = open(parsed.words[1]);
-  std::string x, y;
+  HashFile a(parsed.words[0]), b(parsed.words[1]);
   int64_t equal = 0;
-  for (;; ++equal) {
-    bool more_a = static_cast<bool>(std::getline(a, x)), more_b = static_cast<bool>(std::getline(b, y));
-    if (!more_a && !more_b) break;
-    if (more_a != more_b) {
-      std::printf("%s ends after %lld results, all equal so far; the other goes on with %s\n", parsed.words[more_a ? 1 : 0].c_str(), static_cast<long long>(equal),
-                  describe_line(more_a ? x : y).c_str());
-      return 1;
-    }
-    if (x == y) continue;
-    std::string left = describe_line(x), right = describe_line(y);
-    if (left == right) std::printf("first difference: %s (%lld results before it are equal)\n", left.c_str(), static_cast<long long>(equal));
-    else std::printf("the programs differ after %lld equal results:\n  %s: %s\n  %s: %s\n", static_cast<long long>(equal), parsed.words[0].c_str(), left.c_str(), parsed.words[1].c_str(), right.c_str());
-    return 1;
-  }
-  std::printf("equal: %lld results\n", static_cast<long long>(equal));
-  return 0;
+  std::string difference = first_difference(a, b, equal);
+  std::printf("%s\n", difference.empty() ? cat("equal: ", equal, " results").c_str() : difference.c_str());
+  return difference.empty() ? 0 : 1;
 }
 
 }  // namespace tessera

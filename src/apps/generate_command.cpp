@@ -3,11 +3,10 @@
 #include <cstdio>
 #include <numeric>
 
+#include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
-#include "base/log.h"
 #include "base/random.h"
-#include "train/option_parser.h"
 #include "train/run_record.h"
 
 namespace tessera {
@@ -55,7 +54,7 @@ int32_t sample(std::span<const float> logits, const RunConfig& config, uint64_t 
 }  // namespace
 
 int generate_command(std::span<const std::string> arguments) {
-  ParsedOptions parsed = parse_options(arguments, OptionScope::kGenerate);
+  ParsedOptions parsed = parse_command(arguments, OptionScope::kGenerate);
   if (parsed.help) {
     std::printf("%s%s", kHelp, option_help(OptionScope::kGenerate).c_str());
     return 0;
@@ -68,9 +67,16 @@ int generate_command(std::span<const std::string> arguments) {
   RunRecord record = run_record_from_json(reader.run_json(), (*found / kRunName).string());
   auto tokenizer = load_tokenizer(parsed.is_given("tokenizer") ? config.tokenizer : record.options.tokenizer);
 
+  if (tokenizer->vocab_size() > record.model.vocab_size) {
+    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(), " ids, the model's vocabulary only ",
+                        record.model.vocab_size, ": give --tokenizer the one that it was trained with"));
+  }
+  log_messages(parsed);
+
   auto backend = open_cpu(config);
   int64_t length = record.options.max_context_width;
-  DType compute = record.options.bf16 ? DType::kBF16 : DType::kF32;
+  bool bf16 = parsed.is_given("bf16") ? config.bf16 : record.options.bf16;
+  DType compute = bf16 ? DType::kBF16 : DType::kF32;
   ModelBuilder builder = model_builder(record.model);
   auto executable = backend->compile(build_next_token(builder, length, compute, {}));
   State state;
@@ -98,6 +104,9 @@ int generate_command(std::span<const std::string> arguments) {
     executable->run({{"tokens", window.data()}, {"position", &position}});
     // Rows beyond the tokenizer's ids stand for nothing.
     std::span logits(static_cast<const float*>(executable->output("logits")), static_cast<size_t>(tokenizer->vocab_size()));
+    if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
+      throw UserError(cat("the model's outputs are not finite: its training diverged; use a checkpoint before ", found->string()));
+    }
     int32_t next = sample(logits, config, static_cast<uint64_t>(i));
     if (next == tokenizer->end_of_text()) break;
     ids.push_back(next);

@@ -56,7 +56,10 @@ int run(const std::vector<std::string>& words) {
     if (name == command.name) return command.run(std::span(words).subspan(1));
   }
   std::string close = tessera::nearest(name, names);
-  throw tessera::UsageError(tessera::cat("unknown command '", name, "'", close.empty() ? "" : tessera::cat("; did you mean '", close, "'?"), " Commands: ", tessera::join(names, ", ")));
+  throw tessera::UsageError(
+      tessera::cat("unknown command '", name, "'; ",
+                   close.empty() ? "" : tessera::cat("did you mean '", close, "'? "),
+                   "Commands: ", tessera::join(names, ", ")));
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
 #include <cstdio>
 
+#include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
-#include "base/log.h"
 #include "train/model_options.h"
-#include "train/option_parser.h"
 
 namespace tessera {
 namespace {
@@ -34,15 +33,10 @@ Examples
 Options
 )";
 
-void log_messages(const ParsedOptions& parsed) {
-  for (const std::string& warning : parsed.warnings) TESSERA_WARN(warning);
-  for (const std::string& note : parsed.notes) TESSERA_INFO(note);
-}
-
 }  // namespace
 
 int train_command(std::span<const std::string> arguments) {
-  ParsedOptions parsed = parse_options(arguments, OptionScope::kTrain);
+  ParsedOptions parsed = parse_command(arguments, OptionScope::kTrain);
   if (parsed.help) {
     std::printf("%s%s", kTrainHelp, option_help(OptionScope::kTrain).c_str());
     return 0;
@@ -55,15 +49,17 @@ int train_command(std::span<const std::string> arguments) {
 }
 
 int plan_command(std::span<const std::string> arguments) {
-  ParsedOptions parsed = parse_options(arguments, OptionScope::kPlan);
+  ParsedOptions parsed = parse_command(arguments, OptionScope::kPlan);
   if (parsed.help) {
     std::printf("%s%s", kPlanHelp, option_help(OptionScope::kPlan).c_str());
     return 0;
   }
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);
-  auto backend = open_cpu(parsed.config);
-  PlanReport report = plan_report(parsed.config, model, device_of(*backend, parsed.config, false).compile);
+  RunConfig config = parsed.config;
+  config.device_type = "cpu";  // whatever the run is meant for: there is one way to plan
+  auto backend = open_cpu(config);
+  PlanReport report = plan_report(config, model, device_of(*backend, config, false).compile);
   std::fputs(report.text.c_str(), stdout);
   return report.fits ? 0 : 1;
 }

@@ -1,13 +1,16 @@
 #include "observe/progress.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -31,6 +34,21 @@ std::string progress_line(const StepReport& r) {
   return line;
 }
 
+bool RunningAverage::add(const StepReport& report) {
+  constexpr int64_t kWarmUp = 30;
+  if (++steps_ <= kWarmUp) return false;
+  batch_ = report.batch;
+  samples_ += report.samples;
+  seconds_ += report.step_seconds;
+  flops_ += report.flops;
+  return (steps_ - kWarmUp) % every_ == 0;
+}
+
+std::string RunningAverage::line() const {
+  return format("Batch %lld Running Avg Speed: %.2f samples/sec, Running Avg Model TFLOPS/GPU: %.2f", static_cast<long long>(batch_),
+                rate(static_cast<double>(samples_), seconds_), rate(flops_, seconds_) / 1e12);
+}
+
 MetricsFile::MetricsFile(const std::string& path) : path_(path) {
   if (path.empty()) return;
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -44,9 +62,15 @@ MetricsFile::~MetricsFile() {
 void MetricsFile::write(const std::string& line) {
   if (fd_ < 0) return;
   // One write a line: readers and a crash never see half of one.
-  if (::write(fd_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    throw UserError(cat("cannot write metrics to '", path_, "': ", std::strerror(errno)));
+  errno = 0;
+  ssize_t written = ::write(fd_, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return;
+  TESSERA_WARN(cat("cannot write metrics to '", path_, "': ", std::strerror(errno ? errno : ENOSPC), "; training goes on without them"));
+  struct stat now {};
+  if (written > 0 && ::fstat(fd_, &now) == 0 && ::ftruncate(fd_, now.st_size - written) != 0) {
+    TESSERA_WARN(cat("the last line of '", path_, "' is incomplete"));
   }
+  ::close(std::exchange(fd_, -1));
 }
 
 void MetricsFile::step(const StepReport& r) {

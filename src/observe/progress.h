@@ -25,7 +25,22 @@ struct StepReport {
 // Everything up to lr is a fixed grammar that other programs read; fields may be appended.
 std::string progress_line(const StepReport& report);
 
-// Appends JSON lines to a file, one object a step or validation; flushed after each.
+// Mean speed from the 31st step of this process on, when the pace has settled.
+class RunningAverage {
+ public:
+  explicit RunningAverage(int64_t every) : every_(every) {}
+  // True when a line is due: every so many of the steps that count.
+  bool add(const StepReport& report);
+  // "Batch 130 Running Avg Speed: 3.21 samples/sec, Running Avg Model TFLOPS/GPU: 0.12"
+  std::string line() const;
+
+ private:
+  int64_t every_, steps_ = 0, batch_ = 0, samples_ = 0;
+  double seconds_ = 0, flops_ = 0;
+};
+
+// Appends JSON lines to a file, one object a step or validation. When a line cannot be written (a full
+// disk) the file keeps the lines that it has, and one warning says that no more will come.
 class MetricsFile {
  public:
   explicit MetricsFile(const std::string& path);  // "": writes nothing. UserError if it cannot be opened
@@ -37,7 +52,7 @@ class MetricsFile {
 
  private:
   void write(const std::string& line);
-  int fd_ = -1;
+  int fd_ = -1;  // < 0: nothing is written (any more)
   std::string path_;
 };
 

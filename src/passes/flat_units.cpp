@@ -1,5 +1,6 @@
 #include "passes/flat_units.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -26,7 +27,8 @@ std::optional<DType> common_conversion(const Graph& graph, const std::vector<std
   std::optional<DType> common;
   for (Value v : parameters) {
     const auto& reads = readers[static_cast<size_t>(v.id)];
-    if (reads.size() != 1) return std::nullopt;
+    bool is_output = std::any_of(graph.outputs().begin(), graph.outputs().end(), [&](const GraphOutput& o) { return o.value == v; });
+    if (reads.size() != 1 || is_output) return std::nullopt;
     const Node& node = graph.nodes()[static_cast<size_t>(reads[0])];
     if (node.op->name() != "convert") return std::nullopt;
     DType to = graph.type(node.outputs[0]).dtype;

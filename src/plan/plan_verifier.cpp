@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ir/printer.h"
 #include "plan/plan.h"
@@ -110,7 +111,13 @@ class PlanVerifier {
     if (plan_.outputs.size() != graph_.outputs().size()) fail("an output has no place");
     for (int32_t v = 0; v < graph_.num_values(); ++v) check_place(place({v}), bytes({v}), cat("%", v));
     for (size_t k = 0; k < plan_.outputs.size(); ++k) check_place(plan_.outputs[k], bytes(graph_.outputs()[k].value), "an output");
+    for (const GraphInput& input : graph_.inputs()) {
+      const Storage& s = storage(place(input.value));
+      if (!s.external || s.external_name != input.name || place(input.value).offset != 0) fail(cat("input ", input.name, " is not where the caller gives it"));
+    }
+    std::set<std::string> names;
     for (const Storage& s : plan_.storages) {
+      if (s.external && !names.insert(s.external_name).second) fail(cat("two storages for ", s.external_name));
       if (!s.external && (s.arena_offset < 0 || s.arena_offset % kBufferAlignment != 0 || s.arena_offset + s.bytes > plan_.arena_bytes)) fail("a storage lies outside the arena");
     }
     for (const Instruction& i : plan_.instructions) {

@@ -149,12 +149,9 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
 }
 
 void check_built(ParsedOptions& parsed, const ModelConfig& model) {
+  if (is_built(model.model_type)) return;
   const OptionRow& row = *find_option("model_type");
   std::string_view family = name(model.model_type);
-  auto value = std::find_if(row.values.begin(), row.values.end(),
-                            [&](const OptionValue& v) { return v.name == family; });
-  TESSERA_CHECK(value != row.values.end());
-  if (value->built) return;
   if (parsed.scope != OptionScope::kPlan) {
     std::vector<std::string_view> built;
     for (const OptionValue& v : row.values) {
@@ -170,6 +167,14 @@ void check_built(ParsedOptions& parsed, const ModelConfig& model) {
 }
 
 }  // namespace
+
+bool is_built(ModelType family) {
+  const OptionRow& row = *find_option("model_type");
+  auto value = std::find_if(row.values.begin(), row.values.end(),
+                            [&](const OptionValue& v) { return v.name == name(family); });
+  TESSERA_CHECK(value != row.values.end());
+  return value->built;
+}
 
 ModelConfig resolve_model(ParsedOptions& parsed) {
   std::string_view source = find_source(parsed);

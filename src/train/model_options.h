@@ -14,4 +14,7 @@ namespace tessera {
 // parsed.notes and parsed.warnings.
 ModelConfig resolve_model(ParsedOptions& parsed);
 
+// Whether models of this family can be run, not only counted.
+bool is_built(ModelType family);
+
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "train/model_options.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -33,45 +34,94 @@ double program_flops(const Graph& graph) {
   return flops;
 }
 
-PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const CompileFunction& compile) {
-  Session session(build_programs(model_builder(model), program_options(config)), compile);
-  Session::Memory memory = session.planned_memory();
-  std::string text;
-  auto line = [&](const std::string& label, int64_t bytes, const std::string& note) {
-    text += format("  %-28s %12s  %s\n", label.c_str(), format_bytes(bytes).c_str(), note.c_str());
-  };
+namespace {
+
+std::string line(const std::string& label, int64_t bytes, const std::string& note = "") {
+  return format("  %-28s %12s  %s\n", label.c_str(), format_bytes(bytes).c_str(), note.c_str());
+}
+
+std::string heading(const RunConfig& config, const ModelConfig& model) {
   int64_t parameters = parameter_count(model);
-  text += cat("Model ", name(model.model_type), ": ", parameters, " parameters (", format_count(static_cast<double>(parameters)), "), ", model.num_layers, " layers, width ", model.hidden_width,
-              ", ", model.num_heads, " heads, ", model.num_key_value_heads, " key/value heads, vocabulary ", model.vocab_size, "\n");
-  text += cat("Step: ", config.gradient_accumulation_steps, " x ", config.train_batch_size, " sequences of ", config.max_context_width, " tokens, ", config.bf16 ? "bf16 over f32 masters" : "f32", "\n\n");
-  text += "Memory of one rank, to the byte what training allocates:\n";
-  line("parameters (f32)", memory.parameters, "");
-  line("moments (f32)", memory.optimizer, "");
-  line("gradients (f32)", memory.gradients, "");
-  line("counters", memory.counters, "");
-  line("arena", memory.arena, "the largest of the programs below; they share it");
-  line("total", memory.total(), cat(memory.total(), " bytes"));
+  return cat("Model ", name(model.model_type), ": ", parameters, " parameters (",
+             format_count(static_cast<double>(parameters)), "), ", model.num_layers,
+             " layers, width ", model.hidden_width, ", ", model.num_heads, " heads, ",
+             model.num_key_value_heads, " key/value heads, vocabulary ", model.vocab_size,
+             "\nStep: ", config.gradient_accumulation_steps, " x ", config.train_batch_size,
+             " sequences of ", config.max_context_width, " tokens, ",
+             config.bf16 ? "bf16 over f32 masters" : "f32", "\n\n");
+}
+
+std::string memory_text(const Session& session) {
+  Session::Memory memory = session.planned_memory();
+  std::string text = "Memory of one rank, to the byte what training allocates:\n";
+  text += line("parameters (f32)", memory.parameters);
+  text += line("moments (f32)", memory.optimizer);
+  text += line("gradients (f32)", memory.gradients);
+  text += line("counters", memory.counters);
+  text += line("arena", memory.arena, "the largest of the programs below; they share it");
+  text += line("total", memory.total(), cat(memory.total(), " bytes"));
   const Session::Program* largest = nullptr;
   text += "\nPrograms:\n";
   for (const Session::Program& p : session.compiled()) {
-    text += cat("  ", p.name, ": ", describe(p.executable->graph(), p.executable->plan()), "\n");
-    if (!largest || p.executable->plan().arena_bytes > largest->executable->plan().arena_bytes) largest = &p;
+    const Plan& plan = p.executable->plan();
+    text += cat("  ", p.name, ": ", describe(p.executable->graph(), plan), "\n");
+    if (!largest || plan.arena_bytes > largest->executable->plan().arena_bytes) largest = &p;
   }
   text += cat("\nLive at the peak of ", largest->name, ":\n");
-  for (const MemoryCategory& c : memory_at_peak(largest->executable->graph(), largest->executable->plan())) line(c.name, c.bytes, "");
-  double flops = program_flops(session.programs().accumulate_first) * static_cast<double>(config.gradient_accumulation_steps) + program_flops(session.programs().apply);
-  double tokens = static_cast<double>(config.gradient_accumulation_steps * config.train_batch_size * config.max_context_width);
-  text += format("\nArithmetic: %.4g FLOP a step, %.4g a token (6 x parameters = %.4g)\n", flops, flops / tokens, 6.0 * static_cast<double>(parameters));
-  if (config.memory) {
-    int64_t over = memory.total() - *config.memory;
-    text += over > 0 ? cat("\nDoes not fit: ", format_bytes(over), " more than --memory ", format_bytes(*config.memory), "\n")
-                     : cat("\nFits in --memory ", format_bytes(*config.memory), ": ", format_bytes(-over), " are left\n");
+  const Executable& peak = *largest->executable;
+  for (const MemoryCategory& c : memory_at_peak(peak.graph(), peak.plan())) {
+    text += line(c.name, c.bytes);
   }
+  return text;
+}
+
+std::string arithmetic_text(const Session& session, const RunConfig& config) {
+  auto micro_batches = static_cast<double>(config.gradient_accumulation_steps);
+  double flops = program_flops(session.programs().accumulate_first) * micro_batches +
+                 program_flops(session.programs().apply);
+  double tokens = micro_batches *
+                  static_cast<double>(config.train_batch_size * config.max_context_width);
+  int64_t parameters = 0;
+  for (const Parameter& p : session.programs().parameters) parameters += num_elements(p.shape);
+  return format("\nArithmetic: %.4g FLOP a step, %.4g a token (6 x parameters = %.4g)\n", flops,
+                flops / tokens, 6.0 * static_cast<double>(parameters));
+}
+
+std::string verdict(int64_t need, int64_t memory) {
+  std::string limit = cat("--memory ", format_bytes(memory));
+  if (need > memory) return cat("\nDoes not fit: ", format_bytes(need - memory), " more than ", limit, "\n");
+  return cat("\nFits in ", limit, ": ", format_bytes(memory - need), " are left\n");
+}
+
+// Of a family without a graph only what follows from the number of parameters is known.
+PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
+  int64_t bytes = 4 * parameter_count(model);
+  std::string text = heading(config, model);
+  text += "Memory of one rank, without activations: this family is not built yet.\n";
+  text += line("parameters (f32)", bytes);
+  text += line("moments (f32)", 2 * bytes);
+  text += line("gradients (f32)", bytes);
+  bool too_much = config.memory && 4 * bytes > *config.memory;
+  if (too_much) text += verdict(4 * bytes, *config.memory);
+  return {text, !too_much};
+}
+
+}  // namespace
+
+PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
+                       const CompileFunction& compile) {
+  if (!is_built(model.model_type)) return weights_report(config, model);
+  Session session(build_programs(model_builder(model), program_options(config)), compile);
+  std::string text = heading(config, model) + memory_text(session) +
+                     arithmetic_text(session, config);
+  int64_t need = session.planned_memory().total();
+  if (config.memory) text += verdict(need, *config.memory);
   text += "\nPasses:\n";
   for (const PassTiming& t : session.programs().timings) {
-    text += format("  %-32s %8.1f ms  %zu -> %zu nodes\n", t.pass.c_str(), t.seconds * 1e3, t.nodes_before, t.nodes_after);
+    text += format("  %-32s %8.1f ms  %zu -> %zu nodes\n", t.pass.c_str(), t.seconds * 1e3,
+                   t.nodes_before, t.nodes_after);
   }
-  return {text, !config.memory || memory.total() <= *config.memory};
+  return {text, !config.memory || need <= *config.memory};
 }
 
 }  // namespace tessera

@@ -22,7 +22,8 @@ std::string to_json(const RunRecord& r) {
             {"schedule", schedule},
             {"model", Json::parse(model_config_json(r.model))},
             {"options", Json::parse(run_config_json(r.options))}};
-  return json.dump(1) + "\n";
+  // A path may hold bytes that are no UTF-8; the record stays valid JSON.
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 RunRecord run_record_from_json(std::string_view text, std::string_view where) {
@@ -47,6 +48,15 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
   } catch (const UserError& error) {
     throw UserError(cat("'", where, "' is not the record of a run: ", error.what()));
   }
+}
+
+std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& run) {
+  Json left = Json::parse(model_config_json(checkpoint)), right = Json::parse(model_config_json(run));
+  for (const auto& [field, value] : left.items()) {
+    if (field == "initializer_range" || field == "max_context_width" || value == right.at(field)) continue;
+    return cat(field, ": ", value.dump(), " there, ", right.at(field).dump(), " in this run");
+  }
+  return "";
 }
 
 }  // namespace tessera

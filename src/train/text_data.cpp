@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-TokenCache tokenize(const std::string& what, const std::vector<std::filesystem::path>& files, const RunConfig& config, const Tokenizer& tokenizer, ThreadPool& pool) {
+// `what` it is and where the user `said` it is, for messages.
+TokenCache tokenize(const std::string& what, const std::string& said, const std::vector<std::filesystem::path>& files, const RunConfig& config, const Tokenizer& tokenizer, ThreadPool& pool) {
   DocumentReaderOptions options{config.on_bad_line == "skip"};
   uint64_t fingerprint = dataset_fingerprint(files, options, tokenizer.fingerprint());
   make_directories(config.cache_dir);
@@ -20,7 +21,7 @@ TokenCache tokenize(const std::string& what, const std::vector<std::filesystem::
   DocumentReader reader(files, options);
   double start = monotonic_seconds(), shown = start;
   TokenCacheJob job;
-  job.name = what;
+  job.name = said;
   job.fingerprint = fingerprint;
   job.vocab_size = tokenizer.vocab_size();
   job.end_of_text = tokenizer.end_of_text();
@@ -65,15 +66,17 @@ TextData prepare_text(const RunConfig& config, int64_t vocab_size, int64_t conte
   if (words < vocab_size) {
     TESSERA_WARN_ONCE(cat("the model's vocabulary has ", vocab_size, " rows, the tokenizer only ", words, " ids: the other rows are never used"));
   }
+  std::string training_name = cat("'", config.training_dir.empty() ? config.dataset : config.training_dir, "'");
+  std::string validation_name = cat("'", config.validation_dataset.empty() ? config.test_dir : config.validation_dataset, "'");
   if (!data.files.training.empty()) {
-    data.training_cache = tokenize("training text", data.files.training, config, *data.tokenizer, pool);
+    data.training_cache = tokenize("training text", training_name, data.files.training, config, *data.tokenizer, pool);
     data.training = data.training_cache->tokens();
   }
   if (!config.validation_dataset.empty()) {
     data.files.validation = find_dataset_files({config.validation_dataset, {}, {}}).training;
   }
   if (!data.files.validation.empty()) {
-    data.validation_cache = tokenize("validation text", data.files.validation, config, *data.tokenizer, pool);
+    data.validation_cache = tokenize("validation text", validation_name, data.files.validation, config, *data.tokenizer, pool);
     data.validation = data.validation_cache->tokens();
   } else if (config.validation_fraction > 0) {
     int64_t held_out = std::max<int64_t>(2, static_cast<int64_t>(config.validation_fraction * static_cast<double>(data.training.count())));
@@ -83,9 +86,9 @@ TextData prepare_text(const RunConfig& config, int64_t vocab_size, int64_t conte
       data.training = data.training.slice(0, kept);
     }
   }
-  if (data.training.count() > 0) data.training_windows.emplace(data.training, context, data.tokenizer->end_of_text(), "the training text");
+  if (data.training.count() > 0) data.training_windows.emplace(data.training, context, data.tokenizer->end_of_text(), training_name);
   if (data.validation.count() > 0) {
-    data.validation_windows.emplace(data.validation, context, data.tokenizer->end_of_text(), "the validation text");
+    data.validation_windows.emplace(data.validation, context, data.tokenizer->end_of_text(), validation_name);
     data.validation_bytes = predicted_bytes(data.validation, *data.tokenizer);
   }
   return data;

@@ -5,10 +5,11 @@
 #include <numbers>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "data/baselines.h"
 #include "train/interruption.h"
-#include "train/option_record.h"
+#include "train/option_table.h"
 
 namespace tessera {
 namespace {
@@ -30,12 +31,11 @@ MicroBatch view(const Batch& batch) { return {batch.inputs, batch.targets}; }
 }  // namespace
 
 TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Device device)
-    : config_(config), device_(std::move(device)), schedule_(schedule_options(config)), metrics_(config.metrics_file) {
+    : config_(config), device_(std::move(device)), schedule_(schedule_options(config)), average_(config.logging_freq_for_avg) {
   start_seconds_ = monotonic_seconds();
   record_.model = model;
   record_.options = config;
   record_.parameter_count = parameter_count(model);
-  if (!config.hash_file.empty()) hashes_ = std::make_unique<HashRecorder>(config.hash_file);
 }
 
 RunEnd TrainingRun::run() {
@@ -52,7 +52,11 @@ RunEnd TrainingRun::run() {
   TESSERA_CHECK(session_->allocated_bytes() == memory.total(), "allocated bytes differ from the plan");
   TESSERA_INFO(cat("Memory: planned = allocated = ", format_bytes(memory.total()), " (parameters ", format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer), ", gradients ",
                    format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena), ")"));
+  check_checkpoint_directory();
   resume();
+  // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
+  metrics_.emplace(config_.metrics_file);
+  if (!config_.hash_file.empty()) hashes_ = std::make_unique<HashRecorder>(config_.hash_file);
   flops_per_micro_batch_ = program_flops(session_->programs().accumulate_first);
   if (config_.eval_only) {
     if (!data_.validation_windows) throw UserError("--eval_only: there is no validation text; give --validation_dataset or --test_dir");
@@ -74,6 +78,17 @@ void TrainingRun::check_memory() const {
   }
 }
 
+// Later a checkpoint that fails is only a warning, so a directory that never worked must stop the run here.
+void TrainingRun::check_checkpoint_directory() const {
+  if (!saves() || config_.eval_only) return;
+  try {
+    make_directories(config_.checkpoint_dir);
+    AtomicFile probe(std::filesystem::path(config_.checkpoint_dir) / "writable");
+  } catch (const UserError& error) {
+    throw UserError(cat("--checkpoint_dir: ", error.what(), "; give a directory that can be written, or --save_ckpt 0"));
+  }
+}
+
 void TrainingRun::resume() {
   std::optional<std::filesystem::path> found;
   if (!config_.resume_from_checkpoint.empty()) {
@@ -89,14 +104,29 @@ void TrainingRun::resume() {
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
   reader.load_all(buffers);
   RunRecord saved = run_record_from_json(reader.run_json(), (*found / kRunName).string());
+  if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
+    throw UserError(cat("checkpoint '", found->string(), "' is of another model: ", difference));
+  }
   record_.step = saved.step;
   record_.position = saved.position;
   record_.tokens_seen = saved.tokens_seen;
   record_.skipped_in_a_row = saved.skipped_in_a_row;
   record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? found->string() : saved.last_good_checkpoint;
+  warn_of_other_data(saved.options);
   for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
   last_saved_step_ = record_.step;
   TESSERA_INFO(cat("Checkpoint loaded from ", found->string(), "."));
+}
+
+// The position in the data is a number of windows in an order that follows from these options.
+void TrainingRun::warn_of_other_data(const RunConfig& saved) const {
+  std::vector<std::string> changed;
+  for (std::string_view option : {"seed", "dataset", "training_dir", "tokenizer", "max_context_width"}) {
+    std::string before = value_text(saved, *find_option(option)), now = value_text(config_, *find_option(option));
+    if (before != now) changed.push_back(cat("--", option, " was ", before, " and is ", now));
+  }
+  if (changed.empty()) return;
+  TESSERA_WARN(cat("the data or its order is not that of the checkpoint (", join(changed, "; "), "): training goes on at the same window number, so windows may be seen again or not at all"));
 }
 
 void TrainingRun::train() {
@@ -111,24 +141,43 @@ void TrainingRun::train() {
   options.prefetch = true;
   BatchReader reader(windows, options);
   int64_t left = (std::max<int64_t>(0, options.end - record_.position) + samples_per_step - 1) / samples_per_step;
-  total_steps_ = std::min(config_.max_steps, record_.step + left);
+  total_steps_ = std::max(record_.step, std::min(config_.max_steps, record_.step + left));
   first_step_ = record_.step;
   TESSERA_INFO(cat("Training on ", windows.samples(), " windows of ", windows.context(), " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step, " windows"));
   train_start_seconds_ = monotonic_seconds();
   while (record_.step < total_steps_ && !interrupted()) {
+    int64_t epoch = reader.epoch();
     one_step(reader);
-    bool last = record_.step == total_steps_;
-    if (config_.validation_freq && !last && record_.step % *config_.validation_freq == 0) validate(config_.validation_batches);
-    if (save_due() && !last) save();
+    if (record_.step == total_steps_) break;
+    if (validation_due(reader.epoch() > epoch)) validate(config_.validation_batches);
+    if (saves() && record_.step % config_.checkpoint_freq == 0) save();
   }
   if (!interrupted() && config_.run_validation && data_.validation_windows) validate(config_.validation_batches);
-  if (config_.save_ckpt && record_.step != last_saved_step_) save();
-  if (interrupted()) TESSERA_WARN(cat("Interrupted after step ", record_.step, config_.checkpoint_dir.empty() ? "; nothing saved: no --checkpoint_dir" : "; saved. Give --resume_from_checkpoint to go on"));
+  if (saves() && !saved()) save();
+  finish();
+}
+
+bool TrainingRun::validation_due(bool epoch_ended) const {
+  if (!data_.validation_windows) return false;
+  int64_t freq = config_.validation_freq.value_or(0);
+  return (freq > 0 && record_.step % freq == 0) || (epoch_ended && config_.run_validation);
+}
+
+// Says what became of the weights.
+void TrainingRun::finish() {
+  std::string step = cat("after step ", record_.step);
+  if (interrupted()) {
+    std::string end = saved() ? "; saved. Give --resume_from_checkpoint to go on" : saves() ? "; the checkpoint failed" : "; nothing saved: there is no --checkpoint_dir";
+    TESSERA_WARN(cat("Interrupted ", step, end));
+  } else if (saves() && !saved()) {
+    throw UserError(cat("training finished ", step, ", but its last checkpoint could not be written to '", config_.checkpoint_dir, "': see the warning above"));
+  }
 }
 
 void TrainingRun::one_step(BatchReader& reader) {
   StepReport report;
   double start = monotonic_seconds();
+  int64_t epoch = reader.epoch();
   batches_.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
   std::vector<MicroBatch> micro_batches;
   for (Batch& batch : batches_) {
@@ -143,7 +192,8 @@ void TrainingRun::one_step(BatchReader& reader) {
     hashes_->begin_step(record_.step);
     record = hashes_->observer();
   }
-  StepResult result = session_->step(micro_batches, schedule_.rate(record_.step), config_.grad_clip, hashes_ ? &record : nullptr);
+  // Epochs count from 1 here; a step belongs to the epoch of its first window.
+  StepResult result = session_->step(micro_batches, schedule_.rate(record_.step, epoch + 1), config_.grad_clip, hashes_ ? &record : nullptr);
   report.step_seconds = monotonic_seconds() - start;
   if (record_.step == first_step_) TESSERA_INFO(cat("First step done ", format("%.2f", monotonic_seconds() - start_seconds_), " s after start"));
   report.batch = record_.step;
@@ -155,13 +205,14 @@ void TrainingRun::one_step(BatchReader& reader) {
   report.gradient_norm = result.gradient_norm;
   report.ok = result.ok;
   report.tokens = result.tokens;
-  report.learning_rate = schedule_.rate(record_.step);
+  report.learning_rate = schedule_.rate(record_.step, reader.epoch() + 1);
   report.flops = flops_per_micro_batch_ * static_cast<double>(micro_batches.size());
   report.peak_flops = device_.peak_flops;
   report.memory_bytes = resident_bytes();
   report.seconds_left = seconds_left();
-  metrics_.step(report);
+  metrics_->step(report);
   if (report.batch % config_.logging_freq == 0 || record_.step == total_steps_) TESSERA_INFO(progress_line(report));
+  if (average_.add(report)) TESSERA_INFO(average_.line());
   if (!result.ok) report_skip(micro_batches);
 }
 
@@ -198,20 +249,17 @@ void TrainingRun::validate(int64_t limit_batches) {
   int64_t batch_number = std::max<int64_t>(0, record_.step - 1);
   TESSERA_INFO(cat("Batch ", batch_number, " Validation loss: ", last_validation_loss_));
   TESSERA_INFO(cat("Batch ", batch_number, " Validation perplexity: ", perplexity));
-  metrics_.validation(batch_number, last_validation_loss_, perplexity);
-}
-
-bool TrainingRun::save_due() const {
-  return config_.save_ckpt && !config_.checkpoint_dir.empty() && config_.checkpoint_freq > 0 && record_.step % config_.checkpoint_freq == 0;
+  metrics_->validation(batch_number, last_validation_loss_, perplexity);
 }
 
 void TrainingRun::save() {
-  if (config_.checkpoint_dir.empty()) return;
   record_.schedule = schedule_.state(record_.step);
   TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/", name(record_.model.model_type), "-", record_.step, "steps."));
   try {
     std::vector<TensorView> views = session_->checkpoint_views();
-    auto path = save_checkpoint(config_.checkpoint_dir, name(record_.model.model_type), record_.step, views, to_json(record_), config_.num_kept_checkpoints.value_or(0));
+    // While updates are being skipped nothing is removed: the last good checkpoint may be the next to go.
+    int64_t kept = record_.skipped_in_a_row == 0 ? config_.num_kept_checkpoints.value_or(0) : 0;
+    auto path = save_checkpoint(config_.checkpoint_dir, name(record_.model.model_type), record_.step, views, to_json(record_), kept);
     if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
     last_saved_step_ = record_.step;
     TESSERA_INFO("Completed checkpoint.");

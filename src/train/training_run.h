@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "data/batch_reader.h"
@@ -24,6 +25,8 @@ enum class RunEnd { kFinished, kInterrupted };
 
 // A training job from options to the last checkpoint: data, session, the loop, validation, saving. One
 // call of run() does all; SIGINT and SIGTERM make it finish the step, save and return kInterrupted.
+// A checkpoint that cannot be written is a warning as long as steps follow it; UserError if it was to be
+// the last of a finished run.
 class TrainingRun {
  public:
   TrainingRun(const RunConfig& config, const ModelConfig& model, Device device);
@@ -36,14 +39,19 @@ class TrainingRun {
 
  private:
   void check_memory() const;
+  void check_checkpoint_directory() const;
   void resume();
+  void warn_of_other_data(const RunConfig& saved) const;
   void train();
   void one_step(BatchReader& reader);
   void report_skip(std::span<const MicroBatch> micro_batches);
   void validate(int64_t limit_batches);
   void save();
+  bool saves() const { return config_.save_ckpt && !config_.checkpoint_dir.empty(); }
+  bool saved() const { return last_saved_step_ == record_.step; }
+  void finish();
   void print_baselines();
-  bool save_due() const;
+  bool validation_due(bool epoch_ended) const;
   double seconds_left() const;
   double step_flops() const;
 
@@ -53,7 +61,8 @@ class TrainingRun {
   Schedule schedule_;
   TextData data_;
   std::unique_ptr<Session> session_;
-  MetricsFile metrics_;
+  std::optional<MetricsFile> metrics_;
+  RunningAverage average_;
   std::unique_ptr<HashRecorder> hashes_;
   std::vector<Batch> batches_;  // of the current step
   int64_t total_steps_ = 0;

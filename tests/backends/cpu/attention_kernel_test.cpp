@@ -226,9 +226,21 @@ TEST(Attention, WidestHead) {
   }
 }
 
-// The number of units is chosen so that heads are cut into several chunks, one chunk, and unevenly.
+// Few heads and many tokens are cut into several chunks a head, evenly and unevenly.
+const AttentionProblem kInChunks[] = {problem(520, 20, 2, 1, true, 0),
+                                      problem(600, 8, 2, 2, true, 300)};
+
+TEST(Attention, HeadsInChunks) {
+  for (AttentionProblem p : kInChunks) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      p.dtype = dtype;
+      expect_as_good_as_decomposition(p, 1);
+    }
+  }
+}
+
 TEST(Attention, SameBitsForEveryNumberOfThreads) {
-  for (AttentionProblem p : {problem(257, 20, 2, 1, true, 0), problem(200, 32, 6, 2, true, 90),
+  for (AttentionProblem p : {kInChunks[0], kInChunks[1], problem(200, 32, 6, 2, true, 90),
                              problem(130, 64, 4, 4, false, 0), problem(65, 8, 17, 17, true, 0)}) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {
       p.dtype = dtype;

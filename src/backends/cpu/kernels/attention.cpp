@@ -10,18 +10,16 @@
 namespace tessera::cpu {
 namespace {
 
-// Batch x key/value heads are usually enough units of work. Below this many, each is cut into
-// chunks of blocks; every chunk packs the operands again and the backward adds up one dQ per chunk,
-// so not further.
-constexpr int64_t kEnoughUnits = 16;
-
-int64_t chunks_per_head(const AttentionProblem& p) {
-  int64_t units = p.batch * p.kv_heads;
-  if (units == 0) return 1;
-  // At least two blocks a chunk keep the chunks of a causal triangle within 1 : 1.5.
-  return std::clamp<int64_t>((kEnoughUnits + units - 1) / units, 1,
-                             std::max<int64_t>(1, attention_blocks(p) / 2));
+// Batch x key/value heads are usually enough units of work. Where they are few, each is cut into
+// chunks of blocks, every one of which packs the operands of the whole head again. In the backward
+// each also has a dQ of its own, which are added up afterwards: so fewer there.
+int64_t chunks_per_head(const AttentionProblem& p, int64_t enough_units, int64_t blocks_per_chunk) {
+  int64_t units = std::max<int64_t>(1, p.batch * p.kv_heads);
+  return std::clamp<int64_t>((enough_units + units - 1) / units, 1,
+                             std::max<int64_t>(1, attention_blocks(p) / blocks_per_chunk));
 }
+int64_t forward_chunks(const AttentionProblem& p) { return chunks_per_head(p, 16, 2); }
+int64_t backward_chunks(const AttentionProblem& p) { return chunks_per_head(p, 8, 4); }
 
 struct Family {
   decltype(&portable::attention_forward_scratch) forward_scratch;
@@ -47,7 +45,7 @@ void check(const AttentionProblem& p) {
   TESSERA_CHECK(p.batch >= 0 && p.tokens >= 0 && p.tokens < INT32_MAX - kAttentionBlock);
   TESSERA_CHECK(p.kv_heads > 0 && p.heads > 0 && p.heads % p.kv_heads == 0);
   TESSERA_CHECK(p.head_dim > 0 && p.head_dim <= 256);
-  TESSERA_CHECK(p.window >= 0);
+  TESSERA_CHECK(p.window >= 0 && p.window <= INT32_MAX);
   TESSERA_CHECK(p.scale > 0, "the running maximum is taken before scaling");
 }
 
@@ -79,7 +77,7 @@ int64_t attention_forward_workspace(const AttentionProblem& problem, Isa isa, in
 
 int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
   check(problem);
-  int64_t chunks = chunks_per_head(problem);
+  int64_t chunks = backward_chunks(problem);
   DqSlots slots = dq_slots(problem, chunks, threads);
   return threads * family_of(isa, problem.dtype).backward_scratch(problem, chunks) +
          slots.count * slots.floats * static_cast<int64_t>(sizeof(float));
@@ -91,7 +89,7 @@ void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) 
   TESSERA_CHECK(aligned(args.workspace));
   if (p.batch == 0 || p.tokens == 0) return;
   Family family = family_of(isa, p.dtype);
-  int64_t chunks = chunks_per_head(p), scratch_bytes = family.forward_scratch(p);
+  int64_t chunks = forward_chunks(p), scratch_bytes = family.forward_scratch(p);
   char* scratch = static_cast<char*>(args.workspace);
   auto work = [&](int64_t tile, int thread) {
     family.forward_unit(args, unit_of(p, chunks, tile), scratch + thread * scratch_bytes);
@@ -106,7 +104,7 @@ void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool
   TESSERA_CHECK(aligned(args.workspace));
   if (p.batch == 0 || p.tokens == 0) return;
   Family family = family_of(isa, p.dtype);
-  int64_t chunks = chunks_per_head(p), scratch_bytes = family.backward_scratch(p, chunks);
+  int64_t chunks = backward_chunks(p), scratch_bytes = family.backward_scratch(p, chunks);
   DqSlots slots = dq_slots(p, chunks, pool.threads());
   char* scratch = static_cast<char*>(args.workspace);
   float* dq = reinterpret_cast<float*>(scratch + pool.threads() * scratch_bytes);

@@ -13,9 +13,9 @@
 namespace tessera::cpu {
 namespace {
 
-// Our bf16 product comes before oneDNN's because it is 1.1 (machine busy) to 1.4 times (idle) as
-// fast: geometric mean over forward, dX and dW of seven layer shapes, interleaved. For f32 oneDNN
-// is 5 to 10 % faster in forward and dX.
+// Our bf16 product comes before oneDNN's because it is 1.1 (machine busy) to 1.5 times as fast:
+// geometric mean over forward, dX and dW of seven layer shapes, interleaved. For f32 oneDNN is 5 to
+// 10 % faster in forward and dX.
 constexpr MatmulImplementation kImplementations[] = {
     {"amx", make_amx_matmul},
 #ifdef TESSERA_WITH_ONEDNN

@@ -40,7 +40,7 @@ struct MatmulKernels {
   int64_t element_bytes;            // of a packed element
   int64_t spare_depth;              // of a panel, after its last depth, that packing may write
   int64_t tile_rows, tile_columns;  // of C at most, that one thread computes at a time
-  int64_t depth_block;  // depths for which it does so, before it goes on to the next ones
+  int64_t depth_block;              // depths for which it does so before the next ones follow
 
   // Packs lines [line, line + lines), all `depth` of them, into panels `panel_stride` elements
   // apart.

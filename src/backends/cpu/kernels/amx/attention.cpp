@@ -129,6 +129,7 @@ void attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
   ForwardBuffers b = carve(p, memory);
   TileScope tiles;
   int64_t group = p.heads / p.kv_heads, blocks = attention_blocks(p);
+  int64_t slots = slots_of(unit, blocks);
   for (int64_t block = 0; block < blocks; ++block) {
     int64_t first = block * kBlock, at = first * b.width / 2;
     Source k = head_source(p, args.k, args.k_stride, unit.batch, unit.kv_head, first);
@@ -139,11 +140,8 @@ void attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
     pack_left_transposed(v, kBlock, b.width, b.values_t + at);
   }
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
-    for (int64_t block = 0; block < blocks; ++block) {
-      if ((head + block) % unit.chunks == unit.chunk) {
-        forward_block(args, unit.batch, head, block, b);
-      }
-    }
+    for (int64_t slot = 0; slot < slots; ++slot)
+      forward_block(args, unit.batch, head, block_of_slot(unit, slot), b);
   }
 }
 

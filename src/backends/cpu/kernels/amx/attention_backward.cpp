@@ -24,7 +24,7 @@ BackwardBuffers carve(const AttentionProblem& p, int64_t chunks, Scratch& scratc
   BackwardBuffers b;
   b.width = round_up(p.head_dim, kTile);
   int64_t blocks = attention_blocks(p), padded = blocks * kBlock;
-  int64_t keys = blocks_of_chunk(blocks, 0, chunks) * kBlock;
+  int64_t keys = (blocks + chunks - 1) / chunks * kBlock;
   b.keys = scratch.take<uint32_t>(keys * b.width / 2);
   b.values = scratch.take<uint32_t>(keys * b.width / 2);
   b.keys_t = scratch.take<uint32_t>(keys * b.width / 2);
@@ -151,7 +151,7 @@ void load_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t
                const BackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   for (int64_t slot = 0; slot < slots; ++slot) {
-    int64_t first = (unit.chunk + slot * unit.chunks) * kBlock, at = slot * kBlock * b.width / 2;
+    int64_t first = block_of_slot(unit, slot) * kBlock, at = slot * kBlock * b.width / 2;
     Source k = head_source(p, args.k, args.k_stride, unit.batch, unit.kv_head, first);
     Source v = head_source(p, args.v, args.v_stride, unit.batch, unit.kv_head, first);
     prefetch_rows(k, kBlock, kBlock);
@@ -169,7 +169,7 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
                 const BackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   for (int64_t slot = 0; slot < slots; ++slot) {
-    int64_t first = (unit.chunk + slot * unit.chunks) * kBlock;
+    int64_t first = block_of_slot(unit, slot) * kBlock;
     int64_t row = unit.batch * p.tokens + first, column = unit.kv_head * p.head_dim;
     for (int64_t r = 0; r < smaller(kBlock, p.tokens - first); ++r) {
       BF16* dk = (BF16*)args.dk + (row + r) * args.dk_stride + column;
@@ -198,14 +198,14 @@ void attention_backward_unit(const AttentionBackward& args, const AttentionUnit&
   Scratch memory{scratch};
   BackwardBuffers b = carve(p, unit.chunks, memory);
   TileScope tiles;
-  int64_t blocks = attention_blocks(p), slots = blocks_of_chunk(blocks, unit.chunk, unit.chunks);
+  int64_t blocks = attention_blocks(p), slots = slots_of(unit, blocks);
   int64_t group = p.heads / p.kv_heads, dq_block = kBlock * b.width;
   load_keys(args, unit, slots, b);
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
     load_head(args, unit.batch, head, b);
     __builtin_memset(dq, 0, blocks * dq_block * sizeof(float));
     for (int64_t slot = 0; slot < slots; ++slot) {
-      int64_t key_block = unit.chunk + slot * unit.chunks;
+      int64_t key_block = block_of_slot(unit, slot);
       BlockRange range = visible_queries(p, key_block);
       for (int64_t block = range.begin; block < range.end; ++block) {
         backward_pair(p, pair_of(p, block, key_block), slot, dq + block * dq_block, b);

@@ -21,8 +21,7 @@ TESSERA_INLINE void read_pairs(const Source& x, int64_t row, __m512i& left, __m5
   right = _mm512_permutex2var_epi16(low, _mm512_add_epi16(first, _mm512_set1_epi16(16)), high);
 }
 
-// One unit of A: words [32 lines][16], or of B: words [2][16][16 lines]. The source's rows are
-// lines
+// One unit of A is words [32 lines][16], of B words [2][16][16 lines]. The source's rows are lines
 // ("along") or depths ("across").
 void pack_rows_along(const Source& x, uint32_t* to) {
 #pragma GCC unroll 8

@@ -74,7 +74,7 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
       product(n, pair.lanes - t, p.head_dim, {keys + u * width, width, 1}, {b.query + t, kBlock},
               {b.scores + u * kBlock + t, kBlock});
     });
-    if (pair.hidden) hide(p, pair, b.scores, -__builtin_inff());
+    if (pair.hidden) hide(p, pair, b.scores);
     online_softmax(p, pair, b);
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
       product(p.head_dim, pair.lanes - t, n, {values + u * width, 1, width},
@@ -102,13 +102,10 @@ void forward_unit(const AttentionForward& args, const AttentionUnit& unit, char*
              {b.keys, b.width});
   widen_rows((const T*)args.v + row * args.v_stride + column, args.v_stride, p.tokens, p.head_dim,
              {b.values, b.width});
-  int64_t group = p.heads / p.kv_heads, blocks = attention_blocks(p);
+  int64_t group = p.heads / p.kv_heads, slots = slots_of(unit, attention_blocks(p));
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
-    for (int64_t block = 0; block < blocks; ++block) {
-      if ((head + block) % unit.chunks == unit.chunk) {
-        forward_block<T>(args, unit.batch, head, block, b);
-      }
-    }
+    for (int64_t slot = 0; slot < slots; ++slot)
+      forward_block<T>(args, unit.batch, head, block_of_slot(unit, slot), b);
   }
 }
 

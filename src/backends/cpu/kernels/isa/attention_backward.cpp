@@ -18,7 +18,7 @@ BackwardBuffers carve(const AttentionProblem& p, int64_t chunks, Scratch& scratc
   BackwardBuffers b;
   b.width = round_up(p.head_dim, kLanes);
   int64_t blocks = attention_blocks(p), padded = blocks * kBlock;
-  int64_t keys = blocks_of_chunk(blocks, 0, chunks) * kBlock;
+  int64_t keys = (blocks + chunks - 1) / chunks * kBlock;
   b.keys = scratch.take<float>(keys * b.width);
   b.values = scratch.take<float>(keys * b.width);
   b.dk = scratch.take<float>(keys * b.width);
@@ -106,7 +106,7 @@ void backward_pair(const AttentionProblem& p, const Pair& pair, int64_t slot, fl
     product(n, lanes, p.head_dim, {values + u * width, width, 1}, {dout_t + t, kBlock},
             {b.dscores + at, kBlock});
   });
-  if (pair.hidden) hide(p, pair, b.scores, -__builtin_inff());
+  if (pair.hidden) hide(p, pair, b.scores);
   softmax_gradient(p, pair, b);
   for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
     int64_t at = u * kBlock + t, queries = pair.queries - t, from = (pair.query + t) * width;
@@ -136,13 +136,12 @@ void backward_unit(const AttentionBackward& args, const AttentionUnit& unit, flo
   const AttentionProblem& p = args.problem;
   Scratch scratch{memory};
   BackwardBuffers b = carve(p, unit.chunks, scratch);
-  int64_t blocks = attention_blocks(p), slots = blocks_of_chunk(blocks, unit.chunk, unit.chunks);
+  int64_t blocks = attention_blocks(p), slots = slots_of(unit, blocks);
   int64_t column = unit.kv_head * p.head_dim, slot_floats = kBlock * b.width;
   zero(b.dk, slots * slot_floats);
   zero(b.dv, slots * slot_floats);
-  auto key_block = [&](int64_t slot) { return unit.chunk + slot * unit.chunks; };
   for (int64_t slot = 0; slot < slots; ++slot) {
-    int64_t first = key_block(slot) * kBlock, row = unit.batch * p.tokens + first;
+    int64_t first = block_of_slot(unit, slot) * kBlock, row = unit.batch * p.tokens + first;
     int64_t keys = smaller(kBlock, p.tokens - first);
     widen_rows((const T*)args.k + row * args.k_stride + column, args.k_stride, keys, p.head_dim,
                {b.keys + slot * slot_floats, b.width});
@@ -154,10 +153,10 @@ void backward_unit(const AttentionBackward& args, const AttentionUnit& unit, flo
     load_head<T>(args, unit.batch, head, b);
     zero(dq, blocks * kBlock * p.head_dim);
     for (int64_t slot = 0; slot < slots; ++slot) {
-      BlockRange range = visible_queries(p, key_block(slot));
+      int64_t key_block = block_of_slot(unit, slot);
+      BlockRange range = visible_queries(p, key_block);
       for (int64_t block = range.begin; block < range.end; ++block) {
-        backward_pair(p, pair_of(p, block, key_block(slot)), slot, dq + block * kBlock * p.head_dim,
-                      b);
+        backward_pair(p, pair_of(p, block, key_block), slot, dq + block * kBlock * p.head_dim, b);
       }
     }
     if (unit.chunks == 1) {
@@ -169,7 +168,7 @@ void backward_unit(const AttentionBackward& args, const AttentionUnit& unit, flo
     }
   }
   for (int64_t slot = 0; slot < slots; ++slot) {
-    int64_t first = key_block(slot) * kBlock, row = unit.batch * p.tokens + first;
+    int64_t first = block_of_slot(unit, slot) * kBlock, row = unit.batch * p.tokens + first;
     T* dk = (T*)args.dk + row * args.dk_stride + column;
     T* dv = (T*)args.dv + row * args.dv_stride + column;
     for (int64_t r = 0; r < smaller(kBlock, p.tokens - first); ++r) {

@@ -169,15 +169,15 @@ TESSERA_INLINE IntVec lane_numbers(int64_t first) {
   return lanes;
 }
 
-// Puts `value` where a query does not see the key.
-static inline void hide(const AttentionProblem& p, const Pair& pair, float* scores, float value) {
+// Scores become -infinity where a query does not see the key.
+static inline void hide(const AttentionProblem& p, const Pair& pair, float* scores) {
   for (int64_t u = 0; u < pair.keys; ++u) {
     BlockRange seeing = seeing_queries(p, pair.key + u);
     for (int64_t j = 0; j < pair.lanes; j += kLanes) {
       IntVec t = lane_numbers(pair.query + j);
       IntVec visible = (t >= (int32_t)seeing.begin) & (t < (int32_t)seeing.end);
       float* at = scores + u * kBlock + j;
-      store(at, visible ? load(at) : splat(value));
+      store(at, visible ? load(at) : splat(-__builtin_inff()));
     }
   }
 }

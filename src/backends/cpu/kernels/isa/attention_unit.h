@@ -10,8 +10,7 @@ namespace tessera::cpu {
 constexpr int64_t kAttentionBlock = 64;
 
 // What one thread does in one go: one batch and key/value head with all query heads of its group,
-// restricted to every `chunks`-th block, from `chunk` on. Interleaving evens out the causal
-// triangle. Forward: (head + query block) % chunks == chunk. Backward: key block % chunks == chunk.
+// restricted to some of the query blocks (forward) or key blocks (backward), see block_of_slot().
 struct AttentionUnit {
   int64_t batch = 0, kv_head = 0, chunk = 0, chunks = 1;
 };
@@ -26,9 +25,14 @@ TESSERA_ATTENTION_INLINE int64_t round_up(int64_t n, int64_t multiple) {
 TESSERA_ATTENTION_INLINE int64_t attention_blocks(const AttentionProblem& p) {
   return (p.tokens + kAttentionBlock - 1) / kAttentionBlock;
 }
-// Blocks in [0, blocks) that are congruent to `chunk`.
-TESSERA_ATTENTION_INLINE int64_t blocks_of_chunk(int64_t blocks, int64_t chunk, int64_t chunks) {
-  return (blocks - chunk + chunks - 1) / chunks;
+// Block number `slot` of a chunk. Each run of `chunks` blocks is dealt out to the chunks, there and
+// back in turn, which evens out the causal triangle.
+TESSERA_ATTENTION_INLINE int64_t block_of_slot(const AttentionUnit& unit, int64_t slot) {
+  return slot * unit.chunks + (slot % 2 == 0 ? unit.chunk : unit.chunks - 1 - unit.chunk);
+}
+TESSERA_ATTENTION_INLINE int64_t slots_of(const AttentionUnit& unit, int64_t blocks) {
+  int64_t whole = blocks / unit.chunks;
+  return whole + (block_of_slot(unit, whole) < blocks ? 1 : 0);
 }
 
 struct BlockRange {

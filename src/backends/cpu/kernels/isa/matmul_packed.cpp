@@ -16,8 +16,8 @@ constexpr int kRows = 6;
 constexpr int kRows = 4;
 #endif
 constexpr int kColumns = 2 * kLanes;
-static_assert(kLanes <=
-              2 * kRows);  // a vector stored at the last depth ends within one spare depth
+// A vector stored at the last depth of a panel ends within one spare depth.
+static_assert(kLanes <= 2 * kRows);
 
 // Lane 2i of the result is a's lane i, lane 2i + 1 is b's lane i, of their lower or upper halves.
 TESSERA_INLINE Vec interleave_lower(Vec a, Vec b) {

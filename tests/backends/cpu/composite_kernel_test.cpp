@@ -1,0 +1,234 @@
+// Every composite on the CPU backend, as a graph node: its error against f64 is at most 1.5 times that of its
+// decomposition, run by the reference backend in the same dtype. Odd shapes, every instruction set, and the
+// same bits for every number of threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "backends/cpu/cpu_backend.h"
+#include "backends/ref/interpreter.h"
+#include "base/ignore_index.h"
+#include "base/random.h"
+#include "ops/composite/adamw.h"
+#include "ops/composite/attention.h"
+#include "ops/composite/cross_entropy.h"
+#include "ops/composite/embedding.h"
+#include "ops/composite/linear.h"
+#include "ops/composite/rms_norm.h"
+#include "ops/composite/rope.h"
+#include "ops/composite/swiglu.h"
+#include "ops/registry.h"
+
+namespace tessera {
+namespace {
+
+constexpr DType kCompute = DType::kBF16;  // stands for the dtype under test
+constexpr DType kWide = DType::kF32;      // statistics, losses and parameter gradients
+
+struct Case {
+  std::string label;
+  OpPtr op;
+  std::vector<TensorType> inputs;  // kBF16: the dtype under test; kF32: always f32
+  int64_t ids = 1;                 // integers lie in [0, ids)
+  bool f32_only = false;
+};
+
+template <class T, class... Args>
+OpPtr make(Args&&... args) {
+  return std::make_shared<T>(std::forward<Args>(args)...);
+}
+TensorType t(Shape s) { return {std::move(s), kCompute}; }
+TensorType w(Shape s) { return {std::move(s), kWide}; }
+TensorType ids(Shape s) { return {std::move(s), DType::kI32}; }
+
+std::vector<Case> cases() {
+  std::vector<Case> c;
+  for (auto [m, k, n] : {std::tuple{7, 5, 3}, {33, 65, 17}, {130, 96, 200}}) {
+    c.push_back({cat("linear ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k})}});
+    c.push_back({cat("linear_dx ", m, "x", k, "x", n), make<LinearDx>(), {t({m, n}), t({n, k})}});
+    c.push_back({cat("linear_dw ", m, "x", k, "x", n), make<LinearDw>(), {t({m, n}), t({m, k})}});
+  }
+  for (auto [rows, width] : {std::pair{1, 1}, {3, 7}, {37, 130}}) {
+    c.push_back({cat("rms_norm ", rows, "x", width), make<RmsNorm>(1e-5), {t({rows, width}), t({width})}});
+    c.push_back({cat("rms_norm_backward ", rows, "x", width), make<RmsNormBackward>(), {t({rows, width}), t({width}), w({rows}), t({rows, width})}});
+    c.push_back({cat("swiglu ", rows, "x", width), make<Swiglu>(), {t({rows, width}), t({rows, width})}});
+    c.push_back({cat("swiglu_backward ", rows, "x", width), make<SwigluBackward>(), {t({rows, width}), t({rows, width}), t({rows, width})}});
+    c.push_back({cat("sum_n ", rows, "x", width), make<SumN>(), {t({rows, width}), t({rows, width}), t({rows, width})}});
+    c.push_back({cat("embedding ", rows, "x", width), make<Embedding>(), {ids({2, rows}), t({11, width})}, 11});
+    c.push_back({cat("embedding_backward ", rows, "x", width), make<EmbeddingBackward>(11), {ids({2, rows}), t({2, rows, width})}, 11});
+  }
+  std::vector<double> frequencies{1, 0.3, 0.05};
+  c.push_back({"rope", make<Rope>(frequencies, false), {t({2, 5, 3, 6})}});
+  c.push_back({"rope partial inverse", make<Rope>(frequencies, true), {t({1, 9, 2, 11})}});
+  for (auto [length, heads, kv, size, window] : {std::tuple{3, 1, 1, 4, 0}, {17, 4, 2, 20, 0}, {70, 3, 1, 32, 9}}) {
+    AttentionMask mask{true, window};
+    TensorType q = t({2, length, heads, size}), k = t({2, length, kv, size});
+    c.push_back({cat("attention T=", length), make<Attention>(0.4, mask), {q, k, k}});
+    c.push_back({cat("attention_backward T=", length), make<AttentionBackward>(0.4, mask), {q, k, k, q, w({2, heads, length}), q}});
+  }
+  for (auto [rows, width, classes] : {std::tuple{1, 3, 2}, {13, 33, 77}, {530, 20, 100}}) {
+    c.push_back({cat("linear_cross_entropy ", rows), make<LinearCrossEntropy>(), {t({rows, width}), t({classes, width}), ids({rows})}, classes});
+    c.push_back({cat("linear_cross_entropy_backward ", rows), make<LinearCrossEntropyBackward>(), {t({rows, width}), t({classes, width}), ids({rows}), w({})}, classes});
+  }
+  c.push_back({"count_targets", make<CountTargets>(), {ids({3, 7})}, 5});
+  c.push_back({"sum_squares", make<SumSquares>(), {w({2500})}, 1, true});
+  c.push_back({"adamw", make<AdamW>(0.9, 0.95, 1e-8),
+               {w({1037}), w({1037}), w({1037}), w({1037}), w({}), w({}), {{}, DType::kBool}, {{}, DType::kI64}, {{3}, DType::kI64}, w({3})}, 1, true});
+  return c;
+}
+
+// Values in f64 that the dtype can hold exactly.
+ref::Feeds feeds_for(const Case& c, DType dtype) {
+  ref::Feeds feeds;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    const TensorType& type = c.inputs[i];
+    std::vector<double> values(static_cast<size_t>(type.elements()));
+    for (size_t k = 0; k < values.size(); ++k) {
+      double x = 2 * random_uniform(11, i, k) - 1;
+      if (type.dtype == DType::kI32) {
+        x = static_cast<double>(random_below(12, i, k, static_cast<uint64_t>(c.ids)));
+        if (k % 5 == 3 && (c.op->name().starts_with("linear_cross") || c.op->name() == "count_targets")) x = kIgnoreIndex;
+      } else if (type.dtype == DType::kI64) {
+        x = values.size() == 1 ? 3 : static_cast<double>(k * 401);  // step; ascending segment begins
+      } else if (type.dtype == DType::kBool) {
+        x = 1;
+      } else if (type.dtype == kCompute && dtype == DType::kBF16) {
+        x = static_cast<float>(BF16(static_cast<float>(x)));
+      } else {
+        x = static_cast<float>(c.op->name() == "adamw" && (i == 2 || i == 4 || i == 9) ? std::abs(x) : x);
+      }
+      values[k] = x;
+    }
+    // Statistics must fit their tensors: rstd is positive, lse is large enough that probabilities stay below 1.
+    if (c.op->name() == "rms_norm_backward" && i == 2) for (double& x : values) x = static_cast<float>(std::abs(x) + 0.5);
+    if (c.op->name() == "attention_backward" && i == 4) for (double& x : values) x = static_cast<float>(std::abs(x) + 4);
+    feeds[cat("x", i)] = {values};
+  }
+  return feeds;
+}
+
+Graph graph_for(const Case& c, DType dtype) {
+  Graph g;
+  std::vector<Value> inputs;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    TensorType type = c.inputs[i];
+    if (type.dtype == kCompute) type.dtype = dtype;
+    else if (type.dtype == kWide && dtype == DType::kF64) type.dtype = DType::kF64;
+    inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
+  }
+  std::vector<Value> outputs = g.add(c.op, inputs);
+  for (size_t k = 0; k < outputs.size(); ++k) g.output(cat("y", k), outputs[k]);
+  return g;
+}
+
+double load(DType dtype, const void* data, size_t i) {
+  switch (dtype) {
+    case DType::kF32: return static_cast<const float*>(data)[i];
+    case DType::kBF16: return static_cast<float>(static_cast<const BF16*>(data)[i]);
+    case DType::kI64: return static_cast<double>(static_cast<const int64_t*>(data)[i]);
+    default: return 0;
+  }
+}
+
+void store(DType dtype, void* data, size_t i, double x) {
+  switch (dtype) {
+    case DType::kF32: static_cast<float*>(data)[i] = static_cast<float>(x); break;
+    case DType::kBF16: static_cast<BF16*>(data)[i] = BF16(static_cast<float>(x)); break;
+    case DType::kI32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(x); break;
+    case DType::kI64: static_cast<int64_t*>(data)[i] = static_cast<int64_t>(x); break;
+    case DType::kBool: static_cast<uint8_t*>(data)[i] = x != 0; break;
+    default: break;
+  }
+}
+
+struct Outputs {
+  std::vector<std::vector<double>> values;
+  std::vector<std::string> bytes;
+  bool decomposed = false;
+};
+
+Outputs run_cpu(const Graph& g, const ref::Feeds& feeds, int threads, cpu::Isa isa) {
+  cpu::CpuBackend backend(threads, isa);
+  auto executable = backend.compile(g);
+  State state;
+  HostBuffer arena(executable->plan().arena_bytes);
+  std::memset(arena.data(), 0xff, static_cast<size_t>(arena.bytes()));  // NaN until written
+  executable->bind(state, arena);
+  std::map<std::string, HostBuffer> buffers;
+  std::map<std::string, const void*> arguments;
+  for (const GraphInput& input : g.inputs()) {
+    const TensorType& type = g.type(input.value);
+    HostBuffer buffer(std::max<int64_t>(type.bytes(), 1));
+    for (size_t i = 0; i < static_cast<size_t>(type.elements()); ++i) store(type.dtype, buffer.data(), i, feeds.at(input.name)[0][i]);
+    arguments[input.name] = buffer.data();
+    buffers[input.name] = std::move(buffer);
+  }
+  executable->run(arguments);
+  Outputs result;
+  result.decomposed = executable->graph().nodes().size() != g.nodes().size();
+  for (const GraphOutput& output : g.outputs()) {
+    const TensorType& type = g.type(output.value);
+    const void* data = executable->output(output.name);
+    std::vector<double> values;
+    for (size_t i = 0; i < static_cast<size_t>(type.elements()); ++i) values.push_back(load(type.dtype, data, i));
+    result.values.push_back(values);
+    result.bytes.emplace_back(static_cast<const char*>(data), static_cast<size_t>(type.bytes()));
+  }
+  return result;
+}
+
+double rms(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum / static_cast<double>(std::max<size_t>(1, a.size())));
+}
+
+void check(const Case& c, DType dtype) {
+  SCOPED_TRACE(cat(c.label, " ", name(dtype)));
+  ref::Feeds feeds = feeds_for(c, dtype);
+  ref::Results exact = ref::run(graph_for(c, DType::kF64), feeds);
+  Graph g = graph_for(c, dtype);
+  ref::Results decomposed = ref::run(g, feeds);
+  for (cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512, cpu::Isa::kAmx}) {
+    if (isa > cpu::detect_isa()) continue;
+    SCOPED_TRACE(name(isa));
+    Outputs one = run_cpu(g, feeds, 1, isa);
+    EXPECT_FALSE(one.decomposed) << "no fused kernel took the node";
+    for (int threads : {2, 3, 5}) EXPECT_EQ(run_cpu(g, feeds, threads, isa).bytes, one.bytes) << threads << " threads";
+    for (size_t k = 0; k < one.values.size(); ++k) {
+      const auto& truth = exact.outputs.at(cat("y", k))[0].data;
+      double magnitude = rms(truth, std::vector<double>(truth.size(), 0));
+      // A decomposition can be exact by luck: allow half a unit in the last place, and a whole one where there
+      // are too few elements for an average.
+      double unit = g.type(g.outputs()[k].value).dtype == DType::kBF16 ? 0x1p-9 : 0x1p-24;
+      if (truth.size() < 64) unit *= 2;
+      double bound = 1.5 * std::max(rms(decomposed.outputs.at(cat("y", k))[0].data, truth), unit * magnitude);
+      EXPECT_LE(rms(one.values[k], truth), bound) << "output " << k;
+    }
+  }
+}
+
+TEST(CompositeKernels, AreAsExactAsTheirDecompositionInF32) {
+  for (const Case& c : cases()) check(c, DType::kF32);
+}
+
+TEST(CompositeKernels, AreAsExactAsTheirDecompositionInBF16) {
+  for (const Case& c : cases()) {
+    if (!c.f32_only) check(c, DType::kBF16);
+  }
+}
+
+TEST(CompositeKernels, EveryCompositeHasACase) {
+  std::map<std::string_view, int> seen;
+  auto all = cases();
+  for (const Case& c : all) ++seen[c.op->name()];
+  for (const OpRecord& record : op_registry()) {
+    if (record.tier != Tier::kComposite) continue;
+    EXPECT_GT(seen[record.name], 0) << record.name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

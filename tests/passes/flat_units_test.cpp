@@ -1,0 +1,148 @@
+#include "passes/flat_units.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "ir/verifier.h"
+#include "ops/primitive/elementwise.h"
+#include "passes/precision.h"
+#include "tests/passes/tiny_llama.h"
+
+namespace tessera {
+namespace {
+
+TEST(Units, HoldEveryParameterOnceAligned) {
+  for (bool tied : {false, true}) {
+    ModelGraph model = tiny_llama(tied);
+    std::vector<FlatUnit> units = make_units(model.parameters);
+    std::set<int32_t> seen;
+    for (const FlatUnit& unit : units) {
+      int64_t end = 0;
+      ASSERT_EQ(unit.parameters.size(), unit.members.size());
+      for (size_t k = 0; k < unit.members.size(); ++k) {
+        const Parameter& p = model.parameters[static_cast<size_t>(unit.parameters[k])];
+        EXPECT_TRUE(seen.insert(unit.parameters[k]).second) << p.name;
+        EXPECT_EQ(p.unit, unit.name);
+        EXPECT_EQ(unit.members[k].shape, p.shape);
+        EXPECT_EQ(unit.members[k].offset % kUnitAlignment, 0);
+        EXPECT_GE(unit.members[k].offset, end);
+        EXPECT_LT(unit.members[k].offset - end, kUnitAlignment);
+        end = unit.members[k].offset + num_elements(p.shape);
+      }
+      EXPECT_EQ(unit.size % kUnitGranule, 0);
+      EXPECT_GE(unit.size, end);
+      EXPECT_LT(unit.size - end, kUnitGranule + kUnitAlignment);
+    }
+    EXPECT_EQ(seen.size(), model.parameters.size());
+  }
+}
+
+std::map<std::string, std::vector<std::string>> names_by_unit(const ModelGraph& model) {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const FlatUnit& unit : make_units(model.parameters)) {
+    for (int32_t p : unit.parameters) names[unit.name].push_back(model.parameters[static_cast<size_t>(p)].name);
+  }
+  return names;
+}
+
+TEST(Units, AreEmbeddingBlocksAndHead) {
+  auto units = names_by_unit(tiny_llama(false));
+  EXPECT_EQ(units.size(), 4u);
+  EXPECT_EQ(units["embed"], (std::vector<std::string>{"model.embed_tokens.weight"}));
+  EXPECT_EQ(units["head"], (std::vector<std::string>{"model.norm.weight", "lm_head.weight"}));
+  EXPECT_EQ(units["layers.0"].size(), 9u);
+  EXPECT_EQ(units["layers.1"].size(), 9u);
+}
+
+TEST(Units, ATiedMatrixIsAUnitOfItsOwn) {
+  auto units = names_by_unit(tiny_llama(true));
+  EXPECT_EQ(units["embed"], (std::vector<std::string>{"model.embed_tokens.weight"}));
+  EXPECT_EQ(units["head"], (std::vector<std::string>{"model.norm.weight"}));
+}
+
+TEST(FlatUnits, ChangesNoBit) {
+  for (bool tied : {false, true}) {
+    for (DType compute : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(cat(tied ? "tied " : "", name(compute)));
+      ModelGraph model = tiny_llama(tied);
+      std::vector<FlatUnit> units = make_units(model.parameters);
+      Graph before = compute == DType::kF32 ? model.graph : precision(model.graph, compute);
+      Graph after = flat_units(before, model.parameters, units);
+      verify(after, "flat_units");
+      EXPECT_EQ(difference(ref::run(before, tiny_feeds(model, before, {})), ref::run(after, tiny_feeds(model, after, units))), "");
+    }
+  }
+}
+
+TEST(FlatUnits, DeclaresOneSlotAndOneConversionAUnit) {
+  ModelGraph model = tiny_llama();
+  std::vector<FlatUnit> units = make_units(model.parameters);
+  Graph g = flat_units(precision(model.graph, DType::kBF16), model.parameters, units);
+  EXPECT_EQ(count_ops(g, "convert"), 4);
+  EXPECT_EQ(count_ops(g, "unflatten"), 4);
+  for (const FlatUnit& unit : units) {
+    EXPECT_EQ(g.type(g.input_value(weight_slot(unit))), (TensorType{{unit.size}, DType::kF32}));
+  }
+  int states = 0;
+  for (const GraphInput& input : g.inputs()) {
+    EXPECT_NE(input.kind, InputKind::kParameter) << input.name;
+    states += input.kind == InputKind::kState;
+  }
+  EXPECT_EQ(states, 4);
+  EXPECT_EQ(dead_nodes(g), 0);
+}
+
+// Parameters a and b of one unit, used as given by the test.
+struct SmallModel {
+  ModelGraph model;
+  Value a, b;
+  SmallModel() {
+    ParameterScope scope(model, "", "u");
+    a = scope.norm_weight("a", 5);
+    b = scope.norm_weight("b", 5);
+  }
+  // Results of the graph with parameters and of the one with the unit.
+  std::string changes() const {
+    std::vector<FlatUnit> units = make_units(model.parameters);
+    Graph after = flat_units(model.graph, model.parameters, units);
+    verify(after, "flat_units");
+    std::vector<double> first{1.1, 2, 3, 4, 5}, second{6, 7, 8.3, 9, 10}, flat(1024);
+    std::copy(first.begin(), first.end(), flat.begin());
+    std::copy(second.begin(), second.end(), flat.begin() + 32);
+    return difference(ref::run(model.graph, {{"a.weight", {first}}, {"b.weight", {second}}}), ref::run(after, {{"weight.u", {flat}}}));
+  }
+};
+
+TEST(FlatUnits, ConvertsOneByOneWhereUsesDiffer) {
+  SmallModel two_reads;
+  Graph& g = two_reads.model.graph;
+  Value low = convert(g, two_reads.a, DType::kBF16);
+  g.output("y", add(g, low, convert(g, two_reads.b, DType::kBF16)));
+  g.output("z", unary(g, UnaryKind::kNeg, two_reads.a));
+  EXPECT_EQ(two_reads.changes(), "");
+
+  SmallModel two_dtypes;
+  Graph& h = two_dtypes.model.graph;
+  h.output("y", convert(h, two_dtypes.a, DType::kBF16));
+  h.output("z", convert(h, two_dtypes.b, DType::kF64));
+  EXPECT_EQ(two_dtypes.changes(), "");
+}
+
+TEST(FlatUnits, KeepsAParameterThatIsAnOutput) {
+  SmallModel small;
+  Graph& g = small.model.graph;
+  g.output("y", add(g, convert(g, small.a, DType::kBF16), convert(g, small.b, DType::kBF16)));
+  g.output("a", small.a);
+  EXPECT_EQ(small.changes(), "");
+}
+
+TEST(FlatUnits, TakesAParameterThatNobodyReads) {
+  SmallModel small;
+  Graph& g = small.model.graph;
+  g.output("y", convert(g, small.b, DType::kBF16));
+  EXPECT_EQ(small.changes(), "");
+}
+
+}  // namespace
+}  // namespace tessera

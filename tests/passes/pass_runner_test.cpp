@@ -1,0 +1,89 @@
+#include "passes/pass_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "ir/printer.h"
+#include "ops/primitive/elementwise.h"
+#include "passes/canonicalize.h"
+#include "tests/data/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+Graph some_graph() {
+  Graph g;
+  Value x = g.input("x", InputKind::kArgument, {{4}, DType::kF32});
+  unary(g, UnaryKind::kExp, x);  // dead
+  g.output("y", unary(g, UnaryKind::kNeg, x));
+  return g;
+}
+
+Graph same(const Graph& g) { return g; }
+
+std::vector<Pass> some_passes() { return {{"precision", same}, {"canonicalize", canonicalize, true}, {"overlap", same, true}}; }
+
+std::string refusal(PassOptions options, const std::vector<Pass>& passes = some_passes()) {
+  try {
+    PassRunner(std::move(options)).run("step", some_graph(), passes);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(PassRunner, RunsInOrderAndTimesEachPass) {
+  PassRunner runner({});
+  Graph g = runner.run("step", some_graph(), some_passes());
+  EXPECT_EQ(g.nodes().size(), 2u);
+  runner.run("apply", g, {{"canonicalize", canonicalize, true}});
+  ASSERT_EQ(runner.timings().size(), 4u);
+  EXPECT_EQ(runner.timings()[1].pass, "step.canonicalize");
+  EXPECT_EQ(runner.timings()[1].nodes_before, 3u);
+  EXPECT_EQ(runner.timings()[1].nodes_after, 2u);
+  EXPECT_EQ(runner.timings()[3].pass, "apply.canonicalize");
+  for (const PassTiming& t : runner.timings()) EXPECT_GE(t.seconds, 0);
+}
+
+TEST(PassRunner, SwitchesOptionalPassesOff) {
+  PassRunner runner({{"canonicalize"}, {}});
+  EXPECT_EQ(to_string(runner.run("step", some_graph(), some_passes())), to_string(some_graph()));
+  EXPECT_EQ(runner.timings().size(), 2u);
+}
+
+TEST(PassRunner, RefusesNamesThatCannotBeSwitchedOff) {
+  EXPECT_EQ(refusal({{"fusion"}, {}}), "--disable_pass: there is no pass 'fusion'; can be disabled: canonicalize, overlap");
+  EXPECT_EQ(refusal({{"precision"}, {}}), "--disable_pass: 'precision' is needed for a right result; can be disabled: canonicalize, overlap");
+  EXPECT_THROW(PassRunner({{"fusion"}, {}}).run("step", some_graph(), some_passes()), UserError);
+}
+
+TEST(PassRunner, VerifiesAfterEveryPassAndNamesIt) {
+  std::vector<Pass> passes = some_passes();
+  passes.push_back({"broken", [](const Graph& g) {
+                      Graph bad = g;
+                      bad.output("y", bad.outputs()[0].value);
+                      return bad;
+                    }});
+  EXPECT_EQ(refusal({}, passes), "graph verifier, step after broken: output 'y' is missing or given twice");
+}
+
+TEST(PassRunner, WritesTheGraphAfterEveryPass) {
+  TemporaryDirectory directory;
+  std::filesystem::path folder = directory.path() / "dumps";
+  PassRunner runner({{"overlap"}, folder});
+  Graph g = runner.run("step", some_graph(), some_passes());
+  runner.run("apply", g, {{"canonicalize", canonicalize, true}, {"overlap", same, true}});
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path().filename());
+  std::sort(files.begin(), files.end());
+  EXPECT_EQ(files, (std::vector<std::string>{"apply.03_built.txt", "apply.04_canonicalize.txt", "step.00_built.txt", "step.01_precision.txt",
+                                             "step.02_canonicalize.txt"}));
+  EXPECT_EQ(read_file(folder / "step.00_built.txt"), to_string(some_graph()));
+  EXPECT_EQ(read_file(folder / "step.02_canonicalize.txt"), to_string(g));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,174 @@
+#include "runtime/executable.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ops/move/flat_unit.h"
+#include "ops/primitive/elementwise.h"
+#include "tests/backends/cpu/allocation_count.h"
+#include "tests/runtime/number_kernels.h"
+
+namespace tessera {
+namespace {
+
+const TensorType kPair{{2}, DType::kF32};
+using Floats = std::vector<float>;
+using Arguments = std::map<std::string, const void*>;
+
+// sum += x * y; outputs the product, and the old sum.
+Graph sum_program() {
+  Graph g;
+  Value x = g.input("x", InputKind::kArgument, kPair), y = g.input("y", InputKind::kArgument, kPair);
+  Value sum = g.input("sum", InputKind::kState, kPair);
+  Value product = mul(g, x, y);
+  g.update("sum", add(g, sum, product));
+  g.output("product", product);
+  g.output("old", sum);
+  return g;
+}
+
+// sum = -sum: a program without arguments.
+Graph negate_program() {
+  Graph g;
+  Value sum = g.input("sum", InputKind::kState, kPair);
+  g.update("sum", unary(g, UnaryKind::kNeg, unary(g, UnaryKind::kNeg, unary(g, UnaryKind::kNeg, sum))));
+  return g;
+}
+
+class Running : public testing::Test {
+ protected:
+  Running() : sum(compile(sum_program(), number_kernels())), negate(compile(negate_program(), number_kernels())) {
+    arena = HostBuffer(std::max(sum->plan().arena_bytes, negate->plan().arena_bytes));
+    std::memset(arena.data(), 0xFF, static_cast<size_t>(arena.bytes()));
+    sum->bind(state, arena);
+    negate->bind(state, arena);
+  }
+  static Floats floats(const void* data) { return {static_cast<const float*>(data)[0], static_cast<const float*>(data)[1]}; }
+
+  std::unique_ptr<Executable> sum, negate;
+  State state;
+  HostBuffer arena;
+  Floats a{1, 2}, b{3, 4}, c{10, 20};
+};
+
+TEST_F(Running, StateOutlivesARunAndIsSharedByPrograms) {
+  Arguments arguments{{"x", a.data()}, {"y", b.data()}};
+  sum->run(arguments);
+  EXPECT_EQ(floats(sum->output("product")), (Floats{3, 8}));
+  EXPECT_EQ(floats(sum->output("old")), (Floats{0, 0}));
+  sum->run(arguments);
+  EXPECT_EQ(floats(state.data("sum")), (Floats{6, 16}));
+  EXPECT_EQ(floats(sum->output("old")), (Floats{3, 8})) << "as it was before the update";
+  negate->run({});
+  EXPECT_EQ(floats(state.data("sum")), (Floats{-6, -16}));
+  sum->run(arguments);
+  EXPECT_EQ(floats(state.data("sum")), (Floats{-3, -8}));
+  EXPECT_EQ(floats(sum->output("old")), (Floats{-6, -16}));
+}
+
+TEST_F(Running, ArgumentsAreReadWhereTheyAreEveryTime) {
+  sum->run({{"x", a.data()}, {"y", b.data()}});
+  a = {5, 6};  // the same address
+  sum->run({{"x", a.data()}, {"y", b.data()}});
+  EXPECT_EQ(floats(sum->output("product")), (Floats{15, 24}));
+  sum->run({{"x", a.data()}, {"y", c.data()}});
+  EXPECT_EQ(floats(sum->output("product")), (Floats{50, 120}));
+  sum->run({{"x", c.data()}, {"y", c.data()}});
+  EXPECT_EQ(floats(sum->output("product")), (Floats{100, 400}));
+  sum->run({{"x", a.data()}, {"y", b.data()}});
+  EXPECT_EQ(floats(sum->output("product")), (Floats{15, 24}));
+}
+
+TEST_F(Running, BindingAgainTakesTheOtherStateAndArena) {
+  Arguments arguments{{"x", a.data()}, {"y", b.data()}};
+  sum->run(arguments);
+  negate->run({});
+  EXPECT_EQ(floats(state.data("sum")), (Floats{-3, -8}));
+  State other;
+  HostBuffer other_arena(arena.bytes());
+  sum->bind(other, other_arena);
+  negate->bind(other, other_arena);
+  sum->run(arguments);
+  negate->run({});
+  EXPECT_EQ(floats(other.data("sum")), (Floats{-3, -8}));
+  EXPECT_EQ(floats(state.data("sum")), (Floats{-3, -8})) << "untouched";
+}
+
+TEST_F(Running, RefusesAMissingArgumentAndGoesOnAfterwards) {
+  Arguments arguments{{"x", a.data()}, {"y", b.data()}};
+  sum->run(arguments);
+  EXPECT_THROW(sum->run({{"x", c.data()}}), InternalError);
+  EXPECT_THROW(sum->run({{"x", c.data()}, {"y", nullptr}}), InternalError);
+  sum->run(arguments);
+  EXPECT_EQ(floats(sum->output("product")), (Floats{3, 8}));
+  EXPECT_EQ(floats(state.data("sum")), (Floats{6, 16}));
+}
+
+TEST_F(Running, RefusesWrongUse) {
+  auto fresh = compile(sum_program(), number_kernels());
+  EXPECT_THROW(fresh->run({{"x", a.data()}, {"y", b.data()}}), InternalError) << "not bound";
+  HostBuffer small(64);
+  ASSERT_LT(small.bytes(), fresh->plan().arena_bytes);
+  EXPECT_THROW(fresh->bind(state, small), InternalError);
+  State other;
+  other.declare("sum", {{3}, DType::kF32});
+  EXPECT_THROW(fresh->bind(other, arena), InternalError);
+  EXPECT_THROW(sum->output("loss"), InternalError);
+}
+
+TEST_F(Running, TheObserverSeesEveryLaunchOnceInOrder) {
+  std::vector<std::string> ops;
+  std::vector<Floats> seen;
+  NodeObserver observer = [&](const NodeEvent& event) {
+    ops.emplace_back(event.node.op->name());
+    ASSERT_EQ(event.outputs.size(), 1u);
+    seen.push_back(floats(event.outputs[0]));
+    EXPECT_GE(event.seconds, 0);
+    EXPECT_EQ(&event.graph, &sum->graph());
+  };
+  sum->run({{"x", a.data()}, {"y", b.data()}}, &observer);
+  EXPECT_EQ(ops, (std::vector<std::string>{"mul", "add"}));
+  EXPECT_EQ(seen, (std::vector<Floats>{{3, 8}, {3, 8}}));
+}
+
+TEST_F(Running, ARunAllocatesNothing) {
+  Arguments arguments{{"x", a.data()}, {"y", b.data()}};
+  int launches = 0;
+  NodeObserver observer = [&](const NodeEvent&) { ++launches; };
+  sum->run(arguments, &observer);
+  int64_t before = allocation_count();
+  sum->run(arguments);
+  sum->run(arguments, &observer);
+  EXPECT_EQ(allocation_count() - before, 0);
+  EXPECT_EQ(launches, 4);
+}
+
+TEST(Executable, FillsGapsAndCopiesOnEveryRun) {
+  Graph g;
+  Value x = g.input("x", InputKind::kArgument, kPair);
+  g.output("flat", g.add_one(std::make_shared<Flatten>(8, std::vector<int64_t>{4, 1}), {unary(g, UnaryKind::kNeg, x), x}));
+  auto executable = compile(g, number_kernels());
+  State state;
+  HostBuffer arena(executable->plan().arena_bytes);
+  executable->bind(state, arena);
+  Floats values{1, 2}, others{3, 4};
+  for (const Floats& given : {values, others}) {
+    std::memset(arena.data(), 0xFF, static_cast<size_t>(arena.bytes()));
+    executable->run({{"x", given.data()}});
+    auto* flat = static_cast<const float*>(executable->output("flat"));
+    EXPECT_EQ(Floats(flat, flat + 8), (Floats{0, given[0], given[1], 0, -given[0], -given[1], 0, 0}));
+  }
+}
+
+TEST(Executable, OfNothingRuns) {
+  Graph g;
+  auto executable = compile(g, number_kernels());
+  State state;
+  HostBuffer arena(0);
+  executable->bind(state, arena);
+  executable->run({});
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,259 @@
+// Checkpoints of a run: resuming to the bit, which one is taken, what does not fit, a full disk.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cmath>
+
+#include "tests/train/training_fixture.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ResumeCase {
+  std::string name;
+  std::string isa = "auto";
+  bool bf16 = true;
+  int64_t accumulation = 1, epochs = 100, stop = 5, steps = 9;
+  int words = 800;
+};
+
+class Resume : public TrainingTest, public testing::WithParamInterface<ResumeCase> {};
+
+std::vector<std::string> tail(const std::vector<std::string>& lines, int64_t from) {
+  return {lines.begin() + from, lines.end()};
+}
+
+TEST_P(Resume, GivesTheBitsOfAnUndisturbedRun) {
+  const ResumeCase& c = GetParam();
+  write("text.txt", made_up_text(c.words));
+  RunConfig config = options(c.steps);
+  config.cpu_isa = c.isa;
+  config.bf16 = c.bf16;
+  config.gradient_accumulation_steps = c.accumulation;
+  config.epochs = c.epochs;
+  config.checkpoint_dir = path("straight");
+  RunTrace straight = train(config);
+  EXPECT_EQ(straight.end, RunEnd::kFinished);
+
+  config.checkpoint_dir = config.resume_from_checkpoint = path("ckpt");
+  config.max_steps = c.stop;
+  RunTrace first = train(config);
+  EXPECT_EQ(first.steps, c.stop);
+  EXPECT_HAS(first.log, "No Checkpoints Found");
+  config.max_steps = c.steps;
+  RunTrace second = train(config);
+  EXPECT_HAS(second.log, "Checkpoint loaded from " + path(cat("ckpt/llama_v2-", c.stop, "steps")));
+
+  EXPECT_EQ(second.losses, tail(straight.losses, c.stop));
+  EXPECT_EQ(second.norms, tail(straight.norms, c.stop));
+  EXPECT_EQ(second.rates, tail(straight.rates, c.stop));
+  EXPECT_EQ(second.validations, straight.validations);
+  EXPECT_EQ(second.fingerprint, straight.fingerprint);
+  EXPECT_EQ(second.steps, straight.steps);
+  EXPECT_EQ(second.position, straight.position);
+  EXPECT_EQ(second.tokens_seen, straight.tokens_seen);
+}
+
+// 200 words are some 58 windows: 14.5 steps of 4, so step 17 takes rows of two epochs.
+INSTANTIATE_TEST_SUITE_P(
+    Runs, Resume,
+    testing::Values(ResumeCase{"bf16"}, ResumeCase{.name = "f32", .bf16 = false},
+                    ResumeCase{.name = "avx2", .isa = "avx2"},
+                    ResumeCase{.name = "accumulation", .accumulation = 3},
+                    ResumeCase{.name = "before_an_epoch_ends", .stop = 13, .steps = 20, .words = 200},
+                    ResumeCase{.name = "after_an_epoch_ended", .accumulation = 2, .stop = 8, .steps = 18, .words = 200},
+                    ResumeCase{.name = "to_the_last_epoch_end", .epochs = 2, .stop = 17, .steps = 100, .words = 200}),
+    [](const auto& test) { return test.param.name; });
+
+class ResumeTest : public TrainingTest {};
+
+TEST_F(ResumeTest, TakesTheNewestCompleteCheckpoint) {
+  RunConfig config = options(6);
+  config.checkpoint_freq = 2;
+  RunTrace straight = train(config);
+  EXPECT_EQ(checkpoints(),
+            (std::set<std::string>{"llama_v2-2steps", "llama_v2-4steps", "llama_v2-6steps"}));
+  fs::remove(path("ckpt/llama_v2-6steps/manifest.json"));
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  RunTrace again = train(config);
+  EXPECT_HAS(again.log, path("ckpt/llama_v2-6steps/manifest.json") +
+                            " not found. Skipping this incomplete checkpoint");
+  EXPECT_HAS(again.log, "Loading checkpoint from " + path("ckpt/llama_v2-4steps"));
+  EXPECT_EQ(again.losses, tail(straight.losses, 4));
+  EXPECT_EQ(again.fingerprint, straight.fingerprint);
+}
+
+TEST_F(ResumeTest, KeepsAsManyCheckpointsAsAskedFor) {
+  RunConfig config = options(8);
+  config.checkpoint_freq = 2;
+  config.num_kept_checkpoints = 2;
+  train(config);
+  EXPECT_EQ(checkpoints(), (std::set<std::string>{"llama_v2-6steps", "llama_v2-8steps"}));
+}
+
+TEST_F(ResumeTest, AFinishedRunIsLeftAsItIs) {
+  RunTrace first = train(options(4));
+  RunConfig config = options(3);  // fewer than there are
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  RunTrace again = train(config);
+  EXPECT_EQ(again.steps, 4);
+  EXPECT_TRUE(again.losses.empty());
+  EXPECT_EQ(again.fingerprint, first.fingerprint);
+  EXPECT_EQ(checkpoints(), std::set<std::string>{"llama_v2-4steps"});
+}
+
+TEST_F(ResumeTest, TheScheduleComesFromTheCheckpoint) {
+  RunTrace straight = train(options(6));
+  RunConfig config = options(3);
+  config.checkpoint_dir = path("other");
+  train(config);
+  config.resume_from_checkpoint = path("other");
+  config.max_steps = 6;
+  config.lr = 0.5;
+  config.min_lr = 0.1;
+  config.warmup = 0.5;
+  config.lr_decay_iters = 7;
+  config.lr_decay_style = "linear";
+  RunTrace resumed = train(config);
+  for (const char* line : {"using checkpoint value 0.01 for learning rate", "using checkpoint value 1e-05 for minimum learning rate",
+                           "using checkpoint value 0.064 for warmup iterations",
+                           "using checkpoint value 20 for total number of iterations",
+                           "using checkpoint value cosine for decay style"}) {
+    EXPECT_HAS(resumed.log, line);
+  }
+  EXPECT_EQ(resumed.rates, tail(straight.rates, 3));
+  EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
+}
+
+TEST_F(ResumeTest, AModelOfAnotherShapeIsNamed) {
+  train(options(1));
+  RunConfig config = options(2);
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  ModelConfig model = tiny_model();
+  model.intermediate_size = 96;
+  std::string message = failure(config, model);
+  EXPECT_HAS(message, "model.layers.0.mlp.gate_proj.weight");
+  EXPECT_HAS(message, "[64, 32]");
+  EXPECT_HAS(message, "[96, 32]");
+
+  model = tiny_model();
+  model.num_layers = 1;
+  EXPECT_HAS(failure(config, model), "its tensor 'model.layers.1.");
+  model.num_layers = 3;
+  EXPECT_HAS(failure(config, model), "it has no tensor 'model.layers.2.");
+
+  model = tiny_model();
+  model.num_heads = 2;  // the same tensors, other heads
+  model.num_key_value_heads = 1;
+  derive_shape(model);
+  EXPECT_HAS(failure(config, model), "num_heads: 4 there, 2 in this run");
+  EXPECT_EQ(checkpoints(), std::set<std::string>{"llama_v2-1steps"});  // nothing was touched
+}
+
+TEST_F(ResumeTest, OtherDataIsWarnedAbout) {
+  train(options(1));
+  RunConfig config = options(2);
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  config.seed = 3;
+  EXPECT_HAS(train(config).log, "--seed was 12345 and is 3");
+}
+
+TEST_F(ResumeTest, ADamagedCheckpointIsRefused) {
+  train(options(1));
+  fs::path state = path("ckpt/llama_v2-1steps/state.safetensors");
+  std::string content = read_file(state);
+  content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+  write_file_atomic(state, content);
+  RunConfig config = options(2);
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  std::string message = failure(config);
+  EXPECT_HAS(message, state.string());
+  EXPECT_HAS(message, "damaged");
+}
+
+TEST_F(ResumeTest, NothingIsSavedWhereNothingIsWanted) {
+  RunConfig config = options(2);
+  config.save_ckpt = false;
+  train(config);
+  EXPECT_FALSE(fs::exists(path("ckpt")));
+  config = options(2);
+  config.checkpoint_dir = "";
+  EXPECT_EQ(train(config).end, RunEnd::kFinished);
+  EXPECT_FALSE(fs::exists(path("ckpt")));
+}
+
+TEST_F(ResumeTest, ADirectoryThatCannotBeWrittenStopsTheRunBeforeItTrains) {
+  RunConfig config = options(2);
+  config.checkpoint_dir = path("text.txt") + "/ckpt";
+  std::string message = failure(config);
+  EXPECT_HAS(message, "--checkpoint_dir");
+  EXPECT_HAS(message, path("text.txt"));
+  EXPECT_TRUE(failed().losses.empty());
+}
+
+// Files of at most so many bytes: a write beyond them fails as it does on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    handler_ = ::signal(SIGXFSZ, SIG_IGN);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_ = nullptr;
+};
+
+TEST_F(ResumeTest, AFullDiskLosesNothing) {
+  RunConfig config = options(8);
+  config.checkpoint_dir = path("straight");
+  RunTrace straight = train(config);
+  config = options(3);
+  train(config);
+
+  config.max_steps = 8;
+  config.checkpoint_freq = 2;
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  std::string message;
+  {
+    FileSizeLimit limit(64 << 10);  // far above a metrics file, far below the weights
+    message = failure(config);
+  }
+  // Steps 4 and 6 are warnings; the weights of a finished run may not be lost in silence.
+  EXPECT_EQ(failed().losses, tail(straight.losses, 3));
+  for (int step : {4, 6, 8}) EXPECT_HAS(log(), cat("Writing checkpoint to ", path("ckpt"), "/llama_v2-", step, "steps"));
+  EXPECT_HAS(log(), "Checkpoint failed, training goes on: cannot write");
+  EXPECT_HAS(message, "training finished after step 8, but its last checkpoint could not be written");
+  EXPECT_EQ(checkpoints(), std::set<std::string>{"llama_v2-3steps"});
+
+  RunTrace resumed = train(config);
+  EXPECT_EQ(resumed.losses, tail(straight.losses, 3));
+  EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
+}
+
+TEST_F(ResumeTest, MetricsThatCannotBeWrittenDoNotEndTheRun) {
+  RunConfig config = options(40);
+  config.save_ckpt = false;
+  config.threads = 1;
+  train(config);  // tokenizes without the limit
+  FileSizeLimit limit(2000);
+  RunTrace trace = train(config);  // checks that every line of the file is whole
+  EXPECT_HAS(trace.log, "cannot write metrics");
+  EXPECT_EQ(trace.steps, 40);
+  EXPECT_GT(trace.losses.size(), 2u);
+  EXPECT_LT(trace.losses.size(), 39u);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,261 @@
+// Training steps on the CPU: learning, bits, accumulation, skipped updates, memory.
+#include "train/session.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/train/tiny_model.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kLr = 0.01, kClip = 1.0;
+
+class SessionOfDType : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Compute, SessionOfDType, testing::Values(DType::kF32, DType::kBF16),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(SessionOfDType, OverfitsOneBatch) {
+  TinySession tiny(tiny_model(), tiny_programs(4, 16, GetParam()), 2);
+  TinyBatch batch(4, 16, 0);
+  std::vector<MicroBatch> step{batch.view()};
+  double first = tiny.session.step(step, kLr, kClip).loss, last = first;
+  EXPECT_NEAR(first, std::log(300), 0.2);  // nothing is known yet
+  for (int i = 0; i < 150 && last > 0.05; ++i) last = tiny.session.step(step, kLr, kClip).loss;
+  EXPECT_LT(last, 0.1);
+}
+
+// Losses, norms and the whole state after three steps of two micro-batches.
+std::vector<uint64_t> bits_of_a_run(const ModelConfig& model, int64_t batch, int64_t length,
+                                    DType compute, int threads, cpu::Isa isa) {
+  TinySession tiny(model, tiny_programs(batch, length, compute), threads, isa);
+  std::vector<uint64_t> bits;
+  for (uint64_t s = 0; s < 3; ++s) {
+    TinyBatch a(batch, length, 2 * s), b(batch, length, 2 * s + 1);
+    StepResult result = tiny.session.step(std::vector{a.view(), b.view()}, kLr, kClip);
+    EXPECT_TRUE(result.ok);
+    bits.push_back(hash_bytes(&result.loss, sizeof result.loss));
+    bits.push_back(hash_bytes(&result.gradient_norm, sizeof result.gradient_norm));
+  }
+  TinyBatch held_out(batch, length, 99);
+  double loss = tiny.session.evaluate(held_out.view()).first;
+  bits.push_back(hash_bytes(&loss, sizeof loss));
+  bits.push_back(tiny.fingerprint());
+  return bits;
+}
+
+TEST_P(SessionOfDType, SameBitsAgainAndWithAnyNumberOfThreads) {
+  struct Case {
+    ModelConfig model;
+    int64_t batch, length;
+    std::vector<cpu::Isa> sets;
+  };
+  ModelConfig wide = odd_model();  // several tiles in every direction
+  wide.vocab_size = 777;
+  wide.hidden_width = 144;
+  wide.num_heads = 4;
+  wide.intermediate_size = 332;
+  derive_shape(wide);
+  std::vector<cpu::Isa> all = instruction_sets();
+  for (const Case& c : {Case{tiny_model(), 4, 32, all}, Case{odd_model(), 3, 17, all},
+                        Case{odd_model(), 8, 65, all}, Case{wide, 4, 65, {all.back()}}}) {
+    for (cpu::Isa isa : c.sets) {
+      auto run = [&](int threads) {
+        return bits_of_a_run(c.model, c.batch, c.length, GetParam(), threads, isa);
+      };
+      std::vector<uint64_t> expected = run(1);
+      for (int threads : {1, 2, 3, 5}) {
+        EXPECT_EQ(run(threads), expected)
+            << threads << " threads, " << name(isa) << ", width " << c.model.hidden_width << ", "
+            << c.batch << " x " << c.length;
+      }
+    }
+  }
+}
+
+// max |a - b| / max |b| over all parameters' gradients.
+double gradient_difference(Session& a, Session& b) {
+  double difference = 0;
+  for (const Parameter& p : b.programs().parameters) {
+    std::span<float> x = a.gradient(p.name), y = b.gradient(p.name);
+    double largest = 0, off = 0;
+    for (size_t i = 0; i < y.size(); ++i) {
+      largest = std::max(largest, static_cast<double>(std::abs(y[i])));
+      off = std::max(off, static_cast<double>(std::abs(x[i] - y[i])));
+    }
+    difference = std::max(difference, off / largest);
+  }
+  return difference;
+}
+
+TEST(Session, MicroBatchesAddUpToTheirUnion) {
+  constexpr int64_t kLength = 17;
+  TinyBatch all(6, kLength, 0);
+  TinyBatch a(all, kLength, 0, 2), b(all, kLength, 2, 4), c(all, kLength, 4, 6);
+  std::vector<MicroBatch> parts{a.view(), b.view(), c.view()}, whole{all.view()};
+  TinySession small(odd_model(), tiny_programs(2, kLength, DType::kF32));
+  TinySession large(odd_model(), tiny_programs(6, kLength, DType::kF32));
+  small.session.accumulate(parts);
+  large.session.accumulate(whole);
+  EXPECT_LT(gradient_difference(small.session, large.session), 1e-5);
+
+  StepResult x = small.session.step(parts, kLr, kClip), y = large.session.step(whole, kLr, kClip);
+  EXPECT_EQ(x.tokens, 6 * kLength);
+  EXPECT_EQ(y.tokens, 6 * kLength);
+  EXPECT_NEAR(x.loss, y.loss, 1e-6);
+  EXPECT_NEAR(x.gradient_norm, y.gradient_norm, 1e-5 * y.gradient_norm);
+}
+
+TEST(Session, AStepStartsFromNothing) {
+  TinySession tiny(tiny_model(), tiny_programs(2, 16, DType::kF32));
+  TinyBatch a(2, 16, 0), b(2, 16, 1);
+  tiny.session.accumulate(std::vector{a.view()});
+  std::vector<float> expected;
+  for (float g : tiny.session.gradient("lm_head.weight")) expected.push_back(g);
+  tiny.session.accumulate(std::vector{b.view(), b.view()});
+  tiny.session.accumulate(std::vector{a.view()});
+  std::span<float> again = tiny.session.gradient("lm_head.weight");
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), again.begin(), again.end()));
+}
+
+// The last batch of a job: rows without a sample are filled with end-of-text and ignored.
+TEST(Session, IgnoredRowsCountNowhere) {
+  constexpr int64_t kLength = 16;
+  TinyBatch all(5, kLength, 3);
+  TinyBatch a(all, kLength, 0, 3), b(all, kLength, 3, 5);
+  auto with_row_of = [&](int32_t token) {
+    TinyBatch padded = b;
+    padded.tokens.insert(padded.tokens.end(), kLength, token);
+    padded.targets.insert(padded.targets.end(), kLength, kIgnoreIndex);
+    return padded;
+  };
+  TinyBatch first = with_row_of(0), other = with_row_of(123);
+  TinySession x(tiny_model(), tiny_programs(3, kLength, DType::kF32));
+  TinySession y(tiny_model(), tiny_programs(3, kLength, DType::kF32));
+  TinySession exact(tiny_model(), tiny_programs(5, kLength, DType::kF32));
+  StepResult r = x.session.step(std::vector{a.view(), first.view()}, kLr, kClip);
+  StepResult s = y.session.step(std::vector{a.view(), other.view()}, kLr, kClip);
+  StepResult t = exact.session.step(std::vector{all.view()}, kLr, kClip);
+  EXPECT_EQ(r.tokens, 5 * kLength);
+  EXPECT_EQ(r.loss, s.loss);
+  EXPECT_EQ(x.fingerprint(), y.fingerprint());  // what stands in an ignored row changes no bit
+  EXPECT_NEAR(r.loss, t.loss, 1e-6);
+  EXPECT_NEAR(r.gradient_norm, t.gradient_norm, 1e-5 * t.gradient_norm);
+  auto [loss, count] = x.session.evaluate(first.view());
+  EXPECT_EQ(count, 2 * kLength);
+  EXPECT_TRUE(std::isfinite(loss));
+}
+
+TEST_P(SessionOfDType, AnUpdateThatIsNotFiniteChangesNothing) {
+  TinySession tiny(tiny_model(), tiny_programs(2, 16, GetParam()));
+  TinyBatch clean(2, 16, 0, 299), poisoned = clean;
+  poisoned.tokens[5] = 299;
+  EXPECT_TRUE(tiny.session.step(std::vector{clean.view()}, kLr, kClip).ok);
+  // One row of the embedding, which only `poisoned` reads.
+  std::span<float> table = tiny.session.parameter("model.embed_tokens.weight");
+  table[299 * 32 + 7] = std::numeric_limits<float>::quiet_NaN();
+  uint64_t before = tiny.fingerprint();
+  for (int i = 0; i < 2; ++i) {
+    StepResult bad = tiny.session.step(std::vector{clean.view(), poisoned.view()}, kLr, kClip);
+    EXPECT_FALSE(bad.ok);
+    EXPECT_EQ(tiny.fingerprint(), before);
+  }
+  auto counter = [&] { return *static_cast<int64_t*>(tiny.session.state().data("optimizer_step")); };
+  EXPECT_EQ(counter(), 1);
+
+  // What follows is what would have followed without the two bad steps.
+  TinySession other(tiny_model(), tiny_programs(2, 16, GetParam()));
+  for (int i = 0; i < 2; ++i) other.session.step(std::vector{clean.view()}, kLr, kClip);
+  StepResult good = tiny.session.step(std::vector{clean.view()}, kLr, kClip);
+  EXPECT_TRUE(good.ok);
+  EXPECT_EQ(counter(), 2);
+  EXPECT_EQ(tiny.fingerprint("model.embed_tokens.weight"),
+            other.fingerprint("model.embed_tokens.weight"));
+}
+
+TEST(Session, ClippingScalesTheGradientAndReportsItsNorm) {
+  TinyBatch batch(2, 16, 0);
+  std::vector<MicroBatch> step{batch.view()};
+  auto moment = [&](double max_norm, StepResult& result) {
+    TinySession tiny(tiny_model(), tiny_programs(2, 16, DType::kF32));
+    result = tiny.session.step(step, kLr, max_norm);
+    for (const TensorView& v : tiny.session.checkpoint_views()) {
+      if (v.name == "moment1.lm_head.weight") return static_cast<const float*>(v.data)[100];
+    }
+    return 0.0f;
+  };
+  StepResult free, clipped;
+  float m = moment(0, free), m_clipped = moment(free.gradient_norm / 2, clipped);
+  EXPECT_EQ(free.gradient_norm, clipped.gradient_norm);
+  EXPECT_GT(std::abs(m), 0);
+  EXPECT_NEAR(m_clipped, m / 2, std::abs(m) * 1e-4);
+}
+
+TEST(Session, NormsDecayOnlyWithDecayAll) {
+  TinyBatch batch(2, 16, 0);
+  auto weights = [&](double decay, bool all, const std::string& parameter) {
+    TinySession tiny(tiny_model(), tiny_programs(2, 16, DType::kF32));
+    tiny.session.set_decay(decay, all);
+    tiny.session.step(std::vector{batch.view()}, kLr, kClip);
+    std::span<float> w = tiny.session.parameter(parameter);
+    return std::vector<float>(w.begin(), w.end());
+  };
+  const std::string norm = "model.layers.0.input_layernorm.weight", matrix = "lm_head.weight";
+  EXPECT_EQ(weights(0.5, false, norm), weights(0, false, norm));
+  EXPECT_NE(weights(0.5, true, norm), weights(0, true, norm));
+  EXPECT_NE(weights(0.5, false, matrix), weights(0, false, matrix));
+}
+
+TEST_P(SessionOfDType, EvaluatingIsTheForwardPassAndChangesNothing) {
+  TinySession tiny(tiny_model(), tiny_programs(3, 16, GetParam()));
+  TinyBatch batch(3, 16, 0);
+  uint64_t before = tiny.fingerprint();
+  auto [loss, count] = tiny.session.evaluate(batch.view());
+  EXPECT_EQ(tiny.fingerprint(), before);
+  EXPECT_EQ(count, 3 * 16);
+  EXPECT_NEAR(loss / static_cast<double>(count),
+              tiny.session.step(std::vector{batch.view()}, kLr, kClip).loss, 1e-6);
+}
+
+TEST(Session, AllocatesWhatItPlanned) {
+  for (DType compute : {DType::kF32, DType::kBF16}) {
+    for (bool accumulates : {false, true}) {
+      for (const ModelConfig& model : {tiny_model(), odd_model()}) {
+        ProgramOptions options = tiny_programs(3, 17, compute);
+        options.accumulates = accumulates;
+        options.validation_batch = 5;
+        cpu::CpuBackend backend(3, cpu::detect_isa());
+        Session session(build_programs(model_builder(model), options),
+                        [&](const Graph& graph) { return backend.compile(graph); });
+        EXPECT_FALSE(session.allocated());
+        Session::Memory planned = session.planned_memory();
+        session.allocate();
+        EXPECT_EQ(session.allocated_bytes(), planned.total());
+        EXPECT_GE(planned.parameters, 4 * parameter_count(model));
+        EXPECT_EQ(planned.optimizer, 2 * planned.parameters);
+        EXPECT_EQ(planned.gradients, planned.parameters);
+        EXPECT_GT(planned.arena, 0);
+      }
+    }
+  }
+}
+
+TEST(Session, FirstWeightsFollowFromSeedAndNameAlone) {
+  TinySession a(tiny_model(), tiny_programs(1, 8, DType::kF32));
+  TinySession b(tiny_model(), tiny_programs(4, 32, DType::kBF16), 3);
+  EXPECT_EQ(a.fingerprint(), b.fingerprint());
+  b.session.initialize(8);
+  EXPECT_NE(a.fingerprint(), b.fingerprint());
+  ModelConfig deeper = tiny_model();
+  deeper.num_layers = 3;
+  TinySession c(deeper, tiny_programs(1, 8, DType::kF32));
+  std::span<float> x = a.session.parameter("model.layers.1.mlp.up_proj.weight");
+  std::span<float> y = c.session.parameter("model.layers.1.mlp.up_proj.weight");
+  EXPECT_TRUE(std::equal(x.begin(), x.end(), y.begin(), y.end()));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,103 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/cpu_backend.h"
+#include "base/hash.h"
+#include "base/ignore_index.h"
+#include "base/random.h"
+#include "train/session.h"
+#include "train/training_run.h"
+
+namespace tessera {
+
+// A Llama small enough for hundreds of steps a second.
+inline ModelConfig tiny_model() {
+  ModelConfig c = family_defaults(ModelType::kLlamaV2);
+  c.vocab_size = 300;
+  c.hidden_width = 32;
+  c.num_layers = 2;
+  c.num_heads = 4;
+  c.num_key_value_heads = 2;
+  c.intermediate_size = 64;
+  c.max_context_width = 32;
+  derive_shape(c);
+  return c;
+}
+
+// The same with sizes that are multiples of no register or tile: heads of 20, one key/value head.
+inline ModelConfig odd_model() {
+  ModelConfig c = tiny_model();
+  c.vocab_size = 301;
+  c.hidden_width = 40;
+  c.num_heads = 2;
+  c.num_key_value_heads = 1;
+  c.intermediate_size = 72;
+  derive_shape(c);
+  return c;
+}
+
+// Every instruction set of this machine, weakest first.
+inline std::vector<cpu::Isa> instruction_sets() {
+  std::vector<cpu::Isa> sets;
+  for (int i = 0; i <= static_cast<int>(cpu::detect_isa()); ++i) {
+    sets.push_back(static_cast<cpu::Isa>(i));
+  }
+  return sets;
+}
+
+inline ProgramOptions tiny_programs(int64_t batch, int64_t length, DType compute) {
+  ProgramOptions options;
+  options.batch = options.validation_batch = batch;
+  options.length = length;
+  options.compute = compute;
+  options.accumulates = true;
+  return options;
+}
+
+// A session with its device.
+struct TinySession {
+  TinySession(const ModelConfig& model, const ProgramOptions& options, int threads = 1,
+              cpu::Isa isa = cpu::detect_isa())
+      : backend(threads, isa),
+        session(build_programs(model_builder(model), options),
+                [this](const Graph& graph) { return backend.compile(graph); }) {
+    session.allocate();
+    session.initialize(7);
+    session.set_decay(0.1, false);
+  }
+
+  // Everything that a checkpoint would hold, bit by bit, but for the tensors named.
+  uint64_t fingerprint(const std::string& but = "") {
+    uint64_t hash = 0;
+    for (const TensorView& v : session.checkpoint_views()) {
+      if (v.name == but) continue;
+      auto bytes = static_cast<size_t>(num_elements(v.shape) * (v.dtype == DType::kI64 ? 8 : 4));
+      hash = hash_combine(hash, hash_bytes(v.data, bytes));
+    }
+    return hash;
+  }
+
+  cpu::CpuBackend backend;
+  Session session;
+};
+
+// Rows of random tokens below `bound`; each predicts other random tokens.
+struct TinyBatch {
+  TinyBatch(int64_t rows, int64_t length, uint64_t stream, uint64_t bound = 300) {
+    for (int64_t i = 0; i < rows * length; ++i) {
+      auto index = static_cast<uint64_t>(i);
+      tokens.push_back(static_cast<int32_t>(random_below(1, stream, index, bound)));
+      targets.push_back(static_cast<int32_t>(random_below(2, stream, index, bound)));
+    }
+  }
+  // Rows [begin, end) of another batch.
+  TinyBatch(const TinyBatch& from, int64_t length, int64_t begin, int64_t end)
+      : tokens(from.tokens.begin() + begin * length, from.tokens.begin() + end * length),
+        targets(from.targets.begin() + begin * length, from.targets.begin() + end * length) {}
+  MicroBatch view() const { return {tokens, targets}; }
+  std::vector<int32_t> tokens, targets;
+};
+
+}  // namespace tessera

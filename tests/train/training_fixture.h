@@ -1,0 +1,167 @@
+#pragma once
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "tests/train/tiny_model.h"
+#include "train/interruption.h"
+#include "train/training_run.h"
+
+namespace tessera {
+
+// `words` words of a small vocabulary, a line each ten, as a function of the seed.
+inline std::string made_up_text(int words, uint64_t seed = 1) {
+  const char* vocabulary[] = {"the", "quick", "brown", "fox",  "jumps", "over", "lazy", "dogs",
+                              "and", "cats",  "while", "birds", "sing", "of",   "spring"};
+  std::string text;
+  for (int i = 0; i < words; ++i) {
+    text += vocabulary[random_below(seed, 0, static_cast<uint64_t>(i), 15)];
+    text += i % 10 == 9 ? '\n' : ' ';
+  }
+  return text;
+}
+
+// What a run left behind.
+struct RunTrace {
+  RunEnd end = RunEnd::kFinished;
+  std::string log;  // standard error
+  std::vector<std::string> losses, norms, rates, validations;  // as written to the metrics file
+  std::vector<bool> ok;
+  int64_t steps = 0, tokens_seen = 0, position = 0;
+  uint64_t fingerprint = 0;  // of weights, moments and optimizer_step
+};
+
+// Training runs in a directory of their own.
+class TrainingTest : public testing::Test {
+ protected:
+  TrainingTest() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    std::string name = cat(info->test_suite_name(), "-", info->name(), "-", ::getpid());
+    std::replace(name.begin(), name.end(), '/', '-');
+    directory_ = std::filesystem::temp_directory_path() / name;
+    std::filesystem::remove_all(directory_);
+    make_directories(directory_);
+    write("text.txt", made_up_text(800));
+    clear_interruption();
+  }
+  ~TrainingTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+
+  std::string path(const std::string& file) const { return (directory_ / file).string(); }
+  void write(const std::string& file, std::string_view content) const {
+    write_file_atomic(directory_ / file, content);
+  }
+
+  // Options of a job of `steps` steps, each of 4 windows of 16 bytes, with checkpoints in "ckpt".
+  RunConfig options(int64_t steps) const {
+    RunConfig c;
+    c.model_type = "llama_v2";
+    c.max_steps = steps;
+    c.epochs = 100;
+    c.lr_decay_iters = 20;  // the same curve for runs of any length
+    c.lr = 0.01;
+    c.train_batch_size = c.val_batch_size = 4;
+    c.max_context_width = 16;
+    c.dataset = path("text.txt");
+    c.tokenizer = "byte";
+    c.cache_dir = path("cache");
+    c.checkpoint_dir = path("ckpt");
+    c.threads = 2;
+    return c;
+  }
+
+  RunTrace train(RunConfig config, const ModelConfig& model = tiny_model()) {
+    std::filesystem::remove(path("metrics"));
+    config.metrics_file = path("metrics");
+    cpu::CpuBackend backend(static_cast<int>(config.threads.value_or(2)),
+                            cpu::isa_from_name(config.cpu_isa));
+    Device device;
+    device.compile = [&](const Graph& graph) { return backend.compile(graph); };
+    device.pool = &backend.pool();
+    device.description = "test";
+    RunTrace trace;
+    TrainingRun run(config, model, device);
+    testing::internal::CaptureStderr();
+    try {
+      trace.end = run.run();
+    } catch (...) {
+      log_ = testing::internal::GetCapturedStderr();
+      read_metrics(trace);
+      failed_ = trace;
+      throw;
+    }
+    trace.log = testing::internal::GetCapturedStderr();
+    read_metrics(trace);
+    trace.steps = run.record().step;
+    trace.tokens_seen = run.record().tokens_seen;
+    trace.position = run.record().position;
+    for (const TensorView& v : run.session().checkpoint_views()) {
+      auto bytes = static_cast<size_t>(num_elements(v.shape) * (v.dtype == DType::kI64 ? 8 : 4));
+      trace.fingerprint = hash_combine(trace.fingerprint, hash_bytes(v.data, bytes));
+    }
+    return trace;
+  }
+
+  // The message of the UserError that ends the run; failed() is what it did before, log() what it said.
+  std::string failure(const RunConfig& config, const ModelConfig& model = tiny_model()) {
+    try {
+      train(config, model);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << "the run did not fail";
+    return "";
+  }
+  const RunTrace& failed() const { return failed_; }
+  const std::string& log() const { return log_; }
+
+  // Names in the checkpoint directory.
+  std::set<std::string> checkpoints(const std::string& directory = "ckpt") const {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_ / directory)) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
+
+ private:
+  void read_metrics(RunTrace& trace) const {
+    if (!std::filesystem::exists(path("metrics"))) return;
+    std::string text = read_file(path("metrics"));
+    ASSERT_TRUE(text.empty() || text.back() == '\n');
+    for (std::string_view line : split(text, '\n')) {
+      if (line.empty()) continue;
+      auto json = nlohmann::json::parse(line);
+      if (json.contains("validation_loss")) {
+        trace.validations.push_back(json["validation_loss"].dump());
+        continue;
+      }
+      trace.losses.push_back(json.at("loss").dump());
+      trace.norms.push_back(json.at("gradient_norm").dump());
+      trace.rates.push_back(json.at("learning_rate").dump());
+      trace.ok.push_back(json.at("ok").get<bool>());
+    }
+  }
+
+  std::filesystem::path directory_;
+  RunTrace failed_;
+  std::string log_;
+};
+
+#define EXPECT_HAS(text, part) \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) << "'" << (part) << "' not in: " << (text)
+#define EXPECT_HAS_NOT(text, part) \
+  EXPECT_EQ(std::string(text).find(part), std::string::npos) << "'" << (part) << "' in: " << (text)
+
+}  // namespace tessera
