@@ -2,7 +2,9 @@
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Paths are hashed relative to the source tree: another clone finds the same results.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    ${CCACHE_PROGRAM})
 endif()
 find_program(MOLD_PROGRAM mold)
 find_package(Threads REQUIRED)
@@ -37,10 +39,11 @@ function(tessera_library folder)
   target_link_libraries(tessera_${folder} PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
-# tessera_test(<name> SOURCES <files> DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>])
-# One GoogleTest program, test_<name>, registered test by test. Default label: fast.
+# tessera_test(<name> SOURCES <files> DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>] [READS_SOURCE_TREE])
+# One GoogleTest program, test_<name>. Default label: fast. READS_SOURCE_TREE: the test finds files of the
+# repository under TESSERA_SOURCE_DIR.
 function(tessera_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "READS_SOURCE_TREE" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS fast)
   endif()
@@ -50,7 +53,9 @@ function(tessera_test name)
   add_executable(test_${name} ${ARG_SOURCES})
   target_link_libraries(test_${name} PRIVATE tessera_options GTest::gtest GTest::gtest_main ${ARG_LIBRARIES})
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_definitions(test_${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  if(ARG_READS_SOURCE_TREE)
+    target_compile_definitions(test_${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  endif()
   foreach(dependency IN LISTS ARG_DEPENDS)
     target_link_libraries(test_${name} PRIVATE tessera_${dependency})
   endforeach()

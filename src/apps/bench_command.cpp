@@ -30,15 +30,17 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
   Device device = device_of(*backend, config, true);
   Session session(build_programs(model_builder(model), program_options(config)), device.compile);
   session.allocate();
-  session.initialize(static_cast<uint64_t>(config.seed));
+  session.initialize(static_cast<uint64_t>(config.seed), backend->pool());
   session.set_decay(config.weight_decay, config.decay_all);
   auto tokens = static_cast<size_t>(config.train_batch_size * config.max_context_width);
   std::vector<int32_t> ids(tokens), targets(tokens);
   for (size_t i = 0; i < tokens; ++i) {
     ids[i] = static_cast<int32_t>(random_below(1, 0, i, static_cast<uint64_t>(model.vocab_size)));
-    targets[i] = static_cast<int32_t>(random_below(2, 0, i, static_cast<uint64_t>(model.vocab_size)));
+    targets[i] =
+        static_cast<int32_t>(random_below(2, 0, i, static_cast<uint64_t>(model.vocab_size)));
   }
-  std::vector<MicroBatch> batches(static_cast<size_t>(config.gradient_accumulation_steps), MicroBatch{ids, targets});
+  std::vector<MicroBatch> batches(static_cast<size_t>(config.gradient_accumulation_steps),
+                                  MicroBatch{ids, targets});
   session.step(batches, config.lr, config.grad_clip);  // warm-up
   OpTimer timer;
   NodeObserver observer = timer.observer();
@@ -50,21 +52,30 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
     best = std::min(best, seconds);
     total += seconds;
   }
-  double flops = program_flops(session.programs().accumulate_first) * static_cast<double>(batches.size());
+  double flops =
+      program_flops(session.programs().accumulate_first) * static_cast<double>(batches.size());
   double per_step = static_cast<double>(tokens * batches.size());
-  std::printf("%s: %lld steps, mean %.1f ms, best %.1f ms, %.0f tokens/s (best), %.1f GFLOP/s, %.1f%% of the matrix peak of %.1f GFLOP/s\n", device.description.c_str(),
-              static_cast<long long>(config.repeats), total / static_cast<double>(config.repeats) * 1e3, best * 1e3, per_step / best, flops / best / 1e9,
-              100 * flops / best / device.peak_flops, device.peak_flops / 1e9);
+  std::printf(
+      "%s: %lld steps, mean %.1f ms, best %.1f ms, %.0f tokens/s (best), %.1f GFLOP/s, %.1f%% of "
+      "the matrix peak of %.1f GFLOP/s\n",
+      device.description.c_str(), static_cast<long long>(config.repeats),
+      total / static_cast<double>(config.repeats) * 1e3, best * 1e3, per_step / best,
+      flops / best / 1e9, 100 * flops / best / device.peak_flops, device.peak_flops / 1e9);
   if (!config.by_op) return 0;
   SpeedOfLight light = measure_speed_of_light(*backend);
   double sum = 0;
   for (const OpTimer::Row& row : timer.rows()) sum += row.seconds;
-  std::printf("%-32s %-10s %6s %10s %7s %10s %9s %8s\n", "op", "phase", "calls", "ms/step", "share", "GFLOP/s", "GB/s", "% light");
+  std::printf("%-32s %-10s %6s %10s %7s %10s %9s %8s\n", "op", "phase", "calls", "ms/step", "share",
+              "GFLOP/s", "GB/s", "% light");
   auto repeats = static_cast<double>(config.repeats);
   for (const OpTimer::Row& row : timer.rows()) {
-    double ideal = light.seconds(row.op, row.flops, row.bytes, config.bf16 ? DType::kBF16 : DType::kF32);
-    std::printf("%-32s %-10s %6lld %10.3f %6.1f%% %10.1f %9.2f %7.1f%%\n", row.op.c_str(), std::string(name(row.phase)).c_str(), static_cast<long long>(row.launches / config.repeats),
-                row.seconds / repeats * 1e3, 100 * row.seconds / sum, row.flops / row.seconds / 1e9, row.bytes / row.seconds / 1e9, 100 * ideal / row.seconds);
+    double ideal =
+        light.seconds(row.op, row.flops, row.bytes, config.bf16 ? DType::kBF16 : DType::kF32);
+    std::printf("%-32s %-10s %6lld %10.3f %6.1f%% %10.1f %9.2f %7.1f%%\n", row.op.c_str(),
+                std::string(name(row.phase)).c_str(),
+                static_cast<long long>(row.launches / config.repeats), row.seconds / repeats * 1e3,
+                100 * row.seconds / sum, row.flops / row.seconds / 1e9,
+                row.bytes / row.seconds / 1e9, 100 * ideal / row.seconds);
   }
   return 0;
 }
@@ -82,7 +93,8 @@ int bench_command(std::span<const std::string> arguments) {
   }
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);
-  return parsed.words[0] == "ops" ? bench_ops(parsed.config, model) : bench_step(parsed.config, model);
+  return parsed.words[0] == "ops" ? bench_ops(parsed.config, model)
+                                  : bench_step(parsed.config, model);
 }
 
 }  // namespace tessera

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-// Buffers filled with numbers that every op accepts: small floats, ids below `bound`, true flags.
+// Buffers filled with numbers that every op accepts: small floats, ids below `bound`, true flags,
+// rising offsets from 0, counters of 1.
 HostBuffer filled(const TensorType& type, int64_t bound, uint64_t stream) {
   HostBuffer buffer(std::max<int64_t>(type.bytes(), 64));
   int64_t n = type.elements();
@@ -22,8 +23,13 @@ HostBuffer filled(const TensorType& type, int64_t bound, uint64_t stream) {
     switch (type.dtype) {
       case DType::kF32: reinterpret_cast<float*>(buffer.data())[i] = x; break;
       case DType::kBF16: reinterpret_cast<BF16*>(buffer.data())[i] = BF16(x); break;
-      case DType::kI32: reinterpret_cast<int32_t*>(buffer.data())[i] = static_cast<int32_t>(random_below(3, stream, index, static_cast<uint64_t>(bound))); break;
-      case DType::kI64: reinterpret_cast<int64_t*>(buffer.data())[i] = i; break;
+      case DType::kI32:
+        reinterpret_cast<int32_t*>(buffer.data())[i] =
+            static_cast<int32_t>(random_below(3, stream, index, static_cast<uint64_t>(bound)));
+        break;
+      case DType::kI64:
+        reinterpret_cast<int64_t*>(buffer.data())[i] = type.shape.empty() ? 1 : i;
+        break;
       case DType::kBool: reinterpret_cast<uint8_t*>(buffer.data())[i] = 1; break;
       default: break;
     }
@@ -36,7 +42,8 @@ struct Timing {
   double flops = 0, bytes = 0;
 };
 
-Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int64_t bound, int64_t repeats) {
+Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int64_t bound,
+                 int64_t repeats) {
   std::vector<HostBuffer> buffers;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
@@ -58,7 +65,9 @@ Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int
     launch.run({inputs, outputs, workspace.data()});
     if (i > 0) seconds.push_back(monotonic_seconds() - start);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+  std::nth_element(seconds.begin(),
+                   seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2),
+                   seconds.end());
   Cost cost = node.op->cost(in, out);
   return {seconds[seconds.size() / 2], cost.flops, cost.bytes};
 }
@@ -67,7 +76,8 @@ Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int
 
 double SpeedOfLight::seconds(std::string_view op, double flops, double bytes, DType dtype) const {
   bool matrix = op.starts_with("linear") || op.starts_with("attention") || op == "dot";
-  double arithmetic = matrix ? flops / (dtype == DType::kBF16 ? matrix_bf16 : matrix_f32) : flops / matrix_f32;
+  double arithmetic =
+      matrix ? flops / (dtype == DType::kBF16 ? matrix_bf16 : matrix_f32) : flops / matrix_f32;
   return std::max(arithmetic, bytes / bandwidth);
 }
 
@@ -91,9 +101,11 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
   one_layer.num_layers = 1;  // the others are alike
   Programs programs = build_programs(model_builder(one_layer), program_options(config));
   SpeedOfLight light = measure_speed_of_light(*backend);
-  std::printf("CPU, %d threads, %s: matrix products %.1f GFLOP/s bf16, %.1f f32; copy %.1f GB/s\n", backend->pool().threads(), std::string(name(backend->isa())).c_str(),
+  std::printf("CPU, %d threads, %s: matrix products %.1f GFLOP/s bf16, %.1f f32; copy %.1f GB/s\n",
+              backend->pool().threads(), std::string(name(backend->isa())).c_str(),
               light.matrix_bf16 / 1e9, light.matrix_f32 / 1e9, light.bandwidth / 1e9);
-  std::printf("%-30s %-44s %10s %10s %9s %8s  %s\n", "op", "first operand", "us", "GFLOP/s", "GB/s", "% light", "kernel");
+  std::printf("%-30s %-44s %10s %10s %9s %8s  %s\n", "op", "first operand", "us", "GFLOP/s", "GB/s",
+              "% light", "kernel");
   std::set<std::string> seen;
   DType compute = config.bf16 ? DType::kBF16 : DType::kF32;
   for (const Graph* graph : {&programs.accumulate_first, &programs.apply, &programs.evaluate}) {
@@ -103,11 +115,16 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
       if (!executable->launch(i).run || node.inputs.empty()) continue;
       std::string op(node.op->name()), types;
       for (Value v : node.inputs) types += to_string(executable->graph().type(v));
-      bool wanted = config.op.empty() || std::find(config.op.begin(), config.op.end(), op) != config.op.end();
+      bool wanted =
+          config.op.empty() || std::find(config.op.begin(), config.op.end(), op) != config.op.end();
       if (!wanted || !seen.insert(op + types).second) continue;
-      Timing t = time_node(executable->graph(), node, executable->launch(i), model.vocab_size, config.repeats);
-      std::printf("%-30s %-44s %10.1f %10.1f %9.2f %7.1f%%  %s\n", op.c_str(), to_string(executable->graph().type(node.inputs[0])).c_str(), t.median * 1e6, t.flops / t.median / 1e9,
-                  t.bytes / t.median / 1e9, 100 * light.seconds(op, t.flops, t.bytes, compute) / t.median, executable->launch(i).kernel.c_str());
+      Timing t = time_node(executable->graph(), node, executable->launch(i), model.vocab_size,
+                           config.repeats);
+      std::printf("%-30s %-44s %10.1f %10.1f %9.2f %7.1f%%  %s\n", op.c_str(),
+                  to_string(executable->graph().type(node.inputs[0])).c_str(), t.median * 1e6,
+                  t.flops / t.median / 1e9, t.bytes / t.median / 1e9,
+                  100 * light.seconds(op, t.flops, t.bytes, compute) / t.median,
+                  executable->launch(i).kernel.c_str());
     }
   }
   return 0;

@@ -10,7 +10,7 @@ namespace tessera {
 // Ceilings of this machine with all threads of the pool, measured in some tenths of a second.
 struct SpeedOfLight {
   double matrix_bf16 = 0, matrix_f32 = 0;  // FLOP/s of the best product of 1024^3
-  double bandwidth = 0;                    // bytes/s of a copy of 64 MiB, read and written bytes counted
+  double bandwidth = 0;  // bytes/s of a copy of 64 MiB, read and written bytes counted
 
   // The least time for so much arithmetic and traffic.
   double seconds(std::string_view op, double flops, double bytes, DType dtype) const;

@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-// One function a subcommand: takes the words after its name, returns the exit status. Errors are thrown:
-// UsageError is status 2, everything else 1. An interrupted training run that was saved returns 143.
+// One function a subcommand: takes the words after its name, returns the exit status. Errors are
+// thrown: UsageError is status 2, everything else 1. An interrupted training run that was saved
+// returns 143.
 int train_command(std::span<const std::string> arguments);
 int plan_command(std::span<const std::string> arguments);
 int generate_command(std::span<const std::string> arguments);

@@ -9,7 +9,8 @@ namespace tessera {
 
 std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config) {
   if (config.device_type != "auto" && config.device_type != "cpu") {
-    throw UserError(cat("--device_type ", config.device_type, ": this build has the CPU backend only"));
+    throw UserError(
+        cat("--device_type ", config.device_type, ": this build has the CPU backend only"));
   }
   auto threads = static_cast<int>(config.threads.value_or(available_cores()));
   return std::make_unique<cpu::CpuBackend>(threads, cpu::isa_from_name(config.cpu_isa));
@@ -17,9 +18,11 @@ std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config) {
 
 double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype) {
   constexpr int64_t kSize = 1024;
-  cpu::MatmulProblem problem{kSize, kSize, kSize, false, true, dtype, dtype, dtype, kSize, kSize, kSize, false};
+  cpu::MatmulProblem problem{kSize, kSize, kSize, false, true,  dtype,
+                             dtype, dtype, kSize, kSize, kSize, false};
   auto matmul = cpu::make_matmul(problem, backend.isa());
-  HostBuffer a(kSize * kSize * 4), b(kSize * kSize * 4), c(kSize * kSize * 4), workspace(matmul->workspace_bytes(backend.pool().threads()));
+  HostBuffer a(kSize * kSize * 4), b(kSize * kSize * 4), c(kSize * kSize * 4),
+      workspace(matmul->workspace_bytes(backend.pool().threads()));
   double best = 0;
   for (int i = 0; i < 6; ++i) {
     double start = monotonic_seconds();
@@ -33,9 +36,12 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
   Device device;
   device.compile = [&backend](const Graph& graph) { return backend.compile(graph); };
   device.pool = &backend.pool();
-  device.description = cat("CPU, ", backend.pool().threads(), " thread", backend.pool().threads() == 1 ? "" : "s", ", ", name(backend.isa()));
-  if (config.peak_tflops_per_gpu) device.peak_flops = *config.peak_tflops_per_gpu * 1e12;
-  else if (measure_peak) device.peak_flops = measure_matrix_peak(backend, config.bf16 ? DType::kBF16 : DType::kF32);
+  device.description = cat("CPU, ", backend.pool().threads(), " thread",
+                           backend.pool().threads() == 1 ? "" : "s", ", ", name(backend.isa()));
+  if (config.peak_tflops_per_gpu)
+    device.peak_flops = *config.peak_tflops_per_gpu * 1e12;
+  else if (measure_peak)
+    device.peak_flops = measure_matrix_peak(backend, config.bf16 ? DType::kBF16 : DType::kF32);
   return device;
 }
 

@@ -7,13 +7,15 @@
 
 namespace tessera {
 
-// The CPU backend that the options ask for: --threads (default: the cores of this process), --cpu_isa.
+// The CPU backend that the options ask for: --threads (default: the cores of this process),
+// --cpu_isa.
 std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config);
-// The same as what a training run is given. Measures the matrix peak (some 50 ms) if `measure_peak`.
+// The same as what a training run is given. Measures the matrix peak (some 50 ms) if
+// `measure_peak`.
 Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure_peak);
 
-// FLOP/s of the backend's own matrix product of 1024 x 1024 x 1024: the best of a few. What `Peak` in the
-// progress line is a share of, unless --peak_tflops_per_gpu is given.
+// FLOP/s of the backend's own matrix product of 1024 x 1024 x 1024: the best of a few. What `Peak`
+// in the progress line is a share of, unless --peak_tflops_per_gpu is given.
 double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype);
 
 }  // namespace tessera

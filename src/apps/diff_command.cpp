@@ -37,14 +37,15 @@ class HashFile {
     if (!std::getline(file_, line_)) return false;
     ++number_;
     if (std::ranges::count(line_, '\t') == 6) return true;
-    throw UserError(cat("'", path_, "', line ", number_, ": this is not a file that --hash_file wrote"));
+    throw UserError(
+        cat("'", path_, "', line ", number_, ": this is not a file that --hash_file wrote"));
   }
 
   // "step 3, op 17: swiglu in layers.0.mlp (forward), output 0"
   std::string describe() const {
     std::vector<std::string_view> f = split(line_, '\t');
-    return cat("step ", f[0], ", op ", f[1], ": ", f[4], f[2].empty() ? "" : " in ", f[2], " (", f[3],
-               "), output ", f[5]);
+    return cat("step ", f[0], ", op ", f[1], ": ", f[4], f[2].empty() ? "" : " in ", f[2], " (",
+               f[3], "), output ", f[5]);
   }
 
  private:
@@ -61,13 +62,15 @@ std::string first_difference(HashFile& a, HashFile& b, int64_t& equal) {
     if (!more_a && !more_b) return "";
     if (more_a != more_b) {
       return cat((more_a ? b : a).path(), " ends after ", equal,
-                 " results, all equal so far; the other goes on with ", (more_a ? a : b).describe());
+                 " results, all equal so far; the other goes on with ",
+                 (more_a ? a : b).describe());
     }
     if (a.line() == b.line()) continue;
     std::string left = a.describe(), right = b.describe();
-    if (left == right) return cat("first difference: ", left, " (", equal, " results before it are equal)");
-    return cat("the programs differ after ", equal, " equal results:\n  ", a.path(), ": ", left, "\n  ",
-               b.path(), ": ", right);
+    if (left == right)
+      return cat("first difference: ", left, " (", equal, " results before it are equal)");
+    return cat("the programs differ after ", equal, " equal results:\n  ", a.path(), ": ", left,
+               "\n  ", b.path(), ": ", right);
   }
 }
 
@@ -83,7 +86,8 @@ int diff_command(std::span<const std::string> arguments) {
   HashFile a(parsed.words[0]), b(parsed.words[1]);
   int64_t equal = 0;
   std::string difference = first_difference(a, b, equal);
-  std::printf("%s\n", difference.empty() ? cat("equal: ", equal, " results").c_str() : difference.c_str());
+  std::printf("%s\n",
+              difference.empty() ? cat("equal: ", equal, " results").c_str() : difference.c_str());
   return difference.empty() ? 0 : 1;
 }
 

@@ -35,15 +35,18 @@ int32_t sample(std::span<const float> logits, const RunConfig& config, uint64_t 
   };
   auto kept = static_cast<size_t>(config.top_k.value_or(static_cast<int64_t>(order.size())));
   kept = std::clamp<size_t>(config.temperature == 0 ? 1 : kept, 1, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), larger);
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                    larger);
   std::vector<double> weights;
   double sum = 0;
   for (size_t i = 0; i < kept && kept > 1; ++i) {
-    double difference = logits[static_cast<size_t>(order[i])] - logits[static_cast<size_t>(order[0])];
+    double difference =
+        logits[static_cast<size_t>(order[i])] - logits[static_cast<size_t>(order[0])];
     weights.push_back(std::exp(difference / config.temperature));
     sum += weights.back();
   }
-  double draw = random_uniform(static_cast<uint64_t>(config.seed), stream_of("generate"), index) * sum;
+  double draw =
+      random_uniform(static_cast<uint64_t>(config.seed), stream_of("generate"), index) * sum;
   for (size_t i = 0; i < weights.size(); ++i) {
     draw -= weights[i];
     if (draw < 0) return order[i];
@@ -59,17 +62,22 @@ int generate_command(std::span<const std::string> arguments) {
     std::printf("%s%s", kHelp, option_help(OptionScope::kGenerate).c_str());
     return 0;
   }
-  if (parsed.words.size() != 1) throw UsageError("generate takes one checkpoint, or a directory of them: tessera generate CHECKPOINT --prompt TEXT");
+  if (parsed.words.size() != 1)
+    throw UsageError(
+        "generate takes one checkpoint, or a directory of them: tessera generate CHECKPOINT "
+        "--prompt TEXT");
   const RunConfig& config = parsed.config;
   auto found = newest_complete_checkpoint(parsed.words[0]);
   if (!found) throw UserError(cat("there is no complete checkpoint in '", parsed.words[0], "'"));
   CheckpointReader reader(*found);
   RunRecord record = run_record_from_json(reader.run_json(), (*found / kRunName).string());
-  auto tokenizer = load_tokenizer(parsed.is_given("tokenizer") ? config.tokenizer : record.options.tokenizer);
+  auto tokenizer =
+      load_tokenizer(parsed.is_given("tokenizer") ? config.tokenizer : record.options.tokenizer);
 
   if (tokenizer->vocab_size() > record.model.vocab_size) {
-    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(), " ids, the model's vocabulary only ",
-                        record.model.vocab_size, ": give --tokenizer the one that it was trained with"));
+    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
+                        " ids, the model's vocabulary only ", record.model.vocab_size,
+                        ": give --tokenizer the one that it was trained with"));
   }
   log_messages(parsed);
 
@@ -88,7 +96,8 @@ int generate_command(std::span<const std::string> arguments) {
   for (const FlatUnit& unit : make_units(parameters)) {
     for (size_t k = 0; k < unit.members.size(); ++k) {
       const Parameter& p = parameters[static_cast<size_t>(unit.parameters[k])];
-      buffers.push_back({p.name, DType::kF32, p.shape, state.as<float>(weight_slot(unit)) + unit.members[k].offset});
+      buffers.push_back({p.name, DType::kF32, p.shape,
+                         state.as<float>(weight_slot(unit)) + unit.members[k].offset});
     }
   }
   reader.load_some(buffers);
@@ -103,9 +112,12 @@ int generate_command(std::span<const std::string> arguments) {
     auto position = static_cast<int32_t>(used) - 1;
     executable->run({{"tokens", window.data()}, {"position", &position}});
     // Rows beyond the tokenizer's ids stand for nothing.
-    std::span logits(static_cast<const float*>(executable->output("logits")), static_cast<size_t>(tokenizer->vocab_size()));
+    std::span logits(static_cast<const float*>(executable->output("logits")),
+                     static_cast<size_t>(tokenizer->vocab_size()));
     if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
-      throw UserError(cat("the model's outputs are not finite: its training diverged; use a checkpoint before ", found->string()));
+      throw UserError(
+          cat("the model's outputs are not finite: its training diverged; use a checkpoint before ",
+              found->string()));
     }
     int32_t next = sample(logits, config, static_cast<uint64_t>(i));
     if (next == tokenizer->end_of_text()) break;

@@ -39,8 +39,9 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", tessera::train_command},       {"plan", tessera::plan_command},   {"generate", tessera::generate_command},
-    {"tokenizer", tessera::tokenizer_command}, {"bench", tessera::bench_command}, {"diff", tessera::diff_command},
+    {"train", tessera::train_command},       {"plan", tessera::plan_command},
+    {"generate", tessera::generate_command}, {"tokenizer", tessera::tokenizer_command},
+    {"bench", tessera::bench_command},       {"diff", tessera::diff_command},
     {"version", tessera::version_command},
 };
 

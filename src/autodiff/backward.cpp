@@ -11,15 +11,18 @@ namespace {
 class Reverse {
  public:
   Reverse(Graph& graph, Value loss, std::span<const Value> wrt)
-      : graph_(graph), nodes_(static_cast<int32_t>(graph.nodes().size())),
-        needed_(static_cast<size_t>(graph.num_values())), parts_(static_cast<size_t>(graph.num_values())) {
+      : graph_(graph),
+        nodes_(static_cast<int32_t>(graph.nodes().size())),
+        needed_(static_cast<size_t>(graph.num_values())),
+        parts_(static_cast<size_t>(graph.num_values())) {
     for (Value v : wrt) needed_[index(v)] = true;
     for (const Node& node : graph.nodes()) {
       if (!node.op->differentiable()) continue;
       bool any = false;
       for (Value v : node.inputs) any = any || needed_[index(v)];
       if (!any) continue;
-      for (Value v : node.outputs) needed_[index(v)] = needed_[index(v)] || is_float(graph.type(v).dtype);
+      for (Value v : node.outputs)
+        needed_[index(v)] = needed_[index(v)] || is_float(graph.type(v).dtype);
     }
     graph_.set_phase(Phase::kBackward);
     parts_[index(loss)].push_back(constant_like(graph_, loss, 1));
@@ -65,7 +68,8 @@ class Reverse {
     if (!any_given) return;
     auto flags = std::make_unique<bool[]>(wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) flags[i] = wanted[i] != 0;
-    std::vector<Value> gradients = node.op->vjp({graph_, node, cotangents, {flags.get(), wanted.size()}});
+    std::vector<Value> gradients =
+        node.op->vjp({graph_, node, cotangents, {flags.get(), wanted.size()}});
     TESSERA_CHECK(gradients.size() == node.inputs.size(), std::string(node.op->name()));
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (wanted[i] && gradients[i]) add_part(node, node.inputs[i], gradients[i]);
@@ -75,8 +79,10 @@ class Reverse {
   void add_part(const Node& node, Value v, Value gradient) {
     AxisSet value_marks = graph_.type(v).varying, marks = graph_.type(gradient).varying;
     TESSERA_CHECK(value_marks.contains(marks),
-                  cat("the cotangent of ", node.op->name(), " varies over an axis that its value does not (", node.scope, ")"));
-    TESSERA_CHECK(graph_.shape(gradient) == graph_.shape(v), cat("shape of a cotangent of ", node.op->name()));
+                  cat("the cotangent of ", node.op->name(),
+                      " varies over an axis that its value does not (", node.scope, ")"));
+    TESSERA_CHECK(graph_.shape(gradient) == graph_.shape(v),
+                  cat("shape of a cotangent of ", node.op->name()));
     parts_[index(v)].push_back(vary(graph_, gradient, value_marks));
   }
 

@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-// Element types of tensors. `kI32` holds token ids, `kI64` counters, `kBool` predicates (one byte, 0 or 1).
+// Element types of tensors. `kI32` holds token ids, `kI64` counters, `kBool` predicates (one byte,
+// 0 or 1).
 enum class DType : uint8_t { kF64, kF32, kBF16, kF16, kI64, kI32, kBool };
 
 // Bytes of one element.
@@ -43,7 +44,9 @@ struct BF16 {
       bits = static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
     }
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
 };
 static_assert(sizeof(BF16) == 2);
 

@@ -145,7 +145,8 @@ void sync_directory(const std::filesystem::path& directory) {
 void make_directories(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) throw UserError(cat("cannot create directory '", path.string(), "': ", error.message()));
+  if (error)
+    throw UserError(cat("cannot create directory '", path.string(), "': ", error.message()));
 }
 
 }  // namespace tessera

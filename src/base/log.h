@@ -3,7 +3,8 @@
 
 namespace tessera {
 
-// Lines on standard error: `YYYY-MM-DD HH:MM:SS I [file:line] message`, local time. Thread-safe. Only rank 0 prints progress; warnings and errors come from every rank.
+// Lines on standard error: `YYYY-MM-DD HH:MM:SS I [file:line] message`, local time. Thread-safe.
+// Only rank 0 prints progress; warnings and errors come from every rank.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 void set_log_level(LogLevel level);

@@ -8,9 +8,10 @@ namespace tessera {
 
 __extension__ typedef unsigned __int128 Uint128;
 
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit
-// words as a function of a 64-bit key and a 128-bit counter. Every random number of the program is
-// philox(key, stream, index): nothing depends on the order or the place in which it is drawn.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four
+// 32-bit words as a function of a 64-bit key and a 128-bit counter. Every random number of the
+// program is philox(key, stream, index): nothing depends on the order or the place in which it is
+// drawn.
 inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t stream, uint64_t index) {
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   std::array<uint32_t, 4> c{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
@@ -37,14 +38,19 @@ inline double random_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
   return philox(seed, stream, index / 4)[index % 4] * 0x1p-32;
 }
 
-// Standard normal by Box-Muller; elements 2k and 2k+1 share one counter.
-inline double random_normal(uint64_t seed, uint64_t stream, uint64_t index) {
-  auto r = philox(seed, stream, index / 2);
+// Standard normals by Box-Muller: elements 2k and 2k+1 of the stream.
+inline std::array<double, 2> random_normal_pair(uint64_t seed, uint64_t stream, uint64_t k) {
+  auto r = philox(seed, stream, k);
   double u1 = (static_cast<double>(r[0]) + 0.5) * 0x1p-32;
   double u2 = (static_cast<double>(r[1]) + 0.5) * 0x1p-32;
   double radius = std::sqrt(-2.0 * std::log(u1));
   double angle = 6.283185307179586476925 * u2;
-  return index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+// Element `index` of the stream of normals.
+inline double random_normal(uint64_t seed, uint64_t stream, uint64_t index) {
+  return random_normal_pair(seed, stream, index / 2)[index % 2];
 }
 
 // Uniform integer in [0, n), n > 0, by multiply-shift on 64 random bits.

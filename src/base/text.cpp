@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <utility>
 
 namespace tessera {
 
@@ -76,24 +77,35 @@ std::string format_duration(double seconds) {
   return format("%llds", s);
 }
 
+namespace {
+
+// Insertions, deletions, substitutions and swaps of neighbours that turn one into the other.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    std::swap(before, last);
+    std::swap(last, row);
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j - 1] + (a[i - 1] != b[j - 1]), last[j] + 1, row[j - 1] + 1});
+      bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   size_t best_distance = ~size_t{0};
   std::string best;
   for (const std::string& candidate : candidates) {
-    std::vector<size_t> row(candidate.size() + 1);
-    for (size_t j = 0; j < row.size(); ++j) row[j] = j;
-    for (size_t i = 1; i <= word.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i;
-      for (size_t j = 1; j < row.size(); ++j) {
-        size_t substitute = diagonal + (word[i - 1] != candidate[j - 1]);
-        diagonal = row[j];
-        row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
-      }
-    }
+    size_t distance = edit_distance(word, candidate);
     size_t limit = std::max<size_t>(1, std::max(word.size(), candidate.size()) / 3);
-    if (row.back() <= limit && row.back() < best_distance) {
-      best_distance = row.back();
+    if (distance <= limit && distance < best_distance) {
+      best_distance = distance;
       best = candidate;
     }
   }

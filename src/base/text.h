@@ -64,8 +64,9 @@ std::string format_count(double n);
 // "1h02m", "3m05s", "12s"
 std::string format_duration(double seconds);
 
-// The candidate with the smallest edit distance to `word`, or "" if none is close enough to be
-// what the user meant (distance at most a third of the longer word, at least 1).
+// The candidate with the smallest edit distance to `word` (swapped neighbours count once), or "" if
+// none is close enough to be what the user meant (distance at most a third of the longer word, at
+// least 1).
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace tessera

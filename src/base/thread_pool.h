@@ -23,8 +23,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Runs task(tile, thread) for every tile in [0, tiles), thread in [0, threads()); returns when all
-  // are done. The first exception is rethrown here. Not reentrant.
+  // Runs task(tile, thread) for every tile in [0, tiles), thread in [0, threads()); returns when
+  // all are done. The first exception is rethrown here. Not reentrant.
   void run(int64_t tiles, const std::function<void(int64_t tile, int thread)>& task);
 
  private:

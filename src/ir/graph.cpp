@@ -33,7 +33,8 @@ Value Graph::vary(Value v, AxisSet axes) {
 std::vector<Value> Graph::add(const OpPtr& op, std::vector<Value> inputs) {
   AxisSet joined;
   for (Value v : inputs) {
-    TESSERA_CHECK(v.id >= 0 && v.id < num_values(), cat(op->name(), " uses no value (", scope_, ")"));
+    TESSERA_CHECK(v.id >= 0 && v.id < num_values(),
+                  cat(op->name(), " uses no value (", scope_, ")"));
     joined = joined | type(v).varying;
   }
   if (!op->sets_marks()) {
@@ -49,7 +50,8 @@ std::vector<Value> Graph::add(const OpPtr& op, std::vector<Value> inputs) {
   try {
     output_types = op->infer({input_types, mesh_});
   } catch (const UserError& error) {
-    throw UserError(scope_.empty() ? std::string(error.what()) : cat(error.what(), " (", scope_, ")"));
+    throw UserError(scope_.empty() ? std::string(error.what())
+                                   : cat(error.what(), " (", scope_, ")"));
   }
   Node node{op, std::move(inputs), {}, scope_, phase_};
   for (TensorType& t : output_types) {
@@ -79,7 +81,9 @@ Value Graph::input(std::string input_name, InputKind kind, TensorType type) {
   return v;
 }
 
-void Graph::output(std::string output_name, Value value) { outputs_.push_back({std::move(output_name), value}); }
+void Graph::output(std::string output_name, Value value) {
+  outputs_.push_back({std::move(output_name), value});
+}
 void Graph::update(std::string slot, Value value) { updates_.push_back({std::move(slot), value}); }
 
 Value Graph::find_input(const std::string& input_name) const {

@@ -20,9 +20,9 @@ struct Node {
   Phase phase = Phase::kForward;
 };
 
-// A value from outside. A state slot keeps its content between runs and may be updated by the program;
-// an argument is given anew for every run; a parameter is what a model file declares, before a pass
-// turns it into a state slot.
+// A value from outside. A state slot keeps its content between runs and may be updated by the
+// program; an argument is given anew for every run; a parameter is what a model file declares,
+// before a pass turns it into a state slot.
 enum class InputKind { kParameter, kState, kArgument };
 std::string_view name(InputKind kind);
 
@@ -49,9 +49,9 @@ class Graph {
 
   const Mesh& mesh() const { return mesh_; }
 
-  // Appends a node with inferred output types. Where replicated and varying inputs meet in an op that
-  // does not set marks itself, `vary` is inserted on the former, once per value and axes. An error is
-  // given the current scope: "... (layers.3.attn_norm)".
+  // Appends a node with inferred output types. Where replicated and varying inputs meet in an op
+  // that does not set marks itself, `vary` is inserted on the former, once per value and axes. An
+  // error is given the current scope: "... (layers.3.attn_norm)".
   std::vector<Value> add(const OpPtr& op, std::vector<Value> inputs);
   // The same for an op with one output.
   Value add_one(const OpPtr& op, std::vector<Value> inputs);
@@ -113,7 +113,8 @@ class Scope {
 // The op of graph inputs: no operands, one output of the given type.
 class InputOp final : public OpOf<InputOp> {
  public:
-  InputOp(std::string input_name, TensorType type) : input_name_(std::move(input_name)), type_(std::move(type)) {}
+  InputOp(std::string input_name, TensorType type)
+      : input_name_(std::move(input_name)), type_(std::move(type)) {}
   std::string_view name() const override { return "input"; }
   Tier tier() const override { return Tier::kInput; }
   bool sets_marks() const override { return true; }

@@ -12,7 +12,8 @@ std::vector<TensorType> VaryOp::infer(const InferContext& context) const {
 }
 
 std::vector<Value> VaryOp::vjp(const VjpContext& context) const {
-  return {context.graph.add_one(std::make_shared<AllReduceOp>(axes_, Reduction::kSum), {context.cotangents[0]})};
+  return {context.graph.add_one(std::make_shared<AllReduceOp>(axes_, Reduction::kSum),
+                                {context.cotangents[0]})};
 }
 
 std::vector<TensorType> AllReduceOp::infer(const InferContext& context) const {

@@ -30,8 +30,8 @@ class VaryOp final : public OpOf<VaryOp> {
 
 enum class Reduction { kSum, kMax };
 
-// Varying to replicated over `axes`: sum in rank order in f32 (f64 for f64), rounded once; or maximum,
-// which has no gradient. Gradient of the sum: vary.
+// Varying to replicated over `axes`: sum in rank order in f32 (f64 for f64), rounded once; or
+// maximum, which has no gradient. Gradient of the sum: vary.
 class AllReduceOp final : public OpOf<AllReduceOp> {
  public:
   AllReduceOp(AxisSet axes, Reduction reduction) : axes_(axes), reduction_(reduction) {}
@@ -45,8 +45,9 @@ class AllReduceOp final : public OpOf<AllReduceOp> {
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}}; }
   auto fields() const {
-    return std::make_tuple(field("axes", axes_),
-                      field("reduction", std::string_view(reduction_ == Reduction::kSum ? "sum" : "max")));
+    return std::make_tuple(
+        field("axes", axes_),
+        field("reduction", std::string_view(reduction_ == Reduction::kSum ? "sum" : "max")));
   }
 
  private:

@@ -12,7 +12,9 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
   TESSERA_CHECK(axes_.size() <= 32);
   for (const Axis& a : axes_) {
     TESSERA_CHECK(a.size >= 1, a.name);
-    TESSERA_CHECK(std::count_if(axes_.begin(), axes_.end(), [&](const Axis& b) { return b.name == a.name; }) == 1, cat("two axes '", a.name, "'"));
+    TESSERA_CHECK(std::count_if(axes_.begin(), axes_.end(),
+                                [&](const Axis& b) { return b.name == a.name; }) == 1,
+                  cat("two axes '", a.name, "'"));
   }
 }
 

@@ -30,7 +30,8 @@ void require(bool ok, const Op& op, const char* label, const std::string& messag
 
 std::string to_string(const TensorType& type, const Mesh* mesh) {
   std::string marks;
-  if (!type.varying.empty()) marks = mesh ? mesh->to_string(type.varying) : cat("{", type.varying.bits, "}");
+  if (!type.varying.empty())
+    marks = mesh ? mesh->to_string(type.varying) : cat("{", type.varying.bits, "}");
   return cat(name(type.dtype), to_string(type.shape), marks);
 }
 

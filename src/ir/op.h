@@ -42,8 +42,8 @@ struct InferContext {
   const Mesh& mesh;
 };
 
-// A request for the gradient of one node: `cotangents[i]` is the cotangent of output i (or no value),
-// `needed[i]` whether input i wants one. The op appends its backward nodes to `graph`.
+// A request for the gradient of one node: `cotangents[i]` is the cotangent of output i (or no
+// value), `needed[i]` whether input i wants one. The op appends its backward nodes to `graph`.
 struct VjpContext {
   Graph& graph;
   const Node& node;
@@ -68,8 +68,8 @@ class Op {
   virtual std::string_view name() const = 0;
   virtual Tier tier() const = 0;
 
-  // Types of the outputs; throws UserError "[name] (Cn) rule: what was given" when a constraint fails.
-  // Marks are joined by Graph::add unless sets_marks().
+  // Types of the outputs; throws UserError "[name] (Cn) rule: what was given" when a constraint
+  // fails. Marks are joined by Graph::add unless sets_marks().
   virtual std::vector<TensorType> infer(const InferContext& context) const = 0;
   virtual bool sets_marks() const { return false; }
 
@@ -90,7 +90,8 @@ class Op {
   // Pairs that a kernel handles correctly when they share storage.
   virtual std::vector<InPlacePair> in_place_pairs() const { return {}; }
   // Outputs of `forward` (a node of the op that this op differentiates) which this op computes
-  // again anyway: pairs (output of forward, output of this). Lets canonicalize drop the forward node.
+  // again anyway: pairs (output of forward, output of this). Lets canonicalize drop the forward
+  // node.
   virtual std::vector<std::pair<int, int>> subsumes(const Op& forward) const;
 
   // "epsilon=1e-05": every attribute, from fields().
@@ -109,12 +110,11 @@ inline std::string attribute_text(const TensorType& v) { return to_string(v); }
 inline std::string attribute_text(DType v) { return std::string(name(v)); }
 inline std::string attribute_text(AxisSet v) { return cat(v.bits); }
 inline std::string attribute_text(const Shape& v) { return to_string(v); }
-inline std::string attribute_text(const std::vector<double>& v) { return cat("[", join(v, ", "), "]"); }
-template <class T>
-  requires std::is_arithmetic_v<T>
-std::string attribute_text(T v) {
-  return cat(v);
+inline std::string attribute_text(const std::vector<double>& v) {
+  return cat("[", join(v, ", "), "]");
 }
+template <class T>
+requires std::is_arithmetic_v<T> std::string attribute_text(T v) { return cat(v); }
 template <class T>
 std::string attribute_text(const std::vector<T>& v) {
   std::vector<std::string> parts;
@@ -123,8 +123,8 @@ std::string attribute_text(const std::vector<T>& v) {
 }
 }  // namespace detail
 
-// Base of every op. Self::fields() returns std::make_tuple of std::pair<const char*, value>; printing,
-// equality and hashing come from that one list.
+// Base of every op. Self::fields() returns std::make_tuple of std::pair<const char*, value>;
+// printing, equality and hashing come from that one list.
 template <class Self>
 class OpOf : public Op {
  public:
@@ -132,8 +132,8 @@ class OpOf : public Op {
     std::string text;
     std::apply(
         [&](const auto&... field) {
-          ((text += cat(text.empty() ? "" : ", ", field.first, "=",
-                        detail::attribute_text(field.second))),
+          ((text +=
+            cat(text.empty() ? "" : ", ", field.first, "=", detail::attribute_text(field.second))),
            ...);
         },
         static_cast<const Self&>(*this).fields());

@@ -5,8 +5,9 @@
 
 namespace tessera {
 
-// The mesh, one line a node: `%12:bf16[8, 256] = rms_norm{epsilon=1e-05}(%3, %4)  # layers.0 forward`, then
-// inputs by kind, outputs and state updates. Equal graphs print equally; the hash of this text identifies a program.
+// The mesh, one line a node: `%12:bf16[8, 256] = rms_norm{epsilon=1e-05}(%3, %4)  # layers.0
+// forward`, then inputs by kind, outputs and state updates. Equal graphs print equally; the hash of
+// this text identifies a program.
 std::string to_string(const Graph& graph);
 std::string to_string(const Graph& graph, const Node& node);
 

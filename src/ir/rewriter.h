@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-// Copies a graph node by node into another, with values mapped and types inferred anew. A pass walks
-// the nodes of `from`, calls copy() for those that stay as they are and map() for those it replaces.
+// Copies a graph node by node into another, with values mapped and types inferred anew. A pass
+// walks the nodes of `from`, calls copy() for those that stay as they are and map() for those it
+// replaces.
 class Rewriter {
  public:
   Rewriter(const Graph& from, Graph& to);

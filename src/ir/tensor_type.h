@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// What is known of a value before anything runs: shape and dtype of the local tensor of one rank, and
-// for every mesh axis whether the value is replicated (the same on all ranks of the axis) or varying.
+// What is known of a value before anything runs: shape and dtype of the local tensor of one rank,
+// and for every mesh axis whether the value is replicated (the same on all ranks of the axis) or
+// varying.
 struct TensorType {
   Shape shape;
   DType dtype = DType::kF32;

@@ -18,14 +18,21 @@ const Parameter& ModelGraph::parameter(std::string_view name) const {
 Value ParameterScope::declare(Parameter parameter) const {
   parameter.name = cat(prefix_, prefix_.empty() ? "" : ".", parameter.name, ".weight");
   parameter.unit = unit_;
-  parameter.value = model_.graph.input(parameter.name, InputKind::kParameter, {parameter.shape, DType::kF32});
+  parameter.value =
+      model_.graph.input(parameter.name, InputKind::kParameter, {parameter.shape, DType::kF32});
   model_.parameters.push_back(parameter);
   return parameter.value;
 }
 
-Value ParameterScope::matrix(const std::string& name, int64_t rows, int64_t columns, std::vector<std::string> axes,
-                             double standard_deviation) const {
-  return declare({name, {}, {rows, columns}, {}, std::move(axes), {InitKind::kNormal, standard_deviation}, true});
+Value ParameterScope::matrix(const std::string& name, int64_t rows, int64_t columns,
+                             std::vector<std::string> axes, double standard_deviation) const {
+  return declare({name,
+                  {},
+                  {rows, columns},
+                  {},
+                  std::move(axes),
+                  {InitKind::kNormal, standard_deviation},
+                  true});
 }
 
 Value ParameterScope::norm_weight(const std::string& name, int64_t width) const {

@@ -9,8 +9,8 @@ namespace tessera {
 
 enum class InitKind { kNormal, kOnes, kZeros };
 
-// First values of a parameter: element k of the parameter is standard_deviation * N(0, 1) drawn from
-// (seed, parameter name, k), or a constant. So they depend on no sharding and no order.
+// First values of a parameter: element k of the parameter is standard_deviation * N(0, 1) drawn
+// from (seed, parameter name, k), or a constant. So they depend on no sharding and no order.
 struct Init {
   InitKind kind = InitKind::kNormal;
   double standard_deviation = 0.02;
@@ -42,7 +42,8 @@ class ParameterScope {
   ParameterScope(ModelGraph& model, std::string prefix, std::string unit)
       : model_(model), prefix_(std::move(prefix)), unit_(std::move(unit)) {}
   // A matrix "PREFIX.NAME.weight" [rows, columns], normal(0, standard_deviation), with decay.
-  Value matrix(const std::string& name, int64_t rows, int64_t columns, std::vector<std::string> axes, double standard_deviation) const;
+  Value matrix(const std::string& name, int64_t rows, int64_t columns,
+               std::vector<std::string> axes, double standard_deviation) const;
   // A norm's weight "PREFIX.NAME.weight" [width], ones, without decay.
   Value norm_weight(const std::string& name, int64_t width) const;
 

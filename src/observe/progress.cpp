@@ -24,10 +24,12 @@ std::string number(double x) { return std::isfinite(x) ? cat(x) : "null"; }
 }  // namespace
 
 std::string progress_line(const StepReport& r) {
-  std::string line = format("Batch %lld Loss: %.5f, Speed: %.2f samples/sec, lr: %.6f, gradnorm: %.4f, Tokens/s: %.0f", static_cast<long long>(r.batch),
-                            r.loss, rate(static_cast<double>(r.samples), r.step_seconds), r.learning_rate, r.gradient_norm,
-                            rate(static_cast<double>(r.tokens), r.step_seconds));
-  if (r.peak_flops > 0) line += format(", Peak: %.1f%%", 100 * rate(r.flops, r.step_seconds) / r.peak_flops);
+  std::string line = format(
+      "Batch %lld Loss: %.5f, Speed: %.2f samples/sec, lr: %.6f, gradnorm: %.4f, Tokens/s: %.0f",
+      static_cast<long long>(r.batch), r.loss, rate(static_cast<double>(r.samples), r.step_seconds),
+      r.learning_rate, r.gradient_norm, rate(static_cast<double>(r.tokens), r.step_seconds));
+  if (r.peak_flops > 0)
+    line += format(", Peak: %.1f%%", 100 * rate(r.flops, r.step_seconds) / r.peak_flops);
   if (r.memory_bytes > 0) line += ", Memory: " + format_bytes(r.memory_bytes);
   if (r.seconds_left >= 0) line += ", Left: " + format_duration(r.seconds_left);
   if (!r.ok) line += ", skipped";
@@ -45,8 +47,10 @@ bool RunningAverage::add(const StepReport& report) {
 }
 
 std::string RunningAverage::line() const {
-  return format("Batch %lld Running Avg Speed: %.2f samples/sec, Running Avg Model TFLOPS/GPU: %.2f", static_cast<long long>(batch_),
-                rate(static_cast<double>(samples_), seconds_), rate(flops_, seconds_) / 1e12);
+  return format(
+      "Batch %lld Running Avg Speed: %.2f samples/sec, Running Avg Model TFLOPS/GPU: %.2f",
+      static_cast<long long>(batch_), rate(static_cast<double>(samples_), seconds_),
+      rate(flops_, seconds_) / 1e12);
 }
 
 MetricsFile::MetricsFile(const std::string& path) : path_(path) {
@@ -65,7 +69,8 @@ void MetricsFile::write(const std::string& line) {
   errno = 0;
   ssize_t written = ::write(fd_, line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return;
-  TESSERA_WARN(cat("cannot write metrics to '", path_, "': ", std::strerror(errno ? errno : ENOSPC), "; training goes on without them"));
+  TESSERA_WARN(cat("cannot write metrics to '", path_, "': ", std::strerror(errno ? errno : ENOSPC),
+                   "; training goes on without them"));
   struct stat now {};
   if (written > 0 && ::fstat(fd_, &now) == 0 && ::ftruncate(fd_, now.st_size - written) != 0) {
     TESSERA_WARN(cat("the last line of '", path_, "' is incomplete"));
@@ -74,14 +79,18 @@ void MetricsFile::write(const std::string& line) {
 }
 
 void MetricsFile::step(const StepReport& r) {
-  write(cat("{\"batch\":", r.batch, ",\"loss\":", number(r.loss), ",\"learning_rate\":", number(r.learning_rate), ",\"gradient_norm\":", number(r.gradient_norm),
-            ",\"ok\":", r.ok, ",\"samples\":", r.samples, ",\"tokens\":", r.tokens, ",\"step_seconds\":", number(r.step_seconds), ",\"data_seconds\":", number(r.data_seconds),
-            ",\"tokens_per_second\":", number(rate(static_cast<double>(r.tokens), r.step_seconds)), ",\"flops\":", number(r.flops),
-            ",\"memory_bytes\":", r.memory_bytes, "}\n"));
+  write(cat("{\"batch\":", r.batch, ",\"loss\":", number(r.loss), ",\"learning_rate\":",
+            number(r.learning_rate), ",\"gradient_norm\":", number(r.gradient_norm),
+            ",\"ok\":", r.ok, ",\"samples\":", r.samples, ",\"tokens\":", r.tokens,
+            ",\"step_seconds\":", number(r.step_seconds),
+            ",\"data_seconds\":", number(r.data_seconds),
+            ",\"tokens_per_second\":", number(rate(static_cast<double>(r.tokens), r.step_seconds)),
+            ",\"flops\":", number(r.flops), ",\"memory_bytes\":", r.memory_bytes, "}\n"));
 }
 
 void MetricsFile::validation(int64_t batch, double loss, double perplexity) {
-  write(cat("{\"batch\":", batch, ",\"validation_loss\":", number(loss), ",\"validation_perplexity\":", number(perplexity), "}\n"));
+  write(cat("{\"batch\":", batch, ",\"validation_loss\":", number(loss),
+            ",\"validation_perplexity\":", number(perplexity), "}\n"));
 }
 
 }  // namespace tessera

@@ -13,11 +13,11 @@ struct StepReport {
   double data_seconds = 0;
   double learning_rate = 0;  // of the next step
   double gradient_norm = 0;
-  bool ok = true;           // false: the update was skipped
-  double flops = 0;         // of the step's programs
-  double peak_flops = 0;    // matrix peak in FLOP/s, 0 if unknown
-  int64_t memory_bytes = 0; // resident now
-  double seconds_left = -1; // < 0: unknown
+  bool ok = true;            // false: the update was skipped
+  double flops = 0;          // of the step's programs
+  double peak_flops = 0;     // matrix peak in FLOP/s, 0 if unknown
+  int64_t memory_bytes = 0;  // resident now
+  double seconds_left = -1;  // < 0: unknown
 };
 
 // "Batch 12 Loss: 8.12345, Speed: 3.21 samples/sec, lr: 0.000100, gradnorm: 1.2345, Tokens/s: 822,
@@ -39,11 +39,12 @@ class RunningAverage {
   double seconds_ = 0, flops_ = 0;
 };
 
-// Appends JSON lines to a file, one object a step or validation. When a line cannot be written (a full
-// disk) the file keeps the lines that it has, and one warning says that no more will come.
+// Appends JSON lines to a file, one object a step or validation. When a line cannot be written (a
+// full disk) the file keeps the lines that it has, and one warning says that no more will come.
 class MetricsFile {
  public:
-  explicit MetricsFile(const std::string& path);  // "": writes nothing. UserError if it cannot be opened
+  explicit MetricsFile(
+      const std::string& path);  // "": writes nothing. UserError if it cannot be opened
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;

@@ -10,11 +10,13 @@ namespace {
 
 // Value of a dropped forward node -> the value of the backward node that stands for it.
 std::map<Value, Value> find_subsumed(const Graph& graph) {
-  std::vector<int32_t> first_read(static_cast<size_t>(graph.num_values()), static_cast<int32_t>(graph.nodes().size()));
+  std::vector<int32_t> first_read(static_cast<size_t>(graph.num_values()),
+                                  static_cast<int32_t>(graph.nodes().size()));
   std::map<std::vector<Value>, std::vector<int32_t>> by_inputs;
   auto nodes = static_cast<int32_t>(graph.nodes().size());
   for (int32_t i = nodes - 1; i >= 0; --i) {
-    for (Value v : graph.nodes()[static_cast<size_t>(i)].inputs) first_read[static_cast<size_t>(v.id)] = i;
+    for (Value v : graph.nodes()[static_cast<size_t>(i)].inputs)
+      first_read[static_cast<size_t>(v.id)] = i;
   }
   std::map<Value, Value> replaced;
   for (int32_t b = 0; b < nodes; ++b) {
@@ -24,15 +26,20 @@ std::map<Value, Value> find_subsumed(const Graph& graph) {
       continue;
     }
     for (size_t count = node.inputs.size(); count-- > 1;) {
-      auto candidates = by_inputs.find(std::vector<Value>(node.inputs.begin(), node.inputs.begin() + static_cast<std::ptrdiff_t>(count)));
+      auto candidates = by_inputs.find(std::vector<Value>(
+          node.inputs.begin(), node.inputs.begin() + static_cast<std::ptrdiff_t>(count)));
       if (candidates == by_inputs.end()) continue;
       for (int32_t f : candidates->second) {
         const Node& forward = graph.nodes()[static_cast<size_t>(f)];
         auto pairs = node.op->subsumes(*forward.op);
         bool later = pairs.size() == forward.outputs.size() && !pairs.empty() &&
-                     std::all_of(forward.outputs.begin(), forward.outputs.end(), [&](Value v) { return first_read[static_cast<size_t>(v.id)] > b; });
+                     std::all_of(forward.outputs.begin(), forward.outputs.end(), [&](Value v) {
+                       return first_read[static_cast<size_t>(v.id)] > b;
+                     });
         if (!later) continue;
-        for (auto [from, to] : pairs) replaced[forward.outputs[static_cast<size_t>(from)]] = node.outputs[static_cast<size_t>(to)];
+        for (auto [from, to] : pairs)
+          replaced[forward.outputs[static_cast<size_t>(from)]] =
+              node.outputs[static_cast<size_t>(to)];
       }
     }
   }
@@ -54,9 +61,12 @@ Graph canonicalize(const Graph& graph) {
   std::vector<bool> kept(graph.nodes().size(), false);
   for (size_t i = graph.nodes().size(); i-- > 0;) {
     const Node& node = graph.nodes()[i];
-    kept[i] = std::any_of(node.outputs.begin(), node.outputs.end(), [&](Value v) { return needed[static_cast<size_t>(v.id)]; });
+    kept[i] = std::any_of(node.outputs.begin(), node.outputs.end(),
+                          [&](Value v) { return needed[static_cast<size_t>(v.id)]; });
     for (const GraphInput& input : graph.inputs()) {
-      if (node.op->tier() == Tier::kInput && input.value == node.outputs[0] && input.kind == InputKind::kArgument) kept[i] = true;
+      if (node.op->tier() == Tier::kInput && input.value == node.outputs[0] &&
+          input.kind == InputKind::kArgument)
+        kept[i] = true;
     }
     if (!kept[i]) continue;
     for (Value v : node.inputs) need(v);
@@ -68,7 +78,8 @@ Graph canonicalize(const Graph& graph) {
     const Node& node = graph.nodes()[i];
     rewriter.copy(node);
     for (auto [from, to] : replaced) {
-      if (std::find(node.outputs.begin(), node.outputs.end(), to) != node.outputs.end()) rewriter.map(from, rewriter(to));
+      if (std::find(node.outputs.begin(), node.outputs.end(), to) != node.outputs.end())
+        rewriter.map(from, rewriter(to));
     }
   }
   rewriter.finish();

@@ -16,18 +16,21 @@ int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / mult
 std::vector<std::vector<int32_t>> readers_of(const Graph& graph) {
   std::vector<std::vector<int32_t>> readers(static_cast<size_t>(graph.num_values()));
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    for (Value v : graph.nodes()[i].inputs) readers[static_cast<size_t>(v.id)].push_back(static_cast<int32_t>(i));
+    for (Value v : graph.nodes()[i].inputs)
+      readers[static_cast<size_t>(v.id)].push_back(static_cast<int32_t>(i));
   }
   return readers;
 }
 
 // The dtype to which every parameter of the unit is converted by its only reader, if there is one.
-std::optional<DType> common_conversion(const Graph& graph, const std::vector<std::vector<int32_t>>& readers,
+std::optional<DType> common_conversion(const Graph& graph,
+                                       const std::vector<std::vector<int32_t>>& readers,
                                        const std::vector<Value>& parameters) {
   std::optional<DType> common;
   for (Value v : parameters) {
     const auto& reads = readers[static_cast<size_t>(v.id)];
-    bool is_output = std::any_of(graph.outputs().begin(), graph.outputs().end(), [&](const GraphOutput& o) { return o.value == v; });
+    bool is_output = std::any_of(graph.outputs().begin(), graph.outputs().end(),
+                                 [&](const GraphOutput& o) { return o.value == v; });
     if (reads.size() != 1 || is_output) return std::nullopt;
     const Node& node = graph.nodes()[static_cast<size_t>(reads[0])];
     if (node.op->name() != "convert") return std::nullopt;
@@ -57,19 +60,22 @@ std::vector<FlatUnit> make_units(const std::vector<Parameter>& parameters) {
 
 std::string weight_slot(const FlatUnit& unit) { return cat("weight.", unit.name); }
 
-Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters, const std::vector<FlatUnit>& units) {
+Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
+                 const std::vector<FlatUnit>& units) {
   Graph result(graph.mesh());
   Rewriter rewriter(graph, result);
   auto readers = readers_of(graph);
   std::map<Value, const FlatUnit*> unit_of;
   for (const FlatUnit& unit : units) {
-    for (int32_t p : unit.parameters) unit_of[graph.input_value(parameters[static_cast<size_t>(p)].name)] = &unit;
+    for (int32_t p : unit.parameters)
+      unit_of[graph.input_value(parameters[static_cast<size_t>(p)].name)] = &unit;
   }
   std::map<const FlatUnit*, bool> emitted;
   auto emit = [&](const Node& node, const FlatUnit& unit) {
     rewriter.enter(node);
     std::vector<Value> originals;
-    for (int32_t p : unit.parameters) originals.push_back(graph.input_value(parameters[static_cast<size_t>(p)].name));
+    for (int32_t p : unit.parameters)
+      originals.push_back(graph.input_value(parameters[static_cast<size_t>(p)].name));
     Value flat = result.input(weight_slot(unit), InputKind::kState, {{unit.size}, DType::kF32});
     std::optional<DType> conversion = common_conversion(graph, readers, originals);
     if (conversion) flat = convert(result, flat, *conversion);
@@ -77,7 +83,8 @@ Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters, c
     for (size_t k = 0; k < originals.size(); ++k) {
       rewriter.map(originals[k], views[k]);
       if (!conversion) continue;
-      const Node& reader = graph.nodes()[static_cast<size_t>(readers[static_cast<size_t>(originals[k].id)][0])];
+      const Node& reader =
+          graph.nodes()[static_cast<size_t>(readers[static_cast<size_t>(originals[k].id)][0])];
       rewriter.map(reader.outputs[0], views[k]);
     }
   };

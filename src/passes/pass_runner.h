@@ -26,8 +26,8 @@ struct PassTiming {
   size_t nodes_before = 0, nodes_after = 0;
 };
 
-// Runs passes in the given order, verifying the graph after each. Dumps "PROGRAM.NN_pass.txt" into the
-// dump directory. UserError for a disabled name that is unknown or not optional.
+// Runs passes in the given order, verifying the graph after each. Dumps "PROGRAM.NN_pass.txt" into
+// the dump directory. UserError for a disabled name that is unknown or not optional.
 class PassRunner {
  public:
   explicit PassRunner(PassOptions options) : options_(std::move(options)) {}

@@ -17,6 +17,12 @@ Graph precision(const Graph& graph, DType compute) {
       }
     }
   }
+  // The caller reads outputs in the dtype that the model gave them.
+  for (const GraphOutput& output : graph.outputs()) {
+    result.set_scope(graph.nodes()[static_cast<size_t>(graph.producer(output.value))].scope);
+    rewriter.map(output.value,
+                 convert(result, rewriter(output.value), graph.type(output.value).dtype));
+  }
   rewriter.finish();
   return result;
 }

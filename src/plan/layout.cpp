@@ -6,9 +6,13 @@
 namespace tessera {
 
 Layout::Layout(const Graph& graph, const PlanOptions& options)
-    : before(graph.nodes().size()), after(graph.nodes().size()), no_launch(graph.nodes().size(), false),
-      graph_(graph), nodes_(static_cast<int32_t>(graph.nodes().size())) {
-  for (int32_t v = 0; v < graph.num_values(); ++v) add_id(graph.type({v}).bytes(), graph.producer({v}), false, "");
+    : before(graph.nodes().size()),
+      after(graph.nodes().size()),
+      no_launch(graph.nodes().size(), false),
+      graph_(graph),
+      nodes_(static_cast<int32_t>(graph.nodes().size())) {
+  for (int32_t v = 0; v < graph.num_values(); ++v)
+    add_id(graph.type({v}).bytes(), graph.producer({v}), false, "");
   for (const GraphInput& input : graph.inputs()) {
     auto v = static_cast<size_t>(input.value.id);
     external_[v] = true;
@@ -17,10 +21,12 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
     no_launch[static_cast<size_t>(graph.producer(input.value))] = true;
   }
   for (const StateUpdate& update : graph.updates()) {
-    if (!graph.find_input(update.slot)) add_id(graph.type(update.value).bytes(), -1, true, update.slot);
+    if (!graph.find_input(update.slot))
+      add_id(graph.type(update.value).bytes(), -1, true, update.slot);
   }
   for (int32_t i = 0; i < nodes_; ++i) {
-    for (Value v : graph.nodes()[static_cast<size_t>(i)].inputs) last_use_[static_cast<size_t>(v.id)] = i;
+    for (Value v : graph.nodes()[static_cast<size_t>(i)].inputs)
+      last_use_[static_cast<size_t>(v.id)] = i;
   }
   merge_views(options.views);
   keep_results();
@@ -57,7 +63,8 @@ Place Layout::place(int32_t id, int64_t extra) const {
 }
 
 void Layout::merge(int32_t root, int32_t into, int64_t offset) {
-  TESSERA_CHECK(root != into && parent_[static_cast<size_t>(root)] == root && parent_[static_cast<size_t>(into)] == into);
+  TESSERA_CHECK(root != into && parent_[static_cast<size_t>(root)] == root &&
+                parent_[static_cast<size_t>(into)] == into);
   parent_[static_cast<size_t>(root)] = into;
   parent_offset_[static_cast<size_t>(root)] = offset;
   auto& from = members_[static_cast<size_t>(root)];
@@ -66,13 +73,16 @@ void Layout::merge(int32_t root, int32_t into, int64_t offset) {
   from.clear();
 }
 
-bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset, int64_t made_offset) const {
+bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset,
+                               int64_t made_offset) const {
   if (dying_offset != made_offset || bytes(dying) != bytes(made)) return false;
   const Node& node = graph_.nodes()[static_cast<size_t>(defined(made))];
   int uses = 0;
   for (Value v : node.inputs) uses += v.id == dying;
   for (InPlacePair pair : node.op->in_place_pairs()) {
-    if (node.inputs[static_cast<size_t>(pair.input)].id == dying && node.outputs[static_cast<size_t>(pair.output)].id == made) return uses == 1;
+    if (node.inputs[static_cast<size_t>(pair.input)].id == dying &&
+        node.outputs[static_cast<size_t>(pair.output)].id == made)
+      return uses == 1;
   }
   return false;
 }
@@ -80,11 +90,13 @@ bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset
 bool Layout::clash(int32_t a, int64_t a_offset, int32_t b, int64_t b_offset) const {
   if (a_offset >= b_offset + bytes(b) || b_offset >= a_offset + bytes(a)) return false;
   int32_t a_end = std::max(last_use(a), defined(a)), b_end = std::max(last_use(b), defined(b));
-  // A value dies while the node that reads it last runs, and the next may only begin after that node:
-  // equality is a hand-over, allowed where the op declares it.
+  // A value dies while the node that reads it last runs, and the next may only begin after that
+  // node: equality is a hand-over, allowed where the op declares it.
   if (a_end < defined(b) || b_end < defined(a)) return false;
-  if (a_end == defined(b) && defined(a) < defined(b)) return !declared_in_place(a, b, a_offset, b_offset);
-  if (b_end == defined(a) && defined(b) < defined(a)) return !declared_in_place(b, a, b_offset, a_offset);
+  if (a_end == defined(b) && defined(a) < defined(b))
+    return !declared_in_place(a, b, a_offset, b_offset);
+  if (b_end == defined(a) && defined(b) < defined(a))
+    return !declared_in_place(b, a, b_offset, a_offset);
   return true;
 }
 
@@ -99,11 +111,13 @@ bool Layout::compatible(int32_t root, int32_t into, int64_t offset, Against agai
   return true;
 }
 
-void Layout::add_copy(std::vector<Instruction>& list, int32_t node, int32_t source, Place target, const std::string& reason) {
+void Layout::add_copy(std::vector<Instruction>& list, int32_t node, int32_t source, Place target,
+                      const std::string& reason) {
   list.push_back({InstructionKind::kCopy, node, place(source), target, bytes(source)});
   ++statistics.copies;
   statistics.copy_bytes += bytes(source);
-  const std::string& scope = node < nodes_ ? graph_.nodes()[static_cast<size_t>(node)].scope : graph_.scope();
+  const std::string& scope =
+      node < nodes_ ? graph_.nodes()[static_cast<size_t>(node)].scope : graph_.scope();
   statistics.copy_reasons.push_back(scope.empty() ? reason : cat(reason, " (", scope, ")"));
 }
 
@@ -125,7 +139,8 @@ void Layout::merge_views(bool enabled) {
         ++statistics.views;
       } else {
         Place source = place(node.inputs[0].id, offset);
-        before[static_cast<size_t>(i)].push_back({InstructionKind::kCopy, i, source, place(out.id), bytes(out.id)});
+        before[static_cast<size_t>(i)].push_back(
+            {InstructionKind::kCopy, i, source, place(out.id), bytes(out.id)});
         ++statistics.copies;
         statistics.copy_bytes += bytes(out.id);
         statistics.copy_reasons.push_back(cat("views are off (", node.scope, ")"));
@@ -137,16 +152,18 @@ void Layout::merge_views(bool enabled) {
 // Outputs and new state outlive the program.
 void Layout::keep_results() {
   for (const GraphOutput& output : graph_.outputs()) outputs_.push_back(keep(output.value, ""));
-  for (const StateUpdate& update : graph_.updates()) updates_.push_back(keep(update.value, update.slot));
+  for (const StateUpdate& update : graph_.updates())
+    updates_.push_back(keep(update.value, update.slot));
 }
 
-// A result that views a slot would change when the slot is updated: it is copied first. Returns the id
-// that holds the result.
+// A result that views a slot would change when the slot is updated: it is copied first. Returns the
+// id that holds the result.
 int32_t Layout::keep(Value result, const std::string& own_slot) {
   Location l = locate(result);
   const std::string slot = external_name(l.root);
   bool changes = external(l.root) && slot != own_slot &&
-                 std::any_of(graph_.updates().begin(), graph_.updates().end(), [&](const StateUpdate& u) { return u.slot == slot; });
+                 std::any_of(graph_.updates().begin(), graph_.updates().end(),
+                             [&](const StateUpdate& u) { return u.slot == slot; });
   int32_t& end = last_use_[static_cast<size_t>(result.id)];
   if (!changes) {
     end = nodes_;
@@ -156,7 +173,8 @@ int32_t Layout::keep(Value result, const std::string& own_slot) {
   end = std::max(end, node);
   int32_t copy = add_id(bytes(result.id), node, false, "");
   last_use_[static_cast<size_t>(copy)] = nodes_;
-  add_copy(after[static_cast<size_t>(node)], node, result.id, {copy, 0}, cat("result views state slot ", slot, ", which is updated"));
+  add_copy(after[static_cast<size_t>(node)], node, result.id, {copy, 0},
+           cat("result views state slot ", slot, ", which is updated"));
   return copy;
 }
 
@@ -176,8 +194,11 @@ void Layout::merge_updates(bool enabled) {
       merge(l.root, slot, 0);
       ++statistics.in_place;
     } else {
-      const char* reason = !enabled ? "in-place is off" : !whole ? "it is part of another buffer" : "the slot is still read when it is made";
-      add_copy(at_end, nodes_, updates_[k], {slot, 0}, cat("update of state slot ", name, ": ", reason));
+      const char* reason = !enabled ? "in-place is off"
+                           : !whole ? "it is part of another buffer"
+                                    : "the slot is still read when it is made";
+      add_copy(at_end, nodes_, updates_[k], {slot, 0},
+               cat("update of state slot ", name, ": ", reason));
     }
   }
 }
@@ -187,14 +208,16 @@ void Layout::place_operand(int32_t i, size_t k, bool enabled) {
   Value operand = node.inputs[k], out = node.outputs[0];
   int64_t offset = node.op->placement_offsets()[k] * size_of(graph_.type(out).dtype);
   Location from = locate(operand), to = locate(out);
-  // What is in the target else is the flatten's own content; only a slot's old one could be in the way.
-  const char* reason = !enabled                                                         ? "placement is off"
-                       : external(from.root)                                            ? "operand is external"
-                       : from.root == to.root                                           ? "operand is placed already"
-                       : from.offset != 0 || bytes(from.root) != bytes(operand.id)      ? "operand is part of another buffer"
+  // What is in the target else is the flatten's own content; only a slot's old one could be in the
+  // way.
+  const char* reason = !enabled               ? "placement is off"
+                       : external(from.root)  ? "operand is external"
+                       : from.root == to.root ? "operand is placed already"
+                       : from.offset != 0 || bytes(from.root) != bytes(operand.id)
+                           ? "operand is part of another buffer"
                        : !compatible(from.root, to.root, to.offset + offset, Against::kOldContent)
                            ? "target is in use while the operand is made"
-                                                                                        : nullptr;
+                           : nullptr;
   if (reason) {
     add_copy(before[static_cast<size_t>(i)], i, operand.id, place(out.id, offset), reason);
   } else {
@@ -208,13 +231,15 @@ void Layout::fill_gaps(int32_t i) {
   std::vector<int64_t> offsets = node.op->placement_offsets();
   int64_t element = size_of(graph_.type(out).dtype);
   std::vector<std::pair<int64_t, int64_t>> ranges;
-  for (size_t k = 0; k < offsets.size(); ++k) ranges.push_back({offsets[k] * element, offsets[k] * element + bytes(node.inputs[k].id)});
+  for (size_t k = 0; k < offsets.size(); ++k)
+    ranges.push_back({offsets[k] * element, offsets[k] * element + bytes(node.inputs[k].id)});
   ranges.push_back({bytes(out.id), bytes(out.id)});
   std::sort(ranges.begin(), ranges.end());
   int64_t end = 0;
   for (auto [begin, stop] : ranges) {
     if (begin > end) {
-      before[static_cast<size_t>(i)].push_back({InstructionKind::kFill, i, {}, place(out.id, end), begin - end});
+      before[static_cast<size_t>(i)].push_back(
+          {InstructionKind::kFill, i, {}, place(out.id, end), begin - end});
       ++statistics.fills;
       statistics.fill_bytes += begin - end;
     }
@@ -222,8 +247,8 @@ void Layout::fill_gaps(int32_t i) {
   }
 }
 
-// Operands of a flatten are computed where they belong. Later flattens first, so that a flatten inside
-// another finds its place.
+// Operands of a flatten are computed where they belong. Later flattens first: of a flatten inside
+// another, only the operands that do not fit the outer one are copied, not all of it.
 void Layout::merge_placements(bool enabled) {
   for (int32_t i = nodes_ - 1; i >= 0; --i) {
     const Node& node = graph_.nodes()[static_cast<size_t>(i)];
@@ -239,15 +264,16 @@ void Layout::merge_in_place() {
   for (int32_t i = 0; i < nodes_; ++i) {
     const Node& node = graph_.nodes()[static_cast<size_t>(i)];
     if (no_launch[static_cast<size_t>(i)]) continue;
-    std::set<int32_t> taken;
     for (InPlacePair pair : node.op->in_place_pairs()) {
-      Value in = node.inputs[static_cast<size_t>(pair.input)], out = node.outputs[static_cast<size_t>(pair.output)];
+      Value in = node.inputs[static_cast<size_t>(pair.input)],
+            out = node.outputs[static_cast<size_t>(pair.output)];
       Location from = locate(in), to = locate(out);
-      if (taken.count(out.id) || from.root == to.root || external(from.root) || from.offset != 0) continue;
-      if (bytes(from.root) != bytes(out.id) || bytes(in.id) != bytes(out.id) || graph_.type(in).dtype != graph_.type(out).dtype) continue;
+      if (from.root == to.root || external(from.root)) continue;
+      if (bytes(from.root) != bytes(out.id) || bytes(in.id) != bytes(out.id) ||
+          graph_.type(in).dtype != graph_.type(out).dtype)
+        continue;
       if (!compatible(from.root, to.root, to.offset)) continue;
       merge(from.root, to.root, to.offset);
-      taken.insert(out.id);
       ++statistics.in_place;
     }
   }

@@ -1,6 +1,4 @@
 #pragma once
-#include <functional>
-#include <set>
 #include <vector>
 
 #include "ir/graph.h"
@@ -8,8 +6,8 @@
 
 namespace tessera {
 
-// Decides which values share storage. Every value starts in a storage of its own (its root); merging
-// puts a root's values at an offset inside another root. Used by make_plan() only.
+// Decides which values share storage. Every value starts in a storage of its own (its root);
+// merging puts a root's values at an offset inside another root. Used by make_plan() only.
 class Layout {
  public:
   Layout(const Graph& graph, const PlanOptions& options);
@@ -21,8 +19,8 @@ class Layout {
   Location locate(int32_t id) const;
   Location locate(Value v) const { return locate(v.id); }
 
-  // Ids beyond the graph's values stand for state slots that are updated but not read, and for copies
-  // of results.
+  // Ids beyond the graph's values stand for state slots that are updated but not read, and for
+  // copies of results.
   int32_t num_ids() const { return static_cast<int32_t>(bytes_.size()); }
   int64_t bytes(int32_t id) const { return bytes_[static_cast<size_t>(id)]; }
   bool external(int32_t root) const { return external_[static_cast<size_t>(root)]; }
@@ -31,16 +29,18 @@ class Layout {
   int32_t defined(int32_t id) const { return defined_[static_cast<size_t>(id)]; }
   // Last node that reads it; the number of nodes for what must outlive the program; -1: never read.
   int32_t last_use(int32_t id) const { return last_use_[static_cast<size_t>(id)]; }
-  const std::vector<int32_t>& members(int32_t root) const { return members_[static_cast<size_t>(root)]; }
+  const std::vector<int32_t>& members(int32_t root) const {
+    return members_[static_cast<size_t>(root)];
+  }
 
   // Id that holds each output of the graph: its value, or a copy.
   const std::vector<int32_t>& outputs() const { return outputs_; }
 
-  // Instructions to run before node i (copies and fills of a flatten), right after it (copies of results
-  // that view updated state), and after the last node.
+  // Instructions to run before node i (copies and fills of a flatten), right after it (copies of
+  // results that view updated state), and after the last node.
   std::vector<std::vector<Instruction>> before, after;
   std::vector<Instruction> at_end;
-  Plan statistics;  // only its counters and reasons are used
+  Plan statistics;              // only its counters and reasons are used
   std::vector<bool> no_launch;  // nodes that are storage only
 
   // Place of an id, with the root standing for the storage; make_plan renumbers.
@@ -58,13 +58,16 @@ class Layout {
   void fill_gaps(int32_t node);
 
   void merge(int32_t root, int32_t into, int64_t offset);
-  // Whether the members of `root`, moved to `offset` inside `into`, never clash with those there, or with
-  // those that are there from the start.
+  // Whether the members of `root`, moved to `offset` inside `into`, never clash with those there,
+  // or with those that are there from the start.
   enum class Against { kAll, kOldContent };
-  bool compatible(int32_t root, int32_t into, int64_t offset, Against against = Against::kAll) const;
+  bool compatible(int32_t root, int32_t into, int64_t offset,
+                  Against against = Against::kAll) const;
   bool clash(int32_t a, int64_t a_offset, int32_t b, int64_t b_offset) const;
-  bool declared_in_place(int32_t dying, int32_t made, int64_t dying_offset, int64_t made_offset) const;
-  void add_copy(std::vector<Instruction>& list, int32_t node, int32_t source, Place target, const std::string& reason);
+  bool declared_in_place(int32_t dying, int32_t made, int64_t dying_offset,
+                         int64_t made_offset) const;
+  void add_copy(std::vector<Instruction>& list, int32_t node, int32_t source, Place target,
+                const std::string& reason);
 
   const Graph& graph_;
   int32_t nodes_;

@@ -9,9 +9,12 @@
 namespace tessera {
 namespace {
 
-int64_t aligned(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
+int64_t aligned(int64_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
 
-// First and last node at which each storage is live. A view of nothing read lives at its definition.
+// First and last node at which each storage is live. A view of nothing read lives at its
+// definition.
 void set_lifetimes(const Layout& layout, Plan& plan, int32_t nodes) {
   for (Storage& s : plan.storages) {
     s.first = nodes;
@@ -22,8 +25,8 @@ void set_lifetimes(const Layout& layout, Plan& plan, int32_t nodes) {
     s.first = std::min(s.first, layout.defined(id));
     s.last = std::max({s.last, layout.last_use(id), layout.defined(id)});
   }
-  // A fill or copy into a flatten may come before the first placed operand; gaps are written when the
-  // flatten runs, so only the target's own definition matters: covered above.
+  // A fill or copy into a flatten may come before the first placed operand; gaps are written when
+  // the flatten runs, so only the target's own definition matters: covered above.
 }
 
 void assign_offsets(Plan& plan) {
@@ -33,7 +36,8 @@ void assign_offsets(Plan& plan) {
   }
   auto storage = [&](int32_t s) -> Storage& { return plan.storages[static_cast<size_t>(s)]; };
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return storage(a).bytes != storage(b).bytes ? storage(a).bytes > storage(b).bytes : storage(a).first < storage(b).first;
+    return storage(a).bytes != storage(b).bytes ? storage(a).bytes > storage(b).bytes
+                                                : storage(a).first < storage(b).first;
   });
   std::vector<int32_t> placed;  // ascending by offset
   for (int32_t s : order) {
@@ -47,7 +51,11 @@ void assign_offsets(Plan& plan) {
     }
     self.arena_offset = offset;
     plan.arena_bytes = std::max(plan.arena_bytes, offset + aligned(self.bytes));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), s, [&](int32_t a, int32_t b) { return storage(a).arena_offset < storage(b).arena_offset; }), s);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), s,
+                                   [&](int32_t a, int32_t b) {
+                                     return storage(a).arena_offset < storage(b).arena_offset;
+                                   }),
+                  s);
   }
 }
 
@@ -70,7 +78,8 @@ void find_peak(Plan& plan, int32_t nodes) {
 
 }  // namespace
 
-Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes, const PlanOptions& options) {
+Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
+               const PlanOptions& options) {
   Layout layout(graph, options);
   auto nodes = static_cast<int32_t>(graph.nodes().size());
   Plan plan = layout.statistics;
@@ -100,7 +109,9 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes, 
   }
   assign_offsets(plan);
   find_peak(plan, nodes);
-  auto renumber = [&](Place p) { return p.storage < 0 ? p : Place{storage_of[static_cast<size_t>(p.storage)], p.offset}; };
+  auto renumber = [&](Place p) {
+    return p.storage < 0 ? p : Place{storage_of[static_cast<size_t>(p.storage)], p.offset};
+  };
   // A place taken before later merges names a root that was merged since.
   auto current = [&](Place p) {
     if (p.storage < 0) return p;
@@ -116,7 +127,8 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes, 
   };
   for (int32_t i = 0; i < nodes; ++i) {
     append(layout.before[static_cast<size_t>(i)]);
-    if (!layout.no_launch[static_cast<size_t>(i)]) plan.instructions.push_back({InstructionKind::kLaunch, i, {}, {}, 0});
+    if (!layout.no_launch[static_cast<size_t>(i)])
+      plan.instructions.push_back({InstructionKind::kLaunch, i, {}, {}, 0});
     append(layout.after[static_cast<size_t>(i)]);
   }
   append(layout.at_end);
@@ -136,17 +148,22 @@ std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan)
   std::map<std::string, int64_t> bytes;
   for (size_t s = 0; s < plan.storages.size(); ++s) {
     const Storage& storage = plan.storages[s];
-    if (storage.external || storage.first > plan.peak_node || storage.last < plan.peak_node) continue;
+    if (storage.external || storage.first > plan.peak_node || storage.last < plan.peak_node)
+      continue;
     std::string category = storage.workspace_of >= 0 ? "workspace" : "copies of results";
     if (const Node* node = maker[s]) {
-      bool of_state = node->op->name() == "convert" && graph.nodes()[static_cast<size_t>(graph.producer(node->inputs[0]))].op->tier() == Tier::kInput;
+      bool of_state =
+          node->op->name() == "convert" &&
+          graph.nodes()[static_cast<size_t>(graph.producer(node->inputs[0]))].op->tier() ==
+              Tier::kInput;
       category = of_state ? "compute copies of parameters" : cat(name(node->phase), " values");
     }
     bytes[category] += aligned(storage.bytes);
   }
   std::vector<MemoryCategory> categories;
   for (auto& [category, size] : bytes) categories.push_back({category, size});
-  std::sort(categories.begin(), categories.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::sort(categories.begin(), categories.end(),
+            [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return categories;
 }
 
@@ -154,11 +171,14 @@ std::string describe(const Graph& graph, const Plan& plan) {
   std::string where = "an empty program";
   if (plan.peak_node >= 0 && plan.peak_node < static_cast<int32_t>(graph.nodes().size())) {
     const Node& node = graph.nodes()[static_cast<size_t>(plan.peak_node)];
-    where = cat(node.scope, node.scope.empty() ? "" : " ", node.op->name(), " (", name(node.phase), ")");
+    where = cat(node.scope, node.scope.empty() ? "" : " ", node.op->name(), " (", name(node.phase),
+                ")");
   }
-  return cat("arena ", format_bytes(plan.arena_bytes), " (", plan.arena_bytes, " bytes), live peak ", format_bytes(plan.live_peak_bytes), " at ", where,
-             "; ", plan.instructions.size(), " instructions, ", plan.views, " views, ", plan.in_place, " in place, ", plan.copies, " copies (",
-             format_bytes(plan.copy_bytes), "), ", plan.fills, " fills (", format_bytes(plan.fill_bytes), ")");
+  return cat("arena ", format_bytes(plan.arena_bytes), " (", plan.arena_bytes,
+             " bytes), live peak ", format_bytes(plan.live_peak_bytes), " at ", where, "; ",
+             plan.instructions.size(), " instructions, ", plan.views, " views, ", plan.in_place,
+             " in place, ", plan.copies, " copies (", format_bytes(plan.copy_bytes), "), ",
+             plan.fills, " fills (", format_bytes(plan.fill_bytes), ")");
 }
 
 std::string to_string(const Graph& graph, const Plan& plan) {
@@ -172,8 +192,11 @@ std::string to_string(const Graph& graph, const Plan& plan) {
       const Node& node = graph.nodes()[static_cast<size_t>(i.node)];
       std::string in, out;
       for (Value v : node.inputs) in += cat(" ", place(plan.places[static_cast<size_t>(v.id)]));
-      for (Value v : node.outputs) out += cat(" ", place(plan.places[static_cast<size_t>(v.id)]), ":", to_string(graph.type(v), &graph.mesh()));
-      text += cat("launch ", node.op->key(), in, " ->", out, "  # ", node.scope, " ", name(node.phase), "\n");
+      for (Value v : node.outputs)
+        out += cat(" ", place(plan.places[static_cast<size_t>(v.id)]), ":",
+                   to_string(graph.type(v), &graph.mesh()));
+      text += cat("launch ", node.op->key(), in, " ->", out, "  # ", node.scope, " ",
+                  name(node.phase), "\n");
     } else if (i.kind == InstructionKind::kCopy) {
       text += cat("copy ", place(i.source), " -> ", place(i.target), " ", i.bytes, "\n");
     } else {

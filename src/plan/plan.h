@@ -12,7 +12,7 @@ namespace tessera {
 struct Storage {
   int64_t bytes = 0;
   bool external = false;
-  std::string external_name;  // slot or argument
+  std::string external_name;    // slot or argument
   int32_t first = 0, last = 0;  // nodes between which it is live, for arena storages
   int64_t arena_offset = -1;
   int32_t workspace_of = -1;  // node whose kernel uses it as scratch, or -1
@@ -26,8 +26,8 @@ struct Place {
 
 enum class InstructionKind { kLaunch, kCopy, kFill };
 
-// One thing to do, in order. kLaunch runs node `node`; kCopy moves `bytes` from `source` to `target`;
-// kFill zeroes `bytes` at `target`.
+// One thing to do, in order. kLaunch runs node `node`; kCopy moves `bytes` from `source` to
+// `target`; kFill zeroes `bytes` at `target`.
 struct Instruction {
   InstructionKind kind = InstructionKind::kLaunch;
   int32_t node = -1;
@@ -35,7 +35,8 @@ struct Instruction {
   int64_t bytes = 0;
 };
 
-// Switches for tests and `--disable_pass`: each only costs memory or copies, never changes a result.
+// Switches for tests and `--disable_pass`: each only costs memory or copies, never changes a
+// result.
 struct PlanOptions {
   bool views = true;
   bool placement = true;
@@ -58,17 +59,20 @@ struct Plan {
 
 constexpr int64_t kBufferAlignment = 64;
 
-// Lays out a graph. `workspace_bytes[i]` is the scratch that node i's kernel asked for (empty: none).
+// Lays out a graph. `workspace_bytes[i]` is the scratch that node i's kernel asked for (empty:
+// none).
 //
-// Two values share bytes only if they are never live together, except where a value dies at the very
-// node that makes the other and the op declares that pair in-place. Views lie inside their operand,
-// operands of a flatten inside its result, an updated state inside its slot; what cannot lie there is
-// copied, with a reason. Offsets are given by decreasing size, each the lowest that is free.
-Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes, const PlanOptions& options = {});
+// Two values share bytes only if they are never live together, except where a value dies at the
+// very node that makes the other and the op declares that pair in-place. Views lie inside their
+// operand, operands of a flatten inside its result, an updated state inside its slot; what cannot
+// lie there is copied, with a reason. Offsets are given by decreasing size, each the lowest that is
+// free.
+Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
+               const PlanOptions& options = {});
 
-// Checks a plan without trusting how it was made, on values and byte ranges: nothing that is still to
-// be read is overwritten, live storages do not overlap, everything lies inside its storage. Throws
-// InternalError.
+// Checks a plan without trusting how it was made, on values and byte ranges: nothing that is still
+// to be read is overwritten, live storages do not overlap, everything lies inside its storage.
+// Throws InternalError.
 void verify_plan(const Graph& graph, const Plan& plan);
 
 // Bytes live at the peak by kind, largest first: "forward activations", "workspace" and so on.

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-// Runs a plan on content tags instead of numbers. A piece says that bytes [begin, begin + size) hold
-// what value `tag` had from byte `from` on.
+// Runs a plan on content tags instead of numbers. A piece says that bytes [begin, begin + size)
+// hold what value `tag` had from byte `from` on.
 struct Piece {
   int64_t begin = 0, size = 0;
   int32_t tag = 0;
@@ -60,24 +60,32 @@ class Memory {
 
 class PlanVerifier {
  public:
-  PlanVerifier(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan), external_(plan.storages.size()) {}
+  PlanVerifier(const Graph& graph, const Plan& plan)
+      : graph_(graph), plan_(plan), external_(plan.storages.size()) {}
 
   void run() {
     check_bounds();
     set_expectations();
-    for (const GraphInput& input : graph_.inputs()) write(place(input.value), bytes(input.value), input.value.id, 0);
+    for (const GraphInput& input : graph_.inputs())
+      write(place(input.value), bytes(input.value), input.value.id, 0);
     for (const Instruction& i : plan_.instructions) {
-      if (i.kind == InstructionKind::kLaunch) launch(i.node);
-      else if (i.kind == InstructionKind::kFill) write(i.target, i.bytes, kZeros, 0);
-      else copy(i);
+      if (i.kind == InstructionKind::kLaunch)
+        launch(i.node);
+      else if (i.kind == InstructionKind::kFill)
+        write(i.target, i.bytes, kZeros, 0);
+      else
+        copy(i);
     }
     for (size_t k = 0; k < graph_.outputs().size(); ++k) {
       const GraphOutput& output = graph_.outputs()[k];
       expect(output.value, plan_.outputs[k], [&] { return cat("output ", output.name); });
     }
     for (const GraphInput& input : graph_.inputs()) {
-      bool updated = std::any_of(graph_.updates().begin(), graph_.updates().end(), [&](const StateUpdate& u) { return u.slot == input.name; });
-      if (!updated) expect(input.value, place(input.value), [&] { return cat("input ", input.name, " at the end"); });
+      bool updated = std::any_of(graph_.updates().begin(), graph_.updates().end(),
+                                 [&](const StateUpdate& u) { return u.slot == input.name; });
+      if (!updated)
+        expect(input.value, place(input.value),
+               [&] { return cat("input ", input.name, " at the end"); });
     }
     for (const StateUpdate& update : graph_.updates()) {
       expect(update.value, slot_place(update.slot), [&] { return cat("update of ", update.slot); });
@@ -85,50 +93,68 @@ class PlanVerifier {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw InternalError(cat("plan verifier: ", what)); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InternalError(cat("plan verifier: ", what));
+  }
   Place place(Value v) const { return plan_.places[static_cast<size_t>(v.id)]; }
   int64_t bytes(Value v) const { return graph_.type(v).bytes(); }
   const Storage& storage(Place p) const { return plan_.storages[static_cast<size_t>(p.storage)]; }
 
   Place slot_place(const std::string& slot) const {
     for (size_t s = 0; s < plan_.storages.size(); ++s) {
-      if (plan_.storages[s].external && plan_.storages[s].external_name == slot) return {static_cast<int32_t>(s), 0};
+      if (plan_.storages[s].external && plan_.storages[s].external_name == slot)
+        return {static_cast<int32_t>(s), 0};
     }
     fail(cat("no storage for slot ", slot));
   }
-  Memory& memory(Place p) { return storage(p).external ? external_[static_cast<size_t>(p.storage)] : arena_; }
-  int64_t address(Place p) const { return p.offset + (storage(p).external ? 0 : storage(p).arena_offset); }
-  void write(Place p, int64_t size, int32_t tag, int64_t from) { memory(p).write(address(p), size, tag, from); }
+  Memory& memory(Place p) {
+    return storage(p).external ? external_[static_cast<size_t>(p.storage)] : arena_;
+  }
+  int64_t address(Place p) const {
+    return p.offset + (storage(p).external ? 0 : storage(p).arena_offset);
+  }
+  void write(Place p, int64_t size, int32_t tag, int64_t from) {
+    memory(p).write(address(p), size, tag, from);
+  }
 
   void check_place(Place p, int64_t size, const std::string& what) const {
-    bool inside = p.storage >= 0 && p.storage < static_cast<int32_t>(plan_.storages.size()) && p.offset >= 0 && size >= 0 &&
-                  p.offset + size <= storage(p).bytes;
+    bool inside = p.storage >= 0 && p.storage < static_cast<int32_t>(plan_.storages.size()) &&
+                  p.offset >= 0 && size >= 0 && p.offset + size <= storage(p).bytes;
     if (!inside) fail(cat(what, " lies outside its storage"));
   }
 
   void check_bounds() const {
-    if (plan_.places.size() != static_cast<size_t>(graph_.num_values())) fail("a value has no place");
+    if (plan_.places.size() != static_cast<size_t>(graph_.num_values()))
+      fail("a value has no place");
     if (plan_.outputs.size() != graph_.outputs().size()) fail("an output has no place");
-    for (int32_t v = 0; v < graph_.num_values(); ++v) check_place(place({v}), bytes({v}), cat("%", v));
-    for (size_t k = 0; k < plan_.outputs.size(); ++k) check_place(plan_.outputs[k], bytes(graph_.outputs()[k].value), "an output");
+    for (int32_t v = 0; v < graph_.num_values(); ++v)
+      check_place(place({v}), bytes({v}), cat("%", v));
+    for (size_t k = 0; k < plan_.outputs.size(); ++k)
+      check_place(plan_.outputs[k], bytes(graph_.outputs()[k].value), "an output");
     for (const GraphInput& input : graph_.inputs()) {
       const Storage& s = storage(place(input.value));
-      if (!s.external || s.external_name != input.name || place(input.value).offset != 0) fail(cat("input ", input.name, " is not where the caller gives it"));
+      if (!s.external || s.external_name != input.name || place(input.value).offset != 0)
+        fail(cat("input ", input.name, " is not where the caller gives it"));
     }
     std::set<std::string> names;
     for (const Storage& s : plan_.storages) {
-      if (s.external && !names.insert(s.external_name).second) fail(cat("two storages for ", s.external_name));
-      if (!s.external && (s.arena_offset < 0 || s.arena_offset % kBufferAlignment != 0 || s.arena_offset + s.bytes > plan_.arena_bytes)) fail("a storage lies outside the arena");
+      if (s.external && !names.insert(s.external_name).second)
+        fail(cat("two storages for ", s.external_name));
+      if (!s.external && (s.arena_offset < 0 || s.arena_offset % kBufferAlignment != 0 ||
+                          s.arena_offset + s.bytes > plan_.arena_bytes))
+        fail("a storage lies outside the arena");
     }
     for (const Instruction& i : plan_.instructions) {
       if (i.kind == InstructionKind::kLaunch) {
-        if (i.node < 0 || i.node >= static_cast<int32_t>(graph_.nodes().size())) fail("a launch of no node");
+        if (i.node < 0 || i.node >= static_cast<int32_t>(graph_.nodes().size()))
+          fail("a launch of no node");
         continue;
       }
       check_place(i.target, i.bytes, "a copy or fill");
       if (i.kind == InstructionKind::kCopy) check_place(i.source, i.bytes, "a copied range");
     }
-    if (!plan_.workspaces.empty() && plan_.workspaces.size() != graph_.nodes().size()) fail("one workspace a node");
+    if (!plan_.workspaces.empty() && plan_.workspaces.size() != graph_.nodes().size())
+      fail("one workspace a node");
     for (int32_t s : plan_.workspaces) {
       if (s >= static_cast<int32_t>(plan_.storages.size())) fail("a workspace has no storage");
     }
@@ -144,14 +170,16 @@ class PlanVerifier {
         auto& pieces = expected_[static_cast<size_t>(out.id)];
         if (!node.inputs.empty() && !views.empty()) {
           Memory scratch;
-          for (const Piece& p : expected_[static_cast<size_t>(node.inputs[0].id)]) scratch.write(p.begin, p.size, p.tag, p.from);
+          for (const Piece& p : expected_[static_cast<size_t>(node.inputs[0].id)])
+            scratch.write(p.begin, p.size, p.tag, p.from);
           pieces = scratch.read(views[k] * size_of(graph_.type(out).dtype), bytes(out));
         } else if (!placed.empty()) {
           Memory scratch;
           scratch.write(0, bytes(out), kZeros, 0);
           for (size_t i = 0; i < node.inputs.size(); ++i) {
             int64_t base = placed[i] * size_of(graph_.type(out).dtype);
-            for (const Piece& p : expected_[static_cast<size_t>(node.inputs[i].id)]) scratch.write(base + p.begin, p.size, p.tag, p.from);
+            for (const Piece& p : expected_[static_cast<size_t>(node.inputs[i].id)])
+              scratch.write(base + p.begin, p.size, p.tag, p.from);
           }
           pieces = scratch.read(0, bytes(out));
         } else if (bytes(out) > 0) {
@@ -165,21 +193,30 @@ class PlanVerifier {
   template <class Use>
   void expect(Value v, Place at, const Use& use) {
     Memory want;
-    for (const Piece& p : expected_[static_cast<size_t>(v.id)]) want.write(p.begin, p.size, p.tag, p.from);
+    for (const Piece& p : expected_[static_cast<size_t>(v.id)])
+      want.write(p.begin, p.size, p.tag, p.from);
     for (const Piece& p : memory(at).read(address(at), bytes(v))) {
       for (const Piece& w : want.read(p.begin, p.size)) {
-        bool same = w.tag == p.tag && w.tag != kUnwritten && (w.tag == kZeros || w.from == p.from + w.begin);
-        if (!same) fail(cat(use(), ": bytes of %", v.id, " hold ", p.tag == kUnwritten ? "nothing" : p.tag == kScratch ? "scratch" : cat("%", p.tag), " at ", p.begin + w.begin));
+        bool same = w.tag == p.tag && w.tag != kUnwritten &&
+                    (w.tag == kZeros || w.from == p.from + w.begin);
+        if (!same)
+          fail(cat(use(), ": bytes of %", v.id, " hold ",
+                   p.tag == kUnwritten ? "nothing"
+                   : p.tag == kScratch ? "scratch"
+                                       : cat("%", p.tag),
+                   " at ", p.begin + w.begin));
       }
     }
   }
 
-  static bool overlap(const Storage& sa, int64_t a, int64_t a_size, const Storage& sb, int64_t b, int64_t b_size, bool same_storage) {
+  static bool overlap(const Storage& sa, int64_t a, int64_t a_size, const Storage& sb, int64_t b,
+                      int64_t b_size, bool same_storage) {
     if (sa.external != sb.external || (sa.external && !same_storage)) return false;
     return a < b + b_size && b < a + a_size;
   }
   bool overlap(Place a, int64_t a_size, Place b, int64_t b_size) const {
-    return overlap(storage(a), address(a), a_size, storage(b), address(b), b_size, a.storage == b.storage);
+    return overlap(storage(a), address(a), a_size, storage(b), address(b), b_size,
+                   a.storage == b.storage);
   }
 
   void launch(int32_t index) {
@@ -193,18 +230,25 @@ class PlanVerifier {
         Value in = node.inputs[i];
         if (!overlap(place(out), bytes(out), place(in), bytes(in))) continue;
         auto pairs = node.op->in_place_pairs();
-        bool declared = std::any_of(pairs.begin(), pairs.end(), [&](InPlacePair p) { return p.input == static_cast<int>(i) && p.output == static_cast<int>(o); });
-        if (!declared || address(place(in)) != address(place(out)) || bytes(in) != bytes(out)) fail(cat("undeclared in-place: ", use()));
+        bool declared = std::any_of(pairs.begin(), pairs.end(), [&](InPlacePair p) {
+          return p.input == static_cast<int>(i) && p.output == static_cast<int>(o);
+        });
+        if (!declared || address(place(in)) != address(place(out)) || bytes(in) != bytes(out))
+          fail(cat("undeclared in-place: ", use()));
       }
       for (size_t other = 0; other < o; ++other) {
-        if (overlap(place(out), bytes(out), place(node.outputs[other]), bytes(node.outputs[other]))) fail(cat("outputs overlap: ", use()));
+        if (overlap(place(out), bytes(out), place(node.outputs[other]), bytes(node.outputs[other])))
+          fail(cat("outputs overlap: ", use()));
       }
-      if (scratch >= 0 && overlap(place(out), bytes(out), {scratch, 0}, plan_.storages[static_cast<size_t>(scratch)].bytes)) fail(cat("scratch overlaps an output: ", use()));
+      if (scratch >= 0 && overlap(place(out), bytes(out), {scratch, 0},
+                                  plan_.storages[static_cast<size_t>(scratch)].bytes))
+        fail(cat("scratch overlaps an output: ", use()));
     }
     if (scratch >= 0) {
       Place p{scratch, 0};
       for (Value in : node.inputs) {
-        if (overlap(place(in), bytes(in), p, storage(p).bytes)) fail(cat("scratch overlaps an operand: ", use()));
+        if (overlap(place(in), bytes(in), p, storage(p).bytes))
+          fail(cat("scratch overlaps an operand: ", use()));
       }
       write(p, storage(p).bytes, kScratch, 0);
     }
@@ -213,7 +257,8 @@ class PlanVerifier {
 
   void copy(const Instruction& i) {
     auto pieces = memory(i.source).read(address(i.source), i.bytes);
-    for (const Piece& p : pieces) memory(i.target).write(address(i.target) + p.begin, p.size, p.tag, p.from);
+    for (const Piece& p : pieces)
+      memory(i.target).write(address(i.target) + p.begin, p.size, p.tag, p.from);
   }
 
   const Graph& graph_;

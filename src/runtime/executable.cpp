@@ -11,7 +11,8 @@ namespace tessera {
 namespace {
 
 bool storage_only(const Node& node) {
-  return node.op->tier() == Tier::kInput || !node.op->view_offsets().empty() || !node.op->placement_offsets().empty();
+  return node.op->tier() == Tier::kInput || !node.op->view_offsets().empty() ||
+         !node.op->placement_offsets().empty();
 }
 
 struct Types {
@@ -27,7 +28,8 @@ bool has_kernel(const Graph& graph, const Node& node, const KernelTable& table) 
   return std::holds_alternative<Launch>(table.prepare({*node.op, types.inputs, types.outputs}));
 }
 
-// Replaces composites that the table declines by their definition, until nothing is left to replace.
+// Replaces composites that the table declines by their definition, until nothing is left to
+// replace.
 Graph decompose_declined(const Graph& graph, const KernelTable& table) {
   Graph result(graph.mesh());
   Rewriter rewriter(graph, result);
@@ -39,7 +41,8 @@ Graph decompose_declined(const Graph& graph, const KernelTable& table) {
     }
     rewriter.enter(node);
     std::vector<Value> outputs = node.op->decompose(result, rewriter(node.inputs));
-    TESSERA_CHECK(outputs.size() == node.outputs.size(), cat("decomposition of ", to_string(graph, node)));
+    TESSERA_CHECK(outputs.size() == node.outputs.size(),
+                  cat("decomposition of ", to_string(graph, node)));
     for (size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
     changed = true;
   }
@@ -49,9 +52,11 @@ Graph decompose_declined(const Graph& graph, const KernelTable& table) {
 
 }  // namespace
 
-std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table, const PlanOptions& options) {
+std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table,
+                                    const PlanOptions& options) {
   for (const GraphInput& input : graph.inputs()) {
-    TESSERA_CHECK(input.kind != InputKind::kParameter, cat("parameter '", input.name, "' must become state before a graph is compiled"));
+    TESSERA_CHECK(input.kind != InputKind::kParameter,
+                  cat("parameter '", input.name, "' must become state before a graph is compiled"));
   }
   Graph expanded = decompose_declined(graph, table);
   verify(expanded, "decomposition");
@@ -63,7 +68,8 @@ std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table
       Types types(expanded, node);
       Prepared prepared = table.prepare({*node.op, types.inputs, types.outputs});
       if (!std::holds_alternative<Launch>(prepared)) {
-        throw UserError(cat("this backend cannot run ", to_string(expanded, node), ": ", std::get<std::string>(prepared)));
+        throw UserError(cat("this backend cannot run ", to_string(expanded, node), ": ",
+                            std::get<std::string>(prepared)));
       }
       launch = std::move(std::get<Launch>(prepared));
     }
@@ -79,7 +85,8 @@ void Executable::declare_state(State& state) const {
   for (const GraphInput& input : graph_.inputs()) {
     if (input.kind == InputKind::kState) state.declare(input.name, graph_.type(input.value));
   }
-  for (const StateUpdate& update : graph_.updates()) state.declare(update.slot, graph_.type(update.value));
+  for (const StateUpdate& update : graph_.updates())
+    state.declare(update.slot, graph_.type(update.value));
 }
 
 std::byte* Executable::address(Place place) const {
@@ -101,7 +108,8 @@ void Executable::bind(State& state, HostBuffer& arena) {
   inputs_.clear();  // the next run fixes the addresses of launches
 }
 
-void Executable::run(const std::map<std::string, const void*>& arguments, const NodeObserver* observer) {
+void Executable::run(const std::map<std::string, const void*>& arguments,
+                     const NodeObserver* observer) {
   TESSERA_CHECK(!storage_.empty() || plan_.storages.empty(), "run before bind");
   if (bound_arguments_ != arguments || inputs_.empty()) {
     inputs_.clear();
@@ -110,9 +118,11 @@ void Executable::run(const std::map<std::string, const void*>& arguments, const 
     for (const GraphInput& input : graph_.inputs()) {
       if (input.kind != InputKind::kArgument) continue;
       auto given = arguments.find(input.name);
-      TESSERA_CHECK(given != arguments.end() && given->second, cat("no argument '", input.name, "'"));
+      TESSERA_CHECK(given != arguments.end() && given->second,
+                    cat("no argument '", input.name, "'"));
       auto storage = static_cast<size_t>(plan_.places[static_cast<size_t>(input.value.id)].storage);
-      storage_[storage] = static_cast<std::byte*>(const_cast<void*>(given->second));  // launches read it only
+      storage_[storage] =
+          static_cast<std::byte*>(const_cast<void*>(given->second));  // launches read it only
     }
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       const Node& node = graph_.nodes()[i];
@@ -122,20 +132,23 @@ void Executable::run(const std::map<std::string, const void*>& arguments, const 
       for (Value v : node.outputs) out.push_back(address(plan_.places[static_cast<size_t>(v.id)]));
       inputs_.push_back(std::move(in));
       outputs_.push_back(std::move(out));
-      workspaces_.push_back(plan_.workspaces[i] < 0 ? nullptr : storage_[static_cast<size_t>(plan_.workspaces[i])]);
+      workspaces_.push_back(
+          plan_.workspaces[i] < 0 ? nullptr : storage_[static_cast<size_t>(plan_.workspaces[i])]);
     }
     bound_arguments_ = arguments;
   }
   for (const Instruction& instruction : plan_.instructions) {
     if (instruction.kind == InstructionKind::kCopy) {
-      std::memmove(address(instruction.target), address(instruction.source), static_cast<size_t>(instruction.bytes));
+      std::memmove(address(instruction.target), address(instruction.source),
+                   static_cast<size_t>(instruction.bytes));
     } else if (instruction.kind == InstructionKind::kFill) {
       std::memset(address(instruction.target), 0, static_cast<size_t>(instruction.bytes));
     } else {
       auto i = static_cast<size_t>(instruction.node);
       double start = observer ? monotonic_seconds() : 0;
       launches_[i].run({inputs_[i], outputs_[i], workspaces_[i]});
-      if (observer) (*observer)({graph_, graph_.nodes()[i], outputs_[i], monotonic_seconds() - start});
+      if (observer)
+        (*observer)({graph_, graph_.nodes()[i], outputs_[i], monotonic_seconds() - start});
     }
   }
 }

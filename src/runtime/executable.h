@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// Sees every node right after it ran, with the addresses of its outputs: for hashes, for the search of
-// non-finite values and for timings.
+// Sees every node right after it ran, with the addresses of its outputs: for hashes, for the search
+// of non-finite values and for timings.
 struct NodeEvent {
   const Graph& graph;
   const Node& node;
@@ -34,12 +34,13 @@ class Executable {
 
   // Declares the program's slots in the state.
   void declare_state(State& state) const;
-  // Fixes addresses. The arena must hold plan().arena_bytes; both must outlive the executable. Programs
-  // may share them: nothing in the arena outlives a run but what output() points to.
+  // Fixes addresses. The arena must hold plan().arena_bytes; both must outlive the executable.
+  // Programs may share them: nothing in the arena outlives a run but what output() points to.
   void bind(State& state, HostBuffer& arena);
 
   // Runs with the given arguments, one address for each argument of the graph.
-  void run(const std::map<std::string, const void*>& arguments, const NodeObserver* observer = nullptr);
+  void run(const std::map<std::string, const void*>& arguments,
+           const NodeObserver* observer = nullptr);
 
   // An output of the last run; valid until a program that shares the arena runs.
   const void* output(const std::string& name) const;
@@ -54,15 +55,16 @@ class Executable {
   Graph graph_;
   Plan plan_;
   std::vector<Launch> launches_;
-  std::vector<std::byte*> storage_;  // address of each storage
+  std::vector<std::byte*> storage_;               // address of each storage
   std::vector<std::vector<const void*>> inputs_;  // by node
   std::vector<std::vector<void*>> outputs_;
   std::vector<void*> workspaces_;
   std::map<std::string, const void*> bound_arguments_;
 };
 
-// Reads a plan for the kernels of a table: what no kernel takes is decomposed, kernels are prepared, the
-// plan is made and verified. UserError for a primitive without a kernel.
-std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table, const PlanOptions& options = {});
+// Reads a plan for the kernels of a table: what no kernel takes is decomposed, kernels are
+// prepared, the plan is made and verified. UserError for a primitive without a kernel.
+std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table,
+                                    const PlanOptions& options = {});
 
 }  // namespace tessera

@@ -45,11 +45,13 @@ struct PrepareContext {
 using Prepared = std::variant<Launch, std::string>;
 using Prepare = std::function<Prepared(const PrepareContext&)>;
 
-// op -> kernels, best first. A node takes the first that accepts it; if none does, it is replaced by its
-// decomposition; a primitive that no kernel takes is an error when the program is compiled.
+// op -> kernels, best first. A node takes the first that accepts it; if none does, it is replaced
+// by its decomposition; a primitive that no kernel takes is an error when the program is compiled.
 class KernelTable {
  public:
-  void add(std::string_view op, Prepare prepare) { kernels_[std::string(op)].push_back(std::move(prepare)); }
+  void add(std::string_view op, Prepare prepare) {
+    kernels_[std::string(op)].push_back(std::move(prepare));
+  }
 
   // The launch of the first kernel that accepts, or all reasons in one line.
   Prepared prepare(const PrepareContext& context) const;

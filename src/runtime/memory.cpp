@@ -11,8 +11,10 @@ namespace tessera {
 
 HostBuffer::HostBuffer(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
-  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) throw DeviceError(cat("out of memory: cannot allocate ", format_bytes(bytes), " on the host"));
+  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED)
+    throw DeviceError(cat("out of memory: cannot allocate ", format_bytes(bytes), " on the host"));
   // Only a hint: without huge pages the program runs all the same.
   if (bytes >= (1 << 21)) ::madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(p);
@@ -37,7 +39,9 @@ void State::declare(const std::string& slot, const TensorType& type) {
     slots_.emplace(slot, Slot{type, HostBuffer(type.bytes())});
     return;
   }
-  TESSERA_CHECK(it->second.type == type, cat("state slot ", slot, " is ", to_string(it->second.type), ", a program wants ", to_string(type)));
+  TESSERA_CHECK(it->second.type == type,
+                cat("state slot ", slot, " is ", to_string(it->second.type), ", a program wants ",
+                    to_string(type)));
 }
 
 std::vector<std::string> State::slots() const {

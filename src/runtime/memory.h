@@ -27,8 +27,8 @@ class HostBuffer {
   int64_t bytes_ = 0;
 };
 
-// What outlives a run: named slots of fixed type (weights, moments, gradients, counters), shared by the
-// programs of a job.
+// What outlives a run: named slots of fixed type (weights, moments, gradients, counters), shared by
+// the programs of a job.
 class State {
  public:
   // Adds a zeroed slot, or checks that the slot has exactly this type: InternalError naming both.

@@ -27,14 +27,17 @@ void NonFiniteFinder::look(const NodeEvent& event) {
   if (!first_.empty()) return;
   for (size_t k = 0; k < event.outputs.size(); ++k) {
     const TensorType& type = event.graph.type(event.node.outputs[k]);
-    if (!is_float(type.dtype) || type.dtype == DType::kF16 || all_finite(type, event.outputs[k])) continue;
+    if (!is_float(type.dtype) || type.dtype == DType::kF16 || all_finite(type, event.outputs[k]))
+      continue;
     const Node& node = event.node;
-    first_ = cat(node.op->name(), node.scope.empty() ? "" : " in ", node.scope, " (", name(node.phase), ")");
+    first_ = cat(node.op->name(), node.scope.empty() ? "" : " in ", node.scope, " (",
+                 name(node.phase), ")");
     return;
   }
 }
 
-HashRecorder::HashRecorder(const std::string& path) : file_(std::fopen(path.c_str(), "we"), std::fclose) {
+HashRecorder::HashRecorder(const std::string& path)
+    : file_(std::fopen(path.c_str(), "we"), std::fclose) {
   if (!file_) throw UserError(cat("cannot write hashes to '", path, "': ", std::strerror(errno)));
 }
 
@@ -45,9 +48,13 @@ void HashRecorder::begin_step(int64_t step) {
 
 void HashRecorder::record(const NodeEvent& event) {
   for (size_t k = 0; k < event.outputs.size(); ++k) {
-    uint64_t hash = hash_bytes(event.outputs[k], static_cast<size_t>(event.graph.type(event.node.outputs[k]).bytes()));
-    std::string line = cat(step_, "\t", index_++, "\t", event.node.scope, "\t", name(event.node.phase), "\t", event.node.op->name(), "\t", k, "\t", hex(hash), "\n");
-    if (std::fputs(line.c_str(), file_.get()) < 0) throw UserError(cat("cannot write hashes: ", std::strerror(errno)));
+    uint64_t hash = hash_bytes(
+        event.outputs[k], static_cast<size_t>(event.graph.type(event.node.outputs[k]).bytes()));
+    std::string line =
+        cat(step_, "\t", index_++, "\t", event.node.scope, "\t", name(event.node.phase), "\t",
+            event.node.op->name(), "\t", k, "\t", hex(hash), "\n");
+    if (std::fputs(line.c_str(), file_.get()) < 0)
+      throw UserError(cat("cannot write hashes: ", std::strerror(errno)));
   }
 }
 
@@ -68,7 +75,8 @@ void OpTimer::add(const NodeEvent& event) {
 std::vector<OpTimer::Row> OpTimer::rows() const {
   std::vector<Row> rows;
   for (const auto& [key, row] : rows_) rows.push_back(row);
-  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
+  std::sort(rows.begin(), rows.end(),
+            [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
   return rows;
 }
 

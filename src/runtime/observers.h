@@ -23,8 +23,8 @@ class NonFiniteFinder {
   std::string first_;
 };
 
-// Writes a hash of every output of every node: lines "STEP INDEX SCOPE PHASE OP OUTPUT HASH", separated by
-// tabs. Two runs of the same program can then be compared line by line.
+// Writes a hash of every output of every node: lines "STEP INDEX SCOPE PHASE OP OUTPUT HASH",
+// separated by tabs. Two runs of the same program can then be compared line by line.
 class HashRecorder {
  public:
   explicit HashRecorder(const std::string& path);  // UserError if it cannot be written

@@ -7,7 +7,10 @@ namespace {
 volatile std::sig_atomic_t requested = 0;
 
 extern "C" void on_signal(int signal) {
-  if (requested && signal == SIGINT) std::signal(SIGINT, SIG_DFL);
+  if (requested && signal == SIGINT) {
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);  // acts when this handler returns
+  }
   requested = 1;
 }
 }  // namespace

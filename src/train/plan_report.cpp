@@ -20,7 +20,9 @@ ProgramOptions program_options(const RunConfig& config) {
 }
 
 ModelBuilder model_builder(const ModelConfig& model) {
-  return [model](int64_t batch, int64_t length, ModelHead head) { return llama(model, batch, length, head); };
+  return [model](int64_t batch, int64_t length, ModelHead head) {
+    return llama(model, batch, length, head);
+  };
 }
 
 double program_flops(const Graph& graph) {
@@ -29,7 +31,8 @@ double program_flops(const Graph& graph) {
     std::vector<TensorType> inputs, outputs;
     for (Value v : node.inputs) inputs.push_back(graph.type(v));
     for (Value v : node.outputs) outputs.push_back(graph.type(v));
-    if (node.op->tier() != Tier::kInput && node.op->view_offsets().empty()) flops += node.op->cost(inputs, outputs).flops;
+    if (node.op->tier() != Tier::kInput && node.op->view_offsets().empty())
+      flops += node.op->cost(inputs, outputs).flops;
   }
   return flops;
 }
@@ -79,8 +82,8 @@ std::string arithmetic_text(const Session& session, const RunConfig& config) {
   auto micro_batches = static_cast<double>(config.gradient_accumulation_steps);
   double flops = program_flops(session.programs().accumulate_first) * micro_batches +
                  program_flops(session.programs().apply);
-  double tokens = micro_batches *
-                  static_cast<double>(config.train_batch_size * config.max_context_width);
+  double tokens =
+      micro_batches * static_cast<double>(config.train_batch_size * config.max_context_width);
   int64_t parameters = 0;
   for (const Parameter& p : session.programs().parameters) parameters += num_elements(p.shape);
   return format("\nArithmetic: %.4g FLOP a step, %.4g a token (6 x parameters = %.4g)\n", flops,
@@ -89,7 +92,8 @@ std::string arithmetic_text(const Session& session, const RunConfig& config) {
 
 std::string verdict(int64_t need, int64_t memory) {
   std::string limit = cat("--memory ", format_bytes(memory));
-  if (need > memory) return cat("\nDoes not fit: ", format_bytes(need - memory), " more than ", limit, "\n");
+  if (need > memory)
+    return cat("\nDoes not fit: ", format_bytes(need - memory), " more than ", limit, "\n");
   return cat("\nFits in ", limit, ": ", format_bytes(memory - need), " are left\n");
 }
 
@@ -112,8 +116,8 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
                        const CompileFunction& compile) {
   if (!is_built(model.model_type)) return weights_report(config, model);
   Session session(build_programs(model_builder(model), program_options(config)), compile);
-  std::string text = heading(config, model) + memory_text(session) +
-                     arithmetic_text(session, config);
+  std::string text =
+      heading(config, model) + memory_text(session) + arithmetic_text(session, config);
   int64_t need = session.planned_memory().total();
   if (config.memory) text += verdict(need, *config.memory);
   text += "\nPasses:\n";

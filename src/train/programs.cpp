@@ -16,7 +16,8 @@ namespace {
 Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units, bool first) {
   Graph g = forward;
   Value loss, count;
-  for (const GraphOutput& output : g.outputs()) (output.name == "loss_sum" ? loss : count) = output.value;
+  for (const GraphOutput& output : g.outputs())
+    (output.name == "loss_sum" ? loss : count) = output.value;
   std::vector<Value> weights;
   for (const FlatUnit& unit : units) weights.push_back(g.input_value(weight_slot(unit)));
   std::vector<Value> gradients = backward(g, sum_over_marks(g, loss), weights);
@@ -46,14 +47,20 @@ Graph without_outputs(const Graph& graph) {
   Rewriter rewriter(graph, result);
   for (const Node& node : graph.nodes()) rewriter.copy(node);
   result.set_scope("");
-  for (const StateUpdate& update : graph.updates()) result.update(update.slot, rewriter(update.value));
+  for (const StateUpdate& update : graph.updates())
+    result.update(update.slot, rewriter(update.value));
   return result;
 }
 
-std::vector<Pass> forward_passes(const ModelGraph& model, const std::vector<FlatUnit>& units, DType compute) {
+std::vector<Pass> forward_passes(const ModelGraph& model, const std::vector<FlatUnit>& units,
+                                 DType compute) {
   std::vector<Pass> passes;
-  passes.push_back({"precision", [compute](const Graph& g) { return compute == DType::kF32 ? g : precision(g, compute); }});
-  passes.push_back({"flat_units", [&model, &units](const Graph& g) { return flat_units(g, model.parameters, units); }});
+  passes.push_back({"precision", [compute](const Graph& g) {
+                      return compute == DType::kF32 ? g : precision(g, compute);
+                    }});
+  passes.push_back({"flat_units", [&model, &units](const Graph& g) {
+                      return flat_units(g, model.parameters, units);
+                    }});
   return passes;
 }
 
@@ -61,35 +68,43 @@ Graph build_apply(const std::vector<FlatUnit>& units, const ProgramOptions& opti
   Graph g;
   g.set_phase(Phase::kOptimizer);
   const TensorType scalar{{}, DType::kF32}, counter{{}, DType::kI64};
-  Value lr = g.input("lr", InputKind::kArgument, scalar), max_norm = g.input("max_norm", InputKind::kArgument, scalar);
+  Value lr = g.input("lr", InputKind::kArgument, scalar),
+        max_norm = g.input("max_norm", InputKind::kArgument, scalar);
   Value loss_sum = sum_over_marks(g, g.input("loss_sum", InputKind::kState, scalar));
   Value count = sum_over_marks(g, g.input("token_count", InputKind::kState, counter));
-  Value tokens = binary(g, BinaryKind::kMax, convert(g, count, DType::kF32), constant(g, scalar, 1));
+  Value tokens =
+      binary(g, BinaryKind::kMax, convert(g, count, DType::kF32), constant(g, scalar, 1));
   std::vector<Value> gradients;
   Value squares;
   for (const FlatUnit& unit : units) {
     Scope scope(g, unit.name);
-    gradients.push_back(g.input(gradient_slot(unit), InputKind::kState, {{unit.size}, DType::kF32}));
+    gradients.push_back(
+        g.input(gradient_slot(unit), InputKind::kState, {{unit.size}, DType::kF32}));
     // Each squared sum carries its gradient's marks and is summed over those axes only.
     Value s = sum_over_marks(g, g.add_one(std::make_shared<SumSquares>(), {gradients.back()}));
     squares = squares ? add(g, squares, s) : s;
   }
   Value loss = div(g, loss_sum, tokens);
   Value norm = div(g, unary(g, UnaryKind::kSqrt, squares), tokens);
-  Value ok = binary(g, BinaryKind::kAnd, unary(g, UnaryKind::kIsFinite, loss), unary(g, UnaryKind::kIsFinite, norm));
+  Value ok = binary(g, BinaryKind::kAnd, unary(g, UnaryKind::kIsFinite, loss),
+                    unary(g, UnaryKind::kIsFinite, norm));
   // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
   Value clip = div(g, max_norm, add(g, norm, constant(g, scalar, 1e-6)));
   Value scale = div(g, binary(g, BinaryKind::kMin, clip, constant(g, scalar, 1)), tokens);
-  Value step = add(g, g.input("optimizer_step", InputKind::kState, counter), convert(g, ok, DType::kI64));
+  Value step =
+      add(g, g.input("optimizer_step", InputKind::kState, counter), convert(g, ok, DType::kI64));
   auto adamw = std::make_shared<AdamW>(options.beta1, options.beta2, options.epsilon);
   for (size_t u = 0; u < units.size(); ++u) {
     Scope scope(g, units[u].name);
     const TensorType flat{{units[u].size}, DType::kF32};
     auto slot = [&](const std::string& name) { return g.input(name, InputKind::kState, flat); };
     auto segments = static_cast<int64_t>(units[u].members.size());
-    Value w = slot(weight_slot(units[u])), m = slot(moment_slot(units[u], 1)), v = slot(moment_slot(units[u], 2));
-    Value begin = g.input(cat("segment_begin.", units[u].name), InputKind::kArgument, {{segments}, DType::kI64});
-    Value decay = g.input(cat("segment_decay.", units[u].name), InputKind::kArgument, {{segments}, DType::kF32});
+    Value w = slot(weight_slot(units[u])), m = slot(moment_slot(units[u], 1)),
+          v = slot(moment_slot(units[u], 2));
+    Value begin = g.input(cat("segment_begin.", units[u].name), InputKind::kArgument,
+                          {{segments}, DType::kI64});
+    Value decay = g.input(cat("segment_decay.", units[u].name), InputKind::kArgument,
+                          {{segments}, DType::kF32});
     auto next = g.add(adamw, {w, m, v, gradients[u], lr, scale, ok, step, begin, decay});
     g.update(weight_slot(units[u]), next[0]);
     g.update(moment_slot(units[u], 1), next[1]);
@@ -106,7 +121,9 @@ Graph build_apply(const std::vector<FlatUnit>& units, const ProgramOptions& opti
 }  // namespace
 
 std::string gradient_slot(const FlatUnit& unit) { return cat("gradient.", unit.name); }
-std::string moment_slot(const FlatUnit& unit, int which) { return cat("moment", which, ".", unit.name); }
+std::string moment_slot(const FlatUnit& unit, int which) {
+  return cat("moment", which, ".", unit.name);
+}
 
 Programs build_programs(const ModelBuilder& builder, const ProgramOptions& options) {
   Programs programs;
@@ -116,7 +133,9 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   programs.units = make_units(model.parameters);
   auto accumulate = [&](const std::string& name, bool first) {
     std::vector<Pass> passes = forward_passes(model, programs.units, options.compute);
-    passes.push_back({"autodiff", [&](const Graph& g) { return without_outputs(differentiate(g, programs.units, first)); }});
+    passes.push_back({"autodiff", [&](const Graph& g) {
+                        return without_outputs(differentiate(g, programs.units, first));
+                      }});
     passes.push_back({"canonicalize", canonicalize, true});
     return runner.run(name, model.graph, passes);
   };
@@ -127,12 +146,14 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   std::vector<Pass> passes = forward_passes(validation, programs.units, options.compute);
   passes.push_back({"canonicalize", canonicalize, true});
   programs.evaluate = runner.run("evaluate", validation.graph, passes);
-  programs.apply = runner.run("apply", build_apply(programs.units, options), {{"canonicalize", canonicalize, true}});
+  programs.apply = runner.run("apply", build_apply(programs.units, options),
+                              {{"canonicalize", canonicalize, true}});
   programs.timings = runner.timings();
   return programs;
 }
 
-Graph build_next_token(const ModelBuilder& builder, int64_t length, DType compute, const PassOptions& pass_options) {
+Graph build_next_token(const ModelBuilder& builder, int64_t length, DType compute,
+                       const PassOptions& pass_options) {
   PassRunner runner(pass_options);
   ModelGraph model = builder(1, length, ModelHead::kNext);
   std::vector<FlatUnit> units = make_units(model.parameters);

@@ -13,16 +13,16 @@ namespace tessera {
 using ModelBuilder = std::function<ModelGraph(int64_t batch, int64_t length, ModelHead head)>;
 
 struct ProgramOptions {
-  int64_t batch = 1, length = 1;            // of training micro-batches
+  int64_t batch = 1, length = 1;  // of training micro-batches
   int64_t validation_batch = 1;
-  DType compute = DType::kBF16;             // kF32: no mixed precision
-  bool accumulates = false;                 // more than one micro-batch a step
+  DType compute = DType::kBF16;  // kF32: no mixed precision
+  bool accumulates = false;      // more than one micro-batch a step
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   PassOptions passes;
 };
 
-// The programs of a training job over one State. Slots, U being a unit: weight.U, moment1.U, moment2.U,
-// gradient.U (f32, flat), loss_sum f32, token_count i64, optimizer_step i64.
+// The programs of a training job over one State. Slots, U being a unit: weight.U, moment1.U,
+// moment2.U, gradient.U (f32, flat), loss_sum f32, token_count i64, optimizer_step i64.
 struct Programs {
   std::vector<Parameter> parameters;
   std::vector<FlatUnit> units;
@@ -30,8 +30,8 @@ struct Programs {
   Graph accumulate_first;
   // ... the others add to them. Empty unless `accumulates`.
   Graph accumulate;
-  // (lr, max_norm, segment_begin.U, segment_decay.U): clips, decides whether the step counts, updates.
-  // Outputs loss (token mean), gradient_norm (of the token mean), ok, token_count.
+  // (lr, max_norm, segment_begin.U, segment_decay.U): clips, decides whether the step counts,
+  // updates. Outputs loss (token mean), gradient_norm (of the token mean), ok, token_count.
   Graph apply;
   // (tokens, targets) -> loss_sum, token_count.
   Graph evaluate;
@@ -41,7 +41,8 @@ struct Programs {
 Programs build_programs(const ModelBuilder& model, const ProgramOptions& options);
 
 // (tokens [1, T], position) -> logits [1, V], from the same weight slots.
-Graph build_next_token(const ModelBuilder& model, int64_t length, DType compute, const PassOptions& passes);
+Graph build_next_token(const ModelBuilder& model, int64_t length, DType compute,
+                       const PassOptions& passes);
 
 std::string gradient_slot(const FlatUnit& unit);
 std::string moment_slot(const FlatUnit& unit, int which);  // 1 or 2

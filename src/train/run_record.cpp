@@ -11,8 +11,10 @@ namespace tessera {
 using Json = nlohmann::ordered_json;
 
 std::string to_json(const RunRecord& r) {
-  Json schedule{{"start_lr", r.schedule.start_lr}, {"min_lr", r.schedule.min_lr}, {"warmup_iter", r.schedule.warmup_iter},
-                {"num_iters", r.schedule.num_iters}, {"end_iter", r.schedule.end_iter}, {"decay_style", name(r.schedule.decay_style)}};
+  Json schedule{
+      {"start_lr", r.schedule.start_lr},       {"min_lr", r.schedule.min_lr},
+      {"warmup_iter", r.schedule.warmup_iter}, {"num_iters", r.schedule.num_iters},
+      {"end_iter", r.schedule.end_iter},       {"decay_style", name(r.schedule.decay_style)}};
   Json json{{"step", r.step},
             {"position", r.position},
             {"tokens_seen", r.tokens_seen},
@@ -37,8 +39,12 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
     r.parameter_count = json.at("parameter_count").get<int64_t>();
     r.last_good_checkpoint = json.at("last_good_checkpoint").get<std::string>();
     const Json& s = json.at("schedule");
-    r.schedule = {s.at("start_lr").get<double>(), s.at("min_lr").get<double>(), s.at("warmup_iter").get<double>(), s.at("num_iters").get<int64_t>(),
-                  s.at("end_iter").get<int64_t>(), decay_style_from_name(s.at("decay_style").get<std::string>())};
+    r.schedule = {s.at("start_lr").get<double>(),
+                  s.at("min_lr").get<double>(),
+                  s.at("warmup_iter").get<double>(),
+                  s.at("num_iters").get<int64_t>(),
+                  s.at("end_iter").get<int64_t>(),
+                  decay_style_from_name(s.at("decay_style").get<std::string>())};
     r.model = model_config_from_json(json.at("model").dump());
     r.options = run_config_from_json(json.at("options").dump());
     if (r.step < 0 || r.position < 0 || r.tokens_seen < 0) throw UserError("a counter is negative");
@@ -51,9 +57,11 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
 }
 
 std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& run) {
-  Json left = Json::parse(model_config_json(checkpoint)), right = Json::parse(model_config_json(run));
+  Json left = Json::parse(model_config_json(checkpoint)),
+       right = Json::parse(model_config_json(run));
   for (const auto& [field, value] : left.items()) {
-    if (field == "initializer_range" || field == "max_context_width" || value == right.at(field)) continue;
+    if (field == "initializer_range" || field == "max_context_width" || value == right.at(field))
+      continue;
     return cat(field, ": ", value.dump(), " there, ", right.at(field).dump(), " in this run");
   }
   return "";

@@ -9,8 +9,8 @@ namespace tessera {
 
 // What a checkpoint holds beside tensors: run.json.
 struct RunRecord {
-  int64_t step = 0;             // steps done, skipped ones included
-  int64_t position = 0;         // samples handed out, over all ranks
+  int64_t step = 0;      // steps done, skipped ones included
+  int64_t position = 0;  // samples handed out, over all ranks
   int64_t tokens_seen = 0;
   int64_t skipped_in_a_row = 0;
   int64_t parameter_count = 0;
@@ -24,9 +24,9 @@ std::string to_json(const RunRecord& record);
 // UserError naming `where` when the text is not such a record.
 RunRecord run_record_from_json(std::string_view text, std::string_view where);
 
-// "num_heads: 4 there, 2 in this run": the first field by which the model of a checkpoint and that of a
-// run compute different things from the same weights; "" if there is none. How the weights were first drawn and the length of the windows do not
-// count.
+// "num_heads: 4 there, 2 in this run": the first field by which the model of a checkpoint and that
+// of a run compute different things from the same weights; "" if there is none. How the weights
+// were first drawn and the length of the windows do not count.
 std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& run);
 
 }  // namespace tessera

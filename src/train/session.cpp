@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-Session::Session(Programs programs, const CompileFunction& compile) : programs_(std::move(programs)) {
+Session::Session(Programs programs, const CompileFunction& compile)
+    : programs_(std::move(programs)) {
   auto add = [&](const std::string& name, const Graph& graph) {
     if (!graph.nodes().empty()) compiled_.push_back({name, compile(graph)});
   };
@@ -43,29 +44,45 @@ Session::Memory Session::planned_memory() const {
     for (const StateUpdate& update : g.updates()) slots[update.slot] = g.type(update.value).bytes();
   }
   for (const auto& [slot, bytes] : slots) {
-    if (slot.starts_with("weight.")) memory.parameters += bytes;
-    else if (slot.starts_with("moment")) memory.optimizer += bytes;
-    else if (slot.starts_with("gradient.")) memory.gradients += bytes;
-    else memory.counters += bytes;
+    if (slot.starts_with("weight."))
+      memory.parameters += bytes;
+    else if (slot.starts_with("moment"))
+      memory.optimizer += bytes;
+    else if (slot.starts_with("gradient."))
+      memory.gradients += bytes;
+    else
+      memory.counters += bytes;
   }
   return memory;
 }
 
-void Session::initialize(uint64_t seed) {
+void Session::initialize(uint64_t seed, ThreadPool& pool) {
+  constexpr size_t kTile = 1 << 14;  // even: a pair of normals is never cut
   for (const Parameter& p : programs_.parameters) {
     std::span<float> values = parameter(p.name);
-    for (size_t k = 0; k < values.size(); ++k) {
-      values[k] = p.init.kind == InitKind::kOnes    ? 1.0f
-                  : p.init.kind == InitKind::kZeros ? 0.0f
-                                                    : static_cast<float>(p.init.standard_deviation * random_normal(seed, stream_of(p.name), k));
+    if (p.init.kind != InitKind::kNormal) {
+      std::ranges::fill(values, p.init.kind == InitKind::kOnes ? 1.0f : 0.0f);
+      continue;
     }
+    uint64_t stream = stream_of(p.name);
+    auto tiles = static_cast<int64_t>((values.size() + kTile - 1) / kTile);
+    pool.run(tiles, [&](int64_t tile, int) {
+      size_t begin = static_cast<size_t>(tile) * kTile;
+      size_t end = std::min(begin + kTile, values.size());
+      for (size_t k = begin; k < end; k += 2) {
+        auto pair = random_normal_pair(seed, stream, k / 2);
+        values[k] = static_cast<float>(p.init.standard_deviation * pair[0]);
+        if (k + 1 < end) values[k + 1] = static_cast<float>(p.init.standard_deviation * pair[1]);
+      }
+    });
   }
 }
 
 void Session::set_decay(double weight_decay, bool decay_all) {
   for (size_t u = 0; u < programs_.units.size(); ++u) {
     for (size_t k = 0; k < segment_decay_[u].size(); ++k) {
-      const Parameter& p = programs_.parameters[static_cast<size_t>(programs_.units[u].parameters[k])];
+      const Parameter& p =
+          programs_.parameters[static_cast<size_t>(programs_.units[u].parameters[k])];
       segment_decay_[u][k] = p.decay || decay_all ? static_cast<float>(weight_decay) : 0.0f;
     }
   }
@@ -75,11 +92,14 @@ void Session::accumulate(std::span<const MicroBatch> micro_batches, const NodeOb
   TESSERA_CHECK(allocated() && !micro_batches.empty());
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     Executable& executable = program(i == 0 ? "accumulate_first" : "accumulate");
-    executable.run({{"tokens", micro_batches[i].tokens.data()}, {"targets", micro_batches[i].targets.data()}}, observer);
+    executable.run(
+        {{"tokens", micro_batches[i].tokens.data()}, {"targets", micro_batches[i].targets.data()}},
+        observer);
   }
 }
 
-StepResult Session::step(std::span<const MicroBatch> micro_batches, double learning_rate, double max_norm, const NodeObserver* observer) {
+StepResult Session::step(std::span<const MicroBatch> micro_batches, double learning_rate,
+                         double max_norm, const NodeObserver* observer) {
   accumulate(micro_batches, observer);
   auto lr = static_cast<float>(learning_rate);
   auto limit = max_norm > 0 ? static_cast<float>(max_norm) : std::numeric_limits<float>::infinity();
@@ -90,7 +110,8 @@ StepResult Session::step(std::span<const MicroBatch> micro_batches, double learn
   }
   Executable& apply = program("apply");
   apply.run(arguments, observer);
-  return {apply.scalar<float>("loss"), apply.scalar<float>("gradient_norm"), apply.scalar<uint8_t>("ok") != 0, apply.scalar<int64_t>("token_count")};
+  return {apply.scalar<float>("loss"), apply.scalar<float>("gradient_norm"),
+          apply.scalar<uint8_t>("ok") != 0, apply.scalar<int64_t>("token_count")};
 }
 
 std::pair<double, int64_t> Session::evaluate(MicroBatch batch) {
@@ -106,14 +127,16 @@ Executable& Session::program(const std::string& name) {
   throw InternalError(cat("the session has no program '", name, "'"));
 }
 
-// A checkpoint is taken between steps: gradients and sums of the last step are not part of it. Tensors
-// are saved by parameter, so that a file says what it holds and padding is in none.
+// A checkpoint is taken between steps: gradients and sums of the last step are not part of it.
+// Tensors are saved by parameter, so that a file says what it holds and padding is in none.
 std::vector<TensorBuffer> Session::checkpoint_buffers() {
   std::vector<TensorBuffer> buffers;
-  for (const Parameter& p : programs_.parameters) buffers.push_back({p.name, DType::kF32, p.shape, parameter(p.name).data()});
+  for (const Parameter& p : programs_.parameters)
+    buffers.push_back({p.name, DType::kF32, p.shape, parameter(p.name).data()});
   for (int which : {1, 2}) {
     for (const Parameter& p : programs_.parameters) {
-      auto values = member(p.name, [which](const FlatUnit& unit) { return moment_slot(unit, which); });
+      auto values =
+          member(p.name, [which](const FlatUnit& unit) { return moment_slot(unit, which); });
       buffers.push_back({cat("moment", which, ".", p.name), DType::kF32, p.shape, values.data()});
     }
   }
@@ -123,15 +146,18 @@ std::vector<TensorBuffer> Session::checkpoint_buffers() {
 
 std::vector<TensorView> Session::checkpoint_views() {
   std::vector<TensorView> views;
-  for (const TensorBuffer& b : checkpoint_buffers()) views.push_back({b.name, b.dtype, b.shape, b.data});
+  for (const TensorBuffer& b : checkpoint_buffers())
+    views.push_back({b.name, b.dtype, b.shape, b.data});
   return views;
 }
 
-std::span<float> Session::member(const std::string& name, const std::function<std::string(const FlatUnit&)>& slot) {
+std::span<float> Session::member(const std::string& name,
+                                 const std::function<std::string(const FlatUnit&)>& slot) {
   for (const FlatUnit& unit : programs_.units) {
     for (size_t k = 0; k < unit.members.size(); ++k) {
       if (programs_.parameters[static_cast<size_t>(unit.parameters[k])].name != name) continue;
-      return {state_.as<float>(slot(unit)) + unit.members[k].offset, static_cast<size_t>(num_elements(unit.members[k].shape))};
+      return {state_.as<float>(slot(unit)) + unit.members[k].offset,
+              static_cast<size_t>(num_elements(unit.members[k].shape))};
     }
   }
   throw InternalError(cat("no parameter '", name, "'"));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "runtime/executable.h"
 #include "train/programs.h"
@@ -26,8 +27,8 @@ struct MicroBatch {
   std::span<const int32_t> tokens, targets;
 };
 
-// Compiled programs with their state and arena: everything that a step needs, and nothing of files, data
-// or logging.
+// Compiled programs with their state and arena: everything that a step needs, and nothing of files,
+// data or logging.
 class Session {
  public:
   Session(Programs programs, const CompileFunction& compile);
@@ -49,13 +50,15 @@ class Session {
   int64_t allocated_bytes() const { return state_.bytes() + arena_.bytes(); }
 
   // First weights from the seed, by (seed, parameter name, element): see nn/parameter.h.
-  void initialize(uint64_t seed);
+  void initialize(uint64_t seed, ThreadPool& pool);
   // Decay of every parameter whose Parameter::decay is set, or of all.
   void set_decay(double weight_decay, bool decay_all);
 
-  StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate, double max_norm, const NodeObserver* observer = nullptr);
+  StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate, double max_norm,
+                  const NodeObserver* observer = nullptr);
   // Only the gradient programs: what step() does before the update. For replays and gradient tests.
-  void accumulate(std::span<const MicroBatch> micro_batches, const NodeObserver* observer = nullptr);
+  void accumulate(std::span<const MicroBatch> micro_batches,
+                  const NodeObserver* observer = nullptr);
   // Sum of losses and number of tokens of a validation batch.
   std::pair<double, int64_t> evaluate(MicroBatch batch);
 
@@ -74,7 +77,8 @@ class Session {
 
  private:
   Executable& program(const std::string& name);
-  std::span<float> member(const std::string& parameter, const std::function<std::string(const FlatUnit&)>& slot);
+  std::span<float> member(const std::string& parameter,
+                          const std::function<std::string(const FlatUnit&)>& slot);
 
   Programs programs_;
   std::vector<Program> compiled_;

@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// The text of a job as tokens: files found, tokenized into caches (or taken from them), cut into windows.
+// The text of a job as tokens: files found, tokenized into caches (or taken from them), cut into
+// windows.
 struct TextData {
   std::unique_ptr<Tokenizer> tokenizer;
   DatasetFiles files;
@@ -23,8 +24,9 @@ struct TextData {
   std::optional<PackedDataset> training_windows, validation_windows;
 };
 
-// UserError: no data, a tokenizer that does not fit --vocab_size, a context longer than the data, and what
-// the readers report.
-TextData prepare_text(const RunConfig& config, int64_t vocab_size, int64_t context, ThreadPool& pool);
+// UserError: no data, a tokenizer that does not fit --vocab_size, a context longer than the data,
+// and what the readers report.
+TextData prepare_text(const RunConfig& config, int64_t vocab_size, int64_t context,
+                      ThreadPool& pool);
 
 }  // namespace tessera

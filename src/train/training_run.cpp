@@ -31,7 +31,10 @@ MicroBatch view(const Batch& batch) { return {batch.inputs, batch.targets}; }
 }  // namespace
 
 TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Device device)
-    : config_(config), device_(std::move(device)), schedule_(schedule_options(config)), average_(config.logging_freq_for_avg) {
+    : config_(config),
+      device_(std::move(device)),
+      schedule_(schedule_options(config)),
+      average_(config.logging_freq_for_avg) {
   start_seconds_ = monotonic_seconds();
   record_.model = model;
   record_.options = config;
@@ -41,31 +44,40 @@ TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Devi
 RunEnd TrainingRun::run() {
   catch_interruptions();
   TESSERA_INFO(cat("tessera on ", device_.description));
-  data_ = prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
   TESSERA_INFO("Creating Model");
-  session_ = std::make_unique<Session>(build_programs(model_builder(record_.model), program_options(config_)), device_.compile);
-  TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)", static_cast<long long>(record_.parameter_count), static_cast<double>(record_.parameter_count) / 1e9));
+  session_ = std::make_unique<Session>(
+      build_programs(model_builder(record_.model), program_options(config_)), device_.compile);
+  TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)",
+                      static_cast<long long>(record_.parameter_count),
+                      static_cast<double>(record_.parameter_count) / 1e9));
   check_memory();
+  data_ = prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
   session_->allocate();
   session_->set_decay(config_.weight_decay, config_.decay_all);
   const Session::Memory memory = session_->planned_memory();
-  TESSERA_CHECK(session_->allocated_bytes() == memory.total(), "allocated bytes differ from the plan");
-  TESSERA_INFO(cat("Memory: planned = allocated = ", format_bytes(memory.total()), " (parameters ", format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer), ", gradients ",
-                   format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena), ")"));
-  check_checkpoint_directory();
+  TESSERA_CHECK(session_->allocated_bytes() == memory.total(),
+                "allocated bytes differ from the plan");
+  TESSERA_INFO(cat("Memory: planned = allocated = ", format_bytes(memory.total()), " (parameters ",
+                   format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer),
+                   ", gradients ", format_bytes(memory.gradients), ", arena ",
+                   format_bytes(memory.arena), ")"));
   resume();
+  check_checkpoint_directory();
   // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
   metrics_.emplace(config_.metrics_file);
   if (!config_.hash_file.empty()) hashes_ = std::make_unique<HashRecorder>(config_.hash_file);
   flops_per_micro_batch_ = program_flops(session_->programs().accumulate_first);
   if (config_.eval_only) {
-    if (!data_.validation_windows) throw UserError("--eval_only: there is no validation text; give --validation_dataset or --test_dir");
+    if (!data_.validation_windows)
+      throw UserError(
+          "--eval_only: there is no validation text; give --validation_dataset or --test_dir");
     validate(config_.validation_batches);
   } else {
     train();
   }
   if (config_.compare_baselines && !interrupted()) print_baselines();
-  TESSERA_INFO(cat("Peak resident memory of the process: ", format_bytes(peak_resident_bytes()), ", of which planned ", format_bytes(memory.total())));
+  TESSERA_INFO(cat("Peak resident memory of the process: ", format_bytes(peak_resident_bytes()),
+                   ", of which planned ", format_bytes(memory.total())));
   return interrupted() ? RunEnd::kInterrupted : RunEnd::kFinished;
 }
 
@@ -73,19 +85,23 @@ void TrainingRun::check_memory() const {
   if (!config_.memory) return;
   int64_t need = session_->planned_memory().total();
   if (need > *config_.memory) {
-    throw UserError(cat("this run needs ", format_bytes(need), ", which is ", format_bytes(need - *config_.memory), " more than --memory ", format_bytes(*config_.memory),
+    throw UserError(cat("this run needs ", format_bytes(need), ", which is ",
+                        format_bytes(need - *config_.memory), " more than --memory ",
+                        format_bytes(*config_.memory),
                         ": lower --train_batch_size or --max_context_width"));
   }
 }
 
-// Later a checkpoint that fails is only a warning, so a directory that never worked must stop the run here.
+// Later a checkpoint that fails is only a warning, so a directory that never worked must stop the
+// run here.
 void TrainingRun::check_checkpoint_directory() const {
   if (!saves() || config_.eval_only) return;
   try {
     make_directories(config_.checkpoint_dir);
     AtomicFile probe(std::filesystem::path(config_.checkpoint_dir) / "writable");
   } catch (const UserError& error) {
-    throw UserError(cat("--checkpoint_dir: ", error.what(), "; give a directory that can be written, or --save_ckpt 0"));
+    throw UserError(cat("--checkpoint_dir: ", error.what(),
+                        "; give a directory that can be written, or --save_ckpt 0"));
   }
 }
 
@@ -96,7 +112,7 @@ void TrainingRun::resume() {
     if (!found) TESSERA_INFO("No Checkpoints Found");
   }
   if (!found) {
-    session_->initialize(static_cast<uint64_t>(config_.seed));
+    session_->initialize(static_cast<uint64_t>(config_.seed), *device_.pool);
     return;
   }
   TESSERA_INFO(cat("Loading checkpoint from ", found->string(), " ..."));
@@ -111,7 +127,8 @@ void TrainingRun::resume() {
   record_.position = saved.position;
   record_.tokens_seen = saved.tokens_seen;
   record_.skipped_in_a_row = saved.skipped_in_a_row;
-  record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? found->string() : saved.last_good_checkpoint;
+  record_.last_good_checkpoint =
+      saved.skipped_in_a_row == 0 ? found->string() : saved.last_good_checkpoint;
   warn_of_other_data(saved.options);
   for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
   last_saved_step_ = record_.step;
@@ -121,16 +138,21 @@ void TrainingRun::resume() {
 // The position in the data is a number of windows in an order that follows from these options.
 void TrainingRun::warn_of_other_data(const RunConfig& saved) const {
   std::vector<std::string> changed;
-  for (std::string_view option : {"seed", "dataset", "training_dir", "tokenizer", "max_context_width"}) {
-    std::string before = value_text(saved, *find_option(option)), now = value_text(config_, *find_option(option));
+  for (std::string_view option :
+       {"seed", "dataset", "training_dir", "tokenizer", "max_context_width"}) {
+    std::string before = value_text(saved, *find_option(option)),
+                now = value_text(config_, *find_option(option));
     if (before != now) changed.push_back(cat("--", option, " was ", before, " and is ", now));
   }
   if (changed.empty()) return;
-  TESSERA_WARN(cat("the data or its order is not that of the checkpoint (", join(changed, "; "), "): training goes on at the same window number, so windows may be seen again or not at all"));
+  TESSERA_WARN(cat(
+      "the data or its order is not that of the checkpoint (", join(changed, "; "),
+      "): training goes on at the same window number, so windows may be seen again or not at all"));
 }
 
 void TrainingRun::train() {
-  if (!data_.training_windows) throw UserError("there is no training text; give --dataset or --training_dir");
+  if (!data_.training_windows)
+    throw UserError("there is no training text; give --dataset or --training_dir");
   const PackedDataset& windows = *data_.training_windows;
   int64_t samples_per_step = config_.train_batch_size * config_.gradient_accumulation_steps;
   BatchReaderOptions options;
@@ -140,10 +162,13 @@ void TrainingRun::train() {
   options.seed = static_cast<uint64_t>(config_.seed);
   options.prefetch = true;
   BatchReader reader(windows, options);
-  int64_t left = (std::max<int64_t>(0, options.end - record_.position) + samples_per_step - 1) / samples_per_step;
+  int64_t left = (std::max<int64_t>(0, options.end - record_.position) + samples_per_step - 1) /
+                 samples_per_step;
   total_steps_ = std::max(record_.step, std::min(config_.max_steps, record_.step + left));
   first_step_ = record_.step;
-  TESSERA_INFO(cat("Training on ", windows.samples(), " windows of ", windows.context(), " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step, " windows"));
+  TESSERA_INFO(cat("Training on ", windows.samples(), " windows of ", windows.context(),
+                   " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step,
+                   " windows"));
   train_start_seconds_ = monotonic_seconds();
   while (record_.step < total_steps_ && !interrupted()) {
     int64_t epoch = reader.epoch();
@@ -152,7 +177,8 @@ void TrainingRun::train() {
     if (validation_due(reader.epoch() > epoch)) validate(config_.validation_batches);
     if (saves() && record_.step % config_.checkpoint_freq == 0) save();
   }
-  if (!interrupted() && config_.run_validation && data_.validation_windows) validate(config_.validation_batches);
+  if (!interrupted() && config_.run_validation && data_.validation_windows)
+    validate(config_.validation_batches);
   if (saves() && !saved()) save();
   finish();
 }
@@ -167,10 +193,14 @@ bool TrainingRun::validation_due(bool epoch_ended) const {
 void TrainingRun::finish() {
   std::string step = cat("after step ", record_.step);
   if (interrupted()) {
-    std::string end = saved() ? "; saved. Give --resume_from_checkpoint to go on" : saves() ? "; the checkpoint failed" : "; nothing saved: there is no --checkpoint_dir";
+    std::string end = saved()   ? "; saved. Give --resume_from_checkpoint to go on"
+                      : saves() ? "; the checkpoint failed"
+                                : "; nothing saved: there is no --checkpoint_dir";
     TESSERA_WARN(cat("Interrupted ", step, end));
   } else if (saves() && !saved()) {
-    throw UserError(cat("training finished ", step, ", but its last checkpoint could not be written to '", config_.checkpoint_dir, "': see the warning above"));
+    throw UserError(cat("training finished ", step,
+                        ", but its last checkpoint could not be written to '",
+                        config_.checkpoint_dir, "': see the warning above"));
   }
 }
 
@@ -193,9 +223,12 @@ void TrainingRun::one_step(BatchReader& reader) {
     record = hashes_->observer();
   }
   // Epochs count from 1 here; a step belongs to the epoch of its first window.
-  StepResult result = session_->step(micro_batches, schedule_.rate(record_.step, epoch + 1), config_.grad_clip, hashes_ ? &record : nullptr);
+  StepResult result = session_->step(micro_batches, schedule_.rate(record_.step, epoch + 1),
+                                     config_.grad_clip, hashes_ ? &record : nullptr);
   report.step_seconds = monotonic_seconds() - start;
-  if (record_.step == first_step_) TESSERA_INFO(cat("First step done ", format("%.2f", monotonic_seconds() - start_seconds_), " s after start"));
+  if (record_.step == first_step_)
+    TESSERA_INFO(cat("First step done ", format("%.2f", monotonic_seconds() - start_seconds_),
+                     " s after start"));
   report.batch = record_.step;
   ++record_.step;
   record_.position = reader.position();
@@ -211,7 +244,8 @@ void TrainingRun::one_step(BatchReader& reader) {
   report.memory_bytes = resident_bytes();
   report.seconds_left = seconds_left();
   metrics_->step(report);
-  if (report.batch % config_.logging_freq == 0 || record_.step == total_steps_) TESSERA_INFO(progress_line(report));
+  if (report.batch % config_.logging_freq == 0 || record_.step == total_steps_)
+    TESSERA_INFO(progress_line(report));
   if (average_.add(report)) TESSERA_INFO(average_.line());
   if (!result.ok) report_skip(micro_batches);
 }
@@ -222,11 +256,16 @@ void TrainingRun::report_skip(std::span<const MicroBatch> micro_batches) {
   NodeObserver observer = finder.observer();
   session_->accumulate(micro_batches, &observer);
   std::string where = finder.first().empty() ? "the sum of the gradients" : finder.first();
-  TESSERA_WARN(cat("Step ", record_.step - 1, ": loss or gradient norm is not finite; the update was skipped (", record_.skipped_in_a_row, " in a row). First non-finite value: ", where));
+  TESSERA_WARN(cat("Step ", record_.step - 1,
+                   ": loss or gradient norm is not finite; the update was skipped (",
+                   record_.skipped_in_a_row, " in a row). First non-finite value: ", where));
   if (record_.skipped_in_a_row <= config_.max_skipped_steps) return;
-  std::string good = record_.last_good_checkpoint.empty() ? "there is no good checkpoint" : cat("the last good checkpoint is ", record_.last_good_checkpoint);
-  throw UserError(cat("stopped at step ", record_.step - 1, ": ", record_.skipped_in_a_row, " updates in a row were not finite, more than --max_skipped_steps ", config_.max_skipped_steps,
-                      " (first in ", where, "); ", good));
+  std::string good = record_.last_good_checkpoint.empty()
+                         ? "there is no good checkpoint"
+                         : cat("the last good checkpoint is ", record_.last_good_checkpoint);
+  throw UserError(cat("stopped at step ", record_.step - 1, ": ", record_.skipped_in_a_row,
+                      " updates in a row were not finite, more than --max_skipped_steps ",
+                      config_.max_skipped_steps, " (first in ", where, "); ", good));
 }
 
 void TrainingRun::validate(int64_t limit_batches) {
@@ -254,12 +293,15 @@ void TrainingRun::validate(int64_t limit_batches) {
 
 void TrainingRun::save() {
   record_.schedule = schedule_.state(record_.step);
-  TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/", name(record_.model.model_type), "-", record_.step, "steps."));
+  TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/",
+                   name(record_.model.model_type), "-", record_.step, "steps."));
   try {
     std::vector<TensorView> views = session_->checkpoint_views();
-    // While updates are being skipped nothing is removed: the last good checkpoint may be the next to go.
+    // While updates are being skipped nothing is removed: the last good checkpoint may be the next
+    // to go.
     int64_t kept = record_.skipped_in_a_row == 0 ? config_.num_kept_checkpoints.value_or(0) : 0;
-    auto path = save_checkpoint(config_.checkpoint_dir, name(record_.model.model_type), record_.step, views, to_json(record_), kept);
+    auto path = save_checkpoint(config_.checkpoint_dir, name(record_.model.model_type),
+                                record_.step, views, to_json(record_), kept);
     if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
     last_saved_step_ = record_.step;
     TESSERA_INFO("Completed checkpoint.");
@@ -270,25 +312,36 @@ void TrainingRun::save() {
 }
 
 void TrainingRun::print_baselines() {
-  if (!data_.validation_windows || data_.training.count() == 0) throw UserError("--compare_baselines needs training and validation text");
+  if (!data_.validation_windows || data_.training.count() == 0)
+    throw UserError("--compare_baselines needs training and validation text");
   validate(data_.validation_windows->samples());
   double nats = last_validation_loss_ * static_cast<double>(data_.validation.count() - 1);
-  double model_bits = nats / std::numbers::ln2 / static_cast<double>(std::max<int64_t>(1, data_.validation_bytes));
-  const auto& files = data_.files.validation.empty() ? data_.files.training : data_.files.validation;
-  if (data_.files.validation.empty()) throw UserError("--compare_baselines needs validation files: give --validation_dataset");
+  double model_bits =
+      nats / std::numbers::ln2 / static_cast<double>(std::max<int64_t>(1, data_.validation_bytes));
+  const auto& files =
+      data_.files.validation.empty() ? data_.files.training : data_.files.validation;
+  if (data_.files.validation.empty())
+    throw UserError("--compare_baselines needs validation files: give --validation_dataset");
   DocumentReader reader(files);
-  Baselines baselines = measure_baselines(data_.training, data_.validation, data_.tokenizer->vocab_size(), [&](std::string& d) { return reader.next(d); });
+  Baselines baselines =
+      measure_baselines(data_.training, data_.validation, data_.tokenizer->vocab_size(),
+                        [&](std::string& d) { return reader.next(d); });
   TESSERA_INFO(cat("Bits per byte of ", data_.validation_bytes, " bytes of held-out text:"));
-  for (auto [label, bits] : {std::pair{"unigram model", baselines.unigram_bits_per_byte}, {"bigram model", baselines.bigram_bits_per_byte},
-                             {"gzip -9", baselines.gzip_bits_per_byte}, {"this model", model_bits}}) {
-    TESSERA_INFO(format("  %-14s %.4f  %s", label, bits, std::string(static_cast<size_t>(std::clamp(bits * 12, 0.0, 80.0)), '#').c_str()));
+  for (auto [label, bits] : {std::pair{"unigram model", baselines.unigram_bits_per_byte},
+                             {"bigram model", baselines.bigram_bits_per_byte},
+                             {"gzip -9", baselines.gzip_bits_per_byte},
+                             {"this model", model_bits}}) {
+    TESSERA_INFO(
+        format("  %-14s %.4f  %s", label, bits,
+               std::string(static_cast<size_t>(std::clamp(bits * 12, 0.0, 80.0)), '#').c_str()));
   }
 }
 
 double TrainingRun::seconds_left() const {
   int64_t done = record_.step - first_step_;
   if (done <= 0) return -1;
-  return (monotonic_seconds() - train_start_seconds_) / static_cast<double>(done) * static_cast<double>(total_steps_ - record_.step);
+  return (monotonic_seconds() - train_start_seconds_) / static_cast<double>(done) *
+         static_cast<double>(total_steps_ - record_.step);
 }
 
 }  // namespace tessera

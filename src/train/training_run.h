@@ -23,10 +23,10 @@ struct Device {
 // How a run ended; the program's exit status follows from it.
 enum class RunEnd { kFinished, kInterrupted };
 
-// A training job from options to the last checkpoint: data, session, the loop, validation, saving. One
-// call of run() does all; SIGINT and SIGTERM make it finish the step, save and return kInterrupted.
-// A checkpoint that cannot be written is a warning as long as steps follow it; UserError if it was to be
-// the last of a finished run.
+// A training job from options to the last checkpoint: data, session, the loop, validation, saving.
+// One call of run() does all; SIGINT and SIGTERM make it finish the step, save and return
+// kInterrupted. A checkpoint that cannot be written is a warning as long as steps follow it;
+// UserError if it was to be the last of a finished run.
 class TrainingRun {
  public:
   TrainingRun(const RunConfig& config, const ModelConfig& model, Device device);
@@ -80,7 +80,8 @@ struct PlanReport {
   std::string text;
   bool fits = true;  // in --memory
 };
-PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const CompileFunction& compile);
+PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
+                       const CompileFunction& compile);
 
 // Arithmetic of a program by Op::cost.
 double program_flops(const Graph& graph);

@@ -13,13 +13,17 @@
 namespace tessera {
 namespace {
 
-Value argument(Graph& g, const std::string& name, Shape shape, AxisSet varying = {}, DType dtype = DType::kF64) {
+Value argument(Graph& g, const std::string& name, Shape shape, AxisSet varying = {},
+               DType dtype = DType::kF64) {
   return g.input(name, InputKind::kArgument, {std::move(shape), dtype, varying});
 }
 
-Value sum_all(Graph& g, Value x) { return reduce_sum(g, reshape(g, x, {g.type(x).elements()}), {0}); }
+Value sum_all(Graph& g, Value x) {
+  return reduce_sum(g, reshape(g, x, {g.type(x).elements()}), {0});
+}
 
-std::vector<const Node*> nodes_of(const Graph& g, std::string_view op, Phase phase = Phase::kBackward) {
+std::vector<const Node*> nodes_of(const Graph& g, std::string_view op,
+                                  Phase phase = Phase::kBackward) {
   std::vector<const Node*> nodes;
   for (const Node& node : g.nodes()) {
     if (node.op->name() == op && node.phase == phase) nodes.push_back(&node);
@@ -49,15 +53,17 @@ TEST(Backward, SumsSeveralUsesAtOnce) {
 TEST(Backward, OneUseIsNotSummed) {
   Graph g;
   Value x = argument(g, "x", {2});
-  EXPECT_EQ(gradient_of(g, sum_all(g, unary(g, UnaryKind::kNeg, x)), x, {{"x", {{2, -3}}}}), (std::vector<double>{-1, -1}));
+  EXPECT_EQ(gradient_of(g, sum_all(g, unary(g, UnaryKind::kNeg, x)), x, {{"x", {{2, -3}}}}),
+            (std::vector<double>{-1, -1}));
   EXPECT_TRUE(nodes_of(g, "sum_n").empty());
 }
 
 TEST(Backward, SumsCotangentsOfSeveralDtypesInTheWidest) {
   Graph g;
-  Value w = argument(g, "w", {4, 4}, {}, DType::kBF16), x = argument(g, "x", {3, 4}, {}, DType::kBF16);
-  Value a = sum_all(g, convert(g, linear(g, x, w), DType::kF32));          // dw in f32
-  Value b = sum_all(g, convert(g, mul(g, w, w), DType::kF32));  // twice in bf16
+  Value w = argument(g, "w", {4, 4}, {}, DType::kBF16),
+        x = argument(g, "x", {3, 4}, {}, DType::kBF16);
+  Value a = sum_all(g, convert(g, linear(g, x, w), DType::kF32));  // dw in f32
+  Value b = sum_all(g, convert(g, mul(g, w, w), DType::kF32));     // twice in bf16
   Value dw = backward(g, add(g, a, b), std::vector<Value>{w})[0];
   verify(g, "backward");
   EXPECT_EQ(g.type(dw).dtype, DType::kF32);
@@ -78,7 +84,8 @@ TEST(Backward, ReducesTheGradientOfAReplicatedParameterOnce) {
   ASSERT_EQ(reduced.size(), 1u);
   EXPECT_EQ(static_cast<const AllReduceOp&>(*reduced[0]->op).axes(), data);
   EXPECT_EQ(dw, reduced[0]->outputs[0]);
-  EXPECT_EQ(g.nodes()[static_cast<size_t>(g.producer(reduced[0]->inputs[0]))].op->name(), "sum_n") << "summed before it is reduced";
+  EXPECT_EQ(g.nodes()[static_cast<size_t>(g.producer(reduced[0]->inputs[0]))].op->name(), "sum_n")
+      << "summed before it is reduced";
 }
 
 TEST(Backward, CotangentsHaveTheMarksOfTheirValues) {
@@ -96,7 +103,8 @@ TEST(Backward, CotangentsHaveTheMarksOfTheirValues) {
 
 TEST(Backward, GivesNothingForWhatTheLossDoesNotDependOn) {
   Graph g;
-  Value x = argument(g, "x", {2}), unused = argument(g, "unused", {2}), aside = argument(g, "aside", {2});
+  Value x = argument(g, "x", {2}), unused = argument(g, "unused", {2}),
+        aside = argument(g, "aside", {2});
   Value branch = mul(g, unary(g, UnaryKind::kExp, aside), x);
   Value loss = sum_all(g, mul(g, x, x));
   auto gradients = backward(g, loss, std::vector<Value>{x, unused, aside, branch});
@@ -112,7 +120,8 @@ TEST(Backward, GivesNothingForWhatTheLossDoesNotDependOn) {
 
 TEST(Backward, WalksOnlyTowardsWhatIsAsked) {
   Graph g;
-  Value x = argument(g, "x", {3, 4}), w1 = argument(g, "w1", {4, 4}), w2 = argument(g, "w2", {4, 4});
+  Value x = argument(g, "x", {3, 4}), w1 = argument(g, "w1", {4, 4}),
+        w2 = argument(g, "w2", {4, 4});
   Value loss = sum_all(g, linear(g, linear(g, x, w1), w2));
   backward(g, loss, std::vector<Value>{w2});
   EXPECT_EQ(nodes_of(g, "linear_dw").size(), 1u);
@@ -147,7 +156,8 @@ TEST(Backward, TakesTheMaximumForAConstant) {
   Graph g;
   Value x = argument(g, "x", {2});
   Value m = broadcast(g, reduce_max(g, x, {0}), {2}, {});
-  EXPECT_EQ(gradient_of(g, sum_all(g, mul(g, x, m)), x, {{"x", {{2, 3}}}}), (std::vector<double>{3, 3}));
+  EXPECT_EQ(gradient_of(g, sum_all(g, mul(g, x, m)), x, {{"x", {{2, 3}}}}),
+            (std::vector<double>{3, 3}));
 }
 
 TEST(Backward, PassesThroughIntegersAndPredicates) {
@@ -156,7 +166,8 @@ TEST(Backward, PassesThroughIntegersAndPredicates) {
   Value picked = g.add_one(std::make_shared<Gather>(), {x, ids});
   Value positive = compare(g, Comparison::kGt, picked, constant_like(g, picked, 0));
   Value y = select(g, positive, mul(g, picked, picked), picked);
-  EXPECT_EQ(gradient_of(g, sum_all(g, y), x, {{"x", {{1, -2, 3, 4}}}, {"ids", {{0, 0, 1}}}}), (std::vector<double>{4, 2, 6, 8}));
+  EXPECT_EQ(gradient_of(g, sum_all(g, y), x, {{"x", {{1, -2, 3, 4}}}, {"ids", {{0, 0, 1}}}}),
+            (std::vector<double>{4, 2, 6, 8}));
 }
 
 TEST(Backward, NodesCarryPhaseAndScopeOfTheForwardNode) {
@@ -178,9 +189,11 @@ TEST(Backward, NodesCarryPhaseAndScopeOfTheForwardNode) {
 TEST(Backward, RefusesWhatIsNoLoss) {
   Graph g(Mesh({{"data", 2}}));
   AxisSet data = g.mesh().axis("data");
-  Value x = argument(g, "x", {2}), local = argument(g, "local", {}, data), count = argument(g, "count", {}, {}, DType::kI64);
+  Value x = argument(g, "x", {2}), local = argument(g, "local", {}, data),
+        count = argument(g, "count", {}, {}, DType::kI64);
   EXPECT_THROW(backward(g, x, std::vector<Value>{x}), InternalError);
-  EXPECT_THROW(backward(g, local, std::vector<Value>{x}), InternalError) << "each rank would start with 1";
+  EXPECT_THROW(backward(g, local, std::vector<Value>{x}), InternalError)
+      << "each rank would start with 1";
   EXPECT_THROW(backward(g, count, std::vector<Value>{x}), InternalError);
 }
 
@@ -190,10 +203,37 @@ class WrongGradient final : public OpOf<WrongGradient> {
   std::string_view name() const override { return "wrong_gradient"; }
   Tier tier() const override { return Tier::kPrimitive; }
   bool differentiable() const override { return true; }
-  std::vector<TensorType> infer(const InferContext& context) const override { return {{{2}, context.inputs[0].dtype}}; }
-  std::vector<Value> vjp(const VjpContext& context) const override { return {context.cotangents[0]}; }
+  std::vector<TensorType> infer(const InferContext& context) const override {
+    return {{{2}, context.inputs[0].dtype}};
+  }
+  std::vector<Value> vjp(const VjpContext& context) const override {
+    return {context.cotangents[0]};
+  }
   auto fields() const { return std::make_tuple(); }
 };
+
+// y = x + 1 with a rule that gives the constant 2 instead of the cotangent.
+class ConstantGradient final : public OpOf<ConstantGradient> {
+ public:
+  std::string_view name() const override { return "constant_gradient"; }
+  Tier tier() const override { return Tier::kPrimitive; }
+  bool differentiable() const override { return true; }
+  std::vector<TensorType> infer(const InferContext& context) const override {
+    return {context.inputs[0]};
+  }
+  std::vector<Value> vjp(const VjpContext& context) const override {
+    return {constant_like(context.graph, context.node.inputs[0], 2)};
+  }
+  auto fields() const { return std::make_tuple(); }
+};
+
+TEST(Backward, MakesAReplicatedCotangentVaryLikeItsValue) {
+  Graph g(Mesh({{"data", 2}}));
+  Value x = argument(g, "x", {4}, g.mesh().axis("data"));
+  Value y = g.add_one(std::make_shared<ConstantGradient>(), {x});
+  Value dx = backward(g, sum_over_marks(g, sum_all(g, y)), std::vector<Value>{x})[0];
+  EXPECT_EQ(g.type(dx).varying, g.mesh().axis("data"));
+}
 
 TEST(Backward, RefusesACotangentOfAnotherShape) {
   Graph g;

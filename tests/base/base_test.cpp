@@ -19,8 +19,8 @@ namespace {
 
 TEST(BF16, RoundsToNearestEven) {
   EXPECT_EQ(BF16(1.0f).bits, 0x3f80);
-  EXPECT_EQ(BF16(1.00390625f).bits, 0x3f80);                      // halfway: to even
-  EXPECT_EQ(BF16(1.01171875f).bits, 0x3f82);                      // halfway: to even
+  EXPECT_EQ(BF16(1.00390625f).bits, 0x3f80);  // halfway: to even
+  EXPECT_EQ(BF16(1.01171875f).bits, 0x3f82);  // halfway: to even
   EXPECT_EQ(static_cast<float>(BF16(-2.5f)), -2.5f);
   EXPECT_TRUE(std::isnan(static_cast<float>(BF16(std::numeric_limits<float>::quiet_NaN()))));
   EXPECT_TRUE(std::isinf(static_cast<float>(BF16(std::numeric_limits<float>::max()))));
@@ -28,7 +28,8 @@ TEST(BF16, RoundsToNearestEven) {
 
 TEST(Philox, MatchesPublishedVectors) {
   // Known answers of Random123: philox4x32-10 with zero and with all-ones counter and key.
-  EXPECT_EQ(philox(0, 0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(0, 0, 0),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(~0ull, ~0ull, ~0ull),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
@@ -61,7 +62,11 @@ TEST(ThreadPool, RunsEveryTileOnce) {
 
 TEST(ThreadPool, RethrowsTheFirstError) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.run(20, [](int64_t tile, int) { if (tile == 7) throw UserError("tile 7"); }), UserError);
+  EXPECT_THROW(pool.run(20,
+                        [](int64_t tile, int) {
+                          if (tile == 7) throw UserError("tile 7");
+                        }),
+               UserError);
   std::atomic<int> count{0};
   pool.run(20, [&](int64_t, int) { ++count; });  // still usable
   EXPECT_EQ(count.load(), 20);

@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-Value argument(Graph& g, const std::string& name, Shape shape, AxisSet varying = {}, DType dtype = DType::kF32) {
+Value argument(Graph& g, const std::string& name, Shape shape, AxisSet varying = {},
+               DType dtype = DType::kF32) {
   return g.input(name, InputKind::kArgument, {std::move(shape), dtype, varying});
 }
 
@@ -87,7 +88,8 @@ TEST(Marks, VaryIsInsertedOnceAValue) {
   Value a = mul(g, x, w), b = mul(g, w, y);
   EXPECT_EQ(g.type(a).varying, data);
   EXPECT_EQ(count_ops(g, "vary"), 1);
-  EXPECT_EQ(g.nodes()[static_cast<size_t>(g.producer(a))].inputs[1], g.nodes()[static_cast<size_t>(g.producer(b))].inputs[0]);
+  EXPECT_EQ(g.nodes()[static_cast<size_t>(g.producer(a))].inputs[1],
+            g.nodes()[static_cast<size_t>(g.producer(b))].inputs[0]);
 
   Value t = argument(g, "t", {4}, tp);
   Value c = mul(g, t, w);  // other axes: a vary of its own
@@ -124,10 +126,13 @@ TEST(Marks, ReducingAReplicatedValueIsATypeError) {
   Graph g(Mesh({{"data", 2}, {"tp", 2}}));
   AxisSet data = g.mesh().axis("data"), tp = g.mesh().axis("tp");
   Value x = argument(g, "x", {4}, data);
-  auto sum_over = [&](AxisSet axes) { return g.add_one(std::make_shared<AllReduceOp>(axes, Reduction::kSum), {x}); };
+  auto sum_over = [&](AxisSet axes) {
+    return g.add_one(std::make_shared<AllReduceOp>(axes, Reduction::kSum), {x});
+  };
   Scope scope(g, "head");
   EXPECT_EQ(message_of<UserError>([&] { sum_over(tp); }),
-            "[all_reduce] (C1) the operand must vary over {tp} (reducing a replicated value would count it once a rank): it "
+            "[all_reduce] (C1) the operand must vary over {tp} (reducing a replicated value would "
+            "count it once a rank): it "
             "is f32[4]{data} (head)");
   EXPECT_THROW(sum_over(data | tp), UserError);
   EXPECT_TRUE(g.type(sum_over(data)).varying.empty());
@@ -166,16 +171,17 @@ Graph small_graph(InputKind kind) {
 }
 
 TEST(Printer, WritesEverything) {
-  EXPECT_EQ(to_string(small_graph(InputKind::kArgument)),
-            "axis data = 2\n"
-            "%0:bf16[2, 8]{data} = input{name=x, type=bf16[2, 8]{1}}()  # forward\n"
-            "%1:bf16[8] = input{name=w, type=bf16[8]}()  # layers.0 forward\n"
-            "%2:bf16[8]{data} = vary{axes=1}(%1)  # layers.0 forward\n"
-            "%3:bf16[2, 8]{data}, %4:f32[2]{data} = rms_norm{epsilon=1e-05}(%0, %2)  # layers.0 forward\n"
-            "argument x = %0\n"
-            "state w = %1\n"
-            "output y = %3\n"
-            "update last = %3\n");
+  EXPECT_EQ(
+      to_string(small_graph(InputKind::kArgument)),
+      "axis data = 2\n"
+      "%0:bf16[2, 8]{data} = input{name=x, type=bf16[2, 8]{1}}()  # forward\n"
+      "%1:bf16[8] = input{name=w, type=bf16[8]}()  # layers.0 forward\n"
+      "%2:bf16[8]{data} = vary{axes=1}(%1)  # layers.0 forward\n"
+      "%3:bf16[2, 8]{data}, %4:f32[2]{data} = rms_norm{epsilon=1e-05}(%0, %2)  # layers.0 forward\n"
+      "argument x = %0\n"
+      "state w = %1\n"
+      "output y = %3\n"
+      "update last = %3\n");
 }
 
 TEST(Printer, EqualGraphsAndOnlyThosePrintEqually) {

@@ -33,7 +33,8 @@ TEST(Mesh, GroupsHoldRanksThatDifferOnlyAlongTheSet) {
   Mesh mesh = mesh_2_3_2();
   EXPECT_EQ(mesh.groups(mesh.axis("tp")),
             (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}}));
-  EXPECT_EQ(mesh.groups(mesh.axis("shard")), (Groups{{0, 2, 4}, {1, 3, 5}, {6, 8, 10}, {7, 9, 11}}));
+  EXPECT_EQ(mesh.groups(mesh.axis("shard")),
+            (Groups{{0, 2, 4}, {1, 3, 5}, {6, 8, 10}, {7, 9, 11}}));
   EXPECT_EQ(mesh.groups(mesh.axis("replicate") | mesh.axis("tp")),
             (Groups{{0, 1, 6, 7}, {2, 3, 8, 9}, {4, 5, 10, 11}}));
   for (uint32_t bits = 0; bits < 8; ++bits) {
@@ -59,7 +60,8 @@ TEST(Mesh, RefusesWrongAxes) {
   EXPECT_THROW(mesh_2_3_2().axis("pipeline"), InternalError);
   EXPECT_THROW(Mesh({{"tp", 0}}), InternalError);
   EXPECT_THROW(Mesh({{"tp", 2}, {"tp", 2}}), InternalError);
-  EXPECT_EQ(mesh_2_3_2().to_string(mesh_2_3_2().axis("shard") | mesh_2_3_2().axis("tp")), "{shard, tp}");
+  EXPECT_EQ(mesh_2_3_2().to_string(mesh_2_3_2().axis("shard") | mesh_2_3_2().axis("tp")),
+            "{shard, tp}");
 }
 
 TEST(AxisSet, IsASet) {

@@ -1,5 +1,5 @@
-// Every promise of a graph, broken once. Graph::add keeps most of them by itself: ops that change their
-// mind stand for a pass or an op with a bug.
+// Every promise of a graph, broken once. Graph::add keeps most of them by itself: ops that change
+// their mind stand for a pass or an op with a bug.
 #include "ir/verifier.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,8 @@ TEST_F(Verifier, AcceptsASoundGraphAndNamesPassAndNodeOtherwise) {
   EXPECT_EQ(error(), "");
   answers->types[0].shape = {5};
   EXPECT_EQ(error(),
-            "graph verifier, after this_pass: output 0 should be f32[5]: %1:f32[4] = fickle(%0)  # here forward");
+            "graph verifier, after this_pass: output 0 should be f32[5]: %1:f32[4] = fickle(%0)  # "
+            "here forward");
 }
 
 TEST_F(Verifier, ChecksTypes) {

@@ -1,5 +1,5 @@
-// Tiny Llama models against Hugging Face transformers (tools/goldens/llama_goldens.py): logits, loss, every
-// gradient and twenty AdamW steps, in f32 on the CPU backend.
+// Tiny Llama models against Hugging Face transformers (tools/goldens/llama_goldens.py): logits,
+// loss, every gradient and twenty AdamW steps, in f32 on the CPU backend.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,8 @@ class Golden {
  public:
   explicit Golden(const std::string& name)
       : directory_(cat(TESSERA_SOURCE_DIR, "/tests/goldens/", name)),
-        weights_(directory_ + "/model.safetensors"), golden_(directory_ + "/golden.safetensors") {}
+        weights_(directory_ + "/model.safetensors"),
+        golden_(directory_ + "/golden.safetensors") {}
 
   ModelConfig config() const { return read_hugging_face_config(directory_); }
   template <class T>
@@ -55,7 +56,10 @@ struct Job {
   Session session;
 
   explicit Job(const std::string& name)
-      : golden(name), config(golden.config()), backend(2, cpu::detect_isa()), session(programs(config), [this](const Graph& g) { return backend.compile(g); }) {
+      : golden(name),
+        config(golden.config()),
+        backend(2, cpu::detect_isa()),
+        session(programs(config), [this](const Graph& g) { return backend.compile(g); }) {
     session.allocate();
     golden.load_weights(session);
     session.set_decay(0.1, false);
@@ -114,7 +118,8 @@ TEST_P(LlamaGolden, LossAndGradients) {
 TEST_P(LlamaGolden, Logits) {
   Job s(GetParam());
   ModelGraph model = Job::builder(s.config)(kBatch, kLength, ModelHead::kLogits);
-  auto executable = s.backend.compile(flat_units(model.graph, model.parameters, make_units(model.parameters)));
+  auto executable =
+      s.backend.compile(flat_units(model.graph, model.parameters, make_units(model.parameters)));
   HostBuffer arena(executable->plan().arena_bytes);
   executable->bind(s.session.state(), arena);
   auto tokens = s.golden.get<int32_t>("tokens");
@@ -122,17 +127,46 @@ TEST_P(LlamaGolden, Logits) {
   auto want = s.golden.get<float>("logits");
   auto* got = static_cast<const float*>(executable->output("logits"));
   double worst = 0;
-  for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, static_cast<double>(std::abs(got[i] - want[i])));
+  for (size_t i = 0; i < want.size(); ++i)
+    worst = std::max(worst, static_cast<double>(std::abs(got[i] - want[i])));
   EXPECT_LE(worst / largest(want), 1e-4);
+}
+
+// The program of `generate`: the logits of one position of the first sequence.
+TEST_P(LlamaGolden, NextTokenLogits) {
+  Job s(GetParam());
+  auto tokens = s.golden.get<int32_t>("tokens");
+  auto want = s.golden.get<float>("logits");
+  auto vocabulary = static_cast<size_t>(s.config.vocab_size);
+  for (auto [compute, tolerance] : {std::pair{DType::kF32, 1e-4}, {DType::kBF16, 5e-2}}) {
+    Graph program = build_next_token(Job::builder(s.config), kLength, compute, {});
+    auto executable = s.backend.compile(program);
+    EXPECT_EQ(program.type(program.outputs()[0].value).dtype, DType::kF32);
+    HostBuffer arena(executable->plan().arena_bytes);
+    executable->bind(s.session.state(), arena);
+    for (int32_t position : {0, 7, 47}) {
+      executable->run({{"tokens", tokens.data()}, {"position", &position}});
+      auto* got = static_cast<const float*>(executable->output("logits"));
+      double worst = 0;
+      for (size_t i = 0; i < vocabulary; ++i) {
+        float expected = want[static_cast<size_t>(position) * vocabulary + i];
+        worst = std::max(worst, static_cast<double>(std::abs(got[i] - expected)));
+      }
+      EXPECT_LE(worst / largest(want), tolerance) << name(compute) << " " << position;
+    }
+  }
 }
 
 TEST_P(LlamaGolden, TwentySteps) {
   Job s(GetParam());
-  auto tokens = s.golden.get<int32_t>("train_tokens"), labels = s.golden.get<int32_t>("train_labels");
-  auto losses = s.golden.get<float>("train_losses"), norms = s.golden.get<float>("train_grad_norms");
+  auto tokens = s.golden.get<int32_t>("train_tokens"),
+       labels = s.golden.get<int32_t>("train_labels");
+  auto losses = s.golden.get<float>("train_losses"),
+       norms = s.golden.get<float>("train_grad_norms");
   constexpr size_t kTokens = kBatch * kLength;
   for (size_t step = 0; step < losses.size(); ++step) {
-    std::vector<MicroBatch> batches{{tokens.subspan(step * kTokens, kTokens), labels.subspan(step * kTokens, kTokens)}};
+    std::vector<MicroBatch> batches{
+        {tokens.subspan(step * kTokens, kTokens), labels.subspan(step * kTokens, kTokens)}};
     StepResult result = s.session.step(batches, 1e-3, 1.0);
     EXPECT_TRUE(result.ok);
     EXPECT_NEAR(result.loss, losses[step], 1e-3 * losses[step]) << step;
@@ -140,7 +174,8 @@ TEST_P(LlamaGolden, TwentySteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HuggingFace, LlamaGolden, testing::Values("llama2_tiny", "llama31_tiny", "llama32_tiny"));
+INSTANTIATE_TEST_SUITE_P(HuggingFace, LlamaGolden,
+                         testing::Values("llama2_tiny", "llama31_tiny", "llama32_tiny"));
 
 }  // namespace
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// Every op's gradient against a directional derivative in f64, on one rank or in lockstep on several.
+// Every op's gradient against a directional derivative in f64, on one rank or in lockstep on
+// several.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,8 +28,8 @@ struct Built {
   std::vector<std::string> wrt_names;
 };
 
-// sum over outputs and ranks of (weights . output): a scalar with a different weight for every element of
-// every rank. A replicated output has one weight for all ranks.
+// sum over outputs and ranks of (weights . output): a scalar with a different weight for every
+// element of every rank. A replicated output has one weight for all ranks.
 Built build(const OpSample& sample) {
   Built b{Graph(sample.mesh), {}, {}, {}};
   Graph& g = b.graph;
@@ -43,7 +44,8 @@ Built build(const OpSample& sample) {
   Value loss;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorType type = g.type(outputs[i]);
-    bool statistic = std::find(sample.statistics.begin(), sample.statistics.end(), static_cast<int>(i)) != sample.statistics.end();
+    bool statistic = std::find(sample.statistics.begin(), sample.statistics.end(),
+                               static_cast<int>(i)) != sample.statistics.end();
     if (!is_float(type.dtype) || statistic) continue;
     Value weight = g.input(cat("weight", i), InputKind::kArgument, type);
     Value product = reshape(g, mul(g, outputs[i], weight), {type.elements()});
@@ -54,17 +56,21 @@ Built build(const OpSample& sample) {
   return b;
 }
 
-std::vector<double> random_values(const OpSample& sample, const TensorType& type, const std::string& name, int rank) {
+std::vector<double> random_values(const OpSample& sample, const TensorType& type,
+                                  const std::string& name, int rank) {
   std::vector<double> values(static_cast<size_t>(type.elements()));
   for (size_t i = 0; i < values.size(); ++i) {
     uint64_t stream = stream_of(name) + static_cast<uint64_t>(rank) * 77;
     if (is_float(type.dtype)) {
       values[i] = sample.low + (sample.high - sample.low) * random_uniform(5, stream, i);
     } else {
-      values[i] = static_cast<double>(random_below(5, stream, i, static_cast<uint64_t>(sample.integer_bound)));
+      values[i] = static_cast<double>(
+          random_below(5, stream, i, static_cast<uint64_t>(sample.integer_bound)));
     }
   }
-  if (type.dtype == DType::kI32 && values.size() == 6 && sample.op->name() == "linear_cross_entropy") values[2] = kIgnoreIndex;
+  if (type.dtype == DType::kI32 && values.size() == 6 &&
+      sample.op->name() == "linear_cross_entropy")
+    values[2] = kIgnoreIndex;
   return values;
 }
 
@@ -74,8 +80,10 @@ ref::Feeds make_feeds(const OpSample& sample, const Graph& g) {
     const TensorType& type = g.type(input.value);
     int ranks = type.varying.empty() ? 1 : g.mesh().world_size();
     for (int r = 0; r < ranks; ++r) {
-      // Copies along axes on which the value is replicated must be equal: key by the index over varying axes.
-      feeds[input.name].push_back(random_values(sample, type, input.name, g.mesh().index(r, type.varying)));
+      // Copies along axes on which the value is replicated must be equal: key by the index over
+      // varying axes.
+      feeds[input.name].push_back(
+          random_values(sample, type, input.name, g.mesh().index(r, type.varying)));
     }
   }
   return feeds;
@@ -95,8 +103,8 @@ TEST_P(OpGradient, EqualsTheDirectionalDerivative) {
   ref::Feeds feeds = make_feeds(sample, b.graph);
   ref::Results results = ref::run(b.graph, feeds);
 
-  // One random direction in the space of typed coordinates: one rank's where the input varies, all copies
-  // together where it is replicated.
+  // One random direction in the space of typed coordinates: one rank's where the input varies, all
+  // copies together where it is replicated.
   double analytic = 0;
   ref::Feeds plus = feeds, minus = feeds;
   constexpr double kStep = 1e-6;
@@ -108,23 +116,29 @@ TEST_P(OpGradient, EqualsTheDirectionalDerivative) {
       int group = b.graph.mesh().index(static_cast<int>(copy), type.varying);
       // Ranks that hold the same value move together, and their gradient is counted once.
       bool first = true;
-      for (size_t r = 0; r < copy; ++r) first = first && b.graph.mesh().index(static_cast<int>(r), type.varying) != group;
+      for (size_t r = 0; r < copy; ++r)
+        first = first && b.graph.mesh().index(static_cast<int>(r), type.varying) != group;
       for (size_t k = 0; k < values[copy].size(); ++k) {
-        double direction = random_normal(9, stream_of(b.wrt_names[i]) + static_cast<uint64_t>(group), k);
+        double direction =
+            random_normal(9, stream_of(b.wrt_names[i]) + static_cast<uint64_t>(group), k);
         plus[b.wrt_names[i]][copy][k] += kStep * direction;
         minus[b.wrt_names[i]][copy][k] -= kStep * direction;
-        if (gradient != results.outputs.end() && first) analytic += direction * gradient->second[copy].data[k];
+        if (gradient != results.outputs.end() && first)
+          analytic += direction * gradient->second[copy].data[k];
       }
     }
   }
-  double numeric = (ref::run(b.graph, plus).outputs["loss"][0].data[0] - ref::run(b.graph, minus).outputs["loss"][0].data[0]) / (2 * kStep);
+  double numeric = (ref::run(b.graph, plus).outputs["loss"][0].data[0] -
+                    ref::run(b.graph, minus).outputs["loss"][0].data[0]) /
+                   (2 * kStep);
   EXPECT_NEAR(analytic, numeric, 1e-6 * std::max(1e-2, std::abs(numeric))) << to_string(b.graph);
 }
 
 TEST_P(OpGradient, DecompositionHasTheTypesOfTheOp) {
   const OpSample& sample = GetParam();
   Built b = build(sample);
-  ref::Results results = ref::run(b.graph, make_feeds(sample, b.graph));  // checks types of decompositions inside
+  ref::Results results =
+      ref::run(b.graph, make_feeds(sample, b.graph));  // checks types of decompositions inside
   for (auto& [name, ranks] : results.outputs) {
     for (double x : ranks[0].data) EXPECT_TRUE(std::isfinite(x)) << name;
   }
@@ -155,7 +169,8 @@ TEST(Registry, EveryOpHasASampleAndAGradientOrAReason) {
     if (record.tier != Tier::kPrimitive) continue;
     EXPECT_NE(ref::find_kernel(op), nullptr) << op << " has no reference kernel";
   }
-  for (const std::string& op : sampled) EXPECT_TRUE(registered.count(op)) << op << " is not registered";
+  for (const std::string& op : sampled)
+    EXPECT_TRUE(registered.count(op)) << op << " is not registered";
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ TensorType flags(Shape shape) { return {std::move(shape), DType::kBool}; }
 void add_elementwise(std::vector<OpSample>& s) {
   for (int k = 0; k <= static_cast<int>(UnaryKind::kIsFinite); ++k) {
     auto kind = static_cast<UnaryKind>(k);
-    bool positive = kind == UnaryKind::kLog || kind == UnaryKind::kSqrt || kind == UnaryKind::kRsqrt || kind == UnaryKind::kAbs;
+    bool positive = kind == UnaryKind::kLog || kind == UnaryKind::kSqrt ||
+                    kind == UnaryKind::kRsqrt || kind == UnaryKind::kAbs;
     s.push_back({"", make<Unary>(kind), {f({3, 5})}, positive ? 0.5 : -1.5, positive ? 2.0 : 1.5});
   }
   s.push_back({"", make<Unary>(UnaryKind::kNot), {flags({3, 5})}, 0, 1, 2});
@@ -81,18 +82,43 @@ void add_composites(std::vector<OpSample>& s) {
   s.push_back({"", make<RmsNormBackward>(), {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3, 5})}});
   s.push_back({"", make<Rope>(std::vector<double>{1, 0.1}, false), {f({2, 5, 3, 4})}});
   s.push_back({"partial", make<Rope>(std::vector<double>{0.7}, true), {f({1, 4, 2, 5})}});
-  for (auto [label, heads, mask] : {std::tuple{"causal", 4, AttentionMask{}}, {"window", 2, AttentionMask{true, 3}}, {"full", 2, AttentionMask{false, 0}}}) {
-    s.push_back({label, make<Attention>(0.5, mask), {f({2, 6, heads, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4})}, -1, 1, 1, {}, {1}});
+  for (auto [label, heads, mask] : {std::tuple{"causal", 4, AttentionMask{}},
+                                    {"window", 2, AttentionMask{true, 3}},
+                                    {"full", 2, AttentionMask{false, 0}}}) {
+    s.push_back({label,
+                 make<Attention>(0.5, mask),
+                 {f({2, 6, heads, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4})},
+                 -1,
+                 1,
+                 1,
+                 {},
+                 {1}});
   }
-  s.push_back({"", make<AttentionBackward>(0.5, AttentionMask{}),
-               {f({2, 6, 4, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4}), f({2, 6, 4, 4}), f({2, 4, 6}), f({2, 6, 4, 4})}});
+  s.push_back({"",
+               make<AttentionBackward>(0.5, AttentionMask{}),
+               {f({2, 6, 4, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4}), f({2, 6, 4, 4}), f({2, 4, 6}),
+                f({2, 6, 4, 4})}});
   s.push_back({"", make<Swiglu>(), {f({3, 5}), f({3, 5})}, -2, 2});
   s.push_back({"", make<SwigluBackward>(), {f({3, 5}), f({3, 5}), f({3, 5})}});
   s.push_back({"", make<LinearCrossEntropy>(), {f({6, 4}), f({5, 4}), ints({6})}, -1, 1, 5});
-  s.push_back({"", make<LinearCrossEntropyBackward>(), {f({6, 4}), f({5, 4}), ints({6}), f({})}, -1, 1, 5});
+  s.push_back(
+      {"", make<LinearCrossEntropyBackward>(), {f({6, 4}), f({5, 4}), ints({6}), f({})}, -1, 1, 5});
   s.push_back({"", make<CountTargets>(), {ints({2, 3})}, -1, 1, 5});
-  s.push_back({"", make<AdamW>(0.9, 0.95, 1e-8),
-               {f({7}), f({7}), f({7}), f({7}), f({}), f({}), flags({}), {{}, DType::kI64}, {{2}, DType::kI64}, f({2})}, 0.1, 1, 2});
+  s.push_back({"",
+               make<AdamW>(0.9, 0.95, 1e-8),
+               {f({7}),
+                f({7}),
+                f({7}),
+                f({7}),
+                f({}),
+                f({}),
+                flags({}),
+                {{}, DType::kI64},
+                {{2}, DType::kI64},
+                f({2})},
+               0.1,
+               1,
+               2});
   s.push_back({"", make<SumSquares>(), {f({3, 4})}});
   s.push_back({"", make<SumN>(), {f({3, 4}), f({3, 4}), f({3, 4})}});
 }
@@ -100,15 +126,39 @@ void add_composites(std::vector<OpSample>& s) {
 void add_collectives(std::vector<OpSample>& s) {
   Mesh mesh({{"replicate", 2}, {"shard", 3}});
   AxisSet shard = mesh.axis("shard"), both = shard | mesh.axis("replicate");
-  auto varying = [&](Shape shape, AxisSet axes) { return TensorType{std::move(shape), DType::kF64, axes}; };
+  auto varying = [&](Shape shape, AxisSet axes) {
+    return TensorType{std::move(shape), DType::kF64, axes};
+  };
   s.push_back({"", make<VaryOp>(shard), {f({2, 3})}, -1, 1, 1, mesh});
-  s.push_back({"", make<AllReduceOp>(both, Reduction::kSum), {varying({2, 3}, both)}, -1, 1, 1, mesh});
-  s.push_back({"one axis of two", make<AllReduceOp>(shard, Reduction::kSum), {varying({2, 3}, both)}, -1, 1, 1, mesh});
-  for (auto [kind, shape] : {std::pair{CollectiveKind::kAllGather, Shape{2, 3}}, {CollectiveKind::kReduceScatter, Shape{2, 6}},
-                             {CollectiveKind::kGatherReplicated, Shape{2, 3}}, {CollectiveKind::kAllToAll, Shape{2, 6}}}) {
-    s.push_back({"", make<Collective>(kind, shard, 1, kind == CollectiveKind::kAllToAll ? 0 : 1, DType::kF64), {varying(shape, shard)}, -1, 1, 1, mesh});
+  s.push_back(
+      {"", make<AllReduceOp>(both, Reduction::kSum), {varying({2, 3}, both)}, -1, 1, 1, mesh});
+  s.push_back({"one axis of two",
+               make<AllReduceOp>(shard, Reduction::kSum),
+               {varying({2, 3}, both)},
+               -1,
+               1,
+               1,
+               mesh});
+  for (auto [kind, shape] : {std::pair{CollectiveKind::kAllGather, Shape{2, 3}},
+                             {CollectiveKind::kReduceScatter, Shape{2, 6}},
+                             {CollectiveKind::kGatherReplicated, Shape{2, 3}},
+                             {CollectiveKind::kAllToAll, Shape{2, 6}}}) {
+    s.push_back(
+        {"",
+         make<Collective>(kind, shard, 1, kind == CollectiveKind::kAllToAll ? 0 : 1, DType::kF64),
+         {varying(shape, shard)},
+         -1,
+         1,
+         1,
+         mesh});
   }
-  s.push_back({"", make<Collective>(CollectiveKind::kLocalSlice, shard, 1, 1, DType::kF64), {f({2, 6})}, -1, 1, 1, mesh});
+  s.push_back({"",
+               make<Collective>(CollectiveKind::kLocalSlice, shard, 1, 1, DType::kF64),
+               {f({2, 6})},
+               -1,
+               1,
+               1,
+               mesh});
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ TEST(Canonicalize, ChangesNoBitAndLeavesNothingDead) {
       Graph before = with_gradients(flat_units(forward, model.parameters, units), units);
       Graph after = canonicalize(before);
       verify(after, "canonicalize");
-      EXPECT_EQ(difference(ref::run(before, tiny_feeds(model, before, units)), ref::run(after, tiny_feeds(model, after, units))), "");
+      EXPECT_EQ(difference(ref::run(before, tiny_feeds(model, before, units)),
+                           ref::run(after, tiny_feeds(model, after, units))),
+                "");
       EXPECT_EQ(count_ops(before, "linear_cross_entropy"), 1);
       EXPECT_EQ(count_ops(after, "linear_cross_entropy"), 0) << "its gradient gives the loss too";
       EXPECT_EQ(count_ops(after, "linear_cross_entropy_backward"), 1);
@@ -50,7 +52,8 @@ class CrossEntropy : public testing::Test {
   }
 
   Graph g;
-  Value x = tensor("x", {3, 4}), w = tensor("w", {5, 4}), targets = tensor("targets", {3}, DType::kI32);
+  Value x = tensor("x", {3, 4}), w = tensor("w", {5, 4}),
+        targets = tensor("targets", {3}, DType::kI32);
   Value loss = linear_cross_entropy(g, x, w, targets);
 };
 
@@ -81,7 +84,9 @@ TEST_F(CrossEntropy, TwiceOfTheSameOperandsGoesTwice) {
   Graph after = canonicalize(g);
   verify(after, "canonicalize");
   EXPECT_EQ(count_ops(after, "linear_cross_entropy"), 0);
-  ref::Feeds feeds{{"x", {std::vector<double>(12, 0.5)}}, {"w", {std::vector<double>(20, 0.25)}}, {"targets", {{0, 1, 4}}}};
+  ref::Feeds feeds{{"x", {std::vector<double>(12, 0.5)}},
+                   {"w", {std::vector<double>(20, 0.25)}},
+                   {"targets", {{0, 1, 4}}}};
   EXPECT_EQ(difference(ref::run(g, feeds), ref::run(after, feeds)), "");
 }
 

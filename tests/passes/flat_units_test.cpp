@@ -41,7 +41,8 @@ TEST(Units, HoldEveryParameterOnceAligned) {
 std::map<std::string, std::vector<std::string>> names_by_unit(const ModelGraph& model) {
   std::map<std::string, std::vector<std::string>> names;
   for (const FlatUnit& unit : make_units(model.parameters)) {
-    for (int32_t p : unit.parameters) names[unit.name].push_back(model.parameters[static_cast<size_t>(p)].name);
+    for (int32_t p : unit.parameters)
+      names[unit.name].push_back(model.parameters[static_cast<size_t>(p)].name);
   }
   return names;
 }
@@ -70,7 +71,9 @@ TEST(FlatUnits, ChangesNoBit) {
       Graph before = compute == DType::kF32 ? model.graph : precision(model.graph, compute);
       Graph after = flat_units(before, model.parameters, units);
       verify(after, "flat_units");
-      EXPECT_EQ(difference(ref::run(before, tiny_feeds(model, before, {})), ref::run(after, tiny_feeds(model, after, units))), "");
+      EXPECT_EQ(difference(ref::run(before, tiny_feeds(model, before, {})),
+                           ref::run(after, tiny_feeds(model, after, units))),
+                "");
     }
   }
 }
@@ -110,7 +113,8 @@ struct SmallModel {
     std::vector<double> first{1.1, 2, 3, 4, 5}, second{6, 7, 8.3, 9, 10}, flat(1024);
     std::copy(first.begin(), first.end(), flat.begin());
     std::copy(second.begin(), second.end(), flat.begin() + 32);
-    return difference(ref::run(model.graph, {{"a.weight", {first}}, {"b.weight", {second}}}), ref::run(after, {{"weight.u", {flat}}}));
+    return difference(ref::run(model.graph, {{"a.weight", {first}}, {"b.weight", {second}}}),
+                      ref::run(after, {{"weight.u", {flat}}}));
   }
 };
 

@@ -24,7 +24,9 @@ Graph some_graph() {
 
 Graph same(const Graph& g) { return g; }
 
-std::vector<Pass> some_passes() { return {{"precision", same}, {"canonicalize", canonicalize, true}, {"overlap", same, true}}; }
+std::vector<Pass> some_passes() {
+  return {{"precision", same}, {"canonicalize", canonicalize, true}, {"overlap", same, true}};
+}
 
 std::string refusal(PassOptions options, const std::vector<Pass>& passes = some_passes()) {
   try {
@@ -55,8 +57,11 @@ TEST(PassRunner, SwitchesOptionalPassesOff) {
 }
 
 TEST(PassRunner, RefusesNamesThatCannotBeSwitchedOff) {
-  EXPECT_EQ(refusal({{"fusion"}, {}}), "--disable_pass: there is no pass 'fusion'; can be disabled: canonicalize, overlap");
-  EXPECT_EQ(refusal({{"precision"}, {}}), "--disable_pass: 'precision' is needed for a right result; can be disabled: canonicalize, overlap");
+  EXPECT_EQ(refusal({{"fusion"}, {}}),
+            "--disable_pass: there is no pass 'fusion'; can be disabled: canonicalize, overlap");
+  EXPECT_EQ(refusal({{"precision"}, {}}),
+            "--disable_pass: 'precision' is needed for a right result; can be disabled: "
+            "canonicalize, overlap");
   EXPECT_THROW(PassRunner({{"fusion"}, {}}).run("step", some_graph(), some_passes()), UserError);
 }
 
@@ -67,7 +72,8 @@ TEST(PassRunner, VerifiesAfterEveryPassAndNamesIt) {
                       bad.output("y", bad.outputs()[0].value);
                       return bad;
                     }});
-  EXPECT_EQ(refusal({}, passes), "graph verifier, step after broken: output 'y' is missing or given twice");
+  EXPECT_EQ(refusal({}, passes),
+            "graph verifier, step after broken: output 'y' is missing or given twice");
 }
 
 TEST(PassRunner, WritesTheGraphAfterEveryPass) {
@@ -77,9 +83,11 @@ TEST(PassRunner, WritesTheGraphAfterEveryPass) {
   Graph g = runner.run("step", some_graph(), some_passes());
   runner.run("apply", g, {{"canonicalize", canonicalize, true}, {"overlap", same, true}});
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files.push_back(entry.path().filename());
   std::sort(files.begin(), files.end());
-  EXPECT_EQ(files, (std::vector<std::string>{"apply.03_built.txt", "apply.04_canonicalize.txt", "step.00_built.txt", "step.01_precision.txt",
+  EXPECT_EQ(files, (std::vector<std::string>{"apply.03_built.txt", "apply.04_canonicalize.txt",
+                                             "step.00_built.txt", "step.01_precision.txt",
                                              "step.02_canonicalize.txt"}));
   EXPECT_EQ(read_file(folder / "step.00_built.txt"), to_string(some_graph()));
   EXPECT_EQ(read_file(folder / "step.02_canonicalize.txt"), to_string(g));

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ir/verifier.h"
+#include "ops/primitive/elementwise.h"
 #include "tests/passes/tiny_llama.h"
 
 namespace tessera {
@@ -20,23 +21,38 @@ TEST(Precision, KeepsParametersAndStatisticsInF32) {
     std::string op(node.op->name());
     ++seen[op];
     if (op == "input") continue;
-    if (op == "linear" || op == "embedding" || op == "rope" || op == "swiglu" || op == "add" || op == "reshape") {
+    if (op == "linear" || op == "embedding" || op == "rope" || op == "swiglu" || op == "add" ||
+        op == "reshape") {
       bool targets = op == "reshape" && type_of(node.outputs[0]) == DType::kI32;
-      EXPECT_TRUE(targets || type_of(node.outputs[0]) == DType::kBF16) << op << " in " << node.scope;
+      EXPECT_TRUE(targets || type_of(node.outputs[0]) == DType::kBF16)
+          << op << " in " << node.scope;
     } else if (op == "rms_norm" || op == "attention") {
       EXPECT_EQ(type_of(node.outputs[0]), DType::kBF16) << op;
       EXPECT_EQ(type_of(node.outputs[1]), DType::kF32) << "the statistics of " << op;
     } else if (op == "linear_cross_entropy") {
       EXPECT_EQ(type_of(node.outputs[0]), DType::kF32) << "the loss";
     } else if (op == "convert") {
-      EXPECT_EQ(g.nodes()[static_cast<size_t>(g.producer(node.inputs[0]))].op->tier(), Tier::kInput);
+      EXPECT_EQ(g.nodes()[static_cast<size_t>(g.producer(node.inputs[0]))].op->tier(),
+                Tier::kInput);
     }
   }
   EXPECT_EQ(seen["convert"], static_cast<int>(model.parameters.size()));
   EXPECT_EQ(seen["linear"], 14);
-  for (const Parameter& p : model.parameters) EXPECT_EQ(type_of(g.input_value(p.name)), DType::kF32) << p.name;
+  for (const Parameter& p : model.parameters)
+    EXPECT_EQ(type_of(g.input_value(p.name)), DType::kF32) << p.name;
   EXPECT_EQ(type_of(g.outputs()[0].value), DType::kF32);
   EXPECT_EQ(type_of(g.outputs()[1].value), DType::kI64);
+}
+
+TEST(Precision, KeepsTheDtypeOfOutputs) {
+  ModelGraph model;
+  Value w = ParameterScope(model, "", "u").norm_weight("w", 4);
+  model.graph.output("y", unary(model.graph, UnaryKind::kNeg, w));
+  Graph g = precision(model.graph, DType::kBF16);
+  verify(g, "precision");
+  EXPECT_EQ(g.type(g.outputs()[0].value).dtype, DType::kF32);
+  EXPECT_EQ(ref::run(g, {{"w.weight", {{1, 1.001, 2, 3}}}}).outputs.at("y")[0].data,
+            (std::vector<double>{-1, -1, -2, -3}));
 }
 
 TEST(Precision, ChangesTheLossByRoundingOnly) {
@@ -52,9 +68,11 @@ TEST(Precision, ChangesTheLossByRoundingOnly) {
 TEST(Precision, GivesGradientsOfParametersInF32) {
   ModelGraph model = tiny_llama(true);
   std::vector<FlatUnit> units = make_units(model.parameters);
-  Graph g = with_gradients(flat_units(precision(model.graph, DType::kBF16), model.parameters, units), units);
+  Graph g = with_gradients(
+      flat_units(precision(model.graph, DType::kBF16), model.parameters, units), units);
   verify(g, "gradients");
-  for (const StateUpdate& update : g.updates()) EXPECT_EQ(g.type(update.value).dtype, DType::kF32) << update.slot;
+  for (const StateUpdate& update : g.updates())
+    EXPECT_EQ(g.type(update.value).dtype, DType::kF32) << update.slot;
   for (const Node& node : g.nodes()) {
     bool dx = node.op->name() == "linear_dx", dw = node.op->name() == "linear_dw";
     if (!dx && !dw) continue;

@@ -8,8 +8,10 @@ namespace tessera {
 // Two layers with grouped queries, sizes that are no multiple of any alignment. Ends in the loss.
 ModelGraph tiny_llama(bool tied = false);
 
-// Values for every parameter, token and target (one is ignored); `graph` may hold parameters or units.
-ref::Feeds tiny_feeds(const ModelGraph& model, const Graph& graph, const std::vector<FlatUnit>& units);
+// Values for every parameter, token and target (one is ignored); `graph` may hold parameters or
+// units.
+ref::Feeds tiny_feeds(const ModelGraph& model, const Graph& graph,
+                      const std::vector<FlatUnit>& units);
 
 // The graph with its gradients as updates "gradient.U" beside its outputs.
 Graph with_gradients(const Graph& graph, const std::vector<FlatUnit>& units);

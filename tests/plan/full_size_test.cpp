@@ -17,10 +17,12 @@ void plan_and_verify(const std::string& name, const Graph& graph) {
   double planned = monotonic_seconds();
   verify_plan(graph, plan);
   double verified = monotonic_seconds();
-  std::printf("%s: %zu nodes, planned in %.2f s, verified in %.2f s: %s\n", name.c_str(), graph.nodes().size(), planned - start,
-              verified - planned, describe(graph, plan).c_str());
+  std::printf("%s: %zu nodes, planned in %.2f s, verified in %.2f s: %s\n", name.c_str(),
+              graph.nodes().size(), planned - start, verified - planned,
+              describe(graph, plan).c_str());
   EXPECT_EQ(plan.copies, 0);
-  EXPECT_LT(static_cast<double>(plan.arena_bytes), 1.02 * static_cast<double>(plan.live_peak_bytes));
+  EXPECT_LT(static_cast<double>(plan.arena_bytes),
+            1.02 * static_cast<double>(plan.live_peak_bytes));
   EXPECT_LT(planned - start, 5) << "hundredths of a second when this was written";
   EXPECT_LT(verified - planned, 5);
 }
@@ -31,10 +33,14 @@ TEST(FullSize, Llama70bIsPlannedInSeconds) {
   options.length = 4096;
   options.accumulates = true;
   double start = monotonic_seconds();
-  Programs programs = build_programs([&](int64_t batch, int64_t length, ModelHead head) { return llama(config, batch, length, head); }, options);
+  Programs programs =
+      build_programs([&](int64_t batch, int64_t length,
+                         ModelHead head) { return llama(config, batch, length, head); },
+                     options);
   double built = monotonic_seconds() - start;
   std::printf("programs built in %.2f s\n", built);
-  for (const PassTiming& t : programs.timings) std::printf("  %s %.3f s\n", t.pass.c_str(), t.seconds);
+  for (const PassTiming& t : programs.timings)
+    std::printf("  %s %.3f s\n", t.pass.c_str(), t.seconds);
   EXPECT_LT(built, 10);
   plan_and_verify("accumulate_first", programs.accumulate_first);
   plan_and_verify("accumulate", programs.accumulate);

@@ -10,6 +10,7 @@
 #include "ops/composite/rms_norm.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
+#include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 
 namespace tessera {
@@ -18,14 +19,19 @@ namespace {
 constexpr int64_t kN = 1024, kBytes = 4 * kN;
 
 TensorType vector_type(int64_t n = kN) { return {{n}, DType::kF32}; }
-Value argument(Graph& g, const std::string& name, int64_t n = kN) { return g.input(name, InputKind::kArgument, vector_type(n)); }
-Value state(Graph& g, const std::string& name, int64_t n = kN) { return g.input(name, InputKind::kState, vector_type(n)); }
+Value argument(Graph& g, const std::string& name, int64_t n = kN) {
+  return g.input(name, InputKind::kArgument, vector_type(n));
+}
+Value state(Graph& g, const std::string& name, int64_t n = kN) {
+  return g.input(name, InputKind::kState, vector_type(n));
+}
 Value neg(Graph& g, Value x) { return unary(g, UnaryKind::kNeg, x); }
 Value flatten(Graph& g, int64_t size, std::vector<int64_t> offsets, std::vector<Value> parts) {
   return g.add_one(std::make_shared<Flatten>(size, std::move(offsets)), std::move(parts));
 }
 
-Plan planned(const Graph& g, const PlanOptions& options = {}, const std::vector<int64_t>& workspaces = {}) {
+Plan planned(const Graph& g, const PlanOptions& options = {},
+             const std::vector<int64_t>& workspaces = {}) {
   verify(g, "test");
   Plan plan = make_plan(g, workspaces, options);
   verify_plan(g, plan);
@@ -34,7 +40,8 @@ Plan planned(const Graph& g, const PlanOptions& options = {}, const std::vector<
 }
 
 int64_t count(const Plan& plan, InstructionKind kind) {
-  return std::count_if(plan.instructions.begin(), plan.instructions.end(), [&](const Instruction& i) { return i.kind == kind; });
+  return std::count_if(plan.instructions.begin(), plan.instructions.end(),
+                       [&](const Instruction& i) { return i.kind == kind; });
 }
 
 const Storage& storage_of(const Plan& plan, Value v) {
@@ -50,7 +57,8 @@ TEST(Plan, AChainRunsInOneBuffer) {
   EXPECT_EQ(count(plan, InstructionKind::kLaunch), 3);
   PlanOptions apart;
   apart.in_place = false;
-  EXPECT_EQ(planned(g, apart).arena_bytes, 2 * kBytes) << "operand and result of a node live together";
+  EXPECT_EQ(planned(g, apart).arena_bytes, 2 * kBytes)
+      << "operand and result of a node live together";
 }
 
 TEST(Plan, ThePeakIsThatOfWhatIsLiveTogether) {
@@ -66,7 +74,9 @@ TEST(Plan, ThePeakIsThatOfWhatIsLiveTogether) {
   ASSERT_EQ(categories.size(), 1u);
   EXPECT_EQ(categories[0].name, "forward values");
   EXPECT_EQ(categories[0].bytes, 3 * kBytes);
-  EXPECT_NE(describe(g, plan).find("arena 12.0 KiB (12288 bytes), live peak 12.0 KiB at neg (forward)"), std::string::npos)
+  EXPECT_NE(
+      describe(g, plan).find("arena 12.0 KiB (12288 bytes), live peak 12.0 KiB at neg (forward)"),
+      std::string::npos)
       << describe(g, plan);
 }
 
@@ -78,6 +88,17 @@ TEST(Plan, DeadValuesMakeRoom) {
   g.output("y", spread(small));                            // and its place is taken
   Plan plan = planned(g);
   EXPECT_EQ(plan.arena_bytes, 5 * kBytes);
+}
+
+TEST(Plan, LargeBuffersAreLaidOutFirst) {
+  Graph g;
+  Value a = slice(g, argument(g, "x"), 0, 0, kN);
+  Value b = slice(g, a, 0, 0, kN);
+  Value big = broadcast(g, b, {4, kN}, {1});  // a is gone, b is not: b must not lie in the middle
+  g.output("y", dot(g, big, b, 0, 1, 0, DType::kF32));
+  Plan plan = planned(g);
+  EXPECT_EQ(plan.live_peak_bytes, 5 * kBytes + kBufferAlignment);
+  EXPECT_EQ(plan.arena_bytes, plan.live_peak_bytes);
 }
 
 TEST(Plan, AValueThatNobodyReadsLivesAtItsNode) {
@@ -95,7 +116,8 @@ TEST(Plan, ViewsCostNothing) {
   Graph g;
   Value x = neg(g, argument(g, "x"));
   Value r = reshape(g, x, {4, kN / 4}), s = g.add_one(std::make_shared<StopGradient>(), {r});
-  auto parts = g.add(std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN / 2}}, {kN / 2, {kN / 2}}}), {x});
+  auto parts = g.add(
+      std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN / 2}}, {kN / 2, {kN / 2}}}), {x});
   g.output("s", s);
   g.output("part", parts[1]);
   Plan plan = planned(g);
@@ -139,9 +161,16 @@ TEST(Plan, AdamWUpdatesThreeSlotsInPlace) {
   Graph g;
   TensorType scalar{{}, DType::kF32};
   Value w = state(g, "w"), m = state(g, "m"), v = state(g, "v"), gradient = state(g, "g");
-  std::vector<Value> inputs{w, m, v, gradient, g.input("lr", InputKind::kArgument, scalar), g.input("scale", InputKind::kArgument, scalar),
-                            g.input("ok", InputKind::kArgument, {{}, DType::kBool}), g.input("step", InputKind::kArgument, {{}, DType::kI64}),
-                            g.input("begin", InputKind::kArgument, {{1}, DType::kI64}), g.input("decay", InputKind::kArgument, {{1}, DType::kF32})};
+  std::vector<Value> inputs{w,
+                            m,
+                            v,
+                            gradient,
+                            g.input("lr", InputKind::kArgument, scalar),
+                            g.input("scale", InputKind::kArgument, scalar),
+                            g.input("ok", InputKind::kArgument, {{}, DType::kBool}),
+                            g.input("step", InputKind::kArgument, {{}, DType::kI64}),
+                            g.input("begin", InputKind::kArgument, {{1}, DType::kI64}),
+                            g.input("decay", InputKind::kArgument, {{1}, DType::kF32})};
   auto next = g.add(std::make_shared<AdamW>(0.9, 0.95, 1e-8), inputs);
   g.update("w", next[0]);
   g.update("m", next[1]);
@@ -188,7 +217,8 @@ TEST(Plan, AHandOverThatIsNotDeclaredIsRefused) {
 TEST(Plan, AnOperandUsedTwiceByANodeIsNotHandedOver) {
   Graph g;
   Value x = neg(g, argument(g, "x"));
-  g.output("y", g.add_one(std::make_shared<SumN>(), {x, x}));  // sum_n declares its first operand only
+  g.output("y",
+           g.add_one(std::make_shared<SumN>(), {x, x}));  // sum_n declares its first operand only
   EXPECT_EQ(planned(g).arena_bytes, 2 * kBytes);
 }
 
@@ -299,7 +329,8 @@ TEST(Flatten, CopiesWhatCannotBePlacedAndSaysWhy) {
   Value x = argument(g, "x"), w = state(g, "w", 3 * kN);
   Value a = neg(g, x);
   Value pair = neg(g, argument(g, "pair", 2 * kN));
-  auto halves = g.add(std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN}}, {kN, {kN}}}), {pair});
+  auto halves =
+      g.add(std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN}}, {kN, {kN}}}), {pair});
   Value early = neg(g, x);
   Value kept = neg(g, w);  // reads the slot after `early` would lie in it
   Scope scope(g, "layers.0");
@@ -311,10 +342,43 @@ TEST(Flatten, CopiesWhatCannotBePlacedAndSaysWhy) {
   Plan plan = planned(g);
   std::vector<std::string> reasons = plan.copy_reasons;
   std::sort(reasons.begin(), reasons.end());
-  EXPECT_EQ(reasons, (std::vector<std::string>{"operand is external (layers.0)", "operand is part of another buffer (layers.0)",
-                                               "operand is placed already (layers.0)", "target is in use while the operand is made (layers.0)"}));
+  EXPECT_EQ(reasons,
+            (std::vector<std::string>{"operand is external (layers.0)",
+                                      "operand is part of another buffer (layers.0)",
+                                      "operand is placed already (layers.0)",
+                                      "target is in use while the operand is made (layers.0)"}));
   EXPECT_EQ(plan.copies, 4);
   EXPECT_EQ(plan.copy_bytes, 4 * kBytes);
+}
+
+TEST(Flatten, APartOfASlotIsReplacedInPlaceOnlyWhereItLay) {
+  auto plan_with = [](int64_t begin) {
+    Graph g;
+    Value w = state(g, "w", 2 * kN);
+    std::vector<UnitMember> members{{begin, {kN}}};
+    Value part = g.add_one(std::make_shared<Unflatten>(members), {w});
+    g.update("w", flatten(g, 2 * kN, {0}, {neg(g, part)}));
+    return planned(g);
+  };
+  EXPECT_EQ(plan_with(0).copies, 0);
+  EXPECT_EQ(plan_with(0).arena_bytes, 0);
+  EXPECT_EQ(plan_with(kN).copies, 0) << "it lies elsewhere";
+  EXPECT_EQ(plan_with(kN / 2).copies, 1) << "the result would run over its operand";
+}
+
+TEST(Flatten, CopiesOnlyThePartThatDoesNotFit) {
+  Graph g;
+  Value x = argument(g, "x"), w = state(g, "w", 4 * kN);
+  Value early = neg(g, x);
+  Value view = reshape(g, w, {4, kN});
+  g.output("kept", neg(g, view));  // the slot is read through a view after `early` would lie in it
+  Value inner = flatten(g, 3 * kN, {0, 2 * kN}, {early, neg(g, x)});
+  g.update("w", flatten(g, 4 * kN, {0, 3 * kN}, {inner, neg(g, x)}));
+  Plan plan = planned(g);
+  EXPECT_EQ(plan.copies, 1);
+  EXPECT_EQ(plan.copy_bytes, kBytes);
+  EXPECT_EQ(plan.fill_bytes, kBytes);
+  EXPECT_EQ(plan.arena_bytes, 5 * kBytes);
 }
 
 TEST(Workspace, LivesOneNode) {

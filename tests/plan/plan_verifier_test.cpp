@@ -24,7 +24,8 @@ class PlanVerifier : public testing::Test {
     a = unary(g, UnaryKind::kNeg, x);
     Value y = unary(g, UnaryKind::kExp, x);
     b = transpose(g, y, {1, 0});
-    flat = g.add_one(std::make_shared<Flatten>(2 * kN + 64, std::vector<int64_t>{0, kN + 64}), {a, b});
+    flat =
+        g.add_one(std::make_shared<Flatten>(2 * kN + 64, std::vector<int64_t>{0, kN + 64}), {a, b});
     next = add(g, w, x);
     g.update("w", next);
     g.output("flat", flat);
@@ -49,14 +50,19 @@ class PlanVerifier : public testing::Test {
   Place& place(Value v) { return plan.places[static_cast<size_t>(v.id)]; }
   size_t launch_of(Value v) {
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
-      if (plan.instructions[i].kind == InstructionKind::kLaunch && plan.instructions[i].node == g.producer(v)) return i;
+      if (plan.instructions[i].kind == InstructionKind::kLaunch &&
+          plan.instructions[i].node == g.producer(v))
+        return i;
     }
     return plan.instructions.size();
   }
   Instruction& first(InstructionKind kind) {
-    return *std::find_if(plan.instructions.begin(), plan.instructions.end(), [&](const Instruction& i) { return i.kind == kind; });
+    return *std::find_if(plan.instructions.begin(), plan.instructions.end(),
+                         [&](const Instruction& i) { return i.kind == kind; });
   }
-  void drop(size_t i) { plan.instructions.erase(plan.instructions.begin() + static_cast<std::ptrdiff_t>(i)); }
+  void drop(size_t i) {
+    plan.instructions.erase(plan.instructions.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 
   Graph g;
   Value x, w, a, b, flat, next;
@@ -148,20 +154,26 @@ TEST_F(PlanVerifier, RefusesAHandOverAtAnotherOffset) {
 TEST_F(PlanVerifier, RefusesResultsThatOverlap) {
   Graph h;
   Value p = h.input("p", InputKind::kArgument, {{kN}, DType::kF32});
-  auto halves = h.add(std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN / 2}}, {kN / 2, {kN / 2}}}), {p});
+  auto halves = h.add(
+      std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN / 2}}, {kN / 2, {kN / 2}}}), {p});
   TensorType scalar{{}, DType::kF32}, table{{1}, DType::kF32};
-  Value lr = h.input("lr", InputKind::kArgument, scalar), ok = h.input("ok", InputKind::kArgument, {{}, DType::kBool});
-  Value step = h.input("step", InputKind::kArgument, {{}, DType::kI64}), begin = h.input("begin", InputKind::kArgument, {{1}, DType::kI64});
+  Value lr = h.input("lr", InputKind::kArgument, scalar),
+        ok = h.input("ok", InputKind::kArgument, {{}, DType::kBool});
+  Value step = h.input("step", InputKind::kArgument, {{}, DType::kI64}),
+        begin = h.input("begin", InputKind::kArgument, {{1}, DType::kI64});
   Value decay = h.input("decay", InputKind::kArgument, table);
-  auto out = h.add(std::make_shared<AdamW>(0.9, 0.9, 1e-8), {halves[0], halves[1], halves[0], halves[1], lr, lr, ok, step, begin, decay});
+  auto out = h.add(std::make_shared<AdamW>(0.9, 0.9, 1e-8),
+                   {halves[0], halves[1], halves[0], halves[1], lr, lr, ok, step, begin, decay});
   Plan overlapping = make_plan(h, {});
   verify_plan(h, overlapping);
-  overlapping.places[static_cast<size_t>(out[1].id)] = overlapping.places[static_cast<size_t>(out[0].id)];
+  overlapping.places[static_cast<size_t>(out[1].id)] =
+      overlapping.places[static_cast<size_t>(out[0].id)];
   EXPECT_THROW(verify_plan(h, overlapping), InternalError) << "even though nobody reads them";
 }
 
 TEST_F(PlanVerifier, RefusesAWorkspaceOverAnOperandOrAResult) {
-  Storage& scratch = plan.storages[static_cast<size_t>(plan.workspaces[static_cast<size_t>(g.producer(b))])];
+  Storage& scratch =
+      plan.storages[static_cast<size_t>(plan.workspaces[static_cast<size_t>(g.producer(b))])];
   int64_t result = storage(flat).arena_offset + place(b).offset;
   ASSERT_EQ(result % kBufferAlignment, 0);
   scratch.arena_offset = result;
@@ -172,7 +184,8 @@ TEST_F(PlanVerifier, RefusesAWorkspaceOverAnOperandOrAResult) {
 }
 
 TEST_F(PlanVerifier, RefusesAWorkspaceOverALiveValue) {
-  Storage& scratch = plan.storages[static_cast<size_t>(plan.workspaces[static_cast<size_t>(g.producer(b))])];
+  Storage& scratch =
+      plan.storages[static_cast<size_t>(plan.workspaces[static_cast<size_t>(g.producer(b))])];
   scratch.arena_offset = storage(flat).arena_offset;  // a lies there
   ASSERT_EQ(place(a).offset, 0);
   expect_refused(cat("output flat: bytes of %", flat.id, " hold scratch"));
@@ -216,6 +229,10 @@ TEST_F(PlanVerifier, RefusesWhatIsNotThere) {
   expect_refused("input w is not where the caller gives it");
   plan = sound;
   place(w) = place(flat);
+  expect_refused("input w is not where the caller gives it");
+  plan = sound;
+  storage(w).bytes += 64;
+  place(w).offset = 64;
   expect_refused("input w is not where the caller gives it");
   plan = sound;
   storage(flat).external = true;

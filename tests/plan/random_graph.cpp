@@ -17,7 +17,8 @@ class Builder {
   explicit Builder(uint64_t seed) : seed_(seed) {}
 
   Graph build() {
-    for (size_t i = 0; i < 1 + below(3); ++i) values_.push_back(g_.input(cat("x", i), InputKind::kArgument, random_type()));
+    for (size_t i = 0; i < 1 + below(3); ++i)
+      values_.push_back(g_.input(cat("x", i), InputKind::kArgument, random_type()));
     for (size_t i = 0; i < 1 + below(3); ++i) {
       values_.push_back(g_.input(cat("s", i), InputKind::kState, random_type()));
       states_.push_back(values_.back());
@@ -38,7 +39,10 @@ class Builder {
   }
 
   // Mostly recent values, so that chains grow.
-  Value any() { return chance(2) ? values_[below(values_.size())] : values_[values_.size() - 1 - below(std::min<size_t>(4, values_.size()))]; }
+  Value any() {
+    return chance(2) ? values_[below(values_.size())]
+                     : values_[values_.size() - 1 - below(std::min<size_t>(4, values_.size()))];
+  }
 
   // A value of the same type, if there is another one.
   Value like(Value v) {
@@ -49,7 +53,9 @@ class Builder {
     return candidates[below(candidates.size())];
   }
 
-  void add_all(const std::vector<Value>& made) { values_.insert(values_.end(), made.begin(), made.end()); }
+  void add_all(const std::vector<Value>& made) {
+    values_.insert(values_.end(), made.begin(), made.end());
+  }
 
   void add_node() {
     Scope scope(g_, cat("n", g_.nodes().size()));
@@ -64,12 +70,15 @@ class Builder {
       case 6: return add_unflatten(x);
       case 7: return add_flatten(x);
       case 8: return add_sum(x);
-      case 9: return chance(2) ? values_.push_back(convert(g_, x, other_dtype(x))) : add_transpose(x);
+      case 9:
+        return chance(2) ? values_.push_back(convert(g_, x, other_dtype(x))) : add_transpose(x);
       default: return add_all(g_.add(std::make_shared<SumAndDifference>(), {x, like(x)}));
     }
   }
 
-  DType other_dtype(Value x) { return g_.type(x).dtype == DType::kF32 ? DType::kBF16 : DType::kF32; }
+  DType other_dtype(Value x) {
+    return g_.type(x).dtype == DType::kF32 ? DType::kBF16 : DType::kF32;
+  }
 
   Shape other_shape(Value x) {
     int64_t n = g_.type(x).elements();
@@ -101,7 +110,8 @@ class Builder {
     add_all(g_.add(std::make_shared<Unflatten>(members), {x}));
   }
 
-  // Up to three operands of one dtype in any order, with and without gaps; the same one twice at times.
+  // Up to three operands of one dtype in any order, with and without gaps; the same one twice at
+  // times.
   void add_flatten(Value x) {
     std::vector<Value> parts{x};
     size_t more = below(3);
@@ -121,13 +131,30 @@ class Builder {
       std::reverse(parts.begin(), parts.end());
       std::reverse(offsets.begin(), offsets.end());
     }
-    values_.push_back(g_.add_one(std::make_shared<Flatten>(end + 2 * static_cast<int64_t>(below(3)), offsets), parts));
+    values_.push_back(g_.add_one(
+        std::make_shared<Flatten>(end + 2 * static_cast<int64_t>(below(3)), offsets), parts));
   }
 
   void add_sum(Value x) {
     std::vector<Value> terms{x};
     for (size_t i = 0; i < 1 + below(3); ++i) terms.push_back(like(x));
     values_.push_back(g_.add_one(std::make_shared<SumN>(), terms));
+  }
+
+  // A flatten of what fits into a buffer like s, in that order; s itself if nothing does.
+  Value gradient_like(Value s) {
+    int64_t size = g_.type(s).elements(), end = 0;
+    std::vector<Value> parts;
+    std::vector<int64_t> offsets;
+    for (int tries = 0; tries < 6; ++tries) {
+      Value v = any();
+      if (g_.type(v).dtype != g_.type(s).dtype || end + g_.type(v).elements() > size) continue;
+      parts.push_back(v);
+      offsets.push_back(end);
+      end += g_.type(v).elements() + 2 * static_cast<int64_t>(below(2));
+    }
+    if (parts.empty() || g_.shape(s).size() != 1) return s;
+    return g_.add_one(std::make_shared<Flatten>(size, offsets), parts);
   }
 
   void finish() {
@@ -137,10 +164,11 @@ class Builder {
       for (const GraphInput& input : g_.inputs()) {
         if (input.value == s) slot = &input;
       }
-      g_.update(slot->name, like(s));
+      g_.update(slot->name, chance(2) ? like(s) : gradient_like(s));
     }
     for (size_t i = 0; i < below(3); ++i) g_.update(cat("new", i), any());
-    for (size_t i = 0; i < 1 + below(4); ++i) g_.output(cat("y", i), chance(4) ? values_[below(values_.size())] : any());
+    for (size_t i = 0; i < 1 + below(4); ++i)
+      g_.output(cat("y", i), chance(4) ? values_[below(values_.size())] : any());
   }
 
   uint64_t seed_, draws_ = 0;

@@ -1,6 +1,8 @@
-// Random graphs, planned with every combination of options and run on a soiled arena: results must be
-// those of a run in which every value has memory of its own. Then plans are broken at random: what the
-// verifier accepts must still give the right results.
+// Random graphs, planned with every combination of options and run on a soiled arena: results must
+// be those of a run in which every value has memory of its own. Then plans are broken at random:
+// what the verifier accepts must still give the right results.
+#include "tests/plan/random_graph.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,7 +11,6 @@
 #include "ir/printer.h"
 #include "ir/verifier.h"
 #include "runtime/executable.h"
-#include "tests/plan/random_graph.h"
 #include "tests/plan/tag_kernels.h"
 
 namespace tessera {
@@ -20,7 +21,8 @@ using Contents = std::map<std::string, Bytes>;
 
 Bytes random_bytes(int64_t size, uint64_t seed, const std::string& name) {
   Bytes bytes(static_cast<size_t>(size));
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random_below(seed, stream_of(name), i, 256));
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(random_below(seed, stream_of(name), i, 256));
   return bytes;
 }
 
@@ -31,8 +33,10 @@ struct Outcome {
 // Names of what differs.
 std::string difference(const Outcome& got, const Outcome& want) {
   std::string names;
-  for (const auto& [name, bytes] : want.outputs) names += got.outputs.at(name) == bytes ? "" : cat(" output ", name);
-  for (const auto& [name, bytes] : want.state) names += got.state.at(name) == bytes ? "" : cat(" slot ", name);
+  for (const auto& [name, bytes] : want.outputs)
+    names += got.outputs.at(name) == bytes ? "" : cat(" output ", name);
+  for (const auto& [name, bytes] : want.state)
+    names += got.state.at(name) == bytes ? "" : cat(" slot ", name);
   return names;
 }
 
@@ -55,17 +59,21 @@ Contents initial_state(const Graph& g, uint64_t seed) {
 Contents arguments_of(const Graph& g, uint64_t seed) {
   Contents arguments;
   for (const GraphInput& input : g.inputs()) {
-    if (input.kind == InputKind::kArgument) arguments[input.name] = random_bytes(g.type(input.value).bytes(), seed, input.name);
+    if (input.kind == InputKind::kArgument)
+      arguments[input.name] = random_bytes(g.type(input.value).bytes(), seed, input.name);
   }
   return arguments;
 }
 
 // The meaning of a graph: every value in memory of its own, nothing shared, updates at the end.
-Outcome run_apart(const Graph& g, const KernelTable& table, const Contents& arguments, const Contents& state) {
+Outcome run_apart(const Graph& g, const KernelTable& table, const Contents& arguments,
+                  const Contents& state) {
   std::vector<Bytes> values(static_cast<size_t>(g.num_values()));
   auto at = [&](Value v) -> Bytes& { return values[static_cast<size_t>(v.id)]; };
-  for (int32_t v = 0; v < g.num_values(); ++v) at({v}).resize(static_cast<size_t>(g.type({v}).bytes()));
-  for (const GraphInput& input : g.inputs()) at(input.value) = (input.kind == InputKind::kState ? state : arguments).at(input.name);
+  for (int32_t v = 0; v < g.num_values(); ++v)
+    at({v}).resize(static_cast<size_t>(g.type({v}).bytes()));
+  for (const GraphInput& input : g.inputs())
+    at(input.value) = (input.kind == InputKind::kState ? state : arguments).at(input.name);
   for (const Node& node : g.nodes()) {
     auto views = node.op->view_offsets(), placed = node.op->placement_offsets();
     std::vector<TensorType> in_types, out_types;
@@ -83,11 +91,13 @@ Outcome run_apart(const Graph& g, const KernelTable& table, const Contents& argu
     int64_t element = size_of(in_types[0].dtype);
     if (!views.empty()) {
       for (size_t k = 0; k < views.size(); ++k) {
-        std::copy_n(at(node.inputs[0]).begin() + views[k] * element, at(node.outputs[k]).size(), at(node.outputs[k]).begin());
+        std::copy_n(at(node.inputs[0]).begin() + views[k] * element, at(node.outputs[k]).size(),
+                    at(node.outputs[k]).begin());
       }
     } else if (!placed.empty()) {
       for (size_t k = 0; k < placed.size(); ++k) {
-        std::copy_n(at(node.inputs[k]).begin(), at(node.inputs[k]).size(), at(node.outputs[0]).begin() + placed[k] * element);
+        std::copy_n(at(node.inputs[k]).begin(), at(node.inputs[k]).size(),
+                    at(node.outputs[0]).begin() + placed[k] * element);
       }
     } else {
       Launch launch = std::get<Launch>(table.prepare({*node.op, in_types, out_types}));
@@ -105,7 +115,8 @@ Outcome run_apart(const Graph& g, const KernelTable& table, const Contents& argu
 Outcome run_planned(Executable& executable, const Contents& arguments, const Contents& initial) {
   State state;
   executable.declare_state(state);
-  for (const auto& [slot, bytes] : initial) std::memcpy(state.data(slot), bytes.data(), bytes.size());
+  for (const auto& [slot, bytes] : initial)
+    std::memcpy(state.data(slot), bytes.data(), bytes.size());
   HostBuffer arena(executable.plan().arena_bytes);
   if (arena.bytes() > 0) std::memset(arena.data(), 0xFF, static_cast<size_t>(arena.bytes()));
   executable.bind(state, arena);
@@ -116,7 +127,8 @@ Outcome run_planned(Executable& executable, const Contents& arguments, const Con
   Outcome outcome;
   for (const GraphOutput& output : executable.graph().outputs()) {
     auto* data = static_cast<const std::byte*>(executable.output(output.name));
-    outcome.outputs[output.name] = Bytes(data, data + executable.graph().type(output.value).bytes());
+    outcome.outputs[output.name] =
+        Bytes(data, data + executable.graph().type(output.value).bytes());
   }
   for (const std::string& slot : state.slots()) {
     auto* data = static_cast<const std::byte*>(state.data(slot));
@@ -128,7 +140,8 @@ Outcome run_planned(Executable& executable, const Contents& arguments, const Con
 
 std::vector<PlanOptions> all_options() {
   std::vector<PlanOptions> all;
-  for (int bits = 7; bits >= 0; --bits) all.push_back({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+  for (int bits = 7; bits >= 0; --bits)
+    all.push_back({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
   return all;
 }
 
@@ -145,14 +158,17 @@ TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
       auto executable = compile(g, table, options);
       const Plan& plan = executable->plan();
       ASSERT_EQ(difference(run_planned(*executable, arguments, state), expected), "")
-          << "views " << options.views << ", placement " << options.placement << ", in place " << options.in_place << "\n"
+          << "views " << options.views << ", placement " << options.placement << ", in place "
+          << options.in_place << "\n"
           << to_string(g) << to_string(g, plan);
       if (options.views && options.placement && options.in_place) {
         copies_on += plan.copies;
         arena_on += plan.arena_bytes;
         in_place += plan.in_place;
-        for (const Node& node : g.nodes()) placed += static_cast<int64_t>(node.op->placement_offsets().size());
-        for (const std::string& reason : plan.copy_reasons) placed -= reason.starts_with("operand") || reason.starts_with("target");
+        for (const Node& node : g.nodes())
+          placed += static_cast<int64_t>(node.op->placement_offsets().size());
+        for (const std::string& reason : plan.copy_reasons)
+          placed -= reason.starts_with("operand") || reason.starts_with("target");
       }
       if (!options.views && !options.placement && !options.in_place) {
         copies_off += plan.copies;
@@ -169,18 +185,30 @@ TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
 
 // One random change of a plan.
 void corrupt(Plan& plan, const std::vector<int64_t>& draw) {
-  auto pick = [&](size_t which, size_t n) { return n == 0 ? 0 : static_cast<size_t>(draw[which]) % n; };
+  auto pick = [&](size_t which, size_t n) {
+    return n == 0 ? 0 : static_cast<size_t>(draw[which]) % n;
+  };
   auto shift = [&](Place& p) { p.offset += draw[2] % 2 == 0 ? 4 : -4; };
-  size_t i = pick(1, plan.instructions.size()), j = pick(2, plan.instructions.size()), s = pick(1, plan.storages.size());
+  size_t i = pick(1, plan.instructions.size()), j = pick(2, plan.instructions.size()),
+         s = pick(1, plan.storages.size());
   if (plan.instructions.empty()) return;
   switch (draw[0] % 8) {
     case 0: std::swap(plan.instructions[i], plan.instructions[j]); break;
-    case 1: plan.instructions.erase(plan.instructions.begin() + static_cast<std::ptrdiff_t>(i)); break;
+    case 1:
+      plan.instructions.erase(plan.instructions.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
     case 2: plan.storages[s].arena_offset += kBufferAlignment; break;
-    case 3: plan.storages[s].arena_offset = plan.storages[pick(2, plan.storages.size())].arena_offset; break;
-    case 4: plan.places[pick(1, plan.places.size())] = plan.places[pick(2, plan.places.size())]; break;
+    case 3:
+      plan.storages[s].arena_offset = plan.storages[pick(2, plan.storages.size())].arena_offset;
+      break;
+    case 4:
+      plan.places[pick(1, plan.places.size())] = plan.places[pick(2, plan.places.size())];
+      break;
     case 5: shift(plan.places[pick(1, plan.places.size())]); break;
-    case 6: shift(plan.instructions[i].kind == InstructionKind::kCopy ? plan.instructions[i].source : plan.instructions[i].target); break;
+    case 6:
+      shift(plan.instructions[i].kind == InstructionKind::kCopy ? plan.instructions[i].source
+                                                                : plan.instructions[i].target);
+      break;
     case 7: plan.instructions[i].bytes /= 2; break;
   }
 }
@@ -193,7 +221,8 @@ TEST(RandomGraphs, WhatTheVerifierAcceptsRunsRight) {
     Graph g = random_graph(seed / 8);
     auto sound = compile(g, table, {seed % 3 != 0, seed % 5 != 0, seed % 2 != 0});
     std::vector<int64_t> draw;
-    for (uint64_t i = 0; i < 3; ++i) draw.push_back(static_cast<int64_t>(random_below(seed, 1, i, 1 << 20)));
+    for (uint64_t i = 0; i < 3; ++i)
+      draw.push_back(static_cast<int64_t>(random_below(seed, 1, i, 1 << 20)));
     Plan plan = sound->plan();
     corrupt(plan, draw);
     try {
@@ -207,8 +236,12 @@ TEST(RandomGraphs, WhatTheVerifierAcceptsRunsRight) {
     for (size_t i = 0; i < g.nodes().size(); ++i) launches.push_back(sound->launch(i));
     Executable broken(g, plan, launches);
     Contents arguments = arguments_of(g, seed), state = initial_state(g, seed);
-    ASSERT_EQ(difference(run_planned(broken, arguments, state), run_apart(g, table, arguments, state)), "")
-        << "change " << draw[0] % 8 << "\n" << to_string(g) << to_string(g, sound->plan()) << "became\n" << to_string(g, plan);
+    ASSERT_EQ(
+        difference(run_planned(broken, arguments, state), run_apart(g, table, arguments, state)),
+        "")
+        << "change " << draw[0] % 8 << "\n"
+        << to_string(g) << to_string(g, sound->plan()) << "became\n"
+        << to_string(g, plan);
   }
   EXPECT_GT(refused, 1000);
   EXPECT_GT(accepted, 300) << "swaps of instructions that do not depend on each other, for example";

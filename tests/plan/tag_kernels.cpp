@@ -19,7 +19,8 @@ struct Span {
 
 uint64_t load(const void* data, const Span& span, int64_t i) {
   uint64_t bits = 0;
-  std::memcpy(&bits, static_cast<const std::byte*>(data) + i * span.size, static_cast<size_t>(span.size));
+  std::memcpy(&bits, static_cast<const std::byte*>(data) + i * span.size,
+              static_cast<size_t>(span.size));
   return bits;
 }
 
@@ -30,7 +31,9 @@ struct TagKernel {
 
   void operator()(const LaunchArguments& arguments) const {
     for (size_t k = 0; k < outputs.size(); ++k) {
-      if (!outputs[k].paired) std::memset(arguments.outputs[k], 0xEE, static_cast<size_t>(outputs[k].elements * outputs[k].size));
+      if (!outputs[k].paired)
+        std::memset(arguments.outputs[k], 0xEE,
+                    static_cast<size_t>(outputs[k].elements * outputs[k].size));
     }
     soil(arguments);
     // Paired operands element by element, since the result may lie in them; then the others.
@@ -43,7 +46,8 @@ struct TagKernel {
   }
 
   void soil(const LaunchArguments& arguments) const {
-    if (workspace_bytes > 0) std::memset(arguments.workspace, 0xDD, static_cast<size_t>(workspace_bytes));
+    if (workspace_bytes > 0)
+      std::memset(arguments.workspace, 0xDD, static_cast<size_t>(workspace_bytes));
   }
 
   void step(const LaunchArguments& arguments, int64_t i, bool paired) const {
@@ -66,8 +70,10 @@ Prepared prepare_tag(const PrepareContext& context) {
   TagKernel kernel;
   std::string key = context.op.key();
   kernel.op = hash_bytes(key.data(), key.size());
-  for (const TensorType& t : context.inputs) kernel.inputs.push_back({t.elements(), size_of(t.dtype), false});
-  for (const TensorType& t : context.outputs) kernel.outputs.push_back({t.elements(), size_of(t.dtype), false});
+  for (const TensorType& t : context.inputs)
+    kernel.inputs.push_back({t.elements(), size_of(t.dtype), false});
+  for (const TensorType& t : context.outputs)
+    kernel.outputs.push_back({t.elements(), size_of(t.dtype), false});
   for (InPlacePair pair : context.op.in_place_pairs()) {
     kernel.inputs[static_cast<size_t>(pair.input)].paired = true;
     kernel.outputs[static_cast<size_t>(pair.output)].paired = true;
@@ -87,7 +93,8 @@ std::vector<TensorType> SumAndDifference::infer(const InferContext& context) con
 
 KernelTable tag_kernels() {
   KernelTable table;
-  for (std::string_view op : {"add", "mul", "neg", "slice", "convert", "transpose", "sum_n", "sum_and_difference"}) {
+  for (std::string_view op :
+       {"add", "mul", "neg", "slice", "convert", "transpose", "sum_n", "sum_and_difference"}) {
     table.add(op, prepare_tag);
   }
   return table;

@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-// Kernels that compute fingerprints instead of numbers: every element of a result is a hash of the op and
-// of the bits of the operands, so that any byte that a plan got wrong shows in what follows. They handle
-// shared storage exactly as far as their op declares it, soil every other result before they begin, and
-// soil their workspace.
+// Kernels that compute fingerprints instead of numbers: every element of a result is a hash of the
+// op and of the bits of the operands, so that any byte that a plan got wrong shows in what follows.
+// They handle shared storage exactly as far as their op declares it, soil every other result before
+// they begin, and soil their workspace.
 KernelTable tag_kernels();
 
 // Two results from two operands, each in the place of one; wants a workspace.

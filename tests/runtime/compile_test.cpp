@@ -14,15 +14,21 @@ class Square final : public OpOf<Square> {
  public:
   std::string_view name() const override { return "square"; }
   Tier tier() const override { return Tier::kComposite; }
-  std::vector<TensorType> infer(const InferContext& context) const override { return {context.inputs[0]}; }
-  std::vector<Value> decompose(Graph& g, std::span<const Value> inputs) const override { return {mul(g, inputs[0], inputs[0])}; }
+  std::vector<TensorType> infer(const InferContext& context) const override {
+    return {context.inputs[0]};
+  }
+  std::vector<Value> decompose(Graph& g, std::span<const Value> inputs) const override {
+    return {mul(g, inputs[0], inputs[0])};
+  }
   auto fields() const { return std::make_tuple(); }
 };
 class Fourth final : public OpOf<Fourth> {
  public:
   std::string_view name() const override { return "fourth"; }
   Tier tier() const override { return Tier::kComposite; }
-  std::vector<TensorType> infer(const InferContext& context) const override { return {context.inputs[0]}; }
+  std::vector<TensorType> infer(const InferContext& context) const override {
+    return {context.inputs[0]};
+  }
   std::vector<Value> decompose(Graph& g, std::span<const Value> inputs) const override {
     auto square = std::make_shared<Square>();
     return {g.add_one(square, {g.add_one(square, {inputs[0]})})};
@@ -59,7 +65,8 @@ Prepare square_kernel(bool accepts) {
   return [accepts](const PrepareContext&) -> Prepared {
     if (!accepts) return "not today";
     return Launch{"square", 0, [](const LaunchArguments& a) {
-                    for (int i = 0; i < 2; ++i) a.output<float>(0)[i] = a.input<float>(0)[i] * a.input<float>(0)[i];
+                    for (int i = 0; i < 2; ++i)
+                      a.output<float>(0)[i] = a.input<float>(0)[i] * a.input<float>(0)[i];
                   }};
   };
 }
@@ -88,8 +95,9 @@ TEST(Compile, NamesAPrimitiveThatNoKernelTakes) {
     compile(fourth_of(DType::kBF16), number_kernels());
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "this backend cannot run %1:bf16[2] = mul(%0, %0)  # layers.0 backward: not for bf16");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "this backend cannot run %1:bf16[2] = mul(%0, %0)  # layers.0 backward: not for bf16");
   }
   Graph g;
   g.output("y", unary(g, UnaryKind::kExp, g.input("x", InputKind::kArgument, {{2}, DType::kF32})));
@@ -97,7 +105,9 @@ TEST(Compile, NamesAPrimitiveThatNoKernelTakes) {
     compile(g, number_kernels());
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("exp(%0)  # forward: no kernel for exp"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("exp(%0)  # forward: no kernel for exp"),
+              std::string::npos)
+        << error.what();
   }
 }
 
@@ -125,8 +135,12 @@ class Forgetful final : public OpOf<Forgetful> {
  public:
   std::string_view name() const override { return "forgetful"; }
   Tier tier() const override { return Tier::kComposite; }
-  std::vector<TensorType> infer(const InferContext& context) const override { return {context.inputs[0], context.inputs[0]}; }
-  std::vector<Value> decompose(Graph&, std::span<const Value> inputs) const override { return {inputs[0]}; }
+  std::vector<TensorType> infer(const InferContext& context) const override {
+    return {context.inputs[0], context.inputs[0]};
+  }
+  std::vector<Value> decompose(Graph&, std::span<const Value> inputs) const override {
+    return {inputs[0]};
+  }
   auto fields() const { return std::make_tuple(); }
 };
 

@@ -19,7 +19,8 @@ using Arguments = std::map<std::string, const void*>;
 // sum += x * y; outputs the product, and the old sum.
 Graph sum_program() {
   Graph g;
-  Value x = g.input("x", InputKind::kArgument, kPair), y = g.input("y", InputKind::kArgument, kPair);
+  Value x = g.input("x", InputKind::kArgument, kPair),
+        y = g.input("y", InputKind::kArgument, kPair);
   Value sum = g.input("sum", InputKind::kState, kPair);
   Value product = mul(g, x, y);
   g.update("sum", add(g, sum, product));
@@ -32,19 +33,24 @@ Graph sum_program() {
 Graph negate_program() {
   Graph g;
   Value sum = g.input("sum", InputKind::kState, kPair);
-  g.update("sum", unary(g, UnaryKind::kNeg, unary(g, UnaryKind::kNeg, unary(g, UnaryKind::kNeg, sum))));
+  g.update("sum",
+           unary(g, UnaryKind::kNeg, unary(g, UnaryKind::kNeg, unary(g, UnaryKind::kNeg, sum))));
   return g;
 }
 
 class Running : public testing::Test {
  protected:
-  Running() : sum(compile(sum_program(), number_kernels())), negate(compile(negate_program(), number_kernels())) {
+  Running()
+      : sum(compile(sum_program(), number_kernels())),
+        negate(compile(negate_program(), number_kernels())) {
     arena = HostBuffer(std::max(sum->plan().arena_bytes, negate->plan().arena_bytes));
     std::memset(arena.data(), 0xFF, static_cast<size_t>(arena.bytes()));
     sum->bind(state, arena);
     negate->bind(state, arena);
   }
-  static Floats floats(const void* data) { return {static_cast<const float*>(data)[0], static_cast<const float*>(data)[1]}; }
+  static Floats floats(const void* data) {
+    return {static_cast<const float*>(data)[0], static_cast<const float*>(data)[1]};
+  }
 
   std::unique_ptr<Executable> sum, negate;
   State state;
@@ -147,7 +153,8 @@ TEST_F(Running, ARunAllocatesNothing) {
 TEST(Executable, FillsGapsAndCopiesOnEveryRun) {
   Graph g;
   Value x = g.input("x", InputKind::kArgument, kPair);
-  g.output("flat", g.add_one(std::make_shared<Flatten>(8, std::vector<int64_t>{4, 1}), {unary(g, UnaryKind::kNeg, x), x}));
+  g.output("flat", g.add_one(std::make_shared<Flatten>(8, std::vector<int64_t>{4, 1}),
+                             {unary(g, UnaryKind::kNeg, x), x}));
   auto executable = compile(g, number_kernels());
   State state;
   HostBuffer arena(executable->plan().arena_bytes);
@@ -157,7 +164,8 @@ TEST(Executable, FillsGapsAndCopiesOnEveryRun) {
     std::memset(arena.data(), 0xFF, static_cast<size_t>(arena.bytes()));
     executable->run({{"x", given.data()}});
     auto* flat = static_cast<const float*>(executable->output("flat"));
-    EXPECT_EQ(Floats(flat, flat + 8), (Floats{0, given[0], given[1], 0, -given[0], -given[1], 0, 0}));
+    EXPECT_EQ(Floats(flat, flat + 8),
+              (Floats{0, given[0], given[1], 0, -given[0], -given[1], 0, 0}));
   }
 }
 

@@ -8,7 +8,9 @@ namespace tessera {
 namespace {
 
 Prepare accepts(const std::string& kernel) {
-  return [kernel](const PrepareContext&) -> Prepared { return Launch{kernel, 0, [](const LaunchArguments&) {}}; };
+  return [kernel](const PrepareContext&) -> Prepared {
+    return Launch{kernel, 0, [](const LaunchArguments&) {}};
+  };
 }
 Prepare declines(const std::string& reason) {
   return [reason](const PrepareContext&) -> Prepared { return reason; };
@@ -45,7 +47,8 @@ TEST(KernelTable, SaysThatThereIsNone) {
 TEST(KernelTable, ShowsTheKernelOpAndTypes) {
   KernelTable table;
   table.add("neg", [](const PrepareContext& context) -> Prepared {
-    return cat(context.op.key(), " ", to_string(context.inputs[0]), " ", to_string(context.outputs[0]));
+    return cat(context.op.key(), " ", to_string(context.inputs[0]), " ",
+               to_string(context.outputs[0]));
   });
   EXPECT_EQ(std::get<std::string>(prepared(table)), "neg{} f32[4] f32[4]");
 }

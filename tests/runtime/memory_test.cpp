@@ -37,7 +37,8 @@ TEST(HostBuffer, SaysHowMuchIsNotThere) {
     HostBuffer buffer(int64_t{1} << 52);
     FAIL();
   } catch (const DeviceError& error) {
-    EXPECT_EQ(std::string(error.what()).find("out of memory: cannot allocate "), 0u) << error.what();
+    EXPECT_EQ(std::string(error.what()).find("out of memory: cannot allocate "), 0u)
+        << error.what();
   }
 }
 
@@ -57,12 +58,15 @@ TEST(State, KeepsSlotsOfOneType) {
 TEST(State, RefusesAnotherType) {
   State state;
   state.declare("weight", {{3}, DType::kF32});
-  for (const TensorType& other : {TensorType{{4}, DType::kF32}, TensorType{{3}, DType::kBF16}, TensorType{{3}, DType::kF32, {1}}}) {
+  for (const TensorType& other : {TensorType{{4}, DType::kF32}, TensorType{{3}, DType::kBF16},
+                                  TensorType{{3}, DType::kF32, {1}}}) {
     try {
       state.declare("weight", other);
       ADD_FAILURE() << to_string(other);
     } catch (const InternalError& error) {
-      EXPECT_NE(std::string(error.what()).find(cat("state slot weight is f32[3], a program wants ", to_string(other))), std::string::npos)
+      EXPECT_NE(std::string(error.what())
+                    .find(cat("state slot weight is f32[3], a program wants ", to_string(other))),
+                std::string::npos)
           << error.what();
     }
   }

@@ -163,7 +163,9 @@ TEST_P(SessionOfDType, AnUpdateThatIsNotFiniteChangesNothing) {
     EXPECT_FALSE(bad.ok);
     EXPECT_EQ(tiny.fingerprint(), before);
   }
-  auto counter = [&] { return *static_cast<int64_t*>(tiny.session.state().data("optimizer_step")); };
+  auto counter = [&] {
+    return *static_cast<int64_t*>(tiny.session.state().data("optimizer_step"));
+  };
   EXPECT_EQ(counter(), 1);
 
   // What follows is what would have followed without the two bad steps.
@@ -247,7 +249,7 @@ TEST(Session, FirstWeightsFollowFromSeedAndNameAlone) {
   TinySession a(tiny_model(), tiny_programs(1, 8, DType::kF32));
   TinySession b(tiny_model(), tiny_programs(4, 32, DType::kBF16), 3);
   EXPECT_EQ(a.fingerprint(), b.fingerprint());
-  b.session.initialize(8);
+  b.session.initialize(8, b.backend.pool());
   EXPECT_NE(a.fingerprint(), b.fingerprint());
   ModelConfig deeper = tiny_model();
   deeper.num_layers = 3;

@@ -64,7 +64,7 @@ struct TinySession {
         session(build_programs(model_builder(model), options),
                 [this](const Graph& graph) { return backend.compile(graph); }) {
     session.allocate();
-    session.initialize(7);
+    session.initialize(7, backend.pool());
     session.set_decay(0.1, false);
   }
 

@@ -20,8 +20,8 @@ namespace tessera {
 
 // `words` words of a small vocabulary, a line each ten, as a function of the seed.
 inline std::string made_up_text(int words, uint64_t seed = 1) {
-  const char* vocabulary[] = {"the", "quick", "brown", "fox",  "jumps", "over", "lazy", "dogs",
-                              "and", "cats",  "while", "birds", "sing", "of",   "spring"};
+  const char* vocabulary[] = {"the", "quick", "brown", "fox",   "jumps", "over", "lazy",  "dogs",
+                              "and", "cats",  "while", "birds", "sing",  "of",   "spring"};
   std::string text;
   for (int i = 0; i < words; ++i) {
     text += vocabulary[random_below(seed, 0, static_cast<uint64_t>(i), 15)];
@@ -33,7 +33,7 @@ inline std::string made_up_text(int words, uint64_t seed = 1) {
 // What a run left behind.
 struct RunTrace {
   RunEnd end = RunEnd::kFinished;
-  std::string log;  // standard error
+  std::string log;                                             // standard error
   std::vector<std::string> losses, norms, rates, validations;  // as written to the metrics file
   std::vector<bool> ok;
   int64_t steps = 0, tokens_seen = 0, position = 0;
@@ -113,7 +113,8 @@ class TrainingTest : public testing::Test {
     return trace;
   }
 
-  // The message of the UserError that ends the run; failed() is what it did before, log() what it said.
+  // The message of the UserError that ends the run; failed() is what it did before, log() what it
+  // said.
   std::string failure(const RunConfig& config, const ModelConfig& model = tiny_model()) {
     try {
       train(config, model);
@@ -159,8 +160,9 @@ class TrainingTest : public testing::Test {
   std::string log_;
 };
 
-#define EXPECT_HAS(text, part) \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) << "'" << (part) << "' not in: " << (text)
+#define EXPECT_HAS(text, part)                               \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "'" << (part) << "' not in: " << (text)
 #define EXPECT_HAS_NOT(text, part) \
   EXPECT_EQ(std::string(text).find(part), std::string::npos) << "'" << (part) << "' in: " << (text)
 

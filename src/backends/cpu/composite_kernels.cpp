@@ -26,9 +26,12 @@ bool takes(DType d) { return d == DType::kF32 || d == DType::kBF16; }
 
 std::string kernel_name(std::string_view op, Isa isa) { return cat(op, " ", name(isa)); }
 
-int64_t rows_of(const TensorType& t) { return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back(); }
+int64_t rows_of(const TensorType& t) {
+  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
+}
 
-// A prepare function for kernels that accept every node of f32 or bf16 tensors (judged by operand `which`).
+// A prepare function for kernels that accept every node of f32 or bf16 tensors (judged by operand
+// `which`).
 template <class Make>
 Prepare for_floats(size_t which, Make make) {
   return [which, make](const PrepareContext& context) -> Prepared {
@@ -39,31 +42,38 @@ Prepare for_floats(size_t which, Make make) {
 }
 
 void register_norm(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add("rms_norm", for_floats(0, [isa, &pool](const PrepareContext& c) {
-    auto epsilon = static_cast<float>(static_cast<const RmsNorm&>(c.op).epsilon());
-    RmsNormForward args{c.inputs[0].dtype, nullptr, nullptr, nullptr, nullptr, rows_of(c.inputs[0]), c.inputs[0].shape.back(), epsilon};
-    return Launch{kernel_name("rms_norm", isa), 0, [args, isa, &pool](const LaunchArguments& a) mutable {
-      args.x = a.inputs[0];
-      args.w = a.inputs[1];
-      args.y = a.outputs[0];
-      args.rstd = a.output<float>(1);
-      rms_norm_forward(args, isa, pool);
-    }};
-  }));
+  table.add(
+      "rms_norm", for_floats(0, [isa, &pool](const PrepareContext& c) {
+        auto epsilon = static_cast<float>(static_cast<const RmsNorm&>(c.op).epsilon());
+        RmsNormForward args{
+            c.inputs[0].dtype,        nullptr, nullptr, nullptr, nullptr, rows_of(c.inputs[0]),
+            c.inputs[0].shape.back(), epsilon};
+        return Launch{kernel_name("rms_norm", isa), 0,
+                      [args, isa, &pool](const LaunchArguments& a) mutable {
+                        args.x = a.inputs[0];
+                        args.w = a.inputs[1];
+                        args.y = a.outputs[0];
+                        args.rstd = a.output<float>(1);
+                        rms_norm_forward(args, isa, pool);
+                      }};
+      }));
   table.add("rms_norm_backward", for_floats(0, [isa, &pool](const PrepareContext& c) {
-    int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back();
-    RmsNormBackward args{c.inputs[0].dtype, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, rows, width};
-    return Launch{kernel_name("rms_norm_backward", isa), rms_norm_backward_workspace(rows, width), [args, isa, &pool](const LaunchArguments& a) mutable {
-      args.x = a.inputs[0];
-      args.w = a.inputs[1];
-      args.rstd = a.input<float>(2);
-      args.dy = a.inputs[3];
-      args.dx = a.outputs[0];
-      args.dw = a.output<float>(1);
-      args.workspace = static_cast<float*>(a.workspace);
-      rms_norm_backward(args, isa, pool);
-    }};
-  }));
+              int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back();
+              RmsNormBackward args{c.inputs[0].dtype, nullptr, nullptr, nullptr, nullptr,
+                                   nullptr,           nullptr, nullptr, rows,    width};
+              return Launch{kernel_name("rms_norm_backward", isa),
+                            rms_norm_backward_workspace(rows, width),
+                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                              args.x = a.inputs[0];
+                              args.w = a.inputs[1];
+                              args.rstd = a.input<float>(2);
+                              args.dy = a.inputs[3];
+                              args.dx = a.outputs[0];
+                              args.dw = a.output<float>(1);
+                              args.workspace = static_cast<float*>(a.workspace);
+                              rms_norm_backward(args, isa, pool);
+                            }};
+            }));
 }
 
 // cos and sin of every position, made once per (frequencies, length) and shared by all layers.
@@ -71,7 +81,8 @@ struct RotaryTable {
   std::vector<float> cos, sin;  // [T, R/2]
 };
 
-std::shared_ptr<const RotaryTable> rotary_table(const std::vector<double>& frequencies, int64_t length) {
+std::shared_ptr<const RotaryTable> rotary_table(const std::vector<double>& frequencies,
+                                                int64_t length) {
   static std::mutex mutex;
   static std::map<std::pair<std::vector<double>, int64_t>, std::weak_ptr<const RotaryTable>> cache;
   std::lock_guard lock(mutex);
@@ -92,116 +103,166 @@ std::shared_ptr<const RotaryTable> rotary_table(const std::vector<double>& frequ
 
 void register_rope(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("rope", for_floats(0, [isa, &pool](const PrepareContext& c) {
-    const auto& op = static_cast<const tessera::Rope&>(c.op);
-    const Shape& s = c.inputs[0].shape;
-    auto angles = rotary_table(op.frequencies(), s[1]);
-    auto rotary = 2 * static_cast<int64_t>(op.frequencies().size());
-    Rope args{c.inputs[0].dtype, nullptr, nullptr, angles->cos.data(), angles->sin.data(), s[0], s[1], s[2], s[3], rotary,
-              s[2] * s[3], s[2] * s[3], op.inverse()};
-    return Launch{kernel_name("rope", isa), 0, [args, angles, isa, &pool](const LaunchArguments& a) mutable {
-      args.x = a.inputs[0];
-      args.y = a.outputs[0];
-      rope(args, isa, pool);
-    }};
-  }));
+              const auto& op = static_cast<const tessera::Rope&>(c.op);
+              const Shape& s = c.inputs[0].shape;
+              auto angles = rotary_table(op.frequencies(), s[1]);
+              auto rotary = 2 * static_cast<int64_t>(op.frequencies().size());
+              Rope args{c.inputs[0].dtype,
+                        nullptr,
+                        nullptr,
+                        angles->cos.data(),
+                        angles->sin.data(),
+                        s[0],
+                        s[1],
+                        s[2],
+                        s[3],
+                        rotary,
+                        s[2] * s[3],
+                        s[2] * s[3],
+                        op.inverse()};
+              return Launch{kernel_name("rope", isa), 0,
+                            [args, angles, isa, &pool](const LaunchArguments& a) mutable {
+                              args.x = a.inputs[0];
+                              args.y = a.outputs[0];
+                              rope(args, isa, pool);
+                            }};
+            }));
 }
 
 void register_swiglu(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("swiglu", for_floats(0, [isa, &pool](const PrepareContext& c) {
-    int64_t width = c.inputs[0].shape.empty() ? 1 : c.inputs[0].shape.back(), rows = width ? c.inputs[0].elements() / width : 0;
-    SwigluForward args{c.inputs[0].dtype, nullptr, nullptr, nullptr, rows, width, width, width, width};
-    return Launch{kernel_name("swiglu", isa), 0, [args, isa, &pool](const LaunchArguments& a) mutable {
-      args.gate = a.inputs[0];
-      args.up = a.inputs[1];
-      args.y = a.outputs[0];
-      swiglu_forward(args, isa, pool);
-    }};
-  }));
+              int64_t width = c.inputs[0].shape.empty() ? 1 : c.inputs[0].shape.back(),
+                      rows = width ? c.inputs[0].elements() / width : 0;
+              SwigluForward args{
+                  c.inputs[0].dtype, nullptr, nullptr, nullptr, rows, width, width, width, width};
+              return Launch{kernel_name("swiglu", isa), 0,
+                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                              args.gate = a.inputs[0];
+                              args.up = a.inputs[1];
+                              args.y = a.outputs[0];
+                              swiglu_forward(args, isa, pool);
+                            }};
+            }));
   table.add("swiglu_backward", for_floats(0, [isa, &pool](const PrepareContext& c) {
-    int64_t width = c.inputs[0].shape.empty() ? 1 : c.inputs[0].shape.back(), rows = width ? c.inputs[0].elements() / width : 0;
-    SwigluBackward args{c.inputs[0].dtype, nullptr, nullptr, nullptr, nullptr, nullptr, rows, width, width, width, width, width, width};
-    return Launch{kernel_name("swiglu_backward", isa), 0, [args, isa, &pool](const LaunchArguments& a) mutable {
-      args.gate = a.inputs[0];
-      args.up = a.inputs[1];
-      args.dy = a.inputs[2];
-      args.dgate = a.outputs[0];
-      args.dup = a.outputs[1];
-      swiglu_backward(args, isa, pool);
-    }};
-  }));
+              int64_t width = c.inputs[0].shape.empty() ? 1 : c.inputs[0].shape.back(),
+                      rows = width ? c.inputs[0].elements() / width : 0;
+              SwigluBackward args{c.inputs[0].dtype,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  rows,
+                                  width,
+                                  width,
+                                  width,
+                                  width,
+                                  width,
+                                  width};
+              return Launch{kernel_name("swiglu_backward", isa), 0,
+                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                              args.gate = a.inputs[0];
+                              args.up = a.inputs[1];
+                              args.dy = a.inputs[2];
+                              args.dgate = a.outputs[0];
+                              args.dup = a.outputs[1];
+                              swiglu_backward(args, isa, pool);
+                            }};
+            }));
 }
 
-AttentionProblem attention_problem(const TensorType& q, const TensorType& k, double scale, AttentionMask mask) {
-  return {q.dtype, q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.shape[3], mask.causal, mask.window, static_cast<float>(scale)};
+AttentionProblem attention_problem(const TensorType& q, const TensorType& k, double scale,
+                                   AttentionMask mask) {
+  return {q.dtype,     q.shape[0],  q.shape[1],
+          q.shape[2],  k.shape[2],  q.shape[3],
+          mask.causal, mask.window, static_cast<float>(scale)};
 }
 
 constexpr int64_t kMaxHead = 256;  // of the kernels
 
 void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("attention", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
-    const auto& op = static_cast<const Attention&>(c.op);
-    if (c.inputs[0].shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
-    AttentionForward args;
-    args.problem = attention_problem(c.inputs[0], c.inputs[1], op.scale(), op.mask());
-    args.q_stride = args.o_stride = c.inputs[0].shape[2] * c.inputs[0].shape[3];
-    args.k_stride = args.v_stride = c.inputs[1].shape[2] * c.inputs[1].shape[3];
-    return Launch{kernel_name("attention", isa), attention_forward_workspace(args.problem, isa, pool.threads()), [args, isa, &pool](const LaunchArguments& a) mutable {
-      args.q = a.inputs[0];
-      args.k = a.inputs[1];
-      args.v = a.inputs[2];
-      args.o = a.outputs[0];
-      args.lse = a.output<float>(1);
-      args.workspace = a.workspace;
-      attention_forward(args, isa, pool);
-    }};
-  }));
+              const auto& op = static_cast<const Attention&>(c.op);
+              if (c.inputs[0].shape[3] > kMaxHead)
+                return cat("heads of at most ", kMaxHead, " elements");
+              AttentionForward args;
+              args.problem = attention_problem(c.inputs[0], c.inputs[1], op.scale(), op.mask());
+              args.q_stride = args.o_stride = c.inputs[0].shape[2] * c.inputs[0].shape[3];
+              args.k_stride = args.v_stride = c.inputs[1].shape[2] * c.inputs[1].shape[3];
+              return Launch{kernel_name("attention", isa),
+                            attention_forward_workspace(args.problem, isa, pool.threads()),
+                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                              args.q = a.inputs[0];
+                              args.k = a.inputs[1];
+                              args.v = a.inputs[2];
+                              args.o = a.outputs[0];
+                              args.lse = a.output<float>(1);
+                              args.workspace = a.workspace;
+                              attention_forward(args, isa, pool);
+                            }};
+            }));
   table.add("attention_backward", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
-    const auto& op = static_cast<const tessera::AttentionBackward&>(c.op);
-    if (c.inputs[0].shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
-    AttentionBackward args;
-    args.problem = attention_problem(c.inputs[0], c.inputs[1], op.scale(), op.mask());
-    args.q_stride = args.o_stride = args.dout_stride = args.dq_stride = c.inputs[0].shape[2] * c.inputs[0].shape[3];
-    args.k_stride = args.v_stride = args.dk_stride = args.dv_stride = c.inputs[1].shape[2] * c.inputs[1].shape[3];
-    return Launch{kernel_name("attention_backward", isa), attention_backward_workspace(args.problem, isa, pool.threads()), [args, isa, &pool](const LaunchArguments& a) mutable {
-      args.q = a.inputs[0];
-      args.k = a.inputs[1];
-      args.v = a.inputs[2];
-      args.o = a.inputs[3];
-      args.lse = a.input<float>(4);
-      args.dout = a.inputs[5];
-      args.dq = a.outputs[0];
-      args.dk = a.outputs[1];
-      args.dv = a.outputs[2];
-      args.workspace = a.workspace;
-      attention_backward(args, isa, pool);
-    }};
-  }));
+              const auto& op = static_cast<const tessera::AttentionBackward&>(c.op);
+              if (c.inputs[0].shape[3] > kMaxHead)
+                return cat("heads of at most ", kMaxHead, " elements");
+              AttentionBackward args;
+              args.problem = attention_problem(c.inputs[0], c.inputs[1], op.scale(), op.mask());
+              args.q_stride = args.o_stride = args.dout_stride = args.dq_stride =
+                  c.inputs[0].shape[2] * c.inputs[0].shape[3];
+              args.k_stride = args.v_stride = args.dk_stride = args.dv_stride =
+                  c.inputs[1].shape[2] * c.inputs[1].shape[3];
+              return Launch{kernel_name("attention_backward", isa),
+                            attention_backward_workspace(args.problem, isa, pool.threads()),
+                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                              args.q = a.inputs[0];
+                              args.k = a.inputs[1];
+                              args.v = a.inputs[2];
+                              args.o = a.inputs[3];
+                              args.lse = a.input<float>(4);
+                              args.dout = a.inputs[5];
+                              args.dq = a.outputs[0];
+                              args.dk = a.outputs[1];
+                              args.dv = a.outputs[2];
+                              args.workspace = a.workspace;
+                              attention_backward(args, isa, pool);
+                            }};
+            }));
 }
 
 void register_embedding(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("embedding", for_floats(1, [&pool](const PrepareContext& c) {
-    EmbeddingForward args{c.inputs[1].dtype, nullptr, nullptr, nullptr, c.inputs[0].elements(), c.inputs[1].shape[0], c.inputs[1].shape[1]};
-    return Launch{"embedding", 0, [args, &pool](const LaunchArguments& a) mutable {
-      args.ids = a.input<int32_t>(0);
-      args.table = a.inputs[1];
-      args.y = a.outputs[0];
-      embedding_forward(args, pool);
-    }};
-  }));
+              EmbeddingForward args{c.inputs[1].dtype,
+                                    nullptr,
+                                    nullptr,
+                                    nullptr,
+                                    c.inputs[0].elements(),
+                                    c.inputs[1].shape[0],
+                                    c.inputs[1].shape[1]};
+              return Launch{"embedding", 0, [args, &pool](const LaunchArguments& a) mutable {
+                              args.ids = a.input<int32_t>(0);
+                              args.table = a.inputs[1];
+                              args.y = a.outputs[0];
+                              embedding_forward(args, pool);
+                            }};
+            }));
   table.add("embedding_backward", for_floats(1, [isa, &pool](const PrepareContext& c) {
-    int64_t tokens = c.inputs[0].elements(), vocabulary = c.outputs[0].shape[0];
-    EmbeddingBackward args{c.inputs[1].dtype, nullptr, nullptr, nullptr, nullptr, tokens, vocabulary, c.outputs[0].shape[1]};
-    return Launch{kernel_name("embedding_backward", isa), embedding_backward_workspace(tokens, vocabulary), [args, isa, &pool](const LaunchArguments& a) mutable {
-      args.ids = a.input<int32_t>(0);
-      args.dy = a.inputs[1];
-      args.dtable = a.output<float>(0);
-      args.workspace = static_cast<int32_t*>(a.workspace);
-      embedding_backward(args, isa, pool);
-    }};
-  }));
+              int64_t tokens = c.inputs[0].elements(), vocabulary = c.outputs[0].shape[0];
+              EmbeddingBackward args{c.inputs[1].dtype, nullptr, nullptr,    nullptr,
+                                     nullptr,           tokens,  vocabulary, c.outputs[0].shape[1]};
+              return Launch{kernel_name("embedding_backward", isa),
+                            embedding_backward_workspace(tokens, vocabulary),
+                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                              args.ids = a.input<int32_t>(0);
+                              args.dy = a.inputs[1];
+                              args.dtable = a.output<float>(0);
+                              args.workspace = static_cast<int32_t*>(a.workspace);
+                              embedding_backward(args, isa, pool);
+                            }};
+            }));
 }
 
-// The kernel works in place: operands that the plan could not put into the outputs' bytes are moved first.
+// The kernel works in place: operands that the plan could not put into the outputs' bytes are moved
+// first.
 void register_optimizer(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("adamw", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (c.inputs[0].dtype != DType::kF32) return std::string("takes f32");
@@ -212,43 +273,47 @@ void register_optimizer(KernelTable& table, Isa isa, ThreadPool& pool) {
     args.beta1 = op.beta1();
     args.beta2 = op.beta2();
     args.epsilon = op.epsilon();
-    return Launch{kernel_name("adamw", isa), 0, [args, isa, &pool](const LaunchArguments& a) mutable {
-      for (size_t i = 0; i < 3; ++i) {
-        if (a.inputs[i] != a.outputs[i]) copy(a.inputs[i], a.outputs[i], args.size * 4, pool);
-      }
-      args.w = a.output<float>(0);
-      args.m = a.output<float>(1);
-      args.v = a.output<float>(2);
-      args.g = a.input<float>(3);
-      args.lr = a.input<float>(4);
-      args.scale = a.input<float>(5);
-      args.ok = a.input<uint8_t>(6);
-      args.step = a.input<int64_t>(7);
-      args.segment_begin = a.input<int64_t>(8);
-      args.segment_decay = a.input<float>(9);
-      adamw(args, isa, pool);
-    }};
+    return Launch{kernel_name("adamw", isa), 0,
+                  [args, isa, &pool](const LaunchArguments& a) mutable {
+                    for (size_t i = 0; i < 3; ++i) {
+                      if (a.inputs[i] != a.outputs[i])
+                        copy(a.inputs[i], a.outputs[i], args.size * 4, pool);
+                    }
+                    args.w = a.output<float>(0);
+                    args.m = a.output<float>(1);
+                    args.v = a.output<float>(2);
+                    args.g = a.input<float>(3);
+                    args.lr = a.input<float>(4);
+                    args.scale = a.input<float>(5);
+                    args.ok = a.input<uint8_t>(6);
+                    args.step = a.input<int64_t>(7);
+                    args.segment_begin = a.input<int64_t>(8);
+                    args.segment_decay = a.input<float>(9);
+                    adamw(args, isa, pool);
+                  }};
   });
   table.add("sum_squares", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (c.inputs[0].dtype != DType::kF32) return std::string("takes f32");
     int64_t n = c.inputs[0].elements();
-    return Launch{kernel_name("sum_squares", isa), reduce_workspace(n), [n, isa, &pool](const LaunchArguments& a) {
-      *a.output<float>(0) = static_cast<float>(sum_of_squares(a.input<float>(0), n, static_cast<double*>(a.workspace), isa, pool));
-    }};
+    return Launch{kernel_name("sum_squares", isa), reduce_workspace(n),
+                  [n, isa, &pool](const LaunchArguments& a) {
+                    *a.output<float>(0) = static_cast<float>(sum_of_squares(
+                        a.input<float>(0), n, static_cast<double*>(a.workspace), isa, pool));
+                  }};
   });
   table.add("sum_n", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
-    DType dtype = c.inputs[0].dtype;
-    int64_t n = c.inputs[0].elements();
-    auto count = static_cast<int64_t>(c.inputs.size());
-    return Launch{kernel_name("sum_n", isa), 0, [=, &pool](const LaunchArguments& a) {
-      sum_n({dtype, a.inputs.data(), count, a.outputs[0], n}, isa, pool);
-    }};
-  }));
+              DType dtype = c.inputs[0].dtype;
+              int64_t n = c.inputs[0].elements();
+              auto count = static_cast<int64_t>(c.inputs.size());
+              return Launch{kernel_name("sum_n", isa), 0, [=, &pool](const LaunchArguments& a) {
+                              sum_n({dtype, a.inputs.data(), count, a.outputs[0], n}, isa, pool);
+                            }};
+            }));
   table.add("count_targets", [](const PrepareContext& c) -> Prepared {
     int64_t n = c.inputs[0].elements();
     return Launch{"count_targets", 0, [n](const LaunchArguments& a) {
-      *a.output<int64_t>(0) = count_unequal(a.input<int32_t>(0), n, kIgnoreIndex);
-    }};
+                    *a.output<int64_t>(0) = count_unequal(a.input<int32_t>(0), n, kIgnoreIndex);
+                  }};
   });
 }
 

@@ -6,8 +6,8 @@
 
 namespace tessera::cpu {
 
-// The CPU as a device: a thread pool, an instruction set and the kernels for it. Results depend on the
-// instruction set, never on the number of threads.
+// The CPU as a device: a thread pool, an instruction set and the kernels for it. Results depend on
+// the instruction set, never on the number of threads.
 class CpuBackend {
  public:
   CpuBackend(int threads, Isa isa);

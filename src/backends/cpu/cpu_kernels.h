@@ -5,8 +5,8 @@
 
 namespace tessera::cpu {
 
-// The lists of kernels that make up the backend, in the order in which they are tried. Launches keep a
-// reference to the pool.
+// The lists of kernels that make up the backend, in the order in which they are tried. Launches
+// keep a reference to the pool.
 
 // Fused kernels for the composites, on f32 and bf16.
 void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool);

@@ -15,56 +15,78 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) {
   if (!takes(problem.a)) return cat("takes f32 and bf16, not ", name(problem.a));
   auto matmul = make_matmul(problem, isa);
-  return Launch{matmul->description(), matmul->workspace_bytes(pool.threads()), [matmul, &pool](const LaunchArguments& a) {
-    matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace);
-  }};
+  return Launch{matmul->description(), matmul->workspace_bytes(pool.threads()),
+                [matmul, &pool](const LaunchArguments& a) {
+                  matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace);
+                }};
 }
 
 // x [.., K] as a matrix of rows.
-int64_t rows_of(const TensorType& t) { return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back(); }
+int64_t rows_of(const TensorType& t) {
+  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
+}
 
 void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;
     int64_t n = c.inputs[1].shape[0], k = c.inputs[1].shape[1];
-    return matmul_launch({rows_of(c.inputs[0]), n, k, false, true, d, d, d, k, k, n, false}, isa, pool);
+    return matmul_launch({rows_of(c.inputs[0]), n, k, false, true, d, d, d, k, k, n, false}, isa,
+                         pool);
   });
   table.add("linear_dx", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;
     int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
-    return matmul_launch({rows_of(c.inputs[0]), n, k, false, false, d, d, d, k, n, n, false}, isa, pool);
+    return matmul_launch({rows_of(c.inputs[0]), n, k, false, false, d, d, d, k, n, n, false}, isa,
+                         pool);
   });
   table.add("linear_dw", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;
     int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
-    return matmul_launch({m, n, rows_of(c.inputs[0]), true, false, d, d, DType::kF32, m, n, n, false}, isa, pool);
+    return matmul_launch(
+        {m, n, rows_of(c.inputs[0]), true, false, d, d, DType::kF32, m, n, n, false}, isa, pool);
   });
 }
 
-// Rows of logits that exist at a time. 512 rows of a 32,000 word vocabulary in f32 are 64 MB; the products
-// are at full speed from 256 rows on.
+// Rows of logits that exist at a time. 512 rows of a 32,000 word vocabulary in f32 are 64 MB; the
+// products are at full speed from 256 rows on.
 constexpr int64_t kHeadChunk = 512;
 
-// The head in chunks of rows: logits in f32, their softmax and gradient in the same bytes or, for bf16,
-// in a second buffer, and the products of the chunk at once.
+// The head in chunks of rows: logits in f32, their softmax and gradient in the same bytes or, for
+// bf16, in a second buffer, and the products of the chunk at once.
 class Head {
  public:
   Head(const PrepareContext& c, bool gradient, Isa isa, ThreadPool& pool)
-      : dtype_(c.inputs[0].dtype), rows_(c.inputs[0].shape[0]), width_(c.inputs[0].shape[1]), classes_(c.inputs[1].shape[0]),
-        gradient_(gradient), isa_(isa), pool_(pool) {
+      : dtype_(c.inputs[0].dtype),
+        rows_(c.inputs[0].shape[0]),
+        width_(c.inputs[0].shape[1]),
+        classes_(c.inputs[1].shape[0]),
+        gradient_(gradient),
+        isa_(isa),
+        pool_(pool) {
     for (int64_t begin = 0; begin < rows_; begin += kHeadChunk) {
       int64_t n = std::min(kHeadChunk, rows_ - begin);
-      Chunk chunk{begin, n, make_matmul({n, classes_, width_, false, true, dtype_, dtype_, DType::kF32, width_, width_, classes_, false}, isa), {}, {}};
+      Chunk chunk{begin,
+                  n,
+                  make_matmul({n, classes_, width_, false, true, dtype_, dtype_, DType::kF32,
+                               width_, width_, classes_, false},
+                              isa),
+                  {},
+                  {}};
       if (gradient) {
-        chunk.dx = make_matmul({n, width_, classes_, false, false, dtype_, dtype_, dtype_, classes_, width_, width_, false}, isa);
-        chunk.dw = make_matmul({classes_, width_, n, true, false, dtype_, dtype_, DType::kF32, classes_, width_, width_, begin > 0}, isa);
+        chunk.dx = make_matmul({n, width_, classes_, false, false, dtype_, dtype_, dtype_, classes_,
+                                width_, width_, false},
+                               isa);
+        chunk.dw = make_matmul({classes_, width_, n, true, false, dtype_, dtype_, DType::kF32,
+                                classes_, width_, width_, begin > 0},
+                               isa);
       }
       chunks_.push_back(chunk);
     }
     int64_t chunk_rows = std::min(kHeadChunk, rows_);
     logits_ = 0;
     gradient_at_ = logits_ + aligned(chunk_rows * classes_ * 4);
-    int64_t gradient_bytes = gradient_ && dtype_ == DType::kBF16 ? aligned(chunk_rows * classes_ * 2) : 0;
+    int64_t gradient_bytes =
+        gradient_ && dtype_ == DType::kBF16 ? aligned(chunk_rows * classes_ * 2) : 0;
     lse_ = gradient_at_ + gradient_bytes;
     losses_ = lse_ + aligned(rows_ * 4);
     partial_sums_ = losses_ + aligned(rows_ * 4);
@@ -72,7 +94,8 @@ class Head {
     int64_t matmul_bytes = 0;
     for (const Chunk& chunk : chunks_) {
       for (const auto& product : {chunk.forward, chunk.dx, chunk.dw}) {
-        if (product) matmul_bytes = std::max(matmul_bytes, product->workspace_bytes(pool.threads()));
+        if (product)
+          matmul_bytes = std::max(matmul_bytes, product->workspace_bytes(pool.threads()));
       }
     }
     workspace_bytes_ = matmul_ + aligned(matmul_bytes);
@@ -89,8 +112,13 @@ class Head {
     for (const Chunk& chunk : chunks_) {
       const std::byte* rows = x + chunk.begin * row_bytes;
       chunk.forward->run(pool_, rows, a.inputs[1], scratch + logits_, scratch + matmul_);
-      CrossEntropyRows args{DType::kF32, scratch + logits_, a.input<int32_t>(2) + chunk.begin, reinterpret_cast<float*>(scratch + lse_) + chunk.begin,
-                            reinterpret_cast<float*>(scratch + losses_) + chunk.begin, chunk.rows, classes_};
+      CrossEntropyRows args{DType::kF32,
+                            scratch + logits_,
+                            a.input<int32_t>(2) + chunk.begin,
+                            reinterpret_cast<float*>(scratch + lse_) + chunk.begin,
+                            reinterpret_cast<float*>(scratch + losses_) + chunk.begin,
+                            chunk.rows,
+                            classes_};
       if (gradient_) {
         args.dlogits = scratch + (dtype_ == DType::kBF16 ? gradient_at_ : logits_);
         args.dlogits_dtype = dtype_;
@@ -98,10 +126,12 @@ class Head {
       }
       cross_entropy_rows(args, isa_, pool_);
       if (!gradient_) continue;
-      chunk.dx->run(pool_, args.dlogits, a.inputs[1], static_cast<std::byte*>(dx) + chunk.begin * row_bytes, scratch + matmul_);
+      chunk.dx->run(pool_, args.dlogits, a.inputs[1],
+                    static_cast<std::byte*>(dx) + chunk.begin * row_bytes, scratch + matmul_);
       chunk.dw->run(pool_, args.dlogits, rows, dw, scratch + matmul_);
     }
-    return static_cast<float>(sum(reinterpret_cast<float*>(scratch + losses_), rows_, reinterpret_cast<double*>(scratch + partial_sums_), isa_, pool_));
+    return static_cast<float>(sum(reinterpret_cast<float*>(scratch + losses_), rows_,
+                                  reinterpret_cast<double*>(scratch + partial_sums_), isa_, pool_));
   }
 
  private:
@@ -123,16 +153,19 @@ void register_head(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear_cross_entropy", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     auto head = std::make_shared<Head>(c, false, isa, pool);
-    return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(), [head](const LaunchArguments& a) {
-      *a.output<float>(0) = head->run(a, nullptr, nullptr, nullptr);
-    }};
+    return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
+                  [head](const LaunchArguments& a) {
+                    *a.output<float>(0) = head->run(a, nullptr, nullptr, nullptr);
+                  }};
   });
   table.add("linear_cross_entropy_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     auto head = std::make_shared<Head>(c, true, isa, pool);
-    return Launch{cat("linear_cross_entropy_backward ", name(isa)), head->workspace_bytes(), [head](const LaunchArguments& a) {
-      *a.output<float>(2) = head->run(a, a.outputs[0], a.output<float>(1), a.input<float>(3));
-    }};
+    return Launch{cat("linear_cross_entropy_backward ", name(isa)), head->workspace_bytes(),
+                  [head](const LaunchArguments& a) {
+                    *a.output<float>(2) =
+                        head->run(a, a.outputs[0], a.output<float>(1), a.input<float>(3));
+                  }};
   });
 }
 

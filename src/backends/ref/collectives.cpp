@@ -28,10 +28,12 @@ std::vector<double> part_of(const Tensor& t, int64_t dim, int64_t begin, int64_t
   return part;
 }
 
-void put_part(Tensor& t, int64_t dim, int64_t begin, int64_t count, const std::vector<double>& part) {
+void put_part(Tensor& t, int64_t dim, int64_t begin, int64_t count,
+              const std::vector<double>& part) {
   Cut cut(t.type.shape, dim);
   for (int64_t o = 0; o < cut.outer; ++o) {
-    std::copy_n(part.begin() + o * count * cut.inner, count * cut.inner, t.data.begin() + (o * cut.size + begin) * cut.inner);
+    std::copy_n(part.begin() + o * count * cut.inner, count * cut.inner,
+                t.data.begin() + (o * cut.size + begin) * cut.inner);
   }
 }
 
@@ -41,22 +43,31 @@ std::vector<double> reduce(const std::vector<std::vector<double>>& parts, DType 
   for (size_t r = 1; r < parts.size(); ++r) {
     for (size_t i = 0; i < result.size(); ++i) {
       double a = result[i], b = parts[r][i];
-      if (!sum) result[i] = std::max(a, b);
-      else if (dtype == DType::kF64 || !is_float(dtype)) result[i] = a + b;
-      else result[i] = static_cast<float>(a) + static_cast<float>(b);
+      if (!sum)
+        result[i] = std::max(a, b);
+      else if (dtype == DType::kF64 || !is_float(dtype))
+        result[i] = a + b;
+      else
+        result[i] = static_cast<float>(a) + static_cast<float>(b);
     }
   }
   return result;
 }
 
-void run_group(const Op& op, const std::vector<int>& group, const std::vector<const Tensor*>& in, std::vector<Tensor>& out) {
+void run_group(const Op& op, const std::vector<int>& group, const std::vector<const Tensor*>& in,
+               std::vector<Tensor>& out) {
   auto n = static_cast<int64_t>(group.size());
-  auto input = [&](int64_t i) -> const Tensor& { return *in[static_cast<size_t>(group[static_cast<size_t>(i)])]; };
-  auto output = [&](int64_t i) -> Tensor& { return out[static_cast<size_t>(group[static_cast<size_t>(i)])]; };
+  auto input = [&](int64_t i) -> const Tensor& {
+    return *in[static_cast<size_t>(group[static_cast<size_t>(i)])];
+  };
+  auto output = [&](int64_t i) -> Tensor& {
+    return out[static_cast<size_t>(group[static_cast<size_t>(i)])];
+  };
   if (op.name() == "all_reduce") {
     std::vector<std::vector<double>> parts;
     for (int64_t i = 0; i < n; ++i) parts.push_back(input(i).data);
-    auto result = reduce(parts, input(0).type.dtype, static_cast<const AllReduceOp&>(op).reduction() == Reduction::kSum);
+    auto result = reduce(parts, input(0).type.dtype,
+                         static_cast<const AllReduceOp&>(op).reduction() == Reduction::kSum);
     for (int64_t i = 0; i < n; ++i) output(i).data = result;
     return;
   }
@@ -66,11 +77,13 @@ void run_group(const Op& op, const std::vector<int>& group, const std::vector<co
     switch (c.kind()) {
       case CollectiveKind::kAllGather:
       case CollectiveKind::kGatherReplicated:
-        for (int64_t j = 0; j < n; ++j) put_part(output(i), dim, j * in_size, in_size, input(j).data);
+        for (int64_t j = 0; j < n; ++j)
+          put_part(output(i), dim, j * in_size, in_size, input(j).data);
         break;
       case CollectiveKind::kReduceScatter: {
         std::vector<std::vector<double>> parts;
-        for (int64_t j = 0; j < n; ++j) parts.push_back(part_of(input(j), dim, i * (in_size / n), in_size / n));
+        for (int64_t j = 0; j < n; ++j)
+          parts.push_back(part_of(input(j), dim, i * (in_size / n), in_size / n));
         output(i).data = reduce(parts, input(0).type.dtype, true);
         break;
       }
@@ -80,7 +93,8 @@ void run_group(const Op& op, const std::vector<int>& group, const std::vector<co
       case CollectiveKind::kAllToAll: {
         int64_t concat_size = output(i).type.shape[static_cast<size_t>(c.concat_dim())] / n;
         for (int64_t j = 0; j < n; ++j) {
-          put_part(output(i), c.concat_dim(), j * concat_size, concat_size, part_of(input(j), dim, i * (in_size / n), in_size / n));
+          put_part(output(i), c.concat_dim(), j * concat_size, concat_size,
+                   part_of(input(j), dim, i * (in_size / n), in_size / n));
         }
         break;
       }
@@ -90,12 +104,14 @@ void run_group(const Op& op, const std::vector<int>& group, const std::vector<co
 
 }  // namespace
 
-void run_collective(const Op& op, const Mesh& mesh, const std::vector<const Tensor*>& inputs, std::vector<Tensor>& outputs) {
+void run_collective(const Op& op, const Mesh& mesh, const std::vector<const Tensor*>& inputs,
+                    std::vector<Tensor>& outputs) {
   if (op.name() == "vary") {
     for (size_t r = 0; r < inputs.size(); ++r) outputs[r].data = inputs[r]->data;
     return;
   }
-  AxisSet axes = op.name() == "all_reduce" ? static_cast<const AllReduceOp&>(op).axes() : static_cast<const Collective&>(op).axes();
+  AxisSet axes = op.name() == "all_reduce" ? static_cast<const AllReduceOp&>(op).axes()
+                                           : static_cast<const Collective&>(op).axes();
   for (const std::vector<int>& group : mesh.groups(axes)) run_group(op, group, inputs, outputs);
 }
 

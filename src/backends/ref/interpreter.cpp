@@ -16,7 +16,9 @@ void round_all(Tensor& t) {
 class Lockstep {
  public:
   explicit Lockstep(const Graph& graph)
-      : graph_(graph), world_(static_cast<size_t>(graph.mesh().world_size())), values_(static_cast<size_t>(graph.num_values())),
+      : graph_(graph),
+        world_(static_cast<size_t>(graph.mesh().world_size())),
+        values_(static_cast<size_t>(graph.num_values())),
         last_use_(values_.size(), -1) {
     for (size_t i = 0; i < graph.nodes().size(); ++i) {
       for (Value v : graph.nodes()[i].inputs) last_use_[index(v)] = static_cast<int64_t>(i);
@@ -44,7 +46,8 @@ class Lockstep {
   void run_node(const Node& node) {
     for (Value v : node.outputs) {
       const TensorType& type = graph_.type(v);
-      values_[index(v)].assign(world_, Tensor{type, std::vector<double>(static_cast<size_t>(type.elements()))});
+      values_[index(v)].assign(
+          world_, Tensor{type, std::vector<double>(static_cast<size_t>(type.elements()))});
     }
     if (node.op->tier() == Tier::kCollective) {
       std::vector<const Tensor*> inputs;
@@ -66,14 +69,16 @@ class Lockstep {
     std::vector<Tensor> outputs;
     for (Value v : node.outputs) outputs.push_back(std::move(values_[index(v)][rank]));
     kernel(*node.op, inputs, outputs);
-    for (size_t k = 0; k < outputs.size(); ++k) values_[index(node.outputs[k])][rank] = std::move(outputs[k]);
+    for (size_t k = 0; k < outputs.size(); ++k)
+      values_[index(node.outputs[k])][rank] = std::move(outputs[k]);
   }
 
   void run_decomposition(const Node& node) {
     Graph inner(graph_.mesh());
     std::vector<Value> inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      inputs.push_back(inner.input(cat("operand", i), InputKind::kArgument, graph_.type(node.inputs[i])));
+      inputs.push_back(
+          inner.input(cat("operand", i), InputKind::kArgument, graph_.type(node.inputs[i])));
     }
     std::vector<Value> outputs = node.op->decompose(inner, inputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -83,7 +88,8 @@ class Lockstep {
                     cat("decomposition of ", to_string(graph_, node), " gives ", to_string(got)));
     }
     Lockstep nested(inner);
-    for (size_t i = 0; i < inputs.size(); ++i) nested.set(inputs[i], values_[index(node.inputs[i])]);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      nested.set(inputs[i], values_[index(node.inputs[i])]);
     nested.run();
     for (size_t i = 0; i < outputs.size(); ++i) {
       Ranks tensors = nested.get(outputs[i]);
@@ -109,7 +115,9 @@ Results run(const Graph& graph, const Feeds& feeds) {
     Ranks tensors;
     for (size_t r = 0; r < world; ++r) {
       tensors.push_back({graph.type(input.value), feed->second[feed->second.size() == 1 ? 0 : r]});
-      TESSERA_CHECK(static_cast<int64_t>(tensors.back().data.size()) == tensors.back().type.elements(), cat("size of feed '", input.name, "'"));
+      TESSERA_CHECK(
+          static_cast<int64_t>(tensors.back().data.size()) == tensors.back().type.elements(),
+          cat("size of feed '", input.name, "'"));
       round_all(tensors.back());
     }
     lockstep.set(input.value, std::move(tensors));

@@ -21,9 +21,10 @@ struct Results {
   std::map<std::string, std::vector<Tensor>> updates;
 };
 
-// Runs the graph for all ranks of its mesh in lockstep: each node on every rank before the next node.
-// Arithmetic is in double for f64 tensors and in float for the others; every node's outputs are rounded
-// to their dtype. Composites run through their decomposition. Slow and simple: the oracle of all tests.
+// Runs the graph for all ranks of its mesh in lockstep: each node on every rank before the next
+// node. Arithmetic is in double for f64 tensors and in float for the others; every node's outputs
+// are rounded to their dtype. Composites run through their decomposition. Slow and simple: the
+// oracle of all tests.
 Results run(const Graph& graph, const Feeds& feeds);
 
 }  // namespace tessera::ref

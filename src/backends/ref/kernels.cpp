@@ -55,7 +55,9 @@ T erf_approximation(T x) {
     return std::erf(x);
   } else {
     T a = std::abs(x), t = 1 / (1 + T(0.3275911) * a);
-    T p = ((((T(1.061405429) * t - T(1.453152027)) * t + T(1.421413741)) * t - T(0.284496736)) * t + T(0.254829592)) * t;
+    T p = ((((T(1.061405429) * t - T(1.453152027)) * t + T(1.421413741)) * t - T(0.284496736)) * t +
+           T(0.254829592)) *
+          t;
     T y = 1 - p * std::exp(-a * a);
     return x < 0 ? -y : y;
   }
@@ -85,7 +87,8 @@ void unary_kernel(const Op& op, In in, Out out) {
   UnaryKind kind = static_cast<const Unary&>(op).kind();
   in_compute_type(in[0]->type.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (size_t i = 0; i < out[0].data.size(); ++i) out[0].data[i] = apply_unary(kind, static_cast<T>(in[0]->data[i]));
+    for (size_t i = 0; i < out[0].data.size(); ++i)
+      out[0].data[i] = apply_unary(kind, static_cast<T>(in[0]->data[i]));
   });
 }
 
@@ -111,7 +114,8 @@ void binary_kernel(const Op& op, In in, Out out) {
   in_compute_type(integer ? DType::kF64 : in[0]->type.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (size_t i = 0; i < out[0].data.size(); ++i) {
-      out[0].data[i] = apply_binary(kind, static_cast<T>(in[0]->data[i]), static_cast<T>(in[1]->data[i]), integer);
+      out[0].data[i] = apply_binary(kind, static_cast<T>(in[0]->data[i]),
+                                    static_cast<T>(in[1]->data[i]), integer);
     }
   });
 }
@@ -120,14 +124,19 @@ void compare_kernel(const Op& op, In in, Out out) {
   Comparison c = static_cast<const Compare&>(op).comparison();
   for (size_t i = 0; i < out[0].data.size(); ++i) {
     double a = in[0]->data[i], b = in[1]->data[i];
-    bool y = c == Comparison::kEq ? a == b : c == Comparison::kNe ? a != b : c == Comparison::kLt ? a < b
-             : c == Comparison::kLe ? a <= b : c == Comparison::kGt ? a > b : a >= b;
+    bool y = c == Comparison::kEq   ? a == b
+             : c == Comparison::kNe ? a != b
+             : c == Comparison::kLt ? a < b
+             : c == Comparison::kLe ? a <= b
+             : c == Comparison::kGt ? a > b
+                                    : a >= b;
     out[0].data[i] = y;
   }
 }
 
 void select_kernel(const Op&, In in, Out out) {
-  for (size_t i = 0; i < out[0].data.size(); ++i) out[0].data[i] = in[0]->data[i] != 0 ? in[1]->data[i] : in[2]->data[i];
+  for (size_t i = 0; i < out[0].data.size(); ++i)
+    out[0].data[i] = in[0]->data[i] != 0 ? in[1]->data[i] : in[2]->data[i];
 }
 
 void copy_kernel(const Op&, In in, Out out) { out[0].data = in[0]->data; }
@@ -144,12 +153,16 @@ void constant_kernel(const Op& op, In, Out out) {
   std::fill(out[0].data.begin(), out[0].data.end(), static_cast<const Constant&>(op).value());
 }
 
-void table_kernel(const Op& op, In, Out out) { out[0].data = static_cast<const Table&>(op).values(); }
+void table_kernel(const Op& op, In, Out out) {
+  out[0].data = static_cast<const Table&>(op).values();
+}
 
 void iota_kernel(const Op& op, In, Out out) {
   std::vector<int64_t> step(out[0].type.shape.size(), 0);
   step[static_cast<size_t>(static_cast<const Iota&>(op).dim())] = 1;
-  for_each_offset(out[0].type.shape, step, [&](int64_t i, int64_t offset) { out[0].data[static_cast<size_t>(i)] = static_cast<double>(offset); });
+  for_each_offset(out[0].type.shape, step, [&](int64_t i, int64_t offset) {
+    out[0].data[static_cast<size_t>(i)] = static_cast<double>(offset);
+  });
 }
 
 // Output element i is input element `offset` of the strides given for the output's dims.
@@ -162,7 +175,8 @@ void strided_copy(const Tensor& in, Tensor& out, const std::vector<int64_t>& ste
 void transpose_kernel(const Op& op, In in, Out out) {
   auto s = strides(in[0]->type.shape);
   std::vector<int64_t> step;
-  for (int64_t d : static_cast<const Transpose&>(op).order()) step.push_back(s[static_cast<size_t>(d)]);
+  for (int64_t d : static_cast<const Transpose&>(op).order())
+    step.push_back(s[static_cast<size_t>(d)]);
   strided_copy(*in[0], out[0], step, 0);
 }
 
@@ -209,8 +223,8 @@ void gather_kernel(const Op&, In in, Out out) {
   for (size_t i = 0; i < in[1]->data.size(); ++i) {
     auto id = static_cast<int64_t>(in[1]->data[i]);
     TESSERA_CHECK(id >= 0 && id < rows, cat("gather: id ", id, " of ", rows, " rows"));
-    std::copy_n(in[0]->data.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(id) * width), width,
-                out[0].data.begin() + static_cast<std::ptrdiff_t>(i * width));
+    std::copy_n(in[0]->data.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(id) * width),
+                width, out[0].data.begin() + static_cast<std::ptrdiff_t>(i * width));
   }
 }
 
@@ -238,15 +252,19 @@ void reduce_kernel(const Op& op, In in, Out out) {
   auto s = strides(out[0].type.shape);
   size_t next = 0;
   for (size_t d = 0; d < step.size(); ++d) {
-    if (std::find(reduce.dims().begin(), reduce.dims().end(), static_cast<int64_t>(d)) == reduce.dims().end()) step[d] = s[next++];
+    if (std::find(reduce.dims().begin(), reduce.dims().end(), static_cast<int64_t>(d)) ==
+        reduce.dims().end())
+      step[d] = s[next++];
   }
-  std::fill(out[0].data.begin(), out[0].data.end(), sum ? 0.0 : -std::numeric_limits<double>::infinity());
+  std::fill(out[0].data.begin(), out[0].data.end(),
+            sum ? 0.0 : -std::numeric_limits<double>::infinity());
   in_compute_type(in[0]->type.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each_offset(in[0]->type.shape, step, [&](int64_t i, int64_t offset) {
       double& y = out[0].data[static_cast<size_t>(offset)];
       double x = in[0]->data[static_cast<size_t>(i)];
-      y = sum ? static_cast<double>(static_cast<T>(y) + static_cast<T>(x)) : (std::isnan(x) || std::isnan(y) ? x + y : std::max(x, y));
+      y = sum ? static_cast<double>(static_cast<T>(y) + static_cast<T>(x))
+              : (std::isnan(x) || std::isnan(y) ? x + y : std::max(x, y));
     });
   });
 }
@@ -255,7 +273,8 @@ void dot_kernel(const Op& op, In in, Out out) {
   const auto& dot = static_cast<const Dot&>(op);
   const Shape &a = in[0]->type.shape, &b = in[1]->type.shape;
   auto sa = strides(a), sb = strides(b);
-  // Output dims: batch, free of a, free of b; each has a stride in a and in b, one of them 0 unless batch.
+  // Output dims: batch, free of a, free of b; each has a stride in a and in b, one of them 0 unless
+  // batch.
   std::vector<int64_t> step_a, step_b;
   for (size_t d = 0; d < a.size(); ++d) {
     if (static_cast<int64_t>(d) == dot.contract_a()) continue;
@@ -268,9 +287,11 @@ void dot_kernel(const Op& op, In in, Out out) {
     step_b.push_back(sb[d]);
   }
   int64_t k = a[static_cast<size_t>(dot.contract_a())];
-  int64_t ka = sa[static_cast<size_t>(dot.contract_a())], kb = sb[static_cast<size_t>(dot.contract_b())];
+  int64_t ka = sa[static_cast<size_t>(dot.contract_a())],
+          kb = sb[static_cast<size_t>(dot.contract_b())];
   std::vector<int64_t> offsets_b(out[0].data.size());
-  for_each_offset(out[0].type.shape, step_b, [&](int64_t i, int64_t offset) { offsets_b[static_cast<size_t>(i)] = offset; });
+  for_each_offset(out[0].type.shape, step_b,
+                  [&](int64_t i, int64_t offset) { offsets_b[static_cast<size_t>(i)] = offset; });
   in_compute_type(in[0]->type.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each_offset(out[0].type.shape, step_a, [&](int64_t i, int64_t offset_a) {
@@ -293,7 +314,8 @@ void unflatten_kernel(const Op& op, In in, Out out) {
 void flatten_kernel(const Op& op, In in, Out out) {
   const auto& offsets = static_cast<const Flatten&>(op).offsets();
   std::fill(out[0].data.begin(), out[0].data.end(), 0.0);
-  for (size_t i = 0; i < in.size(); ++i) std::copy(in[i]->data.begin(), in[i]->data.end(), out[0].data.begin() + offsets[i]);
+  for (size_t i = 0; i < in.size(); ++i)
+    std::copy(in[i]->data.begin(), in[i]->data.end(), out[0].data.begin() + offsets[i]);
 }
 
 }  // namespace
@@ -309,16 +331,31 @@ double round_to(DType dtype, double x) {
 
 Kernel find_kernel(std::string_view op_name) {
   static const std::map<std::string_view, Kernel> kKernels = [] {
-    std::map<std::string_view, Kernel> k{
-        {"compare", compare_kernel},     {"select", select_kernel},       {"convert", convert_kernel},
-        {"stop_gradient", copy_kernel},  {"constant", constant_kernel},   {"table", table_kernel},
-        {"iota", iota_kernel},           {"reshape", copy_kernel},        {"transpose", transpose_kernel},
-        {"broadcast", broadcast_kernel}, {"slice", slice_kernel},         {"pad", pad_kernel},
-        {"concatenate", concatenate_kernel}, {"gather", gather_kernel},   {"scatter_add", scatter_add_kernel},
-        {"reduce_sum", reduce_kernel},   {"reduce_max", reduce_kernel},   {"dot", dot_kernel},
-        {"unflatten", unflatten_kernel}, {"flatten", flatten_kernel}};
-    for (const char* name : {"neg", "exp", "log", "sqrt", "rsqrt", "tanh", "logistic", "erf", "sin", "cos", "abs", "is_finite", "not"}) k[name] = unary_kernel;
-    for (const char* name : {"add", "sub", "mul", "div", "max", "min", "pow", "and", "or"}) k[name] = binary_kernel;
+    std::map<std::string_view, Kernel> k{{"compare", compare_kernel},
+                                         {"select", select_kernel},
+                                         {"convert", convert_kernel},
+                                         {"stop_gradient", copy_kernel},
+                                         {"constant", constant_kernel},
+                                         {"table", table_kernel},
+                                         {"iota", iota_kernel},
+                                         {"reshape", copy_kernel},
+                                         {"transpose", transpose_kernel},
+                                         {"broadcast", broadcast_kernel},
+                                         {"slice", slice_kernel},
+                                         {"pad", pad_kernel},
+                                         {"concatenate", concatenate_kernel},
+                                         {"gather", gather_kernel},
+                                         {"scatter_add", scatter_add_kernel},
+                                         {"reduce_sum", reduce_kernel},
+                                         {"reduce_max", reduce_kernel},
+                                         {"dot", dot_kernel},
+                                         {"unflatten", unflatten_kernel},
+                                         {"flatten", flatten_kernel}};
+    for (const char* name : {"neg", "exp", "log", "sqrt", "rsqrt", "tanh", "logistic", "erf", "sin",
+                             "cos", "abs", "is_finite", "not"})
+      k[name] = unary_kernel;
+    for (const char* name : {"add", "sub", "mul", "div", "max", "min", "pow", "and", "or"})
+      k[name] = binary_kernel;
     return k;
   }();
   auto it = kKernels.find(op_name);

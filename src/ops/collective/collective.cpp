@@ -5,7 +5,8 @@
 namespace tessera {
 
 std::string_view Collective::name() const {
-  static constexpr std::string_view kNames[] = {"all_gather", "reduce_scatter", "gather_replicated", "local_slice", "all_to_all"};
+  static constexpr std::string_view kNames[] = {"all_gather", "reduce_scatter", "gather_replicated",
+                                                "local_slice", "all_to_all"};
   return kNames[static_cast<int>(kind_)];
 }
 
@@ -14,15 +15,18 @@ std::vector<TensorType> Collective::infer(const InferContext& context) const {
   const Mesh& mesh = context.mesh;
   bool wants_replicated = kind_ == CollectiveKind::kLocalSlice;
   require(wants_replicated ? !x.varying.overlaps(axes_) : x.varying.contains(axes_), *this, "C1",
-          cat("the operand must be ", wants_replicated ? "replicated" : "varying", " over ", mesh.to_string(axes_), ": it is ", to_string(x, &mesh)));
+          cat("the operand must be ", wants_replicated ? "replicated" : "varying", " over ",
+              mesh.to_string(axes_), ": it is ", to_string(x, &mesh)));
   auto dims = static_cast<int64_t>(x.shape.size());
-  require(dim_ >= 0 && dim_ < dims && concat_dim_ >= 0 && concat_dim_ < dims, *this, "C2", cat("dim ", dim_, " of ", to_string(x)));
+  require(dim_ >= 0 && dim_ < dims && concat_dim_ >= 0 && concat_dim_ < dims, *this, "C2",
+          cat("dim ", dim_, " of ", to_string(x)));
   int64_t n = mesh.size(axes_);
   int64_t& size = x.shape[static_cast<size_t>(dim_)];
   if (kind_ == CollectiveKind::kAllGather || kind_ == CollectiveKind::kGatherReplicated) {
     size *= n;
   } else {
-    require(size % n == 0, *this, "C3", cat("dim ", dim_, " of ", to_string(x), " is not divisible by ", n, " ranks"));
+    require(size % n == 0, *this, "C3",
+            cat("dim ", dim_, " of ", to_string(x), " is not divisible by ", n, " ranks"));
     size /= n;
   }
   if (kind_ == CollectiveKind::kAllToAll) x.shape[static_cast<size_t>(concat_dim_)] *= n;
@@ -36,7 +40,8 @@ std::vector<Value> Collective::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
   Value dy = context.cotangents[0];
   switch (kind_) {
-    case CollectiveKind::kAllGather: return {reduce_scatter(g, dy, axes_, dim_, wide(g.type(dy).dtype))};
+    case CollectiveKind::kAllGather:
+      return {reduce_scatter(g, dy, axes_, dim_, wide(g.type(dy).dtype))};
     case CollectiveKind::kReduceScatter: return {all_gather(g, dy, axes_, dim_)};
     case CollectiveKind::kGatherReplicated: return {local_slice(g, dy, axes_, dim_)};
     case CollectiveKind::kLocalSlice: return {gather_replicated(g, dy, axes_, dim_)};
@@ -46,7 +51,8 @@ std::vector<Value> Collective::vjp(const VjpContext& context) const {
 }
 
 namespace {
-Value add_collective(Graph& g, CollectiveKind kind, Value x, AxisSet axes, int64_t dim, int64_t concat_dim, DType dtype) {
+Value add_collective(Graph& g, CollectiveKind kind, Value x, AxisSet axes, int64_t dim,
+                     int64_t concat_dim, DType dtype) {
   return g.add_one(std::make_shared<Collective>(kind, axes, dim, concat_dim, dtype), {x});
 }
 }  // namespace
@@ -58,13 +64,15 @@ Value reduce_scatter(Graph& graph, Value x, AxisSet axes, int64_t dim, DType sum
   return add_collective(graph, CollectiveKind::kReduceScatter, x, axes, dim, dim, sum_dtype);
 }
 Value gather_replicated(Graph& graph, Value x, AxisSet axes, int64_t dim) {
-  return add_collective(graph, CollectiveKind::kGatherReplicated, x, axes, dim, dim, graph.type(x).dtype);
+  return add_collective(graph, CollectiveKind::kGatherReplicated, x, axes, dim, dim,
+                        graph.type(x).dtype);
 }
 Value local_slice(Graph& graph, Value x, AxisSet axes, int64_t dim) {
   return add_collective(graph, CollectiveKind::kLocalSlice, x, axes, dim, dim, graph.type(x).dtype);
 }
 Value all_to_all(Graph& graph, Value x, AxisSet axes, int64_t split_dim, int64_t concat_dim) {
-  return add_collective(graph, CollectiveKind::kAllToAll, x, axes, split_dim, concat_dim, graph.type(x).dtype);
+  return add_collective(graph, CollectiveKind::kAllToAll, x, axes, split_dim, concat_dim,
+                        graph.type(x).dtype);
 }
 
 }  // namespace tessera

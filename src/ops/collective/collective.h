@@ -9,11 +9,11 @@ namespace tessera {
 //   all_gather <-> reduce_scatter,  gather_replicated <-> local_slice,  all_to_all <-> all_to_all,
 // beside vary <-> all_reduce of ir/marks.h. Sums are taken in rank order in f32 and rounded once.
 enum class CollectiveKind {
-  kAllGather,         // varying [.., d, ..] -> varying [.., n d, ..]: each rank may use it differently
-  kReduceScatter,     // varying [.., n d, ..] -> varying [.., d, ..]: the sum, cut along dim
+  kAllGather,      // varying [.., d, ..] -> varying [.., n d, ..]: each rank may use it differently
+  kReduceScatter,  // varying [.., n d, ..] -> varying [.., d, ..]: the sum, cut along dim
   kGatherReplicated,  // varying [.., d, ..] -> replicated [.., n d, ..]
-  kLocalSlice,        // replicated [.., n d, ..] -> varying [.., d, ..]: this rank's part; no bytes move
-  kAllToAll,          // varying: part j along dim of rank i becomes part i along concat_dim of rank j
+  kLocalSlice,  // replicated [.., n d, ..] -> varying [.., d, ..]: this rank's part; no bytes move
+  kAllToAll,    // varying: part j along dim of rank i becomes part i along concat_dim of rank j
 };
 
 class Collective final : public OpOf<Collective> {
@@ -32,8 +32,8 @@ class Collective final : public OpOf<Collective> {
   std::vector<TensorType> infer(const InferContext& context) const override;
   std::vector<Value> vjp(const VjpContext& context) const override;
   auto fields() const {
-    return std::make_tuple(field("axes", axes_), field("dim", dim_), field("concat_dim", concat_dim_),
-                           field("sum_dtype", sum_dtype_));
+    return std::make_tuple(field("axes", axes_), field("dim", dim_),
+                           field("concat_dim", concat_dim_), field("sum_dtype", sum_dtype_));
   }
 
  private:

@@ -12,12 +12,16 @@ std::vector<TensorType> AdamW::infer(const InferContext& context) const {
   require(w.shape.size() == 1 && (w.dtype == DType::kF32 || w.dtype == DType::kF64), *this, "C1",
           cat("w must be f32 [n], is ", to_string(w)));
   for (size_t i = 1; i < 4; ++i) {
-    require(context.inputs[i].shape == w.shape && context.inputs[i].dtype == w.dtype, *this, "C2",
-            cat("m, v and g must be like w: ", to_string(w), " and ", to_string(context.inputs[i])));
+    require(
+        context.inputs[i].shape == w.shape && context.inputs[i].dtype == w.dtype, *this, "C2",
+        cat("m, v and g must be like w: ", to_string(w), " and ", to_string(context.inputs[i])));
   }
-  require(context.inputs[4] == TensorType{{}, w.dtype} && context.inputs[5].shape.empty(), *this, "C3", "lr and scale must be scalars of w's dtype");
-  require(context.inputs[6].dtype == DType::kBool && context.inputs[7].dtype == DType::kI64, *this, "C4", "ok must be bool, step i64");
-  require(context.inputs[8].dtype == DType::kI64 && context.inputs[9].dtype == w.dtype && context.inputs[8].shape == context.inputs[9].shape,
+  require(context.inputs[4] == TensorType{{}, w.dtype} && context.inputs[5].shape.empty(), *this,
+          "C3", "lr and scale must be scalars of w's dtype");
+  require(context.inputs[6].dtype == DType::kBool && context.inputs[7].dtype == DType::kI64, *this,
+          "C4", "ok must be bool, step i64");
+  require(context.inputs[8].dtype == DType::kI64 && context.inputs[9].dtype == w.dtype &&
+              context.inputs[8].shape == context.inputs[9].shape,
           *this, "C5", "segment_begin must be i64 [S], segment_decay [S] of w's dtype");
   return {w, w, w};
 }
@@ -28,12 +32,16 @@ std::vector<Value> AdamW::decompose(Graph& g, std::span<const Value> inputs) con
   auto c = [&](double x) { return constant(g, type, x); };
   auto spread = [&](Value scalar) { return broadcast(g, scalar, type.shape, {}); };
   int64_t n = type.shape[0], segments = g.shape(inputs[8])[0];
-  // decay[i] = sum over segments s of (begin_s <= i) * (decay_s - decay_{s-1}): the last that begins before i.
+  // decay[i] = sum over segments s of (begin_s <= i) * (decay_s - decay_{s-1}): the last that
+  // begins before i.
   Shape plane{n, segments};
-  Value begun = compare(g, Comparison::kLe, broadcast(g, inputs[8], plane, {1}), iota(g, {plane, DType::kI64}, 0));
-  Value previous = concatenate(g, {constant(g, {{1}, type.dtype}, 0), slice(g, inputs[9], 0, 0, segments - 1)}, 0);
+  Value begun = compare(g, Comparison::kLe, broadcast(g, inputs[8], plane, {1}),
+                        iota(g, {plane, DType::kI64}, 0));
+  Value previous = concatenate(
+      g, {constant(g, {{1}, type.dtype}, 0), slice(g, inputs[9], 0, 0, segments - 1)}, 0);
   Value step_up = sub(g, inputs[9], previous);
-  Value decay = reduce_sum(g, mul(g, convert(g, begun, type.dtype), broadcast(g, step_up, plane, {1})), {1});
+  Value decay =
+      reduce_sum(g, mul(g, convert(g, begun, type.dtype), broadcast(g, step_up, plane, {1})), {1});
 
   Value scaled = mul(g, grad, spread(inputs[5]));
   Value m1 = tessera::add(g, mul(g, m, c(beta1_)), mul(g, scaled, c(1 - beta1_)));
@@ -41,7 +49,8 @@ std::vector<Value> AdamW::decompose(Graph& g, std::span<const Value> inputs) con
   Value t = spread(convert(g, inputs[7], type.dtype));
   Value correct1 = sub(g, c(1), binary(g, BinaryKind::kPow, c(beta1_), t));
   Value correct2 = sub(g, c(1), binary(g, BinaryKind::kPow, c(beta2_), t));
-  Value denominator = tessera::add(g, unary(g, UnaryKind::kSqrt, div(g, v1, correct2)), c(epsilon_));
+  Value denominator =
+      tessera::add(g, unary(g, UnaryKind::kSqrt, div(g, v1, correct2)), c(epsilon_));
   Value direction = tessera::add(g, div(g, div(g, m1, correct1), denominator), mul(g, decay, w));
   Value w1 = sub(g, w, mul(g, spread(inputs[4]), direction));
   Value ok = spread(inputs[6]);
@@ -55,7 +64,8 @@ Cost AdamW::cost(std::span<const TensorType> inputs, std::span<const TensorType>
 }
 
 std::vector<TensorType> SumSquares::infer(const InferContext& context) const {
-  require(is_float(context.inputs[0].dtype), *this, "C1", cat("operand must be a float, is ", to_string(context.inputs[0])));
+  require(is_float(context.inputs[0].dtype), *this, "C1",
+          cat("operand must be a float, is ", to_string(context.inputs[0])));
   return {{{}, wide(context.inputs[0].dtype)}};
 }
 
@@ -68,8 +78,11 @@ std::vector<Value> SumSquares::decompose(Graph& g, std::span<const Value> inputs
 std::vector<TensorType> SumN::infer(const InferContext& context) const {
   require(context.inputs.size() >= 2, *this, "C1", "at least two operands");
   for (const TensorType& x : context.inputs) {
-    require(x.shape == context.inputs[0].shape && x.dtype == context.inputs[0].dtype && is_float(x.dtype), *this, "C2",
-            cat("operands must have one shape and float dtype: ", to_string(context.inputs[0]), " and ", to_string(x)));
+    require(x.shape == context.inputs[0].shape && x.dtype == context.inputs[0].dtype &&
+                is_float(x.dtype),
+            *this, "C2",
+            cat("operands must have one shape and float dtype: ", to_string(context.inputs[0]),
+                " and ", to_string(x)));
   }
   return {context.inputs[0]};
 }

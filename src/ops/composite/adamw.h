@@ -3,17 +3,19 @@
 
 namespace tessera {
 
-// One AdamW step (Loshchilov and Hutter 2019, algorithm 2) on a flat buffer that holds many parameters.
-// With g' = scale * g:
+// One AdamW step (Loshchilov and Hutter 2019, algorithm 2) on a flat buffer that holds many
+// parameters. With g' = scale * g:
 //   m' = beta1 m + (1 - beta1) g',  v' = beta2 v + (1 - beta2) g'^2,
 //   w' = w - lr * (m' / (1 - beta1^step) / (sqrt(v' / (1 - beta2^step)) + epsilon) + decay * w).
-// Where `ok` is false all three keep their bits. Inputs: w, m, v, g [n] f32; lr, scale f32 scalars; ok
-// bool scalar; step i64 scalar, counted from 1; segment_begin i64 [S], ascending, beginning with 0, and
-// segment_decay f32 [S]: element i decays by the entry of its segment. The table is an input and not an
-// attribute because a shard cuts through parameters: it differs by rank while the program does not.
+// Where `ok` is false all three keep their bits. Inputs: w, m, v, g [n] f32; lr, scale f32 scalars;
+// ok bool scalar; step i64 scalar, counted from 1; segment_begin i64 [S], ascending, beginning with
+// 0, and segment_decay f32 [S]: element i decays by the entry of its segment. The table is an input
+// and not an attribute because a shard cuts through parameters: it differs by rank while the
+// program does not.
 class AdamW final : public OpOf<AdamW> {
  public:
-  AdamW(double beta1, double beta2, double epsilon) : beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
+  AdamW(double beta1, double beta2, double epsilon)
+      : beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
   double beta1() const { return beta1_; }
   double beta2() const { return beta2_; }
   double epsilon() const { return epsilon_; }
@@ -24,14 +26,16 @@ class AdamW final : public OpOf<AdamW> {
   std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}, {1, 1}, {2, 2}}; }
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {
-    return std::make_tuple(field("beta1", beta1_), field("beta2", beta2_), field("epsilon", epsilon_));
+    return std::make_tuple(field("beta1", beta1_), field("beta2", beta2_),
+                           field("epsilon", epsilon_));
   }
 
  private:
   double beta1_, beta2_, epsilon_;
 };
 
-// Sum of squares of all elements: a scalar in wide(dtype), summed over fixed blocks of 1,024 elements.
+// Sum of squares of all elements: a scalar in wide(dtype), summed over fixed blocks of 1,024
+// elements.
 class SumSquares final : public OpOf<SumSquares> {
  public:
   std::string_view name() const override { return "sum_squares"; }
@@ -41,8 +45,8 @@ class SumSquares final : public OpOf<SumSquares> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// y = x0 + x1 + ..., in that order, in wide(dtype), rounded once to the operands' dtype: how cotangents
-// of a value with several uses are summed.
+// y = x0 + x1 + ..., in that order, in wide(dtype), rounded once to the operands' dtype: how
+// cotangents of a value with several uses are summed.
 class SumN final : public OpOf<SumN> {
  public:
   std::string_view name() const override { return "sum_n"; }

@@ -53,16 +53,20 @@ double visible_pairs(int64_t t, AttentionMask mask) {
   return w * (w + 1) / 2 + (n - w) * w;
 }
 
-void check_heads(const Op& op, const TensorType& q, const TensorType& k, const TensorType& v, AttentionMask mask) {
+void check_heads(const Op& op, const TensorType& q, const TensorType& k, const TensorType& v,
+                 AttentionMask mask) {
   require(q.shape.size() == 4 && k.shape.size() == 4 && is_float(q.dtype), op, "C1",
           cat("q, k, v must be floats [B, T, H, D]: ", to_string(q), ", ", to_string(k)));
   require(k.shape == v.shape && k.dtype == q.dtype && v.dtype == q.dtype, op, "C2",
           cat("k and v must be alike: ", to_string(k), " and ", to_string(v)));
-  require(k.shape[0] == q.shape[0] && k.shape[1] == q.shape[1] && k.shape[3] == q.shape[3], op, "C3",
-          cat("q and k must have the same batch, tokens and head size: ", to_string(q), " and ", to_string(k)));
+  require(k.shape[0] == q.shape[0] && k.shape[1] == q.shape[1] && k.shape[3] == q.shape[3], op,
+          "C3",
+          cat("q and k must have the same batch, tokens and head size: ", to_string(q), " and ",
+              to_string(k)));
   require(k.shape[2] > 0 && q.shape[2] % k.shape[2] == 0, op, "C4",
           cat("key/value heads must divide query heads: ", k.shape[2], " and ", q.shape[2]));
-  require(mask.window >= 0 && (mask.causal || mask.window == 0), op, "C5", "a window needs the causal mask");
+  require(mask.window >= 0 && (mask.causal || mask.window == 0), op, "C5",
+          "a window needs the causal mask");
 }
 
 }  // namespace
@@ -85,7 +89,8 @@ std::vector<Value> Attention::vjp(const VjpContext& context) const {
 std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs) const {
   int64_t heads = g.shape(inputs[0])[2];
   DType dtype = g.type(inputs[0]).dtype;
-  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads), v = to_heads(g, inputs[2], heads);
+  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
+        v = to_heads(g, inputs[2], heads);
   Value s = masked_scores(g, q, k, scale_, mask_);  // [B, H, T, T]
   const Shape shape = g.shape(s);
   Value m = reduce_max(g, s, {3});
@@ -96,7 +101,8 @@ std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs)
   return {o, tessera::add(g, m, unary(g, UnaryKind::kLog, l))};
 }
 
-Cost Attention::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Cost Attention::cost(std::span<const TensorType> inputs,
+                     std::span<const TensorType> outputs) const {
   const Shape& s = inputs[0].shape;
   Cost cost = Op::cost(inputs, outputs);
   cost.flops = 4.0 * static_cast<double>(s[0] * s[2] * s[3]) * visible_pairs(s[1], mask_);
@@ -106,8 +112,11 @@ Cost Attention::cost(std::span<const TensorType> inputs, std::span<const TensorT
 std::vector<TensorType> AttentionBackward::infer(const InferContext& context) const {
   const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2];
   check_heads(*this, q, k, v, mask_);
-  require(context.inputs[3] == q && context.inputs[5].shape == q.shape && context.inputs[5].dtype == q.dtype, *this, "C6",
-          cat("o and do must be like q: ", to_string(context.inputs[3]), " and ", to_string(context.inputs[5])));
+  require(context.inputs[3] == q && context.inputs[5].shape == q.shape &&
+              context.inputs[5].dtype == q.dtype,
+          *this, "C6",
+          cat("o and do must be like q: ", to_string(context.inputs[3]), " and ",
+              to_string(context.inputs[5])));
   require(context.inputs[4].shape == Shape{q.shape[0], q.shape[2], q.shape[1]}, *this, "C7",
           cat("lse must be [B, H, T], is ", to_string(context.inputs[4])));
   return {q, k, v};
@@ -116,7 +125,8 @@ std::vector<TensorType> AttentionBackward::infer(const InferContext& context) co
 std::vector<Value> AttentionBackward::decompose(Graph& g, std::span<const Value> inputs) const {
   int64_t heads = g.shape(inputs[0])[2], kv_heads = g.shape(inputs[1])[2];
   DType dtype = g.type(inputs[0]).dtype, stat = wide(dtype);
-  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads), v = to_heads(g, inputs[2], heads);
+  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
+        v = to_heads(g, inputs[2], heads);
   Value o = to_heads(g, inputs[3], heads), lse = inputs[4], d_o = to_heads(g, inputs[5], heads);
   Value s = masked_scores(g, q, k, scale_, mask_);
   const Shape shape = g.shape(s);
@@ -132,7 +142,8 @@ std::vector<Value> AttentionBackward::decompose(Graph& g, std::span<const Value>
           convert(g, from_heads(g, dv, kv_heads), dtype)};
 }
 
-Cost AttentionBackward::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Cost AttentionBackward::cost(std::span<const TensorType> inputs,
+                             std::span<const TensorType> outputs) const {
   const Shape& s = inputs[0].shape;
   Cost cost = Op::cost(inputs, outputs);
   cost.flops = 10.0 * static_cast<double>(s[0] * s[2] * s[3]) * visible_pairs(s[1], mask_);

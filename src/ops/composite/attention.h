@@ -12,7 +12,8 @@ struct AttentionMask {
 // Scaled dot-product attention with grouped queries:
 //   o = softmax(scale * q k^T + mask) v; head h reads key/value head h / (H / Hk).
 // q [B, T, H, D]; k, v [B, T, Hk, D], H divisible by Hk. Outputs o like q, and lse [B, H, T], the
-// log-sum-exp of the scaled, masked scores in f32 (f64 for f64): all that the gradient needs of them.
+// log-sum-exp of the scaled, masked scores in f32 (f64 for f64): all that the gradient needs of
+// them.
 class Attention final : public OpOf<Attention> {
  public:
   Attention(double scale, AttentionMask mask) : scale_(scale), mask_(mask) {}
@@ -26,7 +27,8 @@ class Attention final : public OpOf<Attention> {
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {
-    return std::make_tuple(field("scale", scale_), field("causal", mask_.causal), field("window", mask_.window));
+    return std::make_tuple(field("scale", scale_), field("causal", mask_.causal),
+                           field("window", mask_.window));
   }
 
  private:
@@ -35,7 +37,8 @@ class Attention final : public OpOf<Attention> {
 };
 
 // With p = exp(scale * q k^T - lse) and delta = rowsum(o * do):
-//   dv = p^T do,  ds = p * (do v^T - delta) * scale,  dq = ds k,  dk = ds^T q  (Dao 2023, algorithm 2).
+//   dv = p^T do,  ds = p * (do v^T - delta) * scale,  dq = ds k,  dk = ds^T q  (Dao 2023, algorithm
+//   2).
 class AttentionBackward final : public OpOf<AttentionBackward> {
  public:
   AttentionBackward(double scale, AttentionMask mask) : scale_(scale), mask_(mask) {}
@@ -43,11 +46,13 @@ class AttentionBackward final : public OpOf<AttentionBackward> {
   AttentionMask mask() const { return mask_; }
   std::string_view name() const override { return "attention_backward"; }
   Tier tier() const override { return Tier::kComposite; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v, o, lse, do)
+  std::vector<TensorType> infer(
+      const InferContext& context) const override;  // (q, k, v, o, lse, do)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {
-    return std::make_tuple(field("scale", scale_), field("causal", mask_.causal), field("window", mask_.window));
+    return std::make_tuple(field("scale", scale_), field("causal", mask_.causal),
+                           field("window", mask_.window));
   }
 
  private:

@@ -5,9 +5,9 @@
 namespace tessera {
 
 // Sum over rows of the cross-entropy of softmax(x w^T) with its target: -log p[target], 0 where the
-// target is kIgnoreIndex. x [N, D], w [V, D] of one dtype, targets i32 [N] in [0, V) or kIgnoreIndex.
-// Output: a scalar in f32 (f64 for f64). Kernels work through chunks of rows: the logits of the whole
-// batch never exist.
+// target is kIgnoreIndex. x [N, D], w [V, D] of one dtype, targets i32 [N] in [0, V) or
+// kIgnoreIndex. Output: a scalar in f32 (f64 for f64). Kernels work through chunks of rows: the
+// logits of the whole batch never exist.
 class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
  public:
   std::string_view name() const override { return "linear_cross_entropy"; }
@@ -27,7 +27,8 @@ class LinearCrossEntropyBackward final : public OpOf<LinearCrossEntropyBackward>
  public:
   std::string_view name() const override { return "linear_cross_entropy_backward"; }
   Tier tier() const override { return Tier::kComposite; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, targets, dloss)
+  std::vector<TensorType> infer(
+      const InferContext& context) const override;  // (x, w, targets, dloss)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<std::pair<int, int>> subsumes(const Op& forward) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

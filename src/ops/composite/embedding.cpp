@@ -9,7 +9,8 @@ namespace tessera {
 std::vector<TensorType> Embedding::infer(const InferContext& context) const {
   const TensorType &ids = context.inputs[0], &table = context.inputs[1];
   require(ids.dtype == DType::kI32, *this, "C1", cat("ids must be i32, are ", to_string(ids)));
-  require(table.shape.size() == 2 && is_float(table.dtype), *this, "C2", cat("table must have shape [V, D], is ", to_string(table)));
+  require(table.shape.size() == 2 && is_float(table.dtype), *this, "C2",
+          cat("table must have shape [V, D], is ", to_string(table)));
   TensorType y{ids.shape, table.dtype};
   y.shape.push_back(table.shape[1]);
   return {y};
@@ -26,7 +27,8 @@ std::vector<Value> Embedding::decompose(Graph& graph, std::span<const Value> inp
   return {graph.add_one(std::make_shared<Gather>(), {inputs[1], inputs[0]})};
 }
 
-Cost Embedding::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Cost Embedding::cost(std::span<const TensorType> inputs,
+                     std::span<const TensorType> outputs) const {
   return {0, static_cast<double>(inputs[0].bytes() + 2 * outputs[0].bytes())};
 }
 
@@ -40,7 +42,8 @@ std::vector<TensorType> EmbeddingBackward::infer(const InferContext& context) co
 }
 
 std::vector<Value> EmbeddingBackward::decompose(Graph& graph, std::span<const Value> inputs) const {
-  return {graph.add_one(std::make_shared<ScatterAdd>(rows_, wide(graph.type(inputs[1]).dtype)), {inputs[0], inputs[1]})};
+  return {graph.add_one(std::make_shared<ScatterAdd>(rows_, wide(graph.type(inputs[1]).dtype)),
+                        {inputs[0], inputs[1]})};
 }
 
 Value embedding(Graph& graph, Value ids, Value table) {

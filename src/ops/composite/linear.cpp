@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-Cost matmul_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, int64_t contracted) {
+Cost matmul_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                 int64_t contracted) {
   return {2.0 * static_cast<double>(contracted) * static_cast<double>(outputs[0].elements()),
           static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
 }
@@ -78,19 +79,25 @@ std::vector<TensorType> LinearDw::infer(const InferContext& context) const {
   const TensorType &dy = context.inputs[0], &x = context.inputs[1];
   require(!dy.shape.empty() && dy.dtype == x.dtype && is_float(x.dtype), *this, "C1",
           cat("operands must have one float dtype: ", to_string(dy), " and ", to_string(x)));
-  require(dy.shape.size() == x.shape.size() && std::equal(dy.shape.begin(), dy.shape.end() - 1, x.shape.begin()), *this, "C2",
+  require(dy.shape.size() == x.shape.size() &&
+              std::equal(dy.shape.begin(), dy.shape.end() - 1, x.shape.begin()),
+          *this, "C2",
           cat("dy and x must have the same tokens: ", to_string(dy), " and ", to_string(x)));
   return {{{dy.shape.back(), x.shape.back()}, wide(x.dtype)}};
 }
 
 std::vector<Value> LinearDw::decompose(Graph& graph, std::span<const Value> inputs) const {
-  return {dot(graph, rows(graph, inputs[0]), rows(graph, inputs[1]), 0, 0, 0, wide(graph.type(inputs[0]).dtype))};
+  return {dot(graph, rows(graph, inputs[0]), rows(graph, inputs[1]), 0, 0, 0,
+              wide(graph.type(inputs[0]).dtype))};
 }
 
 Cost LinearDw::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return matmul_cost(inputs, outputs, inputs[0].elements() / std::max<int64_t>(1, inputs[0].shape.back()));
+  return matmul_cost(inputs, outputs,
+                     inputs[0].elements() / std::max<int64_t>(1, inputs[0].shape.back()));
 }
 
-Value linear(Graph& graph, Value x, Value w) { return graph.add_one(std::make_shared<Linear>(), {x, w}); }
+Value linear(Graph& graph, Value x, Value w) {
+  return graph.add_one(std::make_shared<Linear>(), {x, w});
+}
 
 }  // namespace tessera

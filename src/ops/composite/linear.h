@@ -3,8 +3,8 @@
 
 namespace tessera {
 
-// dtype of statistics (norms, log-sum-exp, losses) that belong to tensors of dtype d, and of gradients of
-// parameters of dtype d: f64 for f64, else f32.
+// dtype of statistics (norms, log-sum-exp, losses) that belong to tensors of dtype d, and of
+// gradients of parameters of dtype d: f64 for f64, else f32.
 inline DType wide(DType d) { return d == DType::kF64 ? DType::kF64 : DType::kF32; }
 
 // y[..., N] = x[..., K] w[N, K]^T. Accumulated in f32, rounded once to x's dtype.
@@ -31,7 +31,8 @@ class LinearDx final : public OpOf<LinearDx> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// dw[N, K] = sum over tokens of dy[..., N] x[..., K], in wide(dtype): gradients of parameters are f32.
+// dw[N, K] = sum over tokens of dy[..., N] x[..., K], in wide(dtype): gradients of parameters are
+// f32.
 class LinearDw final : public OpOf<LinearDw> {
  public:
   std::string_view name() const override { return "linear_dw"; }

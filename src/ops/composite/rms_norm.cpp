@@ -13,10 +13,12 @@ Shape without_last(const Shape& s) { return {s.begin(), s.end() - 1}; }
 
 std::vector<TensorType> RmsNorm::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &w = context.inputs[1];
-  require(!x.shape.empty() && is_float(x.dtype), *this, "C1", cat("x must be a float [..., D], is ", to_string(x)));
+  require(!x.shape.empty() && is_float(x.dtype), *this, "C1",
+          cat("x must be a float [..., D], is ", to_string(x)));
   require(w.shape == Shape{x.shape.back()}, *this, "C2",
           cat("w must have shape [D]: D = ", x.shape.back(), ", w is ", to_string(w.shape)));
-  require(w.dtype == x.dtype, *this, "C3", cat("x and w must have one dtype: ", to_string(x), " and ", to_string(w)));
+  require(w.dtype == x.dtype, *this, "C3",
+          cat("x and w must have one dtype: ", to_string(x), " and ", to_string(w)));
   return {x, {without_last(x.shape), wide(x.dtype)}};
 }
 
@@ -42,22 +44,28 @@ std::vector<Value> RmsNorm::decompose(Graph& g, std::span<const Value> inputs) c
 }
 
 std::vector<TensorType> RmsNormBackward::infer(const InferContext& context) const {
-  const TensorType &x = context.inputs[0], &w = context.inputs[1], &rstd = context.inputs[2], &dy = context.inputs[3];
-  require(dy.shape == x.shape && dy.dtype == x.dtype, *this, "C1", cat("dy must be like x: ", to_string(dy), " and ", to_string(x)));
-  require(w.shape == Shape{x.shape.back()}, *this, "C2", cat("w must have shape [D]: D = ", x.shape.back(), ", w is ", to_string(w.shape)));
-  require(rstd.shape == without_last(x.shape), *this, "C3", cat("rstd must have one element a row: ", to_string(rstd)));
+  const TensorType &x = context.inputs[0], &w = context.inputs[1], &rstd = context.inputs[2],
+                   &dy = context.inputs[3];
+  require(dy.shape == x.shape && dy.dtype == x.dtype, *this, "C1",
+          cat("dy must be like x: ", to_string(dy), " and ", to_string(x)));
+  require(w.shape == Shape{x.shape.back()}, *this, "C2",
+          cat("w must have shape [D]: D = ", x.shape.back(), ", w is ", to_string(w.shape)));
+  require(rstd.shape == without_last(x.shape), *this, "C3",
+          cat("rstd must have one element a row: ", to_string(rstd)));
   return {{x.shape, x.dtype}, {w.shape, wide(w.dtype)}};
 }
 
 std::vector<Value> RmsNormBackward::decompose(Graph& g, std::span<const Value> inputs) const {
   const Shape shape = g.shape(inputs[0]);
   DType dtype = g.type(inputs[0]).dtype, stat = wide(dtype);
-  Value x = convert(g, inputs[0], stat), w = convert(g, inputs[1], stat), rstd = inputs[2], dy = convert(g, inputs[3], stat);
+  Value x = convert(g, inputs[0], stat), w = convert(g, inputs[1], stat), rstd = inputs[2],
+        dy = convert(g, inputs[3], stat);
   int64_t last = last_dim(g, x);
   Value wdy = mul(g, dy, broadcast_leading(g, w, shape));
   Value sum = reduce_sum(g, mul(g, wdy, x), {last});
   Value cube = mul(g, rstd, mul(g, rstd, rstd));
-  Value factor = mul(g, mul(g, sum, cube), constant_like(g, sum, 1.0 / static_cast<double>(shape.back())));
+  Value factor =
+      mul(g, mul(g, sum, cube), constant_like(g, sum, 1.0 / static_cast<double>(shape.back())));
   Value r = broadcast_trailing(g, rstd, shape);
   Value dx = sub(g, mul(g, wdy, r), mul(g, x, broadcast_trailing(g, factor, shape)));
   std::vector<int64_t> row_dims;

@@ -5,8 +5,8 @@ namespace tessera {
 
 // Root-mean-square layer normalisation (Zhang and Sennrich 2019, equation 4):
 //   rstd = 1 / sqrt(mean(x^2) + epsilon),  y = x * rstd * w.
-// x [..., D], w [D] of one dtype. Outputs y like x, rstd [...] in f32 (f64 for f64). Computed in f32,
-// y rounded once.
+// x [..., D], w [D] of one dtype. Outputs y like x, rstd [...] in f32 (f64 for f64). Computed in
+// f32, y rounded once.
 class RmsNorm final : public OpOf<RmsNorm> {
  public:
   explicit RmsNorm(double epsilon) : epsilon_(epsilon) {}
@@ -23,7 +23,8 @@ class RmsNorm final : public OpOf<RmsNorm> {
   double epsilon_;
 };
 
-// dx = rstd * (w * dy) - x * rstd^3 / D * sum(w * dy * x), like x;  dw[D] = sum over rows of dy * x * rstd, f32.
+// dx = rstd * (w * dy) - x * rstd^3 / D * sum(w * dy * x), like x;  dw[D] = sum over rows of dy * x
+// * rstd, f32.
 class RmsNormBackward final : public OpOf<RmsNormBackward> {
  public:
   std::string_view name() const override { return "rms_norm_backward"; }

@@ -8,14 +8,17 @@ namespace tessera {
 
 std::vector<TensorType> Rope::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(x.shape.size() == 4 && is_float(x.dtype), *this, "C1", cat("x must be a float [B, T, H, D], is ", to_string(x)));
+  require(x.shape.size() == 4 && is_float(x.dtype), *this, "C1",
+          cat("x must be a float [B, T, H, D], is ", to_string(x)));
   require(2 * static_cast<int64_t>(frequencies_.size()) <= x.shape[3], *this, "C2",
-          cat(frequencies_.size(), " frequencies need ", 2 * frequencies_.size(), " dims, a head has ", x.shape[3]));
+          cat(frequencies_.size(), " frequencies need ", 2 * frequencies_.size(),
+              " dims, a head has ", x.shape[3]));
   return {x};
 }
 
 std::vector<Value> Rope::vjp(const VjpContext& context) const {
-  return {context.graph.add_one(std::make_shared<Rope>(frequencies_, !inverse_), {context.cotangents[0]})};
+  return {context.graph.add_one(std::make_shared<Rope>(frequencies_, !inverse_),
+                                {context.cotangents[0]})};
 }
 
 std::vector<Value> Rope::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -31,9 +34,11 @@ std::vector<Value> Rope::decompose(Graph& g, std::span<const Value> inputs) cons
   Value position = iota(g, {{shape[1], half}, wide_dtype}, 0);
   Value angle = mul(g, position, broadcast_leading(g, table, {shape[1], half}));  // [T, R/2]
   auto spread = [&](Value v) { return broadcast(g, v, part, {1, 3}); };
-  Value cos = spread(unary(g, UnaryKind::kCos, angle)), sin = spread(unary(g, UnaryKind::kSin, angle));
+  Value cos = spread(unary(g, UnaryKind::kCos, angle)),
+        sin = spread(unary(g, UnaryKind::kSin, angle));
   if (inverse_) sin = unary(g, UnaryKind::kNeg, sin);
-  std::vector<Value> parts{sub(g, mul(g, a, cos), mul(g, b, sin)), tessera::add(g, mul(g, b, cos), mul(g, a, sin))};
+  std::vector<Value> parts{sub(g, mul(g, a, cos), mul(g, b, sin)),
+                           tessera::add(g, mul(g, b, cos), mul(g, a, sin))};
   if (2 * half < shape[3]) parts.push_back(slice(g, x32, 3, 2 * half, shape[3]));
   return {convert(g, concatenate(g, parts, 3), dtype)};
 }

@@ -5,12 +5,14 @@ namespace tessera {
 
 // Rotary position embedding (Su et al. 2021, equation 34) over halves of a head: with R = 2 *
 // frequencies.size() <= D rotary dims, element i < R/2 of token t pairs with i + R/2:
-//   y_i = x_i cos(t f_i) - x_{i+R/2} sin(t f_i),   y_{i+R/2} = x_{i+R/2} cos(t f_i) + x_i sin(t f_i);
-// elements from R on are copied. x [B, T, H, D]. `inverse` turns by the negative angle, which is the
-// gradient. Angles and products in f32, rounded once.
+//   y_i = x_i cos(t f_i) - x_{i+R/2} sin(t f_i),   y_{i+R/2} = x_{i+R/2} cos(t f_i) + x_i sin(t
+//   f_i);
+// elements from R on are copied. x [B, T, H, D]. `inverse` turns by the negative angle, which is
+// the gradient. Angles and products in f32, rounded once.
 class Rope final : public OpOf<Rope> {
  public:
-  Rope(std::vector<double> frequencies, bool inverse) : frequencies_(std::move(frequencies)), inverse_(inverse) {}
+  Rope(std::vector<double> frequencies, bool inverse)
+      : frequencies_(std::move(frequencies)), inverse_(inverse) {}
   const std::vector<double>& frequencies() const { return frequencies_; }
   bool inverse() const { return inverse_; }
   std::string_view name() const override { return "rope"; }
@@ -20,7 +22,9 @@ class Rope final : public OpOf<Rope> {
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}}; }
-  auto fields() const { return std::make_tuple(field("frequencies", frequencies_), field("inverse", inverse_)); }
+  auto fields() const {
+    return std::make_tuple(field("frequencies", frequencies_), field("inverse", inverse_));
+  }
 
  private:
   std::vector<double> frequencies_;

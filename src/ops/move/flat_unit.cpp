@@ -35,18 +35,21 @@ std::vector<int64_t> Unflatten::view_offsets() const {
 }
 
 std::vector<TensorType> Flatten::infer(const InferContext& context) const {
-  require(!context.inputs.empty() && context.inputs.size() == offsets_.size(), *this, "C1", "one offset an operand");
+  require(!context.inputs.empty() && context.inputs.size() == offsets_.size(), *this, "C1",
+          "one offset an operand");
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (size_t i = 0; i < offsets_.size(); ++i) {
     const TensorType& x = context.inputs[i];
-    require(x.dtype == context.inputs[0].dtype, *this, "C2",
-            cat("operands must have one dtype: ", to_string(context.inputs[0]), " and ", to_string(x)));
+    require(
+        x.dtype == context.inputs[0].dtype, *this, "C2",
+        cat("operands must have one dtype: ", to_string(context.inputs[0]), " and ", to_string(x)));
     ranges.push_back({offsets_[i], offsets_[i] + x.elements()});
   }
   std::sort(ranges.begin(), ranges.end());
   int64_t end = 0;
   for (auto [begin, stop] : ranges) {
-    require(begin >= end && stop <= size_, *this, "C3", cat("operands overlap or leave the buffer of ", size_, " at ", begin));
+    require(begin >= end && stop <= size_, *this, "C3",
+            cat("operands overlap or leave the buffer of ", size_, " at ", begin));
     end = stop;
   }
   return {{{size_}, context.inputs[0].dtype}};
@@ -54,7 +57,8 @@ std::vector<TensorType> Flatten::infer(const InferContext& context) const {
 
 std::vector<Value> Flatten::vjp(const VjpContext& context) const {
   std::vector<UnitMember> members;
-  for (size_t i = 0; i < offsets_.size(); ++i) members.push_back({offsets_[i], context.graph.shape(context.node.inputs[i])});
+  for (size_t i = 0; i < offsets_.size(); ++i)
+    members.push_back({offsets_[i], context.graph.shape(context.node.inputs[i])});
   return context.graph.add(std::make_shared<Unflatten>(members), {context.cotangents[0]});
 }
 

@@ -5,17 +5,20 @@
 namespace tessera {
 
 std::string_view Unary::name() const {
-  static constexpr std::string_view kNames[] = {"neg", "exp", "log", "sqrt", "rsqrt", "tanh", "logistic",
-                                                "erf", "sin", "cos", "abs", "is_finite", "not"};
+  static constexpr std::string_view kNames[] = {"neg",  "exp",       "log", "sqrt", "rsqrt",
+                                                "tanh", "logistic",  "erf", "sin",  "cos",
+                                                "abs",  "is_finite", "not"};
   return kNames[static_cast<int>(kind_)];
 }
 
 std::vector<TensorType> Unary::infer(const InferContext& context) const {
   TensorType type = context.inputs[0];
   if (kind_ == UnaryKind::kNot) {
-    require(type.dtype == DType::kBool, *this, "C1", cat("operand must be bool, is ", to_string(type)));
+    require(type.dtype == DType::kBool, *this, "C1",
+            cat("operand must be bool, is ", to_string(type)));
   } else {
-    require(is_float(type.dtype), *this, "C1", cat("operand must be a float, is ", to_string(type)));
+    require(is_float(type.dtype), *this, "C1",
+            cat("operand must be a float, is ", to_string(type)));
   }
   if (kind_ == UnaryKind::kIsFinite) type.dtype = DType::kBool;
   return {type};
@@ -40,11 +43,13 @@ std::vector<Value> Unary::vjp(const VjpContext& context) const {
     case UnaryKind::kTanh: return times(sub(g, scalar(1), mul(g, y, y)));
     case UnaryKind::kLogistic: return times(mul(g, y, sub(g, scalar(1), y)));
     case UnaryKind::kErf:  // 2/sqrt(pi) * e^(-x^2)
-      return times(mul(g, scalar(1.1283791670955126), unary(g, UnaryKind::kExp, unary(g, UnaryKind::kNeg, mul(g, x, x)))));
+      return times(mul(g, scalar(1.1283791670955126),
+                       unary(g, UnaryKind::kExp, unary(g, UnaryKind::kNeg, mul(g, x, x)))));
     case UnaryKind::kSin: return times(unary(g, UnaryKind::kCos, x));
     case UnaryKind::kCos: return times(unary(g, UnaryKind::kNeg, unary(g, UnaryKind::kSin, x)));
     case UnaryKind::kAbs:
-      return {select(g, compare(g, Comparison::kLt, x, scalar(0)), unary(g, UnaryKind::kNeg, dy), dy)};
+      return {
+          select(g, compare(g, Comparison::kLt, x, scalar(0)), unary(g, UnaryKind::kNeg, dy), dy)};
     case UnaryKind::kIsFinite:
     case UnaryKind::kNot: break;
   }
@@ -52,7 +57,8 @@ std::vector<Value> Unary::vjp(const VjpContext& context) const {
 }
 
 std::string_view Binary::name() const {
-  static constexpr std::string_view kNames[] = {"add", "sub", "mul", "div", "max", "min", "pow", "and", "or"};
+  static constexpr std::string_view kNames[] = {"add", "sub", "mul", "div", "max",
+                                                "min", "pow", "and", "or"};
   return kNames[static_cast<int>(kind_)];
 }
 
@@ -62,13 +68,15 @@ std::vector<TensorType> Binary::infer(const InferContext& context) const {
           cat("operands must have one shape and dtype: ", to_string(a), " and ", to_string(b)));
   bool logical = kind_ == BinaryKind::kAnd || kind_ == BinaryKind::kOr;
   require(logical == (a.dtype == DType::kBool), *this, "C2", cat("wrong dtype: ", to_string(a)));
-  require(kind_ != BinaryKind::kPow || is_float(a.dtype), *this, "C3", cat("operands must be floats: ", to_string(a)));
+  require(kind_ != BinaryKind::kPow || is_float(a.dtype), *this, "C3",
+          cat("operands must be floats: ", to_string(a)));
   return {a};
 }
 
 std::vector<Value> Binary::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
-  Value a = context.node.inputs[0], b = context.node.inputs[1], y = context.node.outputs[0], dy = context.cotangents[0];
+  Value a = context.node.inputs[0], b = context.node.inputs[1], y = context.node.outputs[0],
+        dy = context.cotangents[0];
   bool want_a = context.needed[0], want_b = context.needed[1];
   Value da, db;
   switch (kind_) {
@@ -93,7 +101,9 @@ std::vector<Value> Binary::vjp(const VjpContext& context) const {
       return {da, db};
     }
     case BinaryKind::kPow:
-      if (want_a) da = mul(g, dy, mul(g, b, binary(g, BinaryKind::kPow, a, sub(g, b, constant_like(g, b, 1)))));
+      if (want_a)
+        da = mul(g, dy,
+                 mul(g, b, binary(g, BinaryKind::kPow, a, sub(g, b, constant_like(g, b, 1)))));
       if (want_b) db = mul(g, dy, mul(g, y, unary(g, UnaryKind::kLog, a)));
       return {da, db};
     case BinaryKind::kAnd:
@@ -117,7 +127,8 @@ std::vector<TensorType> Compare::infer(const InferContext& context) const {
 std::vector<TensorType> Select::infer(const InferContext& context) const {
   const TensorType &p = context.inputs[0], &a = context.inputs[1], &b = context.inputs[2];
   require(p.dtype == DType::kBool && p.shape == a.shape, *this, "C1",
-          cat("the predicate must be bool of the operands' shape: ", to_string(p), " for ", to_string(a)));
+          cat("the predicate must be bool of the operands' shape: ", to_string(p), " for ",
+              to_string(a)));
   require(a.shape == b.shape && a.dtype == b.dtype, *this, "C2",
           cat("operands must have one shape and dtype: ", to_string(a), " and ", to_string(b)));
   return {a};
@@ -136,10 +147,13 @@ std::vector<TensorType> Convert::infer(const InferContext& context) const {
 }
 
 std::vector<Value> Convert::vjp(const VjpContext& context) const {
-  return {convert(context.graph, context.cotangents[0], context.graph.type(context.node.inputs[0]).dtype)};
+  return {convert(context.graph, context.cotangents[0],
+                  context.graph.type(context.node.inputs[0]).dtype)};
 }
 
-Value unary(Graph& graph, UnaryKind kind, Value x) { return graph.add_one(std::make_shared<Unary>(kind), {x}); }
+Value unary(Graph& graph, UnaryKind kind, Value x) {
+  return graph.add_one(std::make_shared<Unary>(kind), {x});
+}
 Value binary(Graph& graph, BinaryKind kind, Value a, Value b) {
   return graph.add_one(std::make_shared<Binary>(kind), {a, b});
 }

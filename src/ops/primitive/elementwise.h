@@ -3,13 +3,28 @@
 
 namespace tessera {
 
-// Elementwise primitives: operands of one shape and dtype. The computation rounds once to the dtype.
+// Elementwise primitives: operands of one shape and dtype. The computation rounds once to the
+// dtype.
 
-enum class UnaryKind { kNeg, kExp, kLog, kSqrt, kRsqrt, kTanh, kLogistic, kErf, kSin, kCos, kAbs, kIsFinite, kNot };
+enum class UnaryKind {
+  kNeg,
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,
+  kTanh,
+  kLogistic,
+  kErf,
+  kSin,
+  kCos,
+  kAbs,
+  kIsFinite,
+  kNot
+};
 
-// y = f(x). `is_finite` gives bool from a float, `not` bool from bool, the others keep the float dtype.
-// erf is the rational approximation 7.1.26 of Abramowitz and Stegun on every backend (|error| < 1.5e-7),
-// but the exact function in f64.
+// y = f(x). `is_finite` gives bool from a float, `not` bool from bool, the others keep the float
+// dtype. erf is the rational approximation 7.1.26 of Abramowitz and Stegun on every backend
+// (|error| < 1.5e-7), but the exact function in f64.
 class Unary final : public OpOf<Unary> {
  public:
   explicit Unary(UnaryKind kind) : kind_(kind) {}
@@ -17,7 +32,9 @@ class Unary final : public OpOf<Unary> {
   std::string_view name() const override;
   Tier tier() const override { return Tier::kPrimitive; }
   std::vector<TensorType> infer(const InferContext& context) const override;
-  bool differentiable() const override { return kind_ != UnaryKind::kIsFinite && kind_ != UnaryKind::kNot; }
+  bool differentiable() const override {
+    return kind_ != UnaryKind::kIsFinite && kind_ != UnaryKind::kNot;
+  }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<InPlacePair> in_place_pairs() const override;
   auto fields() const { return std::make_tuple(); }
@@ -74,8 +91,8 @@ class Select final : public OpOf<Select> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// y = x in another dtype, rounded to nearest even; to integers: toward zero. Its gradient is f32 for an
-// f32 input whatever the cotangent's dtype: precision is never lost by implication.
+// y = x in another dtype, rounded to nearest even; to integers: toward zero. Its gradient is f32
+// for an f32 input whatever the cotangent's dtype: precision is never lost by implication.
 class Convert final : public OpOf<Convert> {
  public:
   explicit Convert(DType to) : to_(to) {}
@@ -96,7 +113,9 @@ class StopGradient final : public OpOf<StopGradient> {
  public:
   std::string_view name() const override { return "stop_gradient"; }
   Tier tier() const override { return Tier::kPrimitive; }
-  std::vector<TensorType> infer(const InferContext& context) const override { return {context.inputs[0]}; }
+  std::vector<TensorType> infer(const InferContext& context) const override {
+    return {context.inputs[0]};
+  }
   std::vector<int64_t> view_offsets() const override { return {0}; }
   auto fields() const { return std::make_tuple(); }
 };

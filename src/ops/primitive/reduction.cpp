@@ -11,12 +11,15 @@ std::vector<TensorType> Reduce::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
   TensorType y{{}, x.dtype};
   for (size_t i = 0; i < dims_.size(); ++i) {
-    require(dims_[i] >= 0 && dims_[i] < static_cast<int64_t>(x.shape.size()) && (i == 0 || dims_[i] > dims_[i - 1]), *this, "C1",
+    require(dims_[i] >= 0 && dims_[i] < static_cast<int64_t>(x.shape.size()) &&
+                (i == 0 || dims_[i] > dims_[i - 1]),
+            *this, "C1",
             cat("dims ", detail::attribute_text(dims_), " of ", to_string(x), " must ascend"));
   }
   require(reduction_ == Reduction::kSum || x.elements() > 0, *this, "C2", "maximum of nothing");
   for (int64_t d = 0; d < static_cast<int64_t>(x.shape.size()); ++d) {
-    if (std::find(dims_.begin(), dims_.end(), d) == dims_.end()) y.shape.push_back(x.shape[static_cast<size_t>(d)]);
+    if (std::find(dims_.begin(), dims_.end(), d) == dims_.end())
+      y.shape.push_back(x.shape[static_cast<size_t>(d)]);
   }
   return {y};
 }
@@ -31,7 +34,8 @@ std::vector<Value> Reduce::vjp(const VjpContext& context) const {
 }
 
 Cost Reduce::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return {static_cast<double>(inputs[0].elements()), static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
+  return {static_cast<double>(inputs[0].elements()),
+          static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
 }
 
 std::vector<TensorType> Dot::infer(const InferContext& context) const {
@@ -40,15 +44,20 @@ std::vector<TensorType> Dot::infer(const InferContext& context) const {
     return contract >= batch_ && contract < static_cast<int64_t>(t.shape.size());
   };
   require(fits(a, contract_a_) && fits(b, contract_b_), *this, "C1",
-          cat("contracted dims ", contract_a_, " and ", contract_b_, " of ", to_string(a), " and ", to_string(b)));
-  require(a.dtype == b.dtype && is_float(a.dtype), *this, "C2", cat("operands must have one float dtype: ", to_string(a), " and ", to_string(b)));
-  require(a.shape[static_cast<size_t>(contract_a_)] == b.shape[static_cast<size_t>(contract_b_)], *this, "C3",
-          cat("contracted sizes differ: dim ", contract_a_, " of ", to_string(a), ", dim ", contract_b_, " of ", to_string(b)));
+          cat("contracted dims ", contract_a_, " and ", contract_b_, " of ", to_string(a), " and ",
+              to_string(b)));
+  require(a.dtype == b.dtype && is_float(a.dtype), *this, "C2",
+          cat("operands must have one float dtype: ", to_string(a), " and ", to_string(b)));
+  require(a.shape[static_cast<size_t>(contract_a_)] == b.shape[static_cast<size_t>(contract_b_)],
+          *this, "C3",
+          cat("contracted sizes differ: dim ", contract_a_, " of ", to_string(a), ", dim ",
+              contract_b_, " of ", to_string(b)));
   TensorType y{{}, out_};
   for (int64_t d = 0; d < static_cast<int64_t>(a.shape.size()); ++d) {
     auto i = static_cast<size_t>(d);
     if (d < batch_) {
-      require(a.shape[i] == b.shape[i], *this, "C4", cat("batch dims differ: ", to_string(a), " and ", to_string(b)));
+      require(a.shape[i] == b.shape[i], *this, "C4",
+              cat("batch dims differ: ", to_string(a), " and ", to_string(b)));
     }
     if (d != contract_a_) y.shape.push_back(a.shape[i]);
   }
@@ -58,30 +67,38 @@ std::vector<TensorType> Dot::infer(const InferContext& context) const {
   return {y};
 }
 
-// With free dims F of a and G of b: y[batch, F, G]. da contracts dy's G with b's G, which may be several
-// dims: both are reshaped to one.
+// With free dims F of a and G of b: y[batch, F, G]. da contracts dy's G with b's G, which may be
+// several dims: both are reshaped to one.
 std::vector<Value> Dot::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
   Value dy = context.cotangents[0];
   auto gradient = [&](int which) {
-    Value self = context.node.inputs[static_cast<size_t>(which)], other = context.node.inputs[static_cast<size_t>(1 - which)];
-    int64_t self_contract = which == 0 ? contract_a_ : contract_b_, other_contract = which == 0 ? contract_b_ : contract_a_;
+    Value self = context.node.inputs[static_cast<size_t>(which)],
+          other = context.node.inputs[static_cast<size_t>(1 - which)];
+    int64_t self_contract = which == 0 ? contract_a_ : contract_b_,
+            other_contract = which == 0 ? contract_b_ : contract_a_;
     const Shape self_shape = g.shape(self), other_shape = g.shape(other);
     Shape batch_shape(self_shape.begin(), self_shape.begin() + batch_);
     int64_t contracted = self_shape[static_cast<size_t>(self_contract)];
     int64_t batch_size = num_elements(batch_shape);
-    int64_t self_free = batch_size && contracted ? num_elements(self_shape) / batch_size / contracted : 0;
-    int64_t other_free = batch_size && contracted ? num_elements(other_shape) / batch_size / contracted : 0;
-    // dy as [batch, F, G]; other as [batch, free, K] or [batch, K, free]: contracted dim first or last only.
+    int64_t self_free =
+        batch_size && contracted ? num_elements(self_shape) / batch_size / contracted : 0;
+    int64_t other_free =
+        batch_size && contracted ? num_elements(other_shape) / batch_size / contracted : 0;
+    // dy as [batch, F, G]; other as [batch, free, K] or [batch, K, free]: contracted dim first or
+    // last only.
     Shape dy3 = batch_shape, other3 = batch_shape;
     bool other_last = other_contract == static_cast<int64_t>(other_shape.size()) - 1;
-    TESSERA_CHECK(other_last || other_contract == batch_, "dot gradient needs the contracted dim first or last");
-    dy3.insert(dy3.end(), {which == 0 ? self_free : other_free, which == 0 ? other_free : self_free});
-    other3.insert(other3.end(), {other_last ? other_free : contracted, other_last ? contracted : other_free});
+    TESSERA_CHECK(other_last || other_contract == batch_,
+                  "dot gradient needs the contracted dim first or last");
+    dy3.insert(dy3.end(),
+               {which == 0 ? self_free : other_free, which == 0 ? other_free : self_free});
+    other3.insert(other3.end(),
+                  {other_last ? other_free : contracted, other_last ? contracted : other_free});
     Value y = reshape(g, dy, dy3), o = reshape(g, other, other3);
     // result [batch, self_free, contracted]
-    Value r = dot(g, y, convert(g, o, g.type(y).dtype), batch_, which == 0 ? batch_ + 1 : batch_, other_last ? batch_ : batch_ + 1,
-                  g.type(self).dtype);
+    Value r = dot(g, y, convert(g, o, g.type(y).dtype), batch_, which == 0 ? batch_ + 1 : batch_,
+                  other_last ? batch_ : batch_ + 1, g.type(self).dtype);
     bool self_last = self_contract == static_cast<int64_t>(self_shape.size()) - 1;
     if (!self_last) {
       TESSERA_CHECK(self_contract == batch_, "dot gradient needs the contracted dim first or last");
@@ -107,7 +124,8 @@ Value reduce_sum(Graph& graph, Value x, std::vector<int64_t> dims) {
 Value reduce_max(Graph& graph, Value x, std::vector<int64_t> dims) {
   return graph.add_one(std::make_shared<Reduce>(Reduction::kMax, std::move(dims)), {x});
 }
-Value dot(Graph& graph, Value a, Value b, int64_t batch, int64_t contract_a, int64_t contract_b, DType out) {
+Value dot(Graph& graph, Value a, Value b, int64_t batch, int64_t contract_a, int64_t contract_b,
+          DType out) {
   return graph.add_one(std::make_shared<Dot>(batch, contract_a, contract_b, out), {a, b});
 }
 

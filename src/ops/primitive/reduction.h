@@ -4,15 +4,18 @@
 
 namespace tessera {
 
-// Sum or maximum over `dims` (ascending), which disappear. Accumulated in ascending order, in f32 for
-// bf16 operands, rounded once. The maximum has no gradient: where it appears (inside a softmax) it is a
-// constant.
+// Sum or maximum over `dims` (ascending), which disappear. Accumulated in ascending order, in f32
+// for bf16 operands, rounded once. The maximum has no gradient: where it appears (inside a softmax)
+// it is a constant.
 class Reduce final : public OpOf<Reduce> {
  public:
-  Reduce(Reduction reduction, std::vector<int64_t> dims) : reduction_(reduction), dims_(std::move(dims)) {}
+  Reduce(Reduction reduction, std::vector<int64_t> dims)
+      : reduction_(reduction), dims_(std::move(dims)) {}
   Reduction reduction() const { return reduction_; }
   const std::vector<int64_t>& dims() const { return dims_; }
-  std::string_view name() const override { return reduction_ == Reduction::kSum ? "reduce_sum" : "reduce_max"; }
+  std::string_view name() const override {
+    return reduction_ == Reduction::kSum ? "reduce_sum" : "reduce_max";
+  }
   Tier tier() const override { return Tier::kPrimitive; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return reduction_ == Reduction::kSum; }
@@ -25,8 +28,9 @@ class Reduce final : public OpOf<Reduce> {
   std::vector<int64_t> dims_;
 };
 
-// StableHLO's dot_general: batch dims first, then the free dims of a, then those of b; the contracted
-// dims (one of each operand) disappear. Accumulated in f32 (f64 for f64), rounded once to `out`.
+// StableHLO's dot_general: batch dims first, then the free dims of a, then those of b; the
+// contracted dims (one of each operand) disappear. Accumulated in f32 (f64 for f64), rounded once
+// to `out`.
 class Dot final : public OpOf<Dot> {
  public:
   // batch: the first `batch` dims of both operands. contract_a, contract_b: dim numbers.
@@ -42,8 +46,8 @@ class Dot final : public OpOf<Dot> {
   std::vector<Value> vjp(const VjpContext& context) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {
-    return std::make_tuple(field("batch", batch_), field("contract_a", contract_a_), field("contract_b", contract_b_),
-                           field("out", out_));
+    return std::make_tuple(field("batch", batch_), field("contract_a", contract_a_),
+                           field("contract_b", contract_b_), field("out", out_));
   }
 
  private:
@@ -53,6 +57,7 @@ class Dot final : public OpOf<Dot> {
 
 Value reduce_sum(Graph& graph, Value x, std::vector<int64_t> dims);
 Value reduce_max(Graph& graph, Value x, std::vector<int64_t> dims);
-Value dot(Graph& graph, Value a, Value b, int64_t batch, int64_t contract_a, int64_t contract_b, DType out);
+Value dot(Graph& graph, Value a, Value b, int64_t batch, int64_t contract_a, int64_t contract_b,
+          DType out);
 
 }  // namespace tessera

@@ -22,17 +22,20 @@ std::vector<TensorType> Reshape::infer(const InferContext& context) const {
 }
 
 std::vector<Value> Reshape::vjp(const VjpContext& context) const {
-  return {reshape(context.graph, context.cotangents[0], context.graph.shape(context.node.inputs[0]))};
+  return {
+      reshape(context.graph, context.cotangents[0], context.graph.shape(context.node.inputs[0]))};
 }
 
 std::vector<TensorType> Transpose::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(order_.size() == x.shape.size(), *this, "C1", cat("order has ", order_.size(), " dims, the operand is ", to_string(x)));
+  require(order_.size() == x.shape.size(), *this, "C1",
+          cat("order has ", order_.size(), " dims, the operand is ", to_string(x)));
   std::vector<bool> seen(order_.size());
   TensorType y = x;
   for (size_t i = 0; i < order_.size(); ++i) {
-    require(order_[i] >= 0 && order_[i] < static_cast<int64_t>(order_.size()) && !seen[static_cast<size_t>(order_[i])], *this, "C2",
-            "order must be a permutation");
+    require(order_[i] >= 0 && order_[i] < static_cast<int64_t>(order_.size()) &&
+                !seen[static_cast<size_t>(order_[i])],
+            *this, "C2", "order must be a permutation");
     seen[static_cast<size_t>(order_[i])] = true;
     y.shape[i] = x.shape[static_cast<size_t>(order_[i])];
   }
@@ -41,16 +44,19 @@ std::vector<TensorType> Transpose::infer(const InferContext& context) const {
 
 std::vector<Value> Transpose::vjp(const VjpContext& context) const {
   std::vector<int64_t> inverse(order_.size());
-  for (size_t i = 0; i < order_.size(); ++i) inverse[static_cast<size_t>(order_[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < order_.size(); ++i)
+    inverse[static_cast<size_t>(order_[i])] = static_cast<int64_t>(i);
   return {transpose(context.graph, context.cotangents[0], inverse)};
 }
 
 std::vector<TensorType> Broadcast::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(dims_.size() == x.shape.size(), *this, "C1", cat("one output dim for each dim of ", to_string(x)));
+  require(dims_.size() == x.shape.size(), *this, "C1",
+          cat("one output dim for each dim of ", to_string(x)));
   for (size_t i = 0; i < dims_.size(); ++i) {
-    require(dims_[i] >= 0 && dims_[i] < static_cast<int64_t>(shape_.size()) && (i == 0 || dims_[i] > dims_[i - 1]), *this, "C2",
-            "output dims must ascend");
+    require(dims_[i] >= 0 && dims_[i] < static_cast<int64_t>(shape_.size()) &&
+                (i == 0 || dims_[i] > dims_[i - 1]),
+            *this, "C2", "output dims must ascend");
     require(shape_[static_cast<size_t>(dims_[i])] == x.shape[i], *this, "C3",
             cat("dim ", i, " of ", to_string(x), " does not fit ", to_string(shape_)));
   }
@@ -68,7 +74,8 @@ std::vector<Value> Broadcast::vjp(const VjpContext& context) const {
 
 std::vector<TensorType> Slice::infer(const InferContext& context) const {
   TensorType y = context.inputs[0];
-  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1", cat("dim ", dim_, " of ", to_string(y)));
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1",
+          cat("dim ", dim_, " of ", to_string(y)));
   require(begin_ >= 0 && begin_ <= end_ && end_ <= y.shape[static_cast<size_t>(dim_)], *this, "C2",
           cat("[", begin_, ", ", end_, ") of dim ", dim_, " of ", to_string(y)));
   y.shape[static_cast<size_t>(dim_)] = end_ - begin_;
@@ -77,13 +84,14 @@ std::vector<TensorType> Slice::infer(const InferContext& context) const {
 
 std::vector<Value> Slice::vjp(const VjpContext& context) const {
   int64_t size = context.graph.shape(context.node.inputs[0])[static_cast<size_t>(dim_)];
-  return {context.graph.add_one(std::make_shared<Pad>(dim_, begin_, size - end_, 0.0), {context.cotangents[0]})};
+  return {context.graph.add_one(std::make_shared<Pad>(dim_, begin_, size - end_, 0.0),
+                                {context.cotangents[0]})};
 }
 
 std::vector<TensorType> Pad::infer(const InferContext& context) const {
   TensorType y = context.inputs[0];
-  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()) && low_ >= 0 && high_ >= 0, *this, "C1",
-          cat("dim ", dim_, " of ", to_string(y)));
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()) && low_ >= 0 && high_ >= 0,
+          *this, "C1", cat("dim ", dim_, " of ", to_string(y)));
   y.shape[static_cast<size_t>(dim_)] += low_ + high_;
   return {y};
 }
@@ -95,13 +103,16 @@ std::vector<Value> Pad::vjp(const VjpContext& context) const {
 
 std::vector<TensorType> Concatenate::infer(const InferContext& context) const {
   TensorType y = context.inputs[0];
-  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1", cat("dim ", dim_, " of ", to_string(y)));
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1",
+          cat("dim ", dim_, " of ", to_string(y)));
   y.shape[static_cast<size_t>(dim_)] = 0;
   for (const TensorType& x : context.inputs) {
     Shape rest = x.shape;
-    if (rest.size() == y.shape.size()) rest[static_cast<size_t>(dim_)] = y.shape[static_cast<size_t>(dim_)];
+    if (rest.size() == y.shape.size())
+      rest[static_cast<size_t>(dim_)] = y.shape[static_cast<size_t>(dim_)];
     require(rest == y.shape && x.dtype == y.dtype, *this, "C2",
-            cat("operands must agree but for dim ", dim_, ": ", to_string(context.inputs[0]), " and ", to_string(x)));
+            cat("operands must agree but for dim ", dim_, ": ", to_string(context.inputs[0]),
+                " and ", to_string(x)));
     y.shape[static_cast<size_t>(dim_)] += x.shape[static_cast<size_t>(dim_)];
   }
   return {y};
@@ -112,7 +123,9 @@ std::vector<Value> Concatenate::vjp(const VjpContext& context) const {
   int64_t begin = 0;
   for (size_t i = 0; i < context.node.inputs.size(); ++i) {
     int64_t size = context.graph.shape(context.node.inputs[i])[static_cast<size_t>(dim_)];
-    gradients.push_back(context.needed[i] ? slice(context.graph, context.cotangents[0], dim_, begin, begin + size) : Value{});
+    gradients.push_back(context.needed[i]
+                            ? slice(context.graph, context.cotangents[0], dim_, begin, begin + size)
+                            : Value{});
     begin += size;
   }
   return gradients;
@@ -121,7 +134,8 @@ std::vector<Value> Concatenate::vjp(const VjpContext& context) const {
 std::vector<TensorType> Gather::infer(const InferContext& context) const {
   const TensorType &table = context.inputs[0], &ids = context.inputs[1];
   require(!table.shape.empty(), *this, "C1", cat("table must have rows, is ", to_string(table)));
-  require(ids.dtype == DType::kI32 || ids.dtype == DType::kI64, *this, "C2", cat("ids must be integers, are ", to_string(ids)));
+  require(ids.dtype == DType::kI32 || ids.dtype == DType::kI64, *this, "C2",
+          cat("ids must be integers, are ", to_string(ids)));
   TensorType y{ids.shape, table.dtype};
   y.shape.insert(y.shape.end(), table.shape.begin() + 1, table.shape.end());
   return {y};
@@ -136,18 +150,23 @@ std::vector<Value> Gather::vjp(const VjpContext& context) const {
 
 std::vector<TensorType> ScatterAdd::infer(const InferContext& context) const {
   const TensorType &ids = context.inputs[0], &updates = context.inputs[1];
-  require(ids.dtype == DType::kI32 || ids.dtype == DType::kI64, *this, "C1", cat("ids must be integers, are ", to_string(ids)));
+  require(ids.dtype == DType::kI32 || ids.dtype == DType::kI64, *this, "C1",
+          cat("ids must be integers, are ", to_string(ids)));
   require(updates.shape.size() >= ids.shape.size() &&
               std::equal(ids.shape.begin(), ids.shape.end(), updates.shape.begin()),
-          *this, "C2", cat("updates ", to_string(updates), " must begin with the dims of ids ", to_string(ids)));
+          *this, "C2",
+          cat("updates ", to_string(updates), " must begin with the dims of ids ", to_string(ids)));
   TensorType y{{rows_}, dtype_};
-  y.shape.insert(y.shape.end(), updates.shape.begin() + static_cast<std::ptrdiff_t>(ids.shape.size()), updates.shape.end());
+  y.shape.insert(y.shape.end(),
+                 updates.shape.begin() + static_cast<std::ptrdiff_t>(ids.shape.size()),
+                 updates.shape.end());
   return {y};
 }
 
 std::vector<Value> ScatterAdd::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
-  Value gathered = g.add_one(std::make_shared<Gather>(), {context.cotangents[0], context.node.inputs[0]});
+  Value gathered =
+      g.add_one(std::make_shared<Gather>(), {context.cotangents[0], context.node.inputs[0]});
   return {Value{}, convert(g, gathered, g.type(context.node.inputs[1]).dtype)};
 }
 

@@ -12,7 +12,9 @@ class Constant final : public OpOf<Constant> {
   double value() const { return value_; }
   std::string_view name() const override { return "constant"; }
   Tier tier() const override { return Tier::kPrimitive; }
-  std::vector<TensorType> infer(const InferContext&) const override { return {{type_.shape, type_.dtype}}; }
+  std::vector<TensorType> infer(const InferContext&) const override {
+    return {{type_.shape, type_.dtype}};
+  }
   auto fields() const { return std::make_tuple(field("type", type_), field("value", value_)); }
 
  private:
@@ -87,7 +89,8 @@ class Transpose final : public OpOf<Transpose> {
 // Input dim i becomes output dim dims[i] (ascending); the other output dims repeat.
 class Broadcast final : public OpOf<Broadcast> {
  public:
-  Broadcast(Shape shape, std::vector<int64_t> dims) : shape_(std::move(shape)), dims_(std::move(dims)) {}
+  Broadcast(Shape shape, std::vector<int64_t> dims)
+      : shape_(std::move(shape)), dims_(std::move(dims)) {}
   const std::vector<int64_t>& dims() const { return dims_; }
   std::string_view name() const override { return "broadcast"; }
   Tier tier() const override { return Tier::kPrimitive; }
@@ -113,7 +116,9 @@ class Slice final : public OpOf<Slice> {
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
-  auto fields() const { return std::make_tuple(field("dim", dim_), field("begin", begin_), field("end", end_)); }
+  auto fields() const {
+    return std::make_tuple(field("dim", dim_), field("begin", begin_), field("end", end_));
+  }
 
  private:
   int64_t dim_, begin_, end_;
@@ -122,7 +127,8 @@ class Slice final : public OpOf<Slice> {
 // `low` and `high` elements of `value` before and after along `dim`.
 class Pad final : public OpOf<Pad> {
  public:
-  Pad(int64_t dim, int64_t low, int64_t high, double value) : dim_(dim), low_(low), high_(high), value_(value) {}
+  Pad(int64_t dim, int64_t low, int64_t high, double value)
+      : dim_(dim), low_(low), high_(high), value_(value) {}
   int64_t dim() const { return dim_; }
   int64_t low() const { return low_; }
   double value() const { return value_; }
@@ -132,7 +138,8 @@ class Pad final : public OpOf<Pad> {
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   auto fields() const {
-    return std::make_tuple(field("dim", dim_), field("low", low_), field("high", high_), field("value", value_));
+    return std::make_tuple(field("dim", dim_), field("low", low_), field("high", high_),
+                           field("value", value_));
   }
 
  private:
@@ -167,8 +174,8 @@ class Gather final : public OpOf<Gather> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// y[V, D...] = 0, then y[ids[i...], :] += updates[i..., :] in ascending order of i, accumulated in the
-// dtype of the output.
+// y[V, D...] = 0, then y[ids[i...], :] += updates[i..., :] in ascending order of i, accumulated in
+// f32 (f64 for f64) and rounded once.
 class ScatterAdd final : public OpOf<ScatterAdd> {
  public:
   ScatterAdd(int64_t rows, DType dtype) : rows_(rows), dtype_(dtype) {}

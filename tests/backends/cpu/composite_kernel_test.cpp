@@ -1,6 +1,6 @@
-// Every composite on the CPU backend, as a graph node: its error against f64 is at most 1.5 times that of its
-// decomposition, run by the reference backend in the same dtype. Odd shapes, every instruction set, and the
-// same bits for every number of threads.
+// Every composite on the CPU backend, as a graph node: its error against f64 is at most 1.5 times
+// that of its decomposition, run by the reference backend in the same dtype. Odd shapes, every
+// instruction set, and the same bits for every number of threads.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,31 +51,66 @@ std::vector<Case> cases() {
     c.push_back({cat("linear_dw ", m, "x", k, "x", n), make<LinearDw>(), {t({m, n}), t({m, k})}});
   }
   for (auto [rows, width] : {std::pair{1, 1}, {3, 7}, {37, 130}}) {
-    c.push_back({cat("rms_norm ", rows, "x", width), make<RmsNorm>(1e-5), {t({rows, width}), t({width})}});
-    c.push_back({cat("rms_norm_backward ", rows, "x", width), make<RmsNormBackward>(), {t({rows, width}), t({width}), w({rows}), t({rows, width})}});
-    c.push_back({cat("swiglu ", rows, "x", width), make<Swiglu>(), {t({rows, width}), t({rows, width})}});
-    c.push_back({cat("swiglu_backward ", rows, "x", width), make<SwigluBackward>(), {t({rows, width}), t({rows, width}), t({rows, width})}});
-    c.push_back({cat("sum_n ", rows, "x", width), make<SumN>(), {t({rows, width}), t({rows, width}), t({rows, width})}});
-    c.push_back({cat("embedding ", rows, "x", width), make<Embedding>(), {ids({2, rows}), t({11, width})}, 11});
-    c.push_back({cat("embedding_backward ", rows, "x", width), make<EmbeddingBackward>(11), {ids({2, rows}), t({2, rows, width})}, 11});
+    c.push_back(
+        {cat("rms_norm ", rows, "x", width), make<RmsNorm>(1e-5), {t({rows, width}), t({width})}});
+    c.push_back({cat("rms_norm_backward ", rows, "x", width),
+                 make<RmsNormBackward>(),
+                 {t({rows, width}), t({width}), w({rows}), t({rows, width})}});
+    c.push_back(
+        {cat("swiglu ", rows, "x", width), make<Swiglu>(), {t({rows, width}), t({rows, width})}});
+    c.push_back({cat("swiglu_backward ", rows, "x", width),
+                 make<SwigluBackward>(),
+                 {t({rows, width}), t({rows, width}), t({rows, width})}});
+    c.push_back({cat("sum_n ", rows, "x", width),
+                 make<SumN>(),
+                 {t({rows, width}), t({rows, width}), t({rows, width})}});
+    c.push_back({cat("embedding ", rows, "x", width),
+                 make<Embedding>(),
+                 {ids({2, rows}), t({11, width})},
+                 11});
+    c.push_back({cat("embedding_backward ", rows, "x", width),
+                 make<EmbeddingBackward>(11),
+                 {ids({2, rows}), t({2, rows, width})},
+                 11});
   }
   std::vector<double> frequencies{1, 0.3, 0.05};
   c.push_back({"rope", make<Rope>(frequencies, false), {t({2, 5, 3, 6})}});
   c.push_back({"rope partial inverse", make<Rope>(frequencies, true), {t({1, 9, 2, 11})}});
-  for (auto [length, heads, kv, size, window] : {std::tuple{3, 1, 1, 4, 0}, {17, 4, 2, 20, 0}, {70, 3, 1, 32, 9}}) {
+  for (auto [length, heads, kv, size, window] :
+       {std::tuple{3, 1, 1, 4, 0}, {17, 4, 2, 20, 0}, {70, 3, 1, 32, 9}}) {
     AttentionMask mask{true, window};
     TensorType q = t({2, length, heads, size}), k = t({2, length, kv, size});
     c.push_back({cat("attention T=", length), make<Attention>(0.4, mask), {q, k, k}});
-    c.push_back({cat("attention_backward T=", length), make<AttentionBackward>(0.4, mask), {q, k, k, q, w({2, heads, length}), q}});
+    c.push_back({cat("attention_backward T=", length),
+                 make<AttentionBackward>(0.4, mask),
+                 {q, k, k, q, w({2, heads, length}), q}});
   }
   for (auto [rows, width, classes] : {std::tuple{1, 3, 2}, {13, 33, 77}, {530, 20, 100}}) {
-    c.push_back({cat("linear_cross_entropy ", rows), make<LinearCrossEntropy>(), {t({rows, width}), t({classes, width}), ids({rows})}, classes});
-    c.push_back({cat("linear_cross_entropy_backward ", rows), make<LinearCrossEntropyBackward>(), {t({rows, width}), t({classes, width}), ids({rows}), w({})}, classes});
+    c.push_back({cat("linear_cross_entropy ", rows),
+                 make<LinearCrossEntropy>(),
+                 {t({rows, width}), t({classes, width}), ids({rows})},
+                 classes});
+    c.push_back({cat("linear_cross_entropy_backward ", rows),
+                 make<LinearCrossEntropyBackward>(),
+                 {t({rows, width}), t({classes, width}), ids({rows}), w({})},
+                 classes});
   }
   c.push_back({"count_targets", make<CountTargets>(), {ids({3, 7})}, 5});
   c.push_back({"sum_squares", make<SumSquares>(), {w({2500})}, 1, true});
-  c.push_back({"adamw", make<AdamW>(0.9, 0.95, 1e-8),
-               {w({1037}), w({1037}), w({1037}), w({1037}), w({}), w({}), {{}, DType::kBool}, {{}, DType::kI64}, {{3}, DType::kI64}, w({3})}, 1, true});
+  c.push_back({"adamw",
+               make<AdamW>(0.9, 0.95, 1e-8),
+               {w({1037}),
+                w({1037}),
+                w({1037}),
+                w({1037}),
+                w({}),
+                w({}),
+                {{}, DType::kBool},
+                {{}, DType::kI64},
+                {{3}, DType::kI64},
+                w({3})},
+               1,
+               true});
   return c;
 }
 
@@ -89,21 +124,28 @@ ref::Feeds feeds_for(const Case& c, DType dtype) {
       double x = 2 * random_uniform(11, i, k) - 1;
       if (type.dtype == DType::kI32) {
         x = static_cast<double>(random_below(12, i, k, static_cast<uint64_t>(c.ids)));
-        if (k % 5 == 3 && (c.op->name().starts_with("linear_cross") || c.op->name() == "count_targets")) x = kIgnoreIndex;
+        if (k % 5 == 3 &&
+            (c.op->name().starts_with("linear_cross") || c.op->name() == "count_targets"))
+          x = kIgnoreIndex;
       } else if (type.dtype == DType::kI64) {
-        x = values.size() == 1 ? 3 : static_cast<double>(k * 401);  // step; ascending segment begins
+        x = values.size() == 1 ? 3
+                               : static_cast<double>(k * 401);  // step; ascending segment begins
       } else if (type.dtype == DType::kBool) {
         x = 1;
       } else if (type.dtype == kCompute && dtype == DType::kBF16) {
         x = static_cast<float>(BF16(static_cast<float>(x)));
       } else {
-        x = static_cast<float>(c.op->name() == "adamw" && (i == 2 || i == 4 || i == 9) ? std::abs(x) : x);
+        x = static_cast<float>(c.op->name() == "adamw" && (i == 2 || i == 4 || i == 9) ? std::abs(x)
+                                                                                       : x);
       }
       values[k] = x;
     }
-    // Statistics must fit their tensors: rstd is positive, lse is large enough that probabilities stay below 1.
-    if (c.op->name() == "rms_norm_backward" && i == 2) for (double& x : values) x = static_cast<float>(std::abs(x) + 0.5);
-    if (c.op->name() == "attention_backward" && i == 4) for (double& x : values) x = static_cast<float>(std::abs(x) + 4);
+    // Statistics must fit their tensors: rstd is positive, lse is large enough that probabilities
+    // stay below 1.
+    if (c.op->name() == "rms_norm_backward" && i == 2)
+      for (double& x : values) x = static_cast<float>(std::abs(x) + 0.5);
+    if (c.op->name() == "attention_backward" && i == 4)
+      for (double& x : values) x = static_cast<float>(std::abs(x) + 4);
     feeds[cat("x", i)] = {values};
   }
   return feeds;
@@ -114,8 +156,10 @@ Graph graph_for(const Case& c, DType dtype) {
   std::vector<Value> inputs;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     TensorType type = c.inputs[i];
-    if (type.dtype == kCompute) type.dtype = dtype;
-    else if (type.dtype == kWide && dtype == DType::kF64) type.dtype = DType::kF64;
+    if (type.dtype == kCompute)
+      type.dtype = dtype;
+    else if (type.dtype == kWide && dtype == DType::kF64)
+      type.dtype = DType::kF64;
     inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
   }
   std::vector<Value> outputs = g.add(c.op, inputs);
@@ -161,7 +205,8 @@ Outputs run_cpu(const Graph& g, const ref::Feeds& feeds, int threads, cpu::Isa i
   for (const GraphInput& input : g.inputs()) {
     const TensorType& type = g.type(input.value);
     HostBuffer buffer(std::max<int64_t>(type.bytes(), 1));
-    for (size_t i = 0; i < static_cast<size_t>(type.elements()); ++i) store(type.dtype, buffer.data(), i, feeds.at(input.name)[0][i]);
+    for (size_t i = 0; i < static_cast<size_t>(type.elements()); ++i)
+      store(type.dtype, buffer.data(), i, feeds.at(input.name)[0][i]);
     arguments[input.name] = buffer.data();
     buffers[input.name] = std::move(buffer);
   }
@@ -172,7 +217,8 @@ Outputs run_cpu(const Graph& g, const ref::Feeds& feeds, int threads, cpu::Isa i
     const TensorType& type = g.type(output.value);
     const void* data = executable->output(output.name);
     std::vector<double> values;
-    for (size_t i = 0; i < static_cast<size_t>(type.elements()); ++i) values.push_back(load(type.dtype, data, i));
+    for (size_t i = 0; i < static_cast<size_t>(type.elements()); ++i)
+      values.push_back(load(type.dtype, data, i));
     result.values.push_back(values);
     result.bytes.emplace_back(static_cast<const char*>(data), static_cast<size_t>(type.bytes()));
   }
@@ -196,15 +242,17 @@ void check(const Case& c, DType dtype) {
     SCOPED_TRACE(name(isa));
     Outputs one = run_cpu(g, feeds, 1, isa);
     EXPECT_FALSE(one.decomposed) << "no fused kernel took the node";
-    for (int threads : {2, 3, 5}) EXPECT_EQ(run_cpu(g, feeds, threads, isa).bytes, one.bytes) << threads << " threads";
+    for (int threads : {2, 3, 5})
+      EXPECT_EQ(run_cpu(g, feeds, threads, isa).bytes, one.bytes) << threads << " threads";
     for (size_t k = 0; k < one.values.size(); ++k) {
       const auto& truth = exact.outputs.at(cat("y", k))[0].data;
       double magnitude = rms(truth, std::vector<double>(truth.size(), 0));
-      // A decomposition can be exact by luck: allow half a unit in the last place, and a whole one where there
-      // are too few elements for an average.
+      // A decomposition can be exact by luck: allow half a unit in the last place, and a whole one
+      // where there are too few elements for an average.
       double unit = g.type(g.outputs()[k].value).dtype == DType::kBF16 ? 0x1p-9 : 0x1p-24;
       if (truth.size() < 64) unit *= 2;
-      double bound = 1.5 * std::max(rms(decomposed.outputs.at(cat("y", k))[0].data, truth), unit * magnitude);
+      double bound =
+          1.5 * std::max(rms(decomposed.outputs.at(cat("y", k))[0].data, truth), unit * magnitude);
       EXPECT_LE(rms(one.values[k], truth), bound) << "output " << k;
     }
   }

@@ -51,11 +51,13 @@ Isa isa_from_name(std::string_view text) {
   for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (text != name(isa)) continue;
     if (isa > detect_isa()) {
-      throw UserError(cat("this machine has no ", text, "; its strongest instruction set is ", name(detect_isa())));
+      throw UserError(cat("this machine has no ", text, "; its strongest instruction set is ",
+                          name(detect_isa())));
     }
     return isa;
   }
-  throw UserError(cat("unknown instruction set '", text, "'; known: auto portable avx2 avx512 amx"));
+  throw UserError(
+      cat("unknown instruction set '", text, "'; known: auto portable avx2 avx512 amx"));
 }
 
 }  // namespace tessera::cpu

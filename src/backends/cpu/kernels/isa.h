@@ -3,16 +3,18 @@
 
 namespace tessera::cpu {
 
-// Instruction sets with kernels of their own, weakest first. kAmx is kAvx512 plus bf16 matrix tiles.
+// Instruction sets with kernels of their own, weakest first. kAmx is kAvx512 plus bf16 matrix
+// tiles.
 enum class Isa { kPortable, kAvx2, kAvx512, kAmx };
 
-// The strongest set that this machine and its operating system offer. The first call asks the kernel
-// for permission to use the AMX tile registers.
+// The strongest set that this machine and its operating system offer. The first call asks the
+// kernel for permission to use the AMX tile registers.
 Isa detect_isa();
 
 // "portable", "avx2", "avx512", "amx".
 std::string_view name(Isa isa);
-// Inverse of name(); "auto" is detect_isa(). UserError for another word, or for one that this machine lacks.
+// Inverse of name(); "auto" is detect_isa(). UserError for another word, or for one that this
+// machine lacks.
 Isa isa_from_name(std::string_view text);
 
 // Kernels are written once (isa/*.cpp) and compiled three times, into the namespaces portable, avx2

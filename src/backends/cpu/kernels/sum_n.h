@@ -12,7 +12,7 @@ namespace tessera::cpu {
 
 // y = x[0] + x[1] + ... in that order, in f32, rounded once. y may be any of the operands.
 struct SumN {
-  DType dtype;  // of all tensors: kF32 or kBF16
+  DType dtype;           // of all tensors: kF32 or kBF16
   const void* const* x;  // `count` operands of n elements
   int64_t count;
   void* y;

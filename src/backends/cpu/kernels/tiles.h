@@ -7,9 +7,7 @@
 
 namespace tessera::cpu {
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Rows of `width` elements that one tile takes: about 16,384 elements, so that a tile lasts some
 // ten microseconds, long against the cost of handing it out.

@@ -38,7 +38,8 @@ typedef uint16_t HalfVec __attribute__((vector_size(kLanes * 2)));
 
 #define TESSERA_INLINE static inline __attribute__((always_inline))
 
-TESSERA_INLINE Vec splat(float x) { return Vec{} + x; }
+// x - 0 is x for every x, so this is a bare broadcast; x + 0 would have to turn -0 into 0.
+TESSERA_INLINE Vec splat(float x) { return x - Vec{}; }
 
 // GCC 12 turns __builtin_convertvector and `a > b ? a : b` into several slow instructions for 512
 // bits, so these few are spelled out. Their "maskz" forms avoid its false warnings of uninitialised

@@ -9,8 +9,7 @@ template <class T>
 void sum_as(const SumN& args, int64_t begin, int64_t end) {
   for_vectors(end - begin, [&](auto lanes, int64_t i) {
     Vec total = lanes.load((const T*)args.x[0] + begin + i);
-    for (int64_t k = 1; k < args.count; ++k)
-      total += lanes.load((const T*)args.x[k] + begin + i);
+    for (int64_t k = 1; k < args.count; ++k) total += lanes.load((const T*)args.x[k] + begin + i);
     lanes.store((T*)args.y + begin + i, total);
   });
 }

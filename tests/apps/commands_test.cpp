@@ -1,0 +1,196 @@
+// The commands as a user meets them, on a tiny model.
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "tests/apps/program_fixture.h"
+
+namespace tessera {
+namespace {
+
+using Commands = ProgramTest;
+
+TEST_F(Commands, ThreadsChangeNoBitOfARun) {
+  for (const char* threads : {"1", "2", "3", "5"}) {
+    ASSERT_EQ(run(train({"--max_steps", "3", "--gradient_accumulation_steps", "2", "--threads",
+                         threads, "--hash_file", threads}))
+                  .status,
+              0);
+    ProgramResult result = run({"diff", "1", threads});
+    EXPECT_EQ(result.status, 0) << result.out;
+    EXPECT_TRUE(std::regex_match(result.out, std::regex("equal: [0-9]{3,} results\n")))
+        << result.out;
+  }
+}
+
+TEST_F(Commands, DiffNamesTheFirstOpThatDiffers) {
+  run(train({"--max_steps", "2", "--hash_file", "a"}));
+  run(train({"--max_steps", "2", "--hash_file", "b", "--seed", "5"}));
+  ProgramResult seed = run({"diff", "a", "b"});
+  EXPECT_EQ(seed.status, 1);
+  EXPECT_EQ(seed.out,
+            "first difference: step 0, op 0: convert in embed (forward), output 0 (0 results "
+            "before it are equal)\n");
+
+  run(train({"--max_steps", "2", "--hash_file", "c", "--grad_clip", "0.5"}));
+  ProgramResult clip = run({"diff", "a", "c"});
+  EXPECT_EQ(clip.status, 1);
+  EXPECT_HAS(clip.out, "(optimizer)");
+  EXPECT_HAS(clip.out, "step 0, ");
+
+  run(train({"--max_steps", "1", "--hash_file", "short"}));
+  ProgramResult shorter = run({"diff", "a", "short"});
+  EXPECT_EQ(shorter.status, 1);
+  EXPECT_HAS(shorter.out, "short ends after ");
+  EXPECT_HAS(shorter.out, "step 1, op 0");
+
+  run(train({"--max_steps", "2", "--hash_file", "f32", "--bf16", "0"}));
+  EXPECT_HAS(run({"diff", "a", "f32"}).out, "the programs differ after 0 equal results");
+}
+
+TEST_F(Commands, GenerateContinuesAText) {
+  ASSERT_EQ(run(train({"--max_steps", "60", "--lr_decay_iters", "60", "--checkpoint_dir", "ckpt"}))
+                .status,
+            0);
+  auto generate = [&](const Words& more) {
+    ProgramResult result =
+        run(Words{"generate", "ckpt", "--prompt", "the quick", "--max_new_tokens", "40"} + more);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out.find("the quick"), 0u);
+    EXPECT_EQ(result.out.back(), '\n');
+    return result.out;
+  };
+  std::string sampled = generate({});
+  EXPECT_EQ(sampled, generate({}));
+  EXPECT_EQ(sampled, generate({"--threads", "1"}));
+  EXPECT_NE(sampled, generate({"--seed", "8"}));
+  std::string likeliest = generate({"--temperature", "0"});
+  EXPECT_EQ(likeliest, generate({"--temperature", "0", "--seed", "8"}));
+  EXPECT_EQ(likeliest, generate({"--top_k", "1"}));
+  EXPECT_EQ(
+      run({"generate", "ckpt/llama_v2-60steps", "--prompt", "a", "--max_new_tokens", "0"}).out,
+      "a\n");
+  // A prompt longer than the context keeps its end.
+  EXPECT_HAS(
+      run({"generate", "ckpt", "--prompt", std::string(50, 'x'), "--max_new_tokens", "2"}).out,
+      std::string(50, 'x'));
+
+  ASSERT_EQ(run({"tokenizer", "train", "--input", "text.txt", "--vocab_size", "280", "--output",
+                 "large.json"})
+                .status,
+            0);
+  ProgramResult misfit = run({"generate", "ckpt", "--tokenizer", "large.json"});
+  EXPECT_EQ(misfit.status, 1);
+  EXPECT_HAS(misfit.message(), "the tokenizer has 280 ids, the model's vocabulary only 257");
+}
+
+TEST_F(Commands, PlanOfThePublishedModels) {
+  struct Preset {
+    const char *name, *parameters;
+  };
+  for (Preset p : {Preset{"llama2_7b", "6738415616"},
+                   {"llama2_13b", "13015864320"},
+                   {"llama2_70b", "68976648192"}}) {
+    ProgramResult result = run({"plan", "--model_name", p.name, "--train_batch_size", "1"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_HAS(result.out, cat(p.parameters, " parameters"));
+    for (const char* what : {"moments", "gradients", "arena", "Live at the peak", "FLOP a step"})
+      EXPECT_HAS(result.out, what);
+    EXPECT_LT(result.seconds, 30) << p.name;  // 1 to 2 s on an idle machine
+  }
+  EXPECT_TRUE(names("cache").empty());
+}
+
+TEST_F(Commands, PlanSaysWhatFits) {
+  Words plan = Words{"plan"} + tiny_shape();
+  ProgramResult small = run(plan + Words{"--memory", "100KB"});
+  EXPECT_EQ(small.status, 1);
+  EXPECT_HAS(small.out, "Does not fit: ");
+  ProgramResult large = run(plan + Words{"--memory", "1GiB"});
+  EXPECT_EQ(large.status, 0);
+  EXPECT_HAS(large.out, "Fits in --memory 1.00 GiB: ");
+  // The run allocates what the plan says.
+  std::smatch bytes;
+  ASSERT_TRUE(std::regex_search(large.out, bytes, std::regex(R"(total +(\S+ \S+) +\d+ bytes)")));
+  ProgramResult trained = run(train({"--max_steps", "1", "--val_batch_size", "4"}));
+  EXPECT_HAS(trained.err, "planned = allocated = " + bytes[1].str() + " ");
+}
+
+TEST_F(Commands, PlanTakesWhatTrainingDoesNotYet) {
+  ProgramResult result =
+      run(Words{"plan"} + tiny_shape() + Words{"--device_type", "cuda", "--use_fp16", "1"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(result.err, "--use_fp16=True is not built yet");
+  EXPECT_HAS(result.err, "--device_type=cuda is not built yet");
+  // A family without a graph has parameters, but no arena that could be right.
+  ProgramResult mixtral = run({"plan", "--model_name", "mixtral_8x7b", "--memory", "80GiB"});
+  EXPECT_EQ(mixtral.status, 1);
+  EXPECT_HAS(mixtral.out, "46702792704 parameters");
+  EXPECT_HAS(mixtral.out, "this family is not built yet");
+  EXPECT_EQ(mixtral.out.find("arena"), std::string::npos);
+}
+
+TEST_F(Commands, TokenizerThereAndBack) {
+  ProgramResult trained = run(
+      {"tokenizer", "train", "--input", "text.txt", "--vocab_size", "300", "--output", "t.json"});
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  std::string text = "the quick brown fox\n\xff caf\xc3\xa9 <|endoftext|> \xf0\x9f\x98\x80";
+  write("input", text);
+  for (const char* tokenizer : {"t.json", "byte"}) {
+    ProgramResult encoded = run({"tokenizer", "encode", "--tokenizer", tokenizer, "input"});
+    EXPECT_EQ(encoded.status, 0);
+    write("ids", encoded.out);
+    EXPECT_EQ(run({"tokenizer", "decode", "--tokenizer", tokenizer, "ids"}).out, text);
+  }
+  // The tokenizer is found again by generate, from the record of the run.
+  ASSERT_EQ(run(train({"--tokenizer", "t.json", "--vocab_size", "300", "--max_steps", "1",
+                       "--checkpoint_dir", "ckpt"}))
+                .status,
+            0);
+  EXPECT_EQ(run({"generate", "ckpt", "--prompt", "the", "--max_new_tokens", "3"}).status, 0);
+}
+
+TEST_F(Commands, BenchMeasuresAStepAndItsOps) {
+  ProgramResult step = run(Words{"bench", "step", "--by_op", "--repeats", "2"} + tiny_shape());
+  EXPECT_EQ(step.status, 0) << step.err;
+  for (const char* what :
+       {"tokens/s", "of the matrix peak", "% light", "adamw", "optimizer", "backward"})
+    EXPECT_HAS(step.out, what);
+  ProgramResult ops = run(Words{"bench", "ops", "--repeats", "1"} + tiny_shape());
+  EXPECT_EQ(ops.status, 0) << ops.err;
+  for (const char* op :
+       {"linear", "attention", "rms_norm", "swiglu", "rope", "linear_cross_entropy", "adamw"})
+    EXPECT_HAS(ops.out, op);
+  ProgramResult one = run(Words{"bench", "ops", "--repeats", "1", "--op", "swiglu"} + tiny_shape());
+  EXPECT_HAS(one.out, "swiglu");
+  EXPECT_EQ(one.out.find("rms_norm"), std::string::npos);
+}
+
+TEST_F(Commands, LogLevelDecidesWhatIsSaid) {
+  EXPECT_EQ(run(train({"--max_steps", "1", "--log_level", "warning"})).err, "");
+  EXPECT_HAS(run(train({"--max_steps", "1"})).err, "Batch 0 Loss: ");
+}
+
+TEST_F(Commands, EveryInstructionSetOfTheMachineTrains) {
+  std::string version = run({"version"}).out;
+  Words sets{"portable", "avx2", "avx512", "amx"};
+  for (const std::string& isa : sets) {
+    ProgramResult result = run(train({"--max_steps", "2", "--cpu_isa", isa}));
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_HAS(result.err, ", " + isa);
+    if (version.find("instruction set " + isa) != std::string::npos) break;
+  }
+}
+
+TEST_F(Commands, ADumpHoldsTheGraphAfterEveryPass) {
+  ASSERT_EQ(run(train({"--max_steps", "1", "--dump_pass", "dumps"})).status, 0);
+  std::set<std::string> files = names("dumps");
+  for (const char* file : {"accumulate_first.00_built.txt", "apply", "evaluate"}) {
+    EXPECT_TRUE(std::ranges::any_of(files, [&](const std::string& f) {
+      return f.starts_with(file);
+    })) << file;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,170 @@
+#pragma once
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace tessera {
+
+struct ProgramResult {
+  int status = -1;  // 128 + n: killed by signal n
+  std::string out, err;
+  double seconds = 0;
+  // The last line of standard error: where the message of a failure stands.
+  std::string message() const {
+    std::string_view text = trim(err);
+    return std::string(
+        text.substr(text.rfind('\n') == std::string_view::npos ? 0 : text.rfind('\n') + 1));
+  }
+};
+
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Starts the program in a directory of its own.
+class ProgramTest : public testing::Test {
+ protected:
+  ProgramTest() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = std::filesystem::temp_directory_path() /
+                 cat(info->test_suite_name(), "-", info->name(), "-", ::getpid());
+    std::filesystem::remove_all(directory_);
+    make_directories(directory_);
+    write("text.txt", made_up_text(800));
+  }
+  ~ProgramTest() override {
+    if (running_ > 0) {  // the test failed before it waited
+      ::kill(running_, SIGKILL);
+      ::waitpid(running_, nullptr, 0);
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+
+  static std::string made_up_text(int words) {
+    const char* vocabulary[] = {"the", "quick", "brown", "fox",   "jumps", "over", "lazy",  "dogs",
+                                "and", "cats",  "while", "birds", "sing",  "of",   "spring"};
+    std::string text;
+    for (int i = 0; i < words; ++i) {
+      text += vocabulary[random_below(1, 0, static_cast<uint64_t>(i), 15)];
+      text += i % 10 == 9 ? '\n' : ' ';
+    }
+    return text;
+  }
+
+  std::filesystem::path path(const std::string& name) const { return directory_ / name; }
+  void write(const std::string& name, std::string_view content) const {
+    write_file_atomic(path(name), content);
+  }
+  bool exists(const std::string& name) const { return std::filesystem::exists(path(name)); }
+  std::set<std::string> names(const std::string& folder) const {
+    std::set<std::string> names;
+    if (!exists(folder)) return names;
+    for (const auto& entry : std::filesystem::directory_iterator(path(folder))) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  // A job on text.txt with a tiny model.
+  static Words tiny_shape() {
+    return {"--model_type", "llama_v2", "--hidden_width",        "32", "--num_layers",        "2",
+            "--num_heads",  "4",        "--num_key_value_heads", "2",  "--intermediate_size", "64",
+            "--vocab_size", "257",      "--max_context_width",   "16", "--train_batch_size",  "4"};
+  }
+  static Words tiny_job() {
+    return tiny_shape() + Words{"--dataset", "text.txt",         "--tokenizer", "byte",      "--lr",
+                                "0.01",      "--lr_decay_iters", "20",          "--threads", "2"};
+  }
+  // Of an option given twice the last wins: a test changes what it wants to.
+  static Words train(const Words& more) { return Words{"train"} + tiny_job() + more; }
+
+  pid_t start(
+      const Words& words, const std::function<void()>& in_child = [] {}) {
+    std::vector<char*> argv;
+    Words all = Words{TESSERA_PROGRAM} + words;
+    for (std::string& word : all) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    std::string out = path(".out").string(), err = path(".err").string();
+    pid_t child = ::fork();
+    if (child != 0) return running_ = child;
+    int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    ::dup2(::open("/dev/null", O_RDONLY), 0);
+    ::dup2(::open(out.c_str(), flags, 0666), 1);
+    ::dup2(::open(err.c_str(), flags, 0666), 2);
+    if (::chdir(directory_.c_str()) != 0) ::_exit(126);
+    in_child();
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+
+  // Waits until the file holds the text, half a minute at most.
+  void wait_for(const std::string& name, const std::string& text) const {
+    for (int i = 0; i < 30'000; ++i) {
+      if (exists(name) && read_file(path(name)).find(text) != std::string::npos) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "no " << text << " in " << name;
+  }
+
+  ProgramResult finish(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    running_ = 0;
+    ProgramResult result;
+    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    result.out = read_file(path(".out"));
+    result.err = read_file(path(".err"));
+    return result;
+  }
+
+  ProgramResult run(
+      const Words& words, const std::function<void()>& in_child = [] {}) {
+    double begin = monotonic_seconds();
+    ProgramResult result = finish(start(words, in_child));
+    result.seconds = monotonic_seconds() - begin;
+    return result;
+  }
+
+  // Losses of a metrics file as written there.
+  Words losses(const std::string& file) const {
+    Words found;
+    std::string text = read_file(path(file));
+    for (std::string_view line : split(trim(text), '\n')) {
+      auto json = nlohmann::json::parse(line);
+      if (json.contains("loss")) found.push_back(json["loss"].dump());
+    }
+    return found;
+  }
+
+ private:
+  std::filesystem::path directory_;
+  pid_t running_ = 0;
+};
+
+#define EXPECT_HAS(text, part)                               \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "'" << (part) << "' not in: " << (text)
+
+}  // namespace tessera

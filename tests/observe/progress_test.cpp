@@ -1,0 +1,127 @@
+#include "observe/progress.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+StepReport sample_report() {
+  StepReport r;
+  r.batch = 12;
+  r.loss = 8.123456;
+  r.samples = 8;
+  r.tokens = 2048;
+  r.step_seconds = 2.5;
+  r.data_seconds = 0.001;
+  r.learning_rate = 1e-4;
+  r.gradient_norm = 1.23456;
+  return r;
+}
+
+TEST(Progress, TheLineBeginsWithTheFixedGrammar) {
+  StepReport r = sample_report();
+  EXPECT_EQ(progress_line(r),
+            "Batch 12 Loss: 8.12346, Speed: 3.20 samples/sec, lr: 0.000100, gradnorm: 1.2346, "
+            "Tokens/s: 819");
+  r.flops = 1e12;
+  r.peak_flops = 1e12;
+  r.memory_bytes = 3 << 20;
+  r.seconds_left = 185;
+  r.ok = false;
+  EXPECT_EQ(progress_line(r).substr(progress_line(r).find(", Tokens")),
+            ", Tokens/s: 819, Peak: 40.0%, Memory: 3.00 MiB, Left: 3m05s, skipped");
+}
+
+TEST(Progress, NoTimeMeansNoSpeed) {
+  StepReport r = sample_report();
+  r.step_seconds = 0;
+  EXPECT_NE(progress_line(r).find("Speed: 0.00 samples/sec"), std::string::npos);
+}
+
+TEST(RunningAverage, StartsBehindTheWarmUp) {
+  RunningAverage average(20);
+  StepReport r = sample_report();
+  r.flops = 5e12;
+  for (int64_t i = 0; i < 70; ++i) {
+    r.batch = i;
+    r.step_seconds = i < 30 ? 100 : 2;  // slow steps at the beginning do not count
+    EXPECT_EQ(average.add(r), i == 49 || i == 69) << i;
+  }
+  EXPECT_EQ(average.line(),
+            "Batch 69 Running Avg Speed: 4.00 samples/sec, Running Avg Model TFLOPS/GPU: 2.50");
+}
+
+class MetricsFileTest : public testing::Test {
+ protected:
+  ~MetricsFileTest() override { std::filesystem::remove(path_); }
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / cat("tessera-metrics-", ::getpid());
+};
+
+TEST_F(MetricsFileTest, OneJsonObjectALineAppended) {
+  {
+    MetricsFile metrics(path_.string());
+    metrics.step(sample_report());
+  }
+  {
+    MetricsFile metrics(path_.string());
+    StepReport bad = sample_report();
+    bad.loss = std::nan("");
+    bad.gradient_norm = std::numeric_limits<double>::infinity();
+    bad.ok = false;
+    metrics.step(bad);
+    metrics.validation(12, 2.5, std::exp(2.5));
+  }
+  std::string text = read_file(path_);
+  std::vector<std::string_view> lines = split(text, '\n');
+  ASSERT_EQ(lines.size(), 4u);  // the last is empty
+  auto good = nlohmann::json::parse(lines[0]), bad = nlohmann::json::parse(lines[1]);
+  EXPECT_EQ(good["batch"], 12);
+  EXPECT_EQ(good["loss"].get<double>(), 8.123456);
+  EXPECT_EQ(good["ok"], true);
+  EXPECT_EQ(good["tokens"], 2048);
+  EXPECT_EQ(good["learning_rate"].get<double>(), 1e-4);
+  EXPECT_TRUE(bad["loss"].is_null());
+  EXPECT_TRUE(bad["gradient_norm"].is_null());
+  EXPECT_EQ(bad["ok"], false);
+  auto validation = nlohmann::json::parse(lines[2]);
+  EXPECT_EQ(validation["validation_perplexity"].get<double>(), std::exp(2.5));
+}
+
+TEST_F(MetricsFileTest, NoNameWritesNothing) {
+  MetricsFile metrics("");
+  metrics.step(sample_report());
+}
+
+TEST_F(MetricsFileTest, AFileThatCannotBeOpenedIsAnError) {
+  try {
+    MetricsFile metrics("/proc/none/metrics");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("/proc/none/metrics"), std::string::npos);
+  }
+}
+
+TEST_F(MetricsFileTest, AFullDiskIsSaidOnce) {
+  MetricsFile metrics("/dev/full");
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) metrics.step(sample_report());
+  std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("cannot write metrics to '/dev/full': No space left on device"),
+            std::string::npos)
+      << log;
+  EXPECT_EQ(log.find("cannot"), log.rfind("cannot")) << log;
+}
+
+}  // namespace
+}  // namespace tessera
