@@ -62,7 +62,7 @@ class Executable {
   std::map<std::string, const void*> bound_arguments_;
 };
 
-// Reads a plan for the kernels of a table: what no kernel takes is decomposed, kernels are
+// Readies a graph for the kernels of a table: what no kernel takes is decomposed, kernels are
 // prepared, the plan is made and verified. UserError for a primitive without a kernel.
 std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table,
                                     const PlanOptions& options = {});

@@ -91,7 +91,11 @@ TextData prepare_text(const RunConfig& config, int64_t vocab_size, int64_t conte
     data.training = data.training_cache->tokens();
   }
   if (!config.validation_dataset.empty()) {
-    data.files.validation = find_dataset_files({config.validation_dataset, {}, {}}).training;
+    // Whatever its files are called, all of a directory is held out.
+    std::filesystem::path path = config.validation_dataset;
+    data.files.validation = std::filesystem::is_directory(path)
+                                ? find_dataset_files({{}, {}, path}).validation
+                                : find_dataset_files({path, {}, {}}).training;
   }
   if (!data.files.validation.empty()) {
     data.validation_cache = tokenize("validation text", validation_name, data.files.validation,

@@ -322,7 +322,7 @@ void TrainingRun::print_baselines() {
       data_.files.validation.empty() ? data_.files.training : data_.files.validation;
   if (data_.files.validation.empty())
     throw UserError("--compare_baselines needs validation files: give --validation_dataset");
-  DocumentReader reader(files);
+  DocumentReader reader(files, {config_.on_bad_line == "skip"});
   Baselines baselines =
       measure_baselines(data_.training, data_.validation, data_.tokenizer->vocab_size(),
                         [&](std::string& d) { return reader.next(d); });
