@@ -1,5 +1,7 @@
 #include "train/programs.h"
 
+#include <map>
+
 #include "autodiff/backward.h"
 #include "ir/rewriter.h"
 #include "ops/composite/adamw.h"
@@ -12,7 +14,9 @@
 namespace tessera {
 namespace {
 
-// Appends the gradients of loss_sum and turns results into state updates.
+// Appends the gradients of loss_sum and turns results into state updates; outputs are dropped. A
+// slot takes its gradient where it is made: at the end, the gradients of all units would be live
+// together.
 Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units, bool first) {
   Graph g = forward;
   Value loss, count;
@@ -21,9 +25,13 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units, bo
   std::vector<Value> weights;
   for (const FlatUnit& unit : units) weights.push_back(g.input_value(weight_slot(unit)));
   std::vector<Value> gradients = backward(g, sum_over_marks(g, loss), weights);
-
-  Graph result = g;
-  result.set_phase(Phase::kBackward);
+  std::map<Value, const FlatUnit*> unit_of;
+  for (size_t u = 0; u < units.size(); ++u) {
+    TESSERA_CHECK(gradients[u], cat("the loss does not depend on unit ", units[u].name));
+    unit_of[gradients[u]] = &units[u];
+  }
+  Graph result(g.mesh());
+  Rewriter rewriter(g, result);
   auto write = [&](const std::string& slot, Value value) {
     if (!first) {
       Value old = result.input(slot, InputKind::kState, result.type(value));
@@ -31,24 +39,16 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units, bo
     }
     result.update(slot, value);
   };
-  for (size_t u = 0; u < units.size(); ++u) {
-    TESSERA_CHECK(gradients[u], cat("the loss does not depend on unit ", units[u].name));
-    Scope scope(result, units[u].name);
-    write(gradient_slot(units[u]), gradients[u]);
+  for (const Node& node : g.nodes()) {
+    rewriter.copy(node);
+    for (Value v : node.outputs) {
+      auto unit = unit_of.find(v);
+      if (unit != unit_of.end()) write(gradient_slot(*unit->second), rewriter(v));
+    }
   }
-  write("loss_sum", loss);
-  write("token_count", count);
-  return result;
-}
-
-// A copy of the graph without its outputs: what accumulate programs leave behind is state.
-Graph without_outputs(const Graph& graph) {
-  Graph result(graph.mesh());
-  Rewriter rewriter(graph, result);
-  for (const Node& node : graph.nodes()) rewriter.copy(node);
   result.set_scope("");
-  for (const StateUpdate& update : graph.updates())
-    result.update(update.slot, rewriter(update.value));
+  write("loss_sum", rewriter(loss));
+  write("token_count", rewriter(count));
   return result;
 }
 
@@ -133,9 +133,8 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   programs.units = make_units(model.parameters);
   auto accumulate = [&](const std::string& name, bool first) {
     std::vector<Pass> passes = forward_passes(model, programs.units, options.compute);
-    passes.push_back({"autodiff", [&](const Graph& g) {
-                        return without_outputs(differentiate(g, programs.units, first));
-                      }});
+    passes.push_back(
+        {"autodiff", [&](const Graph& g) { return differentiate(g, programs.units, first); }});
     passes.push_back({"canonicalize", canonicalize, true});
     return runner.run(name, model.graph, passes);
   };
