@@ -1,0 +1,34 @@
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+// Who this process is in its job, and how it finds the others. `tessera run` passes it to its
+// workers in environment variables; the names in brackets are those of torchrun where it has one.
+struct JobMember {
+  int rank = 0;                              // [RANK]
+  int world_size = 1;                        // [WORLD_SIZE]
+  int local_rank = 0;                        // [LOCAL_RANK] on its host
+  int local_world_size = 1;                  // [LOCAL_WORLD_SIZE]
+  std::string master_address = "127.0.0.1";  // [MASTER_ADDR] host of the store
+  int master_port = 0;                       // [MASTER_PORT]
+  // Secret of the job: peers without it are refused. [TESSERA_JOB_TOKEN]
+  std::string token;
+  // Ranks with equal values share memory. Default: the machine's boot id. [TESSERA_HOST_ID]
+  std::string host_id;
+  // Number of restarts so far: ranks of different attempts never meet. [TESSERA_ATTEMPT]
+  int attempt = 0;
+  // The store is served by the agent and not by rank 0. [TESSERA_AGENT_STORE]
+  bool agent_store = false;
+  // Network interface for traffic between hosts; empty: the one that leads to the master.
+  // [TESSERA_INTERFACE]
+  std::string interface;
+};
+
+// Reads the variables. No value where neither RANK nor WORLD_SIZE is set: a process on its own.
+// UsageError that names the variable which is missing or out of range.
+std::optional<JobMember> job_member_from_environment();
+
+}  // namespace tessera

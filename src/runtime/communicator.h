@@ -1,0 +1,130 @@
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/dtype.h"
+#include "ir/marks.h"
+#include "runtime/memory.h"
+
+namespace tessera {
+
+// Ranks of the job that take part in a collective together, in order of their index in the group.
+struct CommGroup {
+  int id = 0;              // the same number in every rank of every group made by one call
+  std::vector<int> ranks;  // ascending ranks of the job
+  int index = 0;           // of this rank in `ranks`
+  std::string name;        // "shard", "replicate+shard", for messages
+  int size() const { return static_cast<int>(ranks.size()); }
+};
+
+// n ranks, all counts in elements:
+//   kAllGather      input [outer, inner]     output [outer, n, inner]
+//   kReduceScatter  input [outer, n, inner]  output [outer, inner]
+//   kAllReduce      input [outer, inner]     output [outer, inner]; may be the same address
+//   kAllToAll       input [n, inner]         output [n, inner]: part j goes to the rank of index j
+enum class CommAction : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll };
+std::string_view name(CommAction action);
+
+// One collective. Sums are taken in rank order in f32 (f64 for f64, exact for integers) and rounded
+// once to output_dtype, which is dtype for everything but a sum of bf16 that is kept in f32. Every
+// rank of the group gets the same bits.
+struct CommCall {
+  CommAction action = CommAction::kAllGather;
+  const CommGroup* group = nullptr;
+  DType dtype = DType::kF32;         // of the input
+  DType output_dtype = DType::kF32;  // of the output
+  Reduction reduction = Reduction::kSum;
+  int64_t outer = 1, inner = 0;
+  const void* input = nullptr;
+  void* output = nullptr;
+  // What it is for, in messages: "reduce_scatter in layers.3 (backward)". Must outlive the call.
+  std::string_view label;
+
+  int64_t input_elements() const;
+  int64_t output_elements() const;
+};
+
+// Collectives between the ranks of a job. Calls run one after another in the order in which they
+// were started, on a thread of the communicator's own; all ranks start the same calls in the same
+// order, so overlapping groups cannot block each other.
+//
+// Every wait has a deadline. A peer that dies, stops or cannot be reached ends the call of every
+// other rank of the group with a CommError that names the call and the missing rank; from then on
+// every call fails with that error.
+class Communicator {
+ public:
+  using Ticket = int64_t;
+  struct Options {
+    // A call that makes no progress for so long has failed.
+    std::chrono::milliseconds deadline{300'000};
+  };
+
+  Communicator(int rank, int world_size, Options options);
+  // Ends the thread. Calls that have not begun are dropped.
+  virtual ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  const Options& options() const { return options_; }
+
+  // Every rank makes the same groups in the same order, each naming those that it belongs to. The
+  // group lives as long as the communicator.
+  const CommGroup& make_group(std::vector<int> ranks, std::string name);
+  // All ranks of the job.
+  const CommGroup& world() const { return *groups_.front(); }
+
+  // Queues a call; the buffers must stay untouched until wait() has returned.
+  Ticket start(const CommCall& call);
+  // Blocks until the call and all before it are done.
+  void wait(Ticket ticket);
+  void run(const CommCall& call) { wait(start(call)); }
+
+  // A barrier over the whole job.
+  void barrier(std::string_view label);
+  // Short texts of all ranks, by rank.
+  std::vector<std::string> exchange(const std::string& text, std::string_view label);
+
+  // Memory that peers on the same host read without a copy in between; ordinary memory where there
+  // is no such thing. Every rank calls it with the same sizes in the same order. The buffer must
+  // not outlive the communicator.
+  virtual HostBuffer allocate(int64_t bytes) { return HostBuffer(bytes); }
+
+  // Tells all ranks that this one has failed and why, so that they end with
+  // "rank 2 failed: <reason>" and not at their deadline. Does not throw.
+  virtual void report_failure(std::string_view reason) noexcept = 0;
+
+ protected:
+  // Runs one call to its end, on the communicator's thread. Throws CommError.
+  virtual void perform(const CommCall& call) = 0;
+  // A group was made: time to connect. On the caller's thread, before any call on it.
+  virtual void prepare_group(const CommGroup&) {}
+  // Derived destructors call it first: perform() must not run any more.
+  void stop();
+
+ private:
+  void loop();
+
+  int rank_, world_size_;
+  Options options_;
+  std::vector<std::unique_ptr<CommGroup>> groups_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<CommCall> queue_;
+  Ticket started_ = 0, finished_ = 0;
+  std::exception_ptr failure_;
+  bool stopping_ = false;
+  std::thread thread_;  // begins with the first call
+};
+
+}  // namespace tessera
