@@ -40,6 +40,7 @@ class AllReduceOp final : public OpOf<AllReduceOp> {
   std::string_view name() const override { return "all_reduce"; }
   Tier tier() const override { return Tier::kCollective; }
   bool sets_marks() const override { return true; }
+  bool communicates() const override { return true; }
   bool differentiable() const override { return reduction_ == Reduction::kSum; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   std::vector<Value> vjp(const VjpContext& context) const override;

@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -22,6 +22,8 @@ class Attention final : public OpOf<Attention> {
   std::string_view name() const override { return "attention"; }
   Tier tier() const override { return Tier::kComposite; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v)
+  // Split by heads; key/value heads over fewer axes where ranks share one.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

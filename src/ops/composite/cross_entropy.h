@@ -1,6 +1,6 @@
 #pragma once
 #include "base/ignore_index.h"
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -13,6 +13,8 @@ class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
   std::string_view name() const override { return "linear_cross_entropy"; }
   Tier tier() const override { return Tier::kComposite; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, targets)
+  // w split along V: see LinearLogSumExp.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -14,6 +14,7 @@ class RmsNorm final : public OpOf<RmsNorm> {
   std::string_view name() const override { return "rms_norm"; }
   Tier tier() const override { return Tier::kComposite; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
+  void split(PlacementContext& context) const override { split_rowwise(context, 1); }
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -18,6 +18,8 @@ class Rope final : public OpOf<Rope> {
   std::string_view name() const override { return "rope"; }
   Tier tier() const override { return Tier::kComposite; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x)
+  // Heads may be split, positions not.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
