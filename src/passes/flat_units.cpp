@@ -13,11 +13,10 @@ namespace {
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// "layers.3" of "layers.3.attn", "embed" of "embed": where a value is read.
+// "layers.3" of "layers.3.attn"; empty outside the layers.
 std::string layer_of(const std::string& scope) {
-  size_t dot = scope.find('.');
-  if (dot == std::string::npos || scope.compare(0, dot, "layers") != 0) return scope.substr(0, dot);
-  return scope.substr(0, scope.find('.', dot + 1));
+  constexpr std::string_view kLayers = "layers.";
+  return scope.starts_with(kLayers) ? scope.substr(0, scope.find('.', kLayers.size())) : "";
 }
 
 // How a parameter is read: by ops as it is declared, or all of them behind one conversion, or
@@ -101,11 +100,15 @@ class Sharder {
   }
 
   Graph run() {
+    std::string last_layer;
     for (const Node& node : graph_.nodes()) {
       // A parameter and what it stands for appear where they are first read.
       if (!node.outputs.empty() && member_.contains(node.outputs[0])) continue;
       rewriter_.enter(node);
-      for (Value v : node.inputs) read(v, layer_of(node.scope));
+      std::string layer = layer_of(node.scope);
+      if (!layer.empty()) last_layer = layer;
+      // What lies behind a layer is a place of its own.
+      for (Value v : node.inputs) read(v, layer.empty() ? cat("behind ", last_layer) : layer);
       rewriter_.copy(node);
     }
     for (const GraphOutput& output : graph_.outputs()) read(output.value, "");
@@ -120,7 +123,7 @@ class Sharder {
     DType dtype = DType::kF32;
     AxisSet vary;
     Value source;                                     // the shard, varying
-    std::map<std::string, std::vector<Value>> views;  // by layer
+    std::map<std::string, std::vector<Value>> views;  // by the place where they are read
   };
   struct Member {
     size_t unit, index;
@@ -137,15 +140,15 @@ class Sharder {
     return result_.add(std::make_shared<Unflatten>(u.unit->members), {flat});
   }
 
-  // Maps a parameter that is read in a layer to that layer's view of it; what is never cut needs no
+  // Maps a parameter that is read at a place to the view of it there; what is never cut needs no
   // more than one.
-  void read(Value v, std::string layer) {
+  void read(Value v, std::string at) {
     auto member = member_.find(v);
     if (member == member_.end()) return;
     UnitValues& u = units_[member->second.unit];
-    if (axes_.shard.empty()) layer = "";
-    if (!u.views.contains(layer)) u.views[layer] = gather(u);
-    rewriter_.map(v, u.views[layer][member->second.index]);
+    if (axes_.shard.empty()) at = "";
+    if (!u.views.contains(at)) u.views[at] = gather(u);
+    rewriter_.map(v, u.views[at][member->second.index]);
   }
 
   const Graph& graph_;
