@@ -27,6 +27,7 @@ class Collective final : public OpOf<Collective> {
   int64_t concat_dim() const { return concat_dim_; }
   std::string_view name() const override;
   Tier tier() const override { return Tier::kCollective; }
+  int arity() const override { return 1; }
   bool sets_marks() const override { return true; }
   bool differentiable() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;

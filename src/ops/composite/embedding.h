@@ -8,6 +8,7 @@ class Embedding final : public OpOf<Embedding> {
  public:
   std::string_view name() const override { return "embedding"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (ids, table)
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -23,6 +24,7 @@ class EmbeddingBackward final : public OpOf<EmbeddingBackward> {
   int64_t rows() const { return rows_; }
   std::string_view name() const override { return "embedding_backward"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (ids, dy)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   auto fields() const { return std::make_tuple(field("rows", rows_)); }

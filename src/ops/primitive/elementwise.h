@@ -31,6 +31,7 @@ class Unary final : public OpOf<Unary> {
   UnaryKind kind() const { return kind_; }
   std::string_view name() const override;
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override {
     return kind_ != UnaryKind::kIsFinite && kind_ != UnaryKind::kNot;
@@ -52,6 +53,7 @@ class Binary final : public OpOf<Binary> {
   BinaryKind kind() const { return kind_; }
   std::string_view name() const override;
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return kind_ < BinaryKind::kAnd; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -72,6 +74,7 @@ class Compare final : public OpOf<Compare> {
   Comparison comparison() const { return comparison_; }
   std::string_view name() const override { return "compare"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   auto fields() const { return std::make_tuple(field("comparison", tessera::name(comparison_))); }
 
@@ -84,6 +87,7 @@ class Select final : public OpOf<Select> {
  public:
   std::string_view name() const override { return "select"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 3; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -99,6 +103,7 @@ class Convert final : public OpOf<Convert> {
   DType to() const { return to_; }
   std::string_view name() const override { return "convert"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -113,6 +118,7 @@ class StopGradient final : public OpOf<StopGradient> {
  public:
   std::string_view name() const override { return "stop_gradient"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override {
     return {context.inputs[0]};
   }
