@@ -50,7 +50,8 @@ std::string heading(const RunConfig& config, const ModelConfig& model) {
              " layers, width ", model.hidden_width, ", ", model.num_heads, " heads, ",
              model.num_key_value_heads, " key/value heads, vocabulary ", model.vocab_size,
              "\nStep: ", config.gradient_accumulation_steps, " x ", config.train_batch_size,
-             " sequences of ", config.max_context_width, " tokens, ",
+             " windows of ", config.max_context_width,
+             " tokens (--gradient_accumulation_steps x --train_batch_size, --max_context_width), ",
              config.bf16 ? "bf16 over f32 masters" : "f32", "\n\n");
 }
 
