@@ -18,8 +18,9 @@ import sys
 FOLDERS = ("src", "tests", "bench", "examples", "docs", "tools", "cmake", ".ci")
 TEXT = {"", ".cpp", ".h", ".py", ".sh", ".md", ".txt", ".cmake", ".json", ".toml", ".in"}
 MENTIONED_LINES, MAX_LINES, MAX_README_LINES = 400, 450, 30
-# A link into a build folder that language servers ask for; not part of the repository.
-NOT_OURS = {"compile_commands.json", "__pycache__"}
+# Not part of the repository: a link into a build folder that language servers ask for, Python's
+# cache, and the file .git of a worktree.
+NOT_OURS = {"compile_commands.json", "__pycache__", ".git"}
 
 VAGUE = re.compile(r"(^|_)(utils?|helpers?|common|misc|managers?)(_|\.|$)", re.IGNORECASE)
 WORDS = (

@@ -33,14 +33,36 @@ class TemporaryDirectory {
   fs::path path_;
 };
 
-void write_files(const fs::path& directory, std::span<const TensorView> tensors,
-                 std::string_view run_json) {
-  FileDigest state = write_safetensors(directory / kStateName, tensors);
-  write_file_atomic(directory / kRunName, run_json);
-  Manifest manifest;
-  manifest.files.push_back({std::string(kStateName), state.bytes, state.hash});
-  manifest.files.push_back({std::string(kRunName), run_json.size(), hash_text(run_json)});
-  write_file_atomic(directory / kManifestName, to_json(manifest));
+constexpr std::string_view kOk = "ok";
+
+// Runs one part of the work in every process and tells the others how it went: either all go on,
+// with the results of all, or all throw.
+std::vector<std::string> together(const CheckpointGroup& group,
+                                  const std::function<std::string()>& work) {
+  std::string result;
+  try {
+    result = cat(kOk, work());
+  } catch (const UserError& error) {
+    if (group.ranks == 1) throw;
+    result = error.what();
+  }
+  if (group.ranks == 1) return {result.substr(kOk.size())};
+  std::vector<std::string> all = group.exchange(result);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].starts_with(kOk)) throw UserError(cat("rank ", rank, ": ", all[rank]));
+    all[rank] = all[rank].substr(kOk.size());
+  }
+  return all;
+}
+
+// One line of a manifest on its way to the first process.
+std::string to_text(const ManifestFile& file) {
+  return cat(file.name, "\n", file.bytes, "\n", file.hash);
+}
+ManifestFile manifest_file(const std::string& text) {
+  auto lines = split(text, '\n');
+  return {std::string(lines.at(0)), std::stoull(std::string(lines.at(1))),
+          std::stoull(std::string(lines.at(2)))};
 }
 
 void check_hash(const fs::path& path, const ManifestFile& expected) {
@@ -62,33 +84,67 @@ std::string describe(DType dtype, const Shape& shape) {
 
 }  // namespace
 
+std::string state_name(const CheckpointGroup& group) {
+  if (group.parts == 1) return std::string(kStateName);
+  return format("state-%05d-of-%05d.safetensors", group.part + 1, group.parts);
+}
+
 fs::path save_checkpoint(const fs::path& directory, std::string_view model_type, int64_t step,
                          std::span<const TensorView> tensors, std::string_view run_json,
-                         int64_t num_kept) {
+                         int64_t num_kept, const CheckpointGroup& group) {
   TESSERA_CHECK(num_kept >= 0);
   fs::path final = directory / checkpoint_name(model_type, step);
-  make_directories(directory);
-  remove_leftovers(directory);
-  {
-    TemporaryDirectory temporary(fs::path(final) += cat(".tmp-", ::getpid()));
-    write_files(temporary.path(), tensors, run_json);
-    move_into_place(temporary.path(), final);
-  }
-  remove_old_checkpoints(final, num_kept);
+  std::optional<TemporaryDirectory> temporary;  // of the first process
+  std::string aside = together(group, [&]() -> std::string {
+    if (group.rank > 0) return "";
+    make_directories(directory);
+    remove_leftovers(directory);
+    temporary.emplace(fs::path(final) += cat(".tmp-", ::getpid()));
+    return temporary->path().string();
+  })[0];
+  std::vector<std::string> written = together(group, [&]() -> std::string {
+    if (!group.writes) return "";
+    std::string name = state_name(group);
+    FileDigest digest = write_safetensors(fs::path(aside) / name, tensors);
+    return to_text({name, digest.bytes, digest.hash});
+  });
+  together(group, [&]() -> std::string {
+    if (group.rank > 0) return "";
+    Manifest manifest;
+    for (const std::string& file : written) {
+      if (!file.empty()) manifest.files.push_back(manifest_file(file));
+    }
+    write_file_atomic(temporary->path() / kRunName, run_json);
+    manifest.files.push_back({std::string(kRunName), run_json.size(), hash_text(run_json)});
+    write_file_atomic(temporary->path() / kManifestName, to_json(manifest));
+    move_into_place(temporary->path(), final);
+    return "";
+  });
+  temporary.reset();
+  if (group.rank == 0) remove_old_checkpoints(final, num_kept);
   return final;
 }
 
-CheckpointReader::CheckpointReader(fs::path checkpoint) : path_(std::move(checkpoint)) {
+CheckpointReader::CheckpointReader(fs::path checkpoint, const CheckpointGroup& group)
+    : path_(std::move(checkpoint)) {
   Manifest manifest = read_manifest(path_);
-  for (std::string_view needed : {kStateName, kRunName}) {
-    if (std::none_of(manifest.files.begin(), manifest.files.end(),
-                     [&](const ManifestFile& file) { return file.name == needed; })) {
+  std::string state = state_name(group);
+  int64_t parts = std::ranges::count_if(
+      manifest.files, [](const ManifestFile& file) { return file.name.starts_with("state"); });
+  if (parts > 0 && parts != group.parts) {
+    throw UserError(cat("checkpoint '", path_.string(), "' has ", parts,
+                        parts == 1 ? " part" : " parts", ", this run has ", group.parts,
+                        ": resume with the number of ranks and the sharding that it was saved with"));
+  }
+  for (const std::string& needed : {state, std::string(kRunName)}) {
+    auto file = std::ranges::find(manifest.files, needed, &ManifestFile::name);
+    if (file == manifest.files.end()) {
       throw UserError(cat("'", (path_ / kManifestName).string(), "' does not name '", needed, "'"));
     }
+    check_hash(path_ / file->name, *file);
   }
-  for (const ManifestFile& file : manifest.files) check_hash(path_ / file.name, file);
   run_json_ = read_file(path_ / kRunName);
-  state_.emplace(path_ / kStateName);
+  state_.emplace(path_ / state);
 }
 
 std::vector<const TensorInfo*> CheckpointReader::match(

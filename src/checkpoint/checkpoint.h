@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,19 @@ namespace tessera {
 inline constexpr std::string_view kStateName = "state.safetensors";
 inline constexpr std::string_view kRunName = "run.json";
 
+// The processes that write or read a checkpoint together, on one file system. `exchange` is called by
+// all of them at the same points and gives the texts of all, by rank.
+struct CheckpointGroup {
+  int rank = 0, ranks = 1;
+  // Ranks with the same number have the same state: the first of them writes it.
+  int part = 0, parts = 1;
+  bool writes = true;
+  std::function<std::vector<std::string>(const std::string& text)> exchange;
+};
+
+// "state.safetensors", or of several parts "state-00001-of-00004.safetensors".
+std::string state_name(const CheckpointGroup& group);
+
 // Writes the checkpoint `{directory}/{model_type}-{step}steps/` and returns its path. `tensors` is
 // the whole state of the run, `run_json` what else the caller wants back.
 //
@@ -23,11 +37,13 @@ inline constexpr std::string_view kRunName = "run.json";
 // with the disk full, what was complete before is still found by newest_complete_checkpoint. A
 // checkpoint of the same step is replaced. After that all but the newest `num_kept` checkpoints of
 // this model type are removed (0 keeps all); the one just written stays in any case.
-// UserError with path and cause when it cannot be written; nothing of it is left then.
+// UserError with path and cause, in all processes, when one of them cannot write; nothing of it is
+// left then. Of several processes each writes its own part, the first what belongs to all.
 std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
                                       std::string_view model_type, int64_t step,
                                       std::span<const TensorView> tensors,
-                                      std::string_view run_json, int64_t num_kept = 0);
+                                      std::string_view run_json, int64_t num_kept = 0,
+                                      const CheckpointGroup& group = {});
 
 // The newest complete checkpoint by step: `path` itself if that is one, else of those in it;
 // nullopt if there is none or the path does not exist. Newer ones that are not complete are skipped
@@ -46,8 +62,9 @@ struct TensorBuffer {
 // A complete checkpoint, its files checked against the manifest's hashes.
 class CheckpointReader {
  public:
-  // UserError that names the file which is missing, damaged or of another size.
-  explicit CheckpointReader(std::filesystem::path checkpoint);
+  // Reads what belongs to all and the part of this process. UserError that names the file which is
+  // missing, damaged or of another size, and for a checkpoint of another number of parts.
+  explicit CheckpointReader(std::filesystem::path checkpoint, const CheckpointGroup& group = {});
 
   const std::filesystem::path& path() const { return path_; }
   const std::string& run_json() const { return run_json_; }

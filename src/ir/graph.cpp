@@ -31,6 +31,9 @@ Value Graph::vary(Value v, AxisSet axes) {
 }
 
 std::vector<Value> Graph::add(const OpPtr& op, std::vector<Value> inputs) {
+  TESSERA_CHECK(
+      op->arity() == Op::kAnyNumber || std::ssize(inputs) == op->arity(),
+      cat(op->name(), " takes ", op->arity(), " operands, got ", inputs.size(), " (", scope_, ")"));
   AxisSet joined;
   for (Value v : inputs) {
     TESSERA_CHECK(v.id >= 0 && v.id < num_values(),

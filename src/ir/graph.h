@@ -117,6 +117,7 @@ class InputOp final : public OpOf<InputOp> {
       : input_name_(std::move(input_name)), type_(std::move(type)) {}
   std::string_view name() const override { return "input"; }
   Tier tier() const override { return Tier::kInput; }
+  int arity() const override { return 0; }
   bool sets_marks() const override { return true; }
   std::vector<TensorType> infer(const InferContext&) const override { return {type_}; }
   auto fields() const { return std::make_tuple(field("name", input_name_), field("type", type_)); }

@@ -17,6 +17,7 @@ class VaryOp final : public OpOf<VaryOp> {
   AxisSet axes() const { return axes_; }
   std::string_view name() const override { return "vary"; }
   Tier tier() const override { return Tier::kCollective; }
+  int arity() const override { return 1; }
   bool sets_marks() const override { return true; }
   bool differentiable() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;
@@ -39,6 +40,7 @@ class AllReduceOp final : public OpOf<AllReduceOp> {
   Reduction reduction() const { return reduction_; }
   std::string_view name() const override { return "all_reduce"; }
   Tier tier() const override { return Tier::kCollective; }
+  int arity() const override { return 1; }
   bool sets_marks() const override { return true; }
   bool communicates() const override { return true; }
   bool differentiable() const override { return reduction_ == Reduction::kSum; }

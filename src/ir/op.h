@@ -69,6 +69,11 @@ class Op {
   virtual std::string_view name() const = 0;
   virtual Tier tier() const = 0;
 
+  // Number of operands, which Graph::add holds every use against before infer() sees it.
+  // kAnyNumber: infer() checks it itself (concatenate, flatten, sum_n).
+  static constexpr int kAnyNumber = -1;
+  virtual int arity() const { return kAnyNumber; }
+
   // Types of the outputs; throws UserError "[name] (Cn) rule: what was given" when a constraint
   // fails. Marks are joined by Graph::add unless sets_marks().
   virtual std::vector<TensorType> infer(const InferContext& context) const = 0;

@@ -9,22 +9,36 @@
 
 namespace tessera {
 
+namespace {
+
+constexpr std::string_view kOptionalPasses[] = {"canonicalize"};
+
+bool contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void check_disabled(const std::vector<std::string>& disabled, const std::vector<Pass>& passes) {
+  for (const std::string& name : disabled) {
+    if (contains(kOptionalPasses, name)) continue;
+    bool needed =
+        std::any_of(passes.begin(), passes.end(), [&](const Pass& p) { return p.name == name; });
+    throw UserError(cat("--disable_pass: ", needed ? "" : "there is no pass ", "'", name, "'",
+                        needed ? " is needed for a right result" : "",
+                        "; can be disabled: ", join(kOptionalPasses, ", ")));
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> optional_passes() { return kOptionalPasses; }
+
 Graph PassRunner::run(const std::string& program, const Graph& graph,
                       const std::vector<Pass>& passes) {
-  for (const std::string& name : options_.disabled) {
-    auto pass =
-        std::find_if(passes.begin(), passes.end(), [&](const Pass& p) { return p.name == name; });
-    std::vector<std::string> names;
-    for (const Pass& p : passes) {
-      if (p.optional) names.push_back(p.name);
-    }
-    if (pass == passes.end())
-      throw UserError(cat("--disable_pass: there is no pass '", name,
-                          "'; can be disabled: ", join(names, ", ")));
-    if (!pass->optional)
-      throw UserError(cat("--disable_pass: '", name,
-                          "' is needed for a right result; can be disabled: ", join(names, ", ")));
+  for (const Pass& pass : passes) {
+    TESSERA_CHECK(pass.optional == contains(kOptionalPasses, pass.name),
+                  cat("pass '", pass.name, "' and the list in pass_runner.cpp disagree"));
   }
+  check_disabled(options_.disabled, passes);
   verify(graph, cat(program, " as built"));
   dump(program, "built", graph);
   Graph current = graph;

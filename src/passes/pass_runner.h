@@ -1,7 +1,9 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
@@ -15,6 +17,10 @@ struct Pass {
   bool optional = false;  // may be switched off: the result stays the same
 };
 
+// Every optional pass of every program: what --disable_pass may name. A program that does not have
+// the pass runs as it is.
+std::span<const std::string_view> optional_passes();
+
 struct PassOptions {
   std::vector<std::string> disabled;
   std::filesystem::path dump_directory;  // empty: no dumps
@@ -27,7 +33,7 @@ struct PassTiming {
 };
 
 // Runs passes in the given order, verifying the graph after each. Dumps "PROGRAM.NN_pass.txt" into
-// the dump directory. UserError for a disabled name that is unknown or not optional.
+// the dump directory. UserError for a disabled name that is no pass of any program or not optional.
 class PassRunner {
  public:
   explicit PassRunner(PassOptions options) : options_(std::move(options)) {}

@@ -139,12 +139,7 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
   }
   const RunConfig& c = parsed.config;
   override_with(parsed, "initializer_range", model->initializer_range, c.initializer_range);
-  if (parsed.is_given("max_context_width")) {
-    model->max_context_width = c.max_context_width;
-  } else {
-    parsed.notes.push_back(cat("context of ", model->max_context_width, " positions from --",
-                               source, "; --max_context_width gives another window"));
-  }
+  override_with(parsed, "max_context_width", model->max_context_width, c.max_context_width);
   return *model;
 }
 
@@ -189,6 +184,12 @@ ModelConfig resolve_model(ParsedOptions& parsed) {
   }
   check(model);
   check_built(parsed, model);
+  if (model.max_context_width != c.max_context_width) {
+    parsed.notes.push_back(
+        cat("windows of ", c.max_context_width,
+            " tokens, the default of --max_context_width; the model is made for ",
+            model.max_context_width));
+  }
   return model;
 }
 

@@ -153,8 +153,9 @@ std::vector<OptionRow> sharding() {
   return {
       {.name = "sharding_strategy",
        .field = &RunConfig::sharding_strategy,
-       .help = "what is sharded over the data-parallel ranks; hybrid: shard in a node, replicate "
-               "across; the same with one process",
+       .help = "what is sharded over the data-parallel ranks: full_shard everything, shard_grad_op "
+               "the same but parameters are kept from the forward to the backward pass, no_shard "
+               "nothing; hybrid: shard in a host, replicate across",
        .values = {{.name = "full_shard", .synonyms = {"full", "fsdp"}},
                   {.name = "hybrid_shard", .synonyms = {"hybrid", "hsdp"}},
                   {.name = "_hybrid_shard_zero2", .synonyms = {"hybrid_shard_zero2"}},
@@ -166,14 +167,20 @@ std::vector<OptionRow> sharding() {
        .help = "ranks per shard group: none or 0 by strategy, 1 none, or any divisor of the world",
        .minimum = 0,
        .form = ValueForm::kOptional,
-       .status = kNotBuilt,
-       .harmless = {"0", "1"},
        .unset = "by strategy"},
       {.name = "tensor_parallel_degree",
        .field = &RunConfig::tensor_parallel_degree,
-       .help = "ranks that share each layer; above 1 forces use_smp_implementation",
-       .minimum = 1,
-       .status = kNotBuilt},
+       .help = "ranks that share each layer, heads and columns of its matrices and the vocabulary cut "
+               "among them; the sequence too outside of attention and MLP where it divides",
+       .minimum = 1},
+      {.name = "reduce_dtype",
+       .field = &RunConfig::reduce_dtype,
+       .help = "dtype in which gradients travel between ranks; they are summed in f32 either way",
+       .values = {{.name = "f32"}, {.name = "bf16"}}},
+      {.name = "unsharded_accumulation",
+       .field = &RunConfig::unsharded_accumulation,
+       .help = "add up the gradients of the micro-batches of a step whole and reduce them once: fewer "
+               "bytes on the wire, a full set of gradients in memory"},
       {.name = "context_parallel_degree",
        .field = &RunConfig::context_parallel_degree,
        .help = "ranks that share each sequence",
@@ -215,10 +222,19 @@ std::vector<OptionRow> sharding() {
        .reason = "a rank never creates more than its shard"},
       {.name = "distributed_backend",
        .field = &RunConfig::distributed_backend,
-       .help = "transport between ranks; smddp is nccl",
-       .values = {{.name = "nccl", .synonyms = {"smddp"}}, {.name = "gloo"}},
-       .status = kNoEffect,
-       .reason = "there is one process"},
+       .help = "transport between ranks; smddp is nccl. On the CPU nccl stands for the best there is: "
+               "shared memory within a host, TCP (Gloo) between hosts",
+       .values = {{.name = "nccl", .synonyms = {"smddp"}}, {.name = "gloo"}, {.name = "shared_memory"}}},
+      {.name = "world",
+       .field = &RunConfig::world,
+       .help = "number of ranks to plan for",
+       .minimum = 1,
+       .scopes = in(OptionScope::kPlan)},
+      {.name = "ranks_per_host",
+       .field = &RunConfig::ranks_per_host,
+       .help = "of them on one host: where hybrid strategies shard",
+       .minimum = 1,
+       .scopes = in(OptionScope::kPlan)},
   };
 }
 

@@ -56,6 +56,21 @@ void check_heads(const ModelConfig& model, int64_t tp) {
 
 }  // namespace
 
+std::string Parallelism::to_text() const {
+  std::vector<std::string> parts;
+  for (const Mesh::Axis& axis : mesh.axes()) parts.push_back(cat(axis.name, " ", axis.size));
+  return parts.empty() ? "one rank" : join(parts, " x ");
+}
+
+std::string Parallelism::state_text() const {
+  std::vector<std::string> parts;
+  for (const Mesh::Axis& axis : mesh.axes()) {
+    if (!data.replicate.contains(mesh.axis(axis.name)))
+      parts.push_back(cat(axis.name, " ", axis.size));
+  }
+  return parts.empty() ? "whole parameters" : join(parts, " x ");
+}
+
 Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, int64_t world,
                              int64_t ranks_per_host) {
   int64_t tp = config.tensor_parallel_degree;

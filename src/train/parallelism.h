@@ -19,6 +19,11 @@ struct Parallelism {
   // Gradients of several micro-batches are added up whole and reduced once a step.
   bool unsharded_accumulation = false;
 
+  // "replicate 2 x shard 4 x tp 2"; "one rank".
+  std::string to_text() const;
+  // The same without what only copies the state: what a checkpoint of pieces must be resumed with.
+  std::string state_text() const;
+
   AxisSet data_axes() const { return data.shard | data.replicate; }
   // Data-parallel ranks, and which of them `rank` is: ranks that differ along tp see the same rows.
   int data_ranks() const { return mesh.size(data_axes()); }

@@ -1,12 +1,16 @@
 #include <algorithm>
+#include <map>
 
+#include "ir/marks.h"
+#include "ops/collective/collective.h"
 #include "train/model_options.h"
 #include "train/training_run.h"
 
 namespace tessera {
 
-ProgramOptions program_options(const RunConfig& config) {
+ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism) {
   ProgramOptions options;
+  options.parallelism = parallelism;
   options.batch = config.train_batch_size;
   options.length = config.max_context_width;
   options.validation_batch = config.val_batch_size;
@@ -43,6 +47,11 @@ std::string line(const std::string& label, int64_t bytes, const std::string& not
   return format("  %-28s %12s  %s\n", label.c_str(), format_bytes(bytes).c_str(), note.c_str());
 }
 
+// Parallelism of a planned job; of commands that run on one rank, that rank.
+Parallelism planned_parallelism(const RunConfig& config, const ModelConfig& model) {
+  return make_parallelism(config, model, config.world, std::min(config.world, config.ranks_per_host));
+}
+
 std::string heading(const RunConfig& config, const ModelConfig& model) {
   int64_t parameters = parameter_count(model);
   return cat("Model ", name(model.model_type), ": ", parameters, " parameters (",
@@ -50,7 +59,8 @@ std::string heading(const RunConfig& config, const ModelConfig& model) {
              " layers, width ", model.hidden_width, ", ", model.num_heads, " heads, ",
              model.num_key_value_heads, " key/value heads, vocabulary ", model.vocab_size,
              "\nStep: ", config.gradient_accumulation_steps, " x ", config.train_batch_size,
-             " sequences of ", config.max_context_width, " tokens, ",
+             " windows of ", config.max_context_width,
+             " tokens (--gradient_accumulation_steps x --train_batch_size, --max_context_width), ",
              config.bf16 ? "bf16 over f32 masters" : "f32", "\n\n");
 }
 
@@ -76,6 +86,52 @@ std::string memory_text(const Session& session) {
     text += line(c.name, c.bytes);
   }
   return text;
+}
+
+// Bytes that one rank sends in a step, by the axes over which it sends.
+class WireTraffic {
+ public:
+  void add(const Graph& graph, double times) {
+    for (const Node& node : graph.nodes()) {
+      if (!node.op->communicates()) continue;
+      AxisSet axes = node.op->name() == "all_reduce"
+                         ? static_cast<const AllReduceOp&>(*node.op).axes()
+                         : static_cast<const Collective&>(*node.op).axes();
+      auto ranks = static_cast<double>(graph.mesh().size(axes));
+      double bytes = static_cast<double>(std::max(graph.type(node.inputs[0]).bytes(),
+                                                  graph.type(node.outputs[0]).bytes()));
+      // By direct exchange; an all-reduce is a reduce-scatter and an all-gather.
+      double sent = bytes * (ranks - 1) / ranks * (node.op->name() == "all_reduce" ? 2 : 1);
+      Row& row = rows_[{graph.mesh().to_string(axes), std::string(node.op->name())}];
+      row.bytes += sent * times;
+      row.calls += times;
+      row.ranks = ranks;
+    }
+  }
+  std::string text() const {
+    if (rows_.empty()) return "";
+    std::string text = "\nOn the wire, what one rank sends in a step:\n";
+    for (const auto& [key, row] : rows_) {
+      text += line(cat(key.first, " ", key.second), static_cast<int64_t>(row.bytes),
+                   format("%.0f calls, %.0f ranks", row.calls, row.ranks));
+    }
+    return text;
+  }
+
+ private:
+  struct Row {
+    double bytes = 0, calls = 0, ranks = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Row> rows_;
+};
+
+std::string wire_text(const Session& session, const RunConfig& config) {
+  const Programs& programs = session.programs();
+  WireTraffic traffic;
+  traffic.add(programs.accumulate_first, 1);
+  traffic.add(programs.accumulate, static_cast<double>(config.gradient_accumulation_steps - 1));
+  traffic.add(programs.apply, 1);
+  return traffic.text();
 }
 
 std::string arithmetic_text(const Session& session, const RunConfig& config) {
@@ -115,9 +171,11 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
 PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
                        const CompileFunction& compile) {
   if (!is_built(model.model_type)) return weights_report(config, model);
-  Session session(build_programs(model_builder(model), program_options(config)), compile);
+  ProgramOptions options = program_options(config, planned_parallelism(config, model));
+  Session session(build_programs(model_builder(model), options), compile);
   std::string text =
-      heading(config, model) + memory_text(session) + arithmetic_text(session, config);
+      heading(config, model) + memory_text(session) + wire_text(session, config) +
+      arithmetic_text(session, config);
   int64_t need = session.planned_memory().total();
   if (config.memory) text += verdict(need, *config.memory);
   text += "\nPasses:\n";

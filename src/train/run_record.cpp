@@ -21,6 +21,7 @@ std::string to_json(const RunRecord& r) {
             {"skipped_in_a_row", r.skipped_in_a_row},
             {"parameter_count", r.parameter_count},
             {"last_good_checkpoint", r.last_good_checkpoint},
+            {"mesh", r.mesh},
             {"schedule", schedule},
             {"model", Json::parse(model_config_json(r.model))},
             {"options", Json::parse(run_config_json(r.options))}};
@@ -38,6 +39,7 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
     r.skipped_in_a_row = json.at("skipped_in_a_row").get<int64_t>();
     r.parameter_count = json.at("parameter_count").get<int64_t>();
     r.last_good_checkpoint = json.at("last_good_checkpoint").get<std::string>();
+    r.mesh = json.at("mesh").get<std::string>();
     const Json& s = json.at("schedule");
     r.schedule = {s.at("start_lr").get<double>(),
                   s.at("min_lr").get<double>(),

@@ -15,6 +15,7 @@ struct RunRecord {
   int64_t skipped_in_a_row = 0;
   int64_t parameter_count = 0;
   std::string last_good_checkpoint;
+  std::string mesh = "whole parameters";  // Parallelism::state_text() of the run
   ScheduleState schedule;
   ModelConfig model;
   RunConfig options;

@@ -3,12 +3,36 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/hash.h"
 #include "base/random.h"
+#include "train/shard_pieces.h"
 
 namespace tessera {
+namespace {
 
-Session::Session(Programs programs, const CompileFunction& compile)
-    : programs_(std::move(programs)) {
+// Elements of a parameter as its Init says, wherever they lie.
+void draw(const Init& init, uint64_t seed, uint64_t stream, const PieceRange& range,
+          float* weights) {
+  float* out = weights + range.local;
+  if (init.kind != InitKind::kNormal) {
+    std::fill(out, out + range.count, init.kind == InitKind::kOnes ? 1.0f : 0.0f);
+    return;
+  }
+  int64_t end = range.global + range.count;
+  for (int64_t pair = range.global / 2; 2 * pair < end; ++pair) {
+    auto normals = random_normal_pair(seed, stream, static_cast<uint64_t>(pair));
+    for (int64_t element : {2 * pair, 2 * pair + 1}) {
+      if (element >= range.global && element < end)
+        out[element - range.global] =
+            static_cast<float>(init.standard_deviation * normals[static_cast<size_t>(element & 1)]);
+    }
+  }
+}
+
+}  // namespace
+
+Session::Session(Programs programs, const CompileFunction& compile, int rank)
+    : programs_(std::move(programs)), rank_(rank) {
   auto add = [&](const std::string& name, const Graph& graph) {
     if (!graph.nodes().empty()) compiled_.push_back({name, compile(graph)});
   };
@@ -16,18 +40,25 @@ Session::Session(Programs programs, const CompileFunction& compile)
   add("accumulate", programs_.accumulate);
   add("apply", programs_.apply);
   add("evaluate", programs_.evaluate);
+  const Parallelism& parallelism = programs_.parallelism;
   for (const FlatUnit& unit : programs_.units) {
-    std::vector<int64_t> begin;
-    for (const UnitMember& member : unit.members) begin.push_back(member.offset);
-    segment_begin_.push_back(begin);
-    segment_decay_.emplace_back(begin.size(), 0.0f);
+    segment_begin_.push_back(
+        segment_begin(unit, parallelism.mesh.index(rank, parallelism.data.shard)));
+    segment_decay_.emplace_back(unit.members.size(), 0.0f);
   }
 }
 
-void Session::allocate() {
+uint64_t Session::plan_hash() const {
+  uint64_t hash = 0;
+  for (const Program& p : compiled_)
+    hash = hash_combine(hash, hash_text(to_string(p.executable->graph(), p.executable->plan())));
+  return hash;
+}
+
+void Session::allocate(const MakeBuffer& make_arena) {
   int64_t arena = 0;
   for (const Program& p : compiled_) arena = std::max(arena, p.executable->plan().arena_bytes);
-  arena_ = HostBuffer(arena);
+  arena_ = make_arena(arena);
   for (const Program& p : compiled_) p.executable->declare_state(state_);
   for (const Program& p : compiled_) p.executable->bind(state_, arena_);
 }
@@ -57,24 +88,23 @@ Session::Memory Session::planned_memory() const {
 }
 
 void Session::initialize(uint64_t seed, ThreadPool& pool) {
-  constexpr size_t kTile = 1 << 14;  // even: a pair of normals is never cut
-  for (const Parameter& p : programs_.parameters) {
-    std::span<float> values = parameter(p.name);
-    if (p.init.kind != InitKind::kNormal) {
-      std::ranges::fill(values, p.init.kind == InitKind::kOnes ? 1.0f : 0.0f);
-      continue;
-    }
-    uint64_t stream = stream_of(p.name);
-    auto tiles = static_cast<int64_t>((values.size() + kTile - 1) / kTile);
-    pool.run(tiles, [&](int64_t tile, int) {
-      size_t begin = static_cast<size_t>(tile) * kTile;
-      size_t end = std::min(begin + kTile, values.size());
-      for (size_t k = begin; k < end; k += 2) {
-        auto pair = random_normal_pair(seed, stream, k / 2);
-        values[k] = static_cast<float>(p.init.standard_deviation * pair[0]);
-        if (k + 1 < end) values[k + 1] = static_cast<float>(p.init.standard_deviation * pair[1]);
+  constexpr int64_t kTile = 1 << 14;
+  for (const FlatUnit& unit : programs_.units) {
+    auto* weights = state_.as<float>(weight_slot(unit));
+    for (size_t k = 0; k < unit.members.size(); ++k) {
+      const Parameter& p = programs_.parameters[static_cast<size_t>(unit.parameters[k])];
+      std::vector<PieceRange> tiles;
+      for (const PieceRange& range : piece_ranges(programs_, unit, k, rank_)) {
+        for (int64_t at = 0; at < range.count; at += kTile) {
+          tiles.push_back(
+              {range.global + at, range.local + at, std::min(kTile, range.count - at)});
+        }
       }
-    });
+      uint64_t stream = stream_of(p.name);
+      pool.run(static_cast<int64_t>(tiles.size()), [&](int64_t tile, int) {
+        draw(p.init, seed, stream, tiles[static_cast<size_t>(tile)], weights);
+      });
+    }
   }
 }
 
@@ -128,9 +158,19 @@ Executable& Session::program(const std::string& name) {
 }
 
 // A checkpoint is taken between steps: gradients and sums of the last step are not part of it.
-// Tensors are saved by parameter, so that a file says what it holds and padding is in none.
+// On one rank tensors are saved by parameter, so that a file says what it holds and padding is in
+// none; pieces are saved as they are, for the same mesh.
 std::vector<TensorBuffer> Session::checkpoint_buffers() {
   std::vector<TensorBuffer> buffers;
+  if (programs_.parallelism.mesh.world_size() > 1) {
+    for (const FlatUnit& unit : programs_.units) {
+      for (const std::string& slot :
+           {weight_slot(unit), moment_slot(unit, 1), moment_slot(unit, 2)})
+        buffers.push_back({slot, DType::kF32, {unit.shard_size}, state_.data(slot)});
+    }
+    buffers.push_back({"optimizer_step", DType::kI64, {}, state_.data("optimizer_step")});
+    return buffers;
+  }
   for (const Parameter& p : programs_.parameters)
     buffers.push_back({p.name, DType::kF32, p.shape, parameter(p.name).data()});
   for (int which : {1, 2}) {
@@ -153,6 +193,7 @@ std::vector<TensorView> Session::checkpoint_views() {
 
 std::span<float> Session::member(const std::string& name,
                                  const std::function<std::string(const FlatUnit&)>& slot) {
+  TESSERA_CHECK(programs_.parallelism.mesh.world_size() == 1, "a rank has pieces of parameters");
   for (const FlatUnit& unit : programs_.units) {
     for (size_t k = 0; k < unit.members.size(); ++k) {
       if (programs_.parameters[static_cast<size_t>(unit.parameters[k])].name != name) continue;

@@ -27,29 +27,35 @@ struct MicroBatch {
   std::span<const int32_t> tokens, targets;
 };
 
-// Compiled programs with their state and arena: everything that a step needs, and nothing of files,
-// data or logging.
+// Compiled programs of one rank with their state and arena: everything that a step needs, and
+// nothing of files, data or logging.
 class Session {
  public:
-  Session(Programs programs, const CompileFunction& compile);
+  Session(Programs programs, const CompileFunction& compile, int rank = 0);
 
   const Programs& programs() const { return programs_; }
   State& state() { return state_; }
 
-  // Allocates state and arena. Before this a session can be asked for its plans only.
-  void allocate();
+  // Allocates state and arena, the latter by `make_arena`. Before this a session can be asked for
+  // its plans only.
+  using MakeBuffer = std::function<HostBuffer(int64_t bytes)>;
+  void allocate(const MakeBuffer& make_arena = [](int64_t bytes) { return HostBuffer(bytes); });
   bool allocated() const { return arena_.data() != nullptr; }
 
   struct Memory {
     int64_t parameters = 0, optimizer = 0, gradients = 0, counters = 0, arena = 0;
     int64_t total() const { return parameters + optimizer + gradients + counters + arena; }
   };
+  // Of the programs as every rank runs them: equal on all ranks of a job.
+  uint64_t plan_hash() const;
+
   // From the plans alone; equal to what allocate() takes, to the byte.
   Memory planned_memory() const;
   // What allocate() took.
   int64_t allocated_bytes() const { return state_.bytes() + arena_.bytes(); }
 
-  // First weights from the seed, by (seed, parameter name, element): see nn/parameter.h.
+  // First weights from the seed, by (seed, parameter name, element): see nn/parameter.h. A rank
+  // draws its own pieces only, so no rank ever holds the whole model.
   void initialize(uint64_t seed, ThreadPool& pool);
   // Decay of every parameter whose Parameter::decay is set, or of all.
   void set_decay(double weight_decay, bool decay_all);
@@ -59,13 +65,14 @@ class Session {
   // Only the gradient programs: what step() does before the update. For replays and gradient tests.
   void accumulate(std::span<const MicroBatch> micro_batches,
                   const NodeObserver* observer = nullptr);
-  // Sum of losses and number of tokens of a validation batch.
+  // Sum of losses and number of tokens of a validation batch, over all ranks.
   std::pair<double, int64_t> evaluate(MicroBatch batch);
 
-  // Weights, moments and counters, as views and as targets for loading.
+  // Weights, moments and counters, as views and as targets for loading: by parameter where there is
+  // one rank, by unit where a rank has pieces.
   std::vector<TensorView> checkpoint_views();
   std::vector<TensorBuffer> checkpoint_buffers();
-  // The master weights of one parameter, or its gradient after accumulate().
+  // The master weights of one parameter, or its gradient after accumulate(), where there is one rank.
   std::span<float> parameter(const std::string& name);
   std::span<float> gradient(const std::string& name);
 
@@ -81,6 +88,7 @@ class Session {
                           const std::function<std::string(const FlatUnit&)>& slot);
 
   Programs programs_;
+  int rank_;
   std::vector<Program> compiled_;
   State state_;
   HostBuffer arena_;

@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "data/baselines.h"
 #include "train/interruption.h"
+#include "train/option_record.h"
 #include "train/option_table.h"
 
 namespace tessera {
@@ -45,27 +47,38 @@ RunEnd TrainingRun::run() {
   catch_interruptions();
   TESSERA_INFO(cat("tessera on ", device_.description));
   TESSERA_INFO("Creating Model");
+  Parallelism parallelism =
+      make_parallelism(config_, record_.model, world_size(), device_.ranks_per_host);
+  record_.mesh = parallelism.state_text();
   session_ = std::make_unique<Session>(
-      build_programs(model_builder(record_.model), program_options(config_)), device_.compile);
+      build_programs(model_builder(record_.model), program_options(config_, parallelism)),
+      device_.compile, rank());
   TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)",
                       static_cast<long long>(record_.parameter_count),
                       static_cast<double>(record_.parameter_count) / 1e9));
+  if (world_size() > 1) TESSERA_INFO(cat("Ranks: ", parallelism.to_text()));
+  check_ranks_agree();
   check_memory();
-  data_ = prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
-  session_->allocate();
+  prepare_data();
+  session_->allocate([this](int64_t bytes) {
+    return device_.communicator ? device_.communicator->allocate(bytes) : HostBuffer(bytes);
+  });
   session_->set_decay(config_.weight_decay, config_.decay_all);
   const Session::Memory memory = session_->planned_memory();
   TESSERA_CHECK(session_->allocated_bytes() == memory.total(),
                 "allocated bytes differ from the plan");
-  TESSERA_INFO(cat("Memory: planned = allocated = ", format_bytes(memory.total()), " (parameters ",
+  TESSERA_INFO(cat("Memory", world_size() > 1 ? " of each rank" : "", ": planned = allocated = ", format_bytes(memory.total()), " (parameters ",
                    format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer),
                    ", gradients ", format_bytes(memory.gradients), ", arena ",
                    format_bytes(memory.arena), ")"));
   resume();
   check_checkpoint_directory();
   // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
-  metrics_.emplace(config_.metrics_file);
-  if (!config_.hash_file.empty()) hashes_ = std::make_unique<HashRecorder>(config_.hash_file);
+  metrics_.emplace(rank() == 0 ? config_.metrics_file : "");
+  if (!config_.hash_file.empty()) {
+    std::string suffix = world_size() > 1 ? cat(".rank", rank()) : "";
+    hashes_ = std::make_unique<HashRecorder>(config_.hash_file + suffix);
+  }
   flops_per_micro_batch_ = program_flops(session_->programs().accumulate_first);
   if (config_.eval_only) {
     if (!data_.validation_windows)
@@ -75,10 +88,78 @@ RunEnd TrainingRun::run() {
   } else {
     train();
   }
-  if (config_.compare_baselines && !interrupted()) print_baselines();
+  if (config_.compare_baselines && !stopping_) print_baselines();
   TESSERA_INFO(cat("Peak resident memory of the process: ", format_bytes(peak_resident_bytes()),
                    ", of which planned ", format_bytes(memory.total())));
-  return interrupted() ? RunEnd::kInterrupted : RunEnd::kFinished;
+  return stopping_ ? RunEnd::kInterrupted : RunEnd::kFinished;
+}
+
+void TrainingRun::meet(std::string_view label) const {
+  if (device_.communicator) device_.communicator->barrier(label);
+}
+
+// Every rank must run the same program with the same options: what differs is named.
+void TrainingRun::check_ranks_agree() const {
+  if (!device_.communicator) return;
+  auto compare = [&](const std::string& mine, const std::string& what) {
+    auto all = device_.communicator->exchange(mine, cat("comparison of ", what));
+    for (size_t r = 1; r < all.size(); ++r) {
+      if (all[r] == all[0]) continue;
+      auto left = split(all[0], '\n'), right = split(all[r], '\n');
+      auto [a, b] = std::ranges::mismatch(left, right);
+      throw UserError(cat("ranks 0 and ", r, " have different ", what, ": ",
+                          a == left.end() ? "" : *a, " and ", b == right.end() ? "" : *b,
+                          "; start all ranks with the same program and options"));
+    }
+  };
+  MappedFile program("/proc/self/exe");
+  compare(hex(hash_bytes(program.data(), program.size())), "programs");
+  RunConfig common = config_;  // but for what a rank may choose by itself
+  const RunConfig defaults;
+  common.threads = defaults.threads;
+  common.rank = common.local_rank = common.world_size = std::nullopt;
+  common.cache_dir = defaults.cache_dir;
+  common.log_level = defaults.log_level;
+  compare(describe(common), "options");
+  compare(hex(session_->plan_hash()), "plans");
+}
+
+// Whether any rank was asked to stop: all must end at the same step.
+bool TrainingRun::stop_requested() const {
+  int32_t mine = interrupted() ? 1 : 0, any = mine;
+  if (device_.communicator) {
+    device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
+                               DType::kI32, Reduction::kMax, 1, 1, &mine, &any,
+                               "agreement on whether to stop"});
+  }
+  return any != 0;
+}
+
+CheckpointGroup TrainingRun::checkpoint_group() const {
+  if (!device_.communicator) return {};
+  const Parallelism& p = session_->programs().parallelism;
+  AxisSet apart = p.data.shard | p.tp.all;
+  CheckpointGroup group;
+  group.rank = rank();
+  group.ranks = world_size();
+  group.part = p.mesh.index(rank(), apart);
+  group.parts = p.mesh.size(apart);
+  group.writes = p.mesh.index(rank(), p.data.replicate) == 0;
+  group.exchange = [this](const std::string& text) {
+    return device_.communicator->exchange(text, "checkpoint");
+  };
+  return group;
+}
+
+// Token caches are made by one rank of a host; the others find them.
+void TrainingRun::prepare_data() {
+  auto prepare = [&] {
+    data_ =
+        prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
+  };
+  if (device_.first_on_host) prepare();
+  meet("preparation of the data");
+  if (!device_.first_on_host) prepare();
 }
 
 void TrainingRun::check_memory() const {
@@ -116,10 +197,15 @@ void TrainingRun::resume() {
     return;
   }
   TESSERA_INFO(cat("Loading checkpoint from ", found->string(), " ..."));
-  CheckpointReader reader(*found);
+  CheckpointReader reader(*found, checkpoint_group());
+  RunRecord saved = run_record_from_json(reader.run_json(), (*found / kRunName).string());
+  if (saved.mesh != record_.mesh) {
+    throw UserError(cat("checkpoint '", found->string(), "' was saved with ", saved.mesh,
+                        ", this run has ", record_.mesh,
+                        ": resume with the number of ranks and the sharding that it was saved with"));
+  }
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
   reader.load_all(buffers);
-  RunRecord saved = run_record_from_json(reader.run_json(), (*found / kRunName).string());
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
     throw UserError(cat("checkpoint '", found->string(), "' is of another model: ", difference));
   }
@@ -154,9 +240,13 @@ void TrainingRun::train() {
   if (!data_.training_windows)
     throw UserError("there is no training text; give --dataset or --training_dir");
   const PackedDataset& windows = *data_.training_windows;
-  int64_t samples_per_step = config_.train_batch_size * config_.gradient_accumulation_steps;
+  const Parallelism& parallelism = session_->programs().parallelism;
   BatchReaderOptions options;
   options.rows = config_.train_batch_size;
+  options.ranks = parallelism.data_ranks();
+  options.rank = parallelism.data_rank(rank());
+  int64_t samples_per_step =
+      config_.train_batch_size * options.ranks * config_.gradient_accumulation_steps;
   options.end = config_.epochs * windows.samples();
   options.position = record_.position;
   options.seed = static_cast<uint64_t>(config_.seed);
@@ -170,14 +260,16 @@ void TrainingRun::train() {
                    " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step,
                    " windows"));
   train_start_seconds_ = monotonic_seconds();
-  while (record_.step < total_steps_ && !interrupted()) {
+  while (record_.step < total_steps_ && !stopping_) {
     int64_t epoch = reader.epoch();
     one_step(reader);
     if (record_.step == total_steps_) break;
     if (validation_due(reader.epoch() > epoch)) validate(config_.validation_batches);
     if (saves() && record_.step % config_.checkpoint_freq == 0) save();
+    stopping_ = stop_requested();
   }
-  if (!interrupted() && config_.run_validation && data_.validation_windows)
+  stopping_ = stopping_ || stop_requested();
+  if (!stopping_ && config_.run_validation && data_.validation_windows)
     validate(config_.validation_batches);
   if (saves() && !saved()) save();
   finish();
@@ -192,7 +284,7 @@ bool TrainingRun::validation_due(bool epoch_ended) const {
 // Says what became of the weights.
 void TrainingRun::finish() {
   std::string step = cat("after step ", record_.step);
-  if (interrupted()) {
+  if (stopping_) {
     std::string end = saved()   ? "; saved. Give --resume_from_checkpoint to go on"
                       : saves() ? "; the checkpoint failed"
                                 : "; nothing saved: there is no --checkpoint_dir";
@@ -213,7 +305,7 @@ void TrainingRun::one_step(BatchReader& reader) {
   for (Batch& batch : batches_) {
     if (!reader.next(batch)) break;
     micro_batches.push_back(view(batch));
-    report.samples += batch.rows;
+    report.samples += batch.rows * session_->programs().parallelism.data_ranks();
   }
   report.data_seconds = monotonic_seconds() - start;
   start = monotonic_seconds();
@@ -270,8 +362,11 @@ void TrainingRun::report_skip(std::span<const MicroBatch> micro_batches) {
 
 void TrainingRun::validate(int64_t limit_batches) {
   const PackedDataset& windows = *data_.validation_windows;
+  const Parallelism& parallelism = session_->programs().parallelism;
   BatchReaderOptions options;
   options.rows = config_.val_batch_size;
+  options.ranks = parallelism.data_ranks();
+  options.rank = parallelism.data_rank(rank());
   options.end = windows.samples();
   options.shuffle = false;
   BatchReader reader(windows, options);
@@ -301,7 +396,7 @@ void TrainingRun::save() {
     // to go.
     int64_t kept = record_.skipped_in_a_row == 0 ? config_.num_kept_checkpoints.value_or(0) : 0;
     auto path = save_checkpoint(config_.checkpoint_dir, name(record_.model.model_type),
-                                record_.step, views, to_json(record_), kept);
+                                record_.step, views, to_json(record_), kept, checkpoint_group());
     if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
     last_saved_step_ = record_.step;
     TESSERA_INFO("Completed checkpoint.");

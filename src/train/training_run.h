@@ -5,6 +5,7 @@
 
 #include "data/batch_reader.h"
 #include "observe/progress.h"
+#include "runtime/communicator.h"
 #include "runtime/observers.h"
 #include "train/run_record.h"
 #include "train/session.h"
@@ -12,10 +13,13 @@
 
 namespace tessera {
 
-// The device side that a run is given.
+// The device side that a run is given, and the other ranks of its job.
 struct Device {
   CompileFunction compile;
   ThreadPool* pool = nullptr;
+  Communicator* communicator = nullptr;  // null: one rank
+  int ranks_per_host = 1;
+  bool first_on_host = true;  // prepares what the ranks of a host share: token caches
   std::string description;  // "CPU, 2 threads, amx"
   double peak_flops = 0;    // of matrix products in the compute dtype, FLOP/s; 0: unknown
 };
@@ -38,6 +42,14 @@ class TrainingRun {
   double last_validation_loss() const { return last_validation_loss_; }
 
  private:
+  int rank() const { return device_.communicator ? device_.communicator->rank() : 0; }
+  int world_size() const { return device_.communicator ? device_.communicator->world_size() : 1; }
+  // Blocks until all ranks are here.
+  void meet(std::string_view label) const;
+  void check_ranks_agree() const;
+  bool stop_requested() const;
+  CheckpointGroup checkpoint_group() const;
+  void prepare_data();
   void check_memory() const;
   void check_checkpoint_directory() const;
   void resume();
@@ -69,13 +81,14 @@ class TrainingRun {
   int64_t first_step_ = 0, last_saved_step_ = -1;
   double start_seconds_ = 0, train_start_seconds_ = 0;
   double last_validation_loss_ = -1;
+  bool stopping_ = false;  // all ranks agreed to end after this step
   double flops_per_micro_batch_ = 0;
 };
 
-ProgramOptions program_options(const RunConfig& config);
+ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
 ModelBuilder model_builder(const ModelConfig& model);
 
-// What a preset and batch would take, from the plans alone: the report of `tessera plan`.
+// What a job of `config.world` ranks would take, from the plans alone: the report of `tessera plan`.
 struct PlanReport {
   std::string text;
   bool fits = true;  // in --memory

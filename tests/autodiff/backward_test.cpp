@@ -6,6 +6,7 @@
 #include "ir/marks.h"
 #include "ir/verifier.h"
 #include "ops/composite/linear.h"
+#include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
@@ -184,6 +185,22 @@ TEST(Backward, NodesCarryPhaseAndScopeOfTheForwardNode) {
   EXPECT_EQ(nodes_of(g, "linear_dw")[0]->scope, "layers.1");
   EXPECT_EQ(g.scope(), "here");
   EXPECT_EQ(g.phase(), Phase::kForward);
+}
+
+TEST(Backward, CotangentsOfAFlatBufferMayDifferInDtype) {
+  // A bf16 buffer of two matrices: linear gives the gradient of the first in f32, a plain product
+  // that of the second in bf16.
+  Graph g;
+  Value flat = argument(g, "flat", {6}, {}, DType::kBF16);
+  Value x = argument(g, "x", {1, 2}, {}, DType::kBF16);
+  auto parts =
+      g.add(std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {2, 2}}, {4, {1, 2}}}), {flat});
+  Value y = mul(g, linear(g, x, parts[0]), parts[1]);
+  Value loss = sum_all(g, convert(g, y, DType::kF32));
+  // y = (x0 w00 + x1 w01) v0 + (x0 w10 + x1 w11) v1
+  EXPECT_EQ(gradient_of(g, loss, flat, {{"flat", {{1, 2, 3, 4, 5, 6}}}, {"x", {{1, 2}}}}),
+            (std::vector<double>{5, 10, 6, 12, 5, 11}));
+  EXPECT_EQ(g.type(g.outputs()[0].value), (TensorType{{6}, DType::kF32}));
 }
 
 TEST(Backward, RefusesWhatIsNoLoss) {

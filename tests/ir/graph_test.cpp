@@ -81,6 +81,20 @@ TEST(Graph, RefusesWrongUse) {
   EXPECT_THROW(g.add_one(std::make_shared<RmsNorm>(1e-5), {x, w}), InternalError) << "two outputs";
 }
 
+TEST(Graph, RefusesAWrongNumberOfOperands) {
+  Graph g;
+  Value x = argument(g, "x", {4});
+  Scope layer(g, "layers.3");
+  auto norm = std::make_shared<RmsNorm>(1e-5);
+  std::string too_few = message_of<InternalError>([&] { g.add(norm, {x}); });
+  EXPECT_NE(too_few.find("rms_norm takes 2 operands, got 1 (layers.3)"), std::string::npos)
+      << too_few;
+  std::string too_many = message_of<InternalError>([&] { g.add(norm, {x, x, x}); });
+  EXPECT_NE(too_many.find("rms_norm takes 2 operands, got 3 (layers.3)"), std::string::npos)
+      << too_many;
+  EXPECT_EQ(g.nodes().size(), 1u);
+}
+
 TEST(Marks, VaryIsInsertedOnceAValue) {
   Graph g(Mesh({{"data", 2}, {"tp", 2}}));
   AxisSet data = g.mesh().axis("data"), tp = g.mesh().axis("tp");

@@ -173,5 +173,19 @@ TEST(Registry, EveryOpHasASampleAndAGradientOrAReason) {
     EXPECT_TRUE(registered.count(op)) << op << " is not registered";
 }
 
+TEST(Registry, EveryOpSaysHowManyOperandsItTakes) {
+  const std::set<std::string_view> any_number{"concatenate", "flatten", "sum_n"};
+  for (const OpSample& sample : op_samples()) {
+    std::string_view op = sample.op->name();
+    if (any_number.count(op)) {
+      EXPECT_EQ(sample.op->arity(), Op::kAnyNumber) << op;
+      // Its infer checks them.
+      EXPECT_THROW(Graph(sample.mesh).add(sample.op, {}), UserError) << op;
+    } else {
+      EXPECT_EQ(sample.op->arity(), std::ssize(sample.inputs)) << op;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

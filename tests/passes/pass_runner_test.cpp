@@ -25,7 +25,7 @@ Graph some_graph() {
 Graph same(const Graph& g) { return g; }
 
 std::vector<Pass> some_passes() {
-  return {{"precision", same}, {"canonicalize", canonicalize, true}, {"overlap", same, true}};
+  return {{"precision", same}, {"canonicalize", canonicalize, true}, {"overlap", same}};
 }
 
 std::string refusal(PassOptions options, const std::vector<Pass>& passes = some_passes()) {
@@ -58,11 +58,22 @@ TEST(PassRunner, SwitchesOptionalPassesOff) {
 
 TEST(PassRunner, RefusesNamesThatCannotBeSwitchedOff) {
   EXPECT_EQ(refusal({{"fusion"}, {}}),
-            "--disable_pass: there is no pass 'fusion'; can be disabled: canonicalize, overlap");
+            "--disable_pass: there is no pass 'fusion'; can be disabled: canonicalize");
   EXPECT_EQ(refusal({{"precision"}, {}}),
             "--disable_pass: 'precision' is needed for a right result; can be disabled: "
-            "canonicalize, overlap");
+            "canonicalize");
   EXPECT_THROW(PassRunner({{"fusion"}, {}}).run("step", some_graph(), some_passes()), UserError);
+}
+
+TEST(PassRunner, ADisabledPassNeedNotBeInEveryProgram) {
+  PassRunner runner({{"canonicalize"}, {}});
+  runner.run("apply", some_graph(), {{"precision", same}});
+  EXPECT_EQ(to_string(runner.run("step", some_graph(), some_passes())), to_string(some_graph()));
+}
+
+TEST(PassRunner, TheListOfOptionalPassesIsComplete) {
+  EXPECT_THROW(PassRunner({}).run("step", some_graph(), {{"overlap", same, true}}), InternalError);
+  EXPECT_THROW(PassRunner({}).run("step", some_graph(), {{"canonicalize", same}}), InternalError);
 }
 
 TEST(PassRunner, VerifiesAfterEveryPassAndNamesIt) {
@@ -79,18 +90,18 @@ TEST(PassRunner, VerifiesAfterEveryPassAndNamesIt) {
 TEST(PassRunner, WritesTheGraphAfterEveryPass) {
   TemporaryDirectory directory;
   std::filesystem::path folder = directory.path() / "dumps";
-  PassRunner runner({{"overlap"}, folder});
+  PassRunner runner({{"canonicalize"}, folder});
   Graph g = runner.run("step", some_graph(), some_passes());
-  runner.run("apply", g, {{"canonicalize", canonicalize, true}, {"overlap", same, true}});
+  runner.run("apply", g, {{"canonicalize", canonicalize, true}, {"overlap", same}});
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     files.push_back(entry.path().filename());
   std::sort(files.begin(), files.end());
-  EXPECT_EQ(files, (std::vector<std::string>{"apply.03_built.txt", "apply.04_canonicalize.txt",
+  EXPECT_EQ(files, (std::vector<std::string>{"apply.03_built.txt", "apply.04_overlap.txt",
                                              "step.00_built.txt", "step.01_precision.txt",
-                                             "step.02_canonicalize.txt"}));
+                                             "step.02_overlap.txt"}));
   EXPECT_EQ(read_file(folder / "step.00_built.txt"), to_string(some_graph()));
-  EXPECT_EQ(read_file(folder / "step.02_canonicalize.txt"), to_string(g));
+  EXPECT_EQ(read_file(folder / "step.02_overlap.txt"), to_string(g));
 }
 
 }  // namespace

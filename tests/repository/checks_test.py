@@ -83,6 +83,10 @@ class ChecksTest(unittest.TestCase):
         self.expect("check_files.py", "docs/page.md:1: an absolute path",
                     "src/ir/graph.cpp:1: a mark of unfinished work")
 
+    def test_a_worktree_is_clean_too(self):
+        self.write(".git", "gitdir: /home/somebody/tessera/.git/worktrees/branch\n")
+        self.expect("check_files.py")
+
     def test_a_folder_without_a_page(self):
         self.write("src/plan/plan.h")
         self.write("src/backends/ref/ref.h")

@@ -88,6 +88,19 @@ TEST(ModelOptions, FamiliesThatAreNotBuilt) {
   EXPECT_TRUE(any_contains(parsed.notes, "models of type gpt2 are not built yet"));
 }
 
+TEST(ModelOptions, SaysWhichWindowItTakesWhereTheModelIsMadeForAnother) {
+  std::string note =
+      "windows of 2048 tokens, the default of --max_context_width; the model is made for 4096";
+  for (const char* model : {"--model_name=llama2_70b", "--hf_model=llama2_70b"}) {
+    ParsedOptions silent = parse({model});
+    resolve_model(silent);
+    EXPECT_TRUE(any_contains(silent.notes, note)) << model;
+    ParsedOptions given = parse({model, "--max_context_width=2048"});
+    resolve_model(given);
+    EXPECT_FALSE(any_contains(given.notes, "--max_context_width")) << model;
+  }
+}
+
 TEST(ModelOptions, HuggingFaceDescriptions) {
   auto dir = std::filesystem::path(testing::TempDir()) / "tessera_option_model";
   make_directories(dir);
@@ -99,7 +112,7 @@ TEST(ModelOptions, HuggingFaceDescriptions) {
   EXPECT_EQ(c.max_context_width, 2048);
   EXPECT_TRUE(any_contains(parsed.warnings,
                            "ignored, since --model_config describes the model: --num_layers"));
-  EXPECT_TRUE(any_contains(parsed.notes, "context of 2048 positions"));
+  EXPECT_FALSE(any_contains(parsed.notes, "--max_context_width")) << "2048 is the default too";
   c = model_of({cat("--hf_model=", (dir / "config.json").string()), "--block_size=64"});
   EXPECT_EQ(c.max_context_width, 64);
   EXPECT_EQ(parameter_count(model_of({"--hf_model=gpt2-xl"})), 1557611200);

@@ -308,6 +308,29 @@ TEST_F(Poisoned, TheCountSurvivesAResume) {
   EXPECT_HAS(message, "the last good checkpoint is " + path("ckpt/llama_v2-2steps"));
 }
 
+TEST_F(Poisoned, AResumeBetweenTwoBadMicroBatchesChangesNoBit) {
+  // Two micro-batches a step: the second of step 3 is bad, and the first of step 4.
+  RunConfig config = poisoned_options({7, 8});
+  config.gradient_accumulation_steps = 2;
+  config.max_skipped_steps = 2;
+  config.max_steps = 8;
+  config.save_ckpt = false;
+  RunTrace straight = train(config);
+  EXPECT_EQ(flags(straight.ok), "...xx...");
+  config.save_ckpt = true;
+  config.max_steps = 4;
+  EXPECT_EQ(flags(train(config).ok), "...x");
+  config.max_steps = 8;
+  RunTrace resumed = train(config);
+  EXPECT_EQ(flags(resumed.ok), "x...");
+  EXPECT_HAS(resumed.log,
+             "Step 4: loss or gradient norm is not finite; the update was skipped (2 "
+             "in a row)");
+  EXPECT_EQ(resumed.losses,
+            (std::vector<std::string>{straight.losses.begin() + 4, straight.losses.end()}));
+  EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
+}
+
 TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
   for (int signal : {SIGINT, SIGTERM}) {
     clear_interruption();

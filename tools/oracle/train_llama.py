@@ -36,6 +36,7 @@ def parse_arguments():
     files.add_argument("--train_ids", help="training tokens, raw little-endian u16", **path)
     files.add_argument("--val_ids", help="validation tokens, the same form", **path)
     files.add_argument("--order", help="window numbers in training order, raw int64", **path)
+    files.add_argument("--job", type=pathlib.Path, help="JSON to copy into the result")
     files.add_argument("--out", help="JSON file to write", **path)
     run = parser.add_argument_group("run")
     run.add_argument("--steps", type=int, required=True)
@@ -230,6 +231,7 @@ def main():
         "torch": torch.__version__.split("+")[0],
         "transformers": transformers.__version__,
         "parameters": sum(p.numel() for p in masters.values()),
+        "job": json.loads(args.job.read_text()) if args.job else None,
         "settings": settings,
         "sha256": {name: digest(getattr(args, name)) for name in inputs},
         "validation": validation,

@@ -30,6 +30,7 @@ class Collective final : public OpOf<Collective> {
   bool communicates() const override { return kind_ != CollectiveKind::kLocalSlice; }
   std::string_view name() const override;
   Tier tier() const override { return Tier::kCollective; }
+  int arity() const override { return 1; }
   bool sets_marks() const override { return true; }
   bool differentiable() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;
@@ -54,6 +55,7 @@ class AxisIndex final : public OpOf<AxisIndex> {
   AxisSet axes() const { return axes_; }
   std::string_view name() const override { return "axis_index"; }
   Tier tier() const override { return Tier::kCollective; }
+  int arity() const override { return 0; }
   bool sets_marks() const override { return true; }
   std::vector<TensorType> infer(const InferContext&) const override {
     return {{{}, DType::kI32, axes_}};

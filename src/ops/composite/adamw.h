@@ -21,6 +21,7 @@ class AdamW final : public OpOf<AdamW> {
   double epsilon() const { return epsilon_; }
   std::string_view name() const override { return "adamw"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 10; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}, {1, 1}, {2, 2}}; }
@@ -40,6 +41,7 @@ class SumSquares final : public OpOf<SumSquares> {
  public:
   std::string_view name() const override { return "sum_squares"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   auto fields() const { return std::make_tuple(); }

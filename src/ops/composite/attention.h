@@ -21,6 +21,7 @@ class Attention final : public OpOf<Attention> {
   AttentionMask mask() const { return mask_; }
   std::string_view name() const override { return "attention"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 3; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v)
   // Split by heads; key/value heads over fewer axes where ranks share one.
   void split(PlacementContext& context) const override;
@@ -48,6 +49,7 @@ class AttentionBackward final : public OpOf<AttentionBackward> {
   AttentionMask mask() const { return mask_; }
   std::string_view name() const override { return "attention_backward"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 6; }
   std::vector<TensorType> infer(
       const InferContext& context) const override;  // (q, k, v, o, lse, do)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

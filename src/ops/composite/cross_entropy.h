@@ -12,6 +12,7 @@ class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
  public:
   std::string_view name() const override { return "linear_cross_entropy"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 3; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, targets)
   // w split along V: see LinearLogSumExp.
   void split(PlacementContext& context) const override;
@@ -29,6 +30,7 @@ class LinearCrossEntropyBackward final : public OpOf<LinearCrossEntropyBackward>
  public:
   std::string_view name() const override { return "linear_cross_entropy_backward"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 4; }
   std::vector<TensorType> infer(
       const InferContext& context) const override;  // (x, w, targets, dloss)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
@@ -42,6 +44,7 @@ class CountTargets final : public OpOf<CountTargets> {
  public:
   std::string_view name() const override { return "count_targets"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (targets)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   auto fields() const { return std::make_tuple(); }

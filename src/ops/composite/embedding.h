@@ -11,6 +11,7 @@ class Embedding final : public OpOf<Embedding> {
   bool partial() const { return partial_; }
   std::string_view name() const override { return "embedding"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (ids, table)
   // Table split along V: every rank looks up what it has, a summand of y.
   void split(PlacementContext& context) const override;
@@ -32,6 +33,7 @@ class EmbeddingBackward final : public OpOf<EmbeddingBackward> {
   bool partial() const { return partial_; }
   std::string_view name() const override { return "embedding_backward"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (ids, dy)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   auto fields() const { return std::make_tuple(field("rows", rows_), field("partial", partial_)); }

@@ -12,6 +12,7 @@ class Linear final : public OpOf<Linear> {
  public:
   std::string_view name() const override { return "linear"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
   // w split along N gives y split along its last dim; along K, a summand of y.
   void split(PlacementContext& context) const override;
@@ -27,6 +28,7 @@ class LinearDx final : public OpOf<LinearDx> {
  public:
   std::string_view name() const override { return "linear_dx"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, w)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
@@ -39,6 +41,7 @@ class LinearDw final : public OpOf<LinearDw> {
  public:
   std::string_view name() const override { return "linear_dw"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, x)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

@@ -13,6 +13,7 @@ class RmsNorm final : public OpOf<RmsNorm> {
   double epsilon() const { return epsilon_; }
   std::string_view name() const override { return "rms_norm"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
   void split(PlacementContext& context) const override { split_rowwise(context, 1); }
   bool differentiable() const override { return true; }
@@ -30,6 +31,7 @@ class RmsNormBackward final : public OpOf<RmsNormBackward> {
  public:
   std::string_view name() const override { return "rms_norm_backward"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 4; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, rstd, dy)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<InPlacePair> in_place_pairs() const override { return {{3, 0}}; }

@@ -17,6 +17,7 @@ class Rope final : public OpOf<Rope> {
   bool inverse() const { return inverse_; }
   std::string_view name() const override { return "rope"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x)
   // Heads may be split, positions not.
   void split(PlacementContext& context) const override;

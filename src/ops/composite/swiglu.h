@@ -9,6 +9,7 @@ class Swiglu final : public OpOf<Swiglu> {
  public:
   std::string_view name() const override { return "swiglu"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (gate, up)
   void split(PlacementContext& context) const override { split_elementwise(context); }
   bool differentiable() const override { return true; }
@@ -22,6 +23,7 @@ class SwigluBackward final : public OpOf<SwigluBackward> {
  public:
   std::string_view name() const override { return "swiglu_backward"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 3; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (gate, up, dy)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}, {1, 1}}; }

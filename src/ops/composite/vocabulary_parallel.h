@@ -14,6 +14,7 @@ class LinearLogSumExp final : public OpOf<LinearLogSumExp> {
  public:
   std::string_view name() const override { return "linear_log_sum_exp"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 4; }
   std::vector<TensorType> infer(
       const InferContext& context) const override;  // (x, w, targets, valid)
   bool differentiable() const override { return true; }
@@ -29,6 +30,7 @@ class LinearLogSumExpBackward final : public OpOf<LinearLogSumExpBackward> {
  public:
   std::string_view name() const override { return "linear_log_sum_exp_backward"; }
   Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 7; }
   std::vector<TensorType> infer(
       const InferContext& context) const override;  // (x, w, targets, valid, lse, dlse, dhit)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "ops/composite/linear.h"
+#include "ops/primitive/elementwise.h"
+
 namespace tessera {
 
 std::vector<TensorType> Unflatten::infer(const InferContext& context) const {
@@ -17,6 +20,7 @@ std::vector<TensorType> Unflatten::infer(const InferContext& context) const {
 }
 
 std::vector<Value> Unflatten::vjp(const VjpContext& context) const {
+  Graph& g = context.graph;
   std::vector<Value> parts;
   std::vector<int64_t> offsets;
   for (size_t i = 0; i < members_.size(); ++i) {
@@ -24,8 +28,14 @@ std::vector<Value> Unflatten::vjp(const VjpContext& context) const {
     parts.push_back(context.cotangents[i]);
     offsets.push_back(members_[i].offset);
   }
-  int64_t size = context.graph.shape(context.node.inputs[0])[0];
-  return {context.graph.add_one(std::make_shared<Flatten>(size, offsets), parts)};
+  // A buffer has one dtype. Where theirs differ (one from a kernel that sums in f32, one from a
+  // plain op in bf16) the wide one loses nothing.
+  auto differs = [&](Value v) { return g.type(v).dtype != g.type(parts[0]).dtype; };
+  if (std::any_of(parts.begin(), parts.end(), differs)) {
+    for (Value& v : parts) v = convert(g, v, wide(g.type(v).dtype));
+  }
+  int64_t size = g.shape(context.node.inputs[0])[0];
+  return {g.add_one(std::make_shared<Flatten>(size, offsets), parts)};
 }
 
 std::vector<int64_t> Unflatten::view_offsets() const {

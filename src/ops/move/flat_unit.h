@@ -16,6 +16,7 @@ class Unflatten final : public OpOf<Unflatten> {
   const std::vector<UnitMember>& members() const { return members_; }
   std::string_view name() const override { return "unflatten"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;

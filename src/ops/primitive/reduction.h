@@ -17,6 +17,7 @@ class Reduce final : public OpOf<Reduce> {
     return reduction_ == Reduction::kSum ? "reduce_sum" : "reduce_max";
   }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return reduction_ == Reduction::kSum; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -41,6 +42,7 @@ class Dot final : public OpOf<Dot> {
   int64_t contract_b() const { return contract_b_; }
   std::string_view name() const override { return "dot"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;

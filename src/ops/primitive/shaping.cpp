@@ -119,15 +119,16 @@ std::vector<Value> Pad::vjp(const VjpContext& context) const {
 }
 
 std::vector<TensorType> Concatenate::infer(const InferContext& context) const {
+  require(!context.inputs.empty(), *this, "C1", "at least one operand");
   TensorType y = context.inputs[0];
-  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1",
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C2",
           cat("dim ", dim_, " of ", to_string(y)));
   y.shape[static_cast<size_t>(dim_)] = 0;
   for (const TensorType& x : context.inputs) {
     Shape rest = x.shape;
     if (rest.size() == y.shape.size())
       rest[static_cast<size_t>(dim_)] = y.shape[static_cast<size_t>(dim_)];
-    require(rest == y.shape && x.dtype == y.dtype, *this, "C2",
+    require(rest == y.shape && x.dtype == y.dtype, *this, "C3",
             cat("operands must agree but for dim ", dim_, ": ", to_string(context.inputs[0]),
                 " and ", to_string(x)));
     y.shape[static_cast<size_t>(dim_)] += x.shape[static_cast<size_t>(dim_)];

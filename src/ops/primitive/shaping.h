@@ -12,6 +12,7 @@ class Constant final : public OpOf<Constant> {
   double value() const { return value_; }
   std::string_view name() const override { return "constant"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 0; }
   std::vector<TensorType> infer(const InferContext&) const override {
     return {{type_.shape, type_.dtype}};
   }
@@ -29,6 +30,7 @@ class Table final : public OpOf<Table> {
   const std::vector<double>& values() const { return values_; }
   std::string_view name() const override { return "table"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 0; }
   std::vector<TensorType> infer(const InferContext&) const override {
     return {{{static_cast<int64_t>(values_.size())}, dtype_}};
   }
@@ -46,6 +48,7 @@ class Iota final : public OpOf<Iota> {
   int64_t dim() const { return dim_; }
   std::string_view name() const override { return "iota"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 0; }
   std::vector<TensorType> infer(const InferContext&) const override;
   auto fields() const { return std::make_tuple(field("type", type_), field("dim", dim_)); }
 
@@ -60,6 +63,7 @@ class Reshape final : public OpOf<Reshape> {
   explicit Reshape(Shape shape) : shape_(std::move(shape)) {}
   std::string_view name() const override { return "reshape"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   // Stays split where a dim of the result begins where the split one does.
   void split(PlacementContext& context) const override;
@@ -79,6 +83,7 @@ class Transpose final : public OpOf<Transpose> {
   const std::vector<int64_t>& order() const { return order_; }
   std::string_view name() const override { return "transpose"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -96,6 +101,7 @@ class Broadcast final : public OpOf<Broadcast> {
   const std::vector<int64_t>& dims() const { return dims_; }
   std::string_view name() const override { return "broadcast"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -115,6 +121,7 @@ class Slice final : public OpOf<Slice> {
   int64_t end() const { return end_; }
   std::string_view name() const override { return "slice"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -136,6 +143,7 @@ class Pad final : public OpOf<Pad> {
   double value() const { return value_; }
   std::string_view name() const override { return "pad"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -170,6 +178,7 @@ class Gather final : public OpOf<Gather> {
  public:
   std::string_view name() const override { return "gather"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (table, ids)
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -183,6 +192,7 @@ class ScatterAdd final : public OpOf<ScatterAdd> {
   ScatterAdd(int64_t rows, DType dtype) : rows_(rows), dtype_(dtype) {}
   std::string_view name() const override { return "scatter_add"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (ids, updates)
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;

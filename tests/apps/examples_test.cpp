@@ -1,0 +1,81 @@
+// Every file of examples/ as it stands there, run by sh with the real program.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/apps/program_fixture.h"
+
+namespace tessera {
+namespace {
+
+const std::filesystem::path kExamples = std::string(TESSERA_SOURCE_DIR) + "/examples";
+
+struct Expected {
+  int64_t parameters;
+  bool built = true;  // there is a graph of this family, so memory and arithmetic are known
+};
+
+const std::map<std::string, Expected> kExpected{{"gpt2_cuda.sh", {124439808, false}},
+                                                {"llama2_13b_slurm.sh", {13204608000}},
+                                                {"llama2_70b_model_parallel.sh", {69278638080}},
+                                                {"llama2_70b_slurm.sh", {69278638080}},
+                                                {"llama2_7b_kubernetes.sh", {6889410560}},
+                                                {"llama2_7b_profiling.sh", {6738415616}},
+                                                {"llama2_7b_slurm.sh", {6889410560}},
+                                                {"llama3_1_8b_slurm.sh", {7392727040}},
+                                                {"mixtral_8x7b_slurm.sh", {46702792704, false}}};
+
+class Examples : public ProgramTest {
+ protected:
+  ProgramResult run_example(const std::string& name, const std::string& command) {
+    return run({}, [&] {
+      ::setenv("TESSERA", TESSERA_PROGRAM, 1);
+      ::execlp("sh", "sh", (kExamples / name).c_str(), command.c_str(), nullptr);
+      ::_exit(127);
+    });
+  }
+};
+
+TEST_F(Examples, AllAreListedHereAndCanBeStarted) {
+  std::set<std::string> found, expected;
+  for (const auto& entry : std::filesystem::directory_iterator(kExamples)) {
+    if (entry.path().extension() != ".sh") continue;
+    found.insert(entry.path().filename().string());
+    EXPECT_NE(entry.status().permissions() & std::filesystem::perms::owner_exec,
+              std::filesystem::perms::none)
+        << entry.path();
+  }
+  for (const auto& [name, what] : kExpected) expected.insert(name);
+  EXPECT_EQ(found, expected);
+}
+
+TEST_F(Examples, PassPlan) {
+  for (const auto& [name, expected] : kExpected) {
+    SCOPED_TRACE(name);
+    ProgramResult result = run_example(name, "plan");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_HAS(result.out, cat(": ", expected.parameters, " parameters ("));
+    EXPECT_EQ(result.out.find("FLOP a step") != std::string::npos, expected.built) << result.out;
+    EXPECT_EQ(result.out.find("this family is not built yet") == std::string::npos, expected.built)
+        << result.out;
+  }
+}
+
+TEST_F(Examples, TrainSaysWhatIsNotBuilt) {
+  const std::map<std::string, std::string> reasons{
+      {"gpt2_cuda.sh", "--hf_pretrained_model_name_or_dir=gpt2"},
+      {"mixtral_8x7b_slurm.sh", "--model_type=mixtral"},
+      {"llama2_7b_slurm.sh", "--dataset_config_name=en"}};
+  for (const auto& [name, option] : reasons) {
+    SCOPED_TRACE(name);
+    ProgramResult result = run_example(name, "train");
+    EXPECT_EQ(result.status, 1) << result.err;
+    EXPECT_EQ(result.message().find("tessera: not built yet: "), 0u) << result.err;
+    EXPECT_HAS(result.message(), option);
+    EXPECT_HAS(result.message(), "(tessera plan accepts");
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace tessera
