@@ -154,7 +154,7 @@ class Comparison {
   Comparison(const BlockShape& shape, DType dtype, int threads)
       : backend_(threads, cpu::detect_isa()),
         model_(block_graph(shape, dtype)),
-        units_(make_units(model_.parameters)),
+        units_(make_units(model_.graph, model_.parameters)),
         graph_(backend_.compile(run_passes(model_, units_))),
         arena_(graph_->plan().arena_bytes),
         activation_bytes_(shape.rows() * shape.width * size_of(dtype)),

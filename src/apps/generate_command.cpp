@@ -86,16 +86,16 @@ int generate_command(std::span<const std::string> arguments) {
   bool bf16 = parsed.is_given("bf16") ? config.bf16 : record.options.bf16;
   DType compute = bf16 ? DType::kBF16 : DType::kF32;
   ModelBuilder builder = model_builder(record.model);
-  auto executable = backend->compile(build_next_token(builder, length, compute, {}));
+  NextToken program = build_next_token(builder, length, compute, {});
+  auto executable = backend->compile(program.graph);
   State state;
   executable->declare_state(state);
   HostBuffer arena(executable->plan().arena_bytes);
   executable->bind(state, arena);
   std::vector<TensorBuffer> buffers;
-  std::vector<Parameter> parameters = builder(1, length, ModelHead::kNext).parameters;
-  for (const FlatUnit& unit : make_units(parameters)) {
+  for (const FlatUnit& unit : program.units) {
     for (size_t k = 0; k < unit.members.size(); ++k) {
-      const Parameter& p = parameters[static_cast<size_t>(unit.parameters[k])];
+      const Parameter& p = program.parameters[static_cast<size_t>(unit.parameters[k])];
       buffers.push_back({p.name, DType::kF32, p.shape,
                          state.as<float>(weight_slot(unit)) + unit.members[k].offset});
     }

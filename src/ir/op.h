@@ -15,6 +15,7 @@
 namespace tessera {
 
 class Graph;
+class PlacementContext;
 struct Node;
 
 // A handle to a tensor of a graph; prints as %12. Default-constructed: no value.
@@ -86,7 +87,14 @@ class Op {
   // Composites: appends the definition in primitives (or other composites) and returns the outputs.
   virtual std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const;
 
+  // Writes this op down for one rank of a tensor-parallel group: see ir/placement.h. By default it
+  // wants all operands whole and equal on all ranks.
+  virtual void split(PlacementContext& context) const;
+
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const;
+
+  // Whether ranks exchange bytes: such an op runs beside others, on the communicator's thread.
+  virtual bool communicates() const { return false; }
 
   // Storage. Outputs that are views of input 0: element offset of each output, empty if none are.
   virtual std::vector<int64_t> view_offsets() const { return {}; }

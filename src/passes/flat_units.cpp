@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
+#include "ir/marks.h"
 #include "ir/rewriter.h"
+#include "ops/collective/collective.h"
 #include "ops/primitive/elementwise.h"
 
 namespace tessera {
@@ -12,92 +13,203 @@ namespace {
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// Nodes that read each value.
-std::vector<std::vector<int32_t>> readers_of(const Graph& graph) {
-  std::vector<std::vector<int32_t>> readers(static_cast<size_t>(graph.num_values()));
-  for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    for (Value v : graph.nodes()[i].inputs)
-      readers[static_cast<size_t>(v.id)].push_back(static_cast<int32_t>(i));
-  }
-  return readers;
+// "layers.3" of "layers.3.attn"; empty outside the layers.
+std::string layer_of(const std::string& scope) {
+  constexpr std::string_view kLayers = "layers.";
+  return scope.starts_with(kLayers) ? scope.substr(0, scope.find('.', kLayers.size())) : "";
 }
 
-// The dtype to which every parameter of the unit is converted by its only reader, if there is one.
-std::optional<DType> common_conversion(const Graph& graph,
-                                       const std::vector<std::vector<int32_t>>& readers,
-                                       const std::vector<Value>& parameters) {
-  std::optional<DType> common;
-  for (Value v : parameters) {
-    const auto& reads = readers[static_cast<size_t>(v.id)];
-    bool is_output = std::any_of(graph.outputs().begin(), graph.outputs().end(),
-                                 [&](const GraphOutput& o) { return o.value == v; });
-    if (reads.size() != 1 || is_output) return std::nullopt;
-    const Node& node = graph.nodes()[static_cast<size_t>(reads[0])];
-    if (node.op->name() != "convert") return std::nullopt;
-    DType to = graph.type(node.outputs[0]).dtype;
-    if (common && *common != to) return std::nullopt;
-    common = to;
+// How a parameter is read: by ops as it is declared, or all of them behind one conversion, or
+// behind one `vary`, or both. `behind` are the values that it stands for.
+struct Reading {
+  std::vector<Value> behind;
+  DType dtype;
+  AxisSet vary;
+};
+
+class Readings {
+ public:
+  explicit Readings(const Graph& graph)
+      : graph_(graph), readers_(static_cast<size_t>(graph.num_values())) {
+    for (size_t i = 0; i < graph.nodes().size(); ++i) {
+      for (Value v : graph.nodes()[i].inputs)
+        readers_[static_cast<size_t>(v.id)].push_back(static_cast<int32_t>(i));
+    }
+    for (const GraphOutput& o : graph.outputs())
+      readers_[static_cast<size_t>(o.value.id)].push_back(-1);
   }
-  return common;
-}
+
+  Reading of(Value parameter) const {
+    Reading reading{{parameter}, graph_.type(parameter).dtype, {}};
+    // At most one of each, in any order.
+    for (bool more = true; more;) {
+      more = false;
+      const auto& readers = readers_[static_cast<size_t>(reading.behind.back().id)];
+      if (readers.size() != 1 || readers[0] < 0) break;
+      const Node& node = graph_.nodes()[static_cast<size_t>(readers[0])];
+      if (node.op->name() == "convert" && reading.dtype == graph_.type(parameter).dtype) {
+        reading.dtype = graph_.type(node.outputs[0]).dtype;
+        more = true;
+      } else if (node.op->name() == "vary" && reading.vary.empty()) {
+        reading.vary = static_cast<const VaryOp&>(*node.op).axes();
+        more = true;
+      }
+      if (more) reading.behind.push_back(node.outputs[0]);
+    }
+    return reading;
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::vector<int32_t>> readers_;
+};
+
+class Sharder {
+ public:
+  Sharder(const Graph& graph, const std::vector<Parameter>& parameters,
+          const std::vector<FlatUnit>& units, const ShardAxes& axes, DType gradient_dtype)
+      : graph_(graph),
+        axes_(axes),
+        gradient_dtype_(gradient_dtype),
+        result_(graph.mesh()),
+        rewriter_(graph, result_) {
+    Readings readings(graph);
+    for (const FlatUnit& unit : units) {
+      UnitValues& u = units_.emplace_back();
+      u.unit = &unit;
+      bool first = true;
+      for (int32_t p : unit.parameters) {
+        Value v = graph.input_value(parameters[static_cast<size_t>(p)].name);
+        Reading r = readings.of(v);
+        u.readings.push_back(r);
+        // A unit is converted as a whole or not at all.
+        if (first) {
+          u.dtype = r.dtype;
+          u.vary = r.vary;
+        }
+        first = false;
+        if (u.dtype != r.dtype) u.dtype = graph.type(v).dtype;
+        if (!(u.vary == r.vary)) u.vary = {};
+      }
+      for (size_t k = 0; k < u.readings.size(); ++k) {
+        Reading& r = u.readings[k];
+        if (r.dtype != u.dtype || !(r.vary == u.vary)) r.behind.resize(1);
+        for (Value v : r.behind) member_[v] = {units_.size() - 1, k};
+      }
+    }
+  }
+
+  Graph run() {
+    std::string last_layer;
+    for (const Node& node : graph_.nodes()) {
+      // A parameter and what it stands for appear where they are first read.
+      if (!node.outputs.empty() && member_.contains(node.outputs[0])) continue;
+      rewriter_.enter(node);
+      std::string layer = layer_of(node.scope);
+      if (!layer.empty()) last_layer = layer;
+      // What lies behind a layer is a place of its own.
+      for (Value v : node.inputs) read(v, layer.empty() ? cat("behind ", last_layer) : layer);
+      rewriter_.copy(node);
+    }
+    for (const GraphOutput& output : graph_.outputs()) read(output.value, "");
+    rewriter_.finish();
+    return std::move(result_);
+  }
+
+ private:
+  struct UnitValues {
+    const FlatUnit* unit = nullptr;
+    std::vector<Reading> readings;
+    DType dtype = DType::kF32;
+    AxisSet vary;
+    Value source;                                     // the shard, varying
+    std::map<std::string, std::vector<Value>> views;  // by the place where they are read
+  };
+  struct Member {
+    size_t unit, index;
+  };
+
+  std::vector<Value> gather(UnitValues& u) {
+    if (!u.source) {
+      Value state =
+          result_.input(weight_slot(*u.unit), InputKind::kState, weight_type(*u.unit, axes_));
+      u.source = vary(result_, state, axes_.replicate | u.vary);
+    }
+    Value flat = convert(result_, u.source, u.dtype);
+    if (!axes_.shard.empty()) flat = all_gather(result_, flat, axes_.shard, 0, gradient_dtype_);
+    return result_.add(std::make_shared<Unflatten>(u.unit->members), {flat});
+  }
+
+  // Maps a parameter that is read at a place to the view of it there; what is never cut needs no
+  // more than one.
+  void read(Value v, std::string at) {
+    auto member = member_.find(v);
+    if (member == member_.end()) return;
+    UnitValues& u = units_[member->second.unit];
+    if (axes_.shard.empty()) at = "";
+    if (!u.views.contains(at)) u.views[at] = gather(u);
+    rewriter_.map(v, u.views[at][member->second.index]);
+  }
+
+  const Graph& graph_;
+  ShardAxes axes_;
+  DType gradient_dtype_;
+  Graph result_;
+  Rewriter rewriter_;
+  std::vector<UnitValues> units_;
+  std::map<Value, Member> member_;
+};
 
 }  // namespace
 
-std::vector<FlatUnit> make_units(const std::vector<Parameter>& parameters) {
+std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter>& parameters,
+                                 const std::vector<ParameterPart>& parts, const ShardAxes& axes) {
+  Readings readings(graph);
   std::vector<FlatUnit> units;
-  std::map<std::string, size_t> by_name;
+  std::map<std::tuple<std::string, uint32_t, uint32_t, DType>, size_t> by_key;
+  std::map<std::string, int> in_layer;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    auto [entry, fresh] = by_name.try_emplace(parameters[i].unit, units.size());
-    if (fresh) units.push_back({parameters[i].unit, 0, {}, {}});
+    const Parameter& p = parameters[i];
+    Reading reading = readings.of(graph.input_value(p.name));
+    AxisSet cut = parts.empty() ? AxisSet{} : parts[i].axes;
+    auto [entry, fresh] =
+        by_key.try_emplace({p.unit, cut.bits, reading.vary.bits, reading.dtype}, units.size());
+    if (fresh) {
+      int number = in_layer[p.unit]++;
+      DType master = graph.type(graph.input_value(p.name)).dtype;
+      units.push_back({number == 0 ? p.unit : cat(p.unit, "/", number), 0, 0, cut, master, {}, {}});
+    }
     FlatUnit& unit = units[entry->second];
+    const Shape& shape = parts.empty() ? p.shape : parts[i].shape;
     unit.parameters.push_back(static_cast<int32_t>(i));
-    unit.members.push_back({unit.size, parameters[i].shape});
-    unit.size = round_up(unit.size + num_elements(parameters[i].shape), kUnitAlignment);
+    unit.members.push_back({unit.size, shape});
+    unit.size = round_up(unit.size + num_elements(shape), kUnitAlignment);
   }
-  for (FlatUnit& unit : units) unit.size = round_up(unit.size, kUnitGranule);
+  int64_t ranks = graph.mesh().size(axes.shard);
+  for (FlatUnit& unit : units) {
+    unit.shard_size = round_up((unit.size + ranks - 1) / ranks, kUnitGranule);
+    unit.size = unit.shard_size * ranks;
+  }
   return units;
 }
 
 std::string weight_slot(const FlatUnit& unit) { return cat("weight.", unit.name); }
 
+TensorType weight_type(const FlatUnit& unit, const ShardAxes& axes) {
+  return {{unit.shard_size}, unit.dtype, unit.varying | axes.shard};
+}
+
 Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
-                 const std::vector<FlatUnit>& units) {
-  Graph result(graph.mesh());
-  Rewriter rewriter(graph, result);
-  auto readers = readers_of(graph);
-  std::map<Value, const FlatUnit*> unit_of;
-  for (const FlatUnit& unit : units) {
-    for (int32_t p : unit.parameters)
-      unit_of[graph.input_value(parameters[static_cast<size_t>(p)].name)] = &unit;
-  }
-  std::map<const FlatUnit*, bool> emitted;
-  auto emit = [&](const Node& node, const FlatUnit& unit) {
-    rewriter.enter(node);
-    std::vector<Value> originals;
-    for (int32_t p : unit.parameters)
-      originals.push_back(graph.input_value(parameters[static_cast<size_t>(p)].name));
-    Value flat = result.input(weight_slot(unit), InputKind::kState, {{unit.size}, DType::kF32});
-    std::optional<DType> conversion = common_conversion(graph, readers, originals);
-    if (conversion) flat = convert(result, flat, *conversion);
-    std::vector<Value> views = result.add(std::make_shared<Unflatten>(unit.members), {flat});
-    for (size_t k = 0; k < originals.size(); ++k) {
-      rewriter.map(originals[k], views[k]);
-      if (!conversion) continue;
-      const Node& reader =
-          graph.nodes()[static_cast<size_t>(readers[static_cast<size_t>(originals[k].id)][0])];
-      rewriter.map(reader.outputs[0], views[k]);
-    }
-  };
+                 const std::vector<FlatUnit>& units, const ShardAxes& axes, DType gradient_dtype) {
+  return Sharder(graph, parameters, units, axes, gradient_dtype).run();
+}
+
+Value differentiated_value(const Graph& graph, const FlatUnit& unit) {
+  Value state = graph.input_value(weight_slot(unit));
   for (const Node& node : graph.nodes()) {
-    auto unit = node.op->tier() == Tier::kInput ? unit_of.find(node.outputs[0]) : unit_of.end();
-    if (unit != unit_of.end()) {
-      if (!std::exchange(emitted[unit->second], true)) emit(node, *unit->second);
-    } else if (node.op->name() != "convert" || !rewriter(node.outputs[0])) {
-      rewriter.copy(node);
-    }
+    if (node.op->name() == "vary" && node.inputs[0] == state) return node.outputs[0];
   }
-  rewriter.finish();
-  return result;
+  return state;
 }
 
 }  // namespace tessera

@@ -5,32 +5,55 @@
 #include "ir/graph.h"
 #include "nn/parameter.h"
 #include "ops/move/flat_unit.h"
+#include "passes/tensor_parallel.h"
 
 namespace tessera {
 
-// A sharding unit: the parameters of one layer in one contiguous f32 buffer.
+// A sharding unit: parameters of one layer in one contiguous f32 buffer, of which every rank along
+// the shard axes keeps an equal piece. Parameters of a layer share a unit when they agree in what
+// the collectives need: the axes over which they are cut, those over which their gradients differ
+// in addition, and the dtype on the wire.
 struct FlatUnit {
-  std::string name;                 // "layers.0"
-  int64_t size = 0;                 // elements, padding included
+  std::string name;                 // "layers.0"; a second of the same layer "layers.0/1"
+  int64_t size = 0;                 // elements of the whole buffer, padding included
+  int64_t shard_size = 0;           // elements that one rank keeps
+  AxisSet varying;                  // tensor-parallel axes over which the content differs
+  DType dtype = DType::kF32;        // of the masters: what the parameters are declared with
   std::vector<int32_t> parameters;  // indices into ModelGraph::parameters, ascending by offset
-  std::vector<UnitMember> members;  // where each lies
+  std::vector<UnitMember> members;  // where each part lies
 };
 
-// Offsets inside a unit are multiples of kUnitAlignment elements, its size one of kUnitGranule:
-// fixed numbers, so that a unit is the same for every world size.
+// Where units are cut, and over which axes they are copies that see different data.
+struct ShardAxes {
+  AxisSet shard;
+  AxisSet replicate;
+};
+
+// Offsets inside a unit are multiples of kUnitAlignment elements and a rank's piece one of
+// kUnitGranule: fixed numbers, so that a parameter lies at the same offset for every world size.
 constexpr int64_t kUnitAlignment = 32;
 constexpr int64_t kUnitGranule = 1024;
 
-std::vector<FlatUnit> make_units(const std::vector<Parameter>& parameters);
+// `graph` declares the parameters; `parts` as they are cut in it (empty: not at all).
+std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter>& parameters,
+                                 const std::vector<ParameterPart>& parts = {},
+                                 const ShardAxes& axes = {});
 
 // State slot of a unit's master weights.
 std::string weight_slot(const FlatUnit& unit);
+TensorType weight_type(const FlatUnit& unit, const ShardAxes& axes);
 
-// Turns parameters into state: each unit becomes one state input, f32 [size], of which the
-// parameters are views; where all of them are only read through the same conversion, the whole unit
-// is converted at once: state -> convert -> unflatten. (Sharding inserts its collectives between
-// these nodes.)
+// Turns parameters into state. Each unit becomes one state input, [shard_size], and
+//   state -> vary -> convert -> all_gather -> unflatten
+// gives the parameters as views of the gathered buffer: what travels has the dtype of compute. The
+// gradient of the chain is flatten -> reduce_scatter, in `gradient_dtype` on the wire. A unit that
+// is read in several layers (a tied matrix) is gathered for each.
 Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
-                 const std::vector<FlatUnit>& units);
+                 const std::vector<FlatUnit>& units, const ShardAxes& axes = {},
+                 DType gradient_dtype = DType::kF32);
+
+// The value by which a program differentiates a unit: its state, made to vary over all axes over
+// which its gradients do, so that accumulators can be summed over those once a step.
+Value differentiated_value(const Graph& graph, const FlatUnit& unit);
 
 }  // namespace tessera

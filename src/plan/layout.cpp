@@ -28,11 +28,46 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
     for (Value v : graph.nodes()[static_cast<size_t>(i)].inputs)
       last_use_[static_cast<size_t>(v.id)] = i;
   }
+  set_finishes();
   merge_views(options.views);
   keep_results();
   merge_updates(options.in_place);
   merge_placements(options.placement);
   if (options.in_place) merge_in_place();
+}
+
+void Layout::set_finishes() {
+  constexpr int32_t kUnread = -1;
+  // First node that reads a value or a view of it.
+  std::vector<int32_t> first_read(bytes_.size(), kUnread);
+  for (const GraphOutput& o : graph_.outputs()) first_read[static_cast<size_t>(o.value.id)] = nodes_;
+  for (const StateUpdate& u : graph_.updates()) first_read[static_cast<size_t>(u.value.id)] = nodes_;
+  finish_.resize(static_cast<size_t>(nodes_));
+  for (int32_t i = nodes_ - 1; i >= 0; --i) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+    int32_t& finish = finish_[static_cast<size_t>(i)] = i;
+    int32_t read = kUnread;
+    for (Value v : node.outputs) {
+      int32_t at = first_read[static_cast<size_t>(v.id)];
+      if (at != kUnread) read = read == kUnread ? at : std::min(read, at);
+    }
+    // An op that may run in place of its operand is waited for at once.
+    if (node.op->communicates() && node.op->in_place_pairs().empty() && read != kUnread) {
+      finish = read;
+      for (Value v : node.inputs) {
+        int32_t& end = last_use_[static_cast<size_t>(v.id)];
+        end = std::max(end, finish);
+      }
+    }
+    bool view = !node.op->view_offsets().empty();
+    for (Value v : node.inputs) {
+      int32_t& first = first_read[static_cast<size_t>(v.id)];
+      if (!view)
+        first = i;
+      else if (read != kUnread)
+        first = first == kUnread ? read : std::min(first, read);
+    }
+  }
 }
 
 int32_t Layout::add_id(int64_t bytes, int32_t defined, bool external, const std::string& name) {

@@ -29,6 +29,9 @@ class Layout {
   int32_t defined(int32_t id) const { return defined_[static_cast<size_t>(id)]; }
   // Last node that reads it; the number of nodes for what must outlive the program; -1: never read.
   int32_t last_use(int32_t id) const { return last_use_[static_cast<size_t>(id)]; }
+  // Where a node must be done: the node itself, or for one that communicates the first that reads
+  // what it makes (the number of nodes if the program ends before).
+  int32_t finish(int32_t node) const { return finish_[static_cast<size_t>(node)]; }
   const std::vector<int32_t>& members(int32_t root) const {
     return members_[static_cast<size_t>(root)];
   }
@@ -48,6 +51,7 @@ class Layout {
 
  private:
   int32_t add_id(int64_t bytes, int32_t defined, bool external, const std::string& name);
+  void set_finishes();
   void merge_views(bool enabled);
   void keep_results();
   int32_t keep(Value result, const std::string& own_slot);
@@ -74,7 +78,7 @@ class Layout {
   std::vector<int64_t> bytes_;
   std::vector<bool> external_;
   std::vector<std::string> names_;
-  std::vector<int32_t> defined_, last_use_, parent_;
+  std::vector<int32_t> defined_, last_use_, parent_, finish_;
   std::vector<int64_t> parent_offset_;
   std::vector<std::vector<int32_t>> members_;
   std::vector<int32_t> outputs_, updates_;  // ids that hold the graph's outputs and updates

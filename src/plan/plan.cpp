@@ -104,7 +104,8 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
     plan.workspaces[static_cast<size_t>(i)] = static_cast<int32_t>(plan.storages.size());
     Storage scratch;
     scratch.bytes = workspace_bytes[static_cast<size_t>(i)];
-    scratch.first = scratch.last = scratch.workspace_of = i;
+    scratch.first = scratch.workspace_of = i;
+    scratch.last = layout.finish(i);
     plan.storages.push_back(scratch);
   }
   assign_offsets(plan);
@@ -125,12 +126,22 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
       plan.instructions.push_back(instruction);
     }
   };
+  std::vector<std::vector<Instruction>> waits(static_cast<size_t>(nodes) + 1);
   for (int32_t i = 0; i < nodes; ++i) {
+    append(waits[static_cast<size_t>(i)]);
     append(layout.before[static_cast<size_t>(i)]);
     if (!layout.no_launch[static_cast<size_t>(i)])
       plan.instructions.push_back({InstructionKind::kLaunch, i, {}, {}, 0});
+    if (graph.nodes()[static_cast<size_t>(i)].op->communicates()) {
+      Instruction wait{InstructionKind::kWait, i, {}, {}, 0};
+      if (layout.finish(i) == i)
+        plan.instructions.push_back(wait);
+      else
+        waits[static_cast<size_t>(layout.finish(i))].push_back(wait);
+    }
     append(layout.after[static_cast<size_t>(i)]);
   }
+  append(waits.back());
   append(layout.at_end);
   for (int32_t id : layout.outputs()) plan.outputs.push_back(plan.places[static_cast<size_t>(id)]);
   plan.places.resize(static_cast<size_t>(graph.num_values()));
@@ -197,6 +208,9 @@ std::string to_string(const Graph& graph, const Plan& plan) {
                    to_string(graph.type(v), &graph.mesh()));
       text += cat("launch ", node.op->key(), in, " ->", out, "  # ", node.scope, " ",
                   name(node.phase), "\n");
+    } else if (i.kind == InstructionKind::kWait) {
+      text += cat("wait ", graph.nodes()[static_cast<size_t>(i.node)].op->name(), " of node ", i.node,
+                  "\n");
     } else if (i.kind == InstructionKind::kCopy) {
       text += cat("copy ", place(i.source), " -> ", place(i.target), " ", i.bytes, "\n");
     } else {

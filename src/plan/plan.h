@@ -24,10 +24,11 @@ struct Place {
   int64_t offset = 0;  // bytes from the storage's begin
 };
 
-enum class InstructionKind { kLaunch, kCopy, kFill };
+enum class InstructionKind { kLaunch, kWait, kCopy, kFill };
 
-// One thing to do, in order. kLaunch runs node `node`; kCopy moves `bytes` from `source` to
-// `target`; kFill zeroes `bytes` at `target`.
+// One thing to do, in order. kLaunch runs node `node`, or begins it where ranks communicate: then
+// kWait is where it must be done. kCopy moves `bytes` from `source` to `target`; kFill zeroes
+// `bytes` at `target`.
 struct Instruction {
   InstructionKind kind = InstructionKind::kLaunch;
   int32_t node = -1;
@@ -67,6 +68,9 @@ constexpr int64_t kBufferAlignment = 64;
 // operand, operands of a flatten inside its result, an updated state inside its slot; what cannot
 // lie there is copied, with a reason. Offsets are given by decreasing size, each the lowest that is
 // free.
+//
+// An op that communicates runs beside those that follow it, until the first that reads a result of
+// it: so long its operands and its scratch stay untouched.
 Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
                const PlanOptions& options = {});
 

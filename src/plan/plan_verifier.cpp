@@ -15,7 +15,7 @@ struct Piece {
   int32_t tag = 0;
   int64_t from = 0;
 };
-constexpr int32_t kZeros = -1, kScratch = -2, kUnwritten = -3;
+constexpr int32_t kZeros = -1, kScratch = -2, kUnwritten = -3, kInFlight = -4;
 
 // The bytes of one external storage, or of the arena.
 class Memory {
@@ -71,11 +71,16 @@ class PlanVerifier {
     for (const Instruction& i : plan_.instructions) {
       if (i.kind == InstructionKind::kLaunch)
         launch(i.node);
+      else if (i.kind == InstructionKind::kWait)
+        wait(i.node);
       else if (i.kind == InstructionKind::kFill)
         write(i.target, i.bytes, kZeros, 0);
       else
         copy(i);
     }
+    if (!in_flight_.empty())
+      fail(cat("nobody waits for ",
+               to_string(graph_, graph_.nodes()[static_cast<size_t>(*in_flight_.begin())])));
     for (size_t k = 0; k < graph_.outputs().size(); ++k) {
       const GraphOutput& output = graph_.outputs()[k];
       expect(output.value, plan_.outputs[k], [&] { return cat("output ", output.name); });
@@ -145,7 +150,7 @@ class PlanVerifier {
         fail("a storage lies outside the arena");
     }
     for (const Instruction& i : plan_.instructions) {
-      if (i.kind == InstructionKind::kLaunch) {
+      if (i.kind == InstructionKind::kLaunch || i.kind == InstructionKind::kWait) {
         if (i.node < 0 || i.node >= static_cast<int32_t>(graph_.nodes().size()))
           fail("a launch of no node");
         continue;
@@ -252,6 +257,28 @@ class PlanVerifier {
       }
       write(p, storage(p).bytes, kScratch, 0);
     }
+    bool runs_on = node.op->communicates();
+    if (runs_on) in_flight_.insert(index);
+    for (Value out : node.outputs) write(place(out), bytes(out), runs_on ? kInFlight : out.id, 0);
+  }
+
+  // Until here the op read its operands and wrote its results: both must have been left alone.
+  void wait(int32_t index) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(index)];
+    auto use = [&] { return cat("end of ", to_string(graph_, node)); };
+    if (in_flight_.erase(index) == 0) fail(cat("not begun: ", use()));
+    auto untouched = [&](Place p, int64_t size, int32_t tag) {
+      for (const Piece& piece : memory(p).read(address(p), size)) {
+        if (piece.tag != tag) fail(cat("bytes used meanwhile: ", use()));
+      }
+    };
+    for (Value out : node.outputs) untouched(place(out), bytes(out), kInFlight);
+    int32_t scratch = plan_.workspaces.empty() ? -1 : plan_.workspaces[static_cast<size_t>(index)];
+    if (scratch >= 0) untouched({scratch, 0}, storage({scratch, 0}).bytes, kScratch);
+    bool in_place = !node.op->in_place_pairs().empty();
+    for (Value in : node.inputs) {
+      if (!in_place) expect(in, place(in), use);
+    }
     for (Value out : node.outputs) write(place(out), bytes(out), out.id, 0);
   }
 
@@ -266,6 +293,7 @@ class PlanVerifier {
   std::vector<Memory> external_;
   Memory arena_;
   std::vector<std::vector<Piece>> expected_;
+  std::set<int32_t> in_flight_;  // nodes begun and not waited for
 };
 
 }  // namespace

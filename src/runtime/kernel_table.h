@@ -32,6 +32,9 @@ struct Launch {
   std::string kernel;  // "rms_norm avx512", for reports
   int64_t workspace_bytes = 0;
   std::function<void(const LaunchArguments&)> run;
+  // For ops that communicate: `run` only begins, and this blocks until the results are there. May be
+  // called again.
+  std::function<void()> finish = {};
 };
 
 // What a kernel may look at when it decides whether it takes a node.
@@ -39,6 +42,8 @@ struct PrepareContext {
   const Op& op;
   std::span<const TensorType> inputs;
   std::span<const TensorType> outputs;
+  const Mesh& mesh;
+  std::string label = {};  // "reduce_scatter in layers.3.mlp (backward)", for messages
 };
 
 // A launch, or the reason why this kernel declines.

@@ -3,7 +3,9 @@
 #include <map>
 
 #include "autodiff/backward.h"
+#include "ir/marks.h"
 #include "ir/rewriter.h"
+#include "ops/collective/collective.h"
 #include "ops/composite/adamw.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -14,109 +16,222 @@
 namespace tessera {
 namespace {
 
+// The values by which each unit is differentiated. Usually one: its shard. With unsharded
+// accumulation the gathered buffers, one for each use.
+std::vector<std::vector<Value>> differentiated(const Graph& g, const std::vector<FlatUnit>& units,
+                                               const Parallelism& parallelism) {
+  std::vector<std::vector<Value>> values;
+  for (const FlatUnit& unit : units) {
+    std::vector<Value>& of_unit = values.emplace_back();
+    Value shard = differentiated_value(g, unit);
+    if (!parallelism.unsharded_accumulation || parallelism.data.shard.empty()) {
+      of_unit.push_back(shard);
+      continue;
+    }
+    for (const Node& node : g.nodes()) {
+      if (node.op->name() != "all_gather") continue;
+      Value from = node.inputs[0];
+      const Node& maker = g.nodes()[static_cast<size_t>(g.producer(from))];
+      if (maker.op->name() == "convert") from = maker.inputs[0];
+      if (from == shard) of_unit.push_back(node.outputs[0]);
+    }
+  }
+  return values;
+}
+
 // Appends the gradients of loss_sum and turns results into state updates; outputs are dropped. A
 // slot takes its gradient where it is made: at the end, the gradients of all units would be live
 // together.
-Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units, bool first) {
+Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
+                    const Parallelism& parallelism, bool first) {
   Graph g = forward;
   Value loss, count;
   for (const GraphOutput& output : g.outputs())
     (output.name == "loss_sum" ? loss : count) = output.value;
-  std::vector<Value> weights;
-  for (const FlatUnit& unit : units) weights.push_back(g.input_value(weight_slot(unit)));
-  std::vector<Value> gradients = backward(g, sum_over_marks(g, loss), weights);
+  std::vector<std::vector<Value>> by_unit = differentiated(g, units, parallelism);
+  std::vector<Value> wrt;
+  for (const auto& values : by_unit) wrt.insert(wrt.end(), values.begin(), values.end());
+  std::vector<Value> gradients = backward(g, sum_over_marks(g, loss), wrt);
   std::map<Value, const FlatUnit*> unit_of;
+  size_t next = 0;
   for (size_t u = 0; u < units.size(); ++u) {
-    TESSERA_CHECK(gradients[u], cat("the loss does not depend on unit ", units[u].name));
-    unit_of[gradients[u]] = &units[u];
+    for (size_t k = 0; k < by_unit[u].size(); ++k, ++next) {
+      TESSERA_CHECK(gradients[next], cat("the loss does not depend on unit ", units[u].name));
+      unit_of[gradients[next]] = &units[u];
+    }
   }
   Graph result(g.mesh());
   Rewriter rewriter(g, result);
-  auto write = [&](const std::string& slot, Value value) {
-    if (!first) {
-      Value old = result.input(slot, InputKind::kState, result.type(value));
-      value = add(result, old, value);
-    }
-    result.update(slot, value);
+  std::map<std::string, Value> sums;
+  auto collect = [&](const std::string& slot, Value value) {
+    Value& sum = sums[slot];
+    if (!sum && !first) sum = result.input(slot, InputKind::kState, result.type(value));
+    sum = sum ? add(result, sum, value) : value;
   };
   for (const Node& node : g.nodes()) {
     rewriter.copy(node);
     for (Value v : node.outputs) {
       auto unit = unit_of.find(v);
-      if (unit != unit_of.end()) write(gradient_slot(*unit->second), rewriter(v));
+      if (unit != unit_of.end()) collect(gradient_slot(*unit->second), rewriter(v));
     }
   }
   result.set_scope("");
-  write("loss_sum", rewriter(loss));
-  write("token_count", rewriter(count));
+  collect("loss_sum", rewriter(loss));
+  collect("token_count", rewriter(count));
+  for (const auto& [slot, value] : sums) result.update(slot, value);
   return result;
 }
 
-std::vector<Pass> forward_passes(const ModelGraph& model, const std::vector<FlatUnit>& units,
-                                 DType compute) {
-  std::vector<Pass> passes;
-  passes.push_back({"precision", [compute](const Graph& g) {
-                      return compute == DType::kF32 ? g : precision(g, compute);
-                    }});
-  passes.push_back({"flat_units", [&model, &units](const Graph& g) {
-                      return flat_units(g, model.parameters, units);
-                    }});
-  return passes;
+// Sums of the results over all ranks, for the host.
+Graph sum_outputs(const Graph& graph) {
+  Graph result(graph.mesh());
+  Rewriter rewriter(graph, result);
+  for (const Node& node : graph.nodes()) rewriter.copy(node);
+  result.set_scope("");
+  for (const GraphOutput& output : graph.outputs())
+    rewriter.map(output.value, sum_over_marks(result, rewriter(output.value)));
+  rewriter.finish();
+  return result;
 }
 
-Graph build_apply(const std::vector<FlatUnit>& units, const ProgramOptions& options) {
-  Graph g;
-  g.set_phase(Phase::kOptimizer);
-  const TensorType scalar{{}, DType::kF32}, counter{{}, DType::kI64};
-  Value lr = g.input("lr", InputKind::kArgument, scalar),
-        max_norm = g.input("max_norm", InputKind::kArgument, scalar);
-  Value loss_sum = sum_over_marks(g, g.input("loss_sum", InputKind::kState, scalar));
-  Value count = sum_over_marks(g, g.input("token_count", InputKind::kState, counter));
-  Value tokens =
-      binary(g, BinaryKind::kMax, convert(g, count, DType::kF32), constant(g, scalar, 1));
-  std::vector<Value> gradients;
-  Value squares;
-  for (const FlatUnit& unit : units) {
-    Scope scope(g, unit.name);
-    gradients.push_back(
-        g.input(gradient_slot(unit), InputKind::kState, {{unit.size}, DType::kF32}));
-    // Each squared sum carries its gradient's marks and is summed over those axes only.
-    Value s = sum_over_marks(g, g.add_one(std::make_shared<SumSquares>(), {gradients.back()}));
-    squares = squares ? add(g, squares, s) : s;
+// From a model's forward pass to that of one rank on flat state.
+class ForwardPasses {
+ public:
+  ForwardPasses(const ModelGraph& model, DType compute, const Parallelism& parallelism,
+                std::vector<ParameterPart>& parts, std::vector<FlatUnit>& units)
+      : model_(model), compute_(compute), p_(parallelism), parts_(parts), units_(units) {}
+
+  std::vector<Pass> list() {
+    std::vector<Pass> passes;
+    passes.push_back({"precision", [this](const Graph& g) {
+                        return compute_ == DType::kF32 ? g : precision(g, compute_);
+                      }});
+    if (p_.mesh.world_size() > 1) {
+      passes.push_back({"tensor_parallel", [this](const Graph& g) {
+                          return tensor_parallel(g, model_.parameters, parts_, p_.mesh, p_.tp,
+                                                 p_.sequence_parallel);
+                        }});
+    }
+    passes.push_back({"flat_units", [this](const Graph& g) {
+                        units_ = make_units(g, model_.parameters, parts_, p_.data);
+                        return flat_units(g, model_.parameters, units_, p_.data, p_.reduce_dtype);
+                      }});
+    return passes;
   }
-  Value loss = div(g, loss_sum, tokens);
-  Value norm = div(g, unary(g, UnaryKind::kSqrt, squares), tokens);
-  Value ok = binary(g, BinaryKind::kAnd, unary(g, UnaryKind::kIsFinite, loss),
-                    unary(g, UnaryKind::kIsFinite, norm));
-  // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
-  Value clip = div(g, max_norm, add(g, norm, constant(g, scalar, 1e-6)));
-  Value scale = div(g, binary(g, BinaryKind::kMin, clip, constant(g, scalar, 1)), tokens);
-  Value step =
-      add(g, g.input("optimizer_step", InputKind::kState, counter), convert(g, ok, DType::kI64));
-  auto adamw = std::make_shared<AdamW>(options.beta1, options.beta2, options.epsilon);
-  for (size_t u = 0; u < units.size(); ++u) {
-    Scope scope(g, units[u].name);
-    const TensorType flat{{units[u].size}, DType::kF32};
-    auto slot = [&](const std::string& name) { return g.input(name, InputKind::kState, flat); };
-    auto segments = static_cast<int64_t>(units[u].members.size());
-    Value w = slot(weight_slot(units[u])), m = slot(moment_slot(units[u], 1)),
-          v = slot(moment_slot(units[u], 2));
-    Value begin = g.input(cat("segment_begin.", units[u].name), InputKind::kArgument,
-                          {{segments}, DType::kI64});
-    Value decay = g.input(cat("segment_decay.", units[u].name), InputKind::kArgument,
-                          {{segments}, DType::kF32});
-    auto next = g.add(adamw, {w, m, v, gradients[u], lr, scale, ok, step, begin, decay});
-    g.update(weight_slot(units[u]), next[0]);
-    g.update(moment_slot(units[u], 1), next[1]);
-    g.update(moment_slot(units[u], 2), next[2]);
+
+ private:
+  const ModelGraph& model_;
+  DType compute_;
+  const Parallelism& p_;
+  std::vector<ParameterPart>& parts_;
+  std::vector<FlatUnit>& units_;
+};
+
+// The program of one update, on the slots as `accumulate` leaves them.
+class ApplyBuilder {
+ public:
+  ApplyBuilder(const std::vector<FlatUnit>& units, const ProgramOptions& options,
+               const Graph& accumulate)
+      : units_(units), options_(options), p_(options.parallelism), g_(p_.mesh) {
+    for (const StateUpdate& update : accumulate.updates())
+      slots_[update.slot] = accumulate.type(update.value);
   }
-  g.update("optimizer_step", step);
-  g.output("loss", loss);
-  g.output("gradient_norm", norm);
-  g.output("ok", ok);
-  g.output("token_count", count);
-  return g;
-}
+
+  Graph build() {
+    g_.set_phase(Phase::kOptimizer);
+    const DType master = units_.front().dtype;
+    const TensorType scalar{{}, master}, counter{{}, DType::kI64};
+    Value lr = g_.input("lr", InputKind::kArgument, scalar),
+          max_norm = g_.input("max_norm", InputKind::kArgument, scalar);
+    Value loss_sum = sum_over_marks(g_, slot("loss_sum"));
+    Value count = sum_over_marks(g_, slot("token_count"));
+    Value tokens =
+        binary(g_, BinaryKind::kMax, convert(g_, count, master), constant(g_, scalar, 1));
+    std::vector<Value> gradients;
+    for (const FlatUnit& unit : units_) gradients.push_back(reduced_gradient(unit));
+    Value loss = div(g_, loss_sum, tokens);
+    Value norm = div(g_, unary(g_, UnaryKind::kSqrt, sum_of_squares(gradients)), tokens);
+    Value ok = binary(g_, BinaryKind::kAnd, unary(g_, UnaryKind::kIsFinite, loss),
+                      unary(g_, UnaryKind::kIsFinite, norm));
+    // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
+    Value clip = div(g_, max_norm, add(g_, norm, constant(g_, scalar, 1e-6)));
+    Value scale = div(g_, binary(g_, BinaryKind::kMin, clip, constant(g_, scalar, 1)), tokens);
+    Value step = add(g_, g_.input("optimizer_step", InputKind::kState, counter),
+                     convert(g_, ok, DType::kI64));
+    for (size_t u = 0; u < units_.size(); ++u) update(units_[u], gradients[u], lr, scale, ok, step);
+    g_.update("optimizer_step", step);
+    g_.output("loss", loss);
+    g_.output("gradient_norm", norm);
+    g_.output("ok", ok);
+    g_.output("token_count", count);
+    return std::move(g_);
+  }
+
+ private:
+  Value slot(const std::string& name) { return g_.input(name, InputKind::kState, slots_.at(name)); }
+
+  // An accumulator may vary over axes that its parameter does not: it is summed over exactly those,
+  // once a step.
+  Value reduced_gradient(const FlatUnit& unit) {
+    Scope scope(g_, unit.name);
+    Value accumulator = slot(gradient_slot(unit)), gradient = accumulator;
+    AxisSet own = weight_type(unit, p_.data).varying;
+    if (g_.shape(gradient)[0] != unit.shard_size) {
+      gradient = convert(g_, gradient, p_.reduce_dtype);
+      gradient = reduce_scatter(g_, gradient, p_.data.shard, 0, unit.dtype);
+    }
+    AxisSet extra = g_.type(gradient).varying - own;
+    if (extra.empty()) return gradient;
+    gradient = g_.add_one(std::make_shared<AllReduceOp>(extra, Reduction::kSum), {gradient});
+    // In the accumulator's own bytes where it has the size: nothing else needs them until the next
+    // step begins.
+    if (g_.shape(accumulator)[0] == unit.shard_size)
+      g_.update(gradient_slot(unit), vary(g_, gradient, extra));
+    return gradient;
+  }
+
+  // Each squared sum carries its gradient's marks and is summed over those axes only, so that every
+  // parameter counts once.
+  Value sum_of_squares(const std::vector<Value>& gradients) {
+    std::map<uint32_t, Value> by_marks;
+    for (size_t u = 0; u < units_.size(); ++u) {
+      Scope scope(g_, units_[u].name);
+      Value s = g_.add_one(std::make_shared<SumSquares>(), {gradients[u]});
+      Value& sum = by_marks[g_.type(s).varying.bits];
+      sum = sum ? add(g_, sum, s) : s;
+    }
+    Value total;
+    for (auto& [marks, sum] : by_marks) {
+      Value s = sum_over_marks(g_, sum);
+      total = total ? add(g_, total, s) : s;
+    }
+    return total;
+  }
+
+  void update(const FlatUnit& unit, Value gradient, Value lr, Value scale, Value ok, Value step) {
+    Scope scope(g_, unit.name);
+    const TensorType flat = weight_type(unit, p_.data);
+    auto state = [&](const std::string& name) { return g_.input(name, InputKind::kState, flat); };
+    auto segments = static_cast<int64_t>(unit.members.size());
+    Value w = state(weight_slot(unit)), m = state(moment_slot(unit, 1)),
+          v = state(moment_slot(unit, 2));
+    Value begin = g_.input(cat("segment_begin.", unit.name), InputKind::kArgument,
+                           {{segments}, DType::kI64, flat.varying});
+    Value decay = g_.input(cat("segment_decay.", unit.name), InputKind::kArgument,
+                           {{segments}, unit.dtype, flat.varying});
+    auto adamw = std::make_shared<AdamW>(options_.beta1, options_.beta2, options_.epsilon);
+    auto next = g_.add(adamw, {w, m, v, gradient, lr, scale, ok, step, begin, decay});
+    g_.update(weight_slot(unit), next[0]);
+    g_.update(moment_slot(unit, 1), next[1]);
+    g_.update(moment_slot(unit, 2), next[2]);
+  }
+
+  const std::vector<FlatUnit>& units_;
+  const ProgramOptions& options_;
+  const Parallelism& p_;
+  Graph g_;
+  std::map<std::string, TensorType> slots_;
+};
 
 }  // namespace
 
@@ -127,14 +242,18 @@ std::string moment_slot(const FlatUnit& unit, int which) {
 
 Programs build_programs(const ModelBuilder& builder, const ProgramOptions& options) {
   Programs programs;
+  programs.parallelism = options.parallelism;
+  const Parallelism& parallelism = options.parallelism;
   PassRunner runner(options.passes);
   ModelGraph model = builder(options.batch, options.length, ModelHead::kLoss);
   programs.parameters = model.parameters;
-  programs.units = make_units(model.parameters);
+  programs.parts = parameter_parts(model.parameters, parallelism.mesh, parallelism.tp);
+  ForwardPasses forward(model, options.compute, parallelism, programs.parts, programs.units);
   auto accumulate = [&](const std::string& name, bool first) {
-    std::vector<Pass> passes = forward_passes(model, programs.units, options.compute);
-    passes.push_back(
-        {"autodiff", [&](const Graph& g) { return differentiate(g, programs.units, first); }});
+    std::vector<Pass> passes = forward.list();
+    passes.push_back({"autodiff", [&](const Graph& g) {
+                        return differentiate(g, programs.units, parallelism, first);
+                      }});
     passes.push_back({"canonicalize", canonicalize, true});
     return runner.run(name, model.graph, passes);
   };
@@ -142,23 +261,31 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   if (options.accumulates) programs.accumulate = accumulate("accumulate", false);
 
   ModelGraph validation = builder(options.validation_batch, options.length, ModelHead::kLoss);
-  std::vector<Pass> passes = forward_passes(validation, programs.units, options.compute);
+  std::vector<FlatUnit> units;
+  ForwardPasses evaluate(validation, options.compute, parallelism, programs.parts, units);
+  std::vector<Pass> passes = evaluate.list();
+  if (parallelism.mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
   passes.push_back({"canonicalize", canonicalize, true});
   programs.evaluate = runner.run("evaluate", validation.graph, passes);
-  programs.apply = runner.run("apply", build_apply(programs.units, options),
-                              {{"canonicalize", canonicalize, true}});
+  Graph apply = ApplyBuilder(programs.units, options, programs.accumulate_first).build();
+  programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
   programs.timings = runner.timings();
   return programs;
 }
 
-Graph build_next_token(const ModelBuilder& builder, int64_t length, DType compute,
-                       const PassOptions& pass_options) {
+NextToken build_next_token(const ModelBuilder& builder, int64_t length, DType compute,
+                           const PassOptions& pass_options) {
   PassRunner runner(pass_options);
   ModelGraph model = builder(1, length, ModelHead::kNext);
-  std::vector<FlatUnit> units = make_units(model.parameters);
-  std::vector<Pass> passes = forward_passes(model, units, compute);
+  NextToken result;
+  result.parameters = model.parameters;
+  Parallelism one_rank;
+  std::vector<ParameterPart> whole = parameter_parts(model.parameters, one_rank.mesh, one_rank.tp);
+  ForwardPasses forward(model, compute, one_rank, whole, result.units);
+  std::vector<Pass> passes = forward.list();
   passes.push_back({"canonicalize", canonicalize, true});
-  return runner.run("generate", model.graph, passes);
+  result.graph = runner.run("generate", model.graph, passes);
+  return result;
 }
 
 }  // namespace tessera

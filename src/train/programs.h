@@ -6,6 +6,7 @@
 #include "models/llama.h"
 #include "passes/flat_units.h"
 #include "passes/pass_runner.h"
+#include "train/parallelism.h"
 
 namespace tessera {
 
@@ -17,14 +18,19 @@ struct ProgramOptions {
   int64_t validation_batch = 1;
   DType compute = DType::kBF16;  // kF32: no mixed precision
   bool accumulates = false;      // more than one micro-batch a step
+  Parallelism parallelism;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   PassOptions passes;
 };
 
-// The programs of a training job over one State. Slots, U being a unit: weight.U, moment1.U,
-// moment2.U, gradient.U (f32, flat), loss_sum f32, token_count i64, optimizer_step i64.
+// The programs of a training job over one State, the same for all ranks. Slots, U being a unit:
+// weight.U, moment1.U, moment2.U, gradient.U (f32, flat), loss_sum f32, token_count i64,
+// optimizer_step i64. What a rank sums over its own data only varies over the data axes; `apply`
+// reduces it.
 struct Programs {
+  Parallelism parallelism;
   std::vector<Parameter> parameters;
+  std::vector<ParameterPart> parts;  // what a rank has of each
   std::vector<FlatUnit> units;
   // (tokens, targets): the first micro-batch of a step overwrites gradients, loss and count ...
   Graph accumulate_first;
@@ -33,16 +39,21 @@ struct Programs {
   // (lr, max_norm, segment_begin.U, segment_decay.U): clips, decides whether the step counts,
   // updates. Outputs loss (token mean), gradient_norm (of the token mean), ok, token_count.
   Graph apply;
-  // (tokens, targets) -> loss_sum, token_count.
+  // (tokens, targets) -> loss_sum, token_count of all ranks.
   Graph evaluate;
   std::vector<PassTiming> timings;
 };
 
 Programs build_programs(const ModelBuilder& model, const ProgramOptions& options);
 
-// (tokens [1, T], position) -> logits [1, V], from the same weight slots.
-Graph build_next_token(const ModelBuilder& model, int64_t length, DType compute,
-                       const PassOptions& passes);
+// (tokens [1, T], position) -> logits [1, V] on one rank, from the weight slots of `units`.
+struct NextToken {
+  std::vector<Parameter> parameters;
+  std::vector<FlatUnit> units;
+  Graph graph;
+};
+NextToken build_next_token(const ModelBuilder& model, int64_t length, DType compute,
+                           const PassOptions& passes);
 
 std::string gradient_slot(const FlatUnit& unit);
 std::string moment_slot(const FlatUnit& unit, int which);  // 1 or 2

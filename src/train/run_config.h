@@ -74,6 +74,8 @@ struct RunConfig {
   std::string sharding_strategy = "full_shard";
   std::optional<int64_t> shard_degree;
   int64_t tensor_parallel_degree = 1;
+  std::string reduce_dtype = "f32";
+  bool unsharded_accumulation = false;
   int64_t context_parallel_degree = 1;
   int64_t expert_parallel_degree = 1;
   bool limit_all_gathers = true;

@@ -118,8 +118,8 @@ TEST_P(LlamaGolden, LossAndGradients) {
 TEST_P(LlamaGolden, Logits) {
   Job s(GetParam());
   ModelGraph model = Job::builder(s.config)(kBatch, kLength, ModelHead::kLogits);
-  auto executable =
-      s.backend.compile(flat_units(model.graph, model.parameters, make_units(model.parameters)));
+  auto executable = s.backend.compile(
+      flat_units(model.graph, model.parameters, make_units(model.graph, model.parameters)));
   HostBuffer arena(executable->plan().arena_bytes);
   executable->bind(s.session.state(), arena);
   auto tokens = s.golden.get<int32_t>("tokens");
@@ -139,7 +139,7 @@ TEST_P(LlamaGolden, NextTokenLogits) {
   auto want = s.golden.get<float>("logits");
   auto vocabulary = static_cast<size_t>(s.config.vocab_size);
   for (auto [compute, tolerance] : {std::pair{DType::kF32, 1e-4}, {DType::kBF16, 5e-2}}) {
-    Graph program = build_next_token(Job::builder(s.config), kLength, compute, {});
+    Graph program = build_next_token(Job::builder(s.config), kLength, compute, {}).graph;
     auto executable = s.backend.compile(program);
     EXPECT_EQ(program.type(program.outputs()[0].value).dtype, DType::kF32);
     HostBuffer arena(executable->plan().arena_bytes);

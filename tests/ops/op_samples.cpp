@@ -9,6 +9,7 @@
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
 #include "ops/composite/swiglu.h"
+#include "ops/composite/vocabulary_parallel.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -103,6 +104,17 @@ void add_composites(std::vector<OpSample>& s) {
   s.push_back({"", make<LinearCrossEntropy>(), {f({6, 4}), f({5, 4}), ints({6})}, -1, 1, 5});
   s.push_back(
       {"", make<LinearCrossEntropyBackward>(), {f({6, 4}), f({5, 4}), ints({6}), f({})}, -1, 1, 5});
+  // Targets in [0, 5) of 4 rows, of which `valid` is 0 or 1.
+  s.push_back({"", make<LinearLogSumExp>(), {f({7, 4}), f({4, 4}), ints({7}), ints({})}, -1, 1, 5});
+  s.push_back({"",
+               make<LinearLogSumExpBackward>(),
+               {f({7, 4}), f({4, 4}), ints({7}), ints({}), f({7}), f({7}), f({7})},
+               -1,
+               1,
+               5});
+  s.push_back({"partial", make<Embedding>(true), {ints({2, 3}), f({4, 4})}, -1, 1, 6});
+  s.push_back(
+      {"partial", make<EmbeddingBackward>(4, true), {ints({2, 3}), f({2, 3, 4})}, -1, 1, 6});
   s.push_back({"", make<CountTargets>(), {ints({2, 3})}, -1, 1, 5});
   s.push_back({"",
                make<AdamW>(0.9, 0.95, 1e-8),
@@ -159,6 +171,7 @@ void add_collectives(std::vector<OpSample>& s) {
                1,
                1,
                mesh});
+  s.push_back({"", make<AxisIndex>(both), {}, -1, 1, 1, mesh});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ TEST(Canonicalize, ChangesNoBitAndLeavesNothingDead) {
     for (DType compute : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(cat(tied ? "tied " : "", name(compute)));
       ModelGraph model = tiny_llama(tied);
-      std::vector<FlatUnit> units = make_units(model.parameters);
+      std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
       Graph forward = compute == DType::kF32 ? model.graph : precision(model.graph, compute);
       Graph before = with_gradients(flat_units(forward, model.parameters, units), units);
       Graph after = canonicalize(before);

@@ -15,7 +15,7 @@ namespace {
 TEST(Units, HoldEveryParameterOnceAligned) {
   for (bool tied : {false, true}) {
     ModelGraph model = tiny_llama(tied);
-    std::vector<FlatUnit> units = make_units(model.parameters);
+    std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
     std::set<int32_t> seen;
     for (const FlatUnit& unit : units) {
       int64_t end = 0;
@@ -40,7 +40,7 @@ TEST(Units, HoldEveryParameterOnceAligned) {
 
 std::map<std::string, std::vector<std::string>> names_by_unit(const ModelGraph& model) {
   std::map<std::string, std::vector<std::string>> names;
-  for (const FlatUnit& unit : make_units(model.parameters)) {
+  for (const FlatUnit& unit : make_units(model.graph, model.parameters)) {
     for (int32_t p : unit.parameters)
       names[unit.name].push_back(model.parameters[static_cast<size_t>(p)].name);
   }
@@ -67,7 +67,7 @@ TEST(FlatUnits, ChangesNoBit) {
     for (DType compute : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(cat(tied ? "tied " : "", name(compute)));
       ModelGraph model = tiny_llama(tied);
-      std::vector<FlatUnit> units = make_units(model.parameters);
+      std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
       Graph before = compute == DType::kF32 ? model.graph : precision(model.graph, compute);
       Graph after = flat_units(before, model.parameters, units);
       verify(after, "flat_units");
@@ -80,7 +80,7 @@ TEST(FlatUnits, ChangesNoBit) {
 
 TEST(FlatUnits, DeclaresOneSlotAndOneConversionAUnit) {
   ModelGraph model = tiny_llama();
-  std::vector<FlatUnit> units = make_units(model.parameters);
+  std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
   Graph g = flat_units(precision(model.graph, DType::kBF16), model.parameters, units);
   EXPECT_EQ(count_ops(g, "convert"), 4);
   EXPECT_EQ(count_ops(g, "unflatten"), 4);
@@ -107,18 +107,23 @@ struct SmallModel {
   }
   // Results of the graph with parameters and of the one with the unit.
   std::string changes() const {
-    std::vector<FlatUnit> units = make_units(model.parameters);
+    std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
     Graph after = flat_units(model.graph, model.parameters, units);
     verify(after, "flat_units");
-    std::vector<double> first{1.1, 2, 3, 4, 5}, second{6, 7, 8.3, 9, 10}, flat(1024);
-    std::copy(first.begin(), first.end(), flat.begin());
-    std::copy(second.begin(), second.end(), flat.begin() + 32);
-    return difference(ref::run(model.graph, {{"a.weight", {first}}, {"b.weight", {second}}}),
-                      ref::run(after, {{"weight.u", {flat}}}));
+    const std::vector<double> values[] = {{1.1, 2, 3, 4, 5}, {6, 7, 8.3, 9, 10}};
+    ref::Feeds feeds;
+    for (const FlatUnit& unit : units) {
+      std::vector<double> flat(1024);
+      for (size_t k = 0; k < unit.members.size(); ++k)
+        std::ranges::copy(values[unit.parameters[k]], flat.begin() + unit.members[k].offset);
+      feeds[weight_slot(unit)] = {flat};
+    }
+    return difference(ref::run(model.graph, {{"a.weight", {values[0]}}, {"b.weight", {values[1]}}}),
+                      ref::run(after, feeds));
   }
 };
 
-TEST(FlatUnits, ConvertsOneByOneWhereUsesDiffer) {
+TEST(FlatUnits, ParametersThatAreReadDifferentlyAreUnitsOfTheirOwn) {
   SmallModel two_reads;
   Graph& g = two_reads.model.graph;
   Value low = convert(g, two_reads.a, DType::kBF16);
@@ -146,6 +151,47 @@ TEST(FlatUnits, TakesAParameterThatNobodyReads) {
   Graph& g = small.model.graph;
   g.output("y", convert(g, small.b, DType::kBF16));
   EXPECT_EQ(small.changes(), "");
+}
+
+// Two ranks along "shard" and two along "replicate".
+Graph sharded(const ModelGraph& model, std::vector<FlatUnit>& units, ShardAxes& axes) {
+  Mesh mesh({{"replicate", 2}, {"shard", 2}});
+  axes = {mesh.axis("shard"), mesh.axis("replicate")};
+  std::vector<ParameterPart> parts = parameter_parts(model.parameters, mesh, {});
+  Graph split = tensor_parallel(precision(model.graph, DType::kBF16), model.parameters, parts, mesh,
+                                {}, false);
+  units = make_units(split, model.parameters, parts, axes);
+  Graph g = flat_units(split, model.parameters, units, axes);
+  verify(g, "flat_units");
+  return g;
+}
+
+TEST(FlatUnits, GathersWhatTravelsInTheDtypeOfCompute) {
+  std::vector<FlatUnit> units;
+  ShardAxes axes;
+  Graph g = sharded(tiny_llama(false), units, axes);
+  EXPECT_EQ(count_ops(g, "all_gather"), 4);
+  for (const FlatUnit& unit : units) {
+    EXPECT_EQ(unit.shard_size % kUnitGranule, 0);
+    EXPECT_EQ(unit.size, 2 * unit.shard_size);
+    Value state = g.input_value(weight_slot(unit));
+    EXPECT_EQ(g.type(state), (TensorType{{unit.shard_size}, DType::kF32, axes.shard}));
+    Value varied = differentiated_value(g, unit);
+    EXPECT_EQ(g.type(varied).varying, axes.shard | axes.replicate);
+  }
+  for (const Node& node : g.nodes()) {
+    if (node.op->name() != "all_gather") continue;
+    EXPECT_EQ(g.type(node.inputs[0]).dtype, DType::kBF16);
+  }
+}
+
+TEST(FlatUnits, ATiedMatrixIsGatheredAtEachUse) {
+  std::vector<FlatUnit> units;
+  ShardAxes axes;
+  Graph g = sharded(tiny_llama(true), units, axes);
+  EXPECT_EQ(units.size(), 4u);
+  EXPECT_EQ(count_ops(g, "all_gather"), 5);
+  EXPECT_EQ(count_ops(g, "vary"), 4);  // one a unit, at its shard
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST(Precision, ChangesTheLossByRoundingOnly) {
 
 TEST(Precision, GivesGradientsOfParametersInF32) {
   ModelGraph model = tiny_llama(true);
-  std::vector<FlatUnit> units = make_units(model.parameters);
+  std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
   Graph g = with_gradients(
       flat_units(precision(model.graph, DType::kBF16), model.parameters, units), units);
   verify(g, "gradients");

@@ -100,7 +100,7 @@ Outcome run_apart(const Graph& g, const KernelTable& table, const Contents& argu
                     at(node.outputs[0]).begin() + placed[k] * element);
       }
     } else {
-      Launch launch = std::get<Launch>(table.prepare({*node.op, in_types, out_types}));
+      Launch launch = std::get<Launch>(table.prepare({*node.op, in_types, out_types, Mesh()}));
       Bytes workspace(static_cast<size_t>(launch.workspace_bytes));
       launch.run({in, out, workspace.data()});
     }

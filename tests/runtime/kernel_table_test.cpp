@@ -19,7 +19,7 @@ Prepare declines(const std::string& reason) {
 Prepared prepared(const KernelTable& table) {
   Unary op(UnaryKind::kNeg);
   std::vector<TensorType> types{{{4}, DType::kF32}};
-  return table.prepare({op, types, types});
+  return table.prepare({op, types, types, Mesh()});
 }
 
 TEST(KernelTable, TakesTheFirstThatAccepts) {

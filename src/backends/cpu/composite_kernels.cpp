@@ -15,6 +15,7 @@
 #include "ops/composite/adamw.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/cross_entropy.h"
+#include "ops/composite/embedding.h"
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
 
@@ -237,7 +238,8 @@ void register_embedding(KernelTable& table, Isa isa, ThreadPool& pool) {
                                     nullptr,
                                     c.inputs[0].elements(),
                                     c.inputs[1].shape[0],
-                                    c.inputs[1].shape[1]};
+                                    c.inputs[1].shape[1],
+                                    static_cast<const tessera::Embedding&>(c.op).partial()};
               return Launch{"embedding", 0, [args, &pool](const LaunchArguments& a) mutable {
                               args.ids = a.input<int32_t>(0);
                               args.table = a.inputs[1];
@@ -247,8 +249,16 @@ void register_embedding(KernelTable& table, Isa isa, ThreadPool& pool) {
             }));
   table.add("embedding_backward", for_floats(1, [isa, &pool](const PrepareContext& c) {
               int64_t tokens = c.inputs[0].elements(), vocabulary = c.outputs[0].shape[0];
-              EmbeddingBackward args{c.inputs[1].dtype, nullptr, nullptr,    nullptr,
-                                     nullptr,           tokens,  vocabulary, c.outputs[0].shape[1]};
+              EmbeddingBackward args{
+                  c.inputs[1].dtype,
+                  nullptr,
+                  nullptr,
+                  nullptr,
+                  nullptr,
+                  tokens,
+                  vocabulary,
+                  c.outputs[0].shape[1],
+                  static_cast<const tessera::EmbeddingBackward&>(c.op).partial()};
               return Launch{kernel_name("embedding_backward", isa),
                             embedding_backward_workspace(tokens, vocabulary),
                             [args, isa, &pool](const LaunchArguments& a) mutable {

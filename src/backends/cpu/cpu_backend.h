@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "backends/cpu/cpu_kernels.h"
+#include "runtime/communicator.h"
 #include "runtime/executable.h"
 
 namespace tessera::cpu {
@@ -10,7 +11,9 @@ namespace tessera::cpu {
 // the instruction set, never on the number of threads.
 class CpuBackend {
  public:
-  CpuBackend(int threads, Isa isa);
+  // `communicator`: to the other ranks of the job; without one, programs of several ranks can be
+  // planned but not run. Must live longer.
+  CpuBackend(int threads, Isa isa, Communicator* communicator = nullptr);
   std::unique_ptr<Executable> compile(const Graph& graph, const PlanOptions& options = {}) const {
     return tessera::compile(graph, table_, options);
   }

@@ -110,6 +110,12 @@ void run_collective(const Op& op, const Mesh& mesh, const std::vector<const Tens
     for (size_t r = 0; r < inputs.size(); ++r) outputs[r].data = inputs[r]->data;
     return;
   }
+  if (op.name() == "axis_index") {
+    for (size_t r = 0; r < outputs.size(); ++r)
+      outputs[r].data = {static_cast<double>(
+          mesh.index(static_cast<int>(r), static_cast<const AxisIndex&>(op).axes()))};
+    return;
+  }
   AxisSet axes = op.name() == "all_reduce" ? static_cast<const AllReduceOp&>(op).axes()
                                            : static_cast<const Collective&>(op).axes();
   for (const std::vector<int>& group : mesh.groups(axes)) run_group(op, group, inputs, outputs);

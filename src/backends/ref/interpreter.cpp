@@ -51,7 +51,8 @@ class Lockstep {
     }
     if (node.op->tier() == Tier::kCollective) {
       std::vector<const Tensor*> inputs;
-      for (size_t r = 0; r < world_; ++r) inputs.push_back(&values_[index(node.inputs[0])][r]);
+      for (size_t r = 0; r < world_ && !node.inputs.empty(); ++r)
+        inputs.push_back(&values_[index(node.inputs[0])][r]);
       run_collective(*node.op, graph_.mesh(), inputs, values_[index(node.outputs[0])]);
     } else if (Kernel kernel = find_kernel(node.op->name())) {
       for (size_t r = 0; r < world_; ++r) run_local(node, kernel, r);

@@ -1,6 +1,7 @@
 #include "ops/collective/collective.h"
 
 #include "ops/composite/linear.h"
+#include "ops/primitive/elementwise.h"
 
 namespace tessera {
 
@@ -41,6 +42,7 @@ std::vector<Value> Collective::vjp(const VjpContext& context) const {
   Value dy = context.cotangents[0];
   switch (kind_) {
     case CollectiveKind::kAllGather:
+      if (size_of(g.type(dy).dtype) > size_of(sum_dtype_)) dy = convert(g, dy, sum_dtype_);
       return {reduce_scatter(g, dy, axes_, dim_, wide(g.type(dy).dtype))};
     case CollectiveKind::kReduceScatter: return {all_gather(g, dy, axes_, dim_)};
     case CollectiveKind::kGatherReplicated: return {local_slice(g, dy, axes_, dim_)};
@@ -58,7 +60,10 @@ Value add_collective(Graph& g, CollectiveKind kind, Value x, AxisSet axes, int64
 }  // namespace
 
 Value all_gather(Graph& graph, Value x, AxisSet axes, int64_t dim) {
-  return add_collective(graph, CollectiveKind::kAllGather, x, axes, dim, dim, graph.type(x).dtype);
+  return all_gather(graph, x, axes, dim, wide(graph.type(x).dtype));
+}
+Value all_gather(Graph& graph, Value x, AxisSet axes, int64_t dim, DType gradient_dtype) {
+  return add_collective(graph, CollectiveKind::kAllGather, x, axes, dim, dim, gradient_dtype);
 }
 Value reduce_scatter(Graph& graph, Value x, AxisSet axes, int64_t dim, DType sum_dtype) {
   return add_collective(graph, CollectiveKind::kReduceScatter, x, axes, dim, dim, sum_dtype);
@@ -73,6 +78,9 @@ Value local_slice(Graph& graph, Value x, AxisSet axes, int64_t dim) {
 Value all_to_all(Graph& graph, Value x, AxisSet axes, int64_t split_dim, int64_t concat_dim) {
   return add_collective(graph, CollectiveKind::kAllToAll, x, axes, split_dim, concat_dim,
                         graph.type(x).dtype);
+}
+Value axis_index(Graph& graph, AxisSet axes) {
+  return graph.add_one(std::make_shared<AxisIndex>(axes), {});
 }
 
 }  // namespace tessera

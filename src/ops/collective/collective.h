@@ -18,13 +18,16 @@ enum class CollectiveKind {
 
 class Collective final : public OpOf<Collective> {
  public:
-  // `sum_dtype`: dtype of a reduce-scatter's output. concat_dim: of all_to_all.
+  // `sum_dtype`: dtype of a reduce-scatter's output; of an all-gather: the widest dtype in which
+  // its gradient travels, to be summed in wide(). concat_dim: of all_to_all.
   Collective(CollectiveKind kind, AxisSet axes, int64_t dim, int64_t concat_dim, DType sum_dtype)
       : kind_(kind), axes_(axes), dim_(dim), concat_dim_(concat_dim), sum_dtype_(sum_dtype) {}
   CollectiveKind kind() const { return kind_; }
   AxisSet axes() const { return axes_; }
   int64_t dim() const { return dim_; }
   int64_t concat_dim() const { return concat_dim_; }
+  // Between ranks; a local slice moves nothing.
+  bool communicates() const override { return kind_ != CollectiveKind::kLocalSlice; }
   std::string_view name() const override;
   Tier tier() const override { return Tier::kCollective; }
   int arity() const override { return 1; }
@@ -44,11 +47,34 @@ class Collective final : public OpOf<Collective> {
   DType sum_dtype_;
 };
 
+// This rank's position along `axes` (Mesh::index): an i32 scalar that varies over them. The one
+// thing by which a program tells its ranks apart.
+class AxisIndex final : public OpOf<AxisIndex> {
+ public:
+  explicit AxisIndex(AxisSet axes) : axes_(axes) {}
+  AxisSet axes() const { return axes_; }
+  std::string_view name() const override { return "axis_index"; }
+  Tier tier() const override { return Tier::kCollective; }
+  int arity() const override { return 0; }
+  bool sets_marks() const override { return true; }
+  std::vector<TensorType> infer(const InferContext&) const override {
+    return {{{}, DType::kI32, axes_}};
+  }
+  auto fields() const { return std::make_tuple(field("axes", axes_)); }
+
+ private:
+  AxisSet axes_;
+};
+
 Value all_gather(Graph& graph, Value x, AxisSet axes, int64_t dim);
+// The same with the widest dtype in which the gradient travels: bf16 halves the bytes of an f32
+// one.
+Value all_gather(Graph& graph, Value x, AxisSet axes, int64_t dim, DType gradient_dtype);
 // Result in `sum_dtype`, f32 for a bf16 gather's gradient.
 Value reduce_scatter(Graph& graph, Value x, AxisSet axes, int64_t dim, DType sum_dtype);
 Value gather_replicated(Graph& graph, Value x, AxisSet axes, int64_t dim);
 Value local_slice(Graph& graph, Value x, AxisSet axes, int64_t dim);
 Value all_to_all(Graph& graph, Value x, AxisSet axes, int64_t split_dim, int64_t concat_dim);
+Value axis_index(Graph& graph, AxisSet axes);
 
 }  // namespace tessera

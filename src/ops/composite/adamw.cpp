@@ -16,8 +16,9 @@ std::vector<TensorType> AdamW::infer(const InferContext& context) const {
         context.inputs[i].shape == w.shape && context.inputs[i].dtype == w.dtype, *this, "C2",
         cat("m, v and g must be like w: ", to_string(w), " and ", to_string(context.inputs[i])));
   }
-  require(context.inputs[4] == TensorType{{}, w.dtype} && context.inputs[5].shape.empty(), *this,
-          "C3", "lr and scale must be scalars of w's dtype");
+  require(context.inputs[4].shape.empty() && context.inputs[4].dtype == w.dtype &&
+              context.inputs[5].shape.empty(),
+          *this, "C3", "lr and scale must be scalars of w's dtype");
   require(context.inputs[6].dtype == DType::kBool && context.inputs[7].dtype == DType::kI64, *this,
           "C4", "ok must be bool, step i64");
   require(context.inputs[8].dtype == DType::kI64 && context.inputs[9].dtype == w.dtype &&

@@ -77,6 +77,20 @@ std::vector<TensorType> Attention::infer(const InferContext& context) const {
   return {q, {{q.shape[0], q.shape[2], q.shape[1]}, wide(q.dtype)}};
 }
 
+void Attention::split(PlacementContext& context) const {
+  if (!context.placement(0).split()) return Op::split(context);
+  for (size_t i = 0; i < 3; ++i) {
+    TESSERA_CHECK(
+        context.placement(i).split_on(2),
+        cat("attention with heads of which some are split only (", context.node().scope, ")"));
+  }
+  Graph& g = context.graph();
+  std::vector<Value> outputs =
+      g.add(context.node().op, {context.operand(0), context.operand(1), context.operand(2)});
+  context.put(0, outputs[0], context.placement(0));
+  context.put(1, outputs[1], {Placement::Kind::kSplit, 1, context.placement(0).axes});
+}
+
 std::vector<Value> Attention::vjp(const VjpContext& context) const {
   TESSERA_CHECK(!context.cotangents[1], "attention: lse is a statistic without a gradient");
   Graph& g = context.graph;

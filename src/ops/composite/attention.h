@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -23,6 +23,8 @@ class Attention final : public OpOf<Attention> {
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 3; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v)
+  // Split by heads; key/value heads over fewer axes where ranks share one.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

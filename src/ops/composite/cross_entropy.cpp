@@ -1,6 +1,7 @@
 #include "ops/composite/cross_entropy.h"
 
 #include "ops/composite/linear.h"
+#include "ops/composite/vocabulary_parallel.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
@@ -48,6 +49,15 @@ Rows row_losses(Graph& g, Value x, Value w, Value targets) {
 std::vector<TensorType> LinearCrossEntropy::infer(const InferContext& context) const {
   check_operands(*this, context.inputs[0], context.inputs[1], context.inputs[2]);
   return {{{}, wide(context.inputs[0].dtype)}};
+}
+
+void LinearCrossEntropy::split(PlacementContext& context) const {
+  Placement w = context.placement(1);
+  if (!w.split()) return Op::split(context);
+  Value loss = vocabulary_parallel_cross_entropy(context.graph(), context.entered(0),
+                                                 context.operand(1), context.replicated(2),
+                                                 context.whole_type(1).shape[0], w.axes);
+  context.put(0, loss, {});
 }
 
 std::vector<Value> LinearCrossEntropy::vjp(const VjpContext& context) const {

@@ -1,6 +1,6 @@
 #pragma once
 #include "base/ignore_index.h"
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -14,6 +14,8 @@ class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 3; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, targets)
+  // w split along V: see LinearLogSumExp.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

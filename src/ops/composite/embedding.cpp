@@ -1,10 +1,26 @@
 #include "ops/composite/embedding.h"
 
+#include "ops/collective/collective.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
 
 namespace tessera {
+namespace {
+
+// bool [ids...]: the id is a row of the table.
+Value in_table(Graph& g, Value ids, int64_t rows) {
+  Value low = compare(g, Comparison::kGe, ids, constant_like(g, ids, 0));
+  return binary(g, BinaryKind::kAnd, low,
+                compare(g, Comparison::kLt, ids, constant_like(g, ids, static_cast<double>(rows))));
+}
+
+// Rows of x [ids..., D] outside the table become zeros.
+Value only_in_table(Graph& g, Value x, Value inside) {
+  return select(g, broadcast_trailing(g, inside, g.shape(x)), x, constant_like(g, x, 0));
+}
+
+}  // namespace
 
 std::vector<TensorType> Embedding::infer(const InferContext& context) const {
   const TensorType &ids = context.inputs[0], &table = context.inputs[1];
@@ -20,11 +36,28 @@ std::vector<Value> Embedding::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
   Value ids = context.node.inputs[0], table = context.node.inputs[1];
   Value dy = convert(g, context.cotangents[0], g.type(table).dtype);
-  return {Value{}, g.add_one(std::make_shared<EmbeddingBackward>(g.shape(table)[0]), {ids, dy})};
+  return {Value{},
+          g.add_one(std::make_shared<EmbeddingBackward>(g.shape(table)[0], partial_), {ids, dy})};
+}
+
+void Embedding::split(PlacementContext& context) const {
+  Placement table = context.placement(1);
+  if (!table.split()) return Op::split(context);
+  Graph& g = context.graph();
+  Value ids = context.replicated(0), rows = context.operand(1);
+  Value begin = mul(g, axis_index(g, table.axes),
+                    constant(g, {{}, DType::kI32}, static_cast<double>(g.shape(rows)[0])));
+  ids = sub(g, ids, broadcast(g, begin, g.shape(ids), {}));
+  context.put(0, g.add_one(std::make_shared<Embedding>(true), {ids, rows}),
+              {Placement::Kind::kPartial, 0, table.axes});
 }
 
 std::vector<Value> Embedding::decompose(Graph& graph, std::span<const Value> inputs) const {
-  return {graph.add_one(std::make_shared<Gather>(), {inputs[1], inputs[0]})};
+  Value ids = inputs[0], table = inputs[1];
+  if (!partial_) return {graph.add_one(std::make_shared<Gather>(), {table, ids})};
+  Value inside = in_table(graph, ids, graph.shape(table)[0]);
+  ids = select(graph, inside, ids, constant_like(graph, ids, 0));
+  return {only_in_table(graph, graph.add_one(std::make_shared<Gather>(), {table, ids}), inside)};
 }
 
 Cost Embedding::cost(std::span<const TensorType> inputs,
@@ -42,8 +75,14 @@ std::vector<TensorType> EmbeddingBackward::infer(const InferContext& context) co
 }
 
 std::vector<Value> EmbeddingBackward::decompose(Graph& graph, std::span<const Value> inputs) const {
-  return {graph.add_one(std::make_shared<ScatterAdd>(rows_, wide(graph.type(inputs[1]).dtype)),
-                        {inputs[0], inputs[1]})};
+  Value ids = inputs[0], dy = inputs[1];
+  if (partial_) {
+    Value inside = in_table(graph, ids, rows_);
+    ids = select(graph, inside, ids, constant_like(graph, ids, 0));
+    dy = only_in_table(graph, dy, inside);
+  }
+  return {
+      graph.add_one(std::make_shared<ScatterAdd>(rows_, wide(graph.type(dy).dtype)), {ids, dy})};
 }
 
 Value embedding(Graph& graph, Value ids, Value table) {

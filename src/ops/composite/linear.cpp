@@ -38,6 +38,22 @@ std::vector<TensorType> Linear::infer(const InferContext& context) const {
   return {y};
 }
 
+void Linear::split(PlacementContext& context) const {
+  Placement w = context.placement(1);
+  if (!w.split()) return split_rowwise(context, 1);
+  auto last = static_cast<int64_t>(context.whole_type(0).shape.size()) - 1;
+  if (w.dim == 0) {
+    context.apply({context.entered(0), context.operand(1)},
+                  {Placement::Kind::kSplit, last, w.axes});
+    return;
+  }
+  Placement x = context.placement(0);
+  TESSERA_CHECK(x.split_on(last) && x.axes == w.axes,
+                cat("a matrix split by rows wants an operand split the same way (",
+                    context.node().scope, ")"));
+  context.apply({context.operand(0), context.operand(1)}, {Placement::Kind::kPartial, 0, w.axes});
+}
+
 std::vector<Value> Linear::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
   Value x = context.node.inputs[0], w = context.node.inputs[1];

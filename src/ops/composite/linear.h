@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -14,6 +14,8 @@ class Linear final : public OpOf<Linear> {
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
+  // w split along N gives y split along its last dim; along K, a summand of y.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -15,6 +15,7 @@ class RmsNorm final : public OpOf<RmsNorm> {
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
+  void split(PlacementContext& context) const override { split_rowwise(context, 1); }
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

@@ -16,6 +16,16 @@ std::vector<TensorType> Rope::infer(const InferContext& context) const {
   return {x};
 }
 
+void Rope::split(PlacementContext& context) const {
+  Value x = context.reduced(0);
+  Placement placement = context.placement(0);
+  if (placement.split_on(1) || placement.split_on(3)) {
+    x = context.replicated(0);
+    placement = {};
+  }
+  context.apply({x}, placement);
+}
+
 std::vector<Value> Rope::vjp(const VjpContext& context) const {
   return {context.graph.add_one(std::make_shared<Rope>(frequencies_, !inverse_),
                                 {context.cotangents[0]})};

@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -19,6 +19,8 @@ class Rope final : public OpOf<Rope> {
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x)
+  // Heads may be split, positions not.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

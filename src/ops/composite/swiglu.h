@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -11,6 +11,7 @@ class Swiglu final : public OpOf<Swiglu> {
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 2; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (gate, up)
+  void split(PlacementContext& context) const override { split_elementwise(context); }
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;

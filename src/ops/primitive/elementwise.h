@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -32,6 +32,7 @@ class Unary final : public OpOf<Unary> {
   std::string_view name() const override;
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 1; }
+  void split(PlacementContext& context) const override { split_elementwise(context); }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override {
     return kind_ != UnaryKind::kIsFinite && kind_ != UnaryKind::kNot;
@@ -54,6 +55,7 @@ class Binary final : public OpOf<Binary> {
   std::string_view name() const override;
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 2; }
+  void split(PlacementContext& context) const override { split_elementwise(context); }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return kind_ < BinaryKind::kAnd; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -75,6 +77,7 @@ class Compare final : public OpOf<Compare> {
   std::string_view name() const override { return "compare"; }
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 2; }
+  void split(PlacementContext& context) const override { split_elementwise(context); }
   std::vector<TensorType> infer(const InferContext& context) const override;
   auto fields() const { return std::make_tuple(field("comparison", tessera::name(comparison_))); }
 
@@ -88,6 +91,7 @@ class Select final : public OpOf<Select> {
   std::string_view name() const override { return "select"; }
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 3; }
+  void split(PlacementContext& context) const override { split_elementwise(context); }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -104,6 +108,7 @@ class Convert final : public OpOf<Convert> {
   std::string_view name() const override { return "convert"; }
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 1; }
+  void split(PlacementContext& context) const override { split_elementwise(context); }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -119,6 +124,7 @@ class StopGradient final : public OpOf<StopGradient> {
   std::string_view name() const override { return "stop_gradient"; }
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 1; }
+  void split(PlacementContext& context) const override { split_elementwise(context); }
   std::vector<TensorType> infer(const InferContext& context) const override {
     return {context.inputs[0]};
   }

@@ -26,6 +26,23 @@ std::vector<Value> Reshape::vjp(const VjpContext& context) const {
       reshape(context.graph, context.cotangents[0], context.graph.shape(context.node.inputs[0]))};
 }
 
+void Reshape::split(PlacementContext& context) const {
+  Value x = context.reduced(0);
+  Placement placement = context.placement(0);
+  if (placement.whole()) return context.put(0, reshape(context.graph(), x, shape_), {});
+  int64_t ranks = context.graph().mesh().size(placement.axes), outer = 1, before = 1;
+  const Shape& from = context.whole_type(0).shape;
+  for (int64_t d = 0; d < placement.dim; ++d) outer *= from[static_cast<size_t>(d)];
+  for (size_t d = 0; d < shape_.size(); before *= shape_[d++]) {
+    if (before != outer || shape_[d] % ranks != 0) continue;
+    Shape local = shape_;
+    local[d] /= ranks;
+    return context.put(0, reshape(context.graph(), x, local),
+                       {Placement::Kind::kSplit, static_cast<int64_t>(d), placement.axes});
+  }
+  context.put(0, reshape(context.graph(), context.entered(0), shape_), {});
+}
+
 std::vector<TensorType> Transpose::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
   require(order_.size() == x.shape.size(), *this, "C1",

@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ir/placement.h"
 
 namespace tessera {
 
@@ -65,6 +65,8 @@ class Reshape final : public OpOf<Reshape> {
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
+  // Stays split where a dim of the result begins where the split one does.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<int64_t> view_offsets() const override { return {0}; }

@@ -79,7 +79,7 @@ inline Prepared prepare(const Case& c, ThreadPool& pool, Isa isa = detect_isa())
   KernelTable table;
   register_primitive_kernels(table, isa, pool);
   TensorType result = c.result();
-  return table.prepare({*c.op, c.types, {&result, 1}});
+  return table.prepare({*c.op, c.types, {&result, 1}, Mesh()});
 }
 
 // Runs the op's launch; `shared` >= 0: the result takes the storage of that operand.

@@ -13,8 +13,11 @@ namespace {
 // an id from holding up all threads.
 constexpr int64_t kRows = 64, kColumns = 256;
 
-void check_id(int32_t id, int64_t vocabulary) {
-  TESSERA_CHECK(id >= 0 && id < vocabulary, cat("id ", id, " of ", vocabulary));
+// Whether the table has a row for the id; only a part of a table may have none.
+bool has_row(int32_t id, int64_t vocabulary, bool partial) {
+  bool inside = id >= 0 && id < vocabulary;
+  TESSERA_CHECK(inside || partial, cat("id ", id, " of ", vocabulary));
+  return inside;
 }
 
 // Counting sort: afterwards the tokens of id v are order[starts[v]] .. order[starts[v + 1] - 1],
@@ -22,12 +25,12 @@ void check_id(int32_t id, int64_t vocabulary) {
 void sort_tokens(const EmbeddingBackward& args, int32_t* starts, int32_t* order) {
   std::fill(starts, starts + args.vocabulary + 1, 0);
   for (int64_t n = 0; n < args.tokens; ++n) {
-    check_id(args.ids[n], args.vocabulary);
-    ++starts[args.ids[n] + 1];
+    if (has_row(args.ids[n], args.vocabulary, args.partial)) ++starts[args.ids[n] + 1];
   }
   for (int64_t v = 0; v < args.vocabulary; ++v) starts[v + 1] += starts[v];
   for (int64_t n = 0; n < args.tokens; ++n) {
-    order[starts[args.ids[n]]++] = static_cast<int32_t>(n);
+    if (has_row(args.ids[n], args.vocabulary, args.partial))
+      order[starts[args.ids[n]]++] = static_cast<int32_t>(n);
   }
   // Placing the tokens moved every start to the next one's.
   std::copy_backward(starts, starts + args.vocabulary, starts + args.vocabulary + 1);
@@ -40,10 +43,12 @@ void embedding_forward(const EmbeddingForward& args, ThreadPool& pool) {
   int64_t bytes = args.width * size_of(args.dtype);
   for_ranges(pool, args.tokens, rows_per_tile(args.width), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      check_id(args.ids[n], args.vocabulary);
-      std::memcpy(static_cast<char*>(args.y) + n * bytes,
-                  static_cast<const char*>(args.table) + args.ids[n] * bytes,
-                  static_cast<size_t>(bytes));
+      char* y = static_cast<char*>(args.y) + n * bytes;
+      if (has_row(args.ids[n], args.vocabulary, args.partial))
+        std::memcpy(y, static_cast<const char*>(args.table) + args.ids[n] * bytes,
+                    static_cast<size_t>(bytes));
+      else
+        std::memset(y, 0, static_cast<size_t>(bytes));
     }
   });
 }

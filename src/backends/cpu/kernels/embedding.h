@@ -10,19 +10,21 @@ class ThreadPool;
 
 namespace tessera::cpu {
 
-// y[n] = table[ids[n]]. An id outside [0, vocabulary) is an InternalError: data is checked when it
-// is read.
+// y[n] = table[ids[n]]. An id outside [0, vocabulary) is an InternalError, for data is checked when
+// it is read; with `partial` it gives zeros.
 struct EmbeddingForward {
   DType dtype;         // of table and y: kF32 or kBF16
   const int32_t* ids;  // [tokens]
   const void* table;   // [vocabulary, width]
   void* y;             // [tokens, width]
   int64_t tokens, vocabulary, width;
+  bool partial = false;
 };
 void embedding_forward(const EmbeddingForward& args, ThreadPool& pool);
 
 // dtable[v] = sum of dy[n] over the n with ids[n] = v, in f32 and in ascending n. Every row of
-// dtable is written. The tokens are first sorted by id, so that a tile owns rows of dtable.
+// dtable is written. The tokens are first sorted by id, so that a tile owns rows of dtable; with
+// `partial` those with ids outside the table are left out.
 struct EmbeddingBackward {
   DType dtype;         // of dy: kF32 or kBF16
   const int32_t* ids;  // [tokens]
@@ -30,6 +32,7 @@ struct EmbeddingBackward {
   float* dtable;       // [vocabulary, width]
   int32_t* workspace;  // embedding_backward_workspace() bytes
   int64_t tokens, vocabulary, width;
+  bool partial = false;
 };
 int64_t embedding_backward_workspace(int64_t tokens, int64_t vocabulary);  // bytes
 void embedding_backward(const EmbeddingBackward& args, Isa isa, ThreadPool& pool);

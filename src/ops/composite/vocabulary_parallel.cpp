@@ -1,0 +1,139 @@
+#include "ops/composite/vocabulary_parallel.h"
+
+#include <limits>
+
+#include "base/ignore_index.h"
+#include "ops/collective/collective.h"
+#include "ops/composite/linear.h"
+#include "ops/primitive/elementwise.h"
+#include "ops/primitive/reduction.h"
+#include "ops/primitive/shaping.h"
+
+namespace tessera {
+namespace {
+
+void check_operands(const Op& op, std::span<const TensorType> inputs) {
+  const TensorType &x = inputs[0], &w = inputs[1], &targets = inputs[2], &valid = inputs[3];
+  require(x.shape.size() == 2 && is_float(x.dtype), op, "C1",
+          cat("x must be a float [N, D], is ", to_string(x)));
+  require(w.shape.size() == 2 && w.shape[1] == x.shape[1] && w.dtype == x.dtype, op, "C2",
+          cat("w must be [V, D] of x's dtype: D = ", x.shape[1], ", x is ", to_string(x), ", w is ",
+              to_string(w)));
+  require(targets.shape == Shape{x.shape[0]} && targets.dtype == DType::kI32, op, "C3",
+          cat("targets must be i32 [N]: N = ", x.shape[0], ", targets are ", to_string(targets)));
+  require(valid.shape.empty() && valid.dtype == DType::kI32, op, "C4",
+          cat("valid must be an i32 scalar, is ", to_string(valid)));
+}
+
+// [N, V]: logits in wide dtype, whether the column is valid, whether it is the row's target.
+struct Columns {
+  Value logits, valid, target;
+  Shape shape;
+};
+
+Columns columns(Graph& g, std::span<const Value> inputs) {
+  Columns c;
+  c.logits = dot(g, inputs[0], inputs[1], 0, 1, 1, wide(g.type(inputs[0]).dtype));
+  c.shape = g.shape(c.logits);
+  Value column = iota(g, {c.shape, DType::kI32}, 1);
+  c.valid = compare(g, Comparison::kLt, column, broadcast(g, inputs[3], c.shape, {}));
+  Value equal = compare(g, Comparison::kEq, broadcast_trailing(g, inputs[2], c.shape), column);
+  c.target = binary(g, BinaryKind::kAnd, c.valid, equal);
+  return c;
+}
+
+Value zeros_like(Graph& g, Value x) { return constant_like(g, x, 0); }
+
+double head_flops(std::span<const TensorType> inputs) {
+  return 2.0 * static_cast<double>(inputs[0].elements()) * static_cast<double>(inputs[1].shape[0]);
+}
+
+}  // namespace
+
+std::vector<TensorType> LinearLogSumExp::infer(const InferContext& context) const {
+  check_operands(*this, context.inputs);
+  TensorType row{{context.inputs[0].shape[0]}, wide(context.inputs[0].dtype)};
+  return {row, row};
+}
+
+std::vector<Value> LinearLogSumExp::vjp(const VjpContext& context) const {
+  Graph& g = context.graph;
+  std::vector<Value> operands = context.node.inputs;
+  Value lse = context.node.outputs[0];
+  operands.push_back(lse);
+  for (Value d : context.cotangents) operands.push_back(d ? d : zeros_like(g, lse));
+  auto outputs = g.add(std::make_shared<LinearLogSumExpBackward>(), operands);
+  return {outputs[0], outputs[1], Value{}, Value{}};
+}
+
+std::vector<Value> LinearLogSumExp::decompose(Graph& g, std::span<const Value> inputs) const {
+  Columns c = columns(g, inputs);
+  Value nothing = constant_like(g, c.logits, -std::numeric_limits<double>::infinity());
+  Value m = reduce_max(g, select(g, c.valid, c.logits, nothing), {1});
+  Value e = unary(g, UnaryKind::kExp, sub(g, c.logits, broadcast_trailing(g, m, c.shape)));
+  // Where no column is valid, e is not a number and not used.
+  Value sum = reduce_sum(g, select(g, c.valid, e, zeros_like(g, e)), {1});
+  Value hit = reduce_sum(g, select(g, c.target, c.logits, zeros_like(g, c.logits)), {1});
+  return {tessera::add(g, m, unary(g, UnaryKind::kLog, sum)), hit};
+}
+
+Cost LinearLogSumExp::cost(std::span<const TensorType> inputs,
+                           std::span<const TensorType> outputs) const {
+  Cost cost = Op::cost(inputs, outputs);
+  cost.flops = head_flops(inputs);
+  return cost;
+}
+
+std::vector<TensorType> LinearLogSumExpBackward::infer(const InferContext& context) const {
+  check_operands(*this, context.inputs);
+  const TensorType &x = context.inputs[0], &w = context.inputs[1];
+  for (size_t i = 4; i < 7; ++i) {
+    const TensorType& row = context.inputs[i];
+    require(row.shape == Shape{x.shape[0]} && row.dtype == wide(x.dtype), *this, "C5",
+            cat("lse and the cotangents must be [N] and wide, one is ", to_string(row)));
+  }
+  return {x, {w.shape, wide(w.dtype)}};
+}
+
+std::vector<Value> LinearLogSumExpBackward::decompose(Graph& g,
+                                                      std::span<const Value> inputs) const {
+  Value x = inputs[0], w = inputs[1];
+  DType dtype = g.type(x).dtype;
+  Columns c = columns(g, inputs);
+  auto by_row = [&](size_t i) { return broadcast_trailing(g, inputs[i], c.shape); };
+  Value p = unary(g, UnaryKind::kExp, sub(g, c.logits, by_row(4)));
+  Value soft = select(g, c.valid, mul(g, by_row(5), p), zeros_like(g, p));
+  Value hard = select(g, c.target, by_row(6), zeros_like(g, p));
+  Value grad = convert(g, tessera::add(g, soft, hard), dtype);
+  return {dot(g, grad, w, 0, 1, 0, dtype), dot(g, grad, x, 0, 0, 0, wide(dtype))};
+}
+
+Cost LinearLogSumExpBackward::cost(std::span<const TensorType> inputs,
+                                   std::span<const TensorType> outputs) const {
+  Cost cost = Op::cost(inputs, outputs);
+  cost.flops = 3 * head_flops(inputs);
+  return cost;
+}
+
+Value vocabulary_parallel_cross_entropy(Graph& g, Value x, Value w, Value targets,
+                                        int64_t vocabulary, AxisSet axes) {
+  const TensorType index{{}, DType::kI32};
+  auto rows = static_cast<double>(g.shape(w)[0]);
+  Value begin = mul(g, axis_index(g, axes), constant(g, index, rows));
+  Value left = sub(g, constant(g, index, static_cast<double>(vocabulary)), begin);
+  Value valid =
+      binary(g, BinaryKind::kMin, binary(g, BinaryKind::kMax, left, constant(g, index, 0)),
+             constant(g, index, rows));
+  // kIgnoreIndex is below 0 and stays so: it hits no row.
+  Value local = sub(g, targets, broadcast(g, begin, g.shape(targets), {}));
+  auto parts = g.add(std::make_shared<LinearLogSumExp>(), {x, w, local, valid});
+  Value highest = g.add_one(std::make_shared<AllReduceOp>(axes, Reduction::kMax), {parts[0]});
+  Value sum = g.add_one(std::make_shared<AllReduceOp>(axes, Reduction::kSum),
+                        {unary(g, UnaryKind::kExp, sub(g, parts[0], highest))});
+  Value hit = g.add_one(std::make_shared<AllReduceOp>(axes, Reduction::kSum), {parts[1]});
+  Value loss = sub(g, add(g, highest, unary(g, UnaryKind::kLog, sum)), hit);
+  Value counted = compare(g, Comparison::kNe, targets, constant_like(g, targets, kIgnoreIndex));
+  return reduce_sum(g, select(g, counted, loss, zeros_like(g, loss)), {0});
+}
+
+}  // namespace tessera

@@ -1,0 +1,193 @@
+#pragma once
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "backends/ref/interpreter.h"
+#include "base/ignore_index.h"
+#include "base/random.h"
+#include "ir/rewriter.h"
+#include "train/programs.h"
+#include "train/shard_pieces.h"
+#include "train/training_run.h"
+
+namespace tessera {
+
+// A training job of N ranks on the reference backend, in lockstep and in f64: the programs that the
+// ranks of a real job run, with their state in the hands of the test.
+class LockstepJob {
+ public:
+  struct Shape {
+    int64_t rows = 2;    // of a micro-batch of one data-parallel rank
+    int64_t length = 8;  // tokens a row
+    int64_t micro_batches = 1;
+  };
+
+  LockstepJob(const ModelConfig& model, const Parallelism& parallelism, Shape shape,
+              const std::function<void(ProgramOptions&)>& change = {})
+      : model_(model), shape_(shape) {
+    ProgramOptions options;
+    options.batch = options.validation_batch = shape.rows;
+    options.length = shape.length;
+    options.compute = DType::kF32;  // no conversions: all of it is f64 already
+    options.accumulates = shape.micro_batches > 1;
+    options.parallelism = parallelism;
+    options.parallelism.reduce_dtype = DType::kF64;
+    if (change) change(options);
+    programs_ = build_programs(
+        [&](int64_t batch, int64_t length, ModelHead head) {
+          return in_f64(model_builder(model)(batch, length, head));
+        },
+        options);
+    initialize();
+  }
+
+  const Programs& programs() const { return programs_; }
+
+  // One step on the global batch of step number `step`; every row of it belongs to the job, so a
+  // job of other ranks sees the same rows. Returns the mean loss.
+  double step(int64_t step) {
+    for (int64_t m = 0; m < shape_.micro_batches; ++m) {
+      const Graph& program = m == 0 ? programs_.accumulate_first : programs_.accumulate;
+      run(program, batch(step, m));
+    }
+    ref::Feeds feeds{{"lr", {{0.01}}}, {"max_norm", {{0.5}}}};
+    for (const FlatUnit& unit : programs_.units) {
+      for (int rank = 0; rank < world(); ++rank) {
+        std::vector<double> begin, decay;
+        for (int64_t b : segment_begin(unit, shard_index(rank)))
+          begin.push_back(static_cast<double>(b));
+        for (int32_t p : unit.parameters)
+          decay.push_back(programs_.parameters[static_cast<size_t>(p)].decay ? 0.1 : 0);
+        feeds[cat("segment_begin.", unit.name)].push_back(begin);
+        feeds[cat("segment_decay.", unit.name)].push_back(decay);
+      }
+    }
+    ref::Results results = run(programs_.apply, feeds);
+    norm_ = results.outputs["gradient_norm"][0].data[0];
+    return results.outputs["loss"][0].data[0];
+  }
+  double norm() const { return norm_; }
+
+  // Mean loss of a validation batch.
+  double evaluate(int64_t step) {
+    ref::Results results = run(programs_.evaluate, batch(step, 0));
+    return results.outputs["loss_sum"][0].data[0] / results.outputs["token_count"][0].data[0];
+  }
+
+  // A whole parameter (or, of slot "moment1.", its first moment) put together from the ranks.
+  std::vector<double> whole(const std::string& prefix, const Parameter& parameter) const {
+    for (const FlatUnit& unit : programs_.units) {
+      for (size_t k = 0; k < unit.members.size(); ++k) {
+        auto index = static_cast<size_t>(unit.parameters[k]);
+        if (programs_.parameters[index].name != parameter.name) continue;
+        std::vector<double> result(static_cast<size_t>(num_elements(parameter.shape)));
+        for (int rank = 0; rank < world(); ++rank) {
+          const std::vector<double>& shard = state_.at(cat(prefix, unit.name))[at(rank)];
+          for (const PieceRange& r : piece_ranges(programs_, unit, k, rank)) {
+            for (int64_t i = 0; i < r.count; ++i) result[at(r.global + i)] = shard[at(r.local + i)];
+          }
+        }
+        return result;
+      }
+    }
+    throw InternalError(parameter.name);
+  }
+
+ private:
+  static size_t at(int64_t i) { return static_cast<size_t>(i); }
+  int world() const { return programs_.parallelism.mesh.world_size(); }
+  int shard_index(int rank) const {
+    return programs_.parallelism.mesh.index(rank, programs_.parallelism.data.shard);
+  }
+
+  static ModelGraph in_f64(const ModelGraph& model) {
+    ModelGraph result;
+    result.parameters = model.parameters;
+    Rewriter rewriter(model.graph, result.graph);
+    for (const Node& node : model.graph.nodes()) {
+      if (node.op->tier() != Tier::kInput ||
+          model.graph.type(node.outputs[0]).dtype != DType::kF32) {
+        rewriter.copy(node);
+        continue;
+      }
+      rewriter.enter(node);
+      for (const GraphInput& input : model.graph.inputs()) {
+        if (input.value == node.outputs[0])
+          rewriter.map(input.value,
+                       result.graph.input(input.name, input.kind,
+                                          {model.graph.shape(input.value), DType::kF64}));
+      }
+    }
+    rewriter.finish();
+    return result;
+  }
+
+  void declare(const Graph& graph) {
+    for (const GraphInput& input : graph.inputs()) {
+      if (input.kind == InputKind::kState)
+        state_.try_emplace(input.name, at(world()),
+                           std::vector<double>(at(graph.type(input.value).elements())));
+    }
+  }
+
+  void initialize() {
+    for (const Graph* g : {&programs_.accumulate_first, &programs_.apply, &programs_.evaluate})
+      declare(*g);
+    for (const FlatUnit& unit : programs_.units) {
+      for (size_t k = 0; k < unit.members.size(); ++k) {
+        const Parameter& p = programs_.parameters[at(unit.parameters[k])];
+        for (int rank = 0; rank < world(); ++rank) {
+          std::vector<double>& shard = state_.at(weight_slot(unit))[at(rank)];
+          for (const PieceRange& r : piece_ranges(programs_, unit, k, rank)) {
+            for (int64_t i = 0; i < r.count; ++i) {
+              double x = random_normal(11, stream_of(p.name), static_cast<uint64_t>(r.global + i));
+              shard[at(r.local + i)] = p.init.kind == InitKind::kOnes ? 1 + 0.1 * x : 0.25 * x;
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Row r of micro-batch m of a step is row number (m * data ranks + data rank) * rows + r of it.
+  ref::Feeds batch(int64_t step, int64_t micro) const {
+    ref::Feeds feeds;
+    for (int rank = 0; rank < world(); ++rank) {
+      std::vector<double> tokens, targets;
+      const Parallelism& p = programs_.parallelism;
+      int64_t first = (micro * p.data_ranks() + p.data_rank(rank)) * shape_.rows;
+      for (int64_t i = first * shape_.length; i < (first + shape_.rows) * shape_.length; ++i) {
+        auto bound = static_cast<uint64_t>(model_.vocab_size);
+        auto key = static_cast<uint64_t>(step * 1000003 + i);
+        tokens.push_back(static_cast<double>(random_below(1, 0, key, bound)));
+        targets.push_back(i % 7 == 3 ? kIgnoreIndex
+                                     : static_cast<double>(random_below(2, 0, key, bound)));
+      }
+      feeds["tokens"].push_back(tokens);
+      feeds["targets"].push_back(targets);
+    }
+    return feeds;
+  }
+
+  ref::Results run(const Graph& program, ref::Feeds feeds) {
+    for (const GraphInput& input : program.inputs()) {
+      if (input.kind == InputKind::kState) feeds[input.name] = state_.at(input.name);
+    }
+    ref::Results results = ref::run(program, feeds);
+    for (const auto& [slot, ranks] : results.updates) {
+      state_.try_emplace(slot, at(world()));
+      for (int rank = 0; rank < world(); ++rank) state_[slot][at(rank)] = ranks[at(rank)].data;
+    }
+    return results;
+  }
+
+  ModelConfig model_;
+  Shape shape_;
+  Programs programs_;
+  std::map<std::string, std::vector<std::vector<double>>> state_;
+  double norm_ = 0;
+};
+
+}  // namespace tessera
