@@ -28,7 +28,8 @@ Options
 int bench_step(const RunConfig& config, const ModelConfig& model) {
   auto backend = open_cpu(config);
   Device device = device_of(*backend, config, true);
-  Session session(build_programs(model_builder(model), program_options(config, {})), device.compile);
+  Session session(build_programs(model_builder(model), program_options(config, {})),
+                  device.compile);
   session.allocate();
   session.initialize(static_cast<uint64_t>(config.seed), backend->pool());
   session.set_decay(config.weight_decay, config.decay_all);

@@ -132,9 +132,10 @@ CheckpointReader::CheckpointReader(fs::path checkpoint, const CheckpointGroup& g
   int64_t parts = std::ranges::count_if(
       manifest.files, [](const ManifestFile& file) { return file.name.starts_with("state"); });
   if (parts > 0 && parts != group.parts) {
-    throw UserError(cat("checkpoint '", path_.string(), "' has ", parts,
-                        parts == 1 ? " part" : " parts", ", this run has ", group.parts,
-                        ": resume with the number of ranks and the sharding that it was saved with"));
+    throw UserError(
+        cat("checkpoint '", path_.string(), "' has ", parts, parts == 1 ? " part" : " parts",
+            ", this run has ", group.parts,
+            ": resume with the number of ranks and the sharding that it was saved with"));
   }
   for (const std::string& needed : {state, std::string(kRunName)}) {
     auto file = std::ranges::find(manifest.files, needed, &ManifestFile::name);

@@ -17,8 +17,8 @@ namespace tessera {
 inline constexpr std::string_view kStateName = "state.safetensors";
 inline constexpr std::string_view kRunName = "run.json";
 
-// The processes that write or read a checkpoint together, on one file system. `exchange` is called by
-// all of them at the same points and gives the texts of all, by rank.
+// The processes that write or read a checkpoint together, on one file system. `exchange` is called
+// by all of them at the same points and gives the texts of all, by rank.
 struct CheckpointGroup {
   int rank = 0, ranks = 1;
   // Ranks with the same number have the same state: the first of them writes it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace tessera {
 
@@ -40,9 +41,12 @@ void Layout::set_finishes() {
   constexpr int32_t kUnread = -1;
   // First node that reads a value or a view of it.
   std::vector<int32_t> first_read(bytes_.size(), kUnread);
-  for (const GraphOutput& o : graph_.outputs()) first_read[static_cast<size_t>(o.value.id)] = nodes_;
-  for (const StateUpdate& u : graph_.updates()) first_read[static_cast<size_t>(u.value.id)] = nodes_;
+  for (const GraphOutput& o : graph_.outputs())
+    first_read[static_cast<size_t>(o.value.id)] = nodes_;
+  for (const StateUpdate& u : graph_.updates())
+    first_read[static_cast<size_t>(u.value.id)] = nodes_;
   finish_.resize(static_cast<size_t>(nodes_));
+  std::map<std::string, int32_t> next;  // node that begins the next exchange of a kind
   for (int32_t i = nodes_ - 1; i >= 0; --i) {
     const Node& node = graph_.nodes()[static_cast<size_t>(i)];
     int32_t& finish = finish_[static_cast<size_t>(i)] = i;
@@ -53,7 +57,10 @@ void Layout::set_finishes() {
     }
     // An op that may run in place of its operand is waited for at once.
     if (node.op->communicates() && node.op->in_place_pairs().empty() && read != kUnread) {
-      finish = read;
+      // At most one of a kind is under way: otherwise the gradients of all layers, which nobody
+      // reads before the end, would stay until then.
+      auto [kind, last] = next.try_emplace(node.op->key(), nodes_);
+      finish = std::min(read, std::exchange(kind->second, i));
       for (Value v : node.inputs) {
         int32_t& end = last_use_[static_cast<size_t>(v.id)];
         end = std::max(end, finish);
@@ -79,6 +86,7 @@ int32_t Layout::add_id(int64_t bytes, int32_t defined, bool external, const std:
   last_use_.push_back(-1);
   parent_.push_back(id);
   parent_offset_.push_back(0);
+  same_as_.push_back(id);
   members_.push_back({id});
   return id;
 }
@@ -112,11 +120,14 @@ bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset
                                int64_t made_offset) const {
   if (dying_offset != made_offset || bytes(dying) != bytes(made)) return false;
   const Node& node = graph_.nodes()[static_cast<size_t>(defined(made))];
+  auto same = [this](int32_t a, int32_t b) {
+    return same_as_[static_cast<size_t>(a)] == same_as_[static_cast<size_t>(b)];
+  };
   int uses = 0;
-  for (Value v : node.inputs) uses += v.id == dying;
+  for (Value v : node.inputs) uses += same(v.id, dying);
   for (InPlacePair pair : node.op->in_place_pairs()) {
-    if (node.inputs[static_cast<size_t>(pair.input)].id == dying &&
-        node.outputs[static_cast<size_t>(pair.output)].id == made)
+    if (same(node.inputs[static_cast<size_t>(pair.input)].id, dying) &&
+        same(node.outputs[static_cast<size_t>(pair.output)].id, made))
       return uses == 1;
   }
   return false;
@@ -171,6 +182,8 @@ void Layout::merge_views(bool enabled) {
         // A view exists from the moment its operand does: the bytes are written only once.
         defined_[static_cast<size_t>(out.id)] = defined(node.inputs[0].id);
         merge(out.id, base.root, base.offset + offset);
+        if (offset == 0 && bytes(out.id) == bytes(node.inputs[0].id))
+          same_as_[static_cast<size_t>(out.id)] = same_as_[static_cast<size_t>(node.inputs[0].id)];
         ++statistics.views;
       } else {
         Place source = place(node.inputs[0].id, offset);

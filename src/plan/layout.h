@@ -80,6 +80,7 @@ class Layout {
   std::vector<std::string> names_;
   std::vector<int32_t> defined_, last_use_, parent_, finish_;
   std::vector<int64_t> parent_offset_;
+  std::vector<int32_t> same_as_;  // the value of which this is a view of the same bytes, or itself
   std::vector<std::vector<int32_t>> members_;
   std::vector<int32_t> outputs_, updates_;  // ids that hold the graph's outputs and updates
 };

@@ -209,8 +209,8 @@ std::string to_string(const Graph& graph, const Plan& plan) {
       text += cat("launch ", node.op->key(), in, " ->", out, "  # ", node.scope, " ",
                   name(node.phase), "\n");
     } else if (i.kind == InstructionKind::kWait) {
-      text += cat("wait ", graph.nodes()[static_cast<size_t>(i.node)].op->name(), " of node ", i.node,
-                  "\n");
+      text += cat("wait ", graph.nodes()[static_cast<size_t>(i.node)].op->name(), " of node ",
+                  i.node, "\n");
     } else if (i.kind == InstructionKind::kCopy) {
       text += cat("copy ", place(i.source), " -> ", place(i.target), " ", i.bytes, "\n");
     } else {

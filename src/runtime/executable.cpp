@@ -30,8 +30,8 @@ std::string label_of(const Node& node) {
 
 bool has_kernel(const Graph& graph, const Node& node, const KernelTable& table) {
   Types types(graph, node);
-  return std::holds_alternative<Launch>(table.prepare(
-      {*node.op, types.inputs, types.outputs, graph.mesh(), label_of(node)}));
+  return std::holds_alternative<Launch>(
+      table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), label_of(node)}));
 }
 
 // Replaces composites that the table declines by their definition, until nothing is left to
@@ -72,8 +72,8 @@ std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table
     Launch launch;
     if (!storage_only(node)) {
       Types types(expanded, node);
-      Prepared prepared = table.prepare(
-          {*node.op, types.inputs, types.outputs, expanded.mesh(), label_of(node)});
+      Prepared prepared =
+          table.prepare({*node.op, types.inputs, types.outputs, expanded.mesh(), label_of(node)});
       if (!std::holds_alternative<Launch>(prepared)) {
         throw UserError(cat("this backend cannot run ", to_string(expanded, node), ": ",
                             std::get<std::string>(prepared)));

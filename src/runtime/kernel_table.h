@@ -32,8 +32,8 @@ struct Launch {
   std::string kernel;  // "rms_norm avx512", for reports
   int64_t workspace_bytes = 0;
   std::function<void(const LaunchArguments&)> run;
-  // For ops that communicate: `run` only begins, and this blocks until the results are there. May be
-  // called again.
+  // For ops that communicate: `run` only begins, and this blocks until the results are there. May
+  // be called again.
   std::function<void()> finish = {};
 };
 

@@ -170,8 +170,9 @@ std::vector<OptionRow> sharding() {
        .unset = "by strategy"},
       {.name = "tensor_parallel_degree",
        .field = &RunConfig::tensor_parallel_degree,
-       .help = "ranks that share each layer, heads and columns of its matrices and the vocabulary cut "
-               "among them; the sequence too outside of attention and MLP where it divides",
+       .help =
+           "ranks that share each layer, heads and columns of its matrices and the vocabulary cut "
+           "among them; the sequence too outside of attention and MLP where it divides",
        .minimum = 1},
       {.name = "reduce_dtype",
        .field = &RunConfig::reduce_dtype,
@@ -179,8 +180,9 @@ std::vector<OptionRow> sharding() {
        .values = {{.name = "f32"}, {.name = "bf16"}}},
       {.name = "unsharded_accumulation",
        .field = &RunConfig::unsharded_accumulation,
-       .help = "add up the gradients of the micro-batches of a step whole and reduce them once: fewer "
-               "bytes on the wire, a full set of gradients in memory"},
+       .help =
+           "add up the gradients of the micro-batches of a step whole and reduce them once: fewer "
+           "bytes on the wire, a full set of gradients in memory"},
       {.name = "context_parallel_degree",
        .field = &RunConfig::context_parallel_degree,
        .help = "ranks that share each sequence",
@@ -222,9 +224,12 @@ std::vector<OptionRow> sharding() {
        .reason = "a rank never creates more than its shard"},
       {.name = "distributed_backend",
        .field = &RunConfig::distributed_backend,
-       .help = "transport between ranks; smddp is nccl. On the CPU nccl stands for the best there is: "
-               "shared memory within a host, TCP (Gloo) between hosts",
-       .values = {{.name = "nccl", .synonyms = {"smddp"}}, {.name = "gloo"}, {.name = "shared_memory"}}},
+       .help =
+           "transport between ranks; smddp is nccl. On the CPU nccl stands for the best there is: "
+           "shared memory within a host, TCP (Gloo) between hosts",
+       .values = {{.name = "nccl", .synonyms = {"smddp"}},
+                  {.name = "gloo"},
+                  {.name = "shared_memory"}}},
       {.name = "world",
        .field = &RunConfig::world,
        .help = "number of ranks to plan for",

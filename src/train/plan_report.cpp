@@ -49,7 +49,8 @@ std::string line(const std::string& label, int64_t bytes, const std::string& not
 
 // Parallelism of a planned job; of commands that run on one rank, that rank.
 Parallelism planned_parallelism(const RunConfig& config, const ModelConfig& model) {
-  return make_parallelism(config, model, config.world, std::min(config.world, config.ranks_per_host));
+  return make_parallelism(config, model, config.world,
+                          std::min(config.world, config.ranks_per_host));
 }
 
 std::string heading(const RunConfig& config, const ModelConfig& model) {
@@ -98,8 +99,8 @@ class WireTraffic {
                          ? static_cast<const AllReduceOp&>(*node.op).axes()
                          : static_cast<const Collective&>(*node.op).axes();
       auto ranks = static_cast<double>(graph.mesh().size(axes));
-      double bytes = static_cast<double>(std::max(graph.type(node.inputs[0]).bytes(),
-                                                  graph.type(node.outputs[0]).bytes()));
+      double bytes = static_cast<double>(
+          std::max(graph.type(node.inputs[0]).bytes(), graph.type(node.outputs[0]).bytes()));
       // By direct exchange; an all-reduce is a reduce-scatter and an all-gather.
       double sent = bytes * (ranks - 1) / ranks * (node.op->name() == "all_reduce" ? 2 : 1);
       Row& row = rows_[{graph.mesh().to_string(axes), std::string(node.op->name())}];
@@ -173,9 +174,8 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
   if (!is_built(model.model_type)) return weights_report(config, model);
   ProgramOptions options = program_options(config, planned_parallelism(config, model));
   Session session(build_programs(model_builder(model), options), compile);
-  std::string text =
-      heading(config, model) + memory_text(session) + wire_text(session, config) +
-      arithmetic_text(session, config);
+  std::string text = heading(config, model) + memory_text(session) + wire_text(session, config) +
+                     arithmetic_text(session, config);
   int64_t need = session.planned_memory().total();
   if (config.memory) text += verdict(need, *config.memory);
   text += "\nPasses:\n";

@@ -96,8 +96,7 @@ void Session::initialize(uint64_t seed, ThreadPool& pool) {
       std::vector<PieceRange> tiles;
       for (const PieceRange& range : piece_ranges(programs_, unit, k, rank_)) {
         for (int64_t at = 0; at < range.count; at += kTile) {
-          tiles.push_back(
-              {range.global + at, range.local + at, std::min(kTile, range.count - at)});
+          tiles.push_back({range.global + at, range.local + at, std::min(kTile, range.count - at)});
         }
       }
       uint64_t stream = stream_of(p.name);

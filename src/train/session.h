@@ -72,7 +72,8 @@ class Session {
   // one rank, by unit where a rank has pieces.
   std::vector<TensorView> checkpoint_views();
   std::vector<TensorBuffer> checkpoint_buffers();
-  // The master weights of one parameter, or its gradient after accumulate(), where there is one rank.
+  // The master weights of one parameter, or its gradient after accumulate(), where there is one
+  // rank.
   std::span<float> parameter(const std::string& name);
   std::span<float> gradient(const std::string& name);
 

@@ -67,10 +67,10 @@ RunEnd TrainingRun::run() {
   const Session::Memory memory = session_->planned_memory();
   TESSERA_CHECK(session_->allocated_bytes() == memory.total(),
                 "allocated bytes differ from the plan");
-  TESSERA_INFO(cat("Memory", world_size() > 1 ? " of each rank" : "", ": planned = allocated = ", format_bytes(memory.total()), " (parameters ",
-                   format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer),
-                   ", gradients ", format_bytes(memory.gradients), ", arena ",
-                   format_bytes(memory.arena), ")"));
+  TESSERA_INFO(cat("Memory", world_size() > 1 ? " of each rank" : "", ": planned = allocated = ",
+                   format_bytes(memory.total()), " (parameters ", format_bytes(memory.parameters),
+                   ", moments ", format_bytes(memory.optimizer), ", gradients ",
+                   format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena), ")"));
   resume();
   check_checkpoint_directory();
   // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
@@ -200,9 +200,9 @@ void TrainingRun::resume() {
   CheckpointReader reader(*found, checkpoint_group());
   RunRecord saved = run_record_from_json(reader.run_json(), (*found / kRunName).string());
   if (saved.mesh != record_.mesh) {
-    throw UserError(cat("checkpoint '", found->string(), "' was saved with ", saved.mesh,
-                        ", this run has ", record_.mesh,
-                        ": resume with the number of ranks and the sharding that it was saved with"));
+    throw UserError(cat(
+        "checkpoint '", found->string(), "' was saved with ", saved.mesh, ", this run has ",
+        record_.mesh, ": resume with the number of ranks and the sharding that it was saved with"));
   }
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
   reader.load_all(buffers);

@@ -20,8 +20,8 @@ struct Device {
   Communicator* communicator = nullptr;  // null: one rank
   int ranks_per_host = 1;
   bool first_on_host = true;  // prepares what the ranks of a host share: token caches
-  std::string description;  // "CPU, 2 threads, amx"
-  double peak_flops = 0;    // of matrix products in the compute dtype, FLOP/s; 0: unknown
+  std::string description;    // "CPU, 2 threads, amx"
+  double peak_flops = 0;      // of matrix products in the compute dtype, FLOP/s; 0: unknown
 };
 
 // How a run ended; the program's exit status follows from it.
@@ -88,7 +88,8 @@ class TrainingRun {
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
 ModelBuilder model_builder(const ModelConfig& model);
 
-// What a job of `config.world` ranks would take, from the plans alone: the report of `tessera plan`.
+// What a job of `config.world` ranks would take, from the plans alone: the report of `tessera
+// plan`.
 struct PlanReport {
   std::string text;
   bool fits = true;  // in --memory

@@ -13,9 +13,9 @@ namespace tessera::cpu {
 void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 // Matrix products, and what is built on them.
 void register_matmul_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
-// Exchanges between ranks. Without a communicator a program can be compiled and planned for any mesh,
-// but not run. Groups are made when the first op that needs them is prepared, so all ranks must
-// compile the same programs in the same order.
+// Exchanges between ranks. Without a communicator a program can be compiled and planned for any
+// mesh, but not run. Groups are made when the first op that needs them is prepared, so all ranks
+// must compile the same programs in the same order.
 void register_collective_kernels(KernelTable& table, Communicator* communicator);
 // Plain kernels for every primitive, so that anything that has a decomposition runs.
 void register_primitive_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
