@@ -65,15 +65,15 @@ void PeerMesh::stop() {
 
 void PeerMesh::send(int rank, Kind kind, uint64_t number, std::string_view payload,
                     int descriptor) {
-  if (send_frame(rank, kind, number, payload, descriptor)) return;
+  if (try_send(rank, kind, number, payload, descriptor)) return;
   health_.wait_failed(kSendTime);
   health_.check();
   throw CommError(health_.has_left(rank) ? left_the_job(rank)
                                          : cat("rank ", rank, " does not take messages"));
 }
 
-bool PeerMesh::send_frame(int rank, Kind kind, uint64_t number, std::string_view payload,
-                          int descriptor) {
+bool PeerMesh::try_send(int rank, Kind kind, uint64_t number, std::string_view payload,
+                        int descriptor) {
   payload = payload.substr(0, kMaxPayload);
   Header header{static_cast<uint32_t>(kind), static_cast<uint32_t>(payload.size()), number};
   std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
@@ -111,7 +111,7 @@ bool PeerMesh::send_frame(int rank, Kind kind, uint64_t number, std::string_view
 
 void PeerMesh::tell_all(Kind kind, std::string_view payload) noexcept {
   for (int rank = 0; rank < world_size(); ++rank)
-    if (sockets_[static_cast<size_t>(rank)]) send_frame(rank, kind, 0, payload, -1);
+    if (sockets_[static_cast<size_t>(rank)]) try_send(rank, kind, 0, payload);
 }
 
 void PeerMesh::leave() noexcept { tell_all(Kind::kLeave, ""); }

@@ -44,6 +44,9 @@ class PeerMesh {
 
   // CommError if the peer has gone.
   void send(int rank, Kind kind, uint64_t number, std::string_view payload, int descriptor = -1);
+  // False if the peer has gone or takes no messages.
+  bool try_send(int rank, Kind kind, uint64_t number, std::string_view payload,
+                int descriptor = -1);
   // The message of this kind and number, which may come up to the deadline later. CommError when it
   // does not.
   Message receive(int rank, Kind kind, uint64_t number);
@@ -61,7 +64,6 @@ class PeerMesh {
     std::deque<FileDescriptor> descriptors;
   };
   void tell_all(Kind kind, std::string_view payload) noexcept;
-  bool send_frame(int rank, Kind kind, uint64_t number, std::string_view payload, int descriptor);
   void read_loop();
   // False when the connection has ended.
   bool read_some(int rank);

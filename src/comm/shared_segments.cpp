@@ -98,11 +98,8 @@ void SharedSegments::drop_own(int64_t segment) {
   }
   for (int rank = 0; rank < mesh_.world_size(); ++rank) {
     if (rank == mesh_.rank() || !holds(rank)) continue;
-    try {
-      mesh_.send(rank, PeerMesh::Kind::kDrop, static_cast<uint64_t>(segment), "");
-    } catch (const CommError&) {
-      // It has gone, and its mapping with it.
-    }
+    // Who has gone has taken its mapping along.
+    mesh_.try_send(rank, PeerMesh::Kind::kDrop, static_cast<uint64_t>(segment), "");
   }
 }
 

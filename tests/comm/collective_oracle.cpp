@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/text.h"
 
@@ -80,13 +81,14 @@ std::string describe(const CollectiveCase& c) {
              name(c.output_dtype), " [", c.outer, ", ", c.inner, "]");
 }
 
-std::vector<CollectiveCase> collective_cases() {
+std::vector<CollectiveCase> collective_cases(int ranks) {
   struct Size {
     int64_t outer, inner;
   };
   const Size small[] = {{1, 1}, {1, 0}, {0, 5}, {1, 77}, {5, 13}, {3, 1027}, {129, 64}};
-  // More than a round of 1 MiB: one long row, long rows, many short ones.
-  const Size large[] = {{1, 400'001}, {3, 150'003}, {5'003, 67}};
+  // Three rounds of 1 MiB: one long row, long rows, many short ones.
+  const int64_t floats = 5 * (1 << 20) / 2 / 4 / ranks + 1;
+  const Size large[] = {{1, floats}, {3, floats / 2}, {floats / 67, 67}};
   struct Types {
     DType in, out;
   };
@@ -108,10 +110,13 @@ std::vector<CollectiveCase> collective_cases() {
         if (combines) add(action, types, size, Reduction::kMax);
       }
     }
+    // Of an all_reduce each rank takes a part of the whole.
+    int64_t scale = action == CommAction::kAllReduce ? ranks : 1;
     for (Size size : large) {
-      add(action, sums[0], size, Reduction::kSum);
-      add(action, combines ? sums[2] : sums[1], size, Reduction::kSum);
+      if (action == CommAction::kAllToAll && size.outer > 1) continue;
+      add(action, sums[0], {size.outer, size.inner * scale}, Reduction::kSum);
     }
+    add(action, combines ? sums[2] : sums[1], {1, 2 * floats * scale}, Reduction::kSum);
   }
   return cases;
 }
@@ -154,6 +159,20 @@ std::vector<std::byte> expected_output(const CollectiveCase& c, const CommGroup&
     }
   }
   return data;
+}
+
+CollectiveTable::CollectiveTable(int world) {
+  for (const CollectiveCase& c : collective_cases(world)) {
+    CommGroup group;
+    for (int rank = 0; rank < world; ++rank) group.ranks.push_back(rank);
+    Entry entry{c, {}, {}};
+    bool same = c.action == CommAction::kAllGather || c.action == CommAction::kAllReduce;
+    for (int rank = 0; rank < world; ++rank) {
+      entry.inputs.push_back(input_of(c, group, rank));
+      if (rank == 0 || !same) entry.outputs.push_back(expected_output(c, group, rank));
+    }
+    entries.push_back(std::move(entry));
+  }
 }
 
 }  // namespace tessera
