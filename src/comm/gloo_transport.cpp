@@ -25,8 +25,10 @@ using UnboundBuffer = gloo::transport::UnboundBuffer;
 constexpr uint64_t kDataTag = 1, kHandshakeTag = 2;
 // Gloo waits five times its timeout for a connection.
 constexpr int kConnectFactor = 5;
-// For the news why a connection broke, and for what was sent before leaving.
+// For the news why a connection broke.
 constexpr milliseconds kGrace{1000};
+// For what was sent before leaving.
+constexpr milliseconds kLinger{500};
 
 // Gloo writes to its sockets without MSG_NOSIGNAL: a peer that has gone would end this process. Its
 // own thread inherits the mask of the one that makes the device.
@@ -99,7 +101,7 @@ class GlooTransport final : public PeerTransport {
   void release(int64_t round) override;
   void end() override;
   // A connection that is closed with something unread in it drops what is under way.
-  void linger() override { health_.wait_left(ranks_, kGrace); }
+  void linger() override { health_.wait_left(ranks_, kLinger); }
 
  private:
   struct Send {
@@ -299,10 +301,10 @@ void GlooTransport::wait(UnboundBuffer& buffer, bool receive, int rank) {
 void GlooTransport::broken(int rank, bool late, const std::string& what) {
   if (late) {
     health_.fail(no_answer(rank, rank_, deadline_));
+  } else if (health_.has_left(rank)) {
+    health_.fail(left_the_job(rank));
   } else if (!health_.wait_failed(kGrace)) {
-    health_.fail(health_.has_left(rank)
-                     ? left_the_job(rank)
-                     : cat("the connection to rank ", rank, " was lost: ", what));
+    health_.fail(cat("the connection to rank ", rank, " was lost: ", what));
   }
   health_.check();
   throw InternalError("a failure without a cause");

@@ -88,7 +88,6 @@ std::vector<CollectiveCase> collective_cases(int ranks) {
   const Size small[] = {{1, 1}, {1, 0}, {0, 5}, {1, 77}, {5, 13}, {3, 1027}, {129, 64}};
   // Three rounds of 1 MiB: one long row, long rows, many short ones.
   const int64_t floats = 5 * (1 << 20) / 2 / 4 / ranks + 1;
-  const Size large[] = {{1, floats}, {3, floats / 2}, {floats / 67, 67}};
   struct Types {
     DType in, out;
   };
@@ -107,16 +106,15 @@ std::vector<CollectiveCase> collective_cases(int ranks) {
       if (!combines && types.in != types.out) continue;
       for (Size size : small) {
         add(action, types, size, Reduction::kSum);
-        if (combines) add(action, types, size, Reduction::kMax);
+        if (combines && size.inner > 1000) add(action, types, size, Reduction::kMax);
       }
     }
     // Of an all_reduce each rank takes a part of the whole.
     int64_t scale = action == CommAction::kAllReduce ? ranks : 1;
-    for (Size size : large) {
-      if (action == CommAction::kAllToAll && size.outer > 1) continue;
-      add(action, sums[0], {size.outer, size.inner * scale}, Reduction::kSum);
-    }
-    add(action, combines ? sums[2] : sums[1], {1, 2 * floats * scale}, Reduction::kSum);
+    add(action, sums[0], {1, floats * scale}, Reduction::kSum);
+    if (action == CommAction::kAllToAll) continue;
+    add(action, sums[0], {3, floats / 2 * scale}, Reduction::kSum);
+    add(action, combines ? sums[2] : sums[1], {2 * floats / 67, 67 * scale}, Reduction::kSum);
   }
   return cases;
 }
