@@ -43,7 +43,7 @@ MAY_INCLUDE = {
     "apps": EVERYTHING,
 }
 
-HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/")
+HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "gloo/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 

@@ -45,6 +45,11 @@ void Communicator::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool Communicator::unfinished() const {
+  std::lock_guard lock(mutex_);
+  return finished_ < started_ && !failure_;
+}
+
 const CommGroup& Communicator::make_group(std::vector<int> ranks, std::string name) {
   auto group = std::make_unique<CommGroup>();
   group->id = static_cast<int>(groups_.size());

@@ -109,8 +109,10 @@ class Communicator {
   virtual void perform(const CommCall& call) = 0;
   // A group was made: time to connect. On the caller's thread, before any call on it.
   virtual void prepare_group(const CommGroup&) {}
-  // Derived destructors call it first: perform() must not run any more.
+  // Derived destructors call it before their members go: perform() must not run any more.
   void stop();
+  // Whether calls that were started have not been done, and have not failed either.
+  bool unfinished() const;
 
  private:
   void loop();
@@ -118,7 +120,7 @@ class Communicator {
   int rank_, world_size_;
   Options options_;
   std::vector<std::unique_ptr<CommGroup>> groups_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<CommCall> queue_;
   Ticket started_ = 0, finished_ = 0;

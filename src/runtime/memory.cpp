@@ -20,16 +20,26 @@ HostBuffer::HostBuffer(int64_t bytes) : bytes_(bytes) {
   data_ = static_cast<std::byte*>(p);
 }
 
+HostBuffer::HostBuffer(std::byte* data, int64_t bytes, std::function<void()> release)
+    : data_(data), bytes_(bytes), release_(std::move(release)) {}
+
 HostBuffer::~HostBuffer() {
-  if (data_) ::munmap(data_, static_cast<size_t>(bytes_));
+  if (release_) {
+    release_();
+  } else if (data_) {
+    ::munmap(data_, static_cast<size_t>(bytes_));
+  }
 }
 
 HostBuffer::HostBuffer(HostBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      release_(std::exchange(other.release_, nullptr)) {}
 
 HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(release_, other.release_);
   return *this;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ class HostBuffer {
  public:
   HostBuffer() = default;
   explicit HostBuffer(int64_t bytes);  // DeviceError when the system has no such amount
+  // Memory that somebody else mapped; `release` gives it back.
+  HostBuffer(std::byte* data, int64_t bytes, std::function<void()> release);
   ~HostBuffer();
   HostBuffer(HostBuffer&& other) noexcept;
   HostBuffer& operator=(HostBuffer&& other) noexcept;
@@ -25,6 +28,7 @@ class HostBuffer {
  private:
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
+  std::function<void()> release_;  // empty: its own mapping
 };
 
 // What outlives a run: named slots of fixed type (weights, moments, gradients, counters), shared by

@@ -1,0 +1,329 @@
+#include "comm/gloo_transport.h"
+
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <deque>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "comm/peer_sockets.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+using UnboundBuffer = gloo::transport::UnboundBuffer;
+
+// Every pair of ranks sends its messages in one order, so one tag serves all.
+constexpr uint64_t kDataTag = 1, kHandshakeTag = 2;
+// Gloo waits five times its timeout for a connection.
+constexpr int kConnectFactor = 5;
+// For the news why a connection broke.
+constexpr milliseconds kGrace{1000};
+// For what was sent before leaving.
+constexpr milliseconds kLinger{500};
+
+// Gloo writes to its sockets without MSG_NOSIGNAL: a peer that has gone would end this process. Its
+// own thread inherits the mask of the one that makes the device.
+void block_broken_pipe() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+class BrokenPipeBlocked {
+ public:
+  BrokenPipeBlocked() {
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &before_);
+    block_broken_pipe();
+  }
+  ~BrokenPipeBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+// A context with pairs to some of the ranks only.
+class PartialContext final : public gloo::Context {
+ public:
+  PartialContext(int own_rank, int world_size, std::shared_ptr<gloo::transport::Device> device,
+                 milliseconds deadline)
+      : gloo::Context(own_rank, world_size) {
+    device_ = std::move(device);
+    transportContext_ = device_->createContext(own_rank, world_size);
+    // Pairs keep the timeout of their creation for connecting.
+    transportContext_->setTimeout(std::max(deadline / kConnectFactor, milliseconds(1)));
+  }
+  std::string create_pair(int peer) {
+    std::vector<char> bytes = transportContext_->createPair(peer)->address().bytes();
+    return {bytes.begin(), bytes.end()};
+  }
+  void connect_pair(int peer, const std::string& address) {
+    getPair(peer)->connect(std::vector<char>(address.begin(), address.end()));
+  }
+  void set_timeout(milliseconds timeout) {
+    transportContext_->setTimeout(timeout);
+    setTimeout(timeout);
+  }
+  void close_pair(int peer) { getPair(peer)->close(); }
+};
+
+class GlooTransport final : public PeerTransport {
+ public:
+  GlooTransport(PeerMesh& mesh, std::vector<bool> remote, const std::string& address,
+                Health& health, milliseconds deadline)
+      : rank_(mesh.rank()), remote_(std::move(remote)), health_(health), deadline_(deadline) {
+    for (int peer = 0; peer < mesh.world_size(); ++peer)
+      if (reaches(peer)) ranks_.push_back(peer);
+    connect(mesh, address);
+    health_.on_failure([this](const std::string&) { abort(); });
+  }
+
+  ~GlooTransport() override {
+    BrokenPipeBlocked guard;
+    sends_.clear();
+    receives_.clear();
+    for (int peer : ranks_) context_->close_pair(peer);
+  }
+
+  bool reaches(int rank) const override { return remote_[static_cast<size_t>(rank)]; }
+  void begin(const Exchange& exchange) override;
+  void offer(int64_t round) override;
+  PieceView take(int from, int64_t round) override;
+  void release(int64_t round) override;
+  void end() override;
+  // A connection that is closed with something unread in it drops what is under way.
+  void linger() override { health_.wait_left(ranks_, kLinger); }
+
+ private:
+  struct Send {
+    int64_t round;
+    int rank;
+    std::unique_ptr<UnboundBuffer> buffer;
+  };
+  struct Receive {
+    std::unique_ptr<UnboundBuffer> buffer;
+    PieceView view;
+  };
+
+  void connect(PeerMesh& mesh, const std::string& address);
+  void handshake(int peer, const std::string& own, const std::string& theirs);
+  void post_receives(int64_t round);
+  void finish_sends(int64_t up_to_round);
+  void wait(UnboundBuffer& buffer, bool receive, int rank);
+  void abort();
+  [[noreturn]] void broken(int rank, bool late, const std::string& what);
+  int rank_of(int index) const { return exchange_->group->ranks[static_cast<size_t>(index)]; }
+  // Scratch for one of two rounds and one peer.
+  static std::byte* scratch(std::vector<std::byte>& area, int index, int64_t round,
+                            const Exchange& exchange);
+
+  int rank_;
+  std::vector<bool> remote_;
+  std::vector<int> ranks_;
+  Health& health_;
+  milliseconds deadline_;
+  std::shared_ptr<PartialContext> context_;
+
+  std::mutex mutex_;
+  bool aborted_ = false;
+  UnboundBuffer* waiting_ = nullptr;
+
+  // Of the running exchange.
+  const Exchange* exchange_ = nullptr;
+  std::vector<int> peers_;  // indices in the group
+  std::vector<std::byte> outgoing_, incoming_;
+  std::deque<Send> sends_;
+  std::vector<std::array<Receive, 2>> receives_;  // by index in the group and parity of the round
+};
+
+void GlooTransport::connect(PeerMesh& mesh, const std::string& address) {
+  BrokenPipeBlocked guard;
+  std::vector<std::string> secrets(remote_.size());
+  try {
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = address;
+    context_ = std::make_shared<PartialContext>(
+        rank_, mesh.world_size(), gloo::transport::tcp::CreateDevice(attributes), deadline_);
+    for (int peer : ranks_) {
+      std::string& secret = secrets[static_cast<size_t>(peer)];
+      secret = random_name();
+      mesh.send(peer, PeerMesh::Kind::kEndpoint, 0, secret + context_->create_pair(peer));
+    }
+    size_t width = random_name().size();
+    for (int peer : ranks_) {
+      std::string theirs = mesh.receive(peer, PeerMesh::Kind::kEndpoint, 0).payload;
+      if (theirs.size() <= width) throw CommError(cat("rank ", peer, " sent no address"));
+      context_->connect_pair(peer, theirs.substr(width));
+      handshake(peer, theirs.substr(0, width), secrets[static_cast<size_t>(peer)]);
+    }
+    context_->set_timeout(deadline_);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    health_.wait_failed(kGrace);
+    health_.check();
+    throw CommError(
+        cat("cannot connect rank ", rank_, " to its peers on ", address, ": ", error.what()));
+  }
+}
+
+// Each shows what the other told it over the mesh: a stranger that took the port cannot.
+void GlooTransport::handshake(int peer, const std::string& own, const std::string& theirs) {
+  std::string sent = own, got(theirs.size(), '\0');
+  auto out = context_->createUnboundBuffer(sent.data(), sent.size());
+  auto in = context_->createUnboundBuffer(got.data(), got.size());
+  in->recv(peer, kHandshakeTag);
+  out->send(peer, kHandshakeTag);
+  wait(*in, true, peer);
+  wait(*out, false, peer);
+  if (got != theirs)
+    throw CommError(cat("who answers at the address of rank ", peer, " is not of this job"));
+}
+
+std::byte* GlooTransport::scratch(std::vector<std::byte>& area, int index, int64_t round,
+                                  const Exchange& exchange) {
+  int64_t piece = exchange.piece * size_of(exchange.dtype);
+  int64_t half = piece * exchange.group->size();
+  if (static_cast<int64_t>(area.size()) < 2 * half) area.resize(static_cast<size_t>(2 * half));
+  return area.data() + round % 2 * half + index * piece;
+}
+
+void GlooTransport::begin(const Exchange& exchange) {
+  block_broken_pipe();
+  exchange_ = &exchange;
+  peers_.clear();
+  for (int k = 0; k < exchange.group->size(); ++k)
+    if (reaches(rank_of(k))) peers_.push_back(k);
+  if (receives_.size() < remote_.size()) receives_.resize(remote_.size());
+  if (peers_.empty()) return;
+  post_receives(0);
+  if (exchange.rounds > 1) post_receives(1);
+}
+
+void GlooTransport::post_receives(int64_t round) {
+  int64_t size = size_of(exchange_->dtype);
+  for (int from : peers_) {
+    Piece piece = exchange_->piece_of(exchange_->taken[static_cast<size_t>(from)], round);
+    if (piece.elements() == 0) continue;
+    const Part& placed = exchange_->placed[static_cast<size_t>(from)];
+    bool in_place = !exchange_->combine && (piece.rows == 1 || placed.stride == piece.columns);
+    std::byte* data = in_place ? exchange_->target_of(placed, piece)
+                               : scratch(incoming_, from, round, *exchange_);
+    Receive& receive = receives_[static_cast<size_t>(from)][static_cast<size_t>(round % 2)];
+    receive.view = {data, piece.columns * size};
+    receive.buffer =
+        context_->createUnboundBuffer(data, static_cast<size_t>(piece.elements() * size));
+    try {
+      receive.buffer->recv(rank_of(from), kDataTag);
+    } catch (const std::exception& error) {
+      broken(rank_of(from), false, error.what());
+    }
+  }
+}
+
+void GlooTransport::offer(int64_t round) {
+  finish_sends(round - 2);
+  int64_t size = size_of(exchange_->dtype);
+  for (int to : peers_) {
+    const Part& part = exchange_->given[static_cast<size_t>(to)];
+    Piece piece = exchange_->piece_of(part, round);
+    if (piece.elements() == 0) continue;
+    const std::byte* data = exchange_->source_of(part, piece);
+    bool in_place = !exchange_->copies_source && (piece.rows == 1 || part.stride == piece.columns);
+    if (!in_place) {
+      std::byte* copy = scratch(outgoing_, to, round, *exchange_);
+      copy_rows(data, part.stride * size, copy, piece.columns * size, piece.rows,
+                piece.columns * size);
+      data = copy;
+    }
+    Send send{round, rank_of(to), nullptr};
+    // Gloo's buffers serve both directions; this one is only read.
+    send.buffer = context_->createUnboundBuffer(const_cast<std::byte*>(data),
+                                                static_cast<size_t>(piece.elements() * size));
+    try {
+      send.buffer->send(send.rank, kDataTag);
+    } catch (const std::exception& error) {
+      broken(send.rank, false, error.what());
+    }
+    sends_.push_back(std::move(send));
+  }
+}
+
+PieceView GlooTransport::take(int from, int64_t round) {
+  Receive& receive = receives_[static_cast<size_t>(from)][static_cast<size_t>(round % 2)];
+  wait(*receive.buffer, true, rank_of(from));
+  return receive.view;
+}
+
+void GlooTransport::release(int64_t round) {
+  if (round + 2 < exchange_->rounds) post_receives(round + 2);
+}
+
+void GlooTransport::end() { finish_sends(exchange_->rounds); }
+
+void GlooTransport::finish_sends(int64_t up_to_round) {
+  while (!sends_.empty() && sends_.front().round <= up_to_round) {
+    wait(*sends_.front().buffer, false, sends_.front().rank);
+    sends_.pop_front();
+  }
+}
+
+void GlooTransport::wait(UnboundBuffer& buffer, bool receive, int rank) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!aborted_) waiting_ = &buffer;
+  }
+  health_.check();
+  auto start = std::chrono::steady_clock::now();
+  bool done = false;
+  std::string what;
+  try {
+    done = receive ? buffer.waitRecv(deadline_) : buffer.waitSend(deadline_);
+  } catch (const std::exception& error) {
+    what = error.what();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    waiting_ = nullptr;
+  }
+  if (!done) broken(rank, std::chrono::steady_clock::now() - start >= deadline_, what);
+}
+
+void GlooTransport::broken(int rank, bool late, const std::string& what) {
+  if (late) {
+    health_.fail(no_answer(rank, rank_, deadline_));
+  } else if (health_.has_left(rank)) {
+    health_.fail(left_the_job(rank));
+  } else if (!health_.wait_failed(kGrace)) {
+    health_.fail(cat("the connection to rank ", rank, " was lost: ", what));
+  }
+  health_.check();
+  throw InternalError("a failure without a cause");
+}
+
+void GlooTransport::abort() {
+  std::lock_guard lock(mutex_);
+  aborted_ = true;
+  if (!waiting_) return;
+  waiting_->abortWaitRecv();
+  waiting_->abortWaitSend();
+}
+
+}  // namespace
+
+std::unique_ptr<PeerTransport> gloo_transport(PeerMesh& mesh, std::vector<bool> remote,
+                                              const std::string& address, Health& health,
+                                              milliseconds deadline) {
+  return std::make_unique<GlooTransport>(mesh, std::move(remote), address, health, deadline);
+}
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#include "comm/health.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+
+void Health::fail(std::string cause) {
+  std::vector<Action> actions;
+  {
+    std::lock_guard lock(mutex_);
+    if (failed()) return;
+    cause_ = std::move(cause);
+    actions = std::move(actions_);
+    failed_.store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+  // The cause does not change any more.
+  for (const Action& action : actions) action(cause_);
+}
+
+void Health::on_failure(Action action) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!failed()) {
+      actions_.push_back(std::move(action));
+      return;
+    }
+  }
+  action(cause_);
+}
+
+std::string Health::cause() const {
+  std::lock_guard lock(mutex_);
+  return cause_;
+}
+
+void Health::check() const {
+  if (failed()) throw CommError(cause());
+}
+
+bool Health::wait_failed(std::chrono::milliseconds time) const {
+  std::unique_lock lock(mutex_);
+  // By the system's clock: ThreadSanitizer of g++ 12 does not know pthread_cond_clockwait.
+  return changed_.wait_until(lock, std::chrono::system_clock::now() + time,
+                             [&] { return failed(); });
+}
+
+void Health::leave(int rank) {
+  {
+    std::lock_guard lock(mutex_);
+    left_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+void Health::wait_left(const std::vector<int>& ranks, std::chrono::milliseconds time) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, std::chrono::system_clock::now() + time, [&] {
+    return failed() ||
+           std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return has_left(rank); });
+  });
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  return cat(static_cast<double>(time.count()) / 1000, " s");
+}
+
+std::string no_answer(int rank, int self, std::chrono::milliseconds deadline) {
+  return cat("rank ", rank, " did not answer rank ", self, " within ", seconds_text(deadline));
+}
+
+std::string left_the_job(int rank) { return cat("rank ", rank, " has left the job"); }
+
+}  // namespace tessera

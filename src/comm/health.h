@@ -1,0 +1,56 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// What is known about the ranks of a job: the first failure, and who has left in good order. Ranks
+// that are threads share one; of processes each has its own, and the connections between them keep
+// them in step. Thread-safe.
+class Health {
+ public:
+  explicit Health(int world_size) : left_(static_cast<size_t>(world_size)) {}
+
+  // The first cause stays; later ones are ignored.
+  void fail(std::string cause);
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  std::string cause() const;
+  // Throws CommError with the cause if there is one.
+  void check() const;
+  // Whether a failure is there or arrives within `time`: news of the cause may take another way
+  // than what it breaks.
+  bool wait_failed(std::chrono::milliseconds time) const;
+
+  void leave(int rank);
+  // Returns when these ranks have left, one has failed or the time is over.
+  void wait_left(const std::vector<int>& ranks, std::chrono::milliseconds time) const;
+  bool has_left(int rank) const {
+    return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
+  }
+
+  // Called once, by the thread that reports the first failure, or at once if there is one.
+  using Action = std::function<void(const std::string& cause)>;
+  void on_failure(Action action);
+
+ private:
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::string cause_;
+  std::vector<std::atomic<bool>> left_;
+  std::vector<Action> actions_;
+};
+
+// "rank 3 did not answer rank 0 within 300 s"
+std::string no_answer(int rank, int self, std::chrono::milliseconds deadline);
+// "rank 3 has left the job"
+std::string left_the_job(int rank);
+// "300 s", "0.5 s"
+std::string seconds_text(std::chrono::milliseconds time);
+
+}  // namespace tessera

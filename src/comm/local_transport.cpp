@@ -1,0 +1,163 @@
+#include "comm/local_transport.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Checks of the counter before going to sleep: a few microseconds. More ranks than cores is common,
+// and the one that is waited for may need this core.
+constexpr int kSpins = 100;
+// After so long asleep the health of the job is looked at.
+constexpr std::chrono::milliseconds kNap{20};
+
+bool reached(uint32_t value, uint32_t wanted) { return static_cast<int32_t>(value - wanted) >= 0; }
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Not the private kind of futex: other processes have the page elsewhere.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
+  timespec time{0, std::chrono::nanoseconds(kNap).count()};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &time, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+LocalTransport::LocalTransport(int rank, int world_size, LocalMemory& memory, Health& health,
+                               std::chrono::milliseconds deadline)
+    : rank_(rank),
+      half_(round_bytes(world_size)),
+      memory_(memory),
+      health_(health),
+      deadline_(deadline) {}
+
+GroupCounters& LocalTransport::counters(int index) const {
+  const CommGroup& group = *exchange_->group;
+  int rank = group.ranks[static_cast<size_t>(index)];
+  return memory_.control(rank).groups[group.id];
+}
+
+int64_t LocalTransport::staging_offset(int to, int64_t round) const {
+  int64_t slot = exchange_->same_for_all ? 0 : to * exchange_->piece * size_of(exchange_->dtype);
+  return round % 2 * half_ + slot;
+}
+
+void LocalTransport::begin(const Exchange& exchange) {
+  exchange_ = &exchange;
+  const CommGroup& group = *exchange.group;
+  TESSERA_CHECK(group.id < kMaxGroups, cat("group ", group.name, " is number ", group.id));
+  peers_.clear();
+  for (int k = 0; k < group.size(); ++k)
+    if (reaches(group.ranks[static_cast<size_t>(k)])) peers_.push_back(k);
+  if (peers_.empty()) return;
+
+  base_ = rounds_before_[static_cast<size_t>(group.id)];
+  peer_is_staged_ = false;
+  Location location;
+  if (!exchange.copies_source)
+    location = memory_.find(exchange.source, exchange.source_elements * size_of(exchange.dtype));
+  direct_ = location.segment >= 0;
+  GroupCounters& own = counters(group.index);
+  own.source = location;
+  if (direct_) advance(own.offered, base_ + static_cast<uint32_t>(exchange.rounds));
+}
+
+void LocalTransport::offer(int64_t round) {
+  if (peers_.empty() || direct_) return;
+  // The half is free once all have read what it held two rounds ago.
+  if (round >= 2) {
+    for (int k : peers_)
+      wait_for(counters(k).released, base_ + static_cast<uint32_t>(round - 1), k);
+  }
+  std::byte* staging = memory_.staging(rank_);
+  int64_t size = size_of(exchange_->dtype);
+  for (int k : peers_) {
+    const Part& part = exchange_->given[static_cast<size_t>(k)];
+    Piece piece = exchange_->piece_of(part, round);
+    if (piece.elements() > 0) {
+      copy_rows(exchange_->source_of(part, piece), part.stride * size,
+                staging + staging_offset(k, round), piece.columns * size, piece.rows,
+                piece.columns * size);
+    }
+    if (exchange_->same_for_all) break;
+  }
+  advance(counters(exchange_->group->index).offered, base_ + static_cast<uint32_t>(round + 1));
+}
+
+PieceView LocalTransport::take(int from, int64_t round) {
+  GroupCounters& theirs = counters(from);
+  wait_for(theirs.offered, base_ + static_cast<uint32_t>(round + 1), from);
+  const Part& part = exchange_->taken[static_cast<size_t>(from)];
+  Piece piece = exchange_->piece_of(part, round);
+  int64_t size = size_of(exchange_->dtype);
+  int rank = exchange_->group->ranks[static_cast<size_t>(from)];
+  if (theirs.source.segment < 0) {
+    peer_is_staged_ = true;
+    return {memory_.staging(rank) + staging_offset(exchange_->group->index, round),
+            piece.columns * size};
+  }
+  int64_t first = part.offset + piece.row * part.stride + piece.column;
+  int64_t elements = (piece.rows - 1) * part.stride + piece.columns;
+  Location at = theirs.source;
+  at.offset += first * size;
+  return {memory_.resolve(rank, at, elements * size), part.stride * size};
+}
+
+void LocalTransport::release(int64_t round) {
+  // Who is read in place waits for the last round only.
+  if (peers_.empty() || (!peer_is_staged_ && round + 1 < exchange_->rounds)) return;
+  advance(counters(exchange_->group->index).released, base_ + static_cast<uint32_t>(round + 1));
+}
+
+void LocalTransport::end() {
+  if (peers_.empty()) return;
+  uint32_t all = base_ + static_cast<uint32_t>(exchange_->rounds);
+  for (int k : peers_) wait_for(counters(k).released, all, k);
+  rounds_before_[static_cast<size_t>(exchange_->group->id)] = all;
+}
+
+void LocalTransport::wait_for(SharedCounter& counter, uint32_t value, int index) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (reached(counter.value.load(std::memory_order_acquire), value)) return;
+    pause_core();
+  }
+  int peer = exchange_->group->ranks[static_cast<size_t>(index)];
+  Clock::time_point end = Clock::now() + deadline_;
+  while (true) {
+    bool gone = health_.has_left(peer);
+    counter.sleepers.fetch_add(1);
+    uint32_t seen = counter.value.load();
+    if (!reached(seen, value) && !gone) futex_wait(counter.value, seen);
+    counter.sleepers.fetch_sub(1);
+    if (reached(counter.value.load(std::memory_order_acquire), value)) return;
+    health_.check();
+    if (gone) health_.fail(left_the_job(peer));
+    if (Clock::now() >= end) health_.fail(no_answer(peer, rank_, deadline_));
+    health_.check();
+  }
+}
+
+void LocalTransport::advance(SharedCounter& counter, uint32_t value) {
+  // Sequentially consistent with the sleeper's count and load: one of the two sees the other.
+  counter.value.store(value);
+  if (counter.sleepers.load() != 0) futex_wake_all(counter.value);
+}
+
+}  // namespace tessera

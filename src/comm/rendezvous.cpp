@@ -1,0 +1,133 @@
+#include "comm/rendezvous.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "comm/health.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr char kField = '\t', kLine = '\n';
+
+std::string member_key(int rank) { return cat("member/", rank); }
+
+std::string to_text(const PeerRecord& record) {
+  return join(std::vector<std::string>{cat(record.protocol), cat(record.world_size), record.host_id,
+                                       record.address.unix_name, record.address.address,
+                                       cat(record.address.port)},
+              std::string_view(&kField, 1));
+}
+
+template <class T>
+bool read_number(std::string_view text, T& number) {
+  auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  return result.ec == std::errc() && result.ptr == text.data() + text.size();
+}
+
+PeerRecord from_text(int rank, std::string_view text) {
+  std::vector<std::string_view> fields = split(text, kField);
+  PeerRecord record;
+  bool good = fields.size() == 6 && read_number(fields[0], record.protocol) &&
+              read_number(fields[1], record.world_size) &&
+              read_number(fields[5], record.address.port);
+  if (!good)
+    throw CommError(cat("rank ", rank, " is another version of the program: its record reads '",
+                        text.substr(0, 80), "'"));
+  record.host_id = fields[2];
+  record.address.unix_name = fields[3];
+  record.address.address = fields[4];
+  return record;
+}
+
+class Meeting {
+ public:
+  Meeting(Store& store, const JobMember& self, milliseconds deadline)
+      : store_(store),
+        self_(self),
+        deadline_(deadline),
+        end_(std::chrono::steady_clock::now() + deadline) {}
+
+  // Rank 0: the records of all as one text.
+  std::string collect() {
+    std::string table;
+    for (int rank = 0; rank < self_.world_size; ++rank) {
+      std::string text = wait(member_key(rank));
+      PeerRecord record = from_text(rank, text);
+      if (record.protocol != kPeerProtocol)
+        throw CommError(cat("rank ", rank, " speaks protocol ", record.protocol, " and rank 0 ",
+                            kPeerProtocol, ": all ranks must run the same program"));
+      if (record.world_size != self_.world_size)
+        throw CommError(cat("rank ", rank, " was started for ", record.world_size,
+                            " ranks and rank 0 for ", self_.world_size));
+      table += text + kLine;
+    }
+    return table;
+  }
+
+  std::string wait(const std::string& key) {
+    auto left = std::chrono::ceil<milliseconds>(end_ - std::chrono::steady_clock::now());
+    try {
+      return store_.get(key, std::max(left, milliseconds(1)));
+    } catch (const CommError&) {
+      if (std::chrono::steady_clock::now() < end_) throw;
+    }
+    throw CommError(missing());
+  }
+
+ private:
+  std::string missing() {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < self_.world_size; ++rank)
+      if (!store_.find(member_key(rank))) ranks.push_back(rank);
+    if (ranks.empty()) return cat("rank 0 did not answer within ", seconds_text(deadline_));
+    return cat(ranks.size() == 1 ? "rank " : "ranks ", join(ranks, ", "), " of ", self_.world_size,
+               ranks.size() == 1 ? " has" : " have", " not arrived within ",
+               seconds_text(deadline_));
+  }
+
+  Store& store_;
+  const JobMember& self_;
+  milliseconds deadline_;
+  std::chrono::steady_clock::time_point end_;
+};
+
+}  // namespace
+
+std::vector<PeerRecord> meet(Store& store, const JobMember& self, const PeerRecord& own,
+                             milliseconds deadline) {
+  if (store.add(cat("count/", self.rank), 1) != 1)
+    throw CommError(cat("rank ", self.rank, " of ", self.world_size,
+                        " has joined already: two processes have the same rank, or the store is "
+                        "left over from an earlier run"));
+  store.set(member_key(self.rank), to_text(own));
+  Meeting meeting(store, self, deadline);
+  // The answer begins with '+' and holds the records, or with '-' and says what is wrong.
+  std::string answer;
+  if (self.rank == 0) {
+    try {
+      answer = '+' + meeting.collect();
+    } catch (const CommError& error) {
+      store.set("table", '-' + std::string(error.what()));
+      throw;
+    }
+    store.set("table", answer);
+  } else {
+    answer = meeting.wait("table");
+  }
+  if (answer.empty() || answer[0] != '+') throw CommError(answer.substr(answer.empty() ? 0 : 1));
+  std::vector<PeerRecord> records;
+  std::vector<std::string_view> lines = split(std::string_view(answer).substr(1), kLine);
+  for (int rank = 0; rank < self.world_size; ++rank) {
+    if (static_cast<size_t>(rank) >= lines.size())
+      throw CommError("the store's table is cut short");
+    records.push_back(from_text(rank, lines[static_cast<size_t>(rank)]));
+  }
+  return records;
+}
+
+}  // namespace tessera

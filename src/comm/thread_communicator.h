@@ -1,0 +1,28 @@
+#pragma once
+#include <memory>
+
+#include "runtime/communicator.h"
+
+namespace tessera {
+
+// What ranks that are threads of one process share: make one, hand it to each.
+class ThreadHub {
+ public:
+  // kDirect: sources are read where they lie. kStaged: through the staging area, as between
+  // processes for buffers outside shared memory.
+  enum class Access { kDirect, kStaged };
+  explicit ThreadHub(int world_size, Access access = Access::kDirect);
+  ~ThreadHub();
+
+ private:
+  friend std::unique_ptr<Communicator> thread_communicator(std::shared_ptr<ThreadHub> hub, int rank,
+                                                           Communicator::Options options);
+  struct Content;
+  std::shared_ptr<Content> content_;
+};
+
+// The communicator of one rank.
+std::unique_ptr<Communicator> thread_communicator(std::shared_ptr<ThreadHub> hub, int rank,
+                                                  Communicator::Options options);
+
+}  // namespace tessera

@@ -1,0 +1,272 @@
+// What the other ranks see when one dies, stops, fails, leaves or never comes.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+#include "base/text.h"
+#include "comm/connect.h"
+#include "tests/comm/rank_runner.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kMayFork = false;
+#else
+constexpr bool kMayFork = true;
+#endif
+
+// A sum of the group's ones; large enough for several rounds.
+void sum(Communicator& communicator, const CommGroup& group, std::string_view label) {
+  std::vector<float> ones(1 << 20, 1.f), result(1 << 20);
+  communicator.run({CommAction::kAllReduce, &group, DType::kF32, DType::kF32, Reduction::kSum, 1,
+                    1 << 20, ones.data(), result.data(), label});
+  require(result.back() == static_cast<float>(group.size()), "the sum");
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Faults : public testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    if (is_processes(GetParam()) && !kMayFork)
+      GTEST_SKIP() << "ThreadSanitizer does not follow forked processes: ranks are threads only";
+  }
+  RankJob job(int world, milliseconds deadline = milliseconds(20'000)) const {
+    RankJob result;
+    result.way = GetParam();
+    result.world = world;
+    result.deadline = deadline;
+    return result;
+  }
+};
+
+void expect_all_say(const std::vector<RankResult>& results, int but, std::string_view part) {
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    if (static_cast<int>(rank) == but) continue;
+    EXPECT_TRUE(contains(results[rank].error, part))
+        << "rank " << rank << " says: " << results[rank].error;
+  }
+}
+
+// A thread cannot be killed or stopped alone.
+class FaultsOfProcesses : public Faults {};
+
+TEST_P(FaultsOfProcesses, KilledRankIsSeenAtOnce) {
+  for (int victim : {0, 2}) {
+    auto results = run_ranks(job(3), [victim](Communicator& communicator) {
+      for (int step = 0;; ++step) {
+        if (step == 5 && communicator.rank() == victim) ::raise(SIGKILL);
+        sum(communicator, communicator.world(), "gradients of layers.3");
+      }
+    });
+    EXPECT_EQ(results[static_cast<size_t>(victim)].signal, SIGKILL);
+    expect_all_say(results, victim,
+                   "gradients of layers.3 (all_reduce in group world, ranks 0, 1, 2): ");
+    expect_all_say(results, victim, cat("rank ", victim, " was lost"));
+    for (const RankResult& result : results) {
+      // The deadline is twenty seconds.
+      EXPECT_LT(result.seconds - results[static_cast<size_t>(victim)].seconds, 5);
+    }
+  }
+}
+
+TEST_P(FaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
+  auto results = run_ranks(job(3, milliseconds(600)), [](Communicator& communicator) {
+    communicator.barrier("start");
+    if (communicator.rank() == 1) ::raise(SIGSTOP);
+    sum(communicator, communicator.world(), "loss");
+  });
+  EXPECT_EQ(results[1].signal, SIGSTOP);
+  expect_all_say(results, 1, "rank 1 did not answer rank ");
+  expect_all_say(results, 1, " within 0.6 s");
+  expect_all_say(results, 1, "loss (all_reduce in group world");
+}
+
+TEST_P(Faults, ReportedFailureReachesRanksInOtherGroups) {
+  auto results = run_ranks(job(4), [](Communicator& communicator) {
+    int r = communicator.rank();
+    const CommGroup& pair = communicator.make_group({r / 2 * 2, r / 2 * 2 + 1}, "pair");
+    communicator.barrier("start");
+    if (r == 2) {
+      communicator.report_failure("the disk is full");
+      // Whoever reports a failure sees it himself in the next call.
+      communicator.barrier("end");
+    }
+    // Rank 0 waits for rank 1, which has other things to do.
+    if (r == 1) std::this_thread::sleep_for(milliseconds(300));
+    sum(communicator, pair, "in pairs");
+    communicator.barrier("end");
+  });
+  expect_all_say(results, -1, "rank 2 failed: the disk is full");
+  EXPECT_TRUE(contains(results[0].error, "in pairs (all_reduce in group pair, ranks 0, 1)"));
+  EXPECT_LT(results[0].seconds, 10);
+}
+
+TEST_P(Faults, EveryCallAfterAFailureSaysTheSame) {
+  auto results = run_ranks(job(2), [](Communicator& communicator) {
+    communicator.barrier("start");
+    if (communicator.rank() == 0) communicator.report_failure("no reason");
+    std::string first;
+    for (const char* label : {"first", "second"}) {
+      try {
+        communicator.barrier(label);
+      } catch (const std::exception& error) {
+        if (first.empty()) first = error.what();
+        require(first == error.what(), error.what());
+        continue;
+      }
+      require(false, "the call went through");
+    }
+    require(contains(first, "rank 0 failed: no reason"), first);
+  });
+  for (const RankResult& result : results) EXPECT_EQ(result.error, "");
+}
+
+TEST_P(Faults, RankThatLeavesEarlyIsNamed) {
+  auto results = run_ranks(job(3), [](Communicator& communicator) {
+    communicator.barrier("start");
+    if (communicator.rank() != 1) communicator.barrier("end");
+  });
+  EXPECT_EQ(results[1].error, "");
+  expect_all_say(results, 1, "end (all_reduce in group world");
+  expect_all_say(results, 1, "rank 1 has left the job");
+}
+
+TEST_P(Faults, RankThatThrowsInTheMiddleOfACallEndsTheOthers) {
+  auto results = run_ranks(job(2), [](Communicator& communicator) {
+    int32_t one = 1, all = 0;
+    CommCall call{CommAction::kAllReduce,
+                  &communicator.world(),
+                  DType::kI32,
+                  DType::kI32,
+                  Reduction::kSum,
+                  1,
+                  1,
+                  &one,
+                  &all,
+                  "step"};
+    if (communicator.rank() == 0) {
+      communicator.start(call);
+      std::this_thread::sleep_for(milliseconds(50));
+      throw std::runtime_error("something else");
+    }
+    std::this_thread::sleep_for(milliseconds(200));
+    communicator.run(call);
+    communicator.barrier("end");
+  });
+  EXPECT_EQ(results[0].error, "something else");
+  EXPECT_TRUE(contains(results[1].error, "rank 0 failed: it ended in the middle of a call"))
+      << results[1].error;
+  EXPECT_LT(results[0].seconds, 10);
+}
+
+std::string test_name(const testing::TestParamInfo<Way>& info) { return name(info.param); }
+const auto kProcesses = testing::Values(Way::kSharedMemory, Way::kGloo, Way::kMix);
+INSTANTIATE_TEST_SUITE_P(Threads, Faults, testing::Values(Way::kThreads), test_name);
+INSTANTIATE_TEST_SUITE_P(Processes, Faults, kProcesses, test_name);
+INSTANTIATE_TEST_SUITE_P(Processes, FaultsOfProcesses, kProcesses, test_name);
+
+class Joining : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!kMayFork)
+      GTEST_SKIP() << "ThreadSanitizer does not follow forked processes: ranks are threads only";
+  }
+  static RankJob job(int world, milliseconds deadline) {
+    RankJob result;
+    result.way = Way::kMix;
+    result.world = world;
+    result.deadline = deadline;
+    return result;
+  }
+};
+
+TEST_F(Joining, NamesRanksThatHaveNotArrived) {
+  RankJob absent = job(4, milliseconds(400));
+  absent.absent = {2, 3};
+  auto results = run_ranks(absent, [](Communicator&) {});
+  EXPECT_EQ(results[0].error, "ranks 2, 3 of 4 have not arrived within 0.4 s");
+  EXPECT_EQ(results[1].error, "ranks 2, 3 of 4 have not arrived within 0.4 s");
+  absent.absent = {0};
+  results = run_ranks(absent, [](Communicator&) {});
+  for (size_t rank : {1, 2, 3})
+    EXPECT_EQ(results[rank].error, "rank 0 of 4 has not arrived within 0.4 s");
+}
+
+TEST_F(Joining, RefusesAnotherToken) {
+  for (int victim : {0, 1}) {  // rank 1 is on another host than rank 0, rank 2 on the same
+    RankJob wrong = job(3, milliseconds(700));
+    wrong.prepare = [victim](JobMember& member) {
+      if (member.rank == victim) member.token = "guessed";
+    };
+    auto results = run_ranks(wrong, [](Communicator&) {});
+    EXPECT_TRUE(contains(results[1].error, "rank 0 refused rank 1: its job token or attempt"))
+        << results[1].error;
+    EXPECT_TRUE(contains(results[0].error, "was refused: its job token or attempt differs"))
+        << results[0].error;
+  }
+}
+
+TEST_F(Joining, ComparesWorldSizes) {
+  RankJob wrong = job(2, milliseconds(2000));
+  wrong.prepare = [](JobMember& member) {
+    if (member.rank == 1) member.world_size = 3;
+  };
+  for (const RankResult& result : run_ranks(wrong, [](Communicator&) {}))
+    EXPECT_EQ(result.error, "rank 1 was started for 3 ranks and rank 0 for 2");
+}
+
+TEST_F(Joining, RefusesTheSameRankTwice) {
+  RankJob wrong = job(2, milliseconds(500));
+  wrong.prepare = [](JobMember& member) { member.rank = 0; };
+  auto results = run_ranks(wrong, [](Communicator&) {});
+  bool first = contains(results[0].error, "rank 0 of 2 has joined already");
+  bool second = contains(results[1].error, "rank 0 of 2 has joined already");
+  EXPECT_NE(first, second) << results[0].error << "\n" << results[1].error;
+}
+
+TEST_F(Joining, RanksOfAnotherAttemptAreNotMet) {
+  RankJob wrong = job(2, milliseconds(400));
+  wrong.prepare = [](JobMember& member) { member.attempt = member.rank; };
+  auto results = run_ranks(wrong, [](Communicator&) {});
+  EXPECT_EQ(results[0].error, "rank 1 of 2 has not arrived within 0.4 s");
+}
+
+TEST_F(Joining, NamesAnInterfaceThatDoesNotExist) {
+  RankJob wrong = job(2, milliseconds(400));
+  wrong.prepare = [](JobMember& member) { member.interface = "lp"; };
+  for (const RankResult& result : run_ranks(wrong, [](Communicator&) {}))
+    EXPECT_EQ(result.error, "there is no network interface 'lp' with an address (is it 'lo'?)");
+}
+
+TEST_F(Joining, UsesTheInterfaceOfTheName) {
+  RankJob good = job(2, milliseconds(10'000));
+  good.prepare = [](JobMember& member) { member.interface = "lo"; };
+  for (const RankResult& result :
+       run_ranks(good, [](Communicator& communicator) { communicator.barrier("here"); }))
+    EXPECT_EQ(result.error, "");
+}
+
+TEST_F(Joining, SharedMemoryBetweenHostsIsRefused) {
+  RankJob wrong = job(2, milliseconds(2000));
+  wrong.way = Way::kSharedMemory;
+  wrong.prepare = [](JobMember& member) { member.host_id = cat(member.rank); };
+  for (const RankResult& result : run_ranks(wrong, [](Communicator&) {}))
+    EXPECT_TRUE(contains(result.error, "they share no memory")) << result.error;
+}
+
+TEST(TransportNames, RoundTrip) {
+  for (Transport transport : {Transport::kAuto, Transport::kSharedMemory, Transport::kGloo})
+    EXPECT_EQ(transport_from_name(name(transport)), transport);
+  EXPECT_THROW(transport_from_name("carrier pigeon"), std::exception);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,176 @@
+#include "tests/comm/rank_runner.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/connect.h"
+#include "comm/file_store.h"
+#include "comm/thread_communicator.h"
+
+namespace tessera {
+namespace {
+
+// A rank that hangs all the same must not outlive the test.
+constexpr unsigned kProcessSeconds = 60;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = std::filesystem::temp_directory_path() / "tessera-comm-XXXXXX";
+    require(::mkdtemp(pattern.data()), "mkdtemp");
+    path_ = pattern;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+    return "";
+  } catch (const std::exception& error) {
+    return *error.what() ? error.what() : "an error without words";
+  }
+}
+
+std::vector<RankResult> run_threads(const RankJob& job,
+                                    const std::function<void(Communicator&)>& body) {
+  auto hub = std::make_shared<ThreadHub>(job.world, job.way == Way::kStagedThreads
+                                                        ? ThreadHub::Access::kStaged
+                                                        : ThreadHub::Access::kDirect);
+  std::vector<RankResult> results(static_cast<size_t>(job.world));
+  std::vector<std::thread> threads;
+  double start = monotonic_seconds();
+  for (int rank = 0; rank < job.world; ++rank) {
+    threads.emplace_back([&, rank] {
+      RankResult& result = results[static_cast<size_t>(rank)];
+      result.error = error_of([&] {
+        auto communicator = thread_communicator(hub, rank, {job.deadline});
+        body(*communicator);
+      });
+      result.seconds = monotonic_seconds() - start;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+JobMember member_of(const RankJob& job, int rank) {
+  JobMember member;
+  member.rank = member.local_rank = rank;
+  member.world_size = member.local_world_size = job.world;
+  member.token = "a token of the test";
+  // Hosts alternate: sums in rank order mix both transports.
+  member.host_id = job.way == Way::kMix ? cat("host ", rank % 2) : "host";
+  if (job.prepare) job.prepare(member);
+  return member;
+}
+
+Transport transport_of(Way way) {
+  return way == Way::kGloo           ? Transport::kGloo
+         : way == Way::kSharedMemory ? Transport::kSharedMemory
+                                     : Transport::kAuto;
+}
+
+[[noreturn]] void run_child(const RankJob& job, int rank, const std::filesystem::path& folder,
+                            int result, const std::function<void(Communicator&)>& body) {
+  ::alarm(kProcessSeconds);
+  std::string error = error_of([&] {
+    auto communicator = connect(member_of(job, rank), std::make_shared<FileStore>(folder),
+                                {job.deadline}, transport_of(job.way));
+    body(*communicator);
+  });
+  [[maybe_unused]] ssize_t written = ::write(result, error.data(), error.size());
+  ::_exit(0);
+}
+
+struct Child {
+  pid_t pid = -1;
+  int pipe = -1;
+  bool running = false;
+};
+
+// Waits until no child runs; a stopped one does not count.
+void wait_for_children(std::vector<Child>& children, std::vector<RankResult>& results,
+                       double start) {
+  auto running = [&] {
+    return std::any_of(children.begin(), children.end(), [](auto& c) { return c.running; });
+  };
+  while (running()) {
+    for (size_t rank = 0; rank < children.size(); ++rank) {
+      int status = 0;
+      if (!children[rank].running ||
+          ::waitpid(children[rank].pid, &status, WNOHANG | WUNTRACED) != children[rank].pid)
+        continue;
+      children[rank].running = false;
+      results[rank].seconds = monotonic_seconds() - start;
+      if (WIFSIGNALED(status)) results[rank].signal = WTERMSIG(status);
+      if (WIFSTOPPED(status)) results[rank].signal = WSTOPSIG(status);
+    }
+    ::usleep(1000);
+  }
+}
+
+std::vector<RankResult> run_processes(const RankJob& job,
+                                      const std::function<void(Communicator&)>& body) {
+  TemporaryFolder folder;
+  std::vector<Child> children(static_cast<size_t>(job.world));
+  std::vector<RankResult> results(children.size());
+  double start = monotonic_seconds();
+  for (int rank = 0; rank < job.world; ++rank) {
+    if (std::count(job.absent.begin(), job.absent.end(), rank)) continue;
+    Child& child = children[static_cast<size_t>(rank)];
+    int ends[2];
+    require(::pipe2(ends, O_CLOEXEC) == 0, "pipe");
+    child.pid = ::fork();
+    require(child.pid >= 0, "fork");
+    if (child.pid == 0) run_child(job, rank, folder.path(), ends[1], body);
+    ::close(ends[1]);
+    child.pipe = ends[0];
+    child.running = true;
+  }
+  wait_for_children(children, results, start);
+  for (size_t rank = 0; rank < children.size(); ++rank) {
+    if (children[rank].pid < 0) continue;
+    if (results[rank].signal == SIGSTOP) {
+      ::kill(children[rank].pid, SIGKILL);
+      ::waitpid(children[rank].pid, nullptr, 0);
+    }
+    char buffer[4096];
+    ssize_t size;
+    while ((size = ::read(children[rank].pipe, buffer, sizeof buffer)) > 0)
+      results[rank].error.append(buffer, static_cast<size_t>(size));
+    ::close(children[rank].pipe);
+  }
+  return results;
+}
+
+}  // namespace
+
+std::string name(Way way) {
+  constexpr const char* kNames[] = {"Threads", "StagedThreads", "SharedMemory", "Gloo", "Mix"};
+  return kNames[static_cast<int>(way)];
+}
+
+std::vector<RankResult> run_ranks(const RankJob& job,
+                                  const std::function<void(Communicator&)>& body) {
+  return is_processes(job.way) ? run_processes(job, body) : run_threads(job, body);
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+}  // namespace tessera

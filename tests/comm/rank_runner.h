@@ -1,0 +1,40 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/job.h"
+#include "runtime/communicator.h"
+
+namespace tessera {
+
+// How ranks are made and what connects them.
+enum class Way { kThreads, kStagedThreads, kSharedMemory, kGloo, kMix };
+std::string name(Way way);
+inline bool is_processes(Way way) { return way >= Way::kSharedMemory; }
+
+struct RankJob {
+  Way way = Way::kThreads;
+  int world = 2;
+  std::chrono::milliseconds deadline{30'000};
+  // Changes a process's idea of the job before it connects.
+  std::function<void(JobMember&)> prepare;
+  // Ranks that never start.
+  std::vector<int> absent;
+};
+
+struct RankResult {
+  std::string error;   // what the body (or connecting) threw; empty: nothing
+  int signal = 0;      // that ended or stopped the process
+  double seconds = 0;  // from the start of all to the end of this one
+};
+
+// Runs `body` on every rank, each on a thread or in a forked process of its own, and returns when
+// all have ended. A process that stops itself is killed once the others have ended.
+std::vector<RankResult> run_ranks(const RankJob& job,
+                                  const std::function<void(Communicator&)>& body);
+
+// Fails the rank: assertions of the test library do not leave a forked process.
+void require(bool condition, const std::string& what);
+
+}  // namespace tessera
