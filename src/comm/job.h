@@ -11,12 +11,14 @@ struct JobMember {
   int rank = 0;                              // [RANK]
   int world_size = 1;                        // [WORLD_SIZE]
   int local_rank = 0;                        // [LOCAL_RANK] on its host
-  int local_world_size = 1;                  // [LOCAL_WORLD_SIZE]
+  int local_world_size = 1;                  // [LOCAL_WORLD_SIZE] where unset, LOCAL_RANK + 1
   std::string master_address = "127.0.0.1";  // [MASTER_ADDR] host of the store
   int master_port = 0;                       // [MASTER_PORT]
-  // Secret of the job: peers without it are refused. [TESSERA_JOB_TOKEN]
+  // Secret of the job: peers without it are refused. Empty, as under a launcher that knows of none:
+  // whoever reaches the store's port is let in. [TESSERA_JOB_TOKEN]
   std::string token;
-  // Ranks with equal values share memory. Default: the machine's boot id. [TESSERA_HOST_ID]
+  // Ranks with equal values share memory. Default: the machine's boot id and the device number of
+  // /dev/shm, since containers of one machine may have one each. [TESSERA_HOST_ID]
   std::string host_id;
   // Number of restarts so far: ranks of different attempts never meet. [TESSERA_ATTEMPT]
   int attempt = 0;
@@ -27,8 +29,12 @@ struct JobMember {
   std::string interface;
 };
 
+// Most ranks of a job.
+constexpr int kMaxWorldSize = 1 << 20;
+
 // Reads the variables. No value where neither RANK nor WORLD_SIZE is set: a process on its own.
-// UsageError that names the variable which is missing or out of range.
+// With more than one rank LOCAL_RANK, MASTER_ADDR and MASTER_PORT must be set. UsageError that
+// names the variable which is missing or out of range.
 std::optional<JobMember> job_member_from_environment();
 
 }  // namespace tessera

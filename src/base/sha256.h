@@ -1,0 +1,24 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// SHA-256 (FIPS 180-4) of a text: 32 bytes.
+std::string sha256(std::string_view text);
+
+// HMAC-SHA-256 (RFC 2104): 32 bytes that only a holder of the key can compute.
+std::string hmac_sha256(std::string_view key, std::string_view message);
+
+// Compares in a time that does not depend on where the texts differ.
+bool equal_in_constant_time(std::string_view a, std::string_view b);
+
+// Bytes from the system's generator for secrets.
+std::string secret_random_bytes(size_t count);
+
+// Two lower-case hexadecimal digits a byte.
+std::string hex(std::string_view bytes);
+
+}  // namespace tessera

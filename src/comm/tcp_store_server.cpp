@@ -1,0 +1,128 @@
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "comm/store_protocol.h"
+#include "comm/tcp_store.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::steady_clock;
+
+// A client that has not proved who it is by then is closed.
+constexpr std::chrono::milliseconds kHandshake{10'000};
+// So many may be connected at once; more wait in the listener's queue.
+constexpr size_t kMaxConnections = 16'384;
+
+struct Connection {
+  Connection(Socket accepted, MemoryStore& store, const std::string& token)
+      : socket(std::move(accepted)),
+        session(store, token, secret_random_bytes(32)),
+        accept_until(steady_clock::now() + kHandshake) {}
+
+  // Until when nothing need be done for it.
+  Deadline next_event() const {
+    if (!session.is_accepted()) return accept_until;
+    return session.waits_until().value_or(Deadline::max());
+  }
+
+  void receive(steady_clock::time_point now) {
+    char bytes[64 << 10];
+    ssize_t got = ::recv(socket.fd(), bytes, sizeof bytes, 0);
+    if (got > 0) session.receive({bytes, static_cast<size_t>(got)}, now);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) gone = true;
+  }
+
+  void send() {
+    std::string& output = session.output();
+    while (!output.empty() && !gone) {
+      ssize_t sent = ::send(socket.fd(), output.data() + done, output.size() - done, MSG_NOSIGNAL);
+      if (sent < 0 && errno != EINTR) {
+        gone = errno != EAGAIN;
+        return;
+      }
+      done += static_cast<size_t>(std::max<ssize_t>(sent, 0));
+      if (done == output.size()) output.clear(), done = 0;
+    }
+  }
+
+  bool is_over(steady_clock::time_point now) {
+    bool late = !session.is_accepted() && now >= accept_until;
+    return gone || late || (session.is_closed() && session.output().empty());
+  }
+
+  Socket socket;
+  StoreSession session;
+  Deadline accept_until;
+  size_t done = 0;  // bytes of the output that are sent
+  bool gone = false;
+};
+
+using Connections = std::vector<std::unique_ptr<Connection>>;
+
+// Waits for events and says which connections have some; the first two entries are the server's.
+std::vector<pollfd> wait(const Socket& wake, const Socket& listener, const Connections& all) {
+  std::vector<pollfd> polls{{wake.fd(), POLLIN, 0},
+                            {all.size() < kMaxConnections ? listener.fd() : -1, POLLIN, 0}};
+  Deadline deadline = Deadline::max();
+  for (const auto& c : all) {
+    short events = c->session.output().empty() ? POLLIN : POLLOUT;
+    polls.push_back({c->socket.fd(), events, 0});
+    deadline = std::min(deadline, c->next_event());
+  }
+  int timeout = deadline == Deadline::max() ? -1 : poll_timeout(deadline);
+  if (::poll(polls.data(), polls.size(), timeout) < 0) {
+    for (pollfd& p : polls) p.revents = 0;
+  }
+  return polls;
+}
+
+}  // namespace
+
+TcpStoreServer::TcpStoreServer(std::string token, const Endpoint& bind)
+    : token_(std::move(token)),
+      listener_(listen_on(bind)),
+      wake_(::eventfd(0, EFD_CLOEXEC)),
+      port_(local_port(listener_)),
+      thread_([this] { serve(); }) {}
+
+TcpStoreServer::~TcpStoreServer() {
+  stop_ = true;
+  ::eventfd_write(wake_.fd(), 1);
+  thread_.join();
+}
+
+void TcpStoreServer::serve() {
+  Connections all;
+  while (!stop_) {
+    std::vector<pollfd> polls = wait(wake_, listener_, all);
+    auto now = steady_clock::now();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (polls[i + 2].revents & (POLLIN | POLLHUP | POLLERR)) all[i]->receive(now);
+    }
+    // After all requests of this round: one of them may have set what another waits for.
+    for (const auto& c : all) {
+      c->session.resume(now);
+      c->send();
+    }
+    std::erase_if(all, [&](const auto& c) { return c->is_over(now); });
+    if (!polls[1].revents) continue;
+    Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.fd() >= 0) {
+      all.push_back(std::make_unique<Connection>(std::move(socket), store_, token_));
+    } else if (errno == EMFILE || errno == ENFILE) {
+      // Out of descriptors: others will be closed, and polling would not pause.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+#include "base/sha256.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+// FIPS 180-4's examples and the lengths around the end of a block (from coreutils' sha256sum).
+TEST(Sha256, StandardVectors) {
+  EXPECT_EQ(hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(hex(sha256(std::string(1'000'000, 'a'))),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  EXPECT_EQ(hex(sha256(std::string(55, 'a'))),
+            "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
+  EXPECT_EQ(hex(sha256(std::string(64, 'a'))),
+            "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
+}
+
+// RFC 4231, test cases 1, 2 and 6 (a key longer than a block).
+TEST(Sha256, HmacVectors) {
+  EXPECT_EQ(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+  EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(hex(hmac_sha256(std::string(131, '\xaa'),
+                            "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+TEST(Sha256, ComparesAndDraws) {
+  EXPECT_TRUE(equal_in_constant_time("ab", "ab"));
+  EXPECT_FALSE(equal_in_constant_time("ab", "ac"));
+  EXPECT_FALSE(equal_in_constant_time("ab", "a"));
+  EXPECT_EQ(secret_random_bytes(32).size(), 32u);
+  EXPECT_NE(secret_random_bytes(32), secret_random_bytes(32));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,316 @@
+#include "comm/tcp_store.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "comm/store_protocol.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+Deadline soon() { return steady_clock::now() + 5s; }
+
+template <class Function>
+std::string message_of(Function function) {
+  try {
+    function();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "no CommError";
+}
+
+#define EXPECT_HAS(text, part)                               \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "'" << (part) << "' not in: " << (text)
+
+class TcpStoreTest : public testing::Test {
+ protected:
+  TcpStore client(const std::string& token = "secret") { return {address(), token, 5s}; }
+  Endpoint address() const { return {"127.0.0.1", server_.port()}; }
+  // A connection that has said hello and holds the server's.
+  Socket raw(std::string* theirs = nullptr) {
+    Socket socket = connect_to(address(), soon());
+    send_all(socket, hello_, soon());
+    std::string answer = receive_exactly(socket, kStoreHelloSize, soon());
+    if (theirs) *theirs = answer;
+    return socket;
+  }
+  Socket accepted() {
+    std::string theirs;
+    Socket socket = raw(&theirs);
+    send_all(socket, store_proof("secret", "client", hello_, theirs), soon());
+    EXPECT_EQ(receive_exactly(socket, 1 + kStoreProofSize, soon())[0], '\1');
+    return socket;
+  }
+  bool is_closed(const Socket& socket) {
+    try {
+      while (!receive_some(socket, 1000, soon()).empty()) {
+      }
+      return true;
+    } catch (const CommError& error) {
+      return std::string(error.what()) == "the connection was closed";
+    }
+  }
+
+  std::string hello_ = store_hello(std::string(32, 'r'));
+  TcpStoreServer server_{"secret"};
+};
+
+// What every store does.
+void use(Store& a, Store& b) {
+  EXPECT_EQ(a.find("x"), std::nullopt);
+  std::string binary("\0\n\xff", 3);
+  a.set("x", binary);
+  EXPECT_EQ(b.find("x"), binary);
+  EXPECT_EQ(b.get("x", 0ms), binary);
+  b.set("empty", "");
+  EXPECT_EQ(a.get("empty", 1s), "");
+  EXPECT_EQ(a.add("n", 3), 3);
+  EXPECT_EQ(b.add("n", -5), -2);
+  EXPECT_EQ(a.get("n", 0ms), "-2");
+  std::string large(kMaxStoreValue, 'v');
+  a.set("large", large);
+  EXPECT_EQ(b.get("large", 1s), large);
+  a.set(std::string(kMaxStoreKey, 'k'), "1");
+
+  a.set("x", binary);  // the same once more changes nothing
+  EXPECT_HAS(message_of([&] { b.set("x", "other"); }), "'x' in the store is set already");
+  EXPECT_HAS(message_of([&] { b.add("x", 1); }), "'x' in the store is not a counter");
+  EXPECT_HAS(message_of([&] { b.set("n", "1"); }), "'n' in the store is a counter");
+  EXPECT_HAS(message_of([&] { a.add("n", INT64_MIN); }), "overflows");
+  EXPECT_HAS(message_of([&] { a.set("", "1"); }), "must have 1 to 4096 bytes");
+  EXPECT_HAS(message_of([&] { a.find(std::string(kMaxStoreKey + 1, 'k')); }), "has 4097");
+  EXPECT_HAS(message_of([&] { a.set("y", large + "v"); }), "'y' has 16777217");
+  EXPECT_EQ(a.add("n", 0), -2);
+
+  auto begin = steady_clock::now();
+  EXPECT_HAS(message_of([&] { a.get("never", 50ms); }),
+             "nobody set 'never' in the store within 0.05 s");
+  EXPECT_GE(steady_clock::now() - begin, 50ms);
+  std::thread later([&] {
+    std::this_thread::sleep_for(20ms);
+    b.set("later", "yes");
+  });
+  EXPECT_EQ(a.get("later", 1h), "yes");
+  later.join();
+}
+
+TEST(MemoryStore, KeepsTheContract) {
+  MemoryStore store;
+  use(store, store);
+}
+
+TEST_F(TcpStoreTest, KeepsTheContract) {
+  TcpStore a = client(), b = client();
+  use(a, b);
+}
+
+TEST_F(TcpStoreTest, PrefixesKeepGroupsApart) {
+  auto store = std::make_shared<TcpStore>(address(), "secret", 5s);
+  PrefixStore first(store, "attempt/0/"), second(store, "attempt/1/");
+  first.set("x", "1");
+  EXPECT_EQ(second.find("x"), std::nullopt);
+  EXPECT_EQ(second.add("x", 2), 2);
+  EXPECT_EQ(first.get("x", 0ms), "1");
+}
+
+TEST_F(TcpStoreTest, ManyThreadsCountTogether) {
+  std::vector<std::thread> threads;
+  TcpStore shared = client();
+  std::atomic<int64_t> highest = 0;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      TcpStore own = client();
+      Store& store = t % 2 ? own : shared;
+      for (int i = 0; i < 50; ++i) {
+        int64_t n = store.add("n", 1);
+        for (int64_t seen = highest; n > seen && !highest.compare_exchange_weak(seen, n);) {
+        }
+      }
+      // All meet: each one waits while others still use the same client.
+      store.set(cat("here/", t), "1");
+      for (int other = 0; other < 8; ++other) store.get(cat("here/", other), 5s);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(highest, 400);
+}
+
+TEST_F(TcpStoreTest, AnotherJobsTokenIsRefused) {
+  std::string place = to_string(address());
+  for (const char* token : {"", "secre", "other"}) {
+    EXPECT_HAS(message_of([&] { client(token); }),
+               cat("the store at ", place, " refused this process: another job's token"));
+  }
+  client().set("still", "there");
+}
+
+TEST(TcpStore, AServerWithoutTheTokenIsRefusedToo) {
+  // It greets properly and says yes to any proof, as an impostor would.
+  Socket listener = listen_on({"127.0.0.1", 0});
+  Endpoint address{"127.0.0.1", local_port(listener)};
+  std::thread impostor([&] {
+    ::usleep(20'000);
+    Socket socket;
+    while (socket.fd() < 0) socket = Socket(::accept(listener.fd(), nullptr, nullptr));
+    receive_exactly(socket, kStoreHelloSize, soon());
+    send_all(socket, store_hello(std::string(32, 's')), soon());
+    receive_exactly(socket, kStoreProofSize, soon());
+    send_all(socket, cat('\1', std::string(32, 'p')), soon());
+  });
+  EXPECT_HAS(message_of([&] { TcpStore(address, "secret", 5s); }), "another job's token");
+  impostor.join();
+}
+
+TEST(TcpStore, OtherProgramsAreNamedAsSuch) {
+  struct Case {
+    std::string says, expected;
+  };
+  std::string newer = store_hello(std::string(32, 's'));
+  newer[kStoreMagic.size()] = 7;
+  for (const Case& c : {Case{"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the protocol"},
+                        Case{"tes", "does not speak the protocol"},
+                        Case{newer, "speaks version 7 of the protocol, this program version 1"},
+                        Case{"", "connected, but closed at once"}}) {
+    Socket listener = listen_on({"127.0.0.1", 0});
+    Endpoint address{"127.0.0.1", local_port(listener)};
+    std::atomic<bool> done = false;
+    std::thread other([&] {
+      while (!done) {
+        Socket socket(::accept(listener.fd(), nullptr, nullptr));
+        if (socket.fd() < 0) {
+          ::usleep(5'000);
+          continue;
+        }
+        receive_exactly(socket, kStoreHelloSize, soon());
+        send_all(socket, c.says, soon());
+      }
+    });
+    EXPECT_HAS(message_of([&] { TcpStore(address, "secret", 300ms); }), c.expected);
+    done = true;
+    other.join();
+  }
+}
+
+TEST(TcpStore, NobodyThereIsAnErrorAtTheDeadline) {
+  int port = local_port(listen_on({"127.0.0.1", 0}));
+  auto begin = steady_clock::now();
+  std::string message = message_of([&] { TcpStore({"127.0.0.1", port}, "", 300ms); });
+  EXPECT_LT(steady_clock::now() - begin, 5s);
+  EXPECT_HAS(message,
+             cat("no store answered at 127.0.0.1:", port, " within 0.3 s (Connection ref"));
+  EXPECT_HAS(message_of([&] {
+               TcpStore({"no-such-host.invalid", 1}, "", 100ms);
+             }),
+             "cannot find the host 'no-such-host.invalid'");
+}
+
+TEST(TcpStore, WaitsForAServerThatStartsLater) {
+  int port = local_port(listen_on({"127.0.0.1", 0}));
+  std::unique_ptr<TcpStoreServer> server;
+  std::thread late([&] {
+    std::this_thread::sleep_for(100ms);
+    server = std::make_unique<TcpStoreServer>("t", Endpoint{"127.0.0.1", port});
+  });
+  TcpStore client({"127.0.0.1", port}, "t", 10s);
+  client.set("a", "b");
+  late.join();
+}
+
+TEST_F(TcpStoreTest, APortInUseIsNamed) {
+  std::string place = to_string(address());
+  EXPECT_HAS(message_of([&] { TcpStoreServer("t", address()); }), place + " is in use");
+  EXPECT_THROW(TcpStoreServer("t", address()), AddressInUseError);
+  EXPECT_HAS(message_of([&] {
+               TcpStoreServer("t", {"192.0.2.1", 0});
+             }),
+             "no interface of this host has the address");
+}
+
+TEST(TcpStore, ALostServerEndsEveryWaitAtOnce) {
+  auto server = std::make_unique<TcpStoreServer>("t");
+  TcpStore client({"127.0.0.1", server->port()}, "t", 5s);
+  std::thread killer([&] {
+    std::this_thread::sleep_for(50ms);
+    server.reset();
+  });
+  auto begin = steady_clock::now();
+  std::string message = message_of([&] { client.get("k", 1h); });
+  killer.join();
+  EXPECT_LT(steady_clock::now() - begin, 5s);
+  EXPECT_HAS(message, "lost the store at 127.0.0.1:");
+  EXPECT_HAS(message, "at key 'k'");
+  EXPECT_HAS(message_of([&] { client.set("k", "v"); }), "lost the store");
+}
+
+TEST_F(TcpStoreTest, SurvivesClientsThatDieInTheMiddle) {
+  std::string request = store_request(StoreOperation::kSet, "half", "value");
+  std::string waiting = store_request(StoreOperation::kGet, "never", little_endian(1'000'000, 8));
+  for (size_t cut = 0; cut <= hello_.size(); cut += 11) {
+    send_all(connect_to(address(), soon()), hello_.substr(0, cut), soon());
+  }
+  raw();
+  for (size_t cut = 0; cut < request.size(); cut += 5) {
+    send_all(accepted(), request.substr(0, cut), soon());
+  }
+  send_all(accepted(), waiting, soon());
+  TcpStore store = client();
+  EXPECT_EQ(store.find("half"), std::nullopt);
+  store.set("never", "now");
+}
+
+TEST_F(TcpStoreTest, ClosesConnectionsThatBreakTheProtocol) {
+  Socket unknown = connect_to(address(), soon());
+  send_all(unknown, std::string(kStoreHelloSize, 'x'), soon());
+  EXPECT_TRUE(is_closed(unknown));
+
+  std::vector<std::string> bad{little_endian(0xffffffff, 4),
+                               little_endian(4, 4),
+                               cat(little_endian(5, 4), '\1', little_endian(1, 4)),
+                               store_request(StoreOperation::kGet, "k", "short"),
+                               store_request(StoreOperation::kAdd, "k", "longer than 8"),
+                               store_request(static_cast<StoreOperation>(9), "k", "")};
+  for (const std::string& bytes : bad) {
+    Socket socket = accepted();
+    send_all(socket, bytes, soon());
+    EXPECT_TRUE(is_closed(socket)) << hex(bytes);
+  }
+  // Requests that do not wait for their answers.
+  Socket socket = accepted();
+  std::string find = store_request(StoreOperation::kFind, "k", "");
+  send_all(socket, find + find, soon());
+  EXPECT_TRUE(is_closed(socket));
+  // A key of the wrong size is a mistake, not an attack: it is answered.
+  Socket mistaken = accepted();
+  send_all(mistaken, store_request(StoreOperation::kFind, "", ""), soon());
+  EXPECT_EQ(receive_exactly(mistaken, 5, soon())[4], static_cast<char>(StoreAnswer::kError));
+  client().set("still", "there");
+}
+
+TEST(Endpoint, Forms) {
+  auto parsed = [](const char* text) { return to_string(parse_endpoint(text, 29400, "--rdzv")); };
+  EXPECT_EQ(parsed("node-1"), "node-1:29400");
+  EXPECT_EQ(parsed("10.0.0.1:80"), "10.0.0.1:80");
+  EXPECT_EQ(parsed("localhost:0"), "localhost:0");
+  EXPECT_EQ(parsed("::1"), "[::1]:29400");
+  EXPECT_EQ(parsed("[fe80::1]:5"), "[fe80::1]:5");
+  for (const char* bad : {"", ":80", "a:", "a:x", "a:65536", "a:-1", "a:1x", "[::1", "[::1]x"}) {
+    EXPECT_THROW(parsed(bad), UsageError) << bad;
+  }
+  EXPECT_TRUE(is_local_host("127.0.0.1"));
+  EXPECT_FALSE(is_local_host("192.0.2.1"));
+  EXPECT_TRUE(is_loopback("localhost"));
+}
+
+}  // namespace
+}  // namespace tessera
