@@ -150,10 +150,14 @@ void Executable::run(const std::map<std::string, const void*>& arguments,
                    static_cast<size_t>(instruction.bytes));
     } else if (instruction.kind == InstructionKind::kFill) {
       std::memset(address(instruction.target), 0, static_cast<size_t>(instruction.bytes));
+    } else if (instruction.kind == InstructionKind::kWait) {
+      launches_[static_cast<size_t>(instruction.node)].finish();
     } else {
       auto i = static_cast<size_t>(instruction.node);
       double start = observer ? monotonic_seconds() : 0;
       launches_[i].run({inputs_[i], outputs_[i], workspaces_[i]});
+      // An observer sees results, so nothing runs beside it.
+      if (observer && launches_[i].finish) launches_[i].finish();
       if (observer)
         (*observer)({graph_, graph_.nodes()[i], outputs_[i], monotonic_seconds() - start});
     }

@@ -230,6 +230,11 @@ std::vector<OptionRow> sharding() {
        .values = {{.name = "nccl", .synonyms = {"smddp"}},
                   {.name = "gloo"},
                   {.name = "shared_memory"}}},
+      {.name = "comm_timeout",
+       .field = &RunConfig::comm_timeout,
+       .help = "seconds that a rank waits for another in one exchange before the job ends with an "
+               "error that names it",
+       .minimum = 0.1},
       {.name = "world",
        .field = &RunConfig::world,
        .help = "number of ranks to plan for",

@@ -76,6 +76,7 @@ struct RunConfig {
   int64_t tensor_parallel_degree = 1;
   std::string reduce_dtype = "f32";
   bool unsharded_accumulation = false;
+  double comm_timeout = 600;
   int64_t world = 1;
   int64_t ranks_per_host = 8;
   int64_t context_parallel_degree = 1;

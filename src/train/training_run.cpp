@@ -1,7 +1,9 @@
 #include "train/training_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <numbers>
 
 #include "base/clock.h"
@@ -94,10 +96,6 @@ RunEnd TrainingRun::run() {
   return stopping_ ? RunEnd::kInterrupted : RunEnd::kFinished;
 }
 
-void TrainingRun::meet(std::string_view label) const {
-  if (device_.communicator) device_.communicator->barrier(label);
-}
-
 // Every rank must run the same program with the same options: what differs is named.
 void TrainingRun::check_ranks_agree() const {
   if (!device_.communicator) return;
@@ -157,9 +155,21 @@ void TrainingRun::prepare_data() {
     data_ =
         prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
   };
-  if (device_.first_on_host) prepare();
-  meet("preparation of the data");
-  if (!device_.first_on_host) prepare();
+  if (!device_.communicator) return prepare();
+  // It may take longer than an exchange between ranks may: so they meet every second meanwhile.
+  std::future<void> making;
+  if (device_.first_on_host) making = std::async(std::launch::async, prepare);
+  for (int32_t left = 1; left > 0;) {
+    int32_t mine = making.valid() && making.wait_for(std::chrono::seconds(1)) !=
+                                         std::future_status::ready;
+    device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
+                               DType::kI32, Reduction::kMax, 1, 1, &mine, &left,
+                               "preparation of the data"});
+  }
+  if (making.valid())
+    making.get();
+  else
+    prepare();
 }
 
 void TrainingRun::check_memory() const {
