@@ -136,6 +136,10 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
     passes.push_back(
         {"autodiff", [&](const Graph& g) { return differentiate(g, programs.units, first); }});
     passes.push_back({"canonicalize", canonicalize, true});
+    // Behind it: a forward node that its gradient subsumes is not there any more to be recomputed.
+    if (options.residency.changes_anything())
+      passes.push_back(
+          {"residency", [&](const Graph& g) { return residency(g, options.residency); }});
     return runner.run(name, model.graph, passes);
   };
   programs.accumulate_first = accumulate("accumulate_first", true);

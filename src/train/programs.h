@@ -6,6 +6,7 @@
 #include "models/llama.h"
 #include "passes/flat_units.h"
 #include "passes/pass_runner.h"
+#include "passes/residency.h"
 
 namespace tessera {
 
@@ -18,6 +19,7 @@ struct ProgramOptions {
   DType compute = DType::kBF16;  // kF32: no mixed precision
   bool accumulates = false;      // more than one micro-batch a step
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  ResidencyOptions residency;  // of the gradient programs
   PassOptions passes;
 };
 

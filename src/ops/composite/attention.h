@@ -23,6 +23,7 @@ class Attention final : public OpOf<Attention> {
   Tier tier() const override { return Tier::kComposite; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v)
   bool differentiable() const override { return true; }
+  bool contracts() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

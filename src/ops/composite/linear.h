@@ -14,6 +14,7 @@ class Linear final : public OpOf<Linear> {
   Tier tier() const override { return Tier::kComposite; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
   bool differentiable() const override { return true; }
+  bool contracts() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

@@ -41,6 +41,7 @@ class Dot final : public OpOf<Dot> {
   int64_t contract_b() const { return contract_b_; }
   std::string_view name() const override { return "dot"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
