@@ -9,6 +9,7 @@
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 #include "passes/canonicalize.h"
+#include "passes/far_state.h"
 #include "passes/precision.h"
 
 namespace tessera {
@@ -120,6 +121,10 @@ Graph build_apply(const std::vector<FlatUnit>& units, const ProgramOptions& opti
 
 }  // namespace
 
+bool is_large_slot(const std::string& slot) {
+  return slot.starts_with("weight.") || slot.starts_with("moment") || slot.starts_with("gradient.");
+}
+
 std::string gradient_slot(const FlatUnit& unit) { return cat("gradient.", unit.name); }
 std::string moment_slot(const FlatUnit& unit, int which) {
   return cat("moment", which, ".", unit.name);
@@ -136,7 +141,10 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
     passes.push_back(
         {"autodiff", [&](const Graph& g) { return differentiate(g, programs.units, first); }});
     passes.push_back({"canonicalize", canonicalize, true});
-    // Behind it: a forward node that its gradient subsumes is not there any more to be recomputed.
+    if (options.far_state)
+      passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
+    // Behind canonicalize: a forward node that its gradient subsumes is not there any more to be
+    // recomputed.
     if (options.residency.changes_anything())
       passes.push_back(
           {"residency", [&](const Graph& g) { return residency(g, options.residency); }});
@@ -148,9 +156,12 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   ModelGraph validation = builder(options.validation_batch, options.length, ModelHead::kLoss);
   std::vector<Pass> passes = forward_passes(validation, programs.units, options.compute);
   passes.push_back({"canonicalize", canonicalize, true});
+  if (options.far_state)
+    passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
   programs.evaluate = runner.run("evaluate", validation.graph, passes);
   programs.apply = runner.run("apply", build_apply(programs.units, options),
                               {{"canonicalize", canonicalize, true}});
+  programs.far_state = options.far_state;
   programs.timings = runner.timings();
   return programs;
 }
