@@ -80,6 +80,20 @@ void find_peak(Plan& plan, int32_t nodes) {
   }
 }
 
+// By value: parameters, and what they become on their way to where they are used.
+std::vector<bool> depends_on_state_alone(const Graph& graph) {
+  std::vector<bool> alone(static_cast<size_t>(graph.num_values()));
+  for (const GraphInput& input : graph.inputs())
+    alone[static_cast<size_t>(input.value.id)] = input.kind == InputKind::kState;
+  for (const Node& node : graph.nodes()) {
+    if (node.inputs.empty()) continue;
+    bool all = std::all_of(node.inputs.begin(), node.inputs.end(),
+                           [&](Value v) { return alone[static_cast<size_t>(v.id)]; });
+    for (Value v : node.outputs) alone[static_cast<size_t>(v.id)] = all;
+  }
+  return alone;
+}
+
 }  // namespace
 
 Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
@@ -144,6 +158,7 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
 }
 
 std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan) {
+  std::vector<bool> of_state_alone = depends_on_state_alone(graph);
   std::vector<const Node*> maker(plan.storages.size(), nullptr);
   for (int32_t v = 0; v < graph.num_values(); ++v) {
     const Node& node = graph.nodes()[static_cast<size_t>(graph.producer({v}))];
@@ -159,10 +174,7 @@ std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan)
       continue;
     std::string category = storage.workspace_of >= 0 ? "workspace" : "copies of results";
     if (const Node* node = maker[s]) {
-      bool of_state =
-          node->op->name() == "convert" &&
-          graph.nodes()[static_cast<size_t>(graph.producer(node->inputs[0]))].op->tier() ==
-              Tier::kInput;
+      bool of_state = of_state_alone[static_cast<size_t>(node->outputs[0].id)];
       category = of_state ? "compute copies of parameters" : cat(name(node->phase), " values");
     }
     bytes[category] += aligned(storage.bytes);

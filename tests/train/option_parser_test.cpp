@@ -261,6 +261,20 @@ TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
   EXPECT_TRUE(harmless.notes.empty());
 }
 
+TEST(OptionParser, SaysWhichOptionsOfRecomputationAndOffloadAreIdle) {
+  EXPECT_EQ(parse({"--activation_checkpointing=0", "--selective_checkpointing=2",
+                   "--checkpointing_policy=op", "--activation_loading_horizon=1"})
+                .warnings,
+            (std::vector<std::string>{
+                "--selective_checkpointing has no effect without --activation_checkpointing",
+                "--checkpointing_policy has no effect without --activation_checkpointing",
+                "--activation_loading_horizon has no effect without --offload_activations"}));
+  EXPECT_TRUE(parse({"--offload_activations=1", "--activation_loading_horizon=1",
+                     "--activation_checkpointing=0", "--cpu_offload=1"},
+                    OptionScope::kTrain)
+                  .warnings.empty());
+}
+
 TEST(OptionParser, NoEffectWarnsOnce) {
   ParsedOptions parsed =
       parse({"--framework=fsdp", "--framework=fsdp", "--rank=3"}, OptionScope::kTrain);

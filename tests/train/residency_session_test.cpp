@@ -148,5 +148,56 @@ TEST(ResidencySession, FarStateIsReportedAndOnlyOneUnitIsNear) {
   EXPECT_LT(far.memory.total() - far.memory.far(), near.memory.total() / 2);
 }
 
+TEST(ResidencyOptionsOfARun, FollowFromItsConfiguration) {
+  RunConfig config;
+  ProgramOptions options = program_options(config);
+  EXPECT_EQ(options.residency.share_numerator / options.residency.share_denominator, 1);
+  EXPECT_EQ(options.residency.policy, CheckpointPolicy::kLayer);
+  EXPECT_TRUE(options.residency.regather);
+  EXPECT_FALSE(options.residency.offload);
+  EXPECT_EQ(options.residency.horizon, 2);
+  EXPECT_FALSE(options.far_state);
+  config.selective_checkpointing = "2/3";
+  config.checkpointing_policy = "op";
+  config.offload_activations = config.cpu_offload = true;
+  config.activation_loading_horizon = 5;
+  options = program_options(config);
+  EXPECT_EQ(options.residency.share_numerator, 2);
+  EXPECT_EQ(options.residency.share_denominator, 3);
+  EXPECT_EQ(options.residency.policy, CheckpointPolicy::kOp);
+  EXPECT_TRUE(options.residency.offload);
+  EXPECT_EQ(options.residency.horizon, 5);
+  EXPECT_TRUE(options.far_state);
+  config.activation_checkpointing = config.offload_activations = false;
+  EXPECT_TRUE(program_options(config).residency.changes_anything()) << "gathers";
+  for (const char* strategy : {"no_shard", "shard_grad_op", "_hybrid_shard_zero2"}) {
+    config.sharding_strategy = strategy;
+    EXPECT_FALSE(program_options(config).residency.changes_anything()) << strategy;
+  }
+}
+
+TEST(PlanReport, SaysWhatRecomputationSavesAndWhatIsFar) {
+  RunConfig config;
+  config.model_type = "llama_v2";
+  config.max_context_width = 64;
+  ModelConfig model = tiny_model();
+  model.num_layers = 8;
+  cpu::CpuBackend backend(1, cpu::detect_isa());
+  auto report = [&] {
+    return plan_report(config, model, [&](const Graph& g) { return backend.compile(g); }).text;
+  };
+  std::string text = report();
+  EXPECT_NE(text.find("\nRecomputation: saves "), std::string::npos) << text;
+  EXPECT_EQ(text.find("far arena"), std::string::npos) << text;
+  config.cpu_offload = config.offload_activations = true;
+  text = report();
+  EXPECT_NE(text.find("\n  far arena "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n    of it near "), std::string::npos) << text;
+  config.activation_checkpointing = config.offload_activations = false;
+  config.sharding_strategy = "no_shard";
+  text = report();
+  EXPECT_EQ(text.find("Recomputation"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace tessera
