@@ -29,10 +29,9 @@ class Chooser {
     if (node.phase != Phase::kForward || node.op->tier() == Tier::kInput) return Residency::kKeep;
     if (parameters_only_[i])
       return options_.regather && !stays_gathered_[i] ? Residency::kRecompute : Residency::kKeep;
-    bool cheap = options_.policy == CheckpointPolicy::kLayer ||
-                 !(node.op->contracts() || node.op->tier() == Tier::kCollective);
-    if (layers_[i] && is_recomputed(options_, *layers_[i]) && !leaves_layer_[i] && cheap)
-      return Residency::kRecompute;
+    bool costly = node.op->contracts() || node.op->tier() == Tier::kCollective;
+    bool kept = leaves_layer_[i] || (costly && options_.policy == CheckpointPolicy::kOp);
+    if (layers_[i] && is_recomputed(options_, *layers_[i]) && !kept) return Residency::kRecompute;
     return options_.offload && (layers_[i] || enters_layer_[i]) ? Residency::kOffload
                                                                 : Residency::kKeep;
   }
@@ -54,8 +53,8 @@ class Chooser {
     }
   }
 
-  // Values that are read by the forward pass outside of the layer that makes them, or by one that
-  // does not make them.
+  // Nodes whose values the forward pass reads outside of the layer that makes them, and those whose
+  // values it reads in a layer that does not make them.
   void find_crossings() {
     for (const GraphOutput& output : graph_.outputs()) leaves_layer_[producer(output.value)] = true;
     for (const StateUpdate& update : graph_.updates()) leaves_layer_[producer(update.value)] = true;

@@ -140,9 +140,9 @@ std::string recomputation_text(const Session& session, const ModelConfig& model,
   int64_t arena = session.compiled().front().executable->plan().arena_bytes;
   double again = recomputed_flops(session.programs().accumulate_first);
   return format(
-      "Recomputation: saves %s of the arena of accumulate_first (%s without it), adds "
-      "%.4g FLOP a micro-batch (%.1f %%)\n",
-      format_bytes(kept - arena).c_str(), format_bytes(kept).c_str(), again,
+      "Recomputation: arena of accumulate_first %s, without it %s; adds %.4g FLOP a micro-batch "
+      "(%.1f %%)\n",
+      format_bytes(arena).c_str(), format_bytes(kept).c_str(), again,
       100 * again / program_flops(session.programs().accumulate_first));
 }
 
