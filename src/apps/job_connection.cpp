@@ -13,8 +13,8 @@ JobConnection join_job(const RunConfig& config) {
   if (self.rank != 0) set_log_level(LogLevel::kWarning);
   std::chrono::milliseconds deadline(static_cast<int64_t>(config.comm_timeout * 1000));
   if (self.rank == 0 && !self.agent_store)
-    job.server = std::make_unique<TcpStoreServer>(
-        self.token, Endpoint{self.master_address, self.master_port});
+    job.server = std::make_unique<TcpStoreServer>(self.token,
+                                                  Endpoint{self.master_address, self.master_port});
   job.store = std::make_shared<TcpStore>(Endpoint{self.master_address, self.master_port},
                                          self.token, deadline);
   Transport transport = config.distributed_backend == "gloo"            ? Transport::kGloo

@@ -100,14 +100,17 @@ std::byte* Executable::address(Place place) const {
   return storage_[static_cast<size_t>(place.storage)] + place.offset;
 }
 
-void Executable::bind(State& state, HostBuffer& arena) {
+void Executable::bind(State& state, HostBuffer& arena, const HostBuffer& far_arena) {
   TESSERA_CHECK(arena.bytes() >= plan_.arena_bytes, "the arena is smaller than the plan");
+  TESSERA_CHECK(far_arena.bytes() >= plan_.far_arena_bytes,
+                "the far arena is smaller than the plan");
   declare_state(state);
   storage_.assign(plan_.storages.size(), nullptr);
   for (size_t s = 0; s < plan_.storages.size(); ++s) {
     const Storage& storage = plan_.storages[s];
     if (!storage.external) {
-      storage_[s] = arena.data() + storage.arena_offset;
+      bool far = storage.tier == MemoryTier::kFar;
+      storage_[s] = (far ? far_arena : arena).data() + storage.arena_offset;
     } else if (state.contains(storage.external_name)) {
       storage_[s] = static_cast<std::byte*>(state.data(storage.external_name));
     }

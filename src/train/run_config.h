@@ -91,6 +91,7 @@ struct RunConfig {
   int64_t activation_loading_horizon = 2;
   bool activation_checkpointing = true;
   std::string selective_checkpointing = "1";
+  std::string checkpointing_policy = "layer";
   bool use_smp_implementation = false;
   bool use_smp_flash_attn = true;
   bool clean_cache = false;

@@ -69,10 +69,12 @@ RunEnd TrainingRun::run() {
   const Session::Memory memory = session_->planned_memory();
   TESSERA_CHECK(session_->allocated_bytes() == memory.total(),
                 "allocated bytes differ from the plan");
-  TESSERA_INFO(cat("Memory", world_size() > 1 ? " of each rank" : "", ": planned = allocated = ",
-                   format_bytes(memory.total()), " (parameters ", format_bytes(memory.parameters),
-                   ", moments ", format_bytes(memory.optimizer), ", gradients ",
-                   format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena), ")"));
+  TESSERA_INFO(
+      cat("Memory", world_size() > 1 ? " of each rank" : "",
+          ": planned = allocated = ", format_bytes(memory.total()), " (parameters ",
+          format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer),
+          ", gradients ", format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena),
+          memory.far_arena > 0 ? cat(", far arena ", format_bytes(memory.far_arena)) : "", ")"));
   resume();
   check_checkpoint_directory();
   // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
@@ -160,8 +162,8 @@ void TrainingRun::prepare_data() {
   std::future<void> making;
   if (device_.first_on_host) making = std::async(std::launch::async, prepare);
   for (int32_t left = 1; left > 0;) {
-    int32_t mine = making.valid() && making.wait_for(std::chrono::seconds(1)) !=
-                                         std::future_status::ready;
+    int32_t mine =
+        making.valid() && making.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
     device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
                                DType::kI32, Reduction::kMax, 1, 1, &mine, &left,
                                "preparation of the data"});
@@ -179,7 +181,10 @@ void TrainingRun::check_memory() const {
     throw UserError(cat("this run needs ", format_bytes(need), ", which is ",
                         format_bytes(need - *config_.memory), " more than --memory ",
                         format_bytes(*config_.memory),
-                        ": lower --train_batch_size or --max_context_width"));
+                        ": lower --train_batch_size or --max_context_width",
+                        config_.activation_checkpointing
+                            ? ""
+                            : ", or recompute layers with --activation_checkpointing 1"));
   }
 }
 

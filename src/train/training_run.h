@@ -95,7 +95,8 @@ struct PlanReport {
 PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
                        const CompileFunction& compile);
 
-// Arithmetic of a program by Op::cost.
+// Arithmetic of a program by Op::cost, without what is computed again: the model's own.
 double program_flops(const Graph& graph);
+double recomputed_flops(const Graph& graph);
 
 }  // namespace tessera
