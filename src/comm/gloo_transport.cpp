@@ -12,8 +12,8 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "base/text.h"
-#include "comm/peer_sockets.h"
 
 namespace tessera {
 namespace {
@@ -28,6 +28,7 @@ constexpr uint64_t kDataTag = 1, kHandshakeTag = 2;
 constexpr int64_t kWindow = 8;
 // Gloo waits five times its timeout for a connection.
 constexpr int kConnectFactor = 5;
+constexpr size_t kSecretBytes = 16;  // with which the two ends of a connection know each other
 // For the news why a connection broke.
 constexpr milliseconds kGrace{1000};
 // For what was sent before leaving.
@@ -160,15 +161,14 @@ void GlooTransport::connect(PeerMesh& mesh, const std::string& address) {
         rank_, mesh.world_size(), gloo::transport::tcp::CreateDevice(attributes), deadline_);
     for (int peer : ranks_) {
       std::string& secret = secrets[static_cast<size_t>(peer)];
-      secret = random_name();
+      secret = secret_random_bytes(kSecretBytes);
       mesh.send(peer, PeerMesh::Kind::kEndpoint, 0, secret + context_->create_pair(peer));
     }
-    size_t width = random_name().size();
     for (int peer : ranks_) {
       std::string theirs = mesh.receive(peer, PeerMesh::Kind::kEndpoint, 0).payload;
-      if (theirs.size() <= width) throw CommError(cat("rank ", peer, " sent no address"));
-      context_->connect_pair(peer, theirs.substr(width));
-      handshake(peer, theirs.substr(0, width), secrets[static_cast<size_t>(peer)]);
+      if (theirs.size() <= kSecretBytes) throw CommError(cat("rank ", peer, " sent no address"));
+      context_->connect_pair(peer, theirs.substr(kSecretBytes));
+      handshake(peer, theirs.substr(0, kSecretBytes), secrets[static_cast<size_t>(peer)]);
     }
     context_->set_timeout(deadline_);
   } catch (const Error&) {

@@ -201,10 +201,8 @@ TEST_F(Joining, RefusesAnotherToken) {
       if (member.rank == victim) member.token = "guessed";
     };
     auto results = run_ranks(wrong, [](Communicator&) {});
-    EXPECT_TRUE(contains(results[1].error, "rank 0 refused rank 1: its job token or attempt"))
-        << results[1].error;
-    EXPECT_TRUE(contains(results[0].error, "was refused: its job token or attempt differs"))
-        << results[0].error;
+    EXPECT_EQ(results[1].error, "rank 1 cannot connect to rank 0: it has another job token");
+    EXPECT_TRUE(contains(results[0].error, " did not know the job's token")) << results[0].error;
   }
 }
 
