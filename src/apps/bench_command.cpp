@@ -25,7 +25,7 @@ bench comm  collectives between --ranks processes of this host from 4 KiB to 64 
 Examples
   tessera bench ops --model_type llama_v2 --hidden_width 768 --num_heads 12 --train_batch_size 4 --max_context_width 1024
   tessera bench step --by_op --model_type llama_v2 --num_layers 4 --repeats 5
-  tessera bench comm --ranks 4 --transport gloo
+  tessera bench comm --ranks 4 --distributed_backend gloo
 
 Options
 )";

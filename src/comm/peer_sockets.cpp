@@ -110,7 +110,12 @@ class PeerConnector {
  public:
   PeerConnector(const PeerListeners& own, const JobMember& self,
                 const std::vector<PeerAddress>& peers, Deadline deadline)
-      : own_(own), self_(self), peers_(peers), deadline_(deadline), sockets_(peers.size()) {}
+      : own_(own),
+        self_(self),
+        peers_(peers),
+        deadline_(deadline),
+        sockets_(peers.size()),
+        without_token_(peers.size()) {}
 
   // To the lower ranks, then from the higher ones. A rank that has reached all lower ones accepts
   // at once, so the ranks finish one after the other.
@@ -185,21 +190,25 @@ class PeerConnector {
                     words.rank > static_cast<uint32_t>(self_.rank) &&
                     words.rank < sockets_.size() && !sockets_[words.rank];
     if (!expected) return -1;
-    refused_ = cat("; one that called itself rank ", words.rank, " did not know the job's token");
     std::string random = secret_random_bytes(kRandomBytes);
     send_all(socket, random + proof(self_, "accept", hello, random), end);
+    without_token_[words.rank] = true;
     std::string theirs = receive_exactly(socket, kProofBytes, end);
     if (!equal_in_constant_time(theirs, proof(self_, "connect", hello, random))) return -1;
-    refused_.clear();
     return static_cast<int>(words.rank);
   }
 
   std::string missing_text() const {
     std::vector<int> missing;
-    for (int rank = self_.rank + 1; rank < self_.world_size; ++rank)
-      if (!sockets_[static_cast<size_t>(rank)]) missing.push_back(rank);
+    std::string refused;
+    for (int rank = self_.rank + 1; rank < self_.world_size; ++rank) {
+      if (sockets_[static_cast<size_t>(rank)]) continue;
+      missing.push_back(rank);
+      if (without_token_[static_cast<size_t>(rank)])
+        refused += cat("; one that called itself rank ", rank, " did not know the job's token");
+    }
     return cat(missing.size() == 1 ? "rank " : "ranks ", join(missing, ", "), " of ",
-               self_.world_size, " did not connect to rank ", self_.rank, " in time", refused_);
+               self_.world_size, " did not connect to rank ", self_.rank, " in time", refused);
   }
 
   const PeerListeners& own_;
@@ -207,7 +216,7 @@ class PeerConnector {
   const std::vector<PeerAddress>& peers_;
   Deadline deadline_;
   std::vector<Socket> sockets_;
-  std::string refused_;  // what may be why a rank is missing
+  std::vector<bool> without_token_;  // by rank: one that called itself so did not prove it
 };
 
 std::vector<Socket> connect_peers(const PeerListeners& own, const JobMember& self,

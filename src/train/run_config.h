@@ -174,7 +174,6 @@ struct RunConfig {
   bool by_op = false;
   int64_t repeats = 10;
   int64_t ranks = 2;
-  std::string transport = "auto";
   std::vector<std::string> op;
 
   // Accepted, no effect
