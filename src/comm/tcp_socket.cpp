@@ -97,11 +97,6 @@ int poll_timeout(Deadline deadline) {
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1'000'000'000));
 }
 
-void Socket::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 Endpoint parse_endpoint(std::string_view text, int default_port, std::string_view what) {
   std::string_view host = text, port;
   if (text.starts_with('[')) {

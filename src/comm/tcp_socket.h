@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "comm/file_descriptor.h"
 
 namespace tessera {
 
@@ -17,23 +17,7 @@ using Deadline = std::chrono::steady_clock::time_point;
 // Milliseconds until the deadline as poll() takes them: rounded up, 0 when it is over.
 int poll_timeout(Deadline deadline);
 
-// A file descriptor with an owner.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  ~Socket() { close(); }
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int fd() const { return fd_; }
-  void close();
-
- private:
-  int fd_ = -1;
-};
+using Socket = FileDescriptor;
 
 struct Endpoint {
   std::string host;
