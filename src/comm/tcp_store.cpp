@@ -15,7 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kRoundTrip{30'000};
 // One attempt to connect and to be greeted: a store answers at once.
 constexpr milliseconds kHandshake{10'000};
 constexpr size_t kMaxAnswer = 1 + kMaxStoreValue;
@@ -32,8 +31,9 @@ struct TcpStore::Answer {
   std::string text;
 };
 
-TcpStore::TcpStore(Endpoint server, std::string token, milliseconds timeout)
-    : server_(std::move(server)), token_(std::move(token)) {
+TcpStore::TcpStore(Endpoint server, std::string token, milliseconds timeout,
+                   milliseconds round_trip)
+    : server_(std::move(server)), token_(std::move(token)), round_trip_(round_trip) {
   timeout = std::min(timeout, kLongestStoreWait);
   Deadline deadline = steady_clock::now() + timeout;
   milliseconds pause{20};
@@ -104,7 +104,7 @@ FileDescriptor TcpStore::shake_hands(FileDescriptor socket, Deadline deadline) c
 TcpStore::Answer TcpStore::ask(uint8_t operation, const std::string& key, std::string_view argument,
                                milliseconds wait) {
   check_store_limits(key, argument);
-  Deadline deadline = steady_clock::now() + std::min(wait, kLongestStoreWait) + kRoundTrip;
+  Deadline deadline = steady_clock::now() + std::min(wait, kLongestStoreWait) + round_trip_;
   Answer result;
   try {
     FileDescriptor socket;

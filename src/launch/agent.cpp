@@ -93,13 +93,14 @@ class Agent {
       throw;
     }
     JobEnd end = workers.run();
-    // Of an interrupted job the end does not tell what went wrong on the way out.
-    bool failed = end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost;
-    const std::string& failure = failed ? end.text : workers.failure();
-    if (!failure.empty()) std::fprintf(stderr, "tessera: %s\n", failure.c_str());
+    if (end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) tell(end.text);
+    // Where a failure here did not end the job, it still decides this node's exit status.
+    if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty()) tell(workers.failure());
     asked_to_end_ = workers.is_interrupted();
     return {end, workers.status()};
   }
+
+  static void tell(const std::string& text) { std::fprintf(stderr, "tessera: %s\n", text.c_str()); }
 
   bool is_interrupted() {
     if (asked_to_end_) return true;

@@ -102,7 +102,12 @@ bool NodeGroup::should_serve() const {
 }
 
 void NodeGroup::connect() {
-  store_ = std::make_unique<TcpStore>(reach_, token_, seconds(options_.join_timeout));
+  auto lost_after = std::max(longest_silence(), milliseconds(5000));
+  store_ = std::make_unique<TcpStore>(reach_, token_, seconds(options_.join_timeout), lost_after);
+}
+
+milliseconds NodeGroup::longest_silence() const {
+  return seconds(options_.keep_alive_interval) * options_.keep_alive_max_attempt;
 }
 
 std::string NodeGroup::key(std::string_view name) const {
@@ -240,13 +245,12 @@ void NodeGroup::watch_loop(NodePlace place) {
 
 std::optional<JobEnd> NodeGroup::find_lost_node(const NodePlace& place) {
   auto now = steady_clock::now();
-  auto longest = seconds(options_.keep_alive_interval) * options_.keep_alive_max_attempt;
   for (size_t node = 0; node < place.nodes.size(); ++node) {
     std::string count = store_->find(key(cat("alive/", node))).value_or("");
     SignOfLife& sign = signs_[node];
     if (count != sign.count) {
       sign = {count, now};
-    } else if (now - sign.seen > longest) {
+    } else if (now - sign.seen > longest_silence()) {
       ++lost_;
       return JobEnd{JobEnd::Kind::kFailed, 1, true,
                     cat("node ", place_of(static_cast<int>(node), place.nodes[node]),

@@ -73,6 +73,7 @@ class NodeGroup {
 
  private:
   bool should_serve() const;
+  std::chrono::milliseconds longest_silence() const;
   int claim_place(int attempt);
   std::string describe_missing();
   [[noreturn]] void fail_join(const std::string& text);

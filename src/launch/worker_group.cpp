@@ -152,8 +152,8 @@ void WorkerGroup::interrupt(int signal) {
   if (!interrupted_ && !failed_) {
     interrupted_ = true;
     TESSERA_INFO(cat(::strsignal(signal), ": workers finish their step, save and exit"));
-    nodes_.report({JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"});
     stop(signal, kSaveGrace);
+    nodes_.report({JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"});
   } else {
     send(signal);  // once more: what that means is the workers' choice
   }
@@ -214,8 +214,8 @@ void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
   if (!worker.last.lines().empty()) text += "; its last lines:";
   for (const std::string& line : worker.last.lines()) text += cat("\n    ", line);
   failure_ = text;
+  stop(SIGTERM, kFailureGrace);  // first: the store may be out of reach, which takes time to see
   nodes_.report({JobEnd::Kind::kFailed, status, code != kUsageStatus, text});
-  stop(SIGTERM, kFailureGrace);
 }
 
 void WorkerGroup::stop(int signal, milliseconds grace) {
