@@ -239,6 +239,7 @@ std::vector<OptionRow> sharding() {
        .field = &RunConfig::world,
        .help = "number of ranks to plan for",
        .minimum = 1,
+       .unset = "shard_degree x tensor_parallel_degree",
        .scopes = in(OptionScope::kPlan)},
       {.name = "ranks_per_host",
        .field = &RunConfig::ranks_per_host,

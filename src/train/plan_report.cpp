@@ -81,8 +81,9 @@ std::string line(const std::string& label, int64_t bytes, const std::string& not
 
 // Parallelism of a planned job; of commands that run on one rank, that rank.
 Parallelism planned_parallelism(const RunConfig& config, const ModelConfig& model) {
-  return make_parallelism(config, model, config.world,
-                          std::min(config.world, config.ranks_per_host));
+  int64_t least = std::max<int64_t>(1, config.shard_degree.value_or(1)) * config.tensor_parallel_degree;
+  int64_t world = config.world.value_or(least);
+  return make_parallelism(config, model, world, std::min(world, config.ranks_per_host));
 }
 
 std::string heading(const RunConfig& config, const ModelConfig& model) {
