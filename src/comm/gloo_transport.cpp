@@ -144,6 +144,7 @@ class GlooTransport final : public PeerTransport {
   PieceView take(int from, int64_t round) override;
   void release(int64_t round) override;
   void end() override;
+  void abandon() override;
   // A connection that is closed with something unread in it drops what is under way.
   void linger() override { health_.wait_left(ranks_, kLinger); }
 
@@ -317,6 +318,13 @@ void GlooTransport::release(int64_t round) {
 }
 
 void GlooTransport::end() { finish_sends(exchange_->rounds); }
+
+void GlooTransport::abandon() {
+  // Gloo's thread holds the lock of a pair while it moves bytes: not after it is closed.
+  (*interrupt_)();
+  sends_.clear();
+  receives_.clear();
+}
 
 void GlooTransport::finish_sends(int64_t up_to_round) {
   while (!sends_.empty() && sends_.front().round <= up_to_round) {
