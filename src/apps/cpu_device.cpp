@@ -7,13 +7,15 @@
 
 namespace tessera {
 
-std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config) {
+std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config, const JobConnection& job) {
   if (config.device_type != "auto" && config.device_type != "cpu") {
     throw UserError(
         cat("--device_type ", config.device_type, ": this build has the CPU backend only"));
   }
-  auto threads = static_cast<int>(config.threads.value_or(available_cores()));
-  return std::make_unique<cpu::CpuBackend>(threads, cpu::isa_from_name(config.cpu_isa));
+  int ranks = job.member ? job.member->local_world_size : 1;
+  auto threads = static_cast<int>(config.threads.value_or(std::max(1, available_cores() / ranks)));
+  return std::make_unique<cpu::CpuBackend>(threads, cpu::isa_from_name(config.cpu_isa),
+                                           job.communicator.get());
 }
 
 double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype) {
@@ -32,12 +34,18 @@ double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype) {
   return best;
 }
 
-Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure_peak) {
+Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure_peak,
+                 const JobConnection& job) {
   Device device;
   device.compile = [&backend](const Graph& graph) { return backend.compile(graph); };
   device.pool = &backend.pool();
   device.description = cat("CPU, ", backend.pool().threads(), " thread",
                            backend.pool().threads() == 1 ? "" : "s", ", ", name(backend.isa()));
+  device.communicator = job.communicator.get();
+  if (job.member) {
+    device.ranks_per_host = job.member->local_world_size;
+    device.first_on_host = job.member->local_rank == 0;
+  }
   if (config.peak_tflops_per_gpu)
     device.peak_flops = *config.peak_tflops_per_gpu * 1e12;
   else if (measure_peak)

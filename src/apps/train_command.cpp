@@ -3,6 +3,7 @@
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
+#include "apps/job_connection.h"
 #include "train/model_options.h"
 
 namespace tessera {
@@ -11,7 +12,7 @@ namespace {
 constexpr const char* kTrainHelp = R"(Usage: tessera train [OPTIONS]
 
 Trains a model, or evaluates it once with --eval_only. Ctrl-C and SIGTERM finish the step, save a checkpoint
-and exit with status 143.
+and exit with status 143. On many processes: tessera run --nproc_per_node 4 train ... (see tessera run --help).
 
 Examples
   tessera train --model_name llama3.2_1b --dataset corpus/ --tokenizer tokenizer.json --checkpoint_dir ckpt
@@ -43,9 +44,15 @@ int train_command(std::span<const std::string> arguments) {
   }
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);
-  auto backend = open_cpu(parsed.config);
-  TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true));
-  return run.run() == RunEnd::kInterrupted ? 143 : 0;
+  JobConnection job = join_job(parsed.config);
+  auto backend = open_cpu(parsed.config, job);
+  try {
+    TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true, job));
+    return run.run() == RunEnd::kInterrupted ? 143 : 0;
+  } catch (const std::exception& error) {
+    if (job.communicator) job.communicator->report_failure(error.what());
+    throw;
+  }
 }
 
 int plan_command(std::span<const std::string> arguments) {

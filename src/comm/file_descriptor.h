@@ -10,7 +10,7 @@ class FileDescriptor {
  public:
   FileDescriptor() = default;
   explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() { close(); }
+  ~FileDescriptor() { reset(); }
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -19,9 +19,9 @@ class FileDescriptor {
   FileDescriptor(const FileDescriptor&) = delete;
   FileDescriptor& operator=(const FileDescriptor&) = delete;
 
-  int fd() const { return fd_; }
+  int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  void close() {
+  void reset() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
 

@@ -58,15 +58,15 @@ std::string FileStore::get(const std::string& key, std::chrono::milliseconds tim
 int64_t FileStore::add(const std::string& key, int64_t amount) {
   std::filesystem::path path = path_of(key);
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd || ::flock(fd.fd(), LOCK_EX) != 0)
+  if (!fd || ::flock(fd.get(), LOCK_EX) != 0)
     throw UserError(cat("cannot write '", path.string(), "': ", std::strerror(errno)));
   char text[32];
-  ssize_t size = ::pread(fd.fd(), text, sizeof text, 0);
+  ssize_t size = ::pread(fd.get(), text, sizeof text, 0);
   int64_t value = 0;
   if (size > 0) std::from_chars(text, text + size, value);
   std::string next = std::to_string(value + amount);
-  if (::ftruncate(fd.fd(), 0) != 0 ||
-      ::pwrite(fd.fd(), next.data(), next.size(), 0) != static_cast<ssize_t>(next.size()))
+  if (::ftruncate(fd.get(), 0) != 0 ||
+      ::pwrite(fd.get(), next.data(), next.size(), 0) != static_cast<ssize_t>(next.size()))
     throw UserError(cat("cannot write '", path.string(), "': ", std::strerror(errno)));
   return value + amount;
 }

@@ -59,8 +59,8 @@ std::string local_address(const std::string& interface, const std::string& maste
     FileDescriptor probe(::socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage own{};
     socklen_t size = sizeof own;
-    if (!probe || ::connect(probe.fd(), entry->ai_addr, entry->ai_addrlen) != 0) continue;
-    if (::getsockname(probe.fd(), reinterpret_cast<sockaddr*>(&own), &size) != 0) continue;
+    if (!probe || ::connect(probe.get(), entry->ai_addr, entry->ai_addrlen) != 0) continue;
+    if (::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) continue;
     return numeric(reinterpret_cast<sockaddr*>(&own), size);
   }
   throw CommError(cat("no network interface leads to the master '", master_address, "'"));

@@ -59,7 +59,7 @@ PeerMesh::~PeerMesh() { stop(); }
 void PeerMesh::stop() {
   if (!reader_.joinable()) return;
   uint64_t one = 1;
-  [[maybe_unused]] ssize_t written = ::write(stop_.fd(), &one, sizeof one);
+  [[maybe_unused]] ssize_t written = ::write(stop_.get(), &one, sizeof one);
   reader_.join();
 }
 
@@ -78,7 +78,7 @@ bool PeerMesh::try_send(int rank, Kind kind, uint64_t number, std::string_view p
   Header header{static_cast<uint32_t>(kind), static_cast<uint32_t>(payload.size()), number};
   std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
   frame += payload;
-  int fd = sockets_[static_cast<size_t>(rank)].fd();
+  int fd = sockets_[static_cast<size_t>(rank)].get();
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   std::lock_guard lock(sending_);
   size_t done = 0;
@@ -148,10 +148,10 @@ void PeerMesh::read_loop() {
   std::vector<int> ranks;
   for (int rank = 0; rank < world_size(); ++rank) {
     if (!sockets_[static_cast<size_t>(rank)]) continue;
-    entries.push_back({sockets_[static_cast<size_t>(rank)].fd(), POLLIN, 0});
+    entries.push_back({sockets_[static_cast<size_t>(rank)].get(), POLLIN, 0});
     ranks.push_back(rank);
   }
-  entries.push_back({stop_.fd(), POLLIN, 0});
+  entries.push_back({stop_.get(), POLLIN, 0});
   while (true) {
     if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return;
     if (entries.back().revents) return;
@@ -174,7 +174,7 @@ bool PeerMesh::read_some(int rank) {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  ssize_t got = ::recvmsg(sockets_[static_cast<size_t>(rank)].fd(), &message,
+  ssize_t got = ::recvmsg(sockets_[static_cast<size_t>(rank)].get(), &message,
                           MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;

@@ -53,26 +53,26 @@ class UnixAddress {
   socklen_t size_;
 };
 
-Socket unix_socket() {
-  Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor unix_socket() {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) throw CommError(cat("cannot make a socket: ", std::strerror(errno)));
   return socket;
 }
 
-Socket listen_on_unix(const std::string& name) {
-  Socket socket = unix_socket();
+FileDescriptor listen_on_unix(const std::string& name) {
+  FileDescriptor socket = unix_socket();
   UnixAddress address(name);
-  if (::bind(socket.fd(), address.get(), address.size()) != 0 ||
-      ::listen(socket.fd(), SOMAXCONN) != 0)
+  if (::bind(socket.get(), address.get(), address.size()) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0)
     throw CommError(cat("cannot listen on a Unix socket: ", std::strerror(errno)));
   return socket;
 }
 
 // Without waiting: who listens has done so before its address was known.
-Socket connect_to_unix(const std::string& name, Deadline deadline) {
-  Socket socket = unix_socket();
+FileDescriptor connect_to_unix(const std::string& name, Deadline deadline) {
+  FileDescriptor socket = unix_socket();
   UnixAddress address(name);
-  while (::connect(socket.fd(), address.get(), address.size()) != 0) {
+  while (::connect(socket.get(), address.get(), address.size()) != 0) {
     if (errno == EINTR) continue;
     // The queue of those who wait to be accepted is full.
     if (errno != EAGAIN || Clock::now() >= deadline)
@@ -83,15 +83,15 @@ Socket connect_to_unix(const std::string& name, Deadline deadline) {
   return socket;
 }
 
-void set_no_delay(const Socket& socket) {
+void set_no_delay(const FileDescriptor& socket) {
   int on = 1;
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-bool same_user(const Socket& socket) {
+bool same_user(const FileDescriptor& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  return ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
          peer.uid == ::geteuid();
 }
 
@@ -119,7 +119,7 @@ class PeerConnector {
 
   // To the lower ranks, then from the higher ones. A rank that has reached all lower ones accepts
   // at once, so the ranks finish one after the other.
-  std::vector<Socket> connect() && {
+  std::vector<FileDescriptor> connect() && {
     for (int rank = 0; rank < self_.rank; ++rank) {
       try {
         sockets_[static_cast<size_t>(rank)] = connect_to_rank(peers_[static_cast<size_t>(rank)]);
@@ -135,9 +135,9 @@ class PeerConnector {
   }
 
  private:
-  Socket connect_to_rank(const PeerAddress& peer) const {
-    Socket socket = peer.same_host ? connect_to_unix(peer.unix_name, deadline_)
-                                   : connect_to({peer.address, peer.port}, deadline_);
+  FileDescriptor connect_to_rank(const PeerAddress& peer) const {
+    FileDescriptor socket = peer.same_host ? connect_to_unix(peer.unix_name, deadline_)
+                                           : connect_to({peer.address, peer.port}, deadline_);
     if (peer.same_host && !same_user(socket)) throw CommError("it runs as another user");
     Hello words{};
     std::memcpy(words.magic, kMagic, sizeof kMagic);
@@ -158,12 +158,12 @@ class PeerConnector {
 
   // Whether a peer has come; strangers are turned away.
   bool accept_one() {
-    pollfd entries[] = {{own_.unix_.fd(), POLLIN, 0}, {own_.tcp_.fd(), POLLIN, 0}};
+    pollfd entries[] = {{own_.unix_.get(), POLLIN, 0}, {own_.tcp_.get(), POLLIN, 0}};
     int ready = ::poll(entries, 2, poll_timeout(deadline_));
     if (ready < 0 && errno == EINTR) return false;
     if (ready <= 0) throw CommError(missing_text());
     bool is_unix = entries[0].revents != 0;
-    Socket socket(
+    FileDescriptor socket(
         ::accept4(entries[is_unix ? 0 : 1].fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket || (is_unix && !same_user(socket))) return false;
     try {
@@ -178,7 +178,7 @@ class PeerConnector {
   }
 
   // The rank of who has connected; -1 if it does not belong here.
-  int welcome(const Socket& socket) {
+  int welcome(const FileDescriptor& socket) {
     Deadline end = std::min<Deadline>(deadline_, Clock::now() + kHelloTime);
     std::string hello = receive_exactly(socket, sizeof(Hello), end);
     Hello words;
@@ -215,12 +215,13 @@ class PeerConnector {
   const JobMember& self_;
   const std::vector<PeerAddress>& peers_;
   Deadline deadline_;
-  std::vector<Socket> sockets_;
+  std::vector<FileDescriptor> sockets_;
   std::vector<bool> without_token_;  // by rank: one that called itself so did not prove it
 };
 
-std::vector<Socket> connect_peers(const PeerListeners& own, const JobMember& self,
-                                  const std::vector<PeerAddress>& peers, Deadline deadline) {
+std::vector<FileDescriptor> connect_peers(const PeerListeners& own, const JobMember& self,
+                                          const std::vector<PeerAddress>& peers,
+                                          Deadline deadline) {
   return PeerConnector(own, self, peers, deadline).connect();
 }
 

@@ -29,7 +29,7 @@ class PeerListeners {
 
  private:
   friend class PeerConnector;
-  Socket unix_, tcp_;
+  FileDescriptor unix_, tcp_;
   PeerAddress address_;
 };
 
@@ -37,8 +37,8 @@ class PeerListeners {
 // which rank it is; both prove with an HMAC over fresh random bytes that they know the job's token,
 // which itself does not travel. On a Unix socket they must be of the same user besides. CommError
 // that names the ranks that have not connected by the deadline, or the one that refused.
-std::vector<Socket> connect_peers(const PeerListeners& own, const JobMember& self,
-                                  const std::vector<PeerAddress>& peers, Deadline deadline);
+std::vector<FileDescriptor> connect_peers(const PeerListeners& own, const JobMember& self,
+                                          const std::vector<PeerAddress>& peers, Deadline deadline);
 
 // The numeric address of the interface of this name; without a name, of the one that leads to
 // `master_address`. UserError if there is no such interface, CommError if the master's name does

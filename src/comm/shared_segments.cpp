@@ -25,12 +25,12 @@ DeviceError no_memory(int64_t bytes, const char* call) {
 FileDescriptor new_segment(int64_t bytes) {
   FileDescriptor fd(::memfd_create("tessera", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw no_memory(bytes, "memfd_create");
-  if (::ftruncate(fd.fd(), bytes) != 0) throw no_memory(bytes, "ftruncate");
+  if (::ftruncate(fd.get(), bytes) != 0) throw no_memory(bytes, "ftruncate");
   // Now, and as an error: later it would be a bus error in the middle of a step.
-  errno = ::posix_fallocate(fd.fd(), 0, bytes);
+  errno = ::posix_fallocate(fd.get(), 0, bytes);
   if (errno != 0) throw no_memory(bytes, "posix_fallocate");
   // Nobody can make it shorter under the others' feet.
-  ::fcntl(fd.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return fd;
 }
 
@@ -38,7 +38,7 @@ FileDescriptor new_segment(int64_t bytes) {
 
 SharedSegments::Mapping::Mapping(const FileDescriptor& fd, int64_t bytes, int protection)
     : bytes_(bytes) {
-  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), protection, MAP_SHARED, fd.fd(), 0);
+  void* p = ::mmap(nullptr, static_cast<size_t>(bytes), protection, MAP_SHARED, fd.get(), 0);
   if (p == MAP_FAILED) throw no_memory(bytes, "mmap");
   data_ = static_cast<std::byte*>(p);
   // Only a hint.
@@ -79,7 +79,7 @@ std::byte* SharedSegments::add_own(int64_t segment, int64_t bytes) {
   for (int rank = 0; rank < mesh_.world_size(); ++rank) {
     if (rank == mesh_.rank() || !holds(rank)) continue;
     mesh_.send(rank, PeerMesh::Kind::kSegment, static_cast<uint64_t>(segment),
-               std::to_string(bytes), fd.fd());
+               std::to_string(bytes), fd.get());
   }
   return data;
 }

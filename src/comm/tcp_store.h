@@ -29,7 +29,7 @@ class TcpStoreServer {
   void serve();
 
   std::string token_;
-  Socket listener_, wake_;
+  FileDescriptor listener_, wake_;
   int port_;
   MemoryStore store_;
   std::atomic<bool> stop_ = false;
@@ -54,15 +54,15 @@ class TcpStore final : public Store {
 
  private:
   struct Answer;
-  Socket connect(Deadline deadline) const;
-  Socket shake_hands(Socket socket, Deadline deadline) const;
+  FileDescriptor connect(Deadline deadline) const;
+  FileDescriptor shake_hands(FileDescriptor socket, Deadline deadline) const;
   Answer ask(uint8_t operation, const std::string& key, std::string_view argument,
              std::chrono::milliseconds wait = {});
 
   Endpoint server_;
   std::string token_;
   std::mutex mutex_;
-  std::vector<Socket> idle_;
+  std::vector<FileDescriptor> idle_;
 };
 
 }  // namespace tessera

@@ -31,6 +31,9 @@ struct Value {
 // kInput: a value from outside the graph.
 enum class Tier { kPrimitive, kComposite, kCollective, kInput };
 
+// Near: the memory on which kernels work. Far: larger and slower; its bytes are brought near first.
+enum class MemoryTier : uint8_t { kNear, kFar };
+
 // Arithmetic and traffic of one launch, for speed-of-light figures. Bytes count each operand once.
 struct Cost {
   double flops = 0;
@@ -96,7 +99,13 @@ class Op {
   // Whether ranks exchange bytes: such an op runs beside others, on the communicator's thread.
   virtual bool communicates() const { return false; }
 
-  // Storage. Outputs that are views of input 0: element offset of each output, empty if none are.
+  // A sum of products: its result costs many operations an element, so that it is worth keeping
+  // where cheaper ones are computed again.
+  virtual bool contracts() const { return false; }
+
+  // Storage. Where the outputs lie (those of views: where the operand does).
+  virtual MemoryTier memory_tier() const { return MemoryTier::kNear; }
+  // Outputs that are views of input 0: element offset of each output, empty if none are.
   virtual std::vector<int64_t> view_offsets() const { return {}; }
   // Inputs that are placed into the one output: element offset of each input, empty if none are.
   virtual std::vector<int64_t> placement_offsets() const { return {}; }

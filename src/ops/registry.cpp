@@ -7,6 +7,7 @@ constexpr std::string_view kPredicate = "its result is not a float";
 constexpr std::string_view kSource = "has no operands";
 constexpr std::string_view kConstant = "a constant to the gradient by definition";
 constexpr std::string_view kBackward = "is a gradient itself; second derivatives are not taken";
+constexpr std::string_view kTransfer = "stands in graphs that have their gradients already";
 constexpr std::string_view kOptimizer = "part of the update, which is not differentiated";
 
 constexpr OpRecord kOps[] = {
@@ -53,6 +54,8 @@ constexpr OpRecord kOps[] = {
     {"dot", Tier::kPrimitive, ""},
     {"unflatten", Tier::kPrimitive, ""},
     {"flatten", Tier::kPrimitive, ""},
+    {"offload", Tier::kPrimitive, kTransfer},
+    {"fetch", Tier::kPrimitive, kTransfer},
     {"vary", Tier::kCollective, ""},
     {"all_reduce", Tier::kCollective, ""},
     {"all_gather", Tier::kCollective, ""},

@@ -14,6 +14,12 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
       nodes_(static_cast<int32_t>(graph.nodes().size())) {
   for (int32_t v = 0; v < graph.num_values(); ++v)
     add_id(graph.type({v}).bytes(), graph.producer({v}), false, "");
+  for (int32_t i = 0; i < nodes_; ++i) {
+    const Node& node = graph.nodes()[static_cast<size_t>(i)];
+    bool view = !node.op->view_offsets().empty() && !node.inputs.empty();
+    for (Value v : node.outputs)
+      tiers_[static_cast<size_t>(v.id)] = view ? tier(node.inputs[0].id) : node.op->memory_tier();
+  }
   for (const GraphInput& input : graph.inputs()) {
     auto v = static_cast<size_t>(input.value.id);
     external_[v] = true;
@@ -82,6 +88,7 @@ int32_t Layout::add_id(int64_t bytes, int32_t defined, bool external, const std:
   bytes_.push_back(bytes);
   external_.push_back(external);
   names_.push_back(name);
+  tiers_.push_back(MemoryTier::kNear);
   defined_.push_back(defined);
   last_use_.push_back(-1);
   parent_.push_back(id);
@@ -258,9 +265,10 @@ void Layout::place_operand(int32_t i, size_t k, bool enabled) {
   Location from = locate(operand), to = locate(out);
   // What is in the target else is the flatten's own content; only a slot's old one could be in the
   // way.
-  const char* reason = !enabled               ? "placement is off"
-                       : external(from.root)  ? "operand is external"
-                       : from.root == to.root ? "operand is placed already"
+  const char* reason = !enabled                         ? "placement is off"
+                       : external(from.root)            ? "operand is external"
+                       : from.root == to.root           ? "operand is placed already"
+                       : !same_tier(from.root, to.root) ? "operand is in the other tier"
                        : from.offset != 0 || bytes(from.root) != bytes(operand.id)
                            ? "operand is part of another buffer"
                        : !compatible(from.root, to.root, to.offset + offset, Against::kOldContent)
@@ -316,7 +324,7 @@ void Layout::merge_in_place() {
       Value in = node.inputs[static_cast<size_t>(pair.input)],
             out = node.outputs[static_cast<size_t>(pair.output)];
       Location from = locate(in), to = locate(out);
-      if (from.root == to.root || external(from.root)) continue;
+      if (from.root == to.root || external(from.root) || !same_tier(from.root, to.root)) continue;
       if (bytes(from.root) != bytes(out.id) || bytes(in.id) != bytes(out.id) ||
           graph_.type(in).dtype != graph_.type(out).dtype)
         continue;

@@ -25,6 +25,7 @@ class Layout {
   int64_t bytes(int32_t id) const { return bytes_[static_cast<size_t>(id)]; }
   bool external(int32_t root) const { return external_[static_cast<size_t>(root)]; }
   const std::string& external_name(int32_t root) const { return names_[static_cast<size_t>(root)]; }
+  MemoryTier tier(int32_t root) const { return tiers_[static_cast<size_t>(root)]; }
   // Node at which the value appears; -1 for external ones, which are there from the start.
   int32_t defined(int32_t id) const { return defined_[static_cast<size_t>(id)]; }
   // Last node that reads it; the number of nodes for what must outlive the program; -1: never read.
@@ -62,6 +63,10 @@ class Layout {
   void fill_gaps(int32_t node);
 
   void merge(int32_t root, int32_t into, int64_t offset);
+  // Whether two roots may share bytes at all: external ones lie where the caller puts them.
+  bool same_tier(int32_t a, int32_t b) const {
+    return external(a) || external(b) || tier(a) == tier(b);
+  }
   // Whether the members of `root`, moved to `offset` inside `into`, never clash with those there,
   // or with those that are there from the start.
   enum class Against { kAll, kOldContent };
@@ -78,6 +83,7 @@ class Layout {
   std::vector<int64_t> bytes_;
   std::vector<bool> external_;
   std::vector<std::string> names_;
+  std::vector<MemoryTier> tiers_;
   std::vector<int32_t> defined_, last_use_, parent_, finish_;
   std::vector<int64_t> parent_offset_;
   std::vector<int32_t> same_as_;  // the value of which this is a view of the same bytes, or itself

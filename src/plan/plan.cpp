@@ -29,10 +29,12 @@ void set_lifetimes(const Layout& layout, Plan& plan, int32_t nodes) {
   // the flatten runs, so only the target's own definition matters: covered above.
 }
 
-void assign_offsets(Plan& plan) {
+// Lays out the arena of one tier and returns its size.
+int64_t assign_offsets(Plan& plan, MemoryTier tier) {
   std::vector<int32_t> order;
   for (size_t s = 0; s < plan.storages.size(); ++s) {
-    if (!plan.storages[s].external) order.push_back(static_cast<int32_t>(s));
+    if (!plan.storages[s].external && plan.storages[s].tier == tier)
+      order.push_back(static_cast<int32_t>(s));
   }
   auto storage = [&](int32_t s) -> Storage& { return plan.storages[static_cast<size_t>(s)]; };
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
@@ -40,6 +42,7 @@ void assign_offsets(Plan& plan) {
                                                 : storage(a).first < storage(b).first;
   });
   std::vector<int32_t> placed;  // ascending by offset
+  int64_t arena = 0;
   for (int32_t s : order) {
     Storage& self = storage(s);
     int64_t offset = 0;
@@ -50,19 +53,20 @@ void assign_offsets(Plan& plan) {
       offset = std::max(offset, other.arena_offset + aligned(other.bytes));
     }
     self.arena_offset = offset;
-    plan.arena_bytes = std::max(plan.arena_bytes, offset + aligned(self.bytes));
+    arena = std::max(arena, offset + aligned(self.bytes));
     placed.insert(std::upper_bound(placed.begin(), placed.end(), s,
                                    [&](int32_t a, int32_t b) {
                                      return storage(a).arena_offset < storage(b).arena_offset;
                                    }),
                   s);
   }
+  return arena;
 }
 
 void find_peak(Plan& plan, int32_t nodes) {
   std::vector<int64_t> change(static_cast<size_t>(nodes) + 2, 0);
   for (const Storage& s : plan.storages) {
-    if (s.external) continue;
+    if (s.external || s.tier == MemoryTier::kFar) continue;
     change[static_cast<size_t>(s.first)] += aligned(s.bytes);
     change[static_cast<size_t>(s.last) + 1] -= aligned(s.bytes);
   }
@@ -74,6 +78,20 @@ void find_peak(Plan& plan, int32_t nodes) {
       plan.peak_node = i;
     }
   }
+}
+
+// By value: parameters, and what they become on their way to where they are used.
+std::vector<bool> depends_on_state_alone(const Graph& graph) {
+  std::vector<bool> alone(static_cast<size_t>(graph.num_values()));
+  for (const GraphInput& input : graph.inputs())
+    alone[static_cast<size_t>(input.value.id)] = input.kind == InputKind::kState;
+  for (const Node& node : graph.nodes()) {
+    if (node.inputs.empty()) continue;
+    bool all = std::all_of(node.inputs.begin(), node.inputs.end(),
+                           [&](Value v) { return alone[static_cast<size_t>(v.id)]; });
+    for (Value v : node.outputs) alone[static_cast<size_t>(v.id)] = all;
+  }
+  return alone;
 }
 
 }  // namespace
@@ -93,6 +111,7 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
       storage.bytes = layout.bytes(root);
       storage.external = layout.external(root);
       storage.external_name = layout.external_name(root);
+      storage.tier = layout.tier(root);
       plan.storages.push_back(storage);
     }
     plan.places.push_back({s, layout.locate(id).offset});
@@ -108,7 +127,8 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
     scratch.last = layout.finish(i);
     plan.storages.push_back(scratch);
   }
-  assign_offsets(plan);
+  plan.arena_bytes = assign_offsets(plan, MemoryTier::kNear);
+  plan.far_arena_bytes = assign_offsets(plan, MemoryTier::kFar);
   find_peak(plan, nodes);
   auto renumber = [&](Place p) {
     return p.storage < 0 ? p : Place{storage_of[static_cast<size_t>(p.storage)], p.offset};
@@ -149,6 +169,7 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
 }
 
 std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan) {
+  std::vector<bool> of_state_alone = depends_on_state_alone(graph);
   std::vector<const Node*> maker(plan.storages.size(), nullptr);
   for (int32_t v = 0; v < graph.num_values(); ++v) {
     const Node& node = graph.nodes()[static_cast<size_t>(graph.producer({v}))];
@@ -159,14 +180,12 @@ std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan)
   std::map<std::string, int64_t> bytes;
   for (size_t s = 0; s < plan.storages.size(); ++s) {
     const Storage& storage = plan.storages[s];
-    if (storage.external || storage.first > plan.peak_node || storage.last < plan.peak_node)
+    if (storage.external || storage.tier == MemoryTier::kFar || storage.first > plan.peak_node ||
+        storage.last < plan.peak_node)
       continue;
     std::string category = storage.workspace_of >= 0 ? "workspace" : "copies of results";
     if (const Node* node = maker[s]) {
-      bool of_state =
-          node->op->name() == "convert" &&
-          graph.nodes()[static_cast<size_t>(graph.producer(node->inputs[0]))].op->tier() ==
-              Tier::kInput;
+      bool of_state = of_state_alone[static_cast<size_t>(node->outputs[0].id)];
       category = of_state ? "compute copies of parameters" : cat(name(node->phase), " values");
     }
     bytes[category] += aligned(storage.bytes);
@@ -185,19 +204,23 @@ std::string describe(const Graph& graph, const Plan& plan) {
     where = cat(node.scope, node.scope.empty() ? "" : " ", node.op->name(), " (", name(node.phase),
                 ")");
   }
-  return cat("arena ", format_bytes(plan.arena_bytes), " (", plan.arena_bytes,
-             " bytes), live peak ", format_bytes(plan.live_peak_bytes), " at ", where, "; ",
-             plan.instructions.size(), " instructions, ", plan.views, " views, ", plan.in_place,
-             " in place, ", plan.copies, " copies (", format_bytes(plan.copy_bytes), "), ",
-             plan.fills, " fills (", format_bytes(plan.fill_bytes), ")");
+  return cat(
+      "arena ", format_bytes(plan.arena_bytes), " (", plan.arena_bytes, " bytes)",
+      plan.far_arena_bytes > 0 ? cat(", far arena ", format_bytes(plan.far_arena_bytes)) : "",
+      ", live peak ", format_bytes(plan.live_peak_bytes), " at ", where, "; ",
+      plan.instructions.size(), " instructions, ", plan.views, " views, ", plan.in_place,
+      " in place, ", plan.copies, " copies (", format_bytes(plan.copy_bytes), "), ", plan.fills,
+      " fills (", format_bytes(plan.fill_bytes), ")");
 }
 
 std::string to_string(const Graph& graph, const Plan& plan) {
   auto place = [&](Place p) {
     const Storage& s = plan.storages[static_cast<size_t>(p.storage)];
-    return s.external ? cat(s.external_name, "+", p.offset) : cat("@", s.arena_offset + p.offset);
+    if (s.external) return cat(s.external_name, "+", p.offset);
+    return cat(s.tier == MemoryTier::kFar ? "far@" : "@", s.arena_offset + p.offset);
   };
   std::string text = cat("arena ", plan.arena_bytes, "\n");
+  if (plan.far_arena_bytes > 0) text += cat("far arena ", plan.far_arena_bytes, "\n");
   for (const Instruction& i : plan.instructions) {
     if (i.kind == InstructionKind::kLaunch) {
       const Node& node = graph.nodes()[static_cast<size_t>(i.node)];

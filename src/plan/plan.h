@@ -7,13 +7,14 @@
 
 namespace tessera {
 
-// A contiguous range of bytes that one or more values share over time: in the arena, or external (a
-// state slot or an argument, owned by the caller).
+// A contiguous range of bytes that one or more values share over time: in the arena of its tier, or
+// external (a state slot or an argument, owned by the caller).
 struct Storage {
   int64_t bytes = 0;
   bool external = false;
-  std::string external_name;    // slot or argument
-  int32_t first = 0, last = 0;  // nodes between which it is live, for arena storages
+  std::string external_name;            // slot or argument
+  MemoryTier tier = MemoryTier::kNear;  // of the arena; nothing for external ones
+  int32_t first = 0, last = 0;          // nodes between which it is live, for arena storages
   int64_t arena_offset = -1;
   int32_t workspace_of = -1;  // node whose kernel uses it as scratch, or -1
 };
@@ -52,7 +53,8 @@ struct Plan {
   std::vector<Instruction> instructions;
   std::vector<int32_t> workspaces;  // storage of each node's scratch, -1 if none
   int64_t arena_bytes = 0;          // what an executor allocates, exactly
-  int64_t live_peak_bytes = 0;      // largest sum of live storages: no layout can be smaller
+  int64_t far_arena_bytes = 0;      // the same of the far tier
+  int64_t live_peak_bytes = 0;      // largest sum of live near storages: no layout can be smaller
   int32_t peak_node = -1;
   int64_t copies = 0, copy_bytes = 0, fills = 0, fill_bytes = 0, in_place = 0, views = 0;
   std::vector<std::string> copy_reasons;  // "input is external (layers.3)"
@@ -66,8 +68,8 @@ constexpr int64_t kBufferAlignment = 64;
 // Two values share bytes only if they are never live together, except where a value dies at the
 // very node that makes the other and the op declares that pair in-place. Views lie inside their
 // operand, operands of a flatten inside its result, an updated state inside its slot; what cannot
-// lie there is copied, with a reason. Offsets are given by decreasing size, each the lowest that is
-// free.
+// lie there is copied, with a reason. Values of different tiers share nothing. Offsets are given by
+// decreasing size, each the lowest that is free in the arena of its tier.
 //
 // An op that communicates runs beside those that follow it, until the first that reads a result of
 // it: so long its operands and its scratch stay untouched.
@@ -79,7 +81,7 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
 // Throws InternalError.
 void verify_plan(const Graph& graph, const Plan& plan);
 
-// Bytes live at the peak by kind, largest first: "forward activations", "workspace" and so on.
+// Near bytes live at the peak by kind, largest first: "forward activations", "workspace" and so on.
 struct MemoryCategory {
   std::string name;
   int64_t bytes = 0;

@@ -17,7 +17,7 @@ struct Piece {
 };
 constexpr int32_t kZeros = -1, kScratch = -2, kUnwritten = -3, kInFlight = -4;
 
-// The bytes of one external storage, or of the arena.
+// The bytes of one external storage, or of one arena.
 class Memory {
  public:
   void write(int64_t begin, int64_t size, int32_t tag, int64_t from) {
@@ -65,6 +65,7 @@ class PlanVerifier {
 
   void run() {
     check_bounds();
+    check_tiers();
     set_expectations();
     for (const GraphInput& input : graph_.inputs())
       write(place(input.value), bytes(input.value), input.value.id, 0);
@@ -113,7 +114,8 @@ class PlanVerifier {
     fail(cat("no storage for slot ", slot));
   }
   Memory& memory(Place p) {
-    return storage(p).external ? external_[static_cast<size_t>(p.storage)] : arena_;
+    if (storage(p).external) return external_[static_cast<size_t>(p.storage)];
+    return storage(p).tier == MemoryTier::kFar ? far_arena_ : arena_;
   }
   int64_t address(Place p) const {
     return p.offset + (storage(p).external ? 0 : storage(p).arena_offset);
@@ -145,8 +147,9 @@ class PlanVerifier {
     for (const Storage& s : plan_.storages) {
       if (s.external && !names.insert(s.external_name).second)
         fail(cat("two storages for ", s.external_name));
+      int64_t arena = s.tier == MemoryTier::kFar ? plan_.far_arena_bytes : plan_.arena_bytes;
       if (!s.external && (s.arena_offset < 0 || s.arena_offset % kBufferAlignment != 0 ||
-                          s.arena_offset + s.bytes > plan_.arena_bytes))
+                          s.arena_offset + s.bytes > arena))
         fail("a storage lies outside the arena");
     }
     for (const Instruction& i : plan_.instructions) {
@@ -162,6 +165,23 @@ class PlanVerifier {
       fail("one workspace a node");
     for (int32_t s : plan_.workspaces) {
       if (s >= static_cast<int32_t>(plan_.storages.size())) fail("a workspace has no storage");
+    }
+  }
+
+  // What a node makes is in the tier that its op names, or in a slot; views are where their operand
+  // is, and kernels have their scratch near.
+  void check_tiers() const {
+    for (const Node& node : graph_.nodes()) {
+      bool view = !node.op->view_offsets().empty() && !node.inputs.empty();
+      for (Value v : node.outputs) {
+        const Storage& s = storage(place(v));
+        if (!view && !s.external && s.tier != node.op->memory_tier())
+          fail(cat("%", v.id, " is in the wrong tier: ", to_string(graph_, node)));
+      }
+    }
+    for (int32_t s : plan_.workspaces) {
+      if (s >= 0 && plan_.storages[static_cast<size_t>(s)].tier != MemoryTier::kNear)
+        fail("a workspace is in the far tier");
     }
   }
 
@@ -217,6 +237,7 @@ class PlanVerifier {
   static bool overlap(const Storage& sa, int64_t a, int64_t a_size, const Storage& sb, int64_t b,
                       int64_t b_size, bool same_storage) {
     if (sa.external != sb.external || (sa.external && !same_storage)) return false;
+    if (!sa.external && sa.tier != sb.tier) return false;
     return a < b + b_size && b < a + a_size;
   }
   bool overlap(Place a, int64_t a_size, Place b, int64_t b_size) const {
@@ -291,7 +312,7 @@ class PlanVerifier {
   const Graph& graph_;
   const Plan& plan_;
   std::vector<Memory> external_;
-  Memory arena_;
+  Memory arena_, far_arena_;
   std::vector<std::vector<Piece>> expected_;
   std::set<int32_t> in_flight_;  // nodes begun and not waited for
 };

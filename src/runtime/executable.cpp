@@ -100,14 +100,17 @@ std::byte* Executable::address(Place place) const {
   return storage_[static_cast<size_t>(place.storage)] + place.offset;
 }
 
-void Executable::bind(State& state, HostBuffer& arena) {
+void Executable::bind(State& state, HostBuffer& arena, const HostBuffer& far_arena) {
   TESSERA_CHECK(arena.bytes() >= plan_.arena_bytes, "the arena is smaller than the plan");
+  TESSERA_CHECK(far_arena.bytes() >= plan_.far_arena_bytes,
+                "the far arena is smaller than the plan");
   declare_state(state);
   storage_.assign(plan_.storages.size(), nullptr);
   for (size_t s = 0; s < plan_.storages.size(); ++s) {
     const Storage& storage = plan_.storages[s];
     if (!storage.external) {
-      storage_[s] = arena.data() + storage.arena_offset;
+      bool far = storage.tier == MemoryTier::kFar;
+      storage_[s] = (far ? far_arena : arena).data() + storage.arena_offset;
     } else if (state.contains(storage.external_name)) {
       storage_[s] = static_cast<std::byte*>(state.data(storage.external_name));
     }
@@ -150,10 +153,14 @@ void Executable::run(const std::map<std::string, const void*>& arguments,
                    static_cast<size_t>(instruction.bytes));
     } else if (instruction.kind == InstructionKind::kFill) {
       std::memset(address(instruction.target), 0, static_cast<size_t>(instruction.bytes));
+    } else if (instruction.kind == InstructionKind::kWait) {
+      launches_[static_cast<size_t>(instruction.node)].finish();
     } else {
       auto i = static_cast<size_t>(instruction.node);
       double start = observer ? monotonic_seconds() : 0;
       launches_[i].run({inputs_[i], outputs_[i], workspaces_[i]});
+      // An observer sees results, so nothing runs beside it.
+      if (observer && launches_[i].finish) launches_[i].finish();
       if (observer)
         (*observer)({graph_, graph_.nodes()[i], outputs_[i], monotonic_seconds() - start});
     }

@@ -34,9 +34,10 @@ class Executable {
 
   // Declares the program's slots in the state.
   void declare_state(State& state) const;
-  // Fixes addresses. The arena must hold plan().arena_bytes; both must outlive the executable.
-  // Programs may share them: nothing in the arena outlives a run but what output() points to.
-  void bind(State& state, HostBuffer& arena);
+  // Fixes addresses. The arenas must hold plan().arena_bytes and plan().far_arena_bytes; all must
+  // outlive the executable. Programs may share them: nothing in an arena outlives a run but what
+  // output() points to.
+  void bind(State& state, HostBuffer& arena, const HostBuffer& far_arena = {});
 
   // Runs with the given arguments, one address for each argument of the graph.
   void run(const std::map<std::string, const void*>& arguments,

@@ -58,6 +58,20 @@ void apply_tensor_parallelism(ParsedOptions& parsed) {
       " > 1. Switching use_smp_implementation to 1 so we can use SMP optimized implementation."));
 }
 
+// Options that say how something is done which is not done.
+void check_residency(ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  auto idle = [&](std::string_view option, std::string_view needs) {
+    if (parsed.is_given(option))
+      parsed.warnings.push_back(cat("--", option, " has no effect without --", needs));
+  };
+  if (!c.activation_checkpointing) {
+    idle("selective_checkpointing", "activation_checkpointing");
+    idle("checkpointing_policy", "activation_checkpointing");
+  }
+  if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
+}
+
 // Whether the value of a given option would change something that is not built.
 bool needs_unbuilt(const RunConfig& config, const OptionRow& row) {
   std::string value = value_text(config, row);
@@ -96,6 +110,7 @@ void report_status(ParsedOptions& parsed) {
 void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);
   apply_tensor_parallelism(parsed);
+  check_residency(parsed);
   report_status(parsed);
 }
 

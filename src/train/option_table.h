@@ -100,6 +100,13 @@ std::string default_text(const OptionRow& row);
 void set_option(RunConfig& config, const OptionRow& row, const std::vector<std::string>& words,
                 std::string_view spelling);
 
+// A text of form kLayerChoice as the share of the layers, numerator / denominator; nothing if it is
+// malformed.
+struct LayerShare {
+  double numerator = 1, denominator = 1;
+};
+std::optional<LayerShare> parse_layer_share(std::string_view text);
+
 // "True", "False" in any case, or an integer (above 0 is true).
 std::optional<bool> parse_boolean(std::string_view text);
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -68,17 +69,6 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   return static_cast<int64_t>(bytes);
 }
 
-// An integer >= 0, a fraction in (0, 1), or p/q with 0 < p <= q.
-bool is_layer_choice(std::string_view text) {
-  size_t slash = text.find('/');
-  if (slash == std::string_view::npos) {
-    auto number = parse_number(text);
-    return number && *number >= 0 && (*number < 1 || parse_integer(text).has_value());
-  }
-  auto p = parse_integer(text.substr(0, slash)), q = parse_integer(text.substr(slash + 1));
-  return p && q && 0 < *p && *p <= *q;
-}
-
 class Setter {
  public:
   Setter(RunConfig& config, const OptionRow& row, const std::vector<std::string>& words,
@@ -116,7 +106,7 @@ class Setter {
       config_.*field = enumerator(text);
     } else if (is_none(text)) {
       config_.*field = "";
-    } else if (row_.form == ValueForm::kLayerChoice && !is_layer_choice(text)) {
+    } else if (row_.form == ValueForm::kLayerChoice && !parse_layer_share(text)) {
       fail("an integer, a fraction below 1, or p/q");
     } else {
       config_.*field = std::string(text);
@@ -188,6 +178,21 @@ class Setter {
 };
 
 }  // namespace
+
+// An integer >= 0, a fraction in (0, 1), or p/q with 0 < p <= q.
+std::optional<LayerShare> parse_layer_share(std::string_view text) {
+  size_t slash = text.find('/');
+  if (slash == std::string_view::npos) {
+    auto number = parse_number(text);
+    auto every = parse_integer(text);
+    if (!number || *number < 0 || (*number >= 1 && !every)) return std::nullopt;
+    if (every) return LayerShare{1, std::max(1.0, static_cast<double>(*every))};
+    return LayerShare{*number, 1};
+  }
+  auto p = parse_integer(text.substr(0, slash)), q = parse_integer(text.substr(slash + 1));
+  if (!p || !q || *p <= 0 || *p > *q) return std::nullopt;
+  return LayerShare{static_cast<double>(*p), static_cast<double>(*q)};
+}
 
 std::optional<bool> parse_boolean(std::string_view text) {
   std::string word = lower(trim(text));

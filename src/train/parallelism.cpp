@@ -99,8 +99,8 @@ Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, 
   p.data = {axis("shard"), axis("replicate")};
   p.tp = {axis("tp") | axis("tp_shared"), axis("tp")};
   p.sequence_parallel = tp > 1 && config.max_context_width % tp == 0;
-  p.regather =
-      config.sharding_strategy == "full_shard" || config.sharding_strategy == "hybrid_shard";
+  p.regather = shard > 1 && (config.sharding_strategy == "full_shard" ||
+                             config.sharding_strategy == "hybrid_shard");
   p.reduce_dtype = config.reduce_dtype == "bf16" ? DType::kBF16 : DType::kF32;
   p.unsharded_accumulation = config.unsharded_accumulation;
   return p;

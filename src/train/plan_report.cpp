@@ -4,9 +4,30 @@
 #include "ir/marks.h"
 #include "ops/collective/collective.h"
 #include "train/model_options.h"
+#include "train/option_table.h"
 #include "train/training_run.h"
 
 namespace tessera {
+
+namespace {
+
+ResidencyOptions residency_options(const RunConfig& config, const Parallelism& parallelism) {
+  ResidencyOptions options;
+  if (config.activation_checkpointing) {
+    auto share = parse_layer_share(config.selective_checkpointing);
+    TESSERA_CHECK(share, config.selective_checkpointing);
+    options.share_numerator = share->numerator;
+    options.share_denominator = share->denominator;
+  }
+  options.policy =
+      config.checkpointing_policy == "op" ? CheckpointPolicy::kOp : CheckpointPolicy::kLayer;
+  options.regather = parallelism.regather;
+  options.offload = config.offload_activations;
+  options.horizon = config.activation_loading_horizon;
+  return options;
+}
+
+}  // namespace
 
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism) {
   ProgramOptions options;
@@ -18,6 +39,8 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   options.accumulates = config.gradient_accumulation_steps > 1;
   options.beta1 = config.beta1;
   options.beta2 = config.beta2;
+  options.residency = residency_options(config, parallelism);
+  options.far_state = config.cpu_offload;
   options.passes.disabled = config.disable_pass;
   options.passes.dump_directory = config.dump_pass;
   return options;
@@ -29,17 +52,26 @@ ModelBuilder model_builder(const ModelConfig& model) {
   };
 }
 
-double program_flops(const Graph& graph) {
+namespace {
+
+double sum_flops(const Graph& graph, bool recomputed) {
   double flops = 0;
   for (const Node& node : graph.nodes()) {
+    if (node.op->tier() == Tier::kInput || !node.op->view_offsets().empty() ||
+        recomputed != (node.phase == Phase::kRecompute))
+      continue;
     std::vector<TensorType> inputs, outputs;
     for (Value v : node.inputs) inputs.push_back(graph.type(v));
     for (Value v : node.outputs) outputs.push_back(graph.type(v));
-    if (node.op->tier() != Tier::kInput && node.op->view_offsets().empty())
-      flops += node.op->cost(inputs, outputs).flops;
+    flops += node.op->cost(inputs, outputs).flops;
   }
   return flops;
 }
+
+}  // namespace
+
+double program_flops(const Graph& graph) { return sum_flops(graph, false); }
+double recomputed_flops(const Graph& graph) { return sum_flops(graph, true); }
 
 namespace {
 
@@ -73,7 +105,13 @@ std::string memory_text(const Session& session) {
   text += line("gradients (f32)", memory.gradients);
   text += line("counters", memory.counters);
   text += line("arena", memory.arena, "the largest of the programs below; they share it");
+  if (memory.far_arena > 0) text += line("far arena", memory.far_arena, "in host memory");
   text += line("total", memory.total(), cat(memory.total(), " bytes"));
+  if (memory.far() > 0) {
+    text += line("  of it near", memory.total() - memory.far());
+    text += line("  of it far", memory.far(),
+                 memory.far_state ? "parameters, moments, gradients and the far arena" : "");
+  }
   const Session::Program* largest = nullptr;
   text += "\nPrograms:\n";
   for (const Session::Program& p : session.compiled()) {
@@ -147,6 +185,23 @@ std::string arithmetic_text(const Session& session, const RunConfig& config) {
                 flops / tokens, 6.0 * static_cast<double>(parameters));
 }
 
+// What computing values again saves and costs, beside the same options without it.
+std::string recomputation_text(const Session& session, const ModelConfig& model,
+                               ProgramOptions options, const CompileFunction& compile) {
+  options.residency.share_numerator = 0;
+  options.residency.regather = false;
+  options.passes.dump_directory.clear();
+  Programs keeping = build_programs(model_builder(model), options);
+  int64_t kept = compile(keeping.accumulate_first)->plan().arena_bytes;
+  int64_t arena = session.compiled().front().executable->plan().arena_bytes;
+  double again = recomputed_flops(session.programs().accumulate_first);
+  return format(
+      "Recomputation: arena of accumulate_first %s, without it %s; adds %.4g FLOP a micro-batch "
+      "(%.1f %%)\n",
+      format_bytes(arena).c_str(), format_bytes(kept).c_str(), again,
+      100 * again / program_flops(session.programs().accumulate_first));
+}
+
 std::string verdict(int64_t need, int64_t memory) {
   std::string limit = cat("--memory ", format_bytes(memory));
   if (need > memory)
@@ -176,6 +231,8 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
   Session session(build_programs(model_builder(model), options), compile);
   std::string text = heading(config, model) + memory_text(session) + wire_text(session, config) +
                      arithmetic_text(session, config);
+  if (options.residency.share_numerator > 0 || options.residency.regather)
+    text += recomputation_text(session, model, options, compile);
   int64_t need = session.planned_memory().total();
   if (config.memory) text += verdict(need, *config.memory);
   text += "\nPasses:\n";

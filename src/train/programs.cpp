@@ -11,6 +11,7 @@
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 #include "passes/canonicalize.h"
+#include "passes/far_state.h"
 #include "passes/precision.h"
 
 namespace tessera {
@@ -235,6 +236,10 @@ class ApplyBuilder {
 
 }  // namespace
 
+bool is_large_slot(const std::string& slot) {
+  return slot.starts_with("weight.") || slot.starts_with("moment") || slot.starts_with("gradient.");
+}
+
 std::string gradient_slot(const FlatUnit& unit) { return cat("gradient.", unit.name); }
 std::string moment_slot(const FlatUnit& unit, int which) {
   return cat("moment", which, ".", unit.name);
@@ -255,6 +260,13 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
                         return differentiate(g, programs.units, parallelism, first);
                       }});
     passes.push_back({"canonicalize", canonicalize, true});
+    if (options.far_state)
+      passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
+    // Behind canonicalize: a forward node that its gradient subsumes is not there any more to be
+    // recomputed.
+    if (options.residency.changes_anything())
+      passes.push_back(
+          {"residency", [&](const Graph& g) { return residency(g, options.residency); }});
     return runner.run(name, model.graph, passes);
   };
   programs.accumulate_first = accumulate("accumulate_first", true);
@@ -266,9 +278,12 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   std::vector<Pass> passes = evaluate.list();
   if (parallelism.mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
   passes.push_back({"canonicalize", canonicalize, true});
+  if (options.far_state)
+    passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
   programs.evaluate = runner.run("evaluate", validation.graph, passes);
   Graph apply = ApplyBuilder(programs.units, options, programs.accumulate_first).build();
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
+  programs.far_state = options.far_state;
   programs.timings = runner.timings();
   return programs;
 }

@@ -6,6 +6,7 @@
 #include "models/llama.h"
 #include "passes/flat_units.h"
 #include "passes/pass_runner.h"
+#include "passes/residency.h"
 #include "train/parallelism.h"
 
 namespace tessera {
@@ -20,6 +21,8 @@ struct ProgramOptions {
   bool accumulates = false;      // more than one micro-batch a step
   Parallelism parallelism;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  ResidencyOptions residency;  // of the gradient programs
+  bool far_state = false;      // weights, moments and gradients are in the far tier
   PassOptions passes;
 };
 
@@ -41,6 +44,8 @@ struct Programs {
   Graph apply;
   // (tokens, targets) -> loss_sum, token_count of all ranks.
   Graph evaluate;
+  // As asked for: `apply` then works on the far tier itself, the others fetch what they read.
+  bool far_state = false;
   std::vector<PassTiming> timings;
 };
 
@@ -54,6 +59,9 @@ struct NextToken {
 };
 NextToken build_next_token(const ModelBuilder& model, int64_t length, DType compute,
                            const PassOptions& passes);
+
+// Whether `far_state` puts a slot into the far tier: weights, moments, gradients; not the counters.
+bool is_large_slot(const std::string& slot);
 
 std::string gradient_slot(const FlatUnit& unit);
 std::string moment_slot(const FlatUnit& unit, int which);  // 1 or 2

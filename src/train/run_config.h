@@ -76,6 +76,7 @@ struct RunConfig {
   int64_t tensor_parallel_degree = 1;
   std::string reduce_dtype = "f32";
   bool unsharded_accumulation = false;
+  double comm_timeout = 600;
   int64_t world = 1;
   int64_t ranks_per_host = 8;
   int64_t context_parallel_degree = 1;
@@ -90,6 +91,7 @@ struct RunConfig {
   int64_t activation_loading_horizon = 2;
   bool activation_checkpointing = true;
   std::string selective_checkpointing = "1";
+  std::string checkpointing_policy = "layer";
   bool use_smp_implementation = false;
   bool use_smp_flash_attn = true;
   bool clean_cache = false;

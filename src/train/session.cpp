@@ -56,18 +56,20 @@ uint64_t Session::plan_hash() const {
 }
 
 void Session::allocate(const MakeBuffer& make_arena) {
-  int64_t arena = 0;
-  for (const Program& p : compiled_) arena = std::max(arena, p.executable->plan().arena_bytes);
-  arena_ = make_arena(arena);
+  Memory planned = planned_memory();
+  arena_ = make_arena(planned.arena);
+  far_arena_ = HostBuffer(planned.far_arena);
   for (const Program& p : compiled_) p.executable->declare_state(state_);
-  for (const Program& p : compiled_) p.executable->bind(state_, arena_);
+  for (const Program& p : compiled_) p.executable->bind(state_, arena_, far_arena_);
 }
 
 Session::Memory Session::planned_memory() const {
   Memory memory;
+  memory.far_state = programs_.far_state;
   std::map<std::string, int64_t> slots;
   for (const Program& p : compiled_) {
     memory.arena = std::max(memory.arena, p.executable->plan().arena_bytes);
+    memory.far_arena = std::max(memory.far_arena, p.executable->plan().far_arena_bytes);
     const Graph& g = p.executable->graph();
     for (const GraphInput& input : g.inputs()) {
       if (input.kind == InputKind::kState) slots[input.name] = g.type(input.value).bytes();

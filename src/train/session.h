@@ -43,8 +43,12 @@ class Session {
   bool allocated() const { return arena_.data() != nullptr; }
 
   struct Memory {
-    int64_t parameters = 0, optimizer = 0, gradients = 0, counters = 0, arena = 0;
-    int64_t total() const { return parameters + optimizer + gradients + counters + arena; }
+    int64_t parameters = 0, optimizer = 0, gradients = 0, counters = 0, arena = 0, far_arena = 0;
+    bool far_state = false;  // the first three are in the far tier
+    int64_t total() const {
+      return parameters + optimizer + gradients + counters + arena + far_arena;
+    }
+    int64_t far() const { return far_arena + (far_state ? parameters + optimizer + gradients : 0); }
   };
   // Of the programs as every rank runs them: equal on all ranks of a job.
   uint64_t plan_hash() const;
@@ -52,7 +56,7 @@ class Session {
   // From the plans alone; equal to what allocate() takes, to the byte.
   Memory planned_memory() const;
   // What allocate() took.
-  int64_t allocated_bytes() const { return state_.bytes() + arena_.bytes(); }
+  int64_t allocated_bytes() const { return state_.bytes() + arena_.bytes() + far_arena_.bytes(); }
 
   // First weights from the seed, by (seed, parameter name, element): see nn/parameter.h. A rank
   // draws its own pieces only, so no rank ever holds the whole model.
@@ -92,7 +96,7 @@ class Session {
   int rank_;
   std::vector<Program> compiled_;
   State state_;
-  HostBuffer arena_;
+  HostBuffer arena_, far_arena_;
   std::vector<std::vector<int64_t>> segment_begin_;  // by unit
   std::vector<std::vector<float>> segment_decay_;
 };

@@ -1,7 +1,9 @@
 #include "train/training_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <numbers>
 
 #include "base/clock.h"
@@ -67,10 +69,12 @@ RunEnd TrainingRun::run() {
   const Session::Memory memory = session_->planned_memory();
   TESSERA_CHECK(session_->allocated_bytes() == memory.total(),
                 "allocated bytes differ from the plan");
-  TESSERA_INFO(cat("Memory", world_size() > 1 ? " of each rank" : "", ": planned = allocated = ",
-                   format_bytes(memory.total()), " (parameters ", format_bytes(memory.parameters),
-                   ", moments ", format_bytes(memory.optimizer), ", gradients ",
-                   format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena), ")"));
+  TESSERA_INFO(
+      cat("Memory", world_size() > 1 ? " of each rank" : "",
+          ": planned = allocated = ", format_bytes(memory.total()), " (parameters ",
+          format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer),
+          ", gradients ", format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena),
+          memory.far_arena > 0 ? cat(", far arena ", format_bytes(memory.far_arena)) : "", ")"));
   resume();
   check_checkpoint_directory();
   // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
@@ -92,10 +96,6 @@ RunEnd TrainingRun::run() {
   TESSERA_INFO(cat("Peak resident memory of the process: ", format_bytes(peak_resident_bytes()),
                    ", of which planned ", format_bytes(memory.total())));
   return stopping_ ? RunEnd::kInterrupted : RunEnd::kFinished;
-}
-
-void TrainingRun::meet(std::string_view label) const {
-  if (device_.communicator) device_.communicator->barrier(label);
 }
 
 // Every rank must run the same program with the same options: what differs is named.
@@ -157,9 +157,21 @@ void TrainingRun::prepare_data() {
     data_ =
         prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
   };
-  if (device_.first_on_host) prepare();
-  meet("preparation of the data");
-  if (!device_.first_on_host) prepare();
+  if (!device_.communicator) return prepare();
+  // It may take longer than an exchange between ranks may: so they meet every second meanwhile.
+  std::future<void> making;
+  if (device_.first_on_host) making = std::async(std::launch::async, prepare);
+  for (int32_t left = 1; left > 0;) {
+    int32_t mine =
+        making.valid() && making.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
+    device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
+                               DType::kI32, Reduction::kMax, 1, 1, &mine, &left,
+                               "preparation of the data"});
+  }
+  if (making.valid())
+    making.get();
+  else
+    prepare();
 }
 
 void TrainingRun::check_memory() const {
@@ -169,7 +181,10 @@ void TrainingRun::check_memory() const {
     throw UserError(cat("this run needs ", format_bytes(need), ", which is ",
                         format_bytes(need - *config_.memory), " more than --memory ",
                         format_bytes(*config_.memory),
-                        ": lower --train_batch_size or --max_context_width"));
+                        ": lower --train_batch_size or --max_context_width",
+                        config_.activation_checkpointing
+                            ? ""
+                            : ", or recompute layers with --activation_checkpointing 1"));
   }
 }
 

@@ -44,8 +44,6 @@ class TrainingRun {
  private:
   int rank() const { return device_.communicator ? device_.communicator->rank() : 0; }
   int world_size() const { return device_.communicator ? device_.communicator->world_size() : 1; }
-  // Blocks until all ranks are here.
-  void meet(std::string_view label) const;
   void check_ranks_agree() const;
   bool stop_requested() const;
   CheckpointGroup checkpoint_group() const;
@@ -97,7 +95,8 @@ struct PlanReport {
 PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
                        const CompileFunction& compile);
 
-// Arithmetic of a program by Op::cost.
+// Arithmetic of a program by Op::cost, without what is computed again: the model's own.
 double program_flops(const Graph& graph);
+double recomputed_flops(const Graph& graph);
 
 }  // namespace tessera

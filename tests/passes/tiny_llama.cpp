@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-ModelGraph tiny_llama(bool tied) {
+ModelGraph tiny_llama(bool tied, int64_t layers) {
   ModelConfig config;
   config.vocab_size = 37;
   config.hidden_width = 24;
-  config.num_layers = 2;
+  config.num_layers = layers;
   config.num_heads = 4;
   config.num_key_value_heads = 2;
   config.head_dim = 6;

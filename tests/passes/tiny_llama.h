@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// Two layers with grouped queries, sizes that are no multiple of any alignment. Ends in the loss.
-ModelGraph tiny_llama(bool tied = false);
+// Layers with grouped queries, sizes that are no multiple of any alignment. Ends in the loss.
+ModelGraph tiny_llama(bool tied = false, int64_t layers = 2);
 
 // Values for every parameter, token and target (one is ignored); `graph` may hold parameters or
 // units.

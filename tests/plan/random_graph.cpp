@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "ops/composite/adamw.h"
+#include "ops/move/far_tier.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
@@ -60,7 +61,7 @@ class Builder {
   void add_node() {
     Scope scope(g_, cat("n", g_.nodes().size()));
     Value x = any();
-    switch (below(11)) {
+    switch (below(12)) {
       case 0:
       case 1: return values_.push_back(add(g_, x, like(x)));
       case 2: return values_.push_back(mul(g_, like(x), x));
@@ -72,6 +73,7 @@ class Builder {
       case 8: return add_sum(x);
       case 9:
         return chance(2) ? values_.push_back(convert(g_, x, other_dtype(x))) : add_transpose(x);
+      case 10: return values_.push_back(chance(2) ? offload(g_, x) : fetch(g_, x));
       default: return add_all(g_.add(std::make_shared<SumAndDifference>(), {x, like(x)}));
     }
   }

@@ -117,9 +117,11 @@ Outcome run_planned(Executable& executable, const Contents& arguments, const Con
   executable.declare_state(state);
   for (const auto& [slot, bytes] : initial)
     std::memcpy(state.data(slot), bytes.data(), bytes.size());
-  HostBuffer arena(executable.plan().arena_bytes);
-  if (arena.bytes() > 0) std::memset(arena.data(), 0xFF, static_cast<size_t>(arena.bytes()));
-  executable.bind(state, arena);
+  HostBuffer arena(executable.plan().arena_bytes), far_arena(executable.plan().far_arena_bytes);
+  for (HostBuffer* buffer : {&arena, &far_arena})
+    if (buffer->bytes() > 0)
+      std::memset(buffer->data(), 0xFF, static_cast<size_t>(buffer->bytes()));
+  executable.bind(state, arena, far_arena);
   Contents copies = arguments;
   std::map<std::string, const void*> addresses;
   for (auto& [name, bytes] : copies) addresses[name] = bytes.data();
@@ -192,7 +194,7 @@ void corrupt(Plan& plan, const std::vector<int64_t>& draw) {
   size_t i = pick(1, plan.instructions.size()), j = pick(2, plan.instructions.size()),
          s = pick(1, plan.storages.size());
   if (plan.instructions.empty()) return;
-  switch (draw[0] % 8) {
+  switch (draw[0] % 9) {
     case 0: std::swap(plan.instructions[i], plan.instructions[j]); break;
     case 1:
       plan.instructions.erase(plan.instructions.begin() + static_cast<std::ptrdiff_t>(i));
@@ -210,6 +212,10 @@ void corrupt(Plan& plan, const std::vector<int64_t>& draw) {
                                                                 : plan.instructions[i].target);
       break;
     case 7: plan.instructions[i].bytes /= 2; break;
+    case 8:
+      plan.storages[s].tier =
+          plan.storages[s].tier == MemoryTier::kFar ? MemoryTier::kNear : MemoryTier::kFar;
+      break;
   }
 }
 
@@ -239,7 +245,7 @@ TEST(RandomGraphs, WhatTheVerifierAcceptsRunsRight) {
     ASSERT_EQ(
         difference(run_planned(broken, arguments, state), run_apart(g, table, arguments, state)),
         "")
-        << "change " << draw[0] % 8 << "\n"
+        << "change " << draw[0] % 9 << "\n"
         << to_string(g) << to_string(g, sound->plan()) << "became\n"
         << to_string(g, plan);
   }

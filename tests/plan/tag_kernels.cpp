@@ -93,8 +93,8 @@ std::vector<TensorType> SumAndDifference::infer(const InferContext& context) con
 
 KernelTable tag_kernels() {
   KernelTable table;
-  for (std::string_view op :
-       {"add", "mul", "neg", "slice", "convert", "transpose", "sum_n", "sum_and_difference"}) {
+  for (std::string_view op : {"add", "mul", "neg", "slice", "convert", "transpose", "sum_n",
+                              "sum_and_difference", "offload", "fetch"}) {
     table.add(op, prepare_tag);
   }
   return table;

@@ -71,6 +71,16 @@ TEST(OptionParser, BytesAndLayerChoices) {
     expect_contains(usage_error({cat("--selective_checkpointing=", bad)}),
                     "a fraction below 1, or p/q");
   }
+  for (auto [text, share] : {std::pair{"0", 1.0},
+                             {"1", 1.0},
+                             {"4", 0.25},
+                             {"0.25", 0.25},
+                             {"3/4", 0.75},
+                             {"3/3", 1.0}}) {
+    auto parsed = parse_layer_share(text);
+    ASSERT_TRUE(parsed) << text;
+    EXPECT_EQ(parsed->numerator / parsed->denominator, share) << text;
+  }
 }
 
 TEST(OptionParser, Booleans) {
@@ -229,26 +239,40 @@ TEST(OptionParser, Environment) {
 }
 
 TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
-  std::vector<std::string> arguments{"--cpu_offload=1", "--model_type=gpt2", "--device_type=cuda",
+  std::vector<std::string> arguments{"--use_fp16=1", "--model_type=gpt2", "--device_type=cuda",
                                      "--tensor_parallel_degree=2"};
   ParsedOptions plan = parse(arguments);
-  for (const char* option : {"--cpu_offload=True is not built yet", "--model_type=gpt2 is not",
+  for (const char* option : {"--use_fp16=True is not built yet", "--model_type=gpt2 is not",
                              "--device_type=cuda is not", "--tensor_parallel_degree=2 is not"}) {
     EXPECT_TRUE(any_contains(plan.notes, option)) << option;
   }
   std::string error = message_of<UserError>([&] { parse(arguments, OptionScope::kTrain); });
   for (const char* option :
-       {"not built yet:", "--cpu_offload=True", "--model_type=gpt2", "--device_type=cuda",
+       {"not built yet:", "--use_fp16=True", "--model_type=gpt2", "--device_type=cuda",
         "--tensor_parallel_degree=2", "leave them out"}) {
     expect_contains(error, option);
   }
   message_of<UserError>([&] { parse({"--device_type=xla"}, OptionScope::kGenerate); });
   // Harmless values pass everywhere.
   ParsedOptions harmless =
-      parse({"--cpu_offload=0", "--tensor_parallel_degree=1", "--shard_degree=1",
-             "--shard_degree=0", "--dataset_type=gpt_jsonl", "--rotary_pct=0.25"},
+      parse({"--use_fp16=0", "--tensor_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",
+             "--dataset_type=gpt_jsonl", "--rotary_pct=0.25"},
             OptionScope::kTrain);
   EXPECT_TRUE(harmless.notes.empty());
+}
+
+TEST(OptionParser, SaysWhichOptionsOfRecomputationAndOffloadAreIdle) {
+  EXPECT_EQ(parse({"--activation_checkpointing=0", "--selective_checkpointing=2",
+                   "--checkpointing_policy=op", "--activation_loading_horizon=1"})
+                .warnings,
+            (std::vector<std::string>{
+                "--selective_checkpointing has no effect without --activation_checkpointing",
+                "--checkpointing_policy has no effect without --activation_checkpointing",
+                "--activation_loading_horizon has no effect without --offload_activations"}));
+  EXPECT_TRUE(parse({"--offload_activations=1", "--activation_loading_horizon=1",
+                     "--activation_checkpointing=0", "--cpu_offload=1"},
+                    OptionScope::kTrain)
+                  .warnings.empty());
 }
 
 TEST(OptionParser, NoEffectWarnsOnce) {

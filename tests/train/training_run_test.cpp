@@ -181,6 +181,21 @@ TEST_F(TrainingRunTest, MemoryIsPlannedExactlyAndPrintedBesideThePeak) {
   EXPECT_HAS(message, "more than");
 }
 
+TEST_F(TrainingRunTest, RecomputationAndOffloadChangeNothingButMemory) {
+  RunConfig config = options(4);
+  config.save_ckpt = config.activation_checkpointing = false;
+  RunTrace expected = train(config);
+  EXPECT_EQ(lines_with(expected.log, "far arena").size(), 0u);
+  config.activation_checkpointing = config.offload_activations = config.cpu_offload = true;
+  config.activation_loading_horizon = 0;
+  RunTrace trace = train(config);
+  EXPECT_EQ(trace.losses, expected.losses);
+  EXPECT_EQ(trace.norms, expected.norms);
+  EXPECT_EQ(trace.validations, expected.validations);
+  EXPECT_EQ(trace.fingerprint, expected.fingerprint);
+  EXPECT_EQ(lines_with(trace.log, "far arena").size(), 1u);
+}
+
 TEST_F(TrainingRunTest, BaselinesStandBesideTheModel) {
   write("held_out.txt", made_up_text(300, 5));
   RunConfig config = options(5);

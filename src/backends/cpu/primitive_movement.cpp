@@ -62,6 +62,11 @@ Prepared copy_launch(const PrepareContext& context, const std::vector<int64_t>& 
   });
 }
 
+// offload and fetch: the far tier of the CPU is ordinary memory.
+Prepared prepare_transfer(const PrepareContext& context, ThreadPool& pool) {
+  return copy_launch(context, row_major_strides(context.inputs[0].shape), 0, pool);
+}
+
 Prepared prepare_transpose(const PrepareContext& context, ThreadPool& pool) {
   std::vector<int64_t> strides = row_major_strides(context.inputs[0].shape), steps;
   for (int64_t d : static_cast<const Transpose&>(context.op).order()) {
@@ -220,6 +225,7 @@ void register_movement_primitives(KernelTable& table, ThreadPool& pool) {
   add_to_table("constant", prepare_constant);
   add_to_table("table", prepare_table);
   add_to_table("iota", prepare_iota);
+  for (std::string_view op : {"offload", "fetch"}) add_to_table(op, prepare_transfer);
   add_to_table("transpose", prepare_transpose);
   add_to_table("broadcast", prepare_broadcast);
   add_to_table("slice", prepare_slice);

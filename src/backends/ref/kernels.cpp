@@ -350,7 +350,9 @@ Kernel find_kernel(std::string_view op_name) {
                                          {"reduce_max", reduce_kernel},
                                          {"dot", dot_kernel},
                                          {"unflatten", unflatten_kernel},
-                                         {"flatten", flatten_kernel}};
+                                         {"flatten", flatten_kernel},
+                                         {"offload", copy_kernel},
+                                         {"fetch", copy_kernel}};
     for (const char* name : {"neg", "exp", "log", "sqrt", "rsqrt", "tanh", "logistic", "erf", "sin",
                              "cos", "abs", "is_finite", "not"})
       k[name] = unary_kernel;

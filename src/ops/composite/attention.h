@@ -26,6 +26,7 @@ class Attention final : public OpOf<Attention> {
   // Split by heads; key/value heads over fewer axes where ranks share one.
   void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
+  bool contracts() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

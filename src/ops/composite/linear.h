@@ -17,6 +17,7 @@ class Linear final : public OpOf<Linear> {
   // w split along N gives y split along its last dim; along K, a summand of y.
   void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
+  bool contracts() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

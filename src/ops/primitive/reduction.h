@@ -43,6 +43,7 @@ class Dot final : public OpOf<Dot> {
   std::string_view name() const override { return "dot"; }
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 2; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;

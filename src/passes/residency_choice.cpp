@@ -1,0 +1,127 @@
+#include <charconv>
+#include <cmath>
+
+#include "passes/residency.h"
+
+namespace tessera {
+namespace {
+
+bool is_view(const Node& node) { return !node.op->view_offsets().empty() && !node.inputs.empty(); }
+
+class Chooser {
+ public:
+  Chooser(const Graph& graph, const ResidencyOptions& options)
+      : graph_(graph),
+        options_(options),
+        nodes_(graph.nodes().size()),
+        parameters_only_(nodes_),
+        leaves_layer_(nodes_),
+        enters_layer_(nodes_),
+        stays_gathered_(nodes_) {
+    for (const Node& node : graph.nodes()) layers_.push_back(layer_of(node.scope));
+    find_parameter_copies();
+    find_crossings();
+    find_last_copies();
+  }
+
+  Residency choose(size_t i) const {
+    const Node& node = graph_.nodes()[i];
+    if (node.phase != Phase::kForward || node.op->tier() == Tier::kInput) return Residency::kKeep;
+    if (parameters_only_[i])
+      return options_.regather && !stays_gathered_[i] ? Residency::kRecompute : Residency::kKeep;
+    bool costly = node.op->contracts() || node.op->tier() == Tier::kCollective;
+    bool kept = leaves_layer_[i] || (costly && options_.policy == CheckpointPolicy::kOp);
+    if (layers_[i] && is_recomputed(options_, *layers_[i]) && !kept) return Residency::kRecompute;
+    return options_.offload && (layers_[i] || enters_layer_[i]) ? Residency::kOffload
+                                                                : Residency::kKeep;
+  }
+
+ private:
+  size_t producer(Value v) const { return static_cast<size_t>(graph_.producer(v)); }
+  const Node& node(size_t i) const { return graph_.nodes()[i]; }
+
+  // Nodes that depend on state alone: parameters on their way in.
+  void find_parameter_copies() {
+    std::vector<bool> from_state(nodes_);
+    for (const GraphInput& input : graph_.inputs())
+      from_state[producer(input.value)] = input.kind == InputKind::kState;
+    for (size_t i = 0; i < nodes_; ++i) {
+      if (node(i).inputs.empty() || node(i).phase != Phase::kForward) continue;
+      bool all = true;
+      for (Value v : node(i).inputs) all = all && from_state[producer(v)];
+      from_state[i] = parameters_only_[i] = all;
+    }
+  }
+
+  // Nodes whose values the forward pass reads outside of the layer that makes them, and those whose
+  // values it reads in a layer that does not make them.
+  void find_crossings() {
+    for (const GraphOutput& output : graph_.outputs()) leaves_layer_[producer(output.value)] = true;
+    for (const StateUpdate& update : graph_.updates()) leaves_layer_[producer(update.value)] = true;
+    for (size_t i = nodes_; i-- > 0;) {
+      if (node(i).phase != Phase::kForward) continue;
+      for (Value v : node(i).inputs) {
+        size_t maker = producer(v);
+        bool other = layers_[maker] != layers_[i];
+        // A view is its operand.
+        if (other || (is_view(node(i)) && leaves_layer_[i])) leaves_layer_[maker] = true;
+        if ((other && layers_[i]) || (is_view(node(i)) && enters_layer_[i]))
+          enters_layer_[maker] = true;
+      }
+    }
+  }
+
+  // The copies of parameters that the forward pass reads last are the first that the backward pass
+  // needs: nothing would be gained by making them again.
+  void find_last_copies() {
+    for (size_t i = nodes_; i-- > 0;) {
+      if (node(i).phase != Phase::kForward || parameters_only_[i]) continue;
+      for (Value v : node(i).inputs)
+        if (parameters_only_[producer(v)]) stays_gathered_[producer(v)] = true;
+      for (Value v : node(i).inputs)
+        if (stays_gathered_[producer(v)]) return keep_ancestors();
+    }
+  }
+  void keep_ancestors() {
+    for (size_t i = nodes_; i-- > 0;) {
+      if (!stays_gathered_[i]) continue;
+      for (Value v : node(i).inputs) stays_gathered_[producer(v)] = true;
+    }
+  }
+
+  const Graph& graph_;
+  const ResidencyOptions& options_;
+  size_t nodes_;
+  std::vector<std::optional<int64_t>> layers_;
+  std::vector<bool> parameters_only_, leaves_layer_, enters_layer_, stays_gathered_;
+};
+
+}  // namespace
+
+std::optional<int64_t> layer_of(std::string_view scope) {
+  constexpr std::string_view kPrefix = "layers.";
+  if (!scope.starts_with(kPrefix)) return std::nullopt;
+  scope.remove_prefix(kPrefix.size());
+  int64_t layer = 0;
+  auto [end, error] = std::from_chars(scope.data(), scope.data() + scope.size(), layer);
+  bool whole = end == scope.data() + scope.size() || *end == '.';
+  if (error != std::errc{} || !whole || layer < 0) return std::nullopt;
+  return layer;
+}
+
+bool is_recomputed(const ResidencyOptions& options, int64_t layer) {
+  auto chosen_before = [&](int64_t layers) {
+    return std::floor(
+        static_cast<double>(layers) * options.share_numerator / options.share_denominator + 0.5);
+  };
+  return chosen_before(layer + 1) > chosen_before(layer);
+}
+
+std::vector<Residency> choose_residency(const Graph& graph, const ResidencyOptions& options) {
+  Chooser chooser(graph, options);
+  std::vector<Residency> choice;
+  for (size_t i = 0; i < graph.nodes().size(); ++i) choice.push_back(chooser.choose(i));
+  return choice;
+}
+
+}  // namespace tessera
