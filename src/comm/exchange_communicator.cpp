@@ -39,10 +39,12 @@ void ExchangeCommunicator::perform(const CommCall& call) {
     for (const Exchange& exchange : exchanges_of(call, world_size()))
       run_exchange(exchange, transports_);
   } catch (const CommError& error) {
+    for (PeerTransport* transport : transports_) transport->abandon();
     throw CommError(cat(call.label, " (", name(call.action), " in group ", call.group->name,
                         ", ranks ", join(call.group->ranks, ", "), "): ", error.what()));
   } catch (const std::exception& error) {
     report_failure(error.what());
+    for (PeerTransport* transport : transports_) transport->abandon();
     throw;
   }
 }

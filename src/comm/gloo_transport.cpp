@@ -80,6 +80,45 @@ class PartialContext final : public gloo::Context {
   void close_pair(int peer) { getPair(peer)->close(); }
 };
 
+// What a failure, reported by any thread, has to end. Outlives the transport if need be.
+class Interrupt {
+ public:
+  // False if the failure has come before.
+  bool watch(UnboundBuffer* waiting) {
+    std::lock_guard lock(mutex_);
+    waiting_ = waiting;
+    return !done_;
+  }
+  void watch(std::shared_ptr<PartialContext> context, std::vector<int> peers) {
+    std::lock_guard lock(mutex_);
+    context_ = std::move(context);
+    peers_ = std::move(peers);
+    if (done_) close_pairs();
+  }
+  void operator()() {
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    if (waiting_) {
+      waiting_->abortWaitRecv();
+      waiting_->abortWaitSend();
+    }
+    close_pairs();
+  }
+
+ private:
+  // Ends waits for a connection and for room in its buffers, too.
+  void close_pairs() {
+    if (!context_) return;
+    for (int peer : peers_) context_->close_pair(peer);
+  }
+
+  std::mutex mutex_;
+  bool done_ = false;
+  UnboundBuffer* waiting_ = nullptr;
+  std::shared_ptr<PartialContext> context_;
+  std::vector<int> peers_;
+};
+
 class GlooTransport final : public PeerTransport {
  public:
   GlooTransport(PeerMesh& mesh, std::vector<bool> remote, const std::string& address,
@@ -87,12 +126,13 @@ class GlooTransport final : public PeerTransport {
       : rank_(mesh.rank()), remote_(std::move(remote)), health_(health), deadline_(deadline) {
     for (int peer = 0; peer < mesh.world_size(); ++peer)
       if (reaches(peer)) ranks_.push_back(peer);
+    health_.on_failure([interrupt = interrupt_](const std::string&) { (*interrupt)(); });
     connect(mesh, address);
-    health_.on_failure([this](const std::string&) { abort(); });
   }
 
   ~GlooTransport() override {
     BrokenPipeBlocked guard;
+    interrupt_->watch(nullptr, {});
     sends_.clear();
     receives_.clear();
     for (int peer : ranks_) context_->close_pair(peer);
@@ -104,6 +144,7 @@ class GlooTransport final : public PeerTransport {
   PieceView take(int from, int64_t round) override;
   void release(int64_t round) override;
   void end() override;
+  void abandon() override;
   // A connection that is closed with something unread in it drops what is under way.
   void linger() override { health_.wait_left(ranks_, kLinger); }
 
@@ -124,7 +165,6 @@ class GlooTransport final : public PeerTransport {
   void send_pieces(int64_t round);
   void finish_sends(int64_t up_to_round);
   void wait(UnboundBuffer& buffer, bool receive, int rank);
-  void abort();
   [[noreturn]] void broken(int rank, bool late, const std::string& what);
   int rank_of(int index) const { return exchange_->group->ranks[static_cast<size_t>(index)]; }
   // Room for the piece of one round and one peer.
@@ -138,9 +178,7 @@ class GlooTransport final : public PeerTransport {
   milliseconds deadline_;
   std::shared_ptr<PartialContext> context_;
 
-  std::mutex mutex_;
-  bool aborted_ = false;
-  UnboundBuffer* waiting_ = nullptr;
+  std::shared_ptr<Interrupt> interrupt_ = std::make_shared<Interrupt>();
 
   // Of the running exchange.
   const Exchange* exchange_ = nullptr;
@@ -164,6 +202,7 @@ void GlooTransport::connect(PeerMesh& mesh, const std::string& address) {
       secret = secret_random_bytes(kSecretBytes);
       mesh.send(peer, PeerMesh::Kind::kEndpoint, 0, secret + context_->create_pair(peer));
     }
+    interrupt_->watch(context_, ranks_);
     for (int peer : ranks_) {
       std::string theirs = mesh.receive(peer, PeerMesh::Kind::kEndpoint, 0).payload;
       if (theirs.size() <= kSecretBytes) throw CommError(cat("rank ", peer, " sent no address"));
@@ -280,6 +319,13 @@ void GlooTransport::release(int64_t round) {
 
 void GlooTransport::end() { finish_sends(exchange_->rounds); }
 
+void GlooTransport::abandon() {
+  // Gloo's thread holds the lock of a pair while it moves bytes: not after it is closed.
+  (*interrupt_)();
+  sends_.clear();
+  receives_.clear();
+}
+
 void GlooTransport::finish_sends(int64_t up_to_round) {
   while (!sends_.empty() && sends_.front().round <= up_to_round) {
     wait(*sends_.front().buffer, false, sends_.front().rank);
@@ -288,11 +334,7 @@ void GlooTransport::finish_sends(int64_t up_to_round) {
 }
 
 void GlooTransport::wait(UnboundBuffer& buffer, bool receive, int rank) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!aborted_) waiting_ = &buffer;
-  }
-  health_.check();
+  if (!interrupt_->watch(&buffer)) broken(rank, false, "");
   auto start = std::chrono::steady_clock::now();
   bool done = false;
   std::string what;
@@ -301,10 +343,7 @@ void GlooTransport::wait(UnboundBuffer& buffer, bool receive, int rank) {
   } catch (const std::exception& error) {
     what = error.what();
   }
-  {
-    std::lock_guard lock(mutex_);
-    waiting_ = nullptr;
-  }
+  interrupt_->watch(nullptr);
   if (!done) broken(rank, std::chrono::steady_clock::now() - start >= deadline_, what);
 }
 
@@ -318,14 +357,6 @@ void GlooTransport::broken(int rank, bool late, const std::string& what) {
   }
   health_.check();
   throw InternalError("a failure without a cause");
-}
-
-void GlooTransport::abort() {
-  std::lock_guard lock(mutex_);
-  aborted_ = true;
-  if (!waiting_) return;
-  waiting_->abortWaitRecv();
-  waiting_->abortWaitSend();
 }
 
 }  // namespace

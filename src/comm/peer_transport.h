@@ -25,6 +25,9 @@ class PeerTransport {
   virtual void release(int64_t round) = 0;
   // Returns when the source may be changed.
   virtual void end() = 0;
+  // A failure has ended the exchange: when it returns, nothing touches the caller's buffers any
+  // more.
+  virtual void abandon() {}
   // This rank has left in good order: sees to it that what it sent arrives.
   virtual void linger() {}
 };

@@ -8,7 +8,8 @@ namespace tessera {
 // What ranks that are threads of one process share: make one, hand it to each.
 class ThreadHub {
  public:
-  // kDirect: sources are read where they lie. kStaged: through the staging area, as between
+  // kDirect: sources are read where they lie, so after a failure a rank must keep its buffers until
+  // the others have ended their calls too. kStaged: through the staging area, as between
   // processes for buffers outside shared memory.
   enum class Access { kDirect, kStaged };
   explicit ThreadHub(int world_size, Access access = Access::kDirect);

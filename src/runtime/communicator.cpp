@@ -120,7 +120,7 @@ std::vector<std::string> Communicator::exchange(const std::string& text, std::st
   run({CommAction::kAllGather, &world(), DType::kI64, DType::kI64, Reduction::kSum, 1, 1, &size,
        sizes.data(), label});
   // In whole 8-byte words: every dtype here is a number.
-  int64_t words = (*std::max_element(sizes.begin(), sizes.end()) + 7) / 8;
+  int64_t words = *std::max_element(sizes.begin(), sizes.end()) / 8 + 1;
   auto width = static_cast<size_t>(words);
   std::vector<int64_t> own(width), all(width * n);
   std::memcpy(own.data(), text.data(), text.size());

@@ -34,7 +34,7 @@ class Communicators : public testing::TestWithParam<std::tuple<int, Way>> {
 
 void compare(const CollectiveCase& c, const CommGroup& group, const std::byte* output,
              const std::vector<std::byte>& expected) {
-  if (std::memcmp(output, expected.data(), expected.size()) == 0) return;
+  if (expected.empty() || std::memcmp(output, expected.data(), expected.size()) == 0) return;
   for (size_t i = 0; i < expected.size(); ++i)
     if (output[i] != expected[i])
       require(false, cat(describe(c), " in ", group.name, ": byte ", i, " of ", expected.size(),

@@ -90,12 +90,14 @@ TEST_P(Faults, ReportedFailureReachesRanksInOtherGroups) {
     const CommGroup& pair = communicator.make_group({r / 2 * 2, r / 2 * 2 + 1}, "pair");
     communicator.barrier("start");
     if (r == 2) {
+      // By then the others are out of the barrier.
+      std::this_thread::sleep_for(milliseconds(150));
       communicator.report_failure("the disk is full");
       // Whoever reports a failure sees it himself in the next call.
       communicator.barrier("end");
     }
     // Rank 0 waits for rank 1, which has other things to do.
-    if (r == 1) std::this_thread::sleep_for(milliseconds(300));
+    if (r == 1) std::this_thread::sleep_for(milliseconds(400));
     sum(communicator, pair, "in pairs");
     communicator.barrier("end");
   });
