@@ -103,7 +103,8 @@ class LockstepJob {
         std::fill_n(owned.begin() + r.local, r.count, true);
     }
     int64_t strays = 0;
-    for (const std::string& slot : {weight_slot(unit), moment_slot(unit, 1), moment_slot(unit, 2)}) {
+    for (const std::string& slot :
+         {weight_slot(unit), moment_slot(unit, 1), moment_slot(unit, 2)}) {
       const std::vector<double>& shard = state_.at(slot)[at(rank)];
       for (size_t i = 0; i < shard.size(); ++i) strays += !owned[i] && shard[i] != 0;
     }

@@ -119,8 +119,8 @@ TEST(Parallelism, AxesAreForWhatTheyAreCalled) {
 
 TEST(Parallelism, MoreRanksThanKeyValueHeadsShareThem) {
   auto axes = [](int64_t tp, int64_t key_value_heads) {
-    Parallelism p = parallelism(cat("--tensor_parallel_degree ", tp), tp,
-                                model_with(8, key_value_heads));
+    Parallelism p =
+        parallelism(cat("--tensor_parallel_degree ", tp), tp, model_with(8, key_value_heads));
     return cat(p.to_text(), ", ", p.mesh.to_string(p.tp.all), ", ",
                p.mesh.to_string(p.tp.kv_heads));
   };
@@ -188,7 +188,40 @@ TEST(Parallelism, ErrorsOfValuesThatAreNone) {
 TEST(Parallelism, ImpossibleMeshesSayWhy) {
   std::map<std::string, int> cells;
   for (const auto& [name, message] : impossible_meshes()) ++cells[message];
-  const std::map<std::string, int> expected{};
+  const std::map<std::string, int> expected{
+      {"--shard_degree 2 and --sharding_strategy no_shard contradict each other: leave one of them "
+       "out",
+       12},
+      {"--shard_degree 2 does not divide the data-parallel ranks (world / tensor_parallel_degree) "
+       "1: give 1",
+       8},
+      {"--shard_degree 2 does not divide the data-parallel ranks (world / tensor_parallel_degree) "
+       "3: give 1, 3",
+       4},
+      {"--shard_degree 2 does not divide the world of 1: give 1", 4},
+      {"--shard_degree 2 does not divide the world of 3: give 1, 3", 4},
+      {"--shard_degree 3 and --sharding_strategy no_shard contradict each other: leave one of them "
+       "out",
+       12},
+      {"--shard_degree 3 does not divide the data-parallel ranks (world / tensor_parallel_degree) "
+       "1: give 1",
+       8},
+      {"--shard_degree 3 does not divide the data-parallel ranks (world / tensor_parallel_degree) "
+       "2: give 1, 2",
+       8},
+      {"--shard_degree 3 does not divide the data-parallel ranks (world / tensor_parallel_degree) "
+       "4: give 1, 2, 4",
+       4},
+      {"--shard_degree 3 does not divide the world of 1: give 1", 4},
+      {"--shard_degree 3 does not divide the world of 2: give 1, 2", 4},
+      {"--shard_degree 3 does not divide the world of 4: give 1, 2, 4", 4},
+      {"--shard_degree 3 does not divide the world of 8: give 1, 2, 4, 8", 4},
+      {"--tensor_parallel_degree 2 does not divide the world of 1: give 1", 15},
+      {"--tensor_parallel_degree 2 does not divide the world of 3: give 1, 3", 15},
+      {"--tensor_parallel_degree 4 does not divide the world of 1: give 1", 15},
+      {"--tensor_parallel_degree 4 does not divide the world of 2: give 1, 2", 15},
+      {"--tensor_parallel_degree 4 does not divide the world of 3: give 1, 3", 15},
+      {"--tensor_parallel_degree 4 does not divide the world of 6: give 1, 2, 3, 6", 15}};
   EXPECT_EQ(cells, expected);
 }
 

@@ -190,7 +190,7 @@ const CoveringArray& covering_cells() {
   return array;
 }
 
-std::vector<Cell> all_cells() { 
+std::vector<Cell> all_cells() {
   return product(possible_meshes(), kMeshFactors, sharding_factors().size());
 }
 
@@ -225,17 +225,22 @@ const Outcome& CellChecker::keeping(const CellJob& job) {
 }
 
 std::string CellChecker::check(const CellJob& job) {
-  constexpr double kBound = 1e-12;
+  // The first moment after one step is the clipped gradient times 1 - beta1. From then on Adam has
+  // divided by roots of sums that are next to nothing for some elements.
+  constexpr double kGradientBound = 1e-12, kLaterBound = 1e-10;
   std::string report;
   const Outcome &one = one_rank(job.on_one_rank()), &kept = keeping(job.keeping());
   auto hold = [&](const std::string& what, const std::vector<double>& got,
-                  const std::vector<double>& want) {
+                  const std::vector<double>& want, double bound) {
     double difference = relative_difference(got, want);
-    if (!(difference <= kBound)) report += cat(what, " differs by ", difference, "\n");
+    if (!(difference <= bound)) report += cat(what, " differs by ", difference, "\n");
   };
-  hold("loss", kept.losses, one.losses);
-  hold("norm", kept.norms, one.norms);
-  for (const auto& [name, values] : one.tensors) hold(name, kept.tensors.at(name), values);
+  hold("loss", kept.losses, one.losses, kGradientBound);
+  hold("norm", kept.norms, one.norms, kGradientBound);
+  for (const auto& [name, values] : one.tensors) {
+    bool gradient = name.starts_with("moment1.") && name.ends_with("step 0");
+    hold(name, kept.tensors.at(name), values, gradient ? kGradientBound : kLaterBound);
+  }
   if (kept.strays > 0) report += cat(kept.strays, " elements of padding are not zero\n");
   if (job.key() != keeping_.first && !(run(job) == kept))
     report += "recomputation, offload or far state changed bits\n";

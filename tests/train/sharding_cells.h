@@ -58,8 +58,9 @@ struct Outcome {
 };
 Outcome run(const CellJob& job);
 
-// What of a job of several ranks differs from one rank by more than 1e-12 of the highest element of
-// each tensor, and in any bit from the same mesh with everything kept. Empty if all is well.
+// What of a job of several ranks differs from one rank (losses, norms and gradients by more than
+// 1e-12 of the highest element of the tensor, weights and later moments by more than 1e-10), and
+// whether any bit differs from the same mesh with everything kept. Empty if all is well.
 // What jobs are compared with is kept: all of one rank, the last of a mesh.
 class CellChecker {
  public:

@@ -53,7 +53,7 @@ TEST_P(Sharding, EqualsOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, Sharding, testing::ValuesIn(covering_cells().rows()),
-                         [](const auto& info) { return name_of(info.param); });
+                         [](const auto& cell) { return name_of(cell.param); });
 
 }  // namespace
 }  // namespace tessera

@@ -22,7 +22,8 @@ void check(const Graph& graph, const Node& node, size_t output, const std::vecto
       auto [a, b] = std::mismatch(first.begin(), first.end(), other.begin(), same_bits);
       TESSERA_CHECK(a == first.end(),
                     cat("output ", output, " of ", to_string(graph, node),
-                        " is marked as equal on ranks ", group[0], " and ", rank, ", but element ", a - first.begin(), " is ", *a, " and ", *b));
+                        " is marked as equal on ranks ", group[0], " and ", rank, ", but element ",
+                        a - first.begin(), " is ", *a, " and ", *b));
     }
   }
 }

@@ -45,8 +45,8 @@ TEST(TrueMarks, ALieIsNamedWithItsNode) {
   for (bool over_data : {false, true}) {
     OnFourRanks job;
     job.graph.set_scope("layers.3");
-    job.graph.output("y", job.graph.add_one(
-                              std::make_shared<Lie>(over_data ? job.data : job.tp), {}));
+    job.graph.output("y",
+                     job.graph.add_one(std::make_shared<Lie>(over_data ? job.data : job.tp), {}));
     std::string error = job.error();
     EXPECT_NE(error.find("lie{"), std::string::npos) << error;
     EXPECT_NE(error.find("layers.3"), std::string::npos) << error;
