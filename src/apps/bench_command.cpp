@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "apps/bench_comm.h"
 #include "apps/bench_ops.h"
 #include "apps/command_options.h"
 #include "apps/commands.h"
@@ -11,16 +12,20 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kHelp = R"(Usage: tessera bench ops|step [OPTIONS of train]
+constexpr const char* kHelp = R"(Usage: tessera bench ops|step|comm [OPTIONS of train]
 
 bench ops   every kernel over the shapes of the model: time, bytes, FLOP and share of the speed of light, the larger
             of the time that its arithmetic takes at the machine's matrix or vector peak and its bytes at the
             machine's memory bandwidth, all measured at start.
 bench step  whole training steps on random tokens; with --by_op time by op and phase.
+bench comm  collectives between --ranks processes of this host from 4 KiB to 64 MiB, beside a memcpy; every result is
+            checked. Size is the larger of input and output, algbw = size / time, busbw = algbw (n - 1) / n, twice that
+            for all_reduce.
 
 Examples
   tessera bench ops --model_type llama_v2 --hidden_width 768 --num_heads 12 --train_batch_size 4 --max_context_width 1024
   tessera bench step --by_op --model_type llama_v2 --num_layers 4 --repeats 5
+  tessera bench comm --ranks 4 --distributed_backend gloo
 
 Options
 )";
@@ -89,13 +94,17 @@ int bench_command(std::span<const std::string> arguments) {
     std::printf("%s%s", kHelp, option_help(OptionScope::kBench).c_str());
     return 0;
   }
-  if (parsed.words.size() != 1 || (parsed.words[0] != "ops" && parsed.words[0] != "step")) {
-    throw UsageError("bench takes one word, ops or step: tessera bench step --by_op");
+  std::string what = parsed.words.size() == 1 ? parsed.words[0] : "";
+  if (what != "ops" && what != "step" && what != "comm") {
+    throw UsageError("bench takes one word, ops, step or comm: tessera bench step --by_op");
+  }
+  if (what == "comm") {
+    log_messages(parsed);
+    return bench_comm(parsed.config);
   }
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);
-  return parsed.words[0] == "ops" ? bench_ops(parsed.config, model)
-                                  : bench_step(parsed.config, model);
+  return what == "ops" ? bench_ops(parsed.config, model) : bench_step(parsed.config, model);
 }
 
 }  // namespace tessera

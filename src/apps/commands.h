@@ -1,6 +1,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <vector>
 
 #include "apps/tokenizer_command.h"
 
@@ -15,5 +16,9 @@ int generate_command(std::span<const std::string> arguments);
 int bench_command(std::span<const std::string> arguments);
 int diff_command(std::span<const std::string> arguments);
 int version_command(std::span<const std::string> arguments);
+int run_command(std::span<const std::string> arguments);
+
+// The names of all commands.
+std::vector<std::string> command_names();
 
 }  // namespace tessera

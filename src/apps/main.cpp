@@ -15,6 +15,7 @@ Usage: tessera COMMAND [OPTIONS]
 
 Commands
   train       train or fine-tune a model, or evaluate it (--eval_only)
+  run         train on many processes and hosts: starts and watches the ranks
   plan        parameters, memory to the byte and arithmetic of a run, without running it
   generate    continue a text with a trained checkpoint
   tokenizer   train a tokenizer, encode and decode
@@ -42,7 +43,7 @@ constexpr Command kCommands[] = {
     {"train", tessera::train_command},       {"plan", tessera::plan_command},
     {"generate", tessera::generate_command}, {"tokenizer", tessera::tokenizer_command},
     {"bench", tessera::bench_command},       {"diff", tessera::diff_command},
-    {"version", tessera::version_command},
+    {"version", tessera::version_command},   {"run", tessera::run_command},
 };
 
 int run(const std::vector<std::string>& words) {
@@ -51,11 +52,10 @@ int run(const std::vector<std::string>& words) {
     return words.empty() ? 2 : 0;
   }
   std::string name = words[0] == "--version" ? "version" : words[0];
-  std::vector<std::string> names;
   for (const Command& command : kCommands) {
-    names.push_back(command.name);
     if (name == command.name) return command.run(std::span(words).subspan(1));
   }
+  std::vector<std::string> names = tessera::command_names();
   std::string close = tessera::nearest(name, names);
   throw tessera::UsageError(
       tessera::cat("unknown command '", name, "'; ",
@@ -64,6 +64,12 @@ int run(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+std::vector<std::string> tessera::command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.push_back(command.name);
+  return names;
+}
 
 int main(int argc, char** argv) {
   try {

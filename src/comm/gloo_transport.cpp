@@ -12,8 +12,8 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "base/text.h"
-#include "comm/peer_sockets.h"
 
 namespace tessera {
 namespace {
@@ -23,8 +23,12 @@ using UnboundBuffer = gloo::transport::UnboundBuffer;
 
 // Every pair of ranks sends its messages in one order, so one tag serves all.
 constexpr uint64_t kDataTag = 1, kHandshakeTag = 2;
+// Rounds under way at a time. With fewer, a transfer waits for this process to get a core between
+// any two of them: with 2 a gather of 64 MiB on a busy machine took up to ten times as long.
+constexpr int64_t kWindow = 8;
 // Gloo waits five times its timeout for a connection.
 constexpr int kConnectFactor = 5;
+constexpr size_t kSecretBytes = 16;  // with which the two ends of a connection know each other
 // For the news why a connection broke.
 constexpr milliseconds kGrace{1000};
 // For what was sent before leaving.
@@ -117,12 +121,13 @@ class GlooTransport final : public PeerTransport {
   void connect(PeerMesh& mesh, const std::string& address);
   void handshake(int peer, const std::string& own, const std::string& theirs);
   void post_receives(int64_t round);
+  void send_pieces(int64_t round);
   void finish_sends(int64_t up_to_round);
   void wait(UnboundBuffer& buffer, bool receive, int rank);
   void abort();
   [[noreturn]] void broken(int rank, bool late, const std::string& what);
   int rank_of(int index) const { return exchange_->group->ranks[static_cast<size_t>(index)]; }
-  // Scratch for one of two rounds and one peer.
+  // Room for the piece of one round and one peer.
   static std::byte* scratch(std::vector<std::byte>& area, int index, int64_t round,
                             const Exchange& exchange);
 
@@ -140,9 +145,10 @@ class GlooTransport final : public PeerTransport {
   // Of the running exchange.
   const Exchange* exchange_ = nullptr;
   std::vector<int> peers_;  // indices in the group
+  int64_t sent_ = 0;        // rounds
   std::vector<std::byte> outgoing_, incoming_;
   std::deque<Send> sends_;
-  std::vector<std::array<Receive, 2>> receives_;  // by index in the group and parity of the round
+  std::vector<std::array<Receive, kWindow>> receives_;  // by index in the group and round
 };
 
 void GlooTransport::connect(PeerMesh& mesh, const std::string& address) {
@@ -155,15 +161,14 @@ void GlooTransport::connect(PeerMesh& mesh, const std::string& address) {
         rank_, mesh.world_size(), gloo::transport::tcp::CreateDevice(attributes), deadline_);
     for (int peer : ranks_) {
       std::string& secret = secrets[static_cast<size_t>(peer)];
-      secret = random_name();
+      secret = secret_random_bytes(kSecretBytes);
       mesh.send(peer, PeerMesh::Kind::kEndpoint, 0, secret + context_->create_pair(peer));
     }
-    size_t width = random_name().size();
     for (int peer : ranks_) {
       std::string theirs = mesh.receive(peer, PeerMesh::Kind::kEndpoint, 0).payload;
-      if (theirs.size() <= width) throw CommError(cat("rank ", peer, " sent no address"));
-      context_->connect_pair(peer, theirs.substr(width));
-      handshake(peer, theirs.substr(0, width), secrets[static_cast<size_t>(peer)]);
+      if (theirs.size() <= kSecretBytes) throw CommError(cat("rank ", peer, " sent no address"));
+      context_->connect_pair(peer, theirs.substr(kSecretBytes));
+      handshake(peer, theirs.substr(0, kSecretBytes), secrets[static_cast<size_t>(peer)]);
     }
     context_->set_timeout(deadline_);
   } catch (const Error&) {
@@ -192,9 +197,11 @@ void GlooTransport::handshake(int peer, const std::string& own, const std::strin
 std::byte* GlooTransport::scratch(std::vector<std::byte>& area, int index, int64_t round,
                                   const Exchange& exchange) {
   int64_t piece = exchange.piece * size_of(exchange.dtype);
-  int64_t half = piece * exchange.group->size();
-  if (static_cast<int64_t>(area.size()) < 2 * half) area.resize(static_cast<size_t>(2 * half));
-  return area.data() + round % 2 * half + index * piece;
+  int64_t of_round = piece * exchange.group->size();
+  auto bytes = static_cast<size_t>(std::min(kWindow, exchange.rounds) * of_round);
+  // Only the first use in an exchange may move it: nothing is under way then.
+  if (area.size() < bytes) area.resize(bytes);
+  return area.data() + round % kWindow * of_round + index * piece;
 }
 
 void GlooTransport::begin(const Exchange& exchange) {
@@ -204,9 +211,8 @@ void GlooTransport::begin(const Exchange& exchange) {
   for (int k = 0; k < exchange.group->size(); ++k)
     if (reaches(rank_of(k))) peers_.push_back(k);
   if (receives_.size() < remote_.size()) receives_.resize(remote_.size());
-  if (peers_.empty()) return;
-  post_receives(0);
-  if (exchange.rounds > 1) post_receives(1);
+  sent_ = 0;
+  for (int64_t round = 0; round < std::min(kWindow, exchange.rounds); ++round) post_receives(round);
 }
 
 void GlooTransport::post_receives(int64_t round) {
@@ -218,7 +224,7 @@ void GlooTransport::post_receives(int64_t round) {
     bool in_place = !exchange_->combine && (piece.rows == 1 || placed.stride == piece.columns);
     std::byte* data = in_place ? exchange_->target_of(placed, piece)
                                : scratch(incoming_, from, round, *exchange_);
-    Receive& receive = receives_[static_cast<size_t>(from)][static_cast<size_t>(round % 2)];
+    Receive& receive = receives_[static_cast<size_t>(from)][static_cast<size_t>(round % kWindow)];
     receive.view = {data, piece.columns * size};
     receive.buffer =
         context_->createUnboundBuffer(data, static_cast<size_t>(piece.elements() * size));
@@ -231,7 +237,11 @@ void GlooTransport::post_receives(int64_t round) {
 }
 
 void GlooTransport::offer(int64_t round) {
-  finish_sends(round - 2);
+  for (; sent_ < std::min(round + kWindow, exchange_->rounds); ++sent_) send_pieces(sent_);
+}
+
+void GlooTransport::send_pieces(int64_t round) {
+  finish_sends(round - kWindow);
   int64_t size = size_of(exchange_->dtype);
   for (int to : peers_) {
     const Part& part = exchange_->given[static_cast<size_t>(to)];
@@ -259,13 +269,13 @@ void GlooTransport::offer(int64_t round) {
 }
 
 PieceView GlooTransport::take(int from, int64_t round) {
-  Receive& receive = receives_[static_cast<size_t>(from)][static_cast<size_t>(round % 2)];
+  Receive& receive = receives_[static_cast<size_t>(from)][static_cast<size_t>(round % kWindow)];
   wait(*receive.buffer, true, rank_of(from));
   return receive.view;
 }
 
 void GlooTransport::release(int64_t round) {
-  if (round + 2 < exchange_->rounds) post_receives(round + 2);
+  if (round + kWindow < exchange_->rounds) post_receives(round + kWindow);
 }
 
 void GlooTransport::end() { finish_sends(exchange_->rounds); }

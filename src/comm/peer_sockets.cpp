@@ -1,180 +1,133 @@
 #include "comm/peer_sockets.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <memory>
+#include <string_view>
 
-#include "base/error.h"
+#include "base/sha256.h"
 #include "base/text.h"
-#include "comm/health.h"
 
 namespace tessera {
 namespace {
 
-using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr char kMagic[8] = "tessera";
-constexpr uint32_t kMaxTokenBytes = 256;
-constexpr char kWelcome = 'w', kRefused = 'r';
+constexpr size_t kRandomBytes = 32, kProofBytes = 32;
 // A stranger that connects and says nothing holds the others up no longer than this.
-constexpr milliseconds kHelloTime{5000};
+constexpr std::chrono::seconds kHelloTime{5};
 
-// The first words of who connects; the token follows.
+// Who connects sends this, who accepts answers with random bytes and a proof, and gets a proof.
 struct Hello {
   char magic[8];
-  uint32_t protocol, rank, attempt, world_size, token_bytes, reserved;
+  uint32_t protocol, rank, attempt, world_size;
+  char random[kRandomBytes];
 };
 
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+std::string proof(const JobMember& self, std::string_view side, std::string_view hello,
+                  std::string_view random) {
+  return hmac_sha256(self.token, cat(side, hello, random));
+}
+
+class UnixAddress {
+ public:
+  explicit UnixAddress(const std::string& name) {
+    address_.sun_family = AF_UNIX;
+    size_t size = std::min(name.size(), sizeof address_.sun_path - 1);
+    // The first byte stays zero: the name is no file.
+    std::memcpy(address_.sun_path + 1, name.data(), size);
+    size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address_); }
+  socklen_t size() const { return size_; }
+
+ private:
+  sockaddr_un address_{};
+  socklen_t size_;
 };
 
-SocketAddress unix_address(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  // The first byte stays zero: the name is no file.
-  std::memcpy(address.sun_path + 1, name.data(),
-              std::min(name.size(), sizeof address.sun_path - 1));
-  SocketAddress result;
-  std::memcpy(&result.storage, &address, sizeof address);
-  result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return result;
+FileDescriptor unix_socket() {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) throw CommError(cat("cannot make a socket: ", std::strerror(errno)));
+  return socket;
 }
 
-SocketAddress tcp_address(const std::string& address, int port) {
-  addrinfo hints{}, *list = nullptr;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list) != 0)
-    throw CommError(cat("'", address, "' is not a network address"));
-  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, ::freeaddrinfo);
-  SocketAddress result;
-  std::memcpy(&result.storage, list->ai_addr, list->ai_addrlen);
-  result.size = list->ai_addrlen;
-  return result;
+FileDescriptor listen_on_unix(const std::string& name) {
+  FileDescriptor socket = unix_socket();
+  UnixAddress address(name);
+  if (::bind(socket.get(), address.get(), address.size()) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0)
+    throw CommError(cat("cannot listen on a Unix socket: ", std::strerror(errno)));
+  return socket;
 }
 
-FileDescriptor stream_socket(int family) {
-  FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) throw CommError(cat("cannot make a socket: ", std::strerror(errno)));
-  return fd;
-}
-
-FileDescriptor listen_on(const SocketAddress& address, const std::string& what) {
-  FileDescriptor fd = stream_socket(address.storage.ss_family);
-  if (::bind(fd.get(), address.get(), address.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0)
-    throw CommError(cat("cannot listen on ", what, ": ", std::strerror(errno)));
-  return fd;
-}
-
-int milliseconds_left(Deadline end) {
-  auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1'000'000'000));
-}
-
-bool wait_for(int fd, short events, Deadline end) {
-  pollfd entry{fd, events, 0};
-  int ready;
-  do {
-    ready = ::poll(&entry, 1, milliseconds_left(end));
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0;
-}
-
-// Whole messages; false when the other side closes or the time is over.
-bool send_all(int fd, const void* data, size_t size, Deadline end) {
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    ssize_t sent = ::send(fd, at, size, MSG_NOSIGNAL);
-    if (sent > 0) {
-      at += sent;
-      size -= static_cast<size_t>(sent);
-    } else if (errno == EAGAIN ? !wait_for(fd, POLLOUT, end) : errno != EINTR) {
-      return false;
-    }
+// Without waiting: who listens has done so before its address was known.
+FileDescriptor connect_to_unix(const std::string& name, Deadline deadline) {
+  FileDescriptor socket = unix_socket();
+  UnixAddress address(name);
+  while (::connect(socket.get(), address.get(), address.size()) != 0) {
+    if (errno == EINTR) continue;
+    // The queue of those who wait to be accepted is full.
+    if (errno != EAGAIN || Clock::now() >= deadline)
+      throw CommError(cat(std::strerror(errno),
+                          "; ranks that do not share a network namespace need different host ids"));
+    ::poll(nullptr, 0, 1);
   }
-  return true;
+  return socket;
 }
 
-bool receive_all(int fd, void* data, size_t size, Deadline end) {
-  char* at = static_cast<char*>(data);
-  while (size > 0) {
-    ssize_t got = ::recv(fd, at, size, 0);
-    if (got == 0) return false;
-    if (got > 0) {
-      at += got;
-      size -= static_cast<size_t>(got);
-    } else if (errno == EAGAIN ? !wait_for(fd, POLLIN, end) : errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
+void set_no_delay(const FileDescriptor& socket) {
+  int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-bool same_user(int fd) {
+bool same_user(const FileDescriptor& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
-}
-
-// In a time that does not depend on where they differ.
-bool equal_secrets(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
-  return difference == 0;
-}
-
-void set_no_delay(int fd) {
-  int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         peer.uid == ::geteuid();
 }
 
 }  // namespace
 
-std::string random_name() {
-  unsigned char bytes[16];
-  TESSERA_CHECK(::getrandom(bytes, sizeof bytes, 0) == sizeof bytes);
-  std::string text;
-  for (unsigned char byte : bytes) text += format("%02x", byte);
-  return text;
-}
-
 PeerListeners::PeerListeners(const std::string& address) {
-  address_.unix_name = cat("tessera-", random_name());
-  unix_ = listen_on(unix_address(address_.unix_name), "a Unix socket");
+  address_.unix_name = cat("tessera-", hex(secret_random_bytes(16)));
+  unix_ = listen_on_unix(address_.unix_name);
   if (address.empty()) return;
+  tcp_ = listen_on({address, 0});
   address_.address = address;
-  tcp_ = listen_on(tcp_address(address, 0), address);
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  ::getsockname(tcp_.get(), reinterpret_cast<sockaddr*>(&own), &size);
-  // The port lies at the same place in both families.
-  address_.port = ntohs(reinterpret_cast<sockaddr_in*>(&own)->sin_port);
+  address_.port = local_port(tcp_);
 }
 
 class PeerConnector {
  public:
   PeerConnector(const PeerListeners& own, const JobMember& self,
-                const std::vector<PeerAddress>& peers, Deadline end)
-      : own_(own), self_(self), peers_(peers), end_(end), sockets_(peers.size()) {}
+                const std::vector<PeerAddress>& peers, Deadline deadline)
+      : own_(own),
+        self_(self),
+        peers_(peers),
+        deadline_(deadline),
+        sockets_(peers.size()),
+        without_token_(peers.size()) {}
 
   // To the lower ranks, then from the higher ones. A rank that has reached all lower ones accepts
   // at once, so the ranks finish one after the other.
   std::vector<FileDescriptor> connect() && {
-    for (int rank = 0; rank < self_.rank; ++rank) connect_to(rank);
+    for (int rank = 0; rank < self_.rank; ++rank) {
+      try {
+        sockets_[static_cast<size_t>(rank)] = connect_to_rank(peers_[static_cast<size_t>(rank)]);
+      } catch (const CommError& error) {
+        throw CommError(
+            cat("rank ", self_.rank, " cannot connect to rank ", rank, ": ", error.what()));
+      }
+    }
     int missing = self_.world_size - self_.rank - 1;
     while (missing > 0)
       if (accept_one()) --missing;
@@ -182,118 +135,94 @@ class PeerConnector {
   }
 
  private:
-  void connect_to(int rank) {
-    const PeerAddress& peer = peers_[static_cast<size_t>(rank)];
-    SocketAddress address =
-        peer.same_host ? unix_address(peer.unix_name) : tcp_address(peer.address, peer.port);
-    FileDescriptor fd = stream_socket(address.storage.ss_family);
-    if (::connect(fd.get(), address.get(), address.size) != 0) {
-      int error = errno;
-      if (error == EINPROGRESS || error == EAGAIN) {
-        socklen_t size = sizeof error;
-        if (!wait_for(fd.get(), POLLOUT, end_))
-          throw CommError(cat("rank ", rank, " cannot be reached in time at ", peer.address));
-        ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-      }
-      if (error != 0) throw CommError(unreachable(rank, peer, error));
-    }
-    if (!peer.same_host) set_no_delay(fd.get());
-    if (peer.same_host && !same_user(fd.get()))
-      throw CommError(cat("rank ", rank, " runs as another user"));
-    std::string message = hello();
-    char answer = 0;
-    bool sent = send_all(fd.get(), message.data(), message.size(), end_);
-    if (!sent || !receive_all(fd.get(), &answer, 1, end_) || answer != kWelcome) {
-      throw CommError(answer == kRefused
-                          ? cat("rank ", rank, " refused rank ", self_.rank,
-                                ": its job token or attempt differs")
-                          : cat("rank ", rank, " did not welcome rank ", self_.rank));
-    }
-    sockets_[static_cast<size_t>(rank)] = std::move(fd);
-  }
-
-  static std::string unreachable(int rank, const PeerAddress& peer, int error) {
-    if (!peer.same_host)
-      return cat("rank ", rank, " cannot be reached at ", peer.address, " port ", peer.port, ": ",
-                 std::strerror(error));
-    return cat("rank ", rank, " has the host id of this rank but cannot be reached here (",
-               std::strerror(error),
-               "): give ranks that do not share a network namespace different host ids");
-  }
-
-  std::string hello() const {
+  FileDescriptor connect_to_rank(const PeerAddress& peer) const {
+    FileDescriptor socket = peer.same_host ? connect_to_unix(peer.unix_name, deadline_)
+                                           : connect_to({peer.address, peer.port}, deadline_);
+    if (peer.same_host && !same_user(socket)) throw CommError("it runs as another user");
     Hello words{};
     std::memcpy(words.magic, kMagic, sizeof kMagic);
     words.protocol = kPeerProtocol;
     words.rank = static_cast<uint32_t>(self_.rank);
     words.attempt = static_cast<uint32_t>(self_.attempt);
     words.world_size = static_cast<uint32_t>(self_.world_size);
-    words.token_bytes = static_cast<uint32_t>(self_.token.size());
-    return std::string(reinterpret_cast<const char*>(&words), sizeof words) + self_.token;
+    std::memcpy(words.random, secret_random_bytes(kRandomBytes).data(), kRandomBytes);
+    std::string hello(reinterpret_cast<const char*>(&words), sizeof words);
+    send_all(socket, hello, deadline_);
+    std::string answer = receive_exactly(socket, kRandomBytes + kProofBytes, deadline_);
+    std::string random = answer.substr(0, kRandomBytes);
+    if (!equal_in_constant_time(answer.substr(kRandomBytes), proof(self_, "accept", hello, random)))
+      throw CommError("it has another job token");
+    send_all(socket, proof(self_, "connect", hello, random), deadline_);
+    return socket;
   }
 
   // Whether a peer has come; strangers are turned away.
   bool accept_one() {
     pollfd entries[] = {{own_.unix_.get(), POLLIN, 0}, {own_.tcp_.get(), POLLIN, 0}};
-    int ready = ::poll(entries, 2, milliseconds_left(end_));
+    int ready = ::poll(entries, 2, poll_timeout(deadline_));
     if (ready < 0 && errno == EINTR) return false;
     if (ready <= 0) throw CommError(missing_text());
-    for (const pollfd& entry : entries) {
-      if (!(entry.revents & POLLIN)) continue;
-      FileDescriptor fd(::accept4(entry.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      bool is_unix = entry.fd == own_.unix_.get();
-      if (!fd || (is_unix && !same_user(fd.get()))) continue;
-      int rank = rank_of(fd.get());
-      char answer = rank < 0 ? kRefused : kWelcome;
-      if (!send_all(fd.get(), &answer, 1, end_) || rank < 0) continue;
-      if (!is_unix) set_no_delay(fd.get());
-      sockets_[static_cast<size_t>(rank)] = std::move(fd);
+    bool is_unix = entries[0].revents != 0;
+    FileDescriptor socket(
+        ::accept4(entries[is_unix ? 0 : 1].fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket || (is_unix && !same_user(socket))) return false;
+    try {
+      int rank = welcome(socket);
+      if (rank < 0) return false;
+      if (!is_unix) set_no_delay(socket);
+      sockets_[static_cast<size_t>(rank)] = std::move(socket);
       return true;
+    } catch (const CommError&) {
+      return false;  // it went away, or is slower than kHelloTime
     }
-    return false;
   }
 
-  // Of who has connected; -1 if it does not belong here.
-  int rank_of(int fd) {
-    Hello words{};
-    Deadline end = std::min(end_, std::chrono::steady_clock::now() + kHelloTime);
-    if (!receive_all(fd, &words, sizeof words, end)) return -1;
-    bool known = std::memcmp(words.magic, kMagic, sizeof kMagic) == 0 &&
-                 words.protocol == kPeerProtocol && words.token_bytes <= kMaxTokenBytes;
-    if (!known) return -1;
-    std::string token(words.token_bytes, '\0');
-    if (!receive_all(fd, token.data(), token.size(), end)) return -1;
-    bool same_job = equal_secrets(token, self_.token) &&
+  // The rank of who has connected; -1 if it does not belong here.
+  int welcome(const FileDescriptor& socket) {
+    Deadline end = std::min<Deadline>(deadline_, Clock::now() + kHelloTime);
+    std::string hello = receive_exactly(socket, sizeof(Hello), end);
+    Hello words;
+    std::memcpy(&words, hello.data(), sizeof words);
+    bool expected = std::memcmp(words.magic, kMagic, sizeof kMagic) == 0 &&
+                    words.protocol == kPeerProtocol &&
                     words.attempt == static_cast<uint32_t>(self_.attempt) &&
-                    words.world_size == static_cast<uint32_t>(self_.world_size);
-    bool expected = words.rank > static_cast<uint32_t>(self_.rank) &&
+                    words.world_size == static_cast<uint32_t>(self_.world_size) &&
+                    words.rank > static_cast<uint32_t>(self_.rank) &&
                     words.rank < sockets_.size() && !sockets_[words.rank];
-    if (same_job && expected) return static_cast<int>(words.rank);
-    refused_ = same_job ? refused_
-                        : cat(" (one that called itself rank ", words.rank,
-                              " was refused: its job token or attempt differs)");
-    return -1;
+    if (!expected) return -1;
+    std::string random = secret_random_bytes(kRandomBytes);
+    send_all(socket, random + proof(self_, "accept", hello, random), end);
+    without_token_[words.rank] = true;
+    std::string theirs = receive_exactly(socket, kProofBytes, end);
+    if (!equal_in_constant_time(theirs, proof(self_, "connect", hello, random))) return -1;
+    return static_cast<int>(words.rank);
   }
 
   std::string missing_text() const {
     std::vector<int> missing;
-    for (int rank = self_.rank + 1; rank < self_.world_size; ++rank)
-      if (!sockets_[static_cast<size_t>(rank)]) missing.push_back(rank);
+    std::string refused;
+    for (int rank = self_.rank + 1; rank < self_.world_size; ++rank) {
+      if (sockets_[static_cast<size_t>(rank)]) continue;
+      missing.push_back(rank);
+      if (without_token_[static_cast<size_t>(rank)])
+        refused += cat("; one that called itself rank ", rank, " did not know the job's token");
+    }
     return cat(missing.size() == 1 ? "rank " : "ranks ", join(missing, ", "), " of ",
-               self_.world_size, " did not connect to rank ", self_.rank, " in time", refused_);
+               self_.world_size, " did not connect to rank ", self_.rank, " in time", refused);
   }
 
   const PeerListeners& own_;
   const JobMember& self_;
   const std::vector<PeerAddress>& peers_;
-  Deadline end_;
+  Deadline deadline_;
   std::vector<FileDescriptor> sockets_;
-  std::string refused_;
+  std::vector<bool> without_token_;  // by rank: one that called itself so did not prove it
 };
 
 std::vector<FileDescriptor> connect_peers(const PeerListeners& own, const JobMember& self,
-                                          const std::vector<PeerAddress>& peers, Deadline end) {
-  return PeerConnector(own, self, peers, end).connect();
+                                          const std::vector<PeerAddress>& peers,
+                                          Deadline deadline) {
+  return PeerConnector(own, self, peers, deadline).connect();
 }
 
 }  // namespace tessera

@@ -1,11 +1,10 @@
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "comm/file_descriptor.h"
 #include "comm/job.h"
+#include "comm/tcp_socket.h"
 
 namespace tessera {
 
@@ -34,20 +33,16 @@ class PeerListeners {
   PeerAddress address_;
 };
 
-using Deadline = std::chrono::steady_clock::time_point;
-
-// One connection to every other rank, by rank: Unix within a host, TCP otherwise. Each side of a
-// connection shows the job's token, or (on a Unix socket) that it belongs to the same user.
-// CommError that names the ranks that have not connected by the deadline, or the one that refused.
+// One connection to every other rank, by rank: Unix within a host, TCP otherwise. Who connects says
+// which rank it is; both prove with an HMAC over fresh random bytes that they know the job's token,
+// which itself does not travel. On a Unix socket they must be of the same user besides. CommError
+// that names the ranks that have not connected by the deadline, or the one that refused.
 std::vector<FileDescriptor> connect_peers(const PeerListeners& own, const JobMember& self,
-                                          const std::vector<PeerAddress>& peers, Deadline end);
+                                          const std::vector<PeerAddress>& peers, Deadline deadline);
 
 // The numeric address of the interface of this name; without a name, of the one that leads to
 // `master_address`. UserError if there is no such interface, CommError if the master's name does
 // not resolve.
 std::string local_address(const std::string& interface, const std::string& master_address);
-
-// 16 bytes of the system's randomness as 32 hexadecimal digits.
-std::string random_name();
 
 }  // namespace tessera

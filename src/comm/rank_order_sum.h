@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "ir/marks.h"
+#include "runtime/communicator.h"
 
 namespace tessera {
 

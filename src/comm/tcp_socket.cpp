@@ -54,17 +54,17 @@ bool is_loopback(const sockaddr* address) {
   return bytes == std::string(15, '\0') + '\1';
 }
 
-Socket open_socket(const addrinfo& address) {
-  Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor open_socket(const addrinfo& address) {
+  FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int on = 1;
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return socket;
 }
 
 // 0, or the error of a wait for `events`.
-int wait_for(const Socket& socket, short events, Deadline deadline) {
+int wait_for(const FileDescriptor& socket, short events, Deadline deadline) {
   while (true) {
-    pollfd poll{socket.fd(), events, 0};
+    pollfd poll{socket.get(), events, 0};
     int ready = ::poll(&poll, 1, poll_timeout(deadline));
     if (ready > 0) return 0;
     if (ready == 0) return ETIMEDOUT;
@@ -72,14 +72,14 @@ int wait_for(const Socket& socket, short events, Deadline deadline) {
   }
 }
 
-int try_connect(const Socket& socket, const addrinfo& address, Deadline deadline) {
-  if (socket.fd() < 0) return errno;
-  if (::connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0) return 0;
+int try_connect(const FileDescriptor& socket, const addrinfo& address, Deadline deadline) {
+  if (socket.get() < 0) return errno;
+  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   if (int error = wait_for(socket, POLLOUT, deadline)) return error;
   int error = 0;
   socklen_t size = sizeof error;
-  ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   return error;
 }
 
@@ -95,11 +95,6 @@ int poll_timeout(Deadline deadline) {
   auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1'000'000'000));
-}
-
-void Socket::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
 }
 
 Endpoint parse_endpoint(std::string_view text, int default_port, std::string_view what) {
@@ -158,15 +153,15 @@ bool is_loopback(const std::string& host) {
   return true;
 }
 
-Socket listen_on(const Endpoint& endpoint) {
+FileDescriptor listen_on(const Endpoint& endpoint) {
   Addresses addresses = resolve(endpoint, true);
   int error = 0;
   for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
-    Socket socket = open_socket(*a);
+    FileDescriptor socket = open_socket(*a);
     int on = 1;  // a port whose last connections are still in TIME_WAIT is free
-    ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (socket.fd() >= 0 && ::bind(socket.fd(), a->ai_addr, a->ai_addrlen) == 0 &&
-        ::listen(socket.fd(), SOMAXCONN) == 0) {
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (socket.get() >= 0 && ::bind(socket.get(), a->ai_addr, a->ai_addrlen) == 0 &&
+        ::listen(socket.get(), SOMAXCONN) == 0) {
       return socket;
     }
     if (error != EADDRINUSE) error = errno;
@@ -178,31 +173,31 @@ Socket listen_on(const Endpoint& endpoint) {
       error == EADDRNOTAVAIL ? "no interface of this host has the address" : std::strerror(error)));
 }
 
-int local_port(const Socket& socket) {
+int local_port(const FileDescriptor& socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  TESSERA_CHECK(::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  TESSERA_CHECK(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
                                              : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
+FileDescriptor connect_to(const Endpoint& endpoint, Deadline deadline) {
   Addresses addresses = resolve(endpoint, false);
   int count = 0, error = 0;
   for (const addrinfo* a = addresses.get(); a; a = a->ai_next) ++count;
   for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
     // An address that swallows packets leaves time for the others.
     auto now = std::chrono::steady_clock::now();
-    Socket socket = open_socket(*a);
+    FileDescriptor socket = open_socket(*a);
     error = try_connect(socket, *a, now + (deadline - now) / count--);
     if (error == 0) return socket;
   }
   throw CommError(std::strerror(error));
 }
 
-void send_all(const Socket& socket, std::string_view bytes, Deadline deadline) {
+void send_all(const FileDescriptor& socket, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
-    ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    ssize_t sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<size_t>(sent));
     } else if (errno == EAGAIN) {
@@ -213,10 +208,10 @@ void send_all(const Socket& socket, std::string_view bytes, Deadline deadline) {
   }
 }
 
-std::string receive_some(const Socket& socket, size_t most, Deadline deadline) {
+std::string receive_some(const FileDescriptor& socket, size_t most, Deadline deadline) {
   std::string bytes(std::min<size_t>(most, 64 << 10), '\0');
   while (true) {
-    ssize_t got = ::recv(socket.fd(), bytes.data(), bytes.size(), 0);
+    ssize_t got = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
     if (got >= 0) {
       bytes.resize(static_cast<size_t>(got));
       return bytes;
@@ -229,7 +224,7 @@ std::string receive_some(const Socket& socket, size_t most, Deadline deadline) {
   }
 }
 
-std::string receive_exactly(const Socket& socket, size_t count, Deadline deadline) {
+std::string receive_exactly(const FileDescriptor& socket, size_t count, Deadline deadline) {
   std::string bytes;
   while (bytes.size() < count) {
     std::string more = receive_some(socket, count - bytes.size(), deadline);

@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "comm/file_descriptor.h"
 
 namespace tessera {
 
@@ -16,24 +16,6 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 // Milliseconds until the deadline as poll() takes them: rounded up, 0 when it is over.
 int poll_timeout(Deadline deadline);
-
-// A file descriptor with an owner.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  ~Socket() { close(); }
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int fd() const { return fd_; }
-  void close();
-
- private:
-  int fd_ = -1;
-};
 
 struct Endpoint {
   std::string host;
@@ -58,18 +40,18 @@ struct AddressInUseError : CommError {
 // A listening socket, bound to one address of `host`; "" means every interface. Port 0: any free
 // one, see local_port(). Not passed on to programs that are started. AddressInUseError; CommError
 // for every other failure, for example a host that is not this one.
-Socket listen_on(const Endpoint& endpoint);
-int local_port(const Socket& socket);
+FileDescriptor listen_on(const Endpoint& endpoint);
+int local_port(const FileDescriptor& socket);
 
 // One attempt to connect to each address of the host, until the deadline. Non-blocking afterwards,
 // without delay of small messages. CommError with the reason.
-Socket connect_to(const Endpoint& endpoint, Deadline deadline);
+FileDescriptor connect_to(const Endpoint& endpoint, Deadline deadline);
 
 // All bytes, or CommError: "the connection was closed", "no answer in time", or the system's
 // reason.
-void send_all(const Socket& socket, std::string_view bytes, Deadline deadline);
-std::string receive_exactly(const Socket& socket, size_t count, Deadline deadline);
+void send_all(const FileDescriptor& socket, std::string_view bytes, Deadline deadline);
+std::string receive_exactly(const FileDescriptor& socket, size_t count, Deadline deadline);
 // What is there, at least one byte and at most `most`; "" when the other side has closed.
-std::string receive_some(const Socket& socket, size_t most, Deadline deadline);
+std::string receive_some(const FileDescriptor& socket, size_t most, Deadline deadline);
 
 }  // namespace tessera

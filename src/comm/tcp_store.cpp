@@ -15,7 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kRoundTrip{30'000};
 // One attempt to connect and to be greeted: a store answers at once.
 constexpr milliseconds kHandshake{10'000};
 constexpr size_t kMaxAnswer = 1 + kMaxStoreValue;
@@ -32,8 +31,9 @@ struct TcpStore::Answer {
   std::string text;
 };
 
-TcpStore::TcpStore(Endpoint server, std::string token, milliseconds timeout)
-    : server_(std::move(server)), token_(std::move(token)) {
+TcpStore::TcpStore(Endpoint server, std::string token, milliseconds timeout,
+                   milliseconds round_trip)
+    : server_(std::move(server)), token_(std::move(token)), round_trip_(round_trip) {
   timeout = std::min(timeout, kLongestStoreWait);
   Deadline deadline = steady_clock::now() + timeout;
   milliseconds pause{20};
@@ -55,12 +55,12 @@ TcpStore::TcpStore(Endpoint server, std::string token, milliseconds timeout)
   }
 }
 
-Socket TcpStore::connect(Deadline deadline) const {
+FileDescriptor TcpStore::connect(Deadline deadline) const {
   deadline = std::min(deadline, steady_clock::now() + kHandshake);
   return shake_hands(connect_to(server_, deadline), deadline);
 }
 
-Socket TcpStore::shake_hands(Socket socket, Deadline deadline) const {
+FileDescriptor TcpStore::shake_hands(FileDescriptor socket, Deadline deadline) const {
   std::string place = to_string(server_);
   std::string hello = store_hello(secret_random_bytes(32));
   send_all(socket, hello, deadline);
@@ -104,10 +104,10 @@ Socket TcpStore::shake_hands(Socket socket, Deadline deadline) const {
 TcpStore::Answer TcpStore::ask(uint8_t operation, const std::string& key, std::string_view argument,
                                milliseconds wait) {
   check_store_limits(key, argument);
-  Deadline deadline = steady_clock::now() + std::min(wait, kLongestStoreWait) + kRoundTrip;
+  Deadline deadline = steady_clock::now() + std::min(wait, kLongestStoreWait) + round_trip_;
   Answer result;
   try {
-    Socket socket;
+    FileDescriptor socket;
     {
       std::lock_guard lock(mutex_);
       if (!idle_.empty()) {
@@ -115,7 +115,7 @@ TcpStore::Answer TcpStore::ask(uint8_t operation, const std::string& key, std::s
         idle_.pop_back();
       }
     }
-    if (socket.fd() < 0) socket = connect(deadline);
+    if (socket.get() < 0) socket = connect(deadline);
     send_all(socket, store_request(static_cast<StoreOperation>(operation), key, argument),
              deadline);
     uint64_t size = from_little_endian(receive_exactly(socket, 4, deadline));

@@ -29,14 +29,14 @@ class TcpStoreServer {
   void serve();
 
   std::string token_;
-  Socket listener_, wake_;
+  FileDescriptor listener_, wake_;
   int port_;
   MemoryStore store_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
 
-// The store of a TcpStoreServer. Every call has a deadline: that of get(), plus half a minute for
+// The store of a TcpStoreServer. Every call has a deadline: that of get(), plus `round_trip` for
 // the way there and back. Threads do not wait for each other: each call has a connection to itself.
 // CommError that names the store and the key when the server is gone. Not to be used on both sides
 // of a fork().
@@ -45,7 +45,8 @@ class TcpStore final : public Store {
   // Tries until the timeout is over, since the server may start later than its clients. CommError
   // at once when the store belongs to a job with another token or is no store, and after the
   // timeout when nobody answers.
-  TcpStore(Endpoint server, std::string token, std::chrono::milliseconds timeout);
+  TcpStore(Endpoint server, std::string token, std::chrono::milliseconds timeout,
+           std::chrono::milliseconds round_trip = std::chrono::seconds(30));
 
   void set(const std::string& key, std::string_view value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
@@ -54,15 +55,16 @@ class TcpStore final : public Store {
 
  private:
   struct Answer;
-  Socket connect(Deadline deadline) const;
-  Socket shake_hands(Socket socket, Deadline deadline) const;
+  FileDescriptor connect(Deadline deadline) const;
+  FileDescriptor shake_hands(FileDescriptor socket, Deadline deadline) const;
   Answer ask(uint8_t operation, const std::string& key, std::string_view argument,
              std::chrono::milliseconds wait = {});
 
   Endpoint server_;
   std::string token_;
+  std::chrono::milliseconds round_trip_;
   std::mutex mutex_;
-  std::vector<Socket> idle_;
+  std::vector<FileDescriptor> idle_;
 };
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kHandshake{10'000};
 constexpr size_t kMaxConnections = 16'384;
 
 struct Connection {
-  Connection(Socket accepted, MemoryStore& store, const std::string& token)
+  Connection(FileDescriptor accepted, MemoryStore& store, const std::string& token)
       : socket(std::move(accepted)),
         session(store, token, secret_random_bytes(32)),
         accept_until(steady_clock::now() + kHandshake) {}
@@ -36,7 +36,7 @@ struct Connection {
 
   void receive(steady_clock::time_point now) {
     char bytes[64 << 10];
-    ssize_t got = ::recv(socket.fd(), bytes, sizeof bytes, 0);
+    ssize_t got = ::recv(socket.get(), bytes, sizeof bytes, 0);
     if (got > 0) session.receive({bytes, static_cast<size_t>(got)}, now);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) gone = true;
   }
@@ -44,7 +44,7 @@ struct Connection {
   void send() {
     std::string& output = session.output();
     while (!output.empty() && !gone) {
-      ssize_t sent = ::send(socket.fd(), output.data() + done, output.size() - done, MSG_NOSIGNAL);
+      ssize_t sent = ::send(socket.get(), output.data() + done, output.size() - done, MSG_NOSIGNAL);
       if (sent < 0 && errno != EINTR) {
         gone = errno != EAGAIN;
         return;
@@ -59,7 +59,7 @@ struct Connection {
     return gone || late || (session.is_closed() && session.output().empty());
   }
 
-  Socket socket;
+  FileDescriptor socket;
   StoreSession session;
   Deadline accept_until;
   size_t done = 0;  // bytes of the output that are sent
@@ -69,13 +69,14 @@ struct Connection {
 using Connections = std::vector<std::unique_ptr<Connection>>;
 
 // Waits for events and says which connections have some; the first two entries are the server's.
-std::vector<pollfd> wait(const Socket& wake, const Socket& listener, const Connections& all) {
-  std::vector<pollfd> polls{{wake.fd(), POLLIN, 0},
-                            {all.size() < kMaxConnections ? listener.fd() : -1, POLLIN, 0}};
+std::vector<pollfd> wait(const FileDescriptor& wake, const FileDescriptor& listener,
+                         const Connections& all) {
+  std::vector<pollfd> polls{{wake.get(), POLLIN, 0},
+                            {all.size() < kMaxConnections ? listener.get() : -1, POLLIN, 0}};
   Deadline deadline = Deadline::max();
   for (const auto& c : all) {
     short events = c->session.output().empty() ? POLLIN : POLLOUT;
-    polls.push_back({c->socket.fd(), events, 0});
+    polls.push_back({c->socket.get(), events, 0});
     deadline = std::min(deadline, c->next_event());
   }
   int timeout = deadline == Deadline::max() ? -1 : poll_timeout(deadline);
@@ -96,7 +97,7 @@ TcpStoreServer::TcpStoreServer(std::string token, const Endpoint& bind)
 
 TcpStoreServer::~TcpStoreServer() {
   stop_ = true;
-  ::eventfd_write(wake_.fd(), 1);
+  ::eventfd_write(wake_.get(), 1);
   thread_.join();
 }
 
@@ -115,8 +116,9 @@ void TcpStoreServer::serve() {
     }
     std::erase_if(all, [&](const auto& c) { return c->is_over(now); });
     if (!polls[1].revents) continue;
-    Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.fd() >= 0) {
+    FileDescriptor socket(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.get() >= 0) {
       all.push_back(std::make_unique<Connection>(std::move(socket), store_, token_));
     } else if (errno == EMFILE || errno == ENFILE) {
       // Out of descriptors: others will be closed, and polling would not pause.

@@ -1,18 +1,14 @@
 #include "train/training_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <future>
 #include <numbers>
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "data/baselines.h"
 #include "train/interruption.h"
-#include "train/option_record.h"
 #include "train/option_table.h"
 
 namespace tessera {
@@ -96,82 +92,6 @@ RunEnd TrainingRun::run() {
   TESSERA_INFO(cat("Peak resident memory of the process: ", format_bytes(peak_resident_bytes()),
                    ", of which planned ", format_bytes(memory.total())));
   return stopping_ ? RunEnd::kInterrupted : RunEnd::kFinished;
-}
-
-// Every rank must run the same program with the same options: what differs is named.
-void TrainingRun::check_ranks_agree() const {
-  if (!device_.communicator) return;
-  auto compare = [&](const std::string& mine, const std::string& what) {
-    auto all = device_.communicator->exchange(mine, cat("comparison of ", what));
-    for (size_t r = 1; r < all.size(); ++r) {
-      if (all[r] == all[0]) continue;
-      auto left = split(all[0], '\n'), right = split(all[r], '\n');
-      auto [a, b] = std::ranges::mismatch(left, right);
-      throw UserError(cat("ranks 0 and ", r, " have different ", what, ": ",
-                          a == left.end() ? "" : *a, " and ", b == right.end() ? "" : *b,
-                          "; start all ranks with the same program and options"));
-    }
-  };
-  MappedFile program("/proc/self/exe");
-  compare(hex(hash_bytes(program.data(), program.size())), "programs");
-  RunConfig common = config_;  // but for what a rank may choose by itself
-  const RunConfig defaults;
-  common.threads = defaults.threads;
-  common.rank = common.local_rank = common.world_size = std::nullopt;
-  common.cache_dir = defaults.cache_dir;
-  common.log_level = defaults.log_level;
-  compare(describe(common), "options");
-  compare(hex(session_->plan_hash()), "plans");
-}
-
-// Whether any rank was asked to stop: all must end at the same step.
-bool TrainingRun::stop_requested() const {
-  int32_t mine = interrupted() ? 1 : 0, any = mine;
-  if (device_.communicator) {
-    device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
-                               DType::kI32, Reduction::kMax, 1, 1, &mine, &any,
-                               "agreement on whether to stop"});
-  }
-  return any != 0;
-}
-
-CheckpointGroup TrainingRun::checkpoint_group() const {
-  if (!device_.communicator) return {};
-  const Parallelism& p = session_->programs().parallelism;
-  AxisSet apart = p.data.shard | p.tp.all;
-  CheckpointGroup group;
-  group.rank = rank();
-  group.ranks = world_size();
-  group.part = p.mesh.index(rank(), apart);
-  group.parts = p.mesh.size(apart);
-  group.writes = p.mesh.index(rank(), p.data.replicate) == 0;
-  group.exchange = [this](const std::string& text) {
-    return device_.communicator->exchange(text, "checkpoint");
-  };
-  return group;
-}
-
-// Token caches are made by one rank of a host; the others find them.
-void TrainingRun::prepare_data() {
-  auto prepare = [&] {
-    data_ =
-        prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
-  };
-  if (!device_.communicator) return prepare();
-  // It may take longer than an exchange between ranks may: so they meet every second meanwhile.
-  std::future<void> making;
-  if (device_.first_on_host) making = std::async(std::launch::async, prepare);
-  for (int32_t left = 1; left > 0;) {
-    int32_t mine =
-        making.valid() && making.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
-    device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
-                               DType::kI32, Reduction::kMax, 1, 1, &mine, &left,
-                               "preparation of the data"});
-  }
-  if (making.valid())
-    making.get();
-  else
-    prepare();
 }
 
 void TrainingRun::check_memory() const {

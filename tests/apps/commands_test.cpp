@@ -169,6 +169,14 @@ TEST_F(Commands, BenchMeasuresAStepAndItsOps) {
   EXPECT_EQ(one.out.find("rms_norm"), std::string::npos);
 }
 
+TEST_F(Commands, BenchMeasuresCollectivesAndChecksThem) {
+  ProgramResult comm = run({"bench", "comm", "--repeats", "1", "--ranks", "3"});
+  EXPECT_EQ(comm.status, 0) << comm.err;
+  for (const char* what : {"memcpy", "all_gather", "reduce_scatter", "all_reduce", "67108864"})
+    EXPECT_HAS(comm.out, what);
+  EXPECT_EQ(comm.out.find("WRONG"), std::string::npos);
+}
+
 TEST_F(Commands, LogLevelDecidesWhatIsSaid) {
   EXPECT_EQ(run(train({"--max_steps", "1", "--log_level", "warning"})).err, "");
   EXPECT_HAS(run(train({"--max_steps", "1"})).err, "Batch 0 Loss: ");

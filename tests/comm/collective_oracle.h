@@ -37,7 +37,8 @@ struct CollectiveTable {
       return outputs[outputs.size() == 1 ? 0 : static_cast<size_t>(rank)];
     }
   };
-  explicit CollectiveTable(int world);
+  // Of the cases the first of `every` so many.
+  CollectiveTable(int world, uint64_t every);
   std::vector<Entry> entries;
 };
 

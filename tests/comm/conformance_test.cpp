@@ -12,16 +12,10 @@
 namespace tessera {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kMayFork = false;
-#else
-constexpr bool kMayFork = true;
-#endif
-
 class Communicators : public testing::TestWithParam<std::tuple<int, Way>> {
  protected:
   void SetUp() override {
-    if (is_processes(way()) && !kMayFork)
+    if (is_processes(way()) && kThreadSanitizer)
       GTEST_SKIP() << "ThreadSanitizer does not follow forked processes: ranks are threads only";
   }
   Way way() const { return std::get<1>(GetParam()); }
@@ -40,6 +34,7 @@ class Communicators : public testing::TestWithParam<std::tuple<int, Way>> {
 
 void compare(const CollectiveCase& c, const CommGroup& group, const std::byte* output,
              const std::vector<std::byte>& expected) {
+  if (std::memcmp(output, expected.data(), expected.size()) == 0) return;
   for (size_t i = 0; i < expected.size(); ++i)
     if (output[i] != expected[i])
       require(false, cat(describe(c), " in ", group.name, ": byte ", i, " of ", expected.size(),
@@ -66,13 +61,14 @@ void check_case(Communicator& communicator, const CollectiveCase& c, const CommG
 }
 
 // Bytes that no case exceeds.
-constexpr int64_t kBufferBytes = 8 << 20;
+constexpr int64_t kBufferBytes = 4 << 20;
 
 // Computing what must come out takes longer than the calls: one table for all ways of a world.
+// Under ThreadSanitizer a part of it: the order of threads counts there, not the numbers.
 const CollectiveTable& table_of(int world) {
   static int made_for = 0;
   static std::optional<CollectiveTable> table;
-  if (made_for != world) table.emplace(world);
+  if (made_for != world) table.emplace(world, kThreadSanitizer ? 7 : 1);
   made_for = world;
   return *table;
 }
@@ -134,7 +130,7 @@ TEST_P(MeshOfFour, RowsAndColumnsInterleaved) {
     const CommGroup& alone = communicator.make_group({r}, "alone");
     require(row.id == 1 && column.id == 2 && column.index == r / 2, "groups");
     HostBuffer input = communicator.allocate(kBufferBytes), output(kBufferBytes);
-    for (const CollectiveCase& c : collective_cases(2)) {
+    for (const CollectiveCase& c : collective_cases(4)) {
       if (c.seed % 7 != 0) continue;
       for (const CommGroup* group : {&row, &column, &communicator.world(), &column, &alone})
         check_case(communicator, c, *group, input.data(), output.data());

@@ -8,6 +8,13 @@
 
 namespace tessera {
 
+// It follows threads but not forked processes.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
 // How ranks are made and what connects them.
 enum class Way { kThreads, kStagedThreads, kSharedMemory, kGloo, kMix };
 std::string name(Way way);

@@ -38,21 +38,21 @@ class TcpStoreTest : public testing::Test {
   TcpStore client(const std::string& token = "secret") { return {address(), token, 5s}; }
   Endpoint address() const { return {"127.0.0.1", server_.port()}; }
   // A connection that has said hello and holds the server's.
-  Socket raw(std::string* theirs = nullptr) {
-    Socket socket = connect_to(address(), soon());
+  FileDescriptor raw(std::string* theirs = nullptr) {
+    FileDescriptor socket = connect_to(address(), soon());
     send_all(socket, hello_, soon());
     std::string answer = receive_exactly(socket, kStoreHelloSize, soon());
     if (theirs) *theirs = answer;
     return socket;
   }
-  Socket accepted() {
+  FileDescriptor accepted() {
     std::string theirs;
-    Socket socket = raw(&theirs);
+    FileDescriptor socket = raw(&theirs);
     send_all(socket, store_proof("secret", "client", hello_, theirs), soon());
     EXPECT_EQ(receive_exactly(socket, 1 + kStoreProofSize, soon())[0], '\1');
     return socket;
   }
-  bool is_closed(const Socket& socket) {
+  bool is_closed(const FileDescriptor& socket) {
     try {
       while (!receive_some(socket, 1000, soon()).empty()) {
       }
@@ -157,12 +157,12 @@ TEST_F(TcpStoreTest, AnotherJobsTokenIsRefused) {
 
 TEST(TcpStore, AServerWithoutTheTokenIsRefusedToo) {
   // It greets properly and says yes to any proof, as an impostor would.
-  Socket listener = listen_on({"127.0.0.1", 0});
+  FileDescriptor listener = listen_on({"127.0.0.1", 0});
   Endpoint address{"127.0.0.1", local_port(listener)};
   std::thread impostor([&] {
     ::usleep(20'000);
-    Socket socket;
-    while (socket.fd() < 0) socket = Socket(::accept(listener.fd(), nullptr, nullptr));
+    FileDescriptor socket;
+    while (socket.get() < 0) socket = FileDescriptor(::accept(listener.get(), nullptr, nullptr));
     receive_exactly(socket, kStoreHelloSize, soon());
     send_all(socket, store_hello(std::string(32, 's')), soon());
     receive_exactly(socket, kStoreProofSize, soon());
@@ -182,13 +182,13 @@ TEST(TcpStore, OtherProgramsAreNamedAsSuch) {
                         Case{"tes", "does not speak the protocol"},
                         Case{newer, "speaks version 7 of the protocol, this program version 1"},
                         Case{"", "connected, but closed at once"}}) {
-    Socket listener = listen_on({"127.0.0.1", 0});
+    FileDescriptor listener = listen_on({"127.0.0.1", 0});
     Endpoint address{"127.0.0.1", local_port(listener)};
     std::atomic<bool> done = false;
     std::thread other([&] {
       while (!done) {
-        Socket socket(::accept(listener.fd(), nullptr, nullptr));
-        if (socket.fd() < 0) {
+        FileDescriptor socket(::accept(listener.get(), nullptr, nullptr));
+        if (socket.get() < 0) {
           ::usleep(5'000);
           continue;
         }
@@ -270,7 +270,7 @@ TEST_F(TcpStoreTest, SurvivesClientsThatDieInTheMiddle) {
 }
 
 TEST_F(TcpStoreTest, ClosesConnectionsThatBreakTheProtocol) {
-  Socket unknown = connect_to(address(), soon());
+  FileDescriptor unknown = connect_to(address(), soon());
   send_all(unknown, std::string(kStoreHelloSize, 'x'), soon());
   EXPECT_TRUE(is_closed(unknown));
 
@@ -281,17 +281,17 @@ TEST_F(TcpStoreTest, ClosesConnectionsThatBreakTheProtocol) {
                                store_request(StoreOperation::kAdd, "k", "longer than 8"),
                                store_request(static_cast<StoreOperation>(9), "k", "")};
   for (const std::string& bytes : bad) {
-    Socket socket = accepted();
+    FileDescriptor socket = accepted();
     send_all(socket, bytes, soon());
     EXPECT_TRUE(is_closed(socket)) << hex(bytes);
   }
   // Requests that do not wait for their answers.
-  Socket socket = accepted();
+  FileDescriptor socket = accepted();
   std::string find = store_request(StoreOperation::kFind, "k", "");
   send_all(socket, find + find, soon());
   EXPECT_TRUE(is_closed(socket));
   // A key of the wrong size is a mistake, not an attack: it is answered.
-  Socket mistaken = accepted();
+  FileDescriptor mistaken = accepted();
   send_all(mistaken, store_request(StoreOperation::kFind, "", ""), soon());
   EXPECT_EQ(receive_exactly(mistaken, 5, soon())[4], static_cast<char>(StoreAnswer::kError));
   client().set("still", "there");

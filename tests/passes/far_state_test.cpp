@@ -36,7 +36,7 @@ void expect_transfers(const Graph& g) {
 TEST(FarState, IsFetchedBeforeUseAndOffloadedWhenMade) {
   for (bool tied : {false, true}) {
     ModelGraph model = tiny_llama(tied);
-    std::vector<FlatUnit> units = make_units(model.parameters);
+    std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
     Graph before = with_gradients(flat_units(model.graph, model.parameters, units), units);
     Graph after = far_state(before, is_weight_or_gradient);
     verify(after, "far_state");
@@ -52,7 +52,7 @@ TEST(FarState, IsFetchedBeforeUseAndOffloadedWhenMade) {
 // Where copies of parameters are made again they are fetched again.
 TEST(FarState, ComposesWithTheSecondGather) {
   ModelGraph model = tiny_llama(false, 4);
-  std::vector<FlatUnit> units = make_units(model.parameters);
+  std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
   Graph before = with_gradients(flat_units(model.graph, model.parameters, units), units);
   ResidencyOptions options;
   options.regather = true;

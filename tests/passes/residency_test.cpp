@@ -35,7 +35,7 @@ struct Trained {
   Graph graph;
 
   Trained(int64_t layers, DType compute, bool tied = false)
-      : model(tiny_llama(tied, layers)), units(make_units(model.parameters)) {
+      : model(tiny_llama(tied, layers)), units(make_units(model.graph, model.parameters)) {
     Graph forward = compute == DType::kF32 ? model.graph : precision(model.graph, compute);
     graph = canonicalize(with_gradients(flat_units(forward, model.parameters, units), units));
   }

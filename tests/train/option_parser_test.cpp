@@ -240,22 +240,22 @@ TEST(OptionParser, Environment) {
 
 TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
   std::vector<std::string> arguments{"--use_fp16=1", "--model_type=gpt2", "--device_type=cuda",
-                                     "--tensor_parallel_degree=2"};
+                                     "--context_parallel_degree=2"};
   ParsedOptions plan = parse(arguments);
   for (const char* option : {"--use_fp16=True is not built yet", "--model_type=gpt2 is not",
-                             "--device_type=cuda is not", "--tensor_parallel_degree=2 is not"}) {
+                             "--device_type=cuda is not", "--context_parallel_degree=2 is not"}) {
     EXPECT_TRUE(any_contains(plan.notes, option)) << option;
   }
   std::string error = message_of<UserError>([&] { parse(arguments, OptionScope::kTrain); });
   for (const char* option :
        {"not built yet:", "--use_fp16=True", "--model_type=gpt2", "--device_type=cuda",
-        "--tensor_parallel_degree=2", "leave them out"}) {
+        "--context_parallel_degree=2", "leave them out"}) {
     expect_contains(error, option);
   }
   message_of<UserError>([&] { parse({"--device_type=xla"}, OptionScope::kGenerate); });
   // Harmless values pass everywhere.
   ParsedOptions harmless =
-      parse({"--use_fp16=0", "--tensor_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",
+      parse({"--use_fp16=0", "--context_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",
              "--dataset_type=gpt_jsonl", "--rotary_pct=0.25"},
             OptionScope::kTrain);
   EXPECT_TRUE(harmless.notes.empty());

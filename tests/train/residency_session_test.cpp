@@ -150,7 +150,9 @@ TEST(ResidencySession, FarStateIsReportedAndOnlyOneUnitIsNear) {
 
 TEST(ResidencyOptionsOfARun, FollowFromItsConfiguration) {
   RunConfig config;
-  ProgramOptions options = program_options(config);
+  Parallelism sharded;
+  sharded.regather = true;
+  ProgramOptions options = program_options(config, sharded);
   EXPECT_EQ(options.residency.share_numerator / options.residency.share_denominator, 1);
   EXPECT_EQ(options.residency.policy, CheckpointPolicy::kLayer);
   EXPECT_TRUE(options.residency.regather);
@@ -161,7 +163,7 @@ TEST(ResidencyOptionsOfARun, FollowFromItsConfiguration) {
   config.checkpointing_policy = "op";
   config.offload_activations = config.cpu_offload = true;
   config.activation_loading_horizon = 5;
-  options = program_options(config);
+  options = program_options(config, sharded);
   EXPECT_EQ(options.residency.share_numerator, 2);
   EXPECT_EQ(options.residency.share_denominator, 3);
   EXPECT_EQ(options.residency.policy, CheckpointPolicy::kOp);
@@ -169,11 +171,8 @@ TEST(ResidencyOptionsOfARun, FollowFromItsConfiguration) {
   EXPECT_EQ(options.residency.horizon, 5);
   EXPECT_TRUE(options.far_state);
   config.activation_checkpointing = config.offload_activations = false;
-  EXPECT_TRUE(program_options(config).residency.changes_anything()) << "gathers";
-  for (const char* strategy : {"no_shard", "shard_grad_op", "_hybrid_shard_zero2"}) {
-    config.sharding_strategy = strategy;
-    EXPECT_FALSE(program_options(config).residency.changes_anything()) << strategy;
-  }
+  EXPECT_TRUE(program_options(config, sharded).residency.changes_anything()) << "gathers";
+  EXPECT_FALSE(program_options(config, {}).residency.changes_anything());
 }
 
 TEST(PlanReport, SaysWhatRecomputationSavesAndWhatIsFar) {

@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Options of the script that change no number of the run.
-WITHOUT_EFFECT = {"logging_freq", "validation_freq", "compare_baselines"}
+WITHOUT_EFFECT = {"activation_checkpointing", "logging_freq", "validation_freq", "compare_baselines"}
 
 
 def quickstart_options(text):

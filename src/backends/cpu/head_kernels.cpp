@@ -51,17 +51,24 @@ void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
 // products are at full speed from 256 rows on.
 constexpr int64_t kHeadChunk = 512;
 
-// The head in chunks of rows: logits in f32, their softmax and gradient in the same bytes or, for
-// bf16, in a second buffer, and the products of the chunk at once.
-class Head {
+// The rows that exist at a time, and where their logits' gradient goes (null in a forward pass).
+struct HeadRows {
+  int64_t begin, rows;
+  float* logits;
+  void* dlogits;
+};
+
+// The products of a head in chunks of rows: logits in f32 and, from their gradient, dx of the rows
+// and their share of dw. The gradient takes the logits' bytes or, for bf16, a second buffer.
+class HeadProducts {
  public:
-  Head(const PrepareContext& c, bool gradient, Isa isa, ThreadPool& pool)
+  // x and w are the first two operands.
+  HeadProducts(const PrepareContext& c, bool gradient, Isa isa, ThreadPool& pool)
       : dtype_(c.inputs[0].dtype),
         rows_(c.inputs[0].shape[0]),
         width_(c.inputs[0].shape[1]),
         classes_(c.inputs[1].shape[0]),
         gradient_(gradient),
-        isa_(isa),
         pool_(pool) {
     for (int64_t begin = 0; begin < rows_; begin += kHeadChunk) {
       int64_t n = std::min(kHeadChunk, rows_ - begin);
@@ -83,17 +90,14 @@ class Head {
       chunks_.push_back(chunk);
     }
     int64_t chunk_rows = std::min(kHeadChunk, rows_);
-    logits_ = 0;
-    gradient_at_ = logits_ + aligned(chunk_rows * classes_ * 4);
+    int64_t logits_bytes = aligned(chunk_rows * classes_ * 4);
     int64_t gradient_bytes =
         gradient_ && dtype_ == DType::kBF16 ? aligned(chunk_rows * classes_ * 2) : 0;
-    lse_ = gradient_at_ + gradient_bytes;
-    losses_ = lse_ + aligned(rows_ * 4);
-    partial_sums_ = losses_ + aligned(rows_ * 4);
-    matmul_ = partial_sums_ + aligned(reduce_workspace(rows_));
+    dlogits_ = dtype_ == DType::kBF16 ? logits_bytes : 0;
+    matmul_ = logits_bytes + gradient_bytes;
     int64_t matmul_bytes = 0;
     for (const Chunk& chunk : chunks_) {
-      for (const auto& product : {chunk.forward, chunk.dx, chunk.dw}) {
+      for (const auto& product : {chunk.logits, chunk.dx, chunk.dw}) {
         if (product)
           matmul_bytes = std::max(matmul_bytes, product->workspace_bytes(pool.threads()));
       }
@@ -101,58 +105,85 @@ class Head {
     workspace_bytes_ = matmul_ + aligned(matmul_bytes);
   }
 
-  int64_t workspace_bytes() const { return workspace_bytes_; }
+  int64_t rows() const { return rows_; }
+  int64_t classes() const { return classes_; }
+  DType dlogits_dtype() const { return dtype_; }
+  int64_t workspace_bytes() const { return workspace_bytes_; }  // the first bytes of a launch's
 
-  // dx, dw and dloss are null for the forward pass alone.
-  float run(const LaunchArguments& a, void* dx, float* dw, const float* dloss) const {
+  // body(HeadRows) where a chunk's logits exist; with a gradient it must leave dlogits behind. dx
+  // and dw are null without.
+  template <class Body>
+  void run(const LaunchArguments& a, void* dx, float* dw, const Body& body) const {
     auto* scratch = static_cast<std::byte*>(a.workspace);
-    auto* x = a.input<std::byte>(0);
     int64_t row_bytes = width_ * size_of(dtype_);
     if (rows_ == 0 && dw) std::fill(dw, dw + classes_ * width_, 0.0f);
     for (const Chunk& chunk : chunks_) {
-      const std::byte* rows = x + chunk.begin * row_bytes;
-      chunk.forward->run(pool_, rows, a.inputs[1], scratch + logits_, scratch + matmul_);
-      CrossEntropyRows args{DType::kF32,
-                            scratch + logits_,
-                            a.input<int32_t>(2) + chunk.begin,
-                            reinterpret_cast<float*>(scratch + lse_) + chunk.begin,
-                            reinterpret_cast<float*>(scratch + losses_) + chunk.begin,
-                            chunk.rows,
-                            classes_};
-      if (gradient_) {
-        args.dlogits = scratch + (dtype_ == DType::kBF16 ? gradient_at_ : logits_);
-        args.dlogits_dtype = dtype_;
-        args.scale = dloss;
-      }
-      cross_entropy_rows(args, isa_, pool_);
+      const std::byte* x = a.input<std::byte>(0) + chunk.begin * row_bytes;
+      auto* logits = reinterpret_cast<float*>(scratch);
+      void* dlogits = gradient_ ? scratch + dlogits_ : nullptr;
+      chunk.logits->run(pool_, x, a.inputs[1], logits, scratch + matmul_);
+      body(HeadRows{chunk.begin, chunk.rows, logits, dlogits});
       if (!gradient_) continue;
-      chunk.dx->run(pool_, args.dlogits, a.inputs[1],
+      chunk.dx->run(pool_, dlogits, a.inputs[1],
                     static_cast<std::byte*>(dx) + chunk.begin * row_bytes, scratch + matmul_);
-      chunk.dw->run(pool_, args.dlogits, rows, dw, scratch + matmul_);
+      chunk.dw->run(pool_, dlogits, x, dw, scratch + matmul_);
     }
-    return static_cast<float>(sum(reinterpret_cast<float*>(scratch + losses_), rows_,
-                                  reinterpret_cast<double*>(scratch + partial_sums_), isa_, pool_));
   }
 
  private:
   struct Chunk {
     int64_t begin, rows;
-    std::shared_ptr<const Matmul> forward, dx, dw;
+    std::shared_ptr<const Matmul> logits, dx, dw;
   };
   DType dtype_;
   int64_t rows_, width_, classes_;
   bool gradient_;
-  Isa isa_;
   ThreadPool& pool_;
   std::vector<Chunk> chunks_;
-  // Offsets into the workspace.
-  int64_t logits_, gradient_at_, lse_, losses_, partial_sums_, matmul_, workspace_bytes_;
+  // Offsets into the workspace; the logits are at its start.
+  int64_t dlogits_, matmul_, workspace_bytes_;
 };
 
-void register_head(KernelTable& table, Isa isa, ThreadPool& pool) {
+class CrossEntropyHead {
+ public:
+  CrossEntropyHead(const PrepareContext& c, bool gradient, Isa isa, ThreadPool& pool)
+      : products_(c, gradient, isa, pool), isa_(isa), pool_(pool) {
+    int64_t rows = products_.rows();
+    lse_ = products_.workspace_bytes();
+    losses_ = lse_ + aligned(rows * 4);
+    partial_sums_ = losses_ + aligned(rows * 4);
+    workspace_bytes_ = partial_sums_ + aligned(reduce_workspace(rows));
+  }
+
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+
+  // dx, dw and dloss are null for the forward pass alone.
+  float run(const LaunchArguments& a, void* dx, float* dw, const float* dloss) const {
+    auto* scratch = static_cast<std::byte*>(a.workspace);
+    auto* lse = reinterpret_cast<float*>(scratch + lse_);
+    auto* losses = reinterpret_cast<float*>(scratch + losses_);
+    products_.run(a, dx, dw, [&](const HeadRows& r) {
+      cross_entropy_rows(
+          {DType::kF32, r.logits, a.input<int32_t>(2) + r.begin, lse + r.begin, losses + r.begin,
+           r.rows, products_.classes(), r.dlogits, products_.dlogits_dtype(), dloss},
+          isa_, pool_);
+    });
+    return static_cast<float>(sum(losses, products_.rows(),
+                                  reinterpret_cast<double*>(scratch + partial_sums_), isa_, pool_));
+  }
+
+ private:
+  HeadProducts products_;
+  Isa isa_;
+  ThreadPool& pool_;
+  // Offsets into the workspace.
+  int64_t lse_, losses_, partial_sums_, workspace_bytes_;
+};
+
+void register_cross_entropy(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear_cross_entropy", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
-    auto head = std::make_shared<Head>(c, false, isa, pool);
+    auto head = std::make_shared<CrossEntropyHead>(c, false, isa, pool);
     return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
                   [head](const LaunchArguments& a) {
                     *a.output<float>(0) = head->run(a, nullptr, nullptr, nullptr);
@@ -160,7 +191,7 @@ void register_head(KernelTable& table, Isa isa, ThreadPool& pool) {
   });
   table.add("linear_cross_entropy_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
-    auto head = std::make_shared<Head>(c, true, isa, pool);
+    auto head = std::make_shared<CrossEntropyHead>(c, true, isa, pool);
     return Launch{cat("linear_cross_entropy_backward ", name(isa)), head->workspace_bytes(),
                   [head](const LaunchArguments& a) {
                     *a.output<float>(2) =
@@ -169,11 +200,49 @@ void register_head(KernelTable& table, Isa isa, ThreadPool& pool) {
   });
 }
 
+// How many of the head's columns are counted, known only when the kernel runs.
+int64_t valid_classes(const LaunchArguments& a, const HeadProducts& products) {
+  return std::clamp<int64_t>(*a.input<int32_t>(3), 0, products.classes());
+}
+
+void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
+  table.add("linear_log_sum_exp", [isa, &pool](const PrepareContext& c) -> Prepared {
+    if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
+    auto products = std::make_shared<HeadProducts>(c, false, isa, pool);
+    return Launch{cat("linear_log_sum_exp ", name(isa)), products->workspace_bytes(),
+                  [products, isa, &pool](const LaunchArguments& a) {
+                    int64_t valid = valid_classes(a, *products);
+                    products->run(a, nullptr, nullptr, [&](const HeadRows& r) {
+                      log_sum_exp_rows(
+                          {r.logits, a.input<int32_t>(2) + r.begin, a.output<float>(0) + r.begin,
+                           a.output<float>(1) + r.begin, r.rows, valid, products->classes()},
+                          isa, pool);
+                    });
+                  }};
+  });
+  table.add("linear_log_sum_exp_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
+    if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
+    auto products = std::make_shared<HeadProducts>(c, true, isa, pool);
+    return Launch{cat("linear_log_sum_exp_backward ", name(isa)), products->workspace_bytes(),
+                  [products, isa, &pool](const LaunchArguments& a) {
+                    int64_t valid = valid_classes(a, *products);
+                    products->run(a, a.outputs[0], a.output<float>(1), [&](const HeadRows& r) {
+                      log_sum_exp_gradient_rows(
+                          {r.logits, a.input<int32_t>(2) + r.begin, a.input<float>(4) + r.begin,
+                           a.input<float>(5) + r.begin, a.input<float>(6) + r.begin, r.dlogits,
+                           products->dlogits_dtype(), r.rows, valid, products->classes()},
+                          isa, pool);
+                    });
+                  }};
+  });
+}
+
 }  // namespace
 
 void register_matmul_kernels(KernelTable& table, Isa isa, ThreadPool& pool) {
   register_linear(table, isa, pool);
-  register_head(table, isa, pool);
+  register_cross_entropy(table, isa, pool);
+  register_log_sum_exp(table, isa, pool);
 }
 
 }  // namespace tessera::cpu

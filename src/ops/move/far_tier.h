@@ -11,6 +11,7 @@ class Offload final : public OpOf<Offload> {
  public:
   std::string_view name() const override { return "offload"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   MemoryTier memory_tier() const override { return MemoryTier::kFar; }
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
@@ -22,6 +23,7 @@ class Fetch final : public OpOf<Fetch> {
  public:
   std::string_view name() const override { return "fetch"; }
   Tier tier() const override { return Tier::kPrimitive; }
+  int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const { return std::make_tuple(); }

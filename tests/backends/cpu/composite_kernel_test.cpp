@@ -3,8 +3,10 @@
 // instruction set, and the same bits for every number of threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "backends/cpu/cpu_backend.h"
@@ -19,6 +21,10 @@
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
 #include "ops/composite/swiglu.h"
+#include "ops/composite/vocabulary_parallel.h"
+#include "ops/primitive/elementwise.h"
+#include "ops/primitive/reduction.h"
+#include "ops/primitive/shaping.h"
 #include "ops/registry.h"
 
 namespace tessera {
@@ -33,6 +39,8 @@ struct Case {
   std::vector<TensorType> inputs;  // kBF16: the dtype under test; kF32: always f32
   int64_t ids = 1;                 // integers lie in [0, ids)
   bool f32_only = false;
+  bool ignores = false;  // some integers are kIgnoreIndex
+  int64_t valid = 0;     // integer scalars
 };
 
 template <class T, class... Args>
@@ -42,6 +50,26 @@ OpPtr make(Args&&... args) {
 TensorType t(Shape s) { return {std::move(s), kCompute}; }
 TensorType w(Shape s) { return {std::move(s), kWide}; }
 TensorType ids(Shape s) { return {std::move(s), DType::kI32}; }
+
+// Targets below 0, among the columns, in the padding and behind it.
+void add_log_sum_exp(std::vector<Case>& c) {
+  for (auto [rows, width, classes, valid] :
+       {std::tuple{1, 3, 2, 1}, {13, 33, 77, 77}, {530, 20, 100, 61}, {9, 17, 40, 0}}) {
+    Case forward{.label = cat("linear_log_sum_exp ", valid, " of ", classes),
+                 .op = make<LinearLogSumExp>(),
+                 .inputs = {t({rows, width}), t({classes, width}), ids({rows}), ids({})},
+                 .ids = 2 * classes,
+                 .ignores = true,
+                 .valid = valid};
+    Case backward = forward;
+    backward.label = cat("linear_log_sum_exp_backward ", valid, " of ", classes);
+    backward.op = make<LinearLogSumExpBackward>();
+    for (int i = 0; i < 3; ++i) backward.inputs.push_back(w({rows}));
+    // Minus infinity has no error to compare: LinearLogSumExp.PartWithoutColumns.
+    if (valid > 0) c.push_back(forward);
+    c.push_back(backward);
+  }
+}
 
 std::vector<Case> cases() {
   std::vector<Case> c;
@@ -72,6 +100,16 @@ std::vector<Case> cases() {
                  make<EmbeddingBackward>(11),
                  {ids({2, rows}), t({2, rows, width})},
                  11});
+    c.push_back({.label = cat("embedding partial ", rows, "x", width),
+                 .op = make<Embedding>(true),
+                 .inputs = {ids({2, rows}), t({11, width})},
+                 .ids = 22,
+                 .ignores = true});
+    c.push_back({.label = cat("embedding_backward partial ", rows, "x", width),
+                 .op = make<EmbeddingBackward>(11, true),
+                 .inputs = {ids({2, rows}), t({2, rows, width})},
+                 .ids = 22,
+                 .ignores = true});
   }
   std::vector<double> frequencies{1, 0.3, 0.05};
   c.push_back({"rope", make<Rope>(frequencies, false), {t({2, 5, 3, 6})}});
@@ -89,13 +127,18 @@ std::vector<Case> cases() {
     c.push_back({cat("linear_cross_entropy ", rows),
                  make<LinearCrossEntropy>(),
                  {t({rows, width}), t({classes, width}), ids({rows})},
-                 classes});
+                 classes,
+                 false,
+                 true});
     c.push_back({cat("linear_cross_entropy_backward ", rows),
                  make<LinearCrossEntropyBackward>(),
                  {t({rows, width}), t({classes, width}), ids({rows}), w({})},
-                 classes});
+                 classes,
+                 false,
+                 true});
   }
-  c.push_back({"count_targets", make<CountTargets>(), {ids({3, 7})}, 5});
+  add_log_sum_exp(c);
+  c.push_back({"count_targets", make<CountTargets>(), {ids({3, 7})}, 5, false, true});
   c.push_back({"sum_squares", make<SumSquares>(), {w({2500})}, 1, true});
   c.push_back({"adamw",
                make<AdamW>(0.9, 0.95, 1e-8),
@@ -124,9 +167,8 @@ ref::Feeds feeds_for(const Case& c, DType dtype) {
       double x = 2 * random_uniform(11, i, k) - 1;
       if (type.dtype == DType::kI32) {
         x = static_cast<double>(random_below(12, i, k, static_cast<uint64_t>(c.ids)));
-        if (k % 5 == 3 &&
-            (c.op->name().starts_with("linear_cross") || c.op->name() == "count_targets"))
-          x = kIgnoreIndex;
+        if (c.ignores && k % 5 == 3) x = kIgnoreIndex;
+        if (type.shape.empty()) x = static_cast<double>(c.valid);
       } else if (type.dtype == DType::kI64) {
         x = values.size() == 1 ? 3
                                : static_cast<double>(k * 401);  // step; ascending segment begins
@@ -144,7 +186,8 @@ ref::Feeds feeds_for(const Case& c, DType dtype) {
     // stay below 1.
     if (c.op->name() == "rms_norm_backward" && i == 2)
       for (double& x : values) x = static_cast<float>(std::abs(x) + 0.5);
-    if (c.op->name() == "attention_backward" && i == 4)
+    if (i == 4 &&
+        (c.op->name() == "attention_backward" || c.op->name() == "linear_log_sum_exp_backward"))
       for (double& x : values) x = static_cast<float>(std::abs(x) + 4);
     feeds[cat("x", i)] = {values};
   }
@@ -275,6 +318,88 @@ TEST(CompositeKernels, EveryCompositeHasACase) {
   for (const OpRecord& record : op_registry()) {
     if (record.tier != Tier::kComposite) continue;
     EXPECT_GT(seen[record.name], 0) << record.name;
+  }
+}
+
+TEST(LinearLogSumExp, PartWithoutColumns) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    Case c{.label = "",
+           .op = make<LinearLogSumExp>(),
+           .inputs = {t({9, 17}), t({40, 17}), ids({9}), ids({})},
+           .ids = 40,
+           .valid = 0};
+    Outputs out = run_cpu(graph_for(c, dtype), feeds_for(c, dtype), 2, cpu::detect_isa());
+    EXPECT_FALSE(out.decomposed);
+    EXPECT_EQ(out.values[0], std::vector<double>(9, -std::numeric_limits<double>::infinity()));
+    EXPECT_EQ(out.values[1], std::vector<double>(9, 0));
+  }
+}
+
+constexpr int64_t kRows = 40, kWidth = 33, kClasses = 77, kPart = 48;
+
+// Loss and gradients from three parts of 48 rows of w, of which 48, 29 and 0 are classes.
+std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value dloss) {
+  std::vector<std::vector<Value>> parts;  // operands, then lse and hit
+  Value highest{}, sum{}, hit{};
+  auto added = [&](Value a, Value b) { return a ? add(g, a, b) : b; };
+  for (int64_t i = 0; i < 3; ++i) {
+    Value begin = constant_like(g, targets, static_cast<double>(i * kPart));
+    auto valid = static_cast<double>(std::clamp<int64_t>(kClasses - i * kPart, 0, kPart));
+    parts.push_back({x, slice(g, w, 0, i * kPart, (i + 1) * kPart), sub(g, targets, begin),
+                     constant(g, {{}, DType::kI32}, valid)});
+    for (Value v : g.add(make<LinearLogSumExp>(), parts.back())) parts.back().push_back(v);
+    highest = highest ? binary(g, BinaryKind::kMax, highest, parts.back()[4]) : parts.back()[4];
+    hit = added(hit, parts.back()[5]);
+  }
+  for (const auto& p : parts) sum = added(sum, unary(g, UnaryKind::kExp, sub(g, p[4], highest)));
+  Value lse = add(g, highest, unary(g, UnaryKind::kLog, sum));
+  Value counted = compare(g, Comparison::kNe, targets, constant_like(g, targets, kIgnoreIndex));
+  Value zeros = constant_like(g, lse, 0);
+  Value loss = reduce_sum(g, select(g, counted, sub(g, lse, hit), zeros), {0});
+  Value drow = select(g, counted, broadcast(g, dloss, g.shape(lse), {}), zeros), dx{};
+  std::vector<Value> dw;
+  for (const auto& p : parts) {
+    Value dlse = mul(g, drow, unary(g, UnaryKind::kExp, sub(g, p[4], lse)));
+    auto d = g.add(make<LinearLogSumExpBackward>(),
+                   {p[0], p[1], p[2], p[3], p[4], dlse, sub(g, zeros, drow)});
+    dx = added(dx, d[0]);
+    dw.push_back(d[1]);
+  }
+  return {dx, concatenate(g, dw, 0), loss};
+}
+
+TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
+  Case c{.label = "",
+         .op = make<LinearCrossEntropyBackward>(),
+         .inputs = {t({kRows, kWidth}), t({3 * kPart, kWidth}), ids({kRows}), w({})},
+         .ids = kClasses,
+         .ignores = true};
+  for (auto [dtype, tolerance] : {std::pair{DType::kF32, 1e-6}, {DType::kBF16, 0x1p-7}}) {
+    SCOPED_TRACE(name(dtype));
+    Graph g;
+    std::vector<Value> inputs;
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      TensorType type = c.inputs[i];
+      if (type.dtype == kCompute) type.dtype = dtype;
+      inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
+    }
+    auto parts = from_parts(g, inputs[0], inputs[1], inputs[2], inputs[3]);
+    inputs[1] = slice(g, inputs[1], 0, 0, kClasses);
+    auto whole = g.add(c.op, inputs);
+    for (size_t k = 0; k < 3; ++k) {
+      g.output(cat("part", k), parts[k]);
+      g.output(cat("whole", k), whole[k]);
+    }
+    Outputs out = run_cpu(g, feeds_for(c, dtype), 2, cpu::detect_isa());
+    // Padding has no gradient.
+    std::vector<double>&dw = out.values[2], tail(dw.begin() + kClasses * kWidth, dw.end());
+    EXPECT_EQ(tail, std::vector<double>(tail.size(), 0));
+    dw.resize(kClasses * kWidth);
+    for (size_t k = 0; k < 3; ++k) {
+      const auto &part = out.values[2 * k], &expected = out.values[2 * k + 1];
+      EXPECT_LE(rms(part, expected), tolerance * rms(expected, std::vector(expected.size(), 0.0)))
+          << "output " << k;
+    }
   }
 }
 

@@ -40,12 +40,12 @@ TEST(Embedding, ForwardCopiesRows) {
 }
 
 Tensor run_backward(const Case& c, const std::vector<int32_t>& ids, const Tensor& dy, Isa isa,
-                    ThreadPool& pool) {
+                    ThreadPool& pool, bool partial = false) {
   Tensor dtable(DType::kF32, c.vocabulary * c.width, 7);
   std::vector<int32_t> workspace(
       static_cast<size_t>(embedding_backward_workspace(c.tokens, c.vocabulary) / 4), 99);
   embedding_backward({dy.dtype(), ids.data(), dy.data(), dtable.f32(), workspace.data(), c.tokens,
-                      c.vocabulary, c.width},
+                      c.vocabulary, c.width, partial},
                      isa, pool);
   return dtable;
 }
@@ -65,6 +65,40 @@ TEST(Embedding, BackwardSumsInTokenOrder) {
       }
       for (int64_t i = 0; i < dtable.size(); ++i) {
         ASSERT_EQ(dtable.f32()[i], expected[static_cast<size_t>(i)]);
+      }
+    }
+  });
+}
+
+// A part [begin, end) of a table: its rows as if the whole were here, zeros for the other ids.
+TEST(Embedding, PartsGiveTheirRowsAndTheirGradients) {
+  for_isas_and_dtypes([](Isa isa, DType dtype) {
+    for (const Case& whole : kCases) {
+      std::vector<int32_t> ids = ids_of(whole);
+      Tensor table = Tensor::random(dtype, whole.vocabulary * whole.width, 2);
+      Tensor dy = Tensor::random(dtype, whole.tokens * whole.width, 3);
+      Tensor dtable = run_backward(whole, ids, dy, isa, pool_of(1));
+      int64_t middle = whole.vocabulary / 3;
+      for (auto [begin, end] : {std::pair{int64_t{0}, middle}, {middle, whole.vocabulary}}) {
+        Case part{whole.tokens, end - begin, whole.width};
+        std::vector<int32_t> local = ids;
+        for (int32_t& id : local) id -= static_cast<int32_t>(begin);
+        Tensor y = same_for_all_threads([&](ThreadPool& pool) {
+          Tensor out(dtype, part.tokens * part.width, 7);
+          embedding_forward({dtype, local.data(), table.at(begin * part.width), out.data(),
+                             part.tokens, part.vocabulary, part.width, true},
+                            pool);
+          return out;
+        });
+        for (int64_t i = 0; i < y.size(); ++i) {
+          int64_t id = ids[static_cast<size_t>(i / part.width)];
+          bool here = id >= begin && id < end;
+          ASSERT_EQ(y[i], here ? table[id * part.width + i % part.width] : 0);
+        }
+        Tensor gradient = same_for_all_threads(
+            [&](ThreadPool& pool) { return run_backward(part, local, dy, isa, pool, true); });
+        for (int64_t i = 0; i < gradient.size(); ++i)
+          ASSERT_EQ(gradient[i], dtable[begin * part.width + i]);
       }
     }
   });

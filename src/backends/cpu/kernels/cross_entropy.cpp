@@ -28,4 +28,18 @@ void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool)
   });
 }
 
+void log_sum_exp_rows(const LogSumExpRows& args, Isa isa, ThreadPool& pool) {
+  auto compute = TESSERA_SELECT(isa, log_sum_exp_row);
+  for_ranges(pool, args.rows, rows_per_tile(args.stride), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) compute(args, row);
+  });
+}
+
+void log_sum_exp_gradient_rows(const LogSumExpGradientRows& args, Isa isa, ThreadPool& pool) {
+  auto compute = TESSERA_SELECT(isa, log_sum_exp_gradient_row);
+  for_ranges(pool, args.rows, rows_per_tile(args.stride), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) compute(args, row);
+  });
+}
+
 }  // namespace tessera::cpu

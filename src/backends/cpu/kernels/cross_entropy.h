@@ -35,4 +35,34 @@ void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool)
 // One row that is not ignored.
 TESSERA_DECLARE_PER_ISA(void cross_entropy_row(const CrossEntropyRows& args, int64_t row))
 
+// Per row of a part of the classes, the first `classes` of `stride` columns:
+//   lse = log(sum_j e^logits[j]), minus infinity for no columns,
+//   hit = logits[target], 0 for a target outside [0, classes).
+// Columns behind `classes` are not read. Arithmetic and non-finite logits as above.
+struct LogSumExpRows {
+  const float* logits;     // [rows, stride]
+  const int32_t* targets;  // [rows]
+  float* lse;              // [rows]
+  float* hit;              // [rows]
+  int64_t rows, classes, stride;
+};
+void log_sum_exp_rows(const LogSumExpRows& args, Isa isa, ThreadPool& pool);
+TESSERA_DECLARE_PER_ISA(void log_sum_exp_row(const LogSumExpRows& args, int64_t row))
+
+// dlogits = dlse e^(logits - lse), plus dhit at a target in [0, classes); 0 behind `classes`. In
+// f32, rounded once. dlogits may be logits if it is f32.
+struct LogSumExpGradientRows {
+  const float* logits;     // [rows, stride]
+  const int32_t* targets;  // [rows]
+  const float* lse;        // [rows]
+  const float* dlse;       // [rows]
+  const float* dhit;       // [rows]
+  void* dlogits;           // [rows, stride]
+  DType dlogits_dtype;     // kF32 or kBF16
+  int64_t rows, classes, stride;
+};
+void log_sum_exp_gradient_rows(const LogSumExpGradientRows& args, Isa isa, ThreadPool& pool);
+TESSERA_DECLARE_PER_ISA(void log_sum_exp_gradient_row(const LogSumExpGradientRows& args,
+                                                      int64_t row))
+
 }  // namespace tessera::cpu

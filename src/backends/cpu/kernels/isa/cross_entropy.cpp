@@ -42,13 +42,19 @@ ScaledSum sum_of_exponentials(const T* x, int64_t size) {
   return total;
 }
 
+// dx = e^(x - shift) * factor. dx may be x.
+template <class T, class G>
+void scaled_exponentials(const T* x, G* dx, int64_t size, float shift, float factor) {
+  for_vectors(size, [&](auto lanes, int64_t i) {
+    lanes.store(dx + i, exp(lanes.load(x + i) - shift) * factor);
+  });
+}
+
 template <class T, class G>
 void gradient(const T* x, G* dx, int64_t size, int64_t target, ScaledSum total, float scale) {
   float factor = (float)(scale / total.sum);
   float hit = (float)(exp(splat(load_one(x + target) - total.shift))[0] / total.sum);
-  for_vectors(size, [&](auto lanes, int64_t i) {
-    lanes.store(dx + i, exp(lanes.load(x + i) - total.shift) * factor);
-  });
+  scaled_exponentials(x, dx, size, total.shift, factor);
   store_one(dx + target, (hit - 1.0f) * scale);
 }
 
@@ -69,7 +75,38 @@ void row_of(const CrossEntropyRows& args, int64_t row) {
   }
 }
 
+bool inside(int32_t target, int64_t classes) { return target >= 0 && target < classes; }
+
+template <class G>
+void log_sum_exp_gradient(const LogSumExpGradientRows& args, int64_t row) {
+  const float* x = args.logits + row * args.stride;
+  G* dx = (G*)args.dlogits + row * args.stride;
+  float lse = args.lse[row], dlse = args.dlse[row];
+  int32_t target = args.targets[row];
+  bool has_target = inside(target, args.classes);
+  // Before the row is written: dx may be x.
+  float at_target = 0;
+  if (has_target) at_target = exp(splat(x[target] - lse))[0] * dlse + args.dhit[row];
+  scaled_exponentials(x, dx, args.classes, lse, dlse);
+  if (has_target) store_one(dx + target, at_target);
+  for_vectors(args.stride - args.classes,
+              [&](auto lanes, int64_t i) { lanes.store(dx + args.classes + i, Vec{}); });
+}
+
 }  // namespace
+
+void log_sum_exp_row(const LogSumExpRows& args, int64_t row) {
+  const float* x = args.logits + row * args.stride;
+  ScaledSum total = sum_of_exponentials(x, args.classes);
+  args.lse[row] = (float)(total.shift + __builtin_log(total.sum));
+  int32_t target = args.targets[row];
+  args.hit[row] = inside(target, args.classes) ? x[target] : 0.0f;
+}
+
+void log_sum_exp_gradient_row(const LogSumExpGradientRows& args, int64_t row) {
+  if (args.dlogits_dtype == DType::kF32) return log_sum_exp_gradient<float>(args, row);
+  log_sum_exp_gradient<BF16>(args, row);
+}
 
 void cross_entropy_row(const CrossEntropyRows& args, int64_t row) {
   if (args.dtype == DType::kF32) return row_of<float>(args, row);

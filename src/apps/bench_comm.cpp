@@ -1,0 +1,203 @@
+#include "apps/bench_comm.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "comm/connect.h"
+#include "comm/file_store.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSmallest = 4 << 10, kLargest = 64 << 20;
+// Calls of one measurement: short ones are repeated until so many bytes have moved.
+constexpr int64_t kBytesPerMeasurement = 4 << 20;
+constexpr int64_t kMostCalls = 50;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = std::filesystem::temp_directory_path() / "tessera-bench-XXXXXX";
+    if (!::mkdtemp(pattern.data())) throw UserError(cat("cannot make the folder '", pattern, "'"));
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Whole numbers, small enough that every sum is exact in f32.
+float number(int rank, int64_t e) { return static_cast<float>(rank + 1 + e % 7); }
+
+template <class T>
+void fill(std::byte* data, int64_t n, int rank) {
+  for (int64_t e = 0; e < n; ++e) reinterpret_cast<T*>(data)[e] = T(number(rank, e));
+}
+
+class CommBench {
+ public:
+  CommBench(Communicator& communicator, int64_t repeats)
+      : communicator_(communicator),
+        repeats_(repeats),
+        input_(communicator.allocate(kLargest)),
+        output_(communicator.allocate(kLargest)) {}
+
+  // Whether all results were right.
+  bool run() {
+    print("%-15s %-5s %12s %12s %10s %10s  %s\n", "operation", "dtype", "bytes", "us", "algbw GB/s",
+          "busbw GB/s", "check");
+    bool good = true;
+    for (int64_t size = kSmallest; size <= kLargest; size *= 4) {
+      time_memcpy(size);
+      for (CommAction action :
+           {CommAction::kAllGather, CommAction::kReduceScatter, CommAction::kAllReduce})
+        for (DType dtype : {DType::kF32, DType::kBF16})
+          good &= time_collective(action, dtype, size);
+    }
+    return good;
+  }
+
+ private:
+  template <class... T>
+  void print(const char* pattern, const T&... values) const {
+    if (communicator_.rank() == 0) std::printf(pattern, values...);
+  }
+
+  // Median seconds of one call.
+  double time(int64_t size, const std::function<void()>& call) {
+    int64_t calls = std::clamp<int64_t>(kBytesPerMeasurement / size, 1, kMostCalls);
+    std::vector<double> seconds;
+    for (int64_t i = 0; i <= repeats_; ++i) {
+      communicator_.barrier("bench");
+      double start = monotonic_seconds();
+      for (int64_t k = 0; k < calls; ++k) call();
+      if (i > 0) seconds.push_back((monotonic_seconds() - start) / static_cast<double>(calls));
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + repeats_ / 2, seconds.end());
+    return seconds[static_cast<size_t>(repeats_ / 2)];
+  }
+
+  // Every rank copies at the same time: what a gather could be at best.
+  void time_memcpy(int64_t size) {
+    double seconds =
+        time(size, [&] { std::memcpy(output_.data(), input_.data(), static_cast<size_t>(size)); });
+    print("%-15s %-5s %12lld %12.1f %10.2f\n", "memcpy", "", static_cast<long long>(size),
+          seconds * 1e6, static_cast<double>(size) / seconds / 1e9);
+  }
+
+  bool time_collective(CommAction action, DType dtype, int64_t size) {
+    int n = communicator_.world_size();
+    bool in_parts = action != CommAction::kAllReduce;
+    int64_t elements = size / size_of(dtype);
+    CommCall call{action,
+                  &communicator_.world(),
+                  dtype,
+                  dtype,
+                  Reduction::kSum,
+                  1,
+                  in_parts ? elements / n : elements,
+                  input_.data(),
+                  output_.data(),
+                  "bench comm"};
+    (dtype == DType::kF32 ? fill<float> : fill<BF16>)(input_.data(), call.input_elements(),
+                                                      communicator_.rank());
+    double seconds = time(size, [&] { communicator_.run(call); });
+    int32_t wrong = dtype == DType::kF32 ? count_wrong<float>(call) : count_wrong<BF16>(call);
+    int32_t wrong_of_all = 0;
+    communicator_.run({CommAction::kAllReduce, &communicator_.world(), DType::kI32, DType::kI32,
+                       Reduction::kMax, 1, 1, &wrong, &wrong_of_all, "check"});
+    double bandwidth = static_cast<double>(size) / seconds / 1e9;
+    double share = static_cast<double>(n - 1) / n * (in_parts ? 1 : 2);
+    print("%-15s %-5s %12lld %12.1f %10.2f %10.2f  %s\n", std::string(name(action)).c_str(),
+          std::string(name(dtype)).c_str(), static_cast<long long>(size), seconds * 1e6, bandwidth,
+          bandwidth * share, wrong_of_all == 0 ? "ok" : "WRONG");
+    std::fflush(stdout);
+    return wrong_of_all == 0;
+  }
+
+  template <class T>
+  int32_t count_wrong(const CommCall& call) const {
+    const T* output = reinterpret_cast<const T*>(output_.data());
+    int n = communicator_.world_size(), rank = communicator_.rank();
+    int64_t wrong = 0;
+    for (int64_t e = 0; e < call.output_elements(); ++e) {
+      float expected = 0;
+      if (call.action == CommAction::kAllGather) {
+        expected = number(static_cast<int>(e / call.inner), e % call.inner);
+      } else {
+        bool part = call.action == CommAction::kReduceScatter;
+        for (int r = 0; r < n; ++r) expected += number(r, part ? rank * call.inner + e : e);
+      }
+      wrong += static_cast<float>(output[e]) != static_cast<float>(T(expected));
+    }
+    return static_cast<int32_t>(std::min<int64_t>(wrong, INT32_MAX));
+  }
+
+  Communicator& communicator_;
+  int64_t repeats_;
+  HostBuffer input_, output_;
+};
+
+// nccl stands for the best there is on a CPU.
+Transport transport_of(const RunConfig& config) {
+  return config.distributed_backend == "nccl" ? Transport::kAuto
+                                              : transport_from_name(config.distributed_backend);
+}
+
+int run_rank(const RunConfig& config, int rank, const std::filesystem::path& folder) {
+  JobMember member;
+  member.rank = member.local_rank = rank;
+  member.world_size = member.local_world_size = static_cast<int>(config.ranks);
+  try {
+    auto communicator =
+        connect(member, std::make_shared<FileStore>(folder), {}, transport_of(config));
+    return CommBench(*communicator, config.repeats).run() ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+
+int bench_comm(const RunConfig& config) {
+  TemporaryFolder folder;
+  std::printf("%lld ranks on %ld cores, %s\n", static_cast<long long>(config.ranks),
+              ::sysconf(_SC_NPROCESSORS_ONLN), std::string(name(transport_of(config))).c_str());
+  std::fflush(stdout);
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < config.ranks; ++rank) {
+    pid_t pid = ::fork();
+    if (pid < 0) throw UserError("cannot start so many ranks");
+    if (pid == 0) {
+      int status = run_rank(config, rank, folder.path());
+      std::fflush(stdout);
+      ::_exit(status);
+    }
+    ranks.push_back(pid);
+  }
+  int result = 0;
+  for (pid_t pid : ranks) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) result = 1;
+  }
+  return result;
+}
+
+}  // namespace tessera

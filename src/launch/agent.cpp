@@ -1,0 +1,127 @@
+#include "launch/agent.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/thread_pool.h"
+#include "launch/job_token.h"
+#include "launch/node_group.h"
+#include "launch/worker_group.h"
+
+namespace tessera {
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+Variables shared_variables(const RunOptions& options, const NodePlace& place, const Endpoint& store,
+                           const std::string& token) {
+  return {{"WORLD_SIZE", cat(place.world_size)}, {"LOCAL_WORLD_SIZE", cat(options.nproc_per_node)},
+          {"MASTER_ADDR", store.host},           {"MASTER_PORT", cat(store.port)},
+          {"TESSERA_JOB_TOKEN", token},          {"TESSERA_ATTEMPT", cat(place.attempt)},
+          {"TESSERA_AGENT_STORE", "1"}};
+}
+
+void announce(const RunOptions& options, const NodePlace& place, const Endpoint& store) {
+  std::string ranks = cat(place.first_rank);
+  if (options.nproc_per_node > 1) ranks += cat("-", place.first_rank + options.nproc_per_node - 1);
+  TESSERA_INFO(cat("Rendezvous complete: master_addr=", store.host, " master_port=", store.port,
+                   " node_rank=", place.node_rank, " nnodes=", options.nnodes, " ranks=", ranks,
+                   " world_size=", place.world_size, " attempt=", place.attempt));
+}
+
+class Agent {
+ public:
+  Agent(RunOptions options, std::span<const std::string> own_commands)
+      : options_(std::move(options)), own_commands_(own_commands) {}
+
+  int run() {
+    // Refuses a command that does not exist before the nodes meet.
+    std::vector<std::string> notes;
+    worker_command(options_, own_commands_, 0, notes);
+    token_ = job_token(options_, environment);
+    warn();
+    // While nodes meet for the first time there is nothing to save: a signal just ends this
+    // process.
+    NodeGroup nodes(options_, token_);
+    signals_.let_through(true);
+    nodes.connect();
+    auto place = nodes.join([] { return false; });
+    signals_.let_through(false);
+    while (true) {
+      auto [end, status] = attempt(nodes, *place);
+      bool again = end.kind == JobEnd::Kind::kFailed && end.may_retry &&
+                   place->attempt < options_.max_restarts;
+      if (!again) nodes.leave();
+      nodes.close_attempt();
+      if (!again) return status;
+      TESSERA_INFO(cat("Restart ", place->attempt + 1, " of at most ", options_.max_restarts));
+      place = nodes.join([this] { return is_interrupted(); });
+      if (!place) return kInterruptedStatus;
+    }
+  }
+
+ private:
+  static constexpr int kInterruptedStatus = 143;
+
+  void warn() const {
+    for (const std::string& warning : options_.warnings) TESSERA_WARN(warning);
+    if (options_.nproc_per_node > available_cores()) {
+      TESSERA_WARN(cat(options_.nproc_per_node, " ranks on ", available_cores(),
+                       available_cores() == 1 ? " core" : " cores", ": they will slow each other"));
+    }
+  }
+
+  std::pair<JobEnd, int> attempt(NodeGroup& nodes, const NodePlace& place) {
+    announce(options_, place, nodes.store_address());
+    std::vector<std::string> notes;
+    WorkerCommand command = worker_command(options_, own_commands_, place.attempt, notes);
+    for (const std::string& note : notes) TESSERA_INFO(note);
+    nodes.watch(place);
+    WorkerGroup workers(options_, place, nodes, signals_, guard_);
+    try {
+      workers.start(command, shared_variables(options_, place, nodes.store_address(), token_));
+    } catch (const Error& error) {
+      nodes.report({JobEnd::Kind::kFailed, 1, false,
+                    cat("node ", place.node_rank, " could not start its workers: ", error.what())});
+      nodes.leave();
+      throw;
+    }
+    JobEnd end = workers.run();
+    if (end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) tell(end.text);
+    // Where a failure here did not end the job, it still decides this node's exit status.
+    if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty()) tell(workers.failure());
+    asked_to_end_ = workers.is_interrupted();
+    return {end, workers.status()};
+  }
+
+  static void tell(const std::string& text) { std::fprintf(stderr, "tessera: %s\n", text.c_str()); }
+
+  bool is_interrupted() {
+    if (asked_to_end_) return true;
+    while (int signal = signals_.next()) {
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return true;
+    }
+    return false;
+  }
+
+  RunOptions options_;
+  std::span<const std::string> own_commands_;
+  std::string token_;
+  bool asked_to_end_ = false;
+  ProcessGuard guard_;  // before anything that has threads
+  AgentSignals signals_;
+};
+
+}  // namespace
+
+int run_agent(RunOptions options, std::span<const std::string> own_commands) {
+  return Agent(std::move(options), own_commands).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// How an attempt of the job ended, the same words on every node.
+struct JobEnd {
+  enum class Kind { kDone, kInterrupted, kFailed, kLost };
+  Kind kind = Kind::kDone;
+  int status = 0;         // of the agent that saw it first
+  bool may_retry = true;  // kFailed: another attempt could do better
+  std::string text;       // what failed first, where and how
+
+  // One line of fields and the text; no value for text that is none of it.
+  std::string to_text() const;
+  static std::optional<JobEnd> from_text(std::string_view text);
+};
+
+}  // namespace tessera

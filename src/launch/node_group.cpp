@@ -1,0 +1,323 @@
+#include "launch/node_group.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/job.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kLookAgain{50};
+constexpr std::chrono::seconds kLeaveTimeout{30};
+
+milliseconds seconds(double count) { return milliseconds(static_cast<int64_t>(count * 1000)); }
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::string place_of(int node, const NodeRecord& record) { return cat(node, " on ", record.host); }
+
+// Where the store listens. A name that is this host's only through its own table of hosts (Debian
+// gives a host's name the address 127.0.1.1) does not say which interface the others come by.
+Endpoint bind_address(const RunOptions& options, const Endpoint& endpoint) {
+  if (!options.local_addr.empty()) return {options.local_addr, endpoint.port};
+  bool meant =
+      endpoint.host == "localhost" || endpoint.host.starts_with("127.") || endpoint.host == "::1";
+  if (options.nnodes > 1 && !meant && is_loopback(endpoint.host)) {
+    TESSERA_WARN(cat("this host resolves '", endpoint.host,
+                     "' to itself only: the store listens on all interfaces; --local_addr ADDRESS "
+                     "chooses one"));
+    return {"", endpoint.port};
+  }
+  return endpoint;
+}
+
+}  // namespace
+
+std::string NodeRecord::to_text() const {
+  return cat(nnodes, "\n", workers, "\n", max_restarts, "\n", host);
+}
+
+std::optional<NodeRecord> NodeRecord::from_text(std::string_view text) {
+  auto lines = split(text, '\n');
+  if (lines.size() != 4) return std::nullopt;
+  NodeRecord record;
+  int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts};
+  for (size_t i = 0; i < 3; ++i) {
+    auto [end, error] =
+        std::from_chars(lines[i].data(), lines[i].data() + lines[i].size(), *numbers[i]);
+    bool good = error == std::errc() && end == lines[i].data() + lines[i].size();
+    if (!good || *numbers[i] < 0 || *numbers[i] > kMaxWorldSize) return std::nullopt;
+  }
+  record.host = lines[3].substr(0, 256);
+  return record;
+}
+
+NodeGroup::NodeGroup(const RunOptions& options, std::string token)
+    : options_(options),
+      token_(std::move(token)),
+      address_(options.rdzv_endpoint.value_or(Endpoint{"127.0.0.1", 0})),
+      reach_(address_),
+      notice_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!should_serve()) return;
+  Endpoint bind = bind_address(options_, address_);
+  try {
+    server_ = std::make_unique<TcpStoreServer>(token_, bind);
+  } catch (const AddressInUseError& error) {
+    // With c10d another node of this job on this host may have been first.
+    if (options_.rdzv_backend == RendezvousBackend::kC10d && !options_.is_host) return;
+    throw CommError(cat(error.what(),
+                        ": is another job running here? Choose another port with "
+                        "--rdzv_endpoint or --master_port"));
+  }
+  address_.port = server_->port();
+  reach_ = bind.host.empty() ? address_ : Endpoint{bind.host, address_.port};
+}
+
+NodeGroup::~NodeGroup() { close_attempt(); }
+
+bool NodeGroup::should_serve() const {
+  if (options_.rdzv_backend == RendezvousBackend::kStatic) return options_.node_rank == 0;
+  if (options_.is_host) return *options_.is_host;
+  try {
+    return is_local_host(address_.host);
+  } catch (const CommError&) {
+    return false;  // a name that is not known yet: connect() tries again
+  }
+}
+
+void NodeGroup::connect() {
+  auto lost_after = std::max(longest_silence(), milliseconds(5000));
+  store_ = std::make_unique<TcpStore>(reach_, token_, seconds(options_.join_timeout), lost_after);
+}
+
+milliseconds NodeGroup::longest_silence() const {
+  return seconds(options_.keep_alive_interval) * options_.keep_alive_max_attempt;
+}
+
+std::string NodeGroup::key(std::string_view name) const {
+  return cat("agent/", attempt_, "/", name);
+}
+
+// The number asked for, else the one of the last attempt, else the lowest that is free.
+int NodeGroup::claim_place(int attempt) {
+  auto claim = [&](int node) {
+    return store_->add(cat("agent/", attempt, "/claim/", node), 1) == 1;
+  };
+  std::string place = to_string(address_);
+  if (options_.node_rank) {
+    if (claim(*options_.node_rank)) return *options_.node_rank;
+    throw CommError(cat("a node with --node_rank ", *options_.node_rank, " has already joined at ",
+                        place, ": give each node its own number, all of them or none"));
+  }
+  if (node_rank_ >= 0 && claim(node_rank_)) return node_rank_;
+  for (int node = 0; node < options_.nnodes; ++node) {
+    if (claim(node)) return node;
+  }
+  throw CommError(cat("the job at ", place, " has all its ", options_.nnodes,
+                      " nodes already: was this node started twice, or is an older job with the "
+                      "same --rdzv_id still running there?"));
+}
+
+std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_stop) {
+  auto deadline = steady_clock::now() + seconds(options_.join_timeout);
+  // A node that comes late, in the place of one that was lost, joins the attempt that is open.
+  for (; auto text = store_->find(key("end")); ++attempt_) {
+    auto ended = JobEnd::from_text(*text);
+    bool goes_on = ended && ended->kind == JobEnd::Kind::kFailed && ended->may_retry &&
+                   attempt_ < options_.max_restarts;
+    if (!goes_on) {
+      throw CommError(cat("the job at ", to_string(address_),
+                          " has ended: start all nodes again, with another --rdzv_id"));
+    }
+  }
+  NodePlace place;
+  place.attempt = attempt_;
+  node_rank_ = place.node_rank = claim_place(attempt_);
+  NodeRecord own{host_name(), options_.nnodes, options_.nproc_per_node, options_.max_restarts};
+  store_->set(key(cat("node/", place.node_rank)), own.to_text());
+  int world = 0;
+  while (static_cast<int>(place.nodes.size()) < options_.nnodes) {
+    if (should_stop()) {
+      report({JobEnd::Kind::kInterrupted, 143, false,
+              cat("node ", place_of(node_rank_, own), " was interrupted while nodes met")});
+      leave();
+      return std::nullopt;
+    }
+    auto node = static_cast<int>(place.nodes.size());
+    auto text = store_->find(key(cat("node/", node)));
+    if (text) {
+      NodeRecord record = NodeRecord::from_text(*text).value_or(NodeRecord{"?", 0, 0, 0});
+      if (record.nnodes != own.nnodes || record.max_restarts != own.max_restarts) {
+        fail_join(cat("node ", place_of(node, record), " was started with --nnodes ", record.nnodes,
+                      " --max_restarts ", record.max_restarts, ", node ", place_of(node_rank_, own),
+                      " with --nnodes ", own.nnodes, " --max_restarts ", own.max_restarts,
+                      ": give all nodes the same"));
+      }
+      if (node == place.node_rank) place.first_rank = world;
+      world += record.workers;
+      place.nodes.push_back(record);
+      continue;
+    }
+    if (auto end = store_->find(key("end")))
+      fail_join(JobEnd::from_text(*end).value_or(JobEnd{}).text);
+    if (steady_clock::now() >= deadline) fail_join(describe_missing());
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  place.world_size = world;
+  return place;
+}
+
+std::string NodeGroup::describe_missing() {
+  std::vector<std::string> missing, there;
+  for (int node = 0; node < options_.nnodes; ++node) {
+    auto text = store_->find(key(cat("node/", node)));
+    auto record = text ? NodeRecord::from_text(*text) : std::nullopt;
+    if (record) {
+      there.push_back(place_of(node, *record));
+    } else {
+      missing.push_back(cat(node));
+    }
+  }
+  return cat(missing.size() == 1 ? "node " : "nodes ", tessera::join(missing, ", "), " of ",
+             options_.nnodes, " did not arrive at ", to_string(address_), " within ",
+             options_.join_timeout, " s (here: node ", tessera::join(there, ", "),
+             "): start them all, or give --rdzv_conf join_timeout=SECONDS");
+}
+
+// All nodes that are there fail with the words of the first.
+void NodeGroup::fail_join(const std::string& text) {
+  report({JobEnd::Kind::kFailed, 1, false, text});
+  leave();
+  throw CommError(text);
+}
+
+void NodeGroup::watch(const NodePlace& place) {
+  end_.reset();
+  stop_ = false;
+  lost_ = 0;
+  eventfd_t ignored;
+  ::eventfd_read(notice_.get(), &ignored);
+  signs_.assign(place.nodes.size(), {"", steady_clock::now()});
+  watcher_ = std::thread([this, place] { watch_loop(place); });
+}
+
+void NodeGroup::watch_loop(NodePlace place) {
+  auto pause = seconds(std::min(options_.monitor_interval, options_.keep_alive_interval));
+  auto next_sign = steady_clock::now();
+  try {
+    while (true) {
+      if (auto text = store_->find(key("end"))) {
+        return set_end(
+            JobEnd::from_text(*text).value_or(JobEnd{JobEnd::Kind::kLost, 1, false, *text}));
+      }
+      if (place.nodes.size() > 1 && steady_clock::now() >= next_sign) {
+        next_sign = steady_clock::now() + seconds(options_.keep_alive_interval);
+        store_->add(key(cat("alive/", place.node_rank)), 1);
+        auto lost = server_ ? find_lost_node(place) : std::nullopt;
+        if (lost) report(*lost);
+      }
+      std::unique_lock lock(mutex_);
+      stopping_.wait_for(lock, pause, [this] { return stop_ || look_now_; });
+      look_now_ = false;
+      if (stop_) return;
+    }
+  } catch (const CommError& error) {
+    set_end({JobEnd::Kind::kLost, 1, false,
+             cat("the agent that serves the store of the job is gone: ", error.what())});
+  }
+}
+
+std::optional<JobEnd> NodeGroup::find_lost_node(const NodePlace& place) {
+  auto now = steady_clock::now();
+  for (size_t node = 0; node < place.nodes.size(); ++node) {
+    std::string count = store_->find(key(cat("alive/", node))).value_or("");
+    SignOfLife& sign = signs_[node];
+    if (count != sign.count) {
+      sign = {count, now};
+    } else if (now - sign.seen > longest_silence()) {
+      ++lost_;
+      return JobEnd{JobEnd::Kind::kFailed, 1, true,
+                    cat("node ", place_of(static_cast<int>(node), place.nodes[node]),
+                        " has given no sign of life for ",
+                        duration_cast<std::chrono::seconds>(now - sign.seen).count(),
+                        " s: its agent or its host is gone")};
+    }
+  }
+  return std::nullopt;
+}
+
+void NodeGroup::set_end(JobEnd end) {
+  {
+    std::lock_guard lock(mutex_);
+    end_ = std::move(end);
+  }
+  ::eventfd_write(notice_.get(), 1);
+}
+
+std::optional<JobEnd> NodeGroup::end() {
+  std::lock_guard lock(mutex_);
+  return end_;
+}
+
+void NodeGroup::report_done() {
+  try {
+    if (store_->add(key("done"), 1) == options_.nnodes) report({});
+  } catch (const CommError&) {
+    // The watching thread says that the store is gone.
+  }
+}
+
+void NodeGroup::report(const JobEnd& end) {
+  try {
+    if (store_->add(key("ended_by"), 1) == 1) store_->set(key("end"), end.to_text());
+  } catch (const CommError&) {
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  look_now_ = true;
+  stopping_.notify_all();
+}
+
+void NodeGroup::close_attempt() {
+  if (!watcher_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopping_.notify_all();
+  watcher_.join();
+}
+
+void NodeGroup::leave() {
+  auto deadline = steady_clock::now() + kLeaveTimeout;
+  try {
+    int others = 0;
+    for (int node = 0; node < options_.nnodes; ++node) {
+      if (node != node_rank_ && store_->find(key(cat("node/", node)))) ++others;
+    }
+    if (!server_) store_->add(key("left"), 1);
+    while (server_ && store_->add(key("left"), 0) < others - lost_ &&
+           steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(kLookAgain);
+    }
+  } catch (const CommError&) {
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,163 @@
+#include "launch/run_option_table.h"
+
+#include <charconv>
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/thread_pool.h"
+#include "comm/job.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMaxNodes = 65'536, kMaxLocalRanks = 4'096;
+
+template <class Number>
+Number number(const std::string& text, Number lowest, Number highest, const std::string& spelling) {
+  Number value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool whole = error == std::errc() && end == text.data() + text.size();
+  if (!whole || !(value >= lowest && value <= highest)) {
+    throw UsageError(
+        cat(spelling, " must be a number from ", lowest, " to ", highest, ": it is '", text, "'"));
+  }
+  return value;
+}
+
+bool boolean(const std::string& text, const std::string& spelling) {
+  std::string word = lower(text);
+  if (word == "1" || word == "true" || word == "yes") return true;
+  if (word == "0" || word == "false" || word == "no") return false;
+  throw UsageError(cat(spelling, " must be true or false: it is '", text, "'"));
+}
+
+void set_nnodes(RunOptions& o, const std::string& text, const std::string& spelling) {
+  size_t colon = text.find(':');
+  o.nnodes = number(text.substr(0, colon), 1, kMaxNodes, spelling);
+  if (colon == std::string::npos) return;
+  int highest = number(text.substr(colon + 1), 1, kMaxNodes, spelling);
+  if (highest != o.nnodes) {
+    throw UsageError(cat("not built yet: ", spelling, "=", text,
+                         ", a number of nodes that changes during the job; give one number"));
+  }
+}
+
+void set_nproc(RunOptions& o, const std::string& text, const std::string& spelling) {
+  std::string word = lower(text);
+  if (word == "gpu" || word == "cuda") {
+    throw UsageError(cat("not built yet: ", spelling, "=", text, "; give a number, or cpu"));
+  }
+  bool cores = word == "auto" || word == "cpu";
+  o.nproc_per_node = cores ? available_cores() : number(text, 1, kMaxLocalRanks, spelling);
+}
+
+void set_backend(RunOptions& o, const std::string& text, const std::string& spelling) {
+  if (text == "c10d") {
+    o.rdzv_backend = RendezvousBackend::kC10d;
+  } else if (text == "static") {
+    o.rdzv_backend = RendezvousBackend::kStatic;
+  } else if (text == "etcd" || text == "etcd-v2") {
+    throw UsageError(
+        cat("not built yet: ", spelling, "=", text, "; use c10d, which needs no other service"));
+  } else {
+    throw UsageError(cat(spelling, " must be c10d or static: it is '", text, "'"));
+  }
+}
+
+void set_endpoint(RunOptions& o, const std::string& text, const std::string& spelling) {
+  if (text.empty()) return;  // as torchrun's default
+  o.rdzv_endpoint = parse_endpoint(text, -1, spelling);
+  o.endpoint_has_port = o.rdzv_endpoint->port >= 0;
+  if (!o.endpoint_has_port) o.rdzv_endpoint->port = 0;
+}
+
+void set_conf(RunOptions& o, const std::string& text, const std::string& spelling) {
+  const std::vector<std::string> known{
+      "join_timeout",  "timeout",      "is_host",           "keep_alive_interval",
+      "close_timeout", "read_timeout", "last_call_timeout", "keep_alive_max_attempt",
+      "rank",          "store_type",   "use_libuv"};
+  for (std::string_view part : split(text, ',')) {
+    if (trim(part).empty()) continue;
+    size_t equals = part.find('=');
+    std::string key(trim(part.substr(0, equals)));
+    std::string value(equals == std::string_view::npos ? "" : trim(part.substr(equals + 1)));
+    std::string what = cat(spelling, " ", key);
+    if (key == "join_timeout" || key == "timeout") {
+      o.join_timeout = number(value, 1.0, 1e6, what);
+    } else if (key == "is_host") {
+      o.is_host = boolean(value, what);
+    } else if (key == "keep_alive_interval") {
+      o.keep_alive_interval = number(value, 0.05, 1e6, what);
+    } else if (key == "keep_alive_max_attempt") {
+      o.keep_alive_max_attempt = number(value, 1, 1'000'000, what);
+    } else if (key == "rank") {
+      o.node_rank = number(value, 0, kMaxNodes - 1, what);
+    } else if (std::find(known.begin(), known.end(), key) == known.end()) {
+      std::string close = nearest(key, known);
+      throw UsageError(cat(spelling, ": unknown setting '", key, "'",
+                           close.empty() ? "" : cat("; did you mean '", close, "'?")));
+    }
+  }
+}
+
+void set_streams(StreamChoice& choice, const std::string& text, const std::string& spelling) {
+  for (std::string_view part : split(text, ',')) {
+    std::string word(trim(part));
+    size_t colon = word.find(':');
+    if (colon == std::string::npos) {
+      choice.all = number(word, 0, 3, spelling);
+    } else {
+      int rank = number(word.substr(0, colon), 0, kMaxLocalRanks - 1, spelling);
+      choice.by_local_rank[rank] = number(word.substr(colon + 1), 0, 3, spelling);
+    }
+  }
+}
+
+using Text = const std::string&;
+
+constexpr RunOptionRow kTable[] = {
+    {"nnodes", "nnode", "N", "number of nodes (MIN:MAX only with MIN = MAX)", set_nnodes},
+    {"nproc_per_node", "", "K", "workers on this node; auto and cpu: one a core", set_nproc},
+    {"node_rank", "", "R", "this node's number from 0; default with c10d: by arrival",
+     [](RunOptions& o, Text v, Text s) { o.node_rank = number(v, 0, kMaxNodes - 1, s); }},
+    {"rdzv_backend", "", "NAME",
+     "c10d: the node with the endpoint's address serves; static: node 0 does", set_backend},
+    {"rdzv_endpoint", "", "HOST[:PORT]",
+     "where nodes meet; default port 29400 (c10d), 29500 (static)", set_endpoint},
+    {"rdzv_id", "", "ID", "name of the job, equal on all nodes ($SLURM_JOB_ID)",
+     [](RunOptions& o, Text v, Text) { o.rdzv_id = v; }},
+    {"rdzv_conf", "", "K=V,...",
+     "join_timeout=600, keep_alive_interval=5, keep_alive_max_attempt=3, is_host", set_conf},
+    {"master_addr", "", "HOST", "static: host of node 0",
+     [](RunOptions& o, Text v, Text) { o.master_addr = v; }},
+    {"master_port", "", "PORT", "static: its port, default 29500",
+     [](RunOptions& o, Text v, Text s) { o.master_port = number(v, 0, 65535, s); }},
+    {"local_addr", "", "ADDRESS", "address on which this node serves the store",
+     [](RunOptions& o, Text v, Text) { o.local_addr = v; }},
+    {"standalone", "", "", "one node; any free port",
+     [](RunOptions& o, Text v, Text s) { o.standalone = v.empty() || boolean(v, s); }},
+    {"token_file", "", "FILE", "secret of the job, equal on all nodes; or TESSERA_JOB_TOKEN",
+     [](RunOptions& o, Text v, Text) { o.token_file = v; }},
+    {"max_restarts", "", "R", "after a failure start all workers again, at most so often",
+     [](RunOptions& o, Text v, Text s) { o.max_restarts = number(v, 0, 1'000'000, s); }},
+    {"monitor_interval", "", "SECONDS", "how often nodes look for each other's failures",
+     [](RunOptions& o, Text v, Text s) { o.monitor_interval = number(v, 0.01, 3600.0, s); }},
+    {"log_dir", "", "DIR", "files DIR/[ID/]attempt_A/rank_R.out.log and .err.log",
+     [](RunOptions& o, Text v, Text) { o.log_dir = v; }},
+    {"redirects", "-r", "STREAMS",
+     "to files only: 1 output, 2 errors, 3 both (default), 0:1,1:3 by local rank",
+     [](RunOptions& o, Text v, Text s) { set_streams(o.redirects, v, s); }},
+    {"tee", "-t", "STREAMS", "to files and here, in the same form",
+     [](RunOptions& o, Text v, Text s) { set_streams(o.tee, v, s); }},
+    {"role", "", "NAME", "accepted, no effect", [](RunOptions&, Text, Text) {}},
+    {"start_method", "", "NAME", "accepted, no effect", [](RunOptions&, Text, Text) {}},
+    {"no_python", "", "", "accepted, no effect", [](RunOptions&, Text, Text) {}},
+};
+
+}  // namespace
+
+std::span<const RunOptionRow> run_option_table() { return kTable; }
+
+}  // namespace tessera

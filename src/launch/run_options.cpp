@@ -1,0 +1,194 @@
+#include "launch/run_options.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/run_option_table.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kC10dPort = 29'400, kStaticPort = 29'500;
+
+constexpr const char* kHelp = R"(Usage: tessera run [OPTIONS] [--] COMMAND [ARGUMENTS]
+
+Starts COMMAND (train, another command of tessera, or any program) once per rank on this node and, with
+--nnodes, together with the same call on the other nodes. It marks each line of output with its rank, passes
+signals on, ends all ranks when one fails and starts them again up to --max_restarts times. Options are those
+of torchrun; an option that is not given is taken from its variable (PET_NNODES ...).
+
+Examples
+  tessera run --nproc_per_node 4 train --model_name llama3.2_1b --dataset corpus/ --checkpoint_dir ckpt
+  tessera run --nproc_per_node 4 --max_restarts 3 --log_dir logs train ...
+  srun tessera run --nnodes $SLURM_NNODES --nproc_per_node 8 --rdzv_backend c10d \
+      --rdzv_endpoint $HEAD_NODE:29500 --rdzv_id $SLURM_JOB_ID train ...
+  tessera run --nnodes 2 --node_rank 1 --master_addr node-0 --nproc_per_node 8 train ...
+
+Options
+)";
+
+class Parser {
+ public:
+  explicit Parser(std::span<const std::string> arguments) : arguments_(arguments) {}
+
+  RunOptions run(const RunEnvironment& environment) {
+    while (next_ < arguments_.size() && !options_.help && !ended_) read_one();
+    if (options_.help) return std::move(options_);
+    options_.command.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(next_),
+                            arguments_.end());
+    for (const RunOptionRow& row : run_option_table()) {
+      std::string name = cat("PET_", row.name);
+      for (char& c : name) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+      const char* value = given_.contains(row.name) ? nullptr : environment(name.c_str());
+      if (value && *value) row.set(options_, value, cat("environment variable ", name));
+    }
+    return std::move(options_);
+  }
+
+ private:
+  void read_one() {
+    const std::string& word = arguments_[next_];
+    if (word == "--help" || word == "-h") {
+      options_.help = true;
+    } else if (word == "--") {
+      ended_ = true;
+      ++next_;
+    } else if (word.size() > 1 && word[0] == '-') {
+      ++next_;
+      read_option(word);
+    } else {
+      ended_ = true;
+    }
+  }
+
+  void read_option(const std::string& word) {
+    size_t equals = word.find('=');
+    std::string spelling = word.substr(0, equals), bare = spelling;
+    if (bare.starts_with("--")) bare.erase(0, 2);
+    std::replace(bare.begin() + 1, bare.end(), '-', '_');
+    auto table = run_option_table();
+    auto row = std::find_if(table.begin(), table.end(), [&](const RunOptionRow& r) {
+      return bare == r.name || (!r.alias.empty() && bare == r.alias);
+    });
+    if (row == table.end()) refuse(spelling, bare);
+    std::string value;
+    if (equals != std::string::npos) {
+      value = word.substr(equals + 1);
+    } else if (!row->value.empty()) {
+      if (next_ == arguments_.size()) {
+        throw UsageError(cat(spelling, " needs a value (", row->value, ")"));
+      }
+      value = arguments_[next_++];
+    }
+    row->set(options_, value, spelling);
+    given_.insert(row->name);
+  }
+
+  [[noreturn]] static void refuse(const std::string& spelling, const std::string& bare) {
+    if (bare == "-m" || bare == "module") {
+      throw UsageError(cat(spelling,
+                           ": tessera runs no Python modules; write `tessera run ... "
+                           "train --model_type ...`, or `-- python3 -m MODULE`"));
+    }
+    std::vector<std::string> names;
+    for (const RunOptionRow& row : run_option_table()) names.emplace_back(row.name);
+    std::string close = nearest(bare, names);
+    throw UsageError(cat("unknown option ", spelling, " of run",
+                         close.empty() ? "" : cat("; did you mean --", close, "?"),
+                         " Options of the worker come after its command: tessera run [OPTIONS] "
+                         "train [ITS OPTIONS]"));
+  }
+
+  std::span<const std::string> arguments_;
+  size_t next_ = 0;
+  bool ended_ = false;
+  RunOptions options_;
+  std::set<std::string_view> given_;
+};
+
+// One node serves where it was told to, otherwise on any port of the loopback interface.
+void choose_for_one_node(RunOptions& o) {
+  bool master = !o.master_addr.empty() || o.master_port;
+  if (o.standalone) {
+    if (o.rdzv_endpoint || master) {
+      o.warnings.push_back("--standalone: the endpoint and the master's address have no effect");
+    }
+    o.rdzv_endpoint.reset();
+  } else if (o.rdzv_endpoint) {
+    if (!o.endpoint_has_port) o.rdzv_endpoint->port = kC10dPort;
+  } else if (master) {
+    std::string host = o.master_addr.empty() ? "127.0.0.1" : o.master_addr;
+    o.rdzv_endpoint = Endpoint{host, o.master_port.value_or(kStaticPort)};
+  }
+  o.rdzv_backend = RendezvousBackend::kStatic;
+  o.node_rank = 0;
+}
+
+void choose_for_nodes(RunOptions& o) {
+  if (o.standalone) throw UsageError("--standalone is for one node: leave it or --nnodes out");
+  if (!o.rdzv_backend) {
+    bool meet = o.rdzv_endpoint && !o.node_rank;
+    o.rdzv_backend = meet ? RendezvousBackend::kC10d : RendezvousBackend::kStatic;
+  }
+  bool is_static = o.rdzv_backend == RendezvousBackend::kStatic;
+  if (!o.rdzv_endpoint) {
+    if (o.master_addr.empty()) {
+      throw UsageError(cat("--nnodes=", o.nnodes, " needs --rdzv_endpoint HOST:PORT",
+                           is_static ? ", or --master_addr and --node_rank" : ""));
+    }
+    o.rdzv_endpoint = Endpoint{o.master_addr, o.master_port.value_or(kStaticPort)};
+  } else if (!o.endpoint_has_port) {
+    o.rdzv_endpoint->port = is_static ? o.master_port.value_or(kStaticPort) : kC10dPort;
+  }
+  if (o.rdzv_endpoint->port == 0) {
+    throw UsageError(cat("--nnodes=", o.nnodes,
+                         ": the nodes must know where to meet, give the endpoint a port"));
+  }
+  if (is_static && !o.node_rank) {
+    throw UsageError(cat("--nnodes=", o.nnodes,
+                         " with the static backend needs --node_rank R on each node, or use "
+                         "--rdzv_backend c10d"));
+  }
+}
+
+void check(RunOptions& o) {
+  if (o.command.empty()) {
+    throw UsageError("nothing to run: tessera run [OPTIONS] train [OPTIONS OF train]");
+  }
+  if (o.node_rank && *o.node_rank >= o.nnodes) {
+    throw UsageError(cat("--node_rank=", *o.node_rank, " must be below --nnodes=", o.nnodes));
+  }
+  if (o.log_dir.empty() && !(o.redirects.is_empty() && o.tee.is_empty())) {
+    throw UsageError("--redirects and --tee need --log_dir DIR");
+  }
+  if (!o.log_dir.empty() && o.redirects.is_empty() && o.tee.is_empty()) o.redirects.all = 3;
+}
+
+}  // namespace
+
+RunOptions parse_run_options(std::span<const std::string> arguments,
+                             const RunEnvironment& environment) {
+  RunOptions options = Parser(arguments).run(environment);
+  if (options.help) return options;
+  check(options);
+  if (options.nnodes == 1) {
+    choose_for_one_node(options);
+  } else {
+    choose_for_nodes(options);
+  }
+  return options;
+}
+
+std::string run_help() {
+  std::string text = kHelp;
+  for (const RunOptionRow& row : run_option_table()) {
+    std::string name = cat("--", row.name, row.value.empty() ? "" : " ", row.value);
+    if (!row.alias.empty()) name += cat(row.alias[0] == '-' ? ", " : ", --", row.alias);
+    text += format("  %-34s %s\n", name.c_str(), std::string(row.help).c_str());
+  }
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/tcp_socket.h"
+
+namespace tessera {
+
+enum class RendezvousBackend { kC10d, kStatic };
+
+// Which streams of a worker: bit 0 its standard output, bit 1 its standard error. For all local
+// ranks, or for some: torchrun's "3" and "0:1,1:3".
+struct StreamChoice {
+  int all = 0;
+  std::map<int, int> by_local_rank;
+  int of(int local_rank) const {
+    auto at = by_local_rank.find(local_rank);
+    return at == by_local_rank.end() ? all : at->second;
+  }
+  bool is_empty() const { return all == 0 && by_local_rank.empty(); }
+};
+
+// What `tessera run` was told, with torchrun's names and meanings.
+struct RunOptions {
+  int nnodes = 1;
+  int nproc_per_node = 1;
+  std::optional<RendezvousBackend> rdzv_backend;
+  std::optional<Endpoint> rdzv_endpoint;  // port 0 where none was given
+  bool endpoint_has_port = false;
+  std::string rdzv_id;
+  std::optional<int> node_rank;
+  std::string master_addr;
+  std::optional<int> master_port;
+  std::string local_addr;
+  bool standalone = false;
+  double join_timeout = 600;       // seconds
+  double keep_alive_interval = 5;  // seconds between signs of life of a node
+  int keep_alive_max_attempt = 3;  // so many missed: the node is lost
+  std::optional<bool> is_host;
+  int max_restarts = 0;
+  double monitor_interval = 0.1;  // seconds
+  std::string log_dir;
+  StreamChoice redirects, tee;
+  std::string token_file;
+  std::vector<std::string> command;  // the worker's words, `train --...`
+  std::vector<std::string> warnings;
+  bool help = false;
+};
+
+using RunEnvironment = std::function<const char*(const char* name)>;
+
+// Reads the words after `tessera run`. The first word that is no option of run, or what follows
+// `--`, is the worker's command. Options that are not given are taken from torchrun's variables
+// (PET_NNODES ...), which Kubernetes operators set. Afterwards rdzv_backend and rdzv_endpoint are
+// set and agree with each other, except for a job on one host alone, which has no endpoint.
+// UsageError for what is unknown, out of range, contradictory or not built.
+RunOptions parse_run_options(std::span<const std::string> arguments,
+                             const RunEnvironment& environment);
+
+// Usage, examples and every option.
+std::string run_help();
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launch/run_options.h"
+
+namespace tessera {
+
+// What a rank executes.
+struct WorkerCommand {
+  std::string program;             // a path
+  std::vector<std::string> words;  // its argv
+};
+
+// The command behind the options of `tessera run`: a command of tessera (one of `own_commands`) is
+// this program again, anything else a path or a program in PATH. UsageError where there is none,
+// and for a Python script, which tessera does not run.
+//
+// `train` is completed: --threads, the cores of this node shared among its ranks, unless given; on
+// attempts after the first --resume_from_checkpoint with the first directory of --checkpoint_dir,
+// unless given. `notes` says what was added, and where a restart loses work.
+WorkerCommand worker_command(const RunOptions& options, std::span<const std::string> own_commands,
+                             int attempt, std::vector<std::string>& notes);
+
+}  // namespace tessera

@@ -1,0 +1,239 @@
+#include "launch/worker_group.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Between SIGTERM and SIGKILL, after another rank failed: nothing can be saved without it.
+constexpr milliseconds kFailureGrace = std::chrono::seconds(15);
+// After an interruption, for the workers to finish their step and save.
+constexpr milliseconds kSaveGrace = std::chrono::minutes(10);
+constexpr int kInterruptedStatus = 143;
+// Of a program whose command line is wrong: the next attempt would be the same.
+constexpr int kUsageStatus = 2;
+
+constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP}, kPassedOn[] = {SIGUSR1, SIGUSR2};
+
+std::string describe(int code, int signal) {
+  if (signal == 0) return cat("exit status ", code);
+  std::string text = cat("killed by signal ", signal, " (", ::strsignal(signal), ")");
+  if (signal == SIGKILL) text += ", by hand or because memory ran out";
+  return text;
+}
+
+}  // namespace
+
+AgentSignals::AgentSignals() {
+  ::sigemptyset(&set_);
+  ::sigaddset(&set_, SIGCHLD);
+  for (int signal : kEnding) ::sigaddset(&set_, signal);
+  for (int signal : kPassedOn) ::sigaddset(&set_, signal);
+  ::signal(SIGPIPE, SIG_IGN);  // nobody reads this output any more: the job goes on
+  let_through(false);
+  fd_ = FileDescriptor(::signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+void AgentSignals::let_through(bool yes) {
+  ::pthread_sigmask(yes ? SIG_UNBLOCK : SIG_BLOCK, &set_, nullptr);
+}
+
+int AgentSignals::next() {
+  signalfd_siginfo info{};
+  return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                              : 0;
+}
+
+WorkerGroup::~WorkerGroup() {
+  send(SIGKILL);
+  for (Worker& worker : workers_) {
+    if (worker.pid == 0) continue;
+    ::waitpid(worker.pid, nullptr, 0);
+    guard_.forget(worker.pid);
+  }
+}
+
+void WorkerGroup::start(const WorkerCommand& command,
+                        std::vector<std::pair<std::string, std::string>> variables) {
+  std::string folder = options_.log_dir;
+  if (!folder.empty()) {
+    std::string id = options_.rdzv_id;
+    for (char& c : id) c = c == '/' ? '_' : c;
+    folder += cat(id.empty() ? "" : "/", id, "/attempt_", place_.attempt);
+    make_directories(folder);
+  }
+  size_t shared = variables.size();
+  for (int local = 0; local < options_.nproc_per_node; ++local) {
+    int rank = place_.first_rank + local;
+    variables.resize(shared);
+    variables.insert(variables.end(), {{"RANK", cat(rank)}, {"LOCAL_RANK", cat(local)}});
+    WorkerProcess process = start_worker(command, environment_with(variables));
+    guard_.watch(process.pid);
+    Worker& worker = workers_.emplace_back();
+    worker.rank = rank;
+    worker.pid = process.pid;
+    int files = options_.redirects.of(local) | options_.tee.of(local);
+    int hidden = options_.redirects.of(local) & ~options_.tee.of(local);
+    auto relay = [&](FileDescriptor pipe, int stream, const char* name) {
+      std::string file = files & stream ? cat(folder, "/rank_", rank, ".", name, ".log") : "";
+      return WorkerOutput(std::move(pipe), cat("[rank ", rank, "] "), hidden & stream ? -1 : stream,
+                          file, &worker.last);
+    };
+    worker.out.emplace(relay(std::move(process.out), STDOUT_FILENO, "out"));
+    worker.err.emplace(relay(std::move(process.err), STDERR_FILENO, "err"));
+  }
+}
+
+int WorkerGroup::running() const {
+  int count = 0;
+  for (const Worker& worker : workers_) count += worker.pid != 0;
+  return count;
+}
+
+JobEnd WorkerGroup::run() {
+  while (running() > 0 || !end_) {
+    if (running() == 0 && !done_) {
+      done_ = true;
+      if (!failed_ && !interrupted_) nodes_.report_done();
+    }
+    wait_for_events();
+    take_signals();
+    take_exits();
+    take_end();
+    kill_when_due();
+  }
+  if (end_->kind != JobEnd::Kind::kDone && status_ == 0) {
+    status_ = end_->kind == JobEnd::Kind::kInterrupted ? end_->status : 1;
+  }
+  return *end_;
+}
+
+void WorkerGroup::wait_for_events() {
+  std::vector<pollfd> polls{{signals_.fd(), POLLIN, 0}, {end_ ? -1 : nodes_.notice(), POLLIN, 0}};
+  for (Worker& worker : workers_) {
+    polls.push_back({worker.out->fd(), POLLIN, 0});
+    polls.push_back({worker.err->fd(), POLLIN, 0});
+  }
+  ::poll(polls.data(), polls.size(), kill_at_ ? poll_timeout(*kill_at_) : -1);
+  for (Worker& worker : workers_) {
+    worker.out->relay();
+    worker.err->relay();
+  }
+}
+
+void WorkerGroup::take_signals() {
+  while (int signal = signals_.next()) {
+    if (signal == SIGCHLD) continue;
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      send(signal);
+    } else {
+      interrupt(signal);
+    }
+  }
+}
+
+// This node was asked to end, or the job was.
+void WorkerGroup::interrupt(int signal) {
+  forwarded_ = signal;
+  if (!interrupted_ && !failed_) {
+    interrupted_ = true;
+    TESSERA_INFO(cat(::strsignal(signal), ": workers finish their step, save and exit"));
+    stop(signal, kSaveGrace);
+    nodes_.report({JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"});
+  } else {
+    send(signal);  // once more: what that means is the workers' choice
+  }
+}
+
+void WorkerGroup::take_end() {
+  if (end_) return;
+  end_ = nodes_.end();
+  if (!end_ || failed_ || end_->kind == JobEnd::Kind::kDone) return;
+  if (end_->kind == JobEnd::Kind::kInterrupted) {
+    if (!interrupted_) interrupt(SIGTERM);
+  } else {
+    failed_ = true;
+    stop(SIGTERM, kFailureGrace);
+  }
+}
+
+void WorkerGroup::take_exits() {
+  for (Worker& worker : workers_) {
+    siginfo_t info{};
+    int options = WEXITED | WNOHANG | WNOWAIT;
+    if (worker.pid == 0 || ::waitid(P_PID, static_cast<id_t>(worker.pid), &info, options) != 0 ||
+        info.si_pid == 0) {
+      continue;
+    }
+    // What it started ends with it. Before its number is given back: it names the group.
+    ::kill(-worker.pid, SIGKILL);
+    guard_.forget(worker.pid);
+    ::waitpid(worker.pid, nullptr, 0);
+    worker.pid = 0;
+    worker.out->finish();
+    worker.err->finish();
+    bool exited = info.si_code == CLD_EXITED;
+    on_exit(worker, exited ? info.si_status : 0, exited ? 0 : info.si_status);
+  }
+}
+
+void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
+  if (code == 0 && signal == 0) return;
+  int status = signal != 0 ? 128 + signal : code;
+  if (interrupted_ && (code == kInterruptedStatus || (signal != 0 && signal == forwarded_))) {
+    if (status_ == 0) status_ = status;
+    return;
+  }
+  if (failed_) return;               // it was told to end
+  if (code == kInterruptedStatus) {  // somebody interrupted this worker itself
+    status_ = kInterruptedStatus;
+    interrupt(SIGTERM);
+    return;
+  }
+  failed_ = true;
+  status_ = status;
+  std::string text = cat("rank ", worker.rank, " failed first: ", describe(code, signal));
+  if (place_.nodes.size() > 1) {
+    text += cat(" (node ", place_.node_rank, " on ",
+                place_.nodes[static_cast<size_t>(place_.node_rank)].host, ")");
+  }
+  if (!worker.last.lines().empty()) text += "; its last lines:";
+  for (const std::string& line : worker.last.lines()) text += cat("\n    ", line);
+  failure_ = text;
+  stop(SIGTERM, kFailureGrace);  // first: the store may be out of reach, which takes time to see
+  nodes_.report({JobEnd::Kind::kFailed, status, code != kUsageStatus, text});
+}
+
+void WorkerGroup::stop(int signal, milliseconds grace) {
+  kill_at_ = steady_clock::now() + grace;
+  send(signal);
+}
+
+void WorkerGroup::send(int signal) {
+  for (const Worker& worker : workers_) {
+    if (worker.pid != 0) ::kill(-worker.pid, signal);
+  }
+}
+
+void WorkerGroup::kill_when_due() {
+  if (!kill_at_ || steady_clock::now() < *kill_at_) return;
+  kill_at_.reset();
+  if (running() > 0) TESSERA_WARN(cat(running(), " workers do not end: killing them"));
+  send(SIGKILL);
+}
+
+}  // namespace tessera

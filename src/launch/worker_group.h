@@ -1,0 +1,88 @@
+#pragma once
+#include <chrono>
+#include <csignal>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/job_end.h"
+#include "launch/node_group.h"
+#include "launch/process_guard.h"
+#include "launch/worker_output.h"
+#include "launch/worker_process.h"
+
+namespace tessera {
+
+// Signals of the agent, to be read instead of interrupting it. Blocked in threads and processes
+// that are started while it holds them.
+class AgentSignals {
+ public:
+  AgentSignals();
+  int fd() const { return fd_.get(); }
+  // The next one that has come; 0: none.
+  int next();
+  // For as long as there are no workers: a signal ends this process in the usual way.
+  void let_through(bool yes);
+
+ private:
+  sigset_t set_;
+  FileDescriptor fd_;
+};
+
+// The workers of one node during one attempt: starts them, relays their output, passes signals on
+// and ends them together.
+class WorkerGroup {
+ public:
+  WorkerGroup(const RunOptions& options, const NodePlace& place, NodeGroup& nodes,
+              AgentSignals& signals, ProcessGuard& guard)
+      : options_(options), place_(place), nodes_(nodes), signals_(signals), guard_(guard) {}
+  ~WorkerGroup();  // leaves no process behind
+
+  // `variables` are those of all workers; each gets its ranks in addition.
+  void start(const WorkerCommand& command,
+             std::vector<std::pair<std::string, std::string>> variables);
+
+  // Returns when all workers are gone and it is known how the attempt ended.
+  JobEnd run();
+  // Exit status of this node: 0, that of its worker that failed, 143 after an interruption.
+  int status() const { return status_; }
+  // What this node reported, and whether it was asked to end.
+  const std::string& failure() const { return failure_; }
+  bool is_interrupted() const { return forwarded_ != 0; }
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  struct Worker {
+    int rank = 0;
+    pid_t pid = 0;  // 0: gone
+    LastLines last;
+    std::optional<WorkerOutput> out, err;
+  };
+
+  void wait_for_events();
+  void take_signals();
+  void take_end();
+  void take_exits();
+  void on_exit(Worker& worker, int code, int signal);
+  void interrupt(int signal);
+  void stop(int signal, std::chrono::milliseconds grace);
+  void send(int signal);
+  void kill_when_due();
+  int running() const;
+
+  const RunOptions& options_;
+  const NodePlace& place_;
+  NodeGroup& nodes_;
+  AgentSignals& signals_;
+  ProcessGuard& guard_;
+  std::list<Worker> workers_;
+  std::optional<TimePoint> kill_at_;
+  std::optional<JobEnd> end_;
+  bool failed_ = false, interrupted_ = false, done_ = false;
+  int status_ = 0;
+  std::string failure_;
+  int forwarded_ = 0;  // the last signal that asked for the end
+};
+
+}  // namespace tessera

@@ -1,0 +1,142 @@
+#pragma once
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace tessera {
+
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+#define EXPECT_HAS(text, part)                               \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "'" << (part) << "' not in: " << (text)
+#define EXPECT_LACKS(text, part) \
+  EXPECT_EQ(std::string(text).find(part), std::string::npos) << "'" << (part) << "' in: " << (text)
+
+// Starts agents (launch_program.cpp), several at once if need be, in a directory of the test's own.
+// After each test no process that it started may be left.
+class AgentTest : public testing::Test {
+ protected:
+  struct Result {
+    int status = -1;  // 128 + n: killed by signal n
+    std::string out, err;
+  };
+
+  AgentTest() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    name_ = cat(info->test_suite_name(), "-", info->name(), "-", ::getpid());
+    directory_ = std::filesystem::temp_directory_path() / name_;
+    std::filesystem::remove_all(directory_);
+    make_directories(directory_);
+  }
+  ~AgentTest() override {
+    for (const auto& [pid, tag] : running_) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    expect_no_process_left();
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+
+  std::filesystem::path path(const std::string& name) const { return directory_ / name; }
+
+  pid_t start(const Words& words, const std::string& tag = "a", const Words& variables = {}) {
+    Words all = Words{LAUNCH_PROGRAM, "run"} + words;
+    std::vector<char*> argv;
+    for (std::string& word : all) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    std::string out = path(tag + ".out").string(), err = path(tag + ".err").string();
+    std::filesystem::remove(out);  // of an earlier agent: wait_for() shall not find it
+    std::filesystem::remove(err);
+    pid_t child = ::fork();
+    if (child != 0) {
+      running_[child] = tag;
+      return child;
+    }
+    int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    ::dup2(::open(out.c_str(), flags, 0666), 1);
+    ::dup2(::open(err.c_str(), flags, 0666), 2);
+    ::setenv("LAUNCH_TEST", name_.c_str(), 1);
+    for (const std::string& variable : variables) ::putenv(const_cast<char*>(variable.c_str()));
+    if (::chdir(directory_.c_str()) != 0) ::_exit(126);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+
+  Result finish(pid_t pid) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    std::string tag = running_.at(pid);
+    running_.erase(pid);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+            read_file(path(tag + ".out")), read_file(path(tag + ".err"))};
+  }
+
+  Result run(const Words& words) { return finish(start(words)); }
+
+  // Waits until the file holds the text, 20 seconds at most; the text of the file.
+  std::string wait_for(const std::string& file, const std::string& text) const {
+    for (int i = 0; i < 4'000; ++i) {
+      std::string content = std::filesystem::exists(path(file)) ? read_file(path(file)) : "";
+      if (content.find(text) != std::string::npos) return content;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ADD_FAILURE() << "no " << text << " in " << file;
+    return "";
+  }
+
+  // The number behind `label` in a text.
+  static pid_t number_behind(const std::string& text, const std::string& label) {
+    size_t at = text.find(label);
+    return at == std::string::npos ? 0 : std::stoi(text.substr(at + label.size()));
+  }
+
+  // Processes that inherited this test's mark.
+  int processes_left() const {
+    int count = 0;
+    std::string mark = cat("LAUNCH_TEST=", name_, '\0');
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      std::string id = entry.path().filename();
+      if (id.find_first_not_of("0123456789") != std::string::npos) continue;
+      try {
+        count += read_file(entry.path() / "environ").find(mark) != std::string::npos;
+      } catch (const std::exception&) {
+        // It has ended, or is another user's.
+      }
+    }
+    return count;
+  }
+
+  void expect_no_process_left() const {
+    for (int i = 0; i < 2'000 && processes_left() > 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(processes_left(), 0);
+  }
+
+ private:
+  std::string name_;
+  std::filesystem::path directory_;
+  std::map<pid_t, std::string> running_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,251 @@
+// The agent on one node: environment, output, signals, failures, restarts, and that nothing is
+// left.
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "tests/launch/agent_fixture.h"
+
+namespace tessera {
+namespace {
+
+using Agent = AgentTest;
+
+TEST_F(Agent, GivesEachRankItsPlace) {
+  Result result = run({"--nproc-per-node=3", "--standalone", "train", "print",
+                       "%RANK/%WORLD_SIZE %LOCAL_RANK/%LOCAL_WORLD_SIZE %MASTER_ADDR "
+                       "%TESSERA_ATTEMPT %TESSERA_AGENT_STORE",
+                       "--threads", "2"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_HAS(result.out, cat("[rank ", rank, "] ", rank, "/3 ", rank, "/3 127.0.0.1 0 1\n"));
+  }
+  EXPECT_HAS(result.out, "[rank 0] option --threads 2\n");
+  EXPECT_HAS(result.err, "master_addr=127.0.0.1 master_port=");
+  EXPECT_HAS(result.err, " ranks=0-2 world_size=3 attempt=0");
+}
+
+TEST_F(Agent, TheTokenIsSecretAndNew) {
+  auto token = [&] {
+    Result result = run({"train", "print", "token=%TESSERA_JOB_TOKEN", "--threads", "1"});
+    size_t at = result.out.find("token=");
+    std::string text = at == std::string::npos ? "" : result.out.substr(at + 6, 64);
+    EXPECT_EQ(text.find_first_not_of("0123456789abcdef"), std::string::npos);
+    EXPECT_LACKS(result.err, text);
+    return text;
+  };
+  EXPECT_NE(token(), token());
+}
+
+TEST_F(Agent, SharesTheCoresUnlessToldOtherwise) {
+  Result result = run({"--nproc_per_node", "2", "train", "print", "x"});
+  EXPECT_HAS(result.out, cat("option --threads ", std::max(1, available_cores() / 2), "\n"));
+  Result many = run({"--nproc_per_node", cat(available_cores() + 1), "train", "--threads=1", "x"});
+  EXPECT_EQ(many.status, 0);
+  EXPECT_HAS(many.err, cat(available_cores() + 1, " ranks on ", available_cores()));
+}
+
+TEST_F(Agent, RunsAnyProgram) {
+  Result result = run({"--nproc_per_node", "2", "--", "sh", "-c", "echo $RANK; echo bad >&2"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(result.out, "[rank 1] 1\n");
+  EXPECT_HAS(result.err, "[rank 0] bad\n");
+  std::string absolute = LAUNCH_PROGRAM;
+  EXPECT_HAS(run({absolute, "train", "print", "x%RANK"}).out, "[rank 0] x0\n");
+}
+
+TEST_F(Agent, LinesStayWhole) {
+  // Parts of lines, no line end at the end, and more than a pipe holds.
+  Result result = run({"--nproc_per_node", "2", "--", "sh", "-c",
+                       "for i in 1 2 3 4 5; do printf a; sleep 0.01; printf 'b\\n'; done; "
+                       "head -c 200000 /dev/zero | tr '\\0' x; printf '\\nend'"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  std::map<std::string, int> counts;
+  std::string text(result.out);
+  for (std::string_view line : split(trim(text), '\n')) {
+    EXPECT_TRUE(line.starts_with("[rank 0] ") || line.starts_with("[rank 1] ")) << line;
+    ++counts[std::string(line.substr(9).substr(0, 3))];
+  }
+  EXPECT_EQ(counts["ab"], 10);
+  EXPECT_EQ(counts["end"], 2);
+  EXPECT_EQ(std::ranges::count(result.out, 'x'), 400'000);
+}
+
+TEST_F(Agent, OutputGoesToFiles) {
+  Words worker{"train", "print", "out %RANK", "error", "err %RANK", "--threads", "1"};
+  Result quiet = run(Words{"--nproc_per_node=2", "--log_dir=logs", "--rdzv_id=7"} + worker);
+  EXPECT_EQ(quiet.out, "");
+  EXPECT_LACKS(quiet.err, "err 0");
+  EXPECT_HAS(read_file(path("logs/7/attempt_0/rank_1.out.log")), "out 1\n");
+  EXPECT_EQ(read_file(path("logs/7/attempt_0/rank_0.err.log")), "err 0\n");
+
+  Result mixed = run(
+      Words{"--nproc_per_node=2", "--log_dir=more", "--redirects=0:1", "--tee", "1:3"} + worker);
+  EXPECT_LACKS(mixed.out, "out 0");
+  EXPECT_HAS(mixed.err, "[rank 0] err 0\n");
+  EXPECT_HAS(mixed.out, "[rank 1] out 1\n");
+  EXPECT_HAS(read_file(path("more/attempt_0/rank_0.out.log")), "out 0\n");
+  EXPECT_FALSE(std::filesystem::exists(path("more/attempt_0/rank_0.err.log")));
+  EXPECT_EQ(read_file(path("more/attempt_0/rank_1.err.log")), "err 1\n");
+}
+
+TEST_F(Agent, AFailureEndsAllAndIsNamed) {
+  Result result = run({"--nproc_per_node=3", "train", "rank", "1", "print", "on rank %RANK",
+                       "error", "what went wrong", "exit", "7", "end", "hang"});
+  EXPECT_EQ(result.status, 7);
+  EXPECT_HAS(result.err, "tessera: rank 1 failed first: exit status 7; its last lines:");
+  EXPECT_HAS(result.err, "\n    what went wrong");
+  expect_no_process_left();
+}
+
+TEST_F(Agent, AKilledWorkerEndsAll) {
+  pid_t agent = start({"--nproc_per_node=2", "train", "child", "print", "pid %RANK %PID", "hang"});
+  wait_for("a.out", "pid 0 ");
+  pid_t worker = number_behind(wait_for("a.out", "pid 1 "), "pid 1 ");
+  ::kill(worker, SIGKILL);
+  Result result = finish(agent);
+  EXPECT_EQ(result.status, 128 + SIGKILL);
+  EXPECT_HAS(result.err, "rank 1 failed first: killed by signal 9 (Killed), by hand or because");
+  expect_no_process_left();
+}
+
+TEST_F(Agent, NothingIsLeftOfAKilledAgent) {
+  // Workers that ignore SIGTERM, each with a child that does so too.
+  pid_t agent =
+      start({"--nproc_per_node=2", "train", "ignore_term", "child", "print", "pid %RANK ", "hang"});
+  wait_for("a.out", "pid 0 ");
+  wait_for("a.out", "pid 1 ");
+  EXPECT_EQ(processes_left(), 6);  // agent, guard, two workers, their children
+  ::kill(agent, SIGKILL);
+  EXPECT_EQ(finish(agent).status, 128 + SIGKILL);
+  expect_no_process_left();
+}
+
+TEST_F(Agent, AnInterruptionLetsWorkersSave) {
+  for (int signal : {SIGTERM, SIGINT}) {
+    pid_t agent = start({"--nproc_per_node=2", "--max_restarts=3", "--", "sh", "-c",
+                         "trap 'sleep 0.1; echo saved; exit 143' TERM INT; echo ready; while :; do "
+                         "sleep 0.02; done"});
+    wait_for("a.out", "[rank 0] ready");
+    wait_for("a.out", "[rank 1] ready");
+    ::kill(agent, signal);
+    Result result = finish(agent);
+    EXPECT_EQ(result.status, 143) << result.err;
+    EXPECT_HAS(result.out, "[rank 0] saved");
+    EXPECT_HAS(result.out, "[rank 1] saved");
+    EXPECT_LACKS(result.err, "failed");
+    EXPECT_LACKS(result.err, "Restart");
+  }
+}
+
+TEST_F(Agent, AFailureOnTheWayOutIsTold) {
+  pid_t agent =
+      start({"--nproc_per_node=2", "--max_restarts=1", "train", "rank", "0", "on_term", "9",
+             "print", "ready 0", "hang", "end", "on_term", "143", "print", "ready 1", "hang"});
+  wait_for("a.out", "ready 0");
+  wait_for("a.out", "ready 1");
+  ::kill(agent, SIGTERM);
+  Result result = finish(agent);
+  EXPECT_EQ(result.status, 9);
+  EXPECT_HAS(result.out, "[rank 1] saved");
+  EXPECT_HAS(result.err, "tessera: rank 0 failed first: exit status 9");
+  EXPECT_LACKS(result.err, "Restart");
+}
+
+TEST_F(Agent, AWorkerThatWasInterruptedItselfEndsTheJobInGoodOrder) {
+  pid_t agent = start({"--nproc_per_node=2", "--max_restarts=2", "train", "on_term", "143", "print",
+                       "pid %RANK %PID", "hang"});
+  wait_for("a.out", "pid 1 ");
+  ::kill(number_behind(wait_for("a.out", "pid 0 "), "pid 0 "), SIGTERM);
+  Result result = finish(agent);
+  EXPECT_EQ(result.status, 143);
+  EXPECT_HAS(result.out, "[rank 1] saved");
+  EXPECT_LACKS(result.err, "failed");
+}
+
+TEST_F(Agent, OtherSignalsArePassedOn) {
+  pid_t agent = start({"--nproc_per_node=2", "train", "print", "ready", "hang"});
+  wait_for("a.out", "[rank 0] ready");
+  wait_for("a.out", "[rank 1] ready");
+  ::kill(agent, SIGUSR1);
+  wait_for("a.out", "[rank 0] got usr1");
+  wait_for("a.out", "[rank 1] got usr1");
+  ::kill(agent, SIGHUP);
+  EXPECT_EQ(finish(agent).status, 128 + SIGHUP);
+}
+
+TEST_F(Agent, RestartsFromTheCheckpoint) {
+  Result result = run({"--nproc_per_node=2",
+                       "--max_restarts=3",
+                       "train",
+                       "print",
+                       "attempt %TESSERA_ATTEMPT",
+                       "--checkpoint-dir",
+                       "ckpt",
+                       "attempt",
+                       "0",
+                       "rank",
+                       "1",
+                       "exit",
+                       "5",
+                       "end",
+                       "hang",
+                       "end",
+                       "attempt",
+                       "1",
+                       "rank",
+                       "0",
+                       "raise",
+                       "9",
+                       "end",
+                       "hang",
+                       "end"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(result.out, "[rank 0] attempt 2\n");
+  EXPECT_HAS(result.out, "[rank 1] attempt 2\n");
+  EXPECT_LACKS(result.out, "attempt 3");
+  EXPECT_HAS(result.out, "option --resume_from_checkpoint ckpt\n");
+  EXPECT_HAS(result.err, "--resume_from_checkpoint ckpt: continues the last attempt");
+  EXPECT_HAS(result.err, "rank 1 failed first: exit status 5");
+  EXPECT_HAS(result.err, "rank 0 failed first: killed by signal 9");
+  EXPECT_HAS(result.err, "Restart 2 of at most 3");
+}
+
+TEST_F(Agent, RestartsNoMoreThanAllowed) {
+  Result result =
+      run({"--max_restarts=2", "train", "print", "attempt %TESSERA_ATTEMPT", "exit", "4"});
+  EXPECT_EQ(result.status, 4);
+  EXPECT_HAS(result.out, "attempt 2\n");
+  EXPECT_LACKS(result.out, "attempt 3");
+  EXPECT_HAS(result.err, "this attempt does not continue the last one");
+  // A wrong command line stays wrong.
+  Result usage =
+      run({"--max_restarts=2", "train", "print", "attempt %TESSERA_ATTEMPT", "exit", "2"});
+  EXPECT_EQ(usage.status, 2);
+  EXPECT_LACKS(usage.out, "attempt 1");
+}
+
+TEST_F(Agent, RefusesWhatItCannotStart) {
+  struct Case {
+    Words words;
+    int status;
+    std::string message;
+  };
+  for (const Case& c : {Case{{"train.py", "--x"}, 2, "'train.py' is a Python script"},
+                        Case{{"trian"}, 2, "did you mean 'train'?"},
+                        Case{{"./nothing"}, 2, "'./nothing' is neither a command of tessera nor"},
+                        Case{{"--rdzv_endpoint", "192.0.2.1:80", "train"},
+                             1,
+                             "no interface of this host has the address"}}) {
+    Result result = run(c.words);
+    EXPECT_EQ(result.status, c.status) << result.err;
+    EXPECT_HAS(result.err, c.message);
+  }
+  write_file_atomic(path("broken"), "not a program");
+  std::filesystem::permissions(path("broken"), std::filesystem::perms::owner_all);
+  Result broken = run({"--nproc_per_node=2", "./broken"});
+  EXPECT_EQ(broken.status, 1);
+  EXPECT_HAS(broken.err, "cannot execute './broken': Exec format error");
+}
+
+}  // namespace
+}  // namespace tessera

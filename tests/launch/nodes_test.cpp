@@ -1,0 +1,238 @@
+// Several agents on one machine as the nodes of a job, over loopback.
+#include <algorithm>
+#include <atomic>
+
+#include "comm/tcp_store.h"
+#include "tests/launch/agent_fixture.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Nodes : public AgentTest {
+ protected:
+  // A port that was free a moment ago.
+  static int free_port() { return local_port(listen_on({"127.0.0.1", 0})); }
+
+  Words c10d(int nodes = 2, int workers = 1) const {
+    return {cat("--nnodes=", nodes),
+            cat("--nproc_per_node=", workers),
+            "--rdzv_backend=c10d",
+            cat("--rdzv_endpoint=localhost:", port_),
+            "--rdzv_id=job",
+            "--monitor_interval=0.02",
+            "--rdzv_conf=join_timeout=20"};
+  }
+  // Two nodes with the same words, told apart as hosts.
+  std::pair<Result, Result> run_two(const Words& words) {
+    pid_t a = start(words, "a", {"TESSERA_HOST_ID=host-a"});
+    pid_t b = start(words, "b", {"TESSERA_HOST_ID=host-b"});
+    Result first = finish(a);
+    return {first, finish(b)};
+  }
+
+  // Until the first node serves the store: the next one is not the server.
+  void wait_for_server() const {
+    for (int i = 0; i < 4'000; ++i) {
+      try {
+        connect_to({"localhost", port_}, std::chrono::steady_clock::now() + 1s);
+        return;
+      } catch (const CommError&) {
+        std::this_thread::sleep_for(5ms);
+      }
+    }
+    ADD_FAILURE() << "nobody listens";
+  }
+
+  int port_ = free_port();
+};
+
+TEST_F(Nodes, RanksCountOverAllNodes) {
+  Words place{"train", "print", "%RANK/%WORLD_SIZE %LOCAL_RANK/%LOCAL_WORLD_SIZE %TESSERA_HOST_ID",
+              "--threads", "1"};
+  pid_t a = start(c10d(2, 2) + Words{"--node_rank=1"} + place, "a", {"TESSERA_HOST_ID=host-a"});
+  pid_t b = start(c10d(2, 1) + Words{"--node_rank=0"} + place, "b", {"TESSERA_HOST_ID=host-b"});
+  Result second = finish(a), first = finish(b);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(second.status, 0) << second.err;
+  EXPECT_HAS(first.out, "[rank 0] 0/3 0/1 host-b\n");
+  EXPECT_HAS(second.out, "[rank 1] 1/3 0/2 host-a\n");
+  EXPECT_HAS(second.out, "[rank 2] 2/3 1/2 host-a\n");
+  for (const Result& result : {first, second}) {
+    EXPECT_HAS(result.err, cat("master_addr=localhost master_port=", port_));
+    EXPECT_HAS(result.err, "the job's token is derived from --rdzv_id");
+  }
+}
+
+TEST_F(Nodes, NumbersByArrival) {
+  auto [a, b] = run_two(c10d() + Words{"train", "print", "rank %RANK", "--threads", "1"});
+  EXPECT_EQ(a.status + b.status, 0) << a.err << b.err;
+  std::string both = a.out + b.out;
+  EXPECT_HAS(both, "rank 0\n");
+  EXPECT_HAS(both, "rank 1\n");
+}
+
+TEST_F(Nodes, StaticBackend) {
+  Words words{"--nnodes=2", "--master_addr=127.0.0.1", cat("--master_port=", port_)};
+  Words train{"train", "print", "node %RANK", "--threads", "1"};
+  pid_t b = start(words + Words{"--node_rank=1"} + train, "b");
+  std::this_thread::sleep_for(50ms);
+  pid_t a = start(words + Words{"--node_rank", "0"} + train, "a");
+  EXPECT_HAS(finish(a).out, "[rank 0] node 0\n");
+  EXPECT_HAS(finish(b).out, "[rank 1] node 1\n");
+}
+
+TEST_F(Nodes, AFailureOnOneEndsAll) {
+  auto [a, b] =
+      run_two(c10d() + Words{"train", "rank", "1", "sleep", "100", "exit", "9", "end", "hang"});
+  EXPECT_EQ(std::min(a.status, b.status), 1);  // the node whose worker was well
+  EXPECT_EQ(std::max(a.status, b.status), 9);
+  for (const std::string& err : {a.err, b.err}) {
+    EXPECT_HAS(err, "tessera: rank 1 failed first: exit status 9 (node 1 on ");
+  }
+}
+
+TEST_F(Nodes, AllRestartTogether) {
+  auto [a, b] = run_two(c10d(2, 2) + Words{"--max_restarts=2", "train", "print",
+                                           "%RANK of attempt %TESSERA_ATTEMPT", "attempt", "0",
+                                           "rank", "3", "exit", "9", "end", "hang", "end"});
+  EXPECT_EQ(a.status + b.status, 0) << a.err << b.err;
+  std::string both = a.out + b.out;
+  for (int rank = 0; rank < 4; ++rank) EXPECT_HAS(both, cat(rank, " of attempt 1\n"));
+  EXPECT_LACKS(both, "of attempt 2");
+}
+
+TEST_F(Nodes, AnInterruptionOfOneIsOneOfAll) {
+  Words words = c10d() + Words{"train", "on_term", "143", "print", "ready", "hang"};
+  pid_t a = start(words, "a"), b = start(words, "b");
+  wait_for("a.out", "ready");
+  wait_for("b.out", "ready");
+  ::kill(b, SIGTERM);
+  for (pid_t agent : {a, b}) {
+    Result result = finish(agent);
+    EXPECT_EQ(result.status, 143) << result.err;
+    EXPECT_HAS(result.out, "saved");
+  }
+}
+
+TEST_F(Nodes, ALostServerEndsTheOthers) {
+  Words words = c10d() + Words{"train", "print", "rank %RANK ready", "hang"};
+  pid_t a = start(words, "a");
+  wait_for_server();
+  pid_t b = start(words, "b");
+  wait_for("a.out", "ready");
+  wait_for("b.out", "ready");
+  ::kill(a, SIGKILL);
+  finish(a);
+  Result result = finish(b);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_HAS(result.err, "the agent that serves the store of the job is gone");
+}
+
+TEST_F(Nodes, ALostNodeIsReplaced) {
+  Words words = c10d() + Words{"--max_restarts=1",
+                               "--rdzv_conf=keep_alive_interval=0.2,keep_alive_max_attempt=5",
+                               "train",
+                               "print",
+                               "rank %RANK attempt %TESSERA_ATTEMPT",
+                               "attempt",
+                               "0",
+                               "hang",
+                               "end"};
+  pid_t a = start(words, "a");
+  wait_for_server();
+  pid_t b = start(words, "b");
+  wait_for("a.out", "attempt 0");
+  wait_for("b.out", "attempt 0");
+  ::kill(b, SIGKILL);
+  finish(b);
+  wait_for("a.err", "Restart 1 of at most 1");
+  pid_t c = start(words, "c");
+  Result first = finish(a), third = finish(c);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(third.status, 0) << third.err;
+  EXPECT_HAS(first.err, "node 1 on ");
+  EXPECT_HAS(first.err, "has given no sign of life");
+  EXPECT_HAS(first.out, "[rank 0] rank 0 attempt 1\n");
+  EXPECT_HAS(third.out, "[rank 1] rank 1 attempt 1\n");
+}
+
+TEST_F(Nodes, SaysWhoIsMissing) {
+  Words words = c10d(3) + Words{"--rdzv_conf=join_timeout=1", "train"};
+  auto [a, b] = run_two(words);
+  EXPECT_EQ(a.status, 1);
+  EXPECT_EQ(b.status, 1);
+  for (const std::string& err : {a.err, b.err}) {
+    EXPECT_HAS(err, "tessera: node 2 of 3 did not arrive at localhost:");
+    EXPECT_HAS(err, "within 1 s (here: node 0 on ");
+  }
+}
+
+TEST_F(Nodes, NobodyServes) {
+  pid_t b = start({"--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1",
+                   cat("--master_port=", port_), "--rdzv_conf=timeout=1", "train"});
+  Result result = finish(b);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_HAS(result.err, cat("no store answered at 127.0.0.1:", port_, " within 1 s"));
+}
+
+TEST_F(Nodes, DifferentOptionsAreNamed) {
+  pid_t a = start(c10d() + Words{"--max_restarts=1", "train"}, "a");
+  pid_t b = start(c10d() + Words{"--max_restarts=2", "train"}, "b");
+  for (pid_t agent : {a, b}) {
+    Result result = finish(agent);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_HAS(result.err, "--max_restarts 1");
+    EXPECT_HAS(result.err, "--max_restarts 2");
+  }
+}
+
+TEST_F(Nodes, AnotherTokenIsRefused) {
+  Words words = c10d() + Words{"train", "hang"};
+  start(words, "a", {"TESSERA_JOB_TOKEN=one-secret"});
+  wait_for_server();
+  Result other = finish(start(words, "b", {"TESSERA_JOB_TOKEN=another"}));
+  EXPECT_EQ(other.status, 1);
+  EXPECT_HAS(other.err, "refused this process: another job's token");
+  EXPECT_LACKS(other.err, "one-secret");
+  EXPECT_LACKS(other.err, "secret'");
+}
+
+TEST_F(Nodes, ThePortOfAnotherProgram) {
+  FileDescriptor other = listen_on({"127.0.0.1", 0});
+  Words place{cat("--rdzv_endpoint=127.0.0.1:", local_port(other))};
+  Result alone = run(place + Words{"train"});
+  EXPECT_EQ(alone.status, 1);
+  EXPECT_HAS(alone.err, "is in use by another process: is another job running here?");
+
+  std::atomic<bool> done = false;
+  std::thread web([&] {
+    while (!done) {
+      FileDescriptor client(::accept(other.get(), nullptr, nullptr));
+      if (client) (void)!::write(client.get(), "HTTP/1.1 400 Bad Request\r\n\r\n", 28);
+      std::this_thread::sleep_for(5ms);
+    }
+  });
+  Result c10d = run(place + Words{"--nnodes=2", "--rdzv_backend=c10d", "train"});
+  done = true;
+  web.join();
+  EXPECT_EQ(c10d.status, 1);
+  EXPECT_HAS(c10d.err, "does not speak the protocol of tessera's store");
+}
+
+TEST_F(Nodes, ANodeTooManyAndOneTwice) {
+  Words words = c10d() + Words{"train", "print", "ready", "hang"};
+  start(words, "a");
+  start(words, "b");
+  wait_for("a.out", "ready");
+  wait_for("b.out", "ready");
+  Result third = finish(start(words, "c"));
+  EXPECT_EQ(third.status, 1);
+  EXPECT_HAS(third.err, "has all its 2 nodes already");
+  Result twice = finish(start(c10d() + Words{"--node_rank=1", "train"}, "d"));
+  EXPECT_HAS(twice.err, "a node with --node_rank 1 has already joined");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,196 @@
+#include "launch/run_options.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/thread_pool.h"
+#include "launch/job_end.h"
+#include "launch/job_token.h"
+#include "launch/node_group.h"
+
+namespace tessera {
+namespace {
+
+using Words = std::vector<std::string>;
+using Variables = std::map<std::string, std::string>;
+
+RunEnvironment lookup(const Variables& variables) {
+  return [&variables](const char* name) {
+    auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  };
+}
+
+RunOptions parse(const Words& words, const Variables& variables = {}) {
+  return parse_run_options(words, lookup(variables));
+}
+
+std::string message_of(const Words& words) {
+  try {
+    parse(words);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no UsageError";
+}
+
+#define EXPECT_HAS(text, part)                               \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "'" << (part) << "' not in: " << (text)
+
+TEST(RunOptions, TheLaunchLinesOfTheReferenceScripts) {
+  // Slurm, c10d at the head node without a port.
+  RunOptions slurm =
+      parse({"--nproc_per_node=8", "--nnodes=4", "--rdzv_id=1234", "--rdzv_backend=c10d",
+             "--rdzv_endpoint=head-node", "train", "--max_context_width=4096", "--nnodes", "x"});
+  EXPECT_EQ(slurm.nnodes, 4);
+  EXPECT_EQ(slurm.nproc_per_node, 8);
+  EXPECT_EQ(to_string(*slurm.rdzv_endpoint), "head-node:29400");
+  EXPECT_EQ(slurm.rdzv_id, "1234");
+  EXPECT_EQ(slurm.command, (Words{"train", "--max_context_width=4096", "--nnodes", "x"}));
+  EXPECT_FALSE(slurm.node_rank);
+
+  // One host, c10d on any port.
+  RunOptions local = parse({"--nproc-per-node", "8", "--nnode", "1", "--rdzv-backend", "c10d",
+                            "--rdzv-endpoint", "localhost:0", "--", "train"});
+  EXPECT_EQ(to_string(*local.rdzv_endpoint), "localhost:0");
+  EXPECT_EQ(local.command, Words{"train"});
+
+  // Static.
+  RunOptions fixed = parse({"--nnodes=2", "--node_rank=1", "--master_addr=node-0",
+                            "--master_port=12345", "--no-python", "./program"});
+  EXPECT_EQ(fixed.rdzv_backend, RendezvousBackend::kStatic);
+  EXPECT_EQ(to_string(*fixed.rdzv_endpoint), "node-0:12345");
+  EXPECT_EQ(
+      to_string(*parse({"--nnodes=2", "--node_rank=0", "--master_addr=h", "x"}).rdzv_endpoint),
+      "h:29500");
+
+  RunOptions alone = parse({"--standalone", "--nproc_per_node=auto", "--max_restarts", "100",
+                            "--start_method=spawn", "--role", "trainer", "train"});
+  EXPECT_FALSE(alone.rdzv_endpoint);
+  EXPECT_EQ(alone.nproc_per_node, available_cores());
+  EXPECT_EQ(alone.max_restarts, 100);
+  EXPECT_EQ(parse({"--nnodes=3:3", "--rdzv_endpoint=h:1", "x"}).nnodes, 3);
+}
+
+TEST(RunOptions, VariablesOfKubernetesOperators) {
+  RunOptions options =
+      parse({"--nproc_per_node=4", "train"}, {{"PET_NNODES", "2"},
+                                              {"PET_NPROC_PER_NODE", "8"},
+                                              {"PET_RDZV_ENDPOINT", "worker-0:23456"},
+                                              {"PET_RDZV_BACKEND", "c10d"},
+                                              {"PET_MAX_RESTARTS", "3"}});
+  EXPECT_EQ(options.nnodes, 2);
+  EXPECT_EQ(options.nproc_per_node, 4);  // the command line wins
+  EXPECT_EQ(to_string(*options.rdzv_endpoint), "worker-0:23456");
+  EXPECT_EQ(options.max_restarts, 3);
+  RunOptions trainer = parse({"train"}, {{"PET_NNODES", "2"},
+                                         {"PET_NODE_RANK", "1"},
+                                         {"PET_MASTER_ADDR", "node-0-0.job"},
+                                         {"PET_MASTER_PORT", "29500"}});
+  EXPECT_EQ(trainer.rdzv_backend, RendezvousBackend::kStatic);
+  EXPECT_EQ(trainer.node_rank, 1);
+}
+
+TEST(RunOptions, RendezvousSettingsAndStreams) {
+  RunOptions o = parse({"--rdzv_conf", "join_timeout=30, is_host=true,last_call_timeout=5", "-t",
+                        "1:3,0:1", "--log-dir=logs", "train"});
+  EXPECT_EQ(o.join_timeout, 30);
+  EXPECT_EQ(o.is_host, true);
+  EXPECT_EQ(o.tee.of(1), 3);
+  EXPECT_EQ(o.tee.of(2), 0);
+  EXPECT_TRUE(o.redirects.is_empty());
+  EXPECT_EQ(parse({"--log_dir=logs", "train"}).redirects.of(5), 3);
+}
+
+TEST(RunOptions, Refusals) {
+  struct Case {
+    Words words;
+    const char* message;
+  };
+  for (const Case& c :
+       {Case{{}, "nothing to run"},
+        Case{{"--nproc_per_node=2"}, "nothing to run"},
+        Case{{"--nproc_per_nodes=2", "train"}, "did you mean --nproc_per_node?"},
+        Case{{"--num_layers=2", "train"}, "Options of the worker come after its command"},
+        Case{{"--nnodes"}, "--nnodes needs a value (N)"},
+        Case{{"--nnodes=0", "x"}, "--nnodes must be a number from 1 to 65536: it is '0'"},
+        Case{{"--nnodes=1:4", "x"}, "not built yet: --nnodes=1:4"},
+        Case{{"--nproc-per-node=gpu", "x"}, "not built yet: --nproc-per-node=gpu"},
+        Case{{"--nproc_per_node=-1", "x"}, "from 1 to 4096: it is '-1'"},
+        Case{{"--rdzv_backend=etcd", "x"}, "not built yet: --rdzv_backend=etcd"},
+        Case{{"--rdzv_backend=mpi", "x"}, "must be c10d or static"},
+        Case{{"--rdzv_endpoint=a:b", "x"}, "the port in 'a:b' must be 0 to 65535"},
+        Case{{"--rdzv_conf=join_timeouts=3", "x"}, "did you mean 'join_timeout'?"},
+        Case{{"--rdzv_conf=join_timeout=no", "x"}, "join_timeout must be a number"},
+        Case{{"--nnodes=2", "x"}, "needs --rdzv_endpoint HOST:PORT, or --master_addr"},
+        Case{{"--nnodes=2", "--rdzv_backend=c10d", "x"}, "needs --rdzv_endpoint HOST:PORT"},
+        Case{{"--nnodes=2", "--rdzv_endpoint=h:0", "x"}, "must know where to meet"},
+        Case{{"--nnodes=2", "--master_addr=h", "x"}, "needs --node_rank R"},
+        Case{{"--nnodes=2", "--node_rank=2", "--master_addr=h", "x"}, "must be below --nnodes=2"},
+        Case{{"--nnodes=2", "--standalone", "x"}, "--standalone is for one node"},
+        Case{{"--max_restarts=x", "x"}, "--max_restarts must be a number"},
+        Case{{"--redirects=3", "x"}, "need --log_dir DIR"},
+        Case{{"--log_dir=l", "--tee=4", "x"}, "--tee must be a number from 0 to 3"},
+        Case{{"-m", "module"}, "tessera runs no Python modules"}}) {
+    EXPECT_HAS(message_of(c.words), c.message);
+  }
+}
+
+TEST(RunOptions, HelpNamesEveryOption) {
+  EXPECT_TRUE(parse({"--help"}).help);
+  EXPECT_TRUE(parse({"--nnodes=2", "-h"}).help);
+  std::string help = run_help();
+  for (const char* text : {"--nnodes N, --nnode", "--rdzv_conf K=V,...", "--tee STREAMS, -t",
+                           "--token_file FILE", "srun tessera run"}) {
+    EXPECT_HAS(help, text);
+  }
+}
+
+TEST(JobToken, WhereItComesFrom) {
+  RunOptions one = parse({"train"});
+  EXPECT_EQ(job_token(one, lookup({})).size(), 64u);
+  EXPECT_NE(job_token(one, lookup({})), job_token(one, lookup({})));
+  EXPECT_TRUE(one.warnings.empty());
+  Words two{"--nnodes=2", "--rdzv_endpoint=h:1", "--rdzv_id=7", "train"};
+  RunOptions a = parse(two), b = parse(two);
+  EXPECT_EQ(job_token(a, lookup({})), job_token(b, lookup({})));
+  ASSERT_EQ(a.warnings.size(), 1u);
+  EXPECT_HAS(a.warnings[0], "TESSERA_JOB_TOKEN or --token_file");
+  Variables given{{"TESSERA_JOB_TOKEN", "from variable"}};
+  RunOptions c = parse(two);
+  EXPECT_EQ(job_token(c, lookup(given)), "from variable");
+  EXPECT_TRUE(c.warnings.empty());
+
+  std::string file = testing::TempDir() + "launch_token";
+  write_file_atomic(file, "from the file\n");
+  c.token_file = file;
+  EXPECT_EQ(job_token(c, lookup(given)), "from the file");
+  write_file_atomic(file, "short\n");
+  EXPECT_THROW(job_token(c, lookup(given)), UserError);
+}
+
+TEST(Records, SurviveTheStoreAndRefuseNonsense) {
+  JobEnd end{JobEnd::Kind::kFailed, 137, true, "rank 1\n    last line"};
+  JobEnd read = JobEnd::from_text(end.to_text()).value();
+  EXPECT_EQ(read.kind, end.kind);
+  EXPECT_EQ(read.status, 137);
+  EXPECT_TRUE(read.may_retry);
+  EXPECT_EQ(read.text, end.text);
+  for (const char* bad : {"", "1 2 3", "9 0 0\n", "1 2\n", "x 0 0\n", "-1 0 0\n", "1 2 3 4\n"}) {
+    EXPECT_FALSE(JobEnd::from_text(bad)) << bad;
+  }
+  NodeRecord node = NodeRecord::from_text(NodeRecord{"host", 2, 8, 3}.to_text()).value();
+  EXPECT_EQ(node.host, "host");
+  EXPECT_EQ(node.nnodes, 2);
+  EXPECT_EQ(node.workers, 8);
+  EXPECT_EQ(node.max_restarts, 3);
+  for (const char* bad : {"", "1\n2\n3", "1\n-2\n3\nh", "1\n2\nx\nh", "1\n99999999\n3\nh"}) {
+    EXPECT_FALSE(NodeRecord::from_text(bad)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
