@@ -41,19 +41,6 @@ std::vector<Cell> mesh_cells() {
   return product({Cell(sharding_factors().size(), -1)}, 0, kMeshFactors);
 }
 
-const std::vector<Cell>& possible_meshes() {
-  static const std::vector<Cell> meshes = [] {
-    std::set<std::string> impossible;
-    for (const auto& [name, error] : impossible_meshes()) impossible.insert(name);
-    std::vector<Cell> possible;
-    for (const Cell& cell : mesh_cells()) {
-      if (!impossible.contains(name_of(cell))) possible.push_back(cell);
-    }
-    return possible;
-  }();
-  return meshes;
-}
-
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
   double most = 0, highest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -159,6 +146,19 @@ std::string CellJob::key() const {
              " ", r.horizon, " ", options.far_state);
 }
 
+const std::vector<Cell>& possible_meshes() {
+  static const std::vector<Cell> meshes = [] {
+    std::set<std::string> impossible;
+    for (const auto& [name, error] : impossible_meshes()) impossible.insert(name);
+    std::vector<Cell> possible;
+    for (const Cell& cell : mesh_cells()) {
+      if (!impossible.contains(name_of(cell))) possible.push_back(cell);
+    }
+    return possible;
+  }();
+  return meshes;
+}
+
 bool is_possible(const Cell& cell) {
   return std::ranges::any_of(possible_meshes(), [&](const Cell& mesh) {
     for (size_t f = 0; f < kMeshFactors; ++f) {
@@ -190,8 +190,8 @@ const CoveringArray& covering_cells() {
   return array;
 }
 
-std::vector<Cell> all_cells() {
-  return product(possible_meshes(), kMeshFactors, sharding_factors().size());
+std::vector<Cell> cells_of(const Cell& mesh) {
+  return product({mesh}, kMeshFactors, sharding_factors().size());
 }
 
 Outcome run(const CellJob& job) {

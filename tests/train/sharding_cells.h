@@ -40,14 +40,15 @@ struct CellJob {
 };
 CellJob job_of(const Cell& cell);
 
-// Whether the mesh of a cell, in which levels may be open, can be had.
-bool is_possible(const Cell& cell);
 // Name and error of every combination of the factors which make the mesh that cannot be had.
 std::vector<std::pair<std::string, std::string>> impossible_meshes();
+// Whether a cell, open where it is, is of a mesh that can be had.
+bool is_possible(const Cell& cell);
 // A pairwise covering array over all factors.
 const CoveringArray& covering_cells();
-// Every possible cell, mesh by mesh.
-std::vector<Cell> all_cells();
+// The meshes that can be had, as cells open in all else, and every cell of one of them.
+const std::vector<Cell>& possible_meshes();
+std::vector<Cell> cells_of(const Cell& mesh);
 
 // All that can be seen of two steps and a validation batch.
 struct Outcome {
