@@ -41,6 +41,37 @@ TEST(CoveringArray, OfShardingIsSmallAndComplete) {
   EXPECT_LT(array.rows().size(), 60u);
 }
 
+// 37 tokens on 2 and 4 ranks: parts of 19 and 10 rows, of which the last has padding.
+TEST(Padding, OfTheVocabularyStaysZeroAndIsNobodys) {
+  for (auto [world, tp] : {std::pair{1, 1}, {3, 1}, {3, 2}}) {  // levels: w2 tp2, w4 tp2, w4 tp4
+    Cell cell(sharding_factors().size());
+    cell[0] = 2;  // full_shard
+    cell[1] = world;
+    cell[2] = tp;
+    SCOPED_TRACE(name_of(cell));
+    CellJob job = job_of(cell);
+    LockstepJob lockstep(job.model, job.options, 1);
+    for (int64_t step = 0; step < 3; ++step) lockstep.step(step);
+    const Programs& programs = lockstep.programs();
+    int64_t own_rows = 0, rows = 0;
+    for (const FlatUnit& unit : programs.units) {
+      for (int rank = 0; rank < lockstep.world(); ++rank) {
+        EXPECT_EQ(lockstep.strays(unit, rank), 0) << unit.name << " of rank " << rank;
+        for (size_t k = 0; k < unit.members.size(); ++k) {
+          auto index = static_cast<size_t>(unit.parameters[k]);
+          if (programs.parameters[index].name != "lm_head.weight") continue;
+          for (const PieceRange& range : piece_ranges(programs, unit, k, rank))
+            own_rows += range.count / job.model.hidden_width;
+          if (programs.parallelism.mesh.index(rank, programs.parallelism.data.shard) == 0)
+            rows += programs.parts[index].shape[0];
+        }
+      }
+    }
+    EXPECT_EQ(own_rows, 37);
+    EXPECT_EQ(rows, tp == 1 ? 38 : 40);
+  }
+}
+
 class Sharding : public testing::TestWithParam<Cell> {
  protected:
   static CellChecker checker_;
