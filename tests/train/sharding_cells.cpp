@@ -81,7 +81,7 @@ const std::vector<Factor>& sharding_factors() {
       {"recompute",
        {{"", "--activation_checkpointing 0"},
         {"layers", "--activation_checkpointing 1"},
-        {"op", "--activation_checkpointing 1 --checkpointing_policy op"},
+        {"ops", "--activation_checkpointing 1 --checkpointing_policy op"},
         {"half", "--activation_checkpointing 1 --selective_checkpointing 0.5"}}},
       {"offload",
        {{"", ""},

@@ -18,7 +18,7 @@ struct Factor {
 };
 const std::vector<Factor>& sharding_factors();
 
-// One level a factor. Its name is that of the test: "full_shard_w4_tp2_op_far_tied_kv1".
+// One level a factor. Its name is that of the test: "full_shard_w4_tp2_a3_tied_kv1_ops_far".
 using Cell = Row;
 std::string name_of(const Cell& cell);
 std::string arguments_of(const Cell& cell);

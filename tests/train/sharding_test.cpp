@@ -83,6 +83,30 @@ TEST_P(Sharding, EqualsOneRank) {
   EXPECT_EQ(checker_.check(job_of(GetParam())), "");
 }
 
+// What the names promise is really there to change bits.
+TEST(ShardingCells, DoWhatTheyAreCalled) {
+  for (const Cell& cell : covering_cells().rows()) {
+    CellJob job = job_of(cell);
+    Programs programs = build_programs(model_builder(job.model), job.options);
+    auto has = [&](std::string_view op, Phase phase) {
+      return std::ranges::any_of(programs.accumulate_first.nodes(), [&](const Node& n) {
+        return (op.empty() || n.op->name() == op) && n.phase == phase;
+      });
+    };
+    std::string name = cat("_", name_of(cell), "_");
+    auto is = [&](const std::string& label) {
+      return name.find(cat("_", label, "_")) != std::string::npos;
+    };
+    bool again = is("layers") || is("ops") || is("half") || job.parallelism().regather;
+    EXPECT_LE(again, has("", Phase::kRecompute)) << name;
+    EXPECT_EQ(has("linear", Phase::kRecompute), is("layers") || is("half")) << name;
+    EXPECT_EQ(has("offload", Phase::kForward), is("offload0") || is("offload1")) << name;
+    EXPECT_EQ(has("fetch", Phase::kForward), is("far")) << name;
+    EXPECT_EQ(programs.accumulate.nodes().empty(), !is("a3")) << name;
+    EXPECT_EQ(job.parallelism().sequence_parallel, (is("tp2") || is("tp4")) && !is("odd")) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cells, Sharding, testing::ValuesIn(covering_cells().rows()),
                          [](const auto& cell) { return name_of(cell.param); });
 
