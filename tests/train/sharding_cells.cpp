@@ -116,7 +116,7 @@ CellJob job_of(const Cell& cell) {
   const RunConfig& config = parsed.config;
   CellJob job{resolve_model(parsed), {}, config.gradient_accumulation_steps};
   Parallelism parallelism =
-      make_parallelism(config, job.model, config.world, config.ranks_per_host);
+      make_parallelism(config, job.model, config.world.value(), config.ranks_per_host);
   job.options = program_options(config, parallelism);
   return job;
 }
