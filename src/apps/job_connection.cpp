@@ -1,9 +1,19 @@
 #include "apps/job_connection.h"
 
+#include <thread>
+
+#include "base/error.h"
 #include "base/log.h"
 #include "comm/connect.h"
 
 namespace tessera {
+namespace {
+
+// So much longer rank 0 serves the store of a job that did not come about: the other ranks, whose
+// deadlines are over at the same moment, still learn there who is missing.
+constexpr std::chrono::milliseconds kFarewell{500};
+
+}  // namespace
 
 JobConnection join_job(const RunConfig& config) {
   JobConnection job;
@@ -20,7 +30,12 @@ JobConnection join_job(const RunConfig& config) {
   Transport transport = config.distributed_backend == "gloo"            ? Transport::kGloo
                         : config.distributed_backend == "shared_memory" ? Transport::kSharedMemory
                                                                         : Transport::kAuto;
-  job.communicator = connect(self, job.store, {deadline}, transport);
+  try {
+    job.communicator = connect(self, job.store, {deadline}, transport);
+  } catch (const CommError&) {
+    if (job.server) std::this_thread::sleep_for(kFarewell);
+    throw;
+  }
   return job;
 }
 

@@ -52,7 +52,8 @@ std::unique_ptr<Communicator> connect(const JobMember& self, std::shared_ptr<Sto
       address = local_address(self.interface, self.master_address);
     PeerListeners listeners(address);
     PrefixStore keys(std::move(store), cat("comm/", self.attempt, "/"));
-    PeerRecord own{kPeerProtocol, self.world_size, self.host_id, listeners.address()};
+    PeerRecord own{kPeerProtocol, self.world_size, std::string(name(transport)), self.host_id,
+                   listeners.address()};
     std::vector<PeerRecord> records = meet(keys, self, own, options.deadline);
 
     std::vector<bool> local = ranks_of_this_host(records, self.rank, transport);

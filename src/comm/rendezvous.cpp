@@ -17,9 +17,9 @@ constexpr char kField = '\t', kLine = '\n';
 std::string member_key(int rank) { return cat("member/", rank); }
 
 std::string to_text(const PeerRecord& record) {
-  return join(std::vector<std::string>{cat(record.protocol), cat(record.world_size), record.host_id,
-                                       record.address.unix_name, record.address.address,
-                                       cat(record.address.port)},
+  return join(std::vector<std::string>{cat(record.protocol), cat(record.world_size),
+                                       record.transport, record.host_id, record.address.unix_name,
+                                       record.address.address, cat(record.address.port)},
               std::string_view(&kField, 1));
 }
 
@@ -32,15 +32,16 @@ bool read_number(std::string_view text, T& number) {
 PeerRecord from_text(int rank, std::string_view text) {
   std::vector<std::string_view> fields = split(text, kField);
   PeerRecord record;
-  bool good = fields.size() == 6 && read_number(fields[0], record.protocol) &&
+  bool good = fields.size() == 7 && read_number(fields[0], record.protocol) &&
               read_number(fields[1], record.world_size) &&
-              read_number(fields[5], record.address.port);
+              read_number(fields[6], record.address.port);
   if (!good)
     throw CommError(cat("rank ", rank, " is another version of the program: its record reads '",
                         text.substr(0, 80), "'"));
-  record.host_id = fields[2];
-  record.address.unix_name = fields[3];
-  record.address.address = fields[4];
+  record.transport = fields[2];
+  record.host_id = fields[3];
+  record.address.unix_name = fields[4];
+  record.address.address = fields[5];
   return record;
 }
 
@@ -53,7 +54,7 @@ class Meeting {
         end_(std::chrono::steady_clock::now() + deadline) {}
 
   // Rank 0: the records of all as one text.
-  std::string collect() {
+  std::string collect(const PeerRecord& own) {
     std::string table;
     for (int rank = 0; rank < self_.world_size; ++rank) {
       std::string text = wait(member_key(rank));
@@ -64,6 +65,9 @@ class Meeting {
       if (record.world_size != self_.world_size)
         throw CommError(cat("rank ", rank, " was started for ", record.world_size,
                             " ranks and rank 0 for ", self_.world_size));
+      if (record.transport != own.transport)
+        throw CommError(cat("rank ", rank, " is to use the transport ", record.transport,
+                            " and rank 0 ", own.transport, ": it must be the same for all"));
       table += text + kLine;
     }
     return table;
@@ -110,7 +114,7 @@ std::vector<PeerRecord> meet(Store& store, const JobMember& self, const PeerReco
   std::string answer;
   if (self.rank == 0) {
     try {
-      answer = '+' + meeting.collect();
+      answer = '+' + meeting.collect(own);
     } catch (const CommError& error) {
       store.set("table", '-' + std::string(error.what()));
       throw;

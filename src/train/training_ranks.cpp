@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "train/interruption.h"
-#include "train/option_record.h"
+#include "train/option_table.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -33,7 +33,10 @@ void TrainingRun::check_ranks_agree() const {
   common.rank = common.local_rank = common.world_size = std::nullopt;
   common.cache_dir = defaults.cache_dir;
   common.log_level = defaults.log_level;
-  compare(describe(common), "options");
+  std::string options;
+  for (const OptionRow& row : option_table())
+    options += cat("--", row.name, " ", value_text(common, row), "\n");
+  compare(options, "options");
   compare(hex(session_->plan_hash()), "plans");
 }
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -42,7 +43,7 @@ inline Words operator+(Words a, const Words& b) {
   return a;
 }
 
-// Starts the program in a directory of its own.
+// Starts the program in a directory of its own, also several times at once.
 class ProgramTest : public testing::Test {
  protected:
   ProgramTest() {
@@ -54,9 +55,9 @@ class ProgramTest : public testing::Test {
     write("text.txt", made_up_text(800));
   }
   ~ProgramTest() override {
-    if (running_ > 0) {  // the test failed before it waited
-      ::kill(running_, SIGKILL);
-      ::waitpid(running_, nullptr, 0);
+    for (const auto& [pid, tag] : running_) {  // the test failed before it waited
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
     }
     std::error_code ignored;
     std::filesystem::remove_all(directory_, ignored);
@@ -100,15 +101,20 @@ class ProgramTest : public testing::Test {
   // Of an option given twice the last wins: a test changes what it wants to.
   static Words train(const Words& more) { return Words{"train"} + tiny_job() + more; }
 
+  // Its output goes to the files {tag}.out and {tag}.err.
   pid_t start(
-      const Words& words, const std::function<void()>& in_child = [] {}) {
+      const Words& words, const std::function<void()>& in_child = [] {},
+      const std::string& tag = "") {
     std::vector<char*> argv;
     Words all = Words{TESSERA_PROGRAM} + words;
     for (std::string& word : all) argv.push_back(word.data());
     argv.push_back(nullptr);
-    std::string out = path(".out").string(), err = path(".err").string();
+    std::string out = path(tag + ".out").string(), err = path(tag + ".err").string();
     pid_t child = ::fork();
-    if (child != 0) return running_ = child;
+    if (child != 0) {
+      running_[child] = tag;
+      return child;
+    }
     int flags = O_WRONLY | O_CREAT | O_TRUNC;
     ::dup2(::open("/dev/null", O_RDONLY), 0);
     ::dup2(::open(out.c_str(), flags, 0666), 1);
@@ -131,11 +137,12 @@ class ProgramTest : public testing::Test {
   ProgramResult finish(pid_t child) {
     int status = 0;
     ::waitpid(child, &status, 0);
-    running_ = 0;
+    std::string tag = running_.at(child);
+    running_.erase(child);
     ProgramResult result;
     result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    result.out = read_file(path(".out"));
-    result.err = read_file(path(".err"));
+    result.out = read_file(path(tag + ".out"));
+    result.err = read_file(path(tag + ".err"));
     return result;
   }
 
@@ -160,7 +167,7 @@ class ProgramTest : public testing::Test {
 
  private:
   std::filesystem::path directory_;
-  pid_t running_ = 0;
+  std::map<pid_t, std::string> running_;  // and the tag of each
 };
 
 #define EXPECT_HAS(text, part)                               \

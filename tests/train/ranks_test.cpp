@@ -1,9 +1,12 @@
-// Sessions of several ranks, as threads of one process, on the CPU backend.
+// Sessions of several ranks, as threads and as processes, on the CPU backend.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <array>
 #include <thread>
 
 #include "comm/thread_communicator.h"
+#include "tests/comm/rank_runner.h"
 #include "tests/train/tiny_model.h"
 
 namespace tessera {
@@ -117,6 +120,50 @@ INSTANTIATE_TEST_SUITE_P(Jobs, Ranks,
                                          Job{2, "no_shard", 0, 2}, Job{4, "full_shard", 0, 2},
                                          Job{4, "no_shard", 0, 4}, Job{2, "full_shard", 0, 1, 1},
                                          Job{2, "shard_grad_op", 0, 1, 2, true}));
+
+// All that a rank of train() saw, where the parent of a forked process finds it.
+struct Seen {
+  int64_t finished = 0;
+  std::array<double, 11> values{};  // loss and norm of 5 steps, validation loss
+  bool operator==(const Seen&) const = default;
+};
+
+std::vector<Seen> train_over(Way way, const Job& job, DType compute) {
+  size_t bytes = static_cast<size_t>(job.world) * sizeof(Seen);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  EXPECT_NE(memory, MAP_FAILED);
+  auto* seen = static_cast<Seen*>(memory);
+  auto results = run_ranks({way, job.world}, [&](Communicator& communicator) {
+    Outcome outcome = train(job, communicator.rank(), &communicator, compute);
+    Seen& own = seen[communicator.rank()];
+    size_t n = 0;
+    for (const StepResult& step : outcome.steps) {
+      own.values[n++] = step.loss;
+      own.values[n++] = step.gradient_norm;
+    }
+    own.values[n++] = outcome.validation;
+    own.finished = 1;
+  });
+  for (const RankResult& result : results) EXPECT_EQ(result.error, "");
+  std::vector<Seen> all(seen, seen + job.world);
+  ::munmap(memory, bytes);
+  for (const Seen& one : all) EXPECT_EQ(one.finished, 1);
+  return all;
+}
+
+TEST(Transports, GiveTheBitsOfThreads) {
+  for (const Job& job : {Job{2}, Job{4, "hybrid_shard", 2}, Job{4, "full_shard", 0, 2}}) {
+    for (DType compute : {DType::kF32, DType::kBF16}) {
+      std::vector<Seen> threads = train_over(Way::kThreads, job, compute);
+      for (Way way : {Way::kStagedThreads, Way::kSharedMemory, Way::kGloo, Way::kMix}) {
+        if (kThreadSanitizer && is_processes(way)) continue;
+        SCOPED_TRACE(
+            cat(name(way), ", ", job.world, " ranks, ", job.strategy, ", ", name(compute)));
+        EXPECT_TRUE(train_over(way, job, compute) == threads);
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace tessera
