@@ -61,11 +61,10 @@ std::vector<CheckpointEntry> list_entries(const fs::path& directory) {
 bool is_running(pid_t process) { return ::kill(process, 0) == 0 || errno != ESRCH; }
 
 // One of our files, or such a file while it is written aside.
-bool is_checkpoint_file(const std::string& name) {
-  for (std::string_view own : {kStateName, kRunName, kManifestName}) {
-    if (name == own || name.starts_with(cat(own, kTemporaryMark))) return true;
-  }
-  return false;
+bool is_checkpoint_file(std::string_view name) {
+  name = name.substr(0, name.find(kTemporaryMark));
+  bool is_part = name.starts_with("state-") && name.ends_with(".safetensors");
+  return is_part || name == kStateName || name == kRunName || name == kManifestName;
 }
 
 // Returns whether the directory is gone: not if foreign files are in it.

@@ -146,6 +146,8 @@ TEST(Leftovers, OfDeadProcessesAreRemovedThoseOfLivingOnesStay) {
   for (const std::string& name : {dead, own, living, foreign}) {
     fs::create_directories(scratch / name);
     make_file(scratch / (name + "/state.safetensors.tmp-77"));
+    make_file(scratch / (name + "/state-00002-of-00004.safetensors"));
+    make_file(scratch / (name + "/state-00003-of-00004.safetensors.tmp-78"));
     make_file(scratch / (name + "/run.json"));
   }
   make_file(scratch / (foreign + "/mine.txt"));
