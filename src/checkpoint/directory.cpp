@@ -58,7 +58,17 @@ std::vector<CheckpointEntry> list_entries(const fs::path& directory) {
   return entries;
 }
 
-bool is_running(pid_t process) { return ::kill(process, 0) == 0 || errno != ESRCH; }
+// Not one that has ended and whose end nobody has asked for: where process 1 does not, it stays.
+bool is_running(pid_t process) {
+  if (::kill(process, 0) != 0 && errno == ESRCH) return false;
+  try {
+    std::string stat = read_file(cat("/proc/", process, "/stat"));
+    size_t state = stat.rfind(')') + 2;  // behind the name, which may hold anything
+    return state >= stat.size() || (stat[state] != 'Z' && stat[state] != 'X');
+  } catch (const UserError&) {
+    return true;  // hidden from this user, or gone just now: there will be another time
+  }
+}
 
 // One of our files, or such a file while it is written aside.
 bool is_checkpoint_file(std::string_view name) {
