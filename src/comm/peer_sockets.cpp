@@ -158,7 +158,8 @@ class PeerConnector {
       open_connection(peers_[static_cast<size_t>(rank)], Clock::now() + kPatience);
     } catch (const CommError& error) {
       if (std::string_view(error.what()).starts_with(std::strerror(ECONNREFUSED)))
-        throw CommError(cat("rank ", rank, " was lost: its process has ended before it connected"));
+        throw CommError(cat("rank ", rank, " was lost: its process has ended before it connected",
+                            refused_text()));
     }
   }
 
@@ -230,15 +231,19 @@ class PeerConnector {
 
   std::string missing_text() const {
     std::vector<int> missing;
-    std::string refused;
-    for (int rank = self_.rank + 1; rank < self_.world_size; ++rank) {
-      if (sockets_[static_cast<size_t>(rank)]) continue;
-      missing.push_back(rank);
-      if (without_token_[static_cast<size_t>(rank)])
-        refused += cat("; one that called itself rank ", rank, " did not know the job's token");
-    }
+    for (int rank = self_.rank + 1; rank < self_.world_size; ++rank)
+      if (!sockets_[static_cast<size_t>(rank)]) missing.push_back(rank);
     return cat(missing.size() == 1 ? "rank " : "ranks ", join(missing, ", "), " of ",
-               self_.world_size, " did not connect to rank ", self_.rank, " in time", refused);
+               self_.world_size, " did not connect to rank ", self_.rank, " in time",
+               refused_text());
+  }
+
+  std::string refused_text() const {
+    std::string text;
+    for (size_t rank = 0; rank < sockets_.size(); ++rank)
+      if (!sockets_[rank] && without_token_[rank])
+        text += cat("; one that called itself rank ", rank, " did not know the job's token");
+    return text;
   }
 
   const PeerListeners& own_;
