@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "comm/connect.h"
 
 namespace tessera {
@@ -25,16 +26,18 @@ JobConnection join_job(const RunConfig& config) {
   if (self.rank == 0 && !self.agent_store)
     job.server = std::make_unique<TcpStoreServer>(self.token,
                                                   Endpoint{self.master_address, self.master_port});
-  job.store = std::make_shared<TcpStore>(Endpoint{self.master_address, self.master_port},
-                                         self.token, deadline);
   Transport transport = config.distributed_backend == "gloo"            ? Transport::kGloo
                         : config.distributed_backend == "shared_memory" ? Transport::kSharedMemory
                                                                         : Transport::kAuto;
   try {
+    job.store = std::make_shared<TcpStore>(Endpoint{self.master_address, self.master_port},
+                                           self.token, deadline);
     job.communicator = connect(self, job.store, {deadline}, transport);
-  } catch (const CommError&) {
+  } catch (const CommError& error) {
     if (job.server) std::this_thread::sleep_for(kFarewell);
-    throw;
+    std::string_view server =
+        self.agent_store || self.rank == 0 ? "" : " (rank 0 serves the job's store)";
+    throw CommError(cat("rank ", self.rank, " cannot join the job: ", error.what(), server));
   }
   return job;
 }

@@ -46,11 +46,15 @@ int train_command(std::span<const std::string> arguments) {
   log_messages(parsed);
   JobConnection job = join_job(parsed.config);
   auto backend = open_cpu(parsed.config, job);
+  TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true, job));
   try {
-    TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true, job));
     return run.run() == RunEnd::kInterrupted ? 143 : 0;
   } catch (const std::exception& error) {
-    if (job.communicator) job.communicator->report_failure(error.what());
+    if (job.communicator) {
+      // While the run's memory is there: a call may still read it.
+      job.communicator->report_failure(error.what());
+      job.communicator->settle();
+    }
     throw;
   }
 }

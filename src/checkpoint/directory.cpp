@@ -58,14 +58,23 @@ std::vector<CheckpointEntry> list_entries(const fs::path& directory) {
   return entries;
 }
 
-bool is_running(pid_t process) { return ::kill(process, 0) == 0 || errno != ESRCH; }
+// Not one that has ended and whose end nobody has asked for: where process 1 does not, it stays.
+bool is_running(pid_t process) {
+  if (::kill(process, 0) != 0 && errno == ESRCH) return false;
+  try {
+    std::string stat = read_file(cat("/proc/", process, "/stat"));
+    size_t state = stat.rfind(')') + 2;  // behind the name, which may hold anything
+    return state >= stat.size() || (stat[state] != 'Z' && stat[state] != 'X');
+  } catch (const UserError&) {
+    return true;  // hidden from this user, or gone just now: there will be another time
+  }
+}
 
 // One of our files, or such a file while it is written aside.
-bool is_checkpoint_file(const std::string& name) {
-  for (std::string_view own : {kStateName, kRunName, kManifestName}) {
-    if (name == own || name.starts_with(cat(own, kTemporaryMark))) return true;
-  }
-  return false;
+bool is_checkpoint_file(std::string_view name) {
+  name = name.substr(0, name.find(kTemporaryMark));
+  bool is_part = name.starts_with("state-") && name.ends_with(".safetensors");
+  return is_part || name == kStateName || name == kRunName || name == kManifestName;
 }
 
 // Returns whether the directory is gone: not if foreign files are in it.

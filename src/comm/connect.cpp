@@ -30,6 +30,28 @@ std::vector<bool> ranks_of_this_host(const std::vector<PeerRecord>& records, int
   return local;
 }
 
+// Connects the ranks. One that fails leaves the job, in which others fail in turn: so all say what
+// the first one said.
+std::vector<FileDescriptor> connect_or_tell(Store& store, const PeerListeners& listeners,
+                                            const JobMember& self,
+                                            const std::vector<PeerAddress>& peers,
+                                            Deadline deadline) {
+  try {
+    return connect_peers(listeners, self, peers, deadline);
+  } catch (const CommError& error) {
+    std::string own = error.what(), first = own;
+    try {
+      if (store.add("failures", 1) == 1)
+        store.set("failure", own);
+      else
+        first = store.get("failure", std::chrono::milliseconds(1000));
+    } catch (const CommError&) {
+      // The store went down with the rank that served it.
+    }
+    throw CommError(first == own ? own : cat(first, " (and here: ", own, ")"));
+  }
+}
+
 }  // namespace
 
 std::string_view name(Transport transport) { return kNames[static_cast<size_t>(transport)]; }
@@ -65,7 +87,8 @@ std::unique_ptr<Communicator> connect(const JobMember& self, std::shared_ptr<Sto
     auto end = std::chrono::steady_clock::now() + options.deadline;
     Health& health = *connections.health;
     connections.mesh = std::make_shared<PeerMesh>(
-        self.rank, connect_peers(listeners, self, addresses, end), health, options.deadline);
+        self.rank, connect_or_tell(keys, listeners, self, addresses, end), health,
+        options.deadline);
     if (std::count(local.begin(), local.end(), true) > 1) {
       auto segments = std::make_shared<SharedSegments>(*connections.mesh, local);
       connections.transports.push_back(std::make_unique<LocalTransport>(

@@ -23,6 +23,8 @@ constexpr char kMagic[8] = "tessera";
 constexpr size_t kRandomBytes = 32, kProofBytes = 32;
 // A stranger that connects and says nothing holds the others up no longer than this.
 constexpr std::chrono::seconds kHelloTime{5};
+// When nobody has come for so long, one of the missing ranks is asked whether it still listens.
+constexpr std::chrono::milliseconds kPatience{500};
 
 // Who connects sends this, who accepts answers with random bytes and a proof, and gets a proof.
 struct Hello {
@@ -128,16 +130,41 @@ class PeerConnector {
             cat("rank ", self_.rank, " cannot connect to rank ", rank, ": ", error.what()));
       }
     }
-    int missing = self_.world_size - self_.rank - 1;
-    while (missing > 0)
-      if (accept_one()) --missing;
+    int missing = self_.world_size - self_.rank - 1, asked = self_.rank;
+    while (missing > 0) {
+      Deadline patience = Clock::now() + kPatience;
+      if (!wait_for_peer(std::min<Deadline>(deadline_, patience))) {
+        if (Clock::now() >= deadline_) throw CommError(missing_text());
+        do {
+          asked = asked + 1 < self_.world_size ? asked + 1 : self_.rank + 1;
+        } while (sockets_[static_cast<size_t>(asked)]);
+        check_listens(asked);
+      } else if (accept_one()) {
+        --missing;
+      }
+    }
     return std::move(sockets_);
   }
 
  private:
+  static FileDescriptor open_connection(const PeerAddress& peer, Deadline deadline) {
+    return peer.same_host ? connect_to_unix(peer.unix_name, deadline)
+                          : connect_to({peer.address, peer.port}, deadline);
+  }
+
+  // A rank listens until all have connected, so one that does not has ended before.
+  void check_listens(int rank) const {
+    try {
+      open_connection(peers_[static_cast<size_t>(rank)], Clock::now() + kPatience);
+    } catch (const CommError& error) {
+      if (std::string_view(error.what()).starts_with(std::strerror(ECONNREFUSED)))
+        throw CommError(cat("rank ", rank, " was lost: its process has ended before it connected",
+                            refused_text()));
+    }
+  }
+
   FileDescriptor connect_to_rank(const PeerAddress& peer) const {
-    FileDescriptor socket = peer.same_host ? connect_to_unix(peer.unix_name, deadline_)
-                                           : connect_to({peer.address, peer.port}, deadline_);
+    FileDescriptor socket = open_connection(peer, deadline_);
     if (peer.same_host && !same_user(socket)) throw CommError("it runs as another user");
     Hello words{};
     std::memcpy(words.magic, kMagic, sizeof kMagic);
@@ -156,12 +183,16 @@ class PeerConnector {
     return socket;
   }
 
+  bool wait_for_peer(Deadline deadline) const {
+    pollfd entries[] = {{own_.unix_.get(), POLLIN, 0}, {own_.tcp_.get(), POLLIN, 0}};
+    int ready = ::poll(entries, 2, poll_timeout(deadline));
+    return ready > 0 || (ready < 0 && errno == EINTR);
+  }
+
   // Whether a peer has come; strangers are turned away.
   bool accept_one() {
     pollfd entries[] = {{own_.unix_.get(), POLLIN, 0}, {own_.tcp_.get(), POLLIN, 0}};
-    int ready = ::poll(entries, 2, poll_timeout(deadline_));
-    if (ready < 0 && errno == EINTR) return false;
-    if (ready <= 0) throw CommError(missing_text());
+    if (::poll(entries, 2, 0) <= 0) return false;
     bool is_unix = entries[0].revents != 0;
     FileDescriptor socket(
         ::accept4(entries[is_unix ? 0 : 1].fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -200,15 +231,19 @@ class PeerConnector {
 
   std::string missing_text() const {
     std::vector<int> missing;
-    std::string refused;
-    for (int rank = self_.rank + 1; rank < self_.world_size; ++rank) {
-      if (sockets_[static_cast<size_t>(rank)]) continue;
-      missing.push_back(rank);
-      if (without_token_[static_cast<size_t>(rank)])
-        refused += cat("; one that called itself rank ", rank, " did not know the job's token");
-    }
+    for (int rank = self_.rank + 1; rank < self_.world_size; ++rank)
+      if (!sockets_[static_cast<size_t>(rank)]) missing.push_back(rank);
     return cat(missing.size() == 1 ? "rank " : "ranks ", join(missing, ", "), " of ",
-               self_.world_size, " did not connect to rank ", self_.rank, " in time", refused);
+               self_.world_size, " did not connect to rank ", self_.rank, " in time",
+               refused_text());
+  }
+
+  std::string refused_text() const {
+    std::string text;
+    for (size_t rank = 0; rank < sockets_.size(); ++rank)
+      if (!sockets_[rank] && without_token_[rank])
+        text += cat("; one that called itself rank ", rank, " did not know the job's token");
+    return text;
   }
 
   const PeerListeners& own_;

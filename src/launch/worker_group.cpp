@@ -221,6 +221,7 @@ void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
 void WorkerGroup::stop(int signal, milliseconds grace) {
   kill_at_ = steady_clock::now() + grace;
   send(signal);
+  send(SIGCONT);  // one that is stopped takes no other signal
 }
 
 void WorkerGroup::send(int signal) {

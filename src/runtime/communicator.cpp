@@ -45,6 +45,11 @@ void Communicator::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Communicator::settle() noexcept {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !running_ && (queue_.empty() || failure_); });
+}
+
 bool Communicator::unfinished() const {
   std::lock_guard lock(mutex_);
   return finished_ < started_ && !failure_;
@@ -90,6 +95,7 @@ void Communicator::loop() {
     if (stopping_) return;
     CommCall call = queue_.front();
     queue_.pop_front();
+    running_ = true;
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -98,6 +104,7 @@ void Communicator::loop() {
       failure = std::current_exception();
     }
     lock.lock();
+    running_ = false;
     if (failure)
       failure_ = failure;
     else

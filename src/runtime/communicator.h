@@ -103,6 +103,8 @@ class Communicator {
   // Tells all ranks that this one has failed and why, so that they end with
   // "rank 2 failed: <reason>" and not at their deadline. Does not throw.
   virtual void report_failure(std::string_view reason) noexcept = 0;
+  // After report_failure: returns when no call runs any more, so that buffers may go.
+  void settle() noexcept;
 
  protected:
   // Runs one call to its end, on the communicator's thread. Throws CommError.
@@ -125,6 +127,7 @@ class Communicator {
   std::deque<CommCall> queue_;
   Ticket started_ = 0, finished_ = 0;
   std::exception_ptr failure_;
+  bool running_ = false;  // perform() is
   bool stopping_ = false;
   std::thread thread_;  // begins with the first call
 };

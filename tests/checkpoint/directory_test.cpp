@@ -143,15 +143,23 @@ TEST(Leftovers, OfDeadProcessesAreRemovedThoseOfLivingOnesStay) {
   std::string own = cat("llama-9steps.tmp-", ::getpid());
   std::string living = cat("llama-9steps.tmp-", ::getppid());
   std::string foreign = cat("llama-8steps.tmp-", dead_process());
-  for (const std::string& name : {dead, own, living, foreign}) {
+  pid_t unreaped = ::fork();
+  if (unreaped == 0) ::_exit(0);
+  siginfo_t ended{};
+  ::waitid(P_PID, static_cast<id_t>(unreaped), &ended, WEXITED | WNOWAIT);
+  std::string zombie = cat("llama-9steps.tmp-", unreaped);
+  for (const std::string& name : {dead, zombie, own, living, foreign}) {
     fs::create_directories(scratch / name);
     make_file(scratch / (name + "/state.safetensors.tmp-77"));
+    make_file(scratch / (name + "/state-00002-of-00004.safetensors"));
+    make_file(scratch / (name + "/state-00003-of-00004.safetensors.tmp-78"));
     make_file(scratch / (name + "/run.json"));
   }
   make_file(scratch / (foreign + "/mine.txt"));
   fs::create_directories(scratch / "llama-9steps.tmp-");
   fs::create_directories(scratch / "llama-9steps.tmp-x");
   save(scratch.path(), 10);
+  ::waitpid(unreaped, nullptr, 0);
   EXPECT_EQ(names_in(scratch.path()),
             (Names{"llama-10steps", living, foreign, "llama-9steps.tmp-", "llama-9steps.tmp-x"}));
   EXPECT_EQ(names_in(scratch / foreign), Names{"mine.txt"});

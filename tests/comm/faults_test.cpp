@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "comm/connect.h"
+#include "comm/peer_sockets.h"
 #include "tests/comm/rank_runner.h"
 
 namespace tessera {
@@ -194,6 +195,25 @@ TEST_F(Joining, NamesRanksThatHaveNotArrived) {
   results = run_ranks(absent, [](Communicator&) {});
   for (size_t rank : {1, 2, 3})
     EXPECT_EQ(results[rank].error, "rank 0 of 4 has not arrived within 0.4 s");
+}
+
+// It told the others its address, and ended before they were connected.
+TEST(Connecting, ARankThatHasEndedIsNoticedBeforeTheDeadline) {
+  for (bool same_host : {true, false}) {
+    PeerListeners own("127.0.0.1");
+    PeerAddress gone = std::make_unique<PeerListeners>("127.0.0.1")->address();
+    gone.same_host = same_host;
+    JobMember self;
+    self.world_size = 3;
+    auto start = std::chrono::steady_clock::now();
+    try {
+      connect_peers(own, self, {own.address(), gone, gone}, start + milliseconds(20'000));
+      ADD_FAILURE() << "it connected";
+    } catch (const CommError& error) {
+      EXPECT_TRUE(contains(error.what(), "rank 1 was lost: its process has ended")) << error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(10'000));
+  }
 }
 
 TEST_F(Joining, RefusesAnotherToken) {
