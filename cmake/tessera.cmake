@@ -43,7 +43,8 @@ endfunction()
 #              [USES_REGEX])
 # One GoogleTest program, test_<name>. Default label: fast. READS_SOURCE_TREE: the test finds files of the
 # repository under TESSERA_SOURCE_DIR. USES_REGEX: g++ 12 with sanitizers takes parts of <regex> for reads of
-# uninitialised variables (GCC bug 105562).
+# uninitialised variables (GCC bug 105562). What is labelled nightly runs only when asked for: ctest -C nightly -L nightly,
+# which is what tools/nightly does.
 function(tessera_test name)
   cmake_parse_arguments(ARG "READS_SOURCE_TREE;USES_REGEX" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -65,6 +66,10 @@ function(tessera_test name)
     target_link_libraries(test_${name} PRIVATE tessera_${dependency})
   endforeach()
   # One ctest entry a program: starting a process per test case costs more than most cases do.
-  add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1)
+  set(configurations)
+  if(nightly IN_LIST ARG_LABELS)
+    set(configurations CONFIGURATIONS nightly)
+  endif()
+  add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1 ${configurations})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()

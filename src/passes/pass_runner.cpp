@@ -11,7 +11,7 @@ namespace tessera {
 
 namespace {
 
-constexpr std::string_view kOptionalPasses[] = {"canonicalize"};
+constexpr std::string_view kOptionalPasses[] = {"canonicalize", "overlap"};
 
 bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();

@@ -46,6 +46,9 @@ class Splitter final : public PlacementContext {
     if (e.placement.kind != Placement::Kind::kPartial) return e.value;
     AxisSet over = e.placement.axes;
     const Shape& shape = whole_type(i).shape;
+    // Part of what makes the value, not of its first reader: a layer that computes again what it
+    // makes has to keep the sum that enters it, and errors name the layer whose sum it is.
+    to_.set_scope(from_.nodes()[static_cast<size_t>(from_.producer(node_->inputs[i]))].scope);
     if (sequence_parallel_ && shape.size() == 3 && over == axes_ &&
         shape[1] % to_.mesh().size(axes_) == 0) {
       e.value = reduce_scatter(to_, e.value, over, 1, to_.type(e.value).dtype);
@@ -54,6 +57,7 @@ class Splitter final : public PlacementContext {
       e.value = to_.add_one(std::make_shared<AllReduceOp>(over, Reduction::kSum), {e.value});
       e.placement = {};
     }
+    to_.set_scope(node_->scope);
     return e.value;
   }
 

@@ -63,10 +63,11 @@ void Layout::set_finishes() {
     }
     // An op that may run in place of its operand is waited for at once.
     if (node.op->communicates() && node.op->in_place_pairs().empty() && read != kUnread) {
-      // At most one of a kind is under way: otherwise the gradients of all layers, which nobody
-      // reads before the end, would stay until then.
+      // What nobody reads before the end is done when the next of its kind begins: otherwise the
+      // gradients of all layers would stay until then.
       auto [kind, last] = next.try_emplace(node.op->key(), nodes_);
-      finish = std::min(read, std::exchange(kind->second, i));
+      int32_t following = std::exchange(kind->second, i);
+      finish = read == nodes_ ? following : read;
       for (Value v : node.inputs) {
         int32_t& end = last_use_[static_cast<size_t>(v.id)];
         end = std::max(end, finish);

@@ -5,7 +5,7 @@ namespace tessera::option_groups {
 namespace {
 constexpr auto kNoEffect = OptionStatus::kNoEffect;
 constexpr auto kNotBuilt = OptionStatus::kNotBuilt;
-constexpr std::string_view kOneProcess = "there is one process and nothing to gather";
+constexpr std::string_view kFixedUnits = "a unit is a decoder layer, the embedding or the head";
 constexpr std::string_view kNoFp8 = "the device has no fp8; bf16 is used";
 }  // namespace
 
@@ -195,27 +195,22 @@ std::vector<OptionRow> sharding() {
        .status = kNotBuilt},
       {.name = "limit_all_gathers",
        .field = &RunConfig::limit_all_gathers,
-       .help = "bound the gathers in flight",
-       .status = kNoEffect,
-       .reason = kOneProcess},
+       .help = "bound the gathers that run ahead to the next layer's; False: those of two layers"},
       {.name = "forward_prefetch",
        .field = &RunConfig::forward_prefetch,
-       .help = "gather the next layer during the forward pass",
-       .status = kNoEffect,
-       .reason = kOneProcess},
+       .help = "gather the next layer's parameters while a layer computes, in the forward pass"},
       {.name = "backward_fetch_policy",
        .field = &RunConfig::backward_fetch_policy,
-       .help = "when the next gather of the backward pass starts",
-       .values = {{.name = "backward_pre"}, {.name = "backward_post"}},
-       .status = kNoEffect,
-       .reason = kOneProcess},
+       .help = "when the next gather of the backward pass starts: before a layer's gradients are "
+               "computed, or after",
+       .values = {{.name = "backward_pre"}, {.name = "backward_post"}}},
       {.name = "auto_wrap_policy",
        .field = &RunConfig::auto_wrap_policy,
        .help = "unit of sharding: a decoder layer and the root, or by size",
        .values = {{.name = "transformer_auto_wrap_policy"},
                   {.name = "size_based_auto_wrap_policy"}},
        .status = kNoEffect,
-       .reason = kOneProcess},
+       .reason = kFixedUnits},
       {.name = "delayed_param",
        .aliases = {"low_cpu_fsdp"},
        .field = &RunConfig::delayed_param,

@@ -25,8 +25,15 @@ void require_divisor(int64_t part, int64_t whole, std::string_view option,
 int64_t shard_ranks(const RunConfig& config, int64_t data_ranks, int64_t ranks_per_host,
                     int64_t tp) {
   const std::string& strategy = config.sharding_strategy;
-  if (strategy == "no_shard") return 1;
   int64_t given = config.shard_degree.value_or(0);
+  if (strategy == "no_shard") {
+    if (given > 1) {
+      throw UserError(cat("--shard_degree ", given,
+                          " and --sharding_strategy no_shard contradict each other: leave one of "
+                          "them out"));
+    }
+    return 1;
+  }
   if (given > 0) {
     require_divisor(given, data_ranks, "shard_degree",
                     tp > 1 ? cat("the data-parallel ranks (world / tensor_parallel_degree)")

@@ -27,6 +27,13 @@ ResidencyOptions residency_options(const RunConfig& config, const Parallelism& p
   return options;
 }
 
+// Gathers in flight are bounded to one beside the layer in use, or not bounded: two.
+OverlapOptions overlap_options(const RunConfig& config) {
+  int ahead = config.limit_all_gathers ? 1 : 2;
+  return {config.forward_prefetch ? ahead : 0,
+          config.backward_fetch_policy == "backward_pre" ? ahead : 0};
+}
+
 }  // namespace
 
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism) {
@@ -40,6 +47,7 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   options.beta1 = config.beta1;
   options.beta2 = config.beta2;
   options.residency = residency_options(config, parallelism);
+  options.overlap = overlap_options(config);
   options.far_state = config.cpu_offload;
   options.passes.disabled = config.disable_pass;
   options.passes.dump_directory = config.dump_pass;
@@ -81,7 +89,8 @@ std::string line(const std::string& label, int64_t bytes, const std::string& not
 
 // Parallelism of a planned job; of commands that run on one rank, that rank.
 Parallelism planned_parallelism(const RunConfig& config, const ModelConfig& model) {
-  int64_t least = std::max<int64_t>(1, config.shard_degree.value_or(1)) * config.tensor_parallel_degree;
+  int64_t least =
+      std::max<int64_t>(1, config.shard_degree.value_or(1)) * config.tensor_parallel_degree;
   int64_t world = config.world.value_or(least);
   return make_parallelism(config, model, world, std::min(world, config.ranks_per_host));
 }

@@ -254,6 +254,11 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   programs.parameters = model.parameters;
   programs.parts = parameter_parts(model.parameters, parallelism.mesh, parallelism.tp);
   ForwardPasses forward(model, options.compute, parallelism, programs.parts, programs.units);
+  auto add_overlap = [&](std::vector<Pass>& passes) {
+    if (parallelism.data.shard.empty()) return;
+    passes.push_back(
+        {"overlap", [&](const Graph& g) { return overlap(g, options.overlap); }, true});
+  };
   auto accumulate = [&](const std::string& name, bool first) {
     std::vector<Pass> passes = forward.list();
     passes.push_back({"autodiff", [&](const Graph& g) {
@@ -267,6 +272,7 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
     if (options.residency.changes_anything())
       passes.push_back(
           {"residency", [&](const Graph& g) { return residency(g, options.residency); }});
+    add_overlap(passes);
     return runner.run(name, model.graph, passes);
   };
   programs.accumulate_first = accumulate("accumulate_first", true);
@@ -280,6 +286,7 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   passes.push_back({"canonicalize", canonicalize, true});
   if (options.far_state)
     passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
+  add_overlap(passes);
   programs.evaluate = runner.run("evaluate", validation.graph, passes);
   Graph apply = ApplyBuilder(programs.units, options, programs.accumulate_first).build();
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});

@@ -5,6 +5,7 @@
 
 #include "models/llama.h"
 #include "passes/flat_units.h"
+#include "passes/overlap.h"
 #include "passes/pass_runner.h"
 #include "passes/residency.h"
 #include "train/parallelism.h"
@@ -23,6 +24,7 @@ struct ProgramOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   ResidencyOptions residency;  // of the gradient programs
   bool far_state = false;      // weights, moments and gradients are in the far tier
+  OverlapOptions overlap;
   PassOptions passes;
 };
 

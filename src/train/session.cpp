@@ -159,15 +159,26 @@ Executable& Session::program(const std::string& name) {
 }
 
 // A checkpoint is taken between steps: gradients and sums of the last step are not part of it.
-// On one rank tensors are saved by parameter, so that a file says what it holds and padding is in
-// none; pieces are saved as they are, for the same mesh.
+// Tensors are saved by parameter, so that a file says what it holds and padding is in none. A rank
+// that has pieces saves them flat, for the same mesh.
 std::vector<TensorBuffer> Session::checkpoint_buffers() {
   std::vector<TensorBuffer> buffers;
   if (programs_.parallelism.mesh.world_size() > 1) {
     for (const FlatUnit& unit : programs_.units) {
-      for (const std::string& slot :
-           {weight_slot(unit), moment_slot(unit, 1), moment_slot(unit, 2)})
-        buffers.push_back({slot, DType::kF32, {unit.shard_size}, state_.data(slot)});
+      for (size_t k = 0; k < unit.members.size(); ++k) {
+        // Consecutive in the rank's own memory, whatever they are in the whole parameter.
+        std::vector<PieceRange> ranges = piece_ranges(programs_, unit, k, rank_);
+        if (ranges.empty()) continue;
+        int64_t begin = ranges.front().local, end = ranges.back().local + ranges.back().count;
+        const std::string& name =
+            programs_.parameters[static_cast<size_t>(unit.parameters[k])].name;
+        for (auto [prefix, slot] : {std::pair{"", weight_slot(unit)},
+                                    {"moment1.", moment_slot(unit, 1)},
+                                    {"moment2.", moment_slot(unit, 2)}}) {
+          buffers.push_back(
+              {cat(prefix, name), DType::kF32, {end - begin}, state_.as<float>(slot) + begin});
+        }
+      }
     }
     buffers.push_back({"optimizer_step", DType::kI64, {}, state_.data("optimizer_step")});
     return buffers;

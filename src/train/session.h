@@ -72,8 +72,8 @@ class Session {
   // Sum of losses and number of tokens of a validation batch, over all ranks.
   std::pair<double, int64_t> evaluate(MicroBatch batch);
 
-  // Weights, moments and counters, as views and as targets for loading: by parameter where there is
-  // one rank, by unit where a rank has pieces.
+  // Weights, moments and counters by parameter, as views and as targets for loading; of several
+  // ranks each has its pieces, flat.
   std::vector<TensorView> checkpoint_views();
   std::vector<TensorBuffer> checkpoint_buffers();
   // The master weights of one parameter, or its gradient after accumulate(), where there is one

@@ -25,7 +25,7 @@ Graph some_graph() {
 Graph same(const Graph& g) { return g; }
 
 std::vector<Pass> some_passes() {
-  return {{"precision", same}, {"canonicalize", canonicalize, true}, {"overlap", same}};
+  return {{"precision", same}, {"canonicalize", canonicalize, true}, {"reorder", same}};
 }
 
 std::string refusal(PassOptions options, const std::vector<Pass>& passes = some_passes()) {
@@ -58,10 +58,10 @@ TEST(PassRunner, SwitchesOptionalPassesOff) {
 
 TEST(PassRunner, RefusesNamesThatCannotBeSwitchedOff) {
   EXPECT_EQ(refusal({{"fusion"}, {}}),
-            "--disable_pass: there is no pass 'fusion'; can be disabled: canonicalize");
+            "--disable_pass: there is no pass 'fusion'; can be disabled: canonicalize, overlap");
   EXPECT_EQ(refusal({{"precision"}, {}}),
             "--disable_pass: 'precision' is needed for a right result; can be disabled: "
-            "canonicalize");
+            "canonicalize, overlap");
   EXPECT_THROW(PassRunner({{"fusion"}, {}}).run("step", some_graph(), some_passes()), UserError);
 }
 
@@ -72,7 +72,7 @@ TEST(PassRunner, ADisabledPassNeedNotBeInEveryProgram) {
 }
 
 TEST(PassRunner, TheListOfOptionalPassesIsComplete) {
-  EXPECT_THROW(PassRunner({}).run("step", some_graph(), {{"overlap", same, true}}), InternalError);
+  EXPECT_THROW(PassRunner({}).run("step", some_graph(), {{"reorder", same, true}}), InternalError);
   EXPECT_THROW(PassRunner({}).run("step", some_graph(), {{"canonicalize", same}}), InternalError);
 }
 
@@ -92,16 +92,16 @@ TEST(PassRunner, WritesTheGraphAfterEveryPass) {
   std::filesystem::path folder = directory.path() / "dumps";
   PassRunner runner({{"canonicalize"}, folder});
   Graph g = runner.run("step", some_graph(), some_passes());
-  runner.run("apply", g, {{"canonicalize", canonicalize, true}, {"overlap", same}});
+  runner.run("apply", g, {{"canonicalize", canonicalize, true}, {"reorder", same}});
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     files.push_back(entry.path().filename());
   std::sort(files.begin(), files.end());
-  EXPECT_EQ(files, (std::vector<std::string>{"apply.03_built.txt", "apply.04_overlap.txt",
+  EXPECT_EQ(files, (std::vector<std::string>{"apply.03_built.txt", "apply.04_reorder.txt",
                                              "step.00_built.txt", "step.01_precision.txt",
-                                             "step.02_overlap.txt"}));
+                                             "step.02_reorder.txt"}));
   EXPECT_EQ(read_file(folder / "step.00_built.txt"), to_string(some_graph()));
-  EXPECT_EQ(read_file(folder / "step.02_overlap.txt"), to_string(g));
+  EXPECT_EQ(read_file(folder / "step.02_reorder.txt"), to_string(g));
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "backends/ref/interpreter.h"
+#include "backends/ref/true_marks.h"
 #include "base/ignore_index.h"
 #include "base/random.h"
 #include "ir/rewriter.h"
@@ -15,26 +17,19 @@
 namespace tessera {
 
 // A training job of N ranks on the reference backend, in lockstep and in f64: the programs that the
-// ranks of a real job run, with their state in the hands of the test.
+// ranks of a real job run, with their state in the hands of the test. Every value of every node is
+// held against its marks.
 class LockstepJob {
  public:
-  struct Shape {
-    int64_t rows = 2;    // of a micro-batch of one data-parallel rank
-    int64_t length = 8;  // tokens a row
-    int64_t micro_batches = 1;
-  };
-
-  LockstepJob(const ModelConfig& model, const Parallelism& parallelism, Shape shape,
-              const std::function<void(ProgramOptions&)>& change = {})
-      : model_(model), shape_(shape) {
-    ProgramOptions options;
-    options.batch = options.validation_batch = shape.rows;
-    options.length = shape.length;
-    options.compute = DType::kF32;  // no conversions: all of it is f64 already
-    options.accumulates = shape.micro_batches > 1;
-    options.parallelism = parallelism;
+  // `options` as a session would be built with, in f32: no conversions, all of it becomes f64.
+  LockstepJob(const ModelConfig& model, ProgramOptions options, int64_t micro_batches)
+      : model_(model),
+        rows_(options.batch),
+        length_(options.length),
+        micro_batches_(micro_batches) {
+    TESSERA_CHECK(options.compute == DType::kF32 && options.validation_batch == options.batch &&
+                  options.accumulates == (micro_batches > 1));
     options.parallelism.reduce_dtype = DType::kF64;
-    if (change) change(options);
     programs_ = build_programs(
         [&](int64_t batch, int64_t length, ModelHead head) {
           return in_f64(model_builder(model)(batch, length, head));
@@ -48,7 +43,7 @@ class LockstepJob {
   // One step on the global batch of step number `step`; every row of it belongs to the job, so a
   // job of other ranks sees the same rows. Returns the mean loss.
   double step(int64_t step) {
-    for (int64_t m = 0; m < shape_.micro_batches; ++m) {
+    for (int64_t m = 0; m < micro_batches_; ++m) {
       const Graph& program = m == 0 ? programs_.accumulate_first : programs_.accumulate;
       run(program, batch(step, m));
     }
@@ -69,6 +64,7 @@ class LockstepJob {
     return results.outputs["loss"][0].data[0];
   }
   double norm() const { return norm_; }
+  int world() const { return programs_.parallelism.mesh.world_size(); }
 
   // Mean loss of a validation batch.
   double evaluate(int64_t step) {
@@ -76,30 +72,58 @@ class LockstepJob {
     return results.outputs["loss_sum"][0].data[0] / results.outputs["token_count"][0].data[0];
   }
 
-  // A whole parameter (or, of slot "moment1.", its first moment) put together from the ranks.
+  // A whole parameter (of slot "weight.", "moment1." or "moment2.") put together from the ranks. It
+  // is an error if an element is missing or copies of it differ.
   std::vector<double> whole(const std::string& prefix, const Parameter& parameter) const {
-    for (const FlatUnit& unit : programs_.units) {
-      for (size_t k = 0; k < unit.members.size(); ++k) {
-        auto index = static_cast<size_t>(unit.parameters[k]);
-        if (programs_.parameters[index].name != parameter.name) continue;
-        std::vector<double> result(static_cast<size_t>(num_elements(parameter.shape)));
-        for (int rank = 0; rank < world(); ++rank) {
-          const std::vector<double>& shard = state_.at(cat(prefix, unit.name))[at(rank)];
-          for (const PieceRange& r : piece_ranges(programs_, unit, k, rank)) {
-            for (int64_t i = 0; i < r.count; ++i) result[at(r.global + i)] = shard[at(r.local + i)];
-          }
+    auto [unit, k] = find(parameter);
+    std::vector<double> result(at(num_elements(parameter.shape)), NAN);
+    for (int rank = 0; rank < world(); ++rank) {
+      const std::vector<double>& shard = state_.at(cat(prefix, unit->name))[at(rank)];
+      for (const PieceRange& r : piece_ranges(programs_, *unit, k, rank)) {
+        for (int64_t i = 0; i < r.count; ++i) {
+          double &known = result[at(r.global + i)], x = shard[at(r.local + i)];
+          TESSERA_CHECK(std::isnan(known) || known == x,
+                        cat("ranks have different copies of element ", r.global + i, " of ", prefix,
+                            parameter.name));
+          known = x;
         }
-        return result;
       }
     }
-    throw InternalError(parameter.name);
+    for (double x : result)
+      TESSERA_CHECK(!std::isnan(x), cat("a part of ", parameter.name, " is missing"));
+    return result;
+  }
+
+  // How many elements of a rank's slots of a unit belong to no parameter (padding of the
+  // vocabulary, gaps, ends of units) and are not zero.
+  int64_t strays(const FlatUnit& unit, int rank) const {
+    std::vector<bool> owned(at(unit.shard_size));
+    for (size_t k = 0; k < unit.members.size(); ++k) {
+      for (const PieceRange& r : piece_ranges(programs_, unit, k, rank))
+        std::fill_n(owned.begin() + r.local, r.count, true);
+    }
+    int64_t strays = 0;
+    for (const std::string& slot :
+         {weight_slot(unit), moment_slot(unit, 1), moment_slot(unit, 2)}) {
+      const std::vector<double>& shard = state_.at(slot)[at(rank)];
+      for (size_t i = 0; i < shard.size(); ++i) strays += !owned[i] && shard[i] != 0;
+    }
+    return strays;
   }
 
  private:
   static size_t at(int64_t i) { return static_cast<size_t>(i); }
-  int world() const { return programs_.parallelism.mesh.world_size(); }
   int shard_index(int rank) const {
     return programs_.parallelism.mesh.index(rank, programs_.parallelism.data.shard);
+  }
+
+  std::pair<const FlatUnit*, size_t> find(const Parameter& parameter) const {
+    for (const FlatUnit& unit : programs_.units) {
+      for (size_t k = 0; k < unit.members.size(); ++k) {
+        if (programs_.parameters[at(unit.parameters[k])].name == parameter.name) return {&unit, k};
+      }
+    }
+    throw InternalError(parameter.name);
   }
 
   static ModelGraph in_f64(const ModelGraph& model) {
@@ -157,8 +181,8 @@ class LockstepJob {
     for (int rank = 0; rank < world(); ++rank) {
       std::vector<double> tokens, targets;
       const Parallelism& p = programs_.parallelism;
-      int64_t first = (micro * p.data_ranks() + p.data_rank(rank)) * shape_.rows;
-      for (int64_t i = first * shape_.length; i < (first + shape_.rows) * shape_.length; ++i) {
+      int64_t first = (micro * p.data_ranks() + p.data_rank(rank)) * rows_;
+      for (int64_t i = first * length_; i < (first + rows_) * length_; ++i) {
         auto bound = static_cast<uint64_t>(model_.vocab_size);
         auto key = static_cast<uint64_t>(step * 1000003 + i);
         tokens.push_back(static_cast<double>(random_below(1, 0, key, bound)));
@@ -175,7 +199,7 @@ class LockstepJob {
     for (const GraphInput& input : program.inputs()) {
       if (input.kind == InputKind::kState) feeds[input.name] = state_.at(input.name);
     }
-    ref::Results results = ref::run(program, feeds);
+    ref::Results results = ref::run(program, feeds, ref::true_marks());
     for (const auto& [slot, ranks] : results.updates) {
       state_.try_emplace(slot, at(world()));
       for (int rank = 0; rank < world(); ++rank) state_[slot][at(rank)] = ranks[at(rank)].data;
@@ -184,7 +208,7 @@ class LockstepJob {
   }
 
   ModelConfig model_;
-  Shape shape_;
+  int64_t rows_, length_, micro_batches_;
   Programs programs_;
   std::map<std::string, std::vector<std::vector<double>>> state_;
   double norm_ = 0;

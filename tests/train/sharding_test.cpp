@@ -1,89 +1,114 @@
-// The programs of N ranks against those of one, in lockstep and f64.
+// The programs of N ranks against those of one, in lockstep and f64: a pairwise covering array of
+// the options. sharding_product_test.cpp runs all of them.
 #include <gtest/gtest.h>
 
-#include "tests/train/lockstep_job.h"
-#include "tests/train/tiny_model.h"
+#include <algorithm>
+
+#include "tests/train/sharding_cells.h"
 
 namespace tessera {
 namespace {
 
-struct Cell {
-  std::string strategy;
-  int64_t world, shard_degree, tp;
-  int64_t micro_batches = 1;
-  bool tied = false, unsharded = false;
-};
-
-ModelConfig small_model(bool tied) {
-  ModelConfig c = tiny_model();
-  c.vocab_size = 37;  // a multiple of no number of ranks
-  c.hidden_width = 16;
-  c.num_heads = 4;
-  c.num_key_value_heads = 2;
-  c.intermediate_size = 24;
-  c.tie_word_embeddings = tied;
-  derive_shape(c);
-  return c;
-}
-
-Parallelism parallelism_of(const Cell& cell, const ModelConfig& model) {
-  RunConfig config;
-  config.sharding_strategy = cell.strategy;
-  config.shard_degree = cell.shard_degree;
-  config.tensor_parallel_degree = cell.tp;
-  config.unsharded_accumulation = cell.unsharded;
-  config.max_context_width = 8;
-  return make_parallelism(config, model, cell.world, 2);
-}
-
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 0, highest = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(a[i] - b[i]));
-    highest = std::max(highest, std::abs(b[i]));
-  }
-  return most / std::max(highest, 1e-300);
-}
-
-class Sharding : public testing::TestWithParam<Cell> {};
-
-TEST_P(Sharding, EqualsOneRank) {
-  const Cell& cell = GetParam();
-  ModelConfig model = small_model(cell.tied);
-  Parallelism parallelism = parallelism_of(cell, model);
-  LockstepJob job(model, parallelism, {2, 8, cell.micro_batches});
-  LockstepJob one(model, {}, {2 * parallelism.data_ranks(), 8, cell.micro_batches});
-  for (int64_t step = 0; step < 2; ++step) {
-    double loss = job.step(step), expected = one.step(step);
-    EXPECT_NEAR(loss, expected, 1e-12 * expected) << "step " << step;
-    EXPECT_NEAR(job.norm(), one.norm(), 1e-12 * one.norm()) << "step " << step;
-    // The first moment after the first step is the clipped gradient times 1 - beta1.
-    for (const Parameter& p : job.programs().parameters) {
-      EXPECT_LT(difference(job.whole("moment1.", p), one.whole("moment1.", p)), 1e-12) << p.name;
-      EXPECT_LT(difference(job.whole("weight.", p), one.whole("weight.", p)), 1e-12) << p.name;
+TEST(CoveringArray, HasEveryPossiblePairOnce) {
+  // Three factors of 3, 2 and 2; the first two never stand at their last levels together.
+  auto possible = [](const Row& row) { return !(row[0] == 2 && row[1] == 1); };
+  CoveringArray array({3, 2, 2}, possible);
+  std::set<std::vector<int>> pairs;
+  for (const Row& row : array.rows()) {
+    EXPECT_EQ(std::ranges::count(row, -1), 0);
+    EXPECT_TRUE(possible(row));
+    for (int f = 0; f < 3; ++f) {
+      for (int g = f + 1; g < 3; ++g)
+        pairs.insert({f, g, row[static_cast<size_t>(f)], row[static_cast<size_t>(g)]});
     }
   }
-  EXPECT_NEAR(job.evaluate(9), one.evaluate(9), 1e-12 * one.evaluate(9));
+  EXPECT_EQ(pairs.size(), 3u * 2 - 1 + 3 * 2 + 2 * 2);
+  EXPECT_EQ(array.pairs(), pairs.size());
+  EXPECT_LE(array.rows().size(), 7u);
+  EXPECT_EQ(array.rows(), CoveringArray({3, 2, 2}, possible).rows());
 }
 
-std::string name_of(const testing::TestParamInfo<Cell>& info) {
-  const Cell& c = info.param;
-  std::string name = cat(c.strategy, "_w", c.world, "_s", c.shard_degree, "_tp", c.tp, "_a",
-                         c.micro_batches, c.tied ? "_tied" : "", c.unsharded ? "_unsharded" : "");
-  return name[0] == '_' ? name.substr(1) : name;
+TEST(CoveringArray, OfShardingIsSmallAndComplete) {
+  const CoveringArray& array = covering_cells();
+  std::set<std::tuple<size_t, int, size_t, int>> pairs;
+  for (const Cell& cell : array.rows()) {
+    ASSERT_TRUE(is_possible(cell));
+    for (size_t f = 0; f < cell.size(); ++f) {
+      for (size_t g = f + 1; g < cell.size(); ++g) pairs.insert({f, cell[f], g, cell[g]});
+    }
+  }
+  EXPECT_EQ(pairs.size(), array.pairs());
+  EXPECT_LT(array.rows().size(), 60u);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cells, Sharding,
-    testing::Values(Cell{"no_shard", 2, 0, 1}, Cell{"full_shard", 2, 0, 1},
-                    Cell{"full_shard", 3, 0, 1, 2}, Cell{"shard_grad_op", 4, 0, 1, 2, true},
-                    Cell{"hybrid_shard", 4, 0, 1, 2}, Cell{"hybrid_shard", 6, 3, 1, 1, true},
-                    Cell{"full_shard", 1, 0, 1, 2}, Cell{"no_shard", 2, 0, 2},
-                    Cell{"no_shard", 4, 0, 4, 1, true}, Cell{"full_shard", 4, 0, 2, 2},
-                    Cell{"_hybrid_shard_zero2", 8, 2, 2, 2, true}, Cell{"full_shard", 8, 0, 4, 1},
-                    Cell{"full_shard", 2, 0, 1, 2, true, true},
-                    Cell{"hybrid_shard", 8, 2, 2, 2, false, true}),
-    name_of);
+// 37 tokens on 2 and 4 ranks: parts of 19 and 10 rows, of which the last has padding.
+TEST(Padding, OfTheVocabularyStaysZeroAndIsNobodys) {
+  for (auto [world, tp] : {std::pair{1, 1}, {3, 1}, {3, 2}}) {  // levels: w2 tp2, w4 tp2, w4 tp4
+    Cell cell(sharding_factors().size());
+    cell[0] = 2;  // full_shard
+    cell[1] = world;
+    cell[2] = tp;
+    SCOPED_TRACE(name_of(cell));
+    CellJob job = job_of(cell);
+    LockstepJob lockstep(job.model, job.options, 1);
+    for (int64_t step = 0; step < 3; ++step) lockstep.step(step);
+    const Programs& programs = lockstep.programs();
+    int64_t own_rows = 0, rows = 0;
+    for (const FlatUnit& unit : programs.units) {
+      for (int rank = 0; rank < lockstep.world(); ++rank) {
+        EXPECT_EQ(lockstep.strays(unit, rank), 0) << unit.name << " of rank " << rank;
+        for (size_t k = 0; k < unit.members.size(); ++k) {
+          auto index = static_cast<size_t>(unit.parameters[k]);
+          if (programs.parameters[index].name != "lm_head.weight") continue;
+          for (const PieceRange& range : piece_ranges(programs, unit, k, rank))
+            own_rows += range.count / job.model.hidden_width;
+          if (programs.parallelism.mesh.index(rank, programs.parallelism.data.shard) == 0)
+            rows += programs.parts[index].shape[0];
+        }
+      }
+    }
+    EXPECT_EQ(own_rows, 37);
+    EXPECT_EQ(rows, tp == 1 ? 38 : 40);
+  }
+}
+
+class Sharding : public testing::TestWithParam<Cell> {
+ protected:
+  static CellChecker checker_;
+};
+CellChecker Sharding::checker_;
+
+TEST_P(Sharding, EqualsOneRank) {
+  SCOPED_TRACE(cat("tessera plan ", arguments_of(GetParam())));
+  EXPECT_EQ(checker_.check(job_of(GetParam())), "");
+}
+
+// What the names promise is really there to change bits.
+TEST(ShardingCells, DoWhatTheyAreCalled) {
+  for (const Cell& cell : covering_cells().rows()) {
+    CellJob job = job_of(cell);
+    Programs programs = build_programs(model_builder(job.model), job.options);
+    auto has = [&](std::string_view op, Phase phase) {
+      return std::ranges::any_of(programs.accumulate_first.nodes(), [&](const Node& n) {
+        return (op.empty() || n.op->name() == op) && n.phase == phase;
+      });
+    };
+    std::string name = cat("_", name_of(cell), "_");
+    auto is = [&](const std::string& label) {
+      return name.find(cat("_", label, "_")) != std::string::npos;
+    };
+    bool again = is("layers") || is("ops") || is("half") || job.parallelism().regather;
+    EXPECT_LE(again, has("", Phase::kRecompute)) << name;
+    EXPECT_EQ(has("linear", Phase::kRecompute), is("layers") || is("half")) << name;
+    EXPECT_EQ(has("offload", Phase::kForward), is("offload0") || is("offload1")) << name;
+    EXPECT_EQ(has("fetch", Phase::kForward), is("far")) << name;
+    EXPECT_EQ(programs.accumulate.nodes().empty(), !is("a3")) << name;
+    EXPECT_EQ(job.parallelism().sequence_parallel, (is("tp2") || is("tp4")) && !is("odd")) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cells, Sharding, testing::ValuesIn(covering_cells().rows()),
+                         [](const auto& cell) { return name_of(cell.param); });
 
 }  // namespace
 }  // namespace tessera

@@ -30,10 +30,12 @@ class Lockstep {
   void set(Value v, Ranks tensors) { values_[index(v)] = std::move(tensors); }
   const Ranks& get(Value v) const { return values_[index(v)]; }
 
-  void run() {
+  void run(const Observer& observer = {}) {
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       const Node& node = graph_.nodes()[i];
       if (node.op->tier() != Tier::kInput) run_node(node);
+      for (size_t k = 0; observer && k < node.outputs.size(); ++k)
+        observer(graph_, node, k, get(node.outputs[k]));
       for (Value v : node.inputs) {
         if (last_use_[index(v)] == static_cast<int64_t>(i)) values_[index(v)].clear();
       }
@@ -107,7 +109,7 @@ class Lockstep {
 
 }  // namespace
 
-Results run(const Graph& graph, const Feeds& feeds) {
+Results run(const Graph& graph, const Feeds& feeds, const Observer& observer) {
   Lockstep lockstep(graph);
   auto world = static_cast<size_t>(graph.mesh().world_size());
   for (const GraphInput& input : graph.inputs()) {
@@ -123,7 +125,7 @@ Results run(const Graph& graph, const Feeds& feeds) {
     }
     lockstep.set(input.value, std::move(tensors));
   }
-  lockstep.run();
+  lockstep.run(observer);
   Results results;
   for (const GraphOutput& o : graph.outputs()) results.outputs[o.name] = lockstep.get(o.value);
   for (const StateUpdate& u : graph.updates()) results.updates[u.slot] = lockstep.get(u.value);

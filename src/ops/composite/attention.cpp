@@ -78,17 +78,20 @@ std::vector<TensorType> Attention::infer(const InferContext& context) const {
 }
 
 void Attention::split(PlacementContext& context) const {
-  if (!context.placement(0).split()) return Op::split(context);
+  Placement heads = context.placement(0);
+  if (!heads.split()) return Op::split(context);
+  std::vector<Value> operands;
   for (size_t i = 0; i < 3; ++i) {
+    bool split = context.placement(i).split_on(2);
     TESSERA_CHECK(
-        context.placement(i).split_on(2),
+        split || (i > 0 && context.whole_type(i).shape[2] == 1),
         cat("attention with heads of which some are split only (", context.node().scope, ")"));
+    // A single key/value head serves the query heads of every rank.
+    operands.push_back(split ? context.operand(i) : context.entered(i));
   }
-  Graph& g = context.graph();
-  std::vector<Value> outputs =
-      g.add(context.node().op, {context.operand(0), context.operand(1), context.operand(2)});
-  context.put(0, outputs[0], context.placement(0));
-  context.put(1, outputs[1], {Placement::Kind::kSplit, 1, context.placement(0).axes});
+  std::vector<Value> outputs = context.graph().add(context.node().op, operands);
+  context.put(0, outputs[0], heads);
+  context.put(1, outputs[1], {Placement::Kind::kSplit, 1, heads.axes});
 }
 
 std::vector<Value> Attention::vjp(const VjpContext& context) const {

@@ -1,0 +1,278 @@
+#include "passes/tensor_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "autodiff/backward.h"
+#include "backends/ref/interpreter.h"
+#include "backends/ref/true_marks.h"
+#include "base/random.h"
+#include "ir/verifier.h"
+#include "models/llama.h"
+#include "ops/collective/collective.h"
+#include "ops/composite/linear.h"
+#include "ops/primitive/elementwise.h"
+#include "ops/primitive/reduction.h"
+#include "ops/primitive/shaping.h"
+#include "tests/passes/tiny_llama.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kRows = 2, kLength = 8, kWidth = 24;
+
+ModelGraph llama_with(int64_t key_value_heads) {
+  ModelConfig config;
+  config.vocab_size = 37;
+  config.hidden_width = kWidth;
+  config.num_layers = 2;
+  config.num_heads = 4;
+  config.num_key_value_heads = key_value_heads;
+  config.head_dim = 6;
+  config.intermediate_size = 40;
+  return llama(config, kRows, kLength, ModelHead::kLoss);
+}
+
+// A model as one rank of a tensor-parallel group has it, with gradients of all its parameters.
+struct Split {
+  ModelGraph model;
+  Mesh mesh;
+  TensorParallelAxes axes;
+  std::vector<ParameterPart> parts;
+  Graph graph;
+
+  // `kv_ranks` of the group have key/value heads of their own.
+  Split(ModelGraph whole, int ranks, bool sequence_parallel, int kv_ranks)
+      : model(std::move(whole)), mesh(axes_of(ranks, kv_ranks)) {
+    for (const Mesh::Axis& axis : mesh.axes()) axes.all = axes.all | mesh.axis(axis.name);
+    if (kv_ranks > 1) axes.kv_heads = mesh.axis("tp");
+    parts = parameter_parts(model.parameters, mesh, axes);
+    graph = tensor_parallel(model.graph, model.parameters, parts, mesh, axes, sequence_parallel);
+    std::vector<Value> parameters;
+    for (const Parameter& p : model.parameters) parameters.push_back(graph.input_value(p.name));
+    Value loss = sum_over_marks(graph, graph.outputs()[0].value);
+    std::vector<Value> gradients = backward(graph, loss, parameters);
+    for (size_t i = 0; i < parameters.size(); ++i)
+      graph.output(cat("d ", model.parameters[i].name), gradients[i]);
+    verify(graph, "tensor_parallel");
+  }
+  static Mesh axes_of(int ranks, int kv_ranks) {
+    std::vector<Mesh::Axis> axes;
+    if (kv_ranks > 1) axes.push_back({"tp", kv_ranks});
+    if (ranks > kv_ranks) axes.push_back({"tp_shared", ranks / kv_ranks});
+    return Mesh(axes);
+  }
+
+  // Nodes of an op in a layer. Elements: of the first operand; 0: any.
+  int count(std::string_view op, const std::string& scope, Phase phase,
+            int64_t elements = 0) const {
+    return static_cast<int>(std::ranges::count_if(graph.nodes(), [&](const Node& n) {
+      return n.op->name() == op && n.scope.starts_with(scope) && n.phase == phase &&
+             (elements == 0 || graph.type(n.inputs[0]).elements() == elements);
+    }));
+  }
+  const ParameterPart& part(std::string_view name) const {
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (model.parameters[i].name == name) return parts[i];
+    throw InternalError(std::string(name));
+  }
+};
+
+// Shoeybi et al. 2019, figure 4.
+TEST(TensorParallel, TwoAllReducesALayerAndDirection) {
+  for (int ranks : {2, 4}) {
+    Split split(llama_with(4), ranks, false, ranks);
+    for (const char* layer : {"layers.0", "layers.1"}) {
+      for (Phase phase : {Phase::kForward, Phase::kBackward}) {
+        SCOPED_TRACE(cat(ranks, " ", layer, " ", name(phase)));
+        EXPECT_EQ(split.count("all_reduce", layer, phase), 2);
+        EXPECT_EQ(split.count("all_reduce", layer, phase, kRows * kLength * kWidth), 2);
+        for (const char* other : {"all_gather", "reduce_scatter", "gather_replicated"})
+          EXPECT_EQ(split.count(other, layer, phase), 0) << other;
+      }
+    }
+  }
+}
+
+TEST(TensorParallel, ASumIsTakenWhereItIsMade) {
+  for (bool sequence_parallel : {false, true}) {
+    Split split(llama_with(4), 2, sequence_parallel, 2);
+    const char* op = sequence_parallel ? "reduce_scatter" : "all_reduce";
+    for (const char* scope : {"embed", "layers.0.attn", "layers.0.mlp", "layers.1.mlp"})
+      EXPECT_EQ(split.count(op, scope, Phase::kForward), 1) << scope;
+  }
+}
+
+// Korthikanti et al. 2022, figure 5: the same bytes, and norms and sums work on a part each.
+TEST(TensorParallel, GathersAndScattersInPairsWithSequenceParallelism) {
+  for (int ranks : {2, 4}) {
+    Split split(llama_with(4), ranks, true, ranks);
+    for (const char* layer : {"layers.0", "layers.1"}) {
+      for (Phase phase : {Phase::kForward, Phase::kBackward}) {
+        SCOPED_TRACE(cat(ranks, " ", layer, " ", name(phase)));
+        int64_t whole = kRows * kLength * kWidth;
+        EXPECT_EQ(split.count("all_gather", layer, phase, whole / ranks), 2);
+        EXPECT_EQ(split.count("reduce_scatter", layer, phase, whole), 2);
+        EXPECT_EQ(split.count("gather_replicated", layer, phase), 0);
+        // Only the gradients of the two norms' weights, which programs put off to the update.
+        bool back = phase == Phase::kBackward;
+        EXPECT_EQ(split.count("all_reduce", layer, phase), back ? 2 : 0);
+        EXPECT_EQ(split.count("all_reduce", layer, phase, kWidth), back ? 2 : 0);
+      }
+    }
+    for (const Node& node : split.graph.nodes()) {
+      if (node.op->name() != "rms_norm") continue;
+      EXPECT_EQ(split.graph.shape(node.outputs[0])[1], kLength / ranks) << node.scope;
+    }
+  }
+}
+
+TEST(TensorParallel, TheSequenceStaysWholeWhereItDoesNotDivide) {
+  Split split(tiny_llama(), 2, true, 2);  // windows of 7
+  EXPECT_EQ(split.count("reduce_scatter", "layers.", Phase::kForward), 0);
+  EXPECT_EQ(split.count("all_reduce", "layers.0", Phase::kForward), 2);
+}
+
+TEST(TensorParallel, CutsByLogicalAxes) {
+  Split split(llama_with(2), 4, true, 2);
+  auto expect = [&](const std::string& name, Shape shape, AxisSet axes) {
+    const ParameterPart& part = split.part(name);
+    EXPECT_EQ(part.shape, shape) << name;
+    EXPECT_EQ(part.axes, axes) << name;
+    TensorType type = split.graph.type(split.graph.input_value(name));
+    EXPECT_EQ(type, (TensorType{shape, DType::kF32, axes})) << name;
+  };
+  const std::string layer = "model.layers.0.";
+  AxisSet all = split.axes.all, heads = split.axes.kv_heads;
+  expect(layer + "self_attn.q_proj.weight", {6, 24}, all);
+  expect(layer + "self_attn.k_proj.weight", {6, 24}, heads);  // two ranks have the same head
+  expect(layer + "self_attn.v_proj.weight", {6, 24}, heads);
+  expect(layer + "self_attn.o_proj.weight", {24, 6}, all);
+  expect(layer + "mlp.gate_proj.weight", {10, 24}, all);
+  expect(layer + "mlp.down_proj.weight", {24, 10}, all);
+  expect(layer + "input_layernorm.weight", {24}, {});
+  expect("model.embed_tokens.weight", {10, 24}, all);  // 37 rows and 3 of padding
+  expect("lm_head.weight", {10, 24}, all);
+  Split two(llama_with(2), 2, true, 2);
+  EXPECT_EQ(two.part("lm_head.weight").shape, (Shape{19, 24}));
+}
+
+TEST(TensorParallel, OneKeyValueHeadServesAllRanks) {
+  for (bool sequence_parallel : {false, true}) {
+    Split split(llama_with(1), 4, sequence_parallel, 1);
+    EXPECT_EQ(split.part("model.layers.0.self_attn.k_proj.weight").dim, -1);
+    int attentions = 0;
+    for (const Node& node : split.graph.nodes()) {
+      if (node.op->name() != "attention") continue;
+      ++attentions;
+      EXPECT_EQ(split.graph.shape(node.inputs[0]), (Shape{kRows, kLength, 1, 6}));
+      EXPECT_EQ(split.graph.shape(node.inputs[1]), (Shape{kRows, kLength, 1, 6}));
+    }
+    EXPECT_EQ(attentions, 2);
+  }
+}
+
+TEST(TensorParallel, WhatCannotBeCutIsNamed) {
+  try {
+    Split split(llama_with(4), 16, false, 16);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_EQ(std::string(e.what()),
+              "--tensor_parallel_degree: dim 0 (heads) of "
+              "model.layers.0.self_attn.q_proj.weight [24, 24] cannot be cut into 16 equal parts");
+  }
+}
+
+// sum((x a^T) b^T + bias)^2, a cut by columns and b by rows.
+struct Biased {
+  ModelGraph model;
+  Value x, hidden;
+  Biased() {
+    Graph& g = model.graph;
+    x = g.input("x", InputKind::kArgument, {{2, 4, 6}, DType::kF64});
+    auto parameter = [&](const std::string& name, Shape shape, std::vector<std::string> axes) {
+      Value v = g.input(name, InputKind::kParameter, {shape, DType::kF64});
+      model.parameters.push_back({name, v, shape, "layer", std::move(axes), {}});
+      return v;
+    };
+    Value a = parameter("a", {8, 6}, {"mlp", "embed"});
+    Value b = parameter("b", {6, 8}, {"embed", "mlp"});
+    Value bias = parameter("bias", {6}, {"embed"});
+    hidden = linear(g, linear(g, x, a), b);
+    Value y = add(g, hidden, broadcast_leading(g, bias, g.shape(hidden)));
+    g.output("y", reduce_sum(g, mul(g, y, y), {0, 1, 2}));
+  }
+};
+
+std::vector<double> numbers(const std::string& name, int64_t n) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < n; ++i)
+    values.push_back(random_normal(3, stream_of(name), static_cast<uint64_t>(i)));
+  return values;
+}
+
+// Rows [rank n, (rank + 1) n) along the dim of a part, for every rank.
+std::vector<std::vector<double>> parts_of(const Parameter& p, const ParameterPart& part,
+                                          int ranks) {
+  std::vector<double> whole = numbers(p.name, num_elements(p.shape));
+  if (part.dim < 0) return {whole};
+  std::vector<std::vector<double>> parts(static_cast<size_t>(ranks));
+  int64_t columns = p.shape.back();
+  for (size_t i = 0; i < whole.size(); ++i) {
+    auto at = static_cast<int64_t>(i);
+    int64_t position = part.dim == 0 ? at / columns : at % columns;
+    parts[static_cast<size_t>(position / part.shape[static_cast<size_t>(part.dim)])].push_back(
+        whole[i]);
+  }
+  return parts;
+}
+
+TEST(TensorParallel, ABiasBehindARowSplitMatrixIsAddedOnce) {
+  for (bool sequence_parallel : {false, true}) {
+    SCOPED_TRACE(sequence_parallel);
+    auto results = [&](int ranks) {
+      Split split(Biased().model, ranks, sequence_parallel, ranks);
+      ref::Feeds feeds{{"x", {numbers("x", 48)}}};
+      for (size_t i = 0; i < split.parts.size(); ++i) {
+        const Parameter& p = split.model.parameters[i];
+        feeds[p.name] = parts_of(p, split.parts[i], ranks);
+      }
+      return ref::run(split.graph, feeds, ref::true_marks()).outputs;
+    };
+    auto one = results(1), two = results(2);
+    EXPECT_NEAR(two.at("y")[0].data[0], one.at("y")[0].data[0], 1e-12 * one.at("y")[0].data[0]);
+    for (size_t i = 0; i < 6; ++i) {
+      double expected = one.at("d bias")[0].data[i];
+      EXPECT_NEAR(two.at("d bias")[0].data[i], expected, 1e-12 * std::abs(expected));
+    }
+  }
+}
+
+TEST(TensorParallel, PartialSumsAreReducedBeforeAnythingElseReadsThem) {
+  Split split(Biased().model, 2, false, 2);
+  const Graph& g = split.graph;
+  int reduced = 0;
+  for (const Node& node : g.nodes()) {
+    if (node.op->name() != "all_reduce" || node.phase != Phase::kForward) continue;
+    const Node& maker = g.nodes()[static_cast<size_t>(g.producer(node.inputs[0]))];
+    EXPECT_EQ(maker.op->name(), "linear");
+    auto readers = std::ranges::count_if(g.nodes(), [&](const Node& reader) {
+      return std::ranges::count(reader.inputs, node.inputs[0]) > 0;
+    });
+    EXPECT_EQ(readers, 1);
+    ++reduced;
+  }
+  EXPECT_EQ(reduced, 1);
+}
+
+TEST(TensorParallel, AResultThatDiffersBetweenRanksIsAnError) {
+  Biased biased;
+  biased.model.graph.output(
+      "hidden", linear(biased.model.graph, biased.x, biased.model.graph.input_value("a")));
+  EXPECT_THROW(Split(std::move(biased.model), 2, false, 2), InternalError);
+}
+
+}  // namespace
+}  // namespace tessera
