@@ -17,6 +17,7 @@ import time
 BEGIN = time.monotonic()
 
 import argparse
+import os
 import pathlib
 import sys
 
@@ -123,7 +124,8 @@ def main():
         f"joining and model {time.monotonic() - imported:.2f} s")
     train(model, args)
     say(f"Peak resident memory of the process: {peak_resident_mib():.1f} MiB")
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)  # at times the interpreter's own exit aborts in a thread of Gloo's
 
 
 if __name__ == "__main__":
