@@ -224,8 +224,8 @@ TEST_F(Joining, RefusesAnotherToken) {
     };
     auto results = run_ranks(wrong, [](Communicator&) {});
     // Rank 2 may be refused first: then its words come before.
-    EXPECT_TRUE(contains(results[1].error,
-                         "rank 1 cannot connect to rank 0: it has another job token"))
+    EXPECT_TRUE(
+        contains(results[1].error, "rank 1 cannot connect to rank 0: it has another job token"))
         << results[1].error;
     EXPECT_TRUE(contains(results[0].error, " did not know the job's token")) << results[0].error;
   }
