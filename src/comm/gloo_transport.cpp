@@ -335,6 +335,7 @@ void GlooTransport::finish_sends(int64_t up_to_round) {
 
 void GlooTransport::wait(UnboundBuffer& buffer, bool receive, int rank) {
   if (!interrupt_->watch(&buffer)) broken(rank, false, "");
+  Health::Wait waiting(health_, rank_, rank);
   auto start = std::chrono::steady_clock::now();
   bool done = false;
   std::string what;
@@ -349,7 +350,7 @@ void GlooTransport::wait(UnboundBuffer& buffer, bool receive, int rank) {
 
 void GlooTransport::broken(int rank, bool late, const std::string& what) {
   if (late) {
-    health_.fail(no_answer(rank, rank_, deadline_));
+    health_.fail_late(rank, rank_, deadline_);
   } else if (health_.has_left(rank)) {
     health_.fail(left_the_job(rank));
   } else if (!health_.wait_failed(kGrace)) {
