@@ -12,20 +12,25 @@ void forward(const LayerNormForward& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* x = (const T*)args.x + row * width;
     T* y = (T*)args.y + row * width;
-    Vec sum{}, squares{};
+    Vec sum{}, rest{}, squares{};
     for_vectors(width, [&](auto lanes, int64_t i) { sum += lanes.load(x + i); });
-    float mean = sum_lanes(sum) / (float)width;
+    // The mean up to rounding, which for a row far from zero is not small against its spread: what
+    // is left of it shows once most is taken away.
+    float near = sum_lanes(sum) / (float)width;
     for_vectors(width, [&](auto lanes, int64_t i) {
-      Vec v = lanes.load(x + i, mean) - mean;
+      Vec v = lanes.load(x + i, near) - near;
+      rest += v;
       squares += v * v;
     });
     // In f64: whatever rstd is off by, the whole row is off by.
-    double variance = (double)sum_lanes(squares) / (double)width;
+    double left = (double)sum_lanes(rest) / (double)width;
+    double variance = (double)sum_lanes(squares) / (double)width - left * left;
     float rstd = (float)(1.0 / __builtin_sqrt(variance + args.epsilon));
-    args.mean[row] = mean;
+    args.mean[row] = (float)(near + left);
     args.rstd[row] = rstd;
+    float small = (float)left;
     for_vectors(width, [&](auto lanes, int64_t i) {
-      Vec v = (lanes.load(x + i) - mean) * rstd * lanes.load(w + i);
+      Vec v = (lanes.load(x + i) - near - small) * rstd * lanes.load(w + i);
       lanes.store(y + i, b == nullptr ? v : v + lanes.load(b + i));
     });
   }
