@@ -8,15 +8,12 @@ namespace {
 template <class T>
 void line(const T* x, T* y, int64_t n, uint64_t key, uint64_t stream, int64_t first,
           int32_t threshold, float scale) {
-  // Several blocks at a time, which the processor computes beside each other.
-  constexpr int64_t kNumbers = 4 * kRandomBlock;
-  uint16_t bits[kNumbers + kLanes] = {};  // partial vectors read behind the blocks
+  uint16_t bits[kRandomBlock + kLanes] = {};  // partial vectors read behind the block
   RandomKey row_key = random_key(key, stream);
   for (int64_t i = 0; i < n;) {
-    int64_t block = (first + i) / kRandomBlock, offset = (first + i) % kRandomBlock;
-    int64_t count = n - i < kNumbers - offset ? n - i : kNumbers - offset;
-    for (int64_t b = 0; b * kRandomBlock < offset + count; ++b)
-      random_block(row_key, (uint64_t)(block + b), bits + b * kRandomBlock);
+    int64_t offset = (first + i) % kRandomBlock, rest = n - i;
+    int64_t count = rest < kRandomBlock - offset ? rest : kRandomBlock - offset;
+    random_block(row_key, (uint64_t)((first + i) / kRandomBlock), bits);
     for_vectors(count, [&](auto lanes, int64_t j) {
       lanes.store(y + i + j,
                   keep_by_bits(lanes.load(x + i + j), bits + offset + j, threshold, scale));
