@@ -54,6 +54,7 @@ constexpr OpRecord kOps[] = {
     {"dot", Tier::kPrimitive, ""},
     {"unflatten", Tier::kPrimitive, ""},
     {"flatten", Tier::kPrimitive, ""},
+    {"unstack", Tier::kPrimitive, ""},
     {"offload", Tier::kPrimitive, kTransfer},
     {"fetch", Tier::kPrimitive, kTransfer},
     {"vary", Tier::kCollective, ""},

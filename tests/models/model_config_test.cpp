@@ -177,6 +177,12 @@ TEST(Check, NamesWhatDoesNotFit) {
                     c.num_key_value_heads = 4;
                   }),
                   "gpt2 has no grouped-query attention");
+  expect_contains(broken([](auto& c) {
+                    c.model_type = ModelType::kGptNeox;
+                    c.rotary_pct = 0.05;
+                  }),
+                  "--rotary_pct 0.05 rotates 3 elements of a head of 64");
+  expect_contains(broken([](auto& c) { c.attn_pdrop = -0.1; }), "a dropout probability");
 }
 
 TEST(Check, TheLargestShapeStillCountsInside63Bits) {
@@ -247,6 +253,114 @@ TEST(HuggingFaceConfig, DefaultsOfBothFamilies) {
   EXPECT_EQ(mistral.num_key_value_heads, 32);
 }
 
+TEST(HuggingFaceConfig, Gpt2) {
+  ModelConfig c = parse_hugging_face_config(R"({"model_type": "gpt2"})", "c");
+  EXPECT_EQ(c, preset_by_name("gpt2"));
+  c = parse_hugging_face_config(
+      R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 1600, "n_head": 25, "n_layer": 48,
+          "n_inner": null, "activation_function": "gelu_new", "attn_pdrop": 0.1,
+          "embd_pdrop": 0.1, "resid_pdrop": 0.1, "n_ctx": 1024, "n_positions": 1024})",
+      "c");
+  EXPECT_EQ(c, preset_by_name("gpt2_xl"));
+  c = parse_hugging_face_config(
+      R"({"model_type": "gpt2", "n_inner": 100, "activation_function": "gelu", "embd_pdrop": 0.0,
+          "tie_word_embeddings": false})",
+      "c");
+  EXPECT_EQ(c.intermediate_size, 100);
+  EXPECT_FALSE(c.tanh_gelu);
+  EXPECT_FALSE(c.tie_word_embeddings);
+  EXPECT_EQ(c.embd_pdrop, 0);
+  EXPECT_EQ(c.attn_pdrop, 0.1);
+  auto with = [](const std::string& field) {
+    return message_of(
+        [&] { parse_hugging_face_config(R"({"model_type": "gpt2", )" + field + "}", "dir/c"); });
+  };
+  expect_contains(with(R"("activation_function": "relu")"),
+                  "dir/c: 'activation_function' must be gelu, gelu_new");
+  expect_contains(with(R"("scale_attn_by_inverse_layer_idx": true)"), "is not supported");
+  expect_contains(with(R"("scale_attn_weights": false)"), "must be true");
+  expect_contains(with(R"("resid_pdrop": 1.0)"), "a dropout probability must be below 1: it is 1");
+  expect_contains(with(R"("n_inner": "wide")"), "dir/c: 'n_inner' must be an integer");
+  expect_contains(with(R"("n_head": 7)"), "768 is not a multiple of 7");
+}
+
+TEST(HuggingFaceConfig, GptNeox) {
+  ModelConfig c = parse_hugging_face_config(R"({"model_type": "gpt_neox"})", "c");
+  EXPECT_EQ(parameter_count(c), 20554567680);
+  EXPECT_EQ(c.rotary_pct, 0.25);
+  EXPECT_EQ(c.rope_theta, 1e4);
+  EXPECT_TRUE(c.parallel_residual);
+  EXPECT_FALSE(c.tanh_gelu);
+  EXPECT_EQ(c.rope_scaling, RopeScaling{});
+  // Pythia 70M, and the form in which newer versions write the same.
+  ModelConfig pythia = parse_hugging_face_config(
+      R"({"architectures": ["GPTNeoXForCausalLM"], "hidden_size": 512, "intermediate_size": 2048,
+          "num_attention_heads": 8, "num_hidden_layers": 6, "vocab_size": 50304,
+          "rotary_emb_base": 20000, "rotary_pct": 0.5, "use_parallel_residual": false})",
+      "c");
+  EXPECT_EQ(pythia.rope_theta, 2e4);
+  EXPECT_EQ(rotary_width(pythia), 32);
+  EXPECT_FALSE(pythia.parallel_residual);
+  EXPECT_EQ(parameter_count(pythia), 70426624);
+  EXPECT_EQ(parse_hugging_face_config(
+                R"({"architectures": ["GPTNeoXForCausalLM"], "hidden_size": 512,
+                    "intermediate_size": 2048, "num_attention_heads": 8, "num_hidden_layers": 6,
+                    "vocab_size": 50304, "use_parallel_residual": false, "rope_parameters": {
+                    "rope_type": "default", "rope_theta": 20000, "partial_rotary_factor": 0.5}})",
+                "c"),
+            pythia);
+  auto with = [](const std::string& field) {
+    return message_of(
+        [&] { parse_hugging_face_config(R"({"model_type": "gpt_neox", )" + field + "}", "c"); });
+  };
+  expect_contains(with(R"("attention_bias": false)"), "'attention_bias' must be true");
+  expect_contains(with(R"("hidden_dropout": 0.1)"), "'hidden_dropout' must be 0");
+  expect_contains(with(R"("rotary_pct": 1.5)"), "--rotary_pct must lie in 0..1: it is 1.5");
+  expect_contains(with(R"("rotary_pct": 0.01)"), "rotates 0 elements of a head of 96");
+  expect_contains(with(R"("rope_scaling": {"type": "llama3", "factor": 8})"), "default or dynamic");
+}
+
+TEST(HuggingFaceConfig, Qwen2) {
+  ModelConfig c = parse_hugging_face_config(
+      R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
+          "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2,
+          "rope_theta": 1000000.0, "sliding_window": 32768, "max_window_layers": 24,
+          "use_sliding_window": false, "tie_word_embeddings": true, "vocab_size": 151936})",
+      "c");
+  EXPECT_EQ(c.model_type, ModelType::kQwen2);
+  EXPECT_TRUE(c.attention_bias);
+  EXPECT_FALSE(c.attention_output_bias);
+  EXPECT_FALSE(c.sliding_window.has_value());
+  EXPECT_EQ(c.rope_theta, 1e6);
+  EXPECT_EQ(parameter_count(c), 494032768);  // Qwen2 0.5B
+  auto windows = [](const std::string& fields) {
+    return parse_hugging_face_config(
+               R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 99, )" +
+                   fields + "}",
+               "c")
+        .sliding_window;
+  };
+  EXPECT_EQ(windows(R"("max_window_layers": 0)"), 99);
+  EXPECT_FALSE(windows(R"("max_window_layers": 32)").has_value());
+  EXPECT_EQ(windows(R"("num_hidden_layers": 1, "layer_types": ["sliding_attention"])"), 99);
+  expect_contains(message_of([&] { windows(R"("max_window_layers": 28)"); }),
+                  "a window in some layers only is not supported");
+}
+
+TEST(HuggingFaceConfig, BiasesOfLlama) {
+  ModelConfig c =
+      parse_hugging_face_config(R"({"model_type": "llama", "attention_bias": true})", "c");
+  EXPECT_TRUE(c.attention_bias && c.attention_output_bias);
+  EXPECT_EQ(parameter_count(c), 6738415616 + 32 * 4 * 4096);
+  expect_contains(message_of([] {
+                    parse_hugging_face_config(
+                        R"({"model_type": "llama", "rope_parameters": {"rope_type": "default",
+                            "partial_rotary_factor": 0.5}})",
+                        "c");
+                  }),
+                  "on a part of each head only");
+}
+
 TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
   auto error = [](const std::string& text) {
     return message_of([&] { parse_hugging_face_config(text, "dir/config.json"); });
@@ -258,7 +372,9 @@ TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
   std::string unknown = error(R"({"architectures": ["BertForMaskedLM"], "model_type": "llama"})");
   expect_contains(unknown, "'BertForMaskedLM' is not supported");
   expect_contains(unknown, "LlamaForCausalLM");
-  expect_contains(unknown, "MistralForCausalLM");
+  for (const char* supported : {"MistralForCausalLM (mistral)", "Qwen2ForCausalLM (qwen2)",
+                                "GPT2LMHeadModel (gpt2)", "GPTNeoXForCausalLM (gpt_neox)"})
+    expect_contains(unknown, supported);
   auto with = [&](const std::string& field) {
     return error(R"({"model_type": "llama", )" + field + "}");
   };
@@ -274,7 +390,6 @@ TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
   expect_contains(with(R"("rope_theta": "x")"), "'rope_theta' must be a number");
   expect_contains(with(R"("tie_word_embeddings": 1)"), "must be true or false");
   expect_contains(with(R"("hidden_act": "gelu")"), "'hidden_act' must be silu");
-  expect_contains(with(R"("attention_bias": true)"), "'attention_bias' is not supported");
   expect_contains(with(R"("mlp_bias": true)"), "'mlp_bias' is not supported");
   expect_contains(with(R"("architectures": "LlamaForCausalLM")"), "must be a list of names");
   expect_contains(with(R"("rope_scaling": [])"), "'rope_scaling' must be an object");
@@ -318,6 +433,7 @@ TEST(ModelRecord, RoundTripsEveryField) {
   c.initializer_range = 0.3;
   c.sliding_window = 9;
   c.rotary_pct = 0.5;
+  c.attention_bias = c.attention_output_bias = c.tanh_gelu = c.parallel_residual = true;
   c.num_local_experts = 4;
   c.num_experts_per_tok = 3;
   c.resid_pdrop = 0.1;
