@@ -85,9 +85,9 @@ void expect_same(const Doubles& got, const Doubles& want) {
 
 // Ops that round nothing.
 const std::set<std::string_view> kExact{
-    "constant", "table",      "iota",        "transpose", "broadcast", "slice", "pad",
-    "select",   "compare",    "concatenate", "gather",    "neg",       "abs",   "max",
-    "min",      "reduce_max", "convert",     "offload",   "fetch"};
+    "constant", "table",      "iota",        "transpose", "broadcast", "slice",      "pad",
+    "select",   "compare",    "concatenate", "gather",    "neg",       "abs",        "max",
+    "min",      "reduce_max", "convert",     "offload",   "fetch",     "random_bits"};
 
 TEST(Primitives, EveryOneHasALaunchAndASample) {
   std::set<std::string_view> sampled;
