@@ -30,8 +30,8 @@ Value attention_block(Graph& g, const ModelConfig& c, const ParameterScope& p, V
   Scope scope(g, "attn");
   int64_t B = g.shape(x)[0], T = g.shape(x)[1], E = c.hidden_width;
   int64_t H = c.num_heads, D = c.head_dim;
-  std::vector<Value> w = unstack(
-      g, p.matrix("c_attn", {3, E, E}, {"", "heads", "embed"}, c.initializer_range));  // 3 of [E, E]
+  std::vector<Value> w = unstack(g, p.matrix("c_attn", {3, E, E}, {"", "heads", "embed"},
+                                             c.initializer_range));  // 3 of [E, E]
   std::vector<std::optional<Value>> b(3);
   if (c.bias) {
     std::vector<Value> biases = unstack(g, p.bias("c_attn", {3, E}, {"", "heads"}));  // 3 of [E]
@@ -80,11 +80,11 @@ ModelGraph gpt2(const ModelConfig& config, int64_t batch, int64_t length, ModelH
   {
     Scope scope(g, "embed");
     ParameterScope tokens_unit(m, "transformer", "embed"), positions(m, "transformer", "positions");
-    table = tokens_unit.matrix("wte", {V, E}, {"vocab", "embed"}, sd);         // [V, E]
-    Value places = positions.matrix("wpe", {P, E}, {"", "embed"}, sd);         // [P, E]
-    Value numbers = iota(g, {{B, T}, DType::kI32}, 1);                         // [B, T]
-    x = add(g, embedding(g, tokens, table), embedding(g, numbers, places));    // [B, T, E]
-    x = drop(g, x, row_keys, c.embd_pdrop);                                    // [B, T, E]
+    table = tokens_unit.matrix("wte", {V, E}, {"vocab", "embed"}, sd);       // [V, E]
+    Value places = positions.matrix("wpe", {P, E}, {"", "embed"}, sd);       // [P, E]
+    Value numbers = iota(g, {{B, T}, DType::kI32}, 1);                       // [B, T]
+    x = add(g, embedding(g, tokens, table), embedding(g, numbers, places));  // [B, T, E]
+    x = drop(g, x, row_keys, c.embd_pdrop);                                  // [B, T, E]
   }
   for (int64_t l = 0; l < c.num_layers; ++l) {
     std::string unit = cat("layers.", l), name = cat("transformer.h.", l);
@@ -97,9 +97,9 @@ ModelGraph gpt2(const ModelConfig& config, int64_t batch, int64_t length, ModelH
   }
   ParameterScope top(m, "transformer", "head");
   x = layer_norm_layer(top, "ln_f", x, epsilon, c.bias);  // [B, T, E]
-  Value w = c.tie_word_embeddings ? table
-                                  : ParameterScope(m, "", "head")
-                                        .matrix("lm_head", {V, E}, {"vocab", "embed"}, sd);
+  Value w = c.tie_word_embeddings
+                ? table
+                : ParameterScope(m, "", "head").matrix("lm_head", {V, E}, {"vocab", "embed"}, sd);
   write_head(m, head, x, w);
   return m;
 }

@@ -119,8 +119,8 @@ void read_llama_keys(const Reader& reader, std::string_view where, const LlamaDe
   config.num_heads = reader.integer("num_attention_heads", 32);
   // Null means one a head for all of them.
   bool by_default = absent.key_value_heads > 0 && !reader.has("num_key_value_heads");
-  config.num_key_value_heads = reader.integer(
-      "num_key_value_heads", by_default ? absent.key_value_heads : config.num_heads);
+  config.num_key_value_heads =
+      reader.integer("num_key_value_heads", by_default ? absent.key_value_heads : config.num_heads);
   config.intermediate_size = reader.integer("intermediate_size", absent.intermediate_size);
   config.max_context_width = reader.integer("max_position_embeddings", absent.positions);
   config.norm_epsilon = reader.positive("rms_norm_eps", 1e-6);
@@ -140,9 +140,8 @@ void read_llama(const Reader& reader, std::string_view where, ModelConfig& confi
 }
 
 void read_mistral(const Reader& reader, std::string_view where, ModelConfig& config) {
-  read_llama_keys(
-      reader, where,
-      {.intermediate_size = 14336, .positions = 131072, .key_value_heads = 8}, config);
+  read_llama_keys(reader, where,
+                  {.intermediate_size = 14336, .positions = 131072, .key_value_heads = 8}, config);
   if (!reader.has("sliding_window")) config.sliding_window = 4096;
   if (reader.find("sliding_window")) config.sliding_window = reader.integer("sliding_window", 0);
 }
@@ -165,12 +164,10 @@ void read_windows(const Reader& reader, ModelConfig& config) {
 
 void read_qwen2(const Reader& reader, std::string_view where, ModelConfig& config) {
   config.rope_theta = 1e4;
-  read_llama_keys(reader, where,
-                  {.vocab_size = 151936,
-                   .intermediate_size = 22016,
-                   .positions = 32768,
-                   .key_value_heads = 32},
-                  config);
+  read_llama_keys(
+      reader, where,
+      {.vocab_size = 151936, .intermediate_size = 22016, .positions = 32768, .key_value_heads = 32},
+      config);
   read_windows(reader, config);
 }
 
@@ -235,8 +232,7 @@ constexpr Architecture kArchitectures[] = {
     {"MistralForCausalLM", "mistral", ModelType::kMistral, read_mistral},
     {"Qwen2ForCausalLM", "qwen2", ModelType::kQwen2, read_qwen2},
     {"GPT2LMHeadModel", "gpt2", ModelType::kGpt2, read_gpt2, "n_inner"},
-    {"GPTNeoXForCausalLM", "gpt_neox", ModelType::kGptNeox, read_gpt_neox,
-     "intermediate_size"},
+    {"GPTNeoXForCausalLM", "gpt_neox", ModelType::kGptNeox, read_gpt_neox, "intermediate_size"},
 };
 
 // From `architectures` if there, else from `model_type`.
@@ -276,8 +272,7 @@ ModelConfig parse_hugging_face_config(std::string_view text, std::string_view wh
   Reader reader(json, where);
   const Architecture& kind = architecture(reader);
   ModelConfig config = family_defaults(kind.type);
-  config.tie_word_embeddings =
-      reader.boolean("tie_word_embeddings", config.tie_word_embeddings);
+  config.tie_word_embeddings = reader.boolean("tie_word_embeddings", config.tie_word_embeddings);
   config.initializer_range = reader.positive("initializer_range", 0.02);
   kind.read(reader, where, config);
   bool own_heads = !kind.mlp_width && reader.find("head_dim");

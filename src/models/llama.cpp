@@ -74,15 +74,15 @@ ModelGraph llama(const ModelConfig& c, int64_t batch, int64_t length, ModelHead 
     std::string layer = cat("layers.", l);
     Scope scope(g, layer);
     ParameterScope p(m, cat("model.", layer), layer);
-    Value n = rms_norm_layer(p, "input_layernorm", x, epsilon);    // [B, T, E]
-    x = add(g, x, attention_block(m, c, layer, n));                // [B, T, E]
+    Value n = rms_norm_layer(p, "input_layernorm", x, epsilon);     // [B, T, E]
+    x = add(g, x, attention_block(m, c, layer, n));                 // [B, T, E]
     n = rms_norm_layer(p, "post_attention_layernorm", x, epsilon);  // [B, T, E]
-    x = add(g, x, mlp_block(m, c, layer, n));                      // [B, T, E]
+    x = add(g, x, mlp_block(m, c, layer, n));                       // [B, T, E]
   }
   x = rms_norm_layer(ParameterScope(m, "model", "head"), "norm", x, epsilon);  // [B, T, E]
-  Value w = c.tie_word_embeddings ? table
-                                  : ParameterScope(m, "", "head")
-                                        .matrix("lm_head", {V, E}, {"vocab", "embed"}, sd);
+  Value w = c.tie_word_embeddings
+                ? table
+                : ParameterScope(m, "", "head").matrix("lm_head", {V, E}, {"vocab", "embed"}, sd);
   write_head(m, head, x, w);
   return m;
 }

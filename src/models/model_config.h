@@ -62,8 +62,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Norm epsilon, rotary base and scaling, tying, biases, activation, dropout and experts of a family;
-// the shape is that of ModelConfig{}, with the derived fields of derive_shape().
+// Norm epsilon, rotary base and scaling, tying, biases, activation, dropout and experts of a
+// family; the shape is that of ModelConfig{}, with the derived fields of derive_shape().
 ModelConfig family_defaults(ModelType type);
 
 // Sets what follows from other fields: head_dim = hidden_width / num_heads, and for gpt_neox and
@@ -96,12 +96,11 @@ std::vector<std::string> preset_names();
 // UserError otherwise.
 void apply_preset_size(ModelConfig& config, std::string_view size);
 
-// The shape in a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX); `path` may be the
-// folder that holds it.
-// Absent keys take transformers' defaults; rope settings are read from `rope_scaling` and
-// `rope_theta` or from the newer `rope_parameters`. max_context_width is max_position_embeddings.
-// UserError naming the file and key: unreadable, larger than 1 MiB, not JSON, wrong types, an
-// architecture or variant that is not supported.
+// The shape in a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX); `path` may be
+// the folder that holds it. Absent keys take transformers' defaults; rope settings are read from
+// `rope_scaling` and `rope_theta` or from the newer `rope_parameters`. max_context_width is
+// max_position_embeddings. UserError naming the file and key: unreadable, larger than 1 MiB, not
+// JSON, wrong types, an architecture or variant that is not supported.
 ModelConfig read_hugging_face_config(const std::filesystem::path& path);
 // The same from text; `where` stands in messages.
 ModelConfig parse_hugging_face_config(std::string_view text, std::string_view where);

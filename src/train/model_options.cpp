@@ -11,10 +11,10 @@ namespace {
 
 // Options that describe the shape, and with which a complete description needs no help.
 constexpr std::string_view kShapeOptions[] = {
-    "model_type",        "vocab_size",          "hidden_width",      "num_layers",
-    "num_heads",         "num_key_value_heads", "intermediate_size", "tie_word_embeddings",
-    "sliding_window",    "rotary_pct",          "rotary_emb_base",   "bias",
-    "gelu",              "num_local_experts",   "num_experts_per_tok"};
+    "model_type",     "vocab_size",          "hidden_width",       "num_layers",
+    "num_heads",      "num_key_value_heads", "intermediate_size",  "tie_word_embeddings",
+    "sliding_window", "rotary_pct",          "rotary_emb_base",    "bias",
+    "gelu",           "num_local_experts",   "num_experts_per_tok"};
 
 // Options of one family.
 constexpr std::pair<std::string_view, ModelType> kFamilyOptions[] = {
@@ -67,9 +67,10 @@ void fit_window(ParsedOptions& parsed, const ModelConfig& model) {
     window = model.max_context_width;
     parsed.notes.push_back(cat("windows of ", window, " tokens, the model's learned positions"));
   } else if (!given) {
-    parsed.notes.push_back(cat("windows of ", window,
-                               " tokens, the default of --max_context_width; the model is made for ",
-                               model.max_context_width));
+    parsed.notes.push_back(
+        cat("windows of ", window,
+            " tokens, the default of --max_context_width; the model is made for ",
+            model.max_context_width));
   }
 }
 

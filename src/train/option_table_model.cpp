@@ -32,9 +32,9 @@ std::vector<OptionRow> shape() {
            "win"},
       {.name = "model_config",
        .field = &RunConfig::model_config,
-       .help =
-           "a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX) or the directory with "
-           "it, in place of the shape options"},
+       .help = "a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX) or the "
+               "directory with "
+               "it, in place of the shape options"},
       {.name = "max_context_width",
        .aliases = {"block_size", "seq_len", "seq_length"},
        .field = &RunConfig::max_context_width,

@@ -101,32 +101,29 @@ std::vector<std::string> names_of(const ModelGraph& model, const std::string& la
 TEST(BuildModel, ParametersAreCalledAsInACheckpoint) {
   ModelConfig gpt2 = tiny(ModelType::kGpt2);
   gpt2.bias = true;
-  EXPECT_EQ(names_of(build_model(gpt2, 1, 8, ModelHead::kLoss), "layers.1"),
-            (std::vector<std::string>{
-                "transformer.h.1.attn.c_attn.bias", "transformer.h.1.attn.c_attn.weight",
-                "transformer.h.1.attn.c_proj.bias", "transformer.h.1.attn.c_proj.weight",
-                "transformer.h.1.ln_1.bias", "transformer.h.1.ln_1.weight",
-                "transformer.h.1.ln_2.bias", "transformer.h.1.ln_2.weight",
-                "transformer.h.1.mlp.c_fc.bias", "transformer.h.1.mlp.c_fc.weight",
-                "transformer.h.1.mlp.c_proj.bias", "transformer.h.1.mlp.c_proj.weight",
-                "transformer.ln_f.bias", "transformer.ln_f.weight", "transformer.wpe.weight",
-                "transformer.wte.weight"}));
+  EXPECT_EQ(
+      names_of(build_model(gpt2, 1, 8, ModelHead::kLoss), "layers.1"),
+      (std::vector<std::string>{
+          "transformer.h.1.attn.c_attn.bias", "transformer.h.1.attn.c_attn.weight",
+          "transformer.h.1.attn.c_proj.bias", "transformer.h.1.attn.c_proj.weight",
+          "transformer.h.1.ln_1.bias", "transformer.h.1.ln_1.weight", "transformer.h.1.ln_2.bias",
+          "transformer.h.1.ln_2.weight", "transformer.h.1.mlp.c_fc.bias",
+          "transformer.h.1.mlp.c_fc.weight", "transformer.h.1.mlp.c_proj.bias",
+          "transformer.h.1.mlp.c_proj.weight", "transformer.ln_f.bias", "transformer.ln_f.weight",
+          "transformer.wpe.weight", "transformer.wte.weight"}));
   EXPECT_EQ(
       names_of(build_model(tiny(kNeox), 1, 8, ModelHead::kLoss), "layers.0"),
-      (std::vector<std::string>{"embed_out.weight", "gpt_neox.embed_in.weight",
-                                "gpt_neox.final_layer_norm.bias", "gpt_neox.final_layer_norm.weight",
-                                "gpt_neox.layers.0.attention.dense.bias",
-                                "gpt_neox.layers.0.attention.dense.weight",
-                                "gpt_neox.layers.0.attention.query_key_value.bias",
-                                "gpt_neox.layers.0.attention.query_key_value.weight",
-                                "gpt_neox.layers.0.input_layernorm.bias",
-                                "gpt_neox.layers.0.input_layernorm.weight",
-                                "gpt_neox.layers.0.mlp.dense_4h_to_h.bias",
-                                "gpt_neox.layers.0.mlp.dense_4h_to_h.weight",
-                                "gpt_neox.layers.0.mlp.dense_h_to_4h.bias",
-                                "gpt_neox.layers.0.mlp.dense_h_to_4h.weight",
-                                "gpt_neox.layers.0.post_attention_layernorm.bias",
-                                "gpt_neox.layers.0.post_attention_layernorm.weight"}));
+      (std::vector<std::string>{
+          "embed_out.weight", "gpt_neox.embed_in.weight", "gpt_neox.final_layer_norm.bias",
+          "gpt_neox.final_layer_norm.weight", "gpt_neox.layers.0.attention.dense.bias",
+          "gpt_neox.layers.0.attention.dense.weight",
+          "gpt_neox.layers.0.attention.query_key_value.bias",
+          "gpt_neox.layers.0.attention.query_key_value.weight",
+          "gpt_neox.layers.0.input_layernorm.bias", "gpt_neox.layers.0.input_layernorm.weight",
+          "gpt_neox.layers.0.mlp.dense_4h_to_h.bias", "gpt_neox.layers.0.mlp.dense_4h_to_h.weight",
+          "gpt_neox.layers.0.mlp.dense_h_to_4h.bias", "gpt_neox.layers.0.mlp.dense_h_to_4h.weight",
+          "gpt_neox.layers.0.post_attention_layernorm.bias",
+          "gpt_neox.layers.0.post_attention_layernorm.weight"}));
   ModelGraph qwen = build_model(tiny(ModelType::kQwen2), 1, 8, ModelHead::kLoss);
   for (const char* of : {"q_proj", "k_proj", "v_proj"})
     EXPECT_FALSE(qwen.parameter(cat("model.layers.1.self_attn.", of, ".bias")).decay);
@@ -142,8 +139,7 @@ TEST(BuildModel, CheckpointsStoreWholeMatrices) {
   };
   ModelConfig gpt2 = tiny(ModelType::kGpt2);
   gpt2.bias = true;
-  EXPECT_EQ(stored(gpt2, "transformer.h.0.attn.c_attn.weight"),
-            "[3, 32, 32] [32, 96] transposed");
+  EXPECT_EQ(stored(gpt2, "transformer.h.0.attn.c_attn.weight"), "[3, 32, 32] [32, 96] transposed");
   EXPECT_EQ(stored(gpt2, "transformer.h.0.attn.c_attn.bias"), "[3, 32] [96]");
   EXPECT_EQ(stored(gpt2, "transformer.h.0.mlp.c_fc.weight"), "[128, 32] [32, 128] transposed");
   EXPECT_EQ(stored(gpt2, "transformer.wpe.weight"), "[16, 32] [16, 32]");

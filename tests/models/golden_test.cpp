@@ -57,7 +57,8 @@ class Golden {
     auto* data = reinterpret_cast<const float*>(bytes.data());
     std::vector<float> values(data, data + bytes.size() / sizeof(float));
     if (!stored.transposed) return values;
-    auto rows = static_cast<size_t>(stored.shape[0]), columns = static_cast<size_t>(stored.shape[1]);
+    auto rows = static_cast<size_t>(stored.shape[0]),
+         columns = static_cast<size_t>(stored.shape[1]);
     for (size_t r = 0; r < rows; ++r) {
       for (size_t c = 0; c < columns; ++c) values[c * rows + r] = data[r * columns + c];
     }

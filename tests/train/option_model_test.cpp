@@ -71,8 +71,8 @@ TEST(ModelOptions, OptionsOfOtherFamiliesAreIdle) {
   ParsedOptions parsed = parse({"--model_type=llama_v2", "--dropout=0.1", "--rotary_pct=0.5"});
   resolve_model(parsed);
   EXPECT_EQ(parsed.warnings.size(), 4u);
-  EXPECT_TRUE(any_contains(parsed.warnings,
-                           "--attn_pdrop has no effect: it belongs to gpt2, the model is llama_v2"));
+  EXPECT_TRUE(any_contains(
+      parsed.warnings, "--attn_pdrop has no effect: it belongs to gpt2, the model is llama_v2"));
   EXPECT_TRUE(any_contains(parsed.warnings, "--rotary_pct has no effect: it belongs to gpt_neox"));
   ParsedOptions described = parse({"--hf_model=llama2_7b", "--bias=1", "--dropout=0"});
   resolve_model(described);

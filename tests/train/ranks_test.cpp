@@ -118,15 +118,14 @@ TEST_P(Ranks, TrainLikeOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, Ranks,
-                         testing::Values(Job{2}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2},
-                                         Job{2, "no_shard", 0, 2}, Job{4, "full_shard", 0, 2},
-                                         Job{4, "no_shard", 0, 4}, Job{2, "full_shard", 0, 1, 1},
-                                         Job{2, "shard_grad_op", 0, 1, 2, true},
-                                         Job{4, "full_shard", 0, 2, 2, false, ModelType::kGpt2},
-                                         Job{4, "no_shard", 0, 4, 1, false, ModelType::kGpt2},
-                                         Job{4, "full_shard", 0, 2, 2, false,
-                                             ModelType::kGptNeox}));
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, Ranks,
+    testing::Values(Job{2}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2}, Job{2, "no_shard", 0, 2},
+                    Job{4, "full_shard", 0, 2}, Job{4, "no_shard", 0, 4},
+                    Job{2, "full_shard", 0, 1, 1}, Job{2, "shard_grad_op", 0, 1, 2, true},
+                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kGpt2},
+                    Job{4, "no_shard", 0, 4, 1, false, ModelType::kGpt2},
+                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kGptNeox}));
 
 // All that a rank of train() saw, where the parent of a forked process finds it.
 struct Seen {

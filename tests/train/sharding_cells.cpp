@@ -143,11 +143,11 @@ CellJob CellJob::on_one_rank() const {
 std::string CellJob::key() const {
   const Parallelism& p = parallelism();
   const ResidencyOptions& r = options.residency;
-  return cat(name(model.model_type), " ", model.num_key_value_heads, " ", model.tie_word_embeddings, " ", options.batch, " ",
-             options.length, " ", micro_batches, " ", p.to_text(), " ", p.sequence_parallel, " ",
-             p.unsharded_accumulation && !p.data.shard.empty(), " ", r.share_numerator, "/",
-             r.share_denominator, " ", static_cast<int>(r.policy), " ", r.regather, " ", r.offload,
-             " ", r.horizon, " ", options.far_state);
+  return cat(name(model.model_type), " ", model.num_key_value_heads, " ", model.tie_word_embeddings,
+             " ", options.batch, " ", options.length, " ", micro_batches, " ", p.to_text(), " ",
+             p.sequence_parallel, " ", p.unsharded_accumulation && !p.data.shard.empty(), " ",
+             r.share_numerator, "/", r.share_denominator, " ", static_cast<int>(r.policy), " ",
+             r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state);
 }
 
 const std::vector<Cell>& possible_meshes() {

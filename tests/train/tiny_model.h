@@ -41,7 +41,8 @@ inline ModelConfig tiny_model_of(ModelType family) {
   return c;
 }
 
-// Llama again, with sizes that are multiples of no register or tile: heads of 20, one key/value head.
+// Llama again, with sizes that are multiples of no register or tile: heads of 20, one key/value
+// head.
 inline ModelConfig odd_model() {
   ModelConfig c = tiny_model();
   c.vocab_size = 301;

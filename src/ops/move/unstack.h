@@ -3,9 +3,9 @@
 
 namespace tessera {
 
-// A stack of `count` tensors, [count, ...], as its parts: output i is x[i, ...], `elements` elements
-// from i * elements on. All outputs are views; the gradient of a part is computed in its place. For
-// matrices that a checkpoint keeps as one tensor (GPT-2's query, key and value).
+// A stack of `count` tensors, [count, ...], as its parts: output i is x[i, ...], `elements`
+// elements from i * elements on. All outputs are views; the gradient of a part is computed in its
+// place. For matrices that a checkpoint keeps as one tensor (GPT-2's query, key and value).
 class Unstack final : public OpOf<Unstack> {
  public:
   Unstack(int64_t count, int64_t elements) : count_(count), elements_(elements) {}
