@@ -3,29 +3,14 @@
 
 #include <filesystem>
 
-#include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
 #include "models/model_config.h"
+#include "tests/models/config_testing.h"
 
 namespace tessera {
 namespace {
 
-// The message of the UserError that `action` must throw.
-template <class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no UserError";
-  return "";
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' not in: " << text;
-}
+using namespace config_testing;
 
 constexpr const char* kLlama31 = R"({
   "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",

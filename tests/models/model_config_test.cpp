@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "base/text.h"
+#include "tests/models/config_testing.h"
 
 namespace tessera {
 namespace {
+
+using namespace config_testing;
 
 ModelConfig shape(ModelType type, int64_t vocab, int64_t hidden, int64_t layers, int64_t heads,
                   int64_t key_value_heads, int64_t intermediate) {
@@ -26,22 +28,6 @@ int64_t llama(int64_t vocab, int64_t hidden, int64_t layers, int64_t heads, int6
               int64_t intermediate) {
   return parameter_count(
       shape(ModelType::kLlamaV2, vocab, hidden, layers, heads, key_value_heads, intermediate));
-}
-
-// The message of the UserError that `action` must throw.
-template <class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no UserError";
-  return "";
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' not in: " << text;
 }
 
 TEST(ParameterCount, LlamaVectors) {
