@@ -55,6 +55,7 @@ constexpr OpRecord kOps[] = {
     {"random_bits", Tier::kPrimitive, kPredicate},
     {"unflatten", Tier::kPrimitive, ""},
     {"flatten", Tier::kPrimitive, ""},
+    {"unstack", Tier::kPrimitive, ""},
     {"offload", Tier::kPrimitive, kTransfer},
     {"fetch", Tier::kPrimitive, kTransfer},
     {"vary", Tier::kCollective, ""},

@@ -8,10 +8,11 @@ namespace tessera {
 // --pretrained_model_name (the name of a preset or a directory with config.json), --model_config,
 // --model_name, --model_size with --model_type, or the shape options. With the first three the
 // shape options are ignored with a warning, save --max_context_width; beside a name or size a given
-// option wins over the preset's value. UsageError: two of these sources at once, a family that
-// contradicts the preset, a window for a family without one. UserError: what models/model_config.h
-// throws, and, except in `plan`, a family that is not built yet (in `plan` a note). Adds to
-// parsed.notes and parsed.warnings.
+// option wins over the preset's value. Where positions are learned (gpt2) and fewer than the
+// default of --max_context_width, that option is lowered. UsageError: two of these sources at once,
+// a family that contradicts the preset, a window for a family without one. UserError: what
+// models/model_config.h throws, more tokens than learned positions, and, except in `plan`, a family
+// that is not built yet (in `plan` a note). Adds to parsed.notes and parsed.warnings.
 ModelConfig resolve_model(ParsedOptions& parsed);
 
 // Whether models of this family can be run, not only counted.

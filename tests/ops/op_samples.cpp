@@ -16,6 +16,7 @@
 #include "ops/composite/vocabulary_parallel.h"
 #include "ops/move/far_tier.h"
 #include "ops/move/flat_unit.h"
+#include "ops/move/unstack.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/random.h"
 #include "ops/primitive/reduction.h"
@@ -91,6 +92,7 @@ void add_shaping(std::vector<OpSample>& s) {
   s.push_back({"batched", make<Dot>(2, 3, 2, DType::kF64), {f({2, 2, 3, 4}), f({2, 2, 4, 5})}});
   s.push_back({"batched TN", make<Dot>(1, 1, 1, DType::kF64), {f({2, 4, 3}), f({2, 4, 5})}});
   s.push_back({"", make<Unflatten>(std::vector<UnitMember>{{0, {2, 3}}, {8, {4}}}), {f({16})}});
+  s.push_back({"", make<Unstack>(3, 8), {f({3, 2, 4})}});
   s.push_back({"", make<Offload>(), {f({3, 4})}});
   s.push_back({"", make<Fetch>(), {f({3, 4})}});
   s.push_back({"", make<Flatten>(16, std::vector<int64_t>{8, 0}), {f({4}), f({2, 3})}});

@@ -7,6 +7,7 @@
 
 #include "backends/ref/interpreter.h"
 #include "backends/ref/true_marks.h"
+#include "models/build_model.h"
 #include "models/llama.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
@@ -109,6 +110,36 @@ TEST(TensorParallel, CutsByLogicalAxes) {
   expect("lm_head.weight", {10, 24}, all);
   Split two(llama_with(2), 2, true, 2);
   EXPECT_EQ(two.part("lm_head.weight").shape, (Shape{19, 24}));
+}
+
+// Parameters of several matrices are cut in each, and nothing is put together again.
+TEST(TensorParallel, FusedMatricesAreCutByHeads) {
+  for (ModelType type : {ModelType::kGpt2, ModelType::kGptNeox}) {
+    SCOPED_TRACE(name(type));
+    ModelConfig config = family_defaults(type);
+    config.vocab_size = 37;
+    config.hidden_width = kWidth;
+    config.num_layers = 2;
+    config.num_heads = config.num_key_value_heads = 4;
+    config.max_context_width = kLength;
+    config.bias = true;
+    config.rotary_pct = 0.5;
+    derive_shape(config);
+    Split split(build_model(config, kRows, kLength, ModelHead::kTraining), 2, false, 2);
+    bool gpt2 = type == ModelType::kGpt2;
+    std::string fused =
+        gpt2 ? "transformer.h.0.attn.c_attn" : "gpt_neox.layers.0.attention.query_key_value";
+    EXPECT_EQ(split.part(fused + ".weight").shape,
+              gpt2 ? Shape({3, 12, 24}) : Shape({2, 3, 6, 24}));
+    EXPECT_EQ(split.part(fused + ".bias").shape, gpt2 ? Shape({3, 12}) : Shape({2, 3, 6}));
+    for (const Node& node : split.graph.nodes()) {
+      if (node.op->name() != "attention") continue;
+      EXPECT_EQ(split.graph.shape(node.inputs[0]), (Shape{kRows, kLength, 2, 6}));
+    }
+    for (const char* other : {"all_gather", "reduce_scatter", "gather_replicated", "local_slice"})
+      EXPECT_EQ(split.count(other, "layers.", Phase::kForward), 0) << other;
+    EXPECT_EQ(split.count("all_reduce", "layers.0", Phase::kForward), 2);
+  }
 }
 
 TEST(TensorParallel, OneKeyValueHeadServesAllRanks) {

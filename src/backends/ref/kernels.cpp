@@ -327,6 +327,15 @@ void unflatten_kernel(const Op& op, In in, Out out) {
   }
 }
 
+void unstack_kernel(const Op&, In in, Out out) {
+  auto from = in[0]->data.begin();
+  for (Tensor& part : out) {
+    auto size = static_cast<std::ptrdiff_t>(part.data.size());
+    std::copy_n(from, size, part.data.begin());
+    from += size;
+  }
+}
+
 void flatten_kernel(const Op& op, In in, Out out) {
   const auto& offsets = static_cast<const Flatten&>(op).offsets();
   std::fill(out[0].data.begin(), out[0].data.end(), 0.0);
@@ -367,6 +376,7 @@ Kernel find_kernel(std::string_view op_name) {
                                          {"reduce_max", reduce_kernel},
                                          {"dot", dot_kernel},
                                          {"unflatten", unflatten_kernel},
+                                         {"unstack", unstack_kernel},
                                          {"flatten", flatten_kernel},
                                          {"offload", copy_kernel},
                                          {"fetch", copy_kernel}};
