@@ -20,7 +20,7 @@ struct AddedToken {
   bool single_word = false;  // only where no word character (\w) stands beside it
   bool strip_left = false;   // swallows the white space before it
   bool strip_right = false;  // swallows the white space behind it
-  bool ordinary = false;     // the model's own vocabulary has it too: merging may give it as well
+  bool ordinary = false;     // text may become it by merging too: the vocabulary has it as well
 
   bool operator==(const AddedToken&) const = default;
 };

@@ -24,10 +24,11 @@ struct BpeModel {
     bool operator==(const Merge&) const = default;
   };
 
-  std::vector<std::string> tokens;  // by id: the bytes a token stands for; an added token's text
-  std::vector<Merge> merges;        // no pair twice; result's bytes are left's and then right's
-  std::vector<AddedToken> added;    // ascending by id
-  int32_t end_of_text = -1;         // a special one of `added`
+  // By id: the bytes a token stands for, an added token's text; empty for ids that are not in use.
+  std::vector<std::string> tokens;
+  std::vector<Merge> merges;      // no pair twice; result's bytes are left's and then right's
+  std::vector<AddedToken> added;  // ascending by id
+  int32_t end_of_text = -1;       // a special one of `added`
   std::vector<int32_t> document_prefix;  // ids before every document, such as Llama-3's bos
 
   PiecePattern pattern = PiecePattern::kGpt2;

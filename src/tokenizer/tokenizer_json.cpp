@@ -77,11 +77,10 @@ void read_decoders(const TokenizerFile& file) {
 }
 
 void read_template(const TokenizerFile& file, BpeModel& model) {
-  for (const auto* ids : {&file.before, &file.after}) {
-    for (int32_t id : *ids) {
-      if (static_cast<size_t>(id) < model.tokens.size()) continue;
-      file.bpe.fail(cat("post_processor TemplateProcessing: there is no token ", id));
-    }
+  for (int32_t id : file.before) {
+    const AddedToken* token = model.find_added(id);
+    if (token && token->special) continue;
+    file.bpe.fail(cat("post_processor TemplateProcessing: token ", id, " is not a special added token"));
   }
   model.document_prefix = file.before;
   bool end_only = file.after.empty() || file.after == std::vector{model.end_of_text};
