@@ -144,8 +144,8 @@ void Builder::find_end_of_text(const std::string& name) {
     if (!find(name)) fail(cat("it has no special added token ", name, ", its end of text"));
     return;
   }
-  for (std::string_view usual : {kEndOfTextName, std::string_view("<|end_of_text|>"),
-                                 std::string_view("</s>")}) {
+  for (std::string_view usual :
+       {kEndOfTextName, std::string_view("<|end_of_text|>"), std::string_view("</s>")}) {
     if (find(usual)) return;
   }
   fail(cat("it has no special added token ", kEndOfTextName,

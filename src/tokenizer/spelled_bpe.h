@@ -12,8 +12,8 @@ namespace tessera {
 // A BPE vocabulary as files spell it. In files of byte-level BPE the tokens are written in the byte
 // alphabet (byte_alphabet.h), added tokens as plain text.
 struct SpelledBpe {
-  std::string name;                              // of the file, for messages
-  std::unordered_map<std::string, int32_t> ids;  // the model's own vocabulary, by token
+  std::string name;                                         // of the file, for messages
+  std::unordered_map<std::string, int32_t> ids;             // the model's own vocabulary, by token
   std::vector<std::pair<std::string, std::string>> merges;  // in order of rank
   std::vector<AddedToken> added;
 
@@ -21,8 +21,8 @@ struct SpelledBpe {
   [[noreturn]] void fail(const std::string& what) const;
 };
 
-// Tokens, merges, added tokens and end of text of a byte-level model, checked: ids without gaps, every
-// byte a token, merges of known tokens, bounds of AddedTokens. `end_of_text` is the name of a
+// Tokens, merges, added tokens and end of text of a byte-level model, checked: ids without gaps,
+// every byte a token, merges of known tokens, bounds of AddedTokens. `end_of_text` is the name of a
 // special added token; where it is empty, the first there is of <|endoftext|>, <|end_of_text|> and
 // </s>. UserError naming the file.
 BpeModel byte_level_model(const SpelledBpe& spelled, const std::string& end_of_text);

@@ -41,9 +41,9 @@ void read_byte_level(const TokenizerFile& file, const TokenizerStep& step, bool 
     file.bpe.fail("option add_prefix_space is not false; this is not supported");
   }
   if ((step.option("use_regex") != "false") == use_regex) return;
-  file.bpe.fail(cat("pre_tokenizer ByteLevel: option use_regex is ", use_regex ? "false" : "not false",
-                    use_regex ? " and no Split stands before it" : " behind a Split",
-                    "; this is not supported"));
+  file.bpe.fail(cat(
+      "pre_tokenizer ByteLevel: option use_regex is ", use_regex ? "false" : "not false",
+      use_regex ? " and no Split stands before it" : " behind a Split", "; this is not supported"));
 }
 
 void read_pre_tokenizers(const TokenizerFile& file, BpeModel& model) {
@@ -60,7 +60,8 @@ void read_pre_tokenizers(const TokenizerFile& file, BpeModel& model) {
   const std::string &behavior = steps[0].option("behavior"), &invert = steps[0].option("invert");
   bool isolated = (behavior == "\"Isolated\"" && invert == "false") ||
                   (behavior == "\"Removed\"" && invert == "true");
-  if (!isolated) file.bpe.fail("pre_tokenizer Split: its behavior is not Isolated; this is not supported");
+  if (!isolated)
+    file.bpe.fail("pre_tokenizer Split: its behavior is not Isolated; this is not supported");
   auto pattern = pattern_of_json(steps[0].option("pattern"));
   if (!pattern) {
     file.bpe.fail(cat("pre_tokenizer Split: its pattern is not that of GPT-2, Llama-3 or Qwen2: ",
@@ -80,13 +81,15 @@ void read_template(const TokenizerFile& file, BpeModel& model) {
   for (int32_t id : file.before) {
     const AddedToken* token = model.find_added(id);
     if (token && token->special) continue;
-    file.bpe.fail(cat("post_processor TemplateProcessing: token ", id, " is not a special added token"));
+    file.bpe.fail(
+        cat("post_processor TemplateProcessing: token ", id, " is not a special added token"));
   }
   model.document_prefix = file.before;
   bool end_only = file.after.empty() || file.after == std::vector{model.end_of_text};
   if (!end_only) {
-    file.bpe.fail("post_processor TemplateProcessing: other tokens than the end of text behind a "
-                  "text are not supported");
+    file.bpe.fail(
+        "post_processor TemplateProcessing: other tokens than the end of text behind a "
+        "text are not supported");
   }
 }
 
@@ -106,7 +109,8 @@ BpeModel byte_level_of(const TokenizerFile& file, const std::string& end_of_text
 std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path) {
   TokenizerFile file = parse_tokenizer_file(MappedFile(path).text(), path.string());
   std::string end_of_text = read_tokenizer_config(path.parent_path()).end_of_text;
-  // Another kind of BPE, such as SentencePiece's with Metaspace and byte fallback, is told apart here.
+  // Another kind of BPE, such as SentencePiece's with Metaspace and byte fallback, is told apart
+  // here.
   if (!is_byte_level(file)) {
     refuse(file, "decoder", file.decoders.empty() ? "null" : file.decoders[0].type, "ByteLevel");
   }
