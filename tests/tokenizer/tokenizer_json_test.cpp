@@ -169,6 +169,7 @@ TEST(TokenizerJson, OtherSplitsAreRefused) {
   expect("use_regex", [](Json& steps) { steps[1]["use_regex"] = true; });
   expect("pre_tokenizer Digits", [](Json& steps) { steps[1] = {{"type", "Digits"}}; });
   expect("pre_tokenizer Digits", [](Json& steps) { steps.push_back({{"type", "Digits"}}); });
+  expect("pre_tokenizer Digits", [](Json& steps) { steps[0] = {{"type", "Digits"}}; });
   expect("no array", [](Json& steps) { steps = 3; });
   expect("option limit", [](Json& steps) { steps[0]["limit"] = 3; });
 }
