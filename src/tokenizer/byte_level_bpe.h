@@ -55,8 +55,7 @@ class ByteLevelBpe final : public Tokenizer {
   bool cuts_between_lines_ = true;  // no added token reaches across a line end
   std::array<int32_t, 256> byte_ids_{};
   PairMap<Step> steps_;
-  std::unordered_map<std::string_view, int32_t>
-      whole_;              // pieces that are tokens, if they are taken
+  std::unordered_map<std::string_view, int32_t> whole_;  // for model_.whole_pieces
   uint64_t instance_ = 0;  // tells the threads' piece caches whose pieces they hold
   uint64_t fingerprint_ = 0;
 };
