@@ -43,7 +43,8 @@ constexpr const char* kHelp = R"(tessera tokenizer: train, use and inspect token
       Prints the text of ids, separated by spaces, commas or lines.
   tessera tokenizer info --tokenizer T
       Prints kind, size and fingerprint.
-      --tokenizer T        "byte", a tokenizer.json or a directory that holds one
+      --tokenizer T        "byte", a tokenizer.json, a vocab.json with its merges.txt, a tokenizer.model
+                           or .tiktoken file of ranks, or a directory with one of them
 
 Options are written --name value or --name=value; - and _ in names are the same.
 
@@ -271,8 +272,10 @@ int info(const Arguments& arguments) {
     throw UsageError(cat("unexpected word '", arguments.rest()[0], "'"));
   }
   auto tokenizer = load_tokenizer(arguments.text("tokenizer"));
-  print(cat("kind         ", tokenizer->description(), "\nend of text  ", tokenizer->end_of_text(),
-            " (", tokenizer->token_bytes(tokenizer->end_of_text()), ")\nfingerprint  ",
+  auto named = [&](int32_t id) { return cat(id, " (", tokenizer->token_bytes(id), ")"); };
+  std::string lines = cat("kind         ", tokenizer->description(), "\n");
+  for (int32_t id : tokenizer->document_prefix()) lines += cat("before text  ", named(id), "\n");
+  print(cat(lines, "end of text  ", named(tokenizer->end_of_text()), "\nfingerprint  ",
             hex(tokenizer->fingerprint()), "\n"));
   return 0;
 }
