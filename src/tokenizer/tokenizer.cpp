@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/merges_file.h"
+#include "tokenizer/sentencepiece.h"
 #include "tokenizer/tiktoken.h"
 #include "tokenizer/tokenizer_json.h"
 
@@ -115,7 +116,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
   if (path.extension() == ".json") return load_tokenizer_json(path);
   if (path.extension() == ".model" || path.extension() == ".tiktoken") {
     if (MappedFile(path).text().starts_with('\n')) {  // the first field of a protobuf
-      refuse(name_or_path, "SentencePiece models are not supported");
+      return std::make_unique<SentencePieceTokenizer>(read_sentencepiece(path), path.string());
     }
     return std::make_unique<ByteLevelBpe>(read_tiktoken(path));
   }
