@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -166,17 +167,9 @@ class CharacterBpeBuilder {
       parts.push_back(symbol_of_part(text.substr(at, size)));
       at += size;
     }
-    bpe_.merges_.merge(parts);
-    std::vector<int32_t> ids;
-    for (int32_t part : parts) {
-      auto replaced = bpe_.replaced_.find(part);
-      if (replaced == bpe_.replaced_.end()) {
-        ids.push_back(part);
-      } else {
-        ids.insert(ids.end(), replaced->second.begin(), replaced->second.end());
-      }
-    }
-    bpe_.replaced_[id] = std::move(ids);
+    parts.resize(bpe_.merges_.merge(parts));
+    bpe_.replace(parts, 0);
+    bpe_.replaced_[id] = std::move(parts);
   }
 
   const SentencePieceModel& model_;
@@ -244,21 +237,30 @@ void CharacterBpe::encode(std::string_view text, std::vector<int32_t>& ids) cons
 
 // Of a run every character has a symbol, or it is a single one that has none.
 void CharacterBpe::encode_run(std::string_view run, std::vector<int32_t>& ids) const {
-  std::vector<int32_t> symbols;
+  const size_t first = ids.size();
   for (size_t i = 0; i < run.size();) {
     Character next = character_at(run, i);
     int32_t symbol = symbol_of(next);
     if (symbol < 0) return unknown_.append(run, ids);
-    symbols.push_back(symbol);
+    ids.push_back(symbol);
     i += next.size;
   }
-  merges_.merge(symbols);
-  for (int32_t symbol : symbols) {
+  ids.resize(first + merges_.merge(std::span(ids).subspan(first)));
+  if (!replaced_.empty()) replace(ids, first);
+}
+
+void CharacterBpe::replace(std::vector<int32_t>& symbols, size_t first) const {
+  auto is_result = [&](int32_t symbol) { return !replaced_.contains(symbol); };
+  auto begin = symbols.begin() + static_cast<ptrdiff_t>(first);
+  auto keep = std::find_if_not(begin, symbols.end(), is_result);
+  std::vector<int32_t> rest(keep, symbols.end());
+  symbols.erase(keep, symbols.end());
+  for (int32_t symbol : rest) {
     auto replaced = replaced_.find(symbol);
     if (replaced == replaced_.end()) {
-      ids.push_back(symbol);
+      symbols.push_back(symbol);
     } else {
-      ids.insert(ids.end(), replaced->second.begin(), replaced->second.end());
+      symbols.insert(symbols.end(), replaced->second.begin(), replaced->second.end());
     }
   }
 }

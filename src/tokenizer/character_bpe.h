@@ -37,6 +37,8 @@ class CharacterBpe final : public Segmenter {
   int32_t symbol_of(Character character) const;
   bool joins(int32_t left, int32_t right) const;
   void encode_run(std::string_view run, std::vector<int32_t>& ids) const;
+  // Puts what stands for them in the place of symbols, from position `first` on.
+  void replace(std::vector<int32_t>& symbols, size_t first) const;
 
   // Symbols are pieces by id and, from the number of pieces on, characters that only longer pieces
   // have.

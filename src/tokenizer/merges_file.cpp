@@ -6,7 +6,6 @@
 #include "tokenizer/spelled_bpe.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_file.h"
-#include "tokenizer/tokenizer_json.h"
 
 namespace tessera {
 namespace {
@@ -45,9 +44,20 @@ BpeModel parse_merges_pair(std::string_view vocabulary, std::string_view merges,
 
 BpeModel read_merges_pair(const std::filesystem::path& vocabulary,
                           const std::filesystem::path& merges) {
-  return parse_merges_pair(MappedFile(vocabulary).text(), MappedFile(merges).text(),
-                           cat(vocabulary.string(), "' and '", merges.filename().string()),
-                           configured_end_of_text(vocabulary.parent_path()));
+  std::filesystem::path directory = vocabulary.parent_path();
+  SpelledBpe pair{.name = cat(vocabulary.string(), "' and '", merges.filename().string())};
+  TokenizerConfig config = read_tokenizer_config(directory);
+  const std::string& kind = config.tokenizer_class;
+  if (!kind.empty() && kind != "GPT2Tokenizer" && kind != "GPT2TokenizerFast") {
+    pair.fail(cat("tokenizer_config.json says ", kind,
+                  ", which is supported only as a tokenizer.json"));
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(directory / "added_tokens.json", ignored)) {
+    pair.fail("an added_tokens.json beside them is not supported; save it as a tokenizer.json");
+  }
+  return parse_merges_pair(MappedFile(vocabulary).text(), MappedFile(merges).text(), pair.name,
+                           config.end_of_text);
 }
 
 }  // namespace tessera

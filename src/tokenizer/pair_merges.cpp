@@ -5,8 +5,10 @@
 #include <limits>
 #include <queue>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -16,12 +18,8 @@ constexpr size_t kShort = 32;  // up to here scanning for the lowest rank beats 
 
 }  // namespace
 
-void PairMerges::merge(std::vector<int32_t>& symbols) const {
-  if (symbols.size() <= kShort) {
-    symbols.resize(merge_short(symbols));
-  } else {
-    merge_long(symbols);
-  }
+size_t PairMerges::merge(std::span<int32_t> symbols) const {
+  return symbols.size() <= kShort ? merge_short(symbols) : merge_long(symbols);
 }
 
 size_t PairMerges::merge_short(std::span<int32_t> symbols) const {
@@ -50,8 +48,12 @@ size_t PairMerges::merge_short(std::span<int32_t> symbols) const {
   return count;
 }
 
-void PairMerges::merge_long(std::vector<int32_t>& symbols) const {
-  TESSERA_CHECK(symbols.size() < static_cast<size_t>(std::numeric_limits<int32_t>::max()));
+size_t PairMerges::merge_long(std::span<int32_t> symbols) const {
+  if (symbols.size() >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw UserError(cat("cannot tokenize a single word of ",
+                        format_bytes(static_cast<int64_t>(symbols.size())),
+                        " (at most 2 GiB): is the input text?"));
+  }
   struct Link {
     int32_t previous, next;
   };
@@ -61,18 +63,18 @@ void PairMerges::merge_long(std::vector<int32_t>& symbols) const {
       return std::pair(rank, position) > std::pair(other.rank, other.position);
     }
   };
-  constexpr int32_t kGone = -1;  // merged into its left neighbour; also the end, which never merges
+  constexpr int32_t kGone = -1;  // merged into its left neighbour
   auto size = static_cast<int32_t>(symbols.size());
-  symbols.push_back(kGone);
-  std::vector<Link> links(symbols.size());
-  for (int32_t i = 0; i <= size; ++i) links[static_cast<size_t>(i)] = {i - 1, i + 1};
-  auto id_at = [&](int32_t i) -> int32_t& { return symbols[static_cast<size_t>(i)]; };
+  std::vector<Link> links(symbols.size() + 1);
+  auto symbol_at = [&](int32_t i) -> int32_t& { return symbols[static_cast<size_t>(i)]; };
   auto link_at = [&](int32_t i) -> Link& { return links[static_cast<size_t>(i)]; };
+  for (int32_t i = 0; i <= size; ++i) link_at(i) = {i - 1, i + 1};
 
   std::vector<Candidate> found;
-  auto consider = [&](int32_t i, auto&& add) {
-    int32_t left = id_at(i), right = id_at(link_at(i).next);
-    if (right == kGone) return;
+  auto consider = [&](int32_t i, const auto& add) {
+    int32_t next = link_at(i).next;
+    if (next == size) return;
+    int32_t left = symbol_at(i), right = symbol_at(next);
     if (const Step* step = steps_.find(left, right)) {
       add(Candidate{step->rank, i, left, right, step->result});
     }
@@ -84,18 +86,18 @@ void PairMerges::merge_long(std::vector<int32_t>& symbols) const {
   while (!candidates.empty()) {
     Candidate best = candidates.top();
     candidates.pop();
-    if (id_at(best.position) != best.left) continue;  // one of the two has merged since
+    if (symbol_at(best.position) != best.left) continue;  // one of the two has merged since
     Link& left = link_at(best.position);
     int32_t right = left.next;
-    if (id_at(right) != best.right) continue;
-    id_at(best.position) = best.result;
-    id_at(right) = kGone;
+    if (right == size || symbol_at(right) != best.right) continue;
+    symbol_at(best.position) = best.result;
+    symbol_at(right) = kGone;
     left.next = link_at(right).next;
     link_at(left.next).previous = best.position;
     if (left.previous >= 0) consider(left.previous, push);
     consider(best.position, push);
   }
-  std::erase(symbols, kGone);
+  return static_cast<size_t>(std::ranges::remove(symbols, kGone).begin() - symbols.begin());
 }
 
 }  // namespace tessera

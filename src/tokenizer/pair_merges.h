@@ -2,7 +2,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "tokenizer/pair_map.h"
 
@@ -21,15 +20,16 @@ class PairMerges {
   size_t size() const { return steps_.size(); }
 
   // Merges neighbours, the pair of lowest rank first and the leftmost among equals, until no pair
-  // has a rule. Time O(n log n), however long. The number of symbols must be below 2^31.
-  void merge(std::vector<int32_t>& symbols) const;
+  // has a rule; says how many symbols there are then, at the beginning of the span. Time O(n log n),
+  // however long. UserError for 2^31 of them or more.
+  size_t merge(std::span<int32_t> symbols) const;
 
  private:
   struct Step {
     int32_t rank, result;
   };
   size_t merge_short(std::span<int32_t> symbols) const;
-  void merge_long(std::vector<int32_t>& symbols) const;
+  size_t merge_long(std::span<int32_t> symbols) const;
 
   PairMap<Step> steps_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -251,13 +252,20 @@ std::unordered_map<std::string, int32_t> parse_vocabulary(std::string_view text,
   return read_ids(name, parse_object(text, name));
 }
 
-std::string parse_end_of_text(std::string_view text, const std::string& name) {
-  Json file = parse_object(text, name);
-  const Json& token = member(file, "eos_token");
-  if (token.is_null()) return "";
-  const Json& content = token.is_object() ? member(token, "content") : token;
-  if (!content.is_string()) fail(name, "its eos_token is not a name");
-  return content.get<std::string>();
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
+  std::filesystem::path path = directory / "tokenizer_config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  const std::string name = path.string();
+  Json file = parse_object(MappedFile(path).text(), name);
+  auto read = [&](const char* key) -> std::string {
+    const Json& value = member(file, key);
+    const Json& content = value.is_object() ? member(value, "content") : value;
+    if (value.is_null()) return "";
+    if (!content.is_string()) fail(name, cat("its ", key, " is not a name"));
+    return content.get<std::string>();
+  };
+  return {.tokenizer_class = read("tokenizer_class"), .end_of_text = read("eos_token")};
 }
 
 }  // namespace tessera

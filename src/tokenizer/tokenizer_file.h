@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -48,8 +49,14 @@ std::vector<int32_t> document_prefix_of(const TokenizerFile& file,
 std::unordered_map<std::string, int32_t> parse_vocabulary(std::string_view text,
                                                           const std::string& name);
 
-// `eos_token` of a tokenizer_config.json, which may be a name or an added token; "" where the text
-// has none. UserError naming `name` when it is not such a file.
-std::string parse_end_of_text(std::string_view text, const std::string& name);
+// What is needed of a tokenizer_config.json; "" where it does not say.
+struct TokenizerConfig {
+  std::string tokenizer_class;
+  std::string end_of_text;  // `eos_token`: a name, or an added token with its name
+};
+
+// The tokenizer_config.json in `directory`; all "" where there is none. UserError naming the file
+// when it is not such a file.
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
 
 }  // namespace tessera

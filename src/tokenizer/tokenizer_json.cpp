@@ -93,7 +93,7 @@ BpeModel byte_level_of(const TokenizerFile& file, const std::string& end_of_text
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path) {
   TokenizerFile file = parse_tokenizer_file(MappedFile(path).text(), path.string());
-  std::string end_of_text = configured_end_of_text(path.parent_path());
+  std::string end_of_text = read_tokenizer_config(path.parent_path()).end_of_text;
   if (is_sentencepiece(file)) {
     return std::make_unique<SentencePieceTokenizer>(sentencepiece_model(file, end_of_text),
                                                     path.string());
@@ -107,13 +107,6 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path
 BpeModel parse_byte_level_json(std::string_view text, const std::string& name,
                                const std::string& end_of_text) {
   return byte_level_of(parse_tokenizer_file(text, name), end_of_text);
-}
-
-std::string configured_end_of_text(const std::filesystem::path& directory) {
-  std::filesystem::path path = directory / "tokenizer_config.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return "";
-  return parse_end_of_text(MappedFile(path).text(), path.string());
 }
 
 }  // namespace tessera

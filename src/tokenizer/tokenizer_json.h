@@ -32,9 +32,6 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path
 BpeModel parse_byte_level_json(std::string_view text, const std::string& name,
                                const std::string& end_of_text = "");
 
-// The eos_token of DIRECTORY/tokenizer_config.json; "" without that file, or if it has none.
-std::string configured_end_of_text(const std::filesystem::path& directory);
-
 // A file from which parse_byte_level_json gives the same model (but for rank_is_result: ranks are
 // positions there).
 std::string format_tokenizer_json(const BpeModel& model);
