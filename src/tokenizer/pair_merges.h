@@ -20,8 +20,8 @@ class PairMerges {
   size_t size() const { return steps_.size(); }
 
   // Merges neighbours, the pair of lowest rank first and the leftmost among equals, until no pair
-  // has a rule; says how many symbols there are then, at the beginning of the span. Time O(n log n),
-  // however long. UserError for 2^31 of them or more.
+  // has a rule; says how many symbols there are then, at the beginning of the span. Time O(n log
+  // n), however long. UserError for 2^31 of them or more.
   size_t merge(std::span<int32_t> symbols) const;
 
  private:

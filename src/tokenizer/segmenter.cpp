@@ -12,8 +12,7 @@ UnknownCharacters::UnknownCharacters(const SentencePieceModel& model)
       unknown_(model.unknown) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     if (model.pieces[id].kind != SentencePieceModel::Kind::kByte) continue;
-    byte_ids_[static_cast<size_t>(byte_of_piece(model.pieces[id].text))] =
-        static_cast<int32_t>(id);
+    byte_ids_[static_cast<size_t>(byte_of_piece(model.pieces[id].text))] = static_cast<int32_t>(id);
   }
 }
 

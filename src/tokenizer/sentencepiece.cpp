@@ -115,8 +115,7 @@ void SentencePieceTokenizer::encode_text(std::string_view text, bool special,
   raw_added_.split(
       text, special,
       [&](std::string_view stretch) {
-        std::string normalized =
-            normalizer_.normalize(stretch, stretch.data() == text.data());
+        std::string normalized = normalizer_.normalize(stretch, stretch.data() == text.data());
         normalized_added_.split(normalized, special, encode_part, take);
       },
       take);

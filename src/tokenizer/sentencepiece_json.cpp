@@ -44,7 +44,8 @@ class Builder {
 
  private:
   [[noreturn]] void fail(const std::string& what) const { file_.bpe.fail(what); }
-  [[noreturn]] void refuse(const char* component, const std::string& type, std::string_view supported) const {
+  [[noreturn]] void refuse(const char* component, const std::string& type,
+                           std::string_view supported) const {
     fail(cat(component, " ", type, " is not supported (supported: ", supported, ")"));
   }
   void expect(const char* component, const TokenizerStep& step, const char* option,
@@ -129,12 +130,10 @@ void Builder::read_normalizers() {
 }
 
 void Builder::read_metaspace(const TokenizerStep& step) {
-  file_.expect_options(
-      "pre_tokenizer", step,
-      {"replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
+  file_.expect_options("pre_tokenizer", step,
+                       {"replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
   expect("pre_tokenizer", step, "replacement", {kQuotedSpaceSymbol});
-  expect("pre_tokenizer", step, "prepend_scheme",
-         {"null", "\"always\"", "\"first\"", "\"never\""});
+  expect("pre_tokenizer", step, "prepend_scheme", {"null", "\"always\"", "\"first\"", "\"never\""});
   const std::string& scheme = step.option("prepend_scheme");
   bool never = scheme == "\"never\"" || step.option("add_prefix_space") == "false";
   model_.prefix = never ? Prefix::kNone : Prefix::kSpaceUnlessThere;

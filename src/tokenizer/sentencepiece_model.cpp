@@ -1,7 +1,5 @@
 #include "tokenizer/sentencepiece_model.h"
 
-#include <utf8proc.h>
-
 #include <bit>
 #include <bitset>
 #include <cmath>
@@ -14,6 +12,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "tokenizer/charsmap.h"
+#include "tokenizer/segmenter.h"
 
 namespace tessera {
 namespace {
@@ -174,8 +173,8 @@ void Reader::read_normalizer(std::string_view bytes) {
     switch (message.field()) {
       case 2: model_.charsmap = message.bytes(); break;
       case 3:
-        model_.prefix = message.flag() ? SentencePieceModel::Prefix::kSpace
-                                       : SentencePieceModel::Prefix::kNone;
+        model_.prefix =
+            message.flag() ? SentencePieceModel::Prefix::kSpace : SentencePieceModel::Prefix::kNone;
         break;
       case 4: model_.collapse_spaces = message.flag(); break;
       case 5: model_.escape_spaces = message.flag(); break;
@@ -185,12 +184,10 @@ void Reader::read_normalizer(std::string_view bytes) {
 }
 
 bool is_utf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   for (size_t i = 0; i < text.size();) {
-    utf8proc_int32_t ignored;
-    auto size = utf8proc_iterate(bytes + i, static_cast<utf8proc_ssize_t>(text.size() - i), &ignored);
-    if (size <= 0) return false;
-    i += static_cast<size_t>(size);
+    Character character = character_at(text, i);
+    if (character.code_point < 0) return false;
+    i += character.size;
   }
   return true;
 }
@@ -220,10 +217,10 @@ void Reader::check_piece(size_t id) {
   if (piece.kind == Kind::kControl) {
     added_bytes_ += piece.text.size();
     if (piece.text.size() > AddedTokens::kMaxTokenBytes || added_bytes_ > AddedTokens::kMaxBytes) {
-      fail(cat("its control pieces are too long: piece ", id, " has ", piece.text.size(), " bytes"));
+      fail(
+          cat("its control pieces are too long: piece ", id, " has ", piece.text.size(), " bytes"));
     }
-    model_.added.push_back(
-        {.text = piece.text, .id = static_cast<int32_t>(id), .special = true});
+    model_.added.push_back({.text = piece.text, .id = static_cast<int32_t>(id), .special = true});
   }
   if (piece.kind == Kind::kByte) {
     int byte = byte_of_piece(piece.text);

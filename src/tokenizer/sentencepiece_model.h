@@ -37,12 +37,12 @@ struct SentencePieceModel {
   // BPE: what merges, the first ones first. Without a list two neighbours merge when there is a
   // piece that is both, in the order of scores.
   std::optional<std::vector<BpeModel::Merge>> merges;
-  bool byte_fallback = false;  // an unknown character becomes its bytes; else `unknown`
-  bool fuse_unknown = true;    // unknown characters in a row are one `unknown`
-  int32_t unknown = -1;        // ids; -1: none
-  int32_t end_of_text = -1;              // stands behind every document
-  std::vector<int32_t> document_prefix;  // before every document
-  std::vector<AddedToken> added;         // looked for before anything else; ascending by id
+  bool byte_fallback = false;             // an unknown character becomes its bytes; else `unknown`
+  bool fuse_unknown = true;               // unknown characters in a row are one `unknown`
+  int32_t unknown = -1;                   // ids; -1: none
+  int32_t end_of_text = -1;               // stands behind every document
+  std::vector<int32_t> document_prefix;   // before every document
+  std::vector<AddedToken> added;          // looked for before anything else; ascending by id
   std::string unknown_text = " \u2047 ";  // what `unknown` decodes to
 
   // How text is normalised before it is cut.
@@ -66,10 +66,10 @@ int byte_of_piece(std::string_view text);
 
 // Reads SentencePiece's .model (the protobuf ModelProto of google/sentencepiece,
 // sentencepiece_model.proto). Its control pieces become special added tokens; its end of a text is
-// end_of_text, and its beginning, if there is one, stands before documents. UserError naming the file when it cannot be read, is larger than 64
-// MiB, is not such a file, is not consistent (pieces twice, empty or over 8,000 bytes; bytes
-// missing), or is of a kind that is not supported (model types word and char, whitespace as suffix,
-// a denormaliser).
+// end_of_text, and its beginning, if there is one, stands before documents. UserError naming the
+// file when it cannot be read, is larger than 64 MiB, is not such a file, is not consistent (pieces
+// twice, empty or over 8,000 bytes; bytes missing), or is of a kind that is not supported (model
+// types word and char, whitespace as suffix, a denormaliser).
 SentencePieceModel read_sentencepiece(const std::filesystem::path& path);
 
 // The same for a file in memory; errors call it `name`.

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// What SentencePiece does with text before it cuts it into pieces: the charsmap's rules (not where a
-// user-defined piece stands), spaces collapsed, a space in front. In its result a space is always a
-// space: where the model escapes spaces, U+2581 in the text has become one too, as both are the
+// What SentencePiece does with text before it cuts it into pieces: the charsmap's rules (not where
+// a user-defined piece stands), spaces collapsed, a space in front. In its result a space is always
+// a space: where the model escapes spaces, U+2581 in the text has become one too, as both are the
 // same to the model.
 class SentencePieceNormalizer {
  public:

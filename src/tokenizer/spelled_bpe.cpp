@@ -144,9 +144,10 @@ int32_t end_of_text_of(const SpelledBpe& spelled, const std::vector<AddedToken>&
   if (!end_of_text.empty()) {
     spelled.fail(cat("it has no special added token ", end_of_text, ", its end of text"));
   }
-  spelled.fail(cat("it has no special added token ", kEndOfTextName,
-                   " (nor <|end_of_text|> or </s>), and no tokenizer_config.json beside it names an "
-                   "eos_token"));
+  spelled.fail(
+      cat("it has no special added token ", kEndOfTextName,
+          " (nor <|end_of_text|> or </s>), and no tokenizer_config.json beside it names an "
+          "eos_token"));
 }
 
 BpeModel byte_level_model(const SpelledBpe& spelled, const std::string& end_of_text) {

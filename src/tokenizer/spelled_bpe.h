@@ -12,8 +12,8 @@ namespace tessera {
 // A BPE vocabulary as files spell it. In files of byte-level BPE the tokens are written in the byte
 // alphabet (byte_alphabet.h), added tokens as plain text.
 struct SpelledBpe {
-  std::string name;                              // of the file, for messages
-  std::unordered_map<std::string, int32_t> ids;  // the model's own vocabulary, by token
+  std::string name;                                         // of the file, for messages
+  std::unordered_map<std::string, int32_t> ids;             // the model's own vocabulary, by token
   std::vector<std::pair<std::string, std::string>> merges;  // in order of rank
   std::vector<AddedToken> added;
 
@@ -21,8 +21,8 @@ struct SpelledBpe {
   [[noreturn]] void fail(const std::string& what) const;
 };
 
-// The added tokens, checked: not empty, none twice, ids as in the vocabulary, bounds of AddedTokens.
-// Ascending by id. UserError naming the file.
+// The added tokens, checked: not empty, none twice, ids as in the vocabulary, bounds of
+// AddedTokens. Ascending by id. UserError naming the file.
 std::vector<AddedToken> added_tokens_of(const SpelledBpe& spelled);
 
 // The id of the special one of them whose name is `end_of_text`; where that is empty, of the first
@@ -30,8 +30,8 @@ std::vector<AddedToken> added_tokens_of(const SpelledBpe& spelled);
 int32_t end_of_text_of(const SpelledBpe& spelled, const std::vector<AddedToken>& added,
                        const std::string& end_of_text);
 
-// Tokens, merges, added tokens and end of text of a byte-level model, checked: ids without gaps, every
-// byte a token, merges of known tokens. UserError naming the file.
+// Tokens, merges, added tokens and end of text of a byte-level model, checked: ids without gaps,
+// every byte a token, merges of known tokens. UserError naming the file.
 BpeModel byte_level_model(const SpelledBpe& spelled, const std::string& end_of_text);
 
 }  // namespace tessera

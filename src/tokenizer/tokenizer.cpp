@@ -45,7 +45,8 @@ class ByteTokenizer final : public Tokenizer {
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
   throw UserError(cat("cannot load tokenizer '", name, "': ", why,
                       "; give \"byte\", a tokenizer.json, a vocab.json with its merges.txt, a "
-                      "tokenizer.model or .tiktoken file of ranks, or a directory with one of them; "
+                      "SentencePiece .model, a tokenizer.model or .tiktoken file of ranks, or a "
+                      "directory with one of them; "
                       "`tessera tokenizer train` makes one from text"));
 }
 
@@ -65,7 +66,8 @@ std::filesystem::path other_half(const std::filesystem::path& path) {
 
 std::filesystem::path file_of_tokenizer(const std::filesystem::path& directory) {
   std::error_code ignored;
-  for (std::string_view name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"}) {
+  for (std::string_view name :
+       {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"}) {
     if (std::filesystem::exists(directory / name, ignored)) return directory / name;
   }
   std::vector<std::filesystem::path> ranks;

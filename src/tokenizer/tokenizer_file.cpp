@@ -220,8 +220,8 @@ const std::string& TokenizerStep::option(const std::string& key) const {
 void TokenizerFile::expect_options(const char* component, const TokenizerStep& step,
                                    std::initializer_list<std::string_view> known) const {
   for (const auto& [key, value] : step.options) {
-    bool unset = value == "null" || value == "false" || value == "\"\"" || value == "0.0" ||
-                 value == "0";
+    bool unset =
+        value == "null" || value == "false" || value == "\"\"" || value == "0.0" || value == "0";
     if (unset || std::ranges::find(known, key) != known.end()) continue;
     bpe.fail(cat(component, " ", step.type, step.type.empty() ? "" : ": ", "option ", key,
                  " is set; this is not supported"));
@@ -237,8 +237,9 @@ std::vector<int32_t> document_prefix_of(const TokenizerFile& file,
         cat("post_processor TemplateProcessing: token ", id, " is not a special added token"));
   }
   if (!file.after.empty() && file.after != std::vector{end_of_text}) {
-    file.bpe.fail("post_processor TemplateProcessing: other tokens than the end of text behind a "
-                  "text are not supported");
+    file.bpe.fail(
+        "post_processor TemplateProcessing: other tokens than the end of text behind a "
+        "text are not supported");
   }
   return file.before;
 }

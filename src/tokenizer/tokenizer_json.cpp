@@ -43,9 +43,9 @@ void read_byte_level(const TokenizerFile& file, const TokenizerStep& step, bool 
     file.bpe.fail("option add_prefix_space is not false; this is not supported");
   }
   if ((step.option("use_regex") != "false") == use_regex) return;
-  file.bpe.fail(cat("pre_tokenizer ByteLevel: option use_regex is ", use_regex ? "false" : "not false",
-                    use_regex ? " and no Split stands before it" : " behind a Split",
-                    "; this is not supported"));
+  file.bpe.fail(cat(
+      "pre_tokenizer ByteLevel: option use_regex is ", use_regex ? "false" : "not false",
+      use_regex ? " and no Split stands before it" : " behind a Split", "; this is not supported"));
 }
 
 void read_pre_tokenizers(const TokenizerFile& file, BpeModel& model) {
@@ -62,7 +62,8 @@ void read_pre_tokenizers(const TokenizerFile& file, BpeModel& model) {
   const std::string &behavior = steps[0].option("behavior"), &invert = steps[0].option("invert");
   bool isolated = (behavior == "\"Isolated\"" && invert == "false") ||
                   (behavior == "\"Removed\"" && invert == "true");
-  if (!isolated) file.bpe.fail("pre_tokenizer Split: its behavior is not Isolated; this is not supported");
+  if (!isolated)
+    file.bpe.fail("pre_tokenizer Split: its behavior is not Isolated; this is not supported");
   auto pattern = pattern_of_json(steps[0].option("pattern"));
   if (!pattern) {
     file.bpe.fail(cat("pre_tokenizer Split: its pattern is not that of GPT-2, Llama-3 or Qwen2: ",

@@ -122,7 +122,7 @@ class Unigram::Search {
   const Unigram& model_;
   std::string_view text_;
   std::vector<int32_t>& ids_;
-  std::vector<Best> ways_;               // to the ends [begin_, reach_]
+  std::vector<Best> ways_;                       // to the ends [begin_, reach_]
   std::vector<std::pair<size_t, Best>> pieces_;  // end and last piece, from the end on
   size_t begin_ = 0, reach_ = 0;
 };

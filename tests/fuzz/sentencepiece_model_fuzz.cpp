@@ -1,5 +1,5 @@
-// A SentencePiece model from anywhere is refused with a UserError, or makes a tokenizer whose ids of
-// any text lie in its vocabulary.
+// A SentencePiece model from anywhere is refused with a UserError, or makes a tokenizer whose ids
+// of any text lie in its vocabulary.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

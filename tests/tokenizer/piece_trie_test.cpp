@@ -65,8 +65,9 @@ TEST(PieceTrie, RefusesMoreThanItCanHold) {
 }
 
 // Lowest rank first, leftmost among equals, by trying all pairs.
-void merge_naively(std::vector<int32_t>& symbols,
-                   const std::map<std::pair<int32_t, int32_t>, std::pair<int32_t, int32_t>>& rules) {
+void merge_naively(
+    std::vector<int32_t>& symbols,
+    const std::map<std::pair<int32_t, int32_t>, std::pair<int32_t, int32_t>>& rules) {
   for (;;) {
     size_t best = symbols.size();
     int32_t rank = 0;

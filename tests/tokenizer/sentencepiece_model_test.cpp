@@ -77,8 +77,8 @@ std::vector<int32_t> ids_of(const std::string& file, std::string_view text) {
 using Ids = std::vector<int32_t>;
 
 TEST(SentencePieceModel, DefaultsAreThoseOfTheFormat) {
-  SentencePieceModel model = parse_sentencepiece(
-      small_pieces() + bytes_field(1, bytes_field(1, "c")), "given.model");
+  SentencePieceModel model =
+      parse_sentencepiece(small_pieces() + bytes_field(1, bytes_field(1, "c")), "given.model");
   EXPECT_EQ(model.algorithm, SentencePieceModel::Algorithm::kUnigram);
   EXPECT_EQ(model.pieces.back().kind, Kind::kNormal);
   EXPECT_EQ(model.prefix, SentencePieceModel::Prefix::kSpace);
@@ -187,8 +187,7 @@ TEST(SentencePieceModel, KindsThatAreNotSupported) {
   expect_error(trainer(number_field(24, 1)), "treat_whitespace_as_suffix");
   expect_error(trainer(number_field(35, 1)), "not every byte has a piece");
   expect_error(trainer(bytes_field(47, "<end>")), "no control piece '<end>'");
-  expect_error(piece("</s>", 0, Kind::kControl) + piece("a", 0, Kind::kNormal),
-               "no unknown piece");
+  expect_error(piece("</s>", 0, Kind::kControl) + piece("a", 0, Kind::kNormal), "no unknown piece");
   expect_error(small_pieces() + bytes_field(5, bytes_field(2, "rules")), "denormalizer");
 }
 
