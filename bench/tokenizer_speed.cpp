@@ -1,10 +1,10 @@
-// Encodes documents on one thread, a round for each line of standard input: bench/vs_hf_tokenizers
-// runs it beside Hugging Face's tokenizers.
+// Encodes documents on one thread, a round for each line of standard input: bench/vs_hf_tokenizers runs
+// it beside Hugging Face's tokenizers.
 //
 //   tokenizer_speed TOKENIZER TEXT
 //
-// The documents of the file TEXT are separated by zero bytes. A line a round: seconds, number of
-// ids, and sum((i + 1) * ids[i]) modulo 2^64 over all documents.
+// The documents of the file TEXT are separated by zero bytes. A line a round: seconds, number of ids,
+// and sum((i + 1) * ids[i]) modulo 2^64 over all documents.
 #include <cstdio>
 #include <iostream>
 #include <string>
