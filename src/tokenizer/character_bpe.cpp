@@ -71,16 +71,16 @@ class CharacterBpeBuilder {
       if (!text || *text == std::string(1, '\0')) continue;
       texts_[id] = std::move(*text);
       auto symbol = static_cast<int32_t>(id);
-      Character first = character_at(texts_[id], 0);
+      CodePoint first = code_point_at(texts_[id], 0);
       if (first.size != texts_[id].size()) continue;
-      bpe_.symbols_.insert(first.code_point, 0, symbol);
+      bpe_.symbols_.insert(first.value, 0, symbol);
       if (kind == Kind::kUnused) bpe_.unknown_.append(texts_[id], bpe_.replaced_[symbol]);
     }
   }
 
   // The symbol of a character inside of pieces.
   int32_t character_symbol(std::string_view character) {
-    auto [symbol, inserted] = bpe_.symbols_.insert(character_at(character, 0).code_point, 0, next_);
+    auto [symbol, inserted] = bpe_.symbols_.insert(code_point_at(character, 0).value, 0, next_);
     if (inserted) {
       bpe_.unknown_.append(character, bpe_.replaced_[next_]);
       ++next_;
@@ -99,7 +99,7 @@ class CharacterBpeBuilder {
     size_t last = left_text.size() - 1;
     while (last > 0 && (left_text[last] & 0xC0) == 0x80) --last;
     std::string_view before = left_text.substr(last);
-    std::string_view after = right_text.substr(0, character_at(right_text, 0).size);
+    std::string_view after = right_text.substr(0, code_point_at(right_text, 0).size);
     bpe_.joins_.insert(character_symbol(before), character_symbol(after), true);
     if (is_ascii(before[0]) && is_ascii(after[0])) {
       bpe_.ascii_joins_[static_cast<size_t>(before[0])].set(static_cast<size_t>(after[0]));
@@ -141,13 +141,13 @@ class CharacterBpeBuilder {
 
   int32_t symbol_of_part(std::string_view text) {
     if (auto known = ids_.find(text); known != ids_.end()) return known->second;
-    return character_at(text, 0).size == text.size() ? character_symbol(text) : -1;
+    return code_point_at(text, 0).size == text.size() ? character_symbol(text) : -1;
   }
 
   void split_piece(int32_t id, int32_t rank) {
     std::string_view text = text_of(id);
-    for (size_t at = character_at(text, 0).size; at < text.size();
-         at += character_at(text, at).size) {
+    for (size_t at = code_point_at(text, 0).size; at < text.size();
+         at += code_point_at(text, at).size) {
       std::string_view left_text = text.substr(0, at), right_text = text.substr(at);
       int32_t left = symbol_of_part(left_text);
       if (left < 0) continue;
@@ -160,10 +160,10 @@ class CharacterBpeBuilder {
   // merges inside of it does not depend on what stands around it.
   void replace_unused(int32_t id) {
     std::string_view text = text_of(id);
-    if (character_at(text, 0).size == text.size()) return;
+    if (code_point_at(text, 0).size == text.size()) return;
     std::vector<int32_t> parts;
     for (size_t at = 0; at < text.size();) {
-      size_t size = character_at(text, at).size;
+      size_t size = code_point_at(text, at).size;
       parts.push_back(symbol_of_part(text.substr(at, size)));
       at += size;
     }
@@ -188,10 +188,10 @@ CharacterBpe::CharacterBpe(const SentencePieceModel& model, const std::string& n
   CharacterBpeBuilder(model, *this, name).build();
 }
 
-int32_t CharacterBpe::symbol_of(Character character) const {
-  if (character.code_point < 0) return -1;
-  if (character.code_point < 128) return ascii_symbols_[static_cast<size_t>(character.code_point)];
-  const int32_t* symbol = symbols_.find(character.code_point, 0);
+int32_t CharacterBpe::symbol_of(CodePoint character) const {
+  if (character.value < 0) return -1;
+  if (character.value < 128) return ascii_symbols_[static_cast<size_t>(character.value)];
+  const int32_t* symbol = symbols_.find(character.value, 0);
   return symbol ? *symbol : -1;
 }
 
@@ -223,7 +223,7 @@ void CharacterBpe::encode(std::string_view text, std::vector<int32_t>& ids) cons
       ++i;
       continue;
     }
-    Character next = character_at(text, i);
+    CodePoint next = code_point_at(text, i);
     int32_t symbol = symbol_of(next);
     if (i > begin) {
       if (is_ascii(text[i - 1])) before = ascii_symbols_[static_cast<size_t>(text[i - 1])];
@@ -239,7 +239,7 @@ void CharacterBpe::encode(std::string_view text, std::vector<int32_t>& ids) cons
 void CharacterBpe::encode_run(std::string_view run, std::vector<int32_t>& ids) const {
   const size_t first = ids.size();
   for (size_t i = 0; i < run.size();) {
-    Character next = character_at(run, i);
+    CodePoint next = code_point_at(run, i);
     int32_t symbol = symbol_of(next);
     if (symbol < 0) return unknown_.append(run, ids);
     ids.push_back(symbol);

@@ -34,7 +34,7 @@ class CharacterBpe final : public Segmenter {
  private:
   friend class CharacterBpeBuilder;
 
-  int32_t symbol_of(Character character) const;
+  int32_t symbol_of(CodePoint character) const;
   bool joins(int32_t left, int32_t right) const;
   void encode_run(std::string_view run, std::vector<int32_t>& ids) const;
   // Puts what stands for them in the place of symbols, from position `first` on.

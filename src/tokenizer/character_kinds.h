@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -10,6 +11,19 @@ enum class CharacterKind : uint8_t { kLetter, kNumber, kSpace, kOther };
 
 // By the categories of Unicode 16.0; \s is White_Space.
 CharacterKind kind_of(int32_t code_point);
+
+inline constexpr std::array<CharacterKind, 128> kAsciiKinds = [] {
+  std::array<CharacterKind, 128> kinds{};
+  for (size_t c = 0; c < 128; ++c) {
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    bool number = c >= '0' && c <= '9', space = c == ' ' || (c >= '\t' && c <= '\r');
+    kinds[c] = letter   ? CharacterKind::kLetter
+               : number ? CharacterKind::kNumber
+               : space  ? CharacterKind::kSpace
+                        : CharacterKind::kOther;
+  }
+  return kinds;
+}();
 
 struct Character {
   CharacterKind kind;
@@ -24,7 +38,7 @@ class CharacterReader {
 
   Character at(size_t position) const {
     auto byte = static_cast<unsigned char>(text_[position]);
-    return byte < 128 ? Character{kAsciiKinds.kinds[byte], 1} : beyond_ascii(position);
+    return byte < 128 ? Character{kAsciiKinds[byte], 1} : beyond_ascii(position);
   }
 
   // The end of the run of `kind` from `position` on.
@@ -51,21 +65,6 @@ class CharacterReader {
   }
 
  private:
-  struct AsciiKinds {
-    CharacterKind kinds[128];
-    constexpr AsciiKinds() : kinds{} {
-      for (int c = 0; c < 128; ++c) {
-        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        bool number = c >= '0' && c <= '9', space = c == ' ' || (c >= '\t' && c <= '\r');
-        kinds[c] = letter   ? CharacterKind::kLetter
-                   : number ? CharacterKind::kNumber
-                   : space  ? CharacterKind::kSpace
-                            : CharacterKind::kOther;
-      }
-    }
-  };
-  static constexpr AsciiKinds kAsciiKinds{};
-
   Character beyond_ascii(size_t position) const;
 
   std::string_view text_;

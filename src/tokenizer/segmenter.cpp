@@ -32,7 +32,7 @@ std::optional<std::string> normalized_piece(const SentencePieceModel& model, siz
   return with_spaces(text);
 }
 
-Character character_at(std::string_view text, size_t position) {
+CodePoint code_point_at(std::string_view text, size_t position) {
   auto first = static_cast<unsigned char>(text[position]);
   if (first < 0x80) return {first, 1};
   utf8proc_int32_t code_point = -1;

@@ -35,10 +35,10 @@ class UnknownCharacters {
 // A piece as it stands in normalised text; nothing where no such text can hold it.
 std::optional<std::string> normalized_piece(const SentencePieceModel& model, size_t id);
 
-struct Character {
-  int32_t code_point;  // -1: a byte that is not UTF-8
-  size_t size;         // bytes
+struct CodePoint {
+  int32_t value;  // -1: a byte that is not UTF-8
+  size_t size;    // bytes
 };
-Character character_at(std::string_view text, size_t position);
+CodePoint code_point_at(std::string_view text, size_t position);
 
 }  // namespace tessera

@@ -185,8 +185,8 @@ void Reader::read_normalizer(std::string_view bytes) {
 
 bool is_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
-    Character character = character_at(text, i);
-    if (character.code_point < 0) return false;
+    CodePoint character = code_point_at(text, i);
+    if (character.value < 0) return false;
     i += character.size;
   }
   return true;

@@ -48,8 +48,8 @@ SentencePieceNormalizer::Unit SentencePieceNormalizer::next(std::string_view tex
     Charsmap::Match match = charsmap_.longest(text);
     if (match.size > 0) return {match.size, match.replacement};
   }
-  Character first = character_at(text, 0);
-  if (first.code_point >= 0 || keep_invalid_) return {first.size, text.substr(0, first.size)};
+  CodePoint first = code_point_at(text, 0);
+  if (first.value >= 0 || keep_invalid_) return {first.size, text.substr(0, first.size)};
   return {1, kReplacementCharacter};
 }
 

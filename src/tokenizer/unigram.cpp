@@ -77,7 +77,7 @@ class Unigram::Search {
   size_t extend(size_t at) {
     if (std::abs(way(at).score) > kLargestSum) rebase(at);
     const float score = way(at).score;
-    const size_t character = character_at(text_, at).size;
+    const size_t character = code_point_at(text_, at).size;
     bool has_character = false;
     uint32_t node = PieceTrie::kRoot;
     for (size_t end = at; end < text_.size();) {

@@ -83,7 +83,7 @@ TEST(SentencePieceGoldens, BpeWithUnusedPieces) {
   SentencePieceModel model = read_model("bpe");
   for (size_t id = 0; id < model.pieces.size(); id += 7) {
     SentencePieceModel::Piece& piece = model.pieces[id];
-    bool one_character = character_at(piece.text, 0).size == piece.text.size();
+    bool one_character = code_point_at(piece.text, 0).size == piece.text.size();
     if (piece.kind != SentencePieceModel::Kind::kNormal || one_character) continue;
     piece.kind = SentencePieceModel::Kind::kUnused;
   }

@@ -57,7 +57,8 @@ def samples():
 
 def rules():
     """NFKC as nmt_nfkc has it, for the characters of the samples and some blocks."""
-    nfkc = spm.SentencePieceNormalizer(rule_name="nmt_nfkc", remove_extra_whitespaces=False)
+    nfkc = spm.SentencePieceNormalizer(rule_name="nmt_nfkc", add_dummy_prefix=False, escape_whitespaces=False,
+                                      remove_extra_whitespaces=False)
     characters = set("".join(data.decode(errors="ignore") for _, data, _ in samples()))
     for first, last in ((0x20, 0x17F), (0x2000, 0x206F), (0xFB00, 0xFB06), (0xFF00, 0xFF9F)):
         characters |= {chr(c) for c in range(first, last)}
@@ -132,7 +133,7 @@ def variants(file):
 
 
 def listed(ids):
-    if ids is None or len(ids) <= 64:
+    if ids is None or len(ids) <= 24:
         return {"ids": ids}
     return {"count": len(ids), "sum": str(sum((i + 1) * id for i, id in enumerate(ids)) % (1 << 64))}
 
@@ -163,8 +164,8 @@ def main():
                          split_digits=True, allow_whitespace_only_pieces=True),
             "bpe_nfkc": train("bpe_nfkc", folder, nfkc=True, model_type="bpe", vocab_size=400,
                               user_defined_symbols=["<sep>", "<mask>", SPACE * 2, f"a{SPACE}bc"]),
-            "unigram": train("unigram", folder, nfkc=True, model_type="unigram", vocab_size=400),
-            "unigram_bytes": train("unigram_bytes", folder, nfkc=False, model_type="unigram", vocab_size=640,
+            "unigram": train("unigram", folder, nfkc=True, model_type="unigram", vocab_size=400, hard_vocab_limit=False),
+            "unigram_bytes": train("unigram_bytes", folder, nfkc=False, model_type="unigram", vocab_size=640, hard_vocab_limit=False,
                                    byte_fallback=True, user_defined_symbols=["<sep>", "<mask>", SPACE * 3]),
         }
     for name, proto in protos.items():
