@@ -152,7 +152,7 @@ TEST(SentencePieceModel, EveryCutIsReadOrRefused) {
 TEST(SentencePieceModel, DamagedFiles) {
   expect_error("", "no pieces");
   expect_error("{\"model\": 1}", "no SentencePiece model");
-  expect_error(small_pieces() + "\x07", "wire type 7");
+  expect_error(small_pieces() + "\x0f", "wire type 7");
   expect_error(small_pieces() + std::string(1, '\0'), "no valid number");
   expect_error(small_pieces() + "\x0a\xff\xff\xff\xff\x0f", "ends within a field");
   expect_error(small_pieces() + "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",

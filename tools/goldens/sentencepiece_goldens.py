@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/tokenizer/goldens/sentencepiece from `sentencepiece` and `tokenizers` (development only).
 
-    python3 -m venv venv && venv/bin/pip install sentencepiece==0.2.3 tokenizers==0.23.3 protobuf
+    python3 -m venv venv && venv/bin/pip install sentencepiece==0.2.3 tokenizers==0.23.3 tiktoken protobuf
     venv/bin/python tools/goldens/sentencepiece_goldens.py
 
 Trains small models on tests/tokenizer/goldens/corpus.txt and writes
@@ -103,7 +103,8 @@ def llama(proto):
     merges.sort(key=lambda merge: -merge[1])
     tokenizer = Tokenizer(models.BPE(vocabulary, [part for part, _ in merges], unk_token="<unk>", fuse_unk=True,
                                      byte_fallback=True))
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in ("<unk>", "<s>", "</s>")])
+    names = ("<unk>", "<s>", "</s>")
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in names])
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", vocabulary["<s>"])])
@@ -164,18 +165,21 @@ def main():
                          split_digits=True, allow_whitespace_only_pieces=True),
             "bpe_nfkc": train("bpe_nfkc", folder, nfkc=True, model_type="bpe", vocab_size=400,
                               user_defined_symbols=["<sep>", "<mask>", SPACE * 2, f"a{SPACE}bc"]),
-            "unigram": train("unigram", folder, nfkc=True, model_type="unigram", vocab_size=400, hard_vocab_limit=False),
-            "unigram_bytes": train("unigram_bytes", folder, nfkc=False, model_type="unigram", vocab_size=640, hard_vocab_limit=False,
-                                   byte_fallback=True, user_defined_symbols=["<sep>", "<mask>", SPACE * 3]),
+            "unigram": train("unigram", folder, nfkc=True, model_type="unigram", vocab_size=400,
+                             hard_vocab_limit=False),
+            "unigram_bytes": train("unigram_bytes", folder, nfkc=False, model_type="unigram", vocab_size=640,
+                                   hard_vocab_limit=False, byte_fallback=True,
+                                   user_defined_symbols=["<sep>", "<mask>", SPACE * 3]),
         }
     for name, proto in protos.items():
         (GOLDENS / f"{name}.model").write_bytes(proto.SerializeToString())
     file = llama(protos["bpe"]).to_str()
     (GOLDENS / "llama.json").write_text(file + "\n")
-    for id, piece in enumerate(protos["bpe"].pieces):
+    protos["bpe_unused"] = pb.ModelProto()
+    protos["bpe_unused"].CopyFrom(protos["bpe"])
+    for id, piece in enumerate(protos["bpe_unused"].pieces):
         if id % 7 == 0 and piece.type == piece.NORMAL and len(piece.piece) > 1:
             piece.type = piece.UNUSED
-    protos["bpe_unused"] = protos["bpe"]
     processors_ = {name: spm.SentencePieceProcessor(model_proto=proto.SerializeToString())
                    for name, proto in protos.items()}
     tokenizers_ = variants(file)
