@@ -15,11 +15,11 @@ namespace {
 using Kind = SentencePieceModel::Kind;
 
 PieceTrie user_defined_pieces(const SentencePieceModel& model, const std::string& name) {
-  std::vector<std::pair<std::string, int32_t>> entries;
+  std::vector<PieceTrie::Entry> entries;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     if (model.pieces[id].kind != Kind::kUserDefined) continue;
     if (auto text = normalized_piece(model, id)) {
-      entries.emplace_back(std::move(*text), static_cast<int32_t>(id));
+      entries.push_back({std::move(*text), static_cast<int32_t>(id)});
     }
   }
   return PieceTrie(std::move(entries), name);

@@ -11,7 +11,7 @@ namespace tessera {
 // fit within a few tries gets a block of its own, whose rest is free for others.
 class PieceTrieBuilder {
  public:
-  using Entries = std::vector<std::pair<std::string, int32_t>>;
+  using Entries = std::vector<PieceTrie::Entry>;
 
   PieceTrieBuilder(const Entries& entries, std::vector<PieceTrie::Node>& nodes,
                    const std::string& name)
@@ -41,13 +41,14 @@ class PieceTrieBuilder {
   static constexpr int kTries = 64;
 
   unsigned char byte_at(size_t entry, size_t depth) const {
-    return static_cast<unsigned char>(entries_[entry].first[depth]);
+    return static_cast<unsigned char>(entries_[entry].text[depth]);
   }
 
   void place_children(Range range, std::vector<Range>& pending) {
-    const std::string& first = entries_[range.begin].first;
-    if (first.size() == range.depth) {  // sorted: the string that ends here comes first
-      nodes_[range.node].value = entries_[range.begin].second;
+    const PieceTrie::Entry& first = entries_[range.begin];
+    if (first.text.size() == range.depth) {  // sorted: the string that ends here comes first
+      nodes_[range.node].value = first.value;
+      nodes_[range.node].score = first.score;
       if (++range.begin == range.end) return;
     }
     bytes_.clear();
@@ -118,9 +119,8 @@ class PieceTrieBuilder {
   std::vector<unsigned char> bytes_;
 };
 
-PieceTrie::PieceTrie(std::vector<std::pair<std::string, int32_t>> entries,
-                     const std::string& name) {
-  std::ranges::sort(entries);
+PieceTrie::PieceTrie(std::vector<Entry> entries, const std::string& name) {
+  std::ranges::sort(entries, {}, &Entry::text);
   if (entries.empty()) {
     nodes_.resize(256);
     return;

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -15,9 +14,14 @@ class PieceTrie {
  public:
   static constexpr size_t kMaxNodes = size_t{1} << 23;
 
-  // Distinct strings, none empty, with values that are not negative. UserError saying that `name`
-  // is too large when they need more than kMaxNodes nodes.
-  PieceTrie(std::vector<std::pair<std::string, int32_t>> entries, const std::string& name);
+  struct Entry {
+    std::string text;
+    int32_t value;  // not negative
+    float score = 0;
+  };
+  // Distinct strings, none empty. UserError saying that `name` is too large when they need more
+  // than kMaxNodes nodes.
+  PieceTrie(std::vector<Entry> entries, const std::string& name);
 
   static constexpr uint32_t kRoot = 0;
   // Moves on by one byte; false when no string continues so.
@@ -29,6 +33,7 @@ class PieceTrie {
   }
   // Of the string that ends at this node; -1: none does.
   int32_t value(uint32_t node) const { return nodes_[node].value; }
+  float score(uint32_t node) const { return nodes_[node].score; }
 
   struct Match {
     size_t size = 0;  // 0: no string
@@ -40,9 +45,10 @@ class PieceTrie {
  private:
   friend class PieceTrieBuilder;
   static constexpr uint32_t kFree = ~uint32_t{0}, kNobody = kFree - 1;  // in place of a parent
-  struct Node {
+  struct alignas(16) Node {
     uint32_t base = 0, parent = kFree;
     int32_t value = -1;
+    float score = 0;
   };
   std::vector<Node> nodes_;  // a multiple of 256: base ^ byte lies inside, whatever the byte
 };

@@ -14,10 +14,10 @@ using Prefix = SentencePieceModel::Prefix;
 constexpr std::string_view kReplacementCharacter = "\uFFFD";
 
 PieceTrie user_defined_pieces(const SentencePieceModel& model, const std::string& name) {
-  std::vector<std::pair<std::string, int32_t>> entries;
+  std::vector<PieceTrie::Entry> entries;
   for (const SentencePieceModel::Piece& piece : model.pieces) {
     if (model.charsmap.empty() || piece.kind != SentencePieceModel::Kind::kUserDefined) continue;
-    entries.emplace_back(piece.text, 0);
+    entries.push_back({piece.text, 0});
   }
   return PieceTrie(std::move(entries), name);
 }

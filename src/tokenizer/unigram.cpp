@@ -14,13 +14,19 @@ using Kind = SentencePieceModel::Kind;
 constexpr float kUnknownPenalty = 10;
 constexpr float kLargestSum = 100000;
 
+// As in SentencePiece: user-defined pieces have scores that no others can reach.
+float score_of(const SentencePieceModel::Piece& piece) {
+  if (piece.kind != Kind::kUserDefined) return piece.score;
+  return static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
+}
+
 PieceTrie trie_of(const SentencePieceModel& model, const std::string& name) {
-  std::vector<std::pair<std::string, int32_t>> entries;
+  std::vector<PieceTrie::Entry> entries;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
-    Kind kind = model.pieces[id].kind;
-    if (kind != Kind::kNormal && kind != Kind::kUserDefined) continue;
+    const SentencePieceModel::Piece& piece = model.pieces[id];
+    if (piece.kind != Kind::kNormal && piece.kind != Kind::kUserDefined) continue;
     if (auto text = normalized_piece(model, id)) {
-      entries.emplace_back(std::move(*text), static_cast<int32_t>(id));
+      entries.push_back({std::move(*text), static_cast<int32_t>(id), score_of(piece)});
     }
   }
   return PieceTrie(std::move(entries), name);
@@ -33,9 +39,6 @@ Unigram::Unigram(const SentencePieceModel& model, const std::string& name)
   float lowest = std::numeric_limits<float>::max();
   for (const SentencePieceModel::Piece& piece : model.pieces) {
     if (piece.kind == Kind::kNormal) lowest = std::min(lowest, piece.score);
-    // A user-defined piece has a score that no others can reach.
-    auto bonus = static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
-    scores_.push_back(piece.kind == Kind::kUserDefined ? bonus : piece.score);
   }
   unknown_score_ = lowest - kUnknownPenalty;
 }
@@ -45,9 +48,7 @@ Unigram::Unigram(const SentencePieceModel& model, const std::string& name)
 class Unigram::Search {
  public:
   Search(const Unigram& model, std::string_view text, std::vector<int32_t>& ids)
-      : model_(model), text_(text), ids_(ids) {
-    ways_.emplace_back();
-  }
+      : model_(model), text_(text), ids_(ids), ways_(64) {}
 
   void run() {
     for (size_t at = 0; at < text_.size();) {
@@ -63,7 +64,7 @@ class Unigram::Search {
   void reach(size_t position) {
     if (position <= reach_) return;
     reach_ = position;
-    ways_.resize(reach_ - begin_ + 1);
+    if (reach_ - begin_ >= ways_.size()) ways_.resize(2 * (reach_ - begin_));
   }
 
   void consider(size_t at, size_t size, float score, int32_t id) {
@@ -85,7 +86,7 @@ class Unigram::Search {
       int32_t id = model_.trie_.value(node);
       if (id < 0) continue;
       reach(end);
-      consider(at, end - at, score + model_.scores_[static_cast<size_t>(id)], id);
+      consider(at, end - at, score + model_.trie_.score(node), id);
       has_character |= end - at == character;
     }
     if (!has_character) {
@@ -115,8 +116,9 @@ class Unigram::Search {
     }
     pieces_.clear();
     float score = way(end).score;
+    std::fill_n(ways_.begin(), reach_ - begin_ + 1, Best{});
+    ways_[0].score = score;
     begin_ = reach_ = end;
-    ways_.assign(1, Best{score, 0, -1});
   }
 
   const Unigram& model_;

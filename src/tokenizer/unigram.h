@@ -32,7 +32,6 @@ class Unigram final : public Segmenter {
   class Search;
 
   PieceTrie trie_;
-  std::vector<float> scores_;  // by id
   float unknown_score_;
   UnknownCharacters unknown_;
 };

@@ -23,7 +23,9 @@ std::string random_string(uint64_t seed, uint64_t index, uint64_t longest, uint6
 }
 
 PieceTrie trie_of(const std::map<std::string, int32_t>& strings) {
-  return PieceTrie({strings.begin(), strings.end()}, "test");
+  std::vector<PieceTrie::Entry> entries;
+  for (const auto& [text, value] : strings) entries.push_back({text, value});
+  return PieceTrie(std::move(entries), "test");
 }
 
 // Few letters make crowded nodes, 256 letters bytes of every value, zero among them.
@@ -57,9 +59,9 @@ TEST(PieceTrie, AnEmptyOneFindsNothing) {
 }
 
 TEST(PieceTrie, RefusesMoreThanItCanHold) {
-  std::vector<std::pair<std::string, int32_t>> entries;
+  std::vector<PieceTrie::Entry> entries;
   for (char first = 'a'; first <= 'c'; ++first) {
-    entries.emplace_back(first + std::string(PieceTrie::kMaxNodes / 2, 'x'), 0);
+    entries.push_back({first + std::string(PieceTrie::kMaxNodes / 2, 'x'), 0});
   }
   EXPECT_THROW(PieceTrie(std::move(entries), "test"), UserError);
 }
