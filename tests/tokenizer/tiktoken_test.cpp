@@ -125,7 +125,9 @@ TEST(Tiktoken, BrokenFilesAreRefused) {
   expect_error("rank 256 is there twice", good + "YWM= 256\n");
   expect_error("ranks 256 and 257 are the same", good + "YWI= 257\n");
   expect_error("512 bytes", good + base64(std::string(513, 'a')) + " 257\n");
-  expect_error("byte 255 has no token", file_of(tokens_with({})).substr(0, 255 * 5));
+  std::vector<std::string> bytes = tokens_with({});
+  bytes.pop_back();
+  expect_error("byte 255 has no token", file_of(bytes));
   expect_error("more than", std::string((size_t{16} << 20) + 1, 'a'));
   try {
     parse_tiktoken(good, "given.model");

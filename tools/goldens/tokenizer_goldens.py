@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/tokenizer/goldens from Hugging Face `tokenizers` and `tiktoken` (development only).
 
-    python3 -m venv venv && venv/bin/pip install tokenizers==0.23.* tiktoken==0.13.*
+    python3 -m venv venv && venv/bin/pip install tokenizers==0.23.* tiktoken==0.14.*
     venv/bin/python tools/goldens/tokenizer_goldens.py [FOLDER]
 
 FOLDER holds the GPT-2 pair encoder.json and vocab.bpe (default: ../shared/data/tokenizers/gpt2); without
