@@ -97,7 +97,7 @@ size_t PairMerges::merge_long(std::span<int32_t> symbols) const {
     if (left.previous >= 0) consider(left.previous, push);
     consider(best.position, push);
   }
-  return static_cast<size_t>(std::ranges::remove(symbols, kGone).begin() - symbols.begin());
+  return static_cast<size_t>(std::remove(symbols.begin(), symbols.end(), kGone) - symbols.begin());
 }
 
 }  // namespace tessera
