@@ -56,12 +56,12 @@ struct TokenCacheProgress {
 };
 
 struct TokenCacheJob {
-  std::string name;          // of the data set, for messages
-  uint64_t fingerprint = 0;  // see dataset_fingerprint()
-  int64_t vocab_size = 0;    // ids are below it; decides the width
+  std::string name;                      // of the data set, for messages
+  uint64_t fingerprint = 0;              // see dataset_fingerprint()
+  int64_t vocab_size = 0;                // ids are below it; decides the width
   std::vector<int32_t> document_prefix;  // stands before every document
   int32_t end_of_text = 0;               // follows every document
-  DocumentSource documents;  // called by one thread at a time
+  DocumentSource documents;              // called by one thread at a time
   // Puts the ids of `text` into `ids`, which comes empty. Called by many threads at once.
   std::function<void(std::string_view text, std::vector<int32_t>& ids)> encode;
   // Where a long document may be cut so that several threads work on it: the first position at or

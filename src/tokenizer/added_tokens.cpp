@@ -121,8 +121,7 @@ bool AddedTokens::next(std::string_view text, bool special, size_t done, size_t&
     const AddedToken& token = tokens_[match.token];
     i = match.end - 1;  // what is not taken is passed over all the same
     if (token.special && !special) continue;
-    if (token.single_word &&
-        (is_word_before(text, match.begin) || is_word_at(text, match.end))) {
+    if (token.single_word && (is_word_before(text, match.begin) || is_word_at(text, match.end))) {
       continue;
     }
     if (token.strip_left) {

@@ -41,7 +41,8 @@ class AddedTokens {
   // each stretch between them, in order. Unless `special` is set, the names of special tokens are
   // text, and tokens that begin inside of them are not found.
   template <class Text, class Token>
-  void split(std::string_view text, bool special, const Text& on_text, const Token& on_token) const {
+  void split(std::string_view text, bool special, const Text& on_text,
+             const Token& on_token) const {
     size_t done = 0, from = 0;
     Match match{};
     while (next(text, special, done, from, match)) {
@@ -64,9 +65,9 @@ class AddedTokens {
   bool longest_at(std::string_view text, size_t position, Match& match) const;
 
   std::vector<AddedToken> tokens_;
-  std::vector<int32_t> token_of_;       // by node of the trie: index of the token that ends there or -1
-  PairMap<int32_t> children_;           // (node, byte) to node
-  std::bitset<65536> first_two_;        // pairs of bytes with which a token may begin
+  std::vector<int32_t> token_of_;  // by node of the trie: index of the token that ends there or -1
+  PairMap<int32_t> children_;      // (node, byte) to node
+  std::bitset<65536> first_two_;   // pairs of bytes with which a token may begin
   bool all_special_ = true;
 };
 

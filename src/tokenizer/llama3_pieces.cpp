@@ -11,7 +11,9 @@ bool is_line_end(char c) { return c == '\r' || c == '\n'; }
 
 // Length of a leading contraction in any case, or 0.
 size_t contraction_size(std::string_view rest) {
-  auto letter = [&](size_t i) { return i < rest.size() ? static_cast<char>(rest[i] | 0x20) : '\0'; };
+  auto letter = [&](size_t i) {
+    return i < rest.size() ? static_cast<char>(rest[i] | 0x20) : '\0';
+  };
   switch (letter(1)) {
     case 's':
     case 't':

@@ -23,7 +23,8 @@ void read_merges(std::string_view text, SpelledBpe& bpe) {
     if (line.empty() || line.starts_with("#version")) continue;
     size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      bpe.fail(cat("line ", number, " of its merges is not two tokens: '", line.substr(0, 80), "'"));
+      bpe.fail(
+          cat("line ", number, " of its merges is not two tokens: '", line.substr(0, 80), "'"));
     }
     bpe.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
@@ -49,8 +50,8 @@ BpeModel read_merges_pair(const std::filesystem::path& vocabulary,
   TokenizerConfig config = read_tokenizer_config(directory);
   const std::string& kind = config.tokenizer_class;
   if (!kind.empty() && kind != "GPT2Tokenizer" && kind != "GPT2TokenizerFast") {
-    pair.fail(cat("tokenizer_config.json says ", kind,
-                  ", which is supported only as a tokenizer.json"));
+    pair.fail(
+        cat("tokenizer_config.json says ", kind, ", which is supported only as a tokenizer.json"));
   }
   std::error_code ignored;
   if (std::filesystem::exists(directory / "added_tokens.json", ignored)) {

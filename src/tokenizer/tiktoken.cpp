@@ -79,11 +79,12 @@ std::pair<std::string, int32_t> Reader::read_line(std::string_view line, size_t 
     if (error != std::errc() || end != line.data() + line.size()) rank = -1;
   }
   if (rank < 0) {
-    fail(cat("line ", number, " is not a token in base64 and its rank: '", line.substr(0, 80), "'"));
+    fail(
+        cat("line ", number, " is not a token in base64 and its rank: '", line.substr(0, 80), "'"));
   }
   if (bytes->empty() || bytes->size() > kMaxTokenBytes) {
-    fail(cat("line ", number, ": a token has 1 to ", kMaxTokenBytes, " bytes, not ",
-             bytes->size()));
+    fail(
+        cat("line ", number, ": a token has 1 to ", kMaxTokenBytes, " bytes, not ", bytes->size()));
   }
   return {std::move(*bytes), rank};
 }
@@ -139,7 +140,8 @@ void Reader::add_special(bool any_count) {
   auto add = [&](size_t id, std::string_view text) {
     model_.tokens.resize(id + 1);
     model_.tokens[id] = text;
-    model_.added.push_back({.text = std::string(text), .id = static_cast<int32_t>(id), .special = true});
+    model_.added.push_back(
+        {.text = std::string(text), .id = static_cast<int32_t>(id), .special = true});
   };
   if (count == 50256) {
     add(count, kEndOfTextName);
@@ -155,15 +157,24 @@ void Reader::add_special(bool any_count) {
   } else if (count == 128000 || any_count) {
     add_llama3_special();
   } else {
-    fail(cat("with ", count, " ranks its pattern and special tokens are not known (known: 128000 of "
+    fail(cat("with ", count,
+             " ranks its pattern and special tokens are not known (known: 128000 of "
              "Llama 3, 100256 of cl100k_base, 50256 of r50k_base); give its tokenizer.json"));
   }
 }
 
 void Reader::add_llama3_special() {
-  constexpr std::string_view kNamed[] = {
-      "<|begin_of_text|>", "<|end_of_text|>", "", "", "<|finetune_right_pad_id|>", "",
-      "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"};
+  constexpr std::string_view kNamed[] = {"<|begin_of_text|>",
+                                         "<|end_of_text|>",
+                                         "",
+                                         "",
+                                         "<|finetune_right_pad_id|>",
+                                         "",
+                                         "<|start_header_id|>",
+                                         "<|end_header_id|>",
+                                         "<|eom_id|>",
+                                         "<|eot_id|>",
+                                         "<|python_tag|>"};
   auto first = static_cast<int32_t>(model_.tokens.size());
   int reserved = 0;
   for (size_t i = 0; i < 256; ++i) {

@@ -53,7 +53,8 @@ void read_pre_tokenizers(const TokenizerFile& file, BpeModel& model) {
   constexpr const char* kSupported = "ByteLevel, or Split and ByteLevel";
   if (steps.empty()) refuse(file, "pre_tokenizer", "null", kSupported);
   if (steps[0].type != "Split") {
-    if (steps.size() != 1) refuse(file, "pre_tokenizer", steps[1].type, kSupported);
+    const TokenizerStep& other = steps[steps[0].type == "ByteLevel" ? steps.size() - 1 : 0];
+    if (steps.size() != 1) refuse(file, "pre_tokenizer", other.type, kSupported);
     return read_byte_level(file, steps[0], true);
   }
   if (steps.size() != 2) refuse(file, "pre_tokenizer", steps.back().type, kSupported);
@@ -62,8 +63,9 @@ void read_pre_tokenizers(const TokenizerFile& file, BpeModel& model) {
   const std::string &behavior = steps[0].option("behavior"), &invert = steps[0].option("invert");
   bool isolated = (behavior == "\"Isolated\"" && invert == "false") ||
                   (behavior == "\"Removed\"" && invert == "true");
-  if (!isolated)
+  if (!isolated) {
     file.bpe.fail("pre_tokenizer Split: its behavior is not Isolated; this is not supported");
+  }
   auto pattern = pattern_of_json(steps[0].option("pattern"));
   if (!pattern) {
     file.bpe.fail(cat("pre_tokenizer Split: its pattern is not that of GPT-2, Llama-3 or Qwen2: ",

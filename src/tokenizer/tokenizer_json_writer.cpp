@@ -49,8 +49,8 @@ Json post_processor(const BpeModel& model) {
     const std::string& name = model.tokens[static_cast<size_t>(id)];
     single.push_back(Json{{"SpecialToken", Json{{"id", name}, {"type_id", 0}}}});
     second.push_back(Json{{"SpecialToken", Json{{"id", name}, {"type_id", 1}}}});
-    special[name] = Json{
-        {"id", name}, {"ids", Json::array({id})}, {"tokens", Json::array({Json(name)})}};
+    special[name] =
+        Json{{"id", name}, {"ids", Json::array({id})}, {"tokens", Json::array({Json(name)})}};
   }
   single.push_back(Json{{"Sequence", Json{{"id", "A"}, {"type_id", 0}}}});
   second.push_back(Json{{"Sequence", Json{{"id", "B"}, {"type_id", 1}}}});

@@ -1,5 +1,5 @@
-// GPT-2's pair of files, parted by a zero byte, is refused with a UserError or makes a tokenizer that
-// gives every text back.
+// GPT-2's pair of files, parted by a zero byte, is refused with a UserError or makes a tokenizer
+// that gives every text back.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -22,8 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ids.clear();
     tokenizer.encode(text, ids);
     bool changes = model.nfc || std::ranges::any_of(model.added, [](const AddedToken& token) {
-      return token.strip_left || token.strip_right;
-    });
+                     return token.strip_left || token.strip_right;
+                   });
     if (!changes && tokenizer.decode(ids) != text) std::abort();
     if (parse_byte_level_json(format_tokenizer_json(model), "again") != model) std::abort();
   } catch (const UserError&) {

@@ -21,7 +21,8 @@ std::string split(const AddedTokens& tokens, std::string_view text, bool special
 }
 
 TEST(AddedTokens, LeftmostAndThenLongest) {
-  AddedTokens tokens({{.text = "ab", .id = 1}, {.text = "abc", .id = 2}, {.text = "bcde", .id = 3}});
+  AddedTokens tokens(
+      {{.text = "ab", .id = 1}, {.text = "abc", .id = 2}, {.text = "bcde", .id = 3}});
   EXPECT_EQ(split(tokens, "xabcdey"), "(x)[2](dey)");
   EXPECT_EQ(split(tokens, "ababd"), "[1][1](d)");
   EXPECT_EQ(split(tokens, "bcd"), "(bcd)");
@@ -40,7 +41,8 @@ TEST(AddedTokens, SpecialOnesAreTextWhereTheyAreNotWanted) {
 TEST(AddedTokens, SingleWordsStandAlone) {
   AddedTokens tokens({{.text = "rank", .id = 1, .single_word = true}});
   EXPECT_EQ(split(tokens, "rank ranks rank1 _rank (rank)"), "[1]( ranks rank1 _rank ()[1]())");
-  EXPECT_EQ(split(tokens, "rank\u0301 \u00E9rank rank\u24D0"), "(rank\u0301 \u00E9rank rank\u24D0)");
+  EXPECT_EQ(split(tokens, "rank\u0301 \u00E9rank rank\u24D0"),
+            "(rank\u0301 \u00E9rank rank\u24D0)");
   EXPECT_EQ(split(tokens, "rank\x80\xC3rank"), "[1](\x80\xC3)[1]");
 }
 

@@ -1,5 +1,5 @@
-// Ids against Hugging Face `tokenizers` and `tiktoken`; tools/goldens/tokenizer_goldens.py makes the
-// files.
+// Ids against Hugging Face `tokenizers` and `tiktoken`; tools/goldens/tokenizer_goldens.py makes
+// the files.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -25,6 +25,12 @@ TEST(Nfc, ComposesAndOrdersMarks) {
   EXPECT_EQ(nfc("\u0301a"), "\u0301a");  // a mark without a letter
 }
 
+TEST(Nfc, KnowsUnicode9) {
+  EXPECT_EQ(nfc("a\u0898\u0323"), "a\u0898\u0323");                  // a mark since 14.0
+  EXPECT_EQ(nfc("\U00011935\U00011930"), "\U00011935\U00011930");    // composes since 13.0
+  EXPECT_EQ(nfc("a\U0001E944\U0001E94A"), "a\U0001E94A\U0001E944");  // a mark since 9.0
+}
+
 TEST(Nfc, WhatIsComposedIsTheTextItself) {
   std::string buffer;
   for (std::string_view text : {"", "plain", "caf\u00E9 \u4F60\u597D \U0001F642", "\xFF\x80 a"}) {
@@ -40,8 +46,9 @@ TEST(Nfc, InvalidBytesStayAndPart) {
 
 // What is done piece by piece is what the whole is.
 TEST(Nfc, IsIdempotentAndJoins) {
-  constexpr std::string_view kParts[] = {"a", "e", "\u0301", "\u0323", "\u0327", "\u00E9", "\u1100", "\u1161",
-                                         "\u11A8", "\uAC00", "\u0958", "\x80", " ", "\u4F60", "\u0344"};
+  constexpr std::string_view kParts[] = {"a",      "e",      "\u0301", "\u0323", "\u0327",
+                                         "\u00E9", "\u1100", "\u1161", "\u11A8", "\uAC00",
+                                         "\u0958", "\x80",   " ",      "\u4F60", "\u0344"};
   for (uint64_t seed = 0; seed < 500; ++seed) {
     std::string text;
     for (uint64_t i = 0; i < 12; ++i) text += kParts[random_below(seed, 3, i, std::size(kParts))];

@@ -75,7 +75,8 @@ TEST(TokenizerJson, ComponentsSayWhatIsDoneWithText) {
   EXPECT_EQ(llama3.pattern, PiecePattern::kLlama3);
   EXPECT_TRUE(llama3.whole_pieces);
   EXPECT_FALSE(llama3.nfc);
-  EXPECT_EQ(llama3.tokens.at(static_cast<size_t>(llama3.document_prefix.at(0))), "<|begin_of_text|>");
+  EXPECT_EQ(llama3.tokens.at(static_cast<size_t>(llama3.document_prefix.at(0))),
+            "<|begin_of_text|>");
   BpeModel neox = parse(golden("neox.json"));
   EXPECT_EQ(neox.pattern, PiecePattern::kGpt2);
   EXPECT_TRUE(neox.nfc);
@@ -168,6 +169,7 @@ TEST(TokenizerJson, OtherSplitsAreRefused) {
   expect("use_regex", [](Json& steps) { steps[1]["use_regex"] = true; });
   expect("pre_tokenizer Digits", [](Json& steps) { steps[1] = {{"type", "Digits"}}; });
   expect("pre_tokenizer Digits", [](Json& steps) { steps.push_back({{"type", "Digits"}}); });
+  expect("pre_tokenizer Digits", [](Json& steps) { steps[0] = {{"type", "Digits"}}; });
   expect("no array", [](Json& steps) { steps = 3; });
   expect("option limit", [](Json& steps) { steps[0]["limit"] = 3; });
 }
@@ -241,7 +243,8 @@ TEST(TokenizerJson, BrokenAddedTokensAreRefused) {
   expect_error("more than 1024 bytes", add("content", std::string(1025, 'x')));
   expect_error("together more than", [](Json& file) {
     for (int i = 0; i < 5000; ++i) {
-      file["added_tokens"].push_back({{"id", 700 + i}, {"content", cat(std::string(1000, 'x'), i)}});
+      file["added_tokens"].push_back(
+          {{"id", 700 + i}, {"content", cat(std::string(1000, 'x'), i)}});
     }
   });
   expect_error("is there twice", [&](Json& file) {

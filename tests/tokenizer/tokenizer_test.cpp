@@ -128,8 +128,9 @@ TEST(ByteLevelBpe, IsCutOnlyBehindALineEndBetweenVisibleCharacters) {
 }
 
 TEST(ByteLevelBpe, CutTextsHaveTheSameIds) {
-  constexpr std::string_view kLetters[] = {"\n", "\n", " ", "\r", "a", "the", ".", "1", "e\u0301",
-                                           "\u0301", "\x80", "'S", "<|", "\u3000"};
+  constexpr std::string_view kLetters[] = {"\n",   "\n", " ",  "\r",      "a",
+                                           "the",  ".",  "1",  "e\u0301", "\u0301",
+                                           "\x80", "'S", "<|", "\u3000"};
   BpeModel model = golden_model();
   model.added.push_back({.text = "\u0301<|", .id = 700, .normalized = true});
   model.tokens.push_back("\u0301<|");
@@ -203,7 +204,8 @@ TEST(Fingerprint, ChangesWithWhateverChangesIds) {
   other = model;
   other.pattern = PiecePattern::kLlama3;
   EXPECT_NE(ByteLevelBpe(other).fingerprint(), fingerprint);
-  for (bool BpeModel::*flag : {&BpeModel::nfc, &BpeModel::whole_pieces, &BpeModel::rank_is_result}) {
+  for (bool BpeModel::*flag :
+       {&BpeModel::nfc, &BpeModel::whole_pieces, &BpeModel::rank_is_result}) {
     other = model;
     other.*flag = true;
     EXPECT_NE(ByteLevelBpe(other).fingerprint(), fingerprint);
