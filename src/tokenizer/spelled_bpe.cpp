@@ -17,6 +17,9 @@ class Builder {
   explicit Builder(const SpelledBpe& spelled) : spelled_(spelled) {}
   BpeModel build(const std::string& end_of_text) {
     model_.added = added_tokens_of(spelled_);
+    for (AddedToken& token : model_.added) {
+      token.ordinary = token.ordinary && from_byte_alphabet(token.text) == token.text;
+    }
     place_tokens();
     take_merges();
     model_.end_of_text = end_of_text_of(spelled_, model_.added, end_of_text);
