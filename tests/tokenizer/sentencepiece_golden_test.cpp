@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -151,6 +152,33 @@ TEST(SentencePieceGoldens, UnknownTokensFused) {
 
 TEST(SentencePieceGoldens, UnknownTokensOneByOne) {
   expect_tokenizers(without_bytes(false), "llama_unknown");
+}
+
+// By name, as the generator has them.
+std::map<std::string, Json> variants() {
+  return {{"llama", llama_json()},
+          {"llama_first", with_metaspace("first", false)},
+          {"llama_words", with_metaspace("always", true)},
+          {"llama_never", with_metaspace("never", false)},
+          {"llama_fused", without_bytes(true)},
+          {"llama_unknown", without_bytes(false)}};
+}
+
+TEST(SentencePieceGoldens, PromptsWithAddedTokens) {
+  const Json added = {
+      {{"id", 640}, {"content", "<x>"}, {"normalized", true}},
+      {{"id", 641}, {"content", "<mask>"}, {"lstrip", true}, {"rstrip", true}},
+      {{"id", 642}, {"content", "rank"}, {"single_word", true}, {"normalized", true}}};
+  std::map<std::string, Json> files = variants();
+  for (auto& [name, file] : files) {
+    file["added_tokens"].insert(file["added_tokens"].end(), added.begin(), added.end());
+  }
+  for (const Json& row : Json::parse(read_file(kGoldens / "prompts.json"))) {
+    SCOPED_TRACE(row.dump());
+    std::vector<int32_t> ids;
+    tokenizer_of(files.at(row.at("variant"))).encode_prompt(row.at("text").get<std::string>(), ids);
+    EXPECT_EQ(ids, row.at("prompt").get<std::vector<int32_t>>());
+  }
 }
 
 // A tokenizer.json with byte fallback keeps all that its form does not change.

@@ -11,6 +11,7 @@ Trains small models on tests/tokenizer/goldens/corpus.txt and writes
     unigram.model    unigram, NFKC, spaces collapsed: SentencePiece's defaults
     unigram_bytes.model   unigram, byte fallback, text as it is, user-defined pieces
     llama.json       bpe.model as a tokenizer.json of Llama-2's form
+    prompts.json     texts with added tokens in them and their ids by variants of llama.json
     ids.json         samples (tokenizer_goldens.py and more) and their ids by each of them and by variants
 
 The charsmap of nmt_nfkc has 240 kB; the models have its rules for the characters of the samples and a few blocks.
@@ -133,6 +134,20 @@ def variants(file):
     }
 
 
+PROMPTS = ["", " ", "</s>", "the</s>the", "<s> the </s> the", " <s>the", "the <x>reader<x> <x>", "the<mask> reader <mask>",
+           "<mask>", "a rank", "rank", "the ranks, rank.", "  <x>  "]
+
+
+def prompts(file):
+    """By the variants with other added tokens as well: normalized or not, with flags."""
+    added = [AddedToken("<x>", normalized=True), AddedToken("<mask>", lstrip=True, rstrip=True, normalized=False),
+             AddedToken("rank", single_word=True, normalized=True)]
+    for name, tokenizer in variants(file).items():
+        tokenizer.add_tokens(added)
+        for text in PROMPTS:
+            yield {"variant": name, "text": text, "prompt": tokenizer.encode(text).ids}
+
+
 def listed(ids):
     if ids is None or len(ids) <= 24:
         return {"ids": ids}
@@ -189,8 +204,8 @@ def main():
         row |= {key: by_sentencepiece(processor, data * repeat) for key, processor in processors_.items()}
         row |= {key: by_tokenizers(tokenizer, data * repeat) for key, tokenizer in tokenizers_.items()}
         rows.append(row)
-    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    (GOLDENS / "ids.json").write_text("[\n" + lines + "\n]\n")
+    tokenizer_goldens.write_rows(GOLDENS / "ids.json", rows)
+    tokenizer_goldens.write_rows(GOLDENS / "prompts.json", prompts(file))
 
 
 if __name__ == "__main__":
