@@ -273,8 +273,10 @@ int info(const Arguments& arguments) {
     throw UsageError(cat("unexpected word '", arguments.rest()[0], "'"));
   }
   auto tokenizer = load_tokenizer(arguments.text("tokenizer"));
-  print(cat("kind         ", tokenizer->description(), "\nend of text  ", tokenizer->end_of_text(),
-            " (", tokenizer->token_bytes(tokenizer->end_of_text()), ")\nfingerprint  ",
+  auto named = [&](int32_t id) { return cat(id, " (", tokenizer->token_bytes(id), ")"); };
+  std::string lines = cat("kind         ", tokenizer->description(), "\n");
+  for (int32_t id : tokenizer->document_prefix()) lines += cat("before text  ", named(id), "\n");
+  print(cat(lines, "end of text  ", named(tokenizer->end_of_text()), "\nfingerprint  ",
             hex(tokenizer->fingerprint()), "\n"));
   return 0;
 }
