@@ -39,6 +39,7 @@ Unigram::Unigram(const SentencePieceModel& model, const std::string& name)
   float lowest = std::numeric_limits<float>::max();
   for (const SentencePieceModel::Piece& piece : model.pieces) {
     if (piece.kind == Kind::kNormal) lowest = std::min(lowest, piece.score);
+    longest_ = std::max(longest_, piece.text.size());
   }
   unknown_score_ = lowest - kUnknownPenalty;
 }
@@ -61,38 +62,35 @@ class Unigram::Search {
  private:
   Best& way(size_t position) { return ways_[position - begin_]; }
 
-  void reach(size_t position) {
-    if (position <= reach_) return;
-    reach_ = position;
-    if (reach_ - begin_ >= ways_.size()) ways_.resize(2 * (reach_ - begin_));
-  }
-
-  void consider(size_t at, size_t size, float score, int32_t id) {
-    Best& best = way(at + size);
-    if (best.size == 0 || score > best.score) {
-      best = {score, static_cast<uint32_t>(size), id};
-    }
+  static void consider(Best& best, size_t size, float score, int32_t id) {
+    if (best.size == 0 || score > best.score) best = {score, static_cast<uint32_t>(size), id};
   }
 
   // Takes all pieces that begin at `at`; the size of the character there.
   size_t extend(size_t at) {
     if (std::abs(way(at).score) > kLargestSum) rebase(at);
-    const float score = way(at).score;
-    const size_t character = code_point_at(text_, at).size;
+    const size_t farthest = at - begin_ + model_.longest_;
+    if (farthest >= ways_.size()) ways_.resize(2 * farthest);
+    Best* ends = &way(at);  // by the size of the piece
+    const float score = ends[0].score;
+    const std::string_view rest = text_.substr(at);
+    const size_t character = code_point_at(rest, 0).size;
     bool has_character = false;
+    size_t longest = 0;
     uint32_t node = PieceTrie::kRoot;
-    for (size_t end = at; end < text_.size();) {
-      if (!model_.trie_.step(node, static_cast<unsigned char>(text_[end++]))) break;
+    for (size_t size = 0; size < rest.size();) {
+      if (!model_.trie_.step(node, static_cast<unsigned char>(rest[size++]))) break;
       int32_t id = model_.trie_.value(node);
       if (id < 0) continue;
-      reach(end);
-      consider(at, end - at, score + model_.trie_.score(node), id);
-      has_character |= end - at == character;
+      longest = size;
+      has_character |= size == character;
+      consider(ends[size], size, score + model_.trie_.score(node), id);
     }
     if (!has_character) {
-      reach(at + character);
-      consider(at, character, score + model_.unknown_score_, -1);
+      longest = std::max(longest, character);
+      consider(ends[character], character, score + model_.unknown_score_, -1);
     }
+    reach_ = std::max(reach_, at + longest);
     return character;
   }
 

@@ -33,6 +33,7 @@ class Unigram final : public Segmenter {
 
   PieceTrie trie_;
   float unknown_score_;
+  size_t longest_ = 4;  // bytes of a piece, or of a character
   UnknownCharacters unknown_;
 };
 
