@@ -50,9 +50,8 @@ class ByteLevelBpe final : public Tokenizer {
   bool cuts_between_lines_ = true;  // no added token reaches across a line end
   std::array<int32_t, 256> byte_ids_{};
   PairMerges merges_;
-  std::unordered_map<std::string_view, int32_t>
-      whole_;       // pieces that are tokens, if they are taken
-  uint64_t owner_;  // of the threads' piece caches
+  std::unordered_map<std::string_view, int32_t> whole_;  // for model_.whole_pieces
+  uint64_t owner_;                                       // of the threads' piece caches
   uint64_t fingerprint_ = 0;
 };
 

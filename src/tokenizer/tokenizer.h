@@ -19,7 +19,7 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Appends the ids of ordinary text. The names of special tokens are ordinary text here: training
-  // data cannot forge them.
+  // data cannot forge them. Other added tokens are found.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
 
   // Appends the ids of a prompt: document_prefix(), then the text, in which the names of special
