@@ -20,6 +20,9 @@ namespace tessera {
 //   model           ignore_merges; merges as "a b" or ["a", "b"]
 //   added_tokens    with all their flags; one that is special is the end of text
 //
+// SentencePiece's BPE (pre_tokenizer Metaspace, normalizers Prepend and Replace, or byte_fallback):
+// sentencepiece_json.h.
+//
 // Any other component or option is refused by its name. The end of text is not in the file:
 // `end_of_text` names it, or tokenizer_config.json beside the file (its eos_token); without either
 // it is the first of <|endoftext|>, <|end_of_text|> and </s>.
