@@ -166,6 +166,10 @@ struct RunConfig {
   std::vector<std::string> disable_pass;
   std::string hash_file;
 
+  // Configuration files
+  std::vector<std::string> config;
+  bool print_config = false;
+
   // Commands other than train and plan
   std::string prompt;
   int64_t max_new_tokens = 128;
