@@ -79,7 +79,8 @@ void MetricsFile::write(const std::string& line) {
 }
 
 void MetricsFile::step(const StepReport& r) {
-  write(cat("{\"batch\":", r.batch, ",\"loss\":", number(r.loss), ",\"learning_rate\":",
+  write(cat("{\"batch\":", r.batch, ",\"loss\":", number(r.loss),
+            r.z_loss ? cat(",\"z_loss\":", number(*r.z_loss)) : "", ",\"learning_rate\":",
             number(r.learning_rate), ",\"gradient_norm\":", number(r.gradient_norm),
             ",\"ok\":", r.ok, ",\"samples\":", r.samples, ",\"tokens\":", r.tokens,
             ",\"step_seconds\":", number(r.step_seconds),

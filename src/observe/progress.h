@@ -1,13 +1,15 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tessera {
 
 // What one optimizer step has to tell.
 struct StepReport {
-  int64_t batch = 0;  // optimizer steps before this one, counted over the whole job
-  double loss = 0;    // token mean
+  int64_t batch = 0;             // optimizer steps before this one, counted over the whole job
+  double loss = 0;               // token mean
+  std::optional<double> z_loss;  // token mean, not part of the loss; where there is one
   int64_t samples = 0, tokens = 0;
   double step_seconds = 0;  // from the first forward pass to the loss, waiting for data excluded
   double data_seconds = 0;

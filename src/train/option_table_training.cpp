@@ -56,6 +56,11 @@ std::vector<OptionRow> steps() {
        .minimum = 0,
        .maximum = 1,
        .below_maximum = true},
+      {.name = "z_loss",
+       .field = &RunConfig::z_loss,
+       .help = "factor of the z-loss, the mean over tokens of log(sum(exp(logits)))^2, which is "
+               "minimised with the loss and reported beside it in metrics_file; 0: none",
+       .minimum = 0},
       {.name = "seed",
        .field = &RunConfig::seed,
        .help = "drives initialisation, dropout, the order of the data and sampling",

@@ -44,6 +44,7 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   options.validation_batch = config.val_batch_size;
   options.compute = config.bf16 ? DType::kBF16 : DType::kF32;
   options.accumulates = config.gradient_accumulation_steps > 1;
+  options.z_loss = config.z_loss;
   options.beta1 = config.beta1;
   options.beta2 = config.beta2;
   options.residency = residency_options(config, parallelism);

@@ -40,19 +40,31 @@ std::vector<std::vector<Value>> differentiated(const Graph& g, const std::vector
   return values;
 }
 
-// Appends the gradients of loss_sum and turns results into state updates; outputs are dropped. A
-// slot takes its gradient where it is made: at the end, the gradients of all units would be live
-// together.
+// The head's sum of squares as an output beside its loss.
+Graph output_squares(const Graph& graph) {
+  Graph result = graph;
+  for (const Node& node : graph.nodes()) {
+    if (node.op->name() == "linear_cross_entropy") result.output("square_sum", node.outputs[1]);
+  }
+  TESSERA_CHECK(result.outputs().size() == graph.outputs().size() + 1, "one head");
+  return result;
+}
+
+// Appends the gradients of loss_sum + z_loss square_sum and turns results into state updates;
+// outputs are dropped. A slot takes its gradient where it is made: at the end, the gradients of all
+// units would be live together.
 Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
-                    const Parallelism& parallelism, bool first) {
+                    const Parallelism& parallelism, double z_loss, bool first) {
   Graph g = forward;
-  Value loss, count;
-  for (const GraphOutput& output : g.outputs())
-    (output.name == "loss_sum" ? loss : count) = output.value;
+  std::map<std::string, Value> results;
+  for (const GraphOutput& output : g.outputs()) results[output.name] = output.value;
+  Value total = results.at("loss_sum");
+  if (auto squares = results.find("square_sum"); squares != results.end())
+    total = add(g, total, mul(g, squares->second, constant_like(g, total, z_loss)));
   std::vector<std::vector<Value>> by_unit = differentiated(g, units, parallelism);
   std::vector<Value> wrt;
   for (const auto& values : by_unit) wrt.insert(wrt.end(), values.begin(), values.end());
-  std::vector<Value> gradients = backward(g, sum_over_marks(g, loss), wrt);
+  std::vector<Value> gradients = backward(g, sum_over_marks(g, total), wrt);
   std::map<Value, const FlatUnit*> unit_of;
   size_t next = 0;
   for (size_t u = 0; u < units.size(); ++u) {
@@ -77,8 +89,7 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
     }
   }
   result.set_scope("");
-  collect("loss_sum", rewriter(loss));
-  collect("token_count", rewriter(count));
+  for (const auto& [name, value] : results) collect(name, rewriter(value));
   for (const auto& [slot, value] : sums) result.update(slot, value);
   return result;
 }
@@ -165,6 +176,10 @@ class ApplyBuilder {
     g_.output("gradient_norm", norm);
     g_.output("ok", ok);
     g_.output("token_count", count);
+    if (slots_.contains("square_sum")) {
+      Value squares = div(g_, sum_over_marks(g_, slot("square_sum")), tokens);
+      g_.output("z_loss", mul(g_, squares, constant(g_, scalar, options_.z_loss)));
+    }
     return std::move(g_);
   }
 
@@ -261,8 +276,9 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   };
   auto accumulate = [&](const std::string& name, bool first) {
     std::vector<Pass> passes = forward.list();
+    if (options.z_loss != 0) passes.insert(passes.begin(), Pass{"z_loss", output_squares});
     passes.push_back({"autodiff", [&](const Graph& g) {
-                        return differentiate(g, programs.units, parallelism, first);
+                        return differentiate(g, programs.units, parallelism, options.z_loss, first);
                       }});
     passes.push_back({"canonicalize", canonicalize, true});
     if (options.far_state)
@@ -291,6 +307,7 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   Graph apply = ApplyBuilder(programs.units, options, programs.accumulate_first).build();
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
   programs.far_state = options.far_state;
+  programs.has_z_loss = options.z_loss != 0;
   programs.timings = runner.timings();
   return programs;
 }

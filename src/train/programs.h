@@ -22,6 +22,7 @@ struct ProgramOptions {
   bool accumulates = false;      // more than one micro-batch a step
   Parallelism parallelism;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  double z_loss = 0;  // factor of the head's squares in what is minimised; 0: they are not formed
   ResidencyOptions residency;  // of the gradient programs
   bool far_state = false;      // weights, moments and gradients are in the far tier
   OverlapOptions overlap;
@@ -30,8 +31,8 @@ struct ProgramOptions {
 
 // The programs of a training job over one State, the same for all ranks. Slots, U being a unit:
 // weight.U, moment1.U, moment2.U, gradient.U (f32, flat), loss_sum f32, token_count i64,
-// optimizer_step i64. What a rank sums over its own data only varies over the data axes; `apply`
-// reduces it.
+// optimizer_step i64, with a z-loss square_sum f32. What a rank sums over its own data only varies
+// over the data axes; `apply` reduces it.
 struct Programs {
   Parallelism parallelism;
   std::vector<Parameter> parameters;
@@ -42,12 +43,14 @@ struct Programs {
   // ... the others add to them. Empty unless `accumulates`.
   Graph accumulate;
   // (lr, max_norm, segment_begin.U, segment_decay.U): clips, decides whether the step counts,
-  // updates. Outputs loss (token mean), gradient_norm (of the token mean), ok, token_count.
+  // updates. Outputs loss (token mean), gradient_norm (of the token mean), ok, token_count; with a
+  // z-loss also z_loss, factor and token mean in it and not in the loss.
   Graph apply;
   // (tokens, targets) -> loss_sum, token_count of all ranks.
   Graph evaluate;
   // As asked for: `apply` then works on the far tier itself, the others fetch what they read.
   bool far_state = false;
+  bool has_z_loss = false;
   std::vector<PassTiming> timings;
 };
 

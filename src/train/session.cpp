@@ -141,8 +141,13 @@ StepResult Session::step(std::span<const MicroBatch> micro_batches, double learn
   }
   Executable& apply = program("apply");
   apply.run(arguments, observer);
-  return {apply.scalar<float>("loss"), apply.scalar<float>("gradient_norm"),
-          apply.scalar<uint8_t>("ok") != 0, apply.scalar<int64_t>("token_count")};
+  StepResult result;
+  result.loss = apply.scalar<float>("loss");
+  if (programs_.has_z_loss) result.z_loss = apply.scalar<float>("z_loss");
+  result.gradient_norm = apply.scalar<float>("gradient_norm");
+  result.ok = apply.scalar<uint8_t>("ok") != 0;
+  result.tokens = apply.scalar<int64_t>("token_count");
+  return result;
 }
 
 std::pair<double, int64_t> Session::evaluate(MicroBatch batch) {

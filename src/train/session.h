@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,9 +17,10 @@ namespace tessera {
 using CompileFunction = std::function<std::unique_ptr<Executable>(const Graph&)>;
 
 struct StepResult {
-  double loss = 0;           // mean over the tokens of the step
-  double gradient_norm = 0;  // before clipping
-  bool ok = true;            // false: the update was skipped
+  double loss = 0;               // mean over the tokens of the step
+  std::optional<double> z_loss;  // the same of the z-loss, its factor in it; where there is one
+  double gradient_norm = 0;      // before clipping
+  bool ok = true;                // false: the update was skipped
   int64_t tokens = 0;
 };
 

@@ -262,6 +262,7 @@ void TrainingRun::one_step(BatchReader& reader) {
   record_.tokens_seen += result.tokens;
   record_.skipped_in_a_row = result.ok ? 0 : record_.skipped_in_a_row + 1;
   report.loss = result.loss;
+  report.z_loss = result.z_loss;
   report.gradient_norm = result.gradient_norm;
   report.ok = result.ok;
   report.tokens = result.tokens;

@@ -196,6 +196,25 @@ TEST(Session, ClippingScalesTheGradientAndReportsItsNorm) {
   EXPECT_NEAR(m_clipped, m / 2, std::abs(m) * 1e-4);
 }
 
+TEST_P(SessionOfDType, TheZLossIsMinimisedBesideTheLoss) {
+  ProgramOptions options = tiny_programs(2, 16, GetParam());
+  TinySession plain(tiny_model(), options);
+  options.z_loss = 0.5;
+  TinySession tiny(tiny_model(), options);
+  TinyBatch batch(2, 16, 0);
+  std::vector<MicroBatch> step{batch.view(), batch.view()};
+  StepResult without = plain.session.step(step, kLr, kClip);
+  StepResult first = tiny.session.step(step, kLr, kClip), last = first;
+  EXPECT_FALSE(without.z_loss);
+  EXPECT_EQ(first.loss, without.loss);  // apart from it
+  EXPECT_NE(first.gradient_norm, without.gradient_norm);
+  // Logits of next to nothing: log(sum(exp(logits))) is log(300).
+  EXPECT_NEAR(first.z_loss.value(), 0.5 * std::log(300) * std::log(300), 0.2);
+  for (int i = 0; i < 60; ++i) last = tiny.session.step(step, kLr, kClip);
+  EXPECT_LT(last.z_loss.value(), 0.1 * first.z_loss.value());
+  EXPECT_LT(last.loss, first.loss);
+}
+
 TEST(Session, NormsDecayOnlyWithDecayAll) {
   TinyBatch batch(2, 16, 0);
   auto weights = [&](double decay, bool all, const std::string& parameter) {

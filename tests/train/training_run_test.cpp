@@ -346,6 +346,20 @@ TEST_F(Poisoned, AResumeBetweenTwoBadMicroBatchesChangesNoBit) {
   EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
 }
 
+TEST_F(TrainingRunTest, TheZLossStandsApartInTheMetrics) {
+  RunConfig config = options(2);
+  config.save_ckpt = false;
+  RunTrace plain = train(config);
+  EXPECT_HAS_NOT(read_file(path("metrics")), "z_loss");
+  config.z_loss = 0.01;
+  RunTrace trace = train(config);
+  std::string metrics = read_file(path("metrics"));
+  auto first = nlohmann::json::parse(metrics.substr(0, metrics.find('\n')));
+  EXPECT_NEAR(first.at("z_loss").get<double>(), 0.01 * std::log(300) * std::log(300), 0.02);
+  EXPECT_EQ(trace.losses[0], plain.losses[0]);
+  EXPECT_NE(trace.losses[1], plain.losses[1]);
+}
+
 TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
   for (int signal : {SIGINT, SIGTERM}) {
     clear_interruption();

@@ -132,7 +132,7 @@ std::vector<Case> cases() {
                  true});
     c.push_back({cat("linear_cross_entropy_backward ", rows),
                  make<LinearCrossEntropyBackward>(),
-                 {t({rows, width}), t({classes, width}), ids({rows}), w({})},
+                 {t({rows, width}), t({classes, width}), ids({rows}), w({}), w({})},
                  classes,
                  false,
                  true});
@@ -337,8 +337,9 @@ TEST(LinearLogSumExp, PartWithoutColumns) {
 
 constexpr int64_t kRows = 40, kWidth = 33, kClasses = 77, kPart = 48;
 
-// Loss and gradients from three parts of 48 rows of w, of which 48, 29 and 0 are classes.
-std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value dloss) {
+// Sums and gradients from three parts of 48 rows of w, of which 48, 29 and 0 are classes.
+std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value dloss,
+                              Value dsquares) {
   std::vector<std::vector<Value>> parts;  // operands, then lse and hit
   Value highest{}, sum{}, hit{};
   auto added = [&](Value a, Value b) { return a ? add(g, a, b) : b; };
@@ -356,22 +357,25 @@ std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value d
   Value counted = compare(g, Comparison::kNe, targets, constant_like(g, targets, kIgnoreIndex));
   Value zeros = constant_like(g, lse, 0);
   Value loss = reduce_sum(g, select(g, counted, sub(g, lse, hit), zeros), {0});
+  Value squares = reduce_sum(g, select(g, counted, mul(g, lse, lse), zeros), {0});
   Value drow = select(g, counted, broadcast(g, dloss, g.shape(lse), {}), zeros), dx{};
+  Value dsquare = select(g, counted, mul(g, lse, broadcast(g, dsquares, g.shape(lse), {})), zeros);
+  Value dsum = add(g, drow, add(g, dsquare, dsquare));
   std::vector<Value> dw;
   for (const auto& p : parts) {
-    Value dlse = mul(g, drow, unary(g, UnaryKind::kExp, sub(g, p[4], lse)));
+    Value dlse = mul(g, dsum, unary(g, UnaryKind::kExp, sub(g, p[4], lse)));
     auto d = g.add(make<LinearLogSumExpBackward>(),
                    {p[0], p[1], p[2], p[3], p[4], dlse, sub(g, zeros, drow)});
     dx = added(dx, d[0]);
     dw.push_back(d[1]);
   }
-  return {dx, concatenate(g, dw, 0), loss};
+  return {dx, concatenate(g, dw, 0), loss, squares};
 }
 
 TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
   Case c{.label = "",
          .op = make<LinearCrossEntropyBackward>(),
-         .inputs = {t({kRows, kWidth}), t({3 * kPart, kWidth}), ids({kRows}), w({})},
+         .inputs = {t({kRows, kWidth}), t({3 * kPart, kWidth}), ids({kRows}), w({}), w({})},
          .ids = kClasses,
          .ignores = true};
   for (auto [dtype, tolerance] : {std::pair{DType::kF32, 1e-6}, {DType::kBF16, 0x1p-7}}) {
@@ -383,10 +387,10 @@ TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
       if (type.dtype == kCompute) type.dtype = dtype;
       inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
     }
-    auto parts = from_parts(g, inputs[0], inputs[1], inputs[2], inputs[3]);
+    auto parts = from_parts(g, inputs[0], inputs[1], inputs[2], inputs[3], inputs[4]);
     inputs[1] = slice(g, inputs[1], 0, 0, kClasses);
     auto whole = g.add(c.op, inputs);
-    for (size_t k = 0; k < 3; ++k) {
+    for (size_t k = 0; k < 4; ++k) {
       g.output(cat("part", k), parts[k]);
       g.output(cat("whole", k), whole[k]);
     }
@@ -395,7 +399,7 @@ TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
     std::vector<double>&dw = out.values[2], tail(dw.begin() + kClasses * kWidth, dw.end());
     EXPECT_EQ(tail, std::vector<double>(tail.size(), 0));
     dw.resize(kClasses * kWidth);
-    for (size_t k = 0; k < 3; ++k) {
+    for (size_t k = 0; k < 4; ++k) {
       const auto &part = out.values[2 * k], &expected = out.values[2 * k + 1];
       EXPECT_LE(rms(part, expected), tolerance * rms(expected, std::vector(expected.size(), 0.0)))
           << "output " << k;
