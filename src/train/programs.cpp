@@ -50,18 +50,22 @@ Graph output_squares(const Graph& graph) {
   return result;
 }
 
-// Appends the gradients of loss_sum + z_loss square_sum and turns results into state updates;
-// outputs are dropped. A slot takes its gradient where it is made: at the end, the gradients of all
-// units would be live together.
+// Appends the gradients of loss_sum + z_loss square_sum, times the loss scale where there is one,
+// and turns results into state updates; outputs are dropped. A slot takes its gradient where it is
+// made: at the end, the gradients of all units would be live together.
 Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
-                    const Parallelism& parallelism, double z_loss, bool first) {
+                    const ProgramOptions& options, bool first) {
   Graph g = forward;
   std::map<std::string, Value> results;
   for (const GraphOutput& output : g.outputs()) results[output.name] = output.value;
   Value total = results.at("loss_sum");
   if (auto squares = results.find("square_sum"); squares != results.end())
-    total = add(g, total, mul(g, squares->second, constant_like(g, total, z_loss)));
-  std::vector<std::vector<Value>> by_unit = differentiated(g, units, parallelism);
+    total = add(g, total, mul(g, squares->second, constant_like(g, total, options.z_loss)));
+  if (options.loss_scaling) {
+    TensorType scalar{{}, g.type(total).dtype};
+    total = mul(g, total, g.input("loss_scale", InputKind::kState, scalar));
+  }
+  std::vector<std::vector<Value>> by_unit = differentiated(g, units, options.parallelism);
   std::vector<Value> wrt;
   for (const auto& values : by_unit) wrt.insert(wrt.end(), values.begin(), values.end());
   std::vector<Value> gradients = backward(g, sum_over_marks(g, total), wrt);
@@ -161,13 +165,17 @@ class ApplyBuilder {
         binary(g_, BinaryKind::kMax, convert(g_, count, master), constant(g_, scalar, 1));
     std::vector<Value> gradients;
     for (const FlatUnit& unit : units_) gradients.push_back(reduced_gradient(unit));
-    Value loss = div(g_, loss_sum, tokens);
-    Value norm = div(g_, unary(g_, UnaryKind::kSqrt, sum_of_squares(gradients)), tokens);
+    Value loss = div(g_, loss_sum, tokens), divisor = tokens, loss_scale;
+    if (options_.loss_scaling) {
+      loss_scale = g_.input("loss_scale", InputKind::kState, scalar);
+      divisor = mul(g_, tokens, loss_scale);
+    }
+    Value norm = div(g_, unary(g_, UnaryKind::kSqrt, sum_of_squares(gradients)), divisor);
     Value ok = binary(g_, BinaryKind::kAnd, unary(g_, UnaryKind::kIsFinite, loss),
                       unary(g_, UnaryKind::kIsFinite, norm));
     // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
     Value clip = div(g_, max_norm, add(g_, norm, constant(g_, scalar, 1e-6)));
-    Value scale = div(g_, binary(g_, BinaryKind::kMin, clip, constant(g_, scalar, 1)), tokens);
+    Value scale = div(g_, binary(g_, BinaryKind::kMin, clip, constant(g_, scalar, 1)), divisor);
     Value step = add(g_, g_.input("optimizer_step", InputKind::kState, counter),
                      convert(g_, ok, DType::kI64));
     for (size_t u = 0; u < units_.size(); ++u) update(units_[u], gradients[u], lr, scale, ok, step);
@@ -176,6 +184,10 @@ class ApplyBuilder {
     g_.output("gradient_norm", norm);
     g_.output("ok", ok);
     g_.output("token_count", count);
+    if (loss_scale) {
+      g_.output("loss_scale", loss_scale);
+      update_loss_scale(loss_scale, ok);
+    }
     if (slots_.contains("square_sum")) {
       Value squares = div(g_, sum_over_marks(g_, slot("square_sum")), tokens);
       g_.output("z_loss", mul(g_, squares, constant(g_, scalar, options_.z_loss)));
@@ -185,6 +197,19 @@ class ApplyBuilder {
 
  private:
   Value slot(const std::string& name) { return g_.input(name, InputKind::kState, slots_.at(name)); }
+
+  void update_loss_scale(Value scale, Value ok) {
+    const LossScaling& s = *options_.loss_scaling;
+    auto number = [&](double x) { return constant_like(g_, scale, x); };
+    const TensorType counter{{}, DType::kI64};
+    auto count = [&](int64_t n) { return constant(g_, counter, static_cast<double>(n)); };
+    Value good = add(g_, g_.input("good_steps", InputKind::kState, counter), count(1));
+    Value due = compare(g_, Comparison::kGe, good, count(s.interval));
+    Value twice = binary(g_, BinaryKind::kMin, mul(g_, scale, number(2)), number(s.highest));
+    Value half = binary(g_, BinaryKind::kMax, mul(g_, scale, number(0.5)), number(s.lowest));
+    g_.update("loss_scale", select(g_, ok, select(g_, due, twice, scale), half));
+    g_.update("good_steps", select(g_, ok, select(g_, due, count(0), good), count(0)));
+  }
 
   // An accumulator may vary over axes that its parameter does not: it is summed over exactly those,
   // once a step.
@@ -278,7 +303,7 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
     std::vector<Pass> passes = forward.list();
     if (options.z_loss != 0) passes.insert(passes.begin(), Pass{"z_loss", output_squares});
     passes.push_back({"autodiff", [&](const Graph& g) {
-                        return differentiate(g, programs.units, parallelism, options.z_loss, first);
+                        return differentiate(g, programs.units, options, first);
                       }});
     passes.push_back({"canonicalize", canonicalize, true});
     if (options.far_state)
@@ -308,6 +333,7 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
   programs.far_state = options.far_state;
   programs.has_z_loss = options.z_loss != 0;
+  programs.loss_scaling = options.loss_scaling;
   programs.timings = runner.timings();
   return programs;
 }

@@ -83,6 +83,8 @@ class TrainingRun {
   double flops_per_micro_batch_ = 0;
 };
 
+// What matrices and activations are computed in; weights and their updates are f32.
+DType compute_dtype(const RunConfig& config);
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
 ModelBuilder model_builder(const ModelConfig& model);
 

@@ -36,6 +36,8 @@ class LockstepJob {
         },
         options);
     initialize();
+    if (options.loss_scaling)
+      state_["loss_scale"].assign(at(world()), {options.loss_scaling->initial});
   }
 
   const Programs& programs() const { return programs_; }

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 struct ResumeCase {
   std::string name;
   std::string isa = "auto";
-  bool bf16 = true;
+  bool bf16 = true, fp16 = false;
   int64_t accumulation = 1, epochs = 100, stop = 5, steps = 9;
   int words = 800;
 };
@@ -33,6 +33,7 @@ TEST_P(Resume, GivesTheBitsOfAnUndisturbedRun) {
   RunConfig config = options(c.steps);
   config.cpu_isa = c.isa;
   config.bf16 = c.bf16;
+  config.use_fp16 = c.fp16;
   config.gradient_accumulation_steps = c.accumulation;
   config.epochs = c.epochs;
   config.checkpoint_dir = path("straight");
@@ -63,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
     Runs, Resume,
     testing::Values(
         ResumeCase{"bf16"}, ResumeCase{.name = "f32", .bf16 = false},
-        ResumeCase{.name = "avx2", .isa = "avx2"},
+        ResumeCase{.name = "fp16", .fp16 = true}, ResumeCase{.name = "avx2", .isa = "avx2"},
         ResumeCase{.name = "accumulation", .accumulation = 3},
         ResumeCase{.name = "before_an_epoch_ends", .stop = 13, .steps = 20, .words = 200},
         ResumeCase{.name = "after_an_epoch_ended",

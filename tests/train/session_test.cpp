@@ -15,7 +15,8 @@ namespace {
 constexpr double kLr = 0.01, kClip = 1.0;
 
 class SessionOfDType : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Compute, SessionOfDType, testing::Values(DType::kF32, DType::kBF16),
+INSTANTIATE_TEST_SUITE_P(Compute, SessionOfDType,
+                         testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                          [](const auto& test) { return std::string(name(test.param)); });
 
 TEST_P(SessionOfDType, OverfitsOneBatch) {
@@ -213,6 +214,88 @@ TEST_P(SessionOfDType, TheZLossIsMinimisedBesideTheLoss) {
   for (int i = 0; i < 60; ++i) last = tiny.session.step(step, kLr, kClip);
   EXPECT_LT(last.z_loss.value(), 0.1 * first.z_loss.value());
   EXPECT_LT(last.loss, first.loss);
+}
+
+// Steps of a session whose loss scale starts at `initial` and doubles after three good ones.
+class LossScaleTest : public testing::Test {
+ protected:
+  TinySession session(double initial, DType compute = DType::kF16) const {
+    ProgramOptions options = tiny_programs(2, 16, compute);
+    options.loss_scaling = LossScaling{.initial = initial, .interval = 3};
+    return TinySession(tiny_model(), options);
+  }
+  StepResult step(TinySession& tiny) const {
+    return tiny.session.step(std::vector{batch_.view(), batch_.view()}, kLr, kClip);
+  }
+  TinyBatch batch_{2, 16, 0};
+};
+
+TEST_F(LossScaleTest, DoublesAfterGoodStepsAndIsInNoResult) {
+  TinySession scaled = session(64, DType::kF32),
+              plain(tiny_model(), tiny_programs(2, 16, DType::kF32));
+  for (double scale : {64, 64, 64, 128, 128, 128, 256}) {
+    StepResult x = step(scaled), y = step(plain);
+    EXPECT_EQ(x.loss_scale, scale);
+    EXPECT_FALSE(y.loss_scale);
+    // A power of two changes no bit of what does not underflow.
+    EXPECT_EQ(x.loss, y.loss);
+    EXPECT_EQ(x.gradient_norm, y.gradient_norm);
+  }
+  EXPECT_EQ(scaled.fingerprint(), plain.fingerprint());
+  EXPECT_EQ(scaled.session.loss_scale()->good_steps, 1);
+}
+
+TEST_F(LossScaleTest, HalvesWhenGradientsOverflowAndKeepsTheWeights) {
+  TinySession tiny = session(16777216);
+  uint64_t before = tiny.fingerprint();
+  double scale = 16777216;
+  int skipped = 0;
+  for (; !step(tiny).ok; ++skipped) {
+    EXPECT_EQ(tiny.fingerprint(), before);
+    scale /= 2;
+    ASSERT_EQ(tiny.session.loss_scale()->scale, scale);
+    ASSERT_LT(skipped, 24);
+  }
+  EXPECT_GT(skipped, 0);
+  EXPECT_NE(tiny.fingerprint(), before);
+  EXPECT_EQ(tiny.session.loss_scale()->good_steps, 1);
+}
+
+TEST_F(LossScaleTest, StaysWithinItsBounds) {
+  TinySession high = session(16777216, DType::kF32);
+  for (int i = 0; i < 4; ++i) step(high);
+  EXPECT_EQ(high.session.loss_scale()->scale, 16777216);
+  TinySession low = session(2);
+  low.session.parameter("lm_head.weight")[0] = std::numeric_limits<float>::quiet_NaN();
+  for (double scale : {2, 1, 1}) EXPECT_EQ(step(low).loss_scale, scale);
+}
+
+TEST_F(LossScaleTest, KeepsSmallGradientsOfF16) {
+  // Of 2 x 16 tokens at a scale of one millionth, next to nothing is left of gradients in f16.
+  ProgramOptions options = tiny_programs(2, 16, DType::kF16);
+  auto gradient = [&](double scale) {
+    options.loss_scaling = LossScaling{.initial = scale, .lowest = scale};
+    TinySession tiny(tiny_model(), options);
+    tiny.session.accumulate(std::vector{batch_.view()});
+    std::vector<double> values;
+    for (float g : tiny.session.gradient("model.layers.0.mlp.up_proj.weight"))
+      values.push_back(g / scale);
+    return values;
+  };
+  auto distance = [](const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0, norm = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      sum += (a[i] - b[i]) * (a[i] - b[i]);
+      norm += b[i] * b[i];
+    }
+    return std::sqrt(sum / norm);
+  };
+  TinySession exact(tiny_model(), tiny_programs(2, 16, DType::kF32));
+  exact.session.accumulate(std::vector{batch_.view()});
+  std::span<float> g = exact.session.gradient("model.layers.0.mlp.up_proj.weight");
+  std::vector<double> expected(g.begin(), g.end());
+  EXPECT_LT(distance(gradient(256), expected), 0.01);
+  EXPECT_GT(distance(gradient(0x1p-16), expected), 0.1);
 }
 
 TEST(Session, NormsDecayOnlyWithDecayAll) {

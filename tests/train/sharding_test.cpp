@@ -83,7 +83,7 @@ TEST_P(Sharding, EqualsOneRank) {
   EXPECT_EQ(checker_.check(job_of(GetParam())), "");
 }
 
-// The squares of whole and of vocabulary-parallel heads.
+// The squares of whole and of vocabulary-parallel heads, and the loss scale.
 TEST(ZLoss, OfRanksIsThatOfOne) {
   CellChecker checker;
   for (const auto& [world, tp] : {std::pair{3, 0}, {3, 1}, {3, 2}}) {  // levels: w4, tp2, tp4
@@ -94,6 +94,7 @@ TEST(ZLoss, OfRanksIsThatOfOne) {
     SCOPED_TRACE(name_of(cell));
     CellJob job = job_of(cell);
     job.options.z_loss = 0.125;
+    job.options.loss_scaling = LossScaling{};
     EXPECT_EQ(checker.check(job), "");
     EXPECT_GT(run(job).losses[1], 0.5);
   }

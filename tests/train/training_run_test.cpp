@@ -346,6 +346,23 @@ TEST_F(Poisoned, AResumeBetweenTwoBadMicroBatchesChangesNoBit) {
   EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
 }
 
+TEST_F(TrainingRunTest, OverflowsOfF16LowerTheLossScaleAndAreNoFailures) {
+  RunConfig config = options(12);
+  config.use_fp16 = true;
+  config.max_skipped_steps = 1;
+  RunTrace trace = train(config);
+  int64_t skipped = std::count(trace.ok.begin(), trace.ok.end(), false);
+  EXPECT_GT(skipped, 1);
+  EXPECT_TRUE(trace.ok.back());
+  EXPECT_HAS(trace.log,
+             "Step 0: gradients overflow at loss scale 65536; the update was skipped, "
+             "the scale is now 32768");
+  std::string metrics = read_file(path("metrics"));
+  EXPECT_HAS(metrics, "\"loss_scale\":65536,\"ok\":false");
+  EXPECT_HAS(metrics, cat("\"loss_scale\":", 65536 >> skipped, ",\"ok\":true"));
+  EXPECT_HAS(trace.log, cat(", Loss scale: ", 65536 >> skipped));
+}
+
 TEST_F(TrainingRunTest, TheZLossStandsApartInTheMetrics) {
   RunConfig config = options(2);
   config.save_ckpt = false;

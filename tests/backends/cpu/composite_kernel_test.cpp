@@ -11,6 +11,8 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "backends/ref/interpreter.h"
+#include "backends/ref/kernels.h"
+#include "base/float16.h"
 #include "base/ignore_index.h"
 #include "base/random.h"
 #include "ops/composite/adamw.h"
@@ -174,8 +176,8 @@ ref::Feeds feeds_for(const Case& c, DType dtype) {
                                : static_cast<double>(k * 401);  // step; ascending segment begins
       } else if (type.dtype == DType::kBool) {
         x = 1;
-      } else if (type.dtype == kCompute && dtype == DType::kBF16) {
-        x = static_cast<float>(BF16(static_cast<float>(x)));
+      } else if (type.dtype == kCompute && dtype != DType::kF64) {
+        x = ref::round_to(dtype, x);
       } else {
         x = static_cast<float>(c.op->name() == "adamw" && (i == 2 || i == 4 || i == 9) ? std::abs(x)
                                                                                        : x);
@@ -214,6 +216,7 @@ double load(DType dtype, const void* data, size_t i) {
   switch (dtype) {
     case DType::kF32: return static_cast<const float*>(data)[i];
     case DType::kBF16: return static_cast<float>(static_cast<const BF16*>(data)[i]);
+    case DType::kF16: return static_cast<float>(static_cast<const F16*>(data)[i]);
     case DType::kI64: return static_cast<double>(static_cast<const int64_t*>(data)[i]);
     default: return 0;
   }
@@ -223,6 +226,7 @@ void store(DType dtype, void* data, size_t i, double x) {
   switch (dtype) {
     case DType::kF32: static_cast<float*>(data)[i] = static_cast<float>(x); break;
     case DType::kBF16: static_cast<BF16*>(data)[i] = BF16(static_cast<float>(x)); break;
+    case DType::kF16: static_cast<F16*>(data)[i] = F16(static_cast<float>(x)); break;
     case DType::kI32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(x); break;
     case DType::kI64: static_cast<int64_t*>(data)[i] = static_cast<int64_t>(x); break;
     case DType::kBool: static_cast<uint8_t*>(data)[i] = x != 0; break;
@@ -292,7 +296,8 @@ void check(const Case& c, DType dtype) {
       double magnitude = rms(truth, std::vector<double>(truth.size(), 0));
       // A decomposition can be exact by luck: allow half a unit in the last place, and a whole one
       // where there are too few elements for an average.
-      double unit = g.type(g.outputs()[k].value).dtype == DType::kBF16 ? 0x1p-9 : 0x1p-24;
+      DType out = g.type(g.outputs()[k].value).dtype;
+      double unit = out == DType::kBF16 ? 0x1p-9 : out == DType::kF16 ? 0x1p-12 : 0x1p-24;
       if (truth.size() < 64) unit *= 2;
       double bound =
           1.5 * std::max(rms(decomposed.outputs.at(cat("y", k))[0].data, truth), unit * magnitude);
@@ -308,6 +313,12 @@ TEST(CompositeKernels, AreAsExactAsTheirDecompositionInF32) {
 TEST(CompositeKernels, AreAsExactAsTheirDecompositionInBF16) {
   for (const Case& c : cases()) {
     if (!c.f32_only) check(c, DType::kBF16);
+  }
+}
+
+TEST(CompositeKernels, AreAsExactAsTheirDecompositionInF16) {
+  for (const Case& c : cases()) {
+    if (!c.f32_only) check(c, DType::kF16);
   }
 }
 
