@@ -119,9 +119,8 @@ TEST(OptionListing, SaysWhereEachValueIsFrom) {
 
 TEST(OptionListing, AShapeThatIsNotUsedSaysSo) {
   auto path = std::filesystem::path(testing::TempDir()) / "tessera_listing_config.json";
-  write_file_atomic(
-      path,
-      R"({"model_type": "mistral", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2})");
+  write_file_atomic(path, R"({"model_type": "mistral", "hidden_size": 64,
+                              "num_attention_heads": 4, "num_key_value_heads": 2})");
   std::string text = listing(parse({cat("--model_config=", path.string()), "--hidden_width=32"}));
   EXPECT_EQ(line_of(text, "hidden_width"),
             "hidden_width = 32  # command line; --model_config has 64");
