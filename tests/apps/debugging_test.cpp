@@ -36,10 +36,10 @@ class Debugging : public ProgramTest {
 };
 
 TEST_F(Debugging, LaunchConfigurationsRun) {
-  std::set<std::string> tasks;
-  for (const Json& task : read_json("tasks.json").at("tasks")) tasks.insert(task.at("label"));
-  std::set<std::string> commands;
-  for (const Json& configuration : read_json("launch.json").at("configurations")) {
+  const Json launch = read_json("launch.json"), all_tasks = read_json("tasks.json");
+  std::set<std::string> tasks, commands;
+  for (const Json& task : all_tasks.at("tasks")) tasks.insert(task.at("label"));
+  for (const Json& configuration : launch.at("configurations")) {
     SCOPED_TRACE(configuration.at("name"));
     EXPECT_EQ(configuration.at("program"), kProgram);
     EXPECT_EQ(configuration.at("MIMode"), "gdb");
@@ -67,7 +67,8 @@ TEST_F(Debugging, OneRankOfTwoIsStartedByGdbserver) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_HAS(result.err, cat("[rank 0] ", ready));
   EXPECT_EQ(result.err.find(cat("[rank 1] ", ready)), std::string::npos);
-  for (const Json& configuration : read_json("launch.json").at("configurations")) {
+  const Json launch = read_json("launch.json");
+  for (const Json& configuration : launch.at("configurations")) {
     if (configuration.value("preLaunchTask", "") != task.at("label")) continue;
     std::string address = configuration.at("miDebuggerServerAddress");
     EXPECT_EQ(cat("Listening on port", address.substr(address.rfind(':') + 1)),
@@ -76,7 +77,7 @@ TEST_F(Debugging, OneRankOfTwoIsStartedByGdbserver) {
 }
 
 TEST_F(Debugging, TheBuildIsAPreset) {
-  Json presets = Json::parse(read_file(kSource / "CMakePresets.json"));
+  const Json presets = Json::parse(read_file(kSource / "CMakePresets.json"));
   bool found = false;
   for (const Json& preset : presets.at("configurePresets")) {
     found |= preset.at("name") == "debug" && preset.at("binaryDir") == "${sourceDir}/build/debug";
