@@ -3,12 +3,13 @@
 
 namespace tessera {
 
-// Gradients of f16 underflow: what is differentiated is multiplied by a power of two, and the
-// gradients are divided by it in f32 (Micikevicius et al. 2018, "Mixed Precision Training"). An
-// update whose gradients are not finite is skipped and halves the factor, `interval` good ones in a
-// row double it: the constants of PyTorch's GradScaler, with the bounds of Apex and Megatron-LM.
+// Gradients of f16 underflow: the loss that is differentiated, the mean over a micro-batch, is
+// multiplied by a power of two, and the gradients are divided by it in f32 (Micikevicius et al.
+// 2018, "Mixed Precision Training"). An update whose gradients are not finite is skipped and halves
+// the factor, `interval` good ones in a row double it: the constants of PyTorch's GradScaler, with
+// bounds.
 struct LossScaling {
-  double initial = 65536, lowest = 1, highest = 16777216;
+  double initial = 0x1p16, lowest = 1, highest = 0x1p40;
   int64_t interval = 2000;
 };
 

@@ -1,5 +1,6 @@
 #include "train/programs.h"
 
+#include <cmath>
 #include <map>
 
 #include "autodiff/backward.h"
@@ -50,6 +51,12 @@ Graph output_squares(const Graph& graph) {
   return result;
 }
 
+// What loss_sum is multiplied by beside the loss scale: the number of tokens, as a power of two so
+// that it changes no bit.
+double one_token_share(const ProgramOptions& options) {
+  return std::exp2(-std::floor(std::log2(static_cast<double>(options.batch * options.length))));
+}
+
 // Appends the gradients of loss_sum + z_loss square_sum, times the loss scale where there is one,
 // and turns results into state updates; outputs are dropped. A slot takes its gradient where it is
 // made: at the end, the gradients of all units would be live together.
@@ -63,7 +70,8 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
     total = add(g, total, mul(g, squares->second, constant_like(g, total, options.z_loss)));
   if (options.loss_scaling) {
     TensorType scalar{{}, g.type(total).dtype};
-    total = mul(g, total, g.input("loss_scale", InputKind::kState, scalar));
+    Value scale = g.input("loss_scale", InputKind::kState, scalar);
+    total = mul(g, total, mul(g, scale, constant(g, scalar, one_token_share(options))));
   }
   std::vector<std::vector<Value>> by_unit = differentiated(g, units, options.parallelism);
   std::vector<Value> wrt;
@@ -168,7 +176,8 @@ class ApplyBuilder {
     Value loss = div(g_, loss_sum, tokens), divisor = tokens, loss_scale;
     if (options_.loss_scaling) {
       loss_scale = g_.input("loss_scale", InputKind::kState, scalar);
-      divisor = mul(g_, tokens, loss_scale);
+      Value share = constant(g_, scalar, one_token_share(options_));
+      divisor = mul(g_, tokens, mul(g_, loss_scale, share));
     }
     Value norm = div(g_, unary(g_, UnaryKind::kSqrt, sum_of_squares(gradients)), divisor);
     Value ok = binary(g_, BinaryKind::kAnd, unary(g_, UnaryKind::kIsFinite, loss),

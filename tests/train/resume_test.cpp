@@ -78,6 +78,27 @@ INSTANTIATE_TEST_SUITE_P(
 
 class ResumeTest : public TrainingTest {};
 
+TEST_F(ResumeTest, TheLossScaleIsKeptAndThePrecisionMayChange) {
+  RunConfig config = options(5);
+  config.resume_from_checkpoint = path("ckpt");
+  auto saved = [&](int64_t step) {
+    return nlohmann::json::parse(read_file(path(cat("ckpt/llama_v2-", step, "steps/run.json"))));
+  };
+  auto resume = [&](int64_t steps, bool fp16) {
+    config.max_steps = steps;
+    config.use_fp16 = fp16;
+    train(config);
+  };
+  resume(5, true);
+  EXPECT_EQ(saved(5).at("loss_scale"), (nlohmann::json{{"scale", 65536.0}, {"good_steps", 5}}));
+  resume(7, true);
+  EXPECT_EQ(saved(7).at("loss_scale").at("good_steps"), 7);
+  resume(8, false);
+  EXPECT_FALSE(saved(8).contains("loss_scale"));
+  resume(9, true);
+  EXPECT_EQ(saved(9).at("loss_scale").at("good_steps"), 1);
+}
+
 TEST_F(ResumeTest, TakesTheNewestCompleteCheckpoint) {
   RunConfig config = options(6);
   config.checkpoint_freq = 2;
