@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/float16.h"
 #include "base/text.h"
 
 namespace tessera {
