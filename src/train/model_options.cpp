@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/pretrained_source.h"
 
 namespace tessera {
 namespace {
@@ -14,7 +15,10 @@ constexpr std::string_view kShapeOptions[] = {
     "model_type",        "vocab_size",          "hidden_width",      "num_layers",
     "num_heads",         "num_key_value_heads", "intermediate_size", "tie_word_embeddings",
     "sliding_window",    "rotary_pct",          "rotary_emb_base",   "bias",
-    "num_local_experts", "num_experts_per_tok"};
+    "num_local_experts", "num_experts_per_tok", "model_name",        "model_size"};
+
+// Its directory may hold the configuration of its weights; if not, the options describe the model.
+constexpr std::string_view kWeightsFile = "pretrained_checkpoint_file";
 
 constexpr std::string_view kSources[] = {"hf_pretrained_model_name_or_dir", "pretrained_model_name",
                                          "model_config", "model_name", "model_size"};
@@ -116,21 +120,27 @@ ModelConfig from_preset(const ParsedOptions& parsed) {
   return model;
 }
 
-// A file, a directory or the name of a preset.
+// A file, a directory, a model in Hugging Face's cache or, where it is not a file that is asked
+// for, the name of a preset.
 ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
                              const std::string& value) {
+  bool is_file = source == "model_config" || source == kWeightsFile;
+  std::optional<std::filesystem::path> found = value;
+  if (!is_file) found = find_model_directory(value, parsed.config);
   std::optional<ModelConfig> model;
-  if (source != "model_config") model = find_preset(value);
+  if (found)
+    model = read_hugging_face_config(*found);
+  else
+    model = find_preset(value);
   if (!model) {
-    std::error_code ignored;
-    if (source != "model_config" && !std::filesystem::exists(value, ignored)) {
-      throw UserError(cat("--", source, " ", value, " is neither a directory nor one of ",
-                          join(preset_names(), ", ")));
-    }
-    model = read_hugging_face_config(value);
+    throw UserError(cat("--", source, " ", value,
+                        " is neither a directory nor a model in Hugging Face's cache of this "
+                        "machine nor one of ",
+                        join(preset_names(), ", ")));
   }
   std::vector<std::string> ignored_options;
   for (std::string_view option : kShapeOptions) {
+    if (option == source) continue;
     if (parsed.is_given(option)) ignored_options.push_back(cat("--", option));
   }
   if (!ignored_options.empty()) {
@@ -139,8 +149,36 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
   }
   const RunConfig& c = parsed.config;
   override_with(parsed, "initializer_range", model->initializer_range, c.initializer_range);
-  override_with(parsed, "max_context_width", model->max_context_width, c.max_context_width);
+  // A shorter window does not make it another model.
+  if (parsed.is_given("max_context_width"))
+    model->max_context_width = std::max(model->max_context_width, c.max_context_width);
   return *model;
+}
+
+// A model of which all is known: the run that is resumed wins over what it once started from.
+std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
+  RunConfig& c = parsed.config;
+  auto resumed = resumed_fine_tuning(c);
+  if (resumed) {
+    if (!parsed.is_given("tokenizer")) c.tokenizer = resumed->options.tokenizer;
+    return resumed->model;
+  }
+  bool source = !c.pretrained_model_name.empty() || !c.pretrained_checkpoint_file.empty() ||
+                !c.hf_pretrained_model_name_or_dir.empty();
+  if (c.finetune && !source) {
+    throw UserError(cat("there is no checkpoint in '", c.resume_from_checkpoint,
+                        "', so --finetune 1 needs --pretrained_model_name or "
+                        "--pretrained_checkpoint_file"));
+  }
+  return {};
+}
+
+void take_tokenizer(ParsedOptions& parsed) {
+  if (parsed.is_given("tokenizer")) return;
+  auto directory = find_pretrained_tokenizer(parsed.config);
+  if (!directory) return;
+  parsed.config.tokenizer = directory->string();
+  parsed.notes.push_back(cat("tokenizer: that of ", directory->string()));
 }
 
 void check_built(ParsedOptions& parsed, const ModelConfig& model) {
@@ -175,16 +213,23 @@ ModelConfig resolve_model(ParsedOptions& parsed) {
   std::string_view source = find_source(parsed);
   const RunConfig& c = parsed.config;
   ModelConfig model;
-  if (source == "model_name") {
+  auto beside = configuration_of_file(c);
+  if (auto resumed = from_checkpoint(parsed)) {
+    model = *resumed;
+  } else if (beside && (source.empty() || source == "model_name" || source == "model_size")) {
+    model = from_description(parsed, kWeightsFile, beside->string());
+    take_tokenizer(parsed);
+  } else if (source == "model_name") {
     model = from_preset(parsed);
   } else if (source.empty() || source == "model_size") {
     model = from_options(parsed);
   } else {
     model = from_description(parsed, source, value_text(c, *find_option(source)));
+    take_tokenizer(parsed);
   }
   check(model);
   check_built(parsed, model);
-  if (model.max_context_width != c.max_context_width) {
+  if (model.max_context_width != c.max_context_width && !parsed.is_given("max_context_width")) {
     parsed.notes.push_back(
         cat("windows of ", c.max_context_width,
             " tokens, the default of --max_context_width; the model is made for ",

@@ -225,7 +225,7 @@ std::vector<OptionRow> data() {
       {.name = "tokenizer",
        .field = &RunConfig::tokenizer,
        .help = "a tokenizer.json or its directory, `byte` for bytes as tokens, or a hub name",
-       .scopes = kRunScopes | in(OptionScope::kGenerate)},
+       .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport)},
       {.name = "on_bad_line",
        .field = &RunConfig::on_bad_line,
        .help = "a broken line of JSON: stop, or count and skip it",
