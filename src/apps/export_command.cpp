@@ -45,7 +45,7 @@ int export_command(std::span<const std::string> arguments) {
   ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
   options.tokenizer =
       parsed.is_given("tokenizer") ? config.tokenizer : weights.record().options.tokenizer;
-  export_model(parsed.words[1], weights.record().model, weights.parameters(), weights, options);
+  export_model(parsed.words[1], weights.record().model, weights, options);
   return 0;
 }
 

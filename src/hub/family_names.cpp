@@ -10,24 +10,30 @@ namespace {
 
 const std::vector<FamilyNames>& families() {
   constexpr std::string_view kEmbedding = "model.embed_tokens.weight", kHead = "lm_head.weight";
+  constexpr std::string_view kRotary = ".rotary_emb.inv_freq";
   static const std::vector<FamilyNames> all{
-      {"llama", "model.", kEmbedding, kHead, {}, {".rotary_emb.inv_freq"}},
-      {"mistral", "model.", kEmbedding, kHead, {}, {".rotary_emb.inv_freq"}},
+      {"llama", "model.", kEmbedding, kHead, {kRotary}},
+      {"mistral", "model.", kEmbedding, kHead, {kRotary}},
+      {"qwen2", "model.", kEmbedding, kHead, {kRotary}},
+      {"gpt2",
+       "transformer.",
+       "transformer.wte.weight",
+       kHead,
+       {".attn.bias", ".attn.masked_bias"}},
+      {"gpt_neox",
+       "gpt_neox.",
+       "gpt_neox.embed_in.weight",
+       "embed_out.weight",
+       {".attention.bias", ".attention.masked_bias", kRotary}},
   };
   return all;
 }
 
-bool ends_with_any(std::string_view name, const std::vector<std::string_view>& ends) {
-  return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
-}
-
 }  // namespace
 
-bool FamilyNames::is_transposed(std::string_view parameter) const {
-  return ends_with_any(parameter, transposed);
+bool FamilyNames::is_buffer(std::string_view name) const {
+  return std::ranges::any_of(buffers, [&](std::string_view end) { return name.ends_with(end); });
 }
-
-bool FamilyNames::is_buffer(std::string_view name) const { return ends_with_any(name, buffers); }
 
 const FamilyNames& family_names(std::string_view model_type) {
   for (const FamilyNames& family : families()) {

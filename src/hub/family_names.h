@@ -3,10 +3,21 @@
 #include <string_view>
 #include <vector>
 
+#include "base/shape.h"
+
 namespace tessera {
 
-// How weight files of one family of transformers' models differ from our parameters. Our names are
-// transformers' own; what is left:
+// How weight files hold a parameter of a model.
+struct FileTensor {
+  std::string name;  // the parameter's own, with the prefix of its family
+  Shape shape;       // in the files
+  // A matrix of which the parameter is the transpose: gpt2's Conv1D. If not, the elements are those
+  // of the parameter in the same order, whatever its shape.
+  bool transposed = false;
+};
+
+// How weight files of one family of transformers' models differ from our parameters in what they
+// hold. Names are transformers' own; what is left:
 struct FamilyNames {
   std::string_view model_type;  // as in config.json: "gpt2"
   // What the names of all but the output matrix begin with. Files that were saved from the model
@@ -15,12 +26,9 @@ struct FamilyNames {
   // The input embedding and the output matrix. Where a model ties them the files hold the first,
   // some of them both.
   std::string_view embedding, head;
-  // Matrices that are stored transposed, as [in, out], by the ends of their names: gpt2's Conv1D.
-  std::vector<std::string_view> transposed;
   // Tensors that are no weights (masks, rotary tables), by the ends of their names.
   std::vector<std::string_view> buffers;
 
-  bool is_transposed(std::string_view parameter) const;
   bool is_buffer(std::string_view name) const;
 };
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/shape.h"
 #include "base/thread_pool.h"
 
 namespace tessera {
@@ -23,12 +22,6 @@ class ParameterSource {
   // That these elements are read next, or not again: of use where they come from a mapped file.
   virtual void advise(std::string_view parameter, int64_t first, int64_t count,
                       Advice advice) const = 0;
-};
-
-// A parameter of a model: its name (as in transformers) and shape.
-struct ParameterShape {
-  std::string name;
-  Shape shape;
 };
 
 // The elements of one parameter that are wanted, and where. Of a rank that has pieces these are its

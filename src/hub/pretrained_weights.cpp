@@ -23,23 +23,17 @@ std::string first_five(const std::vector<std::string>& items) {
              items.size() > kShown ? cat(" and ", items.size() - kShown, " more") : "");
 }
 
-Shape stored_shape(const FamilyNames& family, const ParameterShape& parameter) {
-  Shape shape = parameter.shape;
-  if (family.is_transposed(parameter.name)) std::reverse(shape.begin(), shape.end());
-  return shape;
-}
-
 }  // namespace
 
 PretrainedWeights::PretrainedWeights(const std::filesystem::path& path, std::string_view model_type,
-                                     std::span<const ParameterShape> parameters)
+                                     std::span<const FileTensor> tensors)
     : files_(path), family_(family_names(model_type)) {
   bare_ = std::ranges::none_of(files_.tensors(), [&](const auto& tensor) {
     return tensor.first.starts_with(family_.prefix);
   });
-  check_all_there(parameters);
-  for (const ParameterShape& p : parameters) entries_[p.name] = entry_of(p);
-  check_tied_head(parameters);
+  check_all_there(tensors);
+  for (const FileTensor& t : tensors) entries_[t.name] = entry_of(t);
+  check_tied_head(tensors);
 }
 
 std::string PretrainedWeights::name_in_files(const std::string& parameter) const {
@@ -47,12 +41,12 @@ std::string PretrainedWeights::name_in_files(const std::string& parameter) const
   return cut ? parameter.substr(family_.prefix.size()) : parameter;
 }
 
-void PretrainedWeights::check_all_there(std::span<const ParameterShape> parameters) const {
+void PretrainedWeights::check_all_there(std::span<const FileTensor> tensors) const {
   std::vector<std::string> missing, extra;
   std::set<std::string> known;
-  for (const ParameterShape& p : parameters) {
-    std::string name = name_in_files(p.name);
-    if (!files_.find(name)) missing.push_back(cat(name, " ", to_string(stored_shape(family_, p))));
+  for (const FileTensor& t : tensors) {
+    std::string name = name_in_files(t.name);
+    if (!files_.find(name)) missing.push_back(cat(name, " ", to_string(t.shape)));
     known.insert(std::move(name));
   }
   known.insert(std::string(family_.head));  // of a tied model: compared later
@@ -75,32 +69,31 @@ void PretrainedWeights::check_all_there(std::span<const ParameterShape> paramete
                       "; is its configuration that of these weights?"));
 }
 
-PretrainedWeights::Entry PretrainedWeights::entry_of(const ParameterShape& parameter) const {
-  std::string name = name_in_files(parameter.name);
+PretrainedWeights::Entry PretrainedWeights::entry_of(const FileTensor& tensor) const {
+  std::string name = name_in_files(tensor.name);
   const StoredTensor& stored = *files_.find(name);
-  Shape shape = stored_shape(family_, parameter);
   auto refuse = [&](const std::string& is) {
     throw UserError(cat("tensor '", name, "' in '", stored.path.string(), "' is ", is,
-                        ", the model needs f32, bf16 or f16 ", to_string(shape)));
+                        ", the model needs f32, bf16 or f16 ", to_string(tensor.shape)));
   };
   if (!stored.info) {
     auto foreign = std::ranges::find(stored.file->foreign(), name, &ForeignTensor::name);
     refuse(cat(foreign->element_type, " ", to_string(foreign->shape)));
   }
-  if (stored.info->shape != shape || !is_weight_dtype(stored.info->dtype)) refuse(describe(stored));
+  if (stored.info->shape != tensor.shape || !is_weight_dtype(stored.info->dtype)) refuse(describe(stored));
   Entry entry{stored};
-  if (family_.is_transposed(parameter.name)) {
-    entry.rows = parameter.shape[0];
-    entry.columns = parameter.shape[1];
+  if (tensor.transposed) {
+    entry.rows = tensor.shape[1];
+    entry.columns = tensor.shape[0];
   }
   return entry;
 }
 
 // A model with one matrix for both ends can have been saved with two that are equal.
-void PretrainedWeights::check_tied_head(std::span<const ParameterShape> parameters) const {
+void PretrainedWeights::check_tied_head(std::span<const FileTensor> tensors) const {
   const StoredTensor* head = files_.find(family_.head);
   if (!head ||
-      std::ranges::find(parameters, family_.head, &ParameterShape::name) != parameters.end())
+      std::ranges::find(tensors, family_.head, &FileTensor::name) != tensors.end())
     return;
   const StoredTensor& embedding = find(family_.embedding).stored;
   bool equal = head->info && head->info->shape == embedding.info->shape &&

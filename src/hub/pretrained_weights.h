@@ -20,7 +20,7 @@ class PretrainedWeights : public ParameterSource {
   // stands for (the first five of each), a tensor of another shape or element type with both, a
   // tied output matrix that is not the embedding; and what WeightFiles reports.
   PretrainedWeights(const std::filesystem::path& path, std::string_view model_type,
-                    std::span<const ParameterShape> parameters);
+                    std::span<const FileTensor> tensors);
 
   void read(std::string_view parameter, int64_t first, std::span<float> values) const override;
   void advise(std::string_view parameter, int64_t first, int64_t count,
@@ -32,9 +32,9 @@ class PretrainedWeights : public ParameterSource {
     int64_t rows = 0, columns = 0;  // of the parameter, where it is stored transposed
   };
   std::string name_in_files(const std::string& parameter) const;
-  void check_all_there(std::span<const ParameterShape> parameters) const;
-  Entry entry_of(const ParameterShape& parameter) const;
-  void check_tied_head(std::span<const ParameterShape> parameters) const;
+  void check_all_there(std::span<const FileTensor> tensors) const;
+  Entry entry_of(const FileTensor& tensor) const;
+  void check_tied_head(std::span<const FileTensor> tensors) const;
   const Entry& find(std::string_view parameter) const;
 
   WeightFiles files_;

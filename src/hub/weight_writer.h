@@ -1,8 +1,10 @@
 #pragma once
 #include <filesystem>
+#include <span>
 #include <string_view>
 
 #include "base/dtype.h"
+#include "hub/family_names.h"
 #include "hub/parameter_source.h"
 
 namespace tessera {
@@ -15,8 +17,7 @@ inline constexpr std::string_view kWriterKey = "written_by", kWriter = "tessera"
 // tensor is never cut, so one that is larger is a file of its own. `dtype` is f32, bf16 or f16,
 // rounded to nearest even. UserError when the disk fails, and for a weight that is too large for
 // f16, with its name.
-void write_weights(const std::filesystem::path& directory, std::string_view model_type,
-                   std::span<const ParameterShape> parameters, const ParameterSource& source,
-                   DType dtype, int64_t max_shard_bytes);
+void write_weights(const std::filesystem::path& directory, std::span<const FileTensor> tensors,
+                   const ParameterSource& source, DType dtype, int64_t max_shard_bytes);
 
 }  // namespace tessera

@@ -38,9 +38,9 @@ CheckpointParameters::CheckpointParameters(const std::filesystem::path& checkpoi
     throw UserError(cat("checkpoint '", path_.string(), "' has ", group.parts,
                         " parts, its record says ", record_.mesh, ": it is damaged"));
   }
-  parameters_ = parameter_shapes(layout.parameters);
+  parameters_ = layout.parameters;
   for (int rank = 0; rank < group.parts; ++rank) add_rank(layout, rank);
-  for (const ParameterShape& p : parameters_) put_in_order(p);
+  for (const Parameter& p : parameters_) put_in_order(p);
 }
 
 // The tensor of a rank holds its ranges one after another: see Session::checkpoint_buffers().
@@ -67,7 +67,7 @@ void CheckpointParameters::add_rank(const Programs& layout, int rank) {
 }
 
 // Ranks of a tensor-parallel group have copies of what is not cut.
-void CheckpointParameters::put_in_order(const ParameterShape& parameter) {
+void CheckpointParameters::put_in_order(const Parameter& parameter) {
   std::vector<Piece>& pieces = pieces_[parameter.name];
   std::ranges::stable_sort(pieces, {}, &Piece::first);
   pieces.erase(std::unique(pieces.begin(), pieces.end(),

@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "hub/parameter_source.h"
+#include "train/programs.h"
 #include "train/run_record.h"
 
 namespace tessera {
@@ -19,7 +20,7 @@ class CheckpointParameters : public ParameterSource {
   explicit CheckpointParameters(const std::filesystem::path& checkpoint);
 
   const RunRecord& record() const { return record_; }
-  const std::vector<ParameterShape>& parameters() const { return parameters_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
 
   void read(std::string_view parameter, int64_t first, std::span<float> values) const override;
   void advise(std::string_view parameter, int64_t first, int64_t count,
@@ -34,7 +35,7 @@ class CheckpointParameters : public ParameterSource {
     int64_t at = 0;  // the element of the tensor where they begin
   };
   void add_rank(const Programs& layout, int rank);
-  void put_in_order(const ParameterShape& parameter);
+  void put_in_order(const Parameter& parameter);
   // Calls visit(piece, element of the piece, count) for all that make up the range.
   template <class Visitor>
   void for_each_piece(std::string_view parameter, int64_t first, int64_t count,
@@ -43,7 +44,7 @@ class CheckpointParameters : public ParameterSource {
   std::filesystem::path path_;
   std::vector<CheckpointReader> readers_;  // by part
   RunRecord record_;
-  std::vector<ParameterShape> parameters_;
+  std::vector<Parameter> parameters_;
   std::map<std::string, std::vector<Piece>, std::less<>> pieces_;  // ascending
 };
 

@@ -5,8 +5,8 @@
 #include "checkpoint/checkpoint.h"
 #include "train/checkpoint_parameters.h"
 #include "train/model_export.h"
+#include "train/model_weights.h"
 #include "train/pretrained_source.h"
-#include "train/shard_pieces.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -32,9 +32,10 @@ class SessionParameters : public ParameterSource {
 void TrainingRun::open_pretrained() {
   auto path = find_pretrained_weights(config_);
   if (!path) return;
-  std::vector<ParameterShape> shapes = parameter_shapes(session_->programs().parameters);
-  pretrained_ = std::make_unique<PretrainedWeights>(
-      *path, hugging_face_model_type(record_.model.model_type), shapes);
+  ModelType family = record_.model.model_type;
+  std::vector<FileTensor> tensors = file_tensors(family, session_->programs().parameters);
+  pretrained_ =
+      std::make_unique<PretrainedWeights>(*path, hugging_face_model_type(family), tensors);
   pretrained_path_ = path->string();
 }
 
@@ -62,10 +63,8 @@ void TrainingRun::check_final_model() const {
 void TrainingRun::save_final_model() {
   ExportOptions options;
   options.tokenizer = config_.tokenizer;
-  std::vector<ParameterShape> shapes = parameter_shapes(session_->programs().parameters);
   if (world_size() == 1)
-    return export_model(model_directory(), record_.model, shapes, SessionParameters(*session_),
-                        options);
+    return export_model(model_directory(), record_.model, SessionParameters(*session_), options);
   fs::path pieces = last_saved_path_, scratch = model_directory() += ".pieces";
   if (!saved()) {
     std::vector<TensorView> views = session_->checkpoint_views();
@@ -74,7 +73,7 @@ void TrainingRun::save_final_model() {
                              to_json(record_), 0, checkpoint_group());
   }
   while_others_wait(rank() == 0, "export of the model", [&] {
-    export_model(model_directory(), record_.model, shapes, CheckpointParameters(pieces), options);
+    export_model(model_directory(), record_.model, CheckpointParameters(pieces), options);
     std::error_code ignored;
     fs::remove_all(scratch, ignored);
   });

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -13,8 +15,10 @@
 #include "hub/tokenizer_files.h"
 #include "hub/weight_index.h"
 #include "hub/weight_writer.h"
+#include "models/build_model.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_json.h"
+#include "train/model_weights.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -23,6 +27,31 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kTokenIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+std::vector<Parameter> parameters_of(const ModelConfig& model) {
+  return build_model(model, 1, 1, ModelHead::kLogits).parameters;
+}
+
+// A source of some parameters as one of all: the others are zeros.
+class ZerosElsewhere : public ParameterSource {
+ public:
+  ZerosElsewhere(const ParameterSource& source, const std::vector<Parameter>& parameters)
+      : source_(source) {
+    for (const Parameter& p : parameters) known_.insert(p.name);
+  }
+  void read(std::string_view parameter, int64_t first, std::span<float> values) const override {
+    if (known_.contains(parameter)) return source_.read(parameter, first, values);
+    std::ranges::fill(values, 0.0f);
+  }
+  void advise(std::string_view parameter, int64_t first, int64_t count,
+              Advice advice) const override {
+    if (known_.contains(parameter)) source_.advise(parameter, first, count, advice);
+  }
+
+ private:
+  const ParameterSource& source_;
+  std::set<std::string, std::less<>> known_;
+};
 
 // The byte tokenizer as a byte-level BPE without merges: the same ids.
 BpeModel byte_model(const Tokenizer& bytes) {
@@ -150,23 +179,24 @@ void check_export_directory(const fs::path& directory) {
 }
 
 void export_model(const fs::path& directory, const ModelConfig& model,
-                  std::span<const ParameterShape> parameters, const ParameterSource& source,
-                  const ExportOptions& options) {
+                  const ParameterSource& source, const ExportOptions& options) {
   double start = monotonic_seconds();
-  std::string_view family = hugging_face_model_type(model.model_type);
+  ModelConfig there = model;  // as transformers has it
+  if (model.model_type == ModelType::kGpt2) there.bias = true;
+  std::vector<FileTensor> tensors = file_tensors(model.model_type, parameters_of(there));
   auto tokenizer = open_tokenizer(options.tokenizer, model);
   check_export_directory(directory);
   fs::path final = plain(directory), aside = final;
   if (final.has_parent_path()) make_directories(final.parent_path());
   TemporaryDirectory temporary(aside += cat(".tmp-", ::getpid()));
-  Json config = Json::parse(hugging_face_config_json(model));
+  Json config = Json::parse(hugging_face_config_json(there));
   config["torch_dtype"] = options.dtype == DType::kF32    ? "float32"
                           : options.dtype == DType::kBF16 ? "bfloat16"
                                                           : "float16";
   config.update(write_tokenizer(options.tokenizer, *tokenizer, model, temporary.path()));
   write_json(temporary.path() / "config.json", config);
-  write_weights(temporary.path(), family, parameters, source, options.dtype,
-                options.max_shard_bytes);
+  write_weights(temporary.path(), tensors, ZerosElsewhere(source, parameters_of(model)),
+                options.dtype, options.max_shard_bytes);
   put_in_place(temporary.path(), final);
   TESSERA_INFO(cat("Wrote ", final.string(), ": ",
                    format_count(static_cast<double>(parameter_count(model))), " parameters in ",

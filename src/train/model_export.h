@@ -1,6 +1,5 @@
 #pragma once
 #include <filesystem>
-#include <span>
 #include <string>
 
 #include "base/dtype.h"
@@ -18,15 +17,15 @@ struct ExportOptions {
 // Writes a directory from which transformers loads model and tokenizer (AutoModelForCausalLM,
 // AutoTokenizer): config.json, generation_config.json, model.safetensors or its shards and index,
 // and the tokenizer's files: those of its directory, or of the tokenizer alone what transformers
-// needs besides. Token ids for the ends of a text are those of the tokenizer's directory if that is
+// needs besides. Parameters that transformers' model has and this one lacks (biases of gpt2) are
+// zeros. Token ids for the ends of a text are those of the tokenizer's directory if that is
 // a model's, else the tokenizer's own end of text.
 //
 // All is written beside the directory and renamed. UserError: a family that transformers does not
 // have, a tokenizer that is gone or larger than the vocabulary, what check_export_directory
 // reports, a full disk; `directory` is then what it was.
 void export_model(const std::filesystem::path& directory, const ModelConfig& model,
-                  std::span<const ParameterShape> parameters, const ParameterSource& source,
-                  const ExportOptions& options);
+                  const ParameterSource& source, const ExportOptions& options);
 
 // UserError if something is there that export_model() did not write: it is never overwritten.
 void check_export_directory(const std::filesystem::path& directory);

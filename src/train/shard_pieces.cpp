@@ -36,41 +36,6 @@ std::vector<PieceRange> piece_ranges(const Programs& programs, const FlatUnit& u
   return ranges;
 }
 
-std::vector<ParameterTarget> weight_targets(const Programs& programs, const State& state,
-                                            int rank) {
-  std::vector<ParameterTarget> targets;
-  for (const FlatUnit& unit : programs.units) {
-    auto* weights = state.as<float>(weight_slot(unit));
-    for (size_t k = 0; k < unit.members.size(); ++k) {
-      ParameterTarget& target = targets.emplace_back();
-      target.parameter = programs.parameters[static_cast<size_t>(unit.parameters[k])].name;
-      for (const PieceRange& range : piece_ranges(programs, unit, k, rank))
-        target.ranges.push_back({range.global, range.count, weights + range.local});
-    }
-  }
-  return targets;
-}
-
-std::vector<ParameterTarget> weight_targets(const std::vector<Parameter>& parameters,
-                                            const std::vector<FlatUnit>& units,
-                                            const State& state) {
-  std::vector<ParameterTarget> targets;
-  for (const FlatUnit& unit : units) {
-    for (size_t k = 0; k < unit.members.size(); ++k) {
-      const Parameter& p = parameters[static_cast<size_t>(unit.parameters[k])];
-      float* data = state.as<float>(weight_slot(unit)) + unit.members[k].offset;
-      targets.push_back({p.name, {{0, num_elements(p.shape), data}}});
-    }
-  }
-  return targets;
-}
-
-std::vector<ParameterShape> parameter_shapes(const std::vector<Parameter>& parameters) {
-  std::vector<ParameterShape> shapes;
-  for (const Parameter& p : parameters) shapes.push_back({p.name, p.shape});
-  return shapes;
-}
-
 std::vector<int64_t> segment_begin(const FlatUnit& unit, int shard_index) {
   std::vector<int64_t> begin;
   for (const UnitMember& member : unit.members) {

@@ -2,8 +2,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "hub/parameter_source.h"
-#include "runtime/memory.h"
 #include "train/programs.h"
 
 namespace tessera {
@@ -18,14 +16,6 @@ struct PieceRange {
 // What `rank` has of member k of a unit: ascending, without the padding of a cut vocabulary.
 std::vector<PieceRange> piece_ranges(const Programs& programs, const FlatUnit& unit, size_t k,
                                      int rank);
-
-// Where the weights of a rank lie in its state: what copy_parameters() fills.
-std::vector<ParameterTarget> weight_targets(const Programs& programs, const State& state, int rank);
-// The same for a program on one rank, which has every parameter whole.
-std::vector<ParameterTarget> weight_targets(const std::vector<Parameter>& parameters,
-                                            const std::vector<FlatUnit>& units, const State& state);
-
-std::vector<ParameterShape> parameter_shapes(const std::vector<Parameter>& parameters);
 
 // Where the members of a unit begin in the piece with this index along the shard axes: the segment
 // table of AdamW. A member that began before counts from 0, one behind the piece from its end.

@@ -21,7 +21,7 @@ TEST(PretrainedWeights, ReadsEveryTypeExactly) {
     ScratchDirectory scratch;
     file_of(tiny_llama(), dtype).write(scratch / "model.safetensors");
     PretrainedWeights weights(scratch.path(), "llama", tiny_llama());
-    for (const ParameterShape& p : tiny_llama()) {
+    for (const FileTensor& p : tiny_llama()) {
       std::vector<float> all = whole(weights, p);
       for (size_t i = 0; i < all.size(); ++i)
         ASSERT_EQ(all[i], WeightFile::value(p.name, static_cast<int64_t>(i))) << p.name;
@@ -35,9 +35,9 @@ TEST(PretrainedWeights, ReadsEveryTypeExactly) {
 TEST(PretrainedWeights, FillsPiecesThroughThreads) {
   ScratchDirectory scratch;
   // More than a tile and more than a window of copy_parameters().
-  ParameterShape large{"model.embed_tokens.weight", {1 << 12, (1 << 12) + 160}};
-  ParameterShape norm{"model.norm.weight", {6}};
-  std::vector<ParameterShape> shapes{large, norm};
+  FileTensor large{"model.embed_tokens.weight", {1 << 12, (1 << 12) + 160}};
+  FileTensor norm{"model.norm.weight", {6}};
+  std::vector<FileTensor> shapes{large, norm};
   file_of(shapes, DType::kBF16).write(scratch / "model.safetensors");
   PretrainedWeights weights(scratch.path(), "llama", shapes);
   std::vector<float> out(static_cast<size_t>(num_elements(large.shape)), -100);
@@ -53,7 +53,7 @@ TEST(PretrainedWeights, FillsPiecesThroughThreads) {
 }
 
 TEST(PretrainedWeights, NamesAllThatIsMissingOrTooMuch) {
-  std::vector<ParameterShape> shapes = tiny_llama();
+  std::vector<FileTensor> shapes = tiny_llama();
   WeightFile none;
   none.add("model.embed_tokens.weight", {11, 6});
   EXPECT_TRUE(contains(misfit(none),
@@ -77,7 +77,7 @@ TEST(PretrainedWeights, NamesAllThatIsMissingOrTooMuch) {
 
 TEST(PretrainedWeights, NamesTensorAndBothShapesOrTypes) {
   WeightFile wide, whole_numbers;
-  for (const ParameterShape& p : tiny_llama()) {
+  for (const FileTensor& p : tiny_llama()) {
     bool norm = p.name == "model.norm.weight";
     wide.add(p.name, norm ? Shape{7} : p.shape, DType::kBF16);
     whole_numbers.add(p.name, p.shape, norm ? DType::kI32 : DType::kF32);
@@ -100,7 +100,7 @@ TEST(PretrainedWeights, TakesForeignTypesForMasksOnly) {
     std::string file(reinterpret_cast<const char*>(&length), 8);
     make_file(scratch / "model.safetensors", file + header + std::string(8, '\0'));
   };
-  std::vector<ParameterShape> norm{{"model.norm.weight", {1}}};
+  std::vector<FileTensor> norm{{"model.norm.weight", {1}}};
   write("model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight");
   PretrainedWeights weights(scratch.path(), "llama", norm);
   EXPECT_EQ(whole(weights, norm[0]), std::vector<float>{0});

@@ -29,7 +29,7 @@ class ResidentMemory : public testing::Test {
   }
 
   ScratchDirectory scratch_;
-  std::vector<ParameterShape> shapes_{{"model.embed_tokens.weight", {49152, 1024}},
+  std::vector<FileTensor> shapes_{{"model.embed_tokens.weight", {49152, 1024}},
                                       {"model.norm.weight", {16777216}}};
 };
 
@@ -67,7 +67,7 @@ TEST_F(ResidentMemory, ExportHoldsAFewPieces) {
   std::filesystem::create_directories(*out / "copy");
   int64_t before = resident_bytes();
   forget_peak();
-  write_weights(*out / "copy", "llama", shapes_, weights, DType::kBF16, int64_t{1} << 40);
+  write_weights(*out / "copy", shapes_, weights, DType::kBF16, int64_t{1} << 40);
   EXPECT_LT(peak_resident_bytes() - before, 64 * kMiB);
 }
 

@@ -50,24 +50,24 @@ class WeightFile {
 };
 
 // All elements of a parameter.
-inline std::vector<float> whole(const ParameterSource& source, const ParameterShape& parameter) {
+inline std::vector<float> whole(const ParameterSource& source, const FileTensor& parameter) {
   std::vector<float> values(static_cast<size_t>(num_elements(parameter.shape)));
   source.read(parameter.name, 0, values);
   return values;
 }
 
 // The parameters of a model of one layer, as far as the files are concerned.
-inline std::vector<ParameterShape> tiny_llama(bool tied = false) {
-  std::vector<ParameterShape> shapes{{"model.embed_tokens.weight", {11, 6}},
+inline std::vector<FileTensor> tiny_llama(bool tied = false) {
+  std::vector<FileTensor> shapes{{"model.embed_tokens.weight", {11, 6}},
                                      {"model.layers.0.mlp.gate_proj.weight", {4, 6}},
                                      {"model.norm.weight", {6}}};
   if (!tied) shapes.push_back({"lm_head.weight", {11, 6}});
   return shapes;
 }
 
-inline WeightFile file_of(const std::vector<ParameterShape>& shapes, DType dtype = DType::kF32) {
+inline WeightFile file_of(const std::vector<FileTensor>& shapes, DType dtype = DType::kF32) {
   WeightFile file;
-  for (const ParameterShape& p : shapes) file.add(p.name, p.shape, dtype);
+  for (const FileTensor& p : shapes) file.add(p.name, p.shape, dtype);
   return file;
 }
 
