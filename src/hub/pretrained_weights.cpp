@@ -80,7 +80,8 @@ PretrainedWeights::Entry PretrainedWeights::entry_of(const FileTensor& tensor) c
     auto foreign = std::ranges::find(stored.file->foreign(), name, &ForeignTensor::name);
     refuse(cat(foreign->element_type, " ", to_string(foreign->shape)));
   }
-  if (stored.info->shape != tensor.shape || !is_weight_dtype(stored.info->dtype)) refuse(describe(stored));
+  if (stored.info->shape != tensor.shape || !is_weight_dtype(stored.info->dtype))
+    refuse(describe(stored));
   Entry entry{stored};
   if (tensor.transposed) {
     entry.rows = tensor.shape[1];
@@ -92,9 +93,7 @@ PretrainedWeights::Entry PretrainedWeights::entry_of(const FileTensor& tensor) c
 // A model with one matrix for both ends can have been saved with two that are equal.
 void PretrainedWeights::check_tied_head(std::span<const FileTensor> tensors) const {
   const StoredTensor* head = files_.find(family_.head);
-  if (!head ||
-      std::ranges::find(tensors, family_.head, &FileTensor::name) != tensors.end())
-    return;
+  if (!head || std::ranges::find(tensors, family_.head, &FileTensor::name) != tensors.end()) return;
   const StoredTensor& embedding = find(family_.embedding).stored;
   bool equal = head->info && head->info->shape == embedding.info->shape &&
                head->info->dtype == embedding.info->dtype;

@@ -26,8 +26,8 @@ class Writer {
   void write_file(const fs::path& path, std::span<const FileTensor> tensors) {
     std::vector<TensorInfo> infos;
     for (const FileTensor& t : tensors) infos.push_back(info(t));
-    SafetensorsWriter file(
-        path, infos, {{"format", "pt"}, {std::string(kWriterKey), std::string(kWriter)}});
+    SafetensorsWriter file(path, infos,
+                           {{"format", "pt"}, {std::string(kWriterKey), std::string(kWriter)}});
     for (const FileTensor& t : tensors) {
       if (t.transposed)
         write_transposed(file, t);

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "models/model_config.h"
 
+// The inverse of hugging_face_config.cpp.
 namespace tessera {
 namespace {
 
@@ -19,47 +20,95 @@ Json rope_scaling(const RopeScaling& s) {
           {"original_max_position_embeddings", s.original_max_position}};
 }
 
-Json llama_json(const ModelConfig& c) {
-  bool mistral = c.model_type == ModelType::kMistral;
-  Json json{{"architectures", {mistral ? "MistralForCausalLM" : "LlamaForCausalLM"}},
-            {"model_type", hugging_face_model_type(c.model_type)},
-            {"vocab_size", c.vocab_size},
-            {"hidden_size", c.hidden_width},
-            {"num_hidden_layers", c.num_layers},
-            {"num_attention_heads", c.num_heads},
-            {"num_key_value_heads", c.num_key_value_heads},
-            {"head_dim", c.head_dim},
-            {"intermediate_size", c.intermediate_size},
-            {"hidden_act", "silu"},
-            {"max_position_embeddings", c.max_context_width},
-            {"rms_norm_eps", c.norm_epsilon},
-            {"rope_theta", c.rope_theta},
-            {"rope_scaling", rope_scaling(c.rope_scaling)}};
-  if (mistral) {
-    json["sliding_window"] = c.sliding_window ? Json(*c.sliding_window) : Json(nullptr);
+// Llama, Mistral and Qwen2.
+void write_llama(const ModelConfig& c, Json& json) {
+  json.update({{"hidden_size", c.hidden_width},
+               {"num_hidden_layers", c.num_layers},
+               {"num_attention_heads", c.num_heads},
+               {"num_key_value_heads", c.num_key_value_heads},
+               {"head_dim", c.head_dim},
+               {"intermediate_size", c.intermediate_size},
+               {"hidden_act", "silu"},
+               {"max_position_embeddings", c.max_context_width},
+               {"rms_norm_eps", c.norm_epsilon},
+               {"rope_theta", c.rope_theta},
+               {"rope_scaling", rope_scaling(c.rope_scaling)}});
+  Json window = c.sliding_window ? Json(*c.sliding_window) : Json(nullptr);
+  if (c.model_type == ModelType::kMistral) {
+    json["sliding_window"] = window;
+  } else if (c.model_type == ModelType::kQwen2) {
+    json["use_sliding_window"] = c.sliding_window.has_value();
+    json["sliding_window"] = window;
+    json["max_window_layers"] = c.sliding_window ? 0 : c.num_layers;  // those before it have none
   } else {
-    json["attention_bias"] = json["mlp_bias"] = false;
+    json["attention_bias"] = c.attention_bias;
+    json["mlp_bias"] = false;
   }
-  json["tie_word_embeddings"] = c.tie_word_embeddings;
-  json["initializer_range"] = c.initializer_range;
-  return json;
+}
+
+void write_gpt2(const ModelConfig& c, Json& json) {
+  json.update({{"n_embd", c.hidden_width},
+               {"n_layer", c.num_layers},
+               {"n_head", c.num_heads},
+               {"n_inner", c.intermediate_size},
+               {"n_positions", c.max_context_width},
+               {"activation_function", c.tanh_gelu ? "gelu_new" : "gelu"},
+               {"layer_norm_epsilon", c.norm_epsilon},
+               {"resid_pdrop", c.resid_pdrop},
+               {"embd_pdrop", c.embd_pdrop},
+               {"attn_pdrop", c.attn_pdrop}});
+}
+
+void write_gpt_neox(const ModelConfig& c, Json& json) {
+  json.update({{"hidden_size", c.hidden_width},
+               {"num_hidden_layers", c.num_layers},
+               {"num_attention_heads", c.num_heads},
+               {"intermediate_size", c.intermediate_size},
+               {"max_position_embeddings", c.max_context_width},
+               {"hidden_act", c.tanh_gelu ? "gelu_new" : "gelu"},
+               {"layer_norm_eps", c.norm_epsilon},
+               {"use_parallel_residual", c.parallel_residual},
+               {"rotary_pct", c.rotary_pct},
+               {"rotary_emb_base", c.rope_theta},
+               {"rope_scaling", rope_scaling(c.rope_scaling)},
+               {"attention_bias", true}});
+}
+
+struct Family {
+  ModelType type;
+  std::string_view class_name, model_type;
+  void (*write)(const ModelConfig&, Json&);
+};
+
+constexpr Family kFamilies[] = {
+    {ModelType::kLlamaV2, "LlamaForCausalLM", "llama", write_llama},
+    {ModelType::kLlamaV3, "LlamaForCausalLM", "llama", write_llama},
+    {ModelType::kMistral, "MistralForCausalLM", "mistral", write_llama},
+    {ModelType::kQwen2, "Qwen2ForCausalLM", "qwen2", write_llama},
+    {ModelType::kGpt2, "GPT2LMHeadModel", "gpt2", write_gpt2},
+    {ModelType::kGptNeox, "GPTNeoXForCausalLM", "gpt_neox", write_gpt_neox},
+};
+
+const Family& family_of(ModelType type) {
+  for (const Family& family : kFamilies) {
+    if (family.type == type) return family;
+  }
+  throw UserError(cat("models of type ", name(type), " cannot be exchanged with transformers yet"));
 }
 
 }  // namespace
 
-std::string_view hugging_face_model_type(ModelType type) {
-  switch (type) {
-    case ModelType::kLlamaV2:
-    case ModelType::kLlamaV3: return "llama";
-    case ModelType::kMistral: return "mistral";
-    default: break;
-  }
-  throw UserError(
-      cat("models of type ", name(type), " cannot be exchanged with Hugging Face's programs yet"));
-}
+std::string_view hugging_face_model_type(ModelType type) { return family_of(type).model_type; }
 
 std::string hugging_face_config_json(const ModelConfig& config) {
-  return llama_json(config).dump(2) + "\n";
+  const Family& family = family_of(config.model_type);
+  Json json{{"architectures", {family.class_name}},
+            {"model_type", family.model_type},
+            {"vocab_size", config.vocab_size}};
+  family.write(config, json);
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  json["initializer_range"] = config.initializer_range;
+  return json.dump(2) + "\n";
 }
 
 }  // namespace tessera

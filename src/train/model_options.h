@@ -9,13 +9,14 @@ namespace tessera {
 // directory with config.json, a model in Hugging Face's cache or the name of a preset),
 // --model_config, the config.json beside --pretrained_checkpoint_file, --model_name, --model_size
 // with --model_type, or the shape options. With a config.json the shape options are ignored with a
-// warning, save a longer
-// --max_context_width; beside a name or size a given option wins over the preset's value. The
-// tokenizer that lies with pretrained weights becomes that of the run unless one is given.
+// warning, save a longer --max_context_width; beside a name or size a given option wins over the
+// preset's value. Where positions are learned (gpt2) and fewer than the default of
+// --max_context_width, that option is lowered. The tokenizer that lies with pretrained weights
+// becomes that of the run unless one is given.
 // UsageError: two of these sources at once, a family that contradicts the preset, a window for a
 // family without one. UserError: what models/model_config.h throws, --finetune with nothing to
-// start from and, except in `plan`, a family that is not built yet (in `plan` a note). Adds to
-// parsed.notes and parsed.warnings.
+// start from, more tokens than learned positions and, except in `plan`, a family that is not built
+// yet (in `plan` a note). Adds to parsed.notes and parsed.warnings.
 ModelConfig resolve_model(ParsedOptions& parsed);
 
 // Whether models of this family can be run, not only counted.

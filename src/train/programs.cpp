@@ -250,7 +250,7 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   programs.parallelism = options.parallelism;
   const Parallelism& parallelism = options.parallelism;
   PassRunner runner(options.passes);
-  ModelGraph model = builder(options.batch, options.length, ModelHead::kLoss);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kTraining);
   programs.parameters = model.parameters;
   programs.parts = parameter_parts(model.parameters, parallelism.mesh, parallelism.tp);
   ForwardPasses forward(model, options.compute, parallelism, programs.parts, programs.units);

@@ -62,6 +62,7 @@ struct RunConfig {
   double embd_pdrop = 0.1;
   double attn_pdrop = 0.1;
   bool bias = false;
+  std::string gelu = "tanh";
 
   // Precision
   bool bf16 = true;

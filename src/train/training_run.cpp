@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "data/baselines.h"
+#include "ops/composite/dropout.h"
 #include "train/interruption.h"
 #include "train/option_table.h"
 
@@ -26,7 +27,9 @@ ScheduleOptions schedule_options(const RunConfig& config) {
   return options;
 }
 
-MicroBatch view(const Batch& batch) { return {batch.inputs, batch.targets}; }
+MicroBatch view(const Batch& batch, std::span<const int64_t> row_keys = {}) {
+  return {batch.inputs, batch.targets, row_keys};
+}
 
 }  // namespace
 
@@ -239,15 +242,32 @@ void TrainingRun::finish() {
   if (!stopping_ && config_.save_final_model) save_final_model();
 }
 
+// A key belongs to a sample of the job, not to the rank that works on it; with --same_seed to the
+// place that the sample has on its rank.
+std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
+  int64_t rows = config_.train_batch_size, first = batch.first_sample;
+  if (config_.same_seed) first -= session_->programs().parallelism.data_rank(rank()) * rows;
+  std::vector<int64_t> keys;
+  for (int64_t i = 0; i < rows; ++i) {
+    keys.push_back(dropout_row_key(static_cast<uint64_t>(config_.seed),
+                                   static_cast<uint64_t>(record_.step),
+                                   static_cast<uint64_t>(first + i)));
+  }
+  return keys;
+}
+
 void TrainingRun::one_step(BatchReader& reader) {
   StepReport report;
   double start = monotonic_seconds();
   int64_t epoch = reader.epoch();
   batches_.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
+  row_keys_.resize(batches_.size());
   std::vector<MicroBatch> micro_batches;
-  for (Batch& batch : batches_) {
+  for (size_t m = 0; m < batches_.size(); ++m) {
+    Batch& batch = batches_[m];
     if (!reader.next(batch)) break;
-    micro_batches.push_back(view(batch));
+    row_keys_[m] = row_keys_of(batch);
+    micro_batches.push_back(view(batch, row_keys_[m]));
     report.samples += batch.rows * session_->programs().parallelism.data_ranks();
   }
   report.data_seconds = monotonic_seconds() - start;

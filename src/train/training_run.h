@@ -64,6 +64,7 @@ class TrainingRun {
   void warn_of_other_data(const RunConfig& saved) const;
   void train();
   void one_step(BatchReader& reader);
+  std::vector<int64_t> row_keys_of(const Batch& batch) const;
   void report_skip(std::span<const MicroBatch> micro_batches);
   void validate(int64_t limit_batches);
   void save();
@@ -86,7 +87,8 @@ class TrainingRun {
   std::optional<MetricsFile> metrics_;
   RunningAverage average_;
   std::unique_ptr<HashRecorder> hashes_;
-  std::vector<Batch> batches_;  // of the current step
+  std::vector<Batch> batches_;                  // of the current step
+  std::vector<std::vector<int64_t>> row_keys_;  // of each of them
   int64_t total_steps_ = 0;
   int64_t first_step_ = 0, last_saved_step_ = -1;
   std::filesystem::path last_saved_path_;
@@ -97,7 +99,6 @@ class TrainingRun {
 };
 
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
-ModelBuilder model_builder(const ModelConfig& model);
 
 // What a job of `config.world` ranks would take, from the plans alone: the report of `tessera
 // plan`.

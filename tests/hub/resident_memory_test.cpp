@@ -30,7 +30,7 @@ class ResidentMemory : public testing::Test {
 
   ScratchDirectory scratch_;
   std::vector<FileTensor> shapes_{{"model.embed_tokens.weight", {49152, 1024}},
-                                      {"model.norm.weight", {16777216}}};
+                                  {"model.norm.weight", {16777216}}};
 };
 
 TEST_F(ResidentMemory, ImportTakesItsTargetAndABit) {

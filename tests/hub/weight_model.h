@@ -59,8 +59,8 @@ inline std::vector<float> whole(const ParameterSource& source, const FileTensor&
 // The parameters of a model of one layer, as far as the files are concerned.
 inline std::vector<FileTensor> tiny_llama(bool tied = false) {
   std::vector<FileTensor> shapes{{"model.embed_tokens.weight", {11, 6}},
-                                     {"model.layers.0.mlp.gate_proj.weight", {4, 6}},
-                                     {"model.norm.weight", {6}}};
+                                 {"model.layers.0.mlp.gate_proj.weight", {4, 6}},
+                                 {"model.norm.weight", {6}}};
   if (!tied) shapes.push_back({"lm_head.weight", {11, 6}});
   return shapes;
 }

@@ -1,14 +1,12 @@
 #include <algorithm>
 
-#include "backends/cpu/cpu_kernels.h"
+#include "backends/cpu/composite_kernels.h"
 #include "backends/cpu/kernels/cross_entropy.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/reduce.h"
 
 namespace tessera::cpu {
 namespace {
-
-bool takes(DType d) { return d == DType::kF32 || d == DType::kBF16; }
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -19,11 +17,6 @@ Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) 
                 [matmul, &pool](const LaunchArguments& a) {
                   matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace);
                 }};
-}
-
-// x [.., K] as a matrix of rows.
-int64_t rows_of(const TensorType& t) {
-  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
 }
 
 void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {

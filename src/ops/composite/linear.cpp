@@ -1,5 +1,6 @@
 #include "ops/composite/linear.h"
 
+#include "ops/composite/add_bias.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
@@ -114,6 +115,11 @@ Cost LinearDw::cost(std::span<const TensorType> inputs, std::span<const TensorTy
 
 Value linear(Graph& graph, Value x, Value w) {
   return graph.add_one(std::make_shared<Linear>(), {x, w});
+}
+
+Value linear(Graph& graph, Value x, Value w, std::optional<Value> bias) {
+  Value y = linear(graph, x, w);
+  return bias ? add_bias(graph, y, *bias) : y;
 }
 
 }  // namespace tessera

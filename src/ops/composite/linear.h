@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "ir/placement.h"
 
 namespace tessera {
@@ -50,5 +52,7 @@ class LinearDw final : public OpOf<LinearDw> {
 };
 
 Value linear(Graph& graph, Value x, Value w);
+// With a bias [N] added behind it, if there is one (composite/add_bias.h).
+Value linear(Graph& graph, Value x, Value w, std::optional<Value> bias);
 
 }  // namespace tessera

@@ -46,6 +46,7 @@ void check(const AttentionProblem& p) {
   TESSERA_CHECK(p.kv_heads > 0 && p.heads > 0 && p.heads % p.kv_heads == 0);
   TESSERA_CHECK(p.head_dim > 0 && p.head_dim <= 256);
   TESSERA_CHECK(p.window >= 0 && p.window <= INT32_MAX);
+  TESSERA_CHECK(p.threshold >= 0 && p.threshold < 65536);
   TESSERA_CHECK(p.scale > 0, "the running maximum is taken before scaling");
 }
 
