@@ -11,7 +11,7 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_directory(const fs::path& path) {
+bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
@@ -20,7 +20,7 @@ std::vector<fs::path> directories_in(const fs::path& path) {
   std::vector<fs::path> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    if (is_directory(entry.path())) found.push_back(entry.path());
+    if (is_folder(entry.path())) found.push_back(entry.path());
   }
   return found;
 }
@@ -37,7 +37,7 @@ std::optional<fs::path> newest_snapshot(const fs::path& model) {
   fs::path main = model / "refs" / "main";
   if (fs::is_regular_file(main, error) && fs::file_size(main, error) < 256) {
     std::string commit(trim(read_file(main)));
-    if (is_name(commit) && is_directory(model / "snapshots" / commit))
+    if (is_name(commit) && is_folder(model / "snapshots" / commit))
       return model / "snapshots" / commit;
   }
   std::vector<fs::path> snapshots = directories_in(model / "snapshots");
@@ -59,7 +59,7 @@ std::optional<fs::path> find_cached_model(std::string_view name, const fs::path&
     home = fs::path(user) / ".cache" / "huggingface";
   }
   fs::path hub = home / "hub", exact = hub / cat("models--", join(parts, "--"));
-  if (is_directory(exact)) return newest_snapshot(exact);
+  if (is_folder(exact)) return newest_snapshot(exact);
   if (parts.size() == 2) return {};
   std::vector<fs::path> same_name = directories_in(hub);
   std::erase_if(same_name, [&](const fs::path& path) {

@@ -37,7 +37,9 @@ bool is_pickled(const fs::path& path) {
 
 }  // namespace
 
-WeightFiles::WeightFiles(fs::path path) : path_(std::move(path)) {
+WeightFiles::WeightFiles(fs::path path) : path_(std::move(path)) { open(); }
+
+void WeightFiles::open() {
   std::error_code ignored;
   if (!is_there(path_)) throw UserError(cat("there are no weights: no '", path_.string(), "'"));
   if (!fs::is_directory(path_, ignored)) {

@@ -34,6 +34,7 @@ class WeightFiles {
   const StoredTensor* find(std::string_view name) const;
 
  private:
+  void open();
   void add_file(const std::filesystem::path& path);
   void add_indexed(const std::filesystem::path& index);
 

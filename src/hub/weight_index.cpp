@@ -32,7 +32,7 @@ class IndexBuilder {
     if (depth_ == 1 && key_ == "weight_map") {
       if (seen_map_) fail("'weight_map' appears twice");
       seen_map_ = in_map_ = true;
-    } else {
+    } else if (depth_ > 0) {
       value("an object");
     }
     return deeper();
@@ -51,9 +51,10 @@ class IndexBuilder {
     if (!in_map_ || depth_ != 2) return value("a string");
     if (key_.size() > kMaxNameBytes) fail(cat("a name is longer than ", kMaxNameBytes, " bytes"));
     if (file.size() > kMaxNameBytes || !is_plain_name(file) || !file.ends_with(".safetensors")) {
-      fail(
-          cat("tensor '", key_, "' is said to be in '", file.substr(0, 100),
-              "': a file of the same directory with a name that ends in .safetensors is expected"));
+      fail(cat("tensor '", key_.substr(0, 100),
+               "' must be in a file of the same directory with a name that ends in .safetensors, "
+               "not in '",
+               file.substr(0, 100), "'"));
     }
     auto [place, added] = index_.emplace(std::move(key_), std::move(file));
     if (!added) fail(cat("tensor '", place->first, "' appears twice"));

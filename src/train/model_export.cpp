@@ -134,7 +134,7 @@ fs::path plain(const fs::path& directory) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-void rename(const fs::path& from, const fs::path& to) {
+void move_directory(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
   if (!error) return;
@@ -147,8 +147,8 @@ void put_in_place(const fs::path& made, const fs::path& directory) {
   replaced += cat(".replaced-", ::getpid());
   std::error_code ignored;
   bool replaces = fs::exists(directory, ignored);
-  if (replaces) rename(directory, replaced);
-  rename(made, directory);
+  if (replaces) move_directory(directory, replaced);
+  move_directory(made, directory);
   sync_directory(directory.parent_path());
   if (replaces) fs::remove_all(replaced, ignored);
 }

@@ -1,5 +1,6 @@
 #include "hub/weight_files.h"
 
+#include "base/error.h"
 #include "hub/weight_index.h"
 #include "tests/hub/weight_model.h"
 

@@ -28,7 +28,7 @@ TEST(WeightIndex, RefusesWhatLeadsOutOfTheDirectory) {
   for (const char* file : {"../model.safetensors", "/model.safetensors", "a/b.safetensors", "..",
                            "", "pytorch_model.bin", "a\\u0000.safetensors"}) {
     expect_refused(cat(R"({"weight_map": {"w": ")", file, R"("}})"),
-                   "a file of the same directory");
+                   "must be in a file of the same directory");
   }
 }
 

@@ -100,6 +100,7 @@ void add_shaping(std::vector<OpSample>& s) {
 
 void add_composites(std::vector<OpSample>& s) {
   s.push_back({"", make<Linear>(), {f({2, 3, 4}), f({5, 4})}});
+  s.push_back({"bias", make<Linear>(), {f({2, 3, 4}), f({5, 4}), f({5})}});
   s.push_back({"", make<LinearDx>(), {f({2, 3, 5}), f({5, 4})}});
   s.push_back({"", make<LinearDw>(), {f({2, 3, 5}), f({2, 3, 4})}});
   s.push_back({"", make<Embedding>(), {ints({2, 3}), f({5, 4})}, -1, 1, 5});

@@ -95,6 +95,8 @@ std::vector<Case> composite_cases() {
   std::vector<Case> c;
   for (auto [m, k, n] : {std::tuple{7, 5, 3}, {33, 65, 17}, {130, 96, 200}}) {
     c.push_back({cat("linear ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k})}});
+    c.push_back(
+        {cat("linear bias ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k}), t({n})}});
     c.push_back({cat("linear_dx ", m, "x", k, "x", n), make<LinearDx>(), {t({m, n}), t({n, k})}});
     c.push_back({cat("linear_dw ", m, "x", k, "x", n), make<LinearDw>(), {t({m, n}), t({m, k})}});
   }

@@ -38,7 +38,7 @@ TEST(Dropout, IsTheMaskOfTheGenerator) {
         int64_t element = i % row, line = element / lines.width();
         auto n = static_cast<uint64_t>(lines.line_begin(line) + element % lines.width());
         auto key = static_cast<uint64_t>(keys[static_cast<size_t>(i / row)]);
-        bool kept = random_bits16(key, kStream, n) >= kThreshold;
+        bool kept = static_cast<int32_t>(random_bits16(key, kStream, n)) >= kThreshold;
         auto scale = static_cast<float>(65536.0 / (65536 - kThreshold));
         ASSERT_EQ(y[i], kept ? rounded(dtype, x[i] * scale) : 0) << i;
       }

@@ -28,7 +28,8 @@ TEST(Elementwise, AddRoundsOnce) {
 
 TEST(Elementwise, AddBiasRoundsOnce) {
   for_isas_and_dtypes([](Isa isa, DType dtype) {
-    for (auto [rows, width] : {std::pair{0, 3}, {1, 1}, {5, 17}, {300, 130}}) {
+    for (auto size : {std::pair{0, 3}, {1, 1}, {5, 17}, {300, 130}}) {
+      int64_t rows = size.first, width = size.second;
       Tensor x = Tensor::random(dtype, rows * width, 1), b = Tensor::random(dtype, width, 2);
       Tensor y = same_for_all_threads([&](ThreadPool& pool) {
         Tensor out(dtype, rows * width, 7);

@@ -59,7 +59,8 @@ TEST(Reduce, NonFiniteValuesShow) {
 
 TEST(Reduce, ColumnSumsMatchF64) {
   for_isas_and_dtypes([](Isa isa, DType dtype) {
-    for (auto [rows, width] : {std::pair{0, 5}, {1, 1}, {3, 17}, {64, 33}, {65, 1030}, {300, 7}}) {
+    for (auto size : {std::pair{0, 5}, {1, 1}, {3, 17}, {64, 33}, {65, 1030}, {300, 7}}) {
+      int64_t rows = size.first, width = size.second;
       SCOPED_TRACE(cat(rows, " x ", width));
       Tensor x = Tensor::random(dtype, rows * width, 1);
       Tensor y = same_for_all_threads([&](ThreadPool& pool) {
