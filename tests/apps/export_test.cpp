@@ -70,7 +70,11 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"FullShard", 2, {}}, Layout{"Copies", 2, {"--sharding_strategy", "no_shard"}},
         Layout{"HybridShard", 4, {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}},
         Layout{"ShardsOfTensorParallel", 4, {"--tensor_parallel_degree", "2"}},
-        Layout{"SharedHeads", 4, {"--tensor_parallel_degree", "4"}}),
+        Layout{"SharedHeads", 4, {"--tensor_parallel_degree", "4"}},
+        Layout{"Gpt2",
+               4,
+               {"--model_type", "gpt2", "--num_key_value_heads", "4", "--tensor_parallel_degree",
+                "2"}}),
     [](const auto& test) { return test.param.name; });
 
 // Out of the pieces of ranks, into one process, and back into ranks: always the same bytes.
