@@ -2,6 +2,7 @@
 #include "checkpoint/safetensors.h"
 #include "tests/train/training_fixture.h"
 #include "tokenizer/tokenizer.h"
+#include "train/checkpoint_parameters.h"
 #include "train/model_options.h"
 #include "train/option_parser.h"
 
@@ -201,6 +202,24 @@ TEST_F(FineTuning, FindsAModelByNameInTheCache) {
   RunConfig config;
   EXPECT_EQ(resolve({"--hf_model", "org/name", "--hf_home", path("hf")}, config).num_layers,
             tiny_model().num_layers);
+}
+
+TEST_F(FineTuning, ACheckpointMustHoldWhatItsRecordSays) {
+  std::vector<float> weight(64);
+  std::vector<TensorView> views{{"model.norm.weight", DType::kF32, {64}, weight.data()}};
+  RunRecord record;
+  record.model = tiny_model();
+  record.options.model_type = "llama_v2";
+  auto checkpoint = save_checkpoint(path("ckpt"), "llama_v2", 1, views, to_json(record));
+  std::string message;
+  try {
+    CheckpointParameters parameters(checkpoint);
+  } catch (const UserError& error) {
+    message = error.what();
+  }
+  EXPECT_HAS(message,
+             "does not fit its record: part 1 should have 9600 elements of "
+             "'model.embed_tokens.weight' in f32");
 }
 
 TEST_F(FineTuning, NeverOverwritesWhatItDidNotWrite) {
