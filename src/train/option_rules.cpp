@@ -1,7 +1,5 @@
 #include "train/option_rules.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/text.h"
 
@@ -76,8 +74,7 @@ bool needs_unbuilt(const RunConfig& config, const OptionRow& row) {
   for (const OptionValue& known : row.values) {
     if (known.name == value && !known.built) return true;
   }
-  return row.status == OptionStatus::kNotBuilt && value != value_text(RunConfig{}, row) &&
-         std::find(row.harmless.begin(), row.harmless.end(), value) == row.harmless.end();
+  return row.status == OptionStatus::kNotBuilt && value != value_text(RunConfig{}, row);
 }
 
 void report_status(ParsedOptions& parsed) {
