@@ -105,6 +105,14 @@ ModelConfig read_hugging_face_config(const std::filesystem::path& path);
 // The same from text; `where` stands in messages.
 ModelConfig parse_hugging_face_config(std::string_view text, std::string_view where);
 
+// The inverse: a config.json that transformers reads as this model, with `rope_theta` and
+// `rope_scaling` as all its versions know them. What is no shape (token ids, the dtype of weights)
+// is not in it. UserError as hugging_face_model_type.
+std::string hugging_face_config_json(const ModelConfig& config);
+// "llama", "mistral", "qwen2", "gpt2", "gpt_neox": the `model_type` of the family there. UserError
+// for one that is not exchanged.
+std::string_view hugging_face_model_type(ModelType type);
+
 // Every field as a JSON object: what a checkpoint keeps of its model.
 // model_config_from_json(model_config_json(c)) == c for every c that passes check().
 std::string model_config_json(const ModelConfig& config);

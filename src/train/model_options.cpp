@@ -5,16 +5,22 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/option_rules.h"
+#include "train/pretrained_source.h"
 
 namespace tessera {
 namespace {
 
 // Options that describe the shape, and with which a complete description needs no help.
 constexpr std::string_view kShapeOptions[] = {
-    "model_type",     "vocab_size",          "hidden_width",       "num_layers",
-    "num_heads",      "num_key_value_heads", "intermediate_size",  "tie_word_embeddings",
-    "sliding_window", "rotary_pct",          "rotary_emb_base",    "bias",
-    "gelu",           "num_local_experts",   "num_experts_per_tok"};
+    "model_type",     "vocab_size",          "hidden_width",        "num_layers",
+    "num_heads",      "num_key_value_heads", "intermediate_size",   "tie_word_embeddings",
+    "sliding_window", "rotary_pct",          "rotary_emb_base",     "bias",
+    "gelu",           "num_local_experts",   "num_experts_per_tok", "model_name",
+    "model_size"};
+
+// Its directory may hold the configuration of its weights; if not, the options describe the model.
+constexpr std::string_view kWeightsFile = "pretrained_checkpoint_file";
 
 // Options of one family.
 constexpr std::pair<std::string_view, ModelType> kFamilyOptions[] = {
@@ -146,21 +152,29 @@ ModelConfig from_preset(const ParsedOptions& parsed) {
   return model;
 }
 
-// A file, a directory or the name of a preset.
+// A file, a directory, a model in Hugging Face's cache or, where it is not a file that is asked
+// for, the name of a preset.
 ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
                              const std::string& value) {
+  std::error_code ignored;
+  bool is_file = source == "model_config" || source == kWeightsFile ||
+                 std::filesystem::is_regular_file(value, ignored);
+  std::optional<std::filesystem::path> found = value;
+  if (!is_file) found = find_model_directory(value, parsed.config);
   std::optional<ModelConfig> model;
-  if (source != "model_config") model = find_preset(value);
+  if (found)
+    model = read_hugging_face_config(*found);
+  else
+    model = find_preset(value);
   if (!model) {
-    std::error_code ignored;
-    if (source != "model_config" && !std::filesystem::exists(value, ignored)) {
-      throw UserError(cat("--", source, " ", value, " is neither a directory nor one of ",
-                          join(preset_names(), ", ")));
-    }
-    model = read_hugging_face_config(value);
+    throw UserError(cat("--", source, " ", value,
+                        " is neither a directory nor a model in Hugging Face's cache of this "
+                        "machine nor one of ",
+                        join(preset_names(), ", ")));
   }
   std::vector<std::string> ignored_options;
   for (std::string_view option : kShapeOptions) {
+    if (option == source) continue;
     if (parsed.is_given(option)) ignored_options.push_back(cat("--", option));
   }
   if (!ignored_options.empty()) {
@@ -169,11 +183,37 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
   }
   const RunConfig& c = parsed.config;
   override_with(parsed, "initializer_range", model->initializer_range, c.initializer_range);
-  // Learned positions are weights: as many as the description says.
-  if (model->model_type != ModelType::kGpt2)
-    override_with(parsed, "max_context_width", model->max_context_width, c.max_context_width);
+  // A shorter window does not make it another model; learned positions are as many as there are.
+  if (parsed.is_given("max_context_width") && model->model_type != ModelType::kGpt2)
+    model->max_context_width = std::max(model->max_context_width, c.max_context_width);
   apply_dropout(parsed, *model);
   return *model;
+}
+
+// A model of which all is known: the run that is resumed wins over what it once started from.
+std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
+  RunConfig& c = parsed.config;
+  auto resumed = resumed_fine_tuning(c);
+  if (resumed) {
+    if (!parsed.is_given("tokenizer")) c.tokenizer = resumed->options.tokenizer;
+    return resumed->model;
+  }
+  if (!c.finetune || c.resume_from_checkpoint.empty()) return {};
+  try {
+    check_fine_tuning_source(c);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        cat("there is no checkpoint in '", c.resume_from_checkpoint, "', so ", error.what()));
+  }
+  return {};
+}
+
+void take_tokenizer(ParsedOptions& parsed) {
+  if (parsed.is_given("tokenizer")) return;
+  auto directory = find_pretrained_tokenizer(parsed.config);
+  if (!directory) return;
+  parsed.config.tokenizer = directory->string();
+  parsed.notes.push_back(cat("tokenizer: that of ", directory->string()));
 }
 
 void check_built(ParsedOptions& parsed, const ModelConfig& model) {
@@ -238,7 +278,14 @@ ModelConfig resolve_model(ParsedOptions& parsed) {
   std::string_view source = model_source(parsed);
   bool described = false;
   ModelConfig model;
-  if (source == "model_name") {
+  auto beside = configuration_of_file(parsed.config);
+  auto resumed = from_checkpoint(parsed);
+  if (resumed) {
+    model = *resumed;
+  } else if (beside && (source.empty() || source == "model_name" || source == "model_size")) {
+    described = true;
+    model = from_description(parsed, kWeightsFile, beside->string());
+  } else if (source == "model_name") {
     model = from_preset(parsed);
   } else if (source.empty() || source == "model_size") {
     model = from_options(parsed);
@@ -246,6 +293,7 @@ ModelConfig resolve_model(ParsedOptions& parsed) {
     described = true;
     model = from_description(parsed, source, value_text(parsed.config, *find_option(source)));
   }
+  if (!resumed) take_tokenizer(parsed);
   check(model);
   check_built(parsed, model);
   warn_of_other_families(parsed, model, described);

@@ -221,7 +221,7 @@ std::vector<OptionRow> data() {
        .field = &RunConfig::tokenizer,
        .help = "a tokenizer's file (tokenizer.json, vocab.json, tokenizer.model) or directory, or "
                "`byte`; or a hub name",
-       .scopes = kRunScopes | in(OptionScope::kGenerate)},
+       .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport)},
       {.name = "on_bad_line",
        .field = &RunConfig::on_bad_line,
        .help = "a broken line of JSON: stop, or count and skip it",

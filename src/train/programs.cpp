@@ -347,6 +347,20 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   return programs;
 }
 
+Programs build_state_layout(const ModelBuilder& builder, const ProgramOptions& options) {
+  Programs programs;
+  programs.parallelism = options.parallelism;
+  PassRunner runner(options.passes);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kLoss);
+  programs.parameters = model.parameters;
+  programs.parts =
+      parameter_parts(model.parameters, options.parallelism.mesh, options.parallelism.tp);
+  ForwardPasses forward(model, options.compute, options.parallelism, programs.parts,
+                        programs.units);
+  runner.run("state", model.graph, forward.list());
+  return programs;
+}
+
 NextToken build_next_token(const ModelBuilder& builder, int64_t length, DType compute,
                            const PassOptions& pass_options) {
   PassRunner runner(pass_options);

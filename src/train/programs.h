@@ -59,6 +59,9 @@ struct Programs {
 
 Programs build_programs(const ModelBuilder& model, const ProgramOptions& options);
 
+// What build_programs() says of the state (parameters, parts, units), without its programs.
+Programs build_state_layout(const ModelBuilder& model, const ProgramOptions& options);
+
 // (tokens [1, T], position) -> logits [1, V] on one rank, from the weight slots of `units`.
 struct NextToken {
   std::vector<Parameter> parameters;

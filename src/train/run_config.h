@@ -140,6 +140,7 @@ struct RunConfig {
   std::string pretrained_checkpoint_file;
   std::string finetune_checkpoint_load_dir;
   std::string hf_pretrained_model_name_or_dir;
+  std::string hf_home;
 
   // Logging, profiling, device
   int64_t logging_freq = 1;
@@ -177,6 +178,8 @@ struct RunConfig {
   int64_t max_new_tokens = 128;
   double temperature = 1.0;
   std::optional<int64_t> top_k;
+  std::string dtype = "f32";
+  int64_t max_shard_size = 5'000'000'000;
   std::string output = "tokenizer.json";
   int64_t min_frequency = 2;
   bool by_op = false;

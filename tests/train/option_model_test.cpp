@@ -158,10 +158,12 @@ TEST(ModelOptions, HuggingFaceDescriptions) {
                            "ignored, since --model_config describes the model: --num_layers"));
   EXPECT_FALSE(any_contains(parsed.notes, "--max_context_width")) << "2048 is the default too";
   c = model_of({cat("--hf_model=", (dir / "config.json").string()), "--block_size=64"});
-  EXPECT_EQ(c.max_context_width, 64);
+  EXPECT_EQ(c.max_context_width, 2048) << "a shorter window does not make it another model";
+  c = model_of({cat("--hf_model=", dir.string()), "--block_size=4096"});
+  EXPECT_EQ(c.max_context_width, 4096);
   EXPECT_EQ(parameter_count(model_of({"--hf_model=gpt2-xl"})), 1557611200);
   expect_contains(model_error<UserError>({"--hf_model=someone/thing"}),
-                  "neither a directory nor one of");
+                  "neither a directory nor a model in Hugging Face's cache");
   expect_contains(model_error<UserError>({cat("--model_config=", (dir / "none").string())}),
                   "none");
   std::filesystem::remove_all(dir);
