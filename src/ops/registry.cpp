@@ -8,6 +8,7 @@ constexpr std::string_view kSource = "has no operands";
 constexpr std::string_view kConstant = "a constant to the gradient by definition";
 constexpr std::string_view kBackward = "is a gradient itself; second derivatives are not taken";
 constexpr std::string_view kTransfer = "stands in graphs that have their gradients already";
+constexpr std::string_view kContinues = "continues a sequence with weights that do not change";
 constexpr std::string_view kOptimizer = "part of the update, which is not differentiated";
 
 constexpr OpRecord kOps[] = {
@@ -72,8 +73,11 @@ constexpr OpRecord kOps[] = {
     {"rms_norm", Tier::kComposite, ""},
     {"rms_norm_backward", Tier::kComposite, kBackward},
     {"rope", Tier::kComposite, ""},
+    {"rope_at", Tier::kComposite, kContinues},
     {"attention", Tier::kComposite, ""},
     {"attention_backward", Tier::kComposite, kBackward},
+    {"cached_attention", Tier::kComposite, kContinues},
+    {"cache_write", Tier::kComposite, kContinues},
     {"swiglu", Tier::kComposite, ""},
     {"swiglu_backward", Tier::kComposite, kBackward},
     {"linear_cross_entropy", Tier::kComposite, ""},

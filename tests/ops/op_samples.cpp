@@ -3,6 +3,7 @@
 #include "ops/collective/collective.h"
 #include "ops/composite/adamw.h"
 #include "ops/composite/attention.h"
+#include "ops/composite/cache_write.h"
 #include "ops/composite/cross_entropy.h"
 #include "ops/composite/embedding.h"
 #include "ops/composite/linear.h"
@@ -102,6 +103,15 @@ void add_composites(std::vector<OpSample>& s) {
                make<AttentionBackward>(0.5, AttentionMask{}),
                {f({2, 6, 4, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4}), f({2, 6, 4, 4}), f({2, 4, 6}),
                 f({2, 6, 4, 4})}});
+  // Places 0 to 4 of 9.
+  s.push_back({"", make<RopeAt>(std::vector<double>{1, 0.1}, 9), {f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
+  s.push_back({"", make<CacheWrite>(), {f({2, 9, 3, 4}), f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
+  s.push_back({"",
+               make<CachedAttention>(0.5, 6),
+               {f({2, 5, 4, 4}), f({2, 9, 2, 4}), f({2, 9, 2, 4}), ints({})},
+               -1,
+               1,
+               5});
   s.push_back({"", make<Swiglu>(), {f({3, 5}), f({3, 5})}, -2, 2});
   s.push_back({"", make<SwigluBackward>(), {f({3, 5}), f({3, 5}), f({3, 5})}});
   s.push_back({"", make<LinearCrossEntropy>(), {f({6, 4}), f({5, 4}), ints({6})}, -1, 1, 5});
