@@ -78,6 +78,11 @@ void check_hash(const fs::path& path, const ManifestFile& expected) {
   }
 }
 
+int parts_of(const Manifest& manifest) {
+  return static_cast<int>(std::ranges::count_if(
+      manifest.files, [](const ManifestFile& file) { return file.name.starts_with("state"); }));
+}
+
 std::string describe(DType dtype, const Shape& shape) {
   return cat(name(dtype), " ", to_string(shape));
 }
@@ -125,12 +130,13 @@ fs::path save_checkpoint(const fs::path& directory, std::string_view model_type,
   return final;
 }
 
+int checkpoint_parts(const fs::path& checkpoint) { return parts_of(read_manifest(checkpoint)); }
+
 CheckpointReader::CheckpointReader(fs::path checkpoint, const CheckpointGroup& group)
     : path_(std::move(checkpoint)) {
   Manifest manifest = read_manifest(path_);
   std::string state = state_name(group);
-  int64_t parts = std::ranges::count_if(
-      manifest.files, [](const ManifestFile& file) { return file.name.starts_with("state"); });
+  int parts = parts_of(manifest);
   if (parts > 0 && parts != group.parts) {
     throw UserError(
         cat("checkpoint '", path_.string(), "' has ", parts, parts == 1 ? " part" : " parts",

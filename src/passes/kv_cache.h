@@ -5,7 +5,7 @@ namespace tessera {
 
 // From the forward program of the first n tokens of a sequence to one of any n tokens in a row,
 // which remembers what came before: each op writes itself down by Op::continue_sequence(). The new
-// argument "start", i32 [], says how many tokens went through earlier runs; it must be at most
+// argument "start", i32 [], says how many tokens went through earlier runs; it is at most
 // capacity - n. Attention keeps its keys and values in state slots "keys.SCOPE" and "values.SCOPE"
 // of `capacity` tokens, in the dtype in which it computes, written in place.
 //

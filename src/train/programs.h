@@ -60,7 +60,8 @@ struct NextTokenOptions {
   // the argument `start` went through earlier runs: see passes/kv_cache.h.
   int64_t cache = 0;
   DType compute = DType::kF32;
-  Masters masters = Masters::kF32;  // kNone: weight slots are in `compute`, rounded by who fills them
+  Masters masters =
+      Masters::kF32;  // kNone: weight slots are in `compute`, rounded by who fills them
   PassOptions passes;
 };
 

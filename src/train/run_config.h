@@ -168,9 +168,12 @@ struct RunConfig {
 
   // Commands other than train and plan
   std::string prompt;
+  std::string prompt_file;
   int64_t max_new_tokens = 128;
   double temperature = 1.0;
   std::optional<int64_t> top_k;
+  double top_p = 1.0;
+  std::vector<std::string> stop;
   std::string output = "tokenizer.json";
   int64_t min_frequency = 2;
   bool by_op = false;

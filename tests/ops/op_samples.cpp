@@ -104,7 +104,8 @@ void add_composites(std::vector<OpSample>& s) {
                {f({2, 6, 4, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4}), f({2, 6, 4, 4}), f({2, 4, 6}),
                 f({2, 6, 4, 4})}});
   // Places 0 to 4 of 9.
-  s.push_back({"", make<RopeAt>(std::vector<double>{1, 0.1}, 9), {f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
+  s.push_back(
+      {"", make<RopeAt>(std::vector<double>{1, 0.1}, 9), {f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
   s.push_back({"", make<CacheWrite>(), {f({2, 9, 3, 4}), f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
   s.push_back({"",
                make<CachedAttention>(0.5, 6),

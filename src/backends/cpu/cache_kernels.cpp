@@ -46,19 +46,18 @@ void register_cache_write(KernelTable& table) {
     const TensorType &cache = c.inputs[0], &x = c.inputs[1];
     int64_t batch = x.shape[0], n = x.shape[1], capacity = cache.shape[1];
     int64_t token = batch * n == 0 ? 0 : x.bytes() / (batch * n);
-    return Launch{"cache_write", 0, [=, bytes = cache.bytes()](const LaunchArguments& a) {
-                    int64_t start = *a.input<int32_t>(2);
-                    TESSERA_CHECK(start >= 0 && start + n <= capacity,
-                                  "tokens beyond the end of the cache");
-                    // Where the plan could not let the caches share their bytes.
-                    if (a.inputs[0] != a.outputs[0])
-                      std::memcpy(a.outputs[0], a.inputs[0], static_cast<size_t>(bytes));
-                    for (int64_t b = 0; b < batch; ++b) {
-                      std::memcpy(a.output<std::byte>(0) + (b * capacity + start) * token,
-                                  a.input<std::byte>(1) + b * n * token,
-                                  static_cast<size_t>(n * token));
-                    }
-                  }};
+    return Launch{
+        "cache_write", 0, [=, bytes = cache.bytes()](const LaunchArguments& a) {
+          int64_t start = *a.input<int32_t>(2);
+          TESSERA_CHECK(start >= 0 && start + n <= capacity, "tokens beyond the end of the cache");
+          // Where the plan could not let the caches share their bytes.
+          if (a.inputs[0] != a.outputs[0])
+            std::memcpy(a.outputs[0], a.inputs[0], static_cast<size_t>(bytes));
+          for (int64_t b = 0; b < batch; ++b) {
+            std::memcpy(a.output<std::byte>(0) + (b * capacity + start) * token,
+                        a.input<std::byte>(1) + b * n * token, static_cast<size_t>(n * token));
+          }
+        }};
   });
 }
 

@@ -50,21 +50,6 @@ Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask
                 constant_like(g, s, -std::numeric_limits<double>::infinity()));
 }
 
-struct Softmax {
-  Value o, lse;  // [B, T, H, D], [B, H, T]
-};
-// Over the last dim of masked scores [B, H, T, keys], times v [B, H, keys, D].
-Softmax softmax_times(Graph& g, Value s, Value v) {
-  const Shape shape = g.shape(s);
-  DType dtype = g.type(v).dtype;
-  Value m = reduce_max(g, s, {3});
-  Value e = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, m, shape)));
-  Value l = reduce_sum(g, e, {3});
-  Value p = convert(g, div(g, e, broadcast_trailing(g, l, shape)), dtype);
-  Value o = transpose(g, dot(g, p, v, 2, 3, 2, dtype), {0, 2, 1, 3});
-  return {o, add(g, m, unary(g, UnaryKind::kLog, l))};
-}
-
 // Pairs of query and key that the mask lets through, for one head of one sequence.
 double visible_pairs(int64_t t, AttentionMask mask) {
   auto n = static_cast<double>(t);
@@ -125,10 +110,17 @@ std::vector<Value> Attention::vjp(const VjpContext& context) const {
 
 std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs) const {
   int64_t heads = g.shape(inputs[0])[2];
+  DType dtype = g.type(inputs[0]).dtype;
   Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
         v = to_heads(g, inputs[2], heads);
-  Softmax result = softmax_times(g, masked_scores(g, q, k, scale_, mask_), v);
-  return {result.o, result.lse};
+  Value s = masked_scores(g, q, k, scale_, mask_);  // [B, H, T, T]
+  const Shape shape = g.shape(s);
+  Value m = reduce_max(g, s, {3});
+  Value e = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, m, shape)));
+  Value l = reduce_sum(g, e, {3});
+  Value p = convert(g, div(g, e, broadcast_trailing(g, l, shape)), dtype);
+  Value o = transpose(g, dot(g, p, v, 2, 3, 2, dtype), {0, 2, 1, 3});
+  return {o, tessera::add(g, m, unary(g, UnaryKind::kLog, l))};
 }
 
 std::vector<Value> Attention::continue_sequence(Continuation& c) const {
@@ -138,8 +130,8 @@ std::vector<Value> Attention::continue_sequence(Continuation& c) const {
   auto kept = [&](const std::string& name, size_t i) {
     TensorType type = g.type(c.operand(i));
     type.shape[1] = c.capacity();
-    Value cache = g.add_one(std::make_shared<CacheWrite>(),
-                            {c.state(name, type), c.operand(i), c.start()});
+    Value cache =
+        g.add_one(std::make_shared<CacheWrite>(), {c.state(name, type), c.operand(i), c.start()});
     c.update(name, cache);
     return cache;
   };
@@ -153,41 +145,6 @@ Cost Attention::cost(std::span<const TensorType> inputs,
   const Shape& s = inputs[0].shape;
   Cost cost = Op::cost(inputs, outputs);
   cost.flops = 4.0 * static_cast<double>(s[0] * s[2] * s[3]) * visible_pairs(s[1], mask_);
-  return cost;
-}
-
-std::vector<TensorType> CachedAttention::infer(const InferContext& context) const {
-  const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2],
-                   &start = context.inputs[3];
-  // All rules of attention but for the length.
-  auto shortened = [&](TensorType cache) {
-    if (cache.shape.size() == 4 && q.shape.size() == 4)
-      cache.shape[1] = std::min(cache.shape[1], q.shape[1]);
-    return cache;
-  };
-  check_heads(*this, q, shortened(k), shortened(v), {true, window_});
-  require(k.shape == v.shape, *this, "C6",
-          cat("the caches must be alike: ", to_string(k), " and ", to_string(v)));
-  require(k.shape[1] >= q.shape[1], *this, "C7",
-          cat("the caches must hold the queries' tokens: ", to_string(k), " and ", to_string(q)));
-  require(start.dtype == DType::kI32 && start.shape.empty(), *this, "C8",
-          cat("start must be i32 [], is ", to_string(start)));
-  return {q};
-}
-
-std::vector<Value> CachedAttention::decompose(Graph& g, std::span<const Value> inputs) const {
-  int64_t heads = g.shape(inputs[0])[2];
-  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
-        v = to_heads(g, inputs[2], heads);
-  Value s = masked_scores(g, q, k, scale_, {true, window_}, inputs[3]);  // [B, H, n, C]
-  return {softmax_times(g, s, v).o};
-}
-
-Cost CachedAttention::cost(std::span<const TensorType> inputs,
-                           std::span<const TensorType> outputs) const {
-  const Shape& s = inputs[0].shape;
-  Cost cost = Op::cost(inputs, outputs);
-  cost.flops = 4.0 * static_cast<double>(s[0] * s[2] * s[3] * s[1] * inputs[1].shape[1]);
   return cost;
 }
 
@@ -229,6 +186,47 @@ Cost AttentionBackward::cost(std::span<const TensorType> inputs,
   const Shape& s = inputs[0].shape;
   Cost cost = Op::cost(inputs, outputs);
   cost.flops = 10.0 * static_cast<double>(s[0] * s[2] * s[3]) * visible_pairs(s[1], mask_);
+  return cost;
+}
+
+std::vector<TensorType> CachedAttention::infer(const InferContext& context) const {
+  const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2],
+                   &start = context.inputs[3];
+  // All rules of attention but for the length.
+  auto shortened = [&](TensorType cache) {
+    if (cache.shape.size() == 4 && q.shape.size() == 4)
+      cache.shape[1] = std::min(cache.shape[1], q.shape[1]);
+    return cache;
+  };
+  check_heads(*this, q, shortened(k), shortened(v), {true, window_});
+  require(k.shape == v.shape, *this, "C6",
+          cat("the caches must be alike: ", to_string(k), " and ", to_string(v)));
+  require(k.shape[1] >= q.shape[1], *this, "C7",
+          cat("the caches must hold the queries' tokens: ", to_string(k), " and ", to_string(q)));
+  require(start.dtype == DType::kI32 && start.shape.empty(), *this, "C8",
+          cat("start must be i32 [], is ", to_string(start)));
+  return {q};
+}
+
+std::vector<Value> CachedAttention::decompose(Graph& g, std::span<const Value> inputs) const {
+  int64_t heads = g.shape(inputs[0])[2];
+  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
+        v = to_heads(g, inputs[2], heads);
+  Value s = masked_scores(g, q, k, scale_, {true, window_}, inputs[3]);  // [B, H, n, C]
+  const Shape shape = g.shape(s);
+  DType dtype = g.type(v).dtype;
+  Value m = reduce_max(g, s, {3});
+  Value e = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, m, shape)));
+  Value l = reduce_sum(g, e, {3});
+  Value p = convert(g, div(g, e, broadcast_trailing(g, l, shape)), dtype);
+  return {transpose(g, dot(g, p, v, 2, 3, 2, dtype), {0, 2, 1, 3})};
+}
+
+Cost CachedAttention::cost(std::span<const TensorType> inputs,
+                           std::span<const TensorType> outputs) const {
+  const Shape& s = inputs[0].shape;
+  Cost cost = Op::cost(inputs, outputs);
+  cost.flops = 4.0 * static_cast<double>(s[0] * s[2] * s[3] * s[1] * inputs[1].shape[1]);
   return cost;
 }
 

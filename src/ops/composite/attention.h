@@ -83,9 +83,7 @@ class CachedAttention final : public OpOf<CachedAttention> {
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   // As if the caches were full.
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  auto fields() const {
-    return std::make_tuple(field("scale", scale_), field("window", window_));
-  }
+  auto fields() const { return std::make_tuple(field("scale", scale_), field("window", window_)); }
 
  private:
   double scale_;

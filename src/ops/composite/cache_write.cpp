@@ -22,8 +22,8 @@ std::vector<TensorType> CacheWrite::infer(const InferContext& context) const {
   const TensorType &cache = context.inputs[0], &x = context.inputs[1], &start = context.inputs[2];
   require(cache.shape.size() >= 2 && x.shape.size() == cache.shape.size() && x.shape[1] > 0 &&
               x.shape[1] <= cache.shape[1],
-          *this, "C1", cat("x must be tokens of the cache: ", to_string(x), " and ",
-                           to_string(cache)));
+          *this, "C1",
+          cat("x must be tokens of the cache: ", to_string(x), " and ", to_string(cache)));
   TensorType row = x;
   row.shape[1] = cache.shape[1];
   require(row.shape == cache.shape && row.dtype == cache.dtype, *this, "C2",
@@ -40,8 +40,7 @@ std::vector<Value> CacheWrite::decompose(Graph& g, std::span<const Value> inputs
   const TensorType row{{shape[0]}, DType::kI32};
   // Row of x that belongs to each row of the cache, if there is one.
   Value from = sub(g, iota(g, row, 0), broadcast(g, inputs[2], row.shape, {}));
-  Value zero = constant(g, row, 0),
-        last = constant(g, row, static_cast<double>(g.shape(x)[0] - 1));
+  Value zero = constant(g, row, 0), last = constant(g, row, static_cast<double>(g.shape(x)[0] - 1));
   Value written = binary(g, BinaryKind::kAnd, compare(g, Comparison::kGe, from, zero),
                          compare(g, Comparison::kLe, from, last));
   from = binary(g, BinaryKind::kMax, binary(g, BinaryKind::kMin, from, last), zero);

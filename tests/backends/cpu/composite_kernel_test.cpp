@@ -75,15 +75,14 @@ void add_log_sum_exp(std::vector<Case>& c) {
 // Few queries, blocks of them, blocks that do not begin at a multiple of 64; windows that begin in
 // front of the cache and inside it.
 void add_cached(std::vector<Case>& c) {
-  for (auto [n, start, capacity, heads, kv, size, window] :
-       {std::tuple{1, 0, 1, 1, 1, 4, 0},
-        {1, 90, 130, 6, 2, 20, 0},
-        {1, 200, 256, 4, 1, 33, 70},
-        {3, 62, 70, 4, 4, 5, 9},
-        {64, 0, 64, 2, 1, 32, 0},
-        {70, 64, 140, 3, 1, 32, 50},
-        {17, 128, 145, 4, 2, 16, 0},
-        {20, 37, 60, 4, 2, 16, 0}}) {
+  for (auto [n, start, capacity, heads, kv, size, window] : {std::tuple{1, 0, 1, 1, 1, 4, 0},
+                                                             {1, 90, 130, 6, 2, 20, 0},
+                                                             {1, 200, 256, 4, 1, 33, 70},
+                                                             {3, 62, 70, 4, 4, 5, 9},
+                                                             {64, 0, 64, 2, 1, 32, 0},
+                                                             {70, 64, 140, 3, 1, 32, 50},
+                                                             {17, 128, 145, 4, 2, 16, 0},
+                                                             {20, 37, 60, 4, 2, 16, 0}}) {
     TensorType q = t({2, n, heads, size}), cache = t({2, capacity, kv, size});
     c.push_back({.label = cat("cached_attention ", n, " from ", start),
                  .op = make<CachedAttention>(0.4, window),

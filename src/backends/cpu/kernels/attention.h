@@ -49,7 +49,7 @@ struct AttentionForward {
   const void* k = nullptr;
   const void* v = nullptr;
   void* o = nullptr;
-  float* lse = nullptr;  // or null: not wanted
+  float* lse = nullptr;                                            // or null: not wanted
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;  // elements between tokens
   void* workspace = nullptr;  // attention_forward_workspace() bytes
 };

@@ -43,7 +43,6 @@ void cached_attention(const CachedAttention& args, Isa isa, ThreadPool& pool);
 // One query of one batch with the heads of one group; scratch of that many bytes.
 TESSERA_DECLARE_PER_ISA(int64_t cached_attention_scratch(const CachedAttention& args);
                         void cached_attention_query(const CachedAttention& args, int64_t batch,
-                                                    int64_t kv_head, int64_t query,
-                                                    char* scratch))
+                                                    int64_t kv_head, int64_t query, char* scratch))
 
 }  // namespace tessera::cpu

@@ -21,8 +21,7 @@ class RowMatmul final : public Matmul {
     const MatmulProblem& p = problem();
     MatmulRow args{p.a, p.c, a, b, c, p.k, p.ldb};
     auto range = TESSERA_SELECT(isa_, matmul_row);
-    for_ranges(pool, p.n, columns_,
-               [&](int64_t begin, int64_t end) { range(args, begin, end); });
+    for_ranges(pool, p.n, columns_, [&](int64_t begin, int64_t end) { range(args, begin, end); });
   }
   std::string description() const override { return cat("row ", name(isa_)); }
 

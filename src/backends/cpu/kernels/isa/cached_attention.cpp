@@ -13,9 +13,9 @@ constexpr float kLowest = -3.402823466e38f;
 constexpr int64_t kKeys = 64;
 
 struct Buffers {
-  float *q, *out;         // [group][width]
-  float* scores;          // [group][kKeys]
-  float *highest, *sum;   // [group]
+  float *q, *out;        // [group][width]
+  float* scores;         // [group][kKeys]
+  float *highest, *sum;  // [group]
   int64_t group, width;
 };
 Buffers carve(const CachedAttention& args, Scratch& scratch) {
@@ -39,21 +39,22 @@ TESSERA_INLINE float product(const float* q, const T* key, int64_t n) {
     even += load(q + d) * load(key + d);
     odd += load(q + d + kLanes) * load(key + d + kLanes);
   }
-  for_vectors(n - d, [&](auto lanes, int64_t i) { even += load(q + d + i) * lanes.load(key + d + i); });
+  for_vectors(n - d,
+              [&](auto lanes, int64_t i) { even += load(q + d + i) * lanes.load(key + d + i); });
   return sum_lanes(even + odd);
 }
 
 // out += p[0] v[0] + p[1] v[1] + ...: `count` values, `stride` apart.
 template <class T>
-TESSERA_INLINE void accumulate(const float* p, const T* v, int64_t stride, int64_t count,
-                               int64_t n, float* out) {
+TESSERA_INLINE void accumulate(const float* p, const T* v, int64_t stride, int64_t count, int64_t n,
+                               float* out) {
   int64_t u = 0;
   for (; u + 4 <= count; u += 4) {
     const T* at = v + u * stride;
     for_vectors(n, [&](auto lanes, int64_t d) {
       Vec first = p[u] * lanes.load(at + d) + p[u + 1] * lanes.load(at + stride + d);
-      Vec second = p[u + 2] * lanes.load(at + 2 * stride + d) +
-                   p[u + 3] * lanes.load(at + 3 * stride + d);
+      Vec second =
+          p[u + 2] * lanes.load(at + 2 * stride + d) + p[u + 3] * lanes.load(at + 3 * stride + d);
       store(out + d, load(out + d) + (first + second));
     });
   }
@@ -97,9 +98,8 @@ void one_query(const CachedAttention& args, int64_t batch, int64_t kv_head, int6
   __builtin_memset(b.out, 0, (size_t)(b.group * b.width) * sizeof(float));
   __builtin_memset(b.q, 0, (size_t)(b.group * b.width) * sizeof(float));
   for (int64_t h = 0; h < b.group; ++h) {
-    for_vectors(n, [&](auto lanes, int64_t d) {
-      store(b.q + h * b.width + d, lanes.load(q + h * n + d));
-    });
+    for_vectors(
+        n, [&](auto lanes, int64_t d) { store(b.q + h * b.width + d, lanes.load(q + h * n + d)); });
     b.highest[h] = kLowest;
     b.sum[h] = 0;
   }
