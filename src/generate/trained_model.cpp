@@ -30,15 +30,19 @@ class CheckpointWeights {
   const RunRecord& record() const { return record_; }
 
   void read(const std::string& name, const Shape& shape, std::span<float> values) const {
-    if (parts_.size() == 1)
-      return parts_[0].load_some({{{name, DType::kF32, shape, values.data()}}});
+    if (parts_.size() == 1) {
+      TensorBuffer whole{name, DType::kF32, shape, values.data()};
+      return parts_[0].load_some({&whole, 1});
+    }
     auto found = pieces_.find(name);
-    if (found == pieces_.end() || found->second.shape != shape)
+    if (found == pieces_.end() || found->second.shape != shape) {
       throw UserError(
           cat("checkpoint '", path_.string(), "' has no tensor '", name, "' ", to_string(shape)));
+    }
     for (const Piece& piece : found->second.pieces) {
       std::vector<float> elements(static_cast<size_t>(piece.count));
-      parts_[piece.part].load_some({{{name, DType::kF32, {piece.count}, elements.data()}}});
+      TensorBuffer flat{name, DType::kF32, {piece.count}, elements.data()};
+      parts_[piece.part].load_some({&flat, 1});
       for (const PieceRange& range : piece.ranges) {
         std::memcpy(values.data() + range.global, elements.data() + range.local,
                     static_cast<size_t>(range.count) * sizeof(float));

@@ -1,5 +1,6 @@
 #include "backends/cpu/kernels/cached_attention.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "backends/cpu/kernels/attention.h"
