@@ -16,14 +16,16 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kHelp = R"(Usage: tessera generate CHECKPOINT [OPTIONS]
+constexpr const char* kHelp = R"(Usage: tessera generate MODEL [OPTIONS]
 
-Continues a text with a trained model. CHECKPOINT is a checkpoint of any number of ranks, or a directory of
-checkpoints (the newest is taken). The tokenizer of the training run is used unless --tokenizer is given. The
-text goes to standard output as it grows, speed to standard error.
+Continues a text with a trained model. MODEL is a checkpoint of any number of ranks, a directory of checkpoints
+(the newest is taken), the directory of a Hugging Face model, or its name in the cache of this machine. The
+tokenizer is that of the training run or of the directory unless --tokenizer is given. The text goes to standard
+output as it grows, speed to standard error.
 
 Examples
   tessera generate checkpoints --prompt "A horse is"
+  tessera generate Llama-3.2-1B --prompt "A horse is" --temperature 0.7 --top_p 0.9
   tessera generate checkpoints --prompt "A horse is" --temperature 0 --max_new_tokens 40
   tessera generate checkpoints/llama_v2-700steps --top_k 50 --top_p 0.9 --seed 7
   tessera generate checkpoints --prompt_file story.txt --stop '\n\n' 'The end'
@@ -39,6 +41,16 @@ std::string read_prompt(const ParsedOptions& parsed) {
     throw UsageError("--prompt and --prompt_file are two sources of one text: give one of them");
   if (config.prompt_file != "-") return read_file(config.prompt_file);
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+// In training text, documents begin behind an end of text. So does what has no beginning else.
+std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt,
+                            bool documents_joined) {
+  std::vector<int32_t> ids;
+  if (documents_joined) ids.push_back(tokenizer.end_of_text());
+  tokenizer.encode(prompt, ids);
+  if (ids.empty()) ids.push_back(tokenizer.end_of_text());
+  return ids;
 }
 
 // `\n` and `\t` become what they stand for, `\\` a backslash.
@@ -85,7 +97,7 @@ void continue_text(const RunConfig& config, const Tokenizer& tokenizer, const Tr
               model.path.string()));
     }
     int32_t next = sampler.choose(logits, static_cast<uint64_t>(i));
-    if (next == tokenizer.end_of_text()) break;
+    if (next == tokenizer.end_of_text() || std::ranges::count(model.end_ids, next) > 0) break;
     ids.push_back(next);
     print(output.add(tokenizer.token_bytes(next)));
   }
@@ -105,10 +117,10 @@ int generate_command(std::span<const std::string> arguments) {
   }
   if (parsed.words.size() != 1)
     throw UsageError(
-        "generate takes one checkpoint, or a directory of them: tessera generate CHECKPOINT "
-        "--prompt TEXT");
+        "generate takes one checkpoint, a directory of them, or a Hugging Face model: tessera "
+        "generate MODEL --prompt TEXT");
   const RunConfig& config = parsed.config;
-  TrainedModel model = open_trained_model(parsed.words[0]);
+  TrainedModel model = open_trained_model(parsed.words[0], config);
   auto tokenizer =
       load_tokenizer(parsed.is_given("tokenizer") ? config.tokenizer : model.tokenizer);
   if (tokenizer->vocab_size() > model.model.vocab_size) {
@@ -119,10 +131,9 @@ int generate_command(std::span<const std::string> arguments) {
   log_messages(parsed);
 
   std::string prompt = read_prompt(parsed);
-  std::vector<int32_t> ids{tokenizer->end_of_text()};  // documents begin behind one
-  tokenizer->encode(prompt, ids);
+  std::vector<int32_t> ids = encode(*tokenizer, prompt, model.documents_joined);
   DecoderOptions options;
-  options.context = model.window;
+  options.context = model.context;
   options.prompt = std::ssize(ids);
   options.longest = options.prompt + config.max_new_tokens;
   options.compute = model.compute;
@@ -130,7 +141,7 @@ int generate_command(std::span<const std::string> arguments) {
   auto backend = open_cpu(config);
   Decoder decoder(model_builder(model.model), options,
                   [&](const Graph& g) { return backend->compile(g); });
-  decoder.load(model.read, backend->pool());
+  decoder.load(*model.weights, backend->pool());
   print(prompt);
   continue_text(config, *tokenizer, model, decoder, std::move(ids));
   return 0;

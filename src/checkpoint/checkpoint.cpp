@@ -17,22 +17,6 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-// A directory that vanishes with what is in it unless it was moved away.
-class TemporaryDirectory {
- public:
-  explicit TemporaryDirectory(fs::path path) : path_(std::move(path)) { make_directories(path_); }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 constexpr std::string_view kOk = "ok";
 
 // Runs one part of the work in every process and tells the others how it went: either all go on,
@@ -78,7 +62,7 @@ void check_hash(const fs::path& path, const ManifestFile& expected) {
   }
 }
 
-int parts_of(const Manifest& manifest) {
+int state_files(const Manifest& manifest) {
   return static_cast<int>(std::ranges::count_if(
       manifest.files, [](const ManifestFile& file) { return file.name.starts_with("state"); }));
 }
@@ -93,6 +77,8 @@ std::string state_name(const CheckpointGroup& group) {
   if (group.parts == 1) return std::string(kStateName);
   return format("state-%05d-of-%05d.safetensors", group.part + 1, group.parts);
 }
+
+int checkpoint_parts(const fs::path& checkpoint) { return state_files(read_manifest(checkpoint)); }
 
 fs::path save_checkpoint(const fs::path& directory, std::string_view model_type, int64_t step,
                          std::span<const TensorView> tensors, std::string_view run_json,
@@ -136,7 +122,7 @@ CheckpointReader::CheckpointReader(fs::path checkpoint, const CheckpointGroup& g
     : path_(std::move(checkpoint)) {
   Manifest manifest = read_manifest(path_);
   std::string state = state_name(group);
-  int parts = parts_of(manifest);
+  int64_t parts = state_files(manifest);
   if (parts > 0 && parts != group.parts) {
     throw UserError(
         cat("checkpoint '", path_.string(), "' has ", parts, parts == 1 ? " part" : " parts",

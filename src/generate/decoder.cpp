@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "train/model_weights.h"
+
 namespace tessera {
 namespace {
 
@@ -12,15 +14,13 @@ constexpr int64_t kBlock = 64, kLongestChunk = 256;
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// `values` as elements of the dtype.
-void store(std::span<const float> values, DType dtype, std::byte* to, ThreadPool& pool) {
-  TESSERA_CHECK(dtype == DType::kBF16, name(dtype));
+// `values` as bf16.
+void round_to(BF16* to, std::span<const float> values, ThreadPool& pool) {
   constexpr int64_t kTile = 1 << 16;
   auto size = static_cast<int64_t>(values.size());
-  auto* rounded = reinterpret_cast<BF16*>(to);
   pool.run((size + kTile - 1) / kTile, [&](int64_t tile, int) {
     for (int64_t i = tile * kTile; i < std::min(size, (tile + 1) * kTile); ++i)
-      rounded[i] = BF16(values[static_cast<size_t>(i)]);
+      to[i] = BF16(values[static_cast<size_t>(i)]);
   });
 }
 
@@ -34,7 +34,8 @@ int64_t window_begin(int64_t tokens, int64_t window) {
 
 Decoder::Decoder(const ModelBuilder& model, const DecoderOptions& options,
                  const CompileFunction& compile)
-    : window_(std::min(options.context, round_up(options.longest, kLongestChunk))) {
+    : compute_(options.compute),
+      window_(std::min(options.context, round_up(options.longest, kLongestChunk))) {
   TESSERA_CHECK(window_ > 0 && options.prompt > 0);
   chunk_.length = std::min({kLongestChunk, round_up(options.prompt, kBlock), window_});
   for (Program* program : {&chunk_, &token_}) {
@@ -53,26 +54,26 @@ Decoder::Decoder(const ModelBuilder& model, const DecoderOptions& options,
   padded_.resize(static_cast<size_t>(chunk_.length));
 }
 
-void Decoder::load(const ReadParameter& read, ThreadPool& pool) {
-  const NextToken& definition = token_.definition;
-  std::vector<float> values;
-  for (const FlatUnit& unit : definition.units) {
-    const std::string slot = weight_slot(unit);
-    DType dtype = state_.type(slot).dtype;
+void Decoder::load(const ParameterSource& weights, ThreadPool& pool) {
+  const NextToken& program = token_.definition;
+  seen_.clear();
+  if (compute_ == DType::kF32)
+    return copy_parameters(weights, weight_targets(program.parameters, program.units, state_),
+                           pool);
+  TESSERA_CHECK(compute_ == DType::kBF16, name(compute_));
+  std::vector<float> part(1 << 24);
+  for (const FlatUnit& unit : program.units) {
     for (size_t k = 0; k < unit.members.size(); ++k) {
-      const Parameter& p = definition.parameters[static_cast<size_t>(unit.parameters[k])];
-      auto count = static_cast<size_t>(num_elements(p.shape));
-      std::byte* to = state_.as<std::byte>(slot) + unit.members[k].offset * size_of(dtype);
-      if (dtype == DType::kF32) {
-        read(p.name, p.shape, {reinterpret_cast<float*>(to), count});
-        continue;
+      const Parameter& p = program.parameters[static_cast<size_t>(unit.parameters[k])];
+      BF16* to = state_.as<BF16>(weight_slot(unit)) + unit.members[k].offset;
+      for (int64_t at = 0, size = num_elements(p.shape); at < size; at += std::ssize(part)) {
+        auto count = std::min(std::ssize(part), size - at);
+        ParameterTarget target{p.name, {{at, count, part.data()}}};
+        copy_parameters(weights, {&target, 1}, pool);
+        round_to(to + at, std::span(part).first(static_cast<size_t>(count)), pool);
       }
-      values.resize(count);
-      read(p.name, p.shape, values);
-      store(values, dtype, to, pool);
     }
   }
-  seen_.clear();
 }
 
 std::span<const float> Decoder::run(Program& program, std::span<const int32_t> tokens,

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "hub/parameter_source.h"
+#include "runtime/executable.h"
+#include "train/programs.h"
 #include "train/session.h"
 
 namespace tessera {
-
-// Fills `values` with all elements of a parameter, row-major.
-using ReadParameter =
-    std::function<void(const std::string& name, const Shape& shape, std::span<float> values)>;
 
 struct DecoderOptions {
   int64_t context = 1;  // tokens that the model may see at once
@@ -36,7 +35,7 @@ class Decoder {
   Decoder(const ModelBuilder& model, const DecoderOptions& options, const CompileFunction& compile);
 
   // Weights are kept in the dtype of the options, rounded here.
-  void load(const ReadParameter& read, ThreadPool& pool);
+  void load(const ParameterSource& weights, ThreadPool& pool);
 
   // Logits f32 [V] of the token behind `ids`, at least one. Valid until the next call.
   std::span<const float> next_logits(std::span<const int32_t> ids);
@@ -60,6 +59,7 @@ class Decoder {
   };
   std::span<const float> run(Program& program, std::span<const int32_t> tokens, int64_t start);
 
+  DType compute_;
   int64_t window_;
   Program chunk_, token_;
   State state_;

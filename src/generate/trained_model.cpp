@@ -1,117 +1,81 @@
 #include "generate/trained_model.h"
 
-#include <cstring>
-#include <map>
-#include <vector>
+#include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint.h"
-#include "train/run_record.h"
-#include "train/shard_pieces.h"
-#include "train/training_run.h"
+#include "base/file.h"
+#include "hub/pretrained_weights.h"
+#include "models/build_model.h"
+#include "train/checkpoint_parameters.h"
+#include "train/model_weights.h"
+#include "train/pretrained_source.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-// The weights of a checkpoint. Of several parts each has consecutive elements of the parameters of
-// its ranks, as the mesh of the run cut them.
-class CheckpointWeights {
- public:
-  CheckpointWeights(const fs::path& path, int parts) : path_(path) {
-    for (int part = 0; part < parts; ++part) {
-      CheckpointGroup group;
-      group.part = part;
-      group.parts = parts;
-      parts_.emplace_back(path, group);
-    }
-    record_ = run_record_from_json(parts_[0].run_json(), (path / kRunName).string());
-    if (parts > 1) find_pieces();
+TrainedModel open_checkpoint(const fs::path& path) {
+  auto weights = std::make_shared<CheckpointParameters>(path);
+  const RunRecord& record = weights->record();
+  TrainedModel trained;
+  trained.path = path;
+  trained.model = record.model;
+  trained.context = record.options.max_context_width;
+  trained.compute = record.options.bf16 ? DType::kBF16 : DType::kF32;
+  trained.tokenizer = record.options.tokenizer;
+  trained.documents_joined = true;
+  trained.weights = std::move(weights);
+  return trained;
+}
+
+// `eos_token_id` of a file of the directory: a number, or a list of them. Empty where it says none.
+std::vector<int32_t> end_ids(const fs::path& file) {
+  constexpr uintmax_t kMaxBytes = 1 << 20;
+  std::error_code error;
+  uintmax_t bytes = fs::file_size(file, error);
+  if (error) return {};
+  if (bytes > kMaxBytes)
+    throw UserError(cat("'", file.string(), "' has ", bytes, " bytes, at most ", kMaxBytes));
+  nlohmann::json root = nlohmann::json::parse(read_file(file), nullptr, false);
+  if (!root.is_object()) throw UserError(cat("'", file.string(), "' is not a JSON object"));
+  nlohmann::json found = root.value("eos_token_id", nlohmann::json());
+  if (!found.is_array()) found = nlohmann::json::array({found});
+  std::vector<int32_t> ids;
+  for (const nlohmann::json& id : found) {
+    if (id.is_null()) continue;
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
+      throw UserError(cat("'", file.string(), "': eos_token_id must be token ids"));
+    ids.push_back(id.get<int32_t>());
   }
-  const RunRecord& record() const { return record_; }
+  return ids;
+}
 
-  void read(const std::string& name, const Shape& shape, std::span<float> values) const {
-    if (parts_.size() == 1) {
-      TensorBuffer whole{name, DType::kF32, shape, values.data()};
-      return parts_[0].load_some({&whole, 1});
-    }
-    auto found = pieces_.find(name);
-    if (found == pieces_.end() || found->second.shape != shape) {
-      throw UserError(
-          cat("checkpoint '", path_.string(), "' has no tensor '", name, "' ", to_string(shape)));
-    }
-    for (const Piece& piece : found->second.pieces) {
-      std::vector<float> elements(static_cast<size_t>(piece.count));
-      TensorBuffer flat{name, DType::kF32, {piece.count}, elements.data()};
-      parts_[piece.part].load_some({&flat, 1});
-      for (const PieceRange& range : piece.ranges) {
-        std::memcpy(values.data() + range.global, elements.data() + range.local,
-                    static_cast<size_t>(range.count) * sizeof(float));
-      }
-    }
+TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& options) {
+  TrainedModel trained;
+  trained.path = directory;
+  trained.model = read_hugging_face_config(directory);
+  trained.context = trained.model.max_context_width;
+  trained.compute = options.bf16 ? DType::kBF16 : DType::kF32;
+  trained.tokenizer = directory.string();
+  for (const char* file : {"generation_config.json", "config.json"}) {
+    if (trained.end_ids.empty()) trained.end_ids = end_ids(directory / file);
   }
-
- private:
-  // What one part has of a parameter.
-  struct Piece {
-    size_t part;
-    int64_t count;                   // elements in the file
-    std::vector<PieceRange> ranges;  // `local` counts in these
-  };
-  struct Pieces {
-    Shape shape;
-    std::vector<Piece> pieces;
-  };
-
-  void find_pieces() {
-    auto parts = static_cast<int64_t>(parts_.size());
-    // Without the ranks that had copies, a part is a rank.
-    Parallelism parallelism = make_parallelism(record_.options, record_.model, parts, parts);
-    if (parallelism.state_text() != record_.mesh) {
-      throw UserError(cat("checkpoint '", path_.string(), "' was saved with ", record_.mesh,
-                          ", but has ", parts, " parts: it is damaged, use another one"));
-    }
-    Programs programs =
-        build_programs(model_builder(record_.model), program_options(record_.options, parallelism));
-    for (const FlatUnit& unit : programs.units) {
-      for (size_t k = 0; k < unit.members.size(); ++k) {
-        const Parameter& p = programs.parameters[static_cast<size_t>(unit.parameters[k])];
-        Pieces& of = pieces_[p.name];
-        of.shape = p.shape;
-        for (size_t part = 0; part < parts_.size(); ++part) {
-          Piece piece{part, 0, piece_ranges(programs, unit, k, static_cast<int>(part))};
-          if (piece.ranges.empty()) continue;
-          int64_t begin = piece.ranges.front().local;
-          for (PieceRange& range : piece.ranges) range.local -= begin;
-          piece.count = piece.ranges.back().local + piece.ranges.back().count;
-          of.pieces.push_back(std::move(piece));
-        }
-      }
-    }
-  }
-
-  fs::path path_;
-  std::vector<CheckpointReader> parts_;
-  RunRecord record_;
-  std::map<std::string, Pieces> pieces_;
-};
+  ModelType type = trained.model.model_type;
+  auto parameters = build_model(trained.model, 1, 1, ModelHead::kNext).parameters;
+  trained.weights = std::make_shared<PretrainedWeights>(directory, hugging_face_model_type(type),
+                                                        file_tensors(type, parameters));
+  return trained;
+}
 
 }  // namespace
 
-TrainedModel open_trained_model(const fs::path& path) {
-  auto found = newest_complete_checkpoint(path);
-  if (!found) throw UserError(cat("there is no complete checkpoint in '", path.string(), "'"));
-  auto weights = std::make_shared<CheckpointWeights>(*found, checkpoint_parts(*found));
-  const RunRecord& record = weights->record();
-  TrainedModel model;
-  model.path = *found;
-  model.model = record.model;
-  model.window = record.options.max_context_width;
-  model.compute = record.options.bf16 ? DType::kBF16 : DType::kF32;
-  model.tokenizer = record.options.tokenizer;
-  model.read = [weights](const std::string& name, const Shape& shape, std::span<float> values) {
-    weights->read(name, shape, values);
-  };
-  return model;
+TrainedModel open_trained_model(const std::string& name, const RunConfig& options) {
+  std::error_code ignored;
+  auto directory = find_model_directory(name, options);
+  if (directory && fs::exists(*directory / "config.json", ignored))
+    return open_hugging_face(*directory, options);
+  if (auto checkpoint = newest_complete_checkpoint(name)) return open_checkpoint(*checkpoint);
+  throw UserError(cat("there is no complete checkpoint in '", name,
+                      "', and it is no Hugging Face model of this machine"));
 }
 
 }  // namespace tessera

@@ -74,7 +74,7 @@ class Op {
   virtual Tier tier() const = 0;
 
   // Number of operands, which Graph::add holds every use against before infer() sees it.
-  // kAnyNumber: infer() checks it itself (concatenate, flatten, sum_n).
+  // kAnyNumber: infer() checks it itself (concatenate, flatten, linear, sum_n).
   static constexpr int kAnyNumber = -1;
   virtual int arity() const { return kAnyNumber; }
 

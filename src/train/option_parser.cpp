@@ -189,7 +189,7 @@ class Parser {
   void check_scope(const OptionRow& row, const std::string& spelling) const {
     if (row.scopes & in(parsed_.scope)) return;
     std::vector<std::string> commands;
-    for (int i = 0; i <= static_cast<int>(OptionScope::kDiff); ++i) {
+    for (int i = 0; i <= static_cast<int>(OptionScope::kExport); ++i) {
       auto scope = static_cast<OptionScope>(i);
       if (row.scopes & in(scope)) commands.push_back(cat("tessera ", name(scope)));
     }

@@ -48,6 +48,11 @@ void check_fine_tuning(ParsedOptions& parsed) {
   }
 }
 
+void check_final_model(const RunConfig& c) {
+  if (c.save_final_model && c.model_dir.empty() && c.checkpoint_dir.empty())
+    throw UsageError("--save_final_model needs --model_dir or --checkpoint_dir");
+}
+
 void apply_tensor_parallelism(ParsedOptions& parsed) {
   RunConfig& c = parsed.config;
   if (c.tensor_parallel_degree <= 1 || c.use_smp_implementation) return;
@@ -109,6 +114,7 @@ void report_status(ParsedOptions& parsed) {
 
 void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);
+  check_final_model(parsed.config);
   apply_tensor_parallelism(parsed);
   check_residency(parsed);
   report_status(parsed);

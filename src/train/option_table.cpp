@@ -85,7 +85,8 @@ struct TypeName {
 }  // namespace
 
 std::string_view name(OptionScope scope) {
-  constexpr std::string_view kNames[] = {"train", "plan", "generate", "tokenizer", "bench", "diff"};
+  constexpr std::string_view kNames[] = {"train", "plan", "generate", "tokenizer",
+                                         "bench", "diff", "export"};
   return kNames[static_cast<size_t>(scope)];
 }
 

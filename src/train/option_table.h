@@ -12,9 +12,9 @@
 namespace tessera {
 
 // The command that is being given options; decides which rows it takes.
-enum class OptionScope : uint8_t { kTrain, kPlan, kGenerate, kTokenizer, kBench, kDiff };
+enum class OptionScope : uint8_t { kTrain, kPlan, kGenerate, kTokenizer, kBench, kDiff, kExport };
 
-// "train", "plan", "generate", "tokenizer", "bench", "diff".
+// "train", "plan", "generate", "tokenizer", "bench", "diff", "export".
 std::string_view name(OptionScope scope);
 
 // A set of scopes.

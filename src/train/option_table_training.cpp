@@ -63,7 +63,10 @@ std::vector<OptionRow> steps() {
        .scopes = kRunScopes | in(OptionScope::kGenerate)},
       {.name = "same_seed",
        .field = &RunConfig::same_seed,
-       .help = "one random stream on all ranks; the data stays disjoint either way"},
+       .help =
+           "dropout: 0: numbers belong to a sample, whatever rank works on it; 1: one stream on "
+           "all ranks, the first sample of each draws the same numbers; the data stays "
+           "disjoint either way"},
       {.name = "max_skipped_steps",
        .field = &RunConfig::max_skipped_steps,
        .help = "updates skipped in a row, for a loss or gradient that is not finite, after which "

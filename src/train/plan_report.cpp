@@ -54,12 +54,6 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   return options;
 }
 
-ModelBuilder model_builder(const ModelConfig& model) {
-  return [model](int64_t batch, int64_t length, ModelHead head) {
-    return llama(model, batch, length, head);
-  };
-}
-
 namespace {
 
 double sum_flops(const Graph& graph, bool recomputed) {

@@ -257,7 +257,7 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   programs.parallelism = options.parallelism;
   const Parallelism& parallelism = options.parallelism;
   PassRunner runner(options.passes);
-  ModelGraph model = builder(options.batch, options.length, ModelHead::kLoss);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kTraining);
   programs.parameters = model.parameters;
   programs.parts = parameter_parts(model.parameters, parallelism.mesh, parallelism.tp);
   ForwardPasses forward(model, options.compute, parallelism, programs.parts, programs.units);
@@ -299,6 +299,20 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
   programs.far_state = options.far_state;
   programs.timings = runner.timings();
+  return programs;
+}
+
+Programs build_state_layout(const ModelBuilder& builder, const ProgramOptions& options) {
+  Programs programs;
+  programs.parallelism = options.parallelism;
+  PassRunner runner(options.passes);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kLoss);
+  programs.parameters = model.parameters;
+  programs.parts =
+      parameter_parts(model.parameters, options.parallelism.mesh, options.parallelism.tp);
+  ForwardPasses forward(model, options.compute, options.parallelism, programs.parts,
+                        programs.units);
+  runner.run("state", model.graph, forward.list());
   return programs;
 }
 

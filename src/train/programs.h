@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llama.h"
+#include "models/build_model.h"
 #include "passes/flat_units.h"
 #include "passes/overlap.h"
 #include "passes/pass_runner.h"
@@ -12,9 +12,6 @@
 #include "train/parallelism.h"
 
 namespace tessera {
-
-// How a model is written down for a micro-batch: llama() with its configuration bound.
-using ModelBuilder = std::function<ModelGraph(int64_t batch, int64_t length, ModelHead head)>;
 
 struct ProgramOptions {
   int64_t batch = 1, length = 1;  // of training micro-batches
@@ -53,6 +50,9 @@ struct Programs {
 };
 
 Programs build_programs(const ModelBuilder& model, const ProgramOptions& options);
+
+// What build_programs() says of the state (parameters, parts, units), without its programs.
+Programs build_state_layout(const ModelBuilder& model, const ProgramOptions& options);
 
 struct NextTokenOptions {
   int64_t length = 1;  // T: tokens that one run takes

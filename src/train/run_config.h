@@ -62,6 +62,7 @@ struct RunConfig {
   double embd_pdrop = 0.1;
   double attn_pdrop = 0.1;
   bool bias = false;
+  std::string gelu = "tanh";
 
   // Precision
   bool bf16 = true;
@@ -138,6 +139,7 @@ struct RunConfig {
   std::string pretrained_checkpoint_file;
   std::string finetune_checkpoint_load_dir;
   std::string hf_pretrained_model_name_or_dir;
+  std::string hf_home;
 
   // Logging, profiling, device
   int64_t logging_freq = 1;
@@ -174,6 +176,8 @@ struct RunConfig {
   std::optional<int64_t> top_k;
   double top_p = 1.0;
   std::vector<std::string> stop;
+  std::string dtype = "f32";
+  int64_t max_shard_size = 5'000'000'000;
   std::string output = "tokenizer.json";
   int64_t min_frequency = 2;
   bool by_op = false;

@@ -62,7 +62,9 @@ std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& r
   Json left = Json::parse(model_config_json(checkpoint)),
        right = Json::parse(model_config_json(run));
   for (const auto& [field, value] : left.items()) {
-    if (field == "initializer_range" || field == "max_context_width" || value == right.at(field))
+    bool learned_positions = run.model_type == ModelType::kGpt2;
+    if (field == "initializer_range" || field.ends_with("_pdrop") || value == right.at(field) ||
+        (field == "max_context_width" && !learned_positions))
       continue;
     return cat(field, ": ", value.dump(), " there, ", right.at(field).dump(), " in this run");
   }

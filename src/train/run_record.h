@@ -27,7 +27,8 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where);
 
 // "num_heads: 4 there, 2 in this run": the first field by which the model of a checkpoint and that
 // of a run compute different things from the same weights; "" if there is none. How the weights
-// were first drawn and the length of the windows do not count.
+// were first drawn, dropout and, unless positions are learned, the length of the windows do not
+// count.
 std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& run);
 
 }  // namespace tessera

@@ -123,9 +123,11 @@ void Session::accumulate(std::span<const MicroBatch> micro_batches, const NodeOb
   TESSERA_CHECK(allocated() && !micro_batches.empty());
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     Executable& executable = program(i == 0 ? "accumulate_first" : "accumulate");
-    executable.run(
-        {{"tokens", micro_batches[i].tokens.data()}, {"targets", micro_batches[i].targets.data()}},
-        observer);
+    const MicroBatch& m = micro_batches[i];
+    std::map<std::string, const void*> arguments{{"tokens", m.tokens.data()},
+                                                 {"targets", m.targets.data()}};
+    if (executable.graph().find_input("row_keys")) arguments["row_keys"] = m.row_keys.data();
+    executable.run(arguments, observer);
   }
 }
 

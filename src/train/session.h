@@ -22,9 +22,11 @@ struct StepResult {
   int64_t tokens = 0;
 };
 
-// One micro-batch: [batch, length] each.
+// One micro-batch: tokens and targets [batch, length], and for a model that trains with dropout a
+// key [batch] of which each row's random numbers are made (ops/composite/dropout.h).
 struct MicroBatch {
   std::span<const int32_t> tokens, targets;
+  std::span<const int64_t> row_keys = {};
 };
 
 // Compiled programs of one rank with their state and arena: everything that a step needs, and

@@ -48,6 +48,28 @@ TEST_F(Commands, DiffNamesTheFirstOpThatDiffers) {
   EXPECT_HAS(run({"diff", "a", "f32"}).out, "the programs differ after 0 equal results");
 }
 
+TEST_F(Commands, EveryFamilyIsPlannedTrainedAndContinued) {
+  for (const char* family : {"gpt2", "gpt_neox", "mistral", "qwen2"}) {
+    SCOPED_TRACE(family);
+    Words shape{"--model_type", family, "--num_key_value_heads", "4", "--rotary_pct", "0.5"};
+    ProgramResult planned = run(Words{"plan"} + tiny_shape() + shape);
+    EXPECT_EQ(planned.status, 0) << planned.err;
+    std::smatch bytes;
+    ASSERT_TRUE(
+        std::regex_search(planned.out, bytes, std::regex(R"(total +(\S+ \S+) +\d+ bytes)")));
+    ProgramResult trained = run(train(
+        shape + Words{"--max_steps", "3", "--val_batch_size", "4", "--checkpoint_dir", family}));
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    EXPECT_HAS(trained.err, "planned = allocated = " + bytes[1].str() + " ");
+    ProgramResult continued =
+        run({"generate", family, "--prompt", "the", "--max_new_tokens", "20"});
+    EXPECT_EQ(continued.status, 0) << continued.err;
+    ProgramResult timed =
+        run(Words{"bench", "step", "--by_op", "--repeats", "1"} + tiny_shape() + shape);
+    EXPECT_EQ(timed.status, 0) << timed.err;
+  }
+}
+
 TEST_F(Commands, GenerateContinuesAText) {
   ASSERT_EQ(run(train({"--max_steps", "60", "--lr_decay_iters", "60", "--checkpoint_dir", "ckpt"}))
                 .status,

@@ -14,7 +14,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   if (size == 0) return 0;
-  auto scope = static_cast<OptionScope>(data[0] % 6);
+  auto scope = static_cast<OptionScope>(data[0] % 7);
   std::vector<std::string> arguments;
   for (std::string_view line : split({reinterpret_cast<const char*>(data + 1), size - 1}, '\n')) {
     arguments.emplace_back(line);
@@ -28,7 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // What names a file must not open one here.
     const RunConfig& c = parsed.config;
     bool opens = !c.model_config.empty() || !c.pretrained_model_name.empty() ||
-                 !c.hf_pretrained_model_name_or_dir.empty();
+                 !c.pretrained_checkpoint_file.empty() ||
+                 !c.hf_pretrained_model_name_or_dir.empty() || !c.resume_from_checkpoint.empty();
     if (!opens) resolve_model(parsed);
   } catch (const UserError&) {
   }

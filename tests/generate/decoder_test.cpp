@@ -9,18 +9,24 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "base/random.h"
-#include "train/training_run.h"
+#include "train/model_weights.h"
 
 namespace tessera {
 namespace {
 
 // Weights that make attention far from uniform.
-void draw(const std::string& name, const Shape& shape, std::span<float> values) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    double x = random_normal(5, stream_of(name), i);
-    values[i] = static_cast<float>(shape.size() == 1 ? 1 + 0.1 * x : 0.15 * x);
+class RandomWeights final : public ParameterSource {
+ public:
+  void read(std::string_view name, int64_t first, std::span<float> values) const override {
+    bool norm = name.find("norm") != name.npos || name.find("ln_") != name.npos;
+    norm = norm && name.ends_with("weight");
+    for (size_t i = 0; i < values.size(); ++i) {
+      double x = random_normal(5, stream_of(name), static_cast<uint64_t>(first) + i);
+      values[i] = static_cast<float>(norm ? 1 + 0.1 * x : 0.15 * x);
+    }
   }
-}
+  void advise(std::string_view, int64_t, int64_t, Advice) const override {}
+};
 
 ModelConfig tiny(int64_t key_value_heads = 2) {
   ModelConfig c = family_defaults(ModelType::kLlamaV2);
@@ -53,7 +59,7 @@ struct Device {
 std::unique_ptr<Decoder> make_decoder(Device& device, const ModelConfig& model,
                                       const DecoderOptions& options) {
   auto decoder = std::make_unique<Decoder>(model_builder(model), options, device.compile());
-  decoder->load(draw, device.backend.pool());
+  decoder->load(RandomWeights(), device.backend.pool());
   return decoder;
 }
 
@@ -66,14 +72,8 @@ class Whole {
     executable_->declare_state(state_);
     arena_ = HostBuffer(executable_->plan().arena_bytes);
     executable_->bind(state_, arena_);
-    for (const FlatUnit& unit : program_.units) {
-      for (size_t k = 0; k < unit.members.size(); ++k) {
-        const Parameter& p = program_.parameters[static_cast<size_t>(unit.parameters[k])];
-        draw(p.name, p.shape,
-             {state_.as<float>(weight_slot(unit)) + unit.members[k].offset,
-              static_cast<size_t>(num_elements(p.shape))});
-      }
-    }
+    copy_parameters(RandomWeights(), weight_targets(program_.parameters, program_.units, state_),
+                    device.backend.pool());
     padded_.resize(static_cast<size_t>(length));
   }
   std::vector<float> logits(std::span<const int32_t> ids) {

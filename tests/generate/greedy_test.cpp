@@ -2,15 +2,14 @@
 // gives them (tools/goldens/greedy_goldens.py), with the cache and without.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "backends/cpu/cpu_backend.h"
 #include "base/file.h"
-#include "checkpoint/safetensors.h"
 #include "generate/decoder.h"
 #include "generate/sampler.h"
-#include "train/training_run.h"
+#include "generate/trained_model.h"
+#include "models/build_model.h"
 
 namespace tessera {
 namespace {
@@ -27,23 +26,15 @@ std::vector<std::string> names() {
 
 class Greedy : public testing::TestWithParam<std::string> {
  protected:
-  std::string folder_ = kGoldens + "/" + GetParam();
-  ModelConfig config_ = read_hugging_face_config(folder_);
-  SafetensorsFile weights_{folder_ + "/model.safetensors"};
+  TrainedModel trained_ = open_trained_model(kGoldens + "/" + GetParam(), {});
   cpu::CpuBackend backend_{2, cpu::detect_isa()};
 
   std::unique_ptr<Decoder> decoder(int64_t prompt, int64_t longest) {
     auto decoder = std::make_unique<Decoder>(
-        model_builder(config_),
-        DecoderOptions{config_.max_context_width, prompt, longest, DType::kF32},
+        model_builder(trained_.model),
+        DecoderOptions{trained_.context, prompt, longest, DType::kF32},
         [this](const Graph& g) { return backend_.compile(g); });
-    decoder->load(
-        [this](const std::string& name, const Shape& shape, std::span<float> values) {
-          const TensorInfo* info = weights_.find(name);
-          ASSERT_TRUE(info && info->shape == shape && info->dtype == DType::kF32) << name;
-          std::memcpy(values.data(), weights_.bytes(*info).data(), values.size_bytes());
-        },
-        backend_.pool());
+    decoder->load(*trained_.weights, backend_.pool());
     return decoder;
   }
 };

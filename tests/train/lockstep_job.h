@@ -10,6 +10,7 @@
 #include "base/ignore_index.h"
 #include "base/random.h"
 #include "ir/rewriter.h"
+#include "ops/composite/dropout.h"
 #include "train/programs.h"
 #include "train/shard_pieces.h"
 #include "train/training_run.h"
@@ -182,6 +183,10 @@ class LockstepJob {
       std::vector<double> tokens, targets;
       const Parallelism& p = programs_.parallelism;
       int64_t first = (micro * p.data_ranks() + p.data_rank(rank)) * rows_;
+      std::vector<double>& keys = feeds["row_keys"].emplace_back();
+      for (int64_t row = first; row < first + rows_; ++row)
+        keys.push_back(static_cast<double>(
+            dropout_row_key(7, static_cast<uint64_t>(step), static_cast<uint64_t>(row))));
       for (int64_t i = first * length_; i < (first + rows_) * length_; ++i) {
         auto bound = static_cast<uint64_t>(model_.vocab_size);
         auto key = static_cast<uint64_t>(step * 1000003 + i);

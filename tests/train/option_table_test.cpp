@@ -78,7 +78,7 @@ TEST(OptionTable, EveryMemberOfRunConfigHasARow) {
 }
 
 TEST(OptionTable, HelpNamesEveryOptionOfItsCommandAndNoOther) {
-  for (int i = 0; i <= static_cast<int>(OptionScope::kDiff); ++i) {
+  for (int i = 0; i <= static_cast<int>(OptionScope::kExport); ++i) {
     auto scope = static_cast<OptionScope>(i);
     std::string help = option_help(scope);
     for (const OptionRow& row : option_table()) {

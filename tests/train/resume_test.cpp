@@ -18,6 +18,7 @@ struct ResumeCase {
   bool bf16 = true;
   int64_t accumulation = 1, epochs = 100, stop = 5, steps = 9;
   int words = 800;
+  ModelType family = ModelType::kLlamaV2;
 };
 
 class Resume : public TrainingTest, public testing::WithParamInterface<ResumeCase> {};
@@ -36,17 +37,19 @@ TEST_P(Resume, GivesTheBitsOfAnUndisturbedRun) {
   config.gradient_accumulation_steps = c.accumulation;
   config.epochs = c.epochs;
   config.checkpoint_dir = path("straight");
-  RunTrace straight = train(config);
+  ModelConfig model = tiny_model_of(c.family);
+  RunTrace straight = train(config, model);
   EXPECT_EQ(straight.end, RunEnd::kFinished);
 
   config.checkpoint_dir = config.resume_from_checkpoint = path("ckpt");
   config.max_steps = c.stop;
-  RunTrace first = train(config);
+  RunTrace first = train(config, model);
   EXPECT_EQ(first.steps, c.stop);
   EXPECT_HAS(first.log, "No Checkpoints Found");
   config.max_steps = c.steps;
-  RunTrace second = train(config);
-  EXPECT_HAS(second.log, "Checkpoint loaded from " + path(cat("ckpt/llama_v2-", c.stop, "steps")));
+  RunTrace second = train(config, model);
+  EXPECT_HAS(second.log,
+             "Checkpoint loaded from " + path(cat("ckpt/", name(c.family), "-", c.stop, "steps")));
 
   EXPECT_EQ(second.losses, tail(straight.losses, c.stop));
   EXPECT_EQ(second.norms, tail(straight.norms, c.stop));
@@ -65,6 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         ResumeCase{"bf16"}, ResumeCase{.name = "f32", .bf16 = false},
         ResumeCase{.name = "avx2", .isa = "avx2"},
         ResumeCase{.name = "accumulation", .accumulation = 3},
+        ResumeCase{.name = "dropout", .accumulation = 2, .family = ModelType::kGpt2},
         ResumeCase{.name = "before_an_epoch_ends", .stop = 13, .steps = 20, .words = 200},
         ResumeCase{.name = "after_an_epoch_ended",
                    .accumulation = 2,

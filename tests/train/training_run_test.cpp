@@ -62,6 +62,22 @@ TEST_F(TrainingRunTest, WholeRunsAreTheSameAgainAndWithAnyNumberOfThreads) {
   }
 }
 
+TEST_F(TrainingRunTest, DropoutBelongsToSamples) {
+  ModelConfig gpt2 = tiny_model_of(ModelType::kGpt2), keeps = gpt2;
+  keeps.resid_pdrop = keeps.embd_pdrop = keeps.attn_pdrop = 0;
+  RunConfig config = options(6);
+  config.bf16 = config.save_ckpt = false;
+  RunTrace trace = train(config, gpt2);
+  EXPECT_NE(trace.losses, train(config, keeps).losses);
+  config.threads = 1;
+  EXPECT_EQ(trace.losses, train(config, gpt2).losses);
+  // Two micro-batches of two are the same samples, and draw the same numbers.
+  config.train_batch_size = config.gradient_accumulation_steps = 2;
+  RunTrace halves = train(config, gpt2);
+  for (size_t i = 0; i < trace.losses.size(); ++i)
+    EXPECT_NEAR(std::stod(halves.losses[i]), std::stod(trace.losses[i]), 1e-4) << i;
+}
+
 TEST_F(TrainingRunTest, EpochsEndTraining) {
   write("text.txt", made_up_text(200));  // 65 windows
   RunConfig config = options(1000);

@@ -1,14 +1,12 @@
 #include <algorithm>
 
-#include "backends/cpu/cpu_kernels.h"
+#include "backends/cpu/composite_kernels.h"
 #include "backends/cpu/kernels/cross_entropy.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/reduce.h"
 
 namespace tessera::cpu {
 namespace {
-
-bool takes(DType d) { return d == DType::kF32 || d == DType::kBF16; }
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -17,21 +15,18 @@ Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) 
   auto matmul = make_matmul(problem, isa);
   return Launch{matmul->description(), matmul->workspace_bytes(pool.threads()),
                 [matmul, &pool](const LaunchArguments& a) {
-                  matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace);
+                  matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace,
+                              matmul->problem().bias ? a.inputs[2] : nullptr);
                 }};
-}
-
-// x [.., K] as a matrix of rows.
-int64_t rows_of(const TensorType& t) {
-  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
 }
 
 void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;
     int64_t n = c.inputs[1].shape[0], k = c.inputs[1].shape[1];
-    return matmul_launch({rows_of(c.inputs[0]), n, k, false, true, d, d, d, k, k, n, false}, isa,
-                         pool);
+    bool bias = c.inputs.size() == 3;
+    return matmul_launch({rows_of(c.inputs[0]), n, k, false, true, d, d, d, k, k, n, false, bias},
+                         isa, pool);
   });
   table.add("linear_dx", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;

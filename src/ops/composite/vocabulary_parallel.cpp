@@ -119,7 +119,7 @@ Value vocabulary_parallel_cross_entropy(Graph& g, Value x, Value w, Value target
                                         int64_t vocabulary, AxisSet axes) {
   const TensorType index{{}, DType::kI32};
   auto rows = static_cast<double>(g.shape(w)[0]);
-  Value begin = mul(g, axis_index(g, axes), constant(g, index, rows));
+  Value begin = part_begin(g, axes, g.shape(w)[0]);
   Value left = sub(g, constant(g, index, static_cast<double>(vocabulary)), begin);
   Value valid =
       binary(g, BinaryKind::kMin, binary(g, BinaryKind::kMax, left, constant(g, index, 0)),

@@ -66,6 +66,14 @@ std::vector<TensorType> Transpose::infer(const InferContext& context) const {
   return {y};
 }
 
+void Transpose::split(PlacementContext& context) const {
+  Value x = context.reduced(0);
+  Placement placement = context.placement(0);
+  if (placement.split())
+    placement.dim = std::find(order_.begin(), order_.end(), placement.dim) - order_.begin();
+  context.apply({x}, placement);
+}
+
 std::vector<Value> Transpose::vjp(const VjpContext& context) const {
   std::vector<int64_t> inverse(order_.size());
   for (size_t i = 0; i < order_.size(); ++i)

@@ -87,6 +87,8 @@ class Transpose final : public OpOf<Transpose> {
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
+  // Stays split along the same dim, wherever that goes.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   auto fields() const { return std::make_tuple(field("order", order_)); }

@@ -26,6 +26,23 @@ TEST(Elementwise, AddRoundsOnce) {
   });
 }
 
+TEST(Elementwise, AddBiasRoundsOnce) {
+  for_isas_and_dtypes([](Isa isa, DType dtype) {
+    for (auto size : {std::pair{0, 3}, {1, 1}, {5, 17}, {300, 130}}) {
+      int64_t rows = size.first, width = size.second;
+      Tensor x = Tensor::random(dtype, rows * width, 1), b = Tensor::random(dtype, width, 2);
+      Tensor y = same_for_all_threads([&](ThreadPool& pool) {
+        Tensor out(dtype, rows * width, 7);
+        add_bias(dtype, x.data(), b.data(), out.data(), rows, width, isa, pool);
+        return out;
+      });
+      for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], rounded(dtype, x[i] + b[i % width]));
+      add_bias(dtype, x.data(), b.data(), x.data(), rows, width, isa, pool_of(2));
+      EXPECT_TRUE(x == y);
+    }
+  });
+}
+
 TEST(Elementwise, AccumulateAddsIntoF32) {
   for_isas_and_dtypes([](Isa isa, DType dtype) {
     for (int64_t n : kSizes) {

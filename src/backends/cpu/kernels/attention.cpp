@@ -47,9 +47,10 @@ void check(const AttentionProblem& p) {
   TESSERA_CHECK(p.kv_heads > 0 && p.heads > 0 && p.heads % p.kv_heads == 0);
   TESSERA_CHECK(p.head_dim > 0 && p.head_dim <= 256);
   TESSERA_CHECK(p.window >= 0 && p.window <= INT32_MAX);
+  TESSERA_CHECK(p.threshold >= 0 && p.threshold < 65536);
   TESSERA_CHECK(p.scale > 0, "the running maximum is taken before scaling");
   TESSERA_CHECK(p.first_query >= 0 && p.first_query % kAttentionBlock == 0 &&
-                p.first_query <= p.tokens);
+                p.first_query <= p.tokens && (p.first_query == 0 || p.threshold == 0));
 }
 
 bool aligned(const void* workspace) { return reinterpret_cast<uintptr_t>(workspace) % 64 == 0; }

@@ -14,6 +14,9 @@ namespace tessera::cpu {
 
 // y = a + b
 void add(DType dtype, const void* a, const void* b, void* y, int64_t n, Isa isa, ThreadPool& pool);
+// y[r, j] = x[r, j] + bias[j], [rows, width]
+void add_bias(DType dtype, const void* x, const void* bias, void* y, int64_t rows, int64_t width,
+              Isa isa, ThreadPool& pool);
 // y += x; y is f32, x of `dtype`
 void accumulate(DType dtype, const void* x, float* y, int64_t n, Isa isa, ThreadPool& pool);
 // y = x * *factor, the factor read when the kernel runs
@@ -31,6 +34,8 @@ bool all_finite(DType dtype, const void* x, int64_t n, Isa isa, ThreadPool& pool
 
 TESSERA_DECLARE_PER_ISA(void add_range(DType dtype, const void* a, const void* b, void* y,
                                        int64_t begin, int64_t end))
+TESSERA_DECLARE_PER_ISA(void add_bias_rows(DType dtype, const void* x, const void* bias, void* y,
+                                           int64_t width, int64_t begin, int64_t end))
 TESSERA_DECLARE_PER_ISA(void accumulate_range(DType dtype, const void* x, float* y, int64_t begin,
                                               int64_t end))
 TESSERA_DECLARE_PER_ISA(void scale_range(DType dtype, const void* x, float factor, void* y,

@@ -38,6 +38,7 @@ void check(const MatmulProblem& p) {
   TESSERA_CHECK(p.ldc >= p.n, describe(p));
   TESSERA_CHECK(p.a == p.b && (p.a == DType::kF32 || p.a == DType::kBF16), describe(p));
   TESSERA_CHECK(p.c == DType::kF32 || p.c == p.a, describe(p));
+  TESSERA_CHECK(!p.bias || (p.c == p.a && !p.accumulate), describe(p));
 }
 
 struct Key {
@@ -50,9 +51,10 @@ struct KeyHash {
   size_t operator()(const Key& key) const {
     const MatmulProblem& p = key.problem;
     size_t hash = 0;
-    for (int64_t x : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, int64_t{p.transpose_a},
-                      int64_t{p.transpose_b}, int64_t{p.accumulate}, static_cast<int64_t>(p.a),
-                      static_cast<int64_t>(p.c), static_cast<int64_t>(key.isa)}) {
+    for (int64_t x :
+         {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, int64_t{p.transpose_a}, int64_t{p.transpose_b},
+          int64_t{p.accumulate}, int64_t{p.bias}, static_cast<int64_t>(p.a),
+          static_cast<int64_t>(p.c), static_cast<int64_t>(key.isa)}) {
       hash = (hash ^ static_cast<size_t>(x)) * 0x9e3779b97f4a7c15u;
       hash ^= hash >> 29;
     }

@@ -17,9 +17,10 @@ class RowMatmul final : public Matmul {
         columns_(std::max<int64_t>(4, kTileElements / std::max<int64_t>(1, problem.k))) {}
 
   int64_t workspace_bytes(int) const override { return 0; }
-  void run(ThreadPool& pool, const void* a, const void* b, void* c, void*) const override {
+  void run(ThreadPool& pool, const void* a, const void* b, void* c, void*,
+           const void* bias) const override {
     const MatmulProblem& p = problem();
-    MatmulRow args{p.a, p.c, a, b, c, p.k, p.ldb};
+    MatmulRow args{p.a, p.c, a, b, p.bias ? bias : nullptr, c, p.k, p.ldb};
     auto range = TESSERA_SELECT(isa_, matmul_row);
     for_ranges(pool, p.n, columns_, [&](int64_t begin, int64_t end) { range(args, begin, end); });
   }

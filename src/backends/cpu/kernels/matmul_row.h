@@ -7,15 +7,16 @@
 
 namespace tessera::cpu {
 
-// One row times a matrix that is stored by its columns, y[n] = sum_k x[k] w[n, k]: bound by reading
-// w, which happens once and without packing. Declines other problems.
+// One row times a matrix that is stored by its columns, y[n] = sum_k x[k] w[n, k] (+ bias[n]): bound
+// by reading w, which happens once and without packing. Declines other problems.
 std::unique_ptr<const Matmul> make_row_matmul(const MatmulProblem& problem, Isa isa);
 
 struct MatmulRow {
   DType dtype;  // of x and w: kF32 or kBF16
-  DType c;      // of y
+  DType c;      // of y and bias
   const void* x;
   const void* w;
+  const void* bias;  // or null
   void* y;
   int64_t k, stride;  // elements between rows of w
 };

@@ -13,6 +13,7 @@ struct ForwardBuffers {
   float *query_rows, *query;  // [kBlock][width], [head_dim][kBlock]
   float *scores, *out;        // [key][query], [head_dim][kBlock]
   float *highest, *sum;       // [kBlock]
+  uint16_t* bits;             // [key][query], of dropout
   int64_t width;
 };
 ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
@@ -26,6 +27,7 @@ ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
   b.out = scratch.take<float>(p.head_dim * kBlock);
   b.highest = scratch.take<float>(kBlock);
   b.sum = scratch.take<float>(kBlock);
+  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
   return b;
 }
 
@@ -76,6 +78,10 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
     });
     if (pair.hidden) hide(p, pair, b.scores);
     online_softmax(p, pair, b);
+    if (p.threshold > 0) {
+      dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);
+      drop(p, pair.keys, pair.lanes, b.bits, b.scores);
+    }
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
       product(p.head_dim, pair.lanes - t, n, {values + u * width, 1, width},
               {b.scores + u * kBlock + t, kBlock}, {b.out + t, kBlock});

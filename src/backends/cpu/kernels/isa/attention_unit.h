@@ -69,6 +69,13 @@ TESSERA_ATTENTION_INLINE BlockRange seeing_queries(const AttentionProblem& p, in
   return {p.causal ? u : 0, p.window > 0 ? smaller(u + p.window, kNone) : kNone};
 }
 
+// What kept probabilities are multiplied with; 1 without dropout.
+TESSERA_ATTENTION_INLINE float attention_keep_scale(const AttentionProblem& p) {
+  return 65536.0f / (float)(65536 - p.threshold);
+}
+// Random bits of a pair of blocks.
+constexpr int64_t kAttentionBits = kAttentionBlock * kAttentionBlock;
+
 // Hands out aligned pieces of a workspace. Without memory (base == nullptr) it only counts, so that
 // the size and the layout of a scratch area are one function.
 struct Scratch {

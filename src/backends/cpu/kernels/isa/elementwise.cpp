@@ -12,6 +12,11 @@ void add_as(const T* a, const T* b, T* y, int64_t n) {
 }
 
 template <class T>
+void add_bias_as(const T* x, const T* bias, T* y, int64_t width, int64_t rows) {
+  for (; rows > 0; --rows, x += width, y += width) add_as(x, bias, y, width);
+}
+
+template <class T>
 void accumulate_as(const T* x, float* y, int64_t n) {
   for_vectors(
       n, [&](auto lanes, int64_t i) { lanes.store(y + i, lanes.load(y + i) + lanes.load(x + i)); });
@@ -44,6 +49,16 @@ void add_range(DType dtype, const void* a, const void* b, void* y, int64_t begin
     add_as((const float*)a + begin, (const float*)b + begin, (float*)y + begin, end - begin);
   } else {
     add_as((const BF16*)a + begin, (const BF16*)b + begin, (BF16*)y + begin, end - begin);
+  }
+}
+
+void add_bias_rows(DType dtype, const void* x, const void* bias, void* y, int64_t width,
+                   int64_t begin, int64_t end) {
+  int64_t at = begin * width;
+  if (dtype == DType::kF32) {
+    add_bias_as((const float*)x + at, (const float*)bias, (float*)y + at, width, end - begin);
+  } else {
+    add_bias_as((const BF16*)x + at, (const BF16*)bias, (BF16*)y + at, width, end - begin);
   }
 }
 

@@ -31,31 +31,33 @@ TESSERA_INLINE void products(const MatmulRow& args, int64_t row, float* y) {
   for (int r = 0; r < R; ++r) y[r] = sum_lanes(even[r] + odd[r]);
 }
 
-template <class T>
+// Rounds, after the bias is added.
+template <class C>
+TESSERA_INLINE void write(const MatmulRow& args, int64_t row, float sum) {
+  if (args.bias) sum += load_one((const C*)args.bias + row);
+  store_one((C*)args.y + row, sum);
+}
+
+template <class T, class C>
 void run(const MatmulRow& args, int64_t begin, int64_t end) {
-  auto write = [&](int64_t row, float value) {
-    if (args.c == DType::kF32)
-      store_one((float*)args.y + row, value);
-    else
-      store_one((BF16*)args.y + row, value);
-  };
   int64_t row = begin;
   float y[4];
   for (; row + 4 <= end; row += 4) {
     products<4, T>(args, row, y);
-    for (int r = 0; r < 4; ++r) write(row + r, y[r]);
+    for (int r = 0; r < 4; ++r) write<C>(args, row + r, y[r]);
   }
   for (; row < end; ++row) {
     products<1, T>(args, row, y);
-    write(row, y[0]);
+    write<C>(args, row, y[0]);
   }
 }
 
 }  // namespace
 
 void matmul_row(const MatmulRow& args, int64_t begin, int64_t end) {
-  if (args.dtype == DType::kF32) return run<float>(args, begin, end);
-  run<BF16>(args, begin, end);
+  if (args.dtype == DType::kF32) return run<float, float>(args, begin, end);
+  if (args.c == DType::kF32) return run<BF16, float>(args, begin, end);
+  run<BF16, BF16>(args, begin, end);
 }
 
 }  // namespace tessera::cpu::TESSERA_ISA
