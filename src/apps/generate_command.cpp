@@ -43,12 +43,14 @@ std::string read_prompt(const ParsedOptions& parsed) {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }
 
-// In training text, documents begin behind an end of text. So does what has no beginning else.
+// The prompt as a document begins: with what the tokenizer puts there, or, in training text, behind
+// the end of another.
 std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt,
                             bool documents_joined) {
   std::vector<int32_t> ids;
-  if (documents_joined) ids.push_back(tokenizer.end_of_text());
-  tokenizer.encode(prompt, ids);
+  if (documents_joined && tokenizer.document_prefix().empty())
+    ids.push_back(tokenizer.end_of_text());
+  tokenizer.encode_prompt(prompt, ids);
   if (ids.empty()) ids.push_back(tokenizer.end_of_text());
   return ids;
 }

@@ -43,7 +43,8 @@ constexpr const char* kHelp = R"(tessera tokenizer: train, use and inspect token
       Prints the text of ids, separated by spaces, commas or lines.
   tessera tokenizer info --tokenizer T
       Prints kind, size and fingerprint.
-      --tokenizer T        "byte", a tokenizer.json or a directory that holds one
+      --tokenizer T        "byte", a tokenizer.json, a vocab.json with its merges.txt, a tokenizer.model
+                           or .tiktoken file of ranks, or a directory with one of them
 
 Options are written --name value or --name=value; - and _ in names are the same.
 

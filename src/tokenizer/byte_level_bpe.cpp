@@ -11,6 +11,8 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "tokenizer/gpt2_pieces.h"
+#include "tokenizer/llama3_pieces.h"
+#include "tokenizer/nfc.h"
 
 namespace tessera {
 namespace {
@@ -53,46 +55,137 @@ class PieceCache {
 uint64_t fingerprint_of(const BpeModel& model) {
   Hasher hasher;
   auto add = [&](uint64_t n) { hasher.add(&n, sizeof n); };
-  constexpr std::string_view kRule = "tessera byte-level BPE, GPT-2 pieces 1";
-  hasher.add(kRule.data(), kRule.size());
+  auto add_text = [&](std::string_view text) {
+    add(text.size());
+    hasher.add(text.data(), text.size());
+  };
+  add_text("tessera byte-level BPE 2");
   add(model.tokens.size());
-  for (const std::string& token : model.tokens) {
-    add(token.size());
-    hasher.add(token.data(), token.size());
-  }
+  for (const std::string& token : model.tokens) add_text(token);
   add(model.merges.size());
   hasher.add(model.merges.data(), model.merges.size() * sizeof(BpeModel::Merge));
-  add(model.special.size());
-  for (int32_t id : model.special) add(static_cast<uint64_t>(id));
+  add(model.added.size());
+  for (const AddedToken& token : model.added) {
+    add_text(token.text);
+    add(static_cast<uint64_t>(token.id));
+    for (bool flag : {token.special, token.normalized, token.single_word, token.strip_left,
+                      token.strip_right, token.ordinary}) {
+      add(flag);
+    }
+  }
   add(static_cast<uint64_t>(model.end_of_text));
+  add(model.document_prefix.size());
+  for (int32_t id : model.document_prefix) add(static_cast<uint64_t>(id));
+  add(static_cast<uint64_t>(model.pattern));
+  for (bool flag : {model.nfc, model.whole_pieces, model.rank_is_result}) add(flag);
   return hasher.digest();
+}
+
+// The added tokens that are looked for before normalization, or behind it: those normalized too.
+AddedTokens added_tokens_of(const BpeModel& model, bool normalized) {
+  std::vector<AddedToken> tokens;
+  std::string buffer;
+  for (const AddedToken& token : model.added) {
+    if (token.normalized != normalized) continue;
+    tokens.push_back(token);
+    if (normalized && model.nfc) tokens.back().text = to_nfc(token.text, buffer);
+  }
+  return AddedTokens(std::move(tokens));
+}
+
+// The first place at or behind `from` behind a line end that stands between two visible ASCII
+// characters. Every pattern ends a piece there and never looks past it; nor does normalization.
+size_t cut_between_lines(std::string_view text, size_t from) {
+  auto visible = [](char c) { return c > ' ' && c < '\x7f'; };
+  for (size_t end = text.find('\n', from); end != std::string_view::npos;
+       end = text.find('\n', end + 1)) {
+    if (end > 0 && end + 1 < text.size() && visible(text[end - 1]) && visible(text[end + 1])) {
+      return end + 1;
+    }
+  }
+  return text.size();
 }
 
 }  // namespace
 
 ByteLevelBpe::ByteLevelBpe(BpeModel model)
-    : model_(std::move(model)), steps_(model_.merges.size()) {
+    : model_(std::move(model)),
+      raw_added_(added_tokens_of(model_, false)),
+      normalized_added_(added_tokens_of(model_, true)),
+      steps_(model_.merges.size()) {
   static std::atomic<uint64_t> instances{0};
   instance_ = ++instances;
-  byte_ids_.fill(-1);
-  for (int32_t id = 0; id < vocab_size(); ++id) {
-    const std::string& token = model_.tokens[static_cast<size_t>(id)];
-    if (token.size() != 1 || std::ranges::binary_search(model_.special, id)) continue;
-    byte_ids_[static_cast<unsigned char>(token[0])] = id;
-  }
-  for (int32_t id : byte_ids_) TESSERA_CHECK(id >= 0, "a byte has no token");
   auto known = [&](int32_t id) { return id >= 0 && id < vocab_size(); };
+  TESSERA_CHECK(std::ranges::is_sorted(model_.added, {}, &AddedToken::id));
+  for (const AddedToken& token : model_.added) {
+    TESSERA_CHECK(known(token.id) && model_.tokens[static_cast<size_t>(token.id)] == token.text);
+    bool strips = !token.special && (token.strip_left || token.strip_right);
+    if (strips || token.text.find('\n') != std::string::npos) cuts_between_lines_ = false;
+  }
   TESSERA_CHECK(known(model_.end_of_text), "no end-of-text token");
+  TESSERA_CHECK(std::ranges::all_of(model_.document_prefix, known));
+  index_tokens();
   int32_t rank = 0;
   for (const BpeModel::Merge& merge : model_.merges) {
     TESSERA_CHECK(known(merge.left) && known(merge.right) && known(merge.result));
+    if (model_.rank_is_result) rank = merge.result;
     bool inserted = steps_.insert(merge.left, merge.right, {rank++, merge.result}).second;
     TESSERA_CHECK(inserted, "a pair merges twice");
   }
   fingerprint_ = fingerprint_of(model_);
 }
 
+void ByteLevelBpe::index_tokens() {
+  byte_ids_.fill(-1);
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    const std::string& token = model_.tokens[static_cast<size_t>(id)];
+    if (!model_.is_ordinary(id)) continue;
+    if (token.size() == 1) byte_ids_[static_cast<unsigned char>(token[0])] = id;
+    if (model_.whole_pieces) whole_.emplace(token, id);
+  }
+  for (int32_t id : byte_ids_) TESSERA_CHECK(id >= 0, "a byte has no token");
+}
+
 void ByteLevelBpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  encode_text(text, false, ids);
+}
+
+void ByteLevelBpe::encode_prompt(std::string_view text, std::vector<int32_t>& ids) const {
+  ids.insert(ids.end(), model_.document_prefix.begin(), model_.document_prefix.end());
+  encode_text(text, true, ids);
+}
+
+size_t ByteLevelBpe::cut(std::string_view text, size_t from) const {
+  return cuts_between_lines_ ? cut_between_lines(text, from) : text.size();
+}
+
+void ByteLevelBpe::encode_text(std::string_view text, bool special,
+                               std::vector<int32_t>& ids) const {
+  auto take = [&](const AddedToken& token) { ids.push_back(token.id); };
+  std::string buffer;
+  auto normalize = [&](std::string_view stretch) {
+    if (model_.nfc) stretch = to_nfc(stretch, buffer);
+    normalized_added_.split(
+        stretch, special, [&](std::string_view part) { encode_stretch(part, ids); }, take);
+  };
+  raw_added_.split(text, special, normalize, take);
+}
+
+void ByteLevelBpe::encode_stretch(std::string_view text, std::vector<int32_t>& ids) const {
+  switch (model_.pattern) {
+    case PiecePattern::kGpt2: return encode_pieces(text, gpt2_piece_end, ids);
+    case PiecePattern::kLlama3:
+      return encode_pieces(
+          text, [](std::string_view t, size_t i) { return llama3_piece_end(t, i, 3); }, ids);
+    case PiecePattern::kQwen2:
+      return encode_pieces(
+          text, [](std::string_view t, size_t i) { return llama3_piece_end(t, i, 1); }, ids);
+  }
+}
+
+template <class PieceEnd>
+void ByteLevelBpe::encode_pieces(std::string_view text, PieceEnd piece_end,
+                                 std::vector<int32_t>& ids) const {
   PieceCache& cache = PieceCache::of_thread(instance_);
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
     end = piece_end(text, begin);
@@ -122,6 +215,10 @@ void ByteLevelBpe::encode(std::string_view text, std::vector<int32_t>& ids) cons
 }
 
 void ByteLevelBpe::merge_piece(std::string_view piece, std::vector<int32_t>& ids) const {
+  if (model_.whole_pieces) {
+    auto token = whole_.find(piece);
+    if (token != whole_.end()) return ids.push_back(token->second);
+  }
   if (piece.size() <= kShortPiece) {
     merge_short(piece, ids);
   } else {

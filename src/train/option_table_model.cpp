@@ -219,7 +219,8 @@ std::vector<OptionRow> data() {
        .reason = "the number of reader threads follows --threads"},
       {.name = "tokenizer",
        .field = &RunConfig::tokenizer,
-       .help = "a tokenizer.json or its directory, `byte` for bytes as tokens, or a hub name",
+       .help = "a tokenizer's file (tokenizer.json, vocab.json, tokenizer.model) or directory, or "
+               "`byte`; or a hub name",
        .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport)},
       {.name = "on_bad_line",
        .field = &RunConfig::on_bad_line,

@@ -105,6 +105,13 @@ TEST(Text, NearestNameIsSuggestedOnlyWhenClose) {
   EXPECT_EQ(nearest("zzzzzz", names), "");
 }
 
+TEST(Text, LinesAreTakenWithoutTheirEnds) {
+  std::string_view text = "one\r\n\ntwo\rthree\n\r\nend";
+  std::vector<std::string_view> lines;
+  while (!text.empty()) lines.push_back(take_line(text));
+  EXPECT_EQ(lines, (std::vector<std::string_view>{"one", "", "two\rthree", "", "end"}));
+}
+
 TEST(AtomicFile, LeavesTheOldContentUntilCommit) {
   auto dir = std::filesystem::path(testing::TempDir()) / "tessera_atomic";
   std::filesystem::remove_all(dir);

@@ -7,8 +7,8 @@
 
 namespace tessera::cpu {
 
-// One row times a matrix that is stored by its columns, y[n] = sum_k x[k] w[n, k] (+ bias[n]): bound
-// by reading w, which happens once and without packing. Declines other problems.
+// One row times a matrix that is stored by its columns, y[n] = sum_k x[k] w[n, k] (+ bias[n]):
+// bound by reading w, which happens once and without packing. Declines other problems.
 std::unique_ptr<const Matmul> make_row_matmul(const MatmulProblem& problem, Isa isa);
 
 struct MatmulRow {
