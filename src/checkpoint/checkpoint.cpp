@@ -55,7 +55,14 @@ void check_hash(const fs::path& path, const ManifestFile& expected) {
     throw UserError(cat("'", path.string(), "' has ", file.size(), " bytes, the manifest says ",
                         expected.bytes, ": the checkpoint is damaged, use another one"));
   }
-  uint64_t hash = hash_bytes(file.data(), file.size());
+  Hasher hasher;
+  constexpr size_t kWindow = size_t{64} << 20;  // of which no more is in memory
+  for (size_t at = 0; at < file.size(); at += kWindow) {
+    size_t bytes = std::min(kWindow, file.size() - at);
+    hasher.add(file.data() + at, bytes);
+    file.advise(at, bytes, Advice::kDone);
+  }
+  uint64_t hash = hasher.digest();
   if (hash != expected.hash) {
     throw UserError(cat("'", path.string(), "' has hash ", hex(hash), ", the manifest says ",
                         hex(expected.hash), ": the checkpoint is damaged, use another one"));
@@ -116,8 +123,6 @@ fs::path save_checkpoint(const fs::path& directory, std::string_view model_type,
   return final;
 }
 
-int checkpoint_parts(const fs::path& checkpoint) { return parts_of(read_manifest(checkpoint)); }
-
 CheckpointReader::CheckpointReader(fs::path checkpoint, const CheckpointGroup& group)
     : path_(std::move(checkpoint)) {
   Manifest manifest = read_manifest(path_);
@@ -164,6 +169,7 @@ void CheckpointReader::load_some(std::span<const TensorBuffer> buffers) const {
   for (size_t i = 0; i < buffers.size(); ++i) {
     std::span<const std::byte> bytes = state_->bytes(*sources[i]);
     if (!bytes.empty()) std::memcpy(buffers[i].data, bytes.data(), bytes.size());
+    state_->advise(*sources[i], 0, bytes.size(), Advice::kDone);
   }
 }
 
