@@ -28,8 +28,8 @@ class RandomWeights final : public ParameterSource {
   void advise(std::string_view, int64_t, int64_t, Advice) const override {}
 };
 
-ModelConfig tiny(int64_t key_value_heads = 2) {
-  ModelConfig c = family_defaults(ModelType::kLlamaV2);
+ModelConfig tiny(int64_t key_value_heads = 2, ModelType family = ModelType::kLlamaV2) {
+  ModelConfig c = family_defaults(family);
   c.vocab_size = 101;
   c.hidden_width = 40;
   c.num_layers = 2;
@@ -106,11 +106,21 @@ double bound(DType compute) { return compute == DType::kF32 ? 2e-6 : 2e-2; }
 struct Case {
   const char* name;
   int64_t key_value_heads, window;
+  ModelType family = ModelType::kLlamaV2;
+
+  ModelConfig model() const {
+    ModelConfig c = tiny(key_value_heads, family);
+    if (window > 0) c.sliding_window = window;
+    if (family == ModelType::kGptNeox) c.rotary_pct = 0.4;
+    return c;
+  }
 };
 class Decoders : public testing::TestWithParam<std::tuple<Case, DType>> {};
 INSTANTIATE_TEST_SUITE_P(Models, Decoders,
                          testing::Combine(testing::Values(Case{"full", 4, 0}, Case{"grouped", 2, 0},
-                                                          Case{"window", 1, 23}),
+                                                          Case{"window", 1, 23},
+                                                          Case{"gpt2", 4, 0, ModelType::kGpt2},
+                                                          Case{"neox", 4, 0, ModelType::kGptNeox}),
                                           testing::Values(DType::kF32, DType::kBF16)),
                          [](const auto& test) {
                            return cat(std::get<0>(test.param).name, "_",
@@ -120,8 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Decoders,
 // Prompts that end inside, at and behind the border of a chunk, then token by token across it.
 TEST_P(Decoders, GiveTheLogitsOfTheWholeText) {
   auto [shape, compute] = GetParam();
-  ModelConfig model = tiny(shape.key_value_heads);
-  if (shape.window > 0) model.sliding_window = shape.window;
+  ModelConfig model = shape.model();
   Device device;
   Whole whole(device, model, 150, compute);
   std::vector<int32_t> text = random_text(150);
@@ -140,8 +149,7 @@ TEST_P(Decoders, GiveTheLogitsOfTheWholeText) {
 
 TEST_P(Decoders, GiveTheSameBitsForEveryNumberOfThreads) {
   auto [shape, compute] = GetParam();
-  ModelConfig model = tiny(shape.key_value_heads);
-  if (shape.window > 0) model.sliding_window = shape.window;
+  ModelConfig model = shape.model();
   std::vector<int32_t> text = random_text(80);
   std::vector<float> first;
   for (int threads : {1, 2, 3}) {
