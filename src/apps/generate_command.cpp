@@ -9,9 +9,12 @@
 #include "apps/cpu_device.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "generate/decoder.h"
 #include "generate/sampler.h"
 #include "generate/text_output.h"
 #include "generate/trained_model.h"
+#include "models/build_model.h"
 
 namespace tessera {
 namespace {

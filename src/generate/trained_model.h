@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "hub/parameter_source.h"
 #include "models/model_config.h"
 #include "train/run_config.h"

@@ -20,7 +20,8 @@ nlohmann::json golden() { return nlohmann::json::parse(read_file(kGoldens + "/gr
 
 std::vector<std::string> names() {
   std::vector<std::string> names;
-  for (const auto& [name, texts] : golden()["models"].items()) names.push_back(name);
+  const nlohmann::json models = golden()["models"];
+  for (const auto& [name, texts] : models.items()) names.push_back(name);
   return names;
 }
 
@@ -41,7 +42,8 @@ class Greedy : public testing::TestWithParam<std::string> {
 
 TEST_P(Greedy, ContinuesAsTransformersDoes) {
   Sampler greedy({.temperature = 0});
-  for (const auto& text : golden()["models"][GetParam()]) {
+  const nlohmann::json texts = golden()["models"][GetParam()];
+  for (const auto& text : texts) {
     auto ids = text["prompt"].get<std::vector<int32_t>>();
     auto expected = text["continuation"].get<std::vector<int32_t>>();
     auto prompt = std::ssize(ids), longest = prompt + std::ssize(expected);
