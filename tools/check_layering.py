@@ -39,6 +39,7 @@ MAY_INCLUDE = {
     "hub": {"checkpoint", "base"},
     "observe": {"base"},
     "train": ENGINE | READERS,
+    "generate": ENGINE | READERS | {"train"},
     "launch": {"comm", "base"},
     "apps": EVERYTHING,
 }

@@ -8,6 +8,7 @@ constexpr std::string_view kSource = "has no operands";
 constexpr std::string_view kConstant = "a constant to the gradient by definition";
 constexpr std::string_view kBackward = "is a gradient itself; second derivatives are not taken";
 constexpr std::string_view kTransfer = "stands in graphs that have their gradients already";
+constexpr std::string_view kContinues = "continues a sequence with weights that do not change";
 constexpr std::string_view kOptimizer = "part of the update, which is not differentiated";
 
 constexpr OpRecord kOps[] = {
@@ -81,8 +82,11 @@ constexpr OpRecord kOps[] = {
     {"gelu_backward", Tier::kComposite, kBackward},
     {"dropout", Tier::kComposite, ""},
     {"rope", Tier::kComposite, ""},
+    {"rope_at", Tier::kComposite, kContinues},
     {"attention", Tier::kComposite, ""},
     {"attention_backward", Tier::kComposite, kBackward},
+    {"cached_attention", Tier::kComposite, kContinues},
+    {"cache_write", Tier::kComposite, kContinues},
     {"swiglu", Tier::kComposite, ""},
     {"swiglu_backward", Tier::kComposite, kBackward},
     {"linear_cross_entropy", Tier::kComposite, ""},

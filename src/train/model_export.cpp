@@ -59,7 +59,9 @@ BpeModel byte_model(const Tokenizer& bytes) {
   for (int32_t id = 0; id < bytes.vocab_size(); ++id)
     model.tokens.emplace_back(bytes.token_bytes(id));
   model.end_of_text = bytes.end_of_text();
-  model.special = {model.end_of_text};
+  model.added = {{.text = std::string(bytes.token_bytes(model.end_of_text)),
+                  .id = model.end_of_text,
+                  .special = true}};
   return model;
 }
 

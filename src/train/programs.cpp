@@ -13,7 +13,7 @@
 #include "ops/primitive/shaping.h"
 #include "passes/canonicalize.h"
 #include "passes/far_state.h"
-#include "passes/precision.h"
+#include "passes/kv_cache.h"
 
 namespace tessera {
 namespace {
@@ -122,13 +122,19 @@ Graph sum_outputs(const Graph& graph) {
 class ForwardPasses {
  public:
   ForwardPasses(const ModelGraph& model, DType compute, const Parallelism& parallelism,
-                std::vector<ParameterPart>& parts, std::vector<FlatUnit>& units)
-      : model_(model), compute_(compute), p_(parallelism), parts_(parts), units_(units) {}
+                std::vector<ParameterPart>& parts, std::vector<FlatUnit>& units,
+                Masters masters = Masters::kF32)
+      : model_(model),
+        compute_(compute),
+        masters_(masters),
+        p_(parallelism),
+        parts_(parts),
+        units_(units) {}
 
   std::vector<Pass> list() {
     std::vector<Pass> passes;
     passes.push_back({"precision", [this](const Graph& g) {
-                        return compute_ == DType::kF32 ? g : precision(g, compute_);
+                        return compute_ == DType::kF32 ? g : precision(g, compute_, masters_);
                       }});
     if (p_.mesh.world_size() > 1) {
       passes.push_back({"tensor_parallel", [this](const Graph& g) {
@@ -146,6 +152,7 @@ class ForwardPasses {
  private:
   const ModelGraph& model_;
   DType compute_;
+  Masters masters_;
   const Parallelism& p_;
   std::vector<ParameterPart>& parts_;
   std::vector<FlatUnit>& units_;
@@ -361,16 +368,17 @@ Programs build_state_layout(const ModelBuilder& builder, const ProgramOptions& o
   return programs;
 }
 
-NextToken build_next_token(const ModelBuilder& builder, int64_t length, DType compute,
-                           const PassOptions& pass_options) {
-  PassRunner runner(pass_options);
-  ModelGraph model = builder(1, length, ModelHead::kNext);
+NextToken build_next_token(const ModelBuilder& builder, const NextTokenOptions& options) {
+  PassRunner runner(options.passes);
+  ModelGraph model = builder(1, options.length, ModelHead::kNext);
   NextToken result;
   result.parameters = model.parameters;
   Parallelism one_rank;
   std::vector<ParameterPart> whole = parameter_parts(model.parameters, one_rank.mesh, one_rank.tp);
-  ForwardPasses forward(model, compute, one_rank, whole, result.units);
+  ForwardPasses forward(model, options.compute, one_rank, whole, result.units, options.masters);
   std::vector<Pass> passes = forward.list();
+  if (options.cache > 0)
+    passes.push_back({"kv_cache", [&](const Graph& g) { return kv_cache(g, options.cache); }});
   passes.push_back({"canonicalize", canonicalize, true});
   result.graph = runner.run("generate", model.graph, passes);
   return result;

@@ -8,6 +8,7 @@
 #include "passes/flat_units.h"
 #include "passes/overlap.h"
 #include "passes/pass_runner.h"
+#include "passes/precision.h"
 #include "passes/residency.h"
 #include "train/loss_scaling.h"
 #include "train/parallelism.h"
@@ -62,14 +63,25 @@ Programs build_programs(const ModelBuilder& model, const ProgramOptions& options
 // What build_programs() says of the state (parameters, parts, units), without its programs.
 Programs build_state_layout(const ModelBuilder& model, const ProgramOptions& options);
 
-// (tokens [1, T], position) -> logits [1, V] on one rank, from the weight slots of `units`.
+struct NextTokenOptions {
+  int64_t length = 1;  // T: tokens that one run takes
+  // 0: they are the whole sequence. Otherwise they continue one of at most `cache` tokens, of which
+  // the argument `start` went through earlier runs: see passes/kv_cache.h.
+  int64_t cache = 0;
+  DType compute = DType::kF32;
+  Masters masters =
+      Masters::kF32;  // kNone: weight slots are in `compute`, rounded by who fills them
+  PassOptions passes;
+};
+
+// (tokens [1, T], position[, start]) -> logits [1, V] of tokens[position], on one rank, from the
+// weight slots of `units`.
 struct NextToken {
   std::vector<Parameter> parameters;
   std::vector<FlatUnit> units;
   Graph graph;
 };
-NextToken build_next_token(const ModelBuilder& model, int64_t length, DType compute,
-                           const PassOptions& passes);
+NextToken build_next_token(const ModelBuilder& model, const NextTokenOptions& options);
 
 // Whether `far_state` puts a slot into the far tier: weights, moments, gradients; not the counters.
 bool is_large_slot(const std::string& slot);

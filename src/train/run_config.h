@@ -175,9 +175,12 @@ struct RunConfig {
 
   // Commands other than train and plan
   std::string prompt;
+  std::string prompt_file;
   int64_t max_new_tokens = 128;
   double temperature = 1.0;
   std::optional<int64_t> top_k;
+  double top_p = 1.0;
+  std::vector<std::string> stop;
   std::string dtype = "f32";
   int64_t max_shard_size = 5'000'000'000;
   std::string output = "tokenizer.json";

@@ -93,6 +93,31 @@ TEST_F(Commands, GenerateContinuesAText) {
   EXPECT_EQ(
       run({"generate", "ckpt/llama_v2-60steps", "--prompt", "a", "--max_new_tokens", "0"}).out,
       "a\n");
+  EXPECT_EQ(likeliest, generate({"--top_p", "0"}));
+  EXPECT_NE(sampled, generate({"--top_p", "0.5", "--temperature", "1.5"}));
+  EXPECT_HAS(run({"generate", "ckpt", "--prompt", "a", "--max_new_tokens", "3"}).err,
+             "Prompt: 2 tokens in ");
+
+  // The text ends before the first of the stop texts; the prompt may come from a file.
+  size_t end = std::string("the quick").size();
+  while (!std::isalpha(likeliest.at(end)) || !std::isalpha(likeliest.at(end + 1))) ++end;
+  std::string stop = likeliest.substr(end, 2);
+  EXPECT_EQ(generate({"--temperature", "0", "--stop", "never", stop}),
+            likeliest.substr(0, end) + "\n");
+  EXPECT_EQ(generate({"--temperature", "0", "--stop", "\\\\"}), likeliest);
+  write("prompt.txt", "the quick");
+  EXPECT_EQ(run({"generate", "ckpt", "--prompt_file", "prompt.txt", "--temperature", "0",
+                 "--max_new_tokens", "40"})
+                .out,
+            likeliest);
+  ProgramResult from_input = run(
+      {"generate", "ckpt", "--prompt_file", "-", "--temperature", "0", "--max_new_tokens", "40"},
+      [] { ::dup2(::open("prompt.txt", O_RDONLY), 0); });
+  EXPECT_EQ(from_input.out, likeliest) << from_input.err;
+  ProgramResult both = run({"generate", "ckpt", "--prompt", "a", "--prompt_file", "prompt.txt"});
+  EXPECT_EQ(both.status, 2);
+  EXPECT_HAS(both.message(), "--prompt and --prompt_file are two sources");
+
   // A prompt longer than the context keeps its end.
   EXPECT_HAS(
       run({"generate", "ckpt", "--prompt", std::string(50, 'x'), "--max_new_tokens", "2"}).out,

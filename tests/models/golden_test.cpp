@@ -150,7 +150,8 @@ TEST_P(ModelGolden, NextTokenLogits) {
   auto want = s.golden.get<float>("logits");
   auto vocabulary = static_cast<size_t>(s.config.vocab_size);
   for (auto [compute, tolerance] : {std::pair{DType::kF32, 1e-4}, {DType::kBF16, 5e-2}}) {
-    Graph program = build_next_token(model_builder(s.config), kLength, compute, {}).graph;
+    Graph program =
+        build_next_token(model_builder(s.config), {.length = kLength, .compute = compute}).graph;
     auto executable = s.backend.compile(program);
     EXPECT_EQ(program.type(program.outputs()[0].value).dtype, DType::kF32);
     HostBuffer arena(executable->plan().arena_bytes);

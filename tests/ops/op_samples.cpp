@@ -4,6 +4,7 @@
 #include "ops/composite/adamw.h"
 #include "ops/composite/add_bias.h"
 #include "ops/composite/attention.h"
+#include "ops/composite/cache_write.h"
 #include "ops/composite/cross_entropy.h"
 #include "ops/composite/dropout.h"
 #include "ops/composite/embedding.h"
@@ -166,6 +167,16 @@ void add_composites(std::vector<OpSample>& s) {
       s.push_back(*sample);
     }
   }
+  // Places 0 to 4 of 9.
+  s.push_back(
+      {"", make<RopeAt>(std::vector<double>{1, 0.1}, 9), {f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
+  s.push_back({"", make<CacheWrite>(), {f({2, 9, 3, 4}), f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
+  s.push_back({"",
+               make<CachedAttention>(0.5, 6),
+               {f({2, 5, 4, 4}), f({2, 9, 2, 4}), f({2, 9, 2, 4}), ints({})},
+               -1,
+               1,
+               5});
   s.push_back({"", make<Swiglu>(), {f({3, 5}), f({3, 5})}, -2, 2});
   s.push_back({"", make<SwigluBackward>(), {f({3, 5}), f({3, 5}), f({3, 5})}});
   s.push_back({"", make<LinearCrossEntropy>(), {f({6, 4}), f({5, 4}), ints({6})}, -1, 1, 5});

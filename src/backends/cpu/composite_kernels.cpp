@@ -47,25 +47,21 @@ std::shared_ptr<const RotaryTable> rotary_table(const std::vector<double>& frequ
   return table;
 }
 
+// Of x [B, T, H, D]; positions, x and y are left out.
+Rope rope_of(const TensorType& x, const std::vector<double>& frequencies, bool inverse) {
+  const Shape& s = x.shape;
+  return {x.dtype,     nullptr,     nullptr, nullptr, nullptr,
+          s[0],        s[1],        s[2],    s[3],    2 * static_cast<int64_t>(frequencies.size()),
+          s[2] * s[3], s[2] * s[3], inverse};
+}
+
 void register_rope(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("rope", for_floats(0, [isa, &pool](const PrepareContext& c) {
               const auto& op = static_cast<const tessera::Rope&>(c.op);
-              const Shape& s = c.inputs[0].shape;
-              auto angles = rotary_table(op.frequencies(), s[1]);
-              auto rotary = 2 * static_cast<int64_t>(op.frequencies().size());
-              Rope args{c.inputs[0].dtype,
-                        nullptr,
-                        nullptr,
-                        angles->cos.data(),
-                        angles->sin.data(),
-                        s[0],
-                        s[1],
-                        s[2],
-                        s[3],
-                        rotary,
-                        s[2] * s[3],
-                        s[2] * s[3],
-                        op.inverse()};
+              auto angles = rotary_table(op.frequencies(), c.inputs[0].shape[1]);
+              Rope args = rope_of(c.inputs[0], op.frequencies(), op.inverse());
+              args.cos = angles->cos.data();
+              args.sin = angles->sin.data();
               return Launch{kernel_name("rope", isa), 0,
                             [args, angles, isa, &pool](const LaunchArguments& a) mutable {
                               args.x = a.inputs[0];
@@ -73,6 +69,23 @@ void register_rope(KernelTable& table, Isa isa, ThreadPool& pool) {
                               rope(args, isa, pool);
                             }};
             }));
+  table.add(
+      "rope_at", for_floats(0, [isa, &pool](const PrepareContext& c) {
+        const auto& op = static_cast<const RopeAt&>(c.op);
+        auto angles = rotary_table(op.frequencies(), op.positions());
+        Rope args = rope_of(c.inputs[0], op.frequencies(), false);
+        return Launch{
+            kernel_name("rope_at", isa), 0,
+            [args, angles, isa, &pool, limit = op.positions()](const LaunchArguments& a) mutable {
+              int64_t start = *a.input<int32_t>(1);
+              TESSERA_CHECK(start >= 0 && start + args.tokens <= limit, "unknown positions");
+              args.x = a.inputs[0];
+              args.y = a.outputs[0];
+              args.cos = angles->cos.data() + start * args.rotary / 2;
+              args.sin = angles->sin.data() + start * args.rotary / 2;
+              rope(args, isa, pool);
+            }};
+      }));
 }
 
 // Op is tessera::Attention or tessera::AttentionBackward.

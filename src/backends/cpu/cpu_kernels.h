@@ -11,6 +11,8 @@ namespace tessera::cpu {
 
 // Fused kernels for the composites, on f32 and bf16.
 void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
+// Attention over past tokens, and keeping them.
+void register_cache_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 // Matrix products, and what is built on them.
 void register_matmul_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 // Exchanges between ranks. Without a communicator a program can be compiled and planned for any

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "ir/continuation.h"
 #include "ops/collective/collective.h"
+#include "ops/composite/cache_write.h"
 #include "ops/composite/dropout.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
@@ -29,8 +31,10 @@ Value from_heads(Graph& g, Value x, int64_t heads) {
   return transpose(g, x, {0, 2, 1, 3});
 }
 
-// scale * q k^T, minus infinity where the key is hidden: [B, H, T, T].
-Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask) {
+// scale * q k^T, minus infinity where the key is hidden: [B, H, queries, keys]. The first query is
+// token `start` of the keys' sequence; no value: token 0.
+Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask,
+                    Value start = {}) {
   DType stat = wide(g.type(q).dtype);
   Value s = dot(g, q, k, 2, 3, 3, stat);
   s = mul(g, s, constant_like(g, s, scale));
@@ -38,6 +42,7 @@ Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask
   const Shape shape = g.shape(s);
   TensorType plane{{shape[2], shape[3]}, DType::kI32};
   Value query = iota(g, plane, 0), key = iota(g, plane, 1);
+  if (start) query = add(g, query, broadcast(g, start, plane.shape, {}));
   Value visible = compare(g, Comparison::kLe, key, query);
   if (mask.window > 0) {
     Value oldest = sub(g, query, constant_like(g, query, static_cast<double>(mask.window - 1)));
@@ -163,6 +168,23 @@ std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs)
   return {o, tessera::add(g, m, unary(g, UnaryKind::kLog, l))};
 }
 
+std::vector<Value> Attention::continue_sequence(Continuation& c) const {
+  Graph& g = c.graph();
+  TESSERA_CHECK(mask_.causal && dropout_.p == 0,
+                cat("only causal attention without dropout can go on (", c.node().scope, ")"));
+  auto kept = [&](const std::string& name, size_t i) {
+    TensorType type = g.type(c.operand(i));
+    type.shape[1] = c.capacity();
+    Value cache =
+        g.add_one(std::make_shared<CacheWrite>(), {c.state(name, type), c.operand(i), c.start()});
+    c.update(name, cache);
+    return cache;
+  };
+  Value k = kept("keys", 1), v = kept("values", 2);
+  auto op = std::make_shared<CachedAttention>(scale_, mask_.window);
+  return {g.add_one(op, {c.operand(0), k, v, c.start()}), Value{}};
+}
+
 Cost Attention::cost(std::span<const TensorType> inputs,
                      std::span<const TensorType> outputs) const {
   const Shape& s = inputs[0].shape;
@@ -215,6 +237,46 @@ Cost AttentionBackward::cost(std::span<const TensorType> inputs,
   const Shape& s = inputs[0].shape;
   Cost cost = Op::cost(inputs, outputs);
   cost.flops = 10.0 * static_cast<double>(s[0] * s[2] * s[3]) * visible_pairs(s[1], mask_);
+  return cost;
+}
+
+std::vector<TensorType> CachedAttention::infer(const InferContext& context) const {
+  const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2],
+                   &start = context.inputs[3];
+  // All rules of attention but for the length.
+  std::vector<TensorType> same_length(context.inputs.begin(), context.inputs.begin() + 3);
+  for (TensorType& t : same_length) {
+    if (t.shape.size() == 4 && q.shape.size() == 4) t.shape[1] = q.shape[1];
+  }
+  check_heads(*this, same_length, {true, window_});
+  require(k.shape == v.shape, *this, "C6",
+          cat("the caches must be alike: ", to_string(k), " and ", to_string(v)));
+  require(k.shape[1] >= q.shape[1], *this, "C7",
+          cat("the caches must hold the queries' tokens: ", to_string(k), " and ", to_string(q)));
+  require(start.dtype == DType::kI32 && start.shape.empty(), *this, "C8",
+          cat("start must be i32 [], is ", to_string(start)));
+  return {q};
+}
+
+std::vector<Value> CachedAttention::decompose(Graph& g, std::span<const Value> inputs) const {
+  int64_t heads = g.shape(inputs[0])[2];
+  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
+        v = to_heads(g, inputs[2], heads);
+  Value s = masked_scores(g, q, k, scale_, {true, window_}, inputs[3]);  // [B, H, n, C]
+  const Shape shape = g.shape(s);
+  DType dtype = g.type(v).dtype;
+  Value m = reduce_max(g, s, {3});
+  Value e = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, m, shape)));
+  Value l = reduce_sum(g, e, {3});
+  Value p = convert(g, div(g, e, broadcast_trailing(g, l, shape)), dtype);
+  return {transpose(g, dot(g, p, v, 2, 3, 2, dtype), {0, 2, 1, 3})};
+}
+
+Cost CachedAttention::cost(std::span<const TensorType> inputs,
+                           std::span<const TensorType> outputs) const {
+  const Shape& s = inputs[0].shape;
+  Cost cost = Op::cost(inputs, outputs);
+  cost.flops = 4.0 * static_cast<double>(s[0] * s[2] * s[3] * s[1] * inputs[1].shape[1]);
   return cost;
 }
 

@@ -43,6 +43,8 @@ class Attention final : public OpOf<Attention> {
       const InferContext& context) const override;  // (q, k, v[, row_keys[, first_head]])
   // Split by heads; key/value heads over fewer axes where ranks share one.
   void split(PlacementContext& context) const override;
+  // Keys and values are kept; causal attention only.
+  std::vector<Value> continue_sequence(Continuation& continuation) const override;
   bool differentiable() const override { return true; }
   bool contracts() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -87,6 +89,29 @@ class AttentionBackward final : public OpOf<AttentionBackward> {
   double scale_;
   AttentionMask mask_;
   AttentionDropout dropout_;
+};
+
+// Attention of tokens that continue a sequence: query t [B, n, H, D] is token start + t of it and
+// reads the keys and values of all tokens so far, its own included, from caches [B, C, Hk, D]:
+//   o_t = softmax(scale * q_t k_u^T, u <= start + t, start + t - u < window if > 0) v.
+// start i32 [], at least 0 and at most C - n. What lies behind token start + n is not read.
+class CachedAttention final : public OpOf<CachedAttention> {
+ public:
+  CachedAttention(double scale, int64_t window) : scale_(scale), window_(window) {}
+  double scale() const { return scale_; }
+  int64_t window() const { return window_; }
+  std::string_view name() const override { return "cached_attention"; }
+  Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 4; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v, start)
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  // As if the caches were full.
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  auto fields() const { return std::make_tuple(field("scale", scale_), field("window", window_)); }
+
+ private:
+  double scale_;
+  int64_t window_;
 };
 
 Value attention(Graph& graph, Value q, Value k, Value v, double scale, AttentionMask mask);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/continuation.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 
@@ -12,6 +13,12 @@ std::vector<TensorType> Iota::infer(const InferContext&) const {
   require(dim_ >= 0 && dim_ < static_cast<int64_t>(type_.shape.size()), *this, "C1",
           cat("dim ", dim_, " of ", to_string(type_)));
   return {{type_.shape, type_.dtype}};
+}
+
+std::vector<Value> Iota::continue_sequence(Continuation& c) const {
+  Graph& g = c.graph();
+  Value start = convert(g, c.start(), type_.dtype);
+  return {tessera::add(g, c.same()[0], broadcast(g, start, type_.shape, {}))};
 }
 
 std::vector<TensorType> Reshape::infer(const InferContext& context) const {

@@ -41,7 +41,7 @@ class Table final : public OpOf<Table> {
   std::vector<double> values_;
 };
 
-// y[..., i, ...] = i along `dim`.
+// y[..., i, ...] = i along `dim`. A model file numbers its tokens by one.
 class Iota final : public OpOf<Iota> {
  public:
   Iota(TensorType type, int64_t dim) : type_(std::move(type)), dim_(dim) {}
@@ -50,6 +50,8 @@ class Iota final : public OpOf<Iota> {
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 0; }
   std::vector<TensorType> infer(const InferContext&) const override;
+  // Numbers go on where those of earlier runs ended.
+  std::vector<Value> continue_sequence(Continuation& continuation) const override;
   auto fields() const { return std::make_tuple(field("type", type_), field("dim", dim_)); }
 
  private:

@@ -5,6 +5,7 @@
 #include "ops/composite/adamw.h"
 #include "ops/composite/add_bias.h"
 #include "ops/composite/attention.h"
+#include "ops/composite/cache_write.h"
 #include "ops/composite/cross_entropy.h"
 #include "ops/composite/dropout.h"
 #include "ops/composite/embedding.h"
@@ -91,6 +92,33 @@ void add_dropout(std::vector<Case>& c) {
   }
 }
 
+// Few queries, blocks of them, blocks that do not begin at a multiple of 64; windows that begin in
+// front of the cache and inside it.
+void add_cached(std::vector<Case>& c) {
+  for (auto [n, start, capacity, heads, kv, size, window] : {std::tuple{1, 0, 1, 1, 1, 4, 0},
+                                                             {1, 90, 130, 6, 2, 20, 0},
+                                                             {1, 200, 256, 4, 1, 33, 70},
+                                                             {3, 62, 70, 4, 4, 5, 9},
+                                                             {64, 0, 64, 2, 1, 32, 0},
+                                                             {70, 64, 140, 3, 1, 32, 50},
+                                                             {17, 128, 145, 4, 2, 16, 0},
+                                                             {20, 37, 60, 4, 2, 16, 0}}) {
+    TensorType q = t({2, n, heads, size}), cache = t({2, capacity, kv, size});
+    c.push_back({.label = cat("cached_attention ", n, " from ", start),
+                 .op = make<CachedAttention>(0.4, window),
+                 .inputs = {q, cache, cache, ids({})},
+                 .valid = start});
+    c.push_back({.label = cat("cache_write ", n, " at ", start),
+                 .op = make<CacheWrite>(),
+                 .inputs = {cache, t({2, n, kv, size}), ids({})},
+                 .valid = start});
+    c.push_back({.label = cat("rope_at ", start),
+                 .op = make<RopeAt>(std::vector<double>{1, 0.3}, capacity),
+                 .inputs = {q, ids({})},
+                 .valid = start});
+  }
+}
+
 }  // namespace
 
 std::vector<Case> composite_cases() {
@@ -163,6 +191,7 @@ std::vector<Case> composite_cases() {
                  true});
   }
   add_log_sum_exp(c);
+  add_cached(c);
   add_dropout(c);
   c.push_back({"count_targets", make<CountTargets>(), {ids({3, 7})}, 5, false, true});
   c.push_back({"sum_squares", make<SumSquares>(), {w({2500})}, 1, true});

@@ -41,7 +41,14 @@ struct AttentionProblem {
   float scale = 0;        // positive; usually 1 / sqrt(head_dim)
   int32_t threshold = 0;  // of dropout, in [0, 65536); 0: none
   uint64_t stream = 0;
+  // Forward without dropout only: q, o and lse begin with this token, a multiple of
+  // kAttentionBlock; k and v with token 0. Each query's bits are those of the whole problem.
+  int64_t first_query = 0;
 };
+
+// Queries and keys are visited in blocks of this many tokens. 64 x 64 scores in f32 are 16 KB and
+// stay in L1 beside one block of each operand.
+constexpr int64_t kAttentionBlock = 64;
 
 struct AttentionForward {
   AttentionProblem problem;
@@ -49,7 +56,7 @@ struct AttentionForward {
   const void* k = nullptr;
   const void* v = nullptr;
   void* o = nullptr;
-  float* lse = nullptr;
+  float* lse = nullptr;                                            // or null: not wanted
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;  // elements between tokens
   const int64_t* row_keys = nullptr;                               // [B], of dropout
   int64_t first_head = 0;     // number of head 0 among all heads, for dropout

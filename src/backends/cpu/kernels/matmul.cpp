@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "backends/cpu/kernels/matmul_packed.h"
+#include "backends/cpu/kernels/matmul_row.h"
 #include "base/error.h"
 #include "base/text.h"
 #ifdef TESSERA_WITH_ONEDNN
@@ -17,6 +18,7 @@ namespace {
 // geometric mean over forward, dX and dW of seven layer shapes, interleaved. For f32 oneDNN is 5 to
 // 10 % faster in forward and dX.
 constexpr MatmulImplementation kImplementations[] = {
+    {"row", make_row_matmul},
     {"amx", make_amx_matmul},
 #ifdef TESSERA_WITH_ONEDNN
     {"onednn", make_onednn_matmul},

@@ -96,7 +96,9 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
                    const ForwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   int64_t first = block * kBlock, queries = smaller(kBlock, p.tokens - first), width = b.width;
-  Source q = head_source(p, args.q, args.q_stride, batch, head, first);
+  int64_t row = query_row(p, batch, first);
+  Source q{(const BF16*)args.q + row * args.q_stride + head * p.head_dim, args.q_stride,
+           p.tokens - first, p.head_dim};
   pack_right_transposed(q, kBlock, width, b.query_t);
   prefetch_rows(q, kBlock, kBlock);
   __builtin_memset(b.out, 0, width * kBlock * sizeof(float));
@@ -123,11 +125,13 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
     });
   }
 
-  float* lse = args.lse + (batch * p.heads + head) * p.tokens + first;
   float inverse[kBlock];
   for (int64_t t = 0; t < kBlock; ++t) inverse[t] = attention_keep_scale(p) / b.sum[t];
-  for (int64_t t = 0; t < queries; ++t) lse[t] = b.reference[t] * kLn2 + __builtin_logf(b.sum[t]);
-  BF16* o = (BF16*)args.o + (batch * p.tokens + first) * args.o_stride + head * p.head_dim;
+  if (args.lse) {
+    float* lse = args.lse + query_row(p, batch * p.heads + head, first);
+    for (int64_t t = 0; t < queries; ++t) lse[t] = b.reference[t] * kLn2 + __builtin_logf(b.sum[t]);
+  }
+  BF16* o = (BF16*)args.o + row * args.o_stride + head * p.head_dim;
   write_transposed(b.out, inverse, queries, p.head_dim, o, args.o_stride);
 }
 
@@ -146,7 +150,7 @@ void attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
   ForwardBuffers b = carve(p, memory);
   TileScope tiles;
   int64_t group = p.heads / p.kv_heads, blocks = attention_blocks(p);
-  int64_t slots = slots_of(unit, blocks);
+  int64_t begin = first_query_block(p), slots = slots_of(unit, blocks - begin);
   for (int64_t block = 0; block < blocks; ++block) {
     int64_t first = block * kBlock, at = first * b.width / 2;
     Source k = head_source(p, args.k, args.k_stride, unit.batch, unit.kv_head, first);
@@ -158,7 +162,7 @@ void attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
   }
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
     for (int64_t slot = 0; slot < slots; ++slot)
-      forward_block(args, unit.batch, head, block_of_slot(unit, slot), b);
+      forward_block(args, unit.batch, head, begin + block_of_slot(unit, slot), b);
   }
 }
 
