@@ -147,7 +147,8 @@ std::string CellJob::key() const {
              " ", options.batch, " ", options.length, " ", micro_batches, " ", p.to_text(), " ",
              p.sequence_parallel, " ", p.unsharded_accumulation && !p.data.shard.empty(), " ",
              r.share_numerator, "/", r.share_denominator, " ", static_cast<int>(r.policy), " ",
-             r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state, " ", options.z_loss);
+             r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state, " ",
+             options.z_loss);
 }
 
 const std::vector<Cell>& possible_meshes() {
