@@ -104,11 +104,11 @@ Json write_tokenizer(const std::string& named, const Tokenizer& tokenizer, const
     copy_tokenizer_files(directory, to);
   } else if (from.extension() == ".json" || from.extension() == ".model") {
     write_file_atomic(to / cat("tokenizer", from.extension().string()), read_file(from));
-  } else {
-    TESSERA_WARN(cat("transformers does not read the tokenizer '", named, "': it is left out"));
   }
   auto has = [&](const char* name) { return fs::exists(to / name, ignored); };
-  if (has_tokenizer(to) && !has("tokenizer_config.json")) {
+  if (!has_tokenizer(to)) {
+    TESSERA_WARN(cat("transformers does not read the tokenizer '", named, "': it is left out"));
+  } else if (!has("tokenizer_config.json")) {
     std::string end(tokenizer.token_bytes(tokenizer.end_of_text()));
     Json config{{"tokenizer_class", has("tokenizer.json")    ? "PreTrainedTokenizerFast"
                                     : has("tokenizer.model") ? "LlamaTokenizer"

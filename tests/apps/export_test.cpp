@@ -102,7 +102,7 @@ TEST_F(Export, SaysWhatIsWrong) {
   make_directories(path("mine"));
   write("mine/notes.txt", "x");
   fails({"export", "ckpt", "mine"}, "'notes.txt' in it was not written by tessera");
-  fails({"export", "ckpt", "model", "--tokenizer", "gone"}, "cannot find tokenizer 'gone'");
+  fails({"export", "ckpt", "model", "--tokenizer", "gone"}, "tokenizer 'gone'");
   EXPECT_FALSE(exists("model"));
   fails({"export", "text.txt", "model"}, "is a file");
   fails({"train", "--hf_model", "ckpt/llama_v2-1steps", "--dataset", "text.txt"}, "config.json");
