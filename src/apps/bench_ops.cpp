@@ -42,8 +42,16 @@ struct Timing {
   double flops = 0, bytes = 0;
 };
 
-Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int64_t bound,
+// Ids are rows of a table: of the one that is read or whose gradient is made, else the vocabulary.
+int64_t id_bound(const Graph& graph, const Node& node, int64_t vocabulary) {
+  if (node.op->name() == "embedding") return graph.shape(node.inputs[1])[0];
+  if (node.op->name() == "embedding_backward") return graph.shape(node.outputs[0])[0];
+  return vocabulary;
+}
+
+Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int64_t vocabulary,
                  int64_t repeats) {
+  int64_t bound = id_bound(graph, node, vocabulary);
   std::vector<HostBuffer> buffers;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;

@@ -8,6 +8,13 @@
 
 namespace tessera {
 
+Health::Health(int world_size)
+    : left_(static_cast<size_t>(world_size)),
+      waits_for_(static_cast<size_t>(world_size)),
+      ask_([this](int rank) { return waits_for(rank); }) {
+  for (std::atomic<int>& rank : waits_for_) rank = kNobody;
+}
+
 void Health::fail(std::string cause) {
   std::vector<Action> actions;
   {
@@ -69,8 +76,18 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return cat(static_cast<double>(time.count()) / 1000, " s");
 }
 
-std::string no_answer(int rank, int self, std::chrono::milliseconds deadline) {
-  return cat("rank ", rank, " did not answer rank ", self, " within ", seconds_text(deadline));
+void Health::fail_late(int rank, int self, std::chrono::milliseconds deadline) {
+  int waiter = self, culprit = rank;
+  for (size_t hops = 0; hops < waits_for_.size() && !failed(); ++hops) {
+    std::optional<int> next = ask_(culprit);
+    if (!next || *next == kNobody) break;
+    waiter = std::exchange(culprit, *next);
+    if (culprit == self) {  // they wait for each other
+      waiter = self, culprit = rank;
+      break;
+    }
+  }
+  fail(cat("rank ", culprit, " did not answer rank ", waiter, " within ", seconds_text(deadline)));
 }
 
 std::string left_the_job(int rank) { return cat("rank ", rank, " has left the job"); }

@@ -4,17 +4,18 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tessera {
 
-// What is known about the ranks of a job: the first failure, and who has left in good order. Ranks
-// that are threads share one; of processes each has its own, and the connections between them keep
-// them in step. Thread-safe.
+// What is known about the ranks of a job: the first failure, who has left in good order, and who
+// waits for whom. Ranks that are threads share one; of processes each has its own, and the
+// connections between them keep them in step. Thread-safe.
 class Health {
  public:
-  explicit Health(int world_size) : left_(static_cast<size_t>(world_size)) {}
+  explicit Health(int world_size);
 
   // The first cause stays; later ones are ignored.
   void fail(std::string cause);
@@ -33,21 +34,43 @@ class Health {
     return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
   }
 
+  // While it lives, rank `self` waits for rank `rank`. One may be inside another.
+  class Wait {
+   public:
+    Wait(Health& health, int self, int rank)
+        : waits_for_(health.waits_for_[index(self)]), before_(waits_for_.exchange(rank)) {}
+    ~Wait() { waits_for_.store(before_); }
+
+   private:
+    std::atomic<int>& waits_for_;
+    int before_;
+  };
+  static constexpr int kNobody = -1;
+  int waits_for(int rank) const { return waits_for_[index(rank)].load(); }
+  // How to learn for whom another rank waits; none when it does not say.
+  using Ask = std::function<std::optional<int>(int rank)>;
+  void set_ask(Ask ask) { ask_ = std::move(ask); }
+  // Rank `self` has waited for `rank` to the deadline. That one may wait itself: fails naming the
+  // rank at the end of such a chain, "rank 3 did not answer rank 0 within 300 s".
+  void fail_late(int rank, int self, std::chrono::milliseconds deadline);
+
   // Called once, by the thread that reports the first failure, or at once if there is one.
   using Action = std::function<void(const std::string& cause)>;
   void on_failure(Action action);
 
  private:
+  static size_t index(int rank) { return static_cast<size_t>(rank); }
+
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::string cause_;
   std::vector<std::atomic<bool>> left_;
+  std::vector<std::atomic<int>> waits_for_;
+  Ask ask_;
   std::vector<Action> actions_;
 };
 
-// "rank 3 did not answer rank 0 within 300 s"
-std::string no_answer(int rank, int self, std::chrono::milliseconds deadline);
 // "rank 3 has left the job"
 std::string left_the_job(int rank);
 // "300 s", "0.5 s"

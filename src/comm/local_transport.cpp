@@ -139,6 +139,7 @@ void LocalTransport::wait_for(SharedCounter& counter, uint32_t value, int index)
     pause_core();
   }
   int peer = exchange_->group->ranks[static_cast<size_t>(index)];
+  Health::Wait waiting(health_, rank_, peer);
   Clock::time_point end = Clock::now() + deadline_;
   while (true) {
     bool gone = health_.has_left(peer);
@@ -149,7 +150,7 @@ void LocalTransport::wait_for(SharedCounter& counter, uint32_t value, int index)
     if (reached(counter.value.load(std::memory_order_acquire), value)) return;
     health_.check();
     if (gone) health_.fail(left_the_job(peer));
-    if (Clock::now() >= end) health_.fail(no_answer(peer, rank_, deadline_));
+    if (Clock::now() >= end) health_.fail_late(peer, rank_, deadline_);
     health_.check();
   }
 }

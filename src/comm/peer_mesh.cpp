@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstring>
-#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -25,6 +25,8 @@ constexpr size_t kMaxPayload = 4096;
 constexpr int kMaxDescriptors = 16;  // in one read
 // A peer that is stopped takes no messages; news of a failure does not wait for it.
 constexpr std::chrono::milliseconds kSendTime{1000};
+// A process that runs answers at once, whatever its ranks do.
+constexpr std::chrono::milliseconds kAnswerTime{1000};
 
 // Signals are for the program's own threads.
 void block_signals() {
@@ -48,6 +50,7 @@ PeerMesh::PeerMesh(int rank, std::vector<FileDescriptor> sockets, Health& health
     tell_all(Kind::kFailure, cause);
     wake_receivers();
   });
+  health_.set_ask([this](int other) { return ask_waits_for(other); });
   reader_ = std::thread([this] {
     block_signals();
     read_loop();
@@ -117,6 +120,7 @@ void PeerMesh::tell_all(Kind kind, std::string_view payload) noexcept {
 void PeerMesh::leave() noexcept { tell_all(Kind::kLeave, ""); }
 
 PeerMesh::Message PeerMesh::receive(int rank, Kind kind, uint64_t number) {
+  Health::Wait waiting(health_, rank_, rank);
   std::unique_lock lock(mutex_);
   auto key = std::make_tuple(rank, kind, number);
   // By the system's clock: see Health::wait_failed.
@@ -132,10 +136,26 @@ PeerMesh::Message PeerMesh::receive(int rank, Kind kind, uint64_t number) {
     if (health_.has_left(rank)) throw CommError(left_the_job(rank));
     if (arrived_.wait_until(lock, end) == std::cv_status::timeout) {
       lock.unlock();
-      health_.fail(no_answer(rank, rank_, deadline_));
+      health_.fail_late(rank, rank_, deadline_);
       health_.check();
     }
   }
+}
+
+std::optional<int> PeerMesh::ask_waits_for(int rank) {
+  if (rank == rank_) return health_.waits_for(rank);
+  uint64_t number = ++asked_;
+  if (!try_send(rank, Kind::kAsk, number, "")) return std::nullopt;
+  auto key = std::make_tuple(rank, Kind::kAnswer, number);
+  std::unique_lock lock(mutex_);
+  arrived_.wait_until(lock, std::chrono::system_clock::now() + kAnswerTime,
+                      [&] { return mailbox_.contains(key) || health_.failed(); });
+  auto answer = mailbox_.extract(key);
+  if (answer.empty()) return std::nullopt;
+  int waits_for = Health::kNobody;
+  const std::string& text = answer.mapped().payload;
+  std::from_chars(text.data(), text.data() + text.size(), waits_for);
+  return waits_for >= 0 && waits_for < world_size() ? waits_for : Health::kNobody;
 }
 
 std::vector<std::pair<int, uint64_t>> PeerMesh::dropped() {
@@ -210,6 +230,8 @@ void PeerMesh::deliver(int rank, Kind kind, Message message) {
     health_.fail(std::move(message.payload));
   } else if (kind == Kind::kLeave) {
     health_.leave(rank);
+  } else if (kind == Kind::kAsk) {
+    try_send(rank, Kind::kAnswer, message.number, cat(health_.waits_for(rank_)));
   } else {
     std::lock_guard lock(mutex_);
     if (kind == Kind::kDrop) {

@@ -1,10 +1,12 @@
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -27,6 +29,8 @@ class PeerMesh {
     kSegment = 3,   // number; payload: bytes as text; with a descriptor
     kDrop = 4,      // number of a segment that is no more
     kEndpoint = 5,  // payload: what the transport between hosts needs
+    kAsk = 6,       // number: for whom does the receiver wait?
+    kAnswer = 7,    // the same number; payload: that rank, -1 for nobody
   };
   struct Message {
     uint64_t number = 0;
@@ -59,6 +63,8 @@ class PeerMesh {
   void stop();
 
  private:
+  // For whom that rank waits. None when its process does not answer.
+  std::optional<int> ask_waits_for(int rank);
   struct Incoming {
     std::string bytes;
     std::deque<FileDescriptor> descriptors;
@@ -81,6 +87,7 @@ class PeerMesh {
   std::condition_variable arrived_;
   std::map<std::tuple<int, Kind, uint64_t>, Message> mailbox_;
   std::vector<std::pair<int, uint64_t>> dropped_;
+  std::atomic<uint64_t> asked_ = 0;
 
   std::vector<Incoming> incoming_;  // the reader's own
   std::thread reader_;

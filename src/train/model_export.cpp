@@ -94,29 +94,32 @@ Json token_ids(const fs::path& directory, const Tokenizer& tokenizer) {
 // Files of the tokenizer; returns the ids that go into the configurations.
 Json write_tokenizer(const std::string& named, const Tokenizer& tokenizer, const ModelConfig& model,
                      const fs::path& to) {
-  fs::path from = named;
+  fs::path from = named, directory;
   std::error_code ignored;
-  bool directory = fs::is_directory(from, ignored);
-  if (directory) {
-    copy_tokenizer_files(from, to);
-  } else if (named == "byte") {
+  if (fs::is_directory(from, ignored)) directory = from;
+  if (is_tokenizer_file(from.filename().string())) directory = fs::absolute(from).parent_path();
+  if (named == "byte") {
     write_tokenizer_json(to / "tokenizer.json", byte_model(tokenizer));
-  } else {
-    std::string name = from.extension() == ".json" ? "tokenizer.json" : "tokenizer.model";
-    write_file_atomic(to / name, read_file(from));
+  } else if (!directory.empty()) {
+    copy_tokenizer_files(directory, to);
+  } else if (from.extension() == ".json" || from.extension() == ".model") {
+    write_file_atomic(to / cat("tokenizer", from.extension().string()), read_file(from));
   }
-  if (!fs::exists(to / "tokenizer_config.json", ignored)) {
+  auto has = [&](const char* name) { return fs::exists(to / name, ignored); };
+  if (!has_tokenizer(to)) {
+    TESSERA_WARN(cat("transformers does not read the tokenizer '", named, "': it is left out"));
+  } else if (!has("tokenizer_config.json")) {
     std::string end(tokenizer.token_bytes(tokenizer.end_of_text()));
-    bool fast = fs::exists(to / "tokenizer.json", ignored);
-    Json config{{"tokenizer_class", fast ? "PreTrainedTokenizerFast" : "LlamaTokenizer"},
+    Json config{{"tokenizer_class", has("tokenizer.json")    ? "PreTrainedTokenizerFast"
+                                    : has("tokenizer.model") ? "LlamaTokenizer"
+                                                             : "GPT2Tokenizer"},
                 {"model_max_length", model.max_context_width},
                 {"clean_up_tokenization_spaces", false}};
-    if (fast) config["bos_token"] = config["eos_token"] = end;
+    if (has("tokenizer.json")) config["bos_token"] = config["eos_token"] = end;
     write_json(to / "tokenizer_config.json", config);
   }
-  Json ids = token_ids(directory ? from : fs::path(), tokenizer);
-  if (!fs::exists(to / "generation_config.json", ignored))
-    write_json(to / "generation_config.json", ids);
+  Json ids = token_ids(directory, tokenizer);
+  if (!has("generation_config.json")) write_json(to / "generation_config.json", ids);
   return ids;
 }
 
@@ -190,7 +193,10 @@ void export_model(const fs::path& directory, const ModelConfig& model,
   check_export_directory(directory);
   fs::path final = plain(directory), aside = final;
   if (final.has_parent_path()) make_directories(final.parent_path());
-  TemporaryDirectory temporary(aside += cat(".tmp-", ::getpid()));
+  aside += cat(".tmp-", ::getpid());
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);  // of a process that had our number and died
+  TemporaryDirectory temporary(aside);
   Json config = Json::parse(hugging_face_config_json(there));
   config["torch_dtype"] = options.dtype == DType::kF32    ? "float32"
                           : options.dtype == DType::kBF16 ? "bfloat16"

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/option_rules.h"
 #include "train/pretrained_source.h"
 
 namespace tessera {
@@ -210,12 +211,12 @@ std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
     if (!parsed.is_given("tokenizer")) c.tokenizer = resumed->options.tokenizer;
     return resumed->model;
   }
-  bool source = !c.pretrained_model_name.empty() || !c.pretrained_checkpoint_file.empty() ||
-                !c.hf_pretrained_model_name_or_dir.empty();
-  if (c.finetune && !source) {
-    throw UserError(cat("there is no checkpoint in '", c.resume_from_checkpoint,
-                        "', so --finetune 1 needs --pretrained_model_name or "
-                        "--pretrained_checkpoint_file"));
+  if (!c.finetune || c.resume_from_checkpoint.empty()) return {};
+  try {
+    check_fine_tuning_source(c);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        cat("there is no checkpoint in '", c.resume_from_checkpoint, "', so ", error.what()));
   }
   return {};
 }

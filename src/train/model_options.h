@@ -14,9 +14,9 @@ namespace tessera {
 // --max_context_width, that option is lowered. The tokenizer that lies with pretrained weights
 // becomes that of the run unless one is given.
 // UsageError: two of these sources at once, a family that contradicts the preset, a window for a
-// family without one. UserError: what models/model_config.h throws, --finetune with nothing to
-// start from, more tokens than learned positions and, except in `plan`, a family that is not built
-// yet (in `plan` a note). Adds to parsed.notes and parsed.warnings.
+// family without one, --finetune with nothing to start from. UserError: what models/model_config.h
+// throws, more tokens than learned positions and, except in `plan`, a family that is not built yet
+// (in `plan` a note). Adds to parsed.notes and parsed.warnings.
 ModelConfig resolve_model(ParsedOptions& parsed);
 
 // Whether models of this family can be run, not only counted.

@@ -1,7 +1,5 @@
 #include "train/option_rules.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/text.h"
 
@@ -38,14 +36,7 @@ void check_fine_tuning(ParsedOptions& parsed) {
         "sources are not loaded");
     return;
   }
-  if (c.finetune && !by_name && !by_file && !by_hub) {
-    throw UsageError("--finetune 1 needs --pretrained_model_name or --pretrained_checkpoint_file");
-  }
-  if (by_name && !load_dir) {
-    throw UsageError(
-        "--pretrained_model_name gives the configuration only: --finetune_checkpoint_load_dir with "
-        "the weights is required");
-  }
+  check_fine_tuning_source(c);
 }
 
 void check_final_model(const RunConfig& c) {
@@ -83,8 +74,7 @@ bool needs_unbuilt(const RunConfig& config, const OptionRow& row) {
   for (const OptionValue& known : row.values) {
     if (known.name == value && !known.built) return true;
   }
-  return row.status == OptionStatus::kNotBuilt && value != value_text(RunConfig{}, row) &&
-         std::find(row.harmless.begin(), row.harmless.end(), value) == row.harmless.end();
+  return row.status == OptionStatus::kNotBuilt && value != value_text(RunConfig{}, row);
 }
 
 void report_status(ParsedOptions& parsed) {
@@ -111,6 +101,20 @@ void report_status(ParsedOptions& parsed) {
 }
 
 }  // namespace
+
+void check_fine_tuning_source(const RunConfig& c) {
+  bool by_name = !c.pretrained_model_name.empty();
+  bool source = by_name || !c.pretrained_checkpoint_file.empty() ||
+                !c.hf_pretrained_model_name_or_dir.empty();
+  if (c.finetune && !source) {
+    throw UsageError("--finetune 1 needs --pretrained_model_name or --pretrained_checkpoint_file");
+  }
+  if (by_name && c.finetune_checkpoint_load_dir.empty()) {
+    throw UsageError(
+        "--pretrained_model_name gives the configuration only: --finetune_checkpoint_load_dir with "
+        "the weights is required");
+  }
+}
 
 void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);

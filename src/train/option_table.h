@@ -26,7 +26,7 @@ constexpr OptionScopes kRunScopes =
 enum class OptionStatus : uint8_t {
   kWorks,
   kNoEffect,  // accepted; one warning when given
-  kNotBuilt,  // `plan` notes it; elsewhere an error unless the value is harmless
+  kNotBuilt,  // `plan` notes it; elsewhere an error but for the default value
 };
 
 // The field also says the type: an optional takes None (or inf), a vector takes one or more words.
@@ -64,9 +64,7 @@ struct OptionRow {
   ValueForm form = ValueForm::kPlain;
   std::string_view none = {};  // the value that None stands for, where the field has no "none"
   OptionStatus status = OptionStatus::kWorks;
-  std::string_view reason = {};  // kNoEffect: why
-  // kNotBuilt: values besides the default that change nothing.
-  std::vector<std::string_view> harmless = {};
+  std::string_view reason = {};       // kNoEffect: why
   std::string_view unset = "none";    // how an unset default is shown
   std::string_view environment = {};  // variable that stands in for the option
   OptionScopes scopes = kRunScopes;

@@ -63,7 +63,7 @@ TEST_F(Examples, PassPlan) {
 
 TEST_F(Examples, TrainSaysWhatIsNotBuilt) {
   const std::map<std::string, std::string> reasons{
-      {"gpt2_cuda.sh", "--hf_pretrained_model_name_or_dir=gpt2"},
+      {"gpt2_cuda.sh", "--device_type=cuda"},
       {"mixtral_8x7b_slurm.sh", "--model_type=mixtral"},
       {"llama2_7b_slurm.sh", "--dataset_config_name=en"}};
   for (const auto& [name, option] : reasons) {

@@ -52,6 +52,28 @@ TEST(PretrainedWeights, FillsPiecesThroughThreads) {
   }
 }
 
+// GPT-2's Conv1D: element [r, c] of the parameter is [c, r] in the file, for any part of it.
+TEST(PretrainedWeights, TransposesOnTheWay) {
+  constexpr int64_t kRows = 150, kColumns = 7;
+  FileTensor fc{"transformer.h.0.mlp.c_fc.weight", {kColumns, kRows}, true};
+  ScratchDirectory scratch;
+  WeightFile file;
+  file.add("h.0.mlp.c_fc.weight", fc.shape, DType::kF16);
+  file.add("h.0.attn.bias", {1, 1, 4, 4});
+  file.write(scratch / "model.safetensors");
+  PretrainedWeights weights(scratch.path(), "gpt2", std::vector<FileTensor>{fc});
+  for (auto [first, count] : {std::pair{0, kRows * kColumns}, {5, 3}, {200, 700}, {1000, 50}}) {
+    std::vector<float> part(static_cast<size_t>(count));
+    weights.read(fc.name, first, part);
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t r = (first + i) / kColumns, c = (first + i) % kColumns;
+      ASSERT_EQ(part[static_cast<size_t>(i)],
+                WeightFile::value("h.0.mlp.c_fc.weight", c * kRows + r))
+          << first << " " << i;
+    }
+  }
+}
+
 TEST(PretrainedWeights, NamesAllThatIsMissingOrTooMuch) {
   std::vector<FileTensor> shapes = tiny_llama();
   WeightFile none;

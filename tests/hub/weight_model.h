@@ -1,10 +1,10 @@
 #pragma once
-#include <bit>
 #include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
 #include "checkpoint/safetensors.h"
 #include "hub/parameter_source.h"
 #include "hub/pretrained_weights.h"
@@ -40,7 +40,7 @@ class WeightFile {
       bytes.insert(bytes.end(), p, p + sizeof(element));
     };
     if (dtype == DType::kBF16) return put(BF16(value).bits);
-    if (dtype == DType::kF16) return put(std::bit_cast<uint16_t>(static_cast<_Float16>(value)));
+    if (dtype == DType::kF16) return put(F16(value).bits);
     if (dtype == DType::kI32) return put(static_cast<int32_t>(value));
     put(value);
   }

@@ -36,6 +36,17 @@ TEST(WeightWriter, WritesWhatIsReadAgain) {
   }
 }
 
+TEST(WeightWriter, TransposesWhatTheFilesHoldSo) {
+  ScratchDirectory scratch;
+  // More than one piece of what is in memory at once.
+  std::vector<FileTensor> tensors{{"transformer.h.0.mlp.c_fc.weight", {3000, 1500}, true}};
+  write_weights(scratch.path(), tensors, Memory(), DType::kBF16, int64_t{1} << 30);
+  SafetensorsFile file(scratch / "model.safetensors");
+  EXPECT_EQ(file.tensors()[0].shape, (Shape{3000, 1500}));
+  PretrainedWeights weights(scratch.path(), "gpt2", tensors);
+  expect_equal(weights, Memory(), tensors);
+}
+
 TEST(WeightWriter, CutsBetweenTensorsOnly) {
   ScratchDirectory scratch;
   // 264 + 96 + 24 + 264 bytes.

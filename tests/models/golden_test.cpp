@@ -9,6 +9,7 @@
 #include "checkpoint/safetensors.h"
 #include "models/build_model.h"
 #include "models/hugging_face_tensor.h"
+#include "train/model_weights.h"
 #include "train/session.h"
 
 namespace tessera {
@@ -18,7 +19,6 @@ class Golden {
  public:
   explicit Golden(const std::string& name)
       : directory_(cat(TESSERA_SOURCE_DIR, "/tests/goldens/", name)),
-        weights_(directory_ + "/model.safetensors"),
         golden_(directory_ + "/golden.safetensors") {
     config_ = read_hugging_face_config(directory_);
     if (name == "gpt2_exact_tiny") config_.bias = false;  // which a config.json cannot say
@@ -33,29 +33,19 @@ class Golden {
     auto bytes = golden_.bytes(*info);
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
+  // As any directory that transformers wrote.
   void load_weights(Session& session) const {
-    for (const Parameter& p : session.programs().parameters) {
-      std::vector<float> values = in_our_layout(weights_, p.name, p);
-      ASSERT_EQ(values.size(), session.parameter(p.name).size());
-      std::ranges::copy(values, session.parameter(p.name).begin());
-    }
-    EXPECT_EQ(session.programs().parameters.size(), weights_.tensors().size());
+    const Programs& programs = session.programs();
+    ThreadPool pool(1);
+    load_pretrained(directory_, config_.model_type, programs.parameters, programs.units,
+                    session.state(), pool);
   }
+  // In our layout.
   std::vector<float> gradient(const Parameter& p) const {
-    return in_our_layout(golden_, cat("grad.", p.name), p);
-  }
-
- private:
-  std::vector<float> in_our_layout(const SafetensorsFile& file, const std::string& name,
-                                   const Parameter& p) const {
-    const TensorInfo* info = file.find(name);
     HuggingFaceTensor stored = hugging_face_tensor(config_.model_type, p);
-    EXPECT_NE(info, nullptr) << name;
-    if (!info) return {};
-    EXPECT_EQ(info->shape, stored.shape) << name;
-    auto bytes = file.bytes(*info);
-    auto* data = reinterpret_cast<const float*>(bytes.data());
-    std::vector<float> values(data, data + bytes.size() / sizeof(float));
+    auto data = get<float>(cat("grad.", p.name));
+    EXPECT_EQ(golden_.find(cat("grad.", p.name))->shape, stored.shape) << p.name;
+    std::vector<float> values(data.begin(), data.end());
     if (!stored.transposed) return values;
     auto rows = static_cast<size_t>(stored.shape[0]),
          columns = static_cast<size_t>(stored.shape[1]);
@@ -65,8 +55,9 @@ class Golden {
     return values;
   }
 
+ private:
   std::string directory_;
-  SafetensorsFile weights_, golden_;
+  SafetensorsFile golden_;
   ModelConfig config_;
 };
 

@@ -12,7 +12,9 @@ ModelConfig written_and_read(const ModelConfig& config) {
 }
 
 TEST(HuggingFaceWriter, IsTheInverseOfTheReader) {
-  for (const char* name : {"llama2_tiny", "llama31_tiny", "llama32_tiny"}) {
+  for (const char* name :
+       {"llama2_tiny", "llama31_tiny", "llama32_tiny", "mistral_tiny", "qwen2_tiny", "gpt2_tiny",
+        "gpt_neox_tiny", "gpt_neox_sequential_tiny"}) {
     ModelConfig config = read_hugging_face_config(cat(TESSERA_SOURCE_DIR, "/tests/goldens/", name));
     EXPECT_EQ(written_and_read(config), config) << name;
   }

@@ -134,12 +134,12 @@ TEST(Dropout, WhatDoesNotFitIsNamed) {
     }
     return "";
   };
-  EXPECT_EQ(message(1, {{2}, DType::kI64}), "[dropout] (C3) p must be in [0, 1), is 1 ()");
-  EXPECT_EQ(message(-0.5, {{2}, DType::kI64}), "[dropout] (C3) p must be in [0, 1), is -0.5 ()");
+  EXPECT_EQ(message(1, {{2}, DType::kI64}), "[dropout] (C3) p must be in [0, 1), is 1");
+  EXPECT_EQ(message(-0.5, {{2}, DType::kI64}), "[dropout] (C3) p must be in [0, 1), is -0.5");
   EXPECT_EQ(message(0.5, {{3}, DType::kI64}),
-            "[dropout] (C2) row_keys must be i64 [B]: B = 2, they are i64[3] ()");
+            "[dropout] (C2) row_keys must be i64 [B]: B = 2, they are i64[3]");
   EXPECT_EQ(message(0.5, {{2}, DType::kI32}),
-            "[dropout] (C2) row_keys must be i64 [B]: B = 2, they are i32[2] ()");
+            "[dropout] (C2) row_keys must be i64 [B]: B = 2, they are i32[2]");
 }
 
 }  // namespace

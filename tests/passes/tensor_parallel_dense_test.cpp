@@ -19,10 +19,11 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kBatch = 2, kTokens = 6, kHeads = 6, kHeadDim = 4, kWidth = 24, kHidden = 18;
+constexpr int64_t kTokens = 6, kHeads = 6, kHeadDim = 4, kWidth = 24, kHidden = 18;
 
 struct DenseBlock {
   ModelGraph model;
+  int64_t batch;
 
   Value parameter(const std::string& name, Shape shape, std::vector<std::string> axes) {
     Value v = model.graph.input(name, InputKind::kParameter, {shape, DType::kF64});
@@ -42,36 +43,42 @@ struct DenseBlock {
     return layer_norm(model.graph, x, w, b, 1e-5);
   }
 
-  explicit DenseBlock(double p) {
+  explicit DenseBlock(double p, int64_t rows = 2) : batch(rows) {
     Graph& g = model.graph;
-    Value x = g.input("x", InputKind::kArgument, {{kBatch, kTokens, kWidth}, DType::kF64});
-    Value keys = g.input("row_keys", InputKind::kArgument, {{kBatch}, DType::kI64});
+    Value x = g.input("x", InputKind::kArgument, {{batch, kTokens, kWidth}, DType::kF64});
+    Value keys = g.input("row_keys", InputKind::kArgument, {{batch}, DType::kI64});
     x = dropout(g, x, keys, p, "embed");
     Value h = norm(x, "ln_1");
     auto heads = [&](const std::string& name) {
       return reshape(g, project(h, name, kWidth, kWidth, {"heads", "embed"}),
-                     {kBatch, kTokens, kHeads, kHeadDim});
+                     {batch, kTokens, kHeads, kHeadDim});
     };
     Value q = heads("q"), k = heads("k"), v = heads("v");
     Value o = attention(g, q, k, v, 0.5, {}, keys, p, "attn");
-    o = project(reshape(g, o, {kBatch, kTokens, kWidth}), "o", kWidth, kWidth, {"embed", "heads"});
+    o = project(reshape(g, o, {batch, kTokens, kWidth}), "o", kWidth, kWidth, {"embed", "heads"});
     x = add(g, x, dropout(g, o, keys, p, "attn.residual"));
     Value m =
         gelu(g, project(norm(x, "ln_2"), "fc", kHidden, kWidth, {"mlp", "embed"}), GeluKind::kTanh);
     m = dropout(g, m, keys, p, "mlp.hidden");
     m = project(m, "out", kWidth, kHidden, {"embed", "mlp"});
     x = norm(add(g, x, dropout(g, m, keys, p, "mlp.residual")), "ln_f");
-    Value weight =
-        g.input("weight", InputKind::kArgument, {{kBatch, kTokens, kWidth}, DType::kF64});
+    Value weight = g.input("weight", InputKind::kArgument, {{batch, kTokens, kWidth}, DType::kF64});
     g.output("loss", reduce_sum(g, mul(g, mul(g, x, x), weight), {0, 1, 2}));
   }
 };
 
-auto run(const Split& split, int ranks) {
-  int64_t elements = kBatch * kTokens * kWidth;
-  ref::Feeds feeds{{"x", {numbers("x", elements)}},
-                   {"weight", {numbers("weight", elements)}},
-                   {"row_keys", {{12345, 67890}}}};
+const std::vector<double> kKeys{12345, 67890};
+
+// Rows [first, end) of a batch of two.
+auto run(const Split& split, int ranks, int64_t first = 0, int64_t end = 2) {
+  auto rows = [&](const std::string& name) {
+    std::vector<double> all = numbers(name, 2 * kTokens * kWidth);
+    return std::vector<double>(all.begin() + first * kTokens * kWidth,
+                               all.begin() + end * kTokens * kWidth);
+  };
+  ref::Feeds feeds{{"x", {rows("x")}},
+                   {"weight", {rows("weight")}},
+                   {"row_keys", {{kKeys.begin() + first, kKeys.begin() + end}}}};
   for (size_t i = 0; i < split.parts.size(); ++i) {
     const Parameter& p = split.model.parameters[i];
     feeds[p.name] =
@@ -105,6 +112,20 @@ TEST(TensorParallelDense, LossAndGradientsAreThoseOfOneRank) {
         }
       }
     }
+  }
+}
+
+// A row has the same masks whichever rows are beside it: in one batch, two micro-batches, two
+// ranks.
+TEST(TensorParallelDense, ABatchIsTheSumOfItsRows) {
+  auto whole = run(Split(DenseBlock(0.3).model, 1, false, 1), 1);
+  Split one_row(DenseBlock(0.3, 1).model, 1, false, 1);
+  auto first = run(one_row, 1, 0, 1), second = run(one_row, 1, 1, 2);
+  for (const auto& [name, tensors] : whole) {
+    SCOPED_TRACE(name);
+    std::vector<double> sum = first.at(name)[0].data;
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += second.at(name)[0].data[i];
+    expect_near(sum, tensors[0].data);
   }
 }
 

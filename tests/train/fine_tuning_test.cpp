@@ -2,6 +2,7 @@
 #include "checkpoint/safetensors.h"
 #include "tests/train/training_fixture.h"
 #include "tokenizer/tokenizer.h"
+#include "train/checkpoint_parameters.h"
 #include "train/model_options.h"
 #include "train/option_parser.h"
 
@@ -11,11 +12,12 @@ namespace {
 class FineTuning : public TrainingTest {
  protected:
   // Trains a few steps and writes the model to `directory`.
-  RunTrace train_model(const std::string& directory, int64_t steps = 3) {
+  RunTrace train_model(const std::string& directory, int64_t steps = 3,
+                       const ModelConfig& model = tiny_model()) {
     RunConfig c = options(steps);
     c.save_final_model = true;
     c.model_dir = path(directory);
-    return train(c);
+    return train(c, model);
   }
   // A run of `steps` steps that starts from the model in `directory`.
   RunConfig from(const std::string& directory, int64_t steps) const {
@@ -38,15 +40,42 @@ class FineTuning : public TrainingTest {
 };
 
 TEST_F(FineTuning, ExportAndImportKeepEveryBit) {
-  RunTrace first = train_model("model");
-  EXPECT_EQ(read_hugging_face_config(path("model")).num_layers, tiny_model().num_layers);
-  RunConfig c = from("model", 0);
+  for (ModelType family : {ModelType::kLlamaV2, ModelType::kMistral, ModelType::kQwen2,
+                           ModelType::kGpt2, ModelType::kGptNeox}) {
+    SCOPED_TRACE(name(family));
+    ModelConfig model = tiny_model_of(family);
+    model.bias = family == ModelType::kGpt2 || family == ModelType::kGptNeox;
+    RunTrace first = train_model("model", 3, model);
+    EXPECT_EQ(read_hugging_face_config(path("model")), model);
+    RunConfig c = from("model", 0);
+    c.save_final_model = true;
+    c.model_dir = path("again");
+    RunTrace second = train(c, model);
+    EXPECT_EQ(weights("model"), weights("again"));
+    EXPECT_EQ(second.validations.back(), first.validations.back());
+    EXPECT_EQ(read_file(path("model/config.json")), read_file(path("again/config.json")));
+  }
+}
+
+// transformers' GPT-2 always has biases: those that were never there are zeros.
+TEST_F(FineTuning, AGpt2WithoutBiasesGetsZeros) {
+  ModelConfig model = tiny_model_of(ModelType::kGpt2);
+  model.bias = false;
+  RunConfig c = options(3);
   c.save_final_model = true;
-  c.model_dir = path("again");
-  RunTrace second = train(c);
-  EXPECT_EQ(weights("model"), weights("again"));
-  EXPECT_EQ(second.validations.back(), first.validations.back());
-  EXPECT_EQ(read_file(path("model/config.json")), read_file(path("again/config.json")));
+  c.model_dir = path("model");
+  RunTrace first = train(c, model);
+  model.bias = true;
+  RunConfig measure = from("model", 0);
+  measure.eval_only = true;
+  RunTrace second = train(measure, model);
+  double before = std::stod(first.validations.back());
+  EXPECT_NEAR(std::stod(second.validations.back()), before, 1e-6 * before);
+  SafetensorsFile file(path("model/model.safetensors"));
+  const TensorInfo* bias = file.find("transformer.h.1.attn.c_attn.bias");
+  ASSERT_NE(bias, nullptr);
+  EXPECT_EQ(bias->shape, Shape{3 * model.hidden_width});
+  for (std::byte b : file.bytes(*bias)) EXPECT_EQ(b, std::byte{0});
 }
 
 TEST_F(FineTuning, StartsFreshFromTheWeights) {
@@ -173,6 +202,24 @@ TEST_F(FineTuning, FindsAModelByNameInTheCache) {
   RunConfig config;
   EXPECT_EQ(resolve({"--hf_model", "org/name", "--hf_home", path("hf")}, config).num_layers,
             tiny_model().num_layers);
+}
+
+TEST_F(FineTuning, ACheckpointMustHoldWhatItsRecordSays) {
+  std::vector<float> weight(64);
+  std::vector<TensorView> views{{"model.norm.weight", DType::kF32, {64}, weight.data()}};
+  RunRecord record;
+  record.model = tiny_model();
+  record.options.model_type = "llama_v2";
+  auto checkpoint = save_checkpoint(path("ckpt"), "llama_v2", 1, views, to_json(record));
+  std::string message;
+  try {
+    CheckpointParameters parameters(checkpoint);
+  } catch (const UserError& error) {
+    message = error.what();
+  }
+  EXPECT_HAS(message,
+             "does not fit its record: part 1 should have 9600 elements of "
+             "'model.embed_tokens.weight' in f32");
 }
 
 TEST_F(FineTuning, NeverOverwritesWhatItDidNotWrite) {

@@ -72,6 +72,20 @@ TEST(Padding, OfTheVocabularyStaysZeroAndIsNobodys) {
   }
 }
 
+// One gather a layer, also where a matrix is read through views and transposes.
+TEST(Units, ALayerIsOneWhereNothingIsCut) {
+  for (size_t model = 0; model < sharding_factors()[kModelFactor].levels.size(); ++model) {
+    Cell cell(sharding_factors().size());
+    cell[0] = 2;  // full_shard
+    cell[1] = 1;  // of two ranks
+    cell[kModelFactor] = static_cast<int>(model);
+    SCOPED_TRACE(name_of(cell));
+    CellJob job = job_of(cell);
+    for (const FlatUnit& unit : build_programs(model_builder(job.model), job.options).units)
+      EXPECT_EQ(unit.name.find('/'), std::string::npos) << unit.name;
+  }
+}
+
 class Sharding : public testing::TestWithParam<Cell> {
  protected:
   static CellChecker checker_;

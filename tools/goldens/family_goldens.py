@@ -74,6 +74,8 @@ def write_model(directory, kind, config, seed):
     torch.manual_seed(seed)
     model = kind(config).float().eval()  # eval: dropout is off
     randomize_vectors(model)
+    if kind is GPTNeoXForCausalLM:
+        model.renamed = {"lm_head.weight": "embed_out.weight"}
     if kind is Gpt2Exact:
         config.architectures = ["GPT2LMHeadModel"]
         config.save_pretrained(directory)

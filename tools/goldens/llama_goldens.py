@@ -136,9 +136,11 @@ def record_gradients(model, tokens, targets):
         "logits": logits.detach().contiguous(),
         "loss": loss.detach(),
     }
+    # Where a file does not hold what the module has: another name, another layout.
+    renamed = getattr(model, "renamed", {})
     as_stored = getattr(model, "as_stored", lambda name, tensor: tensor)
     for name, parameter in model.named_parameters():
-        tensors["grad." + name] = as_stored(name, parameter.grad).clone()
+        tensors["grad." + renamed.get(name, name)] = as_stored(name, parameter.grad).clone()
     return tensors
 
 

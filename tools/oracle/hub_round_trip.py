@@ -22,7 +22,7 @@ import tempfile
 import torch
 import transformers
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -79,6 +79,7 @@ def make_tokenizer(text):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - 10, special_tokens=[END], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
     )
@@ -194,6 +195,25 @@ def round_trip(trip, class_name, more, dtype, shard_size, tokenizer):
     trip.expect("the written model trains on", trip.train("after", "--eval_only", 1) == loss, config["model_type"])
 
 
+def own_tokenizers(trip):
+    """Models trained from scratch: what transformers makes of tessera's own tokenizers."""
+    trip.run("tokenizer", "train", "--input", "text.txt", "--vocab_size", 300, "--output", "own.json")
+    shape = ["--model_type", "llama_v2", "--hidden_width", 32, "--num_layers", 1, "--num_heads", 2]
+    shape += ["--intermediate_size", 64, "--vocab_size", VOCABULARY, "--max_context_width", CONTEXT]
+    text = (trip.work / "held_out.txt").read_text()[:400] + " \u00e9\u6587\U0001f600"
+    (trip.work / "sample.txt").write_text(text)
+    for number, name in enumerate(["byte", "own.json"]):
+        out = f"own{number}"
+        words = ["--dataset", "text.txt", "--tokenizer", name, "--max_steps", 1, "--save_final_model", 1]
+        trip.run("train", *shape, *words, "--model_dir", out)
+        written = AutoTokenizer.from_pretrained(trip.work / out)
+        ids = [int(i) for i in trip.run("tokenizer", "encode", "--tokenizer", name, "sample.txt").stdout.split()]
+        trip.expect(f"ids of the tokenizer {name}", written(text)["input_ids"] == ids)
+        trip.expect(f"text of the tokenizer {name}", written.decode(ids) == text)
+        model = load(trip.work / out)
+        trip.expect("end of text", model.generation_config.eos_token_id == written.eos_token_id)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tessera", type=pathlib.Path, required=True)
@@ -206,13 +226,16 @@ def main():
     text, held_out = make_text(4000, 1), make_text(200, 2)
     tokenizer = make_tokenizer(text)
     failures = []
-    for name in arguments.families:
+    for name in [*arguments.families, "own tokenizers"]:
         print(name)
-        trip = Trip(arguments.tessera.resolve(), name, root / name)
+        trip = Trip(arguments.tessera.resolve(), name, root / name.replace(" ", "_"))
         trip.work.mkdir(parents=True)
         (trip.work / "text.txt").write_text(text)
         (trip.work / "held_out.txt").write_text(held_out)
-        round_trip(trip, *FAMILIES[name], tokenizer)
+        if name in FAMILIES:
+            round_trip(trip, *FAMILIES[name], tokenizer)
+        else:
+            own_tokenizers(trip)
         failures += [f"{name}: {what}" for what in trip.failures]
     if not arguments.keep:
         shutil.rmtree(root)

@@ -85,7 +85,8 @@ Expected compute(const Operands& in, bool bias, Round round) {
       dot += round(g * h);
       e.dw[i] += round(at(in.dy, i) * h);
       e.db[i] += at(in.dy, i);
-      e.dw_magnitude[i] += std::abs(at(in.dy, i) * h);
+      // h is a difference, of x and a mean that the backward pass has in f32.
+      e.dw_magnitude[i] += std::abs(at(in.dy, i)) * (std::abs(at(in.x, i)) + std::abs(mean)) * rstd;
       e.db_magnitude[i] += std::abs(at(in.dy, i));
     }
     double mean_g = round(round(sum_g) / n), mean_gh = round(round(dot) / n);
@@ -97,9 +98,10 @@ Expected compute(const Operands& in, bool bias, Round round) {
   return e;
 }
 
+// Of a single row the rounding of rstd is all that there is to measure: rows from 4 on.
 TEST(LayerNorm, MatchesFormula) {
   for_isas_and_dtypes([](Isa isa, DType dtype) {
-    for (int64_t rows : {1, 5, 33, 70}) {
+    for (int64_t rows : {4, 5, 33, 70}) {
       for (int64_t width : {2, 7, 16, 17, 64, 100, 257}) {
         SCOPED_TRACE(cat(rows, " x ", width));
         Operands in = operands(dtype, rows, width);
@@ -114,7 +116,7 @@ TEST(LayerNorm, MatchesFormula) {
         Backward backward = same_for_all_threads(
             [&](ThreadPool& pool) { return run_backward(in, forward, isa, pool); });
         for (int64_t i = 0; i < width; ++i) {
-          ASSERT_NEAR(backward.dw[i], exact.dw[i], 2e-6 * exact.dw_magnitude[i]);
+          ASSERT_NEAR(backward.dw[i], exact.dw[i], 5e-7 * exact.dw_magnitude[i]);
           ASSERT_NEAR(backward.db[i], exact.db[i], 5e-7 * exact.db_magnitude[i]);
         }
         // dx of two elements is the small difference of equal terms: nothing to measure.
@@ -146,7 +148,7 @@ TEST(LayerNorm, WorksInPlace) {
 // A row of equal numbers, zeros for instance: what a filled-up batch holds.
 TEST(LayerNorm, RowWithoutVarianceIsTheBias) {
   for_isas_and_dtypes([](Isa isa, DType dtype) {
-    Operands in = operands(dtype, 1, 19);
+    Operands in = operands(dtype, 1, 19);  // and a single row works
     for (int64_t i = 0; i < 19; ++i) in.x.set(i, 3);
     Forward forward = run_forward(in, true, isa, pool_of(1));
     for (int64_t i = 0; i < 19; ++i) EXPECT_EQ(forward.y[i], in.b[i]);

@@ -155,7 +155,7 @@ struct Operands {
         b((p.transpose_b ? p.n : p.k) * p.ldb * size_of(p.b)),
         c(p.m * p.ldc * size_of(p.c)),
         bias(p.n * size_of(p.c)) {
-    for (int64_t j = 0; j < p.n; ++j) bias.set(p.c, j, s.old[s.at(0, j)]);
+    for (int64_t j = 0; p.bias && j < p.n; ++j) bias.set(p.c, j, s.old[s.at(0, j)]);
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t q = 0; q < p.k; ++q)
         a.set(p.a, p.transpose_a ? q * p.lda + i : i * p.lda + q,

@@ -14,10 +14,9 @@ TESSERA_INLINE void dropout_bits(const Args& args, int64_t batch, int64_t head, 
   const AttentionProblem& p = args.problem;
   int64_t blocks = attention_blocks(p), pairs = (p.tokens + 1) / 2;
   int64_t first = ((args.first_head + head) * pairs + key / 2) * blocks + query / kAttentionBlock;
-  for (int64_t u = 0; u < keys; u += 2) {
-    random_block((uint64_t)args.row_keys[batch], p.stream, (uint64_t)(first + u / 2 * blocks),
-                 bits + u * kAttentionBlock);
-  }
+  RandomKey row_key = random_key((uint64_t)args.row_keys[batch], p.stream);
+  for (int64_t u = 0; u < keys; u += 2)
+    random_block(row_key, (uint64_t)(first + u / 2 * blocks), bits + u * kAttentionBlock);
 }
 
 // Scores [key][query] are scaled where they are kept, else 0.

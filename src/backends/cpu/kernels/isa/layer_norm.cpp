@@ -5,6 +5,34 @@
 namespace tessera::cpu::TESSERA_ISA {
 namespace {
 
+typedef float HalfOfVec __attribute__((vector_size(kLanes * 2)));
+typedef double DoubleVec __attribute__((vector_size(kLanes * 4)));
+
+TESSERA_INLINE DoubleVec to_doubles(HalfOfVec v) {
+#if defined(__AVX512F__)
+  return (DoubleVec)_mm512_maskz_cvtps_pd(0xff, (__m256)v);
+#else
+  return __builtin_convertvector(v, DoubleVec);
+#endif
+}
+
+// In f64: a rounding of the sum of a row that is far from zero is not small against its spread.
+template <class T>
+double sum(const T* x, int64_t width) {
+  DoubleVec low{}, high{};
+  for_vectors(width, [&](auto lanes, int64_t i) {
+    Vec v = lanes.load(x + i);
+    HalfOfVec halves[2];
+    __builtin_memcpy(halves, &v, sizeof v);
+    low += to_doubles(halves[0]);
+    high += to_doubles(halves[1]);
+  });
+  low += high;
+  double total = 0;
+  for (int i = 0; i < kLanes / 2; ++i) total += low[i];
+  return total;
+}
+
 template <class T>
 void forward(const LayerNormForward& args, int64_t begin, int64_t end) {
   int64_t width = args.width;
@@ -12,20 +40,20 @@ void forward(const LayerNormForward& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* x = (const T*)args.x + row * width;
     T* y = (T*)args.y + row * width;
-    Vec sum{}, squares{};
-    for_vectors(width, [&](auto lanes, int64_t i) { sum += lanes.load(x + i); });
-    float mean = sum_lanes(sum) / (float)width;
+    double exact_mean = sum(x, width) / (double)width;
+    float mean = (float)exact_mean, rest = (float)(exact_mean - mean);
+    Vec squares{};
     for_vectors(width, [&](auto lanes, int64_t i) {
       Vec v = lanes.load(x + i, mean) - mean;
       squares += v * v;
     });
     // In f64: whatever rstd is off by, the whole row is off by.
-    double variance = (double)sum_lanes(squares) / (double)width;
+    double variance = (double)sum_lanes(squares) / (double)width - (double)rest * rest;
     float rstd = (float)(1.0 / __builtin_sqrt(variance + args.epsilon));
     args.mean[row] = mean;
     args.rstd[row] = rstd;
     for_vectors(width, [&](auto lanes, int64_t i) {
-      Vec v = (lanes.load(x + i) - mean) * rstd * lanes.load(w + i);
+      Vec v = (lanes.load(x + i) - mean - rest) * rstd * lanes.load(w + i);
       lanes.store(y + i, b == nullptr ? v : v + lanes.load(b + i));
     });
   }
@@ -43,13 +71,13 @@ void backward(const LayerNormBackward& args, int64_t begin, int64_t end, float* 
     const T* dy = (const T*)args.dy + row * width;
     T* dx = (T*)args.dx + row * width;
     float mean = args.mean[row], rstd = args.rstd[row];
-    Vec sum{}, dot{};
+    Vec total{}, dot{};
     for_vectors(width, [&](auto lanes, int64_t i) {
       Vec g = lanes.load(dy + i) * lanes.load(w + i);
-      sum += g;
+      total += g;
       dot += g * ((lanes.load(x + i, mean) - mean) * rstd);
     });
-    float mean_g = sum_lanes(sum) / (float)width, mean_gh = sum_lanes(dot) / (float)width;
+    float mean_g = sum_lanes(total) / (float)width, mean_gh = sum_lanes(dot) / (float)width;
     for_vectors(width, [&](auto lanes, int64_t i) {
       Vec h = (lanes.load(x + i) - mean) * rstd, d = lanes.load(dy + i);
       lanes.store(partial_dw + i, lanes.load(partial_dw + i) + d * h);

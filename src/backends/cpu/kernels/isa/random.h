@@ -22,23 +22,41 @@ TESSERA_INLINE WordVec multiply_words(WordVec a, uint64_t factor) {
 #endif
 }
 
+// Keys of the ten rounds, and the half of the counters that names the stream.
+struct RandomKey {
+  WordVec rounds[10][2], stream[2];
+};
+TESSERA_INLINE RandomKey random_key(uint64_t key, uint64_t stream) {
+  RandomKey k;
+  for (uint32_t round = 0; round < 10; ++round) {
+    k.rounds[round][0] = WordVec{} + (uint64_t)((uint32_t)key + round * 0x9E3779B9u);
+    k.rounds[round][1] = WordVec{} + (uint64_t)((uint32_t)(key >> 32) + round * 0xBB67AE85u);
+  }
+  k.stream[0] = WordVec{} + stream;
+  k.stream[1] = WordVec{} + (stream >> 32);
+  return k;
+}
+
 // out[i] = random_bits16(key, stream, 128 * block + i). Ten rounds of philox on 16 counters; the
 // two halves of out are words 0, 1 and words 2, 3 of each.
-TESSERA_INLINE void random_block(uint64_t key, uint64_t stream, uint64_t block, uint16_t* out) {
-  for (int first = 0; first < 16; first += kWords) {
-    WordVec c0{};
-    for (int i = 0; i < kWords; ++i) c0[i] = block * 16 + (uint64_t)(first + i);
-    WordVec c1 = c0 >> 32, c2 = WordVec{} + stream, c3 = WordVec{} + (stream >> 32);
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+TESSERA_INLINE void random_block(const RandomKey& key, uint64_t block, uint16_t* out) {
+#if defined(__AVX512F__)
+  constexpr WordVec kNumbers = {0, 1, 2, 3, 4, 5, 6, 7};
+#elif defined(__AVX2__)
+  constexpr WordVec kNumbers = {0, 1, 2, 3};
+#else
+  constexpr WordVec kNumbers = {0, 1};
+#endif
+  for (uint64_t first = 0; first < 16; first += kWords) {
+    WordVec c0 = kNumbers + (block * 16 + first), c1 = c0 >> 32;
+    WordVec c2 = key.stream[0], c3 = key.stream[1];
 #pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
       WordVec a = multiply_words(c0, 0xD2511F53u), b = multiply_words(c2, 0xCD9E8D57u);
-      c0 = (b >> 32) ^ c1 ^ (uint64_t)k0;
+      c0 = (b >> 32) ^ c1 ^ key.rounds[round][0];
       c1 = b;
-      c2 = (a >> 32) ^ c3 ^ (uint64_t)k1;
+      c2 = (a >> 32) ^ c3 ^ key.rounds[round][1];
       c3 = a;
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
     }
     WordVec low = (c0 & 0xffffffffu) | (c1 << 32), high = (c2 & 0xffffffffu) | (c3 << 32);
     __builtin_memcpy(out + 4 * first, &low, sizeof low);
