@@ -78,8 +78,7 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
               "GFLOP/s", "GB/s", "% light");
   auto repeats = static_cast<double>(config.repeats);
   for (const OpTimer::Row& row : timer.rows()) {
-    double ideal =
-        light.seconds(row.op, row.flops, row.bytes, config.bf16 ? DType::kBF16 : DType::kF32);
+    double ideal = light.seconds(row.op, row.flops, row.bytes, compute_dtype(config));
     std::printf("%-32s %-10s %6lld %10.3f %6.1f%% %10.1f %9.2f %7.1f%%\n", row.op.c_str(),
                 std::string(name(row.phase)).c_str(),
                 static_cast<long long>(row.launches / config.repeats), row.seconds / repeats * 1e3,

@@ -115,7 +115,7 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
   std::printf("%-30s %-44s %10s %10s %9s %8s  %s\n", "op", "first operand", "us", "GFLOP/s", "GB/s",
               "% light", "kernel");
   std::set<std::string> seen;
-  DType compute = config.bf16 ? DType::kBF16 : DType::kF32;
+  DType compute = compute_dtype(config);
   for (const Graph* graph : {&programs.accumulate_first, &programs.apply, &programs.evaluate}) {
     auto executable = backend->compile(*graph);
     for (size_t i = 0; i < executable->graph().nodes().size(); ++i) {

@@ -20,7 +20,7 @@ double residual_deviation(const ModelConfig& c) {
   return c.initializer_range / std::sqrt(2.0 * static_cast<double>(c.num_layers));
 }
 
-// Each dropout's random numbers are called after its place. It is x itself where p is 0.
+// Its random numbers are called after its place, so that each dropout has its own. x where p is 0.
 Value drop(Graph& g, Value x, Value row_keys, double p) {
   return dropout(g, x, row_keys, p, g.scope());
 }
@@ -80,11 +80,12 @@ ModelGraph gpt2(const ModelConfig& config, int64_t batch, int64_t length, ModelH
   {
     Scope scope(g, "embed");
     ParameterScope tokens_unit(m, "transformer", "embed"), positions(m, "transformer", "positions");
-    table = tokens_unit.matrix("wte", {V, E}, {"vocab", "embed"}, sd);       // [V, E]
-    Value places = positions.matrix("wpe", {P, E}, {"", "embed"}, sd);       // [P, E]
-    Value numbers = iota(g, {{B, T}, DType::kI32}, 1);                       // [B, T]
-    x = add(g, embedding(g, tokens, table), embedding(g, numbers, places));  // [B, T, E]
-    x = drop(g, x, row_keys, c.embd_pdrop);                                  // [B, T, E]
+    table = tokens_unit.matrix("wte", {V, E}, {"vocab", "embed"}, sd);  // [V, E]
+    Value places = positions.matrix("wpe", {P, E}, {"", "embed"}, sd);  // [P, E]
+    Value numbers = iota(g, {{B, T}, DType::kI32}, 1);                  // [B, T]
+    x = embedding(g, tokens, table);                                    // [B, T, E]
+    x = add(g, x, embedding(g, numbers, places));                       // [B, T, E]
+    x = drop(g, x, row_keys, c.embd_pdrop);                             // [B, T, E]
   }
   for (int64_t l = 0; l < c.num_layers; ++l) {
     std::string unit = cat("layers.", l), name = cat("transformer.h.", l);

@@ -20,16 +20,17 @@ Value attention_block(Graph& g, const ModelConfig& c, const ParameterScope& p, V
   Scope scope(g, "attn");
   int64_t B = g.shape(x)[0], T = g.shape(x)[1], E = c.hidden_width;
   int64_t H = c.num_heads, D = c.head_dim;
-  // Parameters are brought into order, not what is made with them: they are smaller.
+  // The parameters are brought into order, not queries, keys and values: they are the smaller ones
+  // in most steps.
   Value w = p.matrix("query_key_value", {H, 3, D, E}, {"heads", "", "", "embed"},
-                     c.initializer_range);                                // [H, 3, D, E]
-  Value b = p.bias("query_key_value", {H, 3, D}, {"heads", "", ""});      // [H, 3, D]
-  std::vector<Value> matrix = unstack(g, transpose(g, w, {1, 0, 2, 3}));  // 3 of [H, D, E]
-  std::vector<Value> bias = unstack(g, transpose(g, b, {1, 0, 2}));       // 3 of [H, D]
+                     c.initializer_range);                                  // [H, 3, D, E]
+  Value b = p.bias("query_key_value", {H, 3, D}, {"heads", "", ""});        // [H, 3, D]
+  std::vector<Value> matrices = unstack(g, transpose(g, w, {1, 0, 2, 3}));  // 3 of [H, D, E]
+  std::vector<Value> biases = unstack(g, transpose(g, b, {1, 0, 2}));       // 3 of [H, D]
   auto heads = [&](size_t i) {
-    Value y = linear(g, x, reshape(g, matrix[i], {H * D, E}),
-                     reshape(g, bias[i], {H * D}));  // [B, T, H*D]
-    return reshape(g, y, {B, T, H, D});              // [B, T, H, D]
+    Value matrix = reshape(g, matrices[i], {H * D, E});           // [H*D, E]
+    Value bias = reshape(g, biases[i], {H * D});                  // [H*D]
+    return reshape(g, linear(g, x, matrix, bias), {B, T, H, D});  // [B, T, H, D]
   };
   std::vector<double> frequencies = rotary_frequencies(rotary_width(c), c.rope_theta);
   Value q = rope(g, heads(0), frequencies);                                    // [B, T, H, D]

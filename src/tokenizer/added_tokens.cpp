@@ -71,7 +71,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
     : tokens_(std::move(tokens)), token_of_(1, -1) {
   for (size_t index = 0; index < tokens_.size(); ++index) {
     const std::string& text = tokens_[index].text;
-    TESSERA_CHECK(!text.empty() && text.size() <= kMaxTokenBytes);
+    TESSERA_CHECK(!text.empty(), "an added token without text");
     TESSERA_CHECK(tokens_[index].normalized == tokens_[0].normalized);
     all_special_ = all_special_ && tokens_[index].special;
     int32_t node = 0;
@@ -90,7 +90,6 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
       }
     }
   }
-  TESSERA_CHECK(token_of_.size() <= kMaxBytes + 1);
 }
 
 bool AddedTokens::longest_at(std::string_view text, size_t position, Match& match) const {
@@ -110,7 +109,7 @@ bool AddedTokens::longest_at(std::string_view text, size_t position, Match& matc
 
 bool AddedTokens::next(std::string_view text, bool special, size_t done, size_t& from,
                        Match& match) const {
-  if (all_special_ && !special) return false;  // so too without any token
+  if (tokens_.empty() || (all_special_ && !special)) return false;
   for (size_t i = from; i < text.size(); ++i) {
     size_t two = static_cast<size_t>(byte_at(text, i)) << 8;
     if (i + 1 < text.size()) two |= static_cast<size_t>(byte_at(text, i + 1));

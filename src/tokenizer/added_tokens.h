@@ -29,12 +29,12 @@ struct AddedToken {
 // it costs nothing.
 class AddedTokens {
  public:
-  // At most these: the search takes time in proportion to the longest and memory to the sum.
+  // What readers of files accept, of one text and of all: the search takes time in proportion to
+  // the longest and memory in proportion to the sum.
   static constexpr size_t kMaxTokenBytes = 1024, kMaxBytes = size_t{4} << 20;
 
   AddedTokens() = default;
-  // Texts must not be empty, the bounds must hold and all be `normalized` or none; among equal
-  // texts the first counts.
+  // Texts must not be empty, and all be `normalized` or none; among equal texts the first counts.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   // Calls on_token(const AddedToken&) for each token of `text` and on_text(std::string_view) for

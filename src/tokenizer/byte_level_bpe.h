@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tokenizer/bpe_model.h"
-#include "tokenizer/pair_map.h"
+#include "tokenizer/pair_merges.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
@@ -38,26 +38,20 @@ class ByteLevelBpe final : public Tokenizer {
   const BpeModel& model() const { return model_; }
 
  private:
-  struct Step {
-    int32_t rank, result;
-  };
   void index_tokens();
   void encode_text(std::string_view text, bool special, std::vector<int32_t>& ids) const;
   void encode_stretch(std::string_view text, std::vector<int32_t>& ids) const;
   template <class PieceEnd>
   void encode_pieces(std::string_view text, PieceEnd piece_end, std::vector<int32_t>& ids) const;
   void merge_piece(std::string_view piece, std::vector<int32_t>& ids) const;
-  void merge_short(std::string_view piece, std::vector<int32_t>& ids) const;
-  void merge_long(std::string_view piece, std::vector<int32_t>& ids) const;
 
   BpeModel model_;
   AddedTokens raw_added_, normalized_added_;
   bool cuts_between_lines_ = true;  // no added token reaches across a line end
   std::array<int32_t, 256> byte_ids_{};
-  PairMap<Step> steps_;
-  std::unordered_map<std::string_view, int32_t>
-      whole_;              // pieces that are tokens, if they are taken
-  uint64_t instance_ = 0;  // tells the threads' piece caches whose pieces they hold
+  PairMerges merges_;
+  std::unordered_map<std::string_view, int32_t> whole_;  // for model_.whole_pieces
+  uint64_t owner_;                                       // of the threads' piece caches
   uint64_t fingerprint_ = 0;
 };
 

@@ -15,6 +15,29 @@ const utf8proc_uint8_t* bytes_at(std::string_view text, size_t position) {
   return reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + position;
 }
 
+struct Range {
+  utf8proc_int32_t first, last;
+};
+
+// The marks that came after Unicode 9.0, and the vowel of the one composition that did.
+constexpr Range kNewer[] = {
+    {0x07FD, 0x07FD},   {0x0898, 0x089F},   {0x08CA, 0x08D3},   {0x09FE, 0x09FE},
+    {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},   {0x0EBA, 0x0EBA},   {0x1715, 0x1715},
+    {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
+    {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85},
+    {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x11930, 0x11930}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
+    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42},
+    {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1},
+    {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
+    {0x1E4EC, 0x1E4EF}};
+
+bool is_newer(utf8proc_int32_t code_point) {
+  return std::ranges::any_of(kNewer, [&](const Range& range) {
+    return code_point >= range.first && code_point <= range.last;
+  });
+}
+
 // Whether form C may change the character, or join it to the one before. Everything else ends what
 // came before it: text may be cut in front of it.
 bool may_change(utf8proc_int32_t code_point) {
@@ -25,7 +48,7 @@ bool may_change(utf8proc_int32_t code_point) {
   bool decomposes = property->decomp_seqindex != UINT16_MAX && property->decomp_type == 0;
   // In the second half of the table of compositions: it joins a character before it.
   bool joins = property->comb_index != UINT16_MAX && property->comb_index >= 0x8000;
-  return property->combining_class != 0 || decomposes || joins;
+  return (property->combining_class != 0 || decomposes || joins) && !is_newer(code_point);
 }
 
 // Not utf8proc_map: its ordering of marks takes quadratic time.
@@ -43,7 +66,7 @@ void append_normalized(std::string_view text, std::string& result) {
     points.insert(points.end(), parts, parts + count);
   }
   auto mark_class = [](utf8proc_int32_t point) {
-    return utf8proc_get_property(point)->combining_class;
+    return is_newer(point) ? 0 : utf8proc_get_property(point)->combining_class;
   };
   auto is_mark = [&](utf8proc_int32_t point) { return mark_class(point) != 0; };
   for (auto begin = points.begin(); begin != points.end();) {

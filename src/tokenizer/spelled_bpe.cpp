@@ -16,61 +16,27 @@ class Builder {
  public:
   explicit Builder(const SpelledBpe& spelled) : spelled_(spelled) {}
   BpeModel build(const std::string& end_of_text) {
-    take_added();
+    model_.added = added_tokens_of(spelled_);
+    for (AddedToken& token : model_.added) {
+      token.ordinary = token.ordinary && from_byte_alphabet(token.text) == token.text;
+    }
     place_tokens();
     take_merges();
-    find_end_of_text(end_of_text);
+    model_.end_of_text = end_of_text_of(spelled_, model_.added, end_of_text);
     return std::move(model_);
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const { spelled_.fail(what); }
-  void take_added();
-  void check_bounds() const;
   void place(const std::string& token, int32_t id, std::string bytes);
   void place_tokens();
   void check_bytes() const;
   int32_t part_id(const std::string& token, size_t rank) const;
   void take_merges();
-  void find_end_of_text(const std::string& name);
 
   const SpelledBpe& spelled_;
   BpeModel model_;
 };
-
-void Builder::take_added() {
-  model_.added = spelled_.added;
-  std::unordered_map<std::string, int32_t> seen;
-  for (AddedToken& token : model_.added) {
-    if (token.text.empty()) fail(cat("added token ", token.id, " is empty"));
-    auto known = spelled_.ids.find(token.text);
-    bool in_vocabulary = known != spelled_.ids.end();
-    auto [first, inserted] = seen.try_emplace(token.text, token.id);
-    int32_t other = in_vocabulary ? known->second : first->second;
-    if (other != token.id) {
-      fail(cat("token '", token.text, "' has two ids, ", other, " and ", token.id));
-    }
-    if (!inserted) fail(cat("added token '", token.text, "' is there twice"));
-    token.ordinary =
-        in_vocabulary && !token.special && from_byte_alphabet(token.text) == token.text;
-  }
-  std::ranges::sort(model_.added, {}, &AddedToken::id);
-  check_bounds();
-}
-
-void Builder::check_bounds() const {
-  size_t bytes = 0;
-  for (const AddedToken& token : model_.added) {
-    bytes += token.text.size();
-    if (token.text.size() > AddedTokens::kMaxTokenBytes) {
-      fail(cat("added token ", token.id, " has more than ", AddedTokens::kMaxTokenBytes, " bytes"));
-    }
-  }
-  if (bytes > AddedTokens::kMaxBytes) {
-    fail(cat("its added tokens have together more than ",
-             format_bytes(static_cast<int64_t>(AddedTokens::kMaxBytes))));
-  }
-}
 
 void Builder::place(const std::string& token, int32_t id, std::string bytes) {
   size_t count = model_.tokens.size();
@@ -133,31 +99,58 @@ void Builder::take_merges() {
   }
 }
 
-void Builder::find_end_of_text(const std::string& name) {
-  auto find = [&](std::string_view wanted) {
-    for (const AddedToken& token : model_.added) {
-      if (token.special && token.text == wanted) model_.end_of_text = token.id;
-    }
-    return model_.end_of_text >= 0;
-  };
-  if (!name.empty()) {
-    if (!find(name)) fail(cat("it has no special added token ", name, ", its end of text"));
-    return;
-  }
-  for (std::string_view usual :
-       {kEndOfTextName, std::string_view("<|end_of_text|>"), std::string_view("</s>")}) {
-    if (find(usual)) return;
-  }
-  fail(cat("it has no special added token ", kEndOfTextName,
-           " (nor <|end_of_text|> or </s>), and no tokenizer_config.json beside it names an "
-           "eos_token"));
-}
-
 }  // namespace
 
 void SpelledBpe::fail(const std::string& what) const {
   throw UserError(cat("cannot read tokenizer '", name,
                       "': ", what.size() > 400 ? what.substr(0, 400) + "..." : what));
+}
+
+std::vector<AddedToken> added_tokens_of(const SpelledBpe& spelled) {
+  std::vector<AddedToken> added = spelled.added;
+  std::unordered_set<std::string_view> seen;
+  size_t bytes = 0;
+  for (AddedToken& token : added) {
+    if (token.text.empty()) spelled.fail(cat("added token ", token.id, " is empty"));
+    if (!seen.insert(token.text).second) {
+      spelled.fail(cat("added token '", token.text, "' is there twice"));
+    }
+    auto known = spelled.ids.find(token.text);
+    bool in_vocabulary = known != spelled.ids.end();
+    if (in_vocabulary && known->second != token.id) {
+      spelled.fail(cat("token '", token.text, "' has two ids, ", known->second, " and ", token.id));
+    }
+    token.ordinary = in_vocabulary && !token.special;
+    bytes += token.text.size();
+    if (token.text.size() > AddedTokens::kMaxTokenBytes) {
+      spelled.fail(
+          cat("added token ", token.id, " has more than ", AddedTokens::kMaxTokenBytes, " bytes"));
+    }
+  }
+  if (bytes > AddedTokens::kMaxBytes) {
+    spelled.fail(cat("its added tokens have together more than ",
+                     format_bytes(static_cast<int64_t>(AddedTokens::kMaxBytes))));
+  }
+  std::ranges::sort(added, {}, &AddedToken::id);
+  return added;
+}
+
+int32_t end_of_text_of(const SpelledBpe& spelled, const std::vector<AddedToken>& added,
+                       const std::string& end_of_text) {
+  std::vector<std::string_view> names{kEndOfTextName, "<|end_of_text|>", "</s>"};
+  if (!end_of_text.empty()) names = {end_of_text};
+  for (std::string_view name : names) {
+    for (const AddedToken& token : added) {
+      if (token.special && token.text == name) return token.id;
+    }
+  }
+  if (!end_of_text.empty()) {
+    spelled.fail(cat("it has no special added token ", end_of_text, ", its end of text"));
+  }
+  spelled.fail(
+      cat("it has no special added token ", kEndOfTextName,
+          " (nor <|end_of_text|> or </s>), and no tokenizer_config.json beside it names an "
+          "eos_token"));
 }
 
 BpeModel byte_level_model(const SpelledBpe& spelled, const std::string& end_of_text) {

@@ -21,10 +21,17 @@ struct SpelledBpe {
   [[noreturn]] void fail(const std::string& what) const;
 };
 
+// The added tokens, checked: not empty, none twice, ids as in the vocabulary, bounds of
+// AddedTokens. Ascending by id. UserError naming the file.
+std::vector<AddedToken> added_tokens_of(const SpelledBpe& spelled);
+
+// The id of the special one of them whose name is `end_of_text`; where that is empty, of the first
+// there is of <|endoftext|>, <|end_of_text|> and </s>. UserError naming the file.
+int32_t end_of_text_of(const SpelledBpe& spelled, const std::vector<AddedToken>& added,
+                       const std::string& end_of_text);
+
 // Tokens, merges, added tokens and end of text of a byte-level model, checked: ids without gaps,
-// every byte a token, merges of known tokens, bounds of AddedTokens. `end_of_text` is the name of a
-// special added token; where it is empty, the first there is of <|endoftext|>, <|end_of_text|> and
-// </s>. UserError naming the file.
+// every byte a token, merges of known tokens. UserError naming the file.
 BpeModel byte_level_model(const SpelledBpe& spelled, const std::string& end_of_text);
 
 }  // namespace tessera

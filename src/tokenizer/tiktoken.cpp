@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kMaxFileBytes = size_t{16} << 20;
 constexpr size_t kMaxTokenBytes = 512;  // every split of a token is looked at
+constexpr size_t kMostSpecial = 256;    // ids behind the ranks
 
 // Nothing unless `text` is base64 in whole groups of four, padded by '='.
 std::optional<std::string> decode_base64(std::string_view text) {
@@ -50,8 +51,8 @@ class Reader {
   explicit Reader(const std::string& name) : name_(name) {}
   BpeModel read(std::string_view text, bool any_count) {
     read_ranks(text);
-    find_merges();
     add_special(any_count);
+    find_merges();
     return std::move(model_);
   }
 
@@ -100,6 +101,7 @@ void Reader::read_ranks(std::string_view text) {
     ++number;
     if (!line.empty()) lines.push_back(read_line(line, number));
   }
+  model_.tokens.reserve(lines.size() + kMostSpecial);  // ids_ has views of them
   model_.tokens.resize(lines.size());
   for (auto& [bytes, rank] : lines) {
     if (static_cast<size_t>(rank) >= lines.size()) {
@@ -122,7 +124,7 @@ void Reader::read_ranks(std::string_view text) {
 void Reader::find_merges() {
   model_.rank_is_result = true;
   model_.whole_pieces = true;
-  for (size_t id = 0; id < model_.tokens.size(); ++id) {
+  for (size_t id = 0; id < ids_.size(); ++id) {
     std::string_view token = model_.tokens[id];
     for (size_t cut = 1; cut < token.size(); ++cut) {
       auto left = ids_.find(token.substr(0, cut));
@@ -132,7 +134,6 @@ void Reader::find_merges() {
       model_.merges.push_back({left->second, right->second, static_cast<int32_t>(id)});
     }
   }
-  ids_.clear();  // its keys are views of the tokens, which are to be moved
 }
 
 void Reader::add_special(bool any_count) {
@@ -177,7 +178,7 @@ void Reader::add_llama3_special() {
                                          "<|python_tag|>"};
   auto first = static_cast<int32_t>(model_.tokens.size());
   int reserved = 0;
-  for (size_t i = 0; i < 256; ++i) {
+  for (size_t i = 0; i < kMostSpecial; ++i) {
     std::string text(i < std::size(kNamed) ? kNamed[i] : "");
     if (text.empty()) text = cat("<|reserved_special_token_", reserved++, "|>");
     model_.added.push_back(

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/merges_file.h"
+#include "tokenizer/sentencepiece.h"
 #include "tokenizer/tiktoken.h"
 #include "tokenizer/tokenizer_json.h"
 
@@ -42,11 +43,11 @@ class ByteTokenizer final : public Tokenizer {
 };
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw UserError(
-      cat("cannot load tokenizer '", name, "': ", why,
-          "; give \"byte\", a tokenizer.json, a vocab.json with its merges.txt, a "
-          "tokenizer.model or .tiktoken file of ranks, or a directory with one of them; "
-          "`tessera tokenizer train` makes one from text"));
+  throw UserError(cat("cannot load tokenizer '", name, "': ", why,
+                      "; give \"byte\", a tokenizer.json, a vocab.json with its merges.txt, a "
+                      "SentencePiece .model, a tokenizer.model or .tiktoken file of ranks, or a "
+                      "directory with one of them; "
+                      "`tessera tokenizer train` makes one from text"));
 }
 
 // The names of GPT-2's pair: its own, and those of Hugging Face.
@@ -117,7 +118,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
   if (path.extension() == ".json") return load_tokenizer_json(path);
   if (path.extension() == ".model" || path.extension() == ".tiktoken") {
     if (MappedFile(path).text().starts_with('\n')) {  // the first field of a protobuf
-      refuse(name_or_path, "SentencePiece models are not supported");
+      return std::make_unique<SentencePieceTokenizer>(read_sentencepiece(path), path.string());
     }
     return std::make_unique<ByteLevelBpe>(read_tiktoken(path));
   }

@@ -19,7 +19,7 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Appends the ids of ordinary text. The names of special tokens are ordinary text here: training
-  // data cannot forge them.
+  // data cannot forge them. Other added tokens are found.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
 
   // Appends the ids of a prompt: document_prefix(), then the text, in which the names of special
@@ -50,8 +50,9 @@ class Tokenizer {
   // the cache of tokenized data.
   virtual uint64_t fingerprint() const = 0;
 
-  // The bytes of all ids, one after another. UserError as token_bytes.
-  std::string decode(std::span<const int32_t> ids) const;
+  // The text of the ids: their bytes, one after another, unless encoding puts something in front of
+  // texts, which is left out. UserError as token_bytes.
+  virtual std::string decode(std::span<const int32_t> ids) const;
 
  protected:
   // UserError unless id lies in the vocabulary.
@@ -62,7 +63,8 @@ class Tokenizer {
 // the first of these is taken:
 //   tokenizer.json                          Hugging Face's file (tokenizer_json.h)
 //   vocab.json or encoder.json, merges.txt or vocab.bpe   GPT-2's pair (merges_file.h)
-//   tokenizer.model                         tiktoken's ranks (tiktoken.h), by its first byte
+//   tokenizer.model                         SentencePiece's (sentencepiece_model.h), or tiktoken's
+//                                           ranks (tiktoken.h), by its first byte
 //   a single NAME.tiktoken                  the same
 // UserError otherwise.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path);

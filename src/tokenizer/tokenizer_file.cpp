@@ -228,6 +228,22 @@ void TokenizerFile::expect_options(const char* component, const TokenizerStep& s
   }
 }
 
+std::vector<int32_t> document_prefix_of(const TokenizerFile& file,
+                                        const std::vector<AddedToken>& added, int32_t end_of_text) {
+  for (int32_t id : file.before) {
+    auto token = std::ranges::find(added, id, &AddedToken::id);
+    if (token != added.end() && token->special) continue;
+    file.bpe.fail(
+        cat("post_processor TemplateProcessing: token ", id, " is not a special added token"));
+  }
+  if (!file.after.empty() && file.after != std::vector{end_of_text}) {
+    file.bpe.fail(
+        "post_processor TemplateProcessing: other tokens than the end of text behind a "
+        "text are not supported");
+  }
+  return file.before;
+}
+
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& name) {
   return Reader(text, name).read();
 }

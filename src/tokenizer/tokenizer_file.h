@@ -40,6 +40,11 @@ struct TokenizerFile {
 // TemplateProcessing (ids before and behind one sequence).
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& name);
 
+// The ids before every document, from the post-processor: special added tokens. Behind a text it
+// may only put the end of text. UserError naming the file otherwise.
+std::vector<int32_t> document_prefix_of(const TokenizerFile& file,
+                                        const std::vector<AddedToken>& added, int32_t end_of_text);
+
 // Tokens by id in a JSON object, as in vocab.json: the same bounds. UserError naming `name`.
 std::unordered_map<std::string, int32_t> parse_vocabulary(std::string_view text,
                                                           const std::string& name);

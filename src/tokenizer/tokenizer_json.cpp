@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/piece_patterns.h"
+#include "tokenizer/sentencepiece.h"
+#include "tokenizer/sentencepiece_json.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace tessera {
@@ -51,7 +53,8 @@ void read_pre_tokenizers(const TokenizerFile& file, BpeModel& model) {
   constexpr const char* kSupported = "ByteLevel, or Split and ByteLevel";
   if (steps.empty()) refuse(file, "pre_tokenizer", "null", kSupported);
   if (steps[0].type != "Split") {
-    if (steps.size() != 1) refuse(file, "pre_tokenizer", steps[1].type, kSupported);
+    const TokenizerStep& other = steps[steps[0].type == "ByteLevel" ? steps.size() - 1 : 0];
+    if (steps.size() != 1) refuse(file, "pre_tokenizer", other.type, kSupported);
     return read_byte_level(file, steps[0], true);
   }
   if (steps.size() != 2) refuse(file, "pre_tokenizer", steps.back().type, kSupported);
@@ -60,8 +63,9 @@ void read_pre_tokenizers(const TokenizerFile& file, BpeModel& model) {
   const std::string &behavior = steps[0].option("behavior"), &invert = steps[0].option("invert");
   bool isolated = (behavior == "\"Isolated\"" && invert == "false") ||
                   (behavior == "\"Removed\"" && invert == "true");
-  if (!isolated)
+  if (!isolated) {
     file.bpe.fail("pre_tokenizer Split: its behavior is not Isolated; this is not supported");
+  }
   auto pattern = pattern_of_json(steps[0].option("pattern"));
   if (!pattern) {
     file.bpe.fail(cat("pre_tokenizer Split: its pattern is not that of GPT-2, Llama-3 or Qwen2: ",
@@ -77,22 +81,6 @@ void read_decoders(const TokenizerFile& file) {
   refuse(file, "decoder", file.decoders.empty() ? "null" : file.decoders[0].type, "ByteLevel");
 }
 
-void read_template(const TokenizerFile& file, BpeModel& model) {
-  for (int32_t id : file.before) {
-    const AddedToken* token = model.find_added(id);
-    if (token && token->special) continue;
-    file.bpe.fail(
-        cat("post_processor TemplateProcessing: token ", id, " is not a special added token"));
-  }
-  model.document_prefix = file.before;
-  bool end_only = file.after.empty() || file.after == std::vector{model.end_of_text};
-  if (!end_only) {
-    file.bpe.fail(
-        "post_processor TemplateProcessing: other tokens than the end of text behind a "
-        "text are not supported");
-  }
-}
-
 BpeModel byte_level_of(const TokenizerFile& file, const std::string& end_of_text) {
   check_model_options(file);
   BpeModel model = byte_level_model(file.bpe, end_of_text);
@@ -100,7 +88,7 @@ BpeModel byte_level_of(const TokenizerFile& file, const std::string& end_of_text
   read_normalizers(file, model);
   read_pre_tokenizers(file, model);
   read_decoders(file);
-  read_template(file, model);
+  model.document_prefix = document_prefix_of(file, model.added, model.end_of_text);
   return model;
 }
 
@@ -109,8 +97,10 @@ BpeModel byte_level_of(const TokenizerFile& file, const std::string& end_of_text
 std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path) {
   TokenizerFile file = parse_tokenizer_file(MappedFile(path).text(), path.string());
   std::string end_of_text = read_tokenizer_config(path.parent_path()).end_of_text;
-  // Another kind of BPE, such as SentencePiece's with Metaspace and byte fallback, is told apart
-  // here.
+  if (is_sentencepiece(file)) {
+    return std::make_unique<SentencePieceTokenizer>(sentencepiece_model(file, end_of_text),
+                                                    path.string());
+  }
   if (!is_byte_level(file)) {
     refuse(file, "decoder", file.decoders.empty() ? "null" : file.decoders[0].type, "ByteLevel");
   }

@@ -11,16 +11,17 @@ namespace tessera {
 
 // Hugging Face's tokenizer.json with model BPE. What is read by kind:
 //
-// byte-level (decoder ByteLevel): every byte is in the vocabulary;
+// byte-level (decoder ByteLevel), every byte in the vocabulary:
 //   normalizer      none or NFC
-//   pre_tokenizer   ByteLevel with its own pattern, GPT-2's; or Split by the pattern of GPT-2,
-//   Llama-3 or
-//                   Qwen2 and then ByteLevel without; add_prefix_space false
-//   post_processor  none, ByteLevel, TemplateProcessing: ids before a text begin every document;
-//   behind
-//                   it only end of text may stand
+//   pre_tokenizer   ByteLevel by its own pattern, GPT-2's; or Split by the pattern of GPT-2,
+//                   Llama-3 or Qwen2, and ByteLevel without; add_prefix_space false
+//   post_processor  none, ByteLevel, TemplateProcessing: ids that it puts before a text begin every
+//                   document; behind it only the end of text may stand
 //   model           ignore_merges; merges as "a b" or ["a", "b"]
-//   added_tokens    with all their flags; one that is special is end of text
+//   added_tokens    with all their flags; one that is special is the end of text
+//
+// SentencePiece's BPE (pre_tokenizer Metaspace, normalizers Prepend and Replace, or byte_fallback):
+// sentencepiece_json.h.
 //
 // Any other component or option is refused by its name. The end of text is not in the file:
 // `end_of_text` names it, or tokenizer_config.json beside the file (its eos_token); without either

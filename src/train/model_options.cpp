@@ -32,19 +32,6 @@ constexpr std::pair<std::string_view, ModelType> kFamilyOptions[] = {
 constexpr std::string_view kSources[] = {"hf_pretrained_model_name_or_dir", "pretrained_model_name",
                                          "model_config", "model_name", "model_size"};
 
-// The option that describes a whole model, or "".
-std::string_view find_source(const ParsedOptions& parsed) {
-  std::vector<std::string_view> found;
-  for (std::string_view source : kSources) {
-    if (value_text(parsed.config, *find_option(source)) != "None") found.push_back(source);
-  }
-  if (found.size() > 1) {
-    throw UsageError(
-        cat("--", found[0], " and --", found[1], " both describe the model: give one"));
-  }
-  return found.empty() ? "" : found[0];
-}
-
 // Copies the value of a given option over the preset's.
 template <class T, class U>
 void override_with(const ParsedOptions& parsed, std::string_view option, T& field, const U& value) {
@@ -257,8 +244,38 @@ bool is_built(ModelType family) {
   return value->built;
 }
 
+std::string_view model_source(const ParsedOptions& parsed) {
+  std::vector<std::string_view> found;
+  for (std::string_view source : kSources) {
+    if (value_text(parsed.config, *find_option(source)) != "None") found.push_back(source);
+  }
+  if (found.size() > 1) {
+    throw UsageError(
+        cat("--", found[0], " and --", found[1], " both describe the model: give one"));
+  }
+  return found.empty() ? "" : found[0];
+}
+
+void set_shape(RunConfig& config, const ModelConfig& model) {
+  config.model_type = name(model.model_type);
+  config.vocab_size = model.vocab_size;
+  config.hidden_width = model.hidden_width;
+  config.num_layers = model.num_layers;
+  config.num_heads = model.num_heads;
+  config.num_key_value_heads = model.num_key_value_heads;
+  config.intermediate_size = model.intermediate_size;
+  config.tie_word_embeddings = model.tie_word_embeddings;
+  config.sliding_window = model.sliding_window;
+  config.bias = model.bias;
+  config.gelu = model.tanh_gelu ? "tanh" : "exact";
+  config.rotary_pct = model.rotary_pct;
+  config.rotary_emb_base = static_cast<int64_t>(model.rope_theta);
+  config.num_local_experts = model.num_local_experts;
+  config.num_experts_per_tok = model.num_experts_per_tok;
+}
+
 ModelConfig resolve_model(ParsedOptions& parsed) {
-  std::string_view source = find_source(parsed);
+  std::string_view source = model_source(parsed);
   bool described = false;
   ModelConfig model;
   auto beside = configuration_of_file(parsed.config);

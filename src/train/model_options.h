@@ -19,6 +19,13 @@ namespace tessera {
 // (in `plan` a note). Adds to parsed.notes and parsed.warnings.
 ModelConfig resolve_model(ParsedOptions& parsed);
 
+// The option that describes a whole model ("model_name"), or "" if the shape options do.
+// UsageError: several do.
+std::string_view model_source(const ParsedOptions& parsed);
+
+// Gives the shape options the values with which they describe this model.
+void set_shape(RunConfig& config, const ModelConfig& model);
+
 // Whether models of this family can be run, not only counted.
 bool is_built(ModelType family);
 

@@ -54,6 +54,11 @@ void apply_tensor_parallelism(ParsedOptions& parsed) {
       " > 1. Switching use_smp_implementation to 1 so we can use SMP optimized implementation."));
 }
 
+void check_precision(const ParsedOptions& parsed) {
+  if (parsed.config.use_fp16 && parsed.config.bf16 && parsed.is_given("bf16"))
+    throw UsageError("--bf16 and --use_fp16 contradict each other: give one");
+}
+
 // Options that say how something is done which is not done.
 void check_residency(ParsedOptions& parsed) {
   const RunConfig& c = parsed.config;
@@ -120,6 +125,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);
   check_final_model(parsed.config);
   apply_tensor_parallelism(parsed);
+  check_precision(parsed);
   check_residency(parsed);
   report_status(parsed);
 }

@@ -34,6 +34,7 @@ std::vector<OptionRow> build_table() {
       {"Checkpoints, fine-tuning", groups::checkpoints()},
       {"Logging, profiling, device", groups::logging()},
       {"Looking inside", groups::inspection()},
+      {"Configuration files", groups::configuration()},
       {"Text, tokenizers, measurements", groups::commands()},
       {"Accepted, no effect", groups::without_effect()},
   };

@@ -107,7 +107,8 @@ std::string options_markdown() {
       "one "
       "or more words. The last of several values wins, across other spellings too. An option whose "
       "status is *not built yet* passes `tessera plan` with a note; elsewhere a value that would "
-      "change something is an error.\n";
+      "change something is an error.\n\n"
+      "Options may also stand in [configuration files](configuration_files.md): `--config FILE`.\n";
   std::string_view group;
   for (const OptionRow& row : option_table()) {
     if (row.group != group) {

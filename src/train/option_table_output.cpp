@@ -191,6 +191,22 @@ std::vector<OptionRow> inspection() {
   };
 }
 
+std::vector<OptionRow> configuration() {
+  return {
+      {.name = "config",
+       .field = &RunConfig::config,
+       .help =
+           "a file of options in TOML, by their names; may be repeated, a later file wins over an "
+           "earlier one, the command line over all of them",
+       .form = ValueForm::kRepeated,
+       .scopes = kRunScopes | kGenerate},
+      {.name = "print_config",
+       .field = &RunConfig::print_config,
+       .help = "print all options with their origin as such a file, and exit",
+       .scopes = in(OptionScope::kTrain) | in(OptionScope::kPlan)},
+  };
+}
+
 std::vector<OptionRow> commands() {
   return {
       {.name = "prompt",

@@ -22,6 +22,7 @@ struct RunConfig {
   bool decay_all = false;
   double beta1 = 0.9;
   double beta2 = 0.95;
+  double z_loss = 0.0;
   int64_t seed = 12345;
   bool same_seed = false;
   int64_t max_skipped_steps = 5;
@@ -167,6 +168,10 @@ struct RunConfig {
   std::string dump_pass;
   std::vector<std::string> disable_pass;
   std::string hash_file;
+
+  // Configuration files
+  std::vector<std::string> config;
+  bool print_config = false;
 
   // Commands other than train and plan
   std::string prompt;

@@ -1,8 +1,10 @@
 #pragma once
+#include <optional>
 #include <string>
 
 #include "models/model_config.h"
 #include "optim/schedule.h"
+#include "train/loss_scaling.h"
 #include "train/run_config.h"
 
 namespace tessera {
@@ -14,6 +16,7 @@ struct RunRecord {
   int64_t tokens_seen = 0;
   int64_t skipped_in_a_row = 0;
   int64_t parameter_count = 0;
+  std::optional<LossScaleState> loss_scale;  // of a run that scales its loss
   std::string last_good_checkpoint;
   std::string mesh = "whole parameters";  // Parallelism::state_text() of the run
   ScheduleState schedule;

@@ -61,6 +61,18 @@ void Session::allocate(const MakeBuffer& make_arena) {
   far_arena_ = HostBuffer(planned.far_arena);
   for (const Program& p : compiled_) p.executable->declare_state(state_);
   for (const Program& p : compiled_) p.executable->bind(state_, arena_, far_arena_);
+  if (programs_.loss_scaling)
+    set_loss_scale({static_cast<float>(programs_.loss_scaling->initial), 0});
+}
+
+std::optional<LossScaleState> Session::loss_scale() {
+  if (!programs_.loss_scaling) return std::nullopt;
+  return LossScaleState{*state_.as<float>("loss_scale"), *state_.as<int64_t>("good_steps")};
+}
+
+void Session::set_loss_scale(const LossScaleState& scale) {
+  *state_.as<float>("loss_scale") = scale.scale;
+  *state_.as<int64_t>("good_steps") = scale.good_steps;
 }
 
 Session::Memory Session::planned_memory() const {
@@ -143,8 +155,14 @@ StepResult Session::step(std::span<const MicroBatch> micro_batches, double learn
   }
   Executable& apply = program("apply");
   apply.run(arguments, observer);
-  return {apply.scalar<float>("loss"), apply.scalar<float>("gradient_norm"),
-          apply.scalar<uint8_t>("ok") != 0, apply.scalar<int64_t>("token_count")};
+  StepResult result;
+  result.loss = apply.scalar<float>("loss");
+  if (programs_.has_z_loss) result.z_loss = apply.scalar<float>("z_loss");
+  result.gradient_norm = apply.scalar<float>("gradient_norm");
+  if (programs_.loss_scaling) result.loss_scale = apply.scalar<float>("loss_scale");
+  result.ok = apply.scalar<uint8_t>("ok") != 0;
+  result.tokens = apply.scalar<int64_t>("token_count");
+  return result;
 }
 
 std::pair<double, int64_t> Session::evaluate(MicroBatch batch) {

@@ -158,6 +158,7 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   record_.position = saved.position;
   record_.tokens_seen = saved.tokens_seen;
   record_.skipped_in_a_row = saved.skipped_in_a_row;
+  if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
   record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
   warn_of_other_data(saved.options);
   for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
@@ -288,8 +289,14 @@ void TrainingRun::one_step(BatchReader& reader) {
   ++record_.step;
   record_.position = reader.position();
   record_.tokens_seen += result.tokens;
-  record_.skipped_in_a_row = result.ok ? 0 : record_.skipped_in_a_row + 1;
+  // A loss scale that is too high is found out by such updates.
+  bool lowered = !result.ok && result.loss_scale &&
+                 *result.loss_scale > session_->programs().loss_scaling->lowest;
+  record_.skipped_in_a_row =
+      result.ok ? 0 : record_.skipped_in_a_row + static_cast<int64_t>(!lowered);
   report.loss = result.loss;
+  report.z_loss = result.z_loss;
+  report.loss_scale = result.loss_scale;
   report.gradient_norm = result.gradient_norm;
   report.ok = result.ok;
   report.tokens = result.tokens;
@@ -302,7 +309,13 @@ void TrainingRun::one_step(BatchReader& reader) {
   if (report.batch % config_.logging_freq == 0 || record_.step == total_steps_)
     TESSERA_INFO(progress_line(report));
   if (average_.add(report)) TESSERA_INFO(average_.line());
-  if (!result.ok) report_skip(micro_batches);
+  if (lowered) {
+    TESSERA_INFO(cat("Step ", report.batch, ": gradients overflow at loss scale ",
+                     *result.loss_scale, "; the update was skipped, the scale is now ",
+                     session_->loss_scale()->scale));
+  } else if (!result.ok) {
+    report_skip(micro_batches);
+  }
 }
 
 void TrainingRun::report_skip(std::span<const MicroBatch> micro_batches) {
@@ -351,6 +364,7 @@ void TrainingRun::validate(int64_t limit_batches) {
 
 void TrainingRun::save() {
   record_.schedule = schedule_.state(record_.step);
+  record_.loss_scale = session_->loss_scale();
   TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/",
                    name(record_.model.model_type), "-", record_.step, "steps."));
   try {

@@ -98,6 +98,8 @@ class TrainingRun {
   double flops_per_micro_batch_ = 0;
 };
 
+// What matrices and activations are computed in; weights and their updates are f32.
+DType compute_dtype(const RunConfig& config);
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
 
 // What a job of `config.world` ranks would take, from the plans alone: the report of `tessera

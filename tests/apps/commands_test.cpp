@@ -174,11 +174,29 @@ TEST_F(Commands, PlanSaysWhatFits) {
   EXPECT_HAS(trained.err, "planned = allocated = " + bytes[1].str() + " ");
 }
 
+TEST_F(Commands, APrintedConfigurationIsTheSameRun) {
+  Words job = train({"--max_steps", "3", "--bf16", "0"});
+  ProgramResult printed = run(job + Words{"--print_config"});
+  EXPECT_EQ(printed.status, 0) << printed.err;
+  EXPECT_FALSE(exists("cache"));
+  write("run.toml", printed.out);
+  EXPECT_EQ(run(job + Words{"--metrics_file", "straight"}).status, 0);
+  ProgramResult again = run({"train", "--config", "run.toml", "--metrics_file", "again"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(losses("again").size(), 3u);
+  EXPECT_EQ(losses("again"), losses("straight"));
+  write("run.toml", "max_steps = 3\n[model]\nhiden_width = 32\n");
+  ProgramResult wrong = run({"train", "--config", "run.toml"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_HAS(wrong.message(),
+             "run.toml:3:1: hiden_width: unknown option; did you mean hidden_width?");
+}
+
 TEST_F(Commands, PlanTakesWhatTrainingDoesNotYet) {
   ProgramResult result =
-      run(Words{"plan"} + tiny_shape() + Words{"--device_type", "cuda", "--use_fp16", "1"});
+      run(Words{"plan"} + tiny_shape() + Words{"--device_type", "cuda", "--use_wandb", "1"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_HAS(result.err, "--use_fp16=True is not built yet");
+  EXPECT_HAS(result.err, "--use_wandb=True is not built yet");
   EXPECT_HAS(result.err, "--device_type=cuda is not built yet");
   // A family without a graph has parameters, but no arena that could be right.
   ProgramResult mixtral = run({"plan", "--model_name", "mixtral_8x7b", "--memory", "80GiB"});

@@ -152,6 +152,7 @@ TEST_F(TokenCacheTest, EveryDocumentBeginsWithThePrefix) {
   auto j = job(documents);
   j.document_prefix = {255, 7};
   EXPECT_EQ(ids_of(build(j)), expected);
+  j.documents = source_of(documents);
   j.cut = [](std::string_view text, size_t) { return text.find(' '); };  // the long one, in two
   EXPECT_EQ(ids_of(build(j)), expected);
 }

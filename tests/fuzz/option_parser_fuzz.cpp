@@ -20,8 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     arguments.emplace_back(line);
   }
   try {
-    ParsedOptions parsed =
-        parse_options(arguments, scope, [](const char*) { return std::nullopt; });
+    ParsedOptions parsed = parse_options(
+        arguments, scope, [](const char*) { return std::nullopt; },
+        [](const std::string&) { return std::string("max_steps = 7"); });
     if (parsed.help) return 0;
     std::string record = run_config_json(parsed.config);
     TESSERA_CHECK(run_config_json(run_config_from_json(record)) == record);

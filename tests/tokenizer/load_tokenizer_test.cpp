@@ -81,7 +81,9 @@ TEST_F(LoadTokenizer, ATokenizerJsonComesFirst) {
 
 TEST_F(LoadTokenizer, TheFirstByteOfAModelDecides) {
   write("tokenizer.model", "\n\x09\n\x05<unk>");
-  expect_error(folder_, "SentencePiece");
+  expect_error(folder_, "no SentencePiece model");
+  write("tokenizer.model", read_file(kGoldens / "sentencepiece/bpe.model"));
+  EXPECT_NE(load_tokenizer(folder_)->description().find("SentencePiece BPE"), std::string::npos);
   write("tokenizer.model", read_file(kGoldens / "tiktoken.model"));
   expect_error(folder_, "699 ranks");
   expect_error(folder_ / "tokenizer.model", "699 ranks");
@@ -90,6 +92,23 @@ TEST_F(LoadTokenizer, TheFirstByteOfAModelDecides) {
   expect_error(folder_, "line 1 is not a token");
   write("b.tiktoken", "!");
   expect_error(folder_, "several .tiktoken files");
+}
+
+// The same pieces from both files; what they do with bytes that are not UTF-8 differs.
+TEST_F(LoadTokenizer, SentencePieceComesInTwoForms) {
+  write("tokenizer.json", read_file(kGoldens / "sentencepiece/llama.json"));
+  auto json = load_tokenizer(folder_);
+  auto model = load_tokenizer(kGoldens / "sentencepiece/bpe.model");
+  for (const Tokenizer* tokenizer : {json.get(), model.get()}) {
+    EXPECT_EQ(tokenizer->vocab_size(), 640);
+    EXPECT_EQ(tokenizer->end_of_text(), 2);
+    EXPECT_EQ(tokenizer->document_prefix().size(), 1u);
+    EXPECT_EQ(tokenizer->token_bytes(1), "<s>");
+    std::vector<int32_t> ids;
+    tokenizer->encode_prompt("the engine </s> the reader", ids);
+    EXPECT_EQ(tokenizer->decode(ids), "<s>the engine </s>  the reader");
+  }
+  EXPECT_NE(json->fingerprint(), model->fingerprint());
 }
 
 TEST_F(LoadTokenizer, TheConfigurationNamesTheEndOfText) {

@@ -25,6 +25,12 @@ TEST(Nfc, ComposesAndOrdersMarks) {
   EXPECT_EQ(nfc("\u0301a"), "\u0301a");  // a mark without a letter
 }
 
+TEST(Nfc, KnowsUnicode9) {
+  EXPECT_EQ(nfc("a\u0898\u0323"), "a\u0898\u0323");                  // a mark since 14.0
+  EXPECT_EQ(nfc("\U00011935\U00011930"), "\U00011935\U00011930");    // composes since 13.0
+  EXPECT_EQ(nfc("a\U0001E944\U0001E94A"), "a\U0001E94A\U0001E944");  // a mark since 9.0
+}
+
 TEST(Nfc, WhatIsComposedIsTheTextItself) {
   std::string buffer;
   for (std::string_view text : {"", "plain", "caf\u00E9 \u4F60\u597D \U0001F642", "\xFF\x80 a"}) {

@@ -70,6 +70,17 @@ TEST(TokenizerJson, AllThatIsReadIsWritten) {
   }
 }
 
+// Normalization makes this one longer than a file may have it.
+TEST(TokenizerJson, AddedTokensMayGrow) {
+  Json file = golden("neox.json");
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "\u0958";
+  file["added_tokens"].push_back({{"id", 723}, {"content", text}, {"normalized", true}});
+  std::vector<int32_t> ids;
+  ByteLevelBpe(parse(file)).encode("a" + text, ids);
+  EXPECT_EQ(ids.back(), 723);
+}
+
 TEST(TokenizerJson, ComponentsSayWhatIsDoneWithText) {
   BpeModel llama3 = parse(golden("llama3.json"));
   EXPECT_EQ(llama3.pattern, PiecePattern::kLlama3);
@@ -169,6 +180,7 @@ TEST(TokenizerJson, OtherSplitsAreRefused) {
   expect("use_regex", [](Json& steps) { steps[1]["use_regex"] = true; });
   expect("pre_tokenizer Digits", [](Json& steps) { steps[1] = {{"type", "Digits"}}; });
   expect("pre_tokenizer Digits", [](Json& steps) { steps.push_back({{"type", "Digits"}}); });
+  expect("pre_tokenizer Digits", [](Json& steps) { steps[0] = {{"type", "Digits"}}; });
   expect("no array", [](Json& steps) { steps = 3; });
   expect("option limit", [](Json& steps) { steps[0]["limit"] = 3; });
 }

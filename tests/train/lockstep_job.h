@@ -37,6 +37,8 @@ class LockstepJob {
         },
         options);
     initialize();
+    if (options.loss_scaling)
+      state_["loss_scale"].assign(at(world()), {options.loss_scaling->initial});
   }
 
   const Programs& programs() const { return programs_; }
@@ -62,9 +64,11 @@ class LockstepJob {
     }
     ref::Results results = run(programs_.apply, feeds);
     norm_ = results.outputs["gradient_norm"][0].data[0];
+    if (programs_.has_z_loss) z_loss_ = results.outputs["z_loss"][0].data[0];
     return results.outputs["loss"][0].data[0];
   }
   double norm() const { return norm_; }
+  double z_loss() const { return z_loss_; }
   int world() const { return programs_.parallelism.mesh.world_size(); }
 
   // Mean loss of a validation batch.
@@ -216,7 +220,7 @@ class LockstepJob {
   int64_t rows_, length_, micro_batches_;
   Programs programs_;
   std::map<std::string, std::vector<std::vector<double>>> state_;
-  double norm_ = 0;
+  double norm_ = 0, z_loss_ = 0;
 };
 
 }  // namespace tessera

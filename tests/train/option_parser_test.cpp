@@ -239,26 +239,34 @@ TEST(OptionParser, Environment) {
 }
 
 TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
-  std::vector<std::string> arguments{"--use_fp16=1", "--model_type=mixtral", "--device_type=cuda",
+  std::vector<std::string> arguments{"--use_wandb=1", "--model_type=mixtral", "--device_type=cuda",
                                      "--context_parallel_degree=2"};
   ParsedOptions plan = parse(arguments);
-  for (const char* option : {"--use_fp16=True is not built yet", "--model_type=mixtral is not",
+  for (const char* option : {"--use_wandb=True is not built yet", "--model_type=mixtral is not",
                              "--device_type=cuda is not", "--context_parallel_degree=2 is not"}) {
     EXPECT_TRUE(any_contains(plan.notes, option)) << option;
   }
   std::string error = message_of<UserError>([&] { parse(arguments, OptionScope::kTrain); });
   for (const char* option :
-       {"not built yet:", "--use_fp16=True", "--model_type=mixtral", "--device_type=cuda",
+       {"not built yet:", "--use_wandb=True", "--model_type=mixtral", "--device_type=cuda",
         "--context_parallel_degree=2", "leave them out"}) {
     expect_contains(error, option);
   }
   message_of<UserError>([&] { parse({"--device_type=xla"}, OptionScope::kGenerate); });
   // Harmless values pass everywhere.
   ParsedOptions harmless =
-      parse({"--use_fp16=0", "--context_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",
+      parse({"--use_wandb=0", "--context_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",
              "--dataset_type=gpt_jsonl", "--num_local_experts=8"},
             OptionScope::kTrain);
   EXPECT_TRUE(harmless.notes.empty());
+}
+
+TEST(OptionParser, OnePrecision) {
+  EXPECT_TRUE(parse({"--use_fp16"}, OptionScope::kTrain).config.use_fp16);
+  parse({"--use_fp16", "--bf16=0"});
+  parse({"--use_fp16=0", "--bf16=1"});
+  EXPECT_EQ(usage_error({"--use_fp16", "--bf16"}),
+            "--bf16 and --use_fp16 contradict each other: give one");
 }
 
 TEST(OptionParser, SaysWhichOptionsOfRecomputationAndOffloadAreIdle) {

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 struct ResumeCase {
   std::string name;
   std::string isa = "auto";
-  bool bf16 = true;
+  bool bf16 = true, fp16 = false;
   int64_t accumulation = 1, epochs = 100, stop = 5, steps = 9;
   int words = 800;
   ModelType family = ModelType::kLlamaV2;
@@ -34,6 +34,7 @@ TEST_P(Resume, GivesTheBitsOfAnUndisturbedRun) {
   RunConfig config = options(c.steps);
   config.cpu_isa = c.isa;
   config.bf16 = c.bf16;
+  config.use_fp16 = c.fp16;
   config.gradient_accumulation_steps = c.accumulation;
   config.epochs = c.epochs;
   config.checkpoint_dir = path("straight");
@@ -66,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
     Runs, Resume,
     testing::Values(
         ResumeCase{"bf16"}, ResumeCase{.name = "f32", .bf16 = false},
-        ResumeCase{.name = "avx2", .isa = "avx2"},
+        ResumeCase{.name = "fp16", .fp16 = true}, ResumeCase{.name = "avx2", .isa = "avx2"},
         ResumeCase{.name = "accumulation", .accumulation = 3},
         ResumeCase{.name = "dropout", .accumulation = 2, .family = ModelType::kGpt2},
         ResumeCase{.name = "before_an_epoch_ends", .stop = 13, .steps = 20, .words = 200},
@@ -80,6 +81,27 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 class ResumeTest : public TrainingTest {};
+
+TEST_F(ResumeTest, TheLossScaleIsKeptAndThePrecisionMayChange) {
+  RunConfig config = options(5);
+  config.resume_from_checkpoint = path("ckpt");
+  auto saved = [&](int64_t step) {
+    return nlohmann::json::parse(read_file(path(cat("ckpt/llama_v2-", step, "steps/run.json"))));
+  };
+  auto resume = [&](int64_t steps, bool fp16) {
+    config.max_steps = steps;
+    config.use_fp16 = fp16;
+    train(config);
+  };
+  resume(5, true);
+  EXPECT_EQ(saved(5).at("loss_scale"), (nlohmann::json{{"scale", 65536.0}, {"good_steps", 5}}));
+  resume(7, true);
+  EXPECT_EQ(saved(7).at("loss_scale").at("good_steps"), 7);
+  resume(8, false);
+  EXPECT_FALSE(saved(8).contains("loss_scale"));
+  resume(9, true);
+  EXPECT_EQ(saved(9).at("loss_scale").at("good_steps"), 1);
+}
 
 TEST_F(ResumeTest, TakesTheNewestCompleteCheckpoint) {
   RunConfig config = options(6);

@@ -147,7 +147,8 @@ std::string CellJob::key() const {
              " ", options.batch, " ", options.length, " ", micro_batches, " ", p.to_text(), " ",
              p.sequence_parallel, " ", p.unsharded_accumulation && !p.data.shard.empty(), " ",
              r.share_numerator, "/", r.share_denominator, " ", static_cast<int>(r.policy), " ",
-             r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state);
+             r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state, " ",
+             options.z_loss);
 }
 
 const std::vector<Cell>& possible_meshes() {
@@ -203,6 +204,7 @@ Outcome run(const CellJob& job) {
   Outcome outcome;
   for (int64_t step = 0; step < kSteps; ++step) {
     outcome.losses.push_back(lockstep.step(step));
+    outcome.losses.push_back(lockstep.z_loss());
     outcome.norms.push_back(lockstep.norm());
     for (const Parameter& p : lockstep.programs().parameters) {
       for (const char* slot : {"moment1.", "moment2.", "weight."})

@@ -97,6 +97,23 @@ TEST_P(Sharding, EqualsOneRank) {
   EXPECT_EQ(checker_.check(job_of(GetParam())), "");
 }
 
+// The squares of whole and of vocabulary-parallel heads, and the loss scale.
+TEST(ZLoss, OfRanksIsThatOfOne) {
+  CellChecker checker;
+  for (const auto& [world, tp] : {std::pair{3, 0}, {3, 1}, {3, 2}}) {  // levels: w4, tp2, tp4
+    Cell cell(sharding_factors().size());
+    cell[0] = 2;  // full_shard
+    cell[1] = world;
+    cell[2] = tp;
+    SCOPED_TRACE(name_of(cell));
+    CellJob job = job_of(cell);
+    job.options.z_loss = 0.125;
+    job.options.loss_scaling = LossScaling{};
+    EXPECT_EQ(checker.check(job), "");
+    EXPECT_GT(run(job).losses[1], 0.5);
+  }
+}
+
 // What the names promise is really there to change bits.
 TEST(ShardingCells, DoWhatTheyAreCalled) {
   for (const Cell& cell : covering_cells().rows()) {

@@ -69,6 +69,7 @@ inline ProgramOptions tiny_programs(int64_t batch, int64_t length, DType compute
   options.length = length;
   options.compute = compute;
   options.accumulates = true;
+  if (compute == DType::kF16) options.loss_scaling = LossScaling{.initial = 256};
   return options;
 }
 

@@ -9,6 +9,7 @@ CpuBackend::CpuBackend(int threads, Isa isa, Communicator* communicator)
   register_matmul_kernels(table_, isa, pool_);
   register_primitive_kernels(table_, isa, pool_);
   register_collective_kernels(table_, communicator);
+  register_half_kernels(table_, isa, pool_);
 }
 
 }  // namespace tessera::cpu

@@ -21,5 +21,8 @@ void register_matmul_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 void register_collective_kernels(KernelTable& table, Communicator* communicator);
 // Plain kernels for every primitive, so that anything that has a decomposition runs.
 void register_primitive_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
+// f16 is a dtype of storage: whatever op has a kernel for f32 runs that one between conversions, in
+// workspace. `table` must stay where it is.
+void register_half_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 
 }  // namespace tessera::cpu

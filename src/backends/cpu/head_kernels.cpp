@@ -152,19 +152,24 @@ class CrossEntropyHead {
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  // dx, dw and dloss are null for the forward pass alone.
-  float run(const LaunchArguments& a, void* dx, float* dw, const float* dloss) const {
+  // The sums go to the outputs from `sums` on. dx, dw and the cotangents are null for the forward
+  // pass alone.
+  void run(const LaunchArguments& a, void* dx, float* dw, const float* dloss, const float* dsquares,
+           size_t sums) const {
     auto* scratch = static_cast<std::byte*>(a.workspace);
     auto* lse = reinterpret_cast<float*>(scratch + lse_);
     auto* losses = reinterpret_cast<float*>(scratch + losses_);
     products_.run(a, dx, dw, [&](const HeadRows& r) {
       cross_entropy_rows(
           {DType::kF32, r.logits, a.input<int32_t>(2) + r.begin, lse + r.begin, losses + r.begin,
-           r.rows, products_.classes(), r.dlogits, products_.dlogits_dtype(), dloss},
+           r.rows, products_.classes(), r.dlogits, products_.dlogits_dtype(), dloss, dsquares},
           isa_, pool_);
     });
-    return static_cast<float>(sum(losses, products_.rows(),
-                                  reinterpret_cast<double*>(scratch + partial_sums_), isa_, pool_));
+    auto* partial = reinterpret_cast<double*>(scratch + partial_sums_);
+    int64_t rows = products_.rows();
+    *a.output<float>(sums) = static_cast<float>(sum(losses, rows, partial, isa_, pool_));
+    *a.output<float>(sums + 1) =
+        static_cast<float>(sum_of_squares(lse, rows, partial, isa_, pool_));
   }
 
  private:
@@ -179,18 +184,17 @@ void register_cross_entropy(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear_cross_entropy", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     auto head = std::make_shared<CrossEntropyHead>(c, false, isa, pool);
-    return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
-                  [head](const LaunchArguments& a) {
-                    *a.output<float>(0) = head->run(a, nullptr, nullptr, nullptr);
-                  }};
+    return Launch{
+        cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
+        [head](const LaunchArguments& a) { head->run(a, nullptr, nullptr, nullptr, nullptr, 0); }};
   });
   table.add("linear_cross_entropy_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     auto head = std::make_shared<CrossEntropyHead>(c, true, isa, pool);
     return Launch{cat("linear_cross_entropy_backward ", name(isa)), head->workspace_bytes(),
                   [head](const LaunchArguments& a) {
-                    *a.output<float>(2) =
-                        head->run(a, a.outputs[0], a.output<float>(1), a.input<float>(3));
+                    head->run(a, a.outputs[0], a.output<float>(1), a.input<float>(3),
+                              a.input<float>(4), 2);
                   }};
   });
 }

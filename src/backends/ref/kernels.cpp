@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 
+#include "base/float16.h"
 #include "base/random.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
@@ -349,7 +350,7 @@ double round_to(DType dtype, double x) {
   switch (dtype) {
     case DType::kF32: return static_cast<float>(x);
     case DType::kBF16: return static_cast<float>(BF16(static_cast<float>(x)));
-    case DType::kF16: throw InternalError("the reference backend has no f16 yet");
+    case DType::kF16: return static_cast<float>(F16(static_cast<float>(x)));
     default: return x;
   }
 }

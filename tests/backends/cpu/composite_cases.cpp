@@ -185,7 +185,7 @@ std::vector<Case> composite_cases() {
                  true});
     c.push_back({cat("linear_cross_entropy_backward ", rows),
                  make<LinearCrossEntropyBackward>(),
-                 {t({rows, width}), t({classes, width}), ids({rows}), w({})},
+                 {t({rows, width}), t({classes, width}), ids({rows}), w({}), w({})},
                  classes,
                  false,
                  true});

@@ -11,6 +11,8 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "backends/ref/interpreter.h"
+#include "backends/ref/kernels.h"
+#include "base/float16.h"
 #include "base/ignore_index.h"
 #include "base/random.h"
 #include "ops/composite/cross_entropy.h"
@@ -41,8 +43,8 @@ ref::Feeds feeds_for(const Case& c, DType dtype) {
                                : static_cast<double>(k * 401);  // step; ascending segment begins
       } else if (type.dtype == DType::kBool) {
         x = 1;
-      } else if (type.dtype == kCompute && dtype == DType::kBF16) {
-        x = static_cast<float>(BF16(static_cast<float>(x)));
+      } else if (type.dtype == kCompute && dtype != DType::kF64) {
+        x = ref::round_to(dtype, x);
       } else {
         x = static_cast<float>(c.op->name() == "adamw" && (i == 2 || i == 4 || i == 9) ? std::abs(x)
                                                                                        : x);
@@ -82,6 +84,7 @@ double load(DType dtype, const void* data, size_t i) {
   switch (dtype) {
     case DType::kF32: return static_cast<const float*>(data)[i];
     case DType::kBF16: return static_cast<float>(static_cast<const BF16*>(data)[i]);
+    case DType::kF16: return static_cast<float>(static_cast<const F16*>(data)[i]);
     case DType::kI64: return static_cast<double>(static_cast<const int64_t*>(data)[i]);
     default: return 0;
   }
@@ -91,6 +94,7 @@ void store(DType dtype, void* data, size_t i, double x) {
   switch (dtype) {
     case DType::kF32: static_cast<float*>(data)[i] = static_cast<float>(x); break;
     case DType::kBF16: static_cast<BF16*>(data)[i] = BF16(static_cast<float>(x)); break;
+    case DType::kF16: static_cast<F16*>(data)[i] = F16(static_cast<float>(x)); break;
     case DType::kI32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(x); break;
     case DType::kI64: static_cast<int64_t*>(data)[i] = static_cast<int64_t>(x); break;
     case DType::kBool: static_cast<uint8_t*>(data)[i] = x != 0; break;
@@ -160,7 +164,8 @@ void check(const Case& c, DType dtype) {
       double magnitude = rms(truth, std::vector<double>(truth.size(), 0));
       // A decomposition can be exact by luck: allow half a unit in the last place, and a whole one
       // where there are too few elements for an average.
-      double unit = g.type(g.outputs()[k].value).dtype == DType::kBF16 ? 0x1p-9 : 0x1p-24;
+      DType out = g.type(g.outputs()[k].value).dtype;
+      double unit = out == DType::kBF16 ? 0x1p-9 : out == DType::kF16 ? 0x1p-12 : 0x1p-24;
       if (truth.size() < 64) unit *= 2;
       double bound =
           1.5 * std::max(rms(decomposed.outputs.at(cat("y", k))[0].data, truth), unit * magnitude);
@@ -176,6 +181,12 @@ TEST(CompositeKernels, AreAsExactAsTheirDecompositionInF32) {
 TEST(CompositeKernels, AreAsExactAsTheirDecompositionInBF16) {
   for (const Case& c : composite_cases()) {
     if (!c.f32_only) check(c, DType::kBF16);
+  }
+}
+
+TEST(CompositeKernels, AreAsExactAsTheirDecompositionInF16) {
+  for (const Case& c : composite_cases()) {
+    if (!c.f32_only) check(c, DType::kF16);
   }
 }
 
@@ -205,8 +216,9 @@ TEST(LinearLogSumExp, PartWithoutColumns) {
 
 constexpr int64_t kRows = 40, kWidth = 33, kClasses = 77, kPart = 48;
 
-// Loss and gradients from three parts of 48 rows of w, of which 48, 29 and 0 are classes.
-std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value dloss) {
+// Sums and gradients from three parts of 48 rows of w, of which 48, 29 and 0 are classes.
+std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value dloss,
+                              Value dsquares) {
   std::vector<std::vector<Value>> parts;  // operands, then lse and hit
   Value highest{}, sum{}, hit{};
   auto added = [&](Value a, Value b) { return a ? add(g, a, b) : b; };
@@ -224,22 +236,25 @@ std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value d
   Value counted = compare(g, Comparison::kNe, targets, constant_like(g, targets, kIgnoreIndex));
   Value zeros = constant_like(g, lse, 0);
   Value loss = reduce_sum(g, select(g, counted, sub(g, lse, hit), zeros), {0});
+  Value squares = reduce_sum(g, select(g, counted, mul(g, lse, lse), zeros), {0});
   Value drow = select(g, counted, broadcast(g, dloss, g.shape(lse), {}), zeros), dx{};
+  Value dsquare = select(g, counted, mul(g, lse, broadcast(g, dsquares, g.shape(lse), {})), zeros);
+  Value dsum = add(g, drow, add(g, dsquare, dsquare));
   std::vector<Value> dw;
   for (const auto& p : parts) {
-    Value dlse = mul(g, drow, unary(g, UnaryKind::kExp, sub(g, p[4], lse)));
+    Value dlse = mul(g, dsum, unary(g, UnaryKind::kExp, sub(g, p[4], lse)));
     auto d = g.add(make<LinearLogSumExpBackward>(),
                    {p[0], p[1], p[2], p[3], p[4], dlse, sub(g, zeros, drow)});
     dx = added(dx, d[0]);
     dw.push_back(d[1]);
   }
-  return {dx, concatenate(g, dw, 0), loss};
+  return {dx, concatenate(g, dw, 0), loss, squares};
 }
 
 TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
   Case c{.label = "",
          .op = make<LinearCrossEntropyBackward>(),
-         .inputs = {t({kRows, kWidth}), t({3 * kPart, kWidth}), ids({kRows}), w({})},
+         .inputs = {t({kRows, kWidth}), t({3 * kPart, kWidth}), ids({kRows}), w({}), w({})},
          .ids = kClasses,
          .ignores = true};
   for (auto [dtype, tolerance] : {std::pair{DType::kF32, 1e-6}, {DType::kBF16, 0x1p-7}}) {
@@ -251,10 +266,10 @@ TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
       if (type.dtype == kCompute) type.dtype = dtype;
       inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
     }
-    auto parts = from_parts(g, inputs[0], inputs[1], inputs[2], inputs[3]);
+    auto parts = from_parts(g, inputs[0], inputs[1], inputs[2], inputs[3], inputs[4]);
     inputs[1] = slice(g, inputs[1], 0, 0, kClasses);
     auto whole = g.add(c.op, inputs);
-    for (size_t k = 0; k < 3; ++k) {
+    for (size_t k = 0; k < 4; ++k) {
       g.output(cat("part", k), parts[k]);
       g.output(cat("whole", k), whole[k]);
     }
@@ -263,7 +278,7 @@ TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
     std::vector<double>&dw = out.values[2], tail(dw.begin() + kClasses * kWidth, dw.end());
     EXPECT_EQ(tail, std::vector<double>(tail.size(), 0));
     dw.resize(kClasses * kWidth);
-    for (size_t k = 0; k < 3; ++k) {
+    for (size_t k = 0; k < 4; ++k) {
       const auto &part = out.values[2 * k], &expected = out.values[2 * k + 1];
       EXPECT_LE(rms(part, expected), tolerance * rms(expected, std::vector(expected.size(), 0.0)))
           << "output " << k;

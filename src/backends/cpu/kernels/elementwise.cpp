@@ -48,6 +48,16 @@ void cast_to_f32(const BF16* x, float* y, int64_t n, Isa isa, ThreadPool& pool) 
   for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) { range(x, y, begin, end); });
 }
 
+void cast_to_f16(const float* x, F16* y, int64_t n, Isa isa, ThreadPool& pool) {
+  auto range = TESSERA_SELECT(isa, narrow_half_range);
+  for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) { range(x, y, begin, end); });
+}
+
+void cast_to_f32(const F16* x, float* y, int64_t n, Isa isa, ThreadPool& pool) {
+  auto range = TESSERA_SELECT(isa, widen_half_range);
+  for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) { range(x, y, begin, end); });
+}
+
 void fill(DType dtype, void* y, float value, int64_t n, ThreadPool& pool) {
   for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
     if (dtype == DType::kF32) {
