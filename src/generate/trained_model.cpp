@@ -20,7 +20,9 @@ TrainedModel open_checkpoint(const fs::path& path) {
   trained.path = path;
   trained.model = record.model;
   trained.context = record.options.max_context_width;
-  trained.compute = record.options.bf16 ? DType::kBF16 : DType::kF32;
+  // What was trained in f16 may not fit bf16's precision; f32 holds both.
+  bool bf16 = record.options.bf16 && !record.options.use_fp16;
+  trained.compute = bf16 ? DType::kBF16 : DType::kF32;
   trained.tokenizer = record.options.tokenizer;
   trained.documents_joined = true;
   trained.weights = std::move(weights);

@@ -16,7 +16,7 @@ struct TrainedModel {
   std::filesystem::path path;  // the checkpoint or the directory, for messages
   ModelConfig model;
   int64_t context = 1;            // tokens that it may see at once
-  DType compute = DType::kF32;    // in which it was trained
+  DType compute = DType::kF32;    // in which it was trained; f32 for f16
   std::string tokenizer;          // name or path, as load_tokenizer() takes it
   std::vector<int32_t> end_ids;   // that end a text, besides the tokenizer's own
   bool documents_joined = false;  // trained on documents with an end of text between them

@@ -118,6 +118,13 @@ TEST_F(Commands, GenerateContinuesAText) {
   EXPECT_EQ(both.status, 2);
   EXPECT_HAS(both.message(), "--prompt and --prompt_file are two sources");
 
+  // The same from a Hugging Face directory, where only what its tokenizer says begins a text.
+  ASSERT_EQ(run({"export", "ckpt", "model"}).status, 0);
+  EXPECT_EQ(run({"generate", "model", "--prompt", "<|endoftext|>the quick", "--temperature", "0",
+                 "--max_new_tokens", "40"})
+                .out,
+            "<|endoftext|>" + likeliest);
+
   // A prompt longer than the context keeps its end.
   EXPECT_HAS(
       run({"generate", "ckpt", "--prompt", std::string(50, 'x'), "--max_new_tokens", "2"}).out,

@@ -245,6 +245,41 @@ TEST(Attention, HeadsInChunks) {
   }
 }
 
+// Queries of the end alone have the bits that they have among all.
+TEST(Attention, QueriesFromABlockOn) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (auto [tokens, first, window] :
+         {std::tuple{65, 64, 0}, {130, 64, 0}, {257, 192, 70}, {300, 128, 0}}) {
+      AttentionProblem p = problem(tokens, 20, 4, 2, true, window);
+      p.dtype = dtype;
+      p.batch = 1;
+      Packed in = random_inputs(p, 3, 1);
+      for (Isa isa : all_isas()) {
+        ThreadPool pool(2);
+        Result whole{Heads(p, kUntouched), Tensor(DType::kF32, p.heads * tokens), Packed(p, 0)};
+        run_forward(p, in, whole, isa, pool);
+        AttentionProblem end = p;
+        end.first_query = first;
+        Workspace workspace(attention_forward_workspace(end, isa, pool.threads()));
+        Heads o(p, kUntouched);
+        attention_forward({.problem = end,
+                           .q = in.all.at(first * in.stride),
+                           .k = in.all.at(in.k),
+                           .v = in.all.at(in.v),
+                           .o = o.all.data(),
+                           .q_stride = in.stride,
+                           .k_stride = in.stride,
+                           .v_stride = in.stride,
+                           .o_stride = o.stride,
+                           .workspace = workspace.data()},
+                          isa, pool);
+        for (int64_t i = 0; i < (tokens - first) * o.stride; ++i)
+          ASSERT_EQ(o.all[i], whole.o.all[first * o.stride + i]) << tokens << " " << i;
+      }
+    }
+  }
+}
+
 AttentionProblem with_dropout(AttentionProblem p, double rate) {
   p.threshold = static_cast<int32_t>(rate * 65536);
   p.stream = stream_of("attention");

@@ -17,6 +17,10 @@ namespace {
 // Our bf16 product comes before oneDNN's because it is 1.1 (machine busy) to 1.5 times as fast:
 // geometric mean over forward, dX and dW of seven layer shapes, interleaved. For f32 oneDNN is 5 to
 // 10 % faster in forward and dX.
+//
+// One row is bound by reading b: ours and oneDNN's take 20 to 31 GB/s a core, the packed ones 8
+// (amx) and 5 to 8 (vector), over five layer shapes of 768 to 11,008 on a busy machine. oneDNN is
+// not everywhere and takes bf16 on AMX only.
 constexpr MatmulImplementation kImplementations[] = {
     {"row", make_row_matmul},
     {"amx", make_amx_matmul},
