@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/random.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/data/test_directory.h"
 
 namespace tessera {
 namespace {
@@ -87,7 +87,7 @@ class TokenCacheTest : public testing::Test {
     EXPECT_FALSE(open_token_cache(path_, 42).has_value());
     return testing::internal::GetCapturedStderr();
   }
-  TemporaryDirectory directory_;
+  TestDirectory directory_;
   std::filesystem::path path_ = directory_.path() / "tokens.bin";
 };
 
