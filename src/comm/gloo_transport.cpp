@@ -55,6 +55,10 @@ class BrokenPipeBlocked {
   sigset_t before_;
 };
 
+milliseconds pair_timeout(milliseconds deadline) {
+  return std::max(deadline / kConnectFactor, milliseconds(1));
+}
+
 // A context with pairs to some of the ranks only.
 class PartialContext final : public gloo::Context {
  public:
@@ -64,7 +68,7 @@ class PartialContext final : public gloo::Context {
     device_ = std::move(device);
     transportContext_ = device_->createContext(own_rank, world_size);
     // Pairs keep the timeout of their creation for connecting.
-    transportContext_->setTimeout(std::max(deadline / kConnectFactor, milliseconds(1)));
+    transportContext_->setTimeout(pair_timeout(deadline));
   }
   std::string create_pair(int peer) {
     std::vector<char> bytes = transportContext_->createPair(peer)->address().bytes();
@@ -192,6 +196,8 @@ class GlooTransport final : public PeerTransport {
 void GlooTransport::connect(PeerMesh& mesh, const std::string& address) {
   BrokenPipeBlocked guard;
   std::vector<std::string> secrets(remote_.size());
+  int connecting = rank_;
+  auto start = std::chrono::steady_clock::now();
   try {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = address;
@@ -204,6 +210,9 @@ void GlooTransport::connect(PeerMesh& mesh, const std::string& address) {
     }
     interrupt_->watch(context_, ranks_);
     for (int peer : ranks_) {
+      Health::Wait waiting(health_, rank_, peer);
+      connecting = peer;
+      start = std::chrono::steady_clock::now();
       std::string theirs = mesh.receive(peer, PeerMesh::Kind::kEndpoint, 0).payload;
       if (theirs.size() <= kSecretBytes) throw CommError(cat("rank ", peer, " sent no address"));
       context_->connect_pair(peer, theirs.substr(kSecretBytes));
@@ -213,6 +222,9 @@ void GlooTransport::connect(PeerMesh& mesh, const std::string& address) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
+    bool late =
+        std::chrono::steady_clock::now() - start >= kConnectFactor * pair_timeout(deadline_);
+    if (late && connecting != rank_) health_.fail_late(connecting, rank_, deadline_);
     health_.wait_failed(kGrace);
     health_.check();
     throw CommError(

@@ -34,16 +34,16 @@ class Health {
     return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
   }
 
-  // While it lives, rank `self` waits for rank `rank`.
+  // While it lives, rank `self` waits for rank `rank`. One may be inside another.
   class Wait {
    public:
-    Wait(Health& health, int self, int rank) : waits_for_(health.waits_for_[index(self)]) {
-      waits_for_.store(rank);
-    }
-    ~Wait() { waits_for_.store(kNobody); }
+    Wait(Health& health, int self, int rank)
+        : waits_for_(health.waits_for_[index(self)]), before_(waits_for_.exchange(rank)) {}
+    ~Wait() { waits_for_.store(before_); }
 
    private:
     std::atomic<int>& waits_for_;
+    int before_;
   };
   static constexpr int kNobody = -1;
   int waits_for(int rank) const { return waits_for_[index(rank)].load(); }
