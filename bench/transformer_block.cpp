@@ -85,7 +85,7 @@ ModelGraph block_graph(const BlockShape& s, DType dtype) {
   const int64_t B = s.batch, T = s.tokens, E = s.width, H = s.heads, K = s.kv_heads;
   const int64_t D = s.head_dim, F = s.hidden;
   auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
-    return convert(g, p.matrix(name, rows, columns, {"", ""}, 0.02), dtype);
+    return convert(g, p.matrix(name, {rows, columns}, {"", ""}, 0.02), dtype);
   };
   auto norm_weight = [&](const char* name) { return convert(g, p.norm_weight(name, E), dtype); };
   std::vector<double> frequencies = rotary_frequencies(D, kRopeTheta);

@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("src", "tests", "bench", "examples", "docs", "tools", "cmake", ".ci")
+FOLDERS = ("src", "tests", "bench", "examples", "docs", "tools", "cmake", ".ci", ".vscode")
 TEXT = {"", ".cpp", ".h", ".py", ".sh", ".md", ".txt", ".cmake", ".json", ".toml", ".in"}
 MENTIONED_LINES, MAX_LINES, MAX_README_LINES = 400, 450, 30
 # Not part of the repository: a link into a build folder that language servers ask for, Python's

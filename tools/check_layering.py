@@ -36,9 +36,10 @@ MAY_INCLUDE = {
     "data": {"base"},
     "tokenizer": {"base"},
     "checkpoint": {"base"},
-    "hub": {"base"},
+    "hub": {"checkpoint", "base"},
     "observe": {"base"},
     "train": ENGINE | READERS,
+    "generate": ENGINE | READERS | {"train"},
     "launch": {"comm", "base"},
     "apps": EVERYTHING,
 }

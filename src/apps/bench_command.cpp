@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <numeric>
 
 #include "apps/bench_comm.h"
 #include "apps/bench_ops.h"
@@ -45,8 +46,10 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
     targets[i] =
         static_cast<int32_t>(random_below(2, 0, i, static_cast<uint64_t>(model.vocab_size)));
   }
+  std::vector<int64_t> row_keys(static_cast<size_t>(config.train_batch_size));
+  std::iota(row_keys.begin(), row_keys.end(), 0);
   std::vector<MicroBatch> batches(static_cast<size_t>(config.gradient_accumulation_steps),
-                                  MicroBatch{ids, targets});
+                                  MicroBatch{ids, targets, row_keys});
   session.step(batches, config.lr, config.grad_clip);  // warm-up
   OpTimer timer;
   NodeObserver observer = timer.observer();
@@ -75,8 +78,7 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
               "GFLOP/s", "GB/s", "% light");
   auto repeats = static_cast<double>(config.repeats);
   for (const OpTimer::Row& row : timer.rows()) {
-    double ideal =
-        light.seconds(row.op, row.flops, row.bytes, config.bf16 ? DType::kBF16 : DType::kF32);
+    double ideal = light.seconds(row.op, row.flops, row.bytes, compute_dtype(config));
     std::printf("%-32s %-10s %6lld %10.3f %6.1f%% %10.1f %9.2f %7.1f%%\n", row.op.c_str(),
                 std::string(name(row.phase)).c_str(),
                 static_cast<long long>(row.launches / config.repeats), row.seconds / repeats * 1e3,

@@ -42,8 +42,16 @@ struct Timing {
   double flops = 0, bytes = 0;
 };
 
-Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int64_t bound,
+// Ids are rows of a table: of the one that is read or whose gradient is made, else the vocabulary.
+int64_t id_bound(const Graph& graph, const Node& node, int64_t vocabulary) {
+  if (node.op->name() == "embedding") return graph.shape(node.inputs[1])[0];
+  if (node.op->name() == "embedding_backward") return graph.shape(node.outputs[0])[0];
+  return vocabulary;
+}
+
+Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int64_t vocabulary,
                  int64_t repeats) {
+  int64_t bound = id_bound(graph, node, vocabulary);
   std::vector<HostBuffer> buffers;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
@@ -107,7 +115,7 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
   std::printf("%-30s %-44s %10s %10s %9s %8s  %s\n", "op", "first operand", "us", "GFLOP/s", "GB/s",
               "% light", "kernel");
   std::set<std::string> seen;
-  DType compute = config.bf16 ? DType::kBF16 : DType::kF32;
+  DType compute = compute_dtype(config);
   for (const Graph* graph : {&programs.accumulate_first, &programs.apply, &programs.evaluate}) {
     auto executable = backend->compile(*graph);
     for (size_t i = 0; i < executable->graph().nodes().size(); ++i) {

@@ -49,7 +49,8 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
   if (config.peak_tflops_per_gpu)
     device.peak_flops = *config.peak_tflops_per_gpu * 1e12;
   else if (measure_peak)
-    device.peak_flops = measure_matrix_peak(backend, config.bf16 ? DType::kBF16 : DType::kF32);
+    device.peak_flops = measure_matrix_peak(
+        backend, compute_dtype(config) == DType::kBF16 ? DType::kBF16 : DType::kF32);
   return device;
 }
 

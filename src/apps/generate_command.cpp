@@ -1,57 +1,115 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
+#include <iostream>
+#include <iterator>
 
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
-#include "base/random.h"
-#include "train/run_record.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "generate/decoder.h"
+#include "generate/sampler.h"
+#include "generate/text_output.h"
+#include "generate/trained_model.h"
+#include "models/build_model.h"
 
 namespace tessera {
 namespace {
 
-constexpr const char* kHelp = R"(Usage: tessera generate CHECKPOINT [OPTIONS]
+constexpr const char* kHelp = R"(Usage: tessera generate MODEL [OPTIONS]
 
-Continues a text with a trained model. CHECKPOINT is a checkpoint, or a directory of them (the newest is taken).
-The tokenizer of the training run is used unless --tokenizer is given.
+Continues a text with a trained model. MODEL is a checkpoint of any number of ranks, a directory of checkpoints
+(the newest is taken), the directory of a Hugging Face model, or its name in the cache of this machine. The
+tokenizer is that of the training run or of the directory unless --tokenizer is given. The text goes to standard
+output as it grows, speed to standard error.
 
 Examples
   tessera generate checkpoints --prompt "A horse is"
+  tessera generate Llama-3.2-1B --prompt "A horse is" --temperature 0.7 --top_p 0.9
   tessera generate checkpoints --prompt "A horse is" --temperature 0 --max_new_tokens 40
-  tessera generate checkpoints/llama_v2-700steps --top_k 50 --seed 7
+  tessera generate checkpoints/llama_v2-700steps --top_k 50 --top_p 0.9 --seed 7
+  tessera generate checkpoints --prompt_file story.txt --stop '\n\n' 'The end'
+  echo "A horse is" | tessera generate checkpoints --prompt_file -
 
 Options
 )";
 
-// The next token by (seed, position): temperature 0 takes the most likely, ties to the lower id.
-int32_t sample(std::span<const float> logits, const RunConfig& config, uint64_t index) {
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  auto larger = [&](int32_t a, int32_t b) {
-    float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  auto kept = static_cast<size_t>(config.top_k.value_or(static_cast<int64_t>(order.size())));
-  kept = std::clamp<size_t>(config.temperature == 0 ? 1 : kept, 1, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
-                    larger);
-  std::vector<double> weights;
-  double sum = 0;
-  for (size_t i = 0; i < kept && kept > 1; ++i) {
-    double difference =
-        logits[static_cast<size_t>(order[i])] - logits[static_cast<size_t>(order[0])];
-    weights.push_back(std::exp(difference / config.temperature));
-    sum += weights.back();
+std::string read_prompt(const ParsedOptions& parsed) {
+  const RunConfig& config = parsed.config;
+  if (config.prompt_file.empty()) return config.prompt;
+  if (parsed.is_given("prompt"))
+    throw UsageError("--prompt and --prompt_file are two sources of one text: give one of them");
+  if (config.prompt_file != "-") return read_file(config.prompt_file);
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+// The prompt as a document begins: with what the tokenizer puts there, or, in training text, behind
+// the end of another.
+std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt,
+                            bool documents_joined) {
+  std::vector<int32_t> ids;
+  if (documents_joined && tokenizer.document_prefix().empty())
+    ids.push_back(tokenizer.end_of_text());
+  tokenizer.encode_prompt(prompt, ids);
+  if (ids.empty()) ids.push_back(tokenizer.end_of_text());
+  return ids;
+}
+
+// `\n` and `\t` become what they stand for, `\\` a backslash.
+std::vector<std::string> stop_texts(const std::vector<std::string>& words) {
+  std::vector<std::string> stops;
+  for (const std::string& word : words) {
+    std::string& stop = stops.emplace_back();
+    for (size_t i = 0; i < word.size(); ++i) {
+      char next = word[i] == '\\' && i + 1 < word.size() ? word[i + 1] : 0;
+      bool known = next == 'n' || next == 't' || next == '\\';
+      stop += !known ? word[i] : next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+      i += known;
+    }
+    if (stop.empty()) throw UsageError("--stop: a text must not be empty");
   }
-  double draw =
-      random_uniform(static_cast<uint64_t>(config.seed), stream_of("generate"), index) * sum;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    draw -= weights[i];
-    if (draw < 0) return order[i];
+  return stops;
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::string rate(int64_t tokens, double seconds) {
+  return format("%lld tokens in %.2f s (%.1f tokens/s)", static_cast<long long>(tokens), seconds,
+                static_cast<double>(tokens) / std::max(seconds, 1e-9));
+}
+
+// Writes the continuation of `ids` to standard output.
+void continue_text(const RunConfig& config, const Tokenizer& tokenizer, const TrainedModel& model,
+                   Decoder& decoder, std::vector<int32_t> ids) {
+  Sampler sampler({config.temperature, config.top_k, config.top_p, config.seed});
+  TextOutput output(stop_texts(config.stop));
+  auto prompt = static_cast<int64_t>(ids.size());
+  double start = monotonic_seconds(), first = start;
+  int64_t runs = 0;
+  for (int64_t i = 0; i < config.max_new_tokens && !output.stopped(); ++i) {
+    // Rows beyond the tokenizer's ids stand for nothing.
+    auto logits = decoder.next_logits(ids).first(static_cast<size_t>(tokenizer.vocab_size()));
+    if (runs++ == 0) first = monotonic_seconds();
+    if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
+      throw UserError(
+          cat("the model's outputs are not finite: its training diverged; use a checkpoint before ",
+              model.path.string()));
+    }
+    int32_t next = sampler.choose(logits, static_cast<uint64_t>(i));
+    if (next == tokenizer.end_of_text() || std::ranges::count(model.end_ids, next) > 0) break;
+    ids.push_back(next);
+    print(output.add(tokenizer.token_bytes(next)));
   }
-  return order[0];
+  print(output.finish() + "\n");
+  // The first token comes with the prompt.
+  TESSERA_INFO(cat("Prompt: ", rate(runs > 0 ? prompt : 0, first - start), "; behind it: ",
+                   rate(std::max<int64_t>(runs - 1, 0), monotonic_seconds() - first)));
 }
 
 }  // namespace
@@ -64,69 +122,33 @@ int generate_command(std::span<const std::string> arguments) {
   }
   if (parsed.words.size() != 1)
     throw UsageError(
-        "generate takes one checkpoint, or a directory of them: tessera generate CHECKPOINT "
-        "--prompt TEXT");
+        "generate takes one checkpoint, a directory of them, or a Hugging Face model: tessera "
+        "generate MODEL --prompt TEXT");
   const RunConfig& config = parsed.config;
-  auto found = newest_complete_checkpoint(parsed.words[0]);
-  if (!found) throw UserError(cat("there is no complete checkpoint in '", parsed.words[0], "'"));
-  CheckpointReader reader(*found);
-  RunRecord record = run_record_from_json(reader.run_json(), (*found / kRunName).string());
+  TrainedModel model = open_trained_model(parsed.words[0], config);
   auto tokenizer =
-      load_tokenizer(parsed.is_given("tokenizer") ? config.tokenizer : record.options.tokenizer);
-
-  if (tokenizer->vocab_size() > record.model.vocab_size) {
+      load_tokenizer(parsed.is_given("tokenizer") ? config.tokenizer : model.tokenizer);
+  if (tokenizer->vocab_size() > model.model.vocab_size) {
     throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
-                        " ids, the model's vocabulary only ", record.model.vocab_size,
+                        " ids, the model's vocabulary only ", model.model.vocab_size,
                         ": give --tokenizer the one that it was trained with"));
   }
   log_messages(parsed);
 
+  std::string prompt = read_prompt(parsed);
+  std::vector<int32_t> ids = encode(*tokenizer, prompt, model.documents_joined);
+  DecoderOptions options;
+  options.context = model.context;
+  options.prompt = std::ssize(ids);
+  options.longest = options.prompt + config.max_new_tokens;
+  options.compute = model.compute;
+  if (parsed.is_given("bf16")) options.compute = config.bf16 ? DType::kBF16 : DType::kF32;
   auto backend = open_cpu(config);
-  int64_t length = record.options.max_context_width;
-  bool bf16 = parsed.is_given("bf16") ? config.bf16 : record.options.bf16;
-  DType compute = bf16 ? DType::kBF16 : DType::kF32;
-  ModelBuilder builder = model_builder(record.model);
-  NextToken program = build_next_token(builder, length, compute, {});
-  auto executable = backend->compile(program.graph);
-  State state;
-  executable->declare_state(state);
-  HostBuffer arena(executable->plan().arena_bytes);
-  executable->bind(state, arena);
-  std::vector<TensorBuffer> buffers;
-  for (const FlatUnit& unit : program.units) {
-    for (size_t k = 0; k < unit.members.size(); ++k) {
-      const Parameter& p = program.parameters[static_cast<size_t>(unit.parameters[k])];
-      buffers.push_back({p.name, DType::kF32, p.shape,
-                         state.as<float>(weight_slot(unit)) + unit.members[k].offset});
-    }
-  }
-  reader.load_some(buffers);
-
-  std::vector<int32_t> ids{tokenizer->end_of_text()};  // documents begin behind one
-  tokenizer->encode(config.prompt, ids);
-  std::fputs(config.prompt.c_str(), stdout);
-  std::vector<int32_t> window(static_cast<size_t>(length), tokenizer->end_of_text());
-  for (int64_t i = 0; i < config.max_new_tokens; ++i) {
-    size_t used = std::min(ids.size(), window.size());
-    std::copy(ids.end() - static_cast<std::ptrdiff_t>(used), ids.end(), window.begin());
-    auto position = static_cast<int32_t>(used) - 1;
-    executable->run({{"tokens", window.data()}, {"position", &position}});
-    // Rows beyond the tokenizer's ids stand for nothing.
-    std::span logits(static_cast<const float*>(executable->output("logits")),
-                     static_cast<size_t>(tokenizer->vocab_size()));
-    if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
-      throw UserError(
-          cat("the model's outputs are not finite: its training diverged; use a checkpoint before ",
-              found->string()));
-    }
-    int32_t next = sample(logits, config, static_cast<uint64_t>(i));
-    if (next == tokenizer->end_of_text()) break;
-    ids.push_back(next);
-    std::string_view bytes = tokenizer->token_bytes(next);
-    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-    std::fflush(stdout);
-  }
-  std::fputs("\n", stdout);
+  Decoder decoder(model_builder(model.model), options,
+                  [&](const Graph& g) { return backend->compile(g); });
+  decoder.load(*model.weights, backend->pool());
+  print(prompt);
+  continue_text(config, *tokenizer, model, decoder, std::move(ids));
   return 0;
 }
 

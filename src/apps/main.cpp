@@ -18,6 +18,7 @@ Commands
   run         train on many processes and hosts: starts and watches the ranks
   plan        parameters, memory to the byte and arithmetic of a run, without running it
   generate    continue a text with a trained checkpoint
+  export      write a trained model as Hugging Face's programs load it
   tokenizer   train a tokenizer, encode and decode
   bench       time every op (bench ops), or one training step by op (bench step)
   diff        find the first op whose results differ between two runs
@@ -44,6 +45,7 @@ constexpr Command kCommands[] = {
     {"generate", tessera::generate_command}, {"tokenizer", tessera::tokenizer_command},
     {"bench", tessera::bench_command},       {"diff", tessera::diff_command},
     {"version", tessera::version_command},   {"run", tessera::run_command},
+    {"export", tessera::export_command},
 };
 
 int run(const std::vector<std::string>& words) {

@@ -43,7 +43,9 @@ constexpr const char* kHelp = R"(tessera tokenizer: train, use and inspect token
       Prints the text of ids, separated by spaces, commas or lines.
   tessera tokenizer info --tokenizer T
       Prints kind, size and fingerprint.
-      --tokenizer T        "byte", a tokenizer.json or a directory that holds one
+      --tokenizer T        "byte", a tokenizer.json, a vocab.json with its merges.txt, a SentencePiece
+                           .model, a tokenizer.model or .tiktoken file of ranks, or a directory with
+                           one of them
 
 Options are written --name value or --name=value; - and _ in names are the same.
 
@@ -249,7 +251,7 @@ int decode(const Arguments& arguments) {
   auto tokenizer = load_tokenizer(arguments.text("tokenizer"));
   std::string input = read_input(arguments);
   constexpr std::string_view kSeparators = " ,\t\r\n";
-  std::string text;
+  std::vector<int32_t> ids;
   for (size_t begin = 0;
        (begin = input.find_first_not_of(kSeparators, begin)) != std::string::npos;) {
     size_t end = std::min(input.find_first_of(kSeparators, begin), input.size());
@@ -259,10 +261,10 @@ int decode(const Arguments& arguments) {
       throw UserError(cat("'", word.substr(0, 40), "' is not a token id (byte ", begin,
                           " of the input); ids are separated by spaces, commas or lines"));
     }
-    text.append(tokenizer->token_bytes(static_cast<int32_t>(id)));
+    ids.push_back(static_cast<int32_t>(id));
     begin = end;
   }
-  print(text);
+  print(tokenizer->decode(ids));
   return 0;
 }
 
@@ -271,8 +273,10 @@ int info(const Arguments& arguments) {
     throw UsageError(cat("unexpected word '", arguments.rest()[0], "'"));
   }
   auto tokenizer = load_tokenizer(arguments.text("tokenizer"));
-  print(cat("kind         ", tokenizer->description(), "\nend of text  ", tokenizer->end_of_text(),
-            " (", tokenizer->token_bytes(tokenizer->end_of_text()), ")\nfingerprint  ",
+  auto named = [&](int32_t id) { return cat(id, " (", tokenizer->token_bytes(id), ")"); };
+  std::string lines = cat("kind         ", tokenizer->description(), "\n");
+  for (int32_t id : tokenizer->document_prefix()) lines += cat("before text  ", named(id), "\n");
+  print(cat(lines, "end of text  ", named(tokenizer->end_of_text()), "\nfingerprint  ",
             hex(tokenizer->fingerprint()), "\n"));
   return 0;
 }

@@ -5,6 +5,7 @@
 #include "apps/cpu_device.h"
 #include "apps/job_connection.h"
 #include "train/model_options.h"
+#include "train/option_listing.h"
 
 namespace tessera {
 namespace {
@@ -18,6 +19,8 @@ Examples
   tessera train --model_name llama3.2_1b --dataset corpus/ --tokenizer tokenizer.json --checkpoint_dir ckpt
   tessera train ... --checkpoint_dir ckpt --resume_from_checkpoint ckpt    continue where the last run stopped
   tessera train ... --resume_from_checkpoint ckpt --eval_only              loss and perplexity of held-out text
+  tessera train --config run.toml --lr 1e-4                                options from a file; those beside it win
+  tessera train --model_name gpt2 --lr 6e-4 --print_config > run.toml      such a file of all options, with origins
 
 Options
 )";
@@ -34,6 +37,11 @@ Examples
 Options
 )";
 
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
 }  // namespace
 
 int train_command(std::span<const std::string> arguments) {
@@ -43,6 +51,7 @@ int train_command(std::span<const std::string> arguments) {
     return 0;
   }
   ModelConfig model = resolve_model(parsed);
+  if (parsed.config.print_config) return print(option_listing(parsed, model));
   log_messages(parsed);
   JobConnection job = join_job(parsed.config);
   auto backend = open_cpu(parsed.config, job);
@@ -66,6 +75,7 @@ int plan_command(std::span<const std::string> arguments) {
     return 0;
   }
   ModelConfig model = resolve_model(parsed);
+  if (parsed.config.print_config) return print(option_listing(parsed, model));
   log_messages(parsed);
   RunConfig config = parsed.config;
   config.device_type = "cpu";  // whatever the run is meant for: there is one way to plan

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -101,6 +102,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::advise(size_t offset, size_t bytes, Advice advice) const {
+  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  if (offset >= size_ || bytes == 0) return;
+  size_t begin = offset / page * page;
+  ::madvise(const_cast<std::byte*>(data_) + begin, std::min(offset + bytes, size_) - begin,
+            advice == Advice::kSoon ? MADV_WILLNEED : MADV_DONTNEED);
+}
+
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   temporary_ = path_;
   temporary_ += cat(".tmp-", ::getpid());
@@ -129,10 +138,24 @@ void AtomicFile::commit() {
   sync_directory(path_.parent_path());
 }
 
+TemporaryDirectory::TemporaryDirectory(std::filesystem::path path) : path_(std::move(path)) {
+  make_directories(path_);
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
 void write_file_atomic(const std::filesystem::path& path, std::string_view content) {
   AtomicFile file(path);
   file.write(content);
   file.commit();
+}
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
 }
 
 void sync_directory(const std::filesystem::path& directory) {

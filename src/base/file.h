@@ -10,6 +10,12 @@ namespace tessera {
 // Whole file as bytes. UserError "cannot read 'PATH': REASON" when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
+// What a reader of a mapped file tells the kernel; neither changes what is read.
+enum class Advice {
+  kSoon,  // these bytes are read next: fetch them ahead
+  kDone,  // they are not read again soon: they need not count as memory of this process
+};
+
 // A file mapped read-only. Empty files map to an empty view.
 class MappedFile {
  public:
@@ -23,6 +29,7 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  void advise(size_t offset, size_t bytes, Advice advice) const;
 
  private:
   const std::byte* data_ = nullptr;
@@ -46,8 +53,24 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+// Makes a directory that vanishes with all that is in it unless it was moved away.
+class TemporaryDirectory {
+ public:
+  explicit TemporaryDirectory(std::filesystem::path path);  // UserError when it cannot be made
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 // AtomicFile in one call.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
+
+// Whether a name given by a file stands for a file of the same directory: no path, not `.` or `..`.
+bool is_plain_name(std::string_view name);
 
 // Flushes a directory's entries, so that a rename inside it survives a power cut.
 void sync_directory(const std::filesystem::path& directory);

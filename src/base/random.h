@@ -26,6 +26,14 @@ inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t stream, uint64_t in
   return c;
 }
 
+// 16 random bits, element `index` of the stream. A call of philox gives eight of them; their order
+// lets kernels make 128 neighbours at once and store them as they come, for any width of vectors.
+inline uint32_t random_bits16(uint64_t key, uint64_t stream, uint64_t index) {
+  uint64_t block = index / 128, call = index % 64 / 4;
+  uint32_t word = philox(key, stream, block * 16 + call)[index % 128 / 64 * 2 + index % 4 / 2];
+  return index % 2 == 0 ? word & 0xffffu : word >> 16;
+}
+
 // FNV-1a of a name: the stream of a parameter, or of a purpose ("data.order").
 constexpr uint64_t stream_of(std::string_view name) {
   uint64_t h = 0xcbf29ce484222325u;

@@ -33,6 +33,14 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::string_view take_line(std::string_view& text) {
+  size_t end = std::min(text.find('\n'), text.size());
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
 std::string_view trim(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n\v\f";
   size_t begin = text.find_first_not_of(kBlank);

@@ -54,6 +54,8 @@ std::string join(const Range& items, std::string_view separator) {
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
 std::vector<std::string_view> split(std::string_view text, char separator);
+// Removes the first line from `text` and returns it without its end, LF or CR LF.
+std::string_view take_line(std::string_view& text);
 std::string_view trim(std::string_view text);
 std::string lower(std::string_view text);
 

@@ -17,22 +17,6 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-// A directory that vanishes with what is in it unless it was moved away.
-class TemporaryDirectory {
- public:
-  explicit TemporaryDirectory(fs::path path) : path_(std::move(path)) { make_directories(path_); }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 constexpr std::string_view kOk = "ok";
 
 // Runs one part of the work in every process and tells the others how it went: either all go on,
@@ -71,11 +55,23 @@ void check_hash(const fs::path& path, const ManifestFile& expected) {
     throw UserError(cat("'", path.string(), "' has ", file.size(), " bytes, the manifest says ",
                         expected.bytes, ": the checkpoint is damaged, use another one"));
   }
-  uint64_t hash = hash_bytes(file.data(), file.size());
+  Hasher hasher;
+  constexpr size_t kWindow = size_t{64} << 20;  // of which no more is in memory
+  for (size_t at = 0; at < file.size(); at += kWindow) {
+    size_t bytes = std::min(kWindow, file.size() - at);
+    hasher.add(file.data() + at, bytes);
+    file.advise(at, bytes, Advice::kDone);
+  }
+  uint64_t hash = hasher.digest();
   if (hash != expected.hash) {
     throw UserError(cat("'", path.string(), "' has hash ", hex(hash), ", the manifest says ",
                         hex(expected.hash), ": the checkpoint is damaged, use another one"));
   }
+}
+
+int state_files(const Manifest& manifest) {
+  return static_cast<int>(std::ranges::count_if(
+      manifest.files, [](const ManifestFile& file) { return file.name.starts_with("state"); }));
 }
 
 std::string describe(DType dtype, const Shape& shape) {
@@ -88,6 +84,8 @@ std::string state_name(const CheckpointGroup& group) {
   if (group.parts == 1) return std::string(kStateName);
   return format("state-%05d-of-%05d.safetensors", group.part + 1, group.parts);
 }
+
+int checkpoint_parts(const fs::path& checkpoint) { return state_files(read_manifest(checkpoint)); }
 
 fs::path save_checkpoint(const fs::path& directory, std::string_view model_type, int64_t step,
                          std::span<const TensorView> tensors, std::string_view run_json,
@@ -129,8 +127,7 @@ CheckpointReader::CheckpointReader(fs::path checkpoint, const CheckpointGroup& g
     : path_(std::move(checkpoint)) {
   Manifest manifest = read_manifest(path_);
   std::string state = state_name(group);
-  int64_t parts = std::ranges::count_if(
-      manifest.files, [](const ManifestFile& file) { return file.name.starts_with("state"); });
+  int64_t parts = state_files(manifest);
   if (parts > 0 && parts != group.parts) {
     throw UserError(
         cat("checkpoint '", path_.string(), "' has ", parts, parts == 1 ? " part" : " parts",
@@ -172,6 +169,7 @@ void CheckpointReader::load_some(std::span<const TensorBuffer> buffers) const {
   for (size_t i = 0; i < buffers.size(); ++i) {
     std::span<const std::byte> bytes = state_->bytes(*sources[i]);
     if (!bytes.empty()) std::memcpy(buffers[i].data, bytes.data(), bytes.size());
+    state_->advise(*sources[i], 0, bytes.size(), Advice::kDone);
   }
 }
 

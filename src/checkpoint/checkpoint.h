@@ -51,6 +51,9 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
 // if `path` is a file or cannot be read.
 std::optional<std::filesystem::path> newest_complete_checkpoint(const std::filesystem::path& path);
 
+// How many parts a complete checkpoint has: CheckpointGroup::parts of those that wrote it.
+int checkpoint_parts(const std::filesystem::path& checkpoint);
+
 // Where the caller wants a tensor to go; C-contiguous.
 struct TensorBuffer {
   std::string name;

@@ -24,11 +24,6 @@ const T* field(const nlohmann::json& object, const char* name) {
   return it == object.end() ? nullptr : it->get_ptr<const T*>();
 }
 
-bool is_plain_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name != kManifestName &&
-         name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
-}
-
 std::optional<uint64_t> parse_hash(const std::string& text) {
   uint64_t hash = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
@@ -71,7 +66,8 @@ Manifest parse_manifest(std::string_view json, std::string_view file) {
     auto* bytes = field<Json::number_unsigned_t>(item, "bytes");
     auto* hash = field<Json::string_t>(item, "xxh3");
     if (!name || !bytes || !hash) fail("an entry of 'files' lacks name, bytes or xxh3");
-    if (!is_plain_name(*name)) fail(cat("not a plain file name: '", *name, "'"));
+    if (!is_plain_name(*name) || *name == kManifestName)
+      fail(cat("not a plain file name: '", *name, "'"));
     std::optional<uint64_t> parsed = parse_hash(*hash);
     if (!parsed) fail(cat("the hash of '", *name, "' is not 16 hexadecimal digits"));
     manifest.files.push_back({*name, *bytes, *parsed});

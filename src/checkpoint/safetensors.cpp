@@ -1,7 +1,6 @@
 #include "checkpoint/safetensors.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -10,30 +9,11 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/text.h"
+#include "checkpoint/safetensors_format.h"
 
 namespace tessera {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the format is little-endian");
-
-constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr size_t kMaxNameBytes = 1024;
-constexpr size_t kMaxRank = 32;
-constexpr std::string_view kMetadataKey = "__metadata__";
-
-constexpr std::pair<std::string_view, DType> kDTypes[] = {
-    {"F64", DType::kF64}, {"F32", DType::kF32}, {"BF16", DType::kBF16}, {"F16", DType::kF16},
-    {"I64", DType::kI64}, {"I32", DType::kI32}, {"BOOL", DType::kBool}};
-
-std::string_view stored_name(DType dtype) {
-  for (auto [text, known] : kDTypes) {
-    if (known == dtype) return text;
-  }
-  return {};
-}
 
 // Builds the header from the events of the JSON parser, so that a hostile header is refused at the
 // first wrong token instead of being held as a document.
@@ -54,7 +34,8 @@ class HeaderBuilder {
       }
       tensor_ = {};
       tensor_.name = std::move(key_);
-      has_dtype_ = false;
+      element_bytes_ = 0;
+      foreign_ = {};
       shape_.reset();
       offsets_.reset();
     } else {
@@ -139,22 +120,25 @@ class HeaderBuilder {
   }
 
   void set_dtype(const std::string& text) {
-    if (std::exchange(has_dtype_, true)) fail("'dtype' appears twice");
-    for (auto [known, dtype] : kDTypes) {
-      if (known == text) {
-        tensor_.dtype = dtype;
-        return;
-      }
+    if (element_bytes_ > 0) fail("'dtype' appears twice");
+    for (auto [known, dtype] : kStoredDTypes) {
+      if (known != text) continue;
+      tensor_.dtype = dtype;
+      element_bytes_ = static_cast<uint64_t>(size_of(dtype));
     }
-    fail(cat("element type '", text.substr(0, 40),
-             "' is not supported; supported are F64 F32 BF16 F16 I64 I32 BOOL"));
+    for (auto [known, bytes] : kForeignTypes) {
+      if (known != text) continue;
+      foreign_ = known;
+      element_bytes_ = bytes;
+    }
+    if (element_bytes_ == 0) fail(cat("element type '", text.substr(0, 40), "' is not known"));
   }
 
   void finish_tensor() {
-    if (!has_dtype_) fail("'dtype' is missing");
+    if (element_bytes_ == 0) fail("'dtype' is missing");
     if (!shape_) fail("'shape' is missing");
     if (!offsets_ || offsets_->size() != 2) fail("'data_offsets' must be two numbers");
-    auto bytes = static_cast<uint64_t>(size_of(tensor_.dtype));
+    uint64_t bytes = element_bytes_;
     bool empty = false;
     for (uint64_t dim : *shape_) {
       // A zero does not excuse an absurd neighbour: later products of dims must not overflow.
@@ -172,12 +156,18 @@ class HeaderBuilder {
                " bytes of data (is the file truncated?)"));
     }
     if (end - begin != bytes) {
-      fail(cat("data_offsets give ", end - begin, " bytes, but ", name(tensor_.dtype), " ",
-               to_string(tensor_.shape), " takes ", bytes));
+      fail(cat("data_offsets give ", end - begin, " bytes, but ",
+               foreign_.empty() ? name(tensor_.dtype) : foreign_, " ", to_string(tensor_.shape),
+               " takes ", bytes));
     }
     tensor_.offset = data_begin_ + begin;
     tensor_.bytes = bytes;
-    header_.tensors.push_back(std::move(tensor_));
+    if (foreign_.empty()) {
+      header_.tensors.push_back(std::move(tensor_));
+    } else {
+      header_.foreign.push_back({std::move(tensor_.name), std::string(foreign_),
+                                 std::move(tensor_.shape), tensor_.offset, bytes});
+    }
   }
 
   std::string file_;
@@ -186,7 +176,9 @@ class HeaderBuilder {
   Where where_ = Where::kOutside;
   std::string key_;
   TensorInfo tensor_;
-  bool has_dtype_ = false, has_metadata_ = false;
+  bool has_metadata_ = false;
+  uint64_t element_bytes_ = 0;  // 0: 'dtype' has not been read
+  std::string_view foreign_;    // the element type, where it is not one of ours
   std::optional<std::vector<uint64_t>> shape_, offsets_;
 };
 
@@ -198,27 +190,33 @@ std::vector<size_t> order_by_name(const std::vector<TensorInfo>& tensors) {
   return order;
 }
 
-void check_names_differ(const std::vector<TensorInfo>& tensors, std::string_view file) {
-  std::vector<size_t> order = order_by_name(tensors);
-  for (size_t i = 1; i < order.size(); ++i) {
-    const std::string& name = tensors[order[i]].name;
-    if (name == tensors[order[i - 1]].name) {
-      throw UserError(
-          cat("'", file, "' is not a valid safetensors file: tensor '", name, "' appears twice"));
-    }
+// Where a tensor of either kind lies.
+struct Range {
+  uint64_t offset, bytes;
+  std::string_view name;
+};
+
+void check_names_differ(const std::vector<Range>& ranges, std::string_view file) {
+  std::vector<std::string_view> names;
+  for (const Range& range : ranges) names.push_back(range.name);
+  std::sort(names.begin(), names.end());
+  auto twin = std::adjacent_find(names.begin(), names.end());
+  if (twin != names.end()) {
+    throw UserError(
+        cat("'", file, "' is not a valid safetensors file: tensor '", *twin, "' appears twice"));
   }
 }
 
-// Needs the tensors in the order of their offsets.
-void check_tiling(const std::vector<TensorInfo>& tensors, uint64_t begin, uint64_t end,
+// Needs the ranges in the order of their offsets.
+void check_tiling(const std::vector<Range>& ranges, uint64_t begin, uint64_t end,
                   std::string_view file) {
-  for (const TensorInfo& tensor : tensors) {
-    if (tensor.offset != begin) {
+  for (const Range& range : ranges) {
+    if (range.offset != begin) {
       throw UserError(
-          cat("'", file, "' is not a valid safetensors file: tensor '", tensor.name, "' ",
-              tensor.offset < begin ? "overlaps the tensor before it" : "leaves a hole before it"));
+          cat("'", file, "' is not a valid safetensors file: tensor '", range.name, "' ",
+              range.offset < begin ? "overlaps the tensor before it" : "leaves a hole before it"));
     }
-    begin += tensor.bytes;
+    begin += range.bytes;
   }
   if (begin != end) {
     throw UserError(cat("'", file, "' is not a valid safetensors file: ", end - begin,
@@ -226,62 +224,11 @@ void check_tiling(const std::vector<TensorInfo>& tensors, uint64_t begin, uint64
   }
 }
 
-std::string json_string(std::string_view text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    throw UserError("a name to be stored in a safetensors file is not valid UTF-8");
-  }
+// In the order of the file; an empty tensor before the one that begins where it lies.
+template <class Tensor>
+bool lies_before(const Tensor& a, const Tensor& b) {
+  return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
 }
-
-std::string header_text(const std::vector<const TensorView*>& layout,
-                        const SafetensorsMetadata& metadata) {
-  std::vector<std::string> items;
-  if (!metadata.empty()) {
-    std::vector<std::string> pairs;
-    for (const auto& [key, value] : metadata)
-      pairs.push_back(cat(json_string(key), ":", json_string(value)));
-    items.push_back(cat(json_string(kMetadataKey), ":{", join(pairs, ","), "}"));
-  }
-  int64_t offset = 0;
-  for (const TensorView* tensor : layout) {
-    int64_t end = offset + num_elements(tensor->shape) * size_of(tensor->dtype);
-    items.push_back(cat(json_string(tensor->name), ":{\"dtype\":\"", stored_name(tensor->dtype),
-                        "\",\"shape\":[", join(tensor->shape, ","), "],\"data_offsets\":[", offset,
-                        ",", end, "]}"));
-    offset = end;
-  }
-  std::string header = cat("{", join(items, ","), "}");
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-  return header;
-}
-
-// A file that hashes what passes through.
-class HashingFile {
- public:
-  explicit HashingFile(const std::filesystem::path& path) : file_(path) {}
-
-  void write(const void* data, uint64_t size) {
-    constexpr uint64_t kChunk = 1 << 20;  // hashed while still in cache for the write
-    auto* p = static_cast<const std::byte*>(data);
-    for (uint64_t done = 0; done < size; done += kChunk) {
-      uint64_t n = std::min(kChunk, size - done);
-      hasher_.add(p + done, n);
-      file_.write(p + done, n);
-    }
-    bytes_ += size;
-  }
-
-  FileDigest commit() {
-    file_.commit();
-    return {bytes_, hasher_.digest()};
-  }
-
- private:
-  AtomicFile file_;
-  Hasher hasher_;
-  uint64_t bytes_ = 0;
-};
 
 }  // namespace
 
@@ -306,12 +253,14 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> content, std::str
   nlohmann::json::sax_parse(json.begin(), json.end(), &builder);
   SafetensorsHeader header = std::move(builder).take();
 
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const TensorInfo& a, const TensorInfo& b) {
-              return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
-            });
-  check_names_differ(header.tensors, file);
-  check_tiling(header.tensors, data_begin, content.size(), file);
+  std::sort(header.tensors.begin(), header.tensors.end(), lies_before<TensorInfo>);
+  std::sort(header.foreign.begin(), header.foreign.end(), lies_before<ForeignTensor>);
+  std::vector<Range> ranges;
+  for (const TensorInfo& t : header.tensors) ranges.push_back({t.offset, t.bytes, t.name});
+  for (const ForeignTensor& t : header.foreign) ranges.push_back({t.offset, t.bytes, t.name});
+  std::sort(ranges.begin(), ranges.end(), lies_before<Range>);
+  check_names_differ(ranges, file);
+  check_tiling(ranges, data_begin, content.size(), file);
   return header;
 }
 
@@ -326,37 +275,6 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
       [&](size_t index, std::string_view text) { return header_.tensors[index].name < text; });
   if (it == by_name_.end() || header_.tensors[*it].name != name) return nullptr;
   return &header_.tensors[*it];
-}
-
-FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
-                             const SafetensorsMetadata& metadata) {
-  std::vector<const TensorView*> layout;
-  std::vector<std::string_view> names;
-  for (const TensorView& tensor : tensors) {
-    TESSERA_CHECK(tensor.name != kMetadataKey && tensor.name.size() <= kMaxNameBytes &&
-                      tensor.shape.size() <= kMaxRank,
-                  cat("tensor '", tensor.name, "' cannot be stored under this name or rank"));
-    layout.push_back(&tensor);
-    names.push_back(tensor.name);
-  }
-  std::sort(names.begin(), names.end());
-  auto twin = std::adjacent_find(names.begin(), names.end());
-  TESSERA_CHECK(twin == names.end(), cat("tensor '", *twin, "' is given twice"));
-  std::stable_sort(layout.begin(), layout.end(), [](const TensorView* a, const TensorView* b) {
-    return size_of(a->dtype) > size_of(b->dtype);
-  });
-
-  std::string header = header_text(layout, metadata);
-  uint64_t length = header.size();
-  TESSERA_CHECK(length <= kMaxHeaderBytes, "too many tensors for one safetensors file");
-  HashingFile file(path);
-  file.write(&length, kLengthBytes);
-  file.write(header.data(), length);
-  for (const TensorView* tensor : layout) {
-    file.write(tensor->data,
-               static_cast<uint64_t>(num_elements(tensor->shape) * size_of(tensor->dtype)));
-  }
-  return file.commit();
 }
 
 }  // namespace tessera

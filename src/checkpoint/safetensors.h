@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/shape.h"
 
 namespace tessera {
@@ -27,17 +28,25 @@ struct TensorInfo {
   uint64_t bytes = 0;
 };
 
+// A tensor of an element type that is not one of DType's: it is there, but cannot be read.
+struct ForeignTensor {
+  std::string name, element_type;  // as the file has it: "U8"
+  Shape shape;
+  uint64_t offset = 0, bytes = 0;
+};
+
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
 struct SafetensorsHeader {
-  std::vector<TensorInfo> tensors;  // in the order of their offsets
+  std::vector<TensorInfo> tensors;     // in the order of their offsets
+  std::vector<ForeignTensor> foreign;  // likewise
   SafetensorsMetadata metadata;
 };
 
 // Reads and checks the header of a whole file. Refused with a UserError that names `file` and the
 // tensor: a header over 100 MB or longer than the file, anything but the format's own keys, a key
-// twice, an element type other than F64 F32 BF16 F16 I64 I32 BOOL, a shape that disagrees with its
-// byte range, ranges that overlap, leave a hole or do not end with the file.
+// twice, an element type of unknown size, a shape that disagrees with its byte range, ranges that
+// overlap, leave a hole or do not end with the file.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> content, std::string_view file);
 
 // A safetensors file, memory-mapped: pages are read when their bytes are.
@@ -46,12 +55,17 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);  // UserError as parse_safetensors
 
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
+  const std::vector<ForeignTensor>& foreign() const { return header_.foreign; }
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
   // nullptr if there is no tensor of that name.
   const TensorInfo* find(std::string_view name) const;
   // Valid while the file object lives. Foreign files need not align tensors to their element size.
   std::span<const std::byte> bytes(const TensorInfo& tensor) const {
     return {file_.data() + tensor.offset, tensor.bytes};
+  }
+  // Advice about bytes [begin, begin + bytes) of a tensor.
+  void advise(const TensorInfo& tensor, uint64_t begin, uint64_t bytes, Advice advice) const {
+    file_.advise(tensor.offset + begin, bytes, advice);
   }
 
  private:
@@ -74,10 +88,28 @@ struct FileDigest {
   uint64_t hash = 0;
 };
 
-// Writes the tensors to `path`, aside and renamed (AtomicFile). They are laid out by decreasing
-// element size, otherwise in the order given, so each is aligned to its element size. The default
-// metadata is what Hugging Face's loaders ask for. UserError with path and cause when the disk
-// fails.
+// Writes a file of tensors whose bytes come piece by piece: aside, and in its place with commit()
+// (AtomicFile). UserError with path and cause when the disk fails.
+class SafetensorsWriter {
+ public:
+  // Of `tensors`, name, dtype and shape; they follow each other as given. So each is aligned to its
+  // element size if these do not increase. The default metadata is what Hugging Face's loaders ask
+  // for.
+  SafetensorsWriter(const std::filesystem::path& path, std::span<const TensorInfo> tensors,
+                    const SafetensorsMetadata& metadata = {{"format", "pt"}});
+  // The next bytes of the data, tensor after tensor.
+  void write(const void* data, uint64_t bytes);
+  // All bytes must have been written.
+  FileDigest commit();
+
+ private:
+  AtomicFile file_;
+  Hasher hasher_;
+  uint64_t bytes_ = 0, end_ = 0;
+};
+
+// SafetensorsWriter in one call. The tensors are laid out by decreasing element size, otherwise in
+// the order given.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                              const SafetensorsMetadata& metadata = {{"format", "pt"}});
 

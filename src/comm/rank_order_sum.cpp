@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/float16.h"
 #include "base/text.h"
 
 // One copy an instruction set, chosen when the program is loaded; additions alone, so the bits are
@@ -30,6 +31,7 @@ inline double widen(double v) { return v; }
 // Unsigned, since sums of integers wrap around.
 inline uint32_t widen(int32_t v) { return static_cast<uint32_t>(v); }
 inline uint64_t widen(int64_t v) { return static_cast<uint64_t>(v); }
+inline float widen(F16 v) { return static_cast<float>(v); }
 inline float widen(BF16Bits v) { return std::bit_cast<float>(static_cast<uint32_t>(v.bits) << 16); }
 
 template <class Out, class Acc>
@@ -93,6 +95,8 @@ TESSERA_COMBINE(f32, float, float)
 TESSERA_COMBINE(f64, double, double)
 TESSERA_COMBINE(bf16, BF16Bits, BF16Bits)
 TESSERA_COMBINE(bf16_f32, BF16Bits, float)
+TESSERA_COMBINE(f16, F16, F16)
+TESSERA_COMBINE(f16_f32, F16, float)
 TESSERA_COMBINE(i32, int32_t, int32_t)
 TESSERA_COMBINE(i64, int64_t, int64_t)
 #undef TESSERA_COMBINE
@@ -106,6 +110,8 @@ constexpr Row kRows[] = {
     {DType::kF64, DType::kF64, sum_f64, max_f64},
     {DType::kBF16, DType::kBF16, sum_bf16, max_bf16},
     {DType::kBF16, DType::kF32, sum_bf16_f32, max_bf16_f32},
+    {DType::kF16, DType::kF16, sum_f16, max_f16},
+    {DType::kF16, DType::kF32, sum_f16_f32, max_f16_f32},
     {DType::kI32, DType::kI32, sum_i32, max_i32},
     {DType::kI64, DType::kI64, sum_i64, max_i64},
 };

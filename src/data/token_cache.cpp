@@ -94,7 +94,7 @@ class CacheWriter {
 struct Segment {
   struct Piece {
     size_t begin, size;
-    bool ends_document;
+    bool begins_document, ends_document;
   };
   std::string text;
   std::vector<Piece> pieces;
@@ -137,7 +137,7 @@ class SegmentReader {
       TESSERA_CHECK(end > position_ && end <= document_.size());
     }
     pending_ = end < document_.size();
-    segment.pieces.push_back({segment.text.size(), end - position_, !pending_});
+    segment.pieces.push_back({segment.text.size(), end - position_, position_ == 0, !pending_});
     segment.text.append(document_, position_, end - position_);
     position_ = end;
   }
@@ -152,6 +152,9 @@ class SegmentReader {
 void encode(const TokenCacheJob& job, Segment& segment) {
   std::vector<int32_t> ids;
   for (const Segment::Piece& piece : segment.pieces) {
+    if (piece.begins_document) {
+      segment.ids.insert(segment.ids.end(), job.document_prefix.begin(), job.document_prefix.end());
+    }
     ids.clear();
     job.encode(std::string_view(segment.text).substr(piece.begin, piece.size), ids);
     segment.ids.insert(segment.ids.end(), ids.begin(), ids.end());
@@ -247,17 +250,6 @@ TokenCache build_token_cache(const std::filesystem::path& path, const TokenCache
                         "was: check the disk, or choose another directory"));
   }
   return std::move(*cache);
-}
-
-size_t cut_between_lines(std::string_view text, size_t from) {
-  auto visible = [](char c) { return c > ' ' && c < '\x7f'; };
-  for (size_t end = text.find('\n', from); end != std::string_view::npos;
-       end = text.find('\n', end + 1)) {
-    if (end > 0 && end + 1 < text.size() && visible(text[end - 1]) && visible(text[end + 1])) {
-      return end + 1;
-    }
-  }
-  return text.size();
 }
 
 }  // namespace tessera

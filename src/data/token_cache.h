@@ -56,11 +56,12 @@ struct TokenCacheProgress {
 };
 
 struct TokenCacheJob {
-  std::string name;          // of the data set, for messages
-  uint64_t fingerprint = 0;  // see dataset_fingerprint()
-  int64_t vocab_size = 0;    // ids are below it; decides the width
-  int32_t end_of_text = 0;   // follows every document
-  DocumentSource documents;  // called by one thread at a time
+  std::string name;                      // of the data set, for messages
+  uint64_t fingerprint = 0;              // see dataset_fingerprint()
+  int64_t vocab_size = 0;                // ids are below it; decides the width
+  std::vector<int32_t> document_prefix;  // stands before every document
+  int32_t end_of_text = 0;               // follows every document
+  DocumentSource documents;              // called by one thread at a time
   // Puts the ids of `text` into `ids`, which comes empty. Called by many threads at once.
   std::function<void(std::string_view text, std::vector<int32_t>& ids)> encode;
   // Where a long document may be cut so that several threads work on it: the first position at or
@@ -75,10 +76,5 @@ struct TokenCacheJob {
 // there is no document ("empty"), the file cannot be written, or what the source reports.
 TokenCache build_token_cache(const std::filesystem::path& path, const TokenCacheJob& job,
                              ThreadPool& pool);
-
-// A `cut` for tokenizers that split text into words before they merge bytes (the byte-level
-// patterns of GPT-2, GPT-NeoX and Llama 3) and for bytes: behind a line end that stands between two
-// visible ASCII characters. Those patterns never match across it, nor look past it.
-size_t cut_between_lines(std::string_view text, size_t from);
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 
 namespace tessera {
 
+class Continuation;
 class Graph;
 class PlacementContext;
 struct Node;
@@ -73,7 +74,7 @@ class Op {
   virtual Tier tier() const = 0;
 
   // Number of operands, which Graph::add holds every use against before infer() sees it.
-  // kAnyNumber: infer() checks it itself (concatenate, flatten, sum_n).
+  // kAnyNumber: infer() checks it itself (concatenate, flatten, linear, sum_n).
   static constexpr int kAnyNumber = -1;
   virtual int arity() const { return kAnyNumber; }
 
@@ -93,6 +94,10 @@ class Op {
   // Writes this op down for one rank of a tensor-parallel group: see ir/placement.h. By default it
   // wants all operands whole and equal on all ranks.
   virtual void split(PlacementContext& context) const;
+
+  // Writes this op down for tokens that continue a sequence: see ir/continuation.h. By default it
+  // stays as it is: what it makes of a token depends neither on the token's place nor on others.
+  virtual std::vector<Value> continue_sequence(Continuation& continuation) const;
 
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const;
 

@@ -1,4 +1,6 @@
 #pragma once
+#include <utility>
+
 #include "ir/graph.h"
 
 namespace tessera {
@@ -40,6 +42,10 @@ class PlacementContext {
   virtual Value replicated(size_t i) = 0;
   // ... split as given, from whole.
   virtual Value sliced(size_t i, Placement placement) = 0;
+
+  // The sum of every rank's `partial` over `axes`, which has the shape `whole`, and how it lies:
+  // whole, or split along the sequence under sequence parallelism.
+  virtual std::pair<Value, Placement> summed(Value partial, AxisSet axes, const Shape& whole) = 0;
 
   virtual void put(size_t output, Value value, Placement placement) = 0;
 

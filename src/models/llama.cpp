@@ -2,12 +2,10 @@
 
 #include <cmath>
 
+#include "nn/layers.h"
 #include "nn/rotary.h"
 #include "ops/composite/attention.h"
-#include "ops/composite/cross_entropy.h"
 #include "ops/composite/embedding.h"
-#include "ops/composite/linear.h"
-#include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
 #include "ops/composite/swiglu.h"
 #include "ops/primitive/elementwise.h"
@@ -30,62 +28,31 @@ Value attention_block(ModelGraph& m, const ModelConfig& c, const std::string& la
   ParameterScope p(m, cat("model.", layer, ".self_attn"), layer);
   int64_t B = g.shape(x)[0], T = g.shape(x)[1], E = c.hidden_width;
   int64_t H = c.num_heads, K = c.num_key_value_heads, D = c.head_dim;
-  Value q = linear(
-      g, x, p.matrix("q_proj", H * D, E, {"heads", "embed"}, c.initializer_range));  // [B, T, H*D]
-  Value k = linear(
-      g, x,
-      p.matrix("k_proj", K * D, E, {"kv_heads", "embed"}, c.initializer_range));  // [B, T, K*D]
-  Value v = linear(
-      g, x,
-      p.matrix("v_proj", K * D, E, {"kv_heads", "embed"}, c.initializer_range));  // [B, T, K*D]
+  auto heads = [&](const char* name, int64_t n, const char* axis) {
+    Value y = linear_layer(p, name, x, n * D, {axis, "embed"}, c.initializer_range,
+                           c.attention_bias);  // [B, T, n*D]
+    return reshape(g, y, {B, T, n, D});        // [B, T, n, D]
+  };
   std::vector<double> frequencies = frequencies_of(c);
-  q = rope(g, reshape(g, q, {B, T, H, D}), frequencies);  // [B, T, H, D]
-  k = rope(g, reshape(g, k, {B, T, K, D}), frequencies);  // [B, T, K, D]
-  v = reshape(g, v, {B, T, K, D});                        // [B, T, K, D]
+  Value q = rope(g, heads("q_proj", H, "heads"), frequencies);     // [B, T, H, D]
+  Value k = rope(g, heads("k_proj", K, "kv_heads"), frequencies);  // [B, T, K, D]
+  Value v = heads("v_proj", K, "kv_heads");                        // [B, T, K, D]
   double scale = 1 / std::sqrt(static_cast<double>(D));
   Value o = attention(g, q, k, v, scale, {true, c.sliding_window.value_or(0)});  // [B, T, H, D]
   o = reshape(g, o, {B, T, H * D});                                              // [B, T, H*D]
-  return linear(
-      g, o, p.matrix("o_proj", E, H * D, {"embed", "heads"}, c.initializer_range));  // [B, T, E]
+  return linear_layer(p, "o_proj", o, E, {"embed", "heads"}, c.initializer_range,
+                      c.attention_output_bias);  // [B, T, E]
 }
 
 Value mlp_block(ModelGraph& m, const ModelConfig& c, const std::string& layer, Value x) {
-  Graph& g = m.graph;
-  Scope scope(g, "mlp");
+  Scope scope(m.graph, "mlp");
   ParameterScope p(m, cat("model.", layer, ".mlp"), layer);
   int64_t E = c.hidden_width, F = c.intermediate_size;
-  Value gate = linear(
-      g, x, p.matrix("gate_proj", F, E, {"mlp", "embed"}, c.initializer_range));  // [B, T, F]
-  Value up =
-      linear(g, x, p.matrix("up_proj", F, E, {"mlp", "embed"}, c.initializer_range));  // [B, T, F]
-  Value y = swiglu(g, gate, up);                                                       // [B, T, F]
-  return linear(g, y,
-                p.matrix("down_proj", E, F, {"embed", "mlp"}, c.initializer_range));  // [B, T, E]
-}
-
-Value norm(ModelGraph& m, const ModelConfig& c, const ParameterScope& p, const std::string& name,
-           Value x) {
-  Scope scope(m.graph, name);
-  return rms_norm(m.graph, x, p.norm_weight(name, c.hidden_width), c.norm_epsilon);  // [B, T, E]
-}
-
-void finish(ModelGraph& m, ModelHead head, Value x, Value w) {
-  Graph& g = m.graph;
-  Scope scope(g, "head");
-  int64_t B = g.shape(x)[0], T = g.shape(x)[1];
-  x = reshape(g, x, {B * T, g.shape(x)[2]});  // [B*T, E]
-  if (head == ModelHead::kLoss) {
-    Value targets =
-        reshape(g, g.input("targets", InputKind::kArgument, {{B, T}, DType::kI32}), {B * T});
-    g.output("loss_sum", linear_cross_entropy(g, x, w, targets));  // []
-    g.output("token_count", count_targets(g, targets));            // []
-    return;
-  }
-  if (head == ModelHead::kNext) {
-    Value position = g.input("position", InputKind::kArgument, {{1}, DType::kI32});
-    x = g.add_one(std::make_shared<Gather>(), {x, position});  // [1, E]
-  }
-  g.output("logits", linear(g, x, w));  // [rows, V]
+  double sd = c.initializer_range;
+  Value gate = linear_layer(p, "gate_proj", x, F, {"mlp", "embed"}, sd);  // [B, T, F]
+  Value up = linear_layer(p, "up_proj", x, F, {"mlp", "embed"}, sd);      // [B, T, F]
+  Value y = swiglu(m.graph, gate, up);                                    // [B, T, F]
+  return linear_layer(p, "down_proj", y, E, {"embed", "mlp"}, sd);        // [B, T, E]
 }
 
 }  // namespace
@@ -93,29 +60,30 @@ void finish(ModelGraph& m, ModelHead head, Value x, Value w) {
 ModelGraph llama(const ModelConfig& c, int64_t batch, int64_t length, ModelHead head) {
   ModelGraph m;
   Graph& g = m.graph;
-  Value tokens = g.input("tokens", InputKind::kArgument, {{batch, length}, DType::kI32});
+  int64_t V = c.vocab_size, E = c.hidden_width;
+  double sd = c.initializer_range, epsilon = c.norm_epsilon;
+  Value tokens = token_input(m, batch, length);  // [B, T]
   Value table, x;
   {
     Scope scope(g, "embed");
     table = ParameterScope(m, "model", "embed")
-                .matrix("embed_tokens", c.vocab_size, c.hidden_width, {"vocab", "embed"},
-                        c.initializer_range);
-    x = embedding(g, tokens, table);  // [B, T, E]
+                .matrix("embed_tokens", {V, E}, {"vocab", "embed"}, sd);  // [V, E]
+    x = embedding(g, tokens, table);                                      // [B, T, E]
   }
   for (int64_t l = 0; l < c.num_layers; ++l) {
     std::string layer = cat("layers.", l);
     Scope scope(g, layer);
     ParameterScope p(m, cat("model.", layer), layer);
-    x = add(g, x, attention_block(m, c, layer, norm(m, c, p, "input_layernorm", x)));  // [B, T, E]
-    x = add(g, x,
-            mlp_block(m, c, layer, norm(m, c, p, "post_attention_layernorm", x)));  // [B, T, E]
+    Value n = rms_norm_layer(p, "input_layernorm", x, epsilon);     // [B, T, E]
+    x = add(g, x, attention_block(m, c, layer, n));                 // [B, T, E]
+    n = rms_norm_layer(p, "post_attention_layernorm", x, epsilon);  // [B, T, E]
+    x = add(g, x, mlp_block(m, c, layer, n));                       // [B, T, E]
   }
-  x = norm(m, c, ParameterScope(m, "model", "head"), "norm", x);  // [B, T, E]
-  Value w = c.tie_word_embeddings ? table
-                                  : ParameterScope(m, "", "head")
-                                        .matrix("lm_head", c.vocab_size, c.hidden_width,
-                                                {"vocab", "embed"}, c.initializer_range);
-  finish(m, head, x, w);
+  x = rms_norm_layer(ParameterScope(m, "model", "head"), "norm", x, epsilon);  // [B, T, E]
+  Value w = c.tie_word_embeddings
+                ? table
+                : ParameterScope(m, "", "head").matrix("lm_head", {V, E}, {"vocab", "embed"}, sd);
+  write_head(m, head, x, w);
   return m;
 }
 

@@ -10,13 +10,14 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<std::pair<ModelType, std::string_view>, 6> kTypes{{
+constexpr std::array<std::pair<ModelType, std::string_view>, 7> kTypes{{
     {ModelType::kGptNeox, "gpt_neox"},
     {ModelType::kLlamaV2, "llama_v2"},
     {ModelType::kLlamaV3, "llama_v3"},
     {ModelType::kMistral, "mistral"},
     {ModelType::kMixtral, "mixtral"},
     {ModelType::kGpt2, "gpt2"},
+    {ModelType::kQwen2, "qwen2"},
 }};
 
 bool is_gpt(ModelType type) { return type == ModelType::kGptNeox || type == ModelType::kGpt2; }
@@ -68,8 +69,18 @@ ModelConfig family_defaults(ModelType type) {
     case ModelType::kGptNeox:
       config.rotary_pct = 0.25;
       config.bias = true;
+      config.parallel_residual = true;
       break;
-    case ModelType::kGpt2: config.tie_word_embeddings = true; break;
+    case ModelType::kGpt2:
+      config.tie_word_embeddings = true;
+      config.tanh_gelu = true;
+      config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.1;
+      break;
+    case ModelType::kQwen2:
+      config.norm_epsilon = 1e-6;
+      config.rope_theta = 1e6;
+      config.attention_bias = true;
+      break;
   }
   derive_shape(config);
   return config;
@@ -110,14 +121,33 @@ void check(const ModelConfig& c) {
                         " has no grouped-query attention: --num_key_value_heads ",
                         c.num_key_value_heads, " must equal --num_heads ", c.num_heads));
   }
+  if (is_gpt(c.model_type) && c.num_heads * c.head_dim != c.hidden_width) {
+    throw UserError(cat("the heads of ", name(c.model_type), " make up its width: ", c.num_heads,
+                        " heads of ", c.head_dim, " are not ", c.hidden_width));
+  }
   if (c.model_type != ModelType::kGpt2 && c.head_dim % 2 != 0) {
     throw UserError(cat("rotary positions need an even head size: ", c.head_dim,
                         " (--hidden_width / --num_heads) is odd"));
+  }
+  if (!(c.rotary_pct >= 0 && c.rotary_pct <= 1))
+    throw UserError(cat("--rotary_pct must lie in 0..1: it is ", c.rotary_pct));
+  if (c.model_type == ModelType::kGptNeox && (rotary_width(c) < 2 || rotary_width(c) % 2 != 0)) {
+    throw UserError(cat("--rotary_pct ", c.rotary_pct, " rotates ", rotary_width(c),
+                        " elements of a head of ", c.head_dim,
+                        ": it must be an even number, at least 2"));
   }
   check_number("the norm epsilon", c.norm_epsilon, 0, true);
   check_number("the rotary base", c.rope_theta, 0, true);
   check_number("the rotary scaling factor", c.rope_scaling.factor, 0, true);
   check_number("--initializer_range", c.initializer_range, 0, false);
+  for (double p : {c.resid_pdrop, c.embd_pdrop, c.attn_pdrop}) {
+    check_number("a dropout probability", p, 0, false);
+    if (p >= 1) throw UserError(cat("a dropout probability must be below 1: it is ", p));
+  }
+}
+
+int64_t rotary_width(const ModelConfig& c) {
+  return static_cast<int64_t>(static_cast<double>(c.head_dim) * c.rotary_pct);
 }
 
 namespace {
@@ -126,6 +156,8 @@ int64_t count_with_experts(const ModelConfig& c, int64_t experts) {
   int64_t h = c.hidden_width, query = c.num_heads * c.head_dim;
   int64_t key_value = c.num_key_value_heads * c.head_dim, f = c.intermediate_size;
   int64_t attention = 2 * h * query + 2 * h * key_value;
+  if (c.attention_bias) attention += query + 2 * key_value;
+  if (c.attention_output_bias) attention += h;
   int64_t embeddings = c.vocab_size * h * (c.tie_word_embeddings ? 1 : 2);
   if (is_gpt(c.model_type)) {
     int64_t biases = c.bias ? query + 2 * key_value + h + f + h : 0;

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-enum class ModelType { kGptNeox, kLlamaV2, kLlamaV3, kMistral, kMixtral, kGpt2 };
+enum class ModelType { kGptNeox, kLlamaV2, kLlamaV3, kMistral, kMixtral, kGpt2, kQwen2 };
 
-// "gpt_neox", "llama_v2", "llama_v3", "mistral", "mixtral", "gpt2".
+// "gpt_neox", "llama_v2", "llama_v3", "mistral", "mixtral", "gpt2", "qwen2".
 std::string_view name(ModelType type);
 // Inverse of name(), exact; UserError that lists the names for another word.
 ModelType model_type_from_name(std::string_view text);
@@ -52,14 +52,18 @@ struct ModelConfig {
   std::optional<int64_t> sliding_window;  // positions a token sees, itself included; none: all
   double rotary_pct = 1.0;                // share of each head that rotates; below 1: gpt_neox
   bool bias = false;                      // biases in linear and norm layers: gpt_neox, gpt2
+  bool attention_bias = false;            // of queries, keys and values: qwen2
+  bool attention_output_bias = false;     // of what attention gives back
+  bool tanh_gelu = false;                 // GELU by its tanh formula, not the exact one: gpt2
+  bool parallel_residual = false;         // attention and MLP read the same values: gpt_neox
   int64_t num_local_experts = 1;          // mixtral
   int64_t num_experts_per_tok = 1;        // mixtral
   double resid_pdrop = 0.0, embd_pdrop = 0.0, attn_pdrop = 0.0;  // gpt2
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Norm epsilon, rotary base and scaling, tying, biases and experts of a family; the shape is that
-// of ModelConfig{}, with the derived fields of derive_shape().
+// Norm epsilon, rotary base and scaling, tying, biases, activation, dropout and experts of a
+// family; the shape is that of ModelConfig{}, with the derived fields of derive_shape().
 ModelConfig family_defaults(ModelType type);
 
 // Sets what follows from other fields: head_dim = hidden_width / num_heads, and for gpt_neox and
@@ -70,6 +74,9 @@ void derive_shape(ModelConfig& config);
 // bounds that keep every count inside 63 bits, key/value heads dividing heads, even head_dim,
 // finite rates.
 void check(const ModelConfig& config);
+
+// Elements of each head that rotate: head_dim * rotary_pct, rounded down.
+int64_t rotary_width(const ModelConfig& config);
 
 // Exact number of trainable parameters, a tied matrix counted once. `config` must pass check().
 int64_t parameter_count(const ModelConfig& config);
@@ -89,14 +96,22 @@ std::vector<std::string> preset_names();
 // UserError otherwise.
 void apply_preset_size(ModelConfig& config, std::string_view size);
 
-// The shape in a Hugging Face config.json (Llama, Mistral); `path` may be the folder that holds it.
-// Absent keys take transformers' defaults; rope settings are read from `rope_scaling` and
-// `rope_theta` or from the newer `rope_parameters`. max_context_width is max_position_embeddings.
-// UserError naming the file and key: unreadable, larger than 1 MiB, not JSON, wrong types, an
-// architecture or variant that is not supported.
+// The shape in a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX); `path` may be
+// the folder that holds it. Absent keys take transformers' defaults; rope settings are read from
+// `rope_scaling` and `rope_theta` or from the newer `rope_parameters`. max_context_width is
+// max_position_embeddings. UserError naming the file and key: unreadable, larger than 1 MiB, not
+// JSON, wrong types, an architecture or variant that is not supported.
 ModelConfig read_hugging_face_config(const std::filesystem::path& path);
 // The same from text; `where` stands in messages.
 ModelConfig parse_hugging_face_config(std::string_view text, std::string_view where);
+
+// The inverse: a config.json that transformers reads as this model, with `rope_theta` and
+// `rope_scaling` as all its versions know them. What is no shape (token ids, the dtype of weights)
+// is not in it. UserError as hugging_face_model_type.
+std::string hugging_face_config_json(const ModelConfig& config);
+// "llama", "mistral", "qwen2", "gpt2", "gpt_neox": the `model_type` of the family there. UserError
+// for one that is not exchanged.
+std::string_view hugging_face_model_type(ModelType type);
 
 // Every field as a JSON object: what a checkpoint keeps of its model.
 // model_config_from_json(model_config_json(c)) == c for every c that passes check().

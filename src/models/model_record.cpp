@@ -39,6 +39,10 @@ void for_each_field(Config& c, Visitor&& visit) {
   visit("sliding_window", c.sliding_window);
   visit("rotary_pct", c.rotary_pct);
   visit("bias", c.bias);
+  visit("attention_bias", c.attention_bias);
+  visit("attention_output_bias", c.attention_output_bias);
+  visit("tanh_gelu", c.tanh_gelu);
+  visit("parallel_residual", c.parallel_residual);
   visit("num_local_experts", c.num_local_experts);
   visit("num_experts_per_tok", c.num_experts_per_tok);
   visit("resid_pdrop", c.resid_pdrop);

@@ -16,7 +16,7 @@ const Parameter& ModelGraph::parameter(std::string_view name) const {
 }
 
 Value ParameterScope::declare(Parameter parameter) const {
-  parameter.name = cat(prefix_, prefix_.empty() ? "" : ".", parameter.name, ".weight");
+  if (!prefix_.empty()) parameter.name = cat(prefix_, ".", parameter.name);
   parameter.unit = unit_;
   parameter.value =
       model_.graph.input(parameter.name, InputKind::kParameter, {parameter.shape, DType::kF32});
@@ -24,19 +24,29 @@ Value ParameterScope::declare(Parameter parameter) const {
   return parameter.value;
 }
 
-Value ParameterScope::matrix(const std::string& name, int64_t rows, int64_t columns,
-                             std::vector<std::string> axes, double standard_deviation) const {
-  return declare({name,
-                  {},
-                  {rows, columns},
-                  {},
-                  std::move(axes),
-                  {InitKind::kNormal, standard_deviation},
-                  true});
+Value ParameterScope::matrix(const std::string& name, Shape shape, std::vector<std::string> axes,
+                             double standard_deviation) const {
+  return declare({.name = name + ".weight",
+                  .shape = std::move(shape),
+                  .axes = std::move(axes),
+                  .init = {InitKind::kNormal, standard_deviation}});
+}
+
+Value ParameterScope::bias(const std::string& name, Shape shape,
+                           std::vector<std::string> axes) const {
+  return declare({.name = name + ".bias",
+                  .shape = std::move(shape),
+                  .axes = std::move(axes),
+                  .init = {InitKind::kZeros, 0},
+                  .decay = false});
 }
 
 Value ParameterScope::norm_weight(const std::string& name, int64_t width) const {
-  return declare({name, {}, {width}, {}, {"embed"}, {InitKind::kOnes, 0}, false});
+  return declare({.name = name + ".weight",
+                  .shape = {width},
+                  .axes = {"embed"},
+                  .init = {InitKind::kOnes, 0},
+                  .decay = false});
 }
 
 }  // namespace tessera

@@ -41,11 +41,16 @@ class ParameterScope {
  public:
   ParameterScope(ModelGraph& model, std::string prefix, std::string unit)
       : model_(model), prefix_(std::move(prefix)), unit_(std::move(unit)) {}
-  // A matrix "PREFIX.NAME.weight" [rows, columns], normal(0, standard_deviation), with decay.
-  Value matrix(const std::string& name, int64_t rows, int64_t columns,
-               std::vector<std::string> axes, double standard_deviation) const;
+  // Matrices "PREFIX.NAME.weight", [out, in] or a stack of such, normal(0, standard_deviation),
+  // with decay.
+  Value matrix(const std::string& name, Shape shape, std::vector<std::string> axes,
+               double standard_deviation) const;
+  // "PREFIX.NAME.bias", zeros, without decay.
+  Value bias(const std::string& name, Shape shape, std::vector<std::string> axes) const;
   // A norm's weight "PREFIX.NAME.weight" [width], ones, without decay.
   Value norm_weight(const std::string& name, int64_t width) const;
+
+  Graph& graph() const { return model_.graph; }
 
  private:
   Value declare(Parameter parameter) const;

@@ -32,6 +32,7 @@ std::string progress_line(const StepReport& r) {
     line += format(", Peak: %.1f%%", 100 * rate(r.flops, r.step_seconds) / r.peak_flops);
   if (r.memory_bytes > 0) line += ", Memory: " + format_bytes(r.memory_bytes);
   if (r.seconds_left >= 0) line += ", Left: " + format_duration(r.seconds_left);
+  if (r.loss_scale) line += cat(", Loss scale: ", *r.loss_scale);
   if (!r.ok) line += ", skipped";
   return line;
 }
@@ -79,11 +80,12 @@ void MetricsFile::write(const std::string& line) {
 }
 
 void MetricsFile::step(const StepReport& r) {
-  write(cat("{\"batch\":", r.batch, ",\"loss\":", number(r.loss), ",\"learning_rate\":",
+  write(cat("{\"batch\":", r.batch, ",\"loss\":", number(r.loss),
+            r.z_loss ? cat(",\"z_loss\":", number(*r.z_loss)) : "", ",\"learning_rate\":",
             number(r.learning_rate), ",\"gradient_norm\":", number(r.gradient_norm),
-            ",\"ok\":", r.ok, ",\"samples\":", r.samples, ",\"tokens\":", r.tokens,
-            ",\"step_seconds\":", number(r.step_seconds),
-            ",\"data_seconds\":", number(r.data_seconds),
+            r.loss_scale ? cat(",\"loss_scale\":", number(*r.loss_scale)) : "", ",\"ok\":", r.ok,
+            ",\"samples\":", r.samples, ",\"tokens\":", r.tokens, ",\"step_seconds\":",
+            number(r.step_seconds), ",\"data_seconds\":", number(r.data_seconds),
             ",\"tokens_per_second\":", number(rate(static_cast<double>(r.tokens), r.step_seconds)),
             ",\"flops\":", number(r.flops), ",\"memory_bytes\":", r.memory_bytes, "}\n"));
 }

@@ -1,23 +1,26 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tessera {
 
 // What one optimizer step has to tell.
 struct StepReport {
-  int64_t batch = 0;  // optimizer steps before this one, counted over the whole job
-  double loss = 0;    // token mean
+  int64_t batch = 0;             // optimizer steps before this one, counted over the whole job
+  double loss = 0;               // token mean
+  std::optional<double> z_loss;  // token mean, not part of the loss; where there is one
   int64_t samples = 0, tokens = 0;
   double step_seconds = 0;  // from the first forward pass to the loss, waiting for data excluded
   double data_seconds = 0;
   double learning_rate = 0;  // of the next step
   double gradient_norm = 0;
-  bool ok = true;            // false: the update was skipped
-  double flops = 0;          // of the step's programs
-  double peak_flops = 0;     // matrix peak in FLOP/s, 0 if unknown
-  int64_t memory_bytes = 0;  // resident now
-  double seconds_left = -1;  // < 0: unknown
+  std::optional<double> loss_scale;  // of this step; where there is one
+  bool ok = true;                    // false: the update was skipped
+  double flops = 0;                  // of the step's programs
+  double peak_flops = 0;             // matrix peak in FLOP/s, 0 if unknown
+  int64_t memory_bytes = 0;          // resident now
+  double seconds_left = -1;          // < 0: unknown
 };
 
 // "Batch 12 Loss: 8.12345, Speed: 3.21 samples/sec, lr: 0.000100, gradnorm: 1.2345, Tokens/s: 822,

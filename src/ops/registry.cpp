@@ -8,6 +8,7 @@ constexpr std::string_view kSource = "has no operands";
 constexpr std::string_view kConstant = "a constant to the gradient by definition";
 constexpr std::string_view kBackward = "is a gradient itself; second derivatives are not taken";
 constexpr std::string_view kTransfer = "stands in graphs that have their gradients already";
+constexpr std::string_view kContinues = "continues a sequence with weights that do not change";
 constexpr std::string_view kOptimizer = "part of the update, which is not differentiated";
 
 constexpr OpRecord kOps[] = {
@@ -52,8 +53,10 @@ constexpr OpRecord kOps[] = {
     {"reduce_sum", Tier::kPrimitive, ""},
     {"reduce_max", Tier::kPrimitive, kConstant},
     {"dot", Tier::kPrimitive, ""},
+    {"random_bits", Tier::kPrimitive, kPredicate},
     {"unflatten", Tier::kPrimitive, ""},
     {"flatten", Tier::kPrimitive, ""},
+    {"unstack", Tier::kPrimitive, ""},
     {"offload", Tier::kPrimitive, kTransfer},
     {"fetch", Tier::kPrimitive, kTransfer},
     {"vary", Tier::kCollective, ""},
@@ -67,13 +70,23 @@ constexpr OpRecord kOps[] = {
     {"linear", Tier::kComposite, ""},
     {"linear_dx", Tier::kComposite, kBackward},
     {"linear_dw", Tier::kComposite, kBackward},
+    {"add_bias", Tier::kComposite, ""},
+    {"add_bias_backward", Tier::kComposite, kBackward},
     {"embedding", Tier::kComposite, ""},
     {"embedding_backward", Tier::kComposite, kBackward},
     {"rms_norm", Tier::kComposite, ""},
     {"rms_norm_backward", Tier::kComposite, kBackward},
+    {"layer_norm", Tier::kComposite, ""},
+    {"layer_norm_backward", Tier::kComposite, kBackward},
+    {"gelu", Tier::kComposite, ""},
+    {"gelu_backward", Tier::kComposite, kBackward},
+    {"dropout", Tier::kComposite, ""},
     {"rope", Tier::kComposite, ""},
+    {"rope_at", Tier::kComposite, kContinues},
     {"attention", Tier::kComposite, ""},
     {"attention_backward", Tier::kComposite, kBackward},
+    {"cached_attention", Tier::kComposite, kContinues},
+    {"cache_write", Tier::kComposite, kContinues},
     {"swiglu", Tier::kComposite, ""},
     {"swiglu_backward", Tier::kComposite, kBackward},
     {"linear_cross_entropy", Tier::kComposite, ""},

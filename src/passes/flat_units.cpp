@@ -20,7 +20,8 @@ std::string layer_of(const std::string& scope) {
 }
 
 // How a parameter is read: by ops as it is declared, or all of them behind one conversion, or
-// behind one `vary`, or both. `behind` are the values that it stands for.
+// behind one `vary`, or both. `behind` are the values that it stands for. Axes of the data are not
+// in `vary`: over those all that is made of state varies.
 struct Reading {
   std::vector<Value> behind;
   DType dtype;
@@ -29,8 +30,10 @@ struct Reading {
 
 class Readings {
  public:
-  explicit Readings(const Graph& graph)
-      : graph_(graph), readers_(static_cast<size_t>(graph.num_values())) {
+  Readings(const Graph& graph, const ShardAxes& axes)
+      : graph_(graph),
+        data_axes_(axes.shard | axes.replicate),
+        readers_(static_cast<size_t>(graph.num_values())) {
     for (size_t i = 0; i < graph.nodes().size(); ++i) {
       for (Value v : graph.nodes()[i].inputs)
         readers_[static_cast<size_t>(v.id)].push_back(static_cast<int32_t>(i));
@@ -42,7 +45,7 @@ class Readings {
   Reading of(Value parameter) const {
     Reading reading{{parameter}, graph_.type(parameter).dtype, {}};
     // At most one of each, in any order.
-    for (bool more = true; more;) {
+    for (bool more = true, varied = false; more;) {
       more = false;
       const auto& readers = readers_[static_cast<size_t>(reading.behind.back().id)];
       if (readers.size() != 1 || readers[0] < 0) break;
@@ -50,9 +53,9 @@ class Readings {
       if (node.op->name() == "convert" && reading.dtype == graph_.type(parameter).dtype) {
         reading.dtype = graph_.type(node.outputs[0]).dtype;
         more = true;
-      } else if (node.op->name() == "vary" && reading.vary.empty()) {
-        reading.vary = static_cast<const VaryOp&>(*node.op).axes();
-        more = true;
+      } else if (node.op->name() == "vary" && !varied) {
+        reading.vary = static_cast<const VaryOp&>(*node.op).axes() - data_axes_;
+        more = varied = true;
       }
       if (more) reading.behind.push_back(node.outputs[0]);
     }
@@ -61,6 +64,7 @@ class Readings {
 
  private:
   const Graph& graph_;
+  AxisSet data_axes_;
   std::vector<std::vector<int32_t>> readers_;
 };
 
@@ -73,7 +77,7 @@ class Sharder {
         gradient_dtype_(gradient_dtype),
         result_(graph.mesh()),
         rewriter_(graph, result_) {
-    Readings readings(graph);
+    Readings readings(graph, axes);
     for (const FlatUnit& unit : units) {
       UnitValues& u = units_.emplace_back();
       u.unit = &unit;
@@ -109,6 +113,11 @@ class Sharder {
       if (!layer.empty()) last_layer = layer;
       // What lies behind a layer is a place of its own.
       for (Value v : node.inputs) read(v, layer.empty() ? cat("behind ", last_layer) : layer);
+      if (node.op->name() == "vary") {  // what is made of a parameter may vary already
+        AxisSet axes = static_cast<const VaryOp&>(*node.op).axes();
+        rewriter_.map(node.outputs[0], vary(result_, rewriter_(node.inputs[0]), axes));
+        continue;
+      }
       rewriter_.copy(node);
     }
     for (const GraphOutput& output : graph_.outputs()) read(output.value, "");
@@ -164,7 +173,7 @@ class Sharder {
 
 std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter>& parameters,
                                  const std::vector<ParameterPart>& parts, const ShardAxes& axes) {
-  Readings readings(graph);
+  Readings readings(graph, axes);
   std::vector<FlatUnit> units;
   std::map<std::tuple<std::string, uint32_t, uint32_t, DType>, size_t> by_key;
   std::map<std::string, int> in_layer;

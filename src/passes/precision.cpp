@@ -5,17 +5,26 @@
 
 namespace tessera {
 
-Graph precision(const Graph& graph, DType compute) {
+Graph precision(const Graph& graph, DType compute, Masters masters) {
   Graph result(graph.mesh());
   Rewriter rewriter(graph, result);
   for (const Node& node : graph.nodes()) {
-    rewriter.copy(node);
-    if (node.op->tier() != Tier::kInput) continue;
-    for (const GraphInput& input : graph.inputs()) {
-      if (input.value == node.outputs[0] && input.kind == InputKind::kParameter) {
-        rewriter.map(input.value, convert(result, rewriter(input.value), compute));
+    const GraphInput* parameter = nullptr;
+    if (node.op->tier() == Tier::kInput) {
+      for (const GraphInput& input : graph.inputs()) {
+        if (input.value == node.outputs[0] && input.kind == InputKind::kParameter)
+          parameter = &input;
       }
     }
+    if (!parameter || masters == Masters::kF32) rewriter.copy(node);
+    if (!parameter) continue;
+    TensorType rounded = graph.type(parameter->value);
+    rounded.dtype = compute;
+    rewriter.enter(node);
+    rewriter.map(parameter->value,
+                 masters == Masters::kF32
+                     ? convert(result, rewriter(parameter->value), compute)
+                     : result.input(parameter->name, InputKind::kParameter, rounded));
   }
   // The caller reads outputs in the dtype that the model gave them.
   for (const GraphOutput& output : graph.outputs()) {

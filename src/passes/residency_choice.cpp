@@ -27,16 +27,24 @@ class Chooser {
   Residency choose(size_t i) const {
     const Node& node = graph_.nodes()[i];
     if (node.phase != Phase::kForward || node.op->tier() == Tier::kInput) return Residency::kKeep;
-    if (parameters_only_[i])
-      return options_.regather && !stays_gathered_[i] ? Residency::kRecompute : Residency::kKeep;
+    if (parameters_only_[i]) {
+      bool again = options_.regather || (is_rearranged(node) && is_recomputed(i));
+      return again && !stays_gathered_[i] ? Residency::kRecompute : Residency::kKeep;
+    }
     bool costly = node.op->contracts() || node.op->tier() == Tier::kCollective;
     bool kept = leaves_layer_[i] || (costly && options_.policy == CheckpointPolicy::kOp);
-    if (layers_[i] && is_recomputed(options_, *layers_[i]) && !kept) return Residency::kRecompute;
+    if (is_recomputed(i) && !kept) return Residency::kRecompute;
     return options_.offload && (layers_[i] || enters_layer_[i]) ? Residency::kOffload
                                                                 : Residency::kKeep;
   }
 
  private:
+  bool is_recomputed(size_t i) const {
+    return layers_[i] && tessera::is_recomputed(options_, *layers_[i]);
+  }
+  // Of a parameter, the same elements in another order: made from the copy that stays.
+  static bool is_rearranged(const Node& node) { return node.op->name() == "transpose"; }
+
   size_t producer(Value v) const { return static_cast<size_t>(graph_.producer(v)); }
   const Node& node(size_t i) const { return graph_.nodes()[i]; }
 

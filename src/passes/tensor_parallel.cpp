@@ -1,6 +1,7 @@
 #include "passes/tensor_parallel.h"
 
 #include <map>
+#include <tuple>
 
 #include "ir/marks.h"
 #include "ir/placement.h"
@@ -44,21 +45,21 @@ class Splitter final : public PlacementContext {
   Value reduced(size_t i) override {
     Entry& e = entry(i);
     if (e.placement.kind != Placement::Kind::kPartial) return e.value;
-    AxisSet over = e.placement.axes;
-    const Shape& shape = whole_type(i).shape;
     // Part of what makes the value, not of its first reader: a layer that computes again what it
     // makes has to keep the sum that enters it, and errors name the layer whose sum it is.
     to_.set_scope(from_.nodes()[static_cast<size_t>(from_.producer(node_->inputs[i]))].scope);
-    if (sequence_parallel_ && shape.size() == 3 && over == axes_ &&
-        shape[1] % to_.mesh().size(axes_) == 0) {
-      e.value = reduce_scatter(to_, e.value, over, 1, to_.type(e.value).dtype);
-      e.placement = {Placement::Kind::kSplit, 1, over};
-    } else {
-      e.value = to_.add_one(std::make_shared<AllReduceOp>(over, Reduction::kSum), {e.value});
-      e.placement = {};
-    }
+    std::tie(e.value, e.placement) = summed(e.value, e.placement.axes, whole_type(i).shape);
     to_.set_scope(node_->scope);
     return e.value;
+  }
+
+  std::pair<Value, Placement> summed(Value partial, AxisSet over, const Shape& whole) override {
+    if (sequence_parallel_ && whole.size() == 3 && over == axes_ &&
+        whole[1] % to_.mesh().size(axes_) == 0) {
+      return {reduce_scatter(to_, partial, over, 1, to_.type(partial).dtype),
+              {Placement::Kind::kSplit, 1, over}};
+    }
+    return {to_.add_one(std::make_shared<AllReduceOp>(over, Reduction::kSum), {partial}), {}};
   }
 
   Value entered(size_t i) override {

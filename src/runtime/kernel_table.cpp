@@ -1,16 +1,26 @@
 #include "runtime/kernel_table.h"
 
+#include <optional>
+
 namespace tessera {
 
 Prepared KernelTable::prepare(const PrepareContext& context) const {
-  auto kernels = kernels_.find(std::string(context.op.name()));
-  if (kernels == kernels_.end()) return cat("no kernel for ", context.op.name());
   std::string reasons;
-  for (const Prepare& prepare : kernels->second) {
-    Prepared prepared = prepare(context);
-    if (std::holds_alternative<Launch>(prepared)) return prepared;
-    reasons += cat(reasons.empty() ? "" : "; ", std::get<std::string>(prepared));
+  auto first_of = [&](const std::vector<Prepare>& kernels) -> std::optional<Prepared> {
+    for (const Prepare& prepare : kernels) {
+      Prepared prepared = prepare(context);
+      if (std::holds_alternative<Launch>(prepared)) return prepared;
+      reasons += cat(reasons.empty() ? "" : "; ", std::get<std::string>(prepared));
+    }
+    return std::nullopt;
+  };
+  auto own = kernels_.find(std::string(context.op.name()));
+  if (own == kernels_.end()) {
+    reasons = cat("no kernel for ", context.op.name());
+  } else if (auto prepared = first_of(own->second)) {
+    return *prepared;
   }
+  if (auto prepared = first_of(for_all_)) return *prepared;
   return reasons;
 }
 

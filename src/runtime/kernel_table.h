@@ -50,19 +50,23 @@ struct PrepareContext {
 using Prepared = std::variant<Launch, std::string>;
 using Prepare = std::function<Prepared(const PrepareContext&)>;
 
-// op -> kernels, best first. A node takes the first that accepts it; if none does, it is replaced
-// by its decomposition; a primitive that no kernel takes is an error when the program is compiled.
+// op -> kernels, best first, and behind them those for all ops. A node takes the first that accepts
+// it; if none does, it is replaced by its decomposition; a primitive that no kernel takes is an
+// error when the program is compiled.
 class KernelTable {
  public:
   void add(std::string_view op, Prepare prepare) {
     kernels_[std::string(op)].push_back(std::move(prepare));
   }
 
+  void add_for_all(Prepare prepare) { for_all_.push_back(std::move(prepare)); }
+
   // The launch of the first kernel that accepts, or all reasons in one line.
   Prepared prepare(const PrepareContext& context) const;
 
  private:
   std::map<std::string, std::vector<Prepare>> kernels_;
+  std::vector<Prepare> for_all_;
 };
 
 }  // namespace tessera

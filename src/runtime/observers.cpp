@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/float16.h"
 #include "base/hash.h"
 
 namespace tessera {
@@ -15,6 +16,7 @@ bool all_finite(const TensorType& type, const void* data) {
   for (int64_t i = 0; i < n; ++i) {
     double x = type.dtype == DType::kF32    ? static_cast<const float*>(data)[i]
                : type.dtype == DType::kBF16 ? static_cast<float>(static_cast<const BF16*>(data)[i])
+               : type.dtype == DType::kF16  ? static_cast<float>(static_cast<const F16*>(data)[i])
                                             : static_cast<const double*>(data)[i];
     if (!std::isfinite(x)) return false;
   }
@@ -27,8 +29,7 @@ void NonFiniteFinder::look(const NodeEvent& event) {
   if (!first_.empty()) return;
   for (size_t k = 0; k < event.outputs.size(); ++k) {
     const TensorType& type = event.graph.type(event.node.outputs[k]);
-    if (!is_float(type.dtype) || type.dtype == DType::kF16 || all_finite(type, event.outputs[k]))
-      continue;
+    if (!is_float(type.dtype) || all_finite(type, event.outputs[k])) continue;
     const Node& node = event.node;
     first_ = cat(node.op->name(), node.scope.empty() ? "" : " in ", node.scope, " (",
                  name(node.phase), ")");

@@ -29,7 +29,7 @@ using Counts = std::unordered_map<std::string, int64_t, TextHash, std::equal_to<
 
 void count_text(std::string_view text, Counts& counts) {
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
-    end = piece_end(text, begin);
+    end = gpt2_piece_end(text, begin);
     std::string_view piece = text.substr(begin, end - begin);
     auto known = counts.find(piece);
     if (known != counts.end()) {
@@ -43,7 +43,7 @@ void count_text(std::string_view text, Counts& counts) {
 // Tiles end at piece boundaries, so that the counts do not depend on where they lie.
 void cut_tiles(std::string_view text, std::vector<std::string_view>& tiles) {
   while (!text.empty()) {
-    size_t size = piece_boundary(text, std::min(kTileBytes, text.size()));
+    size_t size = gpt2_piece_boundary(text, std::min(kTileBytes, text.size()));
     tiles.push_back(text.substr(0, size));
     text.remove_prefix(size);
   }
@@ -105,7 +105,7 @@ class Merger {
 Merger::Merger(const std::vector<PieceCount>& pieces, const BpeTrainerOptions& options)
     : options_(options) {
   model_.tokens.emplace_back(kEndOfTextName);
-  model_.special = {0};
+  model_.added = {{.text = std::string(kEndOfTextName), .special = true}};
   model_.end_of_text = 0;
   for (uint8_t byte : byte_alphabet_order()) {
     byte_ids_[byte] = static_cast<int32_t>(model_.tokens.size());

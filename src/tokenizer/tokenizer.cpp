@@ -4,9 +4,13 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "tokenizer/byte_level_bpe.h"
+#include "tokenizer/merges_file.h"
+#include "tokenizer/sentencepiece.h"
+#include "tokenizer/tiktoken.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace tessera {
@@ -27,6 +31,7 @@ class ByteTokenizer final : public Tokenizer {
       ids[begin + i] = static_cast<unsigned char>(text[i]);
     }
   }
+  size_t cut(std::string_view, size_t from) const override { return from; }
   int32_t vocab_size() const override { return 257; }
   int32_t end_of_text() const override { return 256; }
   std::string_view token_bytes(int32_t id) const override {
@@ -37,6 +42,43 @@ class ByteTokenizer final : public Tokenizer {
   uint64_t fingerprint() const override { return hash_text("tessera byte tokenizer 1"); }
 };
 
+[[noreturn]] void refuse(const std::string& name, const std::string& why) {
+  throw UserError(cat("cannot load tokenizer '", name, "': ", why,
+                      "; give \"byte\", a tokenizer.json, a vocab.json with its merges.txt, a "
+                      "SentencePiece .model, a tokenizer.model or .tiktoken file of ranks, or a "
+                      "directory with one of them; "
+                      "`tessera tokenizer train` makes one from text"));
+}
+
+// The names of GPT-2's pair: its own, and those of Hugging Face.
+constexpr std::string_view kPairs[][2] = {{"vocab.json", "merges.txt"},
+                                          {"encoder.json", "vocab.bpe"}};
+
+// The other file where `path` is one of such a pair; empty if it is not.
+std::filesystem::path other_half(const std::filesystem::path& path) {
+  for (const auto& pair : kPairs) {
+    for (size_t i : {0, 1}) {
+      if (path.filename() == pair[i]) return path.parent_path() / pair[1 - i];
+    }
+  }
+  return {};
+}
+
+std::filesystem::path file_of_tokenizer(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  for (std::string_view name :
+       {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"}) {
+    if (std::filesystem::exists(directory / name, ignored)) return directory / name;
+  }
+  std::vector<std::filesystem::path> ranks;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
+    if (entry.path().extension() == ".tiktoken") ranks.push_back(entry.path());
+  }
+  if (ranks.size() == 1) return ranks[0];
+  refuse(directory.string(),
+         ranks.empty() ? "the directory holds no tokenizer" : "it holds several .tiktoken files");
+}
+
 }  // namespace
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
@@ -46,6 +88,14 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
+void Tokenizer::encode_prompt(std::string_view text, std::vector<int32_t>& ids) const {
+  std::span<const int32_t> prefix = document_prefix();
+  ids.insert(ids.end(), prefix.begin(), prefix.end());
+  encode(text, ids);
+}
+
+size_t Tokenizer::cut(std::string_view text, size_t) const { return text.size(); }
+
 void Tokenizer::check_id(int32_t id) const {
   if (id >= 0 && id < vocab_size()) return;
   throw UserError(cat("token id ", id, " is outside the tokenizer's vocabulary [0, ", vocab_size(),
@@ -53,22 +103,26 @@ void Tokenizer::check_id(int32_t id) const {
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
-  constexpr std::string_view kSupported =
-      "; give \"byte\", a tokenizer.json file (byte-level BPE) or a directory that holds one; "
-      "`tessera tokenizer train` makes one from text";
   if (name_or_path == "byte") return std::make_unique<ByteTokenizer>();
-  std::filesystem::path path = name_or_path;
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) path /= "tokenizer.json";
+  std::filesystem::path path = name_or_path;
   if (name_or_path.empty() || !std::filesystem::exists(path, ignored)) {
-    throw UserError(cat("cannot find tokenizer '", name_or_path, "': no file '", path.string(), "'",
-                        kSupported));
+    refuse(name_or_path, "there is no such file or directory");
   }
-  if (path.extension() != ".json") {
-    throw UserError(
-        cat("cannot load tokenizer '", name_or_path, "': its kind is not supported", kSupported));
+  if (std::filesystem::is_directory(path, ignored)) path = file_of_tokenizer(path);
+  if (auto other = other_half(path); !other.empty()) {
+    bool merges_given = path.extension() != ".json";
+    return std::make_unique<ByteLevelBpe>(merges_given ? read_merges_pair(other, path)
+                                                       : read_merges_pair(path, other));
   }
-  return std::make_unique<ByteLevelBpe>(read_tokenizer_json(path));
+  if (path.extension() == ".json") return load_tokenizer_json(path);
+  if (path.extension() == ".model" || path.extension() == ".tiktoken") {
+    if (MappedFile(path).text().starts_with('\n')) {  // the first field of a protobuf
+      return std::make_unique<SentencePieceTokenizer>(read_sentencepiece(path), path.string());
+    }
+    return std::make_unique<ByteLevelBpe>(read_tiktoken(path));
+  }
+  refuse(name_or_path, "its kind is not supported");
 }
 
 }  // namespace tessera

@@ -11,20 +11,32 @@ namespace tessera {
 inline constexpr std::string_view kEndOfTextName = "<|endoftext|>";
 
 // Text to token ids and back. Text is bytes: any byte string can be encoded, invalid UTF-8
-// included, and decode(encode(text)) == text. Const methods may be called from several threads at
-// once.
+// included, and decode(encode(text)) == text, unless the tokenizer's own file asks for a change of
+// the text: a normalizer, or added tokens that swallow white space. Const methods may be called
+// from several threads at once.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   // Appends the ids of ordinary text. The names of special tokens are ordinary text here: training
-  // data cannot forge them.
+  // data cannot forge them. Other added tokens are found.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+
+  // Appends the ids of a prompt: document_prefix(), then the text, in which the names of special
+  // tokens are those tokens. What Hugging Face's encode(text) gives.
+  virtual void encode_prompt(std::string_view text, std::vector<int32_t>& ids) const;
+
+  // The ids that stand before every document: bos where the tokenizer's file puts one there.
+  virtual std::span<const int32_t> document_prefix() const { return {}; }
+
+  // Where a long text may be cut so that its parts can be encoded one by one: the first such place
+  // at or behind `from` that is easily told, else text.size().
+  virtual size_t cut(std::string_view text, size_t from) const;
 
   // Ids lie in [0, vocab_size()).
   virtual int32_t vocab_size() const = 0;
 
-  // The id that stands between documents.
+  // The id that stands behind every document.
   virtual int32_t end_of_text() const = 0;
 
   // The bytes that `id` stands for; a special token's name. Valid as long as the tokenizer.
@@ -38,16 +50,23 @@ class Tokenizer {
   // the cache of tokenized data.
   virtual uint64_t fingerprint() const = 0;
 
-  // The bytes of all ids, one after another. UserError as token_bytes.
-  std::string decode(std::span<const int32_t> ids) const;
+  // The text of the ids: their bytes, one after another, unless encoding puts something in front of
+  // texts, which is left out. UserError as token_bytes.
+  virtual std::string decode(std::span<const int32_t> ids) const;
 
  protected:
   // UserError unless id lies in the vocabulary.
   void check_id(int32_t id) const;
 };
 
-// "byte": the 256 bytes as ids 0..255, end of text 256. A tokenizer.json file, or a directory that
-// holds one: byte-level BPE (tokenizer_json.h says which are read). UserError otherwise.
+// "byte": the 256 bytes as ids 0..255, end of text 256. Otherwise a file, or a directory in which
+// the first of these is taken:
+//   tokenizer.json                          Hugging Face's file (tokenizer_json.h)
+//   vocab.json or encoder.json, merges.txt or vocab.bpe   GPT-2's pair (merges_file.h)
+//   tokenizer.model                         SentencePiece's (sentencepiece_model.h), or tiktoken's
+//                                           ranks (tiktoken.h), by its first byte
+//   a single NAME.tiktoken                  the same
+// UserError otherwise.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path);
 
 }  // namespace tessera

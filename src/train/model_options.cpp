@@ -5,37 +5,74 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/option_rules.h"
+#include "train/pretrained_source.h"
 
 namespace tessera {
 namespace {
 
 // Options that describe the shape, and with which a complete description needs no help.
 constexpr std::string_view kShapeOptions[] = {
-    "model_type",        "vocab_size",          "hidden_width",      "num_layers",
-    "num_heads",         "num_key_value_heads", "intermediate_size", "tie_word_embeddings",
-    "sliding_window",    "rotary_pct",          "rotary_emb_base",   "bias",
-    "num_local_experts", "num_experts_per_tok"};
+    "model_type",     "vocab_size",          "hidden_width",        "num_layers",
+    "num_heads",      "num_key_value_heads", "intermediate_size",   "tie_word_embeddings",
+    "sliding_window", "rotary_pct",          "rotary_emb_base",     "bias",
+    "gelu",           "num_local_experts",   "num_experts_per_tok", "model_name",
+    "model_size"};
+
+// Its directory may hold the configuration of its weights; if not, the options describe the model.
+constexpr std::string_view kWeightsFile = "pretrained_checkpoint_file";
+
+// Options of one family.
+constexpr std::pair<std::string_view, ModelType> kFamilyOptions[] = {
+    {"rotary_pct", ModelType::kGptNeox}, {"rotary_emb_base", ModelType::kGptNeox},
+    {"resid_pdrop", ModelType::kGpt2},   {"embd_pdrop", ModelType::kGpt2},
+    {"attn_pdrop", ModelType::kGpt2},    {"bias", ModelType::kGpt2},
+    {"gelu", ModelType::kGpt2}};
 
 constexpr std::string_view kSources[] = {"hf_pretrained_model_name_or_dir", "pretrained_model_name",
                                          "model_config", "model_name", "model_size"};
-
-// The option that describes a whole model, or "".
-std::string_view find_source(const ParsedOptions& parsed) {
-  std::vector<std::string_view> found;
-  for (std::string_view source : kSources) {
-    if (value_text(parsed.config, *find_option(source)) != "None") found.push_back(source);
-  }
-  if (found.size() > 1) {
-    throw UsageError(
-        cat("--", found[0], " and --", found[1], " both describe the model: give one"));
-  }
-  return found.empty() ? "" : found[0];
-}
 
 // Copies the value of a given option over the preset's.
 template <class T, class U>
 void override_with(const ParsedOptions& parsed, std::string_view option, T& field, const U& value) {
   if (parsed.is_given(option)) field = value;
+}
+
+void warn_of_other_families(ParsedOptions& parsed, const ModelConfig& model, bool described) {
+  for (auto [option, family] : kFamilyOptions) {
+    bool told = described && std::ranges::count(kShapeOptions, option) > 0;  // that it is ignored
+    if (!parsed.is_given(option) || family == model.model_type || told) continue;
+    parsed.warnings.push_back(cat("--", option, " has no effect: it belongs to ", name(family),
+                                  ", the model is ", name(model.model_type)));
+  }
+}
+
+// A window may be shorter than the model's positions, but not longer where those are learned.
+void fit_window(ParsedOptions& parsed, const ModelConfig& model) {
+  int64_t& window = parsed.config.max_context_width;
+  if (window == model.max_context_width) return;
+  bool given = parsed.is_given("max_context_width");
+  if (model.model_type == ModelType::kGpt2 && window > model.max_context_width) {
+    if (given) {
+      throw UserError(cat("--max_context_width ", window, ": the model has only ",
+                          model.max_context_width, " learned positions"));
+    }
+    window = model.max_context_width;
+    parsed.notes.push_back(cat("windows of ", window, " tokens, the model's learned positions"));
+  } else if (!given) {
+    parsed.notes.push_back(
+        cat("windows of ", window,
+            " tokens, the default of --max_context_width; the model is made for ",
+            model.max_context_width));
+  }
+}
+
+void apply_dropout(const ParsedOptions& parsed, ModelConfig& model) {
+  if (model.model_type != ModelType::kGpt2) return;
+  const RunConfig& c = parsed.config;
+  override_with(parsed, "resid_pdrop", model.resid_pdrop, c.resid_pdrop);
+  override_with(parsed, "embd_pdrop", model.embd_pdrop, c.embd_pdrop);
+  override_with(parsed, "attn_pdrop", model.attn_pdrop, c.attn_pdrop);
 }
 
 void apply_family_options(const ParsedOptions& parsed, ModelConfig& model) {
@@ -47,9 +84,8 @@ void apply_family_options(const ParsedOptions& parsed, ModelConfig& model) {
   }
   if (model.model_type == ModelType::kGpt2) {
     override_with(parsed, "bias", model.bias, c.bias);
-    model.resid_pdrop = c.resid_pdrop;
-    model.embd_pdrop = c.embd_pdrop;
-    model.attn_pdrop = c.attn_pdrop;
+    override_with(parsed, "gelu", model.tanh_gelu, c.gelu == "tanh");
+    apply_dropout(parsed, model);
   } else {
     override_with(parsed, "tie_word_embeddings", model.tie_word_embeddings, c.tie_word_embeddings);
   }
@@ -116,21 +152,29 @@ ModelConfig from_preset(const ParsedOptions& parsed) {
   return model;
 }
 
-// A file, a directory or the name of a preset.
+// A file, a directory, a model in Hugging Face's cache or, where it is not a file that is asked
+// for, the name of a preset.
 ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
                              const std::string& value) {
+  std::error_code ignored;
+  bool is_file = source == "model_config" || source == kWeightsFile ||
+                 std::filesystem::is_regular_file(value, ignored);
+  std::optional<std::filesystem::path> found = value;
+  if (!is_file) found = find_model_directory(value, parsed.config);
   std::optional<ModelConfig> model;
-  if (source != "model_config") model = find_preset(value);
+  if (found)
+    model = read_hugging_face_config(*found);
+  else
+    model = find_preset(value);
   if (!model) {
-    std::error_code ignored;
-    if (source != "model_config" && !std::filesystem::exists(value, ignored)) {
-      throw UserError(cat("--", source, " ", value, " is neither a directory nor one of ",
-                          join(preset_names(), ", ")));
-    }
-    model = read_hugging_face_config(value);
+    throw UserError(cat("--", source, " ", value,
+                        " is neither a directory nor a model in Hugging Face's cache of this "
+                        "machine nor one of ",
+                        join(preset_names(), ", ")));
   }
   std::vector<std::string> ignored_options;
   for (std::string_view option : kShapeOptions) {
+    if (option == source) continue;
     if (parsed.is_given(option)) ignored_options.push_back(cat("--", option));
   }
   if (!ignored_options.empty()) {
@@ -139,8 +183,37 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
   }
   const RunConfig& c = parsed.config;
   override_with(parsed, "initializer_range", model->initializer_range, c.initializer_range);
-  override_with(parsed, "max_context_width", model->max_context_width, c.max_context_width);
+  // A shorter window does not make it another model; learned positions are as many as there are.
+  if (parsed.is_given("max_context_width") && model->model_type != ModelType::kGpt2)
+    model->max_context_width = std::max(model->max_context_width, c.max_context_width);
+  apply_dropout(parsed, *model);
   return *model;
+}
+
+// A model of which all is known: the run that is resumed wins over what it once started from.
+std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
+  RunConfig& c = parsed.config;
+  auto resumed = resumed_fine_tuning(c);
+  if (resumed) {
+    if (!parsed.is_given("tokenizer")) c.tokenizer = resumed->options.tokenizer;
+    return resumed->model;
+  }
+  if (!c.finetune || c.resume_from_checkpoint.empty()) return {};
+  try {
+    check_fine_tuning_source(c);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        cat("there is no checkpoint in '", c.resume_from_checkpoint, "', so ", error.what()));
+  }
+  return {};
+}
+
+void take_tokenizer(ParsedOptions& parsed) {
+  if (parsed.is_given("tokenizer")) return;
+  auto directory = find_pretrained_tokenizer(parsed.config);
+  if (!directory) return;
+  parsed.config.tokenizer = directory->string();
+  parsed.notes.push_back(cat("tokenizer: that of ", directory->string()));
 }
 
 void check_built(ParsedOptions& parsed, const ModelConfig& model) {
@@ -171,25 +244,60 @@ bool is_built(ModelType family) {
   return value->built;
 }
 
+std::string_view model_source(const ParsedOptions& parsed) {
+  std::vector<std::string_view> found;
+  for (std::string_view source : kSources) {
+    if (value_text(parsed.config, *find_option(source)) != "None") found.push_back(source);
+  }
+  if (found.size() > 1) {
+    throw UsageError(
+        cat("--", found[0], " and --", found[1], " both describe the model: give one"));
+  }
+  return found.empty() ? "" : found[0];
+}
+
+void set_shape(RunConfig& config, const ModelConfig& model) {
+  config.model_type = name(model.model_type);
+  config.vocab_size = model.vocab_size;
+  config.hidden_width = model.hidden_width;
+  config.num_layers = model.num_layers;
+  config.num_heads = model.num_heads;
+  config.num_key_value_heads = model.num_key_value_heads;
+  config.intermediate_size = model.intermediate_size;
+  config.tie_word_embeddings = model.tie_word_embeddings;
+  config.sliding_window = model.sliding_window;
+  config.bias = model.bias;
+  config.gelu = model.tanh_gelu ? "tanh" : "exact";
+  config.rotary_pct = model.rotary_pct;
+  config.rotary_emb_base = static_cast<int64_t>(model.rope_theta);
+  config.num_local_experts = model.num_local_experts;
+  config.num_experts_per_tok = model.num_experts_per_tok;
+}
+
 ModelConfig resolve_model(ParsedOptions& parsed) {
-  std::string_view source = find_source(parsed);
-  const RunConfig& c = parsed.config;
+  std::string_view source = model_source(parsed);
+  bool described = false;
   ModelConfig model;
-  if (source == "model_name") {
+  auto beside = configuration_of_file(parsed.config);
+  auto resumed = from_checkpoint(parsed);
+  if (resumed) {
+    model = *resumed;
+  } else if (beside && (source.empty() || source == "model_name" || source == "model_size")) {
+    described = true;
+    model = from_description(parsed, kWeightsFile, beside->string());
+  } else if (source == "model_name") {
     model = from_preset(parsed);
   } else if (source.empty() || source == "model_size") {
     model = from_options(parsed);
   } else {
-    model = from_description(parsed, source, value_text(c, *find_option(source)));
+    described = true;
+    model = from_description(parsed, source, value_text(parsed.config, *find_option(source)));
   }
+  if (!resumed) take_tokenizer(parsed);
   check(model);
   check_built(parsed, model);
-  if (model.max_context_width != c.max_context_width) {
-    parsed.notes.push_back(
-        cat("windows of ", c.max_context_width,
-            " tokens, the default of --max_context_width; the model is made for ",
-            model.max_context_width));
-  }
+  warn_of_other_families(parsed, model, described);
+  fit_window(parsed, model);
   return model;
 }
 

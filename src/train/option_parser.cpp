@@ -15,9 +15,11 @@ bool takes_words(OptionScope scope) {
   return scope != OptionScope::kTrain && scope != OptionScope::kPlan;
 }
 
+// Whether all words that follow belong to the option.
 bool is_list(const OptionRow& row) {
   return row.form == ValueForm::kFirstOfList ||
-         std::holds_alternative<std::vector<std::string> RunConfig::*>(row.field);
+         (std::holds_alternative<std::vector<std::string> RunConfig::*>(row.field) &&
+          row.form != ValueForm::kRepeated);
 }
 
 // What is left of a comment or a blank that follows a line-continuation backslash.
@@ -30,15 +32,22 @@ bool is_value(std::string_view word) {
   return !word.starts_with("--") && word != "-h" && !looks_like_comment(word);
 }
 
+std::string underscored(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
 class Parser {
  public:
   Parser(std::span<const std::string> arguments, OptionScope scope) : arguments_(arguments) {
     parsed_.scope = scope;
   }
 
-  ParsedOptions run(const EnvironmentLookup& environment) {
+  ParsedOptions run(const EnvironmentLookup& environment, const OptionFileReader& read_file) {
     while (next_ < arguments_.size() && !parsed_.help) read_one(arguments_[next_++]);
     if (parsed_.help) return std::move(parsed_);
+    take_files(read_file);
     take_environment(environment);
     warn_of_repetitions();
     check_lists();
@@ -66,21 +75,16 @@ class Parser {
     if (spelling.find_first_of(" \t\n") != std::string::npos) refuse_blank(spelling);
     std::optional<std::string> value;
     if (equals != std::string::npos) value = argument.substr(equals + 1);
-    std::string bare = spelling.substr(2);
-    std::replace(bare.begin(), bare.end(), '-', '_');
-    for (const OptionBundle& bundle : option_bundles()) {
-      if (bundle.name == bare) return read_bundle(bundle, spelling, value);
-    }
-    const OptionRow* row = find_option(bare);
-    if (!row) refuse_unknown(spelling, bare);
-    check_scope(*row, spelling);
-    set(*row, words_for(*row, spelling, value), spelling);
+    std::string_view bare = std::string_view(spelling).substr(2);
+    if (const OptionBundle* bundle = find_bundle(bare))
+      return read_bundle(*bundle, spelling, value);
+    const OptionRow& row = usable_row(bare, spelling);
+    set(row, words_for(row, spelling, value), spelling);
   }
 
   void read_bundle(const OptionBundle& bundle, const std::string& spelling,
                    const std::optional<std::string>& value) {
-    for (std::string_view target : bundle.targets) check_scope(*find_option(target), spelling);
-    size_t count = bundle.one_value_each ? bundle.targets.size() : 1;
+    size_t count = bundle_values(bundle);
     std::vector<std::string> values;
     auto add = [&](std::string_view text) {  // also "0.9,0.95" and "(0.9, 0.95)"
       for (std::string_view part : split(text, ',')) {
@@ -96,13 +100,24 @@ class Parser {
            is_value(arguments_[next_])) {
       add(arguments_[next_++]);
     }
-    if (values.size() != count) {
-      throw UsageError(cat(spelling, " expects ", static_cast<int64_t>(count),
-                           count == 1 ? " value" : " values", ": it has ",
-                           static_cast<int64_t>(values.size())));
+    set_bundle(bundle, values, spelling,
+               [&](const OptionRow& row, const auto& words) { set(row, words, spelling); });
+  }
+
+  static size_t bundle_values(const OptionBundle& bundle) {
+    return bundle.one_value_each ? bundle.targets.size() : 1;
+  }
+
+  template <class Set>
+  void set_bundle(const OptionBundle& bundle, const std::vector<std::string>& values,
+                  const std::string& spelling, const Set& set_target) {
+    if (size_t count = bundle_values(bundle); values.size() != count) {
+      throw UsageError(cat(spelling, " expects ", count, count == 1 ? " value" : " values",
+                           ": it has ", values.size()));
     }
     for (size_t i = 0; i < bundle.targets.size(); ++i) {
-      set(*find_option(bundle.targets[i]), {values[bundle.one_value_each ? i : 0]}, spelling);
+      const OptionRow& row = usable_row(bundle.targets[i], spelling);
+      set_target(row, std::vector{values[bundle.one_value_each ? i : 0]});
     }
   }
 
@@ -126,17 +141,78 @@ class Parser {
                          "=VALUE"));
   }
 
-  void set(const OptionRow& row, const std::vector<std::string>& words,
-           const std::string& spelling) {
+  // One setting of the command line or the environment.
+  void set(const OptionRow& row, const std::vector<std::string>& words, const std::string& spelling,
+           const std::string& origin = "command line") {
+    if (row.form == ValueForm::kRepeated) {
+      std::vector<std::string>& all = repeated_[row.name];
+      all.insert(all.end(), words.begin(), words.end());
+      store(row, all, spelling, origin);
+      return;
+    }
+    store(row, words, spelling, origin);
+    settings_[row.name].push_back({spelling, value_text(parsed_.config, row)});
+  }
+
+  void store(const OptionRow& row, const std::vector<std::string>& words,
+             const std::string& spelling, const std::string& origin) {
+    assign(parsed_.config, row, words, spelling);
+    lengths_[row.name] = words.size();
+    parsed_.given[std::string(row.name)] = origin;
+  }
+
+  static void assign(RunConfig& config, const OptionRow& row, const std::vector<std::string>& words,
+                     const std::string& spelling) {
     if (row.form == ValueForm::kFirstOfList) {
       // All are checked; the first one is set last and stays.
-      for (size_t i = words.size(); i-- > 0;) set_option(parsed_.config, row, {words[i]}, spelling);
+      for (size_t i = words.size(); i-- > 0;) set_option(config, row, {words[i]}, spelling);
     } else {
-      set_option(parsed_.config, row, words, spelling);
+      set_option(config, row, words, spelling);
     }
-    lengths_[row.name] = words.size();
-    parsed_.given.emplace(row.name);
-    settings_[row.name].push_back({spelling, value_text(parsed_.config, row)});
+  }
+
+  void take_files(const OptionFileReader& read_file) {
+    const auto command_line = parsed_.given;
+    for (const std::string& path : parsed_.config.config) {
+      std::map<std::string_view, std::string> seen;  // options of this file, and where
+      for (const FileSetting& setting : parse_option_file(read_file(path), path)) {
+        take_setting(setting, [&](const OptionRow& row, const std::vector<std::string>& words,
+                                  const std::string& spelling) {
+          auto [before, first] = seen.emplace(row.name, setting.where);
+          if (!first) {
+            throw UsageError(cat(spelling, ": ", row.name, " is already set at ", before->second));
+          }
+          if (command_line.contains(row.name)) {
+            RunConfig unused;  // wrong is wrong, also where it does not count
+            assign(unused, row, words, spelling);
+          } else {
+            store(row, words, spelling, setting.where);
+          }
+        });
+      }
+    }
+  }
+
+  template <class Set>
+  void take_setting(const FileSetting& setting, const Set& set_row) {
+    std::string spelling = cat(setting.where, ": ", setting.key.substr(0, 100));
+    if (const OptionBundle* bundle = find_bundle(setting.key)) {
+      return set_bundle(*bundle, setting.words, spelling,
+                        [&](const OptionRow& row, const std::vector<std::string>& words) {
+                          set_row(row, words, spelling);
+                        });
+    }
+    const OptionRow& row = usable_row(setting.key, spelling);
+    if (row.name == "config" || row.name == "print_config") {
+      throw UsageError(cat(spelling, " belongs on the command line"));
+    }
+    bool list = is_list(row);
+    bool empty_list = setting.words.empty() && row.form == ValueForm::kFirstOfList;
+    if (empty_list || (!list && setting.words.size() != 1)) {
+      throw UsageError(cat(spelling, " expects one value", list ? " at least" : "", ": it has ",
+                           setting.words.size()));
+    }
+    set_row(row, setting.words, spelling);
   }
 
   void take_environment(const EnvironmentLookup& environment) {
@@ -146,7 +222,8 @@ class Parser {
       if (!wanted) continue;
       auto value = environment(std::string(row.environment).c_str());
       if (!value || value->empty()) continue;
-      set(row, {*value}, cat("environment variable ", row.environment));
+      std::string origin = cat("environment variable ", row.environment);
+      set(row, {*value}, origin, origin);
       parsed_.notes.push_back(cat("--", row.name, "=", *value,
                                   " is taken from the environment variable ", row.environment));
     }
@@ -186,10 +263,22 @@ class Parser {
     }
   }
 
-  void check_scope(const OptionRow& row, const std::string& spelling) const {
-    if (row.scopes & in(parsed_.scope)) return;
+  static const OptionBundle* find_bundle(std::string_view bare) {
+    std::string wanted = underscored(bare);
+    const std::vector<OptionBundle>& bundles = option_bundles();
+    auto found = std::find_if(bundles.begin(), bundles.end(),
+                              [&](const OptionBundle& bundle) { return bundle.name == wanted; });
+    return found == bundles.end() ? nullptr : &*found;
+  }
+
+  // The row with this name, which must be an option of this command.
+  const OptionRow& usable_row(std::string_view bare, const std::string& spelling) const {
+    const OptionRow* found = find_option(bare);
+    if (!found) refuse_unknown(spelling, bare);
+    const OptionRow& row = *found;
+    if (row.scopes & in(parsed_.scope)) return row;
     std::vector<std::string> commands;
-    for (int i = 0; i <= static_cast<int>(OptionScope::kDiff); ++i) {
+    for (int i = 0; i <= static_cast<int>(OptionScope::kExport); ++i) {
       auto scope = static_cast<OptionScope>(i);
       if (row.scopes & in(scope)) commands.push_back(cat("tessera ", name(scope)));
     }
@@ -197,7 +286,7 @@ class Parser {
                          join(commands, ", ")));
   }
 
-  [[noreturn]] void refuse_unknown(const std::string& spelling, const std::string& bare) const {
+  [[noreturn]] void refuse_unknown(const std::string& spelling, std::string_view bare) const {
     std::vector<std::string> known;
     auto usable = [&](const OptionRow& row) { return (row.scopes & in(parsed_.scope)) != 0; };
     for (const OptionRow& row : option_table()) {
@@ -209,10 +298,12 @@ class Parser {
       if (usable(*find_option(bundle.targets[0]))) known.emplace_back(bundle.name);
     }
     // Far longer words than any option are not compared: the distance costs their length.
-    std::string close = bare.size() <= 100 ? nearest(bare, known) : "";
-    throw UsageError(cat("unknown option ", spelling.substr(0, 100),
+    std::string close = bare.size() <= 100 ? nearest(underscored(bare), known) : "";
+    bool in_file = !spelling.starts_with("--");
+    throw UsageError(cat(in_file ? cat(spelling, ": unknown option")
+                                 : cat("unknown option ", spelling.substr(0, 100)),
                          close.empty() ? cat("; see tessera ", name(parsed_.scope), " --help")
-                                       : cat("; did you mean --", close, "?")));
+                                       : cat("; did you mean ", in_file ? "" : "--", close, "?")));
   }
 
   [[noreturn]] void refuse_blank(const std::string& spelling) const {
@@ -245,6 +336,7 @@ class Parser {
   std::span<const std::string> arguments_;
   size_t next_ = 0;
   ParsedOptions parsed_;
+  std::map<std::string_view, std::vector<std::string>> repeated_;  // kRepeated: all words so far
   std::string bare_boolean_;                    // the boolean just before, when it took no value
   std::map<std::string_view, size_t> lengths_;  // words of the last setting
   std::map<std::string_view, std::vector<Setting>> settings_;
@@ -258,8 +350,9 @@ std::optional<std::string> process_environment(const char* variable) {
 }
 
 ParsedOptions parse_options(std::span<const std::string> arguments, OptionScope scope,
-                            const EnvironmentLookup& environment) {
-  return Parser(arguments, scope).run(environment);
+                            const EnvironmentLookup& environment,
+                            const OptionFileReader& read_file) {
+  return Parser(arguments, scope).run(environment, read_file);
 }
 
 }  // namespace tessera

@@ -36,14 +36,12 @@ void check_fine_tuning(ParsedOptions& parsed) {
         "sources are not loaded");
     return;
   }
-  if (c.finetune && !by_name && !by_file && !by_hub) {
-    throw UsageError("--finetune 1 needs --pretrained_model_name or --pretrained_checkpoint_file");
-  }
-  if (by_name && !load_dir) {
-    throw UsageError(
-        "--pretrained_model_name gives the configuration only: --finetune_checkpoint_load_dir with "
-        "the weights is required");
-  }
+  check_fine_tuning_source(c);
+}
+
+void check_final_model(const RunConfig& c) {
+  if (c.save_final_model && c.model_dir.empty() && c.checkpoint_dir.empty())
+    throw UsageError("--save_final_model needs --model_dir or --checkpoint_dir");
 }
 
 void apply_tensor_parallelism(ParsedOptions& parsed) {
@@ -54,6 +52,11 @@ void apply_tensor_parallelism(ParsedOptions& parsed) {
       "Tensor parallelism is enabled as tensor_parallel_degree is set to ",
       c.tensor_parallel_degree,
       " > 1. Switching use_smp_implementation to 1 so we can use SMP optimized implementation."));
+}
+
+void check_precision(const ParsedOptions& parsed) {
+  if (parsed.config.use_fp16 && parsed.config.bf16 && parsed.is_given("bf16"))
+    throw UsageError("--bf16 and --use_fp16 contradict each other: give one");
 }
 
 // Options that say how something is done which is not done.
@@ -104,9 +107,25 @@ void report_status(ParsedOptions& parsed) {
 
 }  // namespace
 
+void check_fine_tuning_source(const RunConfig& c) {
+  bool by_name = !c.pretrained_model_name.empty();
+  bool source = by_name || !c.pretrained_checkpoint_file.empty() ||
+                !c.hf_pretrained_model_name_or_dir.empty();
+  if (c.finetune && !source) {
+    throw UsageError("--finetune 1 needs --pretrained_model_name or --pretrained_checkpoint_file");
+  }
+  if (by_name && c.finetune_checkpoint_load_dir.empty()) {
+    throw UsageError(
+        "--pretrained_model_name gives the configuration only: --finetune_checkpoint_load_dir with "
+        "the weights is required");
+  }
+}
+
 void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);
+  check_final_model(parsed.config);
   apply_tensor_parallelism(parsed);
+  check_precision(parsed);
   check_residency(parsed);
   report_status(parsed);
 }

@@ -34,6 +34,7 @@ std::vector<OptionRow> build_table() {
       {"Checkpoints, fine-tuning", groups::checkpoints()},
       {"Logging, profiling, device", groups::logging()},
       {"Looking inside", groups::inspection()},
+      {"Configuration files", groups::configuration()},
       {"Text, tokenizers, measurements", groups::commands()},
       {"Accepted, no effect", groups::without_effect()},
   };
@@ -85,7 +86,8 @@ struct TypeName {
 }  // namespace
 
 std::string_view name(OptionScope scope) {
-  constexpr std::string_view kNames[] = {"train", "plan", "generate", "tokenizer", "bench", "diff"};
+  constexpr std::string_view kNames[] = {"train", "plan", "generate", "tokenizer",
+                                         "bench", "diff", "export"};
   return kNames[static_cast<size_t>(scope)];
 }
 

@@ -12,9 +12,9 @@
 namespace tessera {
 
 // The command that is being given options; decides which rows it takes.
-enum class OptionScope : uint8_t { kTrain, kPlan, kGenerate, kTokenizer, kBench, kDiff };
+enum class OptionScope : uint8_t { kTrain, kPlan, kGenerate, kTokenizer, kBench, kDiff, kExport };
 
-// "train", "plan", "generate", "tokenizer", "bench", "diff".
+// "train", "plan", "generate", "tokenizer", "bench", "diff", "export".
 std::string_view name(OptionScope scope);
 
 // A set of scopes.
@@ -42,6 +42,7 @@ enum class ValueForm : uint8_t {
   kLayerChoice,  // text: an integer, a fraction below 1, or p/q
   kFirstOfList,  // one or more words of which the first counts
   kOptional,     // may stand without a value: none
+  kRepeated,     // a list, of which one word is given at a time
 };
 
 // One value of an enumeration, in any case on the command line; stored as `name`.

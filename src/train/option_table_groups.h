@@ -16,6 +16,7 @@ std::vector<OptionRow> validation();
 std::vector<OptionRow> checkpoints();
 std::vector<OptionRow> logging();
 std::vector<OptionRow> inspection();
+std::vector<OptionRow> configuration();
 std::vector<OptionRow> commands();
 std::vector<OptionRow> without_effect();
 

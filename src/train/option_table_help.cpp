@@ -60,8 +60,9 @@ std::string escaped(std::string_view text) {
 std::string scope_text(const OptionRow& row) {
   if (row.scopes == kRunScopes) return "";
   std::vector<std::string_view> names;
-  for (auto scope : {OptionScope::kTrain, OptionScope::kPlan, OptionScope::kBench,
-                     OptionScope::kGenerate, OptionScope::kTokenizer, OptionScope::kDiff}) {
+  for (auto scope :
+       {OptionScope::kTrain, OptionScope::kPlan, OptionScope::kBench, OptionScope::kGenerate,
+        OptionScope::kTokenizer, OptionScope::kDiff, OptionScope::kExport}) {
     if (row.scopes & in(scope)) names.push_back(name(scope));
   }
   return join(names, ", ");
@@ -106,7 +107,8 @@ std::string options_markdown() {
       "one "
       "or more words. The last of several values wins, across other spellings too. An option whose "
       "status is *not built yet* passes `tessera plan` with a note; elsewhere a value that would "
-      "change something is an error.\n";
+      "change something is an error.\n\n"
+      "Options may also stand in [configuration files](configuration_files.md): `--config FILE`.\n";
   std::string_view group;
   for (const OptionRow& row : option_table()) {
     if (row.group != group) {

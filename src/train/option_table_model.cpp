@@ -5,7 +5,6 @@ namespace tessera::option_groups {
 namespace {
 constexpr auto kNoEffect = OptionStatus::kNoEffect;
 constexpr auto kNotBuilt = OptionStatus::kNotBuilt;
-constexpr std::string_view kNoDropout = "only gpt2 has dropout";
 constexpr std::string_view kNoExperts = "it concerns experts, which are not built yet";
 
 std::vector<OptionRow> shape() {
@@ -13,12 +12,13 @@ std::vector<OptionRow> shape() {
       {.name = "model_type",
        .field = &RunConfig::model_type,
        .help = "family",
-       .values = {{.name = "gpt_neox", .built = false},
+       .values = {{.name = "gpt_neox"},
                   {.name = "llama_v2"},
                   {.name = "llama_v3"},
                   {.name = "mistral"},
                   {.name = "mixtral", .built = false},
-                  {.name = "gpt2", .built = false}}},
+                  {.name = "gpt2"},
+                  {.name = "qwen2"}}},
       {.name = "model_name",
        .field = &RunConfig::model_name,
        .help =
@@ -32,9 +32,9 @@ std::vector<OptionRow> shape() {
            "win"},
       {.name = "model_config",
        .field = &RunConfig::model_config,
-       .help =
-           "a Hugging Face config.json (Llama, Mistral) or the directory with it, in place of the "
-           "shape options"},
+       .help = "a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX) or the "
+               "directory with "
+               "it, in place of the shape options"},
       {.name = "max_context_width",
        .aliases = {"block_size", "seq_len", "seq_length"},
        .field = &RunConfig::max_context_width,
@@ -90,13 +90,11 @@ std::vector<OptionRow> family_options() {
        .field = &RunConfig::rotary_pct,
        .help = "gpt_neox: share of each head that rotates",
        .minimum = 0,
-       .maximum = 1,
-       .status = kNotBuilt},
+       .maximum = 1},
       {.name = "rotary_emb_base",
        .field = &RunConfig::rotary_emb_base,
        .help = "gpt_neox: base of the rotary frequencies",
-       .minimum = 1,
-       .status = kNotBuilt},
+       .minimum = 1},
       {.name = "num_experts_per_tok",
        .field = &RunConfig::num_experts_per_tok,
        .help = "mixtral: experts that a token passes through",
@@ -128,32 +126,29 @@ std::vector<OptionRow> family_options() {
        .reason = kNoExperts},
       {.name = "resid_pdrop",
        .field = &RunConfig::resid_pdrop,
-       .help = "gpt2: dropout on the residual",
+       .help = "gpt2: dropout on what enters the residual stream, in training",
        .minimum = 0,
        .maximum = 1,
-       .below_maximum = true,
-       .status = kNoEffect,
-       .reason = kNoDropout},
+       .below_maximum = true},
       {.name = "embd_pdrop",
        .field = &RunConfig::embd_pdrop,
-       .help = "gpt2: dropout on the embeddings",
+       .help = "gpt2: dropout on the embeddings, in training",
        .minimum = 0,
        .maximum = 1,
-       .below_maximum = true,
-       .status = kNoEffect,
-       .reason = kNoDropout},
+       .below_maximum = true},
       {.name = "attn_pdrop",
        .field = &RunConfig::attn_pdrop,
-       .help = "gpt2: dropout on the attention weights",
+       .help = "gpt2: dropout on the attention weights, in training",
        .minimum = 0,
        .maximum = 1,
-       .below_maximum = true,
-       .status = kNoEffect,
-       .reason = kNoDropout},
+       .below_maximum = true},
       {.name = "bias",
        .field = &RunConfig::bias,
-       .help = "gpt2: biases in linear and norm layers",
-       .status = kNotBuilt},
+       .help = "gpt2: biases in linear and norm layers, as published weights have them"},
+      {.name = "gelu",
+       .field = &RunConfig::gelu,
+       .help = "gpt2: tanh, the approximation of published weights, or exact; gpt_neox: exact",
+       .values = {{.name = "tanh"}, {.name = "exact"}}},
   };
 }
 
@@ -224,8 +219,9 @@ std::vector<OptionRow> data() {
        .reason = "the number of reader threads follows --threads"},
       {.name = "tokenizer",
        .field = &RunConfig::tokenizer,
-       .help = "a tokenizer.json or its directory, `byte` for bytes as tokens, or a hub name",
-       .scopes = kRunScopes | in(OptionScope::kGenerate)},
+       .help = "a tokenizer's file (tokenizer.json, vocab.json, tokenizer.model) or directory, or "
+               "`byte`; or a hub name",
+       .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport)},
       {.name = "on_bad_line",
        .field = &RunConfig::on_bad_line,
        .help = "a broken line of JSON: stop, or count and skip it",

@@ -6,8 +6,9 @@ namespace {
 constexpr auto kNoEffect = OptionStatus::kNoEffect;
 constexpr auto kNotBuilt = OptionStatus::kNotBuilt;
 constexpr OptionScopes kGenerate = in(OptionScope::kGenerate);
+constexpr OptionScopes kExport = in(OptionScope::kExport);
 constexpr OptionScopes kEverywhere =
-    kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kDiff);
+    kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kDiff) | kExport;
 constexpr std::string_view kFromEnvironment = "the environment decides";
 }  // namespace
 
@@ -42,12 +43,10 @@ std::vector<OptionRow> checkpoints() {
                   {.name = "local", .built = false}}},
       {.name = "save_final_model",
        .field = &RunConfig::save_final_model,
-       .help = "full save in Hugging Face's layout at the end",
-       .status = kNotBuilt},
+       .help = "at the end, write a directory that transformers loads (tessera export)"},
       {.name = "model_dir",
        .field = &RunConfig::model_dir,
        .help = "where save_final_model writes",
-       .status = kNotBuilt,
        .unset = "{checkpoint_dir}/model"},
       {.name = "save_ckpt", .field = &RunConfig::save_ckpt, .help = "False: no checkpoints"},
       {.name = "best_val_loss",
@@ -58,25 +57,30 @@ std::vector<OptionRow> checkpoints() {
        .reason = "checkpoints are saved by step"},
       {.name = "finetune",
        .field = &RunConfig::finetune,
-       .help = "start from pretrained weights; needs one of the two sources",
-       .status = kNotBuilt},
+       .help = "start from pretrained weights; needs one of the two sources"},
       {.name = "pretrained_model_name",
        .field = &RunConfig::pretrained_model_name,
-       .help = "finetune: configuration; needs finetune_checkpoint_load_dir",
-       .status = kNotBuilt},
+       .help = "finetune: configuration, of a preset, directory or cached model; needs "
+               "finetune_checkpoint_load_dir"},
       {.name = "pretrained_checkpoint_file",
        .field = &RunConfig::pretrained_checkpoint_file,
-       .help = "finetune: weights",
-       .status = kNotBuilt},
+       .help =
+           "finetune: weights, a .safetensors file or an index; shape from a config.json beside "
+           "it, else from the options"},
       {.name = "finetune_checkpoint_load_dir",
        .field = &RunConfig::finetune_checkpoint_load_dir,
-       .help = "finetune: weights of pretrained_model_name",
-       .status = kNotBuilt},
+       .help = "finetune: weights of pretrained_model_name"},
       {.name = "hf_pretrained_model_name_or_dir",
        .aliases = {"hf_model"},
        .field = &RunConfig::hf_pretrained_model_name_or_dir,
-       .help = "configuration and weights of a Hugging Face model; the shape options are ignored",
-       .status = kNotBuilt},
+       .help = "fine-tune a Hugging Face model: directory, or name in the local cache; the shape "
+               "options are ignored"},
+      {.name = "hf_home",
+       .field = &RunConfig::hf_home,
+       .help = "where models given by name are looked for: {hf_home}/hub; nothing is fetched",
+       .unset = "~/.cache/huggingface",
+       .environment = "HF_HOME",
+       .scopes = kRunScopes | kGenerate},
   };
 }
 
@@ -187,11 +191,31 @@ std::vector<OptionRow> inspection() {
   };
 }
 
+std::vector<OptionRow> configuration() {
+  return {
+      {.name = "config",
+       .field = &RunConfig::config,
+       .help =
+           "a file of options in TOML, by their names; may be repeated, a later file wins over an "
+           "earlier one, the command line over all of them",
+       .form = ValueForm::kRepeated,
+       .scopes = kRunScopes | kGenerate},
+      {.name = "print_config",
+       .field = &RunConfig::print_config,
+       .help = "print all options with their origin as such a file, and exit",
+       .scopes = in(OptionScope::kTrain) | in(OptionScope::kPlan)},
+  };
+}
+
 std::vector<OptionRow> commands() {
   return {
       {.name = "prompt",
        .field = &RunConfig::prompt,
        .help = "text to continue",
+       .scopes = kGenerate},
+      {.name = "prompt_file",
+       .field = &RunConfig::prompt_file,
+       .help = "file with the text to continue; -: standard input",
        .scopes = kGenerate},
       {.name = "max_new_tokens",
        .field = &RunConfig::max_new_tokens,
@@ -209,6 +233,29 @@ std::vector<OptionRow> commands() {
        .minimum = 1,
        .unset = "all",
        .scopes = kGenerate},
+      {.name = "top_p",
+       .field = &RunConfig::top_p,
+       .help = "sample among the likeliest tokens that together have this probability",
+       .minimum = 0,
+       .maximum = 1,
+       .scopes = kGenerate},
+      {.name = "stop",
+       .field = &RunConfig::stop,
+       .help = "texts that end the output, in which \\n is a line break",
+       .scopes = kGenerate},
+      {.name = "dtype",
+       .field = &RunConfig::dtype,
+       .help = "element type of exported weights",
+       .values = {{.name = "f32", .synonyms = {"float32"}},
+                  {.name = "bf16", .synonyms = {"bfloat16"}},
+                  {.name = "f16", .synonyms = {"float16"}}},
+       .scopes = kExport},
+      {.name = "max_shard_size",
+       .field = &RunConfig::max_shard_size,
+       .help = "bytes of weights in one exported file",
+       .minimum = 1,
+       .form = ValueForm::kBytes,
+       .scopes = kExport},
       {.name = "output",
        .field = &RunConfig::output,
        .help = "tokenizer file to write",

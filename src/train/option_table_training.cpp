@@ -56,6 +56,11 @@ std::vector<OptionRow> steps() {
        .minimum = 0,
        .maximum = 1,
        .below_maximum = true},
+      {.name = "z_loss",
+       .field = &RunConfig::z_loss,
+       .help = "factor of the z-loss, the mean over tokens of log(sum(exp(logits)))^2, which is "
+               "minimised with the loss and reported beside it in metrics_file; 0: none",
+       .minimum = 0},
       {.name = "seed",
        .field = &RunConfig::seed,
        .help = "drives initialisation, dropout, the order of the data and sampling",
@@ -63,7 +68,10 @@ std::vector<OptionRow> steps() {
        .scopes = kRunScopes | in(OptionScope::kGenerate)},
       {.name = "same_seed",
        .field = &RunConfig::same_seed,
-       .help = "one random stream on all ranks; the data stays disjoint either way"},
+       .help =
+           "dropout: 0: numbers belong to a sample, whatever rank works on it; 1: one stream on "
+           "all ranks, the first sample of each draws the same numbers; the data stays "
+           "disjoint either way"},
       {.name = "max_skipped_steps",
        .field = &RunConfig::max_skipped_steps,
        .help = "updates skipped in a row, for a loss or gradient that is not finite, after which "
@@ -125,8 +133,7 @@ std::vector<OptionRow> precision() {
        .scopes = kRunScopes | in(OptionScope::kGenerate)},
       {.name = "use_fp16",
        .field = &RunConfig::use_fp16,
-       .help = "fp16 compute with dynamic loss scaling",
-       .status = kNotBuilt},
+       .help = "f16 compute over f32 master weights, in place of bf16, with dynamic loss scaling"},
       {.name = "fp8",
        .field = &RunConfig::fp8,
        .help = "fp8 linear layers with delayed scaling; acts with use_smp_implementation",

@@ -36,14 +36,20 @@ OverlapOptions overlap_options(const RunConfig& config) {
 
 }  // namespace
 
+DType compute_dtype(const RunConfig& config) {
+  return config.use_fp16 ? DType::kF16 : config.bf16 ? DType::kBF16 : DType::kF32;
+}
+
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism) {
   ProgramOptions options;
   options.parallelism = parallelism;
   options.batch = config.train_batch_size;
   options.length = config.max_context_width;
   options.validation_batch = config.val_batch_size;
-  options.compute = config.bf16 ? DType::kBF16 : DType::kF32;
+  options.compute = compute_dtype(config);
+  if (options.compute == DType::kF16) options.loss_scaling = LossScaling{};
   options.accumulates = config.gradient_accumulation_steps > 1;
+  options.z_loss = config.z_loss;
   options.beta1 = config.beta1;
   options.beta2 = config.beta2;
   options.residency = residency_options(config, parallelism);
@@ -52,12 +58,6 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   options.passes.disabled = config.disable_pass;
   options.passes.dump_directory = config.dump_pass;
   return options;
-}
-
-ModelBuilder model_builder(const ModelConfig& model) {
-  return [model](int64_t batch, int64_t length, ModelHead head) {
-    return llama(model, batch, length, head);
-  };
 }
 
 namespace {
@@ -97,6 +97,7 @@ Parallelism planned_parallelism(const RunConfig& config, const ModelConfig& mode
 
 std::string heading(const RunConfig& config, const ModelConfig& model) {
   int64_t parameters = parameter_count(model);
+  DType compute = compute_dtype(config);
   return cat("Model ", name(model.model_type), ": ", parameters, " parameters (",
              format_count(static_cast<double>(parameters)), "), ", model.num_layers,
              " layers, width ", model.hidden_width, ", ", model.num_heads, " heads, ",
@@ -104,7 +105,7 @@ std::string heading(const RunConfig& config, const ModelConfig& model) {
              "\nStep: ", config.gradient_accumulation_steps, " x ", config.train_batch_size,
              " windows of ", config.max_context_width,
              " tokens (--gradient_accumulation_steps x --train_batch_size, --max_context_width), ",
-             config.bf16 ? "bf16 over f32 masters" : "f32", "\n\n");
+             compute == DType::kF32 ? "f32" : cat(name(compute), " over f32 masters"), "\n\n");
 }
 
 std::string memory_text(const Session& session) {

@@ -1,5 +1,6 @@
 #include "train/programs.h"
 
+#include <cmath>
 #include <map>
 
 #include "autodiff/backward.h"
@@ -12,7 +13,7 @@
 #include "ops/primitive/shaping.h"
 #include "passes/canonicalize.h"
 #include "passes/far_state.h"
-#include "passes/precision.h"
+#include "passes/kv_cache.h"
 
 namespace tessera {
 namespace {
@@ -40,19 +41,42 @@ std::vector<std::vector<Value>> differentiated(const Graph& g, const std::vector
   return values;
 }
 
-// Appends the gradients of loss_sum and turns results into state updates; outputs are dropped. A
-// slot takes its gradient where it is made: at the end, the gradients of all units would be live
-// together.
+// The head's sum of squares as an output beside its loss.
+Graph output_squares(const Graph& graph) {
+  Graph result = graph;
+  for (const Node& node : graph.nodes()) {
+    if (node.op->name() == "linear_cross_entropy") result.output("square_sum", node.outputs[1]);
+  }
+  TESSERA_CHECK(result.outputs().size() == graph.outputs().size() + 1, "one head");
+  return result;
+}
+
+// What loss_sum is multiplied by beside the loss scale: the number of tokens, as a power of two so
+// that it changes no bit.
+double one_token_share(const ProgramOptions& options) {
+  return std::exp2(-std::floor(std::log2(static_cast<double>(options.batch * options.length))));
+}
+
+// Appends the gradients of loss_sum + z_loss square_sum, times the loss scale where there is one,
+// and turns results into state updates; outputs are dropped. A slot takes its gradient where it is
+// made: at the end, the gradients of all units would be live together.
 Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
-                    const Parallelism& parallelism, bool first) {
+                    const ProgramOptions& options, bool first) {
   Graph g = forward;
-  Value loss, count;
-  for (const GraphOutput& output : g.outputs())
-    (output.name == "loss_sum" ? loss : count) = output.value;
-  std::vector<std::vector<Value>> by_unit = differentiated(g, units, parallelism);
+  std::map<std::string, Value> results;
+  for (const GraphOutput& output : g.outputs()) results[output.name] = output.value;
+  Value total = results.at("loss_sum");
+  if (auto squares = results.find("square_sum"); squares != results.end())
+    total = add(g, total, mul(g, squares->second, constant_like(g, total, options.z_loss)));
+  if (options.loss_scaling) {
+    TensorType scalar{{}, g.type(total).dtype};
+    Value scale = g.input("loss_scale", InputKind::kState, scalar);
+    total = mul(g, total, mul(g, scale, constant(g, scalar, one_token_share(options))));
+  }
+  std::vector<std::vector<Value>> by_unit = differentiated(g, units, options.parallelism);
   std::vector<Value> wrt;
   for (const auto& values : by_unit) wrt.insert(wrt.end(), values.begin(), values.end());
-  std::vector<Value> gradients = backward(g, sum_over_marks(g, loss), wrt);
+  std::vector<Value> gradients = backward(g, sum_over_marks(g, total), wrt);
   std::map<Value, const FlatUnit*> unit_of;
   size_t next = 0;
   for (size_t u = 0; u < units.size(); ++u) {
@@ -77,8 +101,7 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
     }
   }
   result.set_scope("");
-  collect("loss_sum", rewriter(loss));
-  collect("token_count", rewriter(count));
+  for (const auto& [name, value] : results) collect(name, rewriter(value));
   for (const auto& [slot, value] : sums) result.update(slot, value);
   return result;
 }
@@ -99,13 +122,19 @@ Graph sum_outputs(const Graph& graph) {
 class ForwardPasses {
  public:
   ForwardPasses(const ModelGraph& model, DType compute, const Parallelism& parallelism,
-                std::vector<ParameterPart>& parts, std::vector<FlatUnit>& units)
-      : model_(model), compute_(compute), p_(parallelism), parts_(parts), units_(units) {}
+                std::vector<ParameterPart>& parts, std::vector<FlatUnit>& units,
+                Masters masters = Masters::kF32)
+      : model_(model),
+        compute_(compute),
+        masters_(masters),
+        p_(parallelism),
+        parts_(parts),
+        units_(units) {}
 
   std::vector<Pass> list() {
     std::vector<Pass> passes;
     passes.push_back({"precision", [this](const Graph& g) {
-                        return compute_ == DType::kF32 ? g : precision(g, compute_);
+                        return compute_ == DType::kF32 ? g : precision(g, compute_, masters_);
                       }});
     if (p_.mesh.world_size() > 1) {
       passes.push_back({"tensor_parallel", [this](const Graph& g) {
@@ -123,6 +152,7 @@ class ForwardPasses {
  private:
   const ModelGraph& model_;
   DType compute_;
+  Masters masters_;
   const Parallelism& p_;
   std::vector<ParameterPart>& parts_;
   std::vector<FlatUnit>& units_;
@@ -150,13 +180,18 @@ class ApplyBuilder {
         binary(g_, BinaryKind::kMax, convert(g_, count, master), constant(g_, scalar, 1));
     std::vector<Value> gradients;
     for (const FlatUnit& unit : units_) gradients.push_back(reduced_gradient(unit));
-    Value loss = div(g_, loss_sum, tokens);
-    Value norm = div(g_, unary(g_, UnaryKind::kSqrt, sum_of_squares(gradients)), tokens);
+    Value loss = div(g_, loss_sum, tokens), divisor = tokens, loss_scale;
+    if (options_.loss_scaling) {
+      loss_scale = g_.input("loss_scale", InputKind::kState, scalar);
+      Value share = constant(g_, scalar, one_token_share(options_));
+      divisor = mul(g_, tokens, mul(g_, loss_scale, share));
+    }
+    Value norm = div(g_, unary(g_, UnaryKind::kSqrt, sum_of_squares(gradients)), divisor);
     Value ok = binary(g_, BinaryKind::kAnd, unary(g_, UnaryKind::kIsFinite, loss),
                       unary(g_, UnaryKind::kIsFinite, norm));
     // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
     Value clip = div(g_, max_norm, add(g_, norm, constant(g_, scalar, 1e-6)));
-    Value scale = div(g_, binary(g_, BinaryKind::kMin, clip, constant(g_, scalar, 1)), tokens);
+    Value scale = div(g_, binary(g_, BinaryKind::kMin, clip, constant(g_, scalar, 1)), divisor);
     Value step = add(g_, g_.input("optimizer_step", InputKind::kState, counter),
                      convert(g_, ok, DType::kI64));
     for (size_t u = 0; u < units_.size(); ++u) update(units_[u], gradients[u], lr, scale, ok, step);
@@ -165,11 +200,32 @@ class ApplyBuilder {
     g_.output("gradient_norm", norm);
     g_.output("ok", ok);
     g_.output("token_count", count);
+    if (loss_scale) {
+      g_.output("loss_scale", loss_scale);
+      update_loss_scale(loss_scale, ok);
+    }
+    if (slots_.contains("square_sum")) {
+      Value squares = div(g_, sum_over_marks(g_, slot("square_sum")), tokens);
+      g_.output("z_loss", mul(g_, squares, constant(g_, scalar, options_.z_loss)));
+    }
     return std::move(g_);
   }
 
  private:
   Value slot(const std::string& name) { return g_.input(name, InputKind::kState, slots_.at(name)); }
+
+  void update_loss_scale(Value scale, Value ok) {
+    const LossScaling& s = *options_.loss_scaling;
+    auto number = [&](double x) { return constant_like(g_, scale, x); };
+    const TensorType counter{{}, DType::kI64};
+    auto count = [&](int64_t n) { return constant(g_, counter, static_cast<double>(n)); };
+    Value good = add(g_, g_.input("good_steps", InputKind::kState, counter), count(1));
+    Value due = compare(g_, Comparison::kGe, good, count(s.interval));
+    Value twice = binary(g_, BinaryKind::kMin, mul(g_, scale, number(2)), number(s.highest));
+    Value half = binary(g_, BinaryKind::kMax, mul(g_, scale, number(0.5)), number(s.lowest));
+    g_.update("loss_scale", select(g_, ok, select(g_, due, twice, scale), half));
+    g_.update("good_steps", select(g_, ok, select(g_, due, count(0), good), count(0)));
+  }
 
   // An accumulator may vary over axes that its parameter does not: it is summed over exactly those,
   // once a step.
@@ -250,7 +306,7 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   programs.parallelism = options.parallelism;
   const Parallelism& parallelism = options.parallelism;
   PassRunner runner(options.passes);
-  ModelGraph model = builder(options.batch, options.length, ModelHead::kLoss);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kTraining);
   programs.parameters = model.parameters;
   programs.parts = parameter_parts(model.parameters, parallelism.mesh, parallelism.tp);
   ForwardPasses forward(model, options.compute, parallelism, programs.parts, programs.units);
@@ -261,8 +317,9 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   };
   auto accumulate = [&](const std::string& name, bool first) {
     std::vector<Pass> passes = forward.list();
+    if (options.z_loss != 0) passes.insert(passes.begin(), Pass{"z_loss", output_squares});
     passes.push_back({"autodiff", [&](const Graph& g) {
-                        return differentiate(g, programs.units, parallelism, first);
+                        return differentiate(g, programs.units, options, first);
                       }});
     passes.push_back({"canonicalize", canonicalize, true});
     if (options.far_state)
@@ -291,20 +348,37 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   Graph apply = ApplyBuilder(programs.units, options, programs.accumulate_first).build();
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
   programs.far_state = options.far_state;
+  programs.has_z_loss = options.z_loss != 0;
+  programs.loss_scaling = options.loss_scaling;
   programs.timings = runner.timings();
   return programs;
 }
 
-NextToken build_next_token(const ModelBuilder& builder, int64_t length, DType compute,
-                           const PassOptions& pass_options) {
-  PassRunner runner(pass_options);
-  ModelGraph model = builder(1, length, ModelHead::kNext);
+Programs build_state_layout(const ModelBuilder& builder, const ProgramOptions& options) {
+  Programs programs;
+  programs.parallelism = options.parallelism;
+  PassRunner runner(options.passes);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kLoss);
+  programs.parameters = model.parameters;
+  programs.parts =
+      parameter_parts(model.parameters, options.parallelism.mesh, options.parallelism.tp);
+  ForwardPasses forward(model, options.compute, options.parallelism, programs.parts,
+                        programs.units);
+  runner.run("state", model.graph, forward.list());
+  return programs;
+}
+
+NextToken build_next_token(const ModelBuilder& builder, const NextTokenOptions& options) {
+  PassRunner runner(options.passes);
+  ModelGraph model = builder(1, options.length, ModelHead::kNext);
   NextToken result;
   result.parameters = model.parameters;
   Parallelism one_rank;
   std::vector<ParameterPart> whole = parameter_parts(model.parameters, one_rank.mesh, one_rank.tp);
-  ForwardPasses forward(model, compute, one_rank, whole, result.units);
+  ForwardPasses forward(model, options.compute, one_rank, whole, result.units, options.masters);
   std::vector<Pass> passes = forward.list();
+  if (options.cache > 0)
+    passes.push_back({"kv_cache", [&](const Graph& g) { return kv_cache(g, options.cache); }});
   passes.push_back({"canonicalize", canonicalize, true});
   result.graph = runner.run("generate", model.graph, passes);
   return result;

@@ -1,19 +1,19 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "models/llama.h"
+#include "models/build_model.h"
 #include "passes/flat_units.h"
 #include "passes/overlap.h"
 #include "passes/pass_runner.h"
+#include "passes/precision.h"
 #include "passes/residency.h"
+#include "train/loss_scaling.h"
 #include "train/parallelism.h"
 
 namespace tessera {
-
-// How a model is written down for a micro-batch: llama() with its configuration bound.
-using ModelBuilder = std::function<ModelGraph(int64_t batch, int64_t length, ModelHead head)>;
 
 struct ProgramOptions {
   int64_t batch = 1, length = 1;  // of training micro-batches
@@ -22,6 +22,8 @@ struct ProgramOptions {
   bool accumulates = false;      // more than one micro-batch a step
   Parallelism parallelism;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  std::optional<LossScaling> loss_scaling;
+  double z_loss = 0;  // factor of the head's squares in what is minimised; 0: they are not formed
   ResidencyOptions residency;  // of the gradient programs
   bool far_state = false;      // weights, moments and gradients are in the far tier
   OverlapOptions overlap;
@@ -30,8 +32,9 @@ struct ProgramOptions {
 
 // The programs of a training job over one State, the same for all ranks. Slots, U being a unit:
 // weight.U, moment1.U, moment2.U, gradient.U (f32, flat), loss_sum f32, token_count i64,
-// optimizer_step i64. What a rank sums over its own data only varies over the data axes; `apply`
-// reduces it.
+// optimizer_step i64, with a z-loss square_sum f32, with loss scaling loss_scale f32 and good_steps
+// i64. What a rank sums over its own data only varies
+// over the data axes; `apply` reduces it.
 struct Programs {
   Parallelism parallelism;
   std::vector<Parameter> parameters;
@@ -42,25 +45,43 @@ struct Programs {
   // ... the others add to them. Empty unless `accumulates`.
   Graph accumulate;
   // (lr, max_norm, segment_begin.U, segment_decay.U): clips, decides whether the step counts,
-  // updates. Outputs loss (token mean), gradient_norm (of the token mean), ok, token_count.
+  // updates. Outputs loss (token mean), gradient_norm (of the token mean), ok, token_count; with a
+  // z-loss also z_loss, factor and token mean in it and not in the loss; with loss scaling also
+  // loss_scale, the factor of this step.
   Graph apply;
   // (tokens, targets) -> loss_sum, token_count of all ranks.
   Graph evaluate;
   // As asked for: `apply` then works on the far tier itself, the others fetch what they read.
   bool far_state = false;
+  bool has_z_loss = false;
+  std::optional<LossScaling> loss_scaling;
   std::vector<PassTiming> timings;
 };
 
 Programs build_programs(const ModelBuilder& model, const ProgramOptions& options);
 
-// (tokens [1, T], position) -> logits [1, V] on one rank, from the weight slots of `units`.
+// What build_programs() says of the state (parameters, parts, units), without its programs.
+Programs build_state_layout(const ModelBuilder& model, const ProgramOptions& options);
+
+struct NextTokenOptions {
+  int64_t length = 1;  // T: tokens that one run takes
+  // 0: they are the whole sequence. Otherwise they continue one of at most `cache` tokens, of which
+  // the argument `start` went through earlier runs: see passes/kv_cache.h.
+  int64_t cache = 0;
+  DType compute = DType::kF32;
+  Masters masters =
+      Masters::kF32;  // kNone: weight slots are in `compute`, rounded by who fills them
+  PassOptions passes;
+};
+
+// (tokens [1, T], position[, start]) -> logits [1, V] of tokens[position], on one rank, from the
+// weight slots of `units`.
 struct NextToken {
   std::vector<Parameter> parameters;
   std::vector<FlatUnit> units;
   Graph graph;
 };
-NextToken build_next_token(const ModelBuilder& model, int64_t length, DType compute,
-                           const PassOptions& passes);
+NextToken build_next_token(const ModelBuilder& model, const NextTokenOptions& options);
 
 // Whether `far_state` puts a slot into the far tier: weights, moments, gradients; not the counters.
 bool is_large_slot(const std::string& slot);

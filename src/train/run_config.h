@@ -22,6 +22,7 @@ struct RunConfig {
   bool decay_all = false;
   double beta1 = 0.9;
   double beta2 = 0.95;
+  double z_loss = 0.0;
   int64_t seed = 12345;
   bool same_seed = false;
   int64_t max_skipped_steps = 5;
@@ -62,6 +63,7 @@ struct RunConfig {
   double embd_pdrop = 0.1;
   double attn_pdrop = 0.1;
   bool bias = false;
+  std::string gelu = "tanh";
 
   // Precision
   bool bf16 = true;
@@ -138,6 +140,7 @@ struct RunConfig {
   std::string pretrained_checkpoint_file;
   std::string finetune_checkpoint_load_dir;
   std::string hf_pretrained_model_name_or_dir;
+  std::string hf_home;
 
   // Logging, profiling, device
   int64_t logging_freq = 1;
@@ -166,11 +169,20 @@ struct RunConfig {
   std::vector<std::string> disable_pass;
   std::string hash_file;
 
+  // Configuration files
+  std::vector<std::string> config;
+  bool print_config = false;
+
   // Commands other than train and plan
   std::string prompt;
+  std::string prompt_file;
   int64_t max_new_tokens = 128;
   double temperature = 1.0;
   std::optional<int64_t> top_k;
+  double top_p = 1.0;
+  std::vector<std::string> stop;
+  std::string dtype = "f32";
+  int64_t max_shard_size = 5'000'000'000;
   std::string output = "tokenizer.json";
   int64_t min_frequency = 2;
   bool by_op = false;

@@ -25,6 +25,8 @@ std::string to_json(const RunRecord& r) {
             {"schedule", schedule},
             {"model", Json::parse(model_config_json(r.model))},
             {"options", Json::parse(run_config_json(r.options))}};
+  if (r.loss_scale)
+    json["loss_scale"] = {{"scale", r.loss_scale->scale}, {"good_steps", r.loss_scale->good_steps}};
   // A path may hold bytes that are no UTF-8; the record stays valid JSON.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -38,6 +40,11 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
     r.tokens_seen = json.at("tokens_seen").get<int64_t>();
     r.skipped_in_a_row = json.at("skipped_in_a_row").get<int64_t>();
     r.parameter_count = json.at("parameter_count").get<int64_t>();
+    if (json.contains("loss_scale")) {
+      const Json& scale = json.at("loss_scale");
+      r.loss_scale = {scale.at("scale").get<float>(), scale.at("good_steps").get<int64_t>()};
+      if (!(r.loss_scale->scale > 0)) throw UserError("loss_scale is not above 0");
+    }
     r.last_good_checkpoint = json.at("last_good_checkpoint").get<std::string>();
     r.mesh = json.at("mesh").get<std::string>();
     const Json& s = json.at("schedule");
@@ -62,7 +69,9 @@ std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& r
   Json left = Json::parse(model_config_json(checkpoint)),
        right = Json::parse(model_config_json(run));
   for (const auto& [field, value] : left.items()) {
-    if (field == "initializer_range" || field == "max_context_width" || value == right.at(field))
+    bool learned_positions = run.model_type == ModelType::kGpt2;
+    if (field == "initializer_range" || field.ends_with("_pdrop") || value == right.at(field) ||
+        (field == "max_context_width" && !learned_positions))
       continue;
     return cat(field, ": ", value.dump(), " there, ", right.at(field).dump(), " in this run");
   }

@@ -61,6 +61,18 @@ void Session::allocate(const MakeBuffer& make_arena) {
   far_arena_ = HostBuffer(planned.far_arena);
   for (const Program& p : compiled_) p.executable->declare_state(state_);
   for (const Program& p : compiled_) p.executable->bind(state_, arena_, far_arena_);
+  if (programs_.loss_scaling)
+    set_loss_scale({static_cast<float>(programs_.loss_scaling->initial), 0});
+}
+
+std::optional<LossScaleState> Session::loss_scale() {
+  if (!programs_.loss_scaling) return std::nullopt;
+  return LossScaleState{*state_.as<float>("loss_scale"), *state_.as<int64_t>("good_steps")};
+}
+
+void Session::set_loss_scale(const LossScaleState& scale) {
+  *state_.as<float>("loss_scale") = scale.scale;
+  *state_.as<int64_t>("good_steps") = scale.good_steps;
 }
 
 Session::Memory Session::planned_memory() const {
@@ -123,9 +135,11 @@ void Session::accumulate(std::span<const MicroBatch> micro_batches, const NodeOb
   TESSERA_CHECK(allocated() && !micro_batches.empty());
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     Executable& executable = program(i == 0 ? "accumulate_first" : "accumulate");
-    executable.run(
-        {{"tokens", micro_batches[i].tokens.data()}, {"targets", micro_batches[i].targets.data()}},
-        observer);
+    const MicroBatch& m = micro_batches[i];
+    std::map<std::string, const void*> arguments{{"tokens", m.tokens.data()},
+                                                 {"targets", m.targets.data()}};
+    if (executable.graph().find_input("row_keys")) arguments["row_keys"] = m.row_keys.data();
+    executable.run(arguments, observer);
   }
 }
 
@@ -141,8 +155,14 @@ StepResult Session::step(std::span<const MicroBatch> micro_batches, double learn
   }
   Executable& apply = program("apply");
   apply.run(arguments, observer);
-  return {apply.scalar<float>("loss"), apply.scalar<float>("gradient_norm"),
-          apply.scalar<uint8_t>("ok") != 0, apply.scalar<int64_t>("token_count")};
+  StepResult result;
+  result.loss = apply.scalar<float>("loss");
+  if (programs_.has_z_loss) result.z_loss = apply.scalar<float>("z_loss");
+  result.gradient_norm = apply.scalar<float>("gradient_norm");
+  if (programs_.loss_scaling) result.loss_scale = apply.scalar<float>("loss_scale");
+  result.ok = apply.scalar<uint8_t>("ok") != 0;
+  result.tokens = apply.scalar<int64_t>("token_count");
+  return result;
 }
 
 std::pair<double, int64_t> Session::evaluate(MicroBatch batch) {

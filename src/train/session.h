@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,15 +17,19 @@ namespace tessera {
 using CompileFunction = std::function<std::unique_ptr<Executable>(const Graph&)>;
 
 struct StepResult {
-  double loss = 0;           // mean over the tokens of the step
-  double gradient_norm = 0;  // before clipping
-  bool ok = true;            // false: the update was skipped
+  double loss = 0;                   // mean over the tokens of the step
+  std::optional<double> z_loss;      // the same of the z-loss, its factor in it; where there is one
+  double gradient_norm = 0;          // before clipping
+  std::optional<double> loss_scale;  // of this step; where there is one
+  bool ok = true;                    // false: the update was skipped
   int64_t tokens = 0;
 };
 
-// One micro-batch: [batch, length] each.
+// One micro-batch: tokens and targets [batch, length], and for a model that trains with dropout a
+// key [batch] of which each row's random numbers are made (ops/composite/dropout.h).
 struct MicroBatch {
   std::span<const int32_t> tokens, targets;
+  std::span<const int64_t> row_keys = {};
 };
 
 // Compiled programs of one rank with their state and arena: everything that a step needs, and
@@ -69,6 +74,9 @@ class Session {
   // Only the gradient programs: what step() does before the update. For replays and gradient tests.
   void accumulate(std::span<const MicroBatch> micro_batches,
                   const NodeObserver* observer = nullptr);
+  // Where the programs scale the loss.
+  std::optional<LossScaleState> loss_scale();
+  void set_loss_scale(const LossScaleState& state);
   // Sum of losses and number of tokens of a validation batch, over all ranks.
   std::pair<double, int64_t> evaluate(MicroBatch batch);
 

@@ -27,12 +27,14 @@ TokenCache tokenize(const std::string& what, const std::string& said,
   job.name = said;
   job.fingerprint = fingerprint;
   job.vocab_size = tokenizer.vocab_size();
+  std::span<const int32_t> prefix = tokenizer.document_prefix();
+  job.document_prefix.assign(prefix.begin(), prefix.end());
   job.end_of_text = tokenizer.end_of_text();
   job.documents = [&](std::string& document) { return reader.next(document); };
   job.encode = [&](std::string_view text, std::vector<int32_t>& ids) {
     tokenizer.encode(text, ids);
   };
-  job.cut = cut_between_lines;
+  job.cut = [&](std::string_view text, size_t from) { return tokenizer.cut(text, from); };
   job.progress = [&](const TokenCacheProgress& p) {
     double now = monotonic_seconds();
     if (now - shown < 2) return;
@@ -52,13 +54,14 @@ TokenCache tokenize(const std::string& what, const std::string& said,
   return cache;
 }
 
-// Bytes that the tokens from the second on stand for: end-of-text stands for none.
+// Bytes that the tokens from the second on stand for: those around a document stand for none.
 int64_t predicted_bytes(TokenView tokens, const Tokenizer& tokenizer) {
   std::vector<int64_t> sizes;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    sizes.push_back(
-        id == tokenizer.end_of_text() ? 0 : static_cast<int64_t>(tokenizer.token_bytes(id).size()));
+    sizes.push_back(static_cast<int64_t>(tokenizer.token_bytes(id).size()));
   }
+  sizes[static_cast<size_t>(tokenizer.end_of_text())] = 0;
+  for (int32_t id : tokenizer.document_prefix()) sizes[static_cast<size_t>(id)] = 0;
   int64_t bytes = 0;
   for (int64_t i = 1; i < tokens.count(); ++i) bytes += sizes[static_cast<size_t>(tokens[i])];
   return bytes;

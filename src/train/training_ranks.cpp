@@ -32,6 +32,8 @@ void TrainingRun::check_ranks_agree() const {
   common.threads = defaults.threads;
   common.rank = common.local_rank = common.world_size = std::nullopt;
   common.cache_dir = defaults.cache_dir;
+  common.config = defaults.config;  // what the files say stands in the other options
+  common.hf_home = defaults.hf_home;
   common.log_level = defaults.log_level;
   std::string options;
   for (const OptionRow& row : option_table())
@@ -74,20 +76,22 @@ void TrainingRun::prepare_data() {
         prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
   };
   if (!device_.communicator) return prepare();
-  // It may take longer than an exchange between ranks may: so they meet every second meanwhile.
-  std::future<void> making;
-  if (device_.first_on_host) making = std::async(std::launch::async, prepare);
+  while_others_wait(device_.first_on_host, "preparation of the data", prepare);
+  if (!device_.first_on_host) prepare();
+}
+
+// It may take longer than an exchange between ranks may: so they meet every second meanwhile.
+void TrainingRun::while_others_wait(bool chosen, const std::string& what,
+                                    const std::function<void()>& work) const {
+  std::future<void> working;
+  if (chosen) working = std::async(std::launch::async, work);
   for (int32_t left = 1; left > 0;) {
     int32_t mine =
-        making.valid() && making.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
+        working.valid() && working.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
     device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
-                               DType::kI32, Reduction::kMax, 1, 1, &mine, &left,
-                               "preparation of the data"});
+                               DType::kI32, Reduction::kMax, 1, 1, &mine, &left, what});
   }
-  if (making.valid())
-    making.get();
-  else
-    prepare();
+  if (working.valid()) working.get();
 }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "data/baselines.h"
+#include "ops/composite/dropout.h"
 #include "train/interruption.h"
 #include "train/option_table.h"
 
@@ -26,7 +27,9 @@ ScheduleOptions schedule_options(const RunConfig& config) {
   return options;
 }
 
-MicroBatch view(const Batch& batch) { return {batch.inputs, batch.targets}; }
+MicroBatch view(const Batch& batch, std::span<const int64_t> row_keys = {}) {
+  return {batch.inputs, batch.targets, row_keys};
+}
 
 }  // namespace
 
@@ -57,6 +60,9 @@ RunEnd TrainingRun::run() {
   if (world_size() > 1) TESSERA_INFO(cat("Ranks: ", parallelism.to_text()));
   check_ranks_agree();
   check_memory();
+  std::optional<std::filesystem::path> checkpoint = find_checkpoint();
+  if (!checkpoint) open_pretrained();
+  check_final_model();
   prepare_data();
   session_->allocate([this](int64_t bytes) {
     return device_.communicator ? device_.communicator->allocate(bytes) : HostBuffer(bytes);
@@ -71,7 +77,12 @@ RunEnd TrainingRun::run() {
           format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer),
           ", gradients ", format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena),
           memory.far_arena > 0 ? cat(", far arena ", format_bytes(memory.far_arena)) : "", ")"));
-  resume();
+  if (checkpoint)
+    resume(*checkpoint);
+  else if (pretrained_)
+    load_pretrained();
+  else
+    session_->initialize(static_cast<uint64_t>(config_.seed), *device_.pool);
   check_checkpoint_directory();
   // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
   metrics_.emplace(rank() == 0 ? config_.metrics_file : "");
@@ -121,39 +132,39 @@ void TrainingRun::check_checkpoint_directory() const {
   }
 }
 
-void TrainingRun::resume() {
-  std::optional<std::filesystem::path> found;
-  if (!config_.resume_from_checkpoint.empty()) {
-    found = newest_complete_checkpoint(config_.resume_from_checkpoint);
-    if (!found) TESSERA_INFO("No Checkpoints Found");
-  }
-  if (!found) {
-    session_->initialize(static_cast<uint64_t>(config_.seed), *device_.pool);
-    return;
-  }
-  TESSERA_INFO(cat("Loading checkpoint from ", found->string(), " ..."));
-  CheckpointReader reader(*found, checkpoint_group());
-  RunRecord saved = run_record_from_json(reader.run_json(), (*found / kRunName).string());
+std::optional<std::filesystem::path> TrainingRun::find_checkpoint() const {
+  if (config_.resume_from_checkpoint.empty()) return {};
+  auto found = newest_complete_checkpoint(config_.resume_from_checkpoint);
+  if (!found) TESSERA_INFO("No Checkpoints Found");
+  return found;
+}
+
+void TrainingRun::resume(const std::filesystem::path& checkpoint) {
+  const std::string where = checkpoint.string();
+  TESSERA_INFO(cat("Loading checkpoint from ", where, " ..."));
+  CheckpointReader reader(checkpoint, checkpoint_group());
+  RunRecord saved = run_record_from_json(reader.run_json(), (checkpoint / kRunName).string());
   if (saved.mesh != record_.mesh) {
-    throw UserError(cat(
-        "checkpoint '", found->string(), "' was saved with ", saved.mesh, ", this run has ",
-        record_.mesh, ": resume with the number of ranks and the sharding that it was saved with"));
+    throw UserError(
+        cat("checkpoint '", where, "' was saved with ", saved.mesh, ", this run has ", record_.mesh,
+            ": resume with the number of ranks and the sharding that it was saved with"));
   }
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
   reader.load_all(buffers);
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
-    throw UserError(cat("checkpoint '", found->string(), "' is of another model: ", difference));
+    throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));
   }
   record_.step = saved.step;
   record_.position = saved.position;
   record_.tokens_seen = saved.tokens_seen;
   record_.skipped_in_a_row = saved.skipped_in_a_row;
-  record_.last_good_checkpoint =
-      saved.skipped_in_a_row == 0 ? found->string() : saved.last_good_checkpoint;
+  if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
+  record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
   warn_of_other_data(saved.options);
   for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
   last_saved_step_ = record_.step;
-  TESSERA_INFO(cat("Checkpoint loaded from ", found->string(), "."));
+  last_saved_path_ = checkpoint;
+  TESSERA_INFO(cat("Checkpoint loaded from ", where, "."));
 }
 
 // The position in the data is a number of windows in an order that follows from these options.
@@ -229,6 +240,21 @@ void TrainingRun::finish() {
                         ", but its last checkpoint could not be written to '",
                         config_.checkpoint_dir, "': see the warning above"));
   }
+  if (!stopping_ && config_.save_final_model) save_final_model();
+}
+
+// A key belongs to a sample of the job, not to the rank that works on it; with --same_seed to the
+// place that the sample has on its rank.
+std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
+  int64_t rows = config_.train_batch_size, first = batch.first_sample;
+  if (config_.same_seed) first -= session_->programs().parallelism.data_rank(rank()) * rows;
+  std::vector<int64_t> keys;
+  for (int64_t i = 0; i < rows; ++i) {
+    keys.push_back(dropout_row_key(static_cast<uint64_t>(config_.seed),
+                                   static_cast<uint64_t>(record_.step),
+                                   static_cast<uint64_t>(first + i)));
+  }
+  return keys;
 }
 
 void TrainingRun::one_step(BatchReader& reader) {
@@ -236,10 +262,13 @@ void TrainingRun::one_step(BatchReader& reader) {
   double start = monotonic_seconds();
   int64_t epoch = reader.epoch();
   batches_.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
+  row_keys_.resize(batches_.size());
   std::vector<MicroBatch> micro_batches;
-  for (Batch& batch : batches_) {
+  for (size_t m = 0; m < batches_.size(); ++m) {
+    Batch& batch = batches_[m];
     if (!reader.next(batch)) break;
-    micro_batches.push_back(view(batch));
+    row_keys_[m] = row_keys_of(batch);
+    micro_batches.push_back(view(batch, row_keys_[m]));
     report.samples += batch.rows * session_->programs().parallelism.data_ranks();
   }
   report.data_seconds = monotonic_seconds() - start;
@@ -260,8 +289,14 @@ void TrainingRun::one_step(BatchReader& reader) {
   ++record_.step;
   record_.position = reader.position();
   record_.tokens_seen += result.tokens;
-  record_.skipped_in_a_row = result.ok ? 0 : record_.skipped_in_a_row + 1;
+  // A loss scale that is too high is found out by such updates.
+  bool lowered = !result.ok && result.loss_scale &&
+                 *result.loss_scale > session_->programs().loss_scaling->lowest;
+  record_.skipped_in_a_row =
+      result.ok ? 0 : record_.skipped_in_a_row + static_cast<int64_t>(!lowered);
   report.loss = result.loss;
+  report.z_loss = result.z_loss;
+  report.loss_scale = result.loss_scale;
   report.gradient_norm = result.gradient_norm;
   report.ok = result.ok;
   report.tokens = result.tokens;
@@ -274,7 +309,13 @@ void TrainingRun::one_step(BatchReader& reader) {
   if (report.batch % config_.logging_freq == 0 || record_.step == total_steps_)
     TESSERA_INFO(progress_line(report));
   if (average_.add(report)) TESSERA_INFO(average_.line());
-  if (!result.ok) report_skip(micro_batches);
+  if (lowered) {
+    TESSERA_INFO(cat("Step ", report.batch, ": gradients overflow at loss scale ",
+                     *result.loss_scale, "; the update was skipped, the scale is now ",
+                     session_->loss_scale()->scale));
+  } else if (!result.ok) {
+    report_skip(micro_batches);
+  }
 }
 
 void TrainingRun::report_skip(std::span<const MicroBatch> micro_batches) {
@@ -323,6 +364,7 @@ void TrainingRun::validate(int64_t limit_batches) {
 
 void TrainingRun::save() {
   record_.schedule = schedule_.state(record_.step);
+  record_.loss_scale = session_->loss_scale();
   TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/",
                    name(record_.model.model_type), "-", record_.step, "steps."));
   try {
@@ -334,6 +376,7 @@ void TrainingRun::save() {
                                 record_.step, views, to_json(record_), kept, checkpoint_group());
     if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
     last_saved_step_ = record_.step;
+    last_saved_path_ = path;
     TESSERA_INFO("Completed checkpoint.");
   } catch (const UserError& error) {
     // A full disk must not end a run: what was saved before is intact, and the next one may fit.

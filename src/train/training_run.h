@@ -4,6 +4,7 @@
 #include <string>
 
 #include "data/batch_reader.h"
+#include "hub/pretrained_weights.h"
 #include "observe/progress.h"
 #include "runtime/communicator.h"
 #include "runtime/observers.h"
@@ -48,12 +49,22 @@ class TrainingRun {
   bool stop_requested() const;
   CheckpointGroup checkpoint_group() const;
   void prepare_data();
+  // Work of the ranks that are chosen, which may take long; all return after it.
+  void while_others_wait(bool chosen, const std::string& what,
+                         const std::function<void()>& work) const;
   void check_memory() const;
   void check_checkpoint_directory() const;
-  void resume();
+  std::optional<std::filesystem::path> find_checkpoint() const;
+  void open_pretrained();
+  void load_pretrained();
+  std::filesystem::path model_directory() const;
+  void check_final_model() const;
+  void save_final_model();
+  void resume(const std::filesystem::path& checkpoint);
   void warn_of_other_data(const RunConfig& saved) const;
   void train();
   void one_step(BatchReader& reader);
+  std::vector<int64_t> row_keys_of(const Batch& batch) const;
   void report_skip(std::span<const MicroBatch> micro_batches);
   void validate(int64_t limit_batches);
   void save();
@@ -71,20 +82,25 @@ class TrainingRun {
   Schedule schedule_;
   TextData data_;
   std::unique_ptr<Session> session_;
+  std::unique_ptr<PretrainedWeights> pretrained_;  // until they are loaded
+  std::string pretrained_path_;
   std::optional<MetricsFile> metrics_;
   RunningAverage average_;
   std::unique_ptr<HashRecorder> hashes_;
-  std::vector<Batch> batches_;  // of the current step
+  std::vector<Batch> batches_;                  // of the current step
+  std::vector<std::vector<int64_t>> row_keys_;  // of each of them
   int64_t total_steps_ = 0;
   int64_t first_step_ = 0, last_saved_step_ = -1;
+  std::filesystem::path last_saved_path_;
   double start_seconds_ = 0, train_start_seconds_ = 0;
   double last_validation_loss_ = -1;
   bool stopping_ = false;  // all ranks agreed to end after this step
   double flops_per_micro_batch_ = 0;
 };
 
+// What matrices and activations are computed in; weights and their updates are f32.
+DType compute_dtype(const RunConfig& config);
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
-ModelBuilder model_builder(const ModelConfig& model);
 
 // What a job of `config.world` ranks would take, from the plans alone: the report of `tessera
 // plan`.

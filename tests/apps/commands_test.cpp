@@ -48,6 +48,29 @@ TEST_F(Commands, DiffNamesTheFirstOpThatDiffers) {
   EXPECT_HAS(run({"diff", "a", "f32"}).out, "the programs differ after 0 equal results");
 }
 
+TEST_F(Commands, EveryFamilyIsPlannedTrainedAndContinued) {
+  for (const char* family : {"gpt2", "gpt_neox", "mistral", "qwen2"}) {
+    SCOPED_TRACE(family);
+    Words shape{"--model_type", family, "--num_key_value_heads", "4", "--rotary_pct", "0.5"};
+    ProgramResult planned = run(Words{"plan"} + tiny_shape() + shape);
+    EXPECT_EQ(planned.status, 0) << planned.err;
+    std::smatch bytes;
+    ASSERT_TRUE(
+        std::regex_search(planned.out, bytes, std::regex(R"(total +(\S+ \S+) +\d+ bytes)")));
+    ProgramResult trained = run(train(
+        shape + Words{"--max_steps", "3", "--val_batch_size", "4", "--checkpoint_dir", family}));
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    EXPECT_HAS(trained.err, "planned = allocated = " + bytes[1].str() + " ");
+    ProgramResult continued =
+        run({"generate", family, "--prompt", "the", "--max_new_tokens", "20"});
+    EXPECT_EQ(continued.status, 0) << continued.err;
+    for (const char* what : {"step", "ops"}) {
+      ProgramResult timed = run(Words{"bench", what, "--repeats", "1"} + tiny_shape() + shape);
+      EXPECT_EQ(timed.status, 0) << timed.err;
+    }
+  }
+}
+
 TEST_F(Commands, GenerateContinuesAText) {
   ASSERT_EQ(run(train({"--max_steps", "60", "--lr_decay_iters", "60", "--checkpoint_dir", "ckpt"}))
                 .status,
@@ -70,6 +93,38 @@ TEST_F(Commands, GenerateContinuesAText) {
   EXPECT_EQ(
       run({"generate", "ckpt/llama_v2-60steps", "--prompt", "a", "--max_new_tokens", "0"}).out,
       "a\n");
+  EXPECT_EQ(likeliest, generate({"--top_p", "0"}));
+  EXPECT_NE(sampled, generate({"--top_p", "0.5", "--temperature", "1.5"}));
+  EXPECT_HAS(run({"generate", "ckpt", "--prompt", "a", "--max_new_tokens", "3"}).err,
+             "Prompt: 2 tokens in ");
+
+  // The text ends before the first of the stop texts; the prompt may come from a file.
+  size_t end = std::string("the quick").size();
+  while (!std::isalpha(likeliest.at(end)) || !std::isalpha(likeliest.at(end + 1))) ++end;
+  std::string stop = likeliest.substr(end, 2);
+  EXPECT_EQ(generate({"--temperature", "0", "--stop", "never", stop}),
+            likeliest.substr(0, end) + "\n");
+  EXPECT_EQ(generate({"--temperature", "0", "--stop", "\\\\"}), likeliest);
+  write("prompt.txt", "the quick");
+  EXPECT_EQ(run({"generate", "ckpt", "--prompt_file", "prompt.txt", "--temperature", "0",
+                 "--max_new_tokens", "40"})
+                .out,
+            likeliest);
+  ProgramResult from_input = run(
+      {"generate", "ckpt", "--prompt_file", "-", "--temperature", "0", "--max_new_tokens", "40"},
+      [] { ::dup2(::open("prompt.txt", O_RDONLY), 0); });
+  EXPECT_EQ(from_input.out, likeliest) << from_input.err;
+  ProgramResult both = run({"generate", "ckpt", "--prompt", "a", "--prompt_file", "prompt.txt"});
+  EXPECT_EQ(both.status, 2);
+  EXPECT_HAS(both.message(), "--prompt and --prompt_file are two sources");
+
+  // The same from a Hugging Face directory, where only what its tokenizer says begins a text.
+  ASSERT_EQ(run({"export", "ckpt", "model"}).status, 0);
+  EXPECT_EQ(run({"generate", "model", "--prompt", "<|endoftext|>the quick", "--temperature", "0",
+                 "--max_new_tokens", "40"})
+                .out,
+            "<|endoftext|>" + likeliest);
+
   // A prompt longer than the context keeps its end.
   EXPECT_HAS(
       run({"generate", "ckpt", "--prompt", std::string(50, 'x'), "--max_new_tokens", "2"}).out,
@@ -119,11 +174,29 @@ TEST_F(Commands, PlanSaysWhatFits) {
   EXPECT_HAS(trained.err, "planned = allocated = " + bytes[1].str() + " ");
 }
 
+TEST_F(Commands, APrintedConfigurationIsTheSameRun) {
+  Words job = train({"--max_steps", "3", "--bf16", "0"});
+  ProgramResult printed = run(job + Words{"--print_config"});
+  EXPECT_EQ(printed.status, 0) << printed.err;
+  EXPECT_FALSE(exists("cache"));
+  write("run.toml", printed.out);
+  EXPECT_EQ(run(job + Words{"--metrics_file", "straight"}).status, 0);
+  ProgramResult again = run({"train", "--config", "run.toml", "--metrics_file", "again"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(losses("again").size(), 3u);
+  EXPECT_EQ(losses("again"), losses("straight"));
+  write("run.toml", "max_steps = 3\n[model]\nhiden_width = 32\n");
+  ProgramResult wrong = run({"train", "--config", "run.toml"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_HAS(wrong.message(),
+             "run.toml:3:1: hiden_width: unknown option; did you mean hidden_width?");
+}
+
 TEST_F(Commands, PlanTakesWhatTrainingDoesNotYet) {
   ProgramResult result =
-      run(Words{"plan"} + tiny_shape() + Words{"--device_type", "cuda", "--use_fp16", "1"});
+      run(Words{"plan"} + tiny_shape() + Words{"--device_type", "cuda", "--use_wandb", "1"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_HAS(result.err, "--use_fp16=True is not built yet");
+  EXPECT_HAS(result.err, "--use_wandb=True is not built yet");
   EXPECT_HAS(result.err, "--device_type=cuda is not built yet");
   // A family without a graph has parameters, but no arena that could be right.
   ProgramResult mixtral = run({"plan", "--model_name", "mixtral_8x7b", "--memory", "80GiB"});

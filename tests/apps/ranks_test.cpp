@@ -126,6 +126,21 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"TensorParallel", 2, {"--tensor_parallel_degree", "2"}}),
     [](const auto& test) { return test.param.name; });
 
+// Weights drawn by one rank and, piece by piece, by several are the same; a rate of 0 keeps them.
+TEST_P(Layouts, GenerateFromEveryRanksPart) {
+  auto [name, ranks, options] = GetParam();
+  Words untrained{"--lr", "0", "--min_lr", "0", "--max_steps", "1"};
+  ProgramResult alone = run(job(kGlobalBatch, untrained + Words{"--checkpoint_dir", "one"}));
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  run_ranks(ranks, job(1, untrained + options + Words{"--checkpoint_dir", "parts"}));
+  auto generate = [&](const std::string& folder) {
+    ProgramResult result = run({"generate", folder, "--prompt", "the", "--max_new_tokens", "30"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(generate("parts"), generate("one"));
+}
+
 TEST_P(Layouts, ResumeToTheBit) {
   auto [name, ranks, options] = GetParam();
   Words words = job(1, options);

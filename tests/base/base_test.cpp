@@ -34,6 +34,21 @@ TEST(Philox, MatchesPublishedVectors) {
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
+TEST(Random, Bits16AreTheHalvesOfTheWordsOf16Calls) {
+  constexpr uint64_t kKey = 0x123456789abcdef0u, kStream = stream_of("bits");
+  for (uint64_t block : {uint64_t{0}, uint64_t{5}, uint64_t{1} << 40}) {
+    std::multiset<uint32_t> halves, bits;
+    for (uint64_t call = 0; call < 16; ++call) {
+      for (uint32_t word : philox(kKey, kStream, block * 16 + call)) {
+        halves.insert(word & 0xffff);
+        halves.insert(word >> 16);
+      }
+    }
+    for (uint64_t i = 0; i < 128; ++i) bits.insert(random_bits16(kKey, kStream, block * 128 + i));
+    EXPECT_EQ(bits, halves);
+  }
+}
+
 TEST(Random, NormalHasUnitVariance) {
   double sum = 0, squares = 0;
   constexpr int kCount = 100000;
@@ -88,6 +103,13 @@ TEST(Text, NearestNameIsSuggestedOnlyWhenClose) {
   EXPECT_EQ(nearest("max_step", names), "max_steps");
   EXPECT_EQ(nearest("epoch", names), "epochs");
   EXPECT_EQ(nearest("zzzzzz", names), "");
+}
+
+TEST(Text, LinesAreTakenWithoutTheirEnds) {
+  std::string_view text = "one\r\n\ntwo\rthree\n\r\nend";
+  std::vector<std::string_view> lines;
+  while (!text.empty()) lines.push_back(take_line(text));
+  EXPECT_EQ(lines, (std::vector<std::string_view>{"one", "", "two\rthree", "", "end"}));
 }
 
 TEST(AtomicFile, LeavesTheOldContentUntilCommit) {

@@ -179,8 +179,9 @@ TEST(Safetensors, RefusesBytesThatDisagreeWithTheShape) {
   expect_refused("{\"w\":" + tensor("BF16", "[2]", "[0,8]") + "}", 8, "bf16 [2] takes 4");
   expect_refused("{\"w\":" + tensor("F32", "[2]", "[0,8]") + "}", 4, "truncated");
   expect_refused("{\"w\":" + tensor("F32", "[2]", "[8,0]") + "}", 8, "data_offsets [8, 0]");
-  expect_refused("{\"w\":" + tensor("U8", "[8]", "[0,8]") + "}", 8,
-                 "tensor 'w': element type 'U8' is not supported");
+  expect_refused("{\"w\":" + tensor("U8", "[4]", "[0,8]") + "}", 8, "U8 [4] takes 4");
+  expect_refused("{\"w\":" + tensor("F4", "[8]", "[0,8]") + "}", 8,
+                 "tensor 'w': element type 'F4' is not known");
 }
 
 TEST(Safetensors, RefusesShapesThatOverflow) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/float16.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -35,6 +36,7 @@ void store(double v, DType dtype, std::byte* at) {
   switch (dtype) {
     case DType::kF32: return put(static_cast<float>(v));
     case DType::kBF16: return put(BF16(static_cast<float>(v)));
+    case DType::kF16: return put(F16(static_cast<float>(v)));
     case DType::kI32: return put(static_cast<int32_t>(v));
     case DType::kI64: return put(static_cast<int64_t>(v));
     default: return put(v);
@@ -51,6 +53,7 @@ void combine(const CollectiveCase& c, const CommGroup& group, int64_t e, std::by
     double v = number(c, rank, e);
     float v32 = static_cast<float>(v);
     if (c.dtype == DType::kBF16) v32 = static_cast<float>(BF16(v32));
+    if (c.dtype == DType::kF16) v32 = static_cast<float>(F16(v32));
     auto v64 = static_cast<uint64_t>(static_cast<int64_t>(v));
     bool max = c.reduction == Reduction::kMax;
     if (first) {
@@ -68,6 +71,7 @@ void combine(const CollectiveCase& c, const CommGroup& group, int64_t e, std::by
   switch (c.output_dtype) {
     case DType::kF32: return put(f32);
     case DType::kBF16: return put(BF16(f32));
+    case DType::kF16: return put(F16(f32));
     case DType::kI32: return put(static_cast<uint32_t>(integer));
     case DType::kI64: return put(integer);
     default: return put(f64);
@@ -92,7 +96,8 @@ std::vector<CollectiveCase> collective_cases(int ranks) {
     DType in, out;
   };
   const Types sums[] = {{DType::kF32, DType::kF32},  {DType::kBF16, DType::kBF16},
-                        {DType::kBF16, DType::kF32}, {DType::kF64, DType::kF64},
+                        {DType::kBF16, DType::kF32}, {DType::kF16, DType::kF16},
+                        {DType::kF16, DType::kF32},  {DType::kF64, DType::kF64},
                         {DType::kI32, DType::kI32},  {DType::kI64, DType::kI64}};
   std::vector<CollectiveCase> cases;
   auto add = [&](CommAction action, Types types, Size size, Reduction reduction) {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/random.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/data/test_directory.h"
 
 namespace tessera {
 namespace {

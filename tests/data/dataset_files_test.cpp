@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/temporary_directory.h"
+#include "tests/data/test_directory.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +20,7 @@ class DatasetFilesTest : public testing::Test {
     for (const auto& name : files) directory_.write(name, "text");
   }
   DatasetFiles find() { return find_dataset_files({.dataset = directory_.path()}); }
-  TemporaryDirectory directory_;
+  TestDirectory directory_;
 };
 
 TEST_F(DatasetFilesTest, AFileIsTrainingText) {
@@ -57,7 +57,7 @@ TEST_F(DatasetFilesTest, WithoutATrainingNameAllOthersAreTraining) {
 }
 
 TEST_F(DatasetFilesTest, TrainingAndTestDirectoriesTakeEveryFile) {
-  TemporaryDirectory test;
+  TestDirectory test;
   fill({"val_a", "b"});
   test.write("train", "x");
   auto files = find_dataset_files({.training_dir = directory_.path(), .test_dir = test.path()});

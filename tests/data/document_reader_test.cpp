@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/random.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/data/test_directory.h"
 
 namespace tessera {
 namespace {
@@ -44,7 +44,7 @@ std::string noise(size_t size) {
 
 class DocumentReaderTest : public testing::Test {
  protected:
-  TemporaryDirectory directory_;
+  TestDirectory directory_;
 };
 
 TEST_F(DocumentReaderTest, PlainFileIsOneDocumentByteByByte) {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/data/temporary_directory.h"
+#include "tests/data/test_directory.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/random.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/data/test_directory.h"
 
 namespace tessera {
 namespace {
@@ -87,7 +87,7 @@ class TokenCacheTest : public testing::Test {
     EXPECT_FALSE(open_token_cache(path_, 42).has_value());
     return testing::internal::GetCapturedStderr();
   }
-  TemporaryDirectory directory_;
+  TestDirectory directory_;
   std::filesystem::path path_ = directory_.path() / "tokens.bin";
 };
 
@@ -126,7 +126,9 @@ TEST_F(TokenCacheTest, SameFileForAnyNumberOfThreadsWithAndWithoutCuts) {
   for (int threads : {1, 2, 3, 5}) {
     auto j = job(documents);
     std::atomic<size_t> longest{0};
-    j.cut = cut_between_lines;
+    j.cut = [](std::string_view text, size_t from) {  // before a word
+      return std::min(text.find_first_of(" \n", from), text.size());
+    };
     j.encode = [&](std::string_view text, std::vector<int32_t>& ids) {
       for (size_t seen = longest;
            text.size() > seen && !longest.compare_exchange_weak(seen, text.size());) {
@@ -137,6 +139,22 @@ TEST_F(TokenCacheTest, SameFileForAnyNumberOfThreadsWithAndWithoutCuts) {
     EXPECT_TRUE(read_file(path_) == expected) << threads << " threads";
     EXPECT_LT(longest, 70000u);  // the documents of up to 400 kB were cut
   }
+}
+
+TEST_F(TokenCacheTest, EveryDocumentBeginsWithThePrefix) {
+  const std::vector<std::string> documents{"ab", std::string(300000, 'a') + " b", "c"};
+  std::vector<int32_t> expected;
+  for (const auto& document : documents) {
+    expected.insert(expected.end(), {255, 7});
+    encode_words(document, expected);
+    expected.push_back(kEndOfText);
+  }
+  auto j = job(documents);
+  j.document_prefix = {255, 7};
+  EXPECT_EQ(ids_of(build(j)), expected);
+  j.documents = source_of(documents);
+  j.cut = [](std::string_view text, size_t) { return text.find(' '); };  // the long one, in two
+  EXPECT_EQ(ids_of(build(j)), expected);
 }
 
 TEST_F(TokenCacheTest, WidthFollowsTheVocabulary) {
@@ -227,16 +245,6 @@ TEST_F(TokenCacheTest, FingerprintFollowsFilesOptionsAndTokenizer) {
   std::filesystem::last_write_time(a, time);
   EXPECT_NE(fingerprint({a, b}), base);
   EXPECT_CONTAINS(user_error([&] { fingerprint({directory_.path() / "none"}); }), "none'");
-}
-
-TEST(CutBetweenLines, CutsOnlyBehindALineEndBetweenVisibleCharacters) {
-  EXPECT_EQ(cut_between_lines("ab\ncd", 0), 3u);
-  EXPECT_EQ(cut_between_lines("ab\ncd", 3), 5u);
-  EXPECT_EQ(cut_between_lines("ab \ncd\n\nef\n gh\nij", 0), 15u);
-  EXPECT_EQ(cut_between_lines("ab\r\ncd", 0), 6u);
-  EXPECT_EQ(cut_between_lines("ab\n", 0), 3u);
-  EXPECT_EQ(cut_between_lines("\nab", 0), 3u);
-  EXPECT_EQ(cut_between_lines("\xc3\xa9\nab\n\xc3\xa9", 0), 8u);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ModelConfig model = parse_hugging_face_config(text, "fuzz");
     TESSERA_CHECK(parameter_count(model) > 0);
     TESSERA_CHECK(model_config_from_json(model_config_json(model)) == model);
+    TESSERA_CHECK(parse_hugging_face_config(hugging_face_config_json(model), "fuzz") == model);
   } catch (const UserError&) {
   }
   try {

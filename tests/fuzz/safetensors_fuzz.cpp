@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,15 +12,19 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     auto header = tessera::parse_safetensors(std::as_bytes(std::span(data, size)), "fuzz");
-    uint64_t end = 0;
+    uint64_t total = 0, begin = size;
+    auto take = [&](uint64_t offset, uint64_t bytes) {
+      if (offset > size || bytes > size - offset) std::abort();
+      begin = std::min(begin, offset);
+      total += bytes;
+    };
     for (const tessera::TensorInfo& tensor : header.tensors) {
       auto bytes = tessera::num_elements(tensor.shape) * tessera::size_of(tensor.dtype);
       if (static_cast<uint64_t>(bytes) != tensor.bytes) std::abort();
-      if (end != 0 && tensor.offset != end) std::abort();
-      end = tensor.offset + tensor.bytes;
-      if (end > size) std::abort();
+      take(tensor.offset, tensor.bytes);
     }
-    if (end != 0 && end != size) std::abort();
+    for (const tessera::ForeignTensor& tensor : header.foreign) take(tensor.offset, tensor.bytes);
+    if (total != size - begin) std::abort();
   } catch (const tessera::UserError&) {
   }
   return 0;

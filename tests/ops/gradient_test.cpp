@@ -174,7 +174,7 @@ TEST(Registry, EveryOpHasASampleAndAGradientOrAReason) {
 }
 
 TEST(Registry, EveryOpSaysHowManyOperandsItTakes) {
-  const std::set<std::string_view> any_number{"concatenate", "flatten", "sum_n"};
+  const std::set<std::string_view> any_number{"concatenate", "flatten", "linear", "sum_n"};
   for (const OpSample& sample : op_samples()) {
     std::string_view op = sample.op->name();
     if (any_number.count(op)) {

@@ -2,9 +2,14 @@
 
 #include "ops/collective/collective.h"
 #include "ops/composite/adamw.h"
+#include "ops/composite/add_bias.h"
 #include "ops/composite/attention.h"
+#include "ops/composite/cache_write.h"
 #include "ops/composite/cross_entropy.h"
+#include "ops/composite/dropout.h"
 #include "ops/composite/embedding.h"
+#include "ops/composite/gelu.h"
+#include "ops/composite/layer_norm.h"
 #include "ops/composite/linear.h"
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
@@ -12,7 +17,9 @@
 #include "ops/composite/vocabulary_parallel.h"
 #include "ops/move/far_tier.h"
 #include "ops/move/flat_unit.h"
+#include "ops/move/unstack.h"
 #include "ops/primitive/elementwise.h"
+#include "ops/primitive/random.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 
@@ -26,6 +33,7 @@ OpPtr make(Args&&... args) {
 
 TensorType f(Shape shape) { return {std::move(shape), DType::kF64}; }
 TensorType ints(Shape shape) { return {std::move(shape), DType::kI32}; }
+TensorType keys(int64_t rows) { return {{rows}, DType::kI64}; }
 TensorType flags(Shape shape) { return {std::move(shape), DType::kBool}; }
 
 void add_elementwise(std::vector<OpSample>& s) {
@@ -53,6 +61,20 @@ void add_shaping(std::vector<OpSample>& s) {
   s.push_back({"", make<Constant>(f({2, 3}), 1.5), {}});
   s.push_back({"", make<Table>(DType::kF64, std::vector<double>{1, 0.5}), {}});
   s.push_back({"", make<Iota>(f({2, 3}), 1), {}});
+  s.push_back({"", make<RandomBits>(Shape{2, 130}, "noise"), {keys(3)}, -1, 1, 1000});
+  s.push_back({"part of the lines",
+               make<RandomBits>(Shape{2, 3, 7}, "noise", TensorPart{2, 9}),
+               {keys(2), ints({})},
+               -1,
+               1,
+               7});
+  s.push_back({"part of a line",
+               make<RandomBits>(Shape{2, 150}, "noise", TensorPart{2, 300}),
+               {keys(2), ints({})},
+               -1,
+               1,
+               150});
+  s.push_back({"a number a row", make<RandomBits>(Shape{}, "noise"), {keys(3)}, -1, 1, 1000});
   s.push_back({"", make<Reshape>(Shape{6, 2}), {f({3, 4})}});
   s.push_back({"", make<Transpose>(std::vector<int64_t>{2, 0, 1}), {f({2, 3, 4})}});
   s.push_back({"", make<Broadcast>(Shape{2, 3, 4}, std::vector<int64_t>{0, 2}), {f({2, 4})}});
@@ -71,6 +93,7 @@ void add_shaping(std::vector<OpSample>& s) {
   s.push_back({"batched", make<Dot>(2, 3, 2, DType::kF64), {f({2, 2, 3, 4}), f({2, 2, 4, 5})}});
   s.push_back({"batched TN", make<Dot>(1, 1, 1, DType::kF64), {f({2, 4, 3}), f({2, 4, 5})}});
   s.push_back({"", make<Unflatten>(std::vector<UnitMember>{{0, {2, 3}}, {8, {4}}}), {f({16})}});
+  s.push_back({"", make<Unstack>(3, 8), {f({3, 2, 4})}});
   s.push_back({"", make<Offload>(), {f({3, 4})}});
   s.push_back({"", make<Fetch>(), {f({3, 4})}});
   s.push_back({"", make<Flatten>(16, std::vector<int64_t>{8, 0}), {f({4}), f({2, 3})}});
@@ -78,12 +101,32 @@ void add_shaping(std::vector<OpSample>& s) {
 
 void add_composites(std::vector<OpSample>& s) {
   s.push_back({"", make<Linear>(), {f({2, 3, 4}), f({5, 4})}});
+  s.push_back({"bias", make<Linear>(), {f({2, 3, 4}), f({5, 4}), f({5})}});
   s.push_back({"", make<LinearDx>(), {f({2, 3, 5}), f({5, 4})}});
   s.push_back({"", make<LinearDw>(), {f({2, 3, 5}), f({2, 3, 4})}});
   s.push_back({"", make<Embedding>(), {ints({2, 3}), f({5, 4})}, -1, 1, 5});
   s.push_back({"", make<EmbeddingBackward>(5), {ints({2, 3}), f({2, 3, 4})}, -1, 1, 5});
   s.push_back({"", make<RmsNorm>(1e-5), {f({2, 3, 5}), f({5})}, -1, 1, 1, {}, {1}});
   s.push_back({"", make<RmsNormBackward>(), {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3, 5})}});
+  s.push_back(
+      {"", make<LayerNorm>(1e-5, true), {f({2, 3, 5}), f({5}), f({5})}, -1, 1, 1, {}, {1, 2}});
+  s.push_back(
+      {"no bias", make<LayerNorm>(1e-5, false), {f({2, 3, 5}), f({5})}, -1, 1, 1, {}, {1, 2}});
+  s.push_back(
+      {"", make<LayerNormBackward>(), {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3}), f({2, 3, 5})}});
+  s.push_back({"", make<AddBias>(), {f({2, 3, 5}), f({5})}});
+  s.push_back({"", make<AddBiasBackward>(), {f({2, 3, 5})}});
+  for (GeluKind kind : {GeluKind::kExact, GeluKind::kTanh}) {
+    s.push_back({std::string(name(kind)), make<Gelu>(kind), {f({7, 9})}, -4, 4});
+    s.push_back({std::string(name(kind)), make<GeluBackward>(kind), {f({7, 9}), f({7, 9})}, -4, 4});
+  }
+  s.push_back({"", make<Dropout>(0.3, "noise"), {f({3, 4, 5}), keys(3)}, -1, 1, 1000});
+  s.push_back({"part",
+               make<Dropout>(0.3, "noise", TensorPart{1, 12}),
+               {f({3, 4, 5}), keys(3), ints({})},
+               -1,
+               1,
+               9});
   s.push_back({"", make<Rope>(std::vector<double>{1, 0.1}, false), {f({2, 5, 3, 4})}});
   s.push_back({"partial", make<Rope>(std::vector<double>{0.7}, true), {f({1, 4, 2, 5})}});
   for (auto [label, heads, mask] : {std::tuple{"causal", 4, AttentionMask{}},
@@ -102,11 +145,47 @@ void add_composites(std::vector<OpSample>& s) {
                make<AttentionBackward>(0.5, AttentionMask{}),
                {f({2, 6, 4, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4}), f({2, 6, 4, 4}), f({2, 4, 6}),
                 f({2, 6, 4, 4})}});
+  for (bool part : {false, true}) {
+    AttentionDropout dropout{0.4, "noise", part};
+    OpSample forward{"dropout",
+                     make<Attention>(0.5, AttentionMask{}, dropout),
+                     {f({2, 7, 4, 4}), f({2, 7, 2, 4}), f({2, 7, 2, 4}), keys(2)},
+                     -1,
+                     1,
+                     1000,
+                     {},
+                     {1}};
+    OpSample backward{"dropout",
+                      make<AttentionBackward>(0.5, AttentionMask{}, dropout),
+                      {f({2, 7, 4, 4}), f({2, 7, 2, 4}), f({2, 7, 2, 4}), f({2, 7, 4, 4}),
+                       f({2, 4, 7}), f({2, 7, 4, 4}), keys(2)},
+                      -1,
+                      1,
+                      1000};
+    for (OpSample* sample : {&forward, &backward}) {
+      if (part) sample->inputs.push_back(ints({}));
+      s.push_back(*sample);
+    }
+  }
+  // Places 0 to 4 of 9.
+  s.push_back(
+      {"", make<RopeAt>(std::vector<double>{1, 0.1}, 9), {f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
+  s.push_back({"", make<CacheWrite>(), {f({2, 9, 3, 4}), f({2, 5, 3, 4}), ints({})}, -1, 1, 5});
+  s.push_back({"",
+               make<CachedAttention>(0.5, 6),
+               {f({2, 5, 4, 4}), f({2, 9, 2, 4}), f({2, 9, 2, 4}), ints({})},
+               -1,
+               1,
+               5});
   s.push_back({"", make<Swiglu>(), {f({3, 5}), f({3, 5})}, -2, 2});
   s.push_back({"", make<SwigluBackward>(), {f({3, 5}), f({3, 5}), f({3, 5})}});
   s.push_back({"", make<LinearCrossEntropy>(), {f({6, 4}), f({5, 4}), ints({6})}, -1, 1, 5});
-  s.push_back(
-      {"", make<LinearCrossEntropyBackward>(), {f({6, 4}), f({5, 4}), ints({6}), f({})}, -1, 1, 5});
+  s.push_back({"",
+               make<LinearCrossEntropyBackward>(),
+               {f({6, 4}), f({5, 4}), ints({6}), f({}), f({})},
+               -1,
+               1,
+               5});
   // Targets in [0, 5) of 4 rows, of which `valid` is 0 or 1.
   s.push_back({"", make<LinearLogSumExp>(), {f({7, 4}), f({4, 4}), ints({7}), ints({})}, -1, 1, 5});
   s.push_back({"",

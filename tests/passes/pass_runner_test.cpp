@@ -9,7 +9,7 @@
 #include "ir/printer.h"
 #include "ops/primitive/elementwise.h"
 #include "passes/canonicalize.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/data/test_directory.h"
 
 namespace tessera {
 namespace {
@@ -88,7 +88,7 @@ TEST(PassRunner, VerifiesAfterEveryPassAndNamesIt) {
 }
 
 TEST(PassRunner, WritesTheGraphAfterEveryPass) {
-  TemporaryDirectory directory;
+  TestDirectory directory;
   std::filesystem::path folder = directory.path() / "dumps";
   PassRunner runner({{"canonicalize"}, folder});
   Graph g = runner.run("step", some_graph(), some_passes());

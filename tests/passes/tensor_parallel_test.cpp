@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autodiff/backward.h"
 #include "backends/ref/interpreter.h"
 #include "backends/ref/true_marks.h"
-#include "base/random.h"
-#include "ir/verifier.h"
+#include "models/build_model.h"
 #include "models/llama.h"
-#include "ops/collective/collective.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
+#include "tests/passes/split_model.h"
 #include "tests/passes/tiny_llama.h"
 
 namespace tessera {
@@ -34,51 +32,6 @@ ModelGraph llama_with(int64_t key_value_heads) {
   config.intermediate_size = 40;
   return llama(config, kRows, kLength, ModelHead::kLoss);
 }
-
-// A model as one rank of a tensor-parallel group has it, with gradients of all its parameters.
-struct Split {
-  ModelGraph model;
-  Mesh mesh;
-  TensorParallelAxes axes;
-  std::vector<ParameterPart> parts;
-  Graph graph;
-
-  // `kv_ranks` of the group have key/value heads of their own.
-  Split(ModelGraph whole, int ranks, bool sequence_parallel, int kv_ranks)
-      : model(std::move(whole)), mesh(axes_of(ranks, kv_ranks)) {
-    for (const Mesh::Axis& axis : mesh.axes()) axes.all = axes.all | mesh.axis(axis.name);
-    if (kv_ranks > 1) axes.kv_heads = mesh.axis("tp");
-    parts = parameter_parts(model.parameters, mesh, axes);
-    graph = tensor_parallel(model.graph, model.parameters, parts, mesh, axes, sequence_parallel);
-    std::vector<Value> parameters;
-    for (const Parameter& p : model.parameters) parameters.push_back(graph.input_value(p.name));
-    Value loss = sum_over_marks(graph, graph.outputs()[0].value);
-    std::vector<Value> gradients = backward(graph, loss, parameters);
-    for (size_t i = 0; i < parameters.size(); ++i)
-      graph.output(cat("d ", model.parameters[i].name), gradients[i]);
-    verify(graph, "tensor_parallel");
-  }
-  static Mesh axes_of(int ranks, int kv_ranks) {
-    std::vector<Mesh::Axis> axes;
-    if (kv_ranks > 1) axes.push_back({"tp", kv_ranks});
-    if (ranks > kv_ranks) axes.push_back({"tp_shared", ranks / kv_ranks});
-    return Mesh(axes);
-  }
-
-  // Nodes of an op in a layer. Elements: of the first operand; 0: any.
-  int count(std::string_view op, const std::string& scope, Phase phase,
-            int64_t elements = 0) const {
-    return static_cast<int>(std::ranges::count_if(graph.nodes(), [&](const Node& n) {
-      return n.op->name() == op && n.scope.starts_with(scope) && n.phase == phase &&
-             (elements == 0 || graph.type(n.inputs[0]).elements() == elements);
-    }));
-  }
-  const ParameterPart& part(std::string_view name) const {
-    for (size_t i = 0; i < parts.size(); ++i)
-      if (model.parameters[i].name == name) return parts[i];
-    throw InternalError(std::string(name));
-  }
-};
 
 // Shoeybi et al. 2019, figure 4.
 TEST(TensorParallel, TwoAllReducesALayerAndDirection) {
@@ -159,6 +112,36 @@ TEST(TensorParallel, CutsByLogicalAxes) {
   EXPECT_EQ(two.part("lm_head.weight").shape, (Shape{19, 24}));
 }
 
+// Parameters of several matrices are cut in each, and nothing is put together again.
+TEST(TensorParallel, FusedMatricesAreCutByHeads) {
+  for (ModelType type : {ModelType::kGpt2, ModelType::kGptNeox}) {
+    SCOPED_TRACE(name(type));
+    ModelConfig config = family_defaults(type);
+    config.vocab_size = 37;
+    config.hidden_width = kWidth;
+    config.num_layers = 2;
+    config.num_heads = config.num_key_value_heads = 4;
+    config.max_context_width = kLength;
+    config.bias = true;
+    config.rotary_pct = 0.5;
+    derive_shape(config);
+    Split split(build_model(config, kRows, kLength, ModelHead::kTraining), 2, false, 2);
+    bool gpt2 = type == ModelType::kGpt2;
+    std::string fused =
+        gpt2 ? "transformer.h.0.attn.c_attn" : "gpt_neox.layers.0.attention.query_key_value";
+    EXPECT_EQ(split.part(fused + ".weight").shape,
+              gpt2 ? Shape({3, 12, 24}) : Shape({2, 3, 6, 24}));
+    EXPECT_EQ(split.part(fused + ".bias").shape, gpt2 ? Shape({3, 12}) : Shape({2, 3, 6}));
+    for (const Node& node : split.graph.nodes()) {
+      if (node.op->name() != "attention") continue;
+      EXPECT_EQ(split.graph.shape(node.inputs[0]), (Shape{kRows, kLength, 2, 6}));
+    }
+    for (const char* other : {"all_gather", "reduce_scatter", "gather_replicated", "local_slice"})
+      EXPECT_EQ(split.count(other, "layers.", Phase::kForward), 0) << other;
+    EXPECT_EQ(split.count("all_reduce", "layers.0", Phase::kForward), 2);
+  }
+}
+
 TEST(TensorParallel, OneKeyValueHeadServesAllRanks) {
   for (bool sequence_parallel : {false, true}) {
     Split split(llama_with(1), 4, sequence_parallel, 1);
@@ -206,29 +189,6 @@ struct Biased {
   }
 };
 
-std::vector<double> numbers(const std::string& name, int64_t n) {
-  std::vector<double> values;
-  for (int64_t i = 0; i < n; ++i)
-    values.push_back(random_normal(3, stream_of(name), static_cast<uint64_t>(i)));
-  return values;
-}
-
-// Rows [rank n, (rank + 1) n) along the dim of a part, for every rank.
-std::vector<std::vector<double>> parts_of(const Parameter& p, const ParameterPart& part,
-                                          int ranks) {
-  std::vector<double> whole = numbers(p.name, num_elements(p.shape));
-  if (part.dim < 0) return {whole};
-  std::vector<std::vector<double>> parts(static_cast<size_t>(ranks));
-  int64_t columns = p.shape.back();
-  for (size_t i = 0; i < whole.size(); ++i) {
-    auto at = static_cast<int64_t>(i);
-    int64_t position = part.dim == 0 ? at / columns : at % columns;
-    parts[static_cast<size_t>(position / part.shape[static_cast<size_t>(part.dim)])].push_back(
-        whole[i]);
-  }
-  return parts;
-}
-
 TEST(TensorParallel, ABiasBehindARowSplitMatrixIsAddedOnce) {
   for (bool sequence_parallel : {false, true}) {
     SCOPED_TRACE(sequence_parallel);
@@ -237,7 +197,8 @@ TEST(TensorParallel, ABiasBehindARowSplitMatrixIsAddedOnce) {
       ref::Feeds feeds{{"x", {numbers("x", 48)}}};
       for (size_t i = 0; i < split.parts.size(); ++i) {
         const Parameter& p = split.model.parameters[i];
-        feeds[p.name] = parts_of(p, split.parts[i], ranks);
+        feeds[p.name] =
+            parts_of(numbers(p.name, num_elements(p.shape)), p.shape, split.parts[i], ranks);
       }
       return ref::run(split.graph, feeds, ref::true_marks()).outputs;
     };

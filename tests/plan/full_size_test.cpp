@@ -33,10 +33,7 @@ TEST(FullSize, Llama70bIsPlannedInSeconds) {
   options.length = 4096;
   options.accumulates = true;
   double start = monotonic_seconds();
-  Programs programs =
-      build_programs([&](int64_t batch, int64_t length,
-                         ModelHead head) { return llama(config, batch, length, head); },
-                     options);
+  Programs programs = build_programs(model_builder(config), options);
   double built = monotonic_seconds() - start;
   std::printf("programs built in %.2f s\n", built);
   for (const PassTiming& t : programs.timings)
@@ -50,13 +47,25 @@ TEST(FullSize, Llama70bIsPlannedInSeconds) {
   options.residency.share_numerator = 1;
   options.residency.regather = options.residency.offload = true;
   start = monotonic_seconds();
-  Programs small =
-      build_programs([&](int64_t batch, int64_t length,
-                         ModelHead head) { return llama(config, batch, length, head); },
-                     options);
+  Programs small = build_programs(model_builder(config), options);
   std::printf("recomputed and offloaded: programs built in %.2f s\n", monotonic_seconds() - start);
   EXPECT_LT(monotonic_seconds() - start, 10);
   plan_and_verify("accumulate", small.accumulate);
+}
+
+// Tensors that hold several matrices cost no copies, neither gpt2's nor gpt_neox's.
+TEST(FullSize, DenseFamiliesArePlannedInPlace) {
+  ModelConfig neox = family_defaults(ModelType::kGptNeox);
+  apply_preset_size(neox, "20b");
+  for (const ModelConfig& config : {preset_by_name("gpt2_xl"), neox}) {
+    ProgramOptions options;
+    options.length = 1024;
+    options.accumulates = true;
+    Programs programs = build_programs(model_builder(config), options);
+    plan_and_verify("accumulate_first", programs.accumulate_first);
+    plan_and_verify("accumulate", programs.accumulate);
+    plan_and_verify("evaluate", programs.evaluate);
+  }
 }
 
 }  // namespace

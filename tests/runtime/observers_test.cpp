@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "ops/primitive/elementwise.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/data/test_directory.h"
 #include "tests/runtime/number_kernels.h"
 
 namespace tessera {
@@ -48,7 +48,7 @@ TEST_F(Observed, TheFirstNonFiniteValueIsNamed) {
 }
 
 TEST_F(Observed, HashesTellRunsApart) {
-  TemporaryDirectory directory;
+  TestDirectory directory;
   auto record = [&](const std::string& file, float x) {
     HashRecorder recorder((directory.path() / file).string());
     for (int step : {1, 2}) {

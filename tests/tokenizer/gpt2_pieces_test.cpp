@@ -15,7 +15,7 @@ using Pieces = std::vector<std::string>;
 Pieces pieces_of(std::string_view text) {
   Pieces pieces;
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
-    end = piece_end(text, begin);
+    end = gpt2_piece_end(text, begin);
     EXPECT_GT(end, begin);
     EXPECT_LE(end, text.size());
     pieces.emplace_back(text.substr(begin, end - begin));
@@ -65,16 +65,16 @@ TEST(Gpt2Pieces, BoundariesAreWherePiecesEnd) {
       text += kLetters[random_below(3, text_number, i, kLetters.size())];
     }
     std::vector<bool> ends(text.size() + 1);
-    for (size_t end = 0; end < text.size();) ends[end = piece_end(text, end)] = true;
+    for (size_t end = 0; end < text.size();) ends[end = gpt2_piece_end(text, end)] = true;
     for (size_t i = 0; i <= text.size(); ++i) {
-      size_t boundary = piece_boundary(text, i);
+      size_t boundary = gpt2_piece_boundary(text, i);
       EXPECT_GE(boundary, i);
       EXPECT_TRUE(ends[boundary]) << boundary << " in " << text;
     }
   }
-  EXPECT_EQ(piece_boundary("abc def", 2), 3u);
-  EXPECT_EQ(piece_boundary("abcdef", 2), 6u);
-  EXPECT_EQ(piece_boundary("", 0), 0u);
+  EXPECT_EQ(gpt2_piece_boundary("abc def", 2), 3u);
+  EXPECT_EQ(gpt2_piece_boundary("abcdef", 2), 6u);
+  EXPECT_EQ(gpt2_piece_boundary("", 0), 0u);
 }
 
 }  // namespace

@@ -90,10 +90,22 @@ TEST_F(TokenizerCommand, DecodesWhatItEncodes) {
   EXPECT_EQ(run({"decode", "--tokenizer=byte", with("ids", " \n")}), "");
 }
 
+// It puts a space in front of a text, which is not the text's.
+TEST_F(TokenizerCommand, DecodesWhatSentencePieceEncodes) {
+  std::string tokenizer = TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/sentencepiece/bpe.model";
+  for (const char* text : {"the reader", " the", "\n\u4f60"}) {
+    std::string ids = run({"encode", "--tokenizer", tokenizer, with("text", text)});
+    EXPECT_EQ(run({"decode", "--tokenizer", tokenizer, with("ids", ids)}), text);
+  }
+}
+
 TEST_F(TokenizerCommand, PrintsInfoAndHelp) {
   std::string info = run({"info", "--tokenizer", kGolden});
   EXPECT_NE(info.find("700 tokens, 443 merges"), std::string::npos) << info;
-  EXPECT_NE(info.find("0 (<|endoftext|>)"), std::string::npos) << info;
+  EXPECT_NE(info.find("end of text  0 (<|endoftext|>)"), std::string::npos) << info;
+  EXPECT_EQ(info.find("before text"), std::string::npos) << info;
+  info = run({"info", "--tokenizer", TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/llama3.json"});
+  EXPECT_NE(info.find("before text  702 (<|begin_of_text|>)"), std::string::npos) << info;
   for (std::vector<std::string> words :
        {std::vector<std::string>{"--help"}, {"train", "--help"}, {"decode", "-h"}}) {
     EXPECT_NE(run(words).find("Examples:"), std::string::npos);

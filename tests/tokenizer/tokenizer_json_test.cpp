@@ -18,15 +18,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json golden() {
-  return Json::parse(read_file(TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/tokenizer.json"));
+Json golden(const std::string& name = "tokenizer.json") {
+  return Json::parse(read_file(TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/" + name));
 }
 
-BpeModel parse(const Json& file) { return parse_tokenizer_json(file.dump(), "given.json"); }
+BpeModel parse(const Json& file) { return parse_byte_level_json(file.dump(), "given.json"); }
 
 std::string error_of(const std::string& text) {
   try {
-    parse_tokenizer_json(text, "given.json");
+    parse_byte_level_json(text, "given.json");
   } catch (const UserError& error) {
     return error.what();
   }
@@ -34,8 +34,9 @@ std::string error_of(const std::string& text) {
 }
 
 // The golden file is read after `change` has been made to it: the error must name file and cause.
-void expect_error(const char* cause, const std::function<void(Json&)>& change) {
-  Json file = golden();
+void expect_error(const char* cause, const std::function<void(Json&)>& change,
+                  const std::string& name = "tokenizer.json") {
+  Json file = golden(name);
   change(file);
   std::string message = error_of(file.dump());
   EXPECT_NE(message.find("given.json"), std::string::npos) << cause << ": " << message;
@@ -48,12 +49,55 @@ TEST(TokenizerJson, WrittenFilesReadBack) {
   EXPECT_EQ(model.merges.size(), 443u);
   auto path = std::filesystem::path(testing::TempDir()) / cat("written-", getpid(), ".json");
   write_tokenizer_json(path, model);
-  EXPECT_TRUE(read_tokenizer_json(path) == model);
+  EXPECT_TRUE(parse_byte_level_json(read_file(path), "written") == model);
   // In order of ids, for people who look.
   auto text = nlohmann::ordered_json::parse(read_file(path));
   EXPECT_EQ(text.at("model").at("vocab").begin().key(), "<|endoftext|>");
   EXPECT_EQ(text.at("model").at("merges").size(), 443u);
   std::filesystem::remove(path);
+}
+
+TEST(TokenizerJson, AllThatIsReadIsWritten) {
+  for (const char* name : {"llama3.json", "neox.json"}) {
+    Json file = golden(name);
+    for (const char* flag : {"normalized", "single_word", "lstrip", "rstrip"}) {
+      size_t id = parse(file).tokens.size();
+      file["added_tokens"].push_back({{"id", id}, {"content", flag}, {flag, true}});
+    }
+    file["added_tokens"].push_back({{"id", file["model"]["vocab"]["a"]}, {"content", "a"}});
+    BpeModel model = parse(file);
+    EXPECT_TRUE(parse_byte_level_json(format_tokenizer_json(model), "again") == model) << name;
+  }
+}
+
+// Normalization makes this one longer than a file may have it.
+TEST(TokenizerJson, AddedTokensMayGrow) {
+  Json file = golden("neox.json");
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "\u0958";
+  file["added_tokens"].push_back({{"id", 723}, {"content", text}, {"normalized", true}});
+  std::vector<int32_t> ids;
+  ByteLevelBpe(parse(file)).encode("a" + text, ids);
+  EXPECT_EQ(ids.back(), 723);
+}
+
+TEST(TokenizerJson, ComponentsSayWhatIsDoneWithText) {
+  BpeModel llama3 = parse(golden("llama3.json"));
+  EXPECT_EQ(llama3.pattern, PiecePattern::kLlama3);
+  EXPECT_TRUE(llama3.whole_pieces);
+  EXPECT_FALSE(llama3.nfc);
+  EXPECT_EQ(llama3.tokens.at(static_cast<size_t>(llama3.document_prefix.at(0))),
+            "<|begin_of_text|>");
+  BpeModel neox = parse(golden("neox.json"));
+  EXPECT_EQ(neox.pattern, PiecePattern::kGpt2);
+  EXPECT_TRUE(neox.nfc);
+  EXPECT_EQ(neox.document_prefix.size(), 0u);
+  EXPECT_EQ(neox.added.size(), 2u + 23u);
+  Json same = golden("llama3.json");
+  Json& split = same["pre_tokenizer"]["pretokenizers"][0];
+  split["behavior"] = "Removed";
+  split["invert"] = true;
+  EXPECT_TRUE(parse(same) == llama3);
 }
 
 TEST(TokenizerJson, MergesAreStringsOrPairs) {
@@ -78,8 +122,8 @@ TEST(TokenizerJson, AddedTokensMayLieOutsideTheVocabulary) {
   file["added_tokens"].push_back({{"id", 700}, {"content", "<|a b|>"}, {"special", true}});
   BpeModel model = parse(file);
   EXPECT_EQ(model.tokens.at(700), "<|a b|>");
-  EXPECT_EQ(model.special, (std::vector<int32_t>{0, 700}));
-  EXPECT_TRUE(parse_tokenizer_json(format_tokenizer_json(model), "again") == model);
+  EXPECT_EQ(model.added.at(1).id, 700);
+  EXPECT_TRUE(parse_byte_level_json(format_tokenizer_json(model), "again") == model);
 }
 
 TEST(TokenizerJson, TruncationAndPaddingDoNotMatter) {
@@ -96,7 +140,11 @@ TEST(TokenizerJson, OtherComponentsAreRefusedByName) {
   expect_error("Unigram", [](Json& file) { file["model"] = {{"type", "Unigram"}}; });
   expect_error("without a type", [](Json& file) { file["model"] = Json::object(); });
   expect_error("no model", [](Json& file) { file.erase("model"); });
-  expect_error("normalizer NFC", [](Json& file) { file["normalizer"] = {{"type", "NFC"}}; });
+  expect_error("normalizer NFKC", [](Json& file) { file["normalizer"] = {{"type", "NFKC"}}; });
+  expect_error("normalizer Lowercase", [](Json& file) {
+    file["normalizer"] = {{"type", "Sequence"},
+                          {"normalizers", {{{"type", "NFC"}}, {{"type", "Lowercase"}}}}};
+  });
   expect_error("pre_tokenizer Split", [](Json& file) { file["pre_tokenizer"]["type"] = "Split"; });
   expect_error("pre_tokenizer null", [](Json& file) { file.erase("pre_tokenizer"); });
   expect_error("TemplateProcessing", [](Json& file) {
@@ -114,11 +162,62 @@ TEST(TokenizerJson, OtherOptionsAreRefusedByName) {
   expect_error("use_regex", [](Json& file) { file["pre_tokenizer"]["use_regex"] = false; });
   expect_error("dropout", [](Json& file) { file["model"]["dropout"] = 0.1; });
   expect_error("byte_fallback", [](Json& file) { file["model"]["byte_fallback"] = true; });
-  expect_error("ignore_merges", [](Json& file) { file["model"]["ignore_merges"] = true; });
   expect_error("end_of_word_suffix",
                [](Json& file) { file["model"]["end_of_word_suffix"] = "</w>"; });
   expect_error("continuing_subword_prefix",
                [](Json& file) { file["model"]["continuing_subword_prefix"] = "##"; });
+}
+
+TEST(TokenizerJson, OtherSplitsAreRefused) {
+  auto expect = [](const char* cause, const std::function<void(Json&)>& change) {
+    expect_error(
+        cause, [&](Json& file) { change(file["pre_tokenizer"]["pretokenizers"]); }, "llama3.json");
+  };
+  expect("its pattern is not that", [](Json& steps) { steps[0]["pattern"]["Regex"] = "\\w+"; });
+  expect("its pattern is not that", [](Json& steps) { steps[0]["pattern"] = {{"String", " "}}; });
+  expect("behavior", [](Json& steps) { steps[0]["behavior"] = "MergedWithNext"; });
+  expect("behavior", [](Json& steps) { steps[0]["invert"] = true; });
+  expect("use_regex", [](Json& steps) { steps[1]["use_regex"] = true; });
+  expect("pre_tokenizer Digits", [](Json& steps) { steps[1] = {{"type", "Digits"}}; });
+  expect("pre_tokenizer Digits", [](Json& steps) { steps.push_back({{"type", "Digits"}}); });
+  expect("pre_tokenizer Digits", [](Json& steps) { steps[0] = {{"type", "Digits"}}; });
+  expect("no array", [](Json& steps) { steps = 3; });
+  expect("option limit", [](Json& steps) { steps[0]["limit"] = 3; });
+}
+
+TEST(TokenizerJson, TemplatesPutSpecialTokensBeforeAndEndBehind) {
+  Json file = golden("llama3.json");
+  int bos = parse(file).document_prefix.at(0), end = parse(file).end_of_text;
+  auto with = [&](Json single) {
+    file["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single", single},
+                              {"special_tokens",
+                               {{"B", {{"ids", {bos}}}},
+                                {"E", {{"ids", {end}}}},
+                                {"word", {{"ids", {300}}}},
+                                {"none", {{"ids", Json::array()}}},
+                                {"far", {{"ids", {100000}}}}}}};
+    return file.dump();
+  };
+  Json text{{"Sequence", {{"id", "A"}}}};
+  auto token = [](const char* name) { return Json{{"SpecialToken", {{"id", name}}}}; };
+  auto prefix = [&](Json single) {
+    return parse_byte_level_json(with(single), "template").document_prefix;
+  };
+  EXPECT_EQ(prefix(Json::array({text})), std::vector<int32_t>{});
+  EXPECT_EQ(prefix(Json::array({token("B"), token("E"), text})), (std::vector<int32_t>{bos, end}));
+  EXPECT_EQ(prefix(Json::array({token("B"), text, token("E")})), std::vector<int32_t>{bos});
+  auto expect = [&](const char* cause, Json single) {
+    std::string message = error_of(with(single));
+    EXPECT_NE(message.find(cause), std::string::npos) << message;
+  };
+  expect("behind a text", Json::array({text, token("B")}));
+  expect("is not a special added token", Json::array({token("word"), text}));
+  expect("is not a special added token", Json::array({token("far"), text}));
+  expect("'none' has no ids", Json::array({token("none"), text}));
+  expect("'nobody' has no ids", Json::array({token("nobody"), text}));
+  expect("one sequence", Json::array({text, text}));
+  expect("one sequence", Json::array({token("B")}));
 }
 
 TEST(TokenizerJson, BrokenVocabulariesAreRefused) {
@@ -147,11 +246,22 @@ TEST(TokenizerJson, BrokenAddedTokensAreRefused) {
       file["added_tokens"].push_back(changed);
     };
   };
-  expect_error("not special", add("special", false));
   expect_error("no content", add("content", nullptr));
   expect_error("no valid id", add("id", "7"));
   expect_error("two tokens have id", add("id", 50));
   expect_error("two ids", add("content", "a"));
+  expect_error("is empty", add("content", ""));
+  expect_error("more than 1024 bytes", add("content", std::string(1025, 'x')));
+  expect_error("together more than", [](Json& file) {
+    for (int i = 0; i < 5000; ++i) {
+      file["added_tokens"].push_back(
+          {{"id", 700 + i}, {"content", cat(std::string(1000, 'x'), i)}});
+    }
+  });
+  expect_error("is there twice", [&](Json& file) {
+    file["added_tokens"].push_back(token);
+    file["added_tokens"].push_back(token);
+  });
   expect_error("byte 33 ('!') has no token", [](Json& file) {
     file["added_tokens"].push_back({{"id", 1}, {"content", "!"}, {"special", true}});
   });
@@ -190,7 +300,7 @@ TEST(TokenizerJson, HostileTextIsRefused) {
 
 TEST(TokenizerJson, UnreadableFilesAreNamed) {
   try {
-    read_tokenizer_json("/no/such/tokenizer.json");
+    load_tokenizer_json("/no/such/tokenizer.json");
     FAIL();
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("/no/such/tokenizer.json"), std::string::npos);

@@ -10,6 +10,7 @@
 #include "base/ignore_index.h"
 #include "base/random.h"
 #include "ir/rewriter.h"
+#include "ops/composite/dropout.h"
 #include "train/programs.h"
 #include "train/shard_pieces.h"
 #include "train/training_run.h"
@@ -36,6 +37,8 @@ class LockstepJob {
         },
         options);
     initialize();
+    if (options.loss_scaling)
+      state_["loss_scale"].assign(at(world()), {options.loss_scaling->initial});
   }
 
   const Programs& programs() const { return programs_; }
@@ -61,9 +64,11 @@ class LockstepJob {
     }
     ref::Results results = run(programs_.apply, feeds);
     norm_ = results.outputs["gradient_norm"][0].data[0];
+    if (programs_.has_z_loss) z_loss_ = results.outputs["z_loss"][0].data[0];
     return results.outputs["loss"][0].data[0];
   }
   double norm() const { return norm_; }
+  double z_loss() const { return z_loss_; }
   int world() const { return programs_.parallelism.mesh.world_size(); }
 
   // Mean loss of a validation batch.
@@ -182,6 +187,10 @@ class LockstepJob {
       std::vector<double> tokens, targets;
       const Parallelism& p = programs_.parallelism;
       int64_t first = (micro * p.data_ranks() + p.data_rank(rank)) * rows_;
+      std::vector<double>& keys = feeds["row_keys"].emplace_back();
+      for (int64_t row = first; row < first + rows_; ++row)
+        keys.push_back(static_cast<double>(
+            dropout_row_key(7, static_cast<uint64_t>(step), static_cast<uint64_t>(row))));
       for (int64_t i = first * length_; i < (first + rows_) * length_; ++i) {
         auto bound = static_cast<uint64_t>(model_.vocab_size);
         auto key = static_cast<uint64_t>(step * 1000003 + i);
@@ -211,7 +220,7 @@ class LockstepJob {
   int64_t rows_, length_, micro_batches_;
   Programs programs_;
   std::map<std::string, std::vector<std::vector<double>>> state_;
-  double norm_ = 0;
+  double norm_ = 0, z_loss_ = 0;
 };
 
 }  // namespace tessera

@@ -36,5 +36,17 @@ TEST(Examples, OptionsBehindTheListWin) {
   EXPECT_EQ(parse({words.begin() + 1, words.end()}).config.train_batch_size, 7);
 }
 
+TEST(Examples, TheConfigurationFileIsTheList) {
+  auto examples = std::filesystem::path(TESSERA_SOURCE_DIR) / "examples";
+  std::vector<std::string> words = words_of(examples / "llama2_7b_slurm.sh", "plan");
+  ParsedOptions list = parse({words.begin() + 1, words.end()});
+  ParsedOptions file = parse_files({read_file(examples / "llama2_7b_slurm.toml")});
+  file.config.config.clear();
+  file.given.erase("config");
+  EXPECT_EQ(file.config, list.config);
+  for (const auto& [option, origin] : list.given) EXPECT_TRUE(file.is_given(option)) << option;
+  EXPECT_EQ(file.given.size(), list.given.size());
+}
+
 }  // namespace
 }  // namespace tessera

@@ -33,6 +33,50 @@ TEST(ModelOptions, ShapeOptions) {
   ModelConfig neox = model_of({});
   EXPECT_EQ(parameter_count(neox), 162519552);
   EXPECT_EQ(neox.rotary_pct, 0.25);
+  neox = model_of({"--rotary_pct=0.5", "--rotary_emb_base=500"});
+  EXPECT_EQ(neox.rotary_pct, 0.5);
+  EXPECT_EQ(neox.rope_theta, 500);
+  EXPECT_TRUE(model_of({"--model_type=qwen2"}).attention_bias);
+}
+
+TEST(ModelOptions, Gpt2) {
+  ModelConfig c = model_of({"--model_type=gpt2"});
+  EXPECT_TRUE(c.tanh_gelu);
+  EXPECT_FALSE(c.bias);
+  EXPECT_EQ(c.attn_pdrop, 0.1);
+  c = model_of({"--model_type=gpt2", "--gelu=exact", "--bias=1", "--dropout=0"});
+  EXPECT_FALSE(c.tanh_gelu);
+  EXPECT_TRUE(c.bias);
+  EXPECT_EQ(c.attn_pdrop + c.embd_pdrop + c.resid_pdrop, 0);
+  c = model_of({"--hf_model=gpt2", "--resid_pdrop=0.3", "--bias=0"});
+  EXPECT_EQ(c.resid_pdrop, 0.3);
+  EXPECT_EQ(c.embd_pdrop, 0.1);
+  EXPECT_TRUE(c.bias) << "the description wins";
+}
+
+TEST(ModelOptions, LearnedPositionsBoundTheWindow) {
+  ParsedOptions parsed = parse({"--hf_model=gpt2"});
+  EXPECT_EQ(resolve_model(parsed).max_context_width, 1024);
+  EXPECT_EQ(parsed.config.max_context_width, 1024);
+  EXPECT_TRUE(any_contains(parsed.notes, "windows of 1024 tokens, the model's learned positions"));
+  ParsedOptions shorter = parse({"--hf_model=gpt2", "--block_size=256"});
+  EXPECT_EQ(resolve_model(shorter).max_context_width, 1024);
+  EXPECT_EQ(shorter.config.max_context_width, 256);
+  expect_contains(model_error<UserError>({"--hf_model=gpt2", "--block_size=2048"}),
+                  "--max_context_width 2048: the model has only 1024 learned positions");
+  EXPECT_EQ(model_of({"--model_name=gpt2", "--block_size=2048"}).max_context_width, 2048);
+}
+
+TEST(ModelOptions, OptionsOfOtherFamiliesAreIdle) {
+  ParsedOptions parsed = parse({"--model_type=llama_v2", "--dropout=0.1", "--rotary_pct=0.5"});
+  resolve_model(parsed);
+  EXPECT_EQ(parsed.warnings.size(), 4u);
+  EXPECT_TRUE(any_contains(
+      parsed.warnings, "--attn_pdrop has no effect: it belongs to gpt2, the model is llama_v2"));
+  EXPECT_TRUE(any_contains(parsed.warnings, "--rotary_pct has no effect: it belongs to gpt_neox"));
+  ParsedOptions described = parse({"--hf_model=llama2_7b", "--bias=1", "--dropout=0"});
+  resolve_model(described);
+  EXPECT_EQ(described.warnings.size(), 4u) << "--bias is told once, as ignored";
 }
 
 TEST(ModelOptions, PresetsYieldToGivenOptions) {
@@ -79,13 +123,13 @@ TEST(ModelOptions, Conflicts) {
 TEST(ModelOptions, FamiliesThatAreNotBuilt) {
   EXPECT_EQ(model_of({"--model_type=llama_v2"}, OptionScope::kTrain).model_type,
             ModelType::kLlamaV2);
-  expect_contains(
-      model_error<UserError>({}, OptionScope::kTrain),
-      "models of type gpt_neox are not built yet; --model_type can be llama_v2, llama_v3");
-  expect_contains(model_error<UserError>({"--model_name=gpt2"}, OptionScope::kTrain), "type gpt2");
-  ParsedOptions parsed = parse({"--model_name=gpt2"});
+  EXPECT_EQ(model_of({}, OptionScope::kTrain).model_type, ModelType::kGptNeox);
+  expect_contains(model_error<UserError>({"--model_name=mixtral_8x7b"}, OptionScope::kTrain),
+                  "models of type mixtral are not built yet; --model_type can be gpt_neox, "
+                  "llama_v2, llama_v3, mistral, gpt2, qwen2");
+  ParsedOptions parsed = parse({"--model_name=mixtral_8x7b"});
   resolve_model(parsed);
-  EXPECT_TRUE(any_contains(parsed.notes, "models of type gpt2 are not built yet"));
+  EXPECT_TRUE(any_contains(parsed.notes, "models of type mixtral are not built yet"));
 }
 
 TEST(ModelOptions, SaysWhichWindowItTakesWhereTheModelIsMadeForAnother) {
@@ -114,10 +158,12 @@ TEST(ModelOptions, HuggingFaceDescriptions) {
                            "ignored, since --model_config describes the model: --num_layers"));
   EXPECT_FALSE(any_contains(parsed.notes, "--max_context_width")) << "2048 is the default too";
   c = model_of({cat("--hf_model=", (dir / "config.json").string()), "--block_size=64"});
-  EXPECT_EQ(c.max_context_width, 64);
+  EXPECT_EQ(c.max_context_width, 2048) << "a shorter window does not make it another model";
+  c = model_of({cat("--hf_model=", dir.string()), "--block_size=4096"});
+  EXPECT_EQ(c.max_context_width, 4096);
   EXPECT_EQ(parameter_count(model_of({"--hf_model=gpt2-xl"})), 1557611200);
   expect_contains(model_error<UserError>({"--hf_model=someone/thing"}),
-                  "neither a directory nor one of");
+                  "neither a directory nor a model in Hugging Face's cache");
   expect_contains(model_error<UserError>({cat("--model_config=", (dir / "none").string())}),
                   "none");
   std::filesystem::remove_all(dir);

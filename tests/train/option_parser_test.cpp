@@ -239,26 +239,34 @@ TEST(OptionParser, Environment) {
 }
 
 TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
-  std::vector<std::string> arguments{"--use_fp16=1", "--model_type=gpt2", "--device_type=cuda",
+  std::vector<std::string> arguments{"--use_wandb=1", "--model_type=mixtral", "--device_type=cuda",
                                      "--context_parallel_degree=2"};
   ParsedOptions plan = parse(arguments);
-  for (const char* option : {"--use_fp16=True is not built yet", "--model_type=gpt2 is not",
+  for (const char* option : {"--use_wandb=True is not built yet", "--model_type=mixtral is not",
                              "--device_type=cuda is not", "--context_parallel_degree=2 is not"}) {
     EXPECT_TRUE(any_contains(plan.notes, option)) << option;
   }
   std::string error = message_of<UserError>([&] { parse(arguments, OptionScope::kTrain); });
   for (const char* option :
-       {"not built yet:", "--use_fp16=True", "--model_type=gpt2", "--device_type=cuda",
+       {"not built yet:", "--use_wandb=True", "--model_type=mixtral", "--device_type=cuda",
         "--context_parallel_degree=2", "leave them out"}) {
     expect_contains(error, option);
   }
   message_of<UserError>([&] { parse({"--device_type=xla"}, OptionScope::kGenerate); });
   // Harmless values pass everywhere.
   ParsedOptions harmless =
-      parse({"--use_fp16=0", "--context_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",
-             "--dataset_type=gpt_jsonl", "--rotary_pct=0.25"},
+      parse({"--use_wandb=0", "--context_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",
+             "--dataset_type=gpt_jsonl", "--num_local_experts=8"},
             OptionScope::kTrain);
   EXPECT_TRUE(harmless.notes.empty());
+}
+
+TEST(OptionParser, OnePrecision) {
+  EXPECT_TRUE(parse({"--use_fp16"}, OptionScope::kTrain).config.use_fp16);
+  parse({"--use_fp16", "--bf16=0"});
+  parse({"--use_fp16=0", "--bf16=1"});
+  EXPECT_EQ(usage_error({"--use_fp16", "--bf16"}),
+            "--bf16 and --use_fp16 contradict each other: give one");
 }
 
 TEST(OptionParser, SaysWhichOptionsOfRecomputationAndOffloadAreIdle) {
@@ -302,9 +310,8 @@ TEST(OptionParser, FineTuning) {
   parse({"--hf_model=gpt2"});
   ParsedOptions resumed = parse({"--finetune=1", "--resume_from_checkpoint=p"});
   EXPECT_TRUE(any_contains(resumed.notes, "wins over --finetune"));
-  // A wrong command line is told before what is not built.
-  usage_error({"--finetune=1"}, OptionScope::kTrain);
-  message_of<UserError>([&] { parse({"--hf_model=gpt2"}, OptionScope::kTrain); });
+  expect_contains(usage_error({"--save_final_model"}), "needs --model_dir or --checkpoint_dir");
+  parse({"--save_final_model", "--model_dir=d"}, OptionScope::kTrain);
 }
 
 TEST(OptionParser, TensorParallelismForcesTheLayersItNeeds) {

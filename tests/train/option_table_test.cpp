@@ -14,20 +14,6 @@ namespace {
 
 using namespace option_testing;
 
-// A valid value of the row that is not its default, or "" if there is only one value.
-std::string other_value(const OptionRow& row) {
-  std::string current = value_text(RunConfig{}, row);
-  for (const OptionValue& value : row.values) {
-    if (value.name != current) return std::string(value.name);
-  }
-  if (!row.values.empty()) return "";
-  std::string type = type_name(row);
-  if (type == "bool") return current == "True" ? "False" : "True";
-  if (type == "float") return row.maximum <= 1 ? "0.0625" : "0.3";
-  if (type == "int" || type == "bytes") return "17";
-  return row.form == ValueForm::kLayerChoice ? "1/7" : "some words";
-}
-
 TEST(OptionTable, EveryRowIsCompleteAndSetsItsOwnField) {
   std::set<std::string> names;
   for (const OptionRow& row : option_table()) {
@@ -78,7 +64,7 @@ TEST(OptionTable, EveryMemberOfRunConfigHasARow) {
 }
 
 TEST(OptionTable, HelpNamesEveryOptionOfItsCommandAndNoOther) {
-  for (int i = 0; i <= static_cast<int>(OptionScope::kDiff); ++i) {
+  for (int i = 0; i <= static_cast<int>(OptionScope::kExport); ++i) {
     auto scope = static_cast<OptionScope>(i);
     std::string help = option_help(scope);
     for (const OptionRow& row : option_table()) {

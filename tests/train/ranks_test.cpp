@@ -18,6 +18,7 @@ struct Job {
   int64_t shard_degree = 0, tp = 1;
   int64_t micro_batches = 2;
   bool unsharded = false;
+  ModelType family = ModelType::kLlamaV2;
 };
 
 constexpr int64_t kRows = 4, kLength = 16;  // rows of the global micro-batch
@@ -38,7 +39,7 @@ struct Outcome {
 };
 
 Outcome train(const Job& job, int rank, Communicator* communicator, DType compute) {
-  ModelConfig model = tiny_model();
+  ModelConfig model = tiny_model_of(job.family);
   ProgramOptions options;
   options.parallelism = parallelism_of(job, model);
   int64_t rows = kRows / options.parallelism.data_ranks();
@@ -62,6 +63,7 @@ Outcome train(const Job& job, int rank, Communicator* communicator, DType comput
     for (int64_t m = 0; m < job.micro_batches; ++m) {
       TinyBatch all(kRows, kLength, step * 10 + static_cast<uint64_t>(m));
       batches.emplace_back(all, kLength, first, first + rows);
+      batches.back().give_row_keys(step, m * kRows + first, rows);
     }
     for (const TinyBatch& b : batches) views.push_back(b.view());
     outcome.steps.push_back(session.step(views, 1e-2, 0.5));
@@ -94,6 +96,7 @@ TEST_P(Ranks, TrainLikeOne) {
     SCOPED_TRACE(name(compute));
     Job alone{1};
     alone.micro_batches = job.micro_batches;
+    alone.family = job.family;
     Outcome one = train(alone, 0, nullptr, compute);
     std::vector<Outcome> many = run(job, compute);
     double bound = compute == DType::kF32 ? 1e-5 : 2e-3;
@@ -115,11 +118,14 @@ TEST_P(Ranks, TrainLikeOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, Ranks,
-                         testing::Values(Job{2}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2},
-                                         Job{2, "no_shard", 0, 2}, Job{4, "full_shard", 0, 2},
-                                         Job{4, "no_shard", 0, 4}, Job{2, "full_shard", 0, 1, 1},
-                                         Job{2, "shard_grad_op", 0, 1, 2, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, Ranks,
+    testing::Values(Job{2}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2}, Job{2, "no_shard", 0, 2},
+                    Job{4, "full_shard", 0, 2}, Job{4, "no_shard", 0, 4},
+                    Job{2, "full_shard", 0, 1, 1}, Job{2, "shard_grad_op", 0, 1, 2, true},
+                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kGpt2},
+                    Job{4, "no_shard", 0, 4, 1, false, ModelType::kGpt2},
+                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kGptNeox}));
 
 // All that a rank of train() saw, where the parent of a forked process finds it.
 struct Seen {

@@ -15,9 +15,10 @@ namespace fs = std::filesystem;
 struct ResumeCase {
   std::string name;
   std::string isa = "auto";
-  bool bf16 = true;
+  bool bf16 = true, fp16 = false;
   int64_t accumulation = 1, epochs = 100, stop = 5, steps = 9;
   int words = 800;
+  ModelType family = ModelType::kLlamaV2;
 };
 
 class Resume : public TrainingTest, public testing::WithParamInterface<ResumeCase> {};
@@ -33,20 +34,23 @@ TEST_P(Resume, GivesTheBitsOfAnUndisturbedRun) {
   RunConfig config = options(c.steps);
   config.cpu_isa = c.isa;
   config.bf16 = c.bf16;
+  config.use_fp16 = c.fp16;
   config.gradient_accumulation_steps = c.accumulation;
   config.epochs = c.epochs;
   config.checkpoint_dir = path("straight");
-  RunTrace straight = train(config);
+  ModelConfig model = tiny_model_of(c.family);
+  RunTrace straight = train(config, model);
   EXPECT_EQ(straight.end, RunEnd::kFinished);
 
   config.checkpoint_dir = config.resume_from_checkpoint = path("ckpt");
   config.max_steps = c.stop;
-  RunTrace first = train(config);
+  RunTrace first = train(config, model);
   EXPECT_EQ(first.steps, c.stop);
   EXPECT_HAS(first.log, "No Checkpoints Found");
   config.max_steps = c.steps;
-  RunTrace second = train(config);
-  EXPECT_HAS(second.log, "Checkpoint loaded from " + path(cat("ckpt/llama_v2-", c.stop, "steps")));
+  RunTrace second = train(config, model);
+  EXPECT_HAS(second.log,
+             "Checkpoint loaded from " + path(cat("ckpt/", name(c.family), "-", c.stop, "steps")));
 
   EXPECT_EQ(second.losses, tail(straight.losses, c.stop));
   EXPECT_EQ(second.norms, tail(straight.norms, c.stop));
@@ -63,8 +67,9 @@ INSTANTIATE_TEST_SUITE_P(
     Runs, Resume,
     testing::Values(
         ResumeCase{"bf16"}, ResumeCase{.name = "f32", .bf16 = false},
-        ResumeCase{.name = "avx2", .isa = "avx2"},
+        ResumeCase{.name = "fp16", .fp16 = true}, ResumeCase{.name = "avx2", .isa = "avx2"},
         ResumeCase{.name = "accumulation", .accumulation = 3},
+        ResumeCase{.name = "dropout", .accumulation = 2, .family = ModelType::kGpt2},
         ResumeCase{.name = "before_an_epoch_ends", .stop = 13, .steps = 20, .words = 200},
         ResumeCase{.name = "after_an_epoch_ended",
                    .accumulation = 2,
@@ -76,6 +81,27 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 class ResumeTest : public TrainingTest {};
+
+TEST_F(ResumeTest, TheLossScaleIsKeptAndThePrecisionMayChange) {
+  RunConfig config = options(5);
+  config.resume_from_checkpoint = path("ckpt");
+  auto saved = [&](int64_t step) {
+    return nlohmann::json::parse(read_file(path(cat("ckpt/llama_v2-", step, "steps/run.json"))));
+  };
+  auto resume = [&](int64_t steps, bool fp16) {
+    config.max_steps = steps;
+    config.use_fp16 = fp16;
+    train(config);
+  };
+  resume(5, true);
+  EXPECT_EQ(saved(5).at("loss_scale"), (nlohmann::json{{"scale", 65536.0}, {"good_steps", 5}}));
+  resume(7, true);
+  EXPECT_EQ(saved(7).at("loss_scale").at("good_steps"), 7);
+  resume(8, false);
+  EXPECT_FALSE(saved(8).contains("loss_scale"));
+  resume(9, true);
+  EXPECT_LE(saved(9).at("loss_scale").at("good_steps"), 1);  // from the start again
+}
 
 TEST_F(ResumeTest, TakesTheNewestCompleteCheckpoint) {
   RunConfig config = options(6);

@@ -15,7 +15,8 @@ namespace {
 constexpr double kLr = 0.01, kClip = 1.0;
 
 class SessionOfDType : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Compute, SessionOfDType, testing::Values(DType::kF32, DType::kBF16),
+INSTANTIATE_TEST_SUITE_P(Compute, SessionOfDType,
+                         testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                          [](const auto& test) { return std::string(name(test.param)); });
 
 TEST_P(SessionOfDType, OverfitsOneBatch) {
@@ -168,7 +169,8 @@ TEST_P(SessionOfDType, AnUpdateThatIsNotFiniteChangesNothing) {
   };
   EXPECT_EQ(counter(), 1);
 
-  // What follows is what would have followed without the two bad steps.
+  // What follows is what would have followed without the two bad steps, but for the loss scale.
+  if (GetParam() == DType::kF16) tiny.session.set_loss_scale({256, 1});
   TinySession other(tiny_model(), tiny_programs(2, 16, GetParam()));
   for (int i = 0; i < 2; ++i) other.session.step(std::vector{clean.view()}, kLr, kClip);
   StepResult good = tiny.session.step(std::vector{clean.view()}, kLr, kClip);
@@ -194,6 +196,107 @@ TEST(Session, ClippingScalesTheGradientAndReportsItsNorm) {
   EXPECT_EQ(free.gradient_norm, clipped.gradient_norm);
   EXPECT_GT(std::abs(m), 0);
   EXPECT_NEAR(m_clipped, m / 2, std::abs(m) * 1e-4);
+}
+
+TEST_P(SessionOfDType, TheZLossIsMinimisedBesideTheLoss) {
+  ProgramOptions options = tiny_programs(2, 16, GetParam());
+  TinySession plain(tiny_model(), options);
+  options.z_loss = 0.5;
+  TinySession tiny(tiny_model(), options);
+  TinyBatch batch(2, 16, 0);
+  std::vector<MicroBatch> step{batch.view(), batch.view()};
+  StepResult without = plain.session.step(step, kLr, kClip);
+  StepResult first = tiny.session.step(step, kLr, kClip), last = first;
+  EXPECT_FALSE(without.z_loss);
+  EXPECT_EQ(first.loss, without.loss);  // apart from it
+  EXPECT_NE(first.gradient_norm, without.gradient_norm);
+  // Logits of next to nothing: log(sum(exp(logits))) is log(300).
+  EXPECT_NEAR(first.z_loss.value(), 0.5 * std::log(300) * std::log(300), 0.2);
+  for (int i = 0; i < 60; ++i) last = tiny.session.step(step, kLr, kClip);
+  EXPECT_LT(last.z_loss.value(), 0.1 * first.z_loss.value());
+  EXPECT_LT(last.loss, first.loss);
+}
+
+// Steps of a session whose loss scale starts at `initial` and doubles after three good ones.
+class LossScaleTest : public testing::Test {
+ protected:
+  TinySession session(double initial, DType compute = DType::kF16) const {
+    ProgramOptions options = tiny_programs(2, 16, compute);
+    options.loss_scaling = LossScaling{.initial = initial, .interval = 3};
+    return TinySession(tiny_model(), options);
+  }
+  StepResult step(TinySession& tiny) const {
+    return tiny.session.step(std::vector{batch_.view(), batch_.view()}, kLr, kClip);
+  }
+  TinyBatch batch_{2, 16, 0};
+};
+
+TEST_F(LossScaleTest, DoublesAfterGoodStepsAndIsInNoResult) {
+  TinySession scaled = session(64, DType::kF32),
+              plain(tiny_model(), tiny_programs(2, 16, DType::kF32));
+  for (double scale : {64, 64, 64, 128, 128, 128, 256}) {
+    StepResult x = step(scaled), y = step(plain);
+    EXPECT_EQ(x.loss_scale, scale);
+    EXPECT_FALSE(y.loss_scale);
+    // A power of two changes no bit of what does not underflow.
+    EXPECT_EQ(x.loss, y.loss);
+    EXPECT_EQ(x.gradient_norm, y.gradient_norm);
+  }
+  EXPECT_EQ(scaled.fingerprint(), plain.fingerprint());
+  EXPECT_EQ(scaled.session.loss_scale()->good_steps, 1);
+}
+
+TEST_F(LossScaleTest, HalvesWhenGradientsOverflowAndKeepsTheWeights) {
+  TinySession tiny = session(16777216);
+  uint64_t before = tiny.fingerprint();
+  double scale = 16777216;
+  int skipped = 0;
+  for (; !step(tiny).ok; ++skipped) {
+    EXPECT_EQ(tiny.fingerprint(), before);
+    scale /= 2;
+    ASSERT_EQ(tiny.session.loss_scale()->scale, scale);
+    ASSERT_LT(skipped, 24);
+  }
+  EXPECT_GT(skipped, 0);
+  EXPECT_NE(tiny.fingerprint(), before);
+  EXPECT_EQ(tiny.session.loss_scale()->good_steps, 1);
+}
+
+TEST_F(LossScaleTest, StaysWithinItsBounds) {
+  TinySession high = session(0x1p40, DType::kF32);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(step(high).ok);
+  EXPECT_EQ(high.session.loss_scale()->scale, 0x1p40);
+  TinySession low = session(2);
+  low.session.parameter("lm_head.weight")[0] = std::numeric_limits<float>::quiet_NaN();
+  for (double scale : {2, 1, 1}) EXPECT_EQ(step(low).loss_scale, scale);
+}
+
+TEST_F(LossScaleTest, KeepsSmallGradientsOfF16) {
+  // A scale of one millionth leaves next to nothing of gradients in f16.
+  ProgramOptions options = tiny_programs(2, 16, DType::kF16);
+  auto gradient = [&](double scale) {
+    options.loss_scaling = LossScaling{.initial = scale, .lowest = scale};
+    TinySession tiny(tiny_model(), options);
+    tiny.session.accumulate(std::vector{batch_.view()});
+    std::vector<double> values;
+    for (float g : tiny.session.gradient("model.layers.0.mlp.up_proj.weight"))
+      values.push_back(g * 32 / scale);  // tokens of a micro-batch
+    return values;
+  };
+  auto distance = [](const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0, norm = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      sum += (a[i] - b[i]) * (a[i] - b[i]);
+      norm += b[i] * b[i];
+    }
+    return std::sqrt(sum / norm);
+  };
+  TinySession exact(tiny_model(), tiny_programs(2, 16, DType::kF32));
+  exact.session.accumulate(std::vector{batch_.view()});
+  std::span<float> g = exact.session.gradient("model.layers.0.mlp.up_proj.weight");
+  std::vector<double> expected(g.begin(), g.end());
+  EXPECT_LT(distance(gradient(0x1p13), expected), 0.01);
+  EXPECT_GT(distance(gradient(0x1p-11), expected), 0.1);
 }
 
 TEST(Session, NormsDecayOnlyWithDecayAll) {

@@ -74,10 +74,14 @@ const std::vector<Factor>& sharding_factors() {
       {"unsharded", {{"", ""}, {"unsharded", "--unsharded_accumulation 1"}}},
       {"tied", {{"", ""}, {"tied", "--tie_word_embeddings 1"}}},
       {"length", {{"", ""}, {"odd", "--max_context_width 7"}}},  // no sequence parallelism
-      {"key/value heads",
+      {"model",
        {{"kv1", "--num_key_value_heads 1"},
         {"kv2", "--num_key_value_heads 2"},
-        {"kv4", "--num_key_value_heads 4"}}},
+        {"kv4", "--num_key_value_heads 4"},
+        {"mistral", "--model_type mistral --sliding_window 3 --num_key_value_heads 2"},
+        {"qwen2", "--model_type qwen2 --num_key_value_heads 2"},
+        {"gpt2", "--model_type gpt2 --bias 1 --dropout 0.25"},
+        {"neox", "--model_type gpt_neox --rotary_pct 0.5"}}},
       {"recompute",
        {{"", "--activation_checkpointing 0"},
         {"layers", "--activation_checkpointing 1"},
@@ -139,11 +143,12 @@ CellJob CellJob::on_one_rank() const {
 std::string CellJob::key() const {
   const Parallelism& p = parallelism();
   const ResidencyOptions& r = options.residency;
-  return cat(model.num_key_value_heads, " ", model.tie_word_embeddings, " ", options.batch, " ",
-             options.length, " ", micro_batches, " ", p.to_text(), " ", p.sequence_parallel, " ",
-             p.unsharded_accumulation && !p.data.shard.empty(), " ", r.share_numerator, "/",
-             r.share_denominator, " ", static_cast<int>(r.policy), " ", r.regather, " ", r.offload,
-             " ", r.horizon, " ", options.far_state);
+  return cat(name(model.model_type), " ", model.num_key_value_heads, " ", model.tie_word_embeddings,
+             " ", options.batch, " ", options.length, " ", micro_batches, " ", p.to_text(), " ",
+             p.sequence_parallel, " ", p.unsharded_accumulation && !p.data.shard.empty(), " ",
+             r.share_numerator, "/", r.share_denominator, " ", static_cast<int>(r.policy), " ",
+             r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state, " ",
+             options.z_loss);
 }
 
 const std::vector<Cell>& possible_meshes() {
@@ -199,6 +204,7 @@ Outcome run(const CellJob& job) {
   Outcome outcome;
   for (int64_t step = 0; step < kSteps; ++step) {
     outcome.losses.push_back(lockstep.step(step));
+    outcome.losses.push_back(lockstep.z_loss());
     outcome.norms.push_back(lockstep.norm());
     for (const Parameter& p : lockstep.programs().parameters) {
       for (const char* slot : {"moment1.", "moment2.", "weight."})

@@ -17,6 +17,7 @@ struct Factor {
   std::vector<Level> levels;
 };
 const std::vector<Factor>& sharding_factors();
+constexpr size_t kModelFactor = 8;  // the index of "model"
 
 // One level a factor. Its name is that of the test: "full_shard_w4_tp2_a3_tied_kv1_ops_far".
 using Cell = Row;

@@ -72,6 +72,20 @@ TEST(Padding, OfTheVocabularyStaysZeroAndIsNobodys) {
   }
 }
 
+// One gather a layer, also where a matrix is read through views and transposes.
+TEST(Units, ALayerIsOneWhereNothingIsCut) {
+  for (size_t model = 0; model < sharding_factors()[kModelFactor].levels.size(); ++model) {
+    Cell cell(sharding_factors().size());
+    cell[0] = 2;  // full_shard
+    cell[1] = 1;  // of two ranks
+    cell[kModelFactor] = static_cast<int>(model);
+    SCOPED_TRACE(name_of(cell));
+    CellJob job = job_of(cell);
+    for (const FlatUnit& unit : build_programs(model_builder(job.model), job.options).units)
+      EXPECT_EQ(unit.name.find('/'), std::string::npos) << unit.name;
+  }
+}
+
 class Sharding : public testing::TestWithParam<Cell> {
  protected:
   static CellChecker checker_;
@@ -81,6 +95,23 @@ CellChecker Sharding::checker_;
 TEST_P(Sharding, EqualsOneRank) {
   SCOPED_TRACE(cat("tessera plan ", arguments_of(GetParam())));
   EXPECT_EQ(checker_.check(job_of(GetParam())), "");
+}
+
+// The squares of whole and of vocabulary-parallel heads, and the loss scale.
+TEST(ZLoss, OfRanksIsThatOfOne) {
+  CellChecker checker;
+  for (const auto& [world, tp] : {std::pair{3, 0}, {3, 1}, {3, 2}}) {  // levels: w4, tp2, tp4
+    Cell cell(sharding_factors().size());
+    cell[0] = 2;  // full_shard
+    cell[1] = world;
+    cell[2] = tp;
+    SCOPED_TRACE(name_of(cell));
+    CellJob job = job_of(cell);
+    job.options.z_loss = 0.125;
+    job.options.loss_scaling = LossScaling{};
+    EXPECT_EQ(checker.check(job), "");
+    EXPECT_GT(run(job).losses[1], 0.5);
+  }
 }
 
 // What the names promise is really there to change bits.

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/ignore_index.h"
 #include "base/random.h"
+#include "ops/composite/dropout.h"
 #include "train/session.h"
 #include "train/training_run.h"
 
@@ -26,7 +27,22 @@ inline ModelConfig tiny_model() {
   return c;
 }
 
-// The same with sizes that are multiples of no register or tile: heads of 20, one key/value head.
+// The same of another family. GPT-2 has biases and trains with dropout.
+inline ModelConfig tiny_model_of(ModelType family) {
+  if (family == ModelType::kLlamaV2) return tiny_model();
+  ModelConfig c = family_defaults(family), shape = tiny_model();
+  c.vocab_size = shape.vocab_size;
+  c.hidden_width = shape.hidden_width;
+  c.num_layers = shape.num_layers;
+  c.num_heads = c.num_key_value_heads = shape.num_heads;
+  c.max_context_width = shape.max_context_width;
+  c.bias = true;
+  derive_shape(c);
+  return c;
+}
+
+// Llama again, with sizes that are multiples of no register or tile: heads of 20, one key/value
+// head.
 inline ModelConfig odd_model() {
   ModelConfig c = tiny_model();
   c.vocab_size = 301;
@@ -53,6 +69,7 @@ inline ProgramOptions tiny_programs(int64_t batch, int64_t length, DType compute
   options.length = length;
   options.compute = compute;
   options.accumulates = true;
+  if (compute == DType::kF16) options.loss_scaling = LossScaling{.initial = 256};
   return options;
 }
 
@@ -96,8 +113,14 @@ struct TinyBatch {
   TinyBatch(const TinyBatch& from, int64_t length, int64_t begin, int64_t end)
       : tokens(from.tokens.begin() + begin * length, from.tokens.begin() + end * length),
         targets(from.targets.begin() + begin * length, from.targets.begin() + end * length) {}
-  MicroBatch view() const { return {tokens, targets}; }
+  // Keys of the rows for dropout; `first` is the sample number of the first.
+  void give_row_keys(uint64_t step, int64_t first, int64_t rows) {
+    for (int64_t row = first; row < first + rows; ++row)
+      row_keys.push_back(dropout_row_key(7, step, static_cast<uint64_t>(row)));
+  }
+  MicroBatch view() const { return {tokens, targets, row_keys}; }
   std::vector<int32_t> tokens, targets;
+  std::vector<int64_t> row_keys;
 };
 
 }  // namespace tessera

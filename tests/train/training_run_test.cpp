@@ -62,6 +62,22 @@ TEST_F(TrainingRunTest, WholeRunsAreTheSameAgainAndWithAnyNumberOfThreads) {
   }
 }
 
+TEST_F(TrainingRunTest, DropoutBelongsToSamples) {
+  ModelConfig gpt2 = tiny_model_of(ModelType::kGpt2), keeps = gpt2;
+  keeps.resid_pdrop = keeps.embd_pdrop = keeps.attn_pdrop = 0;
+  RunConfig config = options(6);
+  config.bf16 = config.save_ckpt = false;
+  RunTrace trace = train(config, gpt2);
+  EXPECT_NE(trace.losses, train(config, keeps).losses);
+  config.threads = 1;
+  EXPECT_EQ(trace.losses, train(config, gpt2).losses);
+  // Two micro-batches of two are the same samples, and draw the same numbers.
+  config.train_batch_size = config.gradient_accumulation_steps = 2;
+  RunTrace halves = train(config, gpt2);
+  for (size_t i = 0; i < trace.losses.size(); ++i)
+    EXPECT_NEAR(std::stod(halves.losses[i]), std::stod(trace.losses[i]), 1e-4) << i;
+}
+
 TEST_F(TrainingRunTest, EpochsEndTraining) {
   write("text.txt", made_up_text(200));  // 65 windows
   RunConfig config = options(1000);
@@ -344,6 +360,42 @@ TEST_F(Poisoned, AResumeBetweenTwoBadMicroBatchesChangesNoBit) {
   EXPECT_EQ(resumed.losses,
             (std::vector<std::string>{straight.losses.begin() + 4, straight.losses.end()}));
   EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
+}
+
+TEST_F(TrainingRunTest, OverflowsOfF16AreNoFailuresUntilTheLossScaleIsLowest) {
+  RunConfig config = options(40);
+  config.use_fp16 = true;
+  config.max_skipped_steps = 1;
+  config.save_ckpt = false;
+  RunTrace good = train(config);
+  EXPECT_TRUE(good.ok.back());
+  std::string metrics = read_file(path("metrics"));
+  EXPECT_HAS(metrics.substr(0, metrics.find('\n')), "\"loss_scale\":65536,\"ok\":");
+  EXPECT_HAS(good.log, ", Loss scale: 65536");
+
+  ModelConfig overflows = tiny_model();  // in the forward pass, whatever the scale is
+  overflows.initializer_range = 1e5;
+  EXPECT_HAS(failure(config, overflows), "stopped at step 17: 2 updates in a row were not finite");
+  EXPECT_EQ(failed().ok, std::vector<bool>(18, false));  // 2^16 ... 2^1, and twice at 2^0
+  EXPECT_HAS(log(),
+             "Step 0: gradients overflow at loss scale 65536; the update was skipped, the "
+             "scale is now 32768");
+  EXPECT_HAS(log(), "Step 15: gradients overflow at loss scale 2; ");
+  EXPECT_HAS_NOT(log(), "Step 16: gradients overflow");
+}
+
+TEST_F(TrainingRunTest, TheZLossStandsApartInTheMetrics) {
+  RunConfig config = options(4);
+  config.save_ckpt = false;
+  RunTrace plain = train(config);
+  EXPECT_HAS_NOT(read_file(path("metrics")), "z_loss");
+  config.z_loss = 0.01;
+  RunTrace trace = train(config);
+  std::string metrics = read_file(path("metrics"));
+  auto first = nlohmann::json::parse(metrics.substr(0, metrics.find('\n')));
+  EXPECT_NEAR(first.at("z_loss").get<double>(), 0.01 * std::log(300) * std::log(300), 0.02);
+  EXPECT_EQ(trace.losses[0], plain.losses[0]);
+  EXPECT_NE(trace.losses[3], plain.losses[3]);
 }
 
 TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {

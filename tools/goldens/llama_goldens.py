@@ -99,11 +99,16 @@ def build_model(spec):
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config).float().train()
+    randomize_vectors(model)
+    return model
+
+
+def randomize_vectors(model):
+    """Moves norm weights away from 1, and biases from 0."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter += 0.1 * torch.randn_like(parameter)
-    return model
 
 
 def random_batch(generator, vocab):
@@ -131,8 +136,11 @@ def record_gradients(model, tokens, targets):
         "logits": logits.detach().contiguous(),
         "loss": loss.detach(),
     }
+    # Where a file does not hold what the module has: another name, another layout.
+    renamed = getattr(model, "renamed", {})
+    as_stored = getattr(model, "as_stored", lambda name, tensor: tensor)
     for name, parameter in model.named_parameters():
-        tensors["grad." + name] = parameter.grad.clone()
+        tensors["grad." + renamed.get(name, name)] = as_stored(name, parameter.grad).clone()
     return tensors
 
 
@@ -182,6 +190,26 @@ def write_json(path, value):
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
+def save_safetensors(tensors, path):
+    save_file(tensors, path)
+    path.chmod(0o644)
+
+
+def record(directory, model, seed, vocab_size, check=lambda golden: None):
+    """Writes golden.safetensors; `check` sees it while the weights are those of the file."""
+    generator = np.random.default_rng(seed)
+    tokens, targets = random_batch(generator, vocab_size)
+    golden = record_gradients(model, tokens, targets)
+    check(golden)
+
+    distinct = [random_batch(generator, vocab_size) for _ in range(DISTINCT_BATCHES)]
+    batches = [distinct[step % DISTINCT_BATCHES] for step in range(STEPS)]
+    golden.update(record_training(model, batches))
+    save_safetensors(golden, directory / "golden.safetensors")
+    first, *_, last = golden["train_losses"].tolist()
+    print(f"{directory.name}: loss {golden['loss']:.6f}, in training {first:.4f} to {last:.4f}")
+
+
 def write_model(directory, spec):
     directory.mkdir(parents=True, exist_ok=True)
     model = build_model(spec)
@@ -190,21 +218,15 @@ def write_model(directory, spec):
     (directory / "generation_config.json").unlink(missing_ok=True)
     (directory / "model.safetensors").chmod(0o644)
 
-    generator = np.random.default_rng(spec["seed"])
-    tokens, targets = random_batch(generator, spec["vocab_size"])
-    golden = record_gradients(model, tokens, targets)
-
     config = json.loads((directory / "config.json").read_text())
     write_json(directory / "config_published.json", published_config(config))
-    check_published_config(directory, model, golden)
-
-    distinct = [random_batch(generator, spec["vocab_size"]) for _ in range(DISTINCT_BATCHES)]
-    batches = [distinct[step % DISTINCT_BATCHES] for step in range(STEPS)]
-    golden.update(record_training(model, batches))
-    save_file(golden, directory / "golden.safetensors")
-    (directory / "golden.safetensors").chmod(0o644)
-    first, *_, last = golden["train_losses"].tolist()
-    print(f"{directory.name}: loss {golden['loss']:.6f}, in training {first:.4f} to {last:.4f}")
+    record(
+        directory,
+        model,
+        spec["seed"],
+        spec["vocab_size"],
+        lambda golden: check_published_config(directory, model, golden),
+    )
 
 
 def check_published_config(directory, model, golden):

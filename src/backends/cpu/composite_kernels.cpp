@@ -1,81 +1,26 @@
+#include "backends/cpu/composite_kernels.h"
+
 #include <cmath>
 #include <cstring>
 #include <mutex>
 
-#include "backends/cpu/cpu_kernels.h"
 #include "backends/cpu/kernels/adamw.h"
 #include "backends/cpu/kernels/attention.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/embedding.h"
 #include "backends/cpu/kernels/reduce.h"
-#include "backends/cpu/kernels/rms_norm.h"
 #include "backends/cpu/kernels/rope.h"
 #include "backends/cpu/kernels/sum_n.h"
-#include "backends/cpu/kernels/swiglu.h"
+#include "base/random.h"
 #include "ops/composite/adamw.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/cross_entropy.h"
+#include "ops/composite/dropout.h"
 #include "ops/composite/embedding.h"
-#include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
 
 namespace tessera::cpu {
 namespace {
-
-// Everything here takes f32 and bf16 tensors; other dtypes run through the decomposition.
-bool takes(DType d) { return d == DType::kF32 || d == DType::kBF16; }
-
-std::string kernel_name(std::string_view op, Isa isa) { return cat(op, " ", name(isa)); }
-
-int64_t rows_of(const TensorType& t) {
-  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
-}
-
-// A prepare function for kernels that accept every node of f32 or bf16 tensors (judged by operand
-// `which`).
-template <class Make>
-Prepare for_floats(size_t which, Make make) {
-  return [which, make](const PrepareContext& context) -> Prepared {
-    DType d = context.inputs[which].dtype;
-    if (!takes(d)) return cat("takes f32 and bf16, not ", name(d));
-    return make(context);
-  };
-}
-
-void register_norm(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add(
-      "rms_norm", for_floats(0, [isa, &pool](const PrepareContext& c) {
-        auto epsilon = static_cast<float>(static_cast<const RmsNorm&>(c.op).epsilon());
-        RmsNormForward args{
-            c.inputs[0].dtype,        nullptr, nullptr, nullptr, nullptr, rows_of(c.inputs[0]),
-            c.inputs[0].shape.back(), epsilon};
-        return Launch{kernel_name("rms_norm", isa), 0,
-                      [args, isa, &pool](const LaunchArguments& a) mutable {
-                        args.x = a.inputs[0];
-                        args.w = a.inputs[1];
-                        args.y = a.outputs[0];
-                        args.rstd = a.output<float>(1);
-                        rms_norm_forward(args, isa, pool);
-                      }};
-      }));
-  table.add("rms_norm_backward", for_floats(0, [isa, &pool](const PrepareContext& c) {
-              int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back();
-              RmsNormBackward args{c.inputs[0].dtype, nullptr, nullptr, nullptr, nullptr,
-                                   nullptr,           nullptr, nullptr, rows,    width};
-              return Launch{kernel_name("rms_norm_backward", isa),
-                            rms_norm_backward_workspace(rows, width),
-                            [args, isa, &pool](const LaunchArguments& a) mutable {
-                              args.x = a.inputs[0];
-                              args.w = a.inputs[1];
-                              args.rstd = a.input<float>(2);
-                              args.dy = a.inputs[3];
-                              args.dx = a.outputs[0];
-                              args.dw = a.output<float>(1);
-                              args.workspace = static_cast<float*>(a.workspace);
-                              rms_norm_backward(args, isa, pool);
-                            }};
-            }));
-}
 
 // cos and sin of every position, made once per (frequencies, length) and shared by all layers.
 struct RotaryTable {
@@ -102,25 +47,21 @@ std::shared_ptr<const RotaryTable> rotary_table(const std::vector<double>& frequ
   return table;
 }
 
+// Of x [B, T, H, D]; positions, x and y are left out.
+Rope rope_of(const TensorType& x, const std::vector<double>& frequencies, bool inverse) {
+  const Shape& s = x.shape;
+  return {x.dtype,     nullptr,     nullptr, nullptr, nullptr,
+          s[0],        s[1],        s[2],    s[3],    2 * static_cast<int64_t>(frequencies.size()),
+          s[2] * s[3], s[2] * s[3], inverse};
+}
+
 void register_rope(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("rope", for_floats(0, [isa, &pool](const PrepareContext& c) {
               const auto& op = static_cast<const tessera::Rope&>(c.op);
-              const Shape& s = c.inputs[0].shape;
-              auto angles = rotary_table(op.frequencies(), s[1]);
-              auto rotary = 2 * static_cast<int64_t>(op.frequencies().size());
-              Rope args{c.inputs[0].dtype,
-                        nullptr,
-                        nullptr,
-                        angles->cos.data(),
-                        angles->sin.data(),
-                        s[0],
-                        s[1],
-                        s[2],
-                        s[3],
-                        rotary,
-                        s[2] * s[3],
-                        s[2] * s[3],
-                        op.inverse()};
+              auto angles = rotary_table(op.frequencies(), c.inputs[0].shape[1]);
+              Rope args = rope_of(c.inputs[0], op.frequencies(), op.inverse());
+              args.cos = angles->cos.data();
+              args.sin = angles->sin.data();
               return Launch{kernel_name("rope", isa), 0,
                             [args, angles, isa, &pool](const LaunchArguments& a) mutable {
                               args.x = a.inputs[0];
@@ -128,93 +69,85 @@ void register_rope(KernelTable& table, Isa isa, ThreadPool& pool) {
                               rope(args, isa, pool);
                             }};
             }));
+  table.add(
+      "rope_at", for_floats(0, [isa, &pool](const PrepareContext& c) {
+        const auto& op = static_cast<const RopeAt&>(c.op);
+        auto angles = rotary_table(op.frequencies(), op.positions());
+        Rope args = rope_of(c.inputs[0], op.frequencies(), false);
+        return Launch{
+            kernel_name("rope_at", isa), 0,
+            [args, angles, isa, &pool, limit = op.positions()](const LaunchArguments& a) mutable {
+              int64_t start = *a.input<int32_t>(1);
+              TESSERA_CHECK(start >= 0 && start + args.tokens <= limit, "unknown positions");
+              args.x = a.inputs[0];
+              args.y = a.outputs[0];
+              args.cos = angles->cos.data() + start * args.rotary / 2;
+              args.sin = angles->sin.data() + start * args.rotary / 2;
+              rope(args, isa, pool);
+            }};
+      }));
 }
 
-void register_swiglu(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add("swiglu", for_floats(0, [isa, &pool](const PrepareContext& c) {
-              int64_t width = c.inputs[0].shape.empty() ? 1 : c.inputs[0].shape.back(),
-                      rows = width ? c.inputs[0].elements() / width : 0;
-              SwigluForward args{
-                  c.inputs[0].dtype, nullptr, nullptr, nullptr, rows, width, width, width, width};
-              return Launch{kernel_name("swiglu", isa), 0,
-                            [args, isa, &pool](const LaunchArguments& a) mutable {
-                              args.gate = a.inputs[0];
-                              args.up = a.inputs[1];
-                              args.y = a.outputs[0];
-                              swiglu_forward(args, isa, pool);
-                            }};
-            }));
-  table.add("swiglu_backward", for_floats(0, [isa, &pool](const PrepareContext& c) {
-              int64_t width = c.inputs[0].shape.empty() ? 1 : c.inputs[0].shape.back(),
-                      rows = width ? c.inputs[0].elements() / width : 0;
-              SwigluBackward args{c.inputs[0].dtype,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  rows,
-                                  width,
-                                  width,
-                                  width,
-                                  width,
-                                  width,
-                                  width};
-              return Launch{kernel_name("swiglu_backward", isa), 0,
-                            [args, isa, &pool](const LaunchArguments& a) mutable {
-                              args.gate = a.inputs[0];
-                              args.up = a.inputs[1];
-                              args.dy = a.inputs[2];
-                              args.dgate = a.outputs[0];
-                              args.dup = a.outputs[1];
-                              swiglu_backward(args, isa, pool);
-                            }};
-            }));
+// Op is tessera::Attention or tessera::AttentionBackward.
+template <class Op>
+AttentionProblem attention_problem(const PrepareContext& c) {
+  const auto& op = static_cast<const Op&>(c.op);
+  const TensorType &q = c.inputs[0], &k = c.inputs[1];
+  AttentionProblem problem{q.dtype,          q.shape[0],       q.shape[1],
+                           q.shape[2],       k.shape[2],       q.shape[3],
+                           op.mask().causal, op.mask().window, static_cast<float>(op.scale())};
+  if (op.dropout().operands() > 0) {
+    problem.threshold = dropout_threshold(op.dropout().p);
+    problem.stream = stream_of(op.dropout().stream);
+  }
+  return problem;
 }
 
-AttentionProblem attention_problem(const TensorType& q, const TensorType& k, double scale,
-                                   AttentionMask mask) {
-  return {q.dtype,     q.shape[0],  q.shape[1],
-          q.shape[2],  k.shape[2],  q.shape[3],
-          mask.causal, mask.window, static_cast<float>(scale)};
+// The operands of dropout, of which there are `count` behind the first `at`.
+template <class Args>
+void take_dropout(Args& args, const LaunchArguments& a, size_t at, int count) {
+  if (count > 0) args.row_keys = a.input<int64_t>(at);
+  if (count > 1) args.first_head = *a.input<int32_t>(at + 1);
 }
 
 constexpr int64_t kMaxHead = 256;  // of the kernels
 
 void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("attention", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
-              const auto& op = static_cast<const Attention&>(c.op);
               if (c.inputs[0].shape[3] > kMaxHead)
                 return cat("heads of at most ", kMaxHead, " elements");
               AttentionForward args;
-              args.problem = attention_problem(c.inputs[0], c.inputs[1], op.scale(), op.mask());
+              args.problem = attention_problem<Attention>(c);
+              int operands = static_cast<const Attention&>(c.op).dropout().operands();
               args.q_stride = args.o_stride = c.inputs[0].shape[2] * c.inputs[0].shape[3];
               args.k_stride = args.v_stride = c.inputs[1].shape[2] * c.inputs[1].shape[3];
               return Launch{kernel_name("attention", isa),
                             attention_forward_workspace(args.problem, isa, pool.threads()),
-                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                            [args, operands, isa, &pool](const LaunchArguments& a) mutable {
                               args.q = a.inputs[0];
                               args.k = a.inputs[1];
                               args.v = a.inputs[2];
                               args.o = a.outputs[0];
                               args.lse = a.output<float>(1);
                               args.workspace = a.workspace;
+                              take_dropout(args, a, 3, operands);
                               attention_forward(args, isa, pool);
                             }};
             }));
   table.add("attention_backward", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
-              const auto& op = static_cast<const tessera::AttentionBackward&>(c.op);
               if (c.inputs[0].shape[3] > kMaxHead)
                 return cat("heads of at most ", kMaxHead, " elements");
               AttentionBackward args;
-              args.problem = attention_problem(c.inputs[0], c.inputs[1], op.scale(), op.mask());
+              args.problem = attention_problem<tessera::AttentionBackward>(c);
+              int operands =
+                  static_cast<const tessera::AttentionBackward&>(c.op).dropout().operands();
               args.q_stride = args.o_stride = args.dout_stride = args.dq_stride =
                   c.inputs[0].shape[2] * c.inputs[0].shape[3];
               args.k_stride = args.v_stride = args.dk_stride = args.dv_stride =
                   c.inputs[1].shape[2] * c.inputs[1].shape[3];
               return Launch{kernel_name("attention_backward", isa),
                             attention_backward_workspace(args.problem, isa, pool.threads()),
-                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                            [args, operands, isa, &pool](const LaunchArguments& a) mutable {
                               args.q = a.inputs[0];
                               args.k = a.inputs[1];
                               args.v = a.inputs[2];
@@ -225,6 +158,7 @@ void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
                               args.dk = a.outputs[1];
                               args.dv = a.outputs[2];
                               args.workspace = a.workspace;
+                              take_dropout(args, a, 6, operands);
                               attention_backward(args, isa, pool);
                             }};
             }));
@@ -330,9 +264,9 @@ void register_optimizer(KernelTable& table, Isa isa, ThreadPool& pool) {
 }  // namespace
 
 void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool) {
-  register_norm(table, isa, pool);
+  register_norms(table, isa, pool);
   register_rope(table, isa, pool);
-  register_swiglu(table, isa, pool);
+  register_activations(table, isa, pool);
   register_attention(table, isa, pool);
   register_embedding(table, isa, pool);
   register_optimizer(table, isa, pool);

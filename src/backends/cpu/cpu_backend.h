@@ -14,6 +14,8 @@ class CpuBackend {
   // `communicator`: to the other ranks of the job; without one, programs of several ranks can be
   // planned but not run. Must live longer.
   CpuBackend(int threads, Isa isa, Communicator* communicator = nullptr);
+  CpuBackend(const CpuBackend&) = delete;
+  CpuBackend& operator=(const CpuBackend&) = delete;
   std::unique_ptr<Executable> compile(const Graph& graph, const PlanOptions& options = {}) const {
     return tessera::compile(graph, table_, options);
   }

@@ -11,6 +11,8 @@ namespace tessera::cpu {
 
 // Fused kernels for the composites, on f32 and bf16.
 void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
+// Attention over past tokens, and keeping them.
+void register_cache_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 // Matrix products, and what is built on them.
 void register_matmul_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 // Exchanges between ranks. Without a communicator a program can be compiled and planned for any
@@ -19,5 +21,8 @@ void register_matmul_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 void register_collective_kernels(KernelTable& table, Communicator* communicator);
 // Plain kernels for every primitive, so that anything that has a decomposition runs.
 void register_primitive_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
+// f16 is a dtype of storage: whatever op has a kernel for f32 runs that one between conversions, in
+// workspace. `table` must stay where it is.
+void register_half_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 
 }  // namespace tessera::cpu

@@ -1,14 +1,12 @@
 #include <algorithm>
 
-#include "backends/cpu/cpu_kernels.h"
+#include "backends/cpu/composite_kernels.h"
 #include "backends/cpu/kernels/cross_entropy.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/reduce.h"
 
 namespace tessera::cpu {
 namespace {
-
-bool takes(DType d) { return d == DType::kF32 || d == DType::kBF16; }
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -17,21 +15,18 @@ Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) 
   auto matmul = make_matmul(problem, isa);
   return Launch{matmul->description(), matmul->workspace_bytes(pool.threads()),
                 [matmul, &pool](const LaunchArguments& a) {
-                  matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace);
+                  matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace,
+                              matmul->problem().bias ? a.inputs[2] : nullptr);
                 }};
-}
-
-// x [.., K] as a matrix of rows.
-int64_t rows_of(const TensorType& t) {
-  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
 }
 
 void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;
     int64_t n = c.inputs[1].shape[0], k = c.inputs[1].shape[1];
-    return matmul_launch({rows_of(c.inputs[0]), n, k, false, true, d, d, d, k, k, n, false}, isa,
-                         pool);
+    bool bias = c.inputs.size() == 3;
+    return matmul_launch({rows_of(c.inputs[0]), n, k, false, true, d, d, d, k, k, n, false, bias},
+                         isa, pool);
   });
   table.add("linear_dx", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;
@@ -157,19 +152,24 @@ class CrossEntropyHead {
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  // dx, dw and dloss are null for the forward pass alone.
-  float run(const LaunchArguments& a, void* dx, float* dw, const float* dloss) const {
+  // The sums go to the outputs from `sums` on. dx, dw and the cotangents are null for the forward
+  // pass alone.
+  void run(const LaunchArguments& a, void* dx, float* dw, const float* dloss, const float* dsquares,
+           size_t sums) const {
     auto* scratch = static_cast<std::byte*>(a.workspace);
     auto* lse = reinterpret_cast<float*>(scratch + lse_);
     auto* losses = reinterpret_cast<float*>(scratch + losses_);
     products_.run(a, dx, dw, [&](const HeadRows& r) {
       cross_entropy_rows(
           {DType::kF32, r.logits, a.input<int32_t>(2) + r.begin, lse + r.begin, losses + r.begin,
-           r.rows, products_.classes(), r.dlogits, products_.dlogits_dtype(), dloss},
+           r.rows, products_.classes(), r.dlogits, products_.dlogits_dtype(), dloss, dsquares},
           isa_, pool_);
     });
-    return static_cast<float>(sum(losses, products_.rows(),
-                                  reinterpret_cast<double*>(scratch + partial_sums_), isa_, pool_));
+    auto* partial = reinterpret_cast<double*>(scratch + partial_sums_);
+    int64_t rows = products_.rows();
+    *a.output<float>(sums) = static_cast<float>(sum(losses, rows, partial, isa_, pool_));
+    *a.output<float>(sums + 1) =
+        static_cast<float>(sum_of_squares(lse, rows, partial, isa_, pool_));
   }
 
  private:
@@ -184,18 +184,17 @@ void register_cross_entropy(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear_cross_entropy", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     auto head = std::make_shared<CrossEntropyHead>(c, false, isa, pool);
-    return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
-                  [head](const LaunchArguments& a) {
-                    *a.output<float>(0) = head->run(a, nullptr, nullptr, nullptr);
-                  }};
+    return Launch{
+        cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
+        [head](const LaunchArguments& a) { head->run(a, nullptr, nullptr, nullptr, nullptr, 0); }};
   });
   table.add("linear_cross_entropy_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     auto head = std::make_shared<CrossEntropyHead>(c, true, isa, pool);
     return Launch{cat("linear_cross_entropy_backward ", name(isa)), head->workspace_bytes(),
                   [head](const LaunchArguments& a) {
-                    *a.output<float>(2) =
-                        head->run(a, a.outputs[0], a.output<float>(1), a.input<float>(3));
+                    head->run(a, a.outputs[0], a.output<float>(1), a.input<float>(3),
+                              a.input<float>(4), 2);
                   }};
   });
 }

@@ -7,7 +7,8 @@ namespace tessera::cpu {
 
 // Unary, binary, compare, select, convert.
 void register_elementwise_primitives(KernelTable& table, Isa isa, ThreadPool& pool);
-// constant, table, iota, offload, fetch, transpose, broadcast, slice, pad, concatenate, gather.
+// constant, table, iota, random_bits, offload, fetch, transpose, broadcast, slice, pad,
+// concatenate, gather.
 void register_movement_primitives(KernelTable& table, ThreadPool& pool);
 // reduce_sum, reduce_max, dot, scatter_add.
 void register_summing_primitives(KernelTable& table, ThreadPool& pool);

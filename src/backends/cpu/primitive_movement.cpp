@@ -5,6 +5,8 @@
 #include "backends/cpu/kernels/tiles.h"
 #include "backends/cpu/primitive_kernels.h"
 #include "backends/cpu/strided_walk.h"
+#include "base/random.h"
+#include "ops/primitive/random.h"
 #include "ops/primitive/shaping.h"
 
 namespace tessera::cpu {
@@ -187,6 +189,28 @@ Prepared prepare_iota(const PrepareContext& context, ThreadPool& pool) {
       });
 }
 
+Prepared prepare_random_bits(const PrepareContext& context, ThreadPool& pool) {
+  const auto& op = static_cast<const RandomBits&>(context.op);
+  uint64_t stream = stream_of(op.stream());
+  return Launch{launch_name(context), 0,
+                [shape = context.outputs[0].shape, part = op.part(), stream,
+                 &pool](const LaunchArguments& arguments) {
+                  auto keys = arguments.input<int64_t>(0);
+                  auto y = arguments.output<int32_t>(0);
+                  RandomLines lines(shape, part, part.whole() ? 0 : *arguments.input<int32_t>(1));
+                  for_ranges(pool, shape[0] * lines.lines(), rows_per_tile(lines.width()),
+                             [&](int64_t begin, int64_t end) {
+                               for (int64_t line = begin; line < end; ++line) {
+                                 auto key = static_cast<uint64_t>(keys[line / lines.lines()]);
+                                 int64_t first = lines.line_begin(line % lines.lines());
+                                 for (int64_t i = 0; i < lines.width(); ++i)
+                                   y[line * lines.width() + i] = static_cast<int32_t>(random_bits16(
+                                       key, stream, static_cast<uint64_t>(first + i)));
+                               }
+                             });
+                }};
+}
+
 Prepared prepare_gather(const PrepareContext& context, ThreadPool& pool) {
   const TensorType &table_type = context.inputs[0], &ids_type = context.inputs[1];
   int64_t rows = table_type.shape[0], count = ids_type.elements();
@@ -225,6 +249,7 @@ void register_movement_primitives(KernelTable& table, ThreadPool& pool) {
   add_to_table("constant", prepare_constant);
   add_to_table("table", prepare_table);
   add_to_table("iota", prepare_iota);
+  add_to_table("random_bits", prepare_random_bits);
   for (std::string_view op : {"offload", "fetch"}) add_to_table(op, prepare_transfer);
   add_to_table("transpose", prepare_transpose);
   add_to_table("broadcast", prepare_broadcast);

@@ -5,8 +5,11 @@
 #include <limits>
 #include <map>
 
+#include "base/float16.h"
+#include "base/random.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
+#include "ops/primitive/random.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 
@@ -165,6 +168,20 @@ void iota_kernel(const Op& op, In, Out out) {
   });
 }
 
+void random_bits_kernel(const Op& op, In in, Out out) {
+  const auto& random = static_cast<const RandomBits&>(op);
+  uint64_t stream = stream_of(random.stream());
+  int64_t begin = random.part().whole() ? 0 : static_cast<int64_t>(in[1]->data[0]);
+  RandomLines lines(out[0].type.shape, random.part(), begin);
+  auto y = out[0].data.begin();
+  for (double key : in[0]->data) {
+    for (int64_t line = 0; line < lines.lines(); ++line)
+      for (int64_t i = 0; i < lines.width(); ++i)
+        *y++ = random_bits16(static_cast<uint64_t>(static_cast<int64_t>(key)), stream,
+                             static_cast<uint64_t>(lines.line_begin(line) + i));
+  }
+}
+
 // Output element i is input element `offset` of the strides given for the output's dims.
 void strided_copy(const Tensor& in, Tensor& out, const std::vector<int64_t>& step, int64_t begin) {
   for_each_offset(out.type.shape, step, [&](int64_t i, int64_t offset) {
@@ -311,6 +328,15 @@ void unflatten_kernel(const Op& op, In in, Out out) {
   }
 }
 
+void unstack_kernel(const Op&, In in, Out out) {
+  auto from = in[0]->data.begin();
+  for (Tensor& part : out) {
+    auto size = static_cast<std::ptrdiff_t>(part.data.size());
+    std::copy_n(from, size, part.data.begin());
+    from += size;
+  }
+}
+
 void flatten_kernel(const Op& op, In in, Out out) {
   const auto& offsets = static_cast<const Flatten&>(op).offsets();
   std::fill(out[0].data.begin(), out[0].data.end(), 0.0);
@@ -324,7 +350,7 @@ double round_to(DType dtype, double x) {
   switch (dtype) {
     case DType::kF32: return static_cast<float>(x);
     case DType::kBF16: return static_cast<float>(BF16(static_cast<float>(x)));
-    case DType::kF16: throw InternalError("the reference backend has no f16 yet");
+    case DType::kF16: return static_cast<float>(F16(static_cast<float>(x)));
     default: return x;
   }
 }
@@ -338,6 +364,7 @@ Kernel find_kernel(std::string_view op_name) {
                                          {"constant", constant_kernel},
                                          {"table", table_kernel},
                                          {"iota", iota_kernel},
+                                         {"random_bits", random_bits_kernel},
                                          {"reshape", copy_kernel},
                                          {"transpose", transpose_kernel},
                                          {"broadcast", broadcast_kernel},
@@ -350,6 +377,7 @@ Kernel find_kernel(std::string_view op_name) {
                                          {"reduce_max", reduce_kernel},
                                          {"dot", dot_kernel},
                                          {"unflatten", unflatten_kernel},
+                                         {"unstack", unstack_kernel},
                                          {"flatten", flatten_kernel},
                                          {"offload", copy_kernel},
                                          {"fetch", copy_kernel}};

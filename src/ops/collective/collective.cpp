@@ -2,6 +2,7 @@
 
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
+#include "ops/primitive/shaping.h"
 
 namespace tessera {
 
@@ -81,6 +82,10 @@ Value all_to_all(Graph& graph, Value x, AxisSet axes, int64_t split_dim, int64_t
 }
 Value axis_index(Graph& graph, AxisSet axes) {
   return graph.add_one(std::make_shared<AxisIndex>(axes), {});
+}
+Value part_begin(Graph& graph, AxisSet axes, int64_t count) {
+  return mul(graph, axis_index(graph, axes),
+             constant(graph, {{}, DType::kI32}, static_cast<double>(count)));
 }
 
 }  // namespace tessera

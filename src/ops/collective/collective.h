@@ -76,5 +76,7 @@ Value gather_replicated(Graph& graph, Value x, AxisSet axes, int64_t dim);
 Value local_slice(Graph& graph, Value x, AxisSet axes, int64_t dim);
 Value all_to_all(Graph& graph, Value x, AxisSet axes, int64_t split_dim, int64_t concat_dim);
 Value axis_index(Graph& graph, AxisSet axes);
+// Where this rank's part begins in a dim that is cut into parts of `count`: an i32 scalar.
+Value part_begin(Graph& graph, AxisSet axes, int64_t count);
 
 }  // namespace tessera

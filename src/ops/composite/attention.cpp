@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "ir/continuation.h"
+#include "ops/collective/collective.h"
+#include "ops/composite/cache_write.h"
+#include "ops/composite/dropout.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -27,8 +31,10 @@ Value from_heads(Graph& g, Value x, int64_t heads) {
   return transpose(g, x, {0, 2, 1, 3});
 }
 
-// scale * q k^T, minus infinity where the key is hidden: [B, H, T, T].
-Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask) {
+// scale * q k^T, minus infinity where the key is hidden: [B, H, queries, keys]. The first query is
+// token `start` of the keys' sequence; no value: token 0.
+Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask,
+                    Value start = {}) {
   DType stat = wide(g.type(q).dtype);
   Value s = dot(g, q, k, 2, 3, 3, stat);
   s = mul(g, s, constant_like(g, s, scale));
@@ -36,6 +42,7 @@ Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask
   const Shape shape = g.shape(s);
   TensorType plane{{shape[2], shape[3]}, DType::kI32};
   Value query = iota(g, plane, 0), key = iota(g, plane, 1);
+  if (start) query = add(g, query, broadcast(g, start, plane.shape, {}));
   Value visible = compare(g, Comparison::kLe, key, query);
   if (mask.window > 0) {
     Value oldest = sub(g, query, constant_like(g, query, static_cast<double>(mask.window - 1)));
@@ -53,8 +60,21 @@ double visible_pairs(int64_t t, AttentionMask mask) {
   return w * (w + 1) / 2 + (n - w) * w;
 }
 
-void check_heads(const Op& op, const TensorType& q, const TensorType& k, const TensorType& v,
-                 AttentionMask mask) {
+// The bits of p [B, H, T (query), T (key)], whose blocks of 128 hold two keys of 64 queries.
+Value dropout_bits(Graph& g, Value p, const AttentionDropout& dropout,
+                   std::span<const Value> operands) {
+  const Shape s = g.shape(p);
+  int64_t B = s[0], H = s[1], T = s[2], pairs = (T + 1) / 2, blocks = (T + 63) / 64;
+  Value first_head = dropout.part ? operands[1] : Value{};
+  Value bits = random_bits(g, operands[0], first_head, {H, pairs, blocks, kRandomBlock},
+                           dropout.stream, dropout.part ? TensorPart{1, H} : TensorPart{});
+  bits = transpose(g, reshape(g, bits, {B * H, pairs, blocks, 2, 64}), {0, 2, 4, 1, 3});
+  bits = reshape(g, bits, {B, H, blocks * 64, pairs * 2});
+  return slice(g, slice(g, bits, 2, 0, T), 3, 0, T);
+}
+
+void check_heads(const Op& op, std::span<const TensorType> inputs, AttentionMask mask) {
+  const TensorType &q = inputs[0], &k = inputs[1], &v = inputs[2];
   require(q.shape.size() == 4 && k.shape.size() == 4 && is_float(q.dtype), op, "C1",
           cat("q, k, v must be floats [B, T, H, D]: ", to_string(q), ", ", to_string(k)));
   require(k.shape == v.shape && k.dtype == q.dtype && v.dtype == q.dtype, op, "C2",
@@ -69,11 +89,24 @@ void check_heads(const Op& op, const TensorType& q, const TensorType& k, const T
           "a window needs the causal mask");
 }
 
+void check_dropout(const Op& op, const TensorType& q, const AttentionDropout& dropout,
+                   std::span<const TensorType> operands) {
+  require(dropout.p >= 0 && dropout.p < 1, op, "C8",
+          cat("dropout must be in [0, 1), is ", dropout.p));
+  if (dropout.operands() == 0) return;
+  require(operands[0].shape == Shape{q.shape[0]} && operands[0].dtype == DType::kI64, op, "C9",
+          cat("row_keys must be i64 [B]: B = ", q.shape[0], ", they are ", to_string(operands[0])));
+  if (!dropout.part) return;
+  require(operands[1].shape.empty() && operands[1].dtype == DType::kI32, op, "C10",
+          cat("first_head must be an i32 scalar, is ", to_string(operands[1])));
+}
+
 }  // namespace
 
 std::vector<TensorType> Attention::infer(const InferContext& context) const {
   const TensorType& q = context.inputs[0];
-  check_heads(*this, q, context.inputs[1], context.inputs[2], mask_);
+  check_heads(*this, context.inputs, mask_);
+  check_dropout(*this, q, dropout_, context.inputs.subspan(3));
   return {q, {{q.shape[0], q.shape[2], q.shape[1]}, wide(q.dtype)}};
 }
 
@@ -89,7 +122,16 @@ void Attention::split(PlacementContext& context) const {
     // A single key/value head serves the query heads of every rank.
     operands.push_back(split ? context.operand(i) : context.entered(i));
   }
-  std::vector<Value> outputs = context.graph().add(context.node().op, operands);
+  Graph& g = context.graph();
+  OpPtr op = context.node().op;
+  if (dropout_.p > 0) {
+    TESSERA_CHECK(!dropout_.part, "attention is split once");
+    op = std::make_shared<Attention>(scale_, mask_,
+                                     AttentionDropout{dropout_.p, dropout_.stream, true});
+    operands.push_back(context.replicated(3));
+    operands.push_back(part_begin(g, heads.axes, g.shape(operands[0])[2]));
+  }
+  std::vector<Value> outputs = g.add(op, operands);
   context.put(0, outputs[0], heads);
   context.put(1, outputs[1], {Placement::Kind::kSplit, 1, heads.axes});
 }
@@ -99,8 +141,13 @@ std::vector<Value> Attention::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
   const Node& n = context.node;
   Value d_o = convert(g, context.cotangents[0], g.type(n.inputs[0]).dtype);
-  return g.add(std::make_shared<AttentionBackward>(scale_, mask_),
-               {n.inputs[0], n.inputs[1], n.inputs[2], n.outputs[0], n.outputs[1], d_o});
+  std::vector<Value> operands{n.inputs[0],  n.inputs[1],  n.inputs[2],
+                              n.outputs[0], n.outputs[1], d_o};
+  operands.insert(operands.end(), n.inputs.begin() + 3, n.inputs.end());
+  std::vector<Value> gradients =
+      g.add(std::make_shared<AttentionBackward>(scale_, mask_, dropout_), operands);
+  gradients.resize(n.inputs.size());
+  return gradients;
 }
 
 std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -113,9 +160,29 @@ std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs)
   Value m = reduce_max(g, s, {3});
   Value e = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, m, shape)));
   Value l = reduce_sum(g, e, {3});
-  Value p = convert(g, div(g, e, broadcast_trailing(g, l, shape)), dtype);
+  Value p = div(g, e, broadcast_trailing(g, l, shape));
+  if (dropout_.p > 0)
+    p = keep_by_bits(g, p, dropout_bits(g, p, dropout_, inputs.subspan(3)), dropout_.p);
+  p = convert(g, p, dtype);
   Value o = transpose(g, dot(g, p, v, 2, 3, 2, dtype), {0, 2, 1, 3});
   return {o, tessera::add(g, m, unary(g, UnaryKind::kLog, l))};
+}
+
+std::vector<Value> Attention::continue_sequence(Continuation& c) const {
+  Graph& g = c.graph();
+  TESSERA_CHECK(mask_.causal && dropout_.p == 0,
+                cat("only causal attention without dropout can go on (", c.node().scope, ")"));
+  auto kept = [&](const std::string& name, size_t i) {
+    TensorType type = g.type(c.operand(i));
+    type.shape[1] = c.capacity();
+    Value cache =
+        g.add_one(std::make_shared<CacheWrite>(), {c.state(name, type), c.operand(i), c.start()});
+    c.update(name, cache);
+    return cache;
+  };
+  Value k = kept("keys", 1), v = kept("values", 2);
+  auto op = std::make_shared<CachedAttention>(scale_, mask_.window);
+  return {g.add_one(op, {c.operand(0), k, v, c.start()}), Value{}};
 }
 
 Cost Attention::cost(std::span<const TensorType> inputs,
@@ -128,7 +195,8 @@ Cost Attention::cost(std::span<const TensorType> inputs,
 
 std::vector<TensorType> AttentionBackward::infer(const InferContext& context) const {
   const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2];
-  check_heads(*this, q, k, v, mask_);
+  check_heads(*this, context.inputs, mask_);
+  check_dropout(*this, q, dropout_, context.inputs.subspan(6));
   require(context.inputs[3] == q && context.inputs[5].shape == q.shape &&
               context.inputs[5].dtype == q.dtype,
           *this, "C6",
@@ -149,12 +217,17 @@ std::vector<Value> AttentionBackward::decompose(Graph& g, std::span<const Value>
   const Shape shape = g.shape(s);
   Value p = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, lse, shape)));
   Value delta = reduce_sum(g, mul(g, convert(g, o, stat), convert(g, d_o, stat)), {3});
-  Value dp = dot(g, d_o, v, 2, 3, 3, stat);
+  Value dp = dot(g, d_o, v, 2, 3, 3, stat), kept = p;
+  if (dropout_.p > 0) {
+    Value bits = dropout_bits(g, p, dropout_, inputs.subspan(6));
+    dp = keep_by_bits(g, dp, bits, dropout_.p);
+    kept = keep_by_bits(g, p, bits, dropout_.p);
+  }
   Value ds = mul(g, p, sub(g, dp, broadcast_trailing(g, delta, shape)));
   ds = convert(g, mul(g, ds, constant_like(g, ds, scale_)), dtype);
   Value dq = dot(g, ds, k, 2, 3, 2, dtype);
   // The sum over a group of query heads is taken in f32 and rounded once.
-  Value dk = dot(g, ds, q, 2, 2, 2, stat), dv = dot(g, convert(g, p, dtype), d_o, 2, 2, 2, stat);
+  Value dk = dot(g, ds, q, 2, 2, 2, stat), dv = dot(g, convert(g, kept, dtype), d_o, 2, 2, 2, stat);
   return {transpose(g, dq, {0, 2, 1, 3}), convert(g, from_heads(g, dk, kv_heads), dtype),
           convert(g, from_heads(g, dv, kv_heads), dtype)};
 }
@@ -167,8 +240,56 @@ Cost AttentionBackward::cost(std::span<const TensorType> inputs,
   return cost;
 }
 
+std::vector<TensorType> CachedAttention::infer(const InferContext& context) const {
+  const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2],
+                   &start = context.inputs[3];
+  // All rules of attention but for the length.
+  std::vector<TensorType> same_length(context.inputs.begin(), context.inputs.begin() + 3);
+  for (TensorType& t : same_length) {
+    if (t.shape.size() == 4 && q.shape.size() == 4) t.shape[1] = q.shape[1];
+  }
+  check_heads(*this, same_length, {true, window_});
+  require(k.shape == v.shape, *this, "C6",
+          cat("the caches must be alike: ", to_string(k), " and ", to_string(v)));
+  require(k.shape[1] >= q.shape[1], *this, "C7",
+          cat("the caches must hold the queries' tokens: ", to_string(k), " and ", to_string(q)));
+  require(start.dtype == DType::kI32 && start.shape.empty(), *this, "C8",
+          cat("start must be i32 [], is ", to_string(start)));
+  return {q};
+}
+
+std::vector<Value> CachedAttention::decompose(Graph& g, std::span<const Value> inputs) const {
+  int64_t heads = g.shape(inputs[0])[2];
+  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
+        v = to_heads(g, inputs[2], heads);
+  Value s = masked_scores(g, q, k, scale_, {true, window_}, inputs[3]);  // [B, H, n, C]
+  const Shape shape = g.shape(s);
+  DType dtype = g.type(v).dtype;
+  Value m = reduce_max(g, s, {3});
+  Value e = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, m, shape)));
+  Value l = reduce_sum(g, e, {3});
+  Value p = convert(g, div(g, e, broadcast_trailing(g, l, shape)), dtype);
+  return {transpose(g, dot(g, p, v, 2, 3, 2, dtype), {0, 2, 1, 3})};
+}
+
+Cost CachedAttention::cost(std::span<const TensorType> inputs,
+                           std::span<const TensorType> outputs) const {
+  const Shape& s = inputs[0].shape;
+  Cost cost = Op::cost(inputs, outputs);
+  cost.flops = 4.0 * static_cast<double>(s[0] * s[2] * s[3] * s[1] * inputs[1].shape[1]);
+  return cost;
+}
+
 Value attention(Graph& graph, Value q, Value k, Value v, double scale, AttentionMask mask) {
   return graph.add(std::make_shared<Attention>(scale, mask), {q, k, v})[0];
+}
+
+Value attention(Graph& graph, Value q, Value k, Value v, double scale, AttentionMask mask,
+                Value row_keys, double p, std::string stream) {
+  if (p == 0) return attention(graph, q, k, v, scale, mask);
+  AttentionDropout dropout{p, std::move(stream)};
+  return graph.add(std::make_shared<Attention>(scale, mask, std::move(dropout)),
+                   {q, k, v, row_keys})[0];
 }
 
 }  // namespace tessera

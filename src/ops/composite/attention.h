@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "ir/placement.h"
 
 namespace tessera {
@@ -9,22 +11,40 @@ struct AttentionMask {
   int64_t window = 0;
 };
 
+// Dropout of the probabilities, see composite/dropout.h; p = 0: none, and no operand of it. Head h
+// of the op is head first_head + h of the model where the heads are `part` of its heads. Key u and
+// query t have element u % 2 * 64 + t % 64 of block [head, u / 2, t / 64] of random_bits [B, H,
+// ceil(T / 2), ceil(T / 64), kRandomBlock]: kernels make the bits of 64 x 64 pairs block by block.
+struct AttentionDropout {
+  double p = 0;
+  std::string stream;
+  bool part = false;
+  // Operands behind those of attention without dropout: row_keys i64 [B], then, of a part,
+  // first_head, an i32 scalar.
+  int operands() const { return p == 0 ? 0 : part ? 2 : 1; }
+};
+
 // Scaled dot-product attention with grouped queries:
-//   o = softmax(scale * q k^T + mask) v; head h reads key/value head h / (H / Hk).
+//   o = dropout(softmax(scale * q k^T + mask)) v; head h reads key/value head h / (H / Hk).
 // q [B, T, H, D]; k, v [B, T, Hk, D], H divisible by Hk. Outputs o like q, and lse [B, H, T], the
 // log-sum-exp of the scaled, masked scores in f32 (f64 for f64): all that the gradient needs of
 // them.
 class Attention final : public OpOf<Attention> {
  public:
-  Attention(double scale, AttentionMask mask) : scale_(scale), mask_(mask) {}
+  Attention(double scale, AttentionMask mask, AttentionDropout dropout = {})
+      : scale_(scale), mask_(mask), dropout_(std::move(dropout)) {}
   double scale() const { return scale_; }
   AttentionMask mask() const { return mask_; }
+  const AttentionDropout& dropout() const { return dropout_; }
   std::string_view name() const override { return "attention"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 3; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v)
+  int arity() const override { return 3 + dropout_.operands(); }
+  std::vector<TensorType> infer(
+      const InferContext& context) const override;  // (q, k, v[, row_keys[, first_head]])
   // Split by heads; key/value heads over fewer axes where ranks share one.
   void split(PlacementContext& context) const override;
+  // Keys and values are kept; causal attention only.
+  std::vector<Value> continue_sequence(Continuation& continuation) const override;
   bool differentiable() const override { return true; }
   bool contracts() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
@@ -32,39 +52,71 @@ class Attention final : public OpOf<Attention> {
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {
     return std::make_tuple(field("scale", scale_), field("causal", mask_.causal),
-                           field("window", mask_.window));
+                           field("window", mask_.window), field("dropout", dropout_.p),
+                           field("stream", dropout_.stream), field("part", dropout_.part));
   }
 
  private:
   double scale_;
   AttentionMask mask_;
+  AttentionDropout dropout_;
 };
 
 // With p = exp(scale * q k^T - lse) and delta = rowsum(o * do):
 //   dv = p^T do,  ds = p * (do v^T - delta) * scale,  dq = ds k,  dk = ds^T q  (Dao 2023, algorithm
-//   2).
+//   2). Dropout applies to p in dv and to do v^T: it is the same mask, made again.
 class AttentionBackward final : public OpOf<AttentionBackward> {
  public:
-  AttentionBackward(double scale, AttentionMask mask) : scale_(scale), mask_(mask) {}
+  AttentionBackward(double scale, AttentionMask mask, AttentionDropout dropout = {})
+      : scale_(scale), mask_(mask), dropout_(std::move(dropout)) {}
   double scale() const { return scale_; }
   AttentionMask mask() const { return mask_; }
+  const AttentionDropout& dropout() const { return dropout_; }
   std::string_view name() const override { return "attention_backward"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 6; }
-  std::vector<TensorType> infer(
-      const InferContext& context) const override;  // (q, k, v, o, lse, do)
+  int arity() const override { return 6 + dropout_.operands(); }
+  std::vector<TensorType> infer(const InferContext& context)
+      const override;  // (q, k, v, o, lse, do[, row_keys[, first_head]])
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {
     return std::make_tuple(field("scale", scale_), field("causal", mask_.causal),
-                           field("window", mask_.window));
+                           field("window", mask_.window), field("dropout", dropout_.p),
+                           field("stream", dropout_.stream), field("part", dropout_.part));
   }
 
  private:
   double scale_;
   AttentionMask mask_;
+  AttentionDropout dropout_;
+};
+
+// Attention of tokens that continue a sequence: query t [B, n, H, D] is token start + t of it and
+// reads the keys and values of all tokens so far, its own included, from caches [B, C, Hk, D]:
+//   o_t = softmax(scale * q_t k_u^T, u <= start + t, start + t - u < window if > 0) v.
+// start i32 [], at least 0 and at most C - n. What lies behind token start + n is not read.
+class CachedAttention final : public OpOf<CachedAttention> {
+ public:
+  CachedAttention(double scale, int64_t window) : scale_(scale), window_(window) {}
+  double scale() const { return scale_; }
+  int64_t window() const { return window_; }
+  std::string_view name() const override { return "cached_attention"; }
+  Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 4; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v, start)
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  // As if the caches were full.
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  auto fields() const { return std::make_tuple(field("scale", scale_), field("window", window_)); }
+
+ private:
+  double scale_;
+  int64_t window_;
 };
 
 Value attention(Graph& graph, Value q, Value k, Value v, double scale, AttentionMask mask);
+// With dropout of the probabilities; p = 0 is the above.
+Value attention(Graph& graph, Value q, Value k, Value v, double scale, AttentionMask mask,
+                Value row_keys, double p, std::string stream);
 
 }  // namespace tessera

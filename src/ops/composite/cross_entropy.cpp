@@ -21,11 +21,11 @@ void check_operands(const Op& op, const TensorType& x, const TensorType& w,
 }
 
 struct Rows {
-  Value valid;   // bool [N]
-  Value onehot;  // bool [N, V]
-  Value logits;  // [N, V] in wide dtype
-  Value lse;     // [N]
-  Value loss;    // scalar
+  Value valid;          // bool [N]
+  Value onehot;         // bool [N, V]
+  Value logits;         // [N, V] in wide dtype
+  Value lse;            // [N]
+  Value loss, squares;  // scalars
 };
 
 Rows row_losses(Graph& g, Value x, Value w, Value targets) {
@@ -39,8 +39,11 @@ Rows row_losses(Graph& g, Value x, Value w, Value targets) {
   Value e = unary(g, UnaryKind::kExp, sub(g, r.logits, broadcast_trailing(g, m, shape)));
   r.lse = tessera::add(g, m, unary(g, UnaryKind::kLog, reduce_sum(g, e, {1})));
   Value picked = reduce_sum(g, select(g, r.onehot, r.logits, constant_like(g, r.logits, 0)), {1});
-  r.loss =
-      reduce_sum(g, select(g, r.valid, sub(g, r.lse, picked), constant_like(g, r.lse, 0)), {0});
+  auto sum = [&](Value by_row) {
+    return reduce_sum(g, select(g, r.valid, by_row, constant_like(g, by_row, 0)), {0});
+  };
+  r.loss = sum(sub(g, r.lse, picked));
+  r.squares = sum(mul(g, r.lse, r.lse));
   return r;
 }
 
@@ -48,27 +51,33 @@ Rows row_losses(Graph& g, Value x, Value w, Value targets) {
 
 std::vector<TensorType> LinearCrossEntropy::infer(const InferContext& context) const {
   check_operands(*this, context.inputs[0], context.inputs[1], context.inputs[2]);
-  return {{{}, wide(context.inputs[0].dtype)}};
+  TensorType scalar{{}, wide(context.inputs[0].dtype)};
+  return {scalar, scalar};
 }
 
 void LinearCrossEntropy::split(PlacementContext& context) const {
   Placement w = context.placement(1);
   if (!w.split()) return Op::split(context);
-  Value loss = vocabulary_parallel_cross_entropy(context.graph(), context.entered(0),
-                                                 context.operand(1), context.replicated(2),
-                                                 context.whole_type(1).shape[0], w.axes);
-  context.put(0, loss, {});
+  CrossEntropySums sums = vocabulary_parallel_cross_entropy(
+      context.graph(), context.entered(0), context.operand(1), context.replicated(2),
+      context.whole_type(1).shape[0], w.axes);
+  context.put(0, sums.loss, {});
+  context.put(1, sums.squares, {});
 }
 
 std::vector<Value> LinearCrossEntropy::vjp(const VjpContext& context) const {
-  const Node& n = context.node;
-  auto outputs = context.graph.add(std::make_shared<LinearCrossEntropyBackward>(),
-                                   {n.inputs[0], n.inputs[1], n.inputs[2], context.cotangents[0]});
+  Graph& g = context.graph;
+  std::vector<Value> operands = context.node.inputs;
+  for (Value d : context.cotangents) {
+    operands.push_back(d ? d : constant_like(g, context.node.outputs[0], 0));
+  }
+  auto outputs = g.add(std::make_shared<LinearCrossEntropyBackward>(), operands);
   return {outputs[0], outputs[1], Value{}};
 }
 
 std::vector<Value> LinearCrossEntropy::decompose(Graph& g, std::span<const Value> inputs) const {
-  return {row_losses(g, inputs[0], inputs[1], inputs[2]).loss};
+  Rows r = row_losses(g, inputs[0], inputs[1], inputs[2]);
+  return {r.loss, r.squares};
 }
 
 Cost LinearCrossEntropy::cost(std::span<const TensorType> inputs,
@@ -80,31 +89,39 @@ Cost LinearCrossEntropy::cost(std::span<const TensorType> inputs,
 }
 
 std::vector<TensorType> LinearCrossEntropyBackward::infer(const InferContext& context) const {
-  const TensorType &x = context.inputs[0], &w = context.inputs[1], &dloss = context.inputs[3];
+  const TensorType &x = context.inputs[0], &w = context.inputs[1];
   check_operands(*this, x, w, context.inputs[2]);
-  require(dloss.shape.empty() && dloss.dtype == wide(x.dtype), *this, "C4",
-          cat("dloss must be a wide scalar, is ", to_string(dloss)));
-  return {x, {w.shape, wide(w.dtype)}, {{}, wide(x.dtype)}};
+  const TensorType scalar{{}, wide(x.dtype)};
+  for (size_t i : {3, 4}) {
+    const TensorType& d = context.inputs[i];
+    require(d.shape.empty() && d.dtype == scalar.dtype, *this, "C4",
+            cat("dloss and dsquares must be wide scalars, one is ", to_string(d)));
+  }
+  return {x, {w.shape, scalar.dtype}, scalar, scalar};
 }
 
 std::vector<Value> LinearCrossEntropyBackward::decompose(Graph& g,
                                                          std::span<const Value> inputs) const {
-  Value x = inputs[0], w = inputs[1], dloss = inputs[3];
+  Value x = inputs[0], w = inputs[1];
   DType dtype = g.type(x).dtype;
   Rows r = row_losses(g, x, w, inputs[2]);
   const Shape shape = g.shape(r.logits);
   Value p = unary(g, UnaryKind::kExp, sub(g, r.logits, broadcast_trailing(g, r.lse, shape)));
   Value onehot = convert(g, r.onehot, g.type(p).dtype);
-  Value scaled = mul(g, sub(g, p, onehot), broadcast(g, dloss, shape, {}));
+  Value dloss = broadcast(g, inputs[3], shape, {});
+  Value dsquare = mul(g, r.lse, broadcast(g, inputs[4], g.shape(r.lse), {}));
+  Value dlse = broadcast_trailing(g, tessera::add(g, dsquare, dsquare), shape);
+  Value scaled = tessera::add(g, mul(g, sub(g, p, onehot), dloss), mul(g, p, dlse));
   Value grad = convert(
       g, select(g, broadcast_trailing(g, r.valid, shape), scaled, constant_like(g, scaled, 0)),
       dtype);
-  return {dot(g, grad, w, 0, 1, 0, dtype), dot(g, grad, x, 0, 0, 0, wide(dtype)), r.loss};
+  return {dot(g, grad, w, 0, 1, 0, dtype), dot(g, grad, x, 0, 0, 0, wide(dtype)), r.loss,
+          r.squares};
 }
 
 std::vector<std::pair<int, int>> LinearCrossEntropyBackward::subsumes(const Op& forward) const {
   if (forward.name() != "linear_cross_entropy") return {};
-  return {{0, 2}};
+  return {{0, 2}, {1, 3}};
 }
 
 Cost LinearCrossEntropyBackward::cost(std::span<const TensorType> inputs,
@@ -130,7 +147,7 @@ std::vector<Value> CountTargets::decompose(Graph& g, std::span<const Value> inpu
 }
 
 Value linear_cross_entropy(Graph& graph, Value x, Value w, Value targets) {
-  return graph.add_one(std::make_shared<LinearCrossEntropy>(), {x, w, targets});
+  return graph.add(std::make_shared<LinearCrossEntropy>(), {x, w, targets})[0];
 }
 Value count_targets(Graph& graph, Value targets) {
   return graph.add_one(std::make_shared<CountTargets>(), {targets});

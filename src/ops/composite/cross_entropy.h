@@ -4,10 +4,12 @@
 
 namespace tessera {
 
-// Sum over rows of the cross-entropy of softmax(x w^T) with its target: -log p[target], 0 where the
-// target is kIgnoreIndex. x [N, D], w [V, D] of one dtype, targets i32 [N] in [0, V) or
-// kIgnoreIndex. Output: a scalar in f32 (f64 for f64). Kernels work through chunks of rows: the
-// logits of the whole batch never exist.
+// Over the rows whose target is not kIgnoreIndex, with lse = log sum_v e^(x w_v):
+//   loss = sum (lse - x w_target), the cross-entropy of softmax(x w^T) with its target,
+//   squares = sum lse^2, the z-loss of Chowdhery et al. 2022 (PaLM), section 5, without its factor.
+// x [N, D], w [V, D] of one dtype, targets i32 [N] in [0, V) or kIgnoreIndex. Outputs: scalars in
+// f32 (f64 for f64). Kernels work through chunks of rows: the logits of the whole batch never
+// exist.
 class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
  public:
   std::string_view name() const override { return "linear_cross_entropy"; }
@@ -23,16 +25,17 @@ class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// The gradient, which has to form the logits again and so gives the loss too. With g = dloss *
-// (softmax(x w^T) - onehot(target)), rounded to x's dtype, 0 for ignored rows:
-//   dx = g w (like x),  dw = g^T x (f32),  loss as above. dloss is a scalar.
+// The gradient, which has to form the logits again and so gives the sums too. With
+//   g = (dloss + 2 dsquares lse) softmax(x w^T) - dloss onehot(target),
+// rounded to x's dtype, 0 for ignored rows:
+//   dx = g w (like x),  dw = g^T x (f32),  loss and squares as above. dloss, dsquares are scalars.
 class LinearCrossEntropyBackward final : public OpOf<LinearCrossEntropyBackward> {
  public:
   std::string_view name() const override { return "linear_cross_entropy_backward"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 4; }
+  int arity() const override { return 5; }
   std::vector<TensorType> infer(
-      const InferContext& context) const override;  // (x, w, targets, dloss)
+      const InferContext& context) const override;  // (x, w, targets, dloss, dsquares)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<std::pair<int, int>> subsumes(const Op& forward) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
@@ -50,6 +53,7 @@ class CountTargets final : public OpOf<CountTargets> {
   auto fields() const { return std::make_tuple(); }
 };
 
+// Its loss; the node's second output is there for who wants it.
 Value linear_cross_entropy(Graph& graph, Value x, Value w, Value targets);
 Value count_targets(Graph& graph, Value targets);
 

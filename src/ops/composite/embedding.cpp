@@ -45,8 +45,7 @@ void Embedding::split(PlacementContext& context) const {
   if (!table.split()) return Op::split(context);
   Graph& g = context.graph();
   Value ids = context.replicated(0), rows = context.operand(1);
-  Value begin = mul(g, axis_index(g, table.axes),
-                    constant(g, {{}, DType::kI32}, static_cast<double>(g.shape(rows)[0])));
+  Value begin = part_begin(g, table.axes, g.shape(rows)[0]);
   ids = sub(g, ids, broadcast(g, begin, g.shape(ids), {}));
   context.put(0, g.add_one(std::make_shared<Embedding>(true), {ids, rows}),
               {Placement::Kind::kPartial, 0, table.axes});

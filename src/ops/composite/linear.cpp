@@ -1,5 +1,6 @@
 #include "ops/composite/linear.h"
 
+#include "ops/composite/add_bias.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
@@ -29,10 +30,18 @@ Value rows(Graph& g, Value x) {
 }  // namespace
 
 std::vector<TensorType> Linear::infer(const InferContext& context) const {
+  require(context.inputs.size() == 2 || context.inputs.size() == 3, *this, "C5",
+          cat("takes 2 or 3 operands, got ", context.inputs.size()));
   const TensorType &x = context.inputs[0], &w = context.inputs[1];
   check_operands(*this, x, w);
   require(w.shape.size() == 2 && w.shape[1] == x.shape.back(), *this, "C2",
           cat("w must have shape [N, K]: K = ", x.shape.back(), ", w is ", to_string(w.shape)));
+  if (context.inputs.size() == 3) {
+    const TensorType& bias = context.inputs[2];
+    require(bias.shape == Shape{w.shape[0]} && bias.dtype == x.dtype, *this, "C4",
+            cat("bias must have shape [N] and x's dtype: N = ", w.shape[0], ", x is ", to_string(x),
+                ", bias is ", to_string(bias)));
+  }
   TensorType y = x;
   y.shape.back() = w.shape[0];
   return {y};
@@ -42,16 +51,23 @@ void Linear::split(PlacementContext& context) const {
   Placement w = context.placement(1);
   if (!w.split()) return split_rowwise(context, 1);
   auto last = static_cast<int64_t>(context.whole_type(0).shape.size()) - 1;
+  bool has_bias = context.node().inputs.size() == 3;
   if (w.dim == 0) {
-    context.apply({context.entered(0), context.operand(1)},
-                  {Placement::Kind::kSplit, last, w.axes});
-    return;
+    std::vector<Value> operands{context.entered(0), context.operand(1)};
+    if (has_bias)
+      operands.push_back(context.placement(2) == w ? context.operand(2) : context.sliced(2, w));
+    return context.apply(operands, {Placement::Kind::kSplit, last, w.axes});
   }
   Placement x = context.placement(0);
   TESSERA_CHECK(x.split_on(last) && x.axes == w.axes,
                 cat("a matrix split by rows wants an operand split the same way (",
                     context.node().scope, ")"));
-  context.apply({context.operand(0), context.operand(1)}, {Placement::Kind::kPartial, 0, w.axes});
+  Value partial = linear(context.graph(), context.operand(0), context.operand(1));
+  if (!has_bias) return context.put(0, partial, {Placement::Kind::kPartial, 0, w.axes});
+  Shape whole = context.whole_type(0).shape;
+  whole.back() = context.whole_type(1).shape[0];
+  auto [sum, placement] = context.summed(partial, w.axes, whole);
+  context.put(0, add_bias(context.graph(), sum, context.replicated(2)), placement);
 }
 
 std::vector<Value> Linear::vjp(const VjpContext& context) const {
@@ -60,12 +76,21 @@ std::vector<Value> Linear::vjp(const VjpContext& context) const {
   Value dy = convert(g, context.cotangents[0], g.type(x).dtype);
   Value dx = context.needed[0] ? g.add_one(std::make_shared<LinearDx>(), {dy, w}) : Value{};
   Value dw = context.needed[1] ? g.add_one(std::make_shared<LinearDw>(), {dy, x}) : Value{};
-  return {dx, dw};
+  std::vector<Value> gradients{dx, dw};
+  if (context.node.inputs.size() == 3) {
+    gradients.push_back(context.needed[2] ? g.add_one(std::make_shared<AddBiasBackward>(), {dy})
+                                          : Value{});
+  }
+  return gradients;
 }
 
 std::vector<Value> Linear::decompose(Graph& graph, std::span<const Value> inputs) const {
   int64_t last = static_cast<int64_t>(graph.shape(inputs[0]).size()) - 1;
-  return {dot(graph, inputs[0], inputs[1], 0, last, 1, graph.type(inputs[0]).dtype)};
+  DType dtype = graph.type(inputs[0]).dtype;
+  if (inputs.size() == 2) return {dot(graph, inputs[0], inputs[1], 0, last, 1, dtype)};
+  Value y = dot(graph, inputs[0], inputs[1], 0, last, 1, wide(dtype));
+  Value bias = broadcast_leading(graph, convert(graph, inputs[2], wide(dtype)), graph.shape(y));
+  return {convert(graph, tessera::add(graph, y, bias), dtype)};
 }
 
 Cost Linear::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
@@ -114,6 +139,11 @@ Cost LinearDw::cost(std::span<const TensorType> inputs, std::span<const TensorTy
 
 Value linear(Graph& graph, Value x, Value w) {
   return graph.add_one(std::make_shared<Linear>(), {x, w});
+}
+
+Value linear(Graph& graph, Value x, Value w, std::optional<Value> bias) {
+  if (!bias) return linear(graph, x, w);
+  return graph.add_one(std::make_shared<Linear>(), {x, w, *bias});
 }
 
 }  // namespace tessera

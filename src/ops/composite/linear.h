@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "ir/placement.h"
 
 namespace tessera {
@@ -7,14 +9,15 @@ namespace tessera {
 // gradients of parameters of dtype d: f64 for f64, else f32.
 inline DType wide(DType d) { return d == DType::kF64 ? DType::kF64 : DType::kF32; }
 
-// y[..., N] = x[..., K] w[N, K]^T. Accumulated in f32, rounded once to x's dtype.
+// y[..., N] = x[..., K] w[N, K]^T, plus bias[N] where there is a third operand, of one dtype.
+// Accumulated in f32, rounded once.
 class Linear final : public OpOf<Linear> {
  public:
   std::string_view name() const override { return "linear"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 2; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w)
-  // w split along N gives y split along its last dim; along K, a summand of y.
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w[, bias])
+  // w and bias split along N give y split along its last dim; w along K a summand of y, to which
+  // the bias is added when it is reduced.
   void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   bool contracts() const override { return true; }
@@ -50,5 +53,6 @@ class LinearDw final : public OpOf<LinearDw> {
 };
 
 Value linear(Graph& graph, Value x, Value w);
+Value linear(Graph& graph, Value x, Value w, std::optional<Value> bias);
 
 }  // namespace tessera

@@ -1,19 +1,51 @@
 #include "ops/composite/rope.h"
 
+#include "ir/continuation.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
 
 namespace tessera {
 
-std::vector<TensorType> Rope::infer(const InferContext& context) const {
-  const TensorType& x = context.inputs[0];
-  require(x.shape.size() == 4 && is_float(x.dtype), *this, "C1",
+namespace {
+
+void check_heads(const Op& op, const TensorType& x, const std::vector<double>& frequencies) {
+  require(x.shape.size() == 4 && is_float(x.dtype), op, "C1",
           cat("x must be a float [B, T, H, D], is ", to_string(x)));
-  require(2 * static_cast<int64_t>(frequencies_.size()) <= x.shape[3], *this, "C2",
-          cat(frequencies_.size(), " frequencies need ", 2 * frequencies_.size(),
+  require(2 * static_cast<int64_t>(frequencies.size()) <= x.shape[3], op, "C2",
+          cat(frequencies.size(), " frequencies need ", 2 * frequencies.size(),
               " dims, a head has ", x.shape[3]));
-  return {x};
+}
+
+// x turned by (start + t) f; no value: start is 0.
+Value turned(Graph& g, Value x, const std::vector<double>& frequencies, bool inverse, Value start) {
+  const Shape shape = g.shape(x);
+  DType dtype = g.type(x).dtype, wide_dtype = wide(dtype);
+  auto half = static_cast<int64_t>(frequencies.size());
+  Value x32 = convert(g, x, wide_dtype);
+  Value a = slice(g, x32, 3, 0, half), b = slice(g, x32, 3, half, 2 * half);  // [B, T, H, R/2]
+  Shape part = shape;
+  part[3] = half;
+  Value table = g.add_one(std::make_shared<Table>(wide_dtype, frequencies), {});
+  Value position = iota(g, {{shape[1], half}, wide_dtype}, 0);
+  if (start)
+    position = add(g, position, broadcast(g, convert(g, start, wide_dtype), {shape[1], half}, {}));
+  Value angle = mul(g, position, broadcast_leading(g, table, {shape[1], half}));  // [T, R/2]
+  auto spread = [&](Value v) { return broadcast(g, v, part, {1, 3}); };
+  Value cos = spread(unary(g, UnaryKind::kCos, angle)),
+        sin = spread(unary(g, UnaryKind::kSin, angle));
+  if (inverse) sin = unary(g, UnaryKind::kNeg, sin);
+  std::vector<Value> parts{sub(g, mul(g, a, cos), mul(g, b, sin)),
+                           add(g, mul(g, b, cos), mul(g, a, sin))};
+  if (2 * half < shape[3]) parts.push_back(slice(g, x32, 3, 2 * half, shape[3]));
+  return convert(g, concatenate(g, parts, 3), dtype);
+}
+
+}  // namespace
+
+std::vector<TensorType> Rope::infer(const InferContext& context) const {
+  check_heads(*this, context.inputs[0], frequencies_);
+  return {context.inputs[0]};
 }
 
 void Rope::split(PlacementContext& context) const {
@@ -32,25 +64,27 @@ std::vector<Value> Rope::vjp(const VjpContext& context) const {
 }
 
 std::vector<Value> Rope::decompose(Graph& g, std::span<const Value> inputs) const {
-  Value x = inputs[0];
-  const Shape shape = g.shape(x);
-  DType dtype = g.type(x).dtype, wide_dtype = wide(dtype);
-  auto half = static_cast<int64_t>(frequencies_.size());
-  Value x32 = convert(g, x, wide_dtype);
-  Value a = slice(g, x32, 3, 0, half), b = slice(g, x32, 3, half, 2 * half);  // [B, T, H, R/2]
-  Shape part = shape;
-  part[3] = half;
-  Value table = g.add_one(std::make_shared<Table>(wide_dtype, frequencies_), {});
-  Value position = iota(g, {{shape[1], half}, wide_dtype}, 0);
-  Value angle = mul(g, position, broadcast_leading(g, table, {shape[1], half}));  // [T, R/2]
-  auto spread = [&](Value v) { return broadcast(g, v, part, {1, 3}); };
-  Value cos = spread(unary(g, UnaryKind::kCos, angle)),
-        sin = spread(unary(g, UnaryKind::kSin, angle));
-  if (inverse_) sin = unary(g, UnaryKind::kNeg, sin);
-  std::vector<Value> parts{sub(g, mul(g, a, cos), mul(g, b, sin)),
-                           tessera::add(g, mul(g, b, cos), mul(g, a, sin))};
-  if (2 * half < shape[3]) parts.push_back(slice(g, x32, 3, 2 * half, shape[3]));
-  return {convert(g, concatenate(g, parts, 3), dtype)};
+  return {turned(g, inputs[0], frequencies_, inverse_, {})};
+}
+
+std::vector<Value> Rope::continue_sequence(Continuation& c) const {
+  TESSERA_CHECK(!inverse_, "a gradient continues no sequence");
+  auto op = std::make_shared<RopeAt>(frequencies_, c.capacity());
+  return {c.graph().add_one(op, {c.operand(0), c.start()})};
+}
+
+std::vector<TensorType> RopeAt::infer(const InferContext& context) const {
+  const TensorType &x = context.inputs[0], &start = context.inputs[1];
+  check_heads(*this, x, frequencies_);
+  require(x.shape[1] <= positions_, *this, "C3",
+          cat("there are ", positions_, " positions, x has ", x.shape[1], " tokens"));
+  require(start.dtype == DType::kI32 && start.shape.empty(), *this, "C4",
+          cat("start must be i32 [], is ", to_string(start)));
+  return {x};
+}
+
+std::vector<Value> RopeAt::decompose(Graph& g, std::span<const Value> inputs) const {
+  return {turned(g, inputs[0], frequencies_, false, inputs[1])};
 }
 
 Value rope(Graph& graph, Value x, const std::vector<double>& frequencies) {

@@ -21,6 +21,7 @@ class Rope final : public OpOf<Rope> {
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x)
   // Heads may be split, positions not.
   void split(PlacementContext& context) const override;
+  std::vector<Value> continue_sequence(Continuation& continuation) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
@@ -32,6 +33,29 @@ class Rope final : public OpOf<Rope> {
  private:
   std::vector<double> frequencies_;
   bool inverse_;
+};
+
+// The same where the first token is number `start` (i32 []) of its sequence: t counts from there.
+// `positions` bounds start + T.
+class RopeAt final : public OpOf<RopeAt> {
+ public:
+  RopeAt(std::vector<double> frequencies, int64_t positions)
+      : frequencies_(std::move(frequencies)), positions_(positions) {}
+  const std::vector<double>& frequencies() const { return frequencies_; }
+  int64_t positions() const { return positions_; }
+  std::string_view name() const override { return "rope_at"; }
+  Tier tier() const override { return Tier::kComposite; }
+  int arity() const override { return 2; }
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, start)
+  std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}}; }
+  auto fields() const {
+    return std::make_tuple(field("frequencies", frequencies_), field("positions", positions_));
+  }
+
+ private:
+  std::vector<double> frequencies_;
+  int64_t positions_;
 };
 
 Value rope(Graph& graph, Value x, const std::vector<double>& frequencies);

@@ -115,11 +115,11 @@ Cost LinearLogSumExpBackward::cost(std::span<const TensorType> inputs,
   return cost;
 }
 
-Value vocabulary_parallel_cross_entropy(Graph& g, Value x, Value w, Value targets,
-                                        int64_t vocabulary, AxisSet axes) {
+CrossEntropySums vocabulary_parallel_cross_entropy(Graph& g, Value x, Value w, Value targets,
+                                                   int64_t vocabulary, AxisSet axes) {
   const TensorType index{{}, DType::kI32};
   auto rows = static_cast<double>(g.shape(w)[0]);
-  Value begin = mul(g, axis_index(g, axes), constant(g, index, rows));
+  Value begin = part_begin(g, axes, g.shape(w)[0]);
   Value left = sub(g, constant(g, index, static_cast<double>(vocabulary)), begin);
   Value valid =
       binary(g, BinaryKind::kMin, binary(g, BinaryKind::kMax, left, constant(g, index, 0)),
@@ -131,9 +131,12 @@ Value vocabulary_parallel_cross_entropy(Graph& g, Value x, Value w, Value target
   Value sum = g.add_one(std::make_shared<AllReduceOp>(axes, Reduction::kSum),
                         {unary(g, UnaryKind::kExp, sub(g, parts[0], highest))});
   Value hit = g.add_one(std::make_shared<AllReduceOp>(axes, Reduction::kSum), {parts[1]});
-  Value loss = sub(g, add(g, highest, unary(g, UnaryKind::kLog, sum)), hit);
+  Value lse = add(g, highest, unary(g, UnaryKind::kLog, sum));
   Value counted = compare(g, Comparison::kNe, targets, constant_like(g, targets, kIgnoreIndex));
-  return reduce_sum(g, select(g, counted, loss, zeros_like(g, loss)), {0});
+  auto sum_counted = [&](Value by_row) {
+    return reduce_sum(g, select(g, counted, by_row, zeros_like(g, by_row)), {0});
+  };
+  return {sum_counted(sub(g, lse, hit)), sum_counted(mul(g, lse, lse))};
 }
 
 }  // namespace tessera

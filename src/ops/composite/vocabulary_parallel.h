@@ -38,10 +38,15 @@ class LinearLogSumExpBackward final : public OpOf<LinearLogSumExpBackward> {
   auto fields() const { return std::make_tuple(); }
 };
 
+// The outputs of linear_cross_entropy.
+struct CrossEntropySums {
+  Value loss, squares;
+};
+
 // What linear_cross_entropy is, from the parts of w [vocabulary, D] that the ranks along `axes`
-// have, each padded to the same number of rows: the sum over rows of the cross-entropy, equal on
-// all ranks. x and w vary over the axes, targets are in [0, vocabulary) or kIgnoreIndex.
-Value vocabulary_parallel_cross_entropy(Graph& graph, Value x, Value w, Value targets,
-                                        int64_t vocabulary, AxisSet axes);
+// have, each padded to the same number of rows; equal on all ranks. x and w vary over the axes,
+// targets are in [0, vocabulary) or kIgnoreIndex.
+CrossEntropySums vocabulary_parallel_cross_entropy(Graph& graph, Value x, Value w, Value targets,
+                                                   int64_t vocabulary, AxisSet axes);
 
 }  // namespace tessera

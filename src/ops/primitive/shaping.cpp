@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/continuation.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 
@@ -12,6 +13,12 @@ std::vector<TensorType> Iota::infer(const InferContext&) const {
   require(dim_ >= 0 && dim_ < static_cast<int64_t>(type_.shape.size()), *this, "C1",
           cat("dim ", dim_, " of ", to_string(type_)));
   return {{type_.shape, type_.dtype}};
+}
+
+std::vector<Value> Iota::continue_sequence(Continuation& c) const {
+  Graph& g = c.graph();
+  Value start = convert(g, c.start(), type_.dtype);
+  return {tessera::add(g, c.same()[0], broadcast(g, start, type_.shape, {}))};
 }
 
 std::vector<TensorType> Reshape::infer(const InferContext& context) const {
@@ -57,6 +64,14 @@ std::vector<TensorType> Transpose::infer(const InferContext& context) const {
     y.shape[i] = x.shape[static_cast<size_t>(order_[i])];
   }
   return {y};
+}
+
+void Transpose::split(PlacementContext& context) const {
+  Value x = context.reduced(0);
+  Placement placement = context.placement(0);
+  if (placement.split())
+    placement.dim = std::find(order_.begin(), order_.end(), placement.dim) - order_.begin();
+  context.apply({x}, placement);
 }
 
 std::vector<Value> Transpose::vjp(const VjpContext& context) const {
@@ -207,15 +222,15 @@ Value transpose(Graph& graph, Value x, std::vector<int64_t> order) {
 Value broadcast(Graph& graph, Value x, Shape shape, std::vector<int64_t> dims) {
   return graph.add_one(std::make_shared<Broadcast>(std::move(shape), std::move(dims)), {x});
 }
-Value broadcast_trailing(Graph& graph, Value x, const Shape& shape) {
+Value broadcast_trailing(Graph& graph, Value x, Shape shape) {
   std::vector<int64_t> dims(graph.shape(x).size());
   std::iota(dims.begin(), dims.end(), 0);
-  return broadcast(graph, x, shape, dims);
+  return broadcast(graph, x, std::move(shape), std::move(dims));
 }
-Value broadcast_leading(Graph& graph, Value x, const Shape& shape) {
+Value broadcast_leading(Graph& graph, Value x, Shape shape) {
   std::vector<int64_t> dims(graph.shape(x).size());
   std::iota(dims.begin(), dims.end(), static_cast<int64_t>(shape.size() - dims.size()));
-  return broadcast(graph, x, shape, dims);
+  return broadcast(graph, x, std::move(shape), std::move(dims));
 }
 Value slice(Graph& graph, Value x, int64_t dim, int64_t begin, int64_t end) {
   return graph.add_one(std::make_shared<Slice>(dim, begin, end), {x});

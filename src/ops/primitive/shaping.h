@@ -41,7 +41,7 @@ class Table final : public OpOf<Table> {
   std::vector<double> values_;
 };
 
-// y[..., i, ...] = i along `dim`.
+// y[..., i, ...] = i along `dim`. A model file numbers its tokens by one.
 class Iota final : public OpOf<Iota> {
  public:
   Iota(TensorType type, int64_t dim) : type_(std::move(type)), dim_(dim) {}
@@ -50,6 +50,8 @@ class Iota final : public OpOf<Iota> {
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 0; }
   std::vector<TensorType> infer(const InferContext&) const override;
+  // Numbers go on where those of earlier runs ended.
+  std::vector<Value> continue_sequence(Continuation& continuation) const override;
   auto fields() const { return std::make_tuple(field("type", type_), field("dim", dim_)); }
 
  private:
@@ -85,6 +87,8 @@ class Transpose final : public OpOf<Transpose> {
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
+  // Stays split along the same dim, wherever that goes.
+  void split(PlacementContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   auto fields() const { return std::make_tuple(field("order", order_)); }
@@ -211,8 +215,8 @@ Value reshape(Graph& graph, Value x, Shape shape);  // the same value if it has 
 Value transpose(Graph& graph, Value x, std::vector<int64_t> order);
 Value broadcast(Graph& graph, Value x, Shape shape, std::vector<int64_t> dims);
 // x [..] repeated along new last dims / new first dims of `shape`.
-Value broadcast_trailing(Graph& graph, Value x, const Shape& shape);  // x gives the first dims
-Value broadcast_leading(Graph& graph, Value x, const Shape& shape);   // x gives the last dims
+Value broadcast_trailing(Graph& graph, Value x, Shape shape);  // x gives the first dims
+Value broadcast_leading(Graph& graph, Value x, Shape shape);   // x gives the last dims
 Value slice(Graph& graph, Value x, int64_t dim, int64_t begin, int64_t end);
 Value concatenate(Graph& graph, std::vector<Value> xs, int64_t dim);
 

@@ -30,6 +30,7 @@ struct Result {
 
 void run_forward(const AttentionProblem& p, Packed& in, Result& out, Isa isa, ThreadPool& pool) {
   Workspace workspace(attention_forward_workspace(p, isa, pool.threads()));
+  std::vector<int64_t> keys = dropout_keys(p);
   AttentionForward args{.problem = p,
                         .q = in.all.at(0),
                         .k = in.all.at(in.k),
@@ -40,6 +41,8 @@ void run_forward(const AttentionProblem& p, Packed& in, Result& out, Isa isa, Th
                         .k_stride = in.stride,
                         .v_stride = in.stride,
                         .o_stride = out.o.stride,
+                        .row_keys = keys.data(),
+                        .first_head = kFirstHead,
                         .workspace = workspace.data()};
   attention_forward(args, isa, pool);
 }
@@ -47,6 +50,7 @@ void run_forward(const AttentionProblem& p, Packed& in, Result& out, Isa isa, Th
 void run_backward(const AttentionProblem& p, Packed& in, const Heads& dout, Result& out, Isa isa,
                   ThreadPool& pool) {
   Workspace workspace(attention_backward_workspace(p, isa, pool.threads()));
+  std::vector<int64_t> keys = dropout_keys(p);
   int64_t stride = in.stride;
   AttentionBackward args{.problem = p,
                          .q = in.all.at(0),
@@ -66,6 +70,8 @@ void run_backward(const AttentionProblem& p, Packed& in, const Heads& dout, Resu
                          .dq_stride = stride,
                          .dk_stride = stride,
                          .dv_stride = stride,
+                         .row_keys = keys.data(),
+                         .first_head = kFirstHead,
                          .workspace = workspace.data()};
   attention_backward(args, isa, pool);
 }
@@ -239,9 +245,80 @@ TEST(Attention, HeadsInChunks) {
   }
 }
 
+// Queries of the end alone have the bits that they have among all.
+TEST(Attention, QueriesFromABlockOn) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (auto [tokens, first, window] :
+         {std::tuple{65, 64, 0}, {130, 64, 0}, {257, 192, 70}, {300, 128, 0}}) {
+      AttentionProblem p = problem(tokens, 20, 4, 2, true, window);
+      p.dtype = dtype;
+      p.batch = 1;
+      Packed in = random_inputs(p, 3, 1);
+      for (Isa isa : all_isas()) {
+        ThreadPool pool(2);
+        Result whole{Heads(p, kUntouched), Tensor(DType::kF32, p.heads * tokens), Packed(p, 0)};
+        run_forward(p, in, whole, isa, pool);
+        AttentionProblem end = p;
+        end.first_query = first;
+        Workspace workspace(attention_forward_workspace(end, isa, pool.threads()));
+        Heads o(p, kUntouched);
+        attention_forward({.problem = end,
+                           .q = in.all.at(first * in.stride),
+                           .k = in.all.at(in.k),
+                           .v = in.all.at(in.v),
+                           .o = o.all.data(),
+                           .q_stride = in.stride,
+                           .k_stride = in.stride,
+                           .v_stride = in.stride,
+                           .o_stride = o.stride,
+                           .workspace = workspace.data()},
+                          isa, pool);
+        for (int64_t i = 0; i < (tokens - first) * o.stride; ++i)
+          ASSERT_EQ(o.all[i], whole.o.all[first * o.stride + i]) << tokens << " " << i;
+      }
+    }
+  }
+}
+
+AttentionProblem with_dropout(AttentionProblem p, double rate) {
+  p.threshold = static_cast<int32_t>(rate * 65536);
+  p.stream = stream_of("attention");
+  return p;
+}
+
+TEST(Attention, Dropout) {
+  for (AttentionProblem p :
+       {with_dropout(problem(7, 20, 4, 2, true, 0), 0.1), with_dropout(kInChunks[1], 0.2),
+        with_dropout(problem(65, 80, 4, 4, true, 0), 0.5),
+        with_dropout(problem(130, 64, 6, 1, false, 0), 0.3),
+        with_dropout(problem(200, 32, 2, 2, true, 66), 0.1)}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      p.dtype = dtype;
+      expect_as_good_as_decomposition(p, 1);
+    }
+  }
+}
+
+// With values of 1 the output counts the kept probabilities, whose mean is 1.
+TEST(Attention, DropoutKeepsTheMean) {
+  AttentionProblem p = with_dropout(problem(257, 8, 8, 8, false, 0), 0.4);
+  Packed in(p, 1);
+  Heads dout(p, 0);
+  for (Isa isa : all_isas()) {
+    Result out = run(p, in, dout, isa, pool_of(2));
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t row = 0; row < p.batch * p.tokens; ++row)
+      for (int64_t h = 0; h < p.heads; ++h, ++count) sum += out.o.all[row * out.o.stride + h * 8];
+    // Of 528,392 probabilities of 1 / 257: five standard deviations.
+    EXPECT_NEAR(sum / static_cast<double>(count), 1, 0.006) << name(isa);
+  }
+}
+
 TEST(Attention, SameBitsForEveryNumberOfThreads) {
   for (AttentionProblem p : {kInChunks[0], kInChunks[1], problem(200, 32, 6, 2, true, 90),
-                             problem(130, 64, 4, 4, false, 0), problem(65, 8, 17, 17, true, 0)}) {
+                             problem(130, 64, 4, 4, false, 0), problem(65, 8, 17, 17, true, 0),
+                             with_dropout(kInChunks[0], 0.1)}) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {
       p.dtype = dtype;
       Packed in = random_inputs(p, 3, 1);

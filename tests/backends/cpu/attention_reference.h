@@ -40,6 +40,14 @@ struct Heads {
   Tensor all;
 };
 
+// Of dropout: a key a row of the batch, and the number of the first head.
+constexpr int64_t kFirstHead = 2;
+inline std::vector<int64_t> dropout_keys(const AttentionProblem& p) {
+  std::vector<int64_t> keys;
+  for (int64_t b = 0; b < p.batch; ++b) keys.push_back(1000003 * b + (int64_t{1} << 40));
+  return keys;
+}
+
 // What a tensor should hold, and, in the exact result, the size of the terms that a gradient is a
 // sum of: they cancel.
 struct Expected {
@@ -113,6 +121,21 @@ class Decomposition {
         x = round(static_cast<Real>(x) + m[t * p_.head_dim + d]);
       }
   }
+  // Dropout: what is kept of a [T][T] matrix, scaled.
+  Matrix kept(int64_t b, int64_t h, Matrix m) const {
+    if (p_.threshold == 0) return m;
+    auto key = static_cast<uint64_t>(dropout_keys(p_)[static_cast<size_t>(b)]);
+    int64_t tokens = p_.tokens, pairs = (tokens + 1) / 2, blocks = (tokens + 63) / 64;
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t u = 0; u < tokens; ++u) {
+        int64_t block = ((kFirstHead + h) * pairs + u / 2) * blocks + t / 64;
+        auto n = static_cast<uint64_t>(block * 128 + u % 2 * 64 + t % 64);
+        bool keep = random_bits16(key, p_.stream, n) >= static_cast<uint32_t>(p_.threshold);
+        Real& x = m[t * tokens + u];
+        x = keep ? round(x * (Real{65536} / static_cast<Real>(65536 - p_.threshold))) : 0;
+      }
+    return m;
+  }
   static Matrix absolute(Matrix m) {
     for (Real& x : m) x = std::abs(x);
     return m;
@@ -144,12 +167,13 @@ class Decomposition {
     Matrix probabilities = by_rows(q, k);
     for (Real& x : probabilities) x = round(x * p_.scale);
     softmax(probabilities, e_.lse.data() + (b * p_.heads + h) * tokens);
-    Matrix o = weighted(probabilities, false, v);
+    Matrix kept_probabilities = kept(b, h, probabilities);
+    Matrix o = weighted(kept_probabilities, false, v);
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t d = 0; d < dim; ++d)
         e_.o[(b * tokens + t) * dout_.stride + h * dim + d] = o[t * dim + d];
 
-    Matrix ds = by_rows(dout, v), terms(tokens * tokens);
+    Matrix ds = kept(b, h, by_rows(dout, v)), terms(tokens * tokens);
     for (int64_t t = 0; t < tokens; ++t) {
       Real dot = 0;
       for (int64_t u = 0; u < tokens; ++u)
@@ -161,11 +185,12 @@ class Decomposition {
     }
     add(e_.gradient, in_.stride, b, h * dim, weighted(ds, false, k));
     add(e_.gradient, in_.stride, b, k_column, weighted(ds, true, q));
-    add(e_.gradient, in_.stride, b, v_column, weighted(probabilities, true, dout));
+    add(e_.gradient, in_.stride, b, v_column, weighted(kept_probabilities, true, dout));
     if constexpr (std::is_same_v<Real, float>) return;
     add(e_.gradient_terms, in_.stride, b, h * dim, weighted(terms, false, absolute(k)));
     add(e_.gradient_terms, in_.stride, b, k_column, weighted(terms, true, absolute(q)));
-    add(e_.gradient_terms, in_.stride, b, v_column, weighted(probabilities, true, absolute(dout)));
+    add(e_.gradient_terms, in_.stride, b, v_column,
+        weighted(kept_probabilities, true, absolute(dout)));
   }
 
   AttentionProblem p_;

@@ -11,151 +11,20 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "backends/ref/interpreter.h"
+#include "backends/ref/kernels.h"
+#include "base/float16.h"
 #include "base/ignore_index.h"
 #include "base/random.h"
-#include "ops/composite/adamw.h"
-#include "ops/composite/attention.h"
 #include "ops/composite/cross_entropy.h"
-#include "ops/composite/embedding.h"
-#include "ops/composite/linear.h"
-#include "ops/composite/rms_norm.h"
-#include "ops/composite/rope.h"
-#include "ops/composite/swiglu.h"
 #include "ops/composite/vocabulary_parallel.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 #include "ops/registry.h"
+#include "tests/backends/cpu/composite_cases.h"
 
 namespace tessera {
 namespace {
-
-constexpr DType kCompute = DType::kBF16;  // stands for the dtype under test
-constexpr DType kWide = DType::kF32;      // statistics, losses and parameter gradients
-
-struct Case {
-  std::string label;
-  OpPtr op;
-  std::vector<TensorType> inputs;  // kBF16: the dtype under test; kF32: always f32
-  int64_t ids = 1;                 // integers lie in [0, ids)
-  bool f32_only = false;
-  bool ignores = false;  // some integers are kIgnoreIndex
-  int64_t valid = 0;     // integer scalars
-};
-
-template <class T, class... Args>
-OpPtr make(Args&&... args) {
-  return std::make_shared<T>(std::forward<Args>(args)...);
-}
-TensorType t(Shape s) { return {std::move(s), kCompute}; }
-TensorType w(Shape s) { return {std::move(s), kWide}; }
-TensorType ids(Shape s) { return {std::move(s), DType::kI32}; }
-
-// Targets below 0, among the columns, in the padding and behind it.
-void add_log_sum_exp(std::vector<Case>& c) {
-  for (auto [rows, width, classes, valid] :
-       {std::tuple{1, 3, 2, 1}, {13, 33, 77, 77}, {530, 20, 100, 61}, {9, 17, 40, 0}}) {
-    Case forward{.label = cat("linear_log_sum_exp ", valid, " of ", classes),
-                 .op = make<LinearLogSumExp>(),
-                 .inputs = {t({rows, width}), t({classes, width}), ids({rows}), ids({})},
-                 .ids = 2 * classes,
-                 .ignores = true,
-                 .valid = valid};
-    Case backward = forward;
-    backward.label = cat("linear_log_sum_exp_backward ", valid, " of ", classes);
-    backward.op = make<LinearLogSumExpBackward>();
-    for (int i = 0; i < 3; ++i) backward.inputs.push_back(w({rows}));
-    // Minus infinity has no error to compare: LinearLogSumExp.PartWithoutColumns.
-    if (valid > 0) c.push_back(forward);
-    c.push_back(backward);
-  }
-}
-
-std::vector<Case> cases() {
-  std::vector<Case> c;
-  for (auto [m, k, n] : {std::tuple{7, 5, 3}, {33, 65, 17}, {130, 96, 200}}) {
-    c.push_back({cat("linear ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k})}});
-    c.push_back({cat("linear_dx ", m, "x", k, "x", n), make<LinearDx>(), {t({m, n}), t({n, k})}});
-    c.push_back({cat("linear_dw ", m, "x", k, "x", n), make<LinearDw>(), {t({m, n}), t({m, k})}});
-  }
-  for (auto [rows, width] : {std::pair{1, 1}, {3, 7}, {37, 130}}) {
-    c.push_back(
-        {cat("rms_norm ", rows, "x", width), make<RmsNorm>(1e-5), {t({rows, width}), t({width})}});
-    c.push_back({cat("rms_norm_backward ", rows, "x", width),
-                 make<RmsNormBackward>(),
-                 {t({rows, width}), t({width}), w({rows}), t({rows, width})}});
-    c.push_back(
-        {cat("swiglu ", rows, "x", width), make<Swiglu>(), {t({rows, width}), t({rows, width})}});
-    c.push_back({cat("swiglu_backward ", rows, "x", width),
-                 make<SwigluBackward>(),
-                 {t({rows, width}), t({rows, width}), t({rows, width})}});
-    c.push_back({cat("sum_n ", rows, "x", width),
-                 make<SumN>(),
-                 {t({rows, width}), t({rows, width}), t({rows, width})}});
-    c.push_back({cat("embedding ", rows, "x", width),
-                 make<Embedding>(),
-                 {ids({2, rows}), t({11, width})},
-                 11});
-    c.push_back({cat("embedding_backward ", rows, "x", width),
-                 make<EmbeddingBackward>(11),
-                 {ids({2, rows}), t({2, rows, width})},
-                 11});
-    c.push_back({.label = cat("embedding partial ", rows, "x", width),
-                 .op = make<Embedding>(true),
-                 .inputs = {ids({2, rows}), t({11, width})},
-                 .ids = 22,
-                 .ignores = true});
-    c.push_back({.label = cat("embedding_backward partial ", rows, "x", width),
-                 .op = make<EmbeddingBackward>(11, true),
-                 .inputs = {ids({2, rows}), t({2, rows, width})},
-                 .ids = 22,
-                 .ignores = true});
-  }
-  std::vector<double> frequencies{1, 0.3, 0.05};
-  c.push_back({"rope", make<Rope>(frequencies, false), {t({2, 5, 3, 6})}});
-  c.push_back({"rope partial inverse", make<Rope>(frequencies, true), {t({1, 9, 2, 11})}});
-  for (auto [length, heads, kv, size, window] :
-       {std::tuple{3, 1, 1, 4, 0}, {17, 4, 2, 20, 0}, {70, 3, 1, 32, 9}}) {
-    AttentionMask mask{true, window};
-    TensorType q = t({2, length, heads, size}), k = t({2, length, kv, size});
-    c.push_back({cat("attention T=", length), make<Attention>(0.4, mask), {q, k, k}});
-    c.push_back({cat("attention_backward T=", length),
-                 make<AttentionBackward>(0.4, mask),
-                 {q, k, k, q, w({2, heads, length}), q}});
-  }
-  for (auto [rows, width, classes] : {std::tuple{1, 3, 2}, {13, 33, 77}, {530, 20, 100}}) {
-    c.push_back({cat("linear_cross_entropy ", rows),
-                 make<LinearCrossEntropy>(),
-                 {t({rows, width}), t({classes, width}), ids({rows})},
-                 classes,
-                 false,
-                 true});
-    c.push_back({cat("linear_cross_entropy_backward ", rows),
-                 make<LinearCrossEntropyBackward>(),
-                 {t({rows, width}), t({classes, width}), ids({rows}), w({})},
-                 classes,
-                 false,
-                 true});
-  }
-  add_log_sum_exp(c);
-  c.push_back({"count_targets", make<CountTargets>(), {ids({3, 7})}, 5, false, true});
-  c.push_back({"sum_squares", make<SumSquares>(), {w({2500})}, 1, true});
-  c.push_back({"adamw",
-               make<AdamW>(0.9, 0.95, 1e-8),
-               {w({1037}),
-                w({1037}),
-                w({1037}),
-                w({1037}),
-                w({}),
-                w({}),
-                {{}, DType::kBool},
-                {{}, DType::kI64},
-                {{3}, DType::kI64},
-                w({3})},
-               1,
-               true});
-  return c;
-}
 
 // Values in f64 that the dtype can hold exactly.
 ref::Feeds feeds_for(const Case& c, DType dtype) {
@@ -174,8 +43,8 @@ ref::Feeds feeds_for(const Case& c, DType dtype) {
                                : static_cast<double>(k * 401);  // step; ascending segment begins
       } else if (type.dtype == DType::kBool) {
         x = 1;
-      } else if (type.dtype == kCompute && dtype == DType::kBF16) {
-        x = static_cast<float>(BF16(static_cast<float>(x)));
+      } else if (type.dtype == kCompute && dtype != DType::kF64) {
+        x = ref::round_to(dtype, x);
       } else {
         x = static_cast<float>(c.op->name() == "adamw" && (i == 2 || i == 4 || i == 9) ? std::abs(x)
                                                                                        : x);
@@ -184,7 +53,8 @@ ref::Feeds feeds_for(const Case& c, DType dtype) {
     }
     // Statistics must fit their tensors: rstd is positive, lse is large enough that probabilities
     // stay below 1.
-    if (c.op->name() == "rms_norm_backward" && i == 2)
+    if ((c.op->name() == "rms_norm_backward" && i == 2) ||
+        (c.op->name() == "layer_norm_backward" && i == 3))
       for (double& x : values) x = static_cast<float>(std::abs(x) + 0.5);
     if (i == 4 &&
         (c.op->name() == "attention_backward" || c.op->name() == "linear_log_sum_exp_backward"))
@@ -214,6 +84,7 @@ double load(DType dtype, const void* data, size_t i) {
   switch (dtype) {
     case DType::kF32: return static_cast<const float*>(data)[i];
     case DType::kBF16: return static_cast<float>(static_cast<const BF16*>(data)[i]);
+    case DType::kF16: return static_cast<float>(static_cast<const F16*>(data)[i]);
     case DType::kI64: return static_cast<double>(static_cast<const int64_t*>(data)[i]);
     default: return 0;
   }
@@ -223,6 +94,7 @@ void store(DType dtype, void* data, size_t i, double x) {
   switch (dtype) {
     case DType::kF32: static_cast<float*>(data)[i] = static_cast<float>(x); break;
     case DType::kBF16: static_cast<BF16*>(data)[i] = BF16(static_cast<float>(x)); break;
+    case DType::kF16: static_cast<F16*>(data)[i] = F16(static_cast<float>(x)); break;
     case DType::kI32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(x); break;
     case DType::kI64: static_cast<int64_t*>(data)[i] = static_cast<int64_t>(x); break;
     case DType::kBool: static_cast<uint8_t*>(data)[i] = x != 0; break;
@@ -292,7 +164,8 @@ void check(const Case& c, DType dtype) {
       double magnitude = rms(truth, std::vector<double>(truth.size(), 0));
       // A decomposition can be exact by luck: allow half a unit in the last place, and a whole one
       // where there are too few elements for an average.
-      double unit = g.type(g.outputs()[k].value).dtype == DType::kBF16 ? 0x1p-9 : 0x1p-24;
+      DType out = g.type(g.outputs()[k].value).dtype;
+      double unit = out == DType::kBF16 ? 0x1p-9 : out == DType::kF16 ? 0x1p-12 : 0x1p-24;
       if (truth.size() < 64) unit *= 2;
       double bound =
           1.5 * std::max(rms(decomposed.outputs.at(cat("y", k))[0].data, truth), unit * magnitude);
@@ -302,18 +175,24 @@ void check(const Case& c, DType dtype) {
 }
 
 TEST(CompositeKernels, AreAsExactAsTheirDecompositionInF32) {
-  for (const Case& c : cases()) check(c, DType::kF32);
+  for (const Case& c : composite_cases()) check(c, DType::kF32);
 }
 
 TEST(CompositeKernels, AreAsExactAsTheirDecompositionInBF16) {
-  for (const Case& c : cases()) {
+  for (const Case& c : composite_cases()) {
     if (!c.f32_only) check(c, DType::kBF16);
+  }
+}
+
+TEST(CompositeKernels, AreAsExactAsTheirDecompositionInF16) {
+  for (const Case& c : composite_cases()) {
+    if (!c.f32_only) check(c, DType::kF16);
   }
 }
 
 TEST(CompositeKernels, EveryCompositeHasACase) {
   std::map<std::string_view, int> seen;
-  auto all = cases();
+  auto all = composite_cases();
   for (const Case& c : all) ++seen[c.op->name()];
   for (const OpRecord& record : op_registry()) {
     if (record.tier != Tier::kComposite) continue;
@@ -337,8 +216,9 @@ TEST(LinearLogSumExp, PartWithoutColumns) {
 
 constexpr int64_t kRows = 40, kWidth = 33, kClasses = 77, kPart = 48;
 
-// Loss and gradients from three parts of 48 rows of w, of which 48, 29 and 0 are classes.
-std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value dloss) {
+// Sums and gradients from three parts of 48 rows of w, of which 48, 29 and 0 are classes.
+std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value dloss,
+                              Value dsquares) {
   std::vector<std::vector<Value>> parts;  // operands, then lse and hit
   Value highest{}, sum{}, hit{};
   auto added = [&](Value a, Value b) { return a ? add(g, a, b) : b; };
@@ -356,22 +236,25 @@ std::vector<Value> from_parts(Graph& g, Value x, Value w, Value targets, Value d
   Value counted = compare(g, Comparison::kNe, targets, constant_like(g, targets, kIgnoreIndex));
   Value zeros = constant_like(g, lse, 0);
   Value loss = reduce_sum(g, select(g, counted, sub(g, lse, hit), zeros), {0});
+  Value squares = reduce_sum(g, select(g, counted, mul(g, lse, lse), zeros), {0});
   Value drow = select(g, counted, broadcast(g, dloss, g.shape(lse), {}), zeros), dx{};
+  Value dsquare = select(g, counted, mul(g, lse, broadcast(g, dsquares, g.shape(lse), {})), zeros);
+  Value dsum = add(g, drow, add(g, dsquare, dsquare));
   std::vector<Value> dw;
   for (const auto& p : parts) {
-    Value dlse = mul(g, drow, unary(g, UnaryKind::kExp, sub(g, p[4], lse)));
+    Value dlse = mul(g, dsum, unary(g, UnaryKind::kExp, sub(g, p[4], lse)));
     auto d = g.add(make<LinearLogSumExpBackward>(),
                    {p[0], p[1], p[2], p[3], p[4], dlse, sub(g, zeros, drow)});
     dx = added(dx, d[0]);
     dw.push_back(d[1]);
   }
-  return {dx, concatenate(g, dw, 0), loss};
+  return {dx, concatenate(g, dw, 0), loss, squares};
 }
 
 TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
   Case c{.label = "",
          .op = make<LinearCrossEntropyBackward>(),
-         .inputs = {t({kRows, kWidth}), t({3 * kPart, kWidth}), ids({kRows}), w({})},
+         .inputs = {t({kRows, kWidth}), t({3 * kPart, kWidth}), ids({kRows}), w({}), w({})},
          .ids = kClasses,
          .ignores = true};
   for (auto [dtype, tolerance] : {std::pair{DType::kF32, 1e-6}, {DType::kBF16, 0x1p-7}}) {
@@ -383,10 +266,10 @@ TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
       if (type.dtype == kCompute) type.dtype = dtype;
       inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
     }
-    auto parts = from_parts(g, inputs[0], inputs[1], inputs[2], inputs[3]);
+    auto parts = from_parts(g, inputs[0], inputs[1], inputs[2], inputs[3], inputs[4]);
     inputs[1] = slice(g, inputs[1], 0, 0, kClasses);
     auto whole = g.add(c.op, inputs);
-    for (size_t k = 0; k < 3; ++k) {
+    for (size_t k = 0; k < 4; ++k) {
       g.output(cat("part", k), parts[k]);
       g.output(cat("whole", k), whole[k]);
     }
@@ -395,7 +278,7 @@ TEST(LinearLogSumExp, PartsTogetherAreLinearCrossEntropy) {
     std::vector<double>&dw = out.values[2], tail(dw.begin() + kClasses * kWidth, dw.end());
     EXPECT_EQ(tail, std::vector<double>(tail.size(), 0));
     dw.resize(kClasses * kWidth);
-    for (size_t k = 0; k < 3; ++k) {
+    for (size_t k = 0; k < 4; ++k) {
       const auto &part = out.values[2 * k], &expected = out.values[2 * k + 1];
       EXPECT_LE(rms(part, expected), tolerance * rms(expected, std::vector(expected.size(), 0.0)))
           << "output " << k;

@@ -8,7 +8,7 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr float kScale = 0.37f;
+constexpr float kScale = 0.37f, kNoSquares = 0, kSquareScale = 0.03f;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Result {
@@ -17,13 +17,14 @@ struct Result {
 };
 
 Result run(const Tensor& logits, const std::vector<int32_t>& targets, DType gradient, Isa isa,
-           ThreadPool& pool) {
+           ThreadPool& pool, const float* square_scale = &kNoSquares) {
   auto rows = static_cast<int64_t>(targets.size());
   Result r{Tensor(DType::kF32, rows, 7), Tensor(DType::kF32, rows, 7),
            Tensor(gradient, logits.size(), 7)};
-  cross_entropy_rows({logits.dtype(), logits.data(), targets.data(), r.lse.f32(), r.loss.f32(),
-                      rows, logits.size() / rows, r.dlogits.data(), gradient, &kScale},
-                     isa, pool);
+  cross_entropy_rows(
+      {logits.dtype(), logits.data(), targets.data(), r.lse.f32(), r.loss.f32(), rows,
+       logits.size() / rows, r.dlogits.data(), gradient, &kScale, square_scale},
+      isa, pool);
   return r;
 }
 
@@ -42,7 +43,8 @@ struct Expected {
   Doubles lse, loss, dlogits;
 };
 template <class Round>
-Expected compute(const Tensor& logits, const std::vector<int32_t>& targets, Round round) {
+Expected compute(const Tensor& logits, const std::vector<int32_t>& targets, Round round,
+                 double square_scale = 0) {
   auto rows = static_cast<int64_t>(targets.size()), classes = logits.size() / rows;
   Expected e;
   for (int64_t row = 0; row < rows; ++row) {
@@ -57,7 +59,9 @@ Expected compute(const Tensor& logits, const std::vector<int32_t>& targets, Roun
     e.loss.push_back(ignored ? 0 : round(lse - x(target)));
     for (int64_t j = 0; j < classes; ++j) {
       double p = round(std::exp(round(x(j) - lse)));
-      e.dlogits.push_back(ignored ? 0 : round(round(p - (j == target ? 1 : 0)) * kScale));
+      double d = round(round(p - (j == target ? 1 : 0)) * kScale);
+      if (square_scale != 0) d = round(d + round(p * round(2 * round(square_scale * lse))));
+      e.dlogits.push_back(ignored ? 0 : d);
     }
   }
   return e;
@@ -70,13 +74,17 @@ TEST(CrossEntropy, MatchesFormula) {
         SCOPED_TRACE(cat(rows, " x ", classes));
         Tensor logits = Tensor::random(dtype, rows * classes, 1, 4);
         std::vector<int32_t> targets = targets_of(rows, classes);
-        Result r = same_for_all_threads(
-            [&](ThreadPool& pool) { return run(logits, targets, dtype, isa, pool); });
-        Expected exact = compute(logits, targets, [](double v) { return v; });
-        Expected decomposed = compute(logits, targets, [&](double v) { return rounded(dtype, v); });
-        expect_as_good(r.lse, decomposed.lse, exact.lse);
-        expect_as_good(r.loss, decomposed.loss, exact.loss);
-        expect_as_good(r.dlogits, decomposed.dlogits, exact.dlogits);
+        for (const float* squares : {&kNoSquares, &kSquareScale}) {
+          Result r = same_for_all_threads(
+              [&](ThreadPool& pool) { return run(logits, targets, dtype, isa, pool, squares); });
+          auto exactly = [](double v) { return v; };
+          auto rounding = [&](double v) { return rounded(dtype, v); };
+          Expected exact = compute(logits, targets, exactly, *squares);
+          Expected decomposed = compute(logits, targets, rounding, *squares);
+          expect_as_good(r.lse, decomposed.lse, exact.lse);
+          expect_as_good(r.loss, decomposed.loss, exact.loss);
+          expect_as_good(r.dlogits, decomposed.dlogits, exact.dlogits);
+        }
       }
     }
   });
@@ -90,8 +98,8 @@ TEST(CrossEntropy, GradientInPlaceInTheOtherDtypeOrNotAtAll) {
     Result apart = run(logits, targets, dtype, isa, pool_of(1));
 
     Tensor over = logits, lse(DType::kF32, rows), loss(DType::kF32, rows);
-    CrossEntropyRows args{dtype, over.data(), targets.data(), lse.f32(), loss.f32(),
-                          rows,  classes,     over.data(),    dtype,     &kScale};
+    CrossEntropyRows args{dtype,   over.data(), targets.data(), lse.f32(), loss.f32(), rows,
+                          classes, over.data(), dtype,          &kScale,   &kNoSquares};
     cross_entropy_rows(args, isa, pool_of(2));
     EXPECT_TRUE(over == apart.dlogits);
     EXPECT_TRUE(loss == apart.loss);

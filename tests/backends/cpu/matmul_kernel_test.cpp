@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "backends/cpu/kernels/matmul.h"
@@ -144,15 +145,17 @@ struct Sample {
   }
 };
 
-// The operands in memory. What lies between rows is NaN and must neither be read nor, in C,
-// written.
+// The operands in memory; the bias is the first row of the old C. What lies between rows is NaN and
+// must neither be read nor, in C, written.
 struct Operands {
-  Buffer a, b, c;
+  Buffer a, b, c, bias;
 
   Operands(const Sample& s, const MatmulProblem& p)
       : a((p.transpose_a ? p.k : p.m) * p.lda * size_of(p.a)),
         b((p.transpose_b ? p.n : p.k) * p.ldb * size_of(p.b)),
-        c(p.m * p.ldc * size_of(p.c)) {
+        c(p.m * p.ldc * size_of(p.c)),
+        bias(p.n * size_of(p.c)) {
+    for (int64_t j = 0; p.bias && j < p.n; ++j) bias.set(p.c, j, s.old[s.at(0, j)]);
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t q = 0; q < p.k; ++q)
         a.set(p.a, p.transpose_a ? q * p.lda + i : i * p.lda + q,
@@ -169,7 +172,8 @@ struct Operands {
   void run(const Matmul& matmul, int threads) const {
     ThreadPool pool(threads);
     Buffer workspace(matmul.workspace_bytes(threads));
-    matmul.run(pool, a.data(), b.data(), c.data(), workspace.data());
+    matmul.run(pool, a.data(), b.data(), c.data(), workspace.data(),
+               matmul.problem().bias ? bias.data() : nullptr);
   }
 };
 
@@ -177,7 +181,7 @@ double error_of(const Sample& s, const MatmulProblem& p, const Buffer& c) {
   double squares = 0;
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.n; ++j) {
-      double error = c.get(p.c, i * p.ldc + j) - s.expected(i, j, p.accumulate);
+      double error = c.get(p.c, i * p.ldc + j) - s.expected(i, j, p.accumulate || p.bias);
       squares += error * error;
     }
     for (int64_t j = p.n; j < p.ldc; ++j)
@@ -203,15 +207,30 @@ void for_implementations(const MatmulProblem& p, F f) {
 }
 
 void check_accuracy(const Sample& s, const MatmulProblem& p) {
-  double allowed = 1.5 * s.plain_error(p.accumulate);
+  bool added = p.accumulate || p.bias;
+  double allowed = 1.5 * s.plain_error(added);
   // Few elements are no sample of an error: there, and where nothing was rounded, half a unit.
   double half_unit = p.c == DType::kBF16 ? 0x1p-9 : 0x1p-24;
-  if (s.m * s.n < 300 || s.k < 4) allowed += 2 * half_unit * s.size(p.accumulate);
+  if (s.m * s.n < 300 || s.k < 4) allowed += 2 * half_unit * s.size(added);
   for_implementations(p, [&](const Matmul& matmul, Isa) {
     Operands operands(s, p);
     operands.run(matmul, 1);
     EXPECT_LE(error_of(s, p, operands.c), allowed);
   });
+}
+
+TEST(Matmul, BiasIsAddedBeforeRounding) {
+  for (DTypes dtypes : {kDTypes[0], kDTypes[2]}) {
+    for (const auto& [m, n, k] :
+         {std::tuple{1, 1, 1}, {33, 127, 3}, {64, 64, 64}, {130, 1100, 300}, {17, 40, 0}}) {
+      Sample sample(m, n, k, dtypes);
+      for (int64_t i = 1; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) sample.old[sample.at(i, j)] = sample.old[sample.at(0, j)];
+      MatmulProblem p = problem(m, n, k, false, true, dtypes, false, 5);
+      p.bias = true;
+      check_accuracy(sample, p);
+    }
+  }
 }
 
 TEST(Matmul, IsAsAccurateAsAPlainLoop) {

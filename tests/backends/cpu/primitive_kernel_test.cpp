@@ -85,14 +85,14 @@ void expect_same(const Doubles& got, const Doubles& want) {
 
 // Ops that round nothing.
 const std::set<std::string_view> kExact{
-    "constant", "table",      "iota",        "transpose", "broadcast", "slice", "pad",
-    "select",   "compare",    "concatenate", "gather",    "neg",       "abs",   "max",
-    "min",      "reduce_max", "convert",     "offload",   "fetch"};
+    "constant", "table",      "iota",        "transpose", "broadcast", "slice",      "pad",
+    "select",   "compare",    "concatenate", "gather",    "neg",       "abs",        "max",
+    "min",      "reduce_max", "convert",     "offload",   "fetch",     "random_bits"};
 
 TEST(Primitives, EveryOneHasALaunchAndASample) {
   std::set<std::string_view> sampled;
   for (const OpSample& sample : samples_with_launch()) sampled.insert(sample.op->name());
-  std::set<std::string_view> storage{"stop_gradient", "reshape", "unflatten", "flatten"};
+  std::set<std::string_view> storage{"stop_gradient", "reshape", "unflatten", "flatten", "unstack"};
   for (const OpRecord& record : op_registry()) {
     if (record.tier == Tier::kPrimitive) {
       EXPECT_NE(sampled.contains(record.name), storage.contains(record.name)) << record.name;

@@ -57,6 +57,30 @@ TEST(Reduce, NonFiniteValuesShow) {
   }
 }
 
+TEST(Reduce, ColumnSumsMatchF64) {
+  for_isas_and_dtypes([](Isa isa, DType dtype) {
+    for (auto size : {std::pair{0, 5}, {1, 1}, {3, 17}, {64, 33}, {65, 1030}, {300, 7}}) {
+      int64_t rows = size.first, width = size.second;
+      SCOPED_TRACE(cat(rows, " x ", width));
+      Tensor x = Tensor::random(dtype, rows * width, 1);
+      Tensor y = same_for_all_threads([&](ThreadPool& pool) {
+        Tensor out(DType::kF32, width, 7);
+        Tensor workspace(DType::kF32, column_sum_workspace(rows, width) / 4, NAN);
+        column_sum({dtype, x.data(), out.f32(), workspace.f32(), rows, width}, isa, pool);
+        return out;
+      });
+      for (int64_t j = 0; j < width; ++j) {
+        double exact = 0, magnitude = 0;
+        for (int64_t i = 0; i < rows; ++i) {
+          exact += x[i * width + j];
+          magnitude += std::abs(x[i * width + j]);
+        }
+        ASSERT_NEAR(y[j], exact, 5e-7 * magnitude) << j;
+      }
+    }
+  });
+}
+
 TEST(Reduce, CountsTargets) {
   std::vector<int32_t> targets{5, -100, 0, -100, 7};
   EXPECT_EQ(count_unequal(targets.data(), 5, -100), 3);

@@ -15,8 +15,9 @@ namespace {
 // each also has a dQ of its own, which are added up afterwards: so fewer there.
 int64_t chunks_per_head(const AttentionProblem& p, int64_t enough_units, int64_t blocks_per_chunk) {
   int64_t units = std::max<int64_t>(1, p.batch * p.kv_heads);
+  int64_t blocks = attention_blocks(p) - first_query_block(p);
   return std::clamp<int64_t>((enough_units + units - 1) / units, 1,
-                             std::max<int64_t>(1, attention_blocks(p) / blocks_per_chunk));
+                             std::max<int64_t>(1, blocks / blocks_per_chunk));
 }
 int64_t forward_chunks(const AttentionProblem& p) { return chunks_per_head(p, 16, 2); }
 int64_t backward_chunks(const AttentionProblem& p) { return chunks_per_head(p, 8, 4); }
@@ -46,7 +47,10 @@ void check(const AttentionProblem& p) {
   TESSERA_CHECK(p.kv_heads > 0 && p.heads > 0 && p.heads % p.kv_heads == 0);
   TESSERA_CHECK(p.head_dim > 0 && p.head_dim <= 256);
   TESSERA_CHECK(p.window >= 0 && p.window <= INT32_MAX);
+  TESSERA_CHECK(p.threshold >= 0 && p.threshold < 65536);
   TESSERA_CHECK(p.scale > 0, "the running maximum is taken before scaling");
+  TESSERA_CHECK(p.first_query >= 0 && p.first_query % kAttentionBlock == 0 &&
+                p.first_query <= p.tokens && (p.first_query == 0 || p.threshold == 0));
 }
 
 bool aligned(const void* workspace) { return reinterpret_cast<uintptr_t>(workspace) % 64 == 0; }
@@ -77,6 +81,7 @@ int64_t attention_forward_workspace(const AttentionProblem& problem, Isa isa, in
 
 int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
   check(problem);
+  TESSERA_CHECK(problem.first_query == 0);
   int64_t chunks = backward_chunks(problem);
   DqSlots slots = dq_slots(problem, chunks, threads);
   return threads * family_of(isa, problem.dtype).backward_scratch(problem, chunks) +

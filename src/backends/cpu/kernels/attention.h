@@ -22,6 +22,11 @@ namespace tessera::cpu {
 // a stride after the one before it, so slices of a packed qkv work; batches are T strides apart.
 // Key u is visible to query t iff (not causal or u <= t) and (window == 0 or t - u < window).
 //
+// Dropout: with a threshold above 0, the probability of a key counts in o (not in lse) times 1 / (1
+// - threshold / 65536) where its random bits are at least the threshold, else not at all. Those of
+// key u and query t are random_bits16(row_keys[b], stream, n), n = 128 (((first_head + h) ceil(T /
+// 2) + u / 2) ceil(T / 64) + t / 64) + u % 2 * 64 + t % 64 with whole quotients.
+//
 // Scores, probabilities, sums and accumulators are f32; inputs are widened exactly, outputs rounded
 // once. On kAmx with bf16 the probabilities and the gradients of the scores are rounded to bf16
 // where they enter a product. lse comes from the unrounded ones. NaN in an input reaches what
@@ -32,9 +37,18 @@ struct AttentionProblem {
   DType dtype = DType::kF32;  // kF32 or kBF16, of all tensors but lse
   int64_t batch = 0, tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;  // head_dim in [1, 256]
   bool causal = true;
-  int64_t window = 0;  // 0: unlimited
-  float scale = 0;     // positive; usually 1 / sqrt(head_dim)
+  int64_t window = 0;     // 0: unlimited
+  float scale = 0;        // positive; usually 1 / sqrt(head_dim)
+  int32_t threshold = 0;  // of dropout, in [0, 65536); 0: none
+  uint64_t stream = 0;
+  // Forward without dropout only: q, o and lse begin with this token, a multiple of
+  // kAttentionBlock; k and v with token 0. Each query's bits are those of the whole problem.
+  int64_t first_query = 0;
 };
+
+// Queries and keys are visited in blocks of this many tokens. 64 x 64 scores in f32 are 16 KB and
+// stay in L1 beside one block of each operand.
+constexpr int64_t kAttentionBlock = 64;
 
 struct AttentionForward {
   AttentionProblem problem;
@@ -42,8 +56,10 @@ struct AttentionForward {
   const void* k = nullptr;
   const void* v = nullptr;
   void* o = nullptr;
-  float* lse = nullptr;
+  float* lse = nullptr;                                            // or null: not wanted
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;  // elements between tokens
+  const int64_t* row_keys = nullptr;                               // [B], of dropout
+  int64_t first_head = 0;     // number of head 0 among all heads, for dropout
   void* workspace = nullptr;  // attention_forward_workspace() bytes
 };
 
@@ -62,6 +78,8 @@ struct AttentionBackward {
   void* dv = nullptr;
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0, dout_stride = 0;
   int64_t dq_stride = 0, dk_stride = 0, dv_stride = 0;
+  const int64_t* row_keys = nullptr;
+  int64_t first_head = 0;
   void* workspace = nullptr;  // attention_backward_workspace() bytes
 };
 

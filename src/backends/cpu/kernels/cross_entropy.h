@@ -14,7 +14,8 @@ constexpr int32_t kIgnoredTarget = -100;
 
 // Per row: lse = log(sum_j e^logits[j]), loss = lse - logits[target]; for an ignored row both are 0
 // and its logits are not read. Where `dlogits` is given, in the same pass
-//   dlogits = (softmax(logits) - onehot(target)) * *scale, 0 for ignored rows.
+//   dlogits = (*scale + 2 *square_scale lse) softmax(logits) - *scale onehot(target), 0 for ignored
+// rows: the gradient of *scale sum(loss) + *square_scale sum(lse^2).
 // Computed in f32 with the maximum taken out (lse and loss in f64 at their end), rounded once. A
 // logit of minus infinity has probability 0; a NaN or plus infinity makes its row NaN. A target
 // outside [0, classes) that is not kIgnoredTarget is an InternalError. dlogits may be logits if
@@ -28,7 +29,7 @@ struct CrossEntropyRows {
   int64_t rows, classes;
   void* dlogits = nullptr;  // [rows, classes]
   DType dlogits_dtype = DType::kF32;
-  const float* scale = nullptr;  // read when the kernel runs
+  const float *scale = nullptr, *square_scale = nullptr;  // read when the kernel runs
 };
 void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool);
 

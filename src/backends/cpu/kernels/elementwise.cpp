@@ -17,6 +17,13 @@ void add(DType dtype, const void* a, const void* b, void* y, int64_t n, Isa isa,
              [&](int64_t begin, int64_t end) { range(dtype, a, b, y, begin, end); });
 }
 
+void add_bias(DType dtype, const void* x, const void* bias, void* y, int64_t rows, int64_t width,
+              Isa isa, ThreadPool& pool) {
+  auto range = TESSERA_SELECT(isa, add_bias_rows);
+  for_ranges(pool, rows, rows_per_tile(width),
+             [&](int64_t begin, int64_t end) { range(dtype, x, bias, y, width, begin, end); });
+}
+
 void accumulate(DType dtype, const void* x, float* y, int64_t n, Isa isa, ThreadPool& pool) {
   auto range = TESSERA_SELECT(isa, accumulate_range);
   for_ranges(pool, n, kElements,
@@ -38,6 +45,16 @@ void cast_to_bf16(const float* x, BF16* y, int64_t n, Isa isa, ThreadPool& pool)
 
 void cast_to_f32(const BF16* x, float* y, int64_t n, Isa isa, ThreadPool& pool) {
   auto range = TESSERA_SELECT(isa, widen_range);
+  for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) { range(x, y, begin, end); });
+}
+
+void cast_to_f16(const float* x, F16* y, int64_t n, Isa isa, ThreadPool& pool) {
+  auto range = TESSERA_SELECT(isa, narrow_half_range);
+  for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) { range(x, y, begin, end); });
+}
+
+void cast_to_f32(const F16* x, float* y, int64_t n, Isa isa, ThreadPool& pool) {
+  auto range = TESSERA_SELECT(isa, widen_half_range);
   for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) { range(x, y, begin, end); });
 }
 

@@ -11,23 +11,25 @@
 
 namespace tessera::cpu {
 
-// C[m, n] = op(A) op(B), or C += op(A) op(B) where `accumulate`; op(A) is [m, k], op(B) is [k, n].
-// Every matrix is row-major with its leading dimension in elements; A is stored as [m, k], or as
-// [k, m] where `transpose_a`; B as [k, n], or as [n, k] where `transpose_b`.
+// C[m, n] = op(A) op(B), or C += op(A) op(B) where `accumulate`, or C = op(A) op(B) + bias[n] in
+// every row where `bias`; op(A) is [m, k], op(B) is [k, n]. Every matrix is row-major with its
+// leading dimension in elements; A is stored as [m, k], or as [k, m] where `transpose_a`; B as [k,
+// n], or as [n, k] where `transpose_b`.
 //
 // The three products of a linear layer Y[T, N] = X[T, K] W[N, K]^T:
 //   forward  Y  = X W^T     m = T, n = N, k = K, transpose_b
 //   input    dX = dY W      m = T, n = K, k = N
 //   weight   dW = dY^T X    m = N, n = K, k = T, transpose_a
 //
-// dtypes: a and b both f32 with c f32, or a and b both bf16 with c bf16 or f32. Sums are f32; c is
-// rounded once, after the old C was added.
+// dtypes: a and b both f32 with c f32, or a and b both bf16 with c bf16 or f32; a bias has that of
+// a and c. Sums are f32; c is rounded once, after the old C or the bias was added.
 struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   DType a = DType::kF32, b = DType::kF32, c = DType::kF32;
   int64_t lda = 0, ldb = 0, ldc = 0;
   bool accumulate = false;
+  bool bias = false;  // not with accumulate
 
   bool operator==(const MatmulProblem&) const = default;
 };
@@ -45,8 +47,8 @@ class Matmul {
   // Bytes that run() needs for a pool of so many threads.
   virtual int64_t workspace_bytes(int threads) const = 0;
   // Operands must not overlap C. `workspace` is aligned to 64 bytes and needs no initialisation.
-  virtual void run(ThreadPool& pool, const void* a, const void* b, void* c,
-                   void* workspace) const = 0;
+  virtual void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
+                   const void* bias = nullptr) const = 0;
   // Implementation and blocking, for reports: "packed avx512, tiles 96x512".
   virtual std::string description() const = 0;
 

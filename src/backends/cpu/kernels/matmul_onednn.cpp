@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <dnnl.hpp>
 #include <functional>
+#include <unordered_map>
 
 #include "backends/cpu/kernels/matmul_tile.h"
 #include "base/error.h"
@@ -37,14 +38,15 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t ld
 
 // The product of one tile shape.
 struct TilePrimitive {
-  dnnl::memory::desc a, b, c, scratch;
+  dnnl::memory::desc a, b, c, bias, scratch;
   dnnl::matmul primitive;
   std::string name;  // oneDNN's, for example "gemm:jit"
 
   TilePrimitive(const MatmulProblem& p, int64_t rows, int64_t columns)
       : a(matrix(rows, p.k, p.a, p.lda, p.transpose_a)),
         b(matrix(p.k, columns, p.b, p.ldb, p.transpose_b)),
-        c(matrix(rows, columns, p.c, p.ldc)) {
+        c(matrix(rows, columns, p.c, p.ldc)),
+        bias(p.bias ? matrix(1, columns, p.c, columns) : dnnl::memory::desc()) {
     dnnl::primitive_attr attributes;
     // The library's own scratchpad belongs to the thread that made the primitive. oneDNN 2.6 takes
     // its gemm:jit for this mode, on AMX too, which for bf16 is up to 1.3 times slower than its
@@ -55,7 +57,8 @@ struct TilePrimitive {
       add.append_sum(1.0f);
       attributes.set_post_ops(add);
     }
-    dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, cpu_engine());
+    dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, bias, c), attributes,
+                                             cpu_engine());
     scratch = description.scratchpad_desc();
     name = description.impl_info_str();
     primitive = dnnl::matmul(description);
@@ -82,13 +85,13 @@ class OneDnnMatmul final : public Matmul {
 
   int64_t workspace_bytes(int threads) const override { return threads * scratch_bytes_; }
 
-  void run(ThreadPool& pool, const void* a, const void* b, void* c,
-           void* workspace) const override {
+  void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
+           const void* bias) const override {
     const MatmulProblem& p = problem();
     const int64_t row_tiles = ceil_div(p.m, tile_rows_);
     auto task = [&](int64_t tile, int thread) {
       omp_set_num_threads(1);
-      run_tile(a, b, c, tile % row_tiles * tile_rows_, tile / row_tiles * tile_columns_,
+      run_tile({a, b, c, bias}, tile % row_tiles * tile_rows_, tile / row_tiles * tile_columns_,
                static_cast<char*>(workspace) + thread * scratch_bytes_);
     };
     pool.run(row_tiles * ceil_div(p.n, tile_columns_), std::ref(task));
@@ -99,8 +102,12 @@ class OneDnnMatmul final : public Matmul {
   }
 
  private:
-  void run_tile(const void* a, const void* b, void* c, int64_t row, int64_t column,
-                void* scratch) const {
+  struct Matrices {
+    const void *a, *b;
+    void* c;
+    const void* bias;
+  };
+  void run_tile(const Matrices& of, int64_t row, int64_t column, void* scratch) const {
     const MatmulProblem& p = problem();
     const TilePrimitive& tile =
         *primitives_[(row + tile_rows_ > p.m ? 2 : 0) + (column + tile_columns_ > p.n ? 1 : 0)];
@@ -110,11 +117,13 @@ class OneDnnMatmul final : public Matmul {
       return dnnl::memory(desc, cpu_engine(), data);
     };
     thread_local dnnl::stream stream(cpu_engine());
-    tile.primitive.execute(
-        stream, {{DNNL_ARG_SRC, memory(tile.a, a, row * (p.transpose_a ? 1 : p.lda), p.a)},
-                 {DNNL_ARG_WEIGHTS, memory(tile.b, b, column * (p.transpose_b ? p.ldb : 1), p.b)},
-                 {DNNL_ARG_DST, memory(tile.c, c, row * p.ldc + column, p.c)},
-                 {DNNL_ARG_SCRATCHPAD, dnnl::memory(tile.scratch, cpu_engine(), scratch)}});
+    std::unordered_map<int, dnnl::memory> arguments{
+        {DNNL_ARG_SRC, memory(tile.a, of.a, row * (p.transpose_a ? 1 : p.lda), p.a)},
+        {DNNL_ARG_WEIGHTS, memory(tile.b, of.b, column * (p.transpose_b ? p.ldb : 1), p.b)},
+        {DNNL_ARG_DST, memory(tile.c, of.c, row * p.ldc + column, p.c)},
+        {DNNL_ARG_SCRATCHPAD, dnnl::memory(tile.scratch, cpu_engine(), scratch)}};
+    if (p.bias) arguments[DNNL_ARG_BIAS] = memory(tile.bias, of.bias, column, p.c);
+    tile.primitive.execute(stream, arguments);
   }
 
   int64_t tile_rows_ = 0, tile_columns_ = 0, scratch_bytes_ = 0;

@@ -45,8 +45,8 @@ class PackedMatmul final : public Matmul {
     return packed_bytes(rows_) + packed_bytes(columns_) + threads * sums_bytes();
   }
 
-  void run(ThreadPool& pool, const void* a, const void* b, void* c,
-           void* workspace) const override {
+  void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
+           const void* bias) const override {
     const MatmulProblem& p = problem();
     const MatmulOperand rows_of_a{a, p.a, p.lda, !p.transpose_a};
     const MatmulOperand columns_of_b{b, p.b, p.ldb, p.transpose_b};
@@ -58,7 +58,8 @@ class PackedMatmul final : public Matmul {
         if (column == 0 || rows_.chunk < p.m) {
           pack(pool, kernels_.pack_rows, rows_of_a, rows_, row, packed_a);
         }
-        multiply(pool, packed_a, packed_b, c, row, column, packed_b + packed_bytes(columns_));
+        multiply(pool, packed_a, packed_b, {c, bias}, row, column,
+                 packed_b + packed_bytes(columns_));
       }
     }
   }
@@ -68,6 +69,10 @@ class PackedMatmul final : public Matmul {
   }
 
  private:
+  struct Result {
+    void* c;
+    const void* bias;
+  };
   Lines cut(int64_t count, int64_t tile, int64_t panel) const {
     Lines lines{count, panel, balanced(count, tile, panel), 0};
     int64_t fit = kPackedBytes / (lines.tile * std::max<int64_t>(1, line_bytes()));
@@ -95,7 +100,7 @@ class PackedMatmul final : public Matmul {
     pool.run(ceil_div(count, step), std::ref(task));
   }
 
-  void multiply(ThreadPool& pool, const char* a, const char* b, void* c, int64_t row,
+  void multiply(ThreadPool& pool, const char* a, const char* b, Result to, int64_t row,
                 int64_t column, char* sums) const {
     const int64_t rows = std::min(rows_.chunk, rows_.count - row);
     const int64_t columns = std::min(columns_.chunk, columns_.count - column);
@@ -105,12 +110,13 @@ class PackedMatmul final : public Matmul {
       int64_t i = tile % row_tiles * rows_.tile, j = tile / row_tiles * columns_.tile;
       const MatmulProblem& p = problem();
       const MatmulResult result{
-          static_cast<char*>(c) + ((row + i) * p.ldc + column + j) * size_of(p.c),
+          static_cast<char*>(to.c) + ((row + i) * p.ldc + column + j) * size_of(p.c),
           p.c,
           p.ldc,
           std::min(rows_.tile, rows - i),
           std::min(columns_.tile, columns - j),
-          p.accumulate};
+          p.accumulate,
+          p.bias ? static_cast<const char*>(to.bias) + (column + j) * size_of(p.c) : nullptr};
       multiply_tile(a + i * line_bytes(), b + j * line_bytes(), result,
                     reinterpret_cast<float*>(sums + thread * sums_bytes()));
     };

@@ -29,6 +29,7 @@ struct MatmulResult {
   DType dtype;  // f32 or bf16
   int64_t stride, rows, columns;
   bool accumulate;
+  const void* bias;  // one a column, of dtype; or null
 };
 
 // The arithmetic of one instruction set. Operands are packed in panels of `rows` lines of A or

@@ -1,11 +1,11 @@
 #include "backends/cpu/kernels/rms_norm.h"
 
+#include "backends/cpu/kernels/reduce.h"
 #include "backends/cpu/kernels/tiles.h"
 
 namespace tessera::cpu {
 namespace {
 constexpr int64_t kBackwardRows = 32;  // rows that share one partial dw
-constexpr int64_t kColumns = 1024;     // columns of dw that one tile sums
 }  // namespace
 
 void rms_norm_forward(const RmsNormForward& args, Isa isa, ThreadPool& pool) {
@@ -23,10 +23,8 @@ void rms_norm_backward(const RmsNormBackward& args, Isa isa, ThreadPool& pool) {
   for_ranges(pool, args.rows, kBackwardRows, [&](int64_t begin, int64_t end) {
     rows(args, begin, end, args.workspace + begin / kBackwardRows * args.width);
   });
-  auto sum = TESSERA_SELECT(isa, rms_norm_sum_partials);
-  for_ranges(pool, args.width, kColumns, [&](int64_t begin, int64_t end) {
-    sum(args, ceil_div(args.rows, kBackwardRows), begin, end);
-  });
+  sum_rows(args.workspace, args.width, ceil_div(args.rows, kBackwardRows), args.width, args.dw, isa,
+           pool);
 }
 
 }  // namespace tessera::cpu

@@ -44,8 +44,5 @@ TESSERA_DECLARE_PER_ISA(void rms_norm_forward_rows(const RmsNormForward& args, i
 // Rows [begin, end); overwrites partial_dw[width] with their share of dw.
 TESSERA_DECLARE_PER_ISA(void rms_norm_backward_rows(const RmsNormBackward& args, int64_t begin,
                                                     int64_t end, float* partial_dw))
-// dw of columns [begin, end) from `tiles` shares in the workspace.
-TESSERA_DECLARE_PER_ISA(void rms_norm_sum_partials(const RmsNormBackward& args, int64_t tiles,
-                                                   int64_t begin, int64_t end))
 
 }  // namespace tessera::cpu

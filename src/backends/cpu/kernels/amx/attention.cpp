@@ -18,6 +18,7 @@ struct ForwardBuffers {
   uint32_t *query_t, *probabilities;  // right: [width][kBlock], [key][query]
   float *scores, *out;                // [key][query], [width][kBlock]
   float *reference, *sum;             // [kBlock]; reference in units of log2
+  uint16_t* bits;                     // [key][query], of dropout
   int64_t width;
 };
 ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
@@ -32,6 +33,7 @@ ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
   b.out = scratch.take<float>(b.width * kBlock);
   b.reference = scratch.take<float>(kBlock);
   b.sum = scratch.take<float>(kBlock);
+  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
   return b;
 }
 
@@ -78,12 +80,25 @@ void online_softmax(const Pair& pair, float factor, const ForwardBuffers& b) {
   }
 }
 
+// Clears the probabilities that are dropped; o is scaled when it is written.
+void drop_probabilities(const AttentionProblem& p, const Pair& pair, const ForwardBuffers& b) {
+  __m512i threshold = _mm512_set1_epi32(p.threshold);
+  for (int64_t u = 0; u < pair.keys; u += 2) {
+    for (int64_t j = 0; j < pair.queries; j += 16) {
+      const uint16_t* bits = b.bits + u * kBlock + j;
+      drop_words(bits, bits + kBlock, threshold, b.probabilities + u / 2 * kBlock + j);
+    }
+  }
+}
+
 // o and lse of one query block.
 void forward_block(const AttentionForward& args, int64_t batch, int64_t head, int64_t block,
                    const ForwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   int64_t first = block * kBlock, queries = smaller(kBlock, p.tokens - first), width = b.width;
-  Source q = head_source(p, args.q, args.q_stride, batch, head, first);
+  int64_t row = query_row(p, batch, first);
+  Source q{(const BF16*)args.q + row * args.q_stride + head * p.head_dim, args.q_stride,
+           p.tokens - first, p.head_dim};
   pack_right_transposed(q, kBlock, width, b.query_t);
   prefetch_rows(q, kBlock, kBlock);
   __builtin_memset(b.out, 0, width * kBlock * sizeof(float));
@@ -100,17 +115,23 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
     });
     if (pair.hidden) hide(p, pair, b.scores);
     online_softmax(pair, p.scale * kLog2E, b);
+    if (p.threshold > 0) {
+      dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);
+      drop_probabilities(p, pair, b);
+    }
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
       tile_product<true>(width, pair.queries - t, n, {values_t + u / 2, kBlock * 2},
                          {b.probabilities + u / 2 * kBlock + t, kBlock * 4}, b.out + t, kBlock);
     });
   }
 
-  float* lse = args.lse + (batch * p.heads + head) * p.tokens + first;
   float inverse[kBlock];
-  for (int64_t t = 0; t < kBlock; ++t) inverse[t] = 1 / b.sum[t];
-  for (int64_t t = 0; t < queries; ++t) lse[t] = b.reference[t] * kLn2 + __builtin_logf(b.sum[t]);
-  BF16* o = (BF16*)args.o + (batch * p.tokens + first) * args.o_stride + head * p.head_dim;
+  for (int64_t t = 0; t < kBlock; ++t) inverse[t] = attention_keep_scale(p) / b.sum[t];
+  if (args.lse) {
+    float* lse = args.lse + query_row(p, batch * p.heads + head, first);
+    for (int64_t t = 0; t < queries; ++t) lse[t] = b.reference[t] * kLn2 + __builtin_logf(b.sum[t]);
+  }
+  BF16* o = (BF16*)args.o + row * args.o_stride + head * p.head_dim;
   write_transposed(b.out, inverse, queries, p.head_dim, o, args.o_stride);
 }
 
@@ -129,7 +150,7 @@ void attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
   ForwardBuffers b = carve(p, memory);
   TileScope tiles;
   int64_t group = p.heads / p.kv_heads, blocks = attention_blocks(p);
-  int64_t slots = slots_of(unit, blocks);
+  int64_t begin = first_query_block(p), slots = slots_of(unit, blocks - begin);
   for (int64_t block = 0; block < blocks; ++block) {
     int64_t first = block * kBlock, at = first * b.width / 2;
     Source k = head_source(p, args.k, args.k_stride, unit.batch, unit.kv_head, first);
@@ -141,7 +162,7 @@ void attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
   }
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
     for (int64_t slot = 0; slot < slots; ++slot)
-      forward_block(args, unit.batch, head, block_of_slot(unit, slot), b);
+      forward_block(args, unit.batch, head, begin + block_of_slot(unit, slot), b);
   }
 }
 

@@ -18,6 +18,7 @@ struct BackwardBuffers {
   float *scores, *dscores;                 // [key][query]
   float *dk, *dv;                          // [keys of the chunk][width]
   float *lse, *delta;                      // [T rounded up to blocks]; lse in units of log2
+  uint16_t* bits;                          // [key][query], of dropout
   int64_t width;
 };
 BackwardBuffers carve(const AttentionProblem& p, int64_t chunks, Scratch& scratch) {
@@ -41,6 +42,7 @@ BackwardBuffers carve(const AttentionProblem& p, int64_t chunks, Scratch& scratc
   b.dv = scratch.take<float>(keys * b.width);
   b.lse = scratch.take<float>(padded);
   b.delta = scratch.take<float>(padded);
+  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
   return b;
 }
 
@@ -111,9 +113,21 @@ void softmax_gradient(const Pair& pair, float factor, const BackwardBuffers& b) 
   }
 }
 
+// Clears the probabilities that are dropped; dv is scaled when it is written.
+void drop_probabilities(const AttentionProblem& p, const Pair& pair, const BackwardBuffers& b) {
+  __m512i threshold = _mm512_set1_epi32(p.threshold);
+  for (int64_t u = 0; u < pair.keys; ++u) {
+    for (int64_t j = 0; j < pair.queries; j += 32) {
+      int64_t at = u * kBlock + j;
+      drop_words(b.bits + at, b.bits + at + 16, threshold, b.probabilities + at / 2);
+    }
+  }
+}
+
 // Adds what one pair of blocks gives to dk, dv (rows of the chunk from `slot` on) and dq.
-void backward_pair(const AttentionProblem& p, const Pair& pair, int64_t slot, float* dq,
-                   const BackwardBuffers& b) {
+void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, const Pair& pair,
+                   int64_t slot, float* dq, const BackwardBuffers& b) {
+  const AttentionProblem& p = args.problem;
   int64_t width = b.width, left = slot * kBlock * width / 2, right = pair.query * width / 2;
   for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
     int64_t row = left + u * width / 2, to = u * kBlock + t, queries = pair.queries - t;
@@ -123,7 +137,12 @@ void backward_pair(const AttentionProblem& p, const Pair& pair, int64_t slot, fl
                         {b.dout_t + right + t, kBlock * 4}, b.dscores + to, kBlock);
   });
   if (pair.hidden) hide(p, pair, b.scores);
+  if (p.threshold > 0) {
+    dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);
+    drop(p, pair.keys, pair.queries, b.bits, b.dscores);
+  }
   softmax_gradient(pair, p.scale * kLog2E, b);
+  if (p.threshold > 0) drop_probabilities(p, pair, b);
   for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
     int64_t from = u * kBlockWords + t / 2, row = right + t * width / 2;
     int64_t queries = pair.queries - t, to = (slot * kBlock + u) * width;
@@ -178,7 +197,7 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
       for_vectors(
           p.head_dim, [&](auto lanes, int64_t d) __attribute__((always_inline)) {
             lanes.store(dk + d, load(b.dk + from + d) * p.scale);
-            lanes.store(dv + d, load(b.dv + from + d));
+            lanes.store(dv + d, load(b.dv + from + d) * attention_keep_scale(p));
           });
     }
   }
@@ -208,7 +227,8 @@ void attention_backward_unit(const AttentionBackward& args, const AttentionUnit&
       int64_t key_block = block_of_slot(unit, slot);
       BlockRange range = visible_queries(p, key_block);
       for (int64_t block = range.begin; block < range.end; ++block) {
-        backward_pair(p, pair_of(p, block, key_block), slot, dq + block * dq_block, b);
+        backward_pair(args, unit.batch, head, pair_of(p, block, key_block), slot,
+                      dq + block * dq_block, b);
       }
     }
     if (unit.chunks == 1) {

@@ -3,6 +3,7 @@
 // [key][query], as in isa/attention_block.h; here that also turns every rounding to bf16 into an
 // operand of the next product without a shuffle.
 #include "backends/cpu/kernels/amx/tile.h"
+#include "backends/cpu/kernels/isa/attention_dropout.h"
 #include "backends/cpu/kernels/isa/attention_unit.h"
 
 namespace tessera::cpu::amx {
@@ -62,6 +63,19 @@ static inline void hide(const AttentionProblem& p, const Pair& pair, float* scor
       _mm512_mask_storeu_ps(scores + u * kBlock + j, blind, _mm512_set1_ps(-__builtin_inff()));
     }
   }
+}
+
+// Clears those halves of 16 words whose bits are below the threshold.
+TESSERA_INLINE void drop_words(const uint16_t* low, const uint16_t* high, __m512i threshold,
+                               uint32_t* words) {
+  auto dropped = [&](const uint16_t* bits) __attribute__((always_inline)) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)bits));
+    return _mm512_cmplt_epi32_mask(wide, threshold);
+  };
+  __m512i both = _mm512_loadu_si512(words);
+  both = _mm512_mask_and_epi32(both, dropped(low), both, _mm512_set1_epi32((int)0xffff0000u));
+  both = _mm512_mask_and_epi32(both, dropped(high), both, _mm512_set1_epi32(0xffff));
+  _mm512_storeu_si512(words, both);
 }
 
 // [width][kBlock] f32, lane t times factor[t], as `rows` rows of head_dim bf16.

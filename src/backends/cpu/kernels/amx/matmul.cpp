@@ -118,11 +118,15 @@ TESSERA_INLINE void multiply_panels(const char* a, const char* b, int64_t units,
   tile_store<3>(sums + kBelow + 64, kStride);
 }
 
-// Whole rows of bf16 in one instruction each; it takes subnormal sums for zero.
-TESSERA_INLINE void store_rounded(const float* sums, BF16* c, int64_t stride) {
+// Whole rows of bf16 in one instruction each; it takes subnormal sums for zero. A bias of the 32
+// columns is added first, unless it is null.
+TESSERA_INLINE void store_rounded(const float* sums, const BF16* bias, BF16* c, int64_t stride) {
+  Vec low{}, high{};
+  if (bias != nullptr) low = load(bias), high = load(bias + 16);
   for (int64_t i = 0; i < kUnit; ++i, sums += kUnit, c += stride) {
-    __m512bh row = _mm512_cvtne2ps_pbh(_mm512_load_ps(sums + 16), _mm512_load_ps(sums));
-    _mm512_storeu_si512(c, (__m512i)row);
+    __m512 first = _mm512_load_ps(sums), second = _mm512_load_ps(sums + 16);
+    if (bias != nullptr) first += (__m512)low, second += (__m512)high;
+    _mm512_storeu_si512(c, (__m512i)_mm512_cvtne2ps_pbh(second, first));
   }
 }
 
@@ -141,7 +145,9 @@ void multiply(const void* a, const void* b, int64_t panel_depth, int64_t row_pan
       const int64_t row = i * kUnit, column = j * kUnit;
       if (result->dtype == DType::kBF16 && !result->accumulate && row + kUnit <= result->rows &&
           column + kUnit <= result->columns) {
-        store_rounded(last, (BF16*)result->c + row * result->stride + column, result->stride);
+        const BF16* bias = (const BF16*)result->bias;
+        store_rounded(last, bias == nullptr ? nullptr : bias + column,
+                      (BF16*)result->c + row * result->stride + column, result->stride);
       } else {
         store_result<kUnit, kUnit>(last, *result, row, column);
       }

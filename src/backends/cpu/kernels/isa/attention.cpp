@@ -13,6 +13,7 @@ struct ForwardBuffers {
   float *query_rows, *query;  // [kBlock][width], [head_dim][kBlock]
   float *scores, *out;        // [key][query], [head_dim][kBlock]
   float *highest, *sum;       // [kBlock]
+  uint16_t* bits;             // [key][query], of dropout
   int64_t width;
 };
 ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
@@ -26,6 +27,7 @@ ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
   b.out = scratch.take<float>(p.head_dim * kBlock);
   b.highest = scratch.take<float>(kBlock);
   b.sum = scratch.take<float>(kBlock);
+  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
   return b;
 }
 
@@ -57,7 +59,7 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
                    const ForwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   int64_t first = block * kBlock, queries = smaller(kBlock, p.tokens - first), width = b.width;
-  int64_t row = batch * p.tokens + first;
+  int64_t row = query_row(p, batch, first);
   const T* q = (const T*)args.q + row * args.q_stride + head * p.head_dim;
   widen_rows(q, args.q_stride, queries, p.head_dim, {b.query_rows, width});
   transpose_block({b.query_rows, width}, queries, p.head_dim, b.query);
@@ -76,17 +78,21 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
     });
     if (pair.hidden) hide(p, pair, b.scores);
     online_softmax(p, pair, b);
+    if (p.threshold > 0) {
+      dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);
+      drop(p, pair.keys, pair.lanes, b.bits, b.scores);
+    }
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
       product(p.head_dim, pair.lanes - t, n, {values + u * width, 1, width},
               {b.scores + u * kBlock + t, kBlock}, {b.out + t, kBlock});
     });
   }
 
-  float* lse = args.lse + (batch * p.heads + head) * p.tokens + first;
   float inverse[kBlock];
-  for (int64_t t = 0; t < queries; ++t) {
-    lse[t] = b.highest[t] + __builtin_logf(b.sum[t]);
-    inverse[t] = 1 / b.sum[t];
+  for (int64_t t = 0; t < queries; ++t) inverse[t] = 1 / b.sum[t];
+  if (args.lse) {
+    float* lse = args.lse + query_row(p, batch * p.heads + head, first);
+    for (int64_t t = 0; t < queries; ++t) lse[t] = b.highest[t] + __builtin_logf(b.sum[t]);
   }
   T* o = (T*)args.o + row * args.o_stride + head * p.head_dim;
   write_columns(b.out, queries, p.head_dim, inverse, 1, o, args.o_stride);
@@ -102,10 +108,11 @@ void forward_unit(const AttentionForward& args, const AttentionUnit& unit, char*
              {b.keys, b.width});
   widen_rows((const T*)args.v + row * args.v_stride + column, args.v_stride, p.tokens, p.head_dim,
              {b.values, b.width});
-  int64_t group = p.heads / p.kv_heads, slots = slots_of(unit, attention_blocks(p));
+  int64_t group = p.heads / p.kv_heads, begin = first_query_block(p);
+  int64_t slots = slots_of(unit, attention_blocks(p) - begin);
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
     for (int64_t slot = 0; slot < slots; ++slot)
-      forward_block<T>(args, unit.batch, head, block_of_slot(unit, slot), b);
+      forward_block<T>(args, unit.batch, head, begin + block_of_slot(unit, slot), b);
   }
 }
 

@@ -12,6 +12,7 @@ struct BackwardBuffers {
   float *out, *out_t;              // of one block: [kBlock][width], [head_dim][kBlock]
   float *lse, *delta;              // [T rounded up to blocks]
   float *scores, *dscores;         // [key][query]
+  uint16_t* bits;                  // [key][query], of dropout
   int64_t width;
 };
 BackwardBuffers carve(const AttentionProblem& p, int64_t chunks, Scratch& scratch) {
@@ -33,6 +34,7 @@ BackwardBuffers carve(const AttentionProblem& p, int64_t chunks, Scratch& scratc
   b.delta = scratch.take<float>(padded);
   b.scores = scratch.take<float>(kBlock * kBlock);
   b.dscores = scratch.take<float>(kBlock * kBlock);
+  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
   return b;
 }
 
@@ -91,8 +93,9 @@ void softmax_gradient(const AttentionProblem& p, const Pair& pair, const Backwar
 }
 
 // Adds what one pair of blocks gives to dk, dv (rows of the chunk from `slot` on) and dq.
-void backward_pair(const AttentionProblem& p, const Pair& pair, int64_t slot, float* dq,
-                   const BackwardBuffers& b) {
+void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, const Pair& pair,
+                   int64_t slot, float* dq, const BackwardBuffers& b) {
+  const AttentionProblem& p = args.problem;
   int64_t width = b.width, first = slot * kBlock * width;
   const float *keys = b.keys + first, *values = b.values + first;
   float *query_t = b.query_t + pair.query * p.head_dim,
@@ -107,7 +110,12 @@ void backward_pair(const AttentionProblem& p, const Pair& pair, int64_t slot, fl
             {b.dscores + at, kBlock});
   });
   if (pair.hidden) hide(p, pair, b.scores);
+  if (p.threshold > 0) {
+    dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);
+    drop(p, pair.keys, pair.lanes, b.bits, b.dscores);
+  }
   softmax_gradient(p, pair, b);
+  if (p.threshold > 0) drop(p, pair.keys, pair.lanes, b.bits, b.scores);
   for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
     int64_t at = u * kBlock + t, queries = pair.queries - t, from = (pair.query + t) * width;
     int64_t to = first + u * width;
@@ -156,7 +164,8 @@ void backward_unit(const AttentionBackward& args, const AttentionUnit& unit, flo
       int64_t key_block = block_of_slot(unit, slot);
       BlockRange range = visible_queries(p, key_block);
       for (int64_t block = range.begin; block < range.end; ++block) {
-        backward_pair(p, pair_of(p, block, key_block), slot, dq + block * kBlock * p.head_dim, b);
+        backward_pair(args, unit.batch, head, pair_of(p, block, key_block), slot,
+                      dq + block * kBlock * p.head_dim, b);
       }
     }
     if (unit.chunks == 1) {

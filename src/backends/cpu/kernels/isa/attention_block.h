@@ -4,6 +4,7 @@
 // Scores are kept transposed, [key][query]: the running maximum, sum, lse and delta of a query live
 // in one lane, so no step of the softmax crosses lanes, and head_dim is a lane dimension of dK and
 // dV only.
+#include "backends/cpu/kernels/isa/attention_dropout.h"
 #include "backends/cpu/kernels/isa/attention_unit.h"
 #include "backends/cpu/kernels/isa/simd.h"
 

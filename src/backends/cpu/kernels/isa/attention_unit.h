@@ -5,10 +5,6 @@
 
 namespace tessera::cpu {
 
-// Queries and keys are visited in blocks of this many tokens. 64 x 64 scores in f32 are 16 KB and
-// stay in L1 beside one block of each operand.
-constexpr int64_t kAttentionBlock = 64;
-
 // What one thread does in one go: one batch and key/value head with all query heads of its group,
 // restricted to some of the query blocks (forward) or key blocks (backward), see block_of_slot().
 struct AttentionUnit {
@@ -24,6 +20,13 @@ TESSERA_ATTENTION_INLINE int64_t round_up(int64_t n, int64_t multiple) {
 }
 TESSERA_ATTENTION_INLINE int64_t attention_blocks(const AttentionProblem& p) {
   return (p.tokens + kAttentionBlock - 1) / kAttentionBlock;
+}
+TESSERA_ATTENTION_INLINE int64_t first_query_block(const AttentionProblem& p) {
+  return p.first_query / kAttentionBlock;
+}
+// Row of token `t` in q and o, heads and elements aside.
+TESSERA_ATTENTION_INLINE int64_t query_row(const AttentionProblem& p, int64_t batch, int64_t t) {
+  return batch * (p.tokens - p.first_query) + t - p.first_query;
 }
 // Block number `slot` of a chunk. Each run of `chunks` blocks is dealt out to the chunks, there and
 // back in turn, which evens out the causal triangle.
@@ -65,6 +68,13 @@ TESSERA_ATTENTION_INLINE BlockRange seeing_queries(const AttentionProblem& p, in
   if (u >= p.tokens) return {kNone, kNone};
   return {p.causal ? u : 0, p.window > 0 ? smaller(u + p.window, kNone) : kNone};
 }
+
+// What kept probabilities are multiplied with; 1 without dropout.
+TESSERA_ATTENTION_INLINE float attention_keep_scale(const AttentionProblem& p) {
+  return 65536.0f / (float)(65536 - p.threshold);
+}
+// Random bits of a pair of blocks.
+constexpr int64_t kAttentionBits = kAttentionBlock * kAttentionBlock;
 
 // Hands out aligned pieces of a workspace. Without memory (base == nullptr) it only counts, so that
 // the size and the layout of a scratch area are one function.

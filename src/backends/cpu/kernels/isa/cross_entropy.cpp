@@ -50,12 +50,14 @@ void scaled_exponentials(const T* x, G* dx, int64_t size, float shift, float fac
   });
 }
 
+// `dlse` is what the square of lse adds to the factor of each probability.
 template <class T, class G>
-void gradient(const T* x, G* dx, int64_t size, int64_t target, ScaledSum total, float scale) {
-  float factor = (float)(scale / total.sum);
+void gradient(const T* x, G* dx, int64_t size, int64_t target, ScaledSum total, float scale,
+              float dlse) {
+  float factor = (float)(((double)scale + dlse) / total.sum);
   float hit = (float)(exp(splat(load_one(x + target) - total.shift))[0] / total.sum);
   scaled_exponentials(x, dx, size, total.shift, factor);
-  store_one(dx + target, (hit - 1.0f) * scale);
+  store_one(dx + target, (hit - 1.0f) * scale + hit * dlse);
 }
 
 template <class T>
@@ -67,11 +69,13 @@ void row_of(const CrossEntropyRows& args, int64_t row) {
   args.lse[row] = (float)(total.shift + log_sum);
   args.loss[row] = (float)((double)total.shift - load_one(x + target) + log_sum);
   if (args.dlogits == nullptr) return;
+  float dlse = (float)(2.0 * *args.square_scale * (total.shift + log_sum));
   if (args.dlogits_dtype == DType::kF32) {
-    gradient(x, (float*)args.dlogits + row * args.classes, args.classes, target, total,
-             *args.scale);
+    gradient(x, (float*)args.dlogits + row * args.classes, args.classes, target, total, *args.scale,
+             dlse);
   } else {
-    gradient(x, (BF16*)args.dlogits + row * args.classes, args.classes, target, total, *args.scale);
+    gradient(x, (BF16*)args.dlogits + row * args.classes, args.classes, target, total, *args.scale,
+             dlse);
   }
 }
 

@@ -19,7 +19,23 @@ void blocks(const float* x, int64_t n, int64_t begin, int64_t end, double* sums)
   }
 }
 
+template <class T>
+void add_rows(const T* x, int64_t stride, int64_t rows, int64_t width, float* y) {
+  __builtin_memset(y, 0, (size_t)width * sizeof(float));
+  for (int64_t row = 0; row < rows; ++row, x += stride) {
+    for_vectors(width, [&](auto lanes, int64_t i) {
+      lanes.store(y + i, lanes.load(y + i) + lanes.load(x + i));
+    });
+  }
+}
+
 }  // namespace
+
+void sum_row_range(DType dtype, const void* x, int64_t stride, int64_t rows, int64_t width,
+                   float* y) {
+  if (dtype == DType::kF32) return add_rows((const float*)x, stride, rows, width, y);
+  add_rows((const BF16*)x, stride, rows, width, y);
+}
 
 void sum_blocks(const float* x, int64_t n, int64_t begin, int64_t end, double* sums) {
   blocks<false>(x, n, begin, end, sums);

@@ -63,15 +63,4 @@ void rms_norm_backward_rows(const RmsNormBackward& args, int64_t begin, int64_t 
   backward<BF16>(args, begin, end, partial_dw);
 }
 
-void rms_norm_sum_partials(const RmsNormBackward& args, int64_t tiles, int64_t begin, int64_t end) {
-  float* dw = args.dw + begin;
-  __builtin_memset(dw, 0, (size_t)(end - begin) * sizeof(float));
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    const float* partial = args.workspace + tile * args.width + begin;
-    for_vectors(end - begin, [&](auto lanes, int64_t i) {
-      lanes.store(dw + i, lanes.load(dw + i) + lanes.load(partial + i));
-    });
-  }
-}
-
 }  // namespace tessera::cpu::TESSERA_ISA

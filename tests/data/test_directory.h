@@ -13,20 +13,20 @@
 namespace tessera {
 
 // A directory that lives as long as one test.
-class TemporaryDirectory {
+class TestDirectory {
  public:
-  TemporaryDirectory() {
+  TestDirectory() {
     static int count = 0;
     path_ =
         std::filesystem::path(testing::TempDir()) / cat("tessera_data_", ::getpid(), "_", count++);
     make_directories(path_);
   }
-  ~TemporaryDirectory() {
+  ~TestDirectory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  TestDirectory(const TestDirectory&) = delete;
+  TestDirectory& operator=(const TestDirectory&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path write(const std::string& name, std::string_view content) const {

@@ -1,0 +1,36 @@
+#pragma once
+#include <string>
+
+#include "backends/cpu/cpu_kernels.h"
+
+namespace tessera::cpu {
+
+// Everything here takes f32 and bf16 tensors; other dtypes run through the decomposition.
+inline bool takes(DType d) { return d == DType::kF32 || d == DType::kBF16; }
+
+inline std::string kernel_name(std::string_view op, Isa isa) { return cat(op, " ", name(isa)); }
+
+// x [.., K] as a matrix of rows.
+inline int64_t rows_of(const TensorType& t) {
+  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
+}
+
+// A prepare function for kernels that accept every node of f32 or bf16 tensors (judged by operand
+// `which`).
+template <class Make>
+Prepare for_floats(size_t which, Make make) {
+  return [which, make](const PrepareContext& context) -> Prepared {
+    DType d = context.inputs[which].dtype;
+    if (!takes(d)) return cat("takes f32 and bf16, not ", name(d));
+    return make(context);
+  };
+}
+
+// The families that make up register_composite_kernels(), those with a file of their own.
+
+// rms_norm, layer_norm and their gradients.
+void register_norms(KernelTable& table, Isa isa, ThreadPool& pool);
+// swiglu, gelu, add_bias, their gradients, and dropout.
+void register_activations(KernelTable& table, Isa isa, ThreadPool& pool);
+
+}  // namespace tessera::cpu

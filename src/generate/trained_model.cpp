@@ -1,0 +1,83 @@
+#include "generate/trained_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "hub/pretrained_weights.h"
+#include "models/build_model.h"
+#include "train/checkpoint_parameters.h"
+#include "train/model_weights.h"
+#include "train/pretrained_source.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+TrainedModel open_checkpoint(const fs::path& path) {
+  auto weights = std::make_shared<CheckpointParameters>(path);
+  const RunRecord& record = weights->record();
+  TrainedModel trained;
+  trained.path = path;
+  trained.model = record.model;
+  trained.context = record.options.max_context_width;
+  // What was trained in f16 may not fit bf16's precision; f32 holds both.
+  bool bf16 = record.options.bf16 && !record.options.use_fp16;
+  trained.compute = bf16 ? DType::kBF16 : DType::kF32;
+  trained.tokenizer = record.options.tokenizer;
+  trained.documents_joined = true;
+  trained.weights = std::move(weights);
+  return trained;
+}
+
+// `eos_token_id` of a file of the directory: a number, or a list of them. Empty where it says none.
+std::vector<int32_t> end_ids(const fs::path& file) {
+  constexpr uintmax_t kMaxBytes = 1 << 20;
+  std::error_code error;
+  uintmax_t bytes = fs::file_size(file, error);
+  if (error) return {};
+  if (bytes > kMaxBytes)
+    throw UserError(cat("'", file.string(), "' has ", bytes, " bytes, at most ", kMaxBytes));
+  nlohmann::json root = nlohmann::json::parse(read_file(file), nullptr, false);
+  if (!root.is_object()) throw UserError(cat("'", file.string(), "' is not a JSON object"));
+  nlohmann::json found = root.value("eos_token_id", nlohmann::json());
+  if (!found.is_array()) found = nlohmann::json::array({found});
+  std::vector<int32_t> ids;
+  for (const nlohmann::json& id : found) {
+    if (id.is_null()) continue;
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
+      throw UserError(cat("'", file.string(), "': eos_token_id must be token ids"));
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& options) {
+  TrainedModel trained;
+  trained.path = directory;
+  trained.model = read_hugging_face_config(directory);
+  trained.context = trained.model.max_context_width;
+  trained.compute = options.bf16 ? DType::kBF16 : DType::kF32;
+  trained.tokenizer = directory.string();
+  for (const char* file : {"generation_config.json", "config.json"}) {
+    if (trained.end_ids.empty()) trained.end_ids = end_ids(directory / file);
+  }
+  ModelType type = trained.model.model_type;
+  auto parameters = build_model(trained.model, 1, 1, ModelHead::kNext).parameters;
+  trained.weights = std::make_shared<PretrainedWeights>(directory, hugging_face_model_type(type),
+                                                        file_tensors(type, parameters));
+  return trained;
+}
+
+}  // namespace
+
+TrainedModel open_trained_model(const std::string& name, const RunConfig& options) {
+  std::error_code ignored;
+  auto directory = find_model_directory(name, options);
+  if (directory && fs::exists(*directory / "config.json", ignored))
+    return open_hugging_face(*directory, options);
+  if (auto checkpoint = newest_complete_checkpoint(name)) return open_checkpoint(*checkpoint);
+  throw UserError(cat("there is no complete checkpoint in '", name,
+                      "', and it is no Hugging Face model of this machine"));
+}
+
+}  // namespace tessera

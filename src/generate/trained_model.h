@@ -1,0 +1,31 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "hub/parameter_source.h"
+#include "models/model_config.h"
+#include "train/run_config.h"
+
+namespace tessera {
+
+// A model with its weights where they lie.
+struct TrainedModel {
+  std::filesystem::path path;  // the checkpoint or the directory, for messages
+  ModelConfig model;
+  int64_t context = 1;            // tokens that it may see at once
+  DType compute = DType::kF32;    // in which it was trained; f32 for f16
+  std::string tokenizer;          // name or path, as load_tokenizer() takes it
+  std::vector<int32_t> end_ids;   // that end a text, besides the tokenizer's own
+  bool documents_joined = false;  // trained on documents with an end of text between them
+  std::shared_ptr<const ParameterSource> weights;
+};
+
+// `name`: a checkpoint, of one part or of several ranks' parts, or the newest complete one of a
+// directory; else a Hugging Face model: a directory, or one in the cache of this machine
+// (--hf_home). UserError: there is none, it is damaged, or what is there does not fit together.
+TrainedModel open_trained_model(const std::string& name, const RunConfig& options);
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace tessera {
+
+// How weight files hold a parameter of a model.
+struct FileTensor {
+  std::string name;  // the parameter's own, with the prefix of its family
+  Shape shape;       // in the files
+  // A matrix of which the parameter is the transpose: gpt2's Conv1D. If not, the elements are those
+  // of the parameter in the same order, whatever its shape.
+  bool transposed = false;
+};
+
+// How weight files of one family of transformers' models differ from our parameters in what they
+// hold. Names are transformers' own; what is left:
+struct FamilyNames {
+  std::string_view model_type;  // as in config.json: "gpt2"
+  // What the names of all but the output matrix begin with. Files that were saved from the model
+  // without its head lack it.
+  std::string_view prefix;
+  // The input embedding and the output matrix. Where a model ties them the files hold the first,
+  // some of them both.
+  std::string_view embedding, head;
+  // Tensors that are no weights (masks, rotary tables), by the ends of their names.
+  std::vector<std::string_view> buffers;
+
+  bool is_buffer(std::string_view name) const;
+};
+
+// InternalError for a type that no family has.
+const FamilyNames& family_names(std::string_view model_type);
+
+}  // namespace tessera

@@ -1,0 +1,157 @@
+#include "hub/pretrained_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "hub/element_types.h"
+
+namespace tessera {
+namespace {
+
+std::string describe(const StoredTensor& stored) {
+  return cat(name(stored.info->dtype), " ", to_string(stored.info->shape));
+}
+
+// "a, b, c, d, e and 3 more"
+std::string first_five(const std::vector<std::string>& items) {
+  constexpr size_t kShown = 5;
+  std::span<const std::string> shown(items.data(), std::min(items.size(), kShown));
+  return cat(join(shown, ", "),
+             items.size() > kShown ? cat(" and ", items.size() - kShown, " more") : "");
+}
+
+}  // namespace
+
+PretrainedWeights::PretrainedWeights(const std::filesystem::path& path, std::string_view model_type,
+                                     std::span<const FileTensor> tensors)
+    : files_(path), family_(family_names(model_type)) {
+  bare_ = std::ranges::none_of(files_.tensors(), [&](const auto& tensor) {
+    return tensor.first.starts_with(family_.prefix);
+  });
+  check_all_there(tensors);
+  for (const FileTensor& t : tensors) entries_[t.name] = entry_of(t);
+  check_tied_head(tensors);
+}
+
+std::string PretrainedWeights::name_in_files(const std::string& parameter) const {
+  bool cut = bare_ && parameter.starts_with(family_.prefix);
+  return cut ? parameter.substr(family_.prefix.size()) : parameter;
+}
+
+void PretrainedWeights::check_all_there(std::span<const FileTensor> tensors) const {
+  std::vector<std::string> missing, extra;
+  std::set<std::string> known;
+  for (const FileTensor& t : tensors) {
+    std::string name = name_in_files(t.name);
+    if (!files_.find(name)) missing.push_back(cat(name, " ", to_string(t.shape)));
+    known.insert(std::move(name));
+  }
+  known.insert(std::string(family_.head));  // of a tied model: compared later
+  for (const auto& [name, stored] : files_.tensors()) {
+    if (known.contains(name) || family_.is_buffer(name)) continue;
+    extra.push_back(stored.info ? cat(name, " ", to_string(stored.info->shape)) : name);
+  }
+  if (missing.empty() && extra.empty()) return;
+  std::string lacks = missing.empty()
+                          ? ""
+                          : cat(missing.size(), missing.size() == 1 ? " tensor is" : " tensors are",
+                                " missing: ", first_five(missing));
+  std::string has = extra.empty()
+                        ? ""
+                        : cat(extra.size(), extra.size() == 1 ? " tensor is" : " tensors are",
+                              " not part of the model: ", first_five(extra));
+  throw UserError(cat("the weights in '", files_.path().string(), "' do not fit this ",
+                      family_.model_type, " model: ", lacks,
+                      lacks.empty() || has.empty() ? "" : "; ", has,
+                      "; is its configuration that of these weights?"));
+}
+
+PretrainedWeights::Entry PretrainedWeights::entry_of(const FileTensor& tensor) const {
+  std::string name = name_in_files(tensor.name);
+  const StoredTensor& stored = *files_.find(name);
+  auto refuse = [&](const std::string& is) {
+    throw UserError(cat("tensor '", name, "' in '", stored.path.string(), "' is ", is,
+                        ", the model needs f32, bf16 or f16 ", to_string(tensor.shape)));
+  };
+  if (!stored.info) {
+    auto foreign = std::ranges::find(stored.file->foreign(), name, &ForeignTensor::name);
+    refuse(cat(foreign->element_type, " ", to_string(foreign->shape)));
+  }
+  if (stored.info->shape != tensor.shape || !is_weight_dtype(stored.info->dtype))
+    refuse(describe(stored));
+  Entry entry{stored};
+  if (tensor.transposed) {
+    entry.rows = tensor.shape[1];
+    entry.columns = tensor.shape[0];
+  }
+  return entry;
+}
+
+// A model with one matrix for both ends can have been saved with two that are equal.
+void PretrainedWeights::check_tied_head(std::span<const FileTensor> tensors) const {
+  const StoredTensor* head = files_.find(family_.head);
+  if (!head || std::ranges::find(tensors, family_.head, &FileTensor::name) != tensors.end()) return;
+  const StoredTensor& embedding = find(family_.embedding).stored;
+  bool equal = head->info && head->info->shape == embedding.info->shape &&
+               head->info->dtype == embedding.info->dtype;
+  constexpr uint64_t kWindow = uint64_t{32} << 20;
+  for (uint64_t at = 0; equal && at < head->info->bytes; at += kWindow) {
+    uint64_t bytes = std::min(kWindow, head->info->bytes - at);
+    equal = std::memcmp(head->file->bytes(*head->info).data() + at,
+                        embedding.file->bytes(*embedding.info).data() + at, bytes) == 0;
+    head->file->advise(*head->info, at, bytes, Advice::kDone);
+    embedding.file->advise(*embedding.info, at, bytes, Advice::kDone);
+  }
+  if (equal) return;
+  throw UserError(cat("tensor '", family_.head, "' in '", head->path.string(),
+                      "' differs from the embedding, but the model has one matrix for both; for a "
+                      "model with two, its config.json must say \"tie_word_embeddings\": false"));
+}
+
+const PretrainedWeights::Entry& PretrainedWeights::find(std::string_view parameter) const {
+  auto entry = entries_.find(parameter);
+  TESSERA_CHECK(entry != entries_.end(), cat("no weights were fitted for '", parameter, "'"));
+  return entry->second;
+}
+
+void PretrainedWeights::read(std::string_view parameter, int64_t first,
+                             std::span<float> values) const {
+  const Entry& entry = find(parameter);
+  const TensorInfo& info = *entry.stored.info;
+  const std::byte* data = entry.stored.file->bytes(info).data();
+  int64_t size = size_of(info.dtype), count = static_cast<int64_t>(values.size());
+  TESSERA_CHECK(first >= 0 && (first + count) * size <= static_cast<int64_t>(info.bytes));
+  if (entry.columns == 0) return to_f32(info.dtype, data + first * size, values);
+  // Row r of the parameter is column r of what is stored: a few rows at once, so that neighbours in
+  // the file are read together.
+  constexpr int64_t kRows = 64;
+  int64_t last = first + count;
+  for (int64_t top = first / entry.columns; top * entry.columns < last; top += kRows) {
+    int64_t bottom = std::min(top + kRows, entry.rows);
+    float column[kRows];
+    for (int64_t c = 0; c < entry.columns; ++c) {
+      to_f32(info.dtype, data + (c * entry.rows + top) * size,
+             {column, static_cast<size_t>(bottom - top)});
+      for (int64_t r = top; r < bottom; ++r) {
+        int64_t element = r * entry.columns + c;
+        if (element >= first && element < last)
+          values[static_cast<size_t>(element - first)] = column[r - top];
+      }
+    }
+  }
+}
+
+void PretrainedWeights::advise(std::string_view parameter, int64_t first, int64_t count,
+                               Advice advice) const {
+  const Entry& entry = find(parameter);
+  const TensorInfo& info = *entry.stored.info;
+  auto size = static_cast<uint64_t>(size_of(info.dtype));
+  bool whole = entry.columns > 0;  // a few rows of a transposed matrix are spread over all of it
+  entry.stored.file->advise(info, whole ? 0 : static_cast<uint64_t>(first) * size,
+                            whole ? info.bytes : static_cast<uint64_t>(count) * size, advice);
+}
+
+}  // namespace tessera

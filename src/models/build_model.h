@@ -1,0 +1,18 @@
+#pragma once
+#include <functional>
+
+#include "models/model_config.h"
+#include "models/model_ends.h"
+
+namespace tessera {
+
+// The forward pass of a model on one device, of whatever family. Inputs and outputs: model_ends.h.
+// `length` may be below the model's max_context_width; where positions are learned, not above.
+// InternalError: a family without a graph (mixtral).
+ModelGraph build_model(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head);
+
+// build_model() with its configuration bound.
+using ModelBuilder = std::function<ModelGraph(int64_t batch, int64_t length, ModelHead head)>;
+ModelBuilder model_builder(const ModelConfig& config);
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+#include "models/model_ends.h"
+
+#include "ops/composite/cross_entropy.h"
+#include "ops/composite/linear.h"
+#include "ops/primitive/shaping.h"
+
+namespace tessera {
+
+Value token_input(ModelGraph& model, int64_t batch, int64_t length) {
+  return model.graph.input("tokens", InputKind::kArgument, {{batch, length}, DType::kI32});
+}
+
+void write_head(ModelGraph& model, ModelHead head, Value x, Value w) {
+  Graph& g = model.graph;
+  Scope scope(g, "head");
+  int64_t B = g.shape(x)[0], T = g.shape(x)[1];
+  x = reshape(g, x, {B * T, g.shape(x)[2]});  // [B*T, E]
+  if (head == ModelHead::kLoss || head == ModelHead::kTraining) {
+    Value targets = g.input("targets", InputKind::kArgument, {{B, T}, DType::kI32});  // [B, T]
+    targets = reshape(g, targets, {B * T});                                           // [B*T]
+    g.output("loss_sum", linear_cross_entropy(g, x, w, targets));                     // []
+    g.output("token_count", count_targets(g, targets));                               // []
+    return;
+  }
+  if (head == ModelHead::kNext) {
+    Value position = g.input("position", InputKind::kArgument, {{1}, DType::kI32});
+    x = g.add_one(std::make_shared<Gather>(), {x, position});  // [1, E]
+  }
+  g.output("logits", linear(g, x, w));  // [rows, V]
+}
+
+}  // namespace tessera

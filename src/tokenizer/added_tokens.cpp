@@ -1,0 +1,143 @@
+#include "tokenizer/added_tokens.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "tokenizer/character_kinds.h"
+
+namespace tessera {
+namespace {
+
+int32_t byte_at(std::string_view text, size_t position) {
+  return static_cast<unsigned char>(text[position]);
+}
+
+// `\w` of UTS 18: Alphabetic, marks, decimal numbers, connectors and joiners.
+bool is_word_character(int32_t code_point) {
+  switch (utf8proc_category(code_point)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    case UTF8PROC_CATEGORY_SO:  // letters in circles and squares
+      return (code_point >= 0x24B6 && code_point <= 0x24E9) ||
+             (code_point >= 0x1F130 && code_point <= 0x1F149) ||
+             (code_point >= 0x1F150 && code_point <= 0x1F169) ||
+             (code_point >= 0x1F170 && code_point <= 0x1F189);
+    default:
+      return code_point == 0x200C || code_point == 0x200D ||
+             kind_of(code_point) == CharacterKind::kLetter;
+  }
+}
+
+// The code point that begins at `position`; -1 where it is not valid UTF-8.
+int32_t code_point_at(std::string_view text, size_t position, size_t& size) {
+  utf8proc_int32_t code_point = -1;
+  auto rest = static_cast<utf8proc_ssize_t>(std::min<size_t>(text.size() - position, 4));
+  utf8proc_ssize_t read = utf8proc_iterate(
+      reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + position, rest, &code_point);
+  size = read > 0 ? static_cast<size_t>(read) : 1;
+  return read > 0 ? code_point : -1;
+}
+
+// Where the character that ends before `end` begins.
+size_t character_before(std::string_view text, size_t end) {
+  for (size_t size = 1; size <= std::min<size_t>(end, 4); ++size) {
+    size_t read = 0;
+    if (code_point_at(text.substr(0, end), end - size, read) >= 0 && read == size) {
+      return end - size;
+    }
+  }
+  return end - 1;
+}
+
+bool is_word_before(std::string_view text, size_t end) {
+  size_t size = 0;
+  return end > 0 && is_word_character(code_point_at(text, character_before(text, end), size));
+}
+
+bool is_word_at(std::string_view text, size_t begin) {
+  size_t size = 0;
+  return begin < text.size() && is_word_character(code_point_at(text, begin, size));
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
+    : tokens_(std::move(tokens)), token_of_(1, -1) {
+  for (size_t index = 0; index < tokens_.size(); ++index) {
+    const std::string& text = tokens_[index].text;
+    TESSERA_CHECK(!text.empty(), "an added token without text");
+    TESSERA_CHECK(tokens_[index].normalized == tokens_[0].normalized);
+    all_special_ = all_special_ && tokens_[index].special;
+    int32_t node = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      auto fresh = static_cast<int32_t>(token_of_.size());
+      auto [child, inserted] = children_.insert(node, byte_at(text, i), fresh);
+      if (inserted) token_of_.push_back(-1);
+      node = child;
+    }
+    auto& token = token_of_[static_cast<size_t>(node)];
+    if (token < 0) token = static_cast<int32_t>(index);
+    auto first = static_cast<size_t>(byte_at(text, 0));
+    for (size_t second = 0; second < 256; ++second) {
+      if (text.size() == 1 || second == static_cast<size_t>(byte_at(text, 1))) {
+        first_two_.set(first << 8 | second);
+      }
+    }
+  }
+}
+
+bool AddedTokens::longest_at(std::string_view text, size_t position, Match& match) const {
+  int32_t node = 0;
+  bool found = false;
+  for (size_t i = position; i < text.size(); ++i) {
+    const int32_t* child = children_.find(node, byte_at(text, i));
+    if (!child) break;
+    node = *child;
+    int32_t token = token_of_[static_cast<size_t>(node)];
+    if (token < 0) continue;
+    match = {position, i + 1, static_cast<size_t>(token)};
+    found = true;
+  }
+  return found;
+}
+
+bool AddedTokens::next(std::string_view text, bool special, size_t done, size_t& from,
+                       Match& match) const {
+  if (tokens_.empty() || (all_special_ && !special)) return false;
+  for (size_t i = from; i < text.size(); ++i) {
+    size_t two = static_cast<size_t>(byte_at(text, i)) << 8;
+    if (i + 1 < text.size()) two |= static_cast<size_t>(byte_at(text, i + 1));
+    // The last byte may be a token of its own: the search below tells.
+    if (i + 1 < text.size() && !first_two_[two]) continue;
+    if (!longest_at(text, i, match)) continue;
+    from = match.end;
+    const AddedToken& token = tokens_[match.token];
+    i = match.end - 1;  // what is not taken is passed over all the same
+    if (token.special && !special) continue;
+    if (token.single_word && (is_word_before(text, match.begin) || is_word_at(text, match.end))) {
+      continue;
+    }
+    if (token.strip_left) {
+      while (match.begin > done) {
+        size_t before = character_before(text, match.begin);
+        if (CharacterReader(text.substr(0, match.begin)).at(before).kind != CharacterKind::kSpace) {
+          break;
+        }
+        match.begin = before;
+      }
+    }
+    if (token.strip_right) {
+      match.end = CharacterReader(text).run_end(match.end, CharacterKind::kSpace);
+    }
+    return true;
+  }
+  return false;
+}
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+// Pretrained weights at the beginning of a training run, the finished model at its end.
+#include <algorithm>
+
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "train/checkpoint_parameters.h"
+#include "train/model_export.h"
+#include "train/model_weights.h"
+#include "train/pretrained_source.h"
+#include "train/training_run.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+// The weights of a job of one rank.
+class SessionParameters : public ParameterSource {
+ public:
+  explicit SessionParameters(Session& session) : session_(session) {}
+  void read(std::string_view parameter, int64_t first, std::span<float> values) const override {
+    auto all = session_.parameter(std::string(parameter));
+    std::ranges::copy(all.subspan(static_cast<size_t>(first), values.size()), values.begin());
+  }
+  void advise(std::string_view, int64_t, int64_t, Advice) const override {}
+
+ private:
+  Session& session_;
+};
+
+}  // namespace
+
+void TrainingRun::open_pretrained() {
+  auto path = find_pretrained_weights(config_);
+  if (!path) return;
+  ModelType family = record_.model.model_type;
+  std::vector<FileTensor> tensors = file_tensors(family, session_->programs().parameters);
+  pretrained_ =
+      std::make_unique<PretrainedWeights>(*path, hugging_face_model_type(family), tensors);
+  pretrained_path_ = path->string();
+}
+
+void TrainingRun::load_pretrained() {
+  TESSERA_INFO(cat("Loading weights from ", pretrained_path_, " ..."));
+  copy_parameters(*pretrained_, weight_targets(session_->programs(), session_->state(), rank()),
+                  *device_.pool);
+  pretrained_.reset();
+}
+
+fs::path TrainingRun::model_directory() const {
+  return config_.model_dir.empty() ? fs::path(config_.checkpoint_dir) / "model"
+                                   : fs::path(config_.model_dir);
+}
+
+// Before anything is trained.
+void TrainingRun::check_final_model() const {
+  if (!config_.save_final_model || config_.eval_only) return;
+  hugging_face_model_type(record_.model.model_type);
+  check_export_directory(model_directory());
+}
+
+// Of several ranks the pieces are on disk first: in the last checkpoint, or in one for this
+// purpose.
+void TrainingRun::save_final_model() {
+  ExportOptions options;
+  options.tokenizer = config_.tokenizer;
+  if (world_size() == 1)
+    return export_model(model_directory(), record_.model, SessionParameters(*session_), options);
+  fs::path pieces = last_saved_path_, scratch = model_directory() += ".pieces";
+  if (!saved()) {
+    std::vector<TensorView> views = session_->checkpoint_views();
+    std::erase_if(views, [](const TensorView& v) { return v.name.starts_with("moment"); });
+    pieces = save_checkpoint(scratch, name(record_.model.model_type), record_.step, views,
+                             to_json(record_), 0, checkpoint_group());
+  }
+  while_others_wait(rank() == 0, "export of the model", [&] {
+    export_model(model_directory(), record_.model, CheckpointParameters(pieces), options);
+    std::error_code ignored;
+    fs::remove_all(scratch, ignored);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "base/dtype.h"
+#include "hub/parameter_source.h"
+#include "models/model_config.h"
+
+namespace tessera {
+
+struct ExportOptions {
+  DType dtype = DType::kF32;                // of the weights: f32, bf16 or f16
+  int64_t max_shard_bytes = 5'000'000'000;  // of one file of weights
+  std::string tokenizer;                    // as --tokenizer names it
+};
+
+// Writes a directory from which transformers loads model and tokenizer (AutoModelForCausalLM,
+// AutoTokenizer): config.json, generation_config.json, model.safetensors or its shards and index,
+// and the tokenizer's files: those of its directory, or of the tokenizer alone what transformers
+// needs besides. Parameters that transformers' model has and this one lacks (biases of gpt2) are
+// zeros. Token ids for the ends of a text are those of the tokenizer's directory if that is
+// a model's, else the tokenizer's own end of text.
+//
+// All is written beside the directory and renamed. UserError: a family that transformers does not
+// have, a tokenizer that is gone or larger than the vocabulary, what check_export_directory
+// reports, a full disk; `directory` is then what it was.
+void export_model(const std::filesystem::path& directory, const ModelConfig& model,
+                  const ParameterSource& source, const ExportOptions& options);
+
+// UserError if something is there that export_model() did not write: it is never overwritten.
+void check_export_directory(const std::filesystem::path& directory);
+
+}  // namespace tessera

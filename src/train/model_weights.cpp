@@ -1,0 +1,54 @@
+#include "train/model_weights.h"
+
+#include "models/hugging_face_tensor.h"
+#include "train/shard_pieces.h"
+
+namespace tessera {
+
+std::vector<FileTensor> file_tensors(ModelType family, const std::vector<Parameter>& parameters) {
+  std::vector<FileTensor> tensors;
+  for (const Parameter& p : parameters) {
+    HuggingFaceTensor stored = hugging_face_tensor(family, p);
+    tensors.push_back({p.name, stored.shape, stored.transposed});
+  }
+  return tensors;
+}
+
+std::vector<ParameterTarget> weight_targets(const Programs& programs, const State& state,
+                                            int rank) {
+  std::vector<ParameterTarget> targets;
+  for (const FlatUnit& unit : programs.units) {
+    auto* weights = state.as<float>(weight_slot(unit));
+    for (size_t k = 0; k < unit.members.size(); ++k) {
+      ParameterTarget& target = targets.emplace_back();
+      target.parameter = programs.parameters[static_cast<size_t>(unit.parameters[k])].name;
+      for (const PieceRange& range : piece_ranges(programs, unit, k, rank))
+        target.ranges.push_back({range.global, range.count, weights + range.local});
+    }
+  }
+  return targets;
+}
+
+std::vector<ParameterTarget> weight_targets(const std::vector<Parameter>& parameters,
+                                            const std::vector<FlatUnit>& units,
+                                            const State& state) {
+  std::vector<ParameterTarget> targets;
+  for (const FlatUnit& unit : units) {
+    for (size_t k = 0; k < unit.members.size(); ++k) {
+      const Parameter& p = parameters[static_cast<size_t>(unit.parameters[k])];
+      float* data = state.as<float>(weight_slot(unit)) + unit.members[k].offset;
+      targets.push_back({p.name, {{0, num_elements(p.shape), data}}});
+    }
+  }
+  return targets;
+}
+
+void load_pretrained(const std::filesystem::path& path, ModelType family,
+                     const std::vector<Parameter>& parameters, const std::vector<FlatUnit>& units,
+                     const State& state, ThreadPool& pool) {
+  std::vector<FileTensor> tensors = file_tensors(family, parameters);
+  PretrainedWeights weights(path, hugging_face_model_type(family), tensors);
+  copy_parameters(weights, weight_targets(parameters, units, state), pool);
+}
+
+}  // namespace tessera

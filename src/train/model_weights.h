@@ -1,0 +1,30 @@
+#pragma once
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "hub/parameter_source.h"
+#include "hub/pretrained_weights.h"
+#include "runtime/memory.h"
+#include "train/programs.h"
+
+namespace tessera {
+
+// Between weight files and the state of a program.
+
+// How transformers' files hold these parameters. UserError for a family that it does not have.
+std::vector<FileTensor> file_tensors(ModelType family, const std::vector<Parameter>& parameters);
+
+// Where the weights of a rank lie in its state: what copy_parameters() fills.
+std::vector<ParameterTarget> weight_targets(const Programs& programs, const State& state, int rank);
+// The same for a program on one rank, which has every parameter whole.
+std::vector<ParameterTarget> weight_targets(const std::vector<Parameter>& parameters,
+                                            const std::vector<FlatUnit>& units, const State& state);
+
+// Loads the weights of a Hugging Face directory (or one file) into a program on one rank.
+// UserError: what PretrainedWeights reports.
+void load_pretrained(const std::filesystem::path& path, ModelType family,
+                     const std::vector<Parameter>& parameters, const std::vector<FlatUnit>& units,
+                     const State& state, ThreadPool& pool);
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+// `tessera export` and training from what it wrote, as users run them, on one process and on ranks.
+#include "checkpoint/safetensors.h"
+#include "tests/apps/program_fixture.h"
+
+namespace tessera {
+namespace {
+
+class Export : public ProgramTest {
+ protected:
+  ProgramResult ok(const Words& words) {
+    ProgramResult result = run(words);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result;
+  }
+  static Words ranks(int count, const Words& words) {
+    return Words{"run", "--standalone", "--nproc_per_node", cat(count)} + words;
+  }
+  static Words quick(const Words& more) {
+    return train({"--threads", "1", "--peak_tflops_per_gpu", "1", "--train_batch_size", "1",
+                  "--run_validation", "0", "--comm_timeout", "20"}) +
+           more;
+  }
+  std::string weights(const std::string& directory) const {
+    return read_file(path(directory + "/model.safetensors"));
+  }
+};
+
+TEST_F(Export, WritesADirectoryThatTrainingStartsFrom) {
+  ok(quick({"--max_steps", "3", "--checkpoint_dir", "ckpt", "--save_final_model", "1"}));
+  ok({"export", "ckpt", "model"});
+  EXPECT_EQ(names("model"),
+            (std::set<std::string>{"config.json", "generation_config.json", "model.safetensors",
+                                   "tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_EQ(weights("model"), weights("ckpt/model"));
+  ProgramResult tuned = ok({"train", "--hf_model", "model", "--dataset", "text.txt",
+                            "--max_context_width", "16", "--max_steps", "2", "--threads", "1"});
+  EXPECT_HAS(tuned.err, "tokenizer: that of model");
+  EXPECT_HAS(tuned.err, "Loading weights from model");
+  auto config = nlohmann::json::parse(read_file(path("model/config.json")));
+  EXPECT_EQ(config["torch_dtype"], "float32");
+  EXPECT_EQ(config["eos_token_id"], 256);
+}
+
+TEST_F(Export, ShardsAndHalvesOnRequest) {
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
+  ok({"export", "ckpt", "model", "--dtype", "bf16", "--max_shard_size", "20KB"});
+  auto config = nlohmann::json::parse(read_file(path("model/config.json")));
+  EXPECT_EQ(config["torch_dtype"], "bfloat16");
+  auto index = nlohmann::json::parse(read_file(path("model/model.safetensors.index.json")));
+  std::set<std::string> shards;
+  for (const auto& [tensor, file] : index["weight_map"].items()) shards.insert(file);
+  EXPECT_GE(shards.size(), 3u);
+  for (const std::string& file : shards)
+    EXPECT_LT(std::filesystem::file_size(path("model/" + file)), 22'000u) << file;
+  ok({"export", "ckpt", "model", "--dtype", "f16"});
+  EXPECT_FALSE(exists("model/model.safetensors.index.json")) << "the older one is gone";
+  EXPECT_EQ(SafetensorsFile(path("model/model.safetensors")).tensors()[0].dtype, DType::kF16);
+}
+
+struct Layout {
+  std::string name;
+  int ranks;
+  Words options;
+};
+
+class Layouts : public Export, public testing::WithParamInterface<Layout> {};
+INSTANTIATE_TEST_SUITE_P(
+    Each, Layouts,
+    testing::Values(
+        Layout{"FullShard", 2, {}}, Layout{"Copies", 2, {"--sharding_strategy", "no_shard"}},
+        Layout{"HybridShard", 4, {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}},
+        Layout{"ShardsOfTensorParallel", 4, {"--tensor_parallel_degree", "2"}},
+        Layout{"SharedHeads", 4, {"--tensor_parallel_degree", "4"}},
+        Layout{"Gpt2",
+               4,
+               {"--model_type", "gpt2", "--num_key_value_heads", "4", "--tensor_parallel_degree",
+                "2"}}),
+    [](const auto& test) { return test.param.name; });
+
+// Out of the pieces of ranks, into one process, and back into ranks: always the same bytes.
+TEST_P(Layouts, KeepEveryBit) {
+  auto [name, count, options] = GetParam();
+  ok(ranks(count, quick({"--max_steps", "3", "--checkpoint_dir", "ckpt"}) + options));
+  ok({"export", "ckpt", "model"});
+  Words still{"--hf_model", "model", "--max_steps", "0", "--save_final_model", "1"};
+  ok(quick(still + Words{"--model_dir", "alone"}));
+  EXPECT_EQ(weights("alone"), weights("model"));
+  ok(ranks(count, quick(still + Words{"--model_dir", "together"}) + options));
+  EXPECT_EQ(weights("together"), weights("model"));
+  EXPECT_FALSE(exists("together.pieces"));
+}
+
+TEST_F(Export, SaysWhatIsWrong) {
+  auto fails = [&](const Words& words, const std::string& reason) {
+    ProgramResult result = run(words);
+    EXPECT_EQ(result.status, words.size() < 3 ? 2 : 1) << result.err;
+    EXPECT_HAS(result.message(), reason);
+  };
+  fails({"export", "ckpt"}, "tessera export CHECKPOINT DIR");
+  fails({"export", "ckpt", "model"}, "there is no complete checkpoint in 'ckpt'");
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
+  make_directories(path("mine"));
+  write("mine/notes.txt", "x");
+  fails({"export", "ckpt", "mine"}, "'notes.txt' in it was not written by tessera");
+  fails({"export", "ckpt", "model", "--tokenizer", "gone"}, "tokenizer 'gone'");
+  EXPECT_FALSE(exists("model"));
+  fails({"export", "text.txt", "model"}, "is a file");
+  fails({"train", "--hf_model", "ckpt/llama_v2-1steps", "--dataset", "text.txt"}, "config.json");
+}
+
+}  // namespace
+}  // namespace tessera

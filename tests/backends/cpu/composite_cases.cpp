@@ -1,0 +1,215 @@
+#include "tests/backends/cpu/composite_cases.h"
+
+#include <tuple>
+
+#include "ops/composite/adamw.h"
+#include "ops/composite/add_bias.h"
+#include "ops/composite/attention.h"
+#include "ops/composite/cache_write.h"
+#include "ops/composite/cross_entropy.h"
+#include "ops/composite/dropout.h"
+#include "ops/composite/embedding.h"
+#include "ops/composite/gelu.h"
+#include "ops/composite/layer_norm.h"
+#include "ops/composite/linear.h"
+#include "ops/composite/rms_norm.h"
+#include "ops/composite/rope.h"
+#include "ops/composite/swiglu.h"
+#include "ops/composite/vocabulary_parallel.h"
+
+namespace tessera {
+namespace {
+
+// Targets below 0, among the columns, in the padding and behind it.
+void add_log_sum_exp(std::vector<Case>& c) {
+  for (auto [rows, width, classes, valid] :
+       {std::tuple{1, 3, 2, 1}, {13, 33, 77, 77}, {530, 20, 100, 61}, {9, 17, 40, 0}}) {
+    Case forward{.label = cat("linear_log_sum_exp ", valid, " of ", classes),
+                 .op = make<LinearLogSumExp>(),
+                 .inputs = {t({rows, width}), t({classes, width}), ids({rows}), ids({})},
+                 .ids = 2 * classes,
+                 .ignores = true,
+                 .valid = valid};
+    Case backward = forward;
+    backward.label = cat("linear_log_sum_exp_backward ", valid, " of ", classes);
+    backward.op = make<LinearLogSumExpBackward>();
+    for (int i = 0; i < 3; ++i) backward.inputs.push_back(w({rows}));
+    // Minus infinity has no error to compare: LinearLogSumExp.PartWithoutColumns.
+    if (valid > 0) c.push_back(forward);
+    c.push_back(backward);
+  }
+}
+
+// The dense families' own: layer_norm, biases and gelu.
+void add_dense(std::vector<Case>& c, int64_t rows, int64_t width) {
+  std::string size = cat(rows, "x", width);
+  TensorType x = t({rows, width}), row = t({width});
+  c.push_back({cat("layer_norm ", size), make<LayerNorm>(1e-5, true), {x, row, row}});
+  c.push_back({cat("layer_norm no bias ", size), make<LayerNorm>(1e-5, false), {x, row}});
+  if (width > 1) {  // dx of one element is the difference of two equal numbers: nothing to measure
+    c.push_back({cat("layer_norm_backward ", size),
+                 make<LayerNormBackward>(),
+                 {x, row, w({rows}), w({rows}), x}});
+  }
+  c.push_back({cat("add_bias ", size), make<AddBias>(), {x, row}});
+  c.push_back({cat("add_bias_backward ", size), make<AddBiasBackward>(), {x}});
+  for (GeluKind kind : {GeluKind::kExact, GeluKind::kTanh}) {
+    c.push_back({cat("gelu ", name(kind), " ", size), make<Gelu>(kind), {x}});
+    c.push_back({cat("gelu_backward ", name(kind), " ", size), make<GeluBackward>(kind), {x, x}});
+  }
+}
+
+// Whole rows, some tokens of them and some columns of them.
+void add_dropout(std::vector<Case>& c) {
+  for (auto [label, shape, part] : {std::tuple{"whole", Shape{3, 11, 130}, TensorPart{}},
+                                    {"tokens", Shape{2, 5, 33}, TensorPart{1, 20}},
+                                    {"columns", Shape{2, 3, 150}, TensorPart{2, 400}},
+                                    {"numbers", Shape{70}, TensorPart{}}}) {
+    Case dropout{.label = cat("dropout ", label),
+                 .op = make<Dropout>(0.3, "noise", part),
+                 .inputs = {t(shape), keys(shape[0])},
+                 .valid = 7};
+    if (!part.whole()) dropout.inputs.push_back(ids({}));
+    c.push_back(dropout);
+  }
+  for (auto [length, heads, kv, size, window] :
+       {std::tuple{3, 1, 1, 4, 0}, {17, 4, 2, 20, 0}, {150, 3, 1, 32, 99}}) {
+    AttentionMask mask{true, window};
+    AttentionDropout dropout{0.3, "noise", length == 17};
+    TensorType q = t({2, length, heads, size}), k = t({2, length, kv, size});
+    Case forward{.label = cat("attention dropout T=", length),
+                 .op = make<Attention>(0.4, mask, dropout),
+                 .inputs = {q, k, k, keys(2)},
+                 .valid = 7};
+    Case backward{.label = cat("attention_backward dropout T=", length),
+                  .op = make<AttentionBackward>(0.4, mask, dropout),
+                  .inputs = {q, k, k, q, w({2, heads, length}), q, keys(2)},
+                  .valid = 7};
+    for (Case* each : {&forward, &backward}) {
+      if (dropout.part) each->inputs.push_back(ids({}));
+      c.push_back(*each);
+    }
+  }
+}
+
+// Few queries, blocks of them, blocks that do not begin at a multiple of 64; windows that begin in
+// front of the cache and inside it.
+void add_cached(std::vector<Case>& c) {
+  for (auto [n, start, capacity, heads, kv, size, window] : {std::tuple{1, 0, 1, 1, 1, 4, 0},
+                                                             {1, 90, 130, 6, 2, 20, 0},
+                                                             {1, 200, 256, 4, 1, 33, 70},
+                                                             {3, 62, 70, 4, 4, 5, 9},
+                                                             {64, 0, 64, 2, 1, 32, 0},
+                                                             {70, 64, 140, 3, 1, 32, 50},
+                                                             {17, 128, 145, 4, 2, 16, 0},
+                                                             {20, 37, 60, 4, 2, 16, 0}}) {
+    TensorType q = t({2, n, heads, size}), cache = t({2, capacity, kv, size});
+    c.push_back({.label = cat("cached_attention ", n, " from ", start),
+                 .op = make<CachedAttention>(0.4, window),
+                 .inputs = {q, cache, cache, ids({})},
+                 .valid = start});
+    c.push_back({.label = cat("cache_write ", n, " at ", start),
+                 .op = make<CacheWrite>(),
+                 .inputs = {cache, t({2, n, kv, size}), ids({})},
+                 .valid = start});
+    c.push_back({.label = cat("rope_at ", start),
+                 .op = make<RopeAt>(std::vector<double>{1, 0.3}, capacity),
+                 .inputs = {q, ids({})},
+                 .valid = start});
+  }
+}
+
+}  // namespace
+
+std::vector<Case> composite_cases() {
+  std::vector<Case> c;
+  for (auto [m, k, n] : {std::tuple{7, 5, 3}, {33, 65, 17}, {130, 96, 200}}) {
+    c.push_back({cat("linear ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k})}});
+    c.push_back(
+        {cat("linear bias ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k}), t({n})}});
+    c.push_back({cat("linear_dx ", m, "x", k, "x", n), make<LinearDx>(), {t({m, n}), t({n, k})}});
+    c.push_back({cat("linear_dw ", m, "x", k, "x", n), make<LinearDw>(), {t({m, n}), t({m, k})}});
+  }
+  for (auto [rows, width] : {std::pair{1, 1}, {3, 7}, {37, 130}}) {
+    add_dense(c, rows, width);
+    c.push_back(
+        {cat("rms_norm ", rows, "x", width), make<RmsNorm>(1e-5), {t({rows, width}), t({width})}});
+    c.push_back({cat("rms_norm_backward ", rows, "x", width),
+                 make<RmsNormBackward>(),
+                 {t({rows, width}), t({width}), w({rows}), t({rows, width})}});
+    c.push_back(
+        {cat("swiglu ", rows, "x", width), make<Swiglu>(), {t({rows, width}), t({rows, width})}});
+    c.push_back({cat("swiglu_backward ", rows, "x", width),
+                 make<SwigluBackward>(),
+                 {t({rows, width}), t({rows, width}), t({rows, width})}});
+    c.push_back({cat("sum_n ", rows, "x", width),
+                 make<SumN>(),
+                 {t({rows, width}), t({rows, width}), t({rows, width})}});
+    c.push_back({cat("embedding ", rows, "x", width),
+                 make<Embedding>(),
+                 {ids({2, rows}), t({11, width})},
+                 11});
+    c.push_back({cat("embedding_backward ", rows, "x", width),
+                 make<EmbeddingBackward>(11),
+                 {ids({2, rows}), t({2, rows, width})},
+                 11});
+    c.push_back({.label = cat("embedding partial ", rows, "x", width),
+                 .op = make<Embedding>(true),
+                 .inputs = {ids({2, rows}), t({11, width})},
+                 .ids = 22,
+                 .ignores = true});
+    c.push_back({.label = cat("embedding_backward partial ", rows, "x", width),
+                 .op = make<EmbeddingBackward>(11, true),
+                 .inputs = {ids({2, rows}), t({2, rows, width})},
+                 .ids = 22,
+                 .ignores = true});
+  }
+  std::vector<double> frequencies{1, 0.3, 0.05};
+  c.push_back({"rope", make<Rope>(frequencies, false), {t({2, 5, 3, 6})}});
+  c.push_back({"rope partial inverse", make<Rope>(frequencies, true), {t({1, 9, 2, 11})}});
+  for (auto [length, heads, kv, size, window] :
+       {std::tuple{3, 1, 1, 4, 0}, {17, 4, 2, 20, 0}, {70, 3, 1, 32, 9}}) {
+    AttentionMask mask{true, window};
+    TensorType q = t({2, length, heads, size}), k = t({2, length, kv, size});
+    c.push_back({cat("attention T=", length), make<Attention>(0.4, mask), {q, k, k}});
+    c.push_back({cat("attention_backward T=", length),
+                 make<AttentionBackward>(0.4, mask),
+                 {q, k, k, q, w({2, heads, length}), q}});
+  }
+  for (auto [rows, width, classes] : {std::tuple{1, 3, 2}, {13, 33, 77}, {530, 20, 100}}) {
+    c.push_back({cat("linear_cross_entropy ", rows),
+                 make<LinearCrossEntropy>(),
+                 {t({rows, width}), t({classes, width}), ids({rows})},
+                 classes,
+                 false,
+                 true});
+    c.push_back({cat("linear_cross_entropy_backward ", rows),
+                 make<LinearCrossEntropyBackward>(),
+                 {t({rows, width}), t({classes, width}), ids({rows}), w({}), w({})},
+                 classes,
+                 false,
+                 true});
+  }
+  add_log_sum_exp(c);
+  add_cached(c);
+  add_dropout(c);
+  c.push_back({"count_targets", make<CountTargets>(), {ids({3, 7})}, 5, false, true});
+  c.push_back({"sum_squares", make<SumSquares>(), {w({2500})}, 1, true});
+  c.push_back({"adamw",
+               make<AdamW>(0.9, 0.95, 1e-8),
+               {w({1037}),
+                w({1037}),
+                w({1037}),
+                w({1037}),
+                w({}),
+                w({}),
+                {{}, DType::kBool},
+                {{}, DType::kI64},
+                {{3}, DType::kI64},
+                w({3})},
+               1,
+               true});
+  return c;
+}
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+// The likeliest continuations of the tiny models, token for token as Hugging Face transformers
+// gives them (tools/goldens/greedy_goldens.py), with the cache and without.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "backends/cpu/cpu_backend.h"
+#include "base/file.h"
+#include "generate/decoder.h"
+#include "generate/sampler.h"
+#include "generate/trained_model.h"
+#include "models/build_model.h"
+
+namespace tessera {
+namespace {
+
+const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/goldens";
+
+nlohmann::json golden() { return nlohmann::json::parse(read_file(kGoldens + "/greedy.json")); }
+
+std::vector<std::string> names() {
+  std::vector<std::string> names;
+  const nlohmann::json models = golden()["models"];
+  for (const auto& [name, texts] : models.items()) names.push_back(name);
+  return names;
+}
+
+class Greedy : public testing::TestWithParam<std::string> {
+ protected:
+  TrainedModel trained_ = open_trained_model(kGoldens + "/" + GetParam(), {});
+  cpu::CpuBackend backend_{2, cpu::detect_isa()};
+
+  std::unique_ptr<Decoder> decoder(int64_t prompt, int64_t longest) {
+    auto decoder =
+        std::make_unique<Decoder>(model_builder(trained_.model),
+                                  DecoderOptions{trained_.context, prompt, longest, DType::kF32},
+                                  [this](const Graph& g) { return backend_.compile(g); });
+    decoder->load(*trained_.weights, backend_.pool());
+    return decoder;
+  }
+};
+
+TEST_P(Greedy, ContinuesAsTransformersDoes) {
+  Sampler greedy({.temperature = 0});
+  const nlohmann::json texts = golden()["models"][GetParam()];
+  for (const auto& text : texts) {
+    auto ids = text["prompt"].get<std::vector<int32_t>>();
+    auto expected = text["continuation"].get<std::vector<int32_t>>();
+    auto prompt = std::ssize(ids), longest = prompt + std::ssize(expected);
+    SCOPED_TRACE(prompt);
+    auto cached = decoder(prompt, longest);
+    std::vector<int32_t> continuation;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      continuation.push_back(greedy.choose(cached->next_logits(ids), i));
+      if (i % 16 == 0) {  // the whole text at once, by a decoder that has seen nothing
+        EXPECT_EQ(greedy.choose(decoder(longest, longest)->next_logits(ids), i),
+                  continuation.back());
+      }
+      ids.push_back(continuation.back());
+    }
+    EXPECT_EQ(continuation, expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HuggingFace, Greedy, testing::ValuesIn(names()),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace tessera

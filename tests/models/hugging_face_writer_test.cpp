@@ -1,0 +1,52 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "models/model_config.h"
+
+namespace tessera {
+namespace {
+
+ModelConfig written_and_read(const ModelConfig& config) {
+  return parse_hugging_face_config(hugging_face_config_json(config), "written");
+}
+
+TEST(HuggingFaceWriter, IsTheInverseOfTheReader) {
+  for (const char* name :
+       {"llama2_tiny", "llama31_tiny", "llama32_tiny", "mistral_tiny", "qwen2_tiny", "gpt2_tiny",
+        "gpt_neox_tiny", "gpt_neox_sequential_tiny"}) {
+    ModelConfig config = read_hugging_face_config(cat(TESSERA_SOURCE_DIR, "/tests/goldens/", name));
+    EXPECT_EQ(written_and_read(config), config) << name;
+  }
+  for (const char* name : {"llama2_70b", "llama3.1_8b", "llama3.2_1b", "mathstral_7b", "gpt2_xl"}) {
+    ModelConfig config = preset_by_name(name);
+    EXPECT_EQ(written_and_read(config), config) << name;
+  }
+  for (ModelType type : {ModelType::kLlamaV2, ModelType::kLlamaV3, ModelType::kMistral,
+                         ModelType::kQwen2, ModelType::kGpt2, ModelType::kGptNeox}) {
+    ModelConfig config = family_defaults(type);
+    if (type == ModelType::kGpt2) config.bias = true;  // which a config.json cannot deny
+    EXPECT_EQ(written_and_read(config), config) << name(type);
+    config.tie_word_embeddings = !config.tie_word_embeddings;
+    config.tanh_gelu = type == ModelType::kGptNeox;
+    if (type == ModelType::kMistral || type == ModelType::kQwen2) config.sliding_window = 64;
+    if (type == ModelType::kGptNeox) config.parallel_residual = false;
+    if (type == ModelType::kGpt2) config.resid_pdrop = 0;
+    EXPECT_EQ(written_and_read(config), config) << name(type);
+  }
+}
+
+TEST(HuggingFaceWriter, CannotSayWhatItHasNoNameFor) {
+  ModelConfig config = family_defaults(ModelType::kGpt2);
+  EXPECT_FALSE(config.bias);
+  EXPECT_TRUE(written_and_read(config).bias);
+}
+
+TEST(HuggingFaceWriter, NamesTheFamily) {
+  EXPECT_EQ(hugging_face_model_type(ModelType::kLlamaV3), "llama");
+  EXPECT_EQ(hugging_face_model_type(ModelType::kQwen2), "qwen2");
+  EXPECT_THROW(hugging_face_model_type(ModelType::kMixtral), UserError);
+}
+
+}  // namespace
+}  // namespace tessera

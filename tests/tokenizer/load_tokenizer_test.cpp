@@ -1,0 +1,147 @@
+// Which file is read for a name, and what is said when there is none.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::filesystem::path kGoldens = TESSERA_SOURCE_DIR "/tests/tokenizer/goldens";
+
+class LoadTokenizer : public testing::Test {
+ protected:
+  LoadTokenizer() : folder_(std::filesystem::path(testing::TempDir()) / cat("load-", getpid())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~LoadTokenizer() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& content) {
+    write_file_atomic(folder_ / name, content);
+  }
+  void write_pair(const std::string& vocabulary, const std::string& merges) {
+    Json model = Json::parse(read_file(kGoldens / "tokenizer.json"))["model"];
+    std::string lines;
+    for (const Json& merge : model["merges"]) {
+      lines += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+    }
+    write(vocabulary, model["vocab"].dump());
+    write(merges, lines);
+  }
+  void expect_error(const std::string& name, const char* cause) {
+    try {
+      load_tokenizer(name);
+      FAIL() << cause;
+    } catch (const UserError& error) {
+      std::string message = error.what();
+      EXPECT_NE(message.find(cause), std::string::npos) << message;
+    }
+  }
+
+  std::filesystem::path folder_;
+  const uint64_t golden_ = load_tokenizer(kGoldens / "tokenizer.json")->fingerprint();
+};
+
+TEST_F(LoadTokenizer, SaysWhatIsSupported) {
+  for (const char* name : {"", "gpt2", "/no/such/tokenizer.json", TESSERA_SOURCE_DIR "/src"}) {
+    expect_error(name, name);
+    expect_error(name, "tokenizer.json");
+    expect_error(name, "\"byte\"");
+  }
+  expect_error(TESSERA_SOURCE_DIR "/CMakeLists.txt", "its kind is not supported");
+}
+
+TEST_F(LoadTokenizer, TakesEitherFileOfAPair) {
+  for (auto [vocabulary, merges] :
+       {std::pair("vocab.json", "merges.txt"), std::pair("encoder.json", "vocab.bpe")}) {
+    write_pair(vocabulary, merges);
+    for (const auto& path : {folder_, folder_ / vocabulary, folder_ / merges}) {
+      EXPECT_EQ(load_tokenizer(path)->fingerprint(), golden_) << path;
+    }
+    std::filesystem::remove(folder_ / merges);
+    expect_error(folder_, merges);
+    std::filesystem::remove(folder_ / vocabulary);
+  }
+}
+
+TEST_F(LoadTokenizer, ATokenizerJsonComesFirst) {
+  write_pair("vocab.json", "merges.txt");
+  write("tokenizer.json", read_file(kGoldens / "llama3.json"));
+  EXPECT_EQ(load_tokenizer(folder_)->document_prefix().size(), 1u);
+}
+
+TEST_F(LoadTokenizer, TheFirstByteOfAModelDecides) {
+  write("tokenizer.model", "\n\x09\n\x05<unk>");
+  expect_error(folder_, "no SentencePiece model");
+  write("tokenizer.model", read_file(kGoldens / "sentencepiece/bpe.model"));
+  EXPECT_NE(load_tokenizer(folder_)->description().find("SentencePiece BPE"), std::string::npos);
+  write("tokenizer.model", read_file(kGoldens / "tiktoken.model"));
+  expect_error(folder_, "699 ranks");
+  expect_error(folder_ / "tokenizer.model", "699 ranks");
+  std::filesystem::remove(folder_ / "tokenizer.model");
+  write("a.tiktoken", "!");
+  expect_error(folder_, "line 1 is not a token");
+  write("b.tiktoken", "!");
+  expect_error(folder_, "several .tiktoken files");
+}
+
+// The same pieces from both files; what they do with bytes that are not UTF-8 differs.
+TEST_F(LoadTokenizer, SentencePieceComesInTwoForms) {
+  write("tokenizer.json", read_file(kGoldens / "sentencepiece/llama.json"));
+  auto json = load_tokenizer(folder_);
+  auto model = load_tokenizer(kGoldens / "sentencepiece/bpe.model");
+  for (const Tokenizer* tokenizer : {json.get(), model.get()}) {
+    EXPECT_EQ(tokenizer->vocab_size(), 640);
+    EXPECT_EQ(tokenizer->end_of_text(), 2);
+    EXPECT_EQ(tokenizer->document_prefix().size(), 1u);
+    EXPECT_EQ(tokenizer->token_bytes(1), "<s>");
+    std::vector<int32_t> ids;
+    tokenizer->encode_prompt("the engine </s> the reader", ids);
+    EXPECT_EQ(tokenizer->decode(ids), "<s>the engine </s>  the reader");
+  }
+  EXPECT_NE(json->fingerprint(), model->fingerprint());
+}
+
+TEST_F(LoadTokenizer, TheConfigurationNamesTheEndOfText) {
+  write("tokenizer.json", read_file(kGoldens / "llama3.json"));
+  auto end = [&] {
+    auto tokenizer = load_tokenizer(folder_);
+    return std::string(tokenizer->token_bytes(tokenizer->end_of_text()));
+  };
+  EXPECT_EQ(end(), "<|end_of_text|>");
+  write("tokenizer_config.json", R"({"eos_token": "<|eot_id|>"})");
+  EXPECT_EQ(end(), "<|eot_id|>");
+  write("tokenizer_config.json", R"({"eos_token": {"content": "<|eot_id|>", "special": true}})");
+  EXPECT_EQ(end(), "<|eot_id|>");
+  write("tokenizer_config.json", R"({"eos_token": null})");
+  EXPECT_EQ(end(), "<|end_of_text|>");
+  write("tokenizer_config.json", R"({"eos_token": "</s>"})");
+  expect_error(folder_, "no special added token </s>");
+  write("tokenizer_config.json", R"({"eos_token": 3})");
+  expect_error(folder_, "eos_token is not a name");
+  write("tokenizer_config.json", "[");
+  expect_error(folder_, "tokenizer_config.json': it is not valid JSON");
+}
+
+TEST_F(LoadTokenizer, PairsOfOtherClassesAreRefused) {
+  write_pair("vocab.json", "merges.txt");
+  write("tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer"})");
+  EXPECT_EQ(load_tokenizer(folder_)->fingerprint(), golden_);
+  write("tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
+  expect_error(folder_, "Qwen2Tokenizer");
+  std::filesystem::remove(folder_ / "tokenizer_config.json");
+  write("added_tokens.json", "{}");
+  expect_error(folder_, "added_tokens.json");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,240 @@
+// Weights out of a run and into another, in the layout of Hugging Face's programs.
+#include "checkpoint/safetensors.h"
+#include "tests/train/training_fixture.h"
+#include "tokenizer/tokenizer.h"
+#include "train/checkpoint_parameters.h"
+#include "train/model_options.h"
+#include "train/option_parser.h"
+
+namespace tessera {
+namespace {
+
+class FineTuning : public TrainingTest {
+ protected:
+  // Trains a few steps and writes the model to `directory`.
+  RunTrace train_model(const std::string& directory, int64_t steps = 3,
+                       const ModelConfig& model = tiny_model()) {
+    RunConfig c = options(steps);
+    c.save_final_model = true;
+    c.model_dir = path(directory);
+    return train(c, model);
+  }
+  // A run of `steps` steps that starts from the model in `directory`.
+  RunConfig from(const std::string& directory, int64_t steps) const {
+    RunConfig c = options(steps);
+    c.checkpoint_dir = path("tuned");
+    c.hf_pretrained_model_name_or_dir = path(directory);
+    return c;
+  }
+  std::string weights(const std::string& directory) const {
+    return read_file(path(directory + "/model.safetensors"));
+  }
+  // resolve_model() after the command line.
+  static ModelConfig resolve(const std::vector<std::string>& arguments, RunConfig& config) {
+    ParsedOptions parsed =
+        parse_options(arguments, OptionScope::kTrain, [](const char*) { return std::nullopt; });
+    ModelConfig model = resolve_model(parsed);
+    config = parsed.config;
+    return model;
+  }
+};
+
+TEST_F(FineTuning, ExportAndImportKeepEveryBit) {
+  for (ModelType family : {ModelType::kLlamaV2, ModelType::kMistral, ModelType::kQwen2,
+                           ModelType::kGpt2, ModelType::kGptNeox}) {
+    SCOPED_TRACE(name(family));
+    ModelConfig model = tiny_model_of(family);
+    model.bias = family == ModelType::kGpt2 || family == ModelType::kGptNeox;
+    RunTrace first = train_model("model", 3, model);
+    EXPECT_EQ(read_hugging_face_config(path("model")), model);
+    RunConfig c = from("model", 0);
+    c.save_final_model = true;
+    c.model_dir = path("again");
+    RunTrace second = train(c, model);
+    EXPECT_EQ(weights("model"), weights("again"));
+    EXPECT_EQ(second.validations.back(), first.validations.back());
+    EXPECT_EQ(read_file(path("model/config.json")), read_file(path("again/config.json")));
+  }
+}
+
+// transformers' GPT-2 always has biases: those that were never there are zeros.
+TEST_F(FineTuning, AGpt2WithoutBiasesGetsZeros) {
+  ModelConfig model = tiny_model_of(ModelType::kGpt2);
+  model.bias = false;
+  RunConfig c = options(3);
+  c.save_final_model = true;
+  c.model_dir = path("model");
+  RunTrace first = train(c, model);
+  model.bias = true;
+  RunConfig measure = from("model", 0);
+  measure.eval_only = true;
+  RunTrace second = train(measure, model);
+  double before = std::stod(first.validations.back());
+  EXPECT_NEAR(std::stod(second.validations.back()), before, 1e-6 * before);
+  SafetensorsFile file(path("model/model.safetensors"));
+  const TensorInfo* bias = file.find("transformer.h.1.attn.c_attn.bias");
+  ASSERT_NE(bias, nullptr);
+  EXPECT_EQ(bias->shape, Shape{3 * model.hidden_width});
+  for (std::byte b : file.bytes(*bias)) EXPECT_EQ(b, std::byte{0});
+}
+
+TEST_F(FineTuning, StartsFreshFromTheWeights) {
+  RunTrace first = train_model("model");
+  RunTrace tuned = train(from("model", 2));
+  EXPECT_EQ(tuned.steps, 2);
+  EXPECT_EQ(tuned.rates.front(), first.rates.front());
+  EXPECT_LT(std::stod(tuned.losses.front()), std::stod(first.losses.front()) - 0.1);
+  EXPECT_HAS(tuned.log, "Loading weights from");
+}
+
+TEST_F(FineTuning, ACheckpointWinsOverPretrainedWeights) {
+  train_model("model");
+  RunTrace straight = train(from("model", 6));
+  std::filesystem::remove_all(path("tuned"));
+  train(from("model", 4));
+  RunConfig rest = from("model", 6);
+  rest.resume_from_checkpoint = path("tuned");
+  std::filesystem::remove(path("model/model.safetensors"));  // the configuration alone is read
+  RunTrace resumed = train(rest);
+  EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
+  EXPECT_HAS_NOT(resumed.log, "Loading weights from");
+}
+
+TEST_F(FineTuning, SourcesOfWeights) {
+  train_model("model");
+  RunConfig by_file = options(0);
+  by_file.finetune = true;
+  by_file.pretrained_checkpoint_file = path("model/model.safetensors");
+  RunConfig by_directory = options(0);
+  by_directory.finetune = true;
+  by_directory.pretrained_model_name = "does not matter here";
+  by_directory.finetune_checkpoint_load_dir = path("model");
+  for (RunConfig c : {by_file, by_directory}) {
+    c.save_final_model = true;
+    c.model_dir = path("again");  // written twice: it is our own
+    c.checkpoint_dir.clear();
+    train(c);
+    EXPECT_EQ(weights("again"), weights("model"));
+  }
+}
+
+TEST_F(FineTuning, ConfigurationAndTokenizerComeWithTheWeights) {
+  train_model("model");
+  RunConfig config;
+  std::string directory = path("model");
+  ModelConfig expected = read_hugging_face_config(directory);
+  EXPECT_EQ(resolve({"--hf_model", directory}, config), expected);
+  EXPECT_EQ(config.tokenizer, directory);
+  EXPECT_EQ(resolve({"--hf_model", directory, "--tokenizer", "byte"}, config), expected);
+  EXPECT_EQ(config.tokenizer, "byte");
+  std::string file = directory + "/model.safetensors";
+  EXPECT_EQ(resolve({"--finetune", "--pretrained_checkpoint_file", file, "--model_type", "mistral"},
+                    config),
+            expected)
+      << "its configuration goes before the options";
+  EXPECT_EQ(config.tokenizer, directory);
+  EXPECT_EQ(resolve({"--finetune", "--pretrained_model_name", directory,
+                     "--finetune_checkpoint_load_dir", "elsewhere"},
+                    config),
+            expected);
+  std::filesystem::remove(directory + "/config.json");
+  EXPECT_EQ(resolve({"--finetune", "--pretrained_checkpoint_file", file, "--model_type", "mistral"},
+                    config)
+                .model_type,
+            ModelType::kMistral);
+}
+
+TEST_F(FineTuning, TheExportedByteTokenizerGivesTheSameIds) {
+  train_model("model");
+  auto bytes = load_tokenizer("byte"), exported = load_tokenizer(path("model"));
+  ASSERT_EQ(exported->vocab_size(), bytes->vocab_size());
+  EXPECT_EQ(exported->end_of_text(), bytes->end_of_text());
+  std::string text;
+  for (int i = 0; i < 1024; ++i) text += static_cast<char>(i * 7 + i / 256);
+  std::vector<int32_t> a, b;
+  bytes->encode(text, a);
+  exported->encode(text, b);
+  EXPECT_EQ(a, b);
+  auto json = nlohmann::json::parse(read_file(path("model/generation_config.json")));
+  EXPECT_EQ(json["eos_token_id"], 256);
+}
+
+TEST_F(FineTuning, ResumedFineTuningTakesAllFromTheCheckpoint) {
+  train(options(2));
+  RunConfig config;
+  ModelConfig model = resolve(
+      {"--finetune", "--resume_from_checkpoint", path("ckpt"), "--model_type", "mistral"}, config);
+  EXPECT_EQ(model, tiny_model());
+  EXPECT_EQ(config.tokenizer, "byte");
+  std::string nothing = "";
+  try {
+    resolve({"--finetune", "--resume_from_checkpoint", path("none")}, config);
+  } catch (const UserError& error) {
+    nothing = error.what();
+  }
+  EXPECT_HAS(nothing, "there is no checkpoint in '");
+  EXPECT_HAS(nothing, "so --finetune 1 needs --pretrained_model_name");
+}
+
+TEST_F(FineTuning, WhatDoesNotFitIsSaidBeforeAnythingIsDone) {
+  train_model("model");
+  std::filesystem::remove_all(path("cache"));
+  ModelConfig wider = tiny_model();
+  wider.intermediate_size = 96;
+  EXPECT_HAS(failure(from("model", 2), wider), "tensor 'model.layers.0.mlp.gate_proj.weight' in '");
+  EXPECT_HAS(failure(from("model", 2), wider),
+             "is f32 [64, 32], the model needs f32, bf16 or f16 [96, 32]");
+  EXPECT_TRUE(failed().losses.empty());
+  EXPECT_FALSE(std::filesystem::exists(path("cache"))) << "nothing was tokenized";
+  RunConfig nowhere = from("model", 2);
+  nowhere.hf_pretrained_model_name_or_dir = "org/name";
+  nowhere.hf_home = path("hf");
+  EXPECT_HAS(failure(nowhere), "--hf_pretrained_model_name_or_dir org/name is neither");
+  EXPECT_HAS(failure(nowhere), "`hf download org/name`");
+}
+
+TEST_F(FineTuning, FindsAModelByNameInTheCache) {
+  train_model("hf/hub/models--org--name/snapshots/abc");
+  RunConfig c = from("", 1);
+  c.hf_pretrained_model_name_or_dir = "org/name";
+  c.hf_home = path("hf");
+  EXPECT_HAS(train(c).log, "Loading weights from");
+  RunConfig config;
+  EXPECT_EQ(resolve({"--hf_model", "org/name", "--hf_home", path("hf")}, config).num_layers,
+            tiny_model().num_layers);
+}
+
+TEST_F(FineTuning, ACheckpointMustHoldWhatItsRecordSays) {
+  std::vector<float> weight(64);
+  std::vector<TensorView> views{{"model.norm.weight", DType::kF32, {64}, weight.data()}};
+  RunRecord record;
+  record.model = tiny_model();
+  record.options.model_type = "llama_v2";
+  auto checkpoint = save_checkpoint(path("ckpt"), "llama_v2", 1, views, to_json(record));
+  std::string message;
+  try {
+    CheckpointParameters parameters(checkpoint);
+  } catch (const UserError& error) {
+    message = error.what();
+  }
+  EXPECT_HAS(message,
+             "does not fit its record: part 1 should have 9600 elements of "
+             "'model.embed_tokens.weight' in f32");
+}
+
+TEST_F(FineTuning, NeverOverwritesWhatItDidNotWrite) {
+  make_directories(path("mine"));
+  write("mine/notes.txt", "x");
+  RunConfig c = options(2);
+  c.save_final_model = true;
+  c.model_dir = path("mine");
+  EXPECT_HAS(failure(c), "'notes.txt' in it was not written by tessera");
+  EXPECT_TRUE(failed().losses.empty()) << "before training";
+  EXPECT_EQ(read_file(path("mine/notes.txt")), "x");
+  std::filesystem::remove(path("mine/notes.txt"));
+  train(c);
+  EXPECT_TRUE(std::filesystem::exists(path("mine/model.safetensors")));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,73 @@
+#include "train/text_data.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/";
+
+class TextDataTest : public testing::Test {
+ protected:
+  TextDataTest()
+      : folder_(std::filesystem::path(testing::TempDir()) / cat("text_data-", getpid())) {
+    std::filesystem::create_directories(folder_);
+    config_.dataset = (folder_ / "text.txt").string();
+    config_.cache_dir = (folder_ / "cache").string();
+    config_.validation_fraction = 0;
+  }
+  ~TextDataTest() override { std::filesystem::remove_all(folder_); }
+
+  // Text and names of special tokens as they stand in the packed data.
+  std::string packed(const std::string& text, const std::string& tokenizer, int64_t vocab_size) {
+    write_file_atomic(config_.dataset, text);
+    config_.tokenizer = kGoldens + tokenizer;
+    ThreadPool pool(1);
+    TextData data = prepare_text(config_, vocab_size, 4, pool);
+    std::vector<int32_t> ids(static_cast<size_t>(data.training.count()));
+    data.training.copy(0, ids);
+    special_ = 0;
+    for (int32_t id : ids) {
+      special_ += id == data.tokenizer->end_of_text();
+      for (int32_t before : data.tokenizer->document_prefix()) special_ += id == before;
+    }
+    return data.tokenizer->decode(ids);
+  }
+
+  std::filesystem::path folder_;
+  RunConfig config_;
+  int special_ = 0;  // ids around documents
+};
+
+TEST_F(TextDataTest, DocumentsStandBetweenTheSpecialTokensOfTheTokenizer) {
+  const std::string text = "one\n<|endoftext|>\ntwo <|end_of_text|> <|begin_of_text|>\n";
+  EXPECT_EQ(packed(text, "llama3.json", 705),
+            "<|begin_of_text|>one\n<|end_of_text|>"
+            "<|begin_of_text|>two <|end_of_text|> <|begin_of_text|>\n<|end_of_text|>");
+  EXPECT_EQ(special_, 4);  // what the text calls so are other ids
+  EXPECT_EQ(packed(text, "neox.json", 723),
+            "one\n<|endoftext|>two <|end_of_text|> <|begin_of_text|>\n<|endoftext|>");
+  EXPECT_EQ(special_, 2);
+}
+
+TEST_F(TextDataTest, ATokenizerThatDoesNotFitTheVocabularyIsAnError) {
+  try {
+    packed("text", "llama3.json", 704);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("--vocab_size 705"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera

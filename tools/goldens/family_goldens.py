@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Writes the reference values under tests/goldens/ of the families beside Llama.
+
+As llama_goldens.py, whose recording it shares: tiny models with random weights run in Hugging Face
+transformers (f32, eager attention, one thread, no dropout). gpt2_exact_tiny is no model of
+transformers: its oracle is the module in gpt2_exact.py. README.md beside this file lists every file
+and tensor, and how to run this program.
+"""
+
+import argparse
+import pathlib
+
+import torch
+import transformers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from gpt2_exact import Gpt2Exact
+from llama_goldens import randomize_vectors, record, save_safetensors, write_json
+
+LLAMA_LIKE = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 112,
+    "vocab_size": 251,
+    "max_position_embeddings": 64,
+}
+GPT2 = {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 251}
+NEOX = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 192,
+    "vocab_size": 251,
+    "max_position_embeddings": 64,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+    },
+}
+
+# Windows are 48 tokens long: the attention of mistral_tiny sees a third of one. Half of a head of
+# 12 rotates in GPT-NeoX.
+MODELS = {
+    "gpt2_tiny": (GPT2LMHeadModel, GPT2Config(**GPT2), 21),
+    "gpt2_exact_tiny": (Gpt2Exact, GPT2Config(activation_function="gelu", **GPT2), 22),
+    "gpt_neox_tiny": (GPTNeoXForCausalLM, GPTNeoXConfig(**NEOX), 41),
+    "gpt_neox_sequential_tiny": (
+        GPTNeoXForCausalLM,
+        GPTNeoXConfig(use_parallel_residual=False, **NEOX),
+        42,
+    ),
+    "mistral_tiny": (MistralForCausalLM, MistralConfig(sliding_window=16, **LLAMA_LIKE), 51),
+    "qwen2_tiny": (Qwen2ForCausalLM, Qwen2Config(tie_word_embeddings=True, **LLAMA_LIKE), 61),
+}
+
+
+def write_model(directory, kind, config, seed):
+    directory.mkdir(parents=True, exist_ok=True)
+    config.initializer_range = 0.15
+    config.use_cache = False
+    config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    model = kind(config).float().eval()  # eval: dropout is off
+    randomize_vectors(model)
+    if kind is GPTNeoXForCausalLM:
+        model.renamed = {"lm_head.weight": "embed_out.weight"}
+    if kind is Gpt2Exact:
+        config.architectures = ["GPT2LMHeadModel"]
+        config.save_pretrained(directory)
+        save_safetensors(model.tensors(), directory / "model.safetensors")
+    else:
+        model.save_pretrained(directory)
+        (directory / "generation_config.json").unlink(missing_ok=True)
+        (directory / "model.safetensors").chmod(0o644)
+    record(directory, model, seed, config.vocab_size)
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=root / "tests/goldens")
+    out = parser.parse_args().out
+
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for name, (kind, config, seed) in MODELS.items():
+        write_model(out / name, kind, config, seed)
+    write_json(
+        out / "families.json",
+        {
+            "generator": "tools/goldens/family_goldens.py",
+            "torch": torch.__version__.split("+")[0],
+            "transformers": transformers.__version__,
+            "seeds": {name: seed for name, (_, _, seed) in MODELS.items()},
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
