@@ -256,6 +256,22 @@ TEST(Matmul, GoesOnAcrossTilesAndDepthBlocks) {
     Sample sample(290, 570, 601, dtypes);
     check_accuracy(sample, problem(290, 570, 601, false, true, dtypes, false, 3));
     check_accuracy(sample, problem(290, 570, 601, true, false, dtypes, true));
+    // Whole panels: rows of A may be read where they lie, at any stride.
+    Sample whole(288, 570, 608, dtypes);
+    check_accuracy(whole, problem(288, 570, 608, false, true, dtypes, false));
+    check_accuracy(whole, problem(288, 570, 608, false, false, dtypes, true, 5));
+  }
+}
+
+// Results that are written past the caches, or not for want of alignment, with ragged ends.
+TEST(Matmul, WritesLargeResults) {
+  const int64_t shapes[][4] = {{1056, 1024, 32, 0}, {1050, 1056, 33, 0}, {1056, 1030, 32, 2}};
+  for (const auto& [m, n, k, spare] : shapes) {
+    for (DTypes dtypes : kDTypes) {
+      Sample sample(m, n, k, dtypes);
+      check_accuracy(sample, problem(m, n, k, false, true, dtypes, false, spare));
+      check_accuracy(sample, problem(m, n, k, true, false, dtypes, true, spare));
+    }
   }
 }
 

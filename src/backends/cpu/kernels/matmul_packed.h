@@ -23,6 +23,13 @@ struct MatmulOperand {
   bool depth_is_contiguous;  // element (line, p) is at line * stride + p, else at p * stride + line
 };
 
+// A block of an operand as the innermost loop reads it, in bytes: line l at unit u of depth in
+// panel p is at data + p * panel + u * unit + l * line.
+struct MatmulBlock {
+  const char* data;
+  int64_t panel, unit, line;
+};
+
 // A part of C.
 struct MatmulResult {
   void* c;
@@ -30,6 +37,7 @@ struct MatmulResult {
   int64_t stride, rows, columns;
   bool accumulate;
   const void* bias;  // one a column, of dtype; or null
+  bool streams;      // may be written past the caches: whole lines of 64 bytes
 };
 
 // The arithmetic of one instruction set. Operands are packed in panels of `rows` lines of A or
@@ -42,6 +50,7 @@ struct MatmulKernels {
   int64_t spare_depth;              // of a panel, after its last depth, that packing may write
   int64_t tile_rows, tile_columns;  // of C at most, that one thread computes at a time
   int64_t depth_block;              // depths for which it does so before the next ones follow
+  bool reads_rows;                  // of A where they lie, whole panels and depth units, not packed
 
   // Packs lines [line, line + lines), all `depth` of them, into panels `panel_stride` elements
   // apart.
@@ -50,12 +59,12 @@ struct MatmulKernels {
   Pack* pack_rows;
   Pack* pack_columns;
   // sums = (first ? 0 : sums) + A B, or, given a result, C = or += that: the one place where
-  // results are rounded. `depth`, a multiple of depth_unit, is a part of `panel_depth`, spare
-  // included; sums hold row_panels * rows * column_panels * columns f32 and are not touched where
-  // `first` and `result` are both given.
-  void (*multiply)(const void* a, const void* b, int64_t panel_depth, int64_t row_panels,
+  // results are rounded. `depth` is a multiple of depth_unit; sums hold row_panels * rows *
+  // column_panels * columns f32 and are not touched where `first` and `result` are both given.
+  // `next_a`, of the same size as a, is what follows, and may be asked for ahead; or null.
+  void (*multiply)(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels,
                    int64_t column_panels, int64_t depth, float* sums, bool first,
-                   const MatmulResult* result);
+                   const MatmulResult* result, const MatmulBlock* next_a);
 };
 
 TESSERA_DECLARE_PER_ISA(MatmulKernels matmul_kernels())

@@ -154,16 +154,15 @@ TESSERA_INLINE void multiply_panels(const float* a, const float* b, int64_t dept
   }
 }
 
-void multiply(const void* a, const void* b, int64_t panel_depth, int64_t row_panels,
-              int64_t column_panels, int64_t depth, float* sums, bool first,
-              const MatmulResult* result) {
+void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, int64_t column_panels,
+              int64_t depth, float* sums, bool first, const MatmulResult* result,
+              const MatmulBlock*) {
   float last[kRows * kColumns];
   for (int64_t j = 0; j < column_panels; ++j) {
     for (int64_t i = 0; i < row_panels; ++i) {
       float* kept = sums + (j * row_panels + i) * kRows * kColumns;
-      multiply_panels((const float*)a + i * panel_depth * kRows,
-                      (const float*)b + j * panel_depth * kColumns, depth, first ? nullptr : kept,
-                      result ? last : kept);
+      multiply_panels((const float*)(a.data + i * a.panel), (const float*)(b.data + j * b.panel),
+                      depth, first ? nullptr : kept, result ? last : kept);
       if (result) store_result<kRows, kColumns>(last, *result, i * kRows, j * kColumns);
     }
   }
@@ -181,6 +180,7 @@ MatmulKernels matmul_kernels() {
           .tile_rows = 96,
           .tile_columns = 512,
           .depth_block = 256,
+          .reads_rows = false,
           .pack_rows = pack<kRows>,
           .pack_columns = pack<kColumns>,
           .multiply = multiply};
