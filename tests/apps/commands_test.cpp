@@ -35,17 +35,17 @@ TEST_F(Commands, DiffNamesTheFirstOpThatDiffers) {
   run(train({"--max_steps", "2", "--hash_file", "c", "--grad_clip", "0.5"}));
   ProgramResult clip = run({"diff", "a", "c"});
   EXPECT_EQ(clip.status, 1);
-  EXPECT_HAS(clip.out, "(optimizer)");
-  EXPECT_HAS(clip.out, "step 0, ");
+  expect_contains(clip.out, "(optimizer)");
+  expect_contains(clip.out, "step 0, ");
 
   run(train({"--max_steps", "1", "--hash_file", "short"}));
   ProgramResult shorter = run({"diff", "a", "short"});
   EXPECT_EQ(shorter.status, 1);
-  EXPECT_HAS(shorter.out, "short ends after ");
-  EXPECT_HAS(shorter.out, "step 1, op 0");
+  expect_contains(shorter.out, "short ends after ");
+  expect_contains(shorter.out, "step 1, op 0");
 
   run(train({"--max_steps", "2", "--hash_file", "f32", "--bf16", "0"}));
-  EXPECT_HAS(run({"diff", "a", "f32"}).out, "the programs differ after 0 equal results");
+  expect_contains(run({"diff", "a", "f32"}).out, "the programs differ after 0 equal results");
 }
 
 TEST_F(Commands, EveryFamilyIsPlannedTrainedAndContinued) {
@@ -60,7 +60,7 @@ TEST_F(Commands, EveryFamilyIsPlannedTrainedAndContinued) {
     ProgramResult trained = run(train(
         shape + Words{"--max_steps", "3", "--val_batch_size", "4", "--checkpoint_dir", family}));
     EXPECT_EQ(trained.status, 0) << trained.err;
-    EXPECT_HAS(trained.err, "planned = allocated = " + bytes[1].str() + " ");
+    expect_contains(trained.err, "planned = allocated = " + bytes[1].str() + " ");
     ProgramResult continued =
         run({"generate", family, "--prompt", "the", "--max_new_tokens", "20"});
     EXPECT_EQ(continued.status, 0) << continued.err;
@@ -95,8 +95,8 @@ TEST_F(Commands, GenerateContinuesAText) {
       "a\n");
   EXPECT_EQ(likeliest, generate({"--top_p", "0"}));
   EXPECT_NE(sampled, generate({"--top_p", "0.5", "--temperature", "1.5"}));
-  EXPECT_HAS(run({"generate", "ckpt", "--prompt", "a", "--max_new_tokens", "3"}).err,
-             "Prompt: 2 tokens in ");
+  expect_contains(run({"generate", "ckpt", "--prompt", "a", "--max_new_tokens", "3"}).err,
+                  "Prompt: 2 tokens in ");
 
   // The text ends before the first of the stop texts; the prompt may come from a file.
   size_t end = std::string("the quick").size();
@@ -116,7 +116,7 @@ TEST_F(Commands, GenerateContinuesAText) {
   EXPECT_EQ(from_input.out, likeliest) << from_input.err;
   ProgramResult both = run({"generate", "ckpt", "--prompt", "a", "--prompt_file", "prompt.txt"});
   EXPECT_EQ(both.status, 2);
-  EXPECT_HAS(both.message(), "--prompt and --prompt_file are two sources");
+  expect_contains(both.message(), "--prompt and --prompt_file are two sources");
 
   // The same from a Hugging Face directory, where only what its tokenizer says begins a text.
   ASSERT_EQ(run({"export", "ckpt", "model"}).status, 0);
@@ -126,7 +126,7 @@ TEST_F(Commands, GenerateContinuesAText) {
             "<|endoftext|>" + likeliest);
 
   // A prompt longer than the context keeps its end.
-  EXPECT_HAS(
+  expect_contains(
       run({"generate", "ckpt", "--prompt", std::string(50, 'x'), "--max_new_tokens", "2"}).out,
       std::string(50, 'x'));
 
@@ -136,7 +136,7 @@ TEST_F(Commands, GenerateContinuesAText) {
             0);
   ProgramResult misfit = run({"generate", "ckpt", "--tokenizer", "large.json"});
   EXPECT_EQ(misfit.status, 1);
-  EXPECT_HAS(misfit.message(), "the tokenizer has 280 ids, the model's vocabulary only 257");
+  expect_contains(misfit.message(), "the tokenizer has 280 ids, the model's vocabulary only 257");
 }
 
 TEST_F(Commands, PlanOfThePublishedModels) {
@@ -148,13 +148,13 @@ TEST_F(Commands, PlanOfThePublishedModels) {
                    {"llama2_70b", "68976648192"}}) {
     ProgramResult result = run({"plan", "--model_name", p.name, "--train_batch_size", "1"});
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_HAS(result.out, cat(p.parameters, " parameters"));
+    expect_contains(result.out, cat(p.parameters, " parameters"));
     for (const char* what : {"moments", "gradients", "arena", "Live at the peak", "FLOP a step"})
-      EXPECT_HAS(result.out, what);
+      expect_contains(result.out, what);
     EXPECT_LT(result.seconds, 30) << p.name;  // 1 to 2 s on an idle machine
     // The preset's context is 4096: the report says which window it took instead.
-    EXPECT_HAS(result.out, "Step: 1 x 1 windows of 2048 tokens");
-    EXPECT_HAS(result.err, "windows of 2048 tokens, the default of --max_context_width");
+    expect_contains(result.out, "Step: 1 x 1 windows of 2048 tokens");
+    expect_contains(result.err, "windows of 2048 tokens, the default of --max_context_width");
   }
   EXPECT_TRUE(names("cache").empty());
 }
@@ -163,15 +163,15 @@ TEST_F(Commands, PlanSaysWhatFits) {
   Words plan = Words{"plan"} + tiny_shape();
   ProgramResult small = run(plan + Words{"--memory", "100KB"});
   EXPECT_EQ(small.status, 1);
-  EXPECT_HAS(small.out, "Does not fit: ");
+  expect_contains(small.out, "Does not fit: ");
   ProgramResult large = run(plan + Words{"--memory", "1GiB"});
   EXPECT_EQ(large.status, 0);
-  EXPECT_HAS(large.out, "Fits in --memory 1.00 GiB: ");
+  expect_contains(large.out, "Fits in --memory 1.00 GiB: ");
   // The run allocates what the plan says.
   std::smatch bytes;
   ASSERT_TRUE(std::regex_search(large.out, bytes, std::regex(R"(total +(\S+ \S+) +\d+ bytes)")));
   ProgramResult trained = run(train({"--max_steps", "1", "--val_batch_size", "4"}));
-  EXPECT_HAS(trained.err, "planned = allocated = " + bytes[1].str() + " ");
+  expect_contains(trained.err, "planned = allocated = " + bytes[1].str() + " ");
 }
 
 TEST_F(Commands, APrintedConfigurationIsTheSameRun) {
@@ -188,22 +188,22 @@ TEST_F(Commands, APrintedConfigurationIsTheSameRun) {
   write("run.toml", "max_steps = 3\n[model]\nhiden_width = 32\n");
   ProgramResult wrong = run({"train", "--config", "run.toml"});
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_HAS(wrong.message(),
-             "run.toml:3:1: hiden_width: unknown option; did you mean hidden_width?");
+  expect_contains(wrong.message(),
+                  "run.toml:3:1: hiden_width: unknown option; did you mean hidden_width?");
 }
 
 TEST_F(Commands, PlanTakesWhatTrainingDoesNotYet) {
   ProgramResult result =
       run(Words{"plan"} + tiny_shape() + Words{"--device_type", "cuda", "--use_wandb", "1"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_HAS(result.err, "--use_wandb=True is not built yet");
-  EXPECT_HAS(result.err, "--device_type=cuda is not built yet");
+  expect_contains(result.err, "--use_wandb=True is not built yet");
+  expect_contains(result.err, "--device_type=cuda is not built yet");
   // A family without a graph has parameters, but no arena that could be right.
   ProgramResult mixtral = run({"plan", "--model_name", "mixtral_8x7b", "--memory", "80GiB"});
   EXPECT_EQ(mixtral.status, 1);
-  EXPECT_HAS(mixtral.out, "46702792704 parameters");
-  EXPECT_HAS(mixtral.out, "this family is not built yet");
-  EXPECT_EQ(mixtral.out.find("arena"), std::string::npos);
+  expect_contains(mixtral.out, "46702792704 parameters");
+  expect_contains(mixtral.out, "this family is not built yet");
+  expect_lacks(mixtral.out, "arena");
 }
 
 TEST_F(Commands, TokenizerThereAndBack) {
@@ -231,28 +231,28 @@ TEST_F(Commands, BenchMeasuresAStepAndItsOps) {
   EXPECT_EQ(step.status, 0) << step.err;
   for (const char* what :
        {"tokens/s", "of the matrix peak", "% light", "adamw", "optimizer", "backward"})
-    EXPECT_HAS(step.out, what);
+    expect_contains(step.out, what);
   ProgramResult ops = run(Words{"bench", "ops", "--repeats", "1"} + tiny_shape());
   EXPECT_EQ(ops.status, 0) << ops.err;
   for (const char* op :
        {"linear", "attention", "rms_norm", "swiglu", "rope", "linear_cross_entropy", "adamw"})
-    EXPECT_HAS(ops.out, op);
+    expect_contains(ops.out, op);
   ProgramResult one = run(Words{"bench", "ops", "--repeats", "1", "--op", "swiglu"} + tiny_shape());
-  EXPECT_HAS(one.out, "swiglu");
-  EXPECT_EQ(one.out.find("rms_norm"), std::string::npos);
+  expect_contains(one.out, "swiglu");
+  expect_lacks(one.out, "rms_norm");
 }
 
 TEST_F(Commands, BenchMeasuresCollectivesAndChecksThem) {
   ProgramResult comm = run({"bench", "comm", "--repeats", "1", "--ranks", "3"});
   EXPECT_EQ(comm.status, 0) << comm.err;
   for (const char* what : {"memcpy", "all_gather", "reduce_scatter", "all_reduce", "67108864"})
-    EXPECT_HAS(comm.out, what);
-  EXPECT_EQ(comm.out.find("WRONG"), std::string::npos);
+    expect_contains(comm.out, what);
+  expect_lacks(comm.out, "WRONG");
 }
 
 TEST_F(Commands, LogLevelDecidesWhatIsSaid) {
   EXPECT_EQ(run(train({"--max_steps", "1", "--log_level", "warning"})).err, "");
-  EXPECT_HAS(run(train({"--max_steps", "1"})).err, "Batch 0 Loss: ");
+  expect_contains(run(train({"--max_steps", "1"})).err, "Batch 0 Loss: ");
 }
 
 TEST_F(Commands, EveryInstructionSetOfTheMachineTrains) {
@@ -261,7 +261,7 @@ TEST_F(Commands, EveryInstructionSetOfTheMachineTrains) {
   for (const std::string& isa : sets) {
     ProgramResult result = run(train({"--max_steps", "2", "--cpu_isa", isa}));
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_HAS(result.err, ", " + isa);
+    expect_contains(result.err, ", " + isa);
     if (version.find("instruction set " + isa) != std::string::npos) break;
   }
 }

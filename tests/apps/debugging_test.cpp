@@ -65,8 +65,8 @@ TEST_F(Debugging, OneRankOfTwoIsStartedByGdbserver) {
   std::string ready = task.at("problemMatcher").at("background").at("endsPattern");
   ProgramResult result = run_there(task.at("args").get<Words>() + short_run(), path("").string());
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_HAS(result.err, cat("[rank 0] ", ready));
-  EXPECT_EQ(result.err.find(cat("[rank 1] ", ready)), std::string::npos);
+  expect_contains(result.err, cat("[rank 0] ", ready));
+  expect_lacks(result.err, cat("[rank 1] ", ready));
   const Json launch = read_json("launch.json");
   for (const Json& configuration : launch.at("configurations")) {
     if (configuration.value("preLaunchTask", "") != task.at("label")) continue;

@@ -54,7 +54,7 @@ TEST_F(Examples, PassPlan) {
     SCOPED_TRACE(name);
     ProgramResult result = run_example(name, "plan");
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_HAS(result.out, cat(": ", expected.parameters, " parameters ("));
+    expect_contains(result.out, cat(": ", expected.parameters, " parameters ("));
     EXPECT_EQ(result.out.find("FLOP a step") != std::string::npos, expected.built) << result.out;
     EXPECT_EQ(result.out.find("this family is not built yet") == std::string::npos, expected.built)
         << result.out;
@@ -71,8 +71,8 @@ TEST_F(Examples, TrainSaysWhatIsNotBuilt) {
     ProgramResult result = run_example(name, "train");
     EXPECT_EQ(result.status, 1) << result.err;
     EXPECT_EQ(result.message().find("tessera: not built yet: "), 0u) << result.err;
-    EXPECT_HAS(result.message(), option);
-    EXPECT_HAS(result.message(), "(tessera plan accepts");
+    expect_contains(result.message(), option);
+    expect_contains(result.message(), "(tessera plan accepts");
     EXPECT_EQ(result.out, "");
   }
 }

@@ -34,8 +34,8 @@ TEST_F(Export, WritesADirectoryThatTrainingStartsFrom) {
   EXPECT_EQ(weights("model"), weights("ckpt/model"));
   ProgramResult tuned = ok({"train", "--hf_model", "model", "--dataset", "text.txt",
                             "--max_context_width", "16", "--max_steps", "2", "--threads", "1"});
-  EXPECT_HAS(tuned.err, "tokenizer: that of model");
-  EXPECT_HAS(tuned.err, "Loading weights from model");
+  expect_contains(tuned.err, "tokenizer: that of model");
+  expect_contains(tuned.err, "Loading weights from model");
   auto config = nlohmann::json::parse(read_file(path("model/config.json")));
   EXPECT_EQ(config["torch_dtype"], "float32");
   EXPECT_EQ(config["eos_token_id"], 256);
@@ -94,7 +94,7 @@ TEST_F(Export, SaysWhatIsWrong) {
   auto fails = [&](const Words& words, const std::string& reason) {
     ProgramResult result = run(words);
     EXPECT_EQ(result.status, words.size() < 3 ? 2 : 1) << result.err;
-    EXPECT_HAS(result.message(), reason);
+    expect_contains(result.message(), reason);
   };
   fails({"export", "ckpt"}, "tessera export CHECKPOINT DIR");
   fails({"export", "ckpt", "model"}, "there is no complete checkpoint in 'ckpt'");

@@ -21,6 +21,8 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 
@@ -46,21 +48,12 @@ inline Words operator+(Words a, const Words& b) {
 // Starts the program in a directory of its own, also several times at once.
 class ProgramTest : public testing::Test {
  protected:
-  ProgramTest() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    directory_ = std::filesystem::temp_directory_path() /
-                 cat(info->test_suite_name(), "-", info->name(), "-", ::getpid());
-    std::filesystem::remove_all(directory_);
-    make_directories(directory_);
-    write("text.txt", made_up_text(800));
-  }
+  ProgramTest() { write("text.txt", made_up_text(800)); }
   ~ProgramTest() override {
     for (const auto& [pid, tag] : running_) {  // the test failed before it waited
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
   }
 
   static std::string made_up_text(int words) {
@@ -76,7 +69,7 @@ class ProgramTest : public testing::Test {
 
   std::filesystem::path path(const std::string& name) const { return directory_ / name; }
   void write(const std::string& name, std::string_view content) const {
-    write_file_atomic(path(name), content);
+    directory_.write(name, content);
   }
   bool exists(const std::string& name) const { return std::filesystem::exists(path(name)); }
   std::set<std::string> names(const std::string& folder) const {
@@ -119,7 +112,7 @@ class ProgramTest : public testing::Test {
     ::dup2(::open("/dev/null", O_RDONLY), 0);
     ::dup2(::open(out.c_str(), flags, 0666), 1);
     ::dup2(::open(err.c_str(), flags, 0666), 2);
-    if (::chdir(directory_.c_str()) != 0) ::_exit(126);
+    if (::chdir(directory_.path().c_str()) != 0) ::_exit(126);
     in_child();
     ::execv(argv[0], argv.data());
     ::_exit(127);
@@ -166,12 +159,8 @@ class ProgramTest : public testing::Test {
   }
 
  private:
-  std::filesystem::path directory_;
+  ScratchDirectory directory_;
   std::map<pid_t, std::string> running_;  // and the tag of each
 };
-
-#define EXPECT_HAS(text, part)                               \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) \
-      << "'" << (part) << "' not in: " << (text)
 
 }  // namespace tessera

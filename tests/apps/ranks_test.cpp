@@ -165,9 +165,10 @@ TEST_F(Ranks, AnotherShardingDoesNotResume) {
         Case{2, {"--tensor_parallel_degree", "2"}, "was saved with shard 2, this run has tp 2"}}) {
     ProgramResult result = run(agent(other.ranks, job(1, saving) + other.options));
     EXPECT_EQ(result.status, 1);
-    EXPECT_HAS(result.err, cat("checkpoint 'ckpt/llama_v2-2steps' ", other.why,
-                               ": resume with the number of ranks and the sharding that it was "
-                               "saved with"));
+    expect_contains(result.err,
+                    cat("checkpoint 'ckpt/llama_v2-2steps' ", other.why,
+                        ": resume with the number of ranks and the sharding that it was "
+                        "saved with"));
   }
 }
 
@@ -181,7 +182,7 @@ TEST_F(Ranks, SigtermToTheAgentSavesAndTheResumeGoesOn) {
   EXPECT_EQ(result.status, 143) << result.err;
   Words first = losses("first");
   size_t done = first.size();
-  EXPECT_HAS(result.err, cat("Interrupted after step ", done, "; saved."));
+  expect_contains(result.err, cat("Interrupted after step ", done, "; saved."));
   Words to_the_end{"--max_steps", cat(done + 3), "--metrics_file"};
   ProgramResult second = run(words + to_the_end + Words{"second"});
   EXPECT_EQ(second.status, 0) << second.err;
@@ -197,7 +198,7 @@ TEST_F(Ranks, MoreRanksThanCoresIsAWarning) {
     ::sched_setaffinity(0, sizeof one, &one);
   });
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_HAS(result.err, "2 ranks on 1 core");
+  expect_contains(result.err, "2 ranks on 1 core");
 }
 
 class BadJobs : public Ranks {
@@ -210,7 +211,8 @@ TEST_F(BadJobs, DifferentOptionsAreNamedOnEveryRank) {
   for (int rank = 0; rank < 3; ++rank)
     ranks.push_back(start_rank(rank, 3, port_, job(1, {"--lr", rank == 2 ? "0.02" : "0.01"})));
   for (const ProgramResult& result : all_fail(ranks)) {
-    EXPECT_HAS(result.message(), "ranks 0 and 2 have different options: --lr 0.01 and --lr 0.02;");
+    expect_contains(result.message(),
+                    "ranks 0 and 2 have different options: --lr 0.01 and --lr 0.02;");
   }
 }
 
@@ -218,7 +220,8 @@ TEST_F(BadJobs, DifferentTransportsAreNamedOnEveryRank) {
   for (const ProgramResult& result :
        all_fail({start_rank(0, 2, port_, job(1, {"--distributed_backend", "gloo"})),
                  start_rank(1, 2, port_, job(1, {"--distributed_backend", "shared_memory"}))}))
-    EXPECT_HAS(result.message(), "rank 1 is to use the transport shared_memory and rank 0 gloo");
+    expect_contains(result.message(),
+                    "rank 1 is to use the transport shared_memory and rank 0 gloo");
 }
 
 // Three jobs at once, since each of them ends at its deadline: in one a rank has another token, in
@@ -233,19 +236,20 @@ TEST_F(BadJobs, RanksThatDoNotJoin) {
                            start_rank(1, 3, twice, words, {}, "again")};
 
   auto results = all_fail(token);
-  EXPECT_HAS(results[0].message(), "rank 1 of 2 has not arrived within 2 s");
-  EXPECT_HAS(results[1].message(), "refused this process: another job's token");
+  expect_contains(results[0].message(), "rank 1 of 2 has not arrived within 2 s");
+  expect_contains(results[1].message(), "refused this process: another job's token");
   for (const ProgramResult& result : all_fail(missing))
-    EXPECT_HAS(result.message(), "ranks 1, 3 of 4 have not arrived within 2 s");
+    expect_contains(result.message(), "ranks 1, 3 of 4 have not arrived within 2 s");
   results = all_fail(twins);
-  EXPECT_HAS(results[0].message(), "rank 2 of 3 has not arrived within 2 s");
-  EXPECT_HAS(results[1].message() + results[2].message(), "rank 1 of 3 has joined already");
-  EXPECT_HAS(results[1].message() + results[2].message(), "rank 2 of 3 has not arrived within 2 s");
+  expect_contains(results[0].message(), "rank 2 of 3 has not arrived within 2 s");
+  expect_contains(results[1].message() + results[2].message(), "rank 1 of 3 has joined already");
+  expect_contains(results[1].message() + results[2].message(),
+                  "rank 2 of 3 has not arrived within 2 s");
 }
 
 TEST_F(BadJobs, NobodyServesTheStore) {
   ProgramResult result = all_fail({start_rank(1, 2, port_, job(1, {"--comm_timeout", "1"}))})[0];
-  EXPECT_HAS(result.message(), cat("127.0.0.1:", port_));
+  expect_contains(result.message(), cat("127.0.0.1:", port_));
 }
 
 TEST_F(BadJobs, PortInUse) {
@@ -253,14 +257,14 @@ TEST_F(BadJobs, PortInUse) {
   int port = local_port(other);
   Words words = job(1, {"--comm_timeout", "1"});
   auto results = all_fail({start_rank(0, 2, port, words), start_rank(1, 2, port, words)});
-  EXPECT_HAS(results[0].message(), cat("127.0.0.1:", port, " is in use by another process"));
-  EXPECT_HAS(results[1].message(), cat("127.0.0.1:", port));
+  expect_contains(results[0].message(), cat("127.0.0.1:", port, " is in use by another process"));
+  expect_contains(results[1].message(), cat("127.0.0.1:", port));
 
   ProgramResult agent = run(Words{"run", "--nnodes", "1", "--nproc_per_node", "2", "--rdzv_backend",
                                   "c10d", "--rdzv_endpoint", cat("127.0.0.1:", port)} +
                             words);
   EXPECT_EQ(agent.status, 1);
-  EXPECT_HAS(agent.message(), cat("127.0.0.1:", port, " is in use by another process"));
+  expect_contains(agent.message(), cat("127.0.0.1:", port, " is in use by another process"));
 }
 
 TEST_F(BadJobs, DegreesThatDoNotFitTheWorld) {
@@ -278,7 +282,7 @@ TEST_F(BadJobs, DegreesThatDoNotFitTheWorld) {
     Words words = job(1, wrong.options);
     for (const ProgramResult& result :
          all_fail({start_rank(0, 2, port, words), start_rank(1, 2, port, words)}))
-      EXPECT_HAS(result.message(), wrong.message);
+      expect_contains(result.message(), wrong.message);
   }
 }
 

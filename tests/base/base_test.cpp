@@ -13,6 +13,7 @@
 #include "base/shape.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
@@ -113,21 +114,20 @@ TEST(Text, LinesAreTakenWithoutTheirEnds) {
 }
 
 TEST(AtomicFile, LeavesTheOldContentUntilCommit) {
-  auto dir = std::filesystem::path(testing::TempDir()) / "tessera_atomic";
-  std::filesystem::remove_all(dir);
-  make_directories(dir);
+  ScratchDirectory dir;
   write_file_atomic(dir / "f", "old");
   {
     AtomicFile file(dir / "f");
     file.write("new");
   }
   EXPECT_EQ(read_file(dir / "f"), "old");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir), {}), 1);  // nothing left aside
+  auto files = std::filesystem::directory_iterator(dir.path());
+  EXPECT_EQ(std::distance(files, {}), 1) << "something was left aside";
   write_file_atomic(dir / "f", "new");
   EXPECT_EQ(read_file(dir / "f"), "new");
   EXPECT_EQ(MappedFile(dir / "f").text(), "new");
   EXPECT_THROW(read_file(dir / "missing"), UserError);
-  EXPECT_THROW(read_file(dir), UserError);
+  EXPECT_THROW(read_file(dir.path()), UserError);
 }
 
 TEST(Hash, StreamingEqualsOneShot) {

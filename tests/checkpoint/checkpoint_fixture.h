@@ -1,55 +1,16 @@
 #pragma once
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
-#include <system_error>
 #include <vector>
 
-#include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
-
-// An empty directory of the running test, gone with it.
-class ScratchDirectory {
- public:
-  ScratchDirectory() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::temp_directory_path() /
-            cat("tessera-", info->test_suite_name(), "-", info->name(), "-", ::getpid());
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
-
-// The message of the exception of type E that `action` throws; a failure if it throws none.
-template <class E, class Action>
-std::string message_of(const Action& action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 // A state of two tensors whose content follows from one number.
 struct State {
@@ -85,10 +46,6 @@ inline Names names_in(const std::filesystem::path& directory) {
 
 inline void make_file(const std::filesystem::path& path, const std::string& content = "x") {
   std::ofstream(path) << content;
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace tessera

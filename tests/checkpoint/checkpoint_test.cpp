@@ -38,7 +38,7 @@ TEST(Checkpoint, LoadsTheTensorsAskedFor) {
   reader.load_some(buffers);
   EXPECT_EQ(state.weight[11], 5);
   EXPECT_EQ(state.counter, 0);
-  EXPECT_EQ(message_of<UserError>([&] { reader.load_all(buffers); }),
+  EXPECT_EQ(user_error([&] { reader.load_all(buffers); }),
             "checkpoint '" + reader.path().string() +
                 "' does not fit: its tensor 'step', i64 [], is not part of this run");
 }
@@ -49,7 +49,7 @@ TEST(Checkpoint, NamesTheTensorThatDoesNotFitAndBothShapes) {
   State state(0);
   const std::string start = "checkpoint '" + reader.path().string() + "' does not fit: ";
   auto refused = [&](std::vector<TensorBuffer> buffers) {
-    std::string message = message_of<UserError>([&] { reader.load_all(buffers); });
+    std::string message = user_error([&] { reader.load_all(buffers); });
     EXPECT_EQ(state.counter, 0) << "a buffer was touched before the check";
     EXPECT_EQ(state.weight, std::vector<float>(12, 0));
     return message;
@@ -74,40 +74,40 @@ TEST(Checkpoint, DamageIsAnErrorThatNamesTheFile) {
     std::string whole = read_file(path / name), broken = whole;
     broken[position < whole.size() ? position : whole.size() - 1] ^= 1;
     make_file(path / name, broken);
-    std::string message = message_of<UserError>([&] { CheckpointReader reader(path); });
+    std::string message = user_error([&] { CheckpointReader reader(path); });
     make_file(path / name, whole);
     return message;
   };
   for (size_t position : {size_t{0}, size_t{20}, ~size_t{0}}) {
     std::string message = flipped("state.safetensors", position);
-    EXPECT_TRUE(contains(message, (path / "state.safetensors").string())) << message;
-    EXPECT_TRUE(contains(message, "has hash ")) << message;
+    expect_contains(message, (path / "state.safetensors").string());
+    expect_contains(message, "has hash ");
   }
-  EXPECT_TRUE(contains(flipped("run.json", 3), (path / "run.json").string() + "' has hash "));
-  EXPECT_TRUE(contains(flipped("manifest.json", 0), (path / "manifest.json").string()));
+  expect_contains(flipped("run.json", 3), (path / "run.json").string() + "' has hash ");
+  expect_contains(flipped("manifest.json", 0), (path / "manifest.json").string());
   EXPECT_NO_THROW(CheckpointReader{path});
 
   make_file(path / "run.json", "{\"a\": 12}");
-  EXPECT_TRUE(contains(message_of<UserError>([&] { CheckpointReader reader(path); }),
-                       "run.json' has 9 bytes, the manifest says 8"));
+  expect_contains(user_error([&] { CheckpointReader reader(path); }),
+                  "run.json' has 9 bytes, the manifest says 8");
   fs::remove(path / "run.json");
-  EXPECT_TRUE(contains(message_of<UserError>([&] { CheckpointReader reader(path); }),
-                       "cannot read '" + (path / "run.json").string()));
+  expect_contains(user_error([&] { CheckpointReader reader(path); }),
+                  "cannot read '" + (path / "run.json").string());
 }
 
 TEST(Checkpoint, TheManifestMustNameBothFiles) {
   ScratchDirectory scratch;
   fs::path path = save(scratch.path(), 5);
   make_file(path / "manifest.json", to_json({{{"run.json", 2, 0}}}));
-  EXPECT_TRUE(contains(message_of<UserError>([&] { CheckpointReader reader(path); }),
-                       "manifest.json' does not name 'state.safetensors'"));
+  expect_contains(user_error([&] { CheckpointReader reader(path); }),
+                  "manifest.json' does not name 'state.safetensors'");
 }
 
 TEST(Checkpoint, CannotBeSavedWhereTheDirectoryCannotBe) {
   ScratchDirectory scratch;
   make_file(scratch / "file");
-  EXPECT_TRUE(contains(message_of<UserError>([&] { save(scratch / "file/below", 1); }),
-                       (scratch / "file/below").string()));
+  expect_contains(user_error([&] { save(scratch / "file/below", 1); }),
+                  (scratch / "file/below").string());
 }
 
 }  // namespace

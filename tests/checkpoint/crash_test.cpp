@@ -126,7 +126,7 @@ TEST(Crash, AFullDiskIsAnErrorAndLeavesTheOldOne) {
       pid_t child = start_child([&] {
         ::signal(SIGXFSZ, SIG_IGN);
         limit_file_size(bytes);
-        std::string message = message_of<UserError>([&] { save_filled(scratch.path(), step, 1); });
+        std::string message = user_error([&] { save_filled(scratch.path(), step, 1); });
         bool told = message.find(cat("llama-", step, "steps.tmp-")) != std::string::npos &&
                     message.find(std::strerror(EFBIG)) != std::string::npos;
         if (!told) throw InternalError(message);

@@ -60,17 +60,15 @@ TEST(Newest, IncompleteOnesAreSkippedWithAWarning) {
   make_file(scratch / "llama-15steps/manifest.json", "{");
   Found found = find_newest(scratch.path());
   EXPECT_EQ(found.path, scratch / "llama-10steps");
-  EXPECT_TRUE(contains(found.warnings,
-                       "] " + (scratch / "llama-30steps").string() +
-                           "/manifest.json not found. Skipping this incomplete checkpoint\n"))
-      << found.warnings;
-  EXPECT_TRUE(
-      contains(found.warnings, "run.json' has 10 bytes instead of 2. Skipping this damaged"));
-  EXPECT_TRUE(contains(found.warnings, "llama-15steps/manifest.json' is not a valid checkpoint"));
+  expect_contains(found.warnings,
+                  "] " + (scratch / "llama-30steps").string() +
+                      "/manifest.json not found. Skipping this incomplete checkpoint\n");
+  expect_contains(found.warnings, "run.json' has 10 bytes instead of 2. Skipping this damaged");
+  expect_contains(found.warnings, "llama-15steps/manifest.json' is not a valid checkpoint");
 
   found = find_newest(scratch / "llama-30steps");
   EXPECT_EQ(found.path, std::nullopt);
-  EXPECT_TRUE(contains(found.warnings, "llama-30steps/manifest.json not found. Skipping"));
+  expect_contains(found.warnings, "llama-30steps/manifest.json not found. Skipping");
   fs::remove(scratch / "llama-20steps/state.safetensors");
   EXPECT_EQ(find_newest(scratch / "llama-20steps").path, std::nullopt);
 }
@@ -90,9 +88,8 @@ TEST(Newest, NothingFoundIsNoError) {
 TEST(Newest, AFileIsAnError) {
   ScratchDirectory scratch;
   make_file(scratch / "weights.bin");
-  EXPECT_TRUE(
-      contains(message_of<UserError>([&] { newest_complete_checkpoint(scratch / "weights.bin"); }),
-               "weights.bin' is a file; give a checkpoint or a directory of checkpoints"));
+  expect_contains(user_error([&] { newest_complete_checkpoint(scratch / "weights.bin"); }),
+                  "weights.bin' is a file; give a checkpoint or a directory of checkpoints");
 }
 
 TEST(Retention, KeepsTheNewestByStepOfThisModel) {

@@ -49,20 +49,20 @@ TEST(Manifest, RefusesAnythingElse) {
            {entry("../a", "1", hash), "not a plain file name"},
            {entry("a\\u0000b", "1", hash), "not a plain file name"},
            {entry("manifest.json", "1", hash), "not a plain file name"}}) {
-    std::string message = message_of<UserError>([&] { parse_manifest(c.json, "m"); });
-    EXPECT_TRUE(contains(message, "'m' is not a valid checkpoint manifest: ")) << message;
-    EXPECT_TRUE(contains(message, c.part)) << c.json << " -> " << message;
+    SCOPED_TRACE(c.json);
+    std::string message = user_error([&] { parse_manifest(c.json, "m"); });
+    expect_contains(message, "'m' is not a valid checkpoint manifest: ");
+    expect_contains(message, c.part);
   }
   std::string twice = to_json({{{"a", 1, 1}, {"a", 1, 1}}});
-  EXPECT_TRUE(contains(message_of<UserError>([&] { parse_manifest(twice, "m"); }), "twice"));
+  expect_contains(user_error([&] { parse_manifest(twice, "m"); }), "twice");
 }
 
 TEST(Manifest, OfAbsurdSizeIsNotRead) {
   ScratchDirectory scratch;
   make_file(scratch / "manifest.json");
   fs::resize_file(scratch / "manifest.json", 1 << 30);
-  EXPECT_TRUE(contains(message_of<UserError>([&] { read_manifest(scratch.path()); }),
-                       "it has 1073741824 bytes"));
+  expect_contains(user_error([&] { read_manifest(scratch.path()); }), "it has 1073741824 bytes");
 }
 
 }  // namespace

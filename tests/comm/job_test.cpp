@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "base/error.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
 
 namespace tessera {
 namespace {
@@ -41,13 +41,8 @@ Variables changed(const std::string& name, const std::string& value) {
   return variables;
 }
 
-std::string message_of(const Variables& variables) {
-  try {
-    read(variables);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
+std::string usage_error(const Variables& variables) {
+  return message_of<UsageError>([&] { read(variables); });
 }
 
 TEST(JobMember, AProcessOnItsOwnHasNone) {
@@ -98,7 +93,7 @@ TEST(JobMember, WithoutALocalWorldSizeItIsTheSmallestPossible) {
 
 TEST(JobMember, NamesWhatIsMissing) {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
-    std::string message = message_of(changed(name, ""));
+    std::string message = usage_error(changed(name, ""));
     EXPECT_TRUE(message.starts_with(cat("environment variable ", name, " is missing"))) << message;
   }
 }
@@ -121,7 +116,7 @@ TEST(JobMember, NamesWhatIsOutOfRange) {
                         Case{"MASTER_PORT", "65536", "1 to 65535"},
                         Case{"TESSERA_ATTEMPT", "-1", "0 to 1000000000"},
                         Case{"TESSERA_AGENT_STORE", "yes", "0 to 1"}}) {
-    EXPECT_EQ(message_of(changed(c.name, c.value)),
+    EXPECT_EQ(usage_error(changed(c.name, c.value)),
               cat("environment variable ", c.name, " must be a number from ", c.range, ": it is '",
                   c.value, "'"));
   }

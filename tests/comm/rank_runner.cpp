@@ -15,26 +15,13 @@
 #include "comm/connect.h"
 #include "comm/file_store.h"
 #include "comm/thread_communicator.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
 
 // A rank that hangs all the same must not outlive the test.
 constexpr unsigned kProcessSeconds = 60;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "tessera-comm-XXXXXX";
-    require(::mkdtemp(pattern.data()), "mkdtemp");
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string error_of(const std::function<void()>& action) {
   try {
@@ -125,7 +112,7 @@ void wait_for_children(std::vector<Child>& children, std::vector<RankResult>& re
 
 std::vector<RankResult> run_processes(const RankJob& job,
                                       const std::function<void(Communicator&)>& body) {
-  TemporaryFolder folder;
+  ScratchDirectory folder;
   std::vector<Child> children(static_cast<size_t>(job.world));
   std::vector<RankResult> results(children.size());
   double start = monotonic_seconds();

@@ -9,7 +9,8 @@
 #include <set>
 
 #include "base/random.h"
-#include "tests/data/test_directory.h"
+#include "base/text.h"
+#include "tests/base/error_expectation.h"
 
 namespace tessera {
 namespace {
@@ -133,7 +134,7 @@ TEST(Baselines, TinyTrainingDataAndNoTextAreHandled) {
   EXPECT_DOUBLE_EQ(result.bigram_bits_per_byte, 2);
   EXPECT_DOUBLE_EQ(measure_baselines(view(one), view(some), 4, texts({"ab"})).bigram_bits_per_byte,
                    2);
-  EXPECT_CONTAINS(user_error([&] { measure_baselines(view(some), view(none), 4, texts({})); }),
+  expect_contains(user_error([&] { measure_baselines(view(some), view(none), 4, texts({})); }),
                   "validation text is empty");
   EXPECT_THROW(measure_baselines(view(some), view(some), 1, texts({"ab"})), InternalError);
 }

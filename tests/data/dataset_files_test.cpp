@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/test_directory.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +21,7 @@ class DatasetFilesTest : public testing::Test {
     for (const auto& name : files) directory_.write(name, "text");
   }
   DatasetFiles find() { return find_dataset_files({.dataset = directory_.path()}); }
-  TestDirectory directory_;
+  ScratchDirectory directory_;
 };
 
 TEST_F(DatasetFilesTest, AFileIsTrainingText) {
@@ -33,7 +34,7 @@ TEST_F(DatasetFilesTest, AFileIsTrainingText) {
 TEST_F(DatasetFilesTest, NamesInADirectoryDecideAndOrder) {
   fill({"train_1.txt", "train_0.txt", "Training.txt", "val.txt", "valid-2.txt", "validation.gz",
         "test.jsonl", "README.md", ".train_hidden", "values.txt"});
-  make_directories(directory_.path() / "train_subdirectory");
+  make_directories(directory_ / "train_subdirectory");
   EXPECT_EQ(names(find().training), (Names{"Training.txt", "train_0.txt", "train_1.txt"}));
   EXPECT_EQ(names(find().validation),
             (Names{"test.jsonl", "val.txt", "valid-2.txt", "validation.gz"}));
@@ -57,7 +58,7 @@ TEST_F(DatasetFilesTest, WithoutATrainingNameAllOthersAreTraining) {
 }
 
 TEST_F(DatasetFilesTest, TrainingAndTestDirectoriesTakeEveryFile) {
-  TestDirectory test;
+  ScratchDirectory test;
   fill({"val_a", "b"});
   test.write("train", "x");
   auto files = find_dataset_files({.training_dir = directory_.path(), .test_dir = test.path()});
@@ -71,27 +72,27 @@ TEST_F(DatasetFilesTest, TrainingAndTestDirectoriesTakeEveryFile) {
 }
 
 TEST_F(DatasetFilesTest, ErrorsNameOptionAndPath) {
-  EXPECT_CONTAINS(user_error([] { find_dataset_files({}); }), "give --dataset PATH");
-  EXPECT_CONTAINS(user_error([] { find_dataset_files({.dataset = "a", .training_dir = "b"}); }),
+  expect_contains(user_error([] { find_dataset_files({}); }), "give --dataset PATH");
+  expect_contains(user_error([] { find_dataset_files({.dataset = "a", .training_dir = "b"}); }),
                   "exclude each other");
-  auto missing = directory_.path() / "missing";
-  EXPECT_CONTAINS(user_error([&] { find_dataset_files({.dataset = missing}); }),
+  auto missing = directory_ / "missing";
+  expect_contains(user_error([&] { find_dataset_files({.dataset = missing}); }),
                   cat("--dataset: cannot read '", missing.string(), "': there is no such file"));
-  EXPECT_CONTAINS(user_error([&] { find_dataset_files({.training_dir = missing}); }),
+  expect_contains(user_error([&] { find_dataset_files({.training_dir = missing}); }),
                   cat("--training_dir: cannot read '", missing.string(), "'"));
-  EXPECT_CONTAINS(user_error([&] { find(); }), "--dataset: there is no file in");
-  EXPECT_CONTAINS(user_error([] { find_dataset_files({.dataset = "/dev/null"}); }), "neither");
+  expect_contains(user_error([&] { find(); }), "--dataset: there is no file in");
+  expect_contains(user_error([] { find_dataset_files({.dataset = "/dev/null"}); }), "neither");
   fill({"val.txt"});
-  EXPECT_CONTAINS(user_error([&] { find(); }), "validation files only");
-  std::filesystem::create_symlink(missing, directory_.path() / "train.txt");
-  EXPECT_CONTAINS(user_error([&] { find(); }), "train.txt': the link leads nowhere");
+  expect_contains(user_error([&] { find(); }), "validation files only");
+  std::filesystem::create_symlink(missing, directory_ / "train.txt");
+  expect_contains(user_error([&] { find(); }), "train.txt': the link leads nowhere");
 }
 
 TEST_F(DatasetFilesTest, UnreadableFileIsAnError) {
   auto file = directory_.write("train.txt", "x");
   std::filesystem::permissions(file, std::filesystem::perms::none);
   if (::access(file.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
-  EXPECT_CONTAINS(user_error([&] { find(); }), "train.txt': Permission denied");
+  expect_contains(user_error([&] { find(); }), "train.txt': Permission denied");
 }
 
 }  // namespace

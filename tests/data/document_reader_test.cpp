@@ -6,7 +6,8 @@
 #include <algorithm>
 
 #include "base/random.h"
-#include "tests/data/test_directory.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
@@ -44,7 +45,7 @@ std::string noise(size_t size) {
 
 class DocumentReaderTest : public testing::Test {
  protected:
-  TestDirectory directory_;
+  ScratchDirectory directory_;
 };
 
 TEST_F(DocumentReaderTest, PlainFileIsOneDocumentByteByByte) {
@@ -92,19 +93,19 @@ TEST_F(DocumentReaderTest, TruncatedGzipIsAnErrorWhereverItIsCut) {
                       packed.size() - 8, packed.size() - 1}) {
     auto file = directory_.write("cut.gz", packed.substr(0, size));
     std::string message = user_error([&] { read_all({file}); });
-    EXPECT_CONTAINS(message, "cut.gz' is truncated: it ends inside gzip member 1");
+    expect_contains(message, "cut.gz' is truncated: it ends inside gzip member 1");
   }
   auto second = directory_.write("cut2.gz", packed + packed.substr(0, 100));
-  EXPECT_CONTAINS(user_error([&] { read_all({second}); }), "inside gzip member 2");
+  expect_contains(user_error([&] { read_all({second}); }), "inside gzip member 2");
 }
 
 TEST_F(DocumentReaderTest, DamagedGzipIsAnErrorThatNamesTheFile) {
   std::string packed = gzip(noise(100000));
   packed[packed.size() - 6] ^= 1;  // the checksum
   auto file = directory_.write("bad.gz", packed);
-  EXPECT_CONTAINS(user_error([&] { read_all({file}); }), "bad.gz' is damaged");
+  expect_contains(user_error([&] { read_all({file}); }), "bad.gz' is damaged");
   auto garbage = directory_.write("tail.gz", gzip("text") + "garbage");
-  EXPECT_CONTAINS(user_error([&] { read_all({garbage}); }), "tail.gz' is damaged: gzip member 2");
+  expect_contains(user_error([&] { read_all({garbage}); }), "tail.gz' is damaged: gzip member 2");
 }
 
 TEST_F(DocumentReaderTest, ZeroBytesInPlainTextLookBinary) {
@@ -112,19 +113,19 @@ TEST_F(DocumentReaderTest, ZeroBytesInPlainTextLookBinary) {
   text[500001] = '\0';
   for (const auto& file : {directory_.write("a.bin", text), directory_.write("a.gz", gzip(text))}) {
     std::string message = user_error([&] { read_all({file}); });
-    EXPECT_CONTAINS(message, file.string());
-    EXPECT_CONTAINS(message, "looks binary: there is a zero byte at offset 500001");
+    expect_contains(message, file.string());
+    expect_contains(message, "looks binary: there is a zero byte at offset 500001");
   }
 }
 
 TEST_F(DocumentReaderTest, MissingAndUnreadableFilesAreReportedAtOnce) {
-  EXPECT_CONTAINS(user_error([&] { DocumentReader({directory_.path() / "none"}); }),
+  expect_contains(user_error([&] { DocumentReader({directory_ / "none"}); }),
                   "none': No such file or directory");
-  EXPECT_CONTAINS(user_error([&] { DocumentReader({directory_.path()}); }), "it is a directory");
+  expect_contains(user_error([&] { DocumentReader({directory_.path()}); }), "it is a directory");
   auto file = directory_.write("secret", "x");
   std::filesystem::permissions(file, std::filesystem::perms::none);
   if (::access(file.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
-  EXPECT_CONTAINS(user_error([&] { read_all({file}); }), "secret': Permission denied");
+  expect_contains(user_error([&] { read_all({file}); }), "secret': Permission denied");
 }
 
 TEST_F(DocumentReaderTest, JsonLines) {
@@ -170,8 +171,8 @@ TEST_F(DocumentReaderTest, BrokenJsonLineIsAnErrorWithFileAndLine) {
     auto file =
         directory_.write("a.jsonl", cat("{\"text\": \"ok\"}\n\n", line, "\n{\"text\": \"ok\"}\n"));
     std::string message = user_error([&] { read_all({file}); });
-    EXPECT_CONTAINS(message, cat(file.string(), "', ", expected));
-    EXPECT_CONTAINS(message, "--on_bad_line=skip");
+    expect_contains(message, cat(file.string(), "', ", expected));
+    expect_contains(message, "--on_bad_line=skip");
   }
 }
 
@@ -186,7 +187,7 @@ TEST_F(DocumentReaderTest, BrokenJsonLinesCanBeSkippedWithOneWarning) {
   EXPECT_EQ(documents, (Documents{"a", "b"}));
   EXPECT_EQ(reader.bad_lines(), 4);
   EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
-  EXPECT_CONTAINS(log, "a.jsonl', line 1");
+  expect_contains(log, "a.jsonl', line 1");
 }
 
 TEST_F(DocumentReaderTest, AnEndlessJsonLineIsAnErrorInBoundedMemory) {
@@ -195,7 +196,7 @@ TEST_F(DocumentReaderTest, AnEndlessJsonLineIsAnErrorInBoundedMemory) {
   std::string packed;
   for (int i = 0; i < 65; ++i) packed += member;
   std::string message = user_error([&] { read_all({directory_.write("bomb.json.gz", packed)}); });
-  EXPECT_CONTAINS(message, "bomb.json.gz', line 1: longer than 64.0 MiB");
+  expect_contains(message, "bomb.json.gz', line 1: longer than 64.0 MiB");
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/data/test_directory.h"
+#include "base/text.h"
+#include "tests/base/error_expectation.h"
 
 namespace tessera {
 namespace {
@@ -57,12 +58,12 @@ TEST(PackedDataset, TooLittleDataIsAnErrorWithBothNumbers) {
                          "'x.txt'");
     });
   };
-  EXPECT_CONTAINS(make(0, 4), "data set 'x.txt' is empty: it has 0 tokens");
-  EXPECT_CONTAINS(make(1, 1), "it has 1 tokens");
+  expect_contains(make(0, 4), "data set 'x.txt' is empty: it has 0 tokens");
+  expect_contains(make(1, 1), "it has 1 tokens");
   std::string message = make(7, 8);
-  EXPECT_CONTAINS(message, "context is longer than the data");
-  EXPECT_CONTAINS(message, "--max_context_width is 8");
-  EXPECT_CONTAINS(message, "'x.txt' has 7 tokens");
+  expect_contains(message, "context is longer than the data");
+  expect_contains(message, "--max_context_width is 8");
+  expect_contains(message, "'x.txt' has 7 tokens");
 }
 
 }  // namespace

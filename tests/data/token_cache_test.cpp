@@ -6,7 +6,8 @@
 #include <fstream>
 
 #include "base/random.h"
-#include "tests/data/test_directory.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
@@ -87,8 +88,8 @@ class TokenCacheTest : public testing::Test {
     EXPECT_FALSE(open_token_cache(path_, 42).has_value());
     return testing::internal::GetCapturedStderr();
   }
-  TestDirectory directory_;
-  std::filesystem::path path_ = directory_.path() / "tokens.bin";
+  ScratchDirectory directory_;
+  std::filesystem::path path_ = directory_ / "tokens.bin";
 };
 
 TEST_F(TokenCacheTest, HoldsTheIdsOfEveryDocumentAndItsEnd) {
@@ -178,7 +179,7 @@ TEST_F(TokenCacheTest, AbsentOrOfOtherInputIsSilentlyNone) {
   EXPECT_FALSE(open_token_cache(path_, 43).has_value());
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_TRUE(open_token_cache(path_, 42).has_value());
-  EXPECT_CONTAINS(user_error([&] { open_token_cache(directory_.path(), 42); }), "cannot read");
+  expect_contains(user_error([&] { open_token_cache(directory_.path(), 42); }), "cannot read");
 }
 
 TEST_F(TokenCacheTest, DamageAnywhereIsNoticedAndTheFileIsBuiltAgain) {
@@ -188,12 +189,14 @@ TEST_F(TokenCacheTest, DamageAnywhereIsNoticedAndTheFileIsBuiltAgain) {
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0x10);
-    EXPECT_CONTAINS(warning_for(bad), "tokens.bin' is damaged") << "byte " << i;
+    SCOPED_TRACE(cat("byte ", i));
+    expect_contains(warning_for(bad), "tokens.bin' is damaged");
   }
   for (size_t size = 0; size < good.size(); ++size) {
-    EXPECT_CONTAINS(warning_for(good.substr(0, size)), "is damaged") << size << " bytes";
+    SCOPED_TRACE(cat(size, " bytes"));
+    expect_contains(warning_for(good.substr(0, size)), "is damaged");
   }
-  EXPECT_CONTAINS(warning_for("x" + good), "its size does not fit");
+  expect_contains(warning_for("x" + good), "its size does not fit");
   EXPECT_EQ(ids_of(build(job(documents))), expected_ids(documents));
 }
 
@@ -218,7 +221,7 @@ TEST_F(TokenCacheTest, AFailedBuildLeavesTheOldFileAndNothingElse) {
 
 TEST_F(TokenCacheTest, NoTextAtAllIsAnErrorThatNamesTheDataSet) {
   for (const auto& documents : {std::vector<std::string>{}, {"", ""}}) {
-    EXPECT_CONTAINS(user_error([&] { build(job(documents)); }), "data set 'words' is empty");
+    expect_contains(user_error([&] { build(job(documents)); }), "data set 'words' is empty");
   }
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
@@ -231,7 +234,7 @@ TEST_F(TokenCacheTest, FingerprintFollowsFilesOptionsAndTokenizer) {
   };
   const uint64_t base = fingerprint({a, b});
   EXPECT_EQ(fingerprint({a, b}), base);
-  EXPECT_EQ(fingerprint({directory_.path() / "." / "a", b}), base);
+  EXPECT_EQ(fingerprint({directory_ / "." / "a", b}), base);
   EXPECT_NE(fingerprint({b, a}), base);
   EXPECT_NE(fingerprint({a}), base);
   EXPECT_NE(fingerprint({a, b}, true), base);
@@ -244,7 +247,7 @@ TEST_F(TokenCacheTest, FingerprintFollowsFilesOptionsAndTokenizer) {
   directory_.write("a", "text!");
   std::filesystem::last_write_time(a, time);
   EXPECT_NE(fingerprint({a, b}), base);
-  EXPECT_CONTAINS(user_error([&] { fingerprint({directory_.path() / "none"}); }), "none'");
+  expect_contains(user_error([&] { fingerprint({directory_ / "none"}); }), "none'");
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ namespace {
 std::string misfit(const WeightFile& file, bool tied = false) {
   ScratchDirectory scratch;
   file.write(scratch / "model.safetensors");
-  return message_of<UserError>(
-      [&] { PretrainedWeights weights(scratch.path(), "llama", tiny_llama(tied)); });
+  return user_error([&] { PretrainedWeights weights(scratch.path(), "llama", tiny_llama(tied)); });
 }
 
 TEST(PretrainedWeights, ReadsEveryTypeExactly) {
@@ -78,23 +77,21 @@ TEST(PretrainedWeights, NamesAllThatIsMissingOrTooMuch) {
   std::vector<FileTensor> shapes = tiny_llama();
   WeightFile none;
   none.add("model.embed_tokens.weight", {11, 6});
-  EXPECT_TRUE(contains(misfit(none),
-                       "do not fit this llama model: 3 tensors are missing: "
-                       "model.layers.0.mlp.gate_proj.weight [4, 6], model.norm.weight [6], "
-                       "lm_head.weight [11, 6]; is its configuration that of these weights?"))
-      << misfit(none);
+  expect_contains(misfit(none),
+                  "do not fit this llama model: 3 tensors are missing: "
+                  "model.layers.0.mlp.gate_proj.weight [4, 6], model.norm.weight [6], "
+                  "lm_head.weight [11, 6]; is its configuration that of these weights?");
   WeightFile more = file_of(shapes);
   for (int layer = 1; layer < 8; ++layer)
     more.add(cat("model.layers.", layer, ".mlp.gate_proj.weight"), {4, 6});
-  EXPECT_TRUE(contains(misfit(more),
-                       "7 tensors are not part of the model: "
-                       "model.layers.1.mlp.gate_proj.weight [4, 6], "))
-      << misfit(more);
-  EXPECT_TRUE(contains(misfit(more), " and 2 more; is its"));
+  expect_contains(misfit(more),
+                  "7 tensors are not part of the model: "
+                  "model.layers.1.mlp.gate_proj.weight [4, 6], ");
+  expect_contains(misfit(more), " and 2 more; is its");
   WeightFile other;
   other.add("model.embedding.weight", {11, 6});
-  EXPECT_TRUE(contains(misfit(other), "4 tensors are missing")) << misfit(other);
-  EXPECT_TRUE(contains(misfit(other), "; 1 tensor is not part of the model")) << misfit(other);
+  expect_contains(misfit(other), "4 tensors are missing");
+  expect_contains(misfit(other), "; 1 tensor is not part of the model");
 }
 
 TEST(PretrainedWeights, NamesTensorAndBothShapesOrTypes) {
@@ -104,11 +101,9 @@ TEST(PretrainedWeights, NamesTensorAndBothShapesOrTypes) {
     wide.add(p.name, norm ? Shape{7} : p.shape, DType::kBF16);
     whole_numbers.add(p.name, p.shape, norm ? DType::kI32 : DType::kF32);
   }
-  EXPECT_TRUE(contains(misfit(wide), "tensor 'model.norm.weight' in '")) << misfit(wide);
-  EXPECT_TRUE(contains(misfit(wide), "' is bf16 [7], the model needs f32, bf16 or f16 [6]"))
-      << misfit(wide);
-  EXPECT_TRUE(contains(misfit(whole_numbers), "' is i32 [6], the model needs f32, bf16 or f16 [6]"))
-      << misfit(whole_numbers);
+  expect_contains(misfit(wide), "tensor 'model.norm.weight' in '");
+  expect_contains(misfit(wide), "' is bf16 [7], the model needs f32, bf16 or f16 [6]");
+  expect_contains(misfit(whole_numbers), "' is i32 [6], the model needs f32, bf16 or f16 [6]");
 }
 
 // Types that only the format knows are left alone where they hold no weights.
@@ -127,9 +122,8 @@ TEST(PretrainedWeights, TakesForeignTypesForMasksOnly) {
   PretrainedWeights weights(scratch.path(), "llama", norm);
   EXPECT_EQ(whole(weights, norm[0]), std::vector<float>{0});
   write("model.norm.weight", "model.layers.0.self_attn.rotary_emb.inv_freq");
-  std::string message =
-      message_of<UserError>([&] { PretrainedWeights(scratch.path(), "llama", norm); });
-  EXPECT_TRUE(contains(message, "' is U8 [4], the model needs f32, bf16 or f16 [1]")) << message;
+  std::string message = user_error([&] { PretrainedWeights(scratch.path(), "llama", norm); });
+  expect_contains(message, "' is U8 [4], the model needs f32, bf16 or f16 [1]");
 }
 
 TEST(PretrainedWeights, LeaveOutBuffersAndThePrefixOfABareModel) {
@@ -153,9 +147,9 @@ TEST(PretrainedWeights, ATiedHeadMayBeThereIfItIsTheEmbedding) {
   equal.write(scratch / "model.safetensors");
   PretrainedWeights weights(scratch.path(), "llama", tiny_llama(/*tied=*/true));
   std::string message = misfit(file_of(tiny_llama()), /*tied=*/true);
-  EXPECT_TRUE(contains(message, "tensor 'lm_head.weight' in '")) << message;
-  EXPECT_TRUE(contains(message, "differs from the embedding")) << message;
-  EXPECT_TRUE(contains(message, "\"tie_word_embeddings\": false")) << message;
+  expect_contains(message, "tensor 'lm_head.weight' in '");
+  expect_contains(message, "differs from the embedding");
+  expect_contains(message, "\"tie_word_embeddings\": false");
 }
 
 }  // namespace

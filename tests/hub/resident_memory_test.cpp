@@ -1,5 +1,9 @@
 // A model is never in memory twice: what was copied out of a mapped file is given back on the way.
-#include <fstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
 
 #include "base/clock.h"
 #include "hub/weight_writer.h"
@@ -10,9 +14,35 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// The peak from here on; what was before counts no more. False where the system does not let us.
-bool forget_peak() {
-  return static_cast<bool>(std::ofstream("/proc/self/clear_refs") << "5" << std::flush);
+// Bytes by which the resident memory of a process grows: the most on the way, and what stays.
+struct Growth {
+  int64_t most = 0, kept = 0;
+};
+
+// What `action` takes, in a forked process: the peak of one begins anew.
+Growth growth_of(const std::function<void()>& action) {
+  int ends[2];
+  TESSERA_CHECK(::pipe(ends) == 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      int64_t before = resident_bytes();
+      action();
+      Growth growth{peak_resident_bytes() - before, resident_bytes() - before};
+      ::_exit(::write(ends[1], &growth, sizeof growth) == sizeof growth ? 0 : 1);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(1);
+    }
+  }
+  ::close(ends[1]);
+  Growth growth;
+  EXPECT_EQ(::read(ends[0], &growth, sizeof growth), ssize_t{sizeof growth});
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  return growth;
 }
 
 class ResidentMemory : public testing::Test {
@@ -38,39 +68,39 @@ class ResidentMemory : public testing::Test {
 TEST_F(ResidentMemory, ImportTakesItsTargetAndABit) {
   PretrainedWeights weights(scratch_.path(), "llama", shapes_);
   std::vector<float> target(static_cast<size_t>(num_elements(shapes_[0].shape)), 1);
-  ThreadPool pool(2);
-  int64_t before = resident_bytes();
-  if (!forget_peak()) GTEST_SKIP() << "no /proc/self/clear_refs";
-  copy_parameters(weights,
-                  std::vector<ParameterTarget>{
-                      {shapes_[0].name, {{0, num_elements(shapes_[0].shape), target.data()}}}},
-                  pool);
-  EXPECT_EQ(target[12345], 0);
+  Growth growth = growth_of([&] {
+    ThreadPool pool(2);
+    copy_parameters(weights,
+                    std::vector<ParameterTarget>{
+                        {shapes_[0].name, {{0, num_elements(shapes_[0].shape), target.data()}}}},
+                    pool);
+    TESSERA_CHECK(target[12345] == 0);
+  });
   // The file would add 192 MiB.
-  EXPECT_LT(peak_resident_bytes() - before, 96 * kMiB);
-  EXPECT_LT(resident_bytes() - before, 16 * kMiB);
+  EXPECT_LT(growth.most, 96 * kMiB);
+  EXPECT_LT(growth.kept, 16 * kMiB);
 }
 
 TEST_F(ResidentMemory, ARankReadsItsPieceOnly) {
   PretrainedWeights weights(scratch_.path(), "llama", shapes_);
   std::vector<float> target(16 * kMiB / 4, 1);
-  ThreadPool pool(2);
-  int64_t before = resident_bytes();
-  if (!forget_peak()) GTEST_SKIP() << "no /proc/self/clear_refs";
-  copy_parameters(
-      weights,
-      std::vector<ParameterTarget>{{shapes_[0].name, {{1 << 20, 4 * kMiB, target.data()}}}}, pool);
-  EXPECT_LT(peak_resident_bytes() - before, 24 * kMiB);
+  Growth growth = growth_of([&] {
+    ThreadPool pool(2);
+    copy_parameters(
+        weights,
+        std::vector<ParameterTarget>{{shapes_[0].name, {{1 << 20, 4 * kMiB, target.data()}}}},
+        pool);
+  });
+  EXPECT_LT(growth.most, 24 * kMiB);
 }
 
 TEST_F(ResidentMemory, ExportHoldsAFewPieces) {
   PretrainedWeights weights(scratch_.path(), "llama", shapes_);
-  ScratchDirectory* out = &scratch_;
-  std::filesystem::create_directories(*out / "copy");
-  int64_t before = resident_bytes();
-  if (!forget_peak()) GTEST_SKIP() << "no /proc/self/clear_refs";
-  write_weights(*out / "copy", shapes_, weights, DType::kBF16, int64_t{1} << 40);
-  EXPECT_LT(peak_resident_bytes() - before, 64 * kMiB);
+  std::filesystem::path out = scratch_ / "copy";
+  std::filesystem::create_directories(out);
+  Growth growth =
+      growth_of([&] { write_weights(out, shapes_, weights, DType::kBF16, int64_t{1} << 40); });
+  EXPECT_LT(growth.most, 64 * kMiB);
 }
 
 }  // namespace

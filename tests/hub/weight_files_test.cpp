@@ -14,25 +14,25 @@ void write_shards(const ScratchDirectory& scratch) {
   second.add("b", {3});
   first.write(scratch / "model-00001-of-00002.safetensors");
   second.write(scratch / "model-00002-of-00002.safetensors");
-  make_file(scratch / std::string(kWeightIndexName),
+  make_file(scratch / kWeightIndexName,
             weight_index_json({{"a", "model-00001-of-00002.safetensors"},
                                {"b", "model-00002-of-00002.safetensors"}},
                               20));
 }
 
 std::string error_of(const std::filesystem::path& path) {
-  return message_of<UserError>([&] { WeightFiles files(path); });
+  return user_error([&] { WeightFiles files(path); });
 }
 
 void expect_refused(const std::filesystem::path& path, const std::string& reason) {
   std::string message = error_of(path);
-  EXPECT_TRUE(contains(message, reason)) << message;
+  expect_contains(message, reason);
 }
 
 TEST(WeightFiles, AreOneFileOrShardsOrAnIndex) {
   ScratchDirectory scratch;
   write_shards(scratch);
-  for (const auto& path : {scratch.path(), scratch / std::string(kWeightIndexName)}) {
+  for (const auto& path : {scratch.path(), scratch / kWeightIndexName}) {
     WeightFiles files(path);
     EXPECT_EQ(files.tensors().size(), 2u);
     ASSERT_NE(files.find("b"), nullptr);
@@ -61,7 +61,7 @@ TEST(WeightFiles, NeverOpensPickledFiles) {
   make_file(scratch / "pytorch_model.bin");
   for (const auto& path : {scratch.path(), scratch / "pytorch_model.bin"}) {
     expect_refused(path, "pytorch_model.bin' is a pickled file, which is not read");
-    EXPECT_TRUE(contains(error_of(path), "save_pretrained"));
+    expect_contains(error_of(path), "save_pretrained");
   }
 }
 
@@ -74,7 +74,7 @@ TEST(WeightFiles, PointsToExportForACheckpoint) {
 TEST(WeightFiles, RefusesAnIndexThatDisagreesWithItsFiles) {
   ScratchDirectory scratch;
   write_shards(scratch);
-  std::filesystem::path index = scratch / std::string(kWeightIndexName);
+  std::filesystem::path index = scratch / kWeightIndexName;
   make_file(index, weight_index_json({{"a", "model-00002-of-00002.safetensors"}}, 20));
   expect_refused(scratch.path(),
                  "says that tensor 'a' is in 'model-00002-of-00002.safetensors': it is not");

@@ -9,10 +9,9 @@ namespace tessera {
 namespace {
 
 void expect_refused(const std::string& json, const std::string& reason) {
-  std::string message = message_of<UserError>([&] { parse_weight_index(json, "here"); });
-  EXPECT_TRUE(contains(message, "'here' is not a valid index of weights") &&
-              contains(message, reason))
-      << message;
+  std::string message = user_error([&] { parse_weight_index(json, "here"); });
+  expect_contains(message, "'here' is not a valid index of weights");
+  expect_contains(message, reason);
 }
 
 TEST(WeightIndex, IsTheMapAndNothingElse) {

@@ -66,10 +66,10 @@ TEST(WeightWriter, RefusesWhatAnF16CannotHold) {
   ScratchDirectory scratch;
   Memory large;
   large.scale = 1e4f;
-  std::string message = message_of<UserError>(
-      [&] { write_weights(scratch.path(), tiny_llama(), large, DType::kF16, 1 << 20); });
-  EXPECT_TRUE(contains(message, "parameter 'model.embed_tokens.weight' has ")) << message;
-  EXPECT_TRUE(contains(message, "too large for f16: give --dtype bf16 or f32")) << message;
+  std::string message =
+      user_error([&] { write_weights(scratch.path(), tiny_llama(), large, DType::kF16, 1 << 20); });
+  expect_contains(message, "parameter 'model.embed_tokens.weight' has ");
+  expect_contains(message, "too large for f16: give --dtype bf16 or f32");
   write_weights(scratch.path(), tiny_llama(), large, DType::kBF16, 1 << 20);
   large.scale = std::numeric_limits<float>::infinity();
   write_weights(scratch.path(), tiny_llama(), large, DType::kF16, 1 << 20);

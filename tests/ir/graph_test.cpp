@@ -13,6 +13,7 @@
 #include "ops/composite/rms_norm.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
+#include "tests/base/error_expectation.h"
 
 namespace tessera {
 namespace {
@@ -20,17 +21,6 @@ namespace {
 Value argument(Graph& g, const std::string& name, Shape shape, AxisSet varying = {},
                DType dtype = DType::kF32) {
   return g.input(name, InputKind::kArgument, {std::move(shape), dtype, varying});
-}
-
-// The message of the error that `action` throws, or "" if it throws none of that class.
-template <class E, class F>
-std::string message_of(F action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
 }
 
 int count_ops(const Graph& g, std::string_view op) {
@@ -42,14 +32,14 @@ int count_ops(const Graph& g, std::string_view op) {
 TEST(Graph, ErrorsNameOpConstraintAndScope) {
   Graph g;
   Value x = argument(g, "x", {2, 8}), w = argument(g, "w", {7});
-  EXPECT_EQ(message_of<UserError>([&] {
+  EXPECT_EQ(user_error([&] {
               Scope layer(g, "layers.3");
               Scope norm(g, "attn_norm");
               rms_norm(g, x, w, 1e-5);
             }),
             "[rms_norm] (C2) w must have shape [D]: D = 8, w is [7] (layers.3.attn_norm)");
   EXPECT_EQ(g.scope(), "");
-  EXPECT_EQ(message_of<UserError>([&] { rms_norm(g, x, w, 1e-5); }),
+  EXPECT_EQ(user_error([&] { rms_norm(g, x, w, 1e-5); }),
             "[rms_norm] (C2) w must have shape [D]: D = 8, w is [7]");
   EXPECT_EQ(g.nodes().size(), 2u) << "a refused node leaves nothing behind";
   EXPECT_EQ(g.num_values(), 2);
@@ -87,11 +77,9 @@ TEST(Graph, RefusesAWrongNumberOfOperands) {
   Scope layer(g, "layers.3");
   auto norm = std::make_shared<RmsNorm>(1e-5);
   std::string too_few = message_of<InternalError>([&] { g.add(norm, {x}); });
-  EXPECT_NE(too_few.find("rms_norm takes 2 operands, got 1 (layers.3)"), std::string::npos)
-      << too_few;
+  expect_contains(too_few, "rms_norm takes 2 operands, got 1 (layers.3)");
   std::string too_many = message_of<InternalError>([&] { g.add(norm, {x, x, x}); });
-  EXPECT_NE(too_many.find("rms_norm takes 2 operands, got 3 (layers.3)"), std::string::npos)
-      << too_many;
+  expect_contains(too_many, "rms_norm takes 2 operands, got 3 (layers.3)");
   EXPECT_EQ(g.nodes().size(), 1u);
 }
 
@@ -144,7 +132,7 @@ TEST(Marks, ReducingAReplicatedValueIsATypeError) {
     return g.add_one(std::make_shared<AllReduceOp>(axes, Reduction::kSum), {x});
   };
   Scope scope(g, "head");
-  EXPECT_EQ(message_of<UserError>([&] { sum_over(tp); }),
+  EXPECT_EQ(user_error([&] { sum_over(tp); }),
             "[all_reduce] (C1) the operand must vary over {tp} (reducing a replicated value would "
             "count it once a rank): it "
             "is f32[4]{data} (head)");

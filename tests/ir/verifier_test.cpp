@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/primitive/elementwise.h"
+#include "tests/base/error_expectation.h"
 
 namespace tessera {
 namespace {
@@ -50,9 +51,7 @@ class Verifier : public testing::Test {
     }
     return "";
   }
-  void expect_error(const std::string& part) const {
-    EXPECT_NE(error().find(part), std::string::npos) << "no '" << part << "' in: " << error();
-  }
+  void expect_error(const std::string& part) const { expect_contains(error(), part); }
 
   Graph g{Mesh({{"data", 2}})};
   std::shared_ptr<Fickle::Answers> answers = std::make_shared<Fickle::Answers>();

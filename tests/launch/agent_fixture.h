@@ -15,6 +15,8 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 
@@ -25,12 +27,6 @@ inline Words operator+(Words a, const Words& b) {
   return a;
 }
 
-#define EXPECT_HAS(text, part)                               \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) \
-      << "'" << (part) << "' not in: " << (text)
-#define EXPECT_LACKS(text, part) \
-  EXPECT_EQ(std::string(text).find(part), std::string::npos) << "'" << (part) << "' in: " << (text)
-
 // Starts agents (launch_program.cpp), several at once if need be, in a directory of the test's own.
 // After each test no process that it started may be left.
 class AgentTest : public testing::Test {
@@ -40,21 +36,12 @@ class AgentTest : public testing::Test {
     std::string out, err;
   };
 
-  AgentTest() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    name_ = cat(info->test_suite_name(), "-", info->name(), "-", ::getpid());
-    directory_ = std::filesystem::temp_directory_path() / name_;
-    std::filesystem::remove_all(directory_);
-    make_directories(directory_);
-  }
   ~AgentTest() override {
     for (const auto& [pid, tag] : running_) {
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
     }
     expect_no_process_left();
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
   }
 
   std::filesystem::path path(const std::string& name) const { return directory_ / name; }
@@ -75,9 +62,9 @@ class AgentTest : public testing::Test {
     int flags = O_WRONLY | O_CREAT | O_TRUNC;
     ::dup2(::open(out.c_str(), flags, 0666), 1);
     ::dup2(::open(err.c_str(), flags, 0666), 2);
-    ::setenv("LAUNCH_TEST", name_.c_str(), 1);
+    ::setenv("LAUNCH_TEST", directory_.path().c_str(), 1);
     for (const std::string& variable : variables) ::putenv(const_cast<char*>(variable.c_str()));
-    if (::chdir(directory_.c_str()) != 0) ::_exit(126);
+    if (::chdir(directory_.path().c_str()) != 0) ::_exit(126);
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
@@ -113,7 +100,7 @@ class AgentTest : public testing::Test {
   // Processes that inherited this test's mark.
   int processes_left() const {
     int count = 0;
-    std::string mark = cat("LAUNCH_TEST=", name_, '\0');
+    std::string mark = cat("LAUNCH_TEST=", directory_.path().string(), '\0');
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       std::string id = entry.path().filename();
       if (id.find_first_not_of("0123456789") != std::string::npos) continue;
@@ -134,8 +121,7 @@ class AgentTest : public testing::Test {
   }
 
  private:
-  std::string name_;
-  std::filesystem::path directory_;
+  ScratchDirectory directory_;
   std::map<pid_t, std::string> running_;
 };
 

@@ -17,11 +17,11 @@ TEST_F(Agent, GivesEachRankItsPlace) {
                        "--threads", "2"});
   EXPECT_EQ(result.status, 0) << result.err;
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_HAS(result.out, cat("[rank ", rank, "] ", rank, "/3 ", rank, "/3 127.0.0.1 0 1\n"));
+    expect_contains(result.out, cat("[rank ", rank, "] ", rank, "/3 ", rank, "/3 127.0.0.1 0 1\n"));
   }
-  EXPECT_HAS(result.out, "[rank 0] option --threads 2\n");
-  EXPECT_HAS(result.err, "master_addr=127.0.0.1 master_port=");
-  EXPECT_HAS(result.err, " ranks=0-2 world_size=3 attempt=0");
+  expect_contains(result.out, "[rank 0] option --threads 2\n");
+  expect_contains(result.err, "master_addr=127.0.0.1 master_port=");
+  expect_contains(result.err, " ranks=0-2 world_size=3 attempt=0");
 }
 
 TEST_F(Agent, TheTokenIsSecretAndNew) {
@@ -30,7 +30,7 @@ TEST_F(Agent, TheTokenIsSecretAndNew) {
     size_t at = result.out.find("token=");
     std::string text = at == std::string::npos ? "" : result.out.substr(at + 6, 64);
     EXPECT_EQ(text.find_first_not_of("0123456789abcdef"), std::string::npos);
-    EXPECT_LACKS(result.err, text);
+    expect_lacks(result.err, text);
     return text;
   };
   EXPECT_NE(token(), token());
@@ -38,19 +38,19 @@ TEST_F(Agent, TheTokenIsSecretAndNew) {
 
 TEST_F(Agent, SharesTheCoresUnlessToldOtherwise) {
   Result result = run({"--nproc_per_node", "2", "train", "print", "x"});
-  EXPECT_HAS(result.out, cat("option --threads ", std::max(1, available_cores() / 2), "\n"));
+  expect_contains(result.out, cat("option --threads ", std::max(1, available_cores() / 2), "\n"));
   Result many = run({"--nproc_per_node", cat(available_cores() + 1), "train", "--threads=1", "x"});
   EXPECT_EQ(many.status, 0);
-  EXPECT_HAS(many.err, cat(available_cores() + 1, " ranks on ", available_cores()));
+  expect_contains(many.err, cat(available_cores() + 1, " ranks on ", available_cores()));
 }
 
 TEST_F(Agent, RunsAnyProgram) {
   Result result = run({"--nproc_per_node", "2", "--", "sh", "-c", "echo $RANK; echo bad >&2"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_HAS(result.out, "[rank 1] 1\n");
-  EXPECT_HAS(result.err, "[rank 0] bad\n");
+  expect_contains(result.out, "[rank 1] 1\n");
+  expect_contains(result.err, "[rank 0] bad\n");
   std::string absolute = LAUNCH_PROGRAM;
-  EXPECT_HAS(run({absolute, "train", "print", "x%RANK"}).out, "[rank 0] x0\n");
+  expect_contains(run({absolute, "train", "print", "x%RANK"}).out, "[rank 0] x0\n");
 }
 
 TEST_F(Agent, LinesStayWhole) {
@@ -74,16 +74,16 @@ TEST_F(Agent, OutputGoesToFiles) {
   Words worker{"train", "print", "out %RANK", "error", "err %RANK", "--threads", "1"};
   Result quiet = run(Words{"--nproc_per_node=2", "--log_dir=logs", "--rdzv_id=7"} + worker);
   EXPECT_EQ(quiet.out, "");
-  EXPECT_LACKS(quiet.err, "err 0");
-  EXPECT_HAS(read_file(path("logs/7/attempt_0/rank_1.out.log")), "out 1\n");
+  expect_lacks(quiet.err, "err 0");
+  expect_contains(read_file(path("logs/7/attempt_0/rank_1.out.log")), "out 1\n");
   EXPECT_EQ(read_file(path("logs/7/attempt_0/rank_0.err.log")), "err 0\n");
 
   Result mixed = run(
       Words{"--nproc_per_node=2", "--log_dir=more", "--redirects=0:1", "--tee", "1:3"} + worker);
-  EXPECT_LACKS(mixed.out, "out 0");
-  EXPECT_HAS(mixed.err, "[rank 0] err 0\n");
-  EXPECT_HAS(mixed.out, "[rank 1] out 1\n");
-  EXPECT_HAS(read_file(path("more/attempt_0/rank_0.out.log")), "out 0\n");
+  expect_lacks(mixed.out, "out 0");
+  expect_contains(mixed.err, "[rank 0] err 0\n");
+  expect_contains(mixed.out, "[rank 1] out 1\n");
+  expect_contains(read_file(path("more/attempt_0/rank_0.out.log")), "out 0\n");
   EXPECT_FALSE(std::filesystem::exists(path("more/attempt_0/rank_0.err.log")));
   EXPECT_EQ(read_file(path("more/attempt_0/rank_1.err.log")), "err 1\n");
 }
@@ -92,8 +92,8 @@ TEST_F(Agent, AFailureEndsAllAndIsNamed) {
   Result result = run({"--nproc_per_node=3", "train", "rank", "1", "print", "on rank %RANK",
                        "error", "what went wrong", "exit", "7", "end", "hang"});
   EXPECT_EQ(result.status, 7);
-  EXPECT_HAS(result.err, "tessera: rank 1 failed first: exit status 7; its last lines:");
-  EXPECT_HAS(result.err, "\n    what went wrong");
+  expect_contains(result.err, "tessera: rank 1 failed first: exit status 7; its last lines:");
+  expect_contains(result.err, "\n    what went wrong");
   expect_no_process_left();
 }
 
@@ -104,7 +104,8 @@ TEST_F(Agent, AKilledWorkerEndsAll) {
   ::kill(worker, SIGKILL);
   Result result = finish(agent);
   EXPECT_EQ(result.status, 128 + SIGKILL);
-  EXPECT_HAS(result.err, "rank 1 failed first: killed by signal 9 (Killed), by hand or because");
+  expect_contains(result.err,
+                  "rank 1 failed first: killed by signal 9 (Killed), by hand or because");
   expect_no_process_left();
 }
 
@@ -130,10 +131,10 @@ TEST_F(Agent, AnInterruptionLetsWorkersSave) {
     ::kill(agent, signal);
     Result result = finish(agent);
     EXPECT_EQ(result.status, 143) << result.err;
-    EXPECT_HAS(result.out, "[rank 0] saved");
-    EXPECT_HAS(result.out, "[rank 1] saved");
-    EXPECT_LACKS(result.err, "failed");
-    EXPECT_LACKS(result.err, "Restart");
+    expect_contains(result.out, "[rank 0] saved");
+    expect_contains(result.out, "[rank 1] saved");
+    expect_lacks(result.err, "failed");
+    expect_lacks(result.err, "Restart");
   }
 }
 
@@ -146,9 +147,9 @@ TEST_F(Agent, AFailureOnTheWayOutIsTold) {
   ::kill(agent, SIGTERM);
   Result result = finish(agent);
   EXPECT_EQ(result.status, 9);
-  EXPECT_HAS(result.out, "[rank 1] saved");
-  EXPECT_HAS(result.err, "tessera: rank 0 failed first: exit status 9");
-  EXPECT_LACKS(result.err, "Restart");
+  expect_contains(result.out, "[rank 1] saved");
+  expect_contains(result.err, "tessera: rank 0 failed first: exit status 9");
+  expect_lacks(result.err, "Restart");
 }
 
 TEST_F(Agent, AWorkerThatWasInterruptedItselfEndsTheJobInGoodOrder) {
@@ -158,8 +159,8 @@ TEST_F(Agent, AWorkerThatWasInterruptedItselfEndsTheJobInGoodOrder) {
   ::kill(number_behind(wait_for("a.out", "pid 0 "), "pid 0 "), SIGTERM);
   Result result = finish(agent);
   EXPECT_EQ(result.status, 143);
-  EXPECT_HAS(result.out, "[rank 1] saved");
-  EXPECT_LACKS(result.err, "failed");
+  expect_contains(result.out, "[rank 1] saved");
+  expect_lacks(result.err, "failed");
 }
 
 TEST_F(Agent, OtherSignalsArePassedOn) {
@@ -200,28 +201,28 @@ TEST_F(Agent, RestartsFromTheCheckpoint) {
                        "hang",
                        "end"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_HAS(result.out, "[rank 0] attempt 2\n");
-  EXPECT_HAS(result.out, "[rank 1] attempt 2\n");
-  EXPECT_LACKS(result.out, "attempt 3");
-  EXPECT_HAS(result.out, "option --resume_from_checkpoint ckpt\n");
-  EXPECT_HAS(result.err, "--resume_from_checkpoint ckpt: continues the last attempt");
-  EXPECT_HAS(result.err, "rank 1 failed first: exit status 5");
-  EXPECT_HAS(result.err, "rank 0 failed first: killed by signal 9");
-  EXPECT_HAS(result.err, "Restart 2 of at most 3");
+  expect_contains(result.out, "[rank 0] attempt 2\n");
+  expect_contains(result.out, "[rank 1] attempt 2\n");
+  expect_lacks(result.out, "attempt 3");
+  expect_contains(result.out, "option --resume_from_checkpoint ckpt\n");
+  expect_contains(result.err, "--resume_from_checkpoint ckpt: continues the last attempt");
+  expect_contains(result.err, "rank 1 failed first: exit status 5");
+  expect_contains(result.err, "rank 0 failed first: killed by signal 9");
+  expect_contains(result.err, "Restart 2 of at most 3");
 }
 
 TEST_F(Agent, RestartsNoMoreThanAllowed) {
   Result result =
       run({"--max_restarts=2", "train", "print", "attempt %TESSERA_ATTEMPT", "exit", "4"});
   EXPECT_EQ(result.status, 4);
-  EXPECT_HAS(result.out, "attempt 2\n");
-  EXPECT_LACKS(result.out, "attempt 3");
-  EXPECT_HAS(result.err, "this attempt does not continue the last one");
+  expect_contains(result.out, "attempt 2\n");
+  expect_lacks(result.out, "attempt 3");
+  expect_contains(result.err, "this attempt does not continue the last one");
   // A wrong command line stays wrong.
   Result usage =
       run({"--max_restarts=2", "train", "print", "attempt %TESSERA_ATTEMPT", "exit", "2"});
   EXPECT_EQ(usage.status, 2);
-  EXPECT_LACKS(usage.out, "attempt 1");
+  expect_lacks(usage.out, "attempt 1");
 }
 
 TEST_F(Agent, RefusesWhatItCannotStart) {
@@ -238,13 +239,13 @@ TEST_F(Agent, RefusesWhatItCannotStart) {
                              "no interface of this host has the address"}}) {
     Result result = run(c.words);
     EXPECT_EQ(result.status, c.status) << result.err;
-    EXPECT_HAS(result.err, c.message);
+    expect_contains(result.err, c.message);
   }
   write_file_atomic(path("broken"), "not a program");
   std::filesystem::permissions(path("broken"), std::filesystem::perms::owner_all);
   Result broken = run({"--nproc_per_node=2", "./broken"});
   EXPECT_EQ(broken.status, 1);
-  EXPECT_HAS(broken.err, "cannot execute './broken': Exec format error");
+  expect_contains(broken.err, "cannot execute './broken': Exec format error");
 }
 
 }  // namespace

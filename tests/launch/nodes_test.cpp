@@ -56,12 +56,12 @@ TEST_F(Nodes, RanksCountOverAllNodes) {
   Result second = finish(a), first = finish(b);
   EXPECT_EQ(first.status, 0) << first.err;
   EXPECT_EQ(second.status, 0) << second.err;
-  EXPECT_HAS(first.out, "[rank 0] 0/3 0/1 host-b\n");
-  EXPECT_HAS(second.out, "[rank 1] 1/3 0/2 host-a\n");
-  EXPECT_HAS(second.out, "[rank 2] 2/3 1/2 host-a\n");
+  expect_contains(first.out, "[rank 0] 0/3 0/1 host-b\n");
+  expect_contains(second.out, "[rank 1] 1/3 0/2 host-a\n");
+  expect_contains(second.out, "[rank 2] 2/3 1/2 host-a\n");
   for (const Result& result : {first, second}) {
-    EXPECT_HAS(result.err, cat("master_addr=localhost master_port=", port_));
-    EXPECT_HAS(result.err, "the job's token is derived from --rdzv_id");
+    expect_contains(result.err, cat("master_addr=localhost master_port=", port_));
+    expect_contains(result.err, "the job's token is derived from --rdzv_id");
   }
 }
 
@@ -69,8 +69,8 @@ TEST_F(Nodes, NumbersByArrival) {
   auto [a, b] = run_two(c10d() + Words{"train", "print", "rank %RANK", "--threads", "1"});
   EXPECT_EQ(a.status + b.status, 0) << a.err << b.err;
   std::string both = a.out + b.out;
-  EXPECT_HAS(both, "rank 0\n");
-  EXPECT_HAS(both, "rank 1\n");
+  expect_contains(both, "rank 0\n");
+  expect_contains(both, "rank 1\n");
 }
 
 TEST_F(Nodes, StaticBackend) {
@@ -79,8 +79,8 @@ TEST_F(Nodes, StaticBackend) {
   pid_t b = start(words + Words{"--node_rank=1"} + train, "b");
   std::this_thread::sleep_for(50ms);
   pid_t a = start(words + Words{"--node_rank", "0"} + train, "a");
-  EXPECT_HAS(finish(a).out, "[rank 0] node 0\n");
-  EXPECT_HAS(finish(b).out, "[rank 1] node 1\n");
+  expect_contains(finish(a).out, "[rank 0] node 0\n");
+  expect_contains(finish(b).out, "[rank 1] node 1\n");
 }
 
 TEST_F(Nodes, AFailureOnOneEndsAll) {
@@ -89,7 +89,7 @@ TEST_F(Nodes, AFailureOnOneEndsAll) {
   EXPECT_EQ(std::min(a.status, b.status), 1);  // the node whose worker was well
   EXPECT_EQ(std::max(a.status, b.status), 9);
   for (const std::string& err : {a.err, b.err}) {
-    EXPECT_HAS(err, "tessera: rank 1 failed first: exit status 9 (node 1 on ");
+    expect_contains(err, "tessera: rank 1 failed first: exit status 9 (node 1 on ");
   }
 }
 
@@ -99,8 +99,8 @@ TEST_F(Nodes, AllRestartTogether) {
                                            "rank", "3", "exit", "9", "end", "hang", "end"});
   EXPECT_EQ(a.status + b.status, 0) << a.err << b.err;
   std::string both = a.out + b.out;
-  for (int rank = 0; rank < 4; ++rank) EXPECT_HAS(both, cat(rank, " of attempt 1\n"));
-  EXPECT_LACKS(both, "of attempt 2");
+  for (int rank = 0; rank < 4; ++rank) expect_contains(both, cat(rank, " of attempt 1\n"));
+  expect_lacks(both, "of attempt 2");
 }
 
 TEST_F(Nodes, AnInterruptionOfOneIsOneOfAll) {
@@ -112,7 +112,7 @@ TEST_F(Nodes, AnInterruptionOfOneIsOneOfAll) {
   for (pid_t agent : {a, b}) {
     Result result = finish(agent);
     EXPECT_EQ(result.status, 143) << result.err;
-    EXPECT_HAS(result.out, "saved");
+    expect_contains(result.out, "saved");
   }
 }
 
@@ -127,7 +127,7 @@ TEST_F(Nodes, ALostServerEndsTheOthers) {
   finish(a);
   Result result = finish(b);
   EXPECT_EQ(result.status, 1);
-  EXPECT_HAS(result.err, "the agent that serves the store of the job is gone");
+  expect_contains(result.err, "the agent that serves the store of the job is gone");
 }
 
 TEST_F(Nodes, ALostNodeIsReplaced) {
@@ -152,10 +152,10 @@ TEST_F(Nodes, ALostNodeIsReplaced) {
   Result first = finish(a), third = finish(c);
   EXPECT_EQ(first.status, 0) << first.err;
   EXPECT_EQ(third.status, 0) << third.err;
-  EXPECT_HAS(first.err, "node 1 on ");
-  EXPECT_HAS(first.err, "has given no sign of life");
-  EXPECT_HAS(first.out, "[rank 0] rank 0 attempt 1\n");
-  EXPECT_HAS(third.out, "[rank 1] rank 1 attempt 1\n");
+  expect_contains(first.err, "node 1 on ");
+  expect_contains(first.err, "has given no sign of life");
+  expect_contains(first.out, "[rank 0] rank 0 attempt 1\n");
+  expect_contains(third.out, "[rank 1] rank 1 attempt 1\n");
 }
 
 TEST_F(Nodes, SaysWhoIsMissing) {
@@ -164,8 +164,8 @@ TEST_F(Nodes, SaysWhoIsMissing) {
   EXPECT_EQ(a.status, 1);
   EXPECT_EQ(b.status, 1);
   for (const std::string& err : {a.err, b.err}) {
-    EXPECT_HAS(err, "tessera: node 2 of 3 did not arrive at localhost:");
-    EXPECT_HAS(err, "within 1 s (here: node 0 on ");
+    expect_contains(err, "tessera: node 2 of 3 did not arrive at localhost:");
+    expect_contains(err, "within 1 s (here: node 0 on ");
   }
 }
 
@@ -174,7 +174,7 @@ TEST_F(Nodes, NobodyServes) {
                    cat("--master_port=", port_), "--rdzv_conf=timeout=1", "train"});
   Result result = finish(b);
   EXPECT_EQ(result.status, 1);
-  EXPECT_HAS(result.err, cat("no store answered at 127.0.0.1:", port_, " within 1 s"));
+  expect_contains(result.err, cat("no store answered at 127.0.0.1:", port_, " within 1 s"));
 }
 
 TEST_F(Nodes, DifferentOptionsAreNamed) {
@@ -183,8 +183,8 @@ TEST_F(Nodes, DifferentOptionsAreNamed) {
   for (pid_t agent : {a, b}) {
     Result result = finish(agent);
     EXPECT_EQ(result.status, 1);
-    EXPECT_HAS(result.err, "--max_restarts 1");
-    EXPECT_HAS(result.err, "--max_restarts 2");
+    expect_contains(result.err, "--max_restarts 1");
+    expect_contains(result.err, "--max_restarts 2");
   }
 }
 
@@ -194,9 +194,9 @@ TEST_F(Nodes, AnotherTokenIsRefused) {
   wait_for_server();
   Result other = finish(start(words, "b", {"TESSERA_JOB_TOKEN=another"}));
   EXPECT_EQ(other.status, 1);
-  EXPECT_HAS(other.err, "refused this process: another job's token");
-  EXPECT_LACKS(other.err, "one-secret");
-  EXPECT_LACKS(other.err, "secret'");
+  expect_contains(other.err, "refused this process: another job's token");
+  expect_lacks(other.err, "one-secret");
+  expect_lacks(other.err, "secret'");
 }
 
 TEST_F(Nodes, ThePortOfAnotherProgram) {
@@ -204,7 +204,7 @@ TEST_F(Nodes, ThePortOfAnotherProgram) {
   Words place{cat("--rdzv_endpoint=127.0.0.1:", local_port(other))};
   Result alone = run(place + Words{"train"});
   EXPECT_EQ(alone.status, 1);
-  EXPECT_HAS(alone.err, "is in use by another process: is another job running here?");
+  expect_contains(alone.err, "is in use by another process: is another job running here?");
 
   std::atomic<bool> done = false;
   std::thread web([&] {
@@ -218,7 +218,7 @@ TEST_F(Nodes, ThePortOfAnotherProgram) {
   done = true;
   web.join();
   EXPECT_EQ(c10d.status, 1);
-  EXPECT_HAS(c10d.err, "does not speak the protocol of tessera's store");
+  expect_contains(c10d.err, "does not speak the protocol of tessera's store");
 }
 
 TEST_F(Nodes, ANodeTooManyAndOneTwice) {
@@ -229,9 +229,9 @@ TEST_F(Nodes, ANodeTooManyAndOneTwice) {
   wait_for("b.out", "ready");
   Result third = finish(start(words, "c"));
   EXPECT_EQ(third.status, 1);
-  EXPECT_HAS(third.err, "has all its 2 nodes already");
+  expect_contains(third.err, "has all its 2 nodes already");
   Result twice = finish(start(c10d() + Words{"--node_rank=1", "train"}, "d"));
-  EXPECT_HAS(twice.err, "a node with --node_rank 1 has already joined");
+  expect_contains(twice.err, "a node with --node_rank 1 has already joined");
 }
 
 }  // namespace

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
-#include "base/file.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "launch/job_end.h"
 #include "launch/job_token.h"
 #include "launch/node_group.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
@@ -27,18 +27,9 @@ RunOptions parse(const Words& words, const Variables& variables = {}) {
   return parse_run_options(words, lookup(variables));
 }
 
-std::string message_of(const Words& words) {
-  try {
-    parse(words);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
+std::string usage_error(const Words& words) {
+  return message_of<UsageError>([&] { parse(words); });
 }
-
-#define EXPECT_HAS(text, part)                               \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) \
-      << "'" << (part) << "' not in: " << (text)
 
 TEST(RunOptions, TheLaunchLinesOfTheReferenceScripts) {
   // Slurm, c10d at the head node without a port.
@@ -135,7 +126,7 @@ TEST(RunOptions, Refusals) {
         Case{{"--redirects=3", "x"}, "need --log_dir DIR"},
         Case{{"--log_dir=l", "--tee=4", "x"}, "--tee must be a number from 0 to 3"},
         Case{{"-m", "module"}, "tessera runs no Python modules"}}) {
-    EXPECT_HAS(message_of(c.words), c.message);
+    expect_contains(usage_error(c.words), c.message);
   }
 }
 
@@ -145,7 +136,7 @@ TEST(RunOptions, HelpNamesEveryOption) {
   std::string help = run_help();
   for (const char* text : {"--nnodes N, --nnode", "--rdzv_conf K=V,...", "--tee STREAMS, -t",
                            "--token_file FILE", "srun tessera run"}) {
-    EXPECT_HAS(help, text);
+    expect_contains(help, text);
   }
 }
 
@@ -158,17 +149,17 @@ TEST(JobToken, WhereItComesFrom) {
   RunOptions a = parse(two), b = parse(two);
   EXPECT_EQ(job_token(a, lookup({})), job_token(b, lookup({})));
   ASSERT_EQ(a.warnings.size(), 1u);
-  EXPECT_HAS(a.warnings[0], "TESSERA_JOB_TOKEN or --token_file");
+  expect_contains(a.warnings[0], "TESSERA_JOB_TOKEN or --token_file");
   Variables given{{"TESSERA_JOB_TOKEN", "from variable"}};
   RunOptions c = parse(two);
   EXPECT_EQ(job_token(c, lookup(given)), "from variable");
   EXPECT_TRUE(c.warnings.empty());
 
-  std::string file = testing::TempDir() + "launch_token";
-  write_file_atomic(file, "from the file\n");
+  ScratchDirectory scratch;
+  std::string file = scratch.write("token", "from the file\n");
   c.token_file = file;
   EXPECT_EQ(job_token(c, lookup(given)), "from the file");
-  write_file_atomic(file, "short\n");
+  scratch.write("token", "short\n");
   EXPECT_THROW(job_token(c, lookup(given)), UserError);
 }
 

@@ -1,16 +1,12 @@
 // Hugging Face's config.json of every family.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
-#include "base/file.h"
 #include "models/model_config.h"
-#include "tests/models/config_testing.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
-
-using namespace config_testing;
 
 constexpr const char* kLlama31 = R"({
   "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
@@ -86,7 +82,7 @@ TEST(HuggingFaceConfig, Gpt2) {
   EXPECT_EQ(c.embd_pdrop, 0);
   EXPECT_EQ(c.attn_pdrop, 0.1);
   auto with = [](const std::string& field) {
-    return message_of(
+    return user_error(
         [&] { parse_hugging_face_config(R"({"model_type": "gpt2", )" + field + "}", "dir/c"); });
   };
   expect_contains(with(R"("activation_function": "relu")"),
@@ -124,7 +120,7 @@ TEST(HuggingFaceConfig, GptNeox) {
                 "c"),
             pythia);
   auto with = [](const std::string& field) {
-    return message_of(
+    return user_error(
         [&] { parse_hugging_face_config(R"({"model_type": "gpt_neox", )" + field + "}", "c"); });
   };
   expect_contains(with(R"("attention_bias": false)"), "'attention_bias' must be true");
@@ -157,7 +153,7 @@ TEST(HuggingFaceConfig, Qwen2) {
   EXPECT_EQ(windows(R"("max_window_layers": 0)"), 99);
   EXPECT_FALSE(windows(R"("max_window_layers": 32)").has_value());
   EXPECT_EQ(windows(R"("num_hidden_layers": 1, "layer_types": ["sliding_attention"])"), 99);
-  expect_contains(message_of([&] { windows(R"("max_window_layers": 28)"); }),
+  expect_contains(user_error([&] { windows(R"("max_window_layers": 28)"); }),
                   "a window in some layers only is not supported");
 }
 
@@ -166,7 +162,7 @@ TEST(HuggingFaceConfig, BiasesOfLlama) {
       parse_hugging_face_config(R"({"model_type": "llama", "attention_bias": true})", "c");
   EXPECT_TRUE(c.attention_bias && c.attention_output_bias);
   EXPECT_EQ(parameter_count(c), 6738415616 + 32 * 4 * 4096);
-  expect_contains(message_of([] {
+  expect_contains(user_error([] {
                     parse_hugging_face_config(
                         R"({"model_type": "llama", "rope_parameters": {"rope_type": "default",
                             "partial_rotary_factor": 0.5}})",
@@ -177,7 +173,7 @@ TEST(HuggingFaceConfig, BiasesOfLlama) {
 
 TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
   auto error = [](const std::string& text) {
-    return message_of([&] { parse_hugging_face_config(text, "dir/config.json"); });
+    return user_error([&] { parse_hugging_face_config(text, "dir/config.json"); });
   };
   expect_contains(error("{"), "dir/config.json: not a JSON object");
   expect_contains(error("[1]"), "not a JSON object");
@@ -218,20 +214,17 @@ TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
 }
 
 TEST(HuggingFaceConfig, FilesAreBounded) {
-  auto dir = std::filesystem::path(testing::TempDir()) / "tessera_hf_config";
-  std::filesystem::remove_all(dir);
-  make_directories(dir);
-  write_file_atomic(dir / "config.json", kLlama31);
-  EXPECT_EQ(read_hugging_face_config(dir), read_hugging_face_config(dir / "config.json"));
-  write_file_atomic(dir / "large.json", std::string((1 << 20) + 1, ' '));
-  expect_contains(message_of([&] { read_hugging_face_config(dir / "large.json"); }),
+  ScratchDirectory dir;
+  auto path = dir.write("config.json", kLlama31);
+  EXPECT_EQ(read_hugging_face_config(dir.path()), read_hugging_face_config(path));
+  dir.write("large.json", std::string((1 << 20) + 1, ' '));
+  expect_contains(user_error([&] { read_hugging_face_config(dir / "large.json"); }),
                   "at most 1 MiB");
-  expect_contains(message_of([&] { read_hugging_face_config(dir / "none.json"); }), "none.json");
-  expect_contains(message_of([&] { read_hugging_face_config("/dev/zero"); }), "not a regular file");
+  expect_contains(user_error([&] { read_hugging_face_config(dir / "none.json"); }), "none.json");
+  expect_contains(user_error([&] { read_hugging_face_config("/dev/zero"); }), "not a regular file");
   // Deep nesting must neither exhaust the stack nor be accepted.
-  expect_contains(message_of([&] { parse_hugging_face_config(std::string(500000, '['), "deep"); }),
+  expect_contains(user_error([&] { parse_hugging_face_config(std::string(500000, '['), "deep"); }),
                   "deep: not a JSON object");
-  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "tests/models/config_testing.h"
+#include "tests/base/error_expectation.h"
 
 namespace tessera {
 namespace {
-
-using namespace config_testing;
 
 ModelConfig shape(ModelType type, int64_t vocab, int64_t hidden, int64_t layers, int64_t heads,
                   int64_t key_value_heads, int64_t intermediate) {
@@ -95,7 +93,7 @@ TEST(Presets, CarryTheRealCounts) {
 }
 
 TEST(Presets, UnknownNameGivesTheSeedMessageAndTheNearestName) {
-  std::string text = message_of([] { preset_by_name("llama2_7"); });
+  std::string text = user_error([] { preset_by_name("llama2_7"); });
   expect_contains(text, "Model llama2_7 currently not supported.");
   expect_contains(text, "Did you mean llama2_7b?");
   expect_contains(text, "llama3.2_1b");
@@ -115,10 +113,10 @@ TEST(Presets, Sizes) {
   EXPECT_EQ(sized(ModelType::kGptNeox, "20b"), 20554567680);
   EXPECT_EQ(sized(ModelType::kGptNeox, "65b"), 65259323392);
   for (const char* size : {"20b", "65b"}) {
-    expect_contains(message_of([&] { sized(ModelType::kLlamaV2, size); }), "--model_type gpt_neox");
+    expect_contains(user_error([&] { sized(ModelType::kLlamaV2, size); }), "--model_type gpt_neox");
   }
-  expect_contains(message_of([&] { sized(ModelType::kMistral, "7b"); }), "not a size of mistral");
-  expect_contains(message_of([&] { sized(ModelType::kLlamaV2, "8b"); }), "7b, 13b, 20b, 65b, 70b");
+  expect_contains(user_error([&] { sized(ModelType::kMistral, "7b"); }), "not a size of mistral");
+  expect_contains(user_error([&] { sized(ModelType::kLlamaV2, "8b"); }), "7b, 13b, 20b, 65b, 70b");
 }
 
 TEST(Families, Constants) {
@@ -130,13 +128,13 @@ TEST(Families, Constants) {
   EXPECT_EQ(family_defaults(ModelType::kMixtral).rope_theta, 1e6);
   EXPECT_TRUE(family_defaults(ModelType::kGpt2).tie_word_embeddings);
   EXPECT_EQ(family_defaults(ModelType::kGptNeox).intermediate_size, 4 * 768);
-  expect_contains(message_of([] { model_type_from_name("llama"); }), "llama_v2, llama_v3, mistral");
+  expect_contains(user_error([] { model_type_from_name("llama"); }), "llama_v2, llama_v3, mistral");
   EXPECT_EQ(model_type_from_name("mixtral"), ModelType::kMixtral);
 }
 
 TEST(Check, NamesWhatDoesNotFit) {
   auto broken = [](auto change) {
-    return message_of([&] {
+    return user_error([&] {
       ModelConfig c = family_defaults(ModelType::kLlamaV2);
       change(c);
       derive_shape(c);
@@ -204,7 +202,7 @@ TEST(ModelRecord, RoundTripsEveryField) {
 }
 
 TEST(ModelRecord, RefusesDamage) {
-  auto error = [](std::string text) { return message_of([&] { model_config_from_json(text); }); };
+  auto error = [](std::string text) { return user_error([&] { model_config_from_json(text); }); };
   std::string good = model_config_json(preset_by_name("llama2_7b"));
   auto changed = [&](std::string_view from, std::string_view to) {
     std::string text = good;

@@ -1,16 +1,15 @@
 #include "observe/progress.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
@@ -45,7 +44,7 @@ TEST(Progress, TheLineBeginsWithTheFixedGrammar) {
 TEST(Progress, NoTimeMeansNoSpeed) {
   StepReport r = sample_report();
   r.step_seconds = 0;
-  EXPECT_NE(progress_line(r).find("Speed: 0.00 samples/sec"), std::string::npos);
+  expect_contains(progress_line(r), "Speed: 0.00 samples/sec");
 }
 
 TEST(RunningAverage, StartsBehindTheWarmUp) {
@@ -63,9 +62,8 @@ TEST(RunningAverage, StartsBehindTheWarmUp) {
 
 class MetricsFileTest : public testing::Test {
  protected:
-  ~MetricsFileTest() override { std::filesystem::remove(path_); }
-  std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / cat("tessera-metrics-", ::getpid());
+  ScratchDirectory scratch_;
+  std::filesystem::path path_ = scratch_ / "metrics";
 };
 
 TEST_F(MetricsFileTest, OneJsonObjectALineAppended) {
@@ -104,12 +102,8 @@ TEST_F(MetricsFileTest, NoNameWritesNothing) {
 }
 
 TEST_F(MetricsFileTest, AFileThatCannotBeOpenedIsAnError) {
-  try {
-    MetricsFile metrics("/proc/none/metrics");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("/proc/none/metrics"), std::string::npos);
-  }
+  expect_contains(user_error([] { MetricsFile metrics("/proc/none/metrics"); }),
+                  "/proc/none/metrics");
 }
 
 TEST_F(MetricsFileTest, AFullDiskIsSaidOnce) {
@@ -117,9 +111,7 @@ TEST_F(MetricsFileTest, AFullDiskIsSaidOnce) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 3; ++i) metrics.step(sample_report());
   std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("cannot write metrics to '/dev/full': No space left on device"),
-            std::string::npos)
-      << log;
+  expect_contains(log, "cannot write metrics to '/dev/full': No space left on device");
   EXPECT_EQ(log.find("cannot"), log.rfind("cannot")) << log;
 }
 

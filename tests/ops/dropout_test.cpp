@@ -11,6 +11,7 @@
 #include "backends/ref/interpreter.h"
 #include "ops/composite/attention.h"
 #include "ops/primitive/reduction.h"
+#include "tests/base/error_expectation.h"
 
 namespace tessera {
 namespace {
@@ -124,15 +125,11 @@ TEST(Dropout, StreamsMakeOpsDifferent) {
 }
 
 TEST(Dropout, WhatDoesNotFitIsNamed) {
-  auto message = [](double p, const TensorType& keys) -> std::string {
+  auto message = [](double p, const TensorType& keys) {
     Graph g;
     Value x = g.input("x", InputKind::kArgument, {{2, 3}, DType::kF32});
-    try {
-      dropout(g, x, g.input("keys", InputKind::kArgument, keys), p, "noise");
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "";
+    Value row_keys = g.input("keys", InputKind::kArgument, keys);
+    return user_error([&] { dropout(g, x, row_keys, p, "noise"); });
   };
   EXPECT_EQ(message(1, {{2}, DType::kI64}), "[dropout] (C3) p must be in [0, 1), is 1");
   EXPECT_EQ(message(-0.5, {{2}, DType::kI64}), "[dropout] (C3) p must be in [0, 1), is -0.5");

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "ir/printer.h"
 #include "ops/primitive/elementwise.h"
 #include "passes/canonicalize.h"
-#include "tests/data/test_directory.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
@@ -28,13 +28,9 @@ std::vector<Pass> some_passes() {
   return {{"precision", same}, {"canonicalize", canonicalize, true}, {"reorder", same}};
 }
 
+template <class E>
 std::string refusal(PassOptions options, const std::vector<Pass>& passes = some_passes()) {
-  try {
-    PassRunner(std::move(options)).run("step", some_graph(), passes);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return message_of<E>([&] { PassRunner(std::move(options)).run("step", some_graph(), passes); });
 }
 
 TEST(PassRunner, RunsInOrderAndTimesEachPass) {
@@ -57,9 +53,9 @@ TEST(PassRunner, SwitchesOptionalPassesOff) {
 }
 
 TEST(PassRunner, RefusesNamesThatCannotBeSwitchedOff) {
-  EXPECT_EQ(refusal({{"fusion"}, {}}),
+  EXPECT_EQ(refusal<UserError>({{"fusion"}, {}}),
             "--disable_pass: there is no pass 'fusion'; can be disabled: canonicalize, overlap");
-  EXPECT_EQ(refusal({{"precision"}, {}}),
+  EXPECT_EQ(refusal<UserError>({{"precision"}, {}}),
             "--disable_pass: 'precision' is needed for a right result; can be disabled: "
             "canonicalize, overlap");
   EXPECT_THROW(PassRunner({{"fusion"}, {}}).run("step", some_graph(), some_passes()), UserError);
@@ -83,13 +79,13 @@ TEST(PassRunner, VerifiesAfterEveryPassAndNamesIt) {
                       bad.output("y", bad.outputs()[0].value);
                       return bad;
                     }});
-  EXPECT_EQ(refusal({}, passes),
+  EXPECT_EQ(refusal<InternalError>({}, passes),
             "graph verifier, step after broken: output 'y' is missing or given twice");
 }
 
 TEST(PassRunner, WritesTheGraphAfterEveryPass) {
-  TestDirectory directory;
-  std::filesystem::path folder = directory.path() / "dumps";
+  ScratchDirectory directory;
+  std::filesystem::path folder = directory / "dumps";
   PassRunner runner({{"canonicalize"}, folder});
   Graph g = runner.run("step", some_graph(), some_passes());
   runner.run("apply", g, {{"canonicalize", canonicalize, true}, {"reorder", same}});

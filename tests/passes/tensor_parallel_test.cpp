@@ -13,6 +13,7 @@
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
+#include "tests/base/error_expectation.h"
 #include "tests/passes/split_model.h"
 #include "tests/passes/tiny_llama.h"
 
@@ -158,14 +159,9 @@ TEST(TensorParallel, OneKeyValueHeadServesAllRanks) {
 }
 
 TEST(TensorParallel, WhatCannotBeCutIsNamed) {
-  try {
-    Split split(llama_with(4), 16, false, 16);
-    FAIL();
-  } catch (const UserError& e) {
-    EXPECT_EQ(std::string(e.what()),
-              "--tensor_parallel_degree: dim 0 (heads) of "
-              "model.layers.0.self_attn.q_proj.weight [24, 24] cannot be cut into 16 equal parts");
-  }
+  EXPECT_EQ(user_error([] { Split split(llama_with(4), 16, false, 16); }),
+            "--tensor_parallel_degree: dim 0 (heads) of "
+            "model.layers.0.self_attn.q_proj.weight [24, 24] cannot be cut into 16 equal parts");
 }
 
 // sum((x a^T) b^T + bias)^2, a cut by columns and b by rows.

@@ -5,6 +5,7 @@
 #include "ops/composite/rms_norm.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
+#include "tests/base/error_expectation.h"
 #include "tests/plan/small_plan.h"
 
 namespace tessera {
@@ -45,10 +46,8 @@ TEST(Plan, ThePeakIsThatOfWhatIsLiveTogether) {
   ASSERT_EQ(categories.size(), 1u);
   EXPECT_EQ(categories[0].name, "forward values");
   EXPECT_EQ(categories[0].bytes, 3 * kBytes);
-  EXPECT_NE(
-      describe(g, plan).find("arena 12.0 KiB (12288 bytes), live peak 12.0 KiB at neg (forward)"),
-      std::string::npos)
-      << describe(g, plan);
+  expect_contains(describe(g, plan),
+                  "arena 12.0 KiB (12288 bytes), live peak 12.0 KiB at neg (forward)");
 }
 
 TEST(Plan, DeadValuesMakeRoom) {
@@ -277,7 +276,7 @@ TEST(Plan, OfAnEmptyGraphIsEmpty) {
   Graph g;
   Plan plan = planned(g);
   EXPECT_EQ(plan.arena_bytes, 0);
-  EXPECT_NE(describe(g, plan).find("an empty program"), std::string::npos);
+  expect_contains(describe(g, plan), "an empty program");
 }
 
 TEST(Plan, TakesValuesWithoutElements) {

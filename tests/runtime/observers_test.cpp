@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "ops/primitive/elementwise.h"
-#include "tests/data/test_directory.h"
+#include "tests/base/scratch_directory.h"
 #include "tests/runtime/number_kernels.h"
 
 namespace tessera {
@@ -48,9 +48,9 @@ TEST_F(Observed, TheFirstNonFiniteValueIsNamed) {
 }
 
 TEST_F(Observed, HashesTellRunsApart) {
-  TestDirectory directory;
+  ScratchDirectory directory;
   auto record = [&](const std::string& file, float x) {
-    HashRecorder recorder((directory.path() / file).string());
+    HashRecorder recorder((directory / file).string());
     for (int step : {1, 2}) {
       recorder.begin_step(step);
       run(x, 2, recorder.observer());
@@ -59,9 +59,9 @@ TEST_F(Observed, HashesTellRunsApart) {
   record("a", 1);
   record("b", 1);
   record("c", 1.5);
-  std::string a = read_file(directory.path() / "a");
-  EXPECT_EQ(a, read_file(directory.path() / "b"));
-  EXPECT_NE(a, read_file(directory.path() / "c"));
+  std::string a = read_file(directory / "a");
+  EXPECT_EQ(a, read_file(directory / "b"));
+  EXPECT_NE(a, read_file(directory / "c"));
   auto lines = split(a, '\n');
   ASSERT_EQ(lines.size(), 7u) << "three nodes, two steps and the end";
   EXPECT_EQ(lines[0].substr(0, 31), "1\t0\tlayers.0.mlp\tforward\tmul\t0\t");

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
 #include "tokenizer/byte_alphabet.h"
 
 namespace tessera {
@@ -160,18 +161,13 @@ TEST(BpeTrainer, ReportsProgress) {
 }
 
 TEST(BpeTrainer, RefusesWhatCannotBe) {
-  auto message = [](BpeTrainerOptions options, std::vector<std::string> texts) -> std::string {
-    try {
-      train_bpe(documents(std::move(texts)), options);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "";
+  auto message = [](BpeTrainerOptions options, std::vector<std::string> texts) {
+    return user_error([&] { train_bpe(documents(std::move(texts)), options); });
   };
-  EXPECT_NE(message({.vocab_size = 256}, {"text"}).find("at least 257"), std::string::npos);
-  EXPECT_NE(message({.min_frequency = 0}, {"text"}).find("min_frequency"), std::string::npos);
-  EXPECT_NE(message({}, {}).find("no text"), std::string::npos);
-  EXPECT_NE(message({}, {"", ""}).find("no text"), std::string::npos);
+  expect_contains(message({.vocab_size = 256}, {"text"}), "at least 257");
+  expect_contains(message({.min_frequency = 0}, {"text"}), "min_frequency");
+  expect_contains(message({}, {}), "no text");
+  expect_contains(message({}, {"", ""}), "no text");
 }
 
 }  // namespace

@@ -1,14 +1,13 @@
 // Which file is read for a name, and what is said when there is none.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
@@ -20,14 +19,7 @@ const std::filesystem::path kGoldens = TESSERA_SOURCE_DIR "/tests/tokenizer/gold
 
 class LoadTokenizer : public testing::Test {
  protected:
-  LoadTokenizer() : folder_(std::filesystem::path(testing::TempDir()) / cat("load-", getpid())) {
-    std::filesystem::create_directories(folder_);
-  }
-  ~LoadTokenizer() override { std::filesystem::remove_all(folder_); }
-
-  void write(const std::string& name, const std::string& content) {
-    write_file_atomic(folder_ / name, content);
-  }
+  void write(const std::string& name, const std::string& content) { scratch_.write(name, content); }
   void write_pair(const std::string& vocabulary, const std::string& merges) {
     Json model = Json::parse(read_file(kGoldens / "tokenizer.json"))["model"];
     std::string lines;
@@ -38,16 +30,11 @@ class LoadTokenizer : public testing::Test {
     write(merges, lines);
   }
   void expect_error(const std::string& name, const char* cause) {
-    try {
-      load_tokenizer(name);
-      FAIL() << cause;
-    } catch (const UserError& error) {
-      std::string message = error.what();
-      EXPECT_NE(message.find(cause), std::string::npos) << message;
-    }
+    expect_contains(user_error([&] { load_tokenizer(name); }), cause);
   }
 
-  std::filesystem::path folder_;
+  ScratchDirectory scratch_;
+  const std::filesystem::path& folder_ = scratch_.path();
   const uint64_t golden_ = load_tokenizer(kGoldens / "tokenizer.json")->fingerprint();
 };
 
@@ -83,7 +70,7 @@ TEST_F(LoadTokenizer, TheFirstByteOfAModelDecides) {
   write("tokenizer.model", "\n\x09\n\x05<unk>");
   expect_error(folder_, "no SentencePiece model");
   write("tokenizer.model", read_file(kGoldens / "sentencepiece/bpe.model"));
-  EXPECT_NE(load_tokenizer(folder_)->description().find("SentencePiece BPE"), std::string::npos);
+  expect_contains(load_tokenizer(folder_)->description(), "SentencePiece BPE");
   write("tokenizer.model", read_file(kGoldens / "tiktoken.model"));
   expect_error(folder_, "699 ranks");
   expect_error(folder_ / "tokenizer.model", "699 ranks");

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/tokenizer_json.h"
 
@@ -59,14 +60,9 @@ TEST(MergesPair, TheEndOfTextMayHaveAnotherName) {
 
 TEST(MergesPair, BrokenPairsAreRefused) {
   auto expect_error = [](const char* cause, Pair pair) {
-    try {
-      parse(pair);
-      FAIL() << cause;
-    } catch (const UserError& error) {
-      std::string message = error.what();
-      EXPECT_NE(message.find("'pair'"), std::string::npos) << message;
-      EXPECT_NE(message.find(cause), std::string::npos) << message;
-    }
+    std::string message = user_error([&] { parse(pair); });
+    expect_contains(message, "'pair'");
+    expect_contains(message, cause);
   };
   Pair good = golden_pair();
   expect_error("line 445 of its merges is not two tokens", {good.vocabulary, good.merges + "ab\n"});

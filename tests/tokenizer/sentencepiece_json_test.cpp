@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/error.h"
 #include "base/file.h"
+#include "tests/base/error_expectation.h"
 #include "tokenizer/sentencepiece.h"
 
 namespace tessera {
@@ -28,14 +28,9 @@ SentencePieceModel model_of(const Json& file, const std::string& end_of_text = "
 void expect_error(const char* cause, const std::function<void(Json&)>& change) {
   Json file = golden();
   change(file);
-  try {
-    model_of(file);
-    FAIL() << cause;
-  } catch (const UserError& error) {
-    std::string message = error.what();
-    EXPECT_NE(message.find("given.json"), std::string::npos) << cause << ": " << message;
-    EXPECT_NE(message.find(cause), std::string::npos) << cause << ": " << message;
-  }
+  std::string message = user_error([&] { model_of(file); });
+  expect_contains(message, "given.json");
+  expect_contains(message, cause);
 }
 
 Json metaspace() { return {{"type", "Metaspace"}, {"replacement", "\u2581"}}; }

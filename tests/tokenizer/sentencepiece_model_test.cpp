@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
 #include "tokenizer/charsmap.h"
 #include "tokenizer/sentencepiece.h"
 
@@ -52,6 +52,7 @@ std::string small_pieces() {
 }
 const std::string kBpe = bytes_field(2, number_field(3, 2));
 
+// "" if the file is read.
 std::string error_of(const std::string& file) {
   try {
     SentencePieceTokenizer(parse_sentencepiece(file, "given.model"), "given.model");
@@ -63,8 +64,8 @@ std::string error_of(const std::string& file) {
 
 void expect_error(const std::string& file, const std::string& cause) {
   std::string message = error_of(file);
-  EXPECT_NE(message.find("given.model"), std::string::npos) << cause << ": " << message;
-  EXPECT_NE(message.find(cause), std::string::npos) << cause << ": " << message;
+  expect_contains(message, "given.model");
+  expect_contains(message, cause);
 }
 
 std::vector<int32_t> ids_of(const std::string& file, std::string_view text) {
@@ -143,7 +144,7 @@ TEST(SentencePieceModel, EveryCutIsReadOrRefused) {
   for (size_t size = 0; size < file.size(); size += 1 + size / 50) {
     std::string message = error_of(file.substr(0, size));
     if (message.empty()) continue;  // it may end behind a piece
-    EXPECT_NE(message.find("given.model"), std::string::npos) << message;
+    expect_contains(message, "given.model");
     ++refused;
   }
   EXPECT_GT(refused, 50);
@@ -225,7 +226,7 @@ TEST(Charsmap, FaultsAreFound) {
   auto expect_fault = [&](const std::string& blob, const std::string& cause) {
     auto fault = Charsmap::fault(blob);
     ASSERT_TRUE(fault) << cause;
-    EXPECT_NE(fault->find(cause), std::string::npos) << *fault;
+    expect_contains(*fault, cause);
     expect_error(small_pieces() + bytes_field(3, bytes_field(2, blob)), cause);
   };
   expect_fault("ab", "the size it names");

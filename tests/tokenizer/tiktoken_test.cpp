@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
 #include "tokenizer/byte_level_bpe.h"
 
 namespace tessera {
@@ -102,15 +103,10 @@ TEST(Tiktoken, TheNumberOfRanksDecidesTheKind) {
 
 TEST(Tiktoken, BrokenFilesAreRefused) {
   auto expect_error = [](const char* cause, const std::string& text) {
-    try {
-      parse_tiktoken(text, "given.model", true);
-      FAIL() << cause;
-    } catch (const UserError& error) {
-      std::string message = error.what();
-      EXPECT_NE(message.find("given.model"), std::string::npos) << message;
-      EXPECT_NE(message.find(cause), std::string::npos) << message;
-      EXPECT_LT(message.size(), 400u);
-    }
+    std::string message = user_error([&] { parse_tiktoken(text, "given.model", true); });
+    expect_contains(message, "given.model");
+    expect_contains(message, cause);
+    EXPECT_LT(message.size(), 400u);
   };
   std::string good = file_of(tokens_with({"ab"}));
   expect_error("byte 0 has no token", "");
@@ -129,12 +125,7 @@ TEST(Tiktoken, BrokenFilesAreRefused) {
   bytes.pop_back();
   expect_error("byte 255 has no token", file_of(bytes));
   expect_error("more than", std::string((size_t{16} << 20) + 1, 'a'));
-  try {
-    parse_tiktoken(good, "given.model");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("with 257 ranks"), std::string::npos) << error.what();
-  }
+  expect_contains(user_error([&] { parse_tiktoken(good, "given.model"); }), "with 257 ranks");
 }
 
 }  // namespace

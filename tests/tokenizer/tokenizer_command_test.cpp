@@ -1,15 +1,13 @@
 #include "apps/tokenizer_command.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
@@ -20,16 +18,9 @@ const std::string kGolden = TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/tokeniz
 
 class TokenizerCommand : public testing::Test {
  protected:
-  TokenizerCommand()
-      : folder_(std::filesystem::path(testing::TempDir()) / cat("tokenizer_command-", getpid())) {
-    std::filesystem::create_directories(folder_);
-  }
-  ~TokenizerCommand() override { std::filesystem::remove_all(folder_); }
-
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
   std::string with(const std::string& name, const std::string& content) const {
-    std::ofstream(file(name), std::ios::binary) << content;
-    return file(name);
+    return folder_.write(name, content);
   }
 
   // What the command prints.
@@ -41,22 +32,17 @@ class TokenizerCommand : public testing::Test {
 
   template <class E>
   void expect_error(const char* cause, std::vector<std::string> words) {
-    try {
-      tokenizer_command(words);
-      FAIL() << cause;
-    } catch (const E& error) {
-      EXPECT_NE(std::string(error.what()).find(cause), std::string::npos) << error.what();
-    }
+    expect_contains(message_of<E>([&] { tokenizer_command(words); }), cause);
   }
 
-  std::filesystem::path folder_;
+  ScratchDirectory folder_;
 };
 
 TEST_F(TokenizerCommand, TrainsATokenizerThatLoads) {
   std::string said = run({"train", "--input", kCorpus, "--vocab_size", "700", "--threads=2",
                           "--output", file("tokenizer.json")});
-  EXPECT_NE(said.find("700 tokens"), std::string::npos) << said;
-  EXPECT_EQ(load_tokenizer(folder_.string())->fingerprint(),
+  expect_contains(said, "700 tokens");
+  EXPECT_EQ(load_tokenizer(folder_.path().string())->fingerprint(),
             load_tokenizer(kGolden)->fingerprint());
 }
 
@@ -64,8 +50,8 @@ TEST_F(TokenizerCommand, TakesSeveralInputsAndBothSpellings) {
   std::string one = with("one.txt", "aab aab"), two = with("two.jsonl", "{\"text\": \"aab\"}\n");
   std::string said = run({"train", "--vocab-size=300", "--input", one, two, "--min-frequency", "3",
                           "--output=" + file("tokenizer.json")});
-  EXPECT_NE(said.find("instead of 300"), std::string::npos) << said;
-  EXPECT_NE(said.find("2 documents"), std::string::npos) << said;
+  expect_contains(said, "instead of 300");
+  expect_contains(said, "2 documents");
   EXPECT_EQ(load_tokenizer(file("tokenizer.json"))->token_bytes(257), "aa");
 }
 
@@ -101,14 +87,14 @@ TEST_F(TokenizerCommand, DecodesWhatSentencePieceEncodes) {
 
 TEST_F(TokenizerCommand, PrintsInfoAndHelp) {
   std::string info = run({"info", "--tokenizer", kGolden});
-  EXPECT_NE(info.find("700 tokens, 443 merges"), std::string::npos) << info;
-  EXPECT_NE(info.find("end of text  0 (<|endoftext|>)"), std::string::npos) << info;
-  EXPECT_EQ(info.find("before text"), std::string::npos) << info;
+  expect_contains(info, "700 tokens, 443 merges");
+  expect_contains(info, "end of text  0 (<|endoftext|>)");
+  expect_lacks(info, "before text");
   info = run({"info", "--tokenizer", TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/llama3.json"});
-  EXPECT_NE(info.find("before text  702 (<|begin_of_text|>)"), std::string::npos) << info;
+  expect_contains(info, "before text  702 (<|begin_of_text|>)");
   for (std::vector<std::string> words :
        {std::vector<std::string>{"--help"}, {"train", "--help"}, {"decode", "-h"}}) {
-    EXPECT_NE(run(words).find("Examples:"), std::string::npos);
+    expect_contains(run(words), "Examples:");
   }
 }
 

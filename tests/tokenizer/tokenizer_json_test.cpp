@@ -1,16 +1,15 @@
 #include "tokenizer/tokenizer_json.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 #include "tokenizer/byte_level_bpe.h"
 
 namespace tessera {
@@ -25,12 +24,7 @@ Json golden(const std::string& name = "tokenizer.json") {
 BpeModel parse(const Json& file) { return parse_byte_level_json(file.dump(), "given.json"); }
 
 std::string error_of(const std::string& text) {
-  try {
-    parse_byte_level_json(text, "given.json");
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
+  return user_error([&] { parse_byte_level_json(text, "given.json"); });
 }
 
 // The golden file is read after `change` has been made to it: the error must name file and cause.
@@ -39,22 +33,22 @@ void expect_error(const char* cause, const std::function<void(Json&)>& change,
   Json file = golden(name);
   change(file);
   std::string message = error_of(file.dump());
-  EXPECT_NE(message.find("given.json"), std::string::npos) << cause << ": " << message;
-  EXPECT_NE(message.find(cause), std::string::npos) << cause << ": " << message;
+  expect_contains(message, "given.json");
+  expect_contains(message, cause);
 }
 
 TEST(TokenizerJson, WrittenFilesReadBack) {
   BpeModel model = parse(golden());
   EXPECT_EQ(model.tokens.size(), 700u);
   EXPECT_EQ(model.merges.size(), 443u);
-  auto path = std::filesystem::path(testing::TempDir()) / cat("written-", getpid(), ".json");
+  ScratchDirectory scratch;
+  auto path = scratch / "written.json";
   write_tokenizer_json(path, model);
   EXPECT_TRUE(parse_byte_level_json(read_file(path), "written") == model);
   // In order of ids, for people who look.
   auto text = nlohmann::ordered_json::parse(read_file(path));
   EXPECT_EQ(text.at("model").at("vocab").begin().key(), "<|endoftext|>");
   EXPECT_EQ(text.at("model").at("merges").size(), 443u);
-  std::filesystem::remove(path);
 }
 
 TEST(TokenizerJson, AllThatIsReadIsWritten) {
@@ -209,7 +203,7 @@ TEST(TokenizerJson, TemplatesPutSpecialTokensBeforeAndEndBehind) {
   EXPECT_EQ(prefix(Json::array({token("B"), text, token("E")})), std::vector<int32_t>{bos});
   auto expect = [&](const char* cause, Json single) {
     std::string message = error_of(with(single));
-    EXPECT_NE(message.find(cause), std::string::npos) << message;
+    expect_contains(message, cause);
   };
   expect("behind a text", Json::array({text, token("B")}));
   expect("is not a special added token", Json::array({token("word"), text}));
@@ -286,25 +280,21 @@ TEST(TokenizerJson, BrokenMergesAreRefused) {
 }
 
 TEST(TokenizerJson, HostileTextIsRefused) {
-  EXPECT_NE(error_of("").find("not valid JSON"), std::string::npos);
-  EXPECT_NE(error_of("[1, 2]").find("not an object"), std::string::npos);
-  EXPECT_NE(error_of("{\"model\": ").find("not valid JSON"), std::string::npos);
-  EXPECT_NE(error_of("{\"a\": \"\xFF\"}").find("not valid JSON"), std::string::npos);
-  EXPECT_NE(error_of(std::string(1 << 20, '[')).find("nested"), std::string::npos);
+  expect_contains(error_of(""), "not valid JSON");
+  expect_contains(error_of("[1, 2]"), "not an object");
+  expect_contains(error_of("{\"model\": "), "not valid JSON");
+  expect_contains(error_of("{\"a\": \"\xFF\"}"), "not valid JSON");
+  expect_contains(error_of(std::string(1 << 20, '[')), "nested");
   std::string many = "[0";
   for (size_t i = 0; i < (size_t{9} << 20); ++i) many += ",0";
-  EXPECT_NE(error_of(many + "]").find("too many"), std::string::npos);
+  expect_contains(error_of(many + "]"), "too many");
   std::string long_token = "{\"model\": {\"type\": \"" + std::string(1 << 16, 'x') + "\"}}";
   EXPECT_LT(error_of(long_token).size(), 600u);  // what is quoted is cut short
 }
 
 TEST(TokenizerJson, UnreadableFilesAreNamed) {
-  try {
-    load_tokenizer_json("/no/such/tokenizer.json");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("/no/such/tokenizer.json"), std::string::npos);
-  }
+  expect_contains(user_error([] { load_tokenizer_json("/no/such/tokenizer.json"); }),
+                  "/no/such/tokenizer.json");
   EXPECT_THROW(write_tokenizer_json("/no/such/tokenizer.json", parse(golden())), UserError);
 }
 

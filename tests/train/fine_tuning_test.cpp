@@ -84,7 +84,7 @@ TEST_F(FineTuning, StartsFreshFromTheWeights) {
   EXPECT_EQ(tuned.steps, 2);
   EXPECT_EQ(tuned.rates.front(), first.rates.front());
   EXPECT_LT(std::stod(tuned.losses.front()), std::stod(first.losses.front()) - 0.1);
-  EXPECT_HAS(tuned.log, "Loading weights from");
+  expect_contains(tuned.log, "Loading weights from");
 }
 
 TEST_F(FineTuning, ACheckpointWinsOverPretrainedWeights) {
@@ -97,7 +97,7 @@ TEST_F(FineTuning, ACheckpointWinsOverPretrainedWeights) {
   std::filesystem::remove(path("model/model.safetensors"));  // the configuration alone is read
   RunTrace resumed = train(rest);
   EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
-  EXPECT_HAS_NOT(resumed.log, "Loading weights from");
+  expect_lacks(resumed.log, "Loading weights from");
 }
 
 TEST_F(FineTuning, SourcesOfWeights) {
@@ -166,14 +166,11 @@ TEST_F(FineTuning, ResumedFineTuningTakesAllFromTheCheckpoint) {
       {"--finetune", "--resume_from_checkpoint", path("ckpt"), "--model_type", "mistral"}, config);
   EXPECT_EQ(model, tiny_model());
   EXPECT_EQ(config.tokenizer, "byte");
-  std::string nothing = "";
-  try {
+  std::string nothing = message_of<UsageError>([&] {
     resolve({"--finetune", "--resume_from_checkpoint", path("none")}, config);
-  } catch (const UserError& error) {
-    nothing = error.what();
-  }
-  EXPECT_HAS(nothing, "there is no checkpoint in '");
-  EXPECT_HAS(nothing, "so --finetune 1 needs --pretrained_model_name");
+  });
+  expect_contains(nothing, "there is no checkpoint in '");
+  expect_contains(nothing, "so --finetune 1 needs --pretrained_model_name");
 }
 
 TEST_F(FineTuning, WhatDoesNotFitIsSaidBeforeAnythingIsDone) {
@@ -181,16 +178,17 @@ TEST_F(FineTuning, WhatDoesNotFitIsSaidBeforeAnythingIsDone) {
   std::filesystem::remove_all(path("cache"));
   ModelConfig wider = tiny_model();
   wider.intermediate_size = 96;
-  EXPECT_HAS(failure(from("model", 2), wider), "tensor 'model.layers.0.mlp.gate_proj.weight' in '");
-  EXPECT_HAS(failure(from("model", 2), wider),
-             "is f32 [64, 32], the model needs f32, bf16 or f16 [96, 32]");
+  expect_contains(failure(from("model", 2), wider),
+                  "tensor 'model.layers.0.mlp.gate_proj.weight' in '");
+  expect_contains(failure(from("model", 2), wider),
+                  "is f32 [64, 32], the model needs f32, bf16 or f16 [96, 32]");
   EXPECT_TRUE(failed().losses.empty());
   EXPECT_FALSE(std::filesystem::exists(path("cache"))) << "nothing was tokenized";
   RunConfig nowhere = from("model", 2);
   nowhere.hf_pretrained_model_name_or_dir = "org/name";
   nowhere.hf_home = path("hf");
-  EXPECT_HAS(failure(nowhere), "--hf_pretrained_model_name_or_dir org/name is neither");
-  EXPECT_HAS(failure(nowhere), "`hf download org/name`");
+  expect_contains(failure(nowhere), "--hf_pretrained_model_name_or_dir org/name is neither");
+  expect_contains(failure(nowhere), "`hf download org/name`");
 }
 
 TEST_F(FineTuning, FindsAModelByNameInTheCache) {
@@ -198,7 +196,7 @@ TEST_F(FineTuning, FindsAModelByNameInTheCache) {
   RunConfig c = from("", 1);
   c.hf_pretrained_model_name_or_dir = "org/name";
   c.hf_home = path("hf");
-  EXPECT_HAS(train(c).log, "Loading weights from");
+  expect_contains(train(c).log, "Loading weights from");
   RunConfig config;
   EXPECT_EQ(resolve({"--hf_model", "org/name", "--hf_home", path("hf")}, config).num_layers,
             tiny_model().num_layers);
@@ -211,15 +209,9 @@ TEST_F(FineTuning, ACheckpointMustHoldWhatItsRecordSays) {
   record.model = tiny_model();
   record.options.model_type = "llama_v2";
   auto checkpoint = save_checkpoint(path("ckpt"), "llama_v2", 1, views, to_json(record));
-  std::string message;
-  try {
-    CheckpointParameters parameters(checkpoint);
-  } catch (const UserError& error) {
-    message = error.what();
-  }
-  EXPECT_HAS(message,
-             "does not fit its record: part 1 should have 9600 elements of "
-             "'model.embed_tokens.weight' in f32");
+  expect_contains(user_error([&] { CheckpointParameters parameters(checkpoint); }),
+                  "does not fit its record: part 1 should have 9600 elements of "
+                  "'model.embed_tokens.weight' in f32");
 }
 
 TEST_F(FineTuning, NeverOverwritesWhatItDidNotWrite) {
@@ -228,7 +220,7 @@ TEST_F(FineTuning, NeverOverwritesWhatItDidNotWrite) {
   RunConfig c = options(2);
   c.save_final_model = true;
   c.model_dir = path("mine");
-  EXPECT_HAS(failure(c), "'notes.txt' in it was not written by tessera");
+  expect_contains(failure(c), "'notes.txt' in it was not written by tessera");
   EXPECT_TRUE(failed().losses.empty()) << "before training";
   EXPECT_EQ(read_file(path("mine/notes.txt")), "x");
   std::filesystem::remove(path("mine/notes.txt"));

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "tests/base/scratch_directory.h"
 #include "tests/train/option_testing.h"
 
 namespace tessera {
@@ -14,8 +15,8 @@ using namespace option_testing;
 // The words with which an example calls the program: the shell runs the file with a program that
 // prints its arguments.
 std::vector<std::string> words_of(const std::filesystem::path& example, const std::string& extra) {
-  auto printer = std::filesystem::path(testing::TempDir()) / "tessera_print_arguments";
-  write_file_atomic(printer, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
+  ScratchDirectory scratch;
+  auto printer = scratch.write("print_arguments", "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
   EXPECT_EQ(::chmod(printer.c_str(), 0755), 0);
   std::string command = cat("TESSERA='", printer.string(), "' sh '", example.string(), "' ", extra);
   FILE* pipe = ::popen(command.c_str(), "r");

@@ -1,9 +1,8 @@
 #include "train/option_file.h"
 
 #include <cmath>
-#include <filesystem>
 
-#include "base/file.h"
+#include "tests/base/scratch_directory.h"
 #include "tests/train/option_testing.h"
 
 namespace tessera {
@@ -163,15 +162,15 @@ TEST(OptionFile, WhatIsNoToml) {
 }
 
 TEST(OptionFile, FilesAreReadWithinBounds) {
-  auto path = (std::filesystem::path(testing::TempDir()) / "tessera_options.toml").string();
-  write_file_atomic(path, "max_steps = 3");
+  ScratchDirectory scratch;
+  std::string path = scratch.write("options.toml", "max_steps = 3");
   EXPECT_EQ(parse({"--config", path}).config.max_steps, 3);
   auto error = [](const std::string& file) {
-    return message_of<UserError>([&] { parse({cat("--config=", file)}); });
+    return user_error([&] { parse({cat("--config=", file)}); });
   };
   EXPECT_EQ(error("/nowhere/x.toml"),
             "--config: cannot read '/nowhere/x.toml': No such file or directory");
-  expect_contains(error(testing::TempDir()), "cannot read");
+  expect_contains(error(scratch.path()), "cannot read");
   expect_contains(error("/dev/zero"), "is larger than the 1 MiB");
 }
 

@@ -1,8 +1,6 @@
 #include "train/option_listing.h"
 
-#include <filesystem>
-
-#include "base/file.h"
+#include "tests/base/scratch_directory.h"
 #include "tests/train/option_testing.h"
 #include "train/model_options.h"
 
@@ -118,9 +116,10 @@ TEST(OptionListing, SaysWhereEachValueIsFrom) {
 }
 
 TEST(OptionListing, AShapeThatIsNotUsedSaysSo) {
-  auto path = std::filesystem::path(testing::TempDir()) / "tessera_listing_config.json";
-  write_file_atomic(path, R"({"model_type": "mistral", "hidden_size": 64,
-                              "num_attention_heads": 4, "num_key_value_heads": 2})");
+  ScratchDirectory scratch;
+  auto path = scratch.write("config.json", R"({"model_type": "mistral", "hidden_size": 64,
+                                               "num_attention_heads": 4,
+                                               "num_key_value_heads": 2})");
   std::string text = listing(parse({cat("--model_config=", path.string()), "--hidden_width=32"}));
   EXPECT_EQ(line_of(text, "hidden_width"),
             "hidden_width = 32  # command line; --model_config has 64");

@@ -1,6 +1,4 @@
-#include <filesystem>
-
-#include "base/file.h"
+#include "tests/base/scratch_directory.h"
 #include "tests/train/option_testing.h"
 #include "train/model_options.h"
 
@@ -146,27 +144,25 @@ TEST(ModelOptions, SaysWhichWindowItTakesWhereTheModelIsMadeForAnother) {
 }
 
 TEST(ModelOptions, HuggingFaceDescriptions) {
-  auto dir = std::filesystem::path(testing::TempDir()) / "tessera_option_model";
-  make_directories(dir);
-  write_file_atomic(dir / "config.json", R"({"model_type": "llama", "hidden_size": 256,
+  ScratchDirectory scratch;
+  std::string dir = scratch.path();
+  scratch.write("config.json", R"({"model_type": "llama", "hidden_size": 256,
       "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 1000})");
-  ParsedOptions parsed = parse({cat("--model_config=", dir.string()), "--num_layers=9"});
+  ParsedOptions parsed = parse({cat("--model_config=", dir), "--num_layers=9"});
   ModelConfig c = resolve_model(parsed);
   EXPECT_EQ(c.num_layers, 2);
   EXPECT_EQ(c.max_context_width, 2048);
   EXPECT_TRUE(any_contains(parsed.warnings,
                            "ignored, since --model_config describes the model: --num_layers"));
   EXPECT_FALSE(any_contains(parsed.notes, "--max_context_width")) << "2048 is the default too";
-  c = model_of({cat("--hf_model=", (dir / "config.json").string()), "--block_size=64"});
+  c = model_of({cat("--hf_model=", dir, "/config.json"), "--block_size=64"});
   EXPECT_EQ(c.max_context_width, 2048) << "a shorter window does not make it another model";
-  c = model_of({cat("--hf_model=", dir.string()), "--block_size=4096"});
+  c = model_of({cat("--hf_model=", dir), "--block_size=4096"});
   EXPECT_EQ(c.max_context_width, 4096);
   EXPECT_EQ(parameter_count(model_of({"--hf_model=gpt2-xl"})), 1557611200);
   expect_contains(model_error<UserError>({"--hf_model=someone/thing"}),
                   "neither a directory nor a model in Hugging Face's cache");
-  expect_contains(model_error<UserError>({cat("--model_config=", (dir / "none").string())}),
-                  "none");
-  std::filesystem::remove_all(dir);
+  expect_contains(model_error<UserError>({cat("--model_config=", dir, "/none")}), "none");
 }
 
 }  // namespace

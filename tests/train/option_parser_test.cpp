@@ -246,13 +246,13 @@ TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
                              "--device_type=cuda is not", "--context_parallel_degree=2 is not"}) {
     EXPECT_TRUE(any_contains(plan.notes, option)) << option;
   }
-  std::string error = message_of<UserError>([&] { parse(arguments, OptionScope::kTrain); });
+  std::string error = user_error([&] { parse(arguments, OptionScope::kTrain); });
   for (const char* option :
        {"not built yet:", "--use_wandb=True", "--model_type=mixtral", "--device_type=cuda",
         "--context_parallel_degree=2", "leave them out"}) {
     expect_contains(error, option);
   }
-  message_of<UserError>([&] { parse({"--device_type=xla"}, OptionScope::kGenerate); });
+  user_error([&] { parse({"--device_type=xla"}, OptionScope::kGenerate); });
   // Harmless values pass everywhere.
   ParsedOptions harmless =
       parse({"--use_wandb=0", "--context_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",

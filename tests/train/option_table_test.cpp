@@ -73,7 +73,7 @@ TEST(OptionTable, HelpNamesEveryOptionOfItsCommandAndNoOther) {
     }
     for (std::string_view line : split(help, '\n')) EXPECT_LE(line.size(), 130u) << line;
   }
-  EXPECT_EQ(option_help(OptionScope::kDiff).find("--betas"), std::string::npos);
+  expect_lacks(option_help(OptionScope::kDiff), "--betas");
 }
 
 TEST(OptionTable, ScheduleStylesAreTheEnumeration) {
@@ -121,7 +121,7 @@ TEST(OptionRecord, RoundTripsAwkwardValues) {
 
 TEST(OptionRecord, RefusesDamage) {
   auto error = [](const std::string& text) {
-    return message_of<UserError>([&] { run_config_from_json(text); });
+    return user_error([&] { run_config_from_json(text); });
   };
   expect_contains(error(""), "not a JSON object");
   expect_contains(error("[1]"), "not a JSON object");

@@ -9,9 +9,6 @@
 namespace tessera {
 namespace {
 
-using option_testing::expect_contains;
-using option_testing::message_of;
-
 ModelConfig model_with(int64_t heads, int64_t key_value_heads, int64_t columns = 96) {
   ModelConfig c = tiny_model();
   c.hidden_width = 8 * heads;
@@ -37,7 +34,7 @@ std::string mesh(const std::string& options, int64_t world,
 
 std::string error(const std::string& options, int64_t world,
                   const ModelConfig& model = model_with(8, 8)) {
-  return message_of<UserError>([&] { parallelism(options, world, model); });
+  return user_error([&] { parallelism(options, world, model); });
 }
 
 TEST(Parallelism, StrategiesAndTheirAliases) {

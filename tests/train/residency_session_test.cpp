@@ -2,6 +2,7 @@
 // memory near.
 #include <gtest/gtest.h>
 
+#include "tests/base/error_expectation.h"
 #include "tests/train/tiny_model.h"
 #include "train/training_run.h"
 
@@ -195,16 +196,16 @@ TEST(PlanReport, SaysWhatRecomputationSavesAndWhatIsFar) {
     return plan_report(config, model, [&](const Graph& g) { return backend.compile(g); }).text;
   };
   std::string text = report();
-  EXPECT_NE(text.find("\nRecomputation: arena of accumulate_first "), std::string::npos) << text;
-  EXPECT_EQ(text.find("far arena"), std::string::npos) << text;
+  expect_contains(text, "\nRecomputation: arena of accumulate_first ");
+  expect_lacks(text, "far arena");
   config.cpu_offload = config.offload_activations = true;
   text = report();
-  EXPECT_NE(text.find("\n  far arena "), std::string::npos) << text;
-  EXPECT_NE(text.find("\n    of it near "), std::string::npos) << text;
+  expect_contains(text, "\n  far arena ");
+  expect_contains(text, "\n    of it near ");
   config.activation_checkpointing = config.offload_activations = false;
   config.sharding_strategy = "no_shard";
   text = report();
-  EXPECT_EQ(text.find("Recomputation"), std::string::npos) << text;
+  expect_lacks(text, "Recomputation");
 }
 
 }  // namespace

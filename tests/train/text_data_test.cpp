@@ -1,15 +1,13 @@
 #include "train/text_data.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
@@ -18,14 +16,11 @@ const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/";
 
 class TextDataTest : public testing::Test {
  protected:
-  TextDataTest()
-      : folder_(std::filesystem::path(testing::TempDir()) / cat("text_data-", getpid())) {
-    std::filesystem::create_directories(folder_);
+  TextDataTest() {
     config_.dataset = (folder_ / "text.txt").string();
     config_.cache_dir = (folder_ / "cache").string();
     config_.validation_fraction = 0;
   }
-  ~TextDataTest() override { std::filesystem::remove_all(folder_); }
 
   // Text and names of special tokens as they stand in the packed data.
   std::string packed(const std::string& text, const std::string& tokenizer, int64_t vocab_size) {
@@ -43,7 +38,7 @@ class TextDataTest : public testing::Test {
     return data.tokenizer->decode(ids);
   }
 
-  std::filesystem::path folder_;
+  ScratchDirectory folder_;
   RunConfig config_;
   int special_ = 0;  // ids around documents
 };
@@ -60,13 +55,7 @@ TEST_F(TextDataTest, DocumentsStandBetweenTheSpecialTokensOfTheTokenizer) {
 }
 
 TEST_F(TextDataTest, ATokenizerThatDoesNotFitTheVocabularyIsAnError) {
-  try {
-    packed("text", "llama3.json", 704);
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("--vocab_size 705"), std::string::npos)
-        << error.what();
-  }
+  expect_contains(user_error([&] { packed("text", "llama3.json", 704); }), "--vocab_size 705");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #pragma once
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -9,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 #include "tests/train/tiny_model.h"
 #include "train/interruption.h"
 #include "train/training_run.h"
@@ -30,6 +30,17 @@ inline std::string made_up_text(int words, uint64_t seed = 1) {
   return text;
 }
 
+// Lines of a log that contain `part`, without their prefix.
+inline std::vector<std::string> lines_with(const std::string& log, const std::string& part) {
+  std::vector<std::string> lines;
+  for (std::string_view line : split(log, '\n')) {
+    if (line.find(part) == std::string_view::npos) continue;
+    size_t message = line.find("] ");
+    lines.emplace_back(line.substr(message + 2));
+  }
+  return lines;
+}
+
 // What a run left behind.
 struct RunTrace {
   RunEnd end = RunEnd::kFinished;
@@ -44,23 +55,13 @@ struct RunTrace {
 class TrainingTest : public testing::Test {
  protected:
   TrainingTest() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    std::string name = cat(info->test_suite_name(), "-", info->name(), "-", ::getpid());
-    std::replace(name.begin(), name.end(), '/', '-');
-    directory_ = std::filesystem::temp_directory_path() / name;
-    std::filesystem::remove_all(directory_);
-    make_directories(directory_);
     write("text.txt", made_up_text(800));
     clear_interruption();
-  }
-  ~TrainingTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
   }
 
   std::string path(const std::string& file) const { return (directory_ / file).string(); }
   void write(const std::string& file, std::string_view content) const {
-    write_file_atomic(directory_ / file, content);
+    directory_.write(file, content);
   }
 
   // Options of a job of `steps` steps, each of 4 windows of 16 bytes, with checkpoints in "ckpt".
@@ -116,13 +117,7 @@ class TrainingTest : public testing::Test {
   // The message of the UserError that ends the run; failed() is what it did before, log() what it
   // said.
   std::string failure(const RunConfig& config, const ModelConfig& model = tiny_model()) {
-    try {
-      train(config, model);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    ADD_FAILURE() << "the run did not fail";
-    return "";
+    return user_error([&] { train(config, model); });
   }
   const RunTrace& failed() const { return failed_; }
   const std::string& log() const { return log_; }
@@ -155,15 +150,9 @@ class TrainingTest : public testing::Test {
     }
   }
 
-  std::filesystem::path directory_;
+  ScratchDirectory directory_;
   RunTrace failed_;
   std::string log_;
 };
-
-#define EXPECT_HAS(text, part)                               \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) \
-      << "'" << (part) << "' not in: " << (text)
-#define EXPECT_HAS_NOT(text, part) \
-  EXPECT_EQ(std::string(text).find(part), std::string::npos) << "'" << (part) << "' in: " << (text)
 
 }  // namespace tessera
