@@ -42,20 +42,22 @@ void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
   });
 }
 
-// Rows of logits that exist at a time. 1,024 rows of a 32,000 word vocabulary are 131 MB in f32 and
-// 66 MB as gradients in bf16. For each chunk the weights are packed twice and their gradients read
-// and written: with 512 rows a head of 768 x 32,000 takes 1.1 times as long.
+// Rows of logits that exist at a time. 1,024 rows of a 32,000 word vocabulary are 131 MB. For each
+// chunk the weights are packed twice and their gradients read and written: with 512 rows a head of
+// 768 x 32,000 takes 1.1 times as long.
 constexpr int64_t kHeadChunk = 1024;
 
-// The rows that exist at a time, and where their logits' gradient goes (null in a forward pass).
+// The rows that exist at a time, and where their logits' gradient goes (null in a forward pass): a
+// row of it over the first bytes of the row of logits, `dlogits_stride` elements from row to row.
 struct HeadRows {
   int64_t begin, rows;
   float* logits;
   void* dlogits;
+  int64_t dlogits_stride;
 };
 
 // The products of a head in chunks of rows: logits in f32 and, from their gradient, dx of the rows
-// and their share of dw. The gradient takes the logits' bytes or, for bf16, a second buffer.
+// and their share of dw.
 class HeadProducts {
  public:
   // x and w are the first two operands.
@@ -64,6 +66,7 @@ class HeadProducts {
         rows_(c.inputs[0].shape[0]),
         width_(c.inputs[0].shape[1]),
         classes_(c.inputs[1].shape[0]),
+        dlogits_stride_(classes_ * 4 / size_of(dtype_)),
         gradient_(gradient),
         pool_(pool) {
     for (int64_t begin = 0; begin < rows_; begin += kHeadChunk) {
@@ -76,21 +79,17 @@ class HeadProducts {
                   {},
                   {}};
       if (gradient) {
-        chunk.dx = make_matmul({n, width_, classes_, false, false, dtype_, dtype_, dtype_, classes_,
-                                width_, width_, false},
+        chunk.dx = make_matmul({n, width_, classes_, false, false, dtype_, dtype_, dtype_,
+                                dlogits_stride_, width_, width_, false},
                                isa);
         chunk.dw = make_matmul({classes_, width_, n, true, false, dtype_, dtype_, DType::kF32,
-                                classes_, width_, width_, begin > 0},
+                                dlogits_stride_, width_, width_, begin > 0},
                                isa);
       }
       chunks_.push_back(chunk);
     }
     int64_t chunk_rows = std::min(kHeadChunk, rows_);
-    int64_t logits_bytes = aligned(chunk_rows * classes_ * 4);
-    int64_t gradient_bytes =
-        gradient_ && dtype_ == DType::kBF16 ? aligned(chunk_rows * classes_ * 2) : 0;
-    dlogits_ = dtype_ == DType::kBF16 ? logits_bytes : 0;
-    matmul_ = logits_bytes + gradient_bytes;
+    matmul_ = aligned(chunk_rows * classes_ * 4);
     int64_t matmul_bytes = 0;
     for (const Chunk& chunk : chunks_) {
       for (const auto& product : {chunk.logits, chunk.dx, chunk.dw}) {
@@ -116,9 +115,9 @@ class HeadProducts {
     for (const Chunk& chunk : chunks_) {
       const std::byte* x = a.input<std::byte>(0) + chunk.begin * row_bytes;
       auto* logits = reinterpret_cast<float*>(scratch);
-      void* dlogits = gradient_ ? scratch + dlogits_ : nullptr;
+      void* dlogits = gradient_ ? scratch : nullptr;
       chunk.logits->run(pool_, x, a.inputs[1], logits, scratch + matmul_);
-      body(HeadRows{chunk.begin, chunk.rows, logits, dlogits});
+      body(HeadRows{chunk.begin, chunk.rows, logits, dlogits, dlogits_stride_});
       if (!gradient_) continue;
       chunk.dx->run(pool_, dlogits, a.inputs[1],
                     static_cast<std::byte*>(dx) + chunk.begin * row_bytes, scratch + matmul_);
@@ -132,12 +131,12 @@ class HeadProducts {
     std::shared_ptr<const Matmul> logits, dx, dw;
   };
   DType dtype_;
-  int64_t rows_, width_, classes_;
+  int64_t rows_, width_, classes_, dlogits_stride_;
   bool gradient_;
   ThreadPool& pool_;
   std::vector<Chunk> chunks_;
-  // Offsets into the workspace; the logits are at its start.
-  int64_t dlogits_, matmul_, workspace_bytes_;
+  // The logits are at the workspace's start, that of the products at this offset.
+  int64_t matmul_, workspace_bytes_;
 };
 
 class CrossEntropyHead {
@@ -161,10 +160,10 @@ class CrossEntropyHead {
     auto* lse = reinterpret_cast<float*>(scratch + lse_);
     auto* losses = reinterpret_cast<float*>(scratch + losses_);
     products_.run(a, dx, dw, [&](const HeadRows& r) {
-      cross_entropy_rows(
-          {DType::kF32, r.logits, a.input<int32_t>(2) + r.begin, lse + r.begin, losses + r.begin,
-           r.rows, products_.classes(), r.dlogits, products_.dlogits_dtype(), dloss, dsquares},
-          isa_, pool_);
+      cross_entropy_rows({DType::kF32, r.logits, a.input<int32_t>(2) + r.begin, lse + r.begin,
+                          losses + r.begin, r.rows, products_.classes(), r.dlogits,
+                          products_.dlogits_dtype(), dloss, dsquares, r.dlogits_stride},
+                         isa_, pool_);
     });
     auto* partial = reinterpret_cast<double*>(scratch + partial_sums_);
     int64_t rows = products_.rows();
@@ -223,17 +222,18 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear_log_sum_exp_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     auto products = std::make_shared<HeadProducts>(c, true, isa, pool);
-    return Launch{cat("linear_log_sum_exp_backward ", name(isa)), products->workspace_bytes(),
-                  [products, isa, &pool](const LaunchArguments& a) {
-                    int64_t valid = valid_classes(a, *products);
-                    products->run(a, a.outputs[0], a.output<float>(1), [&](const HeadRows& r) {
-                      log_sum_exp_gradient_rows(
-                          {r.logits, a.input<int32_t>(2) + r.begin, a.input<float>(4) + r.begin,
-                           a.input<float>(5) + r.begin, a.input<float>(6) + r.begin, r.dlogits,
-                           products->dlogits_dtype(), r.rows, valid, products->classes()},
-                          isa, pool);
-                    });
-                  }};
+    return Launch{
+        cat("linear_log_sum_exp_backward ", name(isa)), products->workspace_bytes(),
+        [products, isa, &pool](const LaunchArguments& a) {
+          int64_t valid = valid_classes(a, *products);
+          products->run(a, a.outputs[0], a.output<float>(1), [&](const HeadRows& r) {
+            log_sum_exp_gradient_rows(
+                {r.logits, a.input<int32_t>(2) + r.begin, a.input<float>(4) + r.begin,
+                 a.input<float>(5) + r.begin, a.input<float>(6) + r.begin, r.dlogits,
+                 products->dlogits_dtype(), r.rows, valid, products->classes(), r.dlogits_stride},
+                isa, pool);
+          });
+        }};
   });
 }
 

@@ -1,5 +1,6 @@
 #include "backends/cpu/kernels/cross_entropy.h"
 
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -119,6 +120,27 @@ TEST(CrossEntropy, GradientInPlaceInTheOtherDtypeOrNotAtAll) {
     EXPECT_TRUE(alone == apart.lse);
     EXPECT_TRUE(loss_alone == apart.loss);
   });
+}
+
+// As the head of a model does it: bf16 over the first half of each f32 row.
+TEST(CrossEntropy, GradientInHalfOfTheLogits) {
+  for (Isa isa : isas_here()) {
+    int64_t rows = 5, classes = 1029;
+    Tensor logits = Tensor::random(DType::kF32, rows * classes, 1, 4);
+    std::vector<int32_t> targets = targets_of(rows, classes);
+    Result apart = run(logits, targets, DType::kBF16, isa, pool_of(1));
+    Tensor over = logits, lse(DType::kF32, rows), loss(DType::kF32, rows);
+    cross_entropy_rows({DType::kF32, over.data(), targets.data(), lse.f32(), loss.f32(), rows,
+                        classes, over.data(), DType::kBF16, &kScale, &kNoSquares, 2 * classes},
+                       isa, pool_of(2));
+    auto bytes = static_cast<size_t>(classes) * 2;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto* halves = static_cast<const std::byte*>(apart.dlogits.data()) + row * 2 * classes;
+      const auto* whole = static_cast<const std::byte*>(over.data()) + row * 4 * classes;
+      EXPECT_EQ(std::memcmp(whole, halves, bytes), 0) << "row " << row;
+    }
+    EXPECT_TRUE(loss == apart.loss);
+  }
 }
 
 // Padded classes are minus infinity; whole blocks of them may come first.

@@ -10,7 +10,8 @@ namespace tessera::cpu {
 
 void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool) {
   auto compute = TESSERA_SELECT(isa, cross_entropy_row);
-  int64_t bytes = args.classes * size_of(args.dlogits_dtype);
+  int64_t element = size_of(args.dlogits_dtype), bytes = args.classes * element;
+  int64_t stride = args.dlogits_stride == 0 ? bytes : args.dlogits_stride * element;
   for_ranges(pool, args.rows, rows_per_tile(args.classes), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       int32_t target = args.targets[row];
@@ -22,7 +23,7 @@ void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool)
       }
       args.lse[row] = args.loss[row] = 0;
       if (args.dlogits) {
-        std::memset(static_cast<char*>(args.dlogits) + row * bytes, 0, static_cast<size_t>(bytes));
+        std::memset(static_cast<char*>(args.dlogits) + row * stride, 0, static_cast<size_t>(bytes));
       }
     }
   });

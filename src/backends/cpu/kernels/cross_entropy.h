@@ -19,7 +19,7 @@ constexpr int32_t kIgnoredTarget = -100;
 // Computed in f32 with the maximum taken out (lse and loss in f64 at their end), rounded once. A
 // logit of minus infinity has probability 0; a NaN or plus infinity makes its row NaN. A target
 // outside [0, classes) that is not kIgnoredTarget is an InternalError. dlogits may be logits if
-// their dtypes are equal.
+// both rows begin at the same bytes and an element of dlogits is not the larger one.
 struct CrossEntropyRows {
   DType dtype;             // of logits: kF32 or kBF16
   const void* logits;      // [rows, classes]
@@ -30,6 +30,7 @@ struct CrossEntropyRows {
   void* dlogits = nullptr;  // [rows, classes]
   DType dlogits_dtype = DType::kF32;
   const float *scale = nullptr, *square_scale = nullptr;  // read when the kernel runs
+  int64_t dlogits_stride = 0;                             // elements from row to row; 0: classes
 };
 void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool);
 
@@ -51,7 +52,7 @@ void log_sum_exp_rows(const LogSumExpRows& args, Isa isa, ThreadPool& pool);
 TESSERA_DECLARE_PER_ISA(void log_sum_exp_row(const LogSumExpRows& args, int64_t row))
 
 // dlogits = dlse e^(logits - lse), plus dhit at a target in [0, classes); 0 behind `classes`. In
-// f32, rounded once. dlogits may be logits if it is f32.
+// f32, rounded once. dlogits may be logits as above.
 struct LogSumExpGradientRows {
   const float* logits;     // [rows, stride]
   const int32_t* targets;  // [rows]
@@ -61,6 +62,7 @@ struct LogSumExpGradientRows {
   void* dlogits;           // [rows, stride]
   DType dlogits_dtype;     // kF32 or kBF16
   int64_t rows, classes, stride;
+  int64_t dlogits_stride = 0;  // elements from row to row; 0: stride
 };
 void log_sum_exp_gradient_rows(const LogSumExpGradientRows& args, Isa isa, ThreadPool& pool);
 TESSERA_DECLARE_PER_ISA(void log_sum_exp_gradient_row(const LogSumExpGradientRows& args,

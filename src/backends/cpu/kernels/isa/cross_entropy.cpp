@@ -42,7 +42,8 @@ ScaledSum sum_of_exponentials(const T* x, int64_t size) {
   return total;
 }
 
-// dx = e^(x - shift) * factor. dx may be x.
+// dx = e^(x - shift) * factor. dx may be x, its elements of the same size or smaller: what is
+// stored lies before what is still to be loaded.
 template <class T, class G>
 void scaled_exponentials(const T* x, G* dx, int64_t size, float shift, float factor) {
   for_vectors(size, [&](auto lanes, int64_t i) {
@@ -70,12 +71,11 @@ void row_of(const CrossEntropyRows& args, int64_t row) {
   args.loss[row] = (float)((double)total.shift - load_one(x + target) + log_sum);
   if (args.dlogits == nullptr) return;
   float dlse = (float)(2.0 * *args.square_scale * (total.shift + log_sum));
+  int64_t at = row * (args.dlogits_stride == 0 ? args.classes : args.dlogits_stride);
   if (args.dlogits_dtype == DType::kF32) {
-    gradient(x, (float*)args.dlogits + row * args.classes, args.classes, target, total, *args.scale,
-             dlse);
+    gradient(x, (float*)args.dlogits + at, args.classes, target, total, *args.scale, dlse);
   } else {
-    gradient(x, (BF16*)args.dlogits + row * args.classes, args.classes, target, total, *args.scale,
-             dlse);
+    gradient(x, (BF16*)args.dlogits + at, args.classes, target, total, *args.scale, dlse);
   }
 }
 
@@ -84,7 +84,7 @@ bool inside(int32_t target, int64_t classes) { return target >= 0 && target < cl
 template <class G>
 void log_sum_exp_gradient(const LogSumExpGradientRows& args, int64_t row) {
   const float* x = args.logits + row * args.stride;
-  G* dx = (G*)args.dlogits + row * args.stride;
+  G* dx = (G*)args.dlogits + row * (args.dlogits_stride == 0 ? args.stride : args.dlogits_stride);
   float lse = args.lse[row], dlse = args.dlse[row];
   int32_t target = args.targets[row];
   bool has_target = inside(target, args.classes);
