@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "data/baselines.h"
 #include "ops/composite/dropout.h"
+#include "train/frozen_parameters.h"
 #include "train/interruption.h"
 #include "train/option_table.h"
 
@@ -57,6 +58,8 @@ RunEnd TrainingRun::run() {
   TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)",
                       static_cast<long long>(record_.parameter_count),
                       static_cast<double>(record_.parameter_count) / 1e9));
+  if (!config_.freeze.empty())
+    TESSERA_INFO(cat("Trained parameters: ", trainable_count(session_->programs().parameters)));
   if (world_size() > 1) TESSERA_INFO(cat("Ranks: ", parallelism.to_text()));
   check_ranks_agree();
   check_memory();
@@ -149,6 +152,7 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
         cat("checkpoint '", where, "' was saved with ", saved.mesh, ", this run has ", record_.mesh,
             ": resume with the number of ranks and the sharding that it was saved with"));
   }
+  require_same_frozen(session_->programs().parameters, config_, saved.options, where);
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
   reader.load_all(buffers);
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
