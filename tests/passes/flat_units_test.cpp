@@ -214,7 +214,8 @@ TEST(FlatUnits, FrozenUnitsAreShardedAndGatheredLikeTheOthers) {
     EXPECT_EQ(unit.size, 2 * unit.shard_size);
   }
   for (const Node& node : g.nodes()) {
-    if (node.op->name() == "all_gather") EXPECT_EQ(g.type(node.inputs[0]).dtype, DType::kBF16);
+    if (node.op->name() != "all_gather") continue;
+    EXPECT_EQ(g.type(node.inputs[0]).dtype, DType::kBF16);
   }
 }
 

@@ -203,7 +203,9 @@ const CoveringArray& covering_cells() {
 }
 
 std::vector<Cell> cells_of(const Cell& mesh) {
-  return product({mesh}, kMeshFactors, sharding_factors().size());
+  Cell unfrozen = mesh;
+  unfrozen.back() = 0;
+  return product({unfrozen}, kMeshFactors, sharding_factors().size() - 1);
 }
 
 Outcome run(const CellJob& job) {

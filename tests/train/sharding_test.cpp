@@ -105,12 +105,15 @@ TEST(ZLoss, OfRanksIsThatOfOne) {
     cell[0] = 2;  // full_shard
     cell[1] = world;
     cell[2] = tp;
-    SCOPED_TRACE(name_of(cell));
-    CellJob job = job_of(cell);
-    job.options.z_loss = 0.125;
-    job.options.loss_scaling = LossScaling{};
-    EXPECT_EQ(checker.check(job), "");
-    EXPECT_GT(run(job).losses[1], 0.5);
+    for (int frozen : {0, 1, 2}) {
+      cell.back() = frozen;
+      SCOPED_TRACE(name_of(cell));
+      CellJob job = job_of(cell);
+      job.options.z_loss = 0.125;
+      job.options.loss_scaling = LossScaling{};
+      EXPECT_EQ(checker.check(job), "");
+      EXPECT_GT(run(job).losses[1], 0.5);
+    }
   }
 }
 
