@@ -49,6 +49,15 @@ void freeze_parameters(std::vector<Parameter>& parameters, std::span<const std::
   }
 }
 
+ModelBuilder with_frozen(ModelBuilder builder, std::vector<std::string> patterns) {
+  return [builder = std::move(builder), patterns = std::move(patterns)](
+             int64_t batch, int64_t length, ModelHead head) {
+    ModelGraph model = builder(batch, length, head);
+    freeze_parameters(model.parameters, patterns);
+    return model;
+  };
+}
+
 int64_t trainable_count(const std::vector<Parameter>& parameters) {
   int64_t count = 0;
   for (const Parameter& p : parameters) count += p.trainable ? num_elements(p.shape) : 0;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/parameter.h"
+#include "models/build_model.h"
 #include "train/run_config.h"
 
 namespace tessera {
@@ -15,6 +15,9 @@ namespace tessera {
 // Takes Parameter::trainable from every parameter that a pattern matches. UserError: a pattern that
 // matches none, with names that there are; patterns that leave nothing to train.
 void freeze_parameters(std::vector<Parameter>& parameters, std::span<const std::string> patterns);
+
+// The same model, every time with its parameters so.
+ModelBuilder with_frozen(ModelBuilder builder, std::vector<std::string> patterns);
 
 // Elements of the parameters that are trained.
 int64_t trainable_count(const std::vector<Parameter>& parameters);

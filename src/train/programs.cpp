@@ -162,15 +162,6 @@ class ForwardPasses {
   std::vector<FlatUnit>& units_;
 };
 
-// The builder of the same model with what is frozen marked so.
-ModelBuilder with_frozen(const ModelBuilder& builder, const std::vector<std::string>& patterns) {
-  return [&](int64_t batch, int64_t length, ModelHead head) {
-    ModelGraph model = builder(batch, length, head);
-    freeze_parameters(model.parameters, patterns);
-    return model;
-  };
-}
-
 // The program of one update, on the slots as `accumulate` leaves them. Frozen units have no part.
 class ApplyBuilder {
  public:
