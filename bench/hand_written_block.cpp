@@ -151,7 +151,7 @@ void HandWrittenBlock::forward(const void* x) {
   rotate(q_, s_.heads, false);                       // [N, H*D]
   rotate(k_, s_.kv_heads, false);                    // [N, K*D]
   cpu::attention_forward({attention_problem(s_, dtype_), q_, k_, v_, o_, lse_, q_stride, kv_stride,
-                          kv_stride, q_stride, nullptr, 0, workspace_},
+                          kv_stride, q_stride, workspace_},
                          isa_, pool_);                 // [N, H*D]
   multiply(*output_.y, o_, weight(kOutput), h_);       // [N, E]
   cpu::add(dtype_, x, h_, h_, elements, isa_, pool_);  // [N, E]
@@ -182,28 +182,10 @@ void HandWrittenBlock::backward(const void* x, const void* dy) {
   sum({dy, d_a_}, dh_);                                 // [N, E]
   multiply(*output_.dx, dh_, weight(kOutput), do_);     // [N, H*D]
   multiply(*output_.dw, dh_, o_, gradient(kOutput));    // [E, H*D]
-  cpu::attention_backward({attention_problem(s_, dtype_),
-                           q_,
-                           k_,
-                           v_,
-                           o_,
-                           do_,
-                           lse_,
-                           dq_,
-                           dk_,
-                           dv_,
-                           q_stride,
-                           kv_stride,
-                           kv_stride,
-                           q_stride,
-                           q_stride,
-                           q_stride,
-                           kv_stride,
-                           kv_stride,
-                           nullptr,
-                           0,
-                           workspace_},
-                          isa_, pool_);                  // [N, H*D], [N, K*D] twice
+  cpu::attention_backward(
+      {attention_problem(s_, dtype_), q_, k_, v_, o_, do_, lse_, dq_, dk_, dv_, q_stride, kv_stride,
+       kv_stride, q_stride, q_stride, q_stride, kv_stride, kv_stride, workspace_},
+      isa_, pool_);                                      // [N, H*D], [N, K*D] twice
   rotate(dk_, s_.kv_heads, true);                        // [N, K*D]
   rotate(dq_, s_.heads, true);                           // [N, H*D]
   multiply(*key_value_.dx, dv_, weight(kValue), d_a_);   // [N, E]

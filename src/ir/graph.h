@@ -1,4 +1,5 @@
 #pragma once
+#include <deque>
 #include <map>
 #include <set>
 #include <span>
@@ -70,6 +71,7 @@ class Graph {
   Value find_input(const std::string& name) const;
 
   int32_t num_values() const { return static_cast<int32_t>(types_.size()); }
+  // References to types and shapes stay valid while nodes are added.
   const TensorType& type(Value v) const { return types_[static_cast<size_t>(v.id)]; }
   const Shape& shape(Value v) const { return type(v).shape; }
   // Index of the node that makes the value.
@@ -85,7 +87,7 @@ class Graph {
 
   Mesh mesh_;
   std::vector<Node> nodes_;
-  std::vector<TensorType> types_;
+  std::deque<TensorType> types_;  // append-only: its elements never move
   std::vector<int32_t> producers_;
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;

@@ -43,12 +43,4 @@ std::vector<ParameterTarget> weight_targets(const std::vector<Parameter>& parame
   return targets;
 }
 
-void load_pretrained(const std::filesystem::path& path, ModelType family,
-                     const std::vector<Parameter>& parameters, const std::vector<FlatUnit>& units,
-                     const State& state, ThreadPool& pool) {
-  std::vector<FileTensor> tensors = file_tensors(family, parameters);
-  PretrainedWeights weights(path, hugging_face_model_type(family), tensors);
-  copy_parameters(weights, weight_targets(parameters, units, state), pool);
-}
-
 }  // namespace tessera

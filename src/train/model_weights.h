@@ -1,6 +1,4 @@
 #pragma once
-#include <filesystem>
-#include <span>
 #include <vector>
 
 #include "hub/parameter_source.h"
@@ -20,11 +18,5 @@ std::vector<ParameterTarget> weight_targets(const Programs& programs, const Stat
 // The same for a program on one rank, which has every parameter whole.
 std::vector<ParameterTarget> weight_targets(const std::vector<Parameter>& parameters,
                                             const std::vector<FlatUnit>& units, const State& state);
-
-// Loads the weights of a Hugging Face directory (or one file) into a program on one rank.
-// UserError: what PretrainedWeights reports.
-void load_pretrained(const std::filesystem::path& path, ModelType family,
-                     const std::vector<Parameter>& parameters, const std::vector<FlatUnit>& units,
-                     const State& state, ThreadPool& pool);
 
 }  // namespace tessera

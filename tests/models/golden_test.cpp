@@ -37,8 +37,9 @@ class Golden {
   void load_weights(Session& session) const {
     const Programs& programs = session.programs();
     ThreadPool pool(1);
-    load_pretrained(directory_, config_.model_type, programs.parameters, programs.units,
-                    session.state(), pool);
+    PretrainedWeights weights(directory_, hugging_face_model_type(config_.model_type),
+                              file_tensors(config_.model_type, programs.parameters));
+    copy_parameters(weights, weight_targets(programs, session.state(), 0), pool);
   }
   // In our layout.
   std::vector<float> gradient(const Parameter& p) const {

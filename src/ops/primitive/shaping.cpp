@@ -222,15 +222,15 @@ Value transpose(Graph& graph, Value x, std::vector<int64_t> order) {
 Value broadcast(Graph& graph, Value x, Shape shape, std::vector<int64_t> dims) {
   return graph.add_one(std::make_shared<Broadcast>(std::move(shape), std::move(dims)), {x});
 }
-Value broadcast_trailing(Graph& graph, Value x, Shape shape) {
+Value broadcast_trailing(Graph& graph, Value x, const Shape& shape) {
   std::vector<int64_t> dims(graph.shape(x).size());
   std::iota(dims.begin(), dims.end(), 0);
-  return broadcast(graph, x, std::move(shape), std::move(dims));
+  return broadcast(graph, x, shape, std::move(dims));
 }
-Value broadcast_leading(Graph& graph, Value x, Shape shape) {
+Value broadcast_leading(Graph& graph, Value x, const Shape& shape) {
   std::vector<int64_t> dims(graph.shape(x).size());
   std::iota(dims.begin(), dims.end(), static_cast<int64_t>(shape.size() - dims.size()));
-  return broadcast(graph, x, std::move(shape), std::move(dims));
+  return broadcast(graph, x, shape, std::move(dims));
 }
 Value slice(Graph& graph, Value x, int64_t dim, int64_t begin, int64_t end) {
   return graph.add_one(std::make_shared<Slice>(dim, begin, end), {x});

@@ -215,8 +215,8 @@ Value reshape(Graph& graph, Value x, Shape shape);  // the same value if it has 
 Value transpose(Graph& graph, Value x, std::vector<int64_t> order);
 Value broadcast(Graph& graph, Value x, Shape shape, std::vector<int64_t> dims);
 // x [..] repeated along new last dims / new first dims of `shape`.
-Value broadcast_trailing(Graph& graph, Value x, Shape shape);  // x gives the first dims
-Value broadcast_leading(Graph& graph, Value x, Shape shape);   // x gives the last dims
+Value broadcast_trailing(Graph& graph, Value x, const Shape& shape);  // x gives the first dims
+Value broadcast_leading(Graph& graph, Value x, const Shape& shape);   // x gives the last dims
 Value slice(Graph& graph, Value x, int64_t dim, int64_t begin, int64_t end);
 Value concatenate(Graph& graph, std::vector<Value> xs, int64_t dim);
 

@@ -41,9 +41,9 @@ void run_forward(const AttentionProblem& p, Packed& in, Result& out, Isa isa, Th
                         .k_stride = in.stride,
                         .v_stride = in.stride,
                         .o_stride = out.o.stride,
+                        .workspace = workspace.data(),
                         .row_keys = keys.data(),
-                        .first_head = kFirstHead,
-                        .workspace = workspace.data()};
+                        .first_head = kFirstHead};
   attention_forward(args, isa, pool);
 }
 
@@ -70,9 +70,9 @@ void run_backward(const AttentionProblem& p, Packed& in, const Heads& dout, Resu
                          .dq_stride = stride,
                          .dk_stride = stride,
                          .dv_stride = stride,
+                         .workspace = workspace.data(),
                          .row_keys = keys.data(),
-                         .first_head = kFirstHead,
-                         .workspace = workspace.data()};
+                         .first_head = kFirstHead};
   attention_backward(args, isa, pool);
 }
 

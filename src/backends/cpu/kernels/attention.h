@@ -58,9 +58,9 @@ struct AttentionForward {
   void* o = nullptr;
   float* lse = nullptr;                                            // or null: not wanted
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;  // elements between tokens
-  const int64_t* row_keys = nullptr;                               // [B], of dropout
-  int64_t first_head = 0;     // number of head 0 among all heads, for dropout
-  void* workspace = nullptr;  // attention_forward_workspace() bytes
+  void* workspace = nullptr;          // attention_forward_workspace() bytes
+  const int64_t* row_keys = nullptr;  // [B], of dropout
+  int64_t first_head = 0;             // number of head 0 among all heads, for dropout
 };
 
 // Reads what the forward read and wrote (q, k, v, o, lse) and dout, the gradient of o; writes dq,
@@ -78,9 +78,9 @@ struct AttentionBackward {
   void* dv = nullptr;
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0, dout_stride = 0;
   int64_t dq_stride = 0, dk_stride = 0, dv_stride = 0;
+  void* workspace = nullptr;  // attention_backward_workspace() bytes
   const int64_t* row_keys = nullptr;
   int64_t first_head = 0;
-  void* workspace = nullptr;  // attention_backward_workspace() bytes
 };
 
 // Bytes of workspace for a pool of so many threads; it must be aligned to 64 bytes.

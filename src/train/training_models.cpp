@@ -1,4 +1,4 @@
-// Pretrained weights at the beginning of a training run, the finished model at its end.
+// The models of a training run: pretrained weights at its beginning, the finished model at its end.
 #include <algorithm>
 
 #include "base/log.h"
