@@ -107,7 +107,9 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
   auto backend = open_cpu(config);
   ModelConfig one_layer = model;
   one_layer.num_layers = 1;  // the others are alike
-  Programs programs = build_programs(model_builder(one_layer), program_options(config, {}));
+  ProgramOptions options = program_options(config, {});
+  options.freeze.clear();  // what it names may be in another layer; every op is wanted here
+  Programs programs = build_programs(model_builder(one_layer), options);
   SpeedOfLight light = measure_speed_of_light(*backend);
   std::printf("CPU, %d threads, %s: matrix products %.1f GFLOP/s bf16, %.1f f32; copy %.1f GB/s\n",
               backend->pool().threads(), std::string(name(backend->isa())).c_str(),

@@ -78,7 +78,7 @@ void check(const ModelConfig& config);
 // Elements of each head that rotate: head_dim * rotary_pct, rounded down.
 int64_t rotary_width(const ModelConfig& config);
 
-// Exact number of trainable parameters, a tied matrix counted once. `config` must pass check().
+// Exact number of parameters, a tied matrix counted once. `config` must pass check().
 int64_t parameter_count(const ModelConfig& config);
 // The same with num_experts_per_tok experts a layer: what one token passes through.
 int64_t active_parameter_count(const ModelConfig& config);

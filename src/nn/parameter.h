@@ -16,7 +16,7 @@ struct Init {
   double standard_deviation = 0.02;
 };
 
-// A trainable tensor of a model.
+// A tensor of a model's weights.
 struct Parameter {
   std::string name;  // as in a Hugging Face checkpoint: "model.layers.0.self_attn.q_proj.weight"
   Value value;       // its input of kind kParameter, f32
@@ -25,7 +25,8 @@ struct Parameter {
   // Logical axis of every dim, for tensor parallelism: vocab, embed, heads, kv_heads, mlp, or "".
   std::vector<std::string> axes;
   Init init;
-  bool decay = true;  // AdamW's weight decay applies: matrices and embeddings
+  bool decay = true;      // AdamW's weight decay applies: matrices and embeddings
+  bool trainable = true;  // false: frozen, a constant that is sharded and saved like the others
 };
 
 // What a model file returns: the forward pass of one device and the parameters that it declared.

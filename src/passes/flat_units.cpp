@@ -175,18 +175,21 @@ std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter
                                  const std::vector<ParameterPart>& parts, const ShardAxes& axes) {
   Readings readings(graph, axes);
   std::vector<FlatUnit> units;
-  std::map<std::tuple<std::string, uint32_t, uint32_t, DType>, size_t> by_key;
+  std::map<std::tuple<std::string, uint32_t, uint32_t, DType, bool>, size_t> by_key;
   std::map<std::string, int> in_layer;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = parameters[i];
     Reading reading = readings.of(graph.input_value(p.name));
     AxisSet cut = parts.empty() ? AxisSet{} : parts[i].axes;
-    auto [entry, fresh] =
-        by_key.try_emplace({p.unit, cut.bits, reading.vary.bits, reading.dtype}, units.size());
+    auto [entry, fresh] = by_key.try_emplace(
+        {p.unit, cut.bits, reading.vary.bits, reading.dtype, p.trainable}, units.size());
     if (fresh) {
       int number = in_layer[p.unit]++;
-      DType master = graph.type(graph.input_value(p.name)).dtype;
-      units.push_back({number == 0 ? p.unit : cat(p.unit, "/", number), 0, 0, cut, master, {}, {}});
+      FlatUnit& unit = units.emplace_back();
+      unit.name = number == 0 ? p.unit : cat(p.unit, "/", number);
+      unit.varying = cut;
+      unit.dtype = graph.type(graph.input_value(p.name)).dtype;
+      unit.trainable = p.trainable;
     }
     FlatUnit& unit = units[entry->second];
     const Shape& shape = parts.empty() ? p.shape : parts[i].shape;

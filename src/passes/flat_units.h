@@ -11,8 +11,8 @@ namespace tessera {
 
 // A sharding unit: parameters of one layer in one contiguous f32 buffer, of which every rank along
 // the shard axes keeps an equal piece. Parameters of a layer share a unit when they agree in what
-// the collectives need: the axes over which they are cut, those over which their gradients differ
-// in addition, and the dtype on the wire.
+// the collectives need (the axes over which they are cut, those over which their gradients differ
+// in addition, the dtype on the wire) and in whether they are trained.
 struct FlatUnit {
   std::string name;                 // "layers.0"; a second of the same layer "layers.0/1"
   int64_t size = 0;                 // elements of the whole buffer, padding included
@@ -21,6 +21,7 @@ struct FlatUnit {
   DType dtype = DType::kF32;        // of the masters: what the parameters are declared with
   std::vector<int32_t> parameters;  // indices into ModelGraph::parameters, ascending by offset
   std::vector<UnitMember> members;  // where each part lies
+  bool trainable = true;            // false: state that no program updates, without gradient
 };
 
 // Where units are cut, and over which axes they are copies that see different data.
@@ -46,8 +47,9 @@ TensorType weight_type(const FlatUnit& unit, const ShardAxes& axes);
 // Turns parameters into state. Each unit becomes one state input, [shard_size], and
 //   state -> vary -> convert -> all_gather -> unflatten
 // gives the parameters as views of the gathered buffer: what travels has the dtype of compute. The
-// gradient of the chain is flatten -> reduce_scatter, in `gradient_dtype` on the wire. A unit that
-// is read in several layers (a tied matrix) is gathered for each.
+// gradient of the chain is flatten -> reduce_scatter, in `gradient_dtype` on the wire; of a frozen
+// unit nobody asks for it. A unit that is read in several layers (a tied matrix) is gathered for
+// each.
 Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
                  const std::vector<FlatUnit>& units, const ShardAxes& axes = {},
                  DType gradient_dtype = DType::kF32);

@@ -43,6 +43,7 @@ enum class ValueForm : uint8_t {
   kFirstOfList,  // one or more words of which the first counts
   kOptional,     // may stand without a value: none
   kRepeated,     // a list, of which one word is given at a time
+  kCommaList,    // a list, of which a word may hold several, between commas outside of []
 };
 
 // One value of an enumeration, in any case on the command line; stored as `name`.

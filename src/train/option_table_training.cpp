@@ -44,6 +44,13 @@ std::vector<OptionRow> steps() {
        .help = "decoupled decay of AdamW, not on norms and biases",
        .minimum = 0},
       {.name = "decay_all", .field = &RunConfig::decay_all, .help = "decay every parameter"},
+      {.name = "freeze",
+       .field = &RunConfig::freeze,
+       .help = "parameters that are not trained, by their names: patterns with *, ? and [..] as a "
+               "shell has them, separated by commas or blanks, for example "
+               "`model.embed_tokens.*,model.layers.[0-3].*`; they take no gradients and no "
+               "optimizer state",
+       .form = ValueForm::kCommaList},
       {.name = "beta1",
        .field = &RunConfig::beta1,
        .help = "AdamW: decay of the first moment; epsilon is 1e-8",

@@ -69,6 +69,21 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   return static_cast<int64_t>(bytes);
 }
 
+// At commas outside of brackets, which belong to a pattern.
+std::vector<std::string_view> split_patterns(std::string_view text) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  bool inside = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '[' || text[i] == ']') inside = text[i] == '[';
+    if (text[i] != ',' || inside) continue;
+    parts.push_back(trim(text.substr(begin, i - begin)));
+    begin = i + 1;
+  }
+  parts.push_back(trim(text.substr(begin)));
+  return parts;
+}
+
 class Setter {
  public:
   Setter(RunConfig& config, const OptionRow& row, const std::vector<std::string>& words,
@@ -114,7 +129,13 @@ class Setter {
   }
   void operator()(std::vector<std::string> RunConfig::*field) const {
     std::vector<std::string> values;
-    for (const std::string& word : words_) values.emplace_back(unquoted(word));
+    for (const std::string& word : words_) {
+      if (row_.form == ValueForm::kCommaList) {
+        for (std::string_view part : split_patterns(unquoted(word))) values.emplace_back(part);
+      } else {
+        values.emplace_back(unquoted(word));
+      }
+    }
     if (values.size() == 1 && (values[0].empty() || is_none(values[0]))) values.clear();
     config_.*field = std::move(values);
   }

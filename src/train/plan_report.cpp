@@ -3,6 +3,7 @@
 
 #include "ir/marks.h"
 #include "ops/collective/collective.h"
+#include "train/frozen_parameters.h"
 #include "train/model_options.h"
 #include "train/option_table.h"
 #include "train/training_run.h"
@@ -50,6 +51,7 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   if (options.compute == DType::kF16) options.loss_scaling = LossScaling{};
   options.accumulates = config.gradient_accumulation_steps > 1;
   options.z_loss = config.z_loss;
+  options.freeze = config.freeze;
   options.beta1 = config.beta1;
   options.beta2 = config.beta2;
   options.residency = residency_options(config, parallelism);
@@ -95,11 +97,15 @@ Parallelism planned_parallelism(const RunConfig& config, const ModelConfig& mode
   return make_parallelism(config, model, world, std::min(world, config.ranks_per_host));
 }
 
-std::string heading(const RunConfig& config, const ModelConfig& model) {
+std::string heading(const RunConfig& config, const ModelConfig& model, int64_t trainable) {
   int64_t parameters = parameter_count(model);
+  std::string of_them = trainable == parameters
+                            ? ""
+                            : cat(", of which ", trainable, " (",
+                                  format_count(static_cast<double>(trainable)), ") are trained");
   DType compute = compute_dtype(config);
   return cat("Model ", name(model.model_type), ": ", parameters, " parameters (",
-             format_count(static_cast<double>(parameters)), "), ", model.num_layers,
+             format_count(static_cast<double>(parameters)), ")", of_them, ", ", model.num_layers,
              " layers, width ", model.hidden_width, ", ", model.num_heads, " heads, ",
              model.num_key_value_heads, " key/value heads, vocabulary ", model.vocab_size,
              "\nStep: ", config.gradient_accumulation_steps, " x ", config.train_batch_size,
@@ -223,8 +229,9 @@ std::string verdict(int64_t need, int64_t memory) {
 // Of a family without a graph only what follows from the number of parameters is known.
 PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
   int64_t bytes = 4 * parameter_count(model);
-  std::string text = heading(config, model);
-  text += "Memory of one rank, without activations: this family is not built yet.\n";
+  std::string text = heading(config, model, parameter_count(model));
+  text += cat("Memory of one rank, without activations: this family is not built yet",
+              config.freeze.empty() ? "" : "; all parameters are counted as trained", ".\n");
   text += line("parameters (f32)", bytes);
   text += line("moments (f32)", 2 * bytes);
   text += line("gradients (f32)", bytes);
@@ -240,7 +247,8 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
   if (!is_built(model.model_type)) return weights_report(config, model);
   ProgramOptions options = program_options(config, planned_parallelism(config, model));
   Session session(build_programs(model_builder(model), options), compile);
-  std::string text = heading(config, model) + memory_text(session) + wire_text(session, config) +
+  std::string text = heading(config, model, trainable_count(session.programs().parameters)) +
+                     memory_text(session) + wire_text(session, config) +
                      arithmetic_text(session, config);
   if (options.residency.share_numerator > 0 || options.residency.regather)
     text += recomputation_text(session, model, options, compile);

@@ -1,6 +1,8 @@
 #include "train/programs.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "autodiff/backward.h"
@@ -14,17 +16,19 @@
 #include "passes/canonicalize.h"
 #include "passes/far_state.h"
 #include "passes/kv_cache.h"
+#include "train/frozen_parameters.h"
 
 namespace tessera {
 namespace {
 
 // The values by which each unit is differentiated. Usually one: its shard. With unsharded
-// accumulation the gathered buffers, one for each use.
+// accumulation the gathered buffers, one for each use. Of a frozen unit none.
 std::vector<std::vector<Value>> differentiated(const Graph& g, const std::vector<FlatUnit>& units,
                                                const Parallelism& parallelism) {
   std::vector<std::vector<Value>> values;
   for (const FlatUnit& unit : units) {
     std::vector<Value>& of_unit = values.emplace_back();
+    if (!unit.trainable) continue;
     Value shard = differentiated_value(g, unit);
     if (!parallelism.unsharded_accumulation || parallelism.data.shard.empty()) {
       of_unit.push_back(shard);
@@ -158,12 +162,13 @@ class ForwardPasses {
   std::vector<FlatUnit>& units_;
 };
 
-// The program of one update, on the slots as `accumulate` leaves them.
+// The program of one update, on the slots as `accumulate` leaves them. Frozen units have no part.
 class ApplyBuilder {
  public:
   ApplyBuilder(const std::vector<FlatUnit>& units, const ProgramOptions& options,
                const Graph& accumulate)
-      : units_(units), options_(options), p_(options.parallelism), g_(p_.mesh) {
+      : options_(options), p_(options.parallelism), g_(p_.mesh) {
+    std::ranges::copy_if(units, std::back_inserter(units_), &FlatUnit::trainable);
     for (const StateUpdate& update : accumulate.updates())
       slots_[update.slot] = accumulate.type(update.value);
   }
@@ -283,7 +288,7 @@ class ApplyBuilder {
     g_.update(moment_slot(unit, 2), next[2]);
   }
 
-  const std::vector<FlatUnit>& units_;
+  std::vector<FlatUnit> units_;
   const ProgramOptions& options_;
   const Parallelism& p_;
   Graph g_;
@@ -301,7 +306,8 @@ std::string moment_slot(const FlatUnit& unit, int which) {
   return cat("moment", which, ".", unit.name);
 }
 
-Programs build_programs(const ModelBuilder& builder, const ProgramOptions& options) {
+Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& options) {
+  ModelBuilder builder = with_frozen(unfrozen, options.freeze);
   Programs programs;
   programs.parallelism = options.parallelism;
   const Parallelism& parallelism = options.parallelism;
@@ -354,7 +360,8 @@ Programs build_programs(const ModelBuilder& builder, const ProgramOptions& optio
   return programs;
 }
 
-Programs build_state_layout(const ModelBuilder& builder, const ProgramOptions& options) {
+Programs build_state_layout(const ModelBuilder& unfrozen, const ProgramOptions& options) {
+  ModelBuilder builder = with_frozen(unfrozen, options.freeze);
   Programs programs;
   programs.parallelism = options.parallelism;
   PassRunner runner(options.passes);

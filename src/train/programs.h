@@ -24,17 +24,18 @@ struct ProgramOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   std::optional<LossScaling> loss_scaling;
   double z_loss = 0;  // factor of the head's squares in what is minimised; 0: they are not formed
-  ResidencyOptions residency;  // of the gradient programs
-  bool far_state = false;      // weights, moments and gradients are in the far tier
+  std::vector<std::string> freeze;  // what is not trained: train/frozen_parameters.h
+  ResidencyOptions residency;       // of the gradient programs
+  bool far_state = false;           // weights, moments and gradients are in the far tier
   OverlapOptions overlap;
   PassOptions passes;
 };
 
 // The programs of a training job over one State, the same for all ranks. Slots, U being a unit:
-// weight.U, moment1.U, moment2.U, gradient.U (f32, flat), loss_sum f32, token_count i64,
-// optimizer_step i64, with a z-loss square_sum f32, with loss scaling loss_scale f32 and good_steps
-// i64. What a rank sums over its own data only varies
-// over the data axes; `apply` reduces it.
+// weight.U, where it is trainable also moment1.U, moment2.U, gradient.U (f32, flat), loss_sum f32,
+// token_count i64, optimizer_step i64, with a z-loss square_sum f32, with loss scaling loss_scale
+// f32 and good_steps i64. What a rank sums over its own data only varies over the data axes;
+// `apply` reduces it.
 struct Programs {
   Parallelism parallelism;
   std::vector<Parameter> parameters;
@@ -44,10 +45,10 @@ struct Programs {
   Graph accumulate_first;
   // ... the others add to them. Empty unless `accumulates`.
   Graph accumulate;
-  // (lr, max_norm, segment_begin.U, segment_decay.U): clips, decides whether the step counts,
-  // updates. Outputs loss (token mean), gradient_norm (of the token mean), ok, token_count; with a
-  // z-loss also z_loss, factor and token mean in it and not in the loss; with loss scaling also
-  // loss_scale, the factor of this step.
+  // (lr, max_norm, of trainable units segment_begin.U, segment_decay.U): clips, decides whether the
+  // step counts, updates. Outputs loss (token mean), gradient_norm (of the token mean), ok,
+  // token_count; with a z-loss also z_loss, factor and token mean in it and not in the loss; with
+  // loss scaling also loss_scale, the factor of this step.
   Graph apply;
   // (tokens, targets) -> loss_sum, token_count of all ranks.
   Graph evaluate;

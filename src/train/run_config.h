@@ -20,6 +20,7 @@ struct RunConfig {
   double grad_clip = 1.0;
   double weight_decay = 0.2;
   bool decay_all = false;
+  std::vector<std::string> freeze;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double z_loss = 0.0;

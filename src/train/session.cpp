@@ -150,6 +150,7 @@ StepResult Session::step(std::span<const MicroBatch> micro_batches, double learn
   auto limit = max_norm > 0 ? static_cast<float>(max_norm) : std::numeric_limits<float>::infinity();
   std::map<std::string, const void*> arguments{{"lr", &lr}, {"max_norm", &limit}};
   for (size_t u = 0; u < programs_.units.size(); ++u) {
+    if (!programs_.units[u].trainable) continue;
     arguments[cat("segment_begin.", programs_.units[u].name)] = segment_begin_[u].data();
     arguments[cat("segment_decay.", programs_.units[u].name)] = segment_decay_[u].data();
   }
@@ -185,6 +186,10 @@ std::vector<TensorBuffer> Session::checkpoint_buffers() {
   std::vector<TensorBuffer> buffers;
   if (programs_.parallelism.mesh.world_size() > 1) {
     for (const FlatUnit& unit : programs_.units) {
+      std::vector<std::pair<std::string, std::string>> slots{{"", weight_slot(unit)}};
+      for (int which : {1, 2}) {
+        if (unit.trainable) slots.emplace_back(cat("moment", which, "."), moment_slot(unit, which));
+      }
       for (size_t k = 0; k < unit.members.size(); ++k) {
         // Consecutive in the rank's own memory, whatever they are in the whole parameter.
         std::vector<PieceRange> ranges = piece_ranges(programs_, unit, k, rank_);
@@ -192,9 +197,7 @@ std::vector<TensorBuffer> Session::checkpoint_buffers() {
         int64_t begin = ranges.front().local, end = ranges.back().local + ranges.back().count;
         const std::string& name =
             programs_.parameters[static_cast<size_t>(unit.parameters[k])].name;
-        for (auto [prefix, slot] : {std::pair{"", weight_slot(unit)},
-                                    {"moment1.", moment_slot(unit, 1)},
-                                    {"moment2.", moment_slot(unit, 2)}}) {
+        for (const auto& [prefix, slot] : slots) {
           buffers.push_back(
               {cat(prefix, name), DType::kF32, {end - begin}, state_.as<float>(slot) + begin});
         }
@@ -207,6 +210,7 @@ std::vector<TensorBuffer> Session::checkpoint_buffers() {
     buffers.push_back({p.name, DType::kF32, p.shape, parameter(p.name).data()});
   for (int which : {1, 2}) {
     for (const Parameter& p : programs_.parameters) {
+      if (!p.trainable) continue;
       auto values =
           member(p.name, [which](const FlatUnit& unit) { return moment_slot(unit, which); });
       buffers.push_back({cat("moment", which, ".", p.name), DType::kF32, p.shape, values.data()});

@@ -80,12 +80,12 @@ class Session {
   // Sum of losses and number of tokens of a validation batch, over all ranks.
   std::pair<double, int64_t> evaluate(MicroBatch batch);
 
-  // Weights, moments and counters by parameter, as views and as targets for loading; of several
-  // ranks each has its pieces, flat.
+  // Weights, moments of what is trainable, and counters, by parameter, as views and as targets for
+  // loading; of several ranks each has its pieces, flat.
   std::vector<TensorView> checkpoint_views();
   std::vector<TensorBuffer> checkpoint_buffers();
-  // The master weights of one parameter, or its gradient after accumulate(), where there is one
-  // rank.
+  // The master weights of one parameter, or its gradient after accumulate() if it is trainable,
+  // where there is one rank.
   std::span<float> parameter(const std::string& name);
   std::span<float> gradient(const std::string& name);
 

@@ -1,6 +1,7 @@
 // Checkpoints of a training run: which one it resumes from, and those that it writes.
 #include "base/file.h"
 #include "base/log.h"
+#include "train/frozen_parameters.h"
 #include "train/option_table.h"
 #include "train/training_run.h"
 
@@ -36,6 +37,7 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
         cat("checkpoint '", where, "' was saved with ", saved.mesh, ", this run has ", record_.mesh,
             ": resume with the number of ranks and the sharding that it was saved with"));
   }
+  require_same_frozen(session_->programs().parameters, config_, saved.options, where);
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
   reader.load_all(buffers);
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "data/baselines.h"
 #include "ops/composite/dropout.h"
+#include "train/frozen_parameters.h"
 #include "train/interruption.h"
 #include "train/option_table.h"
 
@@ -57,6 +58,8 @@ RunEnd TrainingRun::run() {
   TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)",
                       static_cast<long long>(record_.parameter_count),
                       static_cast<double>(record_.parameter_count) / 1e9));
+  if (!config_.freeze.empty())
+    TESSERA_INFO(cat("Trained parameters: ", trainable_count(session_->programs().parameters)));
   if (world_size() > 1) TESSERA_INFO(cat("Ranks: ", parallelism.to_text()));
   check_ranks_agree();
   check_memory();

@@ -70,6 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"FullShard", 2, {}}, Layout{"Copies", 2, {"--sharding_strategy", "no_shard"}},
         Layout{"HybridShard", 4, {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}},
         Layout{"ShardsOfTensorParallel", 4, {"--tensor_parallel_degree", "2"}},
+        Layout{"Frozen", 2, {"--freeze", "*embed*,*.1.*"}},
         Layout{"SharedHeads", 4, {"--tensor_parallel_degree", "4"}},
         Layout{"Gpt2",
                4,

@@ -121,6 +121,16 @@ TEST_F(BadInput, OptionsAndNames) {
   expect_refusal(run(train({"--resume_from_checkpoint", "text.txt"})), 1, {"'text.txt' is a file"});
 }
 
+TEST_F(BadInput, ParametersThatAreNotThere) {
+  for (const char* command : {"train", "plan"}) {
+    Words words = Words{command} + tiny_job();
+    refused(words + Words{"--freeze", "transformer.*"}, 1,
+            {"--freeze: no parameter of this model matches 'transformer.*'",
+             "model.layers.0.self_attn.q_proj.weight"});
+    refused(words + Words{"--freeze", "*"}, 1, {"nothing is left to train"});
+  }
+}
+
 TEST_F(BadInput, PassesThatCannotBeDisabled) {
   refused(train({"--disable_pass", "canonicalise"}), 1, {"no pass 'canonicalise'", "canonicalize"});
   refused(train({"--disable_pass", "precision"}), 1, {"'precision' is needed"});

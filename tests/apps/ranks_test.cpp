@@ -123,7 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Layout{"FullShard", 2, {}},
         Layout{"HybridShard", 4, {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}},
-        Layout{"TensorParallel", 2, {"--tensor_parallel_degree", "2"}}),
+        Layout{"TensorParallel", 2, {"--tensor_parallel_degree", "2"}},
+        Layout{"Frozen", 2, {"--freeze", "model.embed_tokens.*,*.0.*"}}),
     [](const auto& test) { return test.param.name; });
 
 // Weights drawn by one rank and, piece by piece, by several are the same; a rate of 0 keeps them.

@@ -180,20 +180,25 @@ void add_composites(std::vector<OpSample>& s) {
   s.push_back({"", make<Swiglu>(), {f({3, 5}), f({3, 5})}, -2, 2});
   s.push_back({"", make<SwigluBackward>(), {f({3, 5}), f({3, 5}), f({3, 5})}});
   s.push_back({"", make<LinearCrossEntropy>(), {f({6, 4}), f({5, 4}), ints({6})}, -1, 1, 5});
-  s.push_back({"",
-               make<LinearCrossEntropyBackward>(),
-               {f({6, 4}), f({5, 4}), ints({6}), f({}), f({})},
-               -1,
-               1,
-               5});
+  // Both gradients, and those of a frozen w and of a constant x.
+  for (auto [label, wanted] : {std::pair{"", HeadGradients{}},
+                               {"dx", HeadGradients{true, false}},
+                               {"dw", HeadGradients{false, true}}}) {
+    s.push_back({label,
+                 make<LinearCrossEntropyBackward>(wanted),
+                 {f({6, 4}), f({5, 4}), ints({6}), f({}), f({})},
+                 -1,
+                 1,
+                 5});
+    s.push_back({label,
+                 make<LinearLogSumExpBackward>(wanted),
+                 {f({7, 4}), f({4, 4}), ints({7}), ints({}), f({7}), f({7}), f({7})},
+                 -1,
+                 1,
+                 5});
+  }
   // Targets in [0, 5) of 4 rows, of which `valid` is 0 or 1.
   s.push_back({"", make<LinearLogSumExp>(), {f({7, 4}), f({4, 4}), ints({7}), ints({})}, -1, 1, 5});
-  s.push_back({"",
-               make<LinearLogSumExpBackward>(),
-               {f({7, 4}), f({4, 4}), ints({7}), ints({}), f({7}), f({7}), f({7})},
-               -1,
-               1,
-               5});
   s.push_back({"partial", make<Embedding>(true), {ints({2, 3}), f({4, 4})}, -1, 1, 6});
   s.push_back(
       {"partial", make<EmbeddingBackward>(4, true), {ints({2, 3}), f({2, 3, 4})}, -1, 1, 6});

@@ -62,6 +62,20 @@ TEST(Units, ATiedMatrixIsAUnitOfItsOwn) {
   EXPECT_EQ(units["head"], (std::vector<std::string>{"model.norm.weight"}));
 }
 
+TEST(Units, FrozenParametersOfALayerAreAUnitOfTheirOwn) {
+  ModelGraph model = tiny_llama(false);
+  for (Parameter& p : model.parameters)
+    p.trainable = p.unit != "embed" && p.name.find("mlp") == std::string::npos;
+  auto names = names_by_unit(model);
+  EXPECT_EQ(names.size(), 6u);
+  EXPECT_EQ(names["layers.0"].size(), 6u);
+  EXPECT_EQ(names["layers.0/1"], (std::vector<std::string>{"model.layers.0.mlp.gate_proj.weight",
+                                                           "model.layers.0.mlp.up_proj.weight",
+                                                           "model.layers.0.mlp.down_proj.weight"}));
+  for (const FlatUnit& unit : make_units(model.graph, model.parameters))
+    EXPECT_EQ(unit.trainable, unit.name != "embed" && !unit.name.ends_with("/1")) << unit.name;
+}
+
 TEST(FlatUnits, ChangesNoBit) {
   for (bool tied : {false, true}) {
     for (DType compute : {DType::kF32, DType::kBF16}) {
@@ -178,6 +192,26 @@ TEST(FlatUnits, GathersWhatTravelsInTheDtypeOfCompute) {
     EXPECT_EQ(g.type(state), (TensorType{{unit.shard_size}, DType::kF32, axes.shard}));
     Value varied = differentiated_value(g, unit);
     EXPECT_EQ(g.type(varied).varying, axes.shard | axes.replicate);
+  }
+  for (const Node& node : g.nodes()) {
+    if (node.op->name() != "all_gather") continue;
+    EXPECT_EQ(g.type(node.inputs[0]).dtype, DType::kBF16);
+  }
+}
+
+TEST(FlatUnits, FrozenUnitsAreShardedAndGatheredLikeTheOthers) {
+  ModelGraph model = tiny_llama(false);
+  for (Parameter& p : model.parameters) p.trainable = p.name.find("self_attn") == std::string::npos;
+  std::vector<FlatUnit> units;
+  ShardAxes axes;
+  Graph g = sharded(model, units, axes);
+  EXPECT_EQ(units.size(), 6u);
+  EXPECT_EQ(count_ops(g, "all_gather"), 6);
+  for (const FlatUnit& unit : units) {
+    EXPECT_EQ(unit.trainable, unit.name.find('/') == std::string::npos) << unit.name;
+    EXPECT_EQ(g.type(g.input_value(weight_slot(unit))),
+              (TensorType{{unit.shard_size}, DType::kF32, axes.shard}));
+    EXPECT_EQ(unit.size, 2 * unit.shard_size);
   }
   for (const Node& node : g.nodes()) {
     if (node.op->name() != "all_gather") continue;

@@ -52,6 +52,7 @@ class LockstepJob {
     }
     ref::Feeds feeds{{"lr", {{0.01}}}, {"max_norm", {{0.5}}}};
     for (const FlatUnit& unit : programs_.units) {
+      if (!unit.trainable) continue;
       for (int rank = 0; rank < world(); ++rank) {
         std::vector<double> begin, decay;
         for (int64_t b : segment_begin(unit, shard_index(rank)))
@@ -108,8 +109,9 @@ class LockstepJob {
         std::fill_n(owned.begin() + r.local, r.count, true);
     }
     int64_t strays = 0;
-    for (const std::string& slot :
-         {weight_slot(unit), moment_slot(unit, 1), moment_slot(unit, 2)}) {
+    std::vector<std::string> slots{weight_slot(unit)};
+    if (unit.trainable) slots.insert(slots.end(), {moment_slot(unit, 1), moment_slot(unit, 2)});
+    for (const std::string& slot : slots) {
       const std::vector<double>& shard = state_.at(slot)[at(rank)];
       for (size_t i = 0; i < shard.size(); ++i) strays += !owned[i] && shard[i] != 0;
     }

@@ -134,6 +134,21 @@ TEST(OptionParser, TextListsAndOptionalValues) {
   EXPECT_EQ(parse({"--shard_degree=64"}).config.shard_degree, 64);
 }
 
+TEST(OptionParser, PatternsAreSeparatedByCommasOrBlanks) {
+  const std::vector<std::string> both{"a.*", "b"};
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--freeze=a.*,b"},
+                                             {"--freeze", "a.*", "b"},
+                                             {"--freeze", "a.* , b"},
+                                             {"--freeze", "'a.*,b'"}})
+    EXPECT_EQ(parse(words).config.freeze, both);
+  EXPECT_EQ(parse({"--freeze", "x.[0,2].*,[!ab]", "y"}).config.freeze,
+            (std::vector<std::string>{"x.[0,2].*", "[!ab]", "y"}));
+  EXPECT_TRUE(parse({"--freeze=None"}).config.freeze.empty());
+  EXPECT_EQ(parse_files({"freeze = ['a.*', 'b']"}).config.freeze, both);
+  EXPECT_EQ(parse_files({"freeze = 'a.*,b'"}).config.freeze, both);
+}
+
 TEST(OptionParser, CheckpointListsCountTheFirstAndMustAgree) {
   ParsedOptions parsed = parse({"--checkpoint_dir", "a", "s3://b", "--checkpoint_freq", "10", "50",
                                 "--num_kept_checkpoints", "2", "5"});

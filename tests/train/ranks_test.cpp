@@ -19,6 +19,7 @@ struct Job {
   int64_t micro_batches = 2;
   bool unsharded = false;
   ModelType family = ModelType::kLlamaV2;
+  std::vector<std::string> freeze = {};
 };
 
 constexpr int64_t kRows = 4, kLength = 16;  // rows of the global micro-batch
@@ -47,6 +48,7 @@ Outcome train(const Job& job, int rank, Communicator* communicator, DType comput
   options.length = kLength;
   options.compute = compute;
   options.accumulates = job.micro_batches > 1;
+  options.freeze = job.freeze;
   cpu::CpuBackend backend(1, cpu::detect_isa(), communicator);
   Session session(
       build_programs(model_builder(model), options),
@@ -97,6 +99,7 @@ TEST_P(Ranks, TrainLikeOne) {
     Job alone{1};
     alone.micro_batches = job.micro_batches;
     alone.family = job.family;
+    alone.freeze = job.freeze;
     Outcome one = train(alone, 0, nullptr, compute);
     std::vector<Outcome> many = run(job, compute);
     double bound = compute == DType::kF32 ? 1e-5 : 2e-3;
@@ -125,7 +128,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Job{2, "full_shard", 0, 1, 1}, Job{2, "shard_grad_op", 0, 1, 2, true},
                     Job{4, "full_shard", 0, 2, 2, false, ModelType::kGpt2},
                     Job{4, "no_shard", 0, 4, 1, false, ModelType::kGpt2},
-                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kGptNeox}));
+                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kGptNeox},
+                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kLlamaV2, {"lm_*", "*.0.*"}},
+                    Job{2, "full_shard", 0, 1, 2, true, ModelType::kGpt2, {"*.wte.*", "*attn*"}}));
 
 // All that a rank of train() saw, where the parent of a forked process finds it.
 struct Seen {

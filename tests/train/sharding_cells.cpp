@@ -91,7 +91,14 @@ const std::vector<Factor>& sharding_factors() {
        {{"", ""},
         {"offload0", "--offload_activations 1 --activation_loading_horizon 0"},
         {"offload1", "--offload_activations 1 --activation_loading_horizon 1"}}},
-      {"far state", {{"", ""}, {"far", "--cpu_offload 1"}}}};
+      {"far state", {{"", ""}, {"far", "--cpu_offload 1"}}},
+      // By patterns that name parameters of every family. bottom: embeddings (embed_tokens, wte and
+      // wpe, embed_in) and the first layer, so that its backward pass is none; of a tied model the
+      // head too. parts: of the layers some matrices, and a head that is not tied.
+      {"frozen",
+       {{"", ""},
+        {"bottom", "--freeze *.[we][tpm]*,*.0.*"},
+        {"parts", "--freeze *[djnt].weight"}}}};
   return factors;
 }
 
@@ -148,7 +155,7 @@ std::string CellJob::key() const {
              p.sequence_parallel, " ", p.unsharded_accumulation && !p.data.shard.empty(), " ",
              r.share_numerator, "/", r.share_denominator, " ", static_cast<int>(r.policy), " ",
              r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state, " ",
-             options.z_loss);
+             options.z_loss, " ", join(options.freeze, ","));
 }
 
 const std::vector<Cell>& possible_meshes() {
@@ -196,7 +203,9 @@ const CoveringArray& covering_cells() {
 }
 
 std::vector<Cell> cells_of(const Cell& mesh) {
-  return product({mesh}, kMeshFactors, sharding_factors().size());
+  Cell unfrozen = mesh;
+  unfrozen.back() = 0;
+  return product({unfrozen}, kMeshFactors, sharding_factors().size() - 1);
 }
 
 Outcome run(const CellJob& job) {
@@ -207,7 +216,9 @@ Outcome run(const CellJob& job) {
     outcome.losses.push_back(lockstep.z_loss());
     outcome.norms.push_back(lockstep.norm());
     for (const Parameter& p : lockstep.programs().parameters) {
-      for (const char* slot : {"moment1.", "moment2.", "weight."})
+      std::vector<std::string> slots{"weight."};
+      if (p.trainable) slots.insert(slots.end(), {"moment1.", "moment2."});
+      for (const std::string& slot : slots)
         outcome.tensors[cat(slot, p.name, " step ", step)] = lockstep.whole(slot, p);
     }
   }

@@ -47,7 +47,8 @@ std::vector<std::pair<std::string, std::string>> impossible_meshes();
 bool is_possible(const Cell& cell);
 // A pairwise covering array over all factors.
 const CoveringArray& covering_cells();
-// The meshes that can be had, as cells open in all else, and every cell of one of them.
+// The meshes that can be had, as cells open in all else, and every cell of one of them in which
+// nothing is frozen: with the levels of that last factor there would be three times as many.
 const std::vector<Cell>& possible_meshes();
 std::vector<Cell> cells_of(const Cell& mesh);
 

@@ -1,4 +1,5 @@
-// Every cell of the factors of sharding_test.cpp, not only every pair. Takes many minutes.
+// Every cell of the factors of sharding_test.cpp but "frozen", not only every pair. Takes many
+// minutes.
 #include <gtest/gtest.h>
 
 #include <cstdio>

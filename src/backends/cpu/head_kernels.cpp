@@ -4,6 +4,7 @@
 #include "backends/cpu/kernels/cross_entropy.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/reduce.h"
+#include "ops/composite/vocabulary_parallel.h"
 
 namespace tessera::cpu {
 namespace {
@@ -56,18 +57,21 @@ struct HeadRows {
   int64_t dlogits_stride;
 };
 
+// Nothing but the forward pass.
+constexpr HeadGradients kNoGradients{false, false};
+
 // The products of a head in chunks of rows: logits in f32 and, from their gradient, dx of the rows
 // and their share of dw.
 class HeadProducts {
  public:
-  // x and w are the first two operands.
-  HeadProducts(const PrepareContext& c, bool gradient, Isa isa, ThreadPool& pool)
+  // x and w are the first two operands; dx and dw the first outputs, as far as there are any.
+  HeadProducts(const PrepareContext& c, HeadGradients gradients, Isa isa, ThreadPool& pool)
       : dtype_(c.inputs[0].dtype),
         rows_(c.inputs[0].shape[0]),
         width_(c.inputs[0].shape[1]),
         classes_(c.inputs[1].shape[0]),
         dlogits_stride_(classes_ * 4 / size_of(dtype_)),
-        gradient_(gradient),
+        gradients_(gradients),
         pool_(pool) {
     for (int64_t begin = 0; begin < rows_; begin += kHeadChunk) {
       int64_t n = std::min(kHeadChunk, rows_ - begin);
@@ -78,10 +82,12 @@ class HeadProducts {
                               isa),
                   {},
                   {}};
-      if (gradient) {
+      if (gradients.dx) {
         chunk.dx = make_matmul({n, width_, classes_, false, false, dtype_, dtype_, dtype_,
                                 dlogits_stride_, width_, width_, false},
                                isa);
+      }
+      if (gradients.dw) {
         chunk.dw = make_matmul({classes_, width_, n, true, false, dtype_, dtype_, DType::kF32,
                                 dlogits_stride_, width_, width_, begin > 0},
                                isa);
@@ -105,23 +111,23 @@ class HeadProducts {
   DType dlogits_dtype() const { return dtype_; }
   int64_t workspace_bytes() const { return workspace_bytes_; }  // the first bytes of a launch's
 
-  // body(HeadRows) where a chunk's logits exist; with a gradient it must leave dlogits behind. dx
-  // and dw are null without.
+  // body(HeadRows) where a chunk's logits exist; with a gradient it must leave dlogits behind.
   template <class Body>
-  void run(const LaunchArguments& a, void* dx, float* dw, const Body& body) const {
+  void run(const LaunchArguments& a, const Body& body) const {
+    auto* dx = gradients_.dx ? a.output<std::byte>(0) : nullptr;
+    auto* dw = gradients_.dw ? a.output<float>(gradients_.dx) : nullptr;
     auto* scratch = static_cast<std::byte*>(a.workspace);
     int64_t row_bytes = width_ * size_of(dtype_);
     if (rows_ == 0 && dw) std::fill(dw, dw + classes_ * width_, 0.0f);
     for (const Chunk& chunk : chunks_) {
       const std::byte* x = a.input<std::byte>(0) + chunk.begin * row_bytes;
       auto* logits = reinterpret_cast<float*>(scratch);
-      void* dlogits = gradient_ ? scratch : nullptr;
+      void* dlogits = dx || dw ? scratch : nullptr;
       chunk.logits->run(pool_, x, a.inputs[1], logits, scratch + matmul_);
       body(HeadRows{chunk.begin, chunk.rows, logits, dlogits, dlogits_stride_});
-      if (!gradient_) continue;
-      chunk.dx->run(pool_, dlogits, a.inputs[1],
-                    static_cast<std::byte*>(dx) + chunk.begin * row_bytes, scratch + matmul_);
-      chunk.dw->run(pool_, dlogits, x, dw, scratch + matmul_);
+      if (dx)
+        chunk.dx->run(pool_, dlogits, a.inputs[1], dx + chunk.begin * row_bytes, scratch + matmul_);
+      if (dw) chunk.dw->run(pool_, dlogits, x, dw, scratch + matmul_);
     }
   }
 
@@ -132,7 +138,7 @@ class HeadProducts {
   };
   DType dtype_;
   int64_t rows_, width_, classes_, dlogits_stride_;
-  bool gradient_;
+  HeadGradients gradients_;
   ThreadPool& pool_;
   std::vector<Chunk> chunks_;
   // The logits are at the workspace's start, that of the products at this offset.
@@ -141,8 +147,11 @@ class HeadProducts {
 
 class CrossEntropyHead {
  public:
-  CrossEntropyHead(const PrepareContext& c, bool gradient, Isa isa, ThreadPool& pool)
-      : products_(c, gradient, isa, pool), isa_(isa), pool_(pool) {
+  CrossEntropyHead(const PrepareContext& c, HeadGradients gradients, Isa isa, ThreadPool& pool)
+      : products_(c, gradients, isa, pool),
+        sums_(static_cast<size_t>(gradients.count())),
+        isa_(isa),
+        pool_(pool) {
     int64_t rows = products_.rows();
     lse_ = products_.workspace_bytes();
     losses_ = lse_ + aligned(rows * 4);
@@ -152,14 +161,12 @@ class CrossEntropyHead {
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  // The sums go to the outputs from `sums` on. dx, dw and the cotangents are null for the forward
-  // pass alone.
-  void run(const LaunchArguments& a, void* dx, float* dw, const float* dloss, const float* dsquares,
-           size_t sums) const {
+  // The cotangents are null for the forward pass alone.
+  void run(const LaunchArguments& a, const float* dloss, const float* dsquares) const {
     auto* scratch = static_cast<std::byte*>(a.workspace);
     auto* lse = reinterpret_cast<float*>(scratch + lse_);
     auto* losses = reinterpret_cast<float*>(scratch + losses_);
-    products_.run(a, dx, dw, [&](const HeadRows& r) {
+    products_.run(a, [&](const HeadRows& r) {
       cross_entropy_rows({DType::kF32, r.logits, a.input<int32_t>(2) + r.begin, lse + r.begin,
                           losses + r.begin, r.rows, products_.classes(), r.dlogits,
                           products_.dlogits_dtype(), dloss, dsquares, r.dlogits_stride},
@@ -167,13 +174,14 @@ class CrossEntropyHead {
     });
     auto* partial = reinterpret_cast<double*>(scratch + partial_sums_);
     int64_t rows = products_.rows();
-    *a.output<float>(sums) = static_cast<float>(sum(losses, rows, partial, isa_, pool_));
-    *a.output<float>(sums + 1) =
+    *a.output<float>(sums_) = static_cast<float>(sum(losses, rows, partial, isa_, pool_));
+    *a.output<float>(sums_ + 1) =
         static_cast<float>(sum_of_squares(lse, rows, partial, isa_, pool_));
   }
 
  private:
   HeadProducts products_;
+  size_t sums_;  // the first output behind the gradients
   Isa isa_;
   ThreadPool& pool_;
   // Offsets into the workspace.
@@ -183,19 +191,17 @@ class CrossEntropyHead {
 void register_cross_entropy(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear_cross_entropy", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
-    auto head = std::make_shared<CrossEntropyHead>(c, false, isa, pool);
-    return Launch{
-        cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
-        [head](const LaunchArguments& a) { head->run(a, nullptr, nullptr, nullptr, nullptr, 0); }};
+    auto head = std::make_shared<CrossEntropyHead>(c, kNoGradients, isa, pool);
+    return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
+                  [head](const LaunchArguments& a) { head->run(a, nullptr, nullptr); }};
   });
   table.add("linear_cross_entropy_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
-    auto head = std::make_shared<CrossEntropyHead>(c, true, isa, pool);
-    return Launch{cat("linear_cross_entropy_backward ", name(isa)), head->workspace_bytes(),
-                  [head](const LaunchArguments& a) {
-                    head->run(a, a.outputs[0], a.output<float>(1), a.input<float>(3),
-                              a.input<float>(4), 2);
-                  }};
+    HeadGradients gradients = static_cast<const LinearCrossEntropyBackward&>(c.op).gradients();
+    auto head = std::make_shared<CrossEntropyHead>(c, gradients, isa, pool);
+    return Launch{
+        cat("linear_cross_entropy_backward ", name(isa)), head->workspace_bytes(),
+        [head](const LaunchArguments& a) { head->run(a, a.input<float>(3), a.input<float>(4)); }};
   });
 }
 
@@ -207,11 +213,11 @@ int64_t valid_classes(const LaunchArguments& a, const HeadProducts& products) {
 void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("linear_log_sum_exp", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
-    auto products = std::make_shared<HeadProducts>(c, false, isa, pool);
+    auto products = std::make_shared<HeadProducts>(c, kNoGradients, isa, pool);
     return Launch{cat("linear_log_sum_exp ", name(isa)), products->workspace_bytes(),
                   [products, isa, &pool](const LaunchArguments& a) {
                     int64_t valid = valid_classes(a, *products);
-                    products->run(a, nullptr, nullptr, [&](const HeadRows& r) {
+                    products->run(a, [&](const HeadRows& r) {
                       log_sum_exp_rows(
                           {r.logits, a.input<int32_t>(2) + r.begin, a.output<float>(0) + r.begin,
                            a.output<float>(1) + r.begin, r.rows, valid, products->classes()},
@@ -221,12 +227,13 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
   });
   table.add("linear_log_sum_exp_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
-    auto products = std::make_shared<HeadProducts>(c, true, isa, pool);
+    HeadGradients gradients = static_cast<const LinearLogSumExpBackward&>(c.op).gradients();
+    auto products = std::make_shared<HeadProducts>(c, gradients, isa, pool);
     return Launch{
         cat("linear_log_sum_exp_backward ", name(isa)), products->workspace_bytes(),
         [products, isa, &pool](const LaunchArguments& a) {
           int64_t valid = valid_classes(a, *products);
-          products->run(a, a.outputs[0], a.output<float>(1), [&](const HeadRows& r) {
+          products->run(a, [&](const HeadRows& r) {
             log_sum_exp_gradient_rows(
                 {r.logits, a.input<int32_t>(2) + r.begin, a.input<float>(4) + r.begin,
                  a.input<float>(5) + r.begin, a.input<float>(6) + r.begin, r.dlogits,

@@ -71,8 +71,9 @@ std::vector<Value> LinearCrossEntropy::vjp(const VjpContext& context) const {
   for (Value d : context.cotangents) {
     operands.push_back(d ? d : constant_like(g, context.node.outputs[0], 0));
   }
-  auto outputs = g.add(std::make_shared<LinearCrossEntropyBackward>(), operands);
-  return {outputs[0], outputs[1], Value{}};
+  HeadGradients wanted{context.needed[0], context.needed[1]};
+  auto outputs = g.add(std::make_shared<LinearCrossEntropyBackward>(wanted), operands);
+  return {wanted.dx ? outputs[0] : Value{}, wanted.dw ? outputs[wanted.dx] : Value{}, Value{}};
 }
 
 std::vector<Value> LinearCrossEntropy::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -97,7 +98,11 @@ std::vector<TensorType> LinearCrossEntropyBackward::infer(const InferContext& co
     require(d.shape.empty() && d.dtype == scalar.dtype, *this, "C4",
             cat("dloss and dsquares must be wide scalars, one is ", to_string(d)));
   }
-  return {x, {w.shape, scalar.dtype}, scalar, scalar};
+  std::vector<TensorType> outputs;
+  if (gradients_.dx) outputs.push_back(x);
+  if (gradients_.dw) outputs.push_back({w.shape, scalar.dtype});
+  outputs.insert(outputs.end(), 2, scalar);
+  return outputs;
 }
 
 std::vector<Value> LinearCrossEntropyBackward::decompose(Graph& g,
@@ -115,20 +120,24 @@ std::vector<Value> LinearCrossEntropyBackward::decompose(Graph& g,
   Value grad = convert(
       g, select(g, broadcast_trailing(g, r.valid, shape), scaled, constant_like(g, scaled, 0)),
       dtype);
-  return {dot(g, grad, w, 0, 1, 0, dtype), dot(g, grad, x, 0, 0, 0, wide(dtype)), r.loss,
-          r.squares};
+  std::vector<Value> outputs;
+  if (gradients_.dx) outputs.push_back(dot(g, grad, w, 0, 1, 0, dtype));
+  if (gradients_.dw) outputs.push_back(dot(g, grad, x, 0, 0, 0, wide(dtype)));
+  outputs.insert(outputs.end(), {r.loss, r.squares});
+  return outputs;
 }
 
 std::vector<std::pair<int, int>> LinearCrossEntropyBackward::subsumes(const Op& forward) const {
   if (forward.name() != "linear_cross_entropy") return {};
-  return {{0, 2}, {1, 3}};
+  int sums = gradients_.count();
+  return {{0, sums}, {1, sums + 1}};
 }
 
 Cost LinearCrossEntropyBackward::cost(std::span<const TensorType> inputs,
                                       std::span<const TensorType> outputs) const {
   Cost cost = Op::cost(inputs, outputs);
-  cost.flops =
-      6.0 * static_cast<double>(inputs[0].elements()) * static_cast<double>(inputs[1].shape[0]);
+  cost.flops = 2.0 * (1 + gradients_.count()) * static_cast<double>(inputs[0].elements()) *
+               static_cast<double>(inputs[1].shape[0]);
   return cost;
 }
 

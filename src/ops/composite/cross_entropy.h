@@ -25,12 +25,21 @@ class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
   auto fields() const { return std::make_tuple(); }
 };
 
+// Which gradients a head's backward op forms: each is a product of its size. Those of constants
+// are not among its outputs.
+struct HeadGradients {
+  bool dx = true, dw = true;
+  int count() const { return int{dx} + int{dw}; }
+};
+
 // The gradient, which has to form the logits again and so gives the sums too. With
 //   g = (dloss + 2 dsquares lse) softmax(x w^T) - dloss onehot(target),
 // rounded to x's dtype, 0 for ignored rows:
 //   dx = g w (like x),  dw = g^T x (f32),  loss and squares as above. dloss, dsquares are scalars.
 class LinearCrossEntropyBackward final : public OpOf<LinearCrossEntropyBackward> {
  public:
+  explicit LinearCrossEntropyBackward(HeadGradients gradients = {}) : gradients_(gradients) {}
+  HeadGradients gradients() const { return gradients_; }
   std::string_view name() const override { return "linear_cross_entropy_backward"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 5; }
@@ -39,7 +48,12 @@ class LinearCrossEntropyBackward final : public OpOf<LinearCrossEntropyBackward>
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<std::pair<int, int>> subsumes(const Op& forward) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  auto fields() const { return std::make_tuple(); }
+  auto fields() const {
+    return std::make_tuple(field("dx", gradients_.dx), field("dw", gradients_.dw));
+  }
+
+ private:
+  HeadGradients gradients_;
 };
 
 // Number of targets that are not kIgnoreIndex: i64 scalar.

@@ -62,8 +62,10 @@ std::vector<Value> LinearLogSumExp::vjp(const VjpContext& context) const {
   Value lse = context.node.outputs[0];
   operands.push_back(lse);
   for (Value d : context.cotangents) operands.push_back(d ? d : zeros_like(g, lse));
-  auto outputs = g.add(std::make_shared<LinearLogSumExpBackward>(), operands);
-  return {outputs[0], outputs[1], Value{}, Value{}};
+  HeadGradients wanted{context.needed[0], context.needed[1]};
+  auto outputs = g.add(std::make_shared<LinearLogSumExpBackward>(wanted), operands);
+  return {wanted.dx ? outputs[0] : Value{}, wanted.dw ? outputs[wanted.dx] : Value{}, Value{},
+          Value{}};
 }
 
 std::vector<Value> LinearLogSumExp::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -92,7 +94,10 @@ std::vector<TensorType> LinearLogSumExpBackward::infer(const InferContext& conte
     require(row.shape == Shape{x.shape[0]} && row.dtype == wide(x.dtype), *this, "C5",
             cat("lse and the cotangents must be [N] and wide, one is ", to_string(row)));
   }
-  return {x, {w.shape, wide(w.dtype)}};
+  std::vector<TensorType> outputs;
+  if (gradients_.dx) outputs.push_back(x);
+  if (gradients_.dw) outputs.push_back({w.shape, wide(w.dtype)});
+  return outputs;
 }
 
 std::vector<Value> LinearLogSumExpBackward::decompose(Graph& g,
@@ -105,13 +110,16 @@ std::vector<Value> LinearLogSumExpBackward::decompose(Graph& g,
   Value soft = select(g, c.valid, mul(g, by_row(5), p), zeros_like(g, p));
   Value hard = select(g, c.target, by_row(6), zeros_like(g, p));
   Value grad = convert(g, tessera::add(g, soft, hard), dtype);
-  return {dot(g, grad, w, 0, 1, 0, dtype), dot(g, grad, x, 0, 0, 0, wide(dtype))};
+  std::vector<Value> outputs;
+  if (gradients_.dx) outputs.push_back(dot(g, grad, w, 0, 1, 0, dtype));
+  if (gradients_.dw) outputs.push_back(dot(g, grad, x, 0, 0, 0, wide(dtype)));
+  return outputs;
 }
 
 Cost LinearLogSumExpBackward::cost(std::span<const TensorType> inputs,
                                    std::span<const TensorType> outputs) const {
   Cost cost = Op::cost(inputs, outputs);
-  cost.flops = 3 * head_flops(inputs);
+  cost.flops = (1 + gradients_.count()) * head_flops(inputs);
   return cost;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "ir/graph.h"
+#include "ops/composite/cross_entropy.h"
 
 namespace tessera {
 
@@ -28,6 +28,8 @@ class LinearLogSumExp final : public OpOf<LinearLogSumExp> {
 // rounded to x's dtype:  dx = g w (like x),  dw = g^T x (wide). The logits are formed again.
 class LinearLogSumExpBackward final : public OpOf<LinearLogSumExpBackward> {
  public:
+  explicit LinearLogSumExpBackward(HeadGradients gradients = {}) : gradients_(gradients) {}
+  HeadGradients gradients() const { return gradients_; }
   std::string_view name() const override { return "linear_log_sum_exp_backward"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 7; }
@@ -35,7 +37,12 @@ class LinearLogSumExpBackward final : public OpOf<LinearLogSumExpBackward> {
       const InferContext& context) const override;  // (x, w, targets, valid, lse, dlse, dhit)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  auto fields() const { return std::make_tuple(); }
+  auto fields() const {
+    return std::make_tuple(field("dx", gradients_.dx), field("dw", gradients_.dw));
+  }
+
+ private:
+  HeadGradients gradients_;
 };
 
 // The outputs of linear_cross_entropy.

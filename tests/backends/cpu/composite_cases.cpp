@@ -20,6 +20,12 @@
 namespace tessera {
 namespace {
 
+// Of two operands that are trained, of a frozen matrix, of constants before a trained matrix.
+constexpr HeadGradients kHeadGradients[] = {{true, true}, {true, false}, {false, true}};
+std::string name_of(HeadGradients wanted) {
+  return wanted.count() == 2 ? "" : wanted.dx ? " dx" : " dw";
+}
+
 // Targets below 0, among the columns, in the padding and behind it.
 void add_log_sum_exp(std::vector<Case>& c) {
   for (auto [rows, width, classes, valid] :
@@ -31,12 +37,14 @@ void add_log_sum_exp(std::vector<Case>& c) {
                  .ignores = true,
                  .valid = valid};
     Case backward = forward;
-    backward.label = cat("linear_log_sum_exp_backward ", valid, " of ", classes);
-    backward.op = make<LinearLogSumExpBackward>();
     for (int i = 0; i < 3; ++i) backward.inputs.push_back(w({rows}));
     // Minus infinity has no error to compare: LinearLogSumExp.PartWithoutColumns.
     if (valid > 0) c.push_back(forward);
-    c.push_back(backward);
+    for (HeadGradients wanted : kHeadGradients) {
+      backward.label = cat("linear_log_sum_exp_backward ", valid, " of ", classes, name_of(wanted));
+      backward.op = make<LinearLogSumExpBackward>(wanted);
+      c.push_back(backward);
+    }
   }
 }
 
@@ -183,12 +191,14 @@ std::vector<Case> composite_cases() {
                  classes,
                  false,
                  true});
-    c.push_back({cat("linear_cross_entropy_backward ", rows),
-                 make<LinearCrossEntropyBackward>(),
-                 {t({rows, width}), t({classes, width}), ids({rows}), w({}), w({})},
-                 classes,
-                 false,
-                 true});
+    for (HeadGradients wanted : kHeadGradients) {
+      c.push_back({cat("linear_cross_entropy_backward ", rows, name_of(wanted)),
+                   make<LinearCrossEntropyBackward>(wanted),
+                   {t({rows, width}), t({classes, width}), ids({rows}), w({}), w({})},
+                   classes,
+                   false,
+                   true});
+    }
   }
   add_log_sum_exp(c);
   add_cached(c);
