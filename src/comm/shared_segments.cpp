@@ -14,6 +14,10 @@
 namespace tessera {
 namespace {
 
+// What is mapped of the peers' memory counts as resident here too, though it takes none: after so
+// many bytes read the mappings are emptied. Their pages come back as they are touched.
+constexpr int64_t kMostRead = 16 << 20;
+
 constexpr int64_t kControlBytes = (sizeof(ControlPage) + 4095) / 4096 * 4096;
 
 DeviceError no_memory(int64_t bytes, const char* call) {
@@ -43,6 +47,10 @@ SharedSegments::Mapping::Mapping(const FileDescriptor& fd, int64_t bytes, int pr
   data_ = static_cast<std::byte*>(p);
   // Only a hint.
   if (bytes >= (1 << 21)) ::madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+}
+
+void SharedSegments::Mapping::forget_pages() {
+  ::madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);
 }
 
 SharedSegments::Mapping::~Mapping() { ::munmap(data_, static_cast<size_t>(bytes_)); }
@@ -118,6 +126,13 @@ const std::byte* SharedSegments::resolve(int rank, const Location& location, int
   Mapping& theirs = mapping(rank, location.segment);
   if (location.offset < 0 || bytes > theirs.bytes() - location.offset)
     throw CommError(cat("rank ", rank, " names bytes outside its shared memory"));
+  read_ += bytes;
+  if (read_ > kMostRead) {
+    for (auto& [key, mapping] : peers_) {
+      if (key.second != 0) mapping.forget_pages();
+    }
+    read_ = bytes;
+  }
   return theirs.data() + location.offset;
 }
 

@@ -36,6 +36,8 @@ class SharedSegments final : public LocalMemory {
     ~Mapping();
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
+    // Gives the pages back; they are mapped again, unchanged, when they are touched.
+    void forget_pages();
     std::byte* data() const { return data_; }
     int64_t bytes() const { return bytes_; }
 
@@ -55,6 +57,7 @@ class SharedSegments final : public LocalMemory {
   int64_t next_segment_ = 1;
   // Of the peers, by rank and number: touched by the communication thread alone.
   std::map<std::pair<int, int64_t>, Mapping> peers_;
+  int64_t read_ = 0;  // bytes of theirs since their pages were last given back
   // Of every rank on this host: the beginning of segment 0.
   std::vector<std::byte*> first_;
 };

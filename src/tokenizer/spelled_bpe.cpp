@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -29,6 +30,7 @@ class Builder {
  private:
   [[noreturn]] void fail(const std::string& what) const { spelled_.fail(what); }
   void place(const std::string& token, int32_t id, std::string bytes);
+  size_t size_by_ids() const;
   void place_tokens();
   void check_bytes() const;
   int32_t part_id(const std::string& token, size_t rank) const;
@@ -39,21 +41,30 @@ class Builder {
 };
 
 void Builder::place(const std::string& token, int32_t id, std::string bytes) {
-  size_t count = model_.tokens.size();
-  if (id < 0 || static_cast<size_t>(id) >= count) {
-    fail(cat("its ", count, " tokens do not have the ids 0 to ", count - 1, ": token '", token,
-             "' has id ", id));
-  }
   if (bytes.empty()) fail(cat("token ", id, " is empty"));
   std::string& place = model_.tokens[static_cast<size_t>(id)];
   if (!place.empty()) fail(cat("two tokens have id ", id, ", one is '", token, "'"));
   place = std::move(bytes);
 }
 
+// One more than the highest id. Some tokenizers leave a few ids without a token.
+size_t Builder::size_by_ids() const {
+  constexpr size_t kMostUnused = 1024;
+  size_t count = spelled_.ids.size();
+  std::pair<int32_t, std::string_view> highest{-1, ""};
+  for (const auto& [token, id] : spelled_.ids) highest = std::max(highest, {id, token});
+  for (const AddedToken& token : model_.added) {
+    count += !spelled_.ids.contains(token.text);
+    highest = std::max(highest, {token.id, token.text});
+  }
+  size_t size = static_cast<size_t>(highest.first) + 1;
+  if (size <= count + kMostUnused) return size;
+  fail(cat("it has ", count, " tokens, and token '", highest.second, "' has id ", highest.first,
+           ": more than ", kMostUnused, " ids are without a token"));
+}
+
 void Builder::place_tokens() {
-  size_t outside = 0;
-  for (const AddedToken& token : model_.added) outside += !spelled_.ids.contains(token.text);
-  model_.tokens.resize(spelled_.ids.size() + outside);
+  model_.tokens.resize(size_by_ids());
   std::unordered_set<std::string_view> added;
   for (const AddedToken& token : model_.added) {
     added.insert(token.text);

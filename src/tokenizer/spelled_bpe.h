@@ -30,7 +30,7 @@ std::vector<AddedToken> added_tokens_of(const SpelledBpe& spelled);
 int32_t end_of_text_of(const SpelledBpe& spelled, const std::vector<AddedToken>& added,
                        const std::string& end_of_text);
 
-// Tokens, merges, added tokens and end of text of a byte-level model, checked: ids without gaps,
+// Tokens, merges, added tokens and end of text of a byte-level model, checked: one token an id,
 // every byte a token, merges of known tokens. UserError naming the file.
 BpeModel byte_level_model(const SpelledBpe& spelled, const std::string& end_of_text);
 

@@ -56,7 +56,7 @@ std::string type_of(const Json& component) {
 }
 
 int32_t id_of(const std::string& name, const Json& number, const std::string& token) {
-  // More ids than JSON values cannot be without gaps.
+  // There cannot be more tokens than JSON values.
   if (!number.is_number_integer() || number < 0 || number >= kMaxValues) {
     fail(name, cat("token '", token, "' has no valid id"));
   }

@@ -28,15 +28,15 @@ namespace tessera {
 // it is the first of <|endoftext|>, <|end_of_text|> and </s>.
 
 // A tokenizer of any kind. UserError naming the file when it cannot be read, is larger than 256
-// MiB, is not such a file or is not consistent (ids with gaps, merges of unknown tokens).
+// MiB, is not such a file or is not consistent (two tokens of one id, merges of unknown tokens).
 std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& path);
 
 // One of the byte-level kind, as data; errors call it `name`.
 BpeModel parse_byte_level_json(std::string_view text, const std::string& name,
                                const std::string& end_of_text = "");
 
-// A file from which parse_byte_level_json gives the same model (but for rank_is_result: ranks are
-// positions there).
+// A file from which parse_byte_level_json gives the same model. Ranks are positions there: of a
+// model with rank_is_result come the same merges in the order in which they apply.
 std::string format_tokenizer_json(const BpeModel& model);
 
 // Atomic: the file is there whole or not at all.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/file.h"
 #include "tokenizer/byte_alphabet.h"
@@ -62,6 +63,16 @@ Json post_processor(const BpeModel& model) {
               {"special_tokens", special}};
 }
 
+// In the order in which they apply. Where the rank is the result's, pairs of one result are equals,
+// of which the leftmost in a text goes first; here the one whose left token was learned first does,
+// as in Hugging Face's conversion of such files.
+std::vector<BpeModel::Merge> ranked_merges(const BpeModel& model) {
+  std::vector<BpeModel::Merge> merges = model.merges;
+  auto rank = [](const BpeModel::Merge& m) { return std::tuple(m.result, m.left, m.right); };
+  if (model.rank_is_result) std::ranges::sort(merges, {}, rank);
+  return merges;
+}
+
 Json bpe(const BpeModel& model) {
   std::vector<std::string> spelling;
   for (size_t id = 0; id < model.tokens.size(); ++id) {
@@ -80,7 +91,7 @@ Json bpe(const BpeModel& model) {
     if (spelling[id].empty()) continue;  // the id stands for nothing
     static_cast<std::vector<Json::object_t::value_type>&>(entries).emplace_back(spelling[id], id);
   }
-  for (const BpeModel::Merge& merge : model.merges) {
+  for (const BpeModel::Merge& merge : ranked_merges(model)) {
     merges.push_back(spelled(merge.left) + " " + spelled(merge.right));
   }
   Json json{{"type", "BPE"},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "hub/weight_index.h"
 #include "hub/weight_writer.h"
 #include "models/build_model.h"
+#include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_json.h"
 #include "train/model_weights.h"
@@ -76,6 +78,12 @@ void write_json(const fs::path& path, const Json& json) {
   write_file_atomic(path, json.dump(2) + "\n");
 }
 
+// The token before every document; where there is none, the one behind.
+int32_t begin_of_text(const Tokenizer& tokenizer) {
+  auto prefix = tokenizer.document_prefix();
+  return prefix.empty() ? tokenizer.end_of_text() : prefix[0];
+}
+
 // What the tokenizer's directory says of the ends of a text, if it is that of a model.
 Json token_ids(const fs::path& directory, const Tokenizer& tokenizer) {
   Json ids = Json::object();
@@ -86,9 +94,18 @@ Json token_ids(const fs::path& directory, const Tokenizer& tokenizer) {
     }
   }
   if (!ids.contains("eos_token_id")) {
-    for (const char* key : {"bos_token_id", "eos_token_id"}) ids[key] = tokenizer.end_of_text();
+    ids["bos_token_id"] = begin_of_text(tokenizer);
+    ids["eos_token_id"] = tokenizer.end_of_text();
   }
   return ids;
+}
+
+// The data of a tokenizer whose own file transformers does not read: written as tokenizer.json.
+std::optional<BpeModel> rewritten(const std::string& named, const Tokenizer& tokenizer) {
+  if (named == "byte") return byte_model(tokenizer);
+  const auto* bpe = dynamic_cast<const ByteLevelBpe*>(&tokenizer);
+  if (bpe && bpe->model().rank_is_result) return bpe->model();  // ranks of tiktoken
+  return std::nullopt;
 }
 
 // Files of the tokenizer; returns the ids that go into the configurations.
@@ -98,24 +115,25 @@ Json write_tokenizer(const std::string& named, const Tokenizer& tokenizer, const
   std::error_code ignored;
   if (fs::is_directory(from, ignored)) directory = from;
   if (is_tokenizer_file(from.filename().string())) directory = fs::absolute(from).parent_path();
-  if (named == "byte") {
-    write_tokenizer_json(to / "tokenizer.json", byte_model(tokenizer));
-  } else if (!directory.empty()) {
-    copy_tokenizer_files(directory, to);
-  } else if (from.extension() == ".json" || from.extension() == ".model") {
-    write_file_atomic(to / cat("tokenizer", from.extension().string()), read_file(from));
+  if (!directory.empty()) copy_tokenizer_files(directory, to);
+  if (auto data = rewritten(named, tokenizer)) {
+    write_tokenizer_json(to / "tokenizer.json", *data);
+    fs::remove(to / "tokenizer.model", ignored);
+  } else if (directory.empty()) {
+    const char* name = from.extension() == ".json" ? "tokenizer.json" : "tokenizer.model";
+    write_file_atomic(to / name, read_file(from));
   }
   auto has = [&](const char* name) { return fs::exists(to / name, ignored); };
-  if (!has_tokenizer(to)) {
-    TESSERA_WARN(cat("transformers does not read the tokenizer '", named, "': it is left out"));
-  } else if (!has("tokenizer_config.json")) {
-    std::string end(tokenizer.token_bytes(tokenizer.end_of_text()));
+  if (!has("tokenizer_config.json")) {
     Json config{{"tokenizer_class", has("tokenizer.json")    ? "PreTrainedTokenizerFast"
                                     : has("tokenizer.model") ? "LlamaTokenizer"
                                                              : "GPT2Tokenizer"},
                 {"model_max_length", model.max_context_width},
                 {"clean_up_tokenization_spaces", false}};
-    if (has("tokenizer.json")) config["bos_token"] = config["eos_token"] = end;
+    if (has("tokenizer.json")) {
+      config["bos_token"] = tokenizer.token_bytes(begin_of_text(tokenizer));
+      config["eos_token"] = tokenizer.token_bytes(tokenizer.end_of_text());
+    }
     write_json(to / "tokenizer_config.json", config);
   }
   Json ids = token_ids(directory, tokenizer);

@@ -93,6 +93,8 @@ TEST(Goldens, IdsOfNeox) {
 TEST(Goldens, IdsOfTiktoken) {
   BpeModel model = parse_tiktoken(read_file(kGoldens / "tiktoken.model"), "small", true);
   expect_goldens(ByteLevelBpe(model), "tiktoken");
+  std::string as_json = format_tokenizer_json(model);
+  expect_goldens(ByteLevelBpe(parse_byte_level_json(as_json, "as json")), "tiktoken");
 }
 
 TEST(Goldens, AddedTokensOfAllFlags) {

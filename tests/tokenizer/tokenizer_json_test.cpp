@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -214,13 +215,40 @@ TEST(TokenizerJson, TemplatesPutSpecialTokensBeforeAndEndBehind) {
   expect("one sequence", Json::array({token("B")}));
 }
 
+TEST(TokenizerJson, IdsWithoutATokenAreKept) {
+  Json file = golden();
+  auto id = file["model"]["vocab"]["a"].get<int32_t>();
+  file["model"]["vocab"]["a"] = 800;
+  BpeModel model = parse(file);
+  EXPECT_EQ(model.tokens.size(), 801u);
+  EXPECT_EQ(model.tokens[static_cast<size_t>(id)], "");
+  EXPECT_EQ(model.tokens[800], "a");
+  EXPECT_TRUE(parse_byte_level_json(format_tokenizer_json(model), "again") == model);
+}
+
+// Of two pairs that make one token the one whose left part is older goes first, wherever it is.
+TEST(TokenizerJson, MergesAreWrittenInTheOrderInWhichTheyApply) {
+  BpeModel model = parse(golden());
+  auto id = [&](const char* token) {
+    return static_cast<int32_t>(std::ranges::find(model.tokens, token) - model.tokens.begin());
+  };
+  int32_t t = id("t"), h = id("h"), e = id("e"), th = id("th"), he = id("he"), the = id("the");
+  model.merges = {{th, e, the}, {h, e, he}, {t, he, the}, {t, h, th}};
+  model.rank_is_result = true;
+  std::vector<BpeModel::Merge> ranked = model.merges;
+  std::ranges::sort(ranked, {}, [](const auto& m) { return std::pair(m.result, m.left); });
+  BpeModel read = parse_byte_level_json(format_tokenizer_json(model), "again");
+  EXPECT_TRUE(read.merges == ranked);
+  EXPECT_FALSE(read.rank_is_result);
+}
+
 TEST(TokenizerJson, BrokenVocabulariesAreRefused) {
   expect_error("no vocab", [](Json& file) { file["model"]["vocab"] = 3; });
   expect_error("no valid id", [](Json& file) { file["model"]["vocab"]["a"] = -1; });
   expect_error("no valid id", [](Json& file) { file["model"]["vocab"]["a"] = "x"; });
   expect_error("no valid id", [](Json& file) { file["model"]["vocab"]["a"] = 1.5; });
   expect_error("no valid id", [](Json& file) { file["model"]["vocab"]["a"] = 1ull << 63; });
-  expect_error("ids 0 to 699", [](Json& file) { file["model"]["vocab"]["a"] = 700; });
+  expect_error("ids are without a token", [](Json& file) { file["model"]["vocab"]["a"] = 9000; });
   expect_error("two tokens have id", [](Json& file) { file["model"]["vocab"]["a"] = 5; });
   expect_error("byte-level alphabet", [](Json& file) { file["model"]["vocab"]["\u2581"] = 700; });
   expect_error("is empty", [](Json& file) { file["model"]["vocab"][""] = 700; });

@@ -11,6 +11,7 @@ bf16. Exit status 1 if anything differs. README.md beside this file says where t
 """
 
 import argparse
+import base64
 import json
 import pathlib
 import re
@@ -19,16 +20,19 @@ import subprocess
 import sys
 import tempfile
 
+import tiktoken
 import torch
 import transformers
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 CONTEXT = 32
 VOCABULARY = 320
 STEPS = 10
+LLAMA3_RANKS = 128000
 TOLERANCE = 2e-5  # of losses, relative: both programs sum in f32, in other orders
 END = "<|endoftext|>"
 PROMPT = "the quick brown"
@@ -195,23 +199,48 @@ def round_trip(trip, class_name, more, dtype, shard_size, tokenizer):
     trip.expect("the written model trains on", trip.train("after", "--eval_only", 1) == loss, config["model_type"])
 
 
+def write_ranks(tokenizer_json, path):
+    """The tokens of a tokenizer as a file of tiktoken of Llama 3's size, filled up with tokens that no text
+    here holds. Returns their ranks."""
+    alphabet = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    vocabulary = json.loads(tokenizer_json.read_text())["model"]["vocab"]
+    tokens = [bytes(alphabet[c] for c in t) for t in sorted(vocabulary, key=vocabulary.get) if t != END]
+    tokens += [b"\xff\xff%06d" % i for i in range(LLAMA3_RANKS - len(tokens))]
+    path.write_text("".join(f"{base64.b64encode(t).decode()} {i}\n" for i, t in enumerate(tokens)))
+    return {token: rank for rank, token in enumerate(tokens)}
+
+
+def expect_ids_of_ranks(trip, ranks, written):
+    """What transformers makes of ranks that tessera has written in another form."""
+    split = written.backend_tokenizer.pre_tokenizer
+    pattern = json.loads(split.__getstate__())["pretokenizers"][0]["pattern"]["Regex"]
+    encoding = tiktoken.Encoding("own", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    for text in (trip.work / "text.txt").read_text(), "thethethe hehehe  \n\n 1234567 don't \u00e9\u6587":
+        ids = written(text, add_special_tokens=False)["input_ids"]
+        trip.expect("ids of tiktoken", ids == encoding.encode_ordinary(text))
+
+
 def own_tokenizers(trip):
     """Models trained from scratch: what transformers makes of tessera's own tokenizers."""
     trip.run("tokenizer", "train", "--input", "text.txt", "--vocab_size", 300, "--output", "own.json")
     shape = ["--model_type", "llama_v2", "--hidden_width", 32, "--num_layers", 1, "--num_heads", 2]
-    shape += ["--intermediate_size", 64, "--vocab_size", VOCABULARY, "--max_context_width", CONTEXT]
+    shape += ["--intermediate_size", 64, "--max_context_width", CONTEXT]
     text = (trip.work / "held_out.txt").read_text()[:400] + " \u00e9\u6587\U0001f600"
     (trip.work / "sample.txt").write_text(text)
-    for number, name in enumerate(["byte", "own.json"]):
+    ranks = write_ranks(trip.work / "own.json", trip.work / "own.tiktoken")
+    vocabulary = {"byte": VOCABULARY, "own.json": VOCABULARY, "own.tiktoken": LLAMA3_RANKS + 256}
+    for number, (name, size) in enumerate(vocabulary.items()):
         out = f"own{number}"
         words = ["--dataset", "text.txt", "--tokenizer", name, "--max_steps", 1, "--save_final_model", 1]
-        trip.run("train", *shape, *words, "--model_dir", out)
+        trip.run("train", *shape, *words, "--vocab_size", size, "--model_dir", out)
         written = AutoTokenizer.from_pretrained(trip.work / out)
         ids = [int(i) for i in trip.run("tokenizer", "encode", "--tokenizer", name, "sample.txt").stdout.split()]
         trip.expect(f"ids of the tokenizer {name}", written(text)["input_ids"] == ids)
         trip.expect(f"text of the tokenizer {name}", written.decode(ids) == text)
         model = load(trip.work / out)
         trip.expect("end of text", model.generation_config.eos_token_id == written.eos_token_id)
+        if name == "own.tiktoken":
+            expect_ids_of_ranks(trip, ranks, written)
 
 
 def main():

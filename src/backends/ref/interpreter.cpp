@@ -10,6 +10,7 @@ namespace {
 using Ranks = std::vector<Tensor>;  // one tensor a rank
 
 void round_all(Tensor& t) {
+  if (t.type.dtype == DType::kF64 || !is_float(t.type.dtype)) return;
   for (double& x : t.data) x = round_to(t.type.dtype, x);
 }
 
@@ -45,21 +46,26 @@ class Lockstep {
  private:
   static size_t index(Value v) { return static_cast<size_t>(v.id); }
 
+  // Zeros for every rank.
+  void allocate(Value v) {
+    const TensorType& type = graph_.type(v);
+    for (size_t r = 0; r < world_; ++r)
+      values_[index(v)].emplace_back(type,
+                                     std::vector<double>(static_cast<size_t>(type.elements())));
+  }
+
   void run_node(const Node& node) {
-    for (Value v : node.outputs) {
-      const TensorType& type = graph_.type(v);
-      values_[index(v)].assign(
-          world_, Tensor{type, std::vector<double>(static_cast<size_t>(type.elements()))});
-    }
-    if (node.op->tier() == Tier::kCollective) {
+    Kernel kernel = find_kernel(node.op->name());
+    bool collective = node.op->tier() == Tier::kCollective;
+    if (!collective && !kernel) return run_decomposition(node);
+    for (Value v : node.outputs) allocate(v);
+    if (collective) {
       std::vector<const Tensor*> inputs;
       for (size_t r = 0; r < world_ && !node.inputs.empty(); ++r)
         inputs.push_back(&values_[index(node.inputs[0])][r]);
       run_collective(*node.op, graph_.mesh(), inputs, values_[index(node.outputs[0])]);
-    } else if (Kernel kernel = find_kernel(node.op->name())) {
-      for (size_t r = 0; r < world_; ++r) run_local(node, kernel, r);
     } else {
-      run_decomposition(node);
+      for (size_t r = 0; r < world_; ++r) run_local(node, kernel, r);
     }
     for (Value v : node.outputs) {
       for (Tensor& t : values_[index(v)]) round_all(t);
