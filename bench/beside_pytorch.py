@@ -15,6 +15,7 @@ import time
 DEADLINE_SECONDS = 1200
 COMPARED_STEPS = 6
 SAME_LOSS = 0.005  # of the first step: bf16 rounds at other places
+WAITED = re.compile(r"waited ([\d.]+) ms")
 STEP = re.compile(r"Batch (\d+) Loss: ([\d.]+).*gradnorm: ([\d.]+)")
 # Options of the quickstart that name files or only print.
 UNUSED = ("val_batch_size", "validation_batches", "validation_freq", "compare_baselines",
@@ -61,8 +62,9 @@ class Ranks(threading.Thread):
 def measure(commands, ranks, threads, steps, warm):
     """One run of `commands`, each with what it needs in its environment.
 
-    Returns seconds from the launch to the end of each step ("times"), losses and norms ("values"), peak
-    MiB by rank ("memory") and CPU seconds of a step after the first `warm` ones ("cpu").
+    Returns seconds from the launch to the end of each step ("times"), losses and norms ("values"),
+    milliseconds for which a step waited for its tokens, where that is printed ("waited"), peak MiB by rank
+    ("memory") and CPU seconds of a step after the first `warm` ones ("cpu").
     """
     mark = f"BESIDE_PYTORCH_RUN={os.getpid()}-{time.monotonic_ns()}"
     environment = os.environ | dict([mark.split("=")]) | {
@@ -76,13 +78,14 @@ def measure(commands, ranks, threads, steps, warm):
     os.close(writing)
     killer = threading.Timer(DEADLINE_SECONDS, lambda: [process.kill() for process in processes])
     killer.start()
-    output, times, values, cpu = [], [], [], []
+    output, times, values, waited, cpu = [], [], [], [], []
     with os.fdopen(reading, errors="replace") as lines:
         for line in lines:
             output.append(line)
             if found := STEP.search(line):
                 times.append(time.monotonic() - begin)
                 values.append((float(found[2]), float(found[3])))
+                waited += [float(milliseconds) for milliseconds in WAITED.findall(line)]
                 if len(times) in (warm, steps - 1):  # at the last one they may be gone
                     cpu.append(watched.cpu_seconds())
             elif "Imports" in line and "rank 0" in line:
@@ -93,8 +96,9 @@ def measure(commands, ranks, threads, steps, warm):
     if failed:
         sys.exit("".join(output[-30:]) + f"{sys.argv[0]}: {commands[0][0][0]} failed")
     if len(times) != steps or sorted(watched.peak_mib) != list(range(ranks)):
-        sys.exit(f"{sys.argv[0]}: {len(times)} steps instead of {steps}, or not {ranks} ranks")
-    return {"times": times, "values": values, "memory": watched.peak_mib,
+        sys.exit("".join(output[-30:])
+                 + f"{sys.argv[0]}: {len(times)} steps instead of {steps}, or not {ranks} ranks")
+    return {"times": times, "values": values, "waited": waited, "memory": watched.peak_mib,
             "cpu": (cpu[1] - cpu[0]) / (steps - 1 - warm)}
 
 

@@ -91,7 +91,10 @@ def main():
     for step in range(args.steps):
         numbers = order[step * args.batch_size : (step + 1) * args.batch_size]
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(*windows.batch(numbers))
+        begin = time.perf_counter()
+        batch = windows.batch(numbers)
+        waited = time.perf_counter() - begin
+        loss = loss_of(*batch)
         loss.backward()
         if masters:
             masters.take_gradients()
@@ -101,7 +104,8 @@ def main():
         optimizer.step()
         if masters:
             masters.give_back()
-        print(f"Batch {step} Loss: {loss.item():.5f}, gradnorm: {norm.item():.4f}", flush=True)
+        print(f"Batch {step} Loss: {loss.item():.5f}, gradnorm: {norm.item():.4f}, "
+              f"waited {1000 * waited:.3f} ms", flush=True)
 
 
 if __name__ == "__main__":

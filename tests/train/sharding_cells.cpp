@@ -1,5 +1,7 @@
 #include "tests/train/sharding_cells.h"
 
+#include "base/error.h"
+#include "base/hash.h"
 #include "train/model_options.h"
 #include "train/option_parser.h"
 
@@ -22,23 +24,39 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// Each cell, open from factor `first` on, with all combinations of the factors up to `last`.
-std::vector<Cell> product(std::vector<Cell> cells, size_t first, size_t last) {
-  for (size_t f = first; f < last; ++f) {
-    std::vector<Cell> longer;
-    for (const Cell& cell : cells) {
-      for (size_t level = 0; level < sharding_factors()[f].levels.size(); ++level) {
-        longer.push_back(cell);
-        longer.back()[f] = static_cast<int>(level);
-      }
+size_t factor_named(std::string_view name) {
+  auto found = std::ranges::find(sharding_factors(), name, &Factor::name);
+  TESSERA_CHECK(found != sharding_factors().end(), name);
+  return static_cast<size_t>(found - sharding_factors().begin());
+}
+
+// Each cell, open in this factor, with each of its levels.
+std::vector<Cell> with_all_levels(const std::vector<Cell>& cells, std::string_view factor) {
+  size_t f = factor_named(factor);
+  std::vector<Cell> longer;
+  for (const Cell& cell : cells) {
+    for (size_t level = 0; level < sharding_factors()[f].levels.size(); ++level) {
+      longer.push_back(cell);
+      longer.back()[f] = static_cast<int>(level);
     }
-    cells = std::move(longer);
   }
-  return cells;
+  return longer;
+}
+
+// Gives each cell one level of this factor, which follows from its other levels as if drawn.
+void draw_level(std::vector<Cell>& cells, std::string_view factor) {
+  size_t f = factor_named(factor);
+  for (Cell& cell : cells) {
+    uint64_t key = hash_text(cat(factor, " ", name_of(cell)));
+    cell[f] = static_cast<int>(key % sharding_factors()[f].levels.size());
+  }
 }
 
 std::vector<Cell> mesh_cells() {
-  return product({Cell(sharding_factors().size(), -1)}, 0, kMeshFactors);
+  std::vector<Cell> cells{Cell(sharding_factors().size(), -1)};
+  for (size_t f = 0; f < kMeshFactors; ++f)
+    cells = with_all_levels(cells, sharding_factors()[f].name);
+  return cells;
 }
 
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -203,9 +221,12 @@ const CoveringArray& covering_cells() {
 }
 
 std::vector<Cell> cells_of(const Cell& mesh) {
-  Cell unfrozen = mesh;
-  unfrozen.back() = 0;
-  return product({unfrozen}, kMeshFactors, sharding_factors().size() - 1);
+  std::vector<Cell> cells{mesh};
+  for (const char* name : {"accumulation", "model"}) cells = with_all_levels(cells, name);
+  for (const char* name : {"unsharded", "tied", "length", "frozen"}) draw_level(cells, name);
+  for (const char* name : {"recompute", "offload"}) cells = with_all_levels(cells, name);
+  draw_level(cells, "far state");
+  return cells;
 }
 
 Outcome run(const CellJob& job) {

@@ -47,8 +47,9 @@ std::vector<std::pair<std::string, std::string>> impossible_meshes();
 bool is_possible(const Cell& cell);
 // A pairwise covering array over all factors.
 const CoveringArray& covering_cells();
-// The meshes that can be had, as cells open in all else, and every cell of one of them in which
-// nothing is frozen: with the levels of that last factor there would be three times as many.
+// The meshes that can be had, as cells open in all else, and all combinations of accumulation,
+// model, recomputation and offload on one of them. The levels of the other factors are drawn, with
+// a fixed seed: all combinations of those too would be 48 times as many.
 const std::vector<Cell>& possible_meshes();
 std::vector<Cell> cells_of(const Cell& mesh);
 
