@@ -1,5 +1,5 @@
-// Every combination of strategy, world, degrees, accumulation, model, recomputation and offload, where
-// sharding_test.cpp has every pair. Takes many minutes.
+// Every combination of strategy, world, degrees, accumulation, model, recomputation and offload,
+// where sharding_test.cpp has every pair. Takes many minutes.
 #include <gtest/gtest.h>
 
 #include <cstdio>

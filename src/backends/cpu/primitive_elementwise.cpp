@@ -233,16 +233,14 @@ Prepared prepare_vector_convert(const PrepareContext& context, Isa isa, ThreadPo
 }  // namespace
 
 void register_elementwise_primitives(KernelTable& table, Isa isa, ThreadPool& pool) {
-  Isa vector = std::min(isa, Isa::kAvx512);  // matrix tiles are of no use here
   auto add_to_table = [&](std::string_view op, auto prepare) {
     table.add(op,
               [prepare, &pool](const PrepareContext& context) { return prepare(context, pool); });
   };
   table.add("add",
-            [=, &pool](const PrepareContext& c) { return prepare_vector_add(c, vector, pool); });
-  table.add("convert", [=, &pool](const PrepareContext& c) {
-    return prepare_vector_convert(c, vector, pool);
-  });
+            [=, &pool](const PrepareContext& c) { return prepare_vector_add(c, isa, pool); });
+  table.add("convert",
+            [=, &pool](const PrepareContext& c) { return prepare_vector_convert(c, isa, pool); });
   for (std::string_view op : {"neg", "exp", "log", "sqrt", "rsqrt", "tanh", "logistic", "erf",
                               "sin", "cos", "abs", "is_finite", "not"}) {
     add_to_table(op, prepare_unary);

@@ -349,7 +349,7 @@ TEST(Primitives, LaunchesAreNamed) {
     return std::get<Launch>(prepare(c, pool, isa)).kernel;
   };
   EXPECT_EQ(kernel({make<Binary>(BinaryKind::kMul), {x, x}, {}}, Isa::kPortable), "mul portable");
-  EXPECT_EQ(kernel({make<Binary>(BinaryKind::kAdd), {x, x}, {}}, Isa::kAmx), "add avx512");
+  EXPECT_EQ(kernel({make<Binary>(BinaryKind::kAdd), {x, x}, {}}, Isa::kAmx), "add amx");
   EXPECT_EQ(kernel({make<Convert>(DType::kF64), {x}, {}}, Isa::kAmx), "convert portable");
 }
 

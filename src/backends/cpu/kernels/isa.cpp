@@ -23,7 +23,8 @@ Isa probe() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    return amx_permitted() ? Isa::kAmx : Isa::kAvx512;
+    // Every core with AMX has AVX512-BF16 too, but a virtual machine may hide that.
+    return __builtin_cpu_supports("avx512bf16") && amx_permitted() ? Isa::kAmx : Isa::kAvx512;
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
   return Isa::kPortable;

@@ -3,8 +3,8 @@
 
 namespace tessera::cpu {
 
-// Instruction sets with kernels of their own, weakest first. kAmx is kAvx512 plus bf16 matrix
-// tiles.
+// Instruction sets with kernels of their own, weakest first. kAmx is kAvx512 plus rounding to bf16
+// in one instruction and bf16 matrix tiles.
 enum class Isa { kPortable, kAvx2, kAvx512, kAmx };
 
 // The strongest set that this machine and its operating system offer. The first call asks the
@@ -17,8 +17,9 @@ std::string_view name(Isa isa);
 // machine lacks.
 Isa isa_from_name(std::string_view text);
 
-// Kernels are written once (isa/*.cpp) and compiled three times, into the namespaces portable, avx2
-// and avx512. These two macros declare such a function and choose one of the three at run time.
+// Kernels are written once (isa/*.cpp) and compiled four times, into the namespaces portable, avx2,
+// avx512 and, for kAmx, avx512_bf16. These two macros declare such a function and choose one of the
+// four at run time.
 #define TESSERA_DECLARE_PER_ISA(signature) \
   namespace portable {                     \
   signature;                               \
@@ -28,10 +29,14 @@ Isa isa_from_name(std::string_view text);
   }                                        \
   namespace avx512 {                       \
   signature;                               \
+  }                                        \
+  namespace avx512_bf16 {                  \
+  signature;                               \
   }
-#define TESSERA_SELECT(isa, function)                        \
-  ((isa) >= ::tessera::cpu::Isa::kAvx512 ? &avx512::function \
-   : (isa) == ::tessera::cpu::Isa::kAvx2 ? &avx2::function   \
-                                         : &portable::function)
+#define TESSERA_SELECT(isa, function)                               \
+  ((isa) == ::tessera::cpu::Isa::kAmx      ? &avx512_bf16::function \
+   : (isa) == ::tessera::cpu::Isa::kAvx512 ? &avx512::function      \
+   : (isa) == ::tessera::cpu::Isa::kAvx2   ? &avx2::function        \
+                                           : &portable::function)
 
 }  // namespace tessera::cpu

@@ -184,8 +184,6 @@ class PackedMatmul final : public Matmul {
 
 std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa) {
   if (problem.a != DType::kBF16 || isa != Isa::kAmx) return nullptr;
-  // Every core with AMX rounds to bf16 too, but a virtual machine may hide that.
-  if (!__builtin_cpu_supports("avx512bf16")) return nullptr;
   return std::make_unique<PackedMatmul>(problem, amx::matmul_kernels(), "packed amx");
 }
 

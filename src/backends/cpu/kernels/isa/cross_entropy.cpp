@@ -7,8 +7,8 @@ namespace {
 
 constexpr float kInfinity = __builtin_inff();
 // The row is read twice, for maximum and sum, in blocks that stay in the first-level cache. Blocks
-// are short because they are summed in f32; their sums are added in f64. The next block is asked for
-// ahead, since rows come from memory: a head with its gradients takes 0.96 of the time so.
+// are short because they are summed in f32; their sums are added in f64. The next block is asked
+// for ahead, since rows come from memory: a head with its gradients takes 0.96 of the time so.
 constexpr int64_t kBlock = 512;
 
 // sum_j e^x[j] = sum * e^shift
