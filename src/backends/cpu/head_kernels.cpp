@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "backends/cpu/composite_kernels.h"
 #include "backends/cpu/kernels/cross_entropy.h"
@@ -48,11 +49,13 @@ void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
 // 768 x 32,000 takes 1.1 times as long.
 constexpr int64_t kHeadChunk = 1024;
 
-// The rows that exist at a time, and where their logits' gradient goes (null in a forward pass): a
-// row of it over the first bytes of the row of logits, `dlogits_stride` elements from row to row.
+// The rows that exist at a time, `stride` logits from row to row, and where their gradient goes
+// (null in a forward pass): a row of it over the first bytes of the row of logits, `dlogits_stride`
+// elements from row to row.
 struct HeadRows {
   int64_t begin, rows;
   float* logits;
+  int64_t stride;
   void* dlogits;
   int64_t dlogits_stride;
 };
@@ -70,7 +73,8 @@ class HeadProducts {
         rows_(c.inputs[0].shape[0]),
         width_(c.inputs[0].shape[1]),
         classes_(c.inputs[1].shape[0]),
-        dlogits_stride_(classes_ * 4 / size_of(dtype_)),
+        stride_((classes_ + kMatmulPadding - 1) / kMatmulPadding * kMatmulPadding),
+        dlogits_stride_(stride_ * 4 / size_of(dtype_)),
         gradients_(gradients),
         pool_(pool) {
     for (int64_t begin = 0; begin < rows_; begin += kHeadChunk) {
@@ -78,13 +82,13 @@ class HeadProducts {
       Chunk chunk{begin,
                   n,
                   make_matmul({n, classes_, width_, false, true, dtype_, dtype_, DType::kF32,
-                               width_, width_, classes_, false},
+                               width_, width_, stride_, false},
                               isa),
                   {},
                   {}};
       if (gradients.dx) {
         chunk.dx = make_matmul({n, width_, classes_, false, false, dtype_, dtype_, dtype_,
-                                dlogits_stride_, width_, width_, false},
+                                dlogits_stride_, width_, width_, false, false, true},
                                isa);
       }
       if (gradients.dw) {
@@ -95,7 +99,7 @@ class HeadProducts {
       chunks_.push_back(chunk);
     }
     int64_t chunk_rows = std::min(kHeadChunk, rows_);
-    matmul_ = aligned(chunk_rows * classes_ * 4);
+    matmul_ = aligned(chunk_rows * stride_ * 4);
     int64_t matmul_bytes = 0;
     for (const Chunk& chunk : chunks_) {
       for (const auto& product : {chunk.logits, chunk.dx, chunk.dw}) {
@@ -124,20 +128,35 @@ class HeadProducts {
       auto* logits = reinterpret_cast<float*>(scratch);
       void* dlogits = dx || dw ? scratch : nullptr;
       chunk.logits->run(pool_, x, a.inputs[1], logits, scratch + matmul_);
-      body(HeadRows{chunk.begin, chunk.rows, logits, dlogits, dlogits_stride_});
-      if (dx)
+      body(HeadRows{chunk.begin, chunk.rows, logits, stride_, dlogits, dlogits_stride_});
+      if (dx) {
+        clear_padding(scratch, chunk.rows);
         chunk.dx->run(pool_, dlogits, a.inputs[1], dx + chunk.begin * row_bytes, scratch + matmul_);
+      }
       if (dw) chunk.dw->run(pool_, dlogits, x, dw, scratch + matmul_);
     }
   }
 
  private:
+  // What stands behind the gradients of a row, as dx reads it.
+  void clear_padding(std::byte* dlogits, int64_t rows) const {
+    int64_t element = size_of(dtype_);
+    for (int64_t row = 0; row < rows; ++row) {
+      std::byte* end = dlogits + (row * dlogits_stride_ + classes_) * element;
+      std::memset(end, 0, static_cast<size_t>((stride_ - classes_) * element));
+    }
+  }
+
   struct Chunk {
     int64_t begin, rows;
     std::shared_ptr<const Matmul> logits, dx, dw;
   };
   DType dtype_;
-  int64_t rows_, width_, classes_, dlogits_stride_;
+  int64_t rows_, width_, classes_;
+  // From row to row of the logits: a whole number of cache lines, so that they can be written past
+  // the caches, and of the products' units, so that their gradients can be read where they lie.
+  // With 50,257 classes of width 768 the head takes 0.67 of the time so.
+  int64_t stride_, dlogits_stride_;
   HeadGradients gradients_;
   ThreadPool& pool_;
   std::vector<Chunk> chunks_;
@@ -169,7 +188,7 @@ class CrossEntropyHead {
     products_.run(a, [&](const HeadRows& r) {
       cross_entropy_rows({DType::kF32, r.logits, a.input<int32_t>(2) + r.begin, lse + r.begin,
                           losses + r.begin, r.rows, products_.classes(), r.dlogits,
-                          products_.dlogits_dtype(), dloss, dsquares, r.dlogits_stride},
+                          products_.dlogits_dtype(), dloss, dsquares, r.dlogits_stride, r.stride},
                          isa_, pool_);
     });
     auto* partial = reinterpret_cast<double*>(scratch + partial_sums_);
@@ -220,7 +239,7 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
                     products->run(a, [&](const HeadRows& r) {
                       log_sum_exp_rows(
                           {r.logits, a.input<int32_t>(2) + r.begin, a.output<float>(0) + r.begin,
-                           a.output<float>(1) + r.begin, r.rows, valid, products->classes()},
+                           a.output<float>(1) + r.begin, r.rows, valid, r.stride},
                           isa, pool);
                     });
                   }};
@@ -229,18 +248,17 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     HeadGradients gradients = static_cast<const LinearLogSumExpBackward&>(c.op).gradients();
     auto products = std::make_shared<HeadProducts>(c, gradients, isa, pool);
-    return Launch{
-        cat("linear_log_sum_exp_backward ", name(isa)), products->workspace_bytes(),
-        [products, isa, &pool](const LaunchArguments& a) {
-          int64_t valid = valid_classes(a, *products);
-          products->run(a, [&](const HeadRows& r) {
-            log_sum_exp_gradient_rows(
-                {r.logits, a.input<int32_t>(2) + r.begin, a.input<float>(4) + r.begin,
-                 a.input<float>(5) + r.begin, a.input<float>(6) + r.begin, r.dlogits,
-                 products->dlogits_dtype(), r.rows, valid, products->classes(), r.dlogits_stride},
-                isa, pool);
-          });
-        }};
+    return Launch{cat("linear_log_sum_exp_backward ", name(isa)), products->workspace_bytes(),
+                  [products, isa, &pool](const LaunchArguments& a) {
+                    int64_t valid = valid_classes(a, *products);
+                    products->run(a, [&](const HeadRows& r) {
+                      log_sum_exp_gradient_rows(
+                          {r.logits, a.input<int32_t>(2) + r.begin, a.input<float>(4) + r.begin,
+                           a.input<float>(5) + r.begin, a.input<float>(6) + r.begin, r.dlogits,
+                           products->dlogits_dtype(), r.rows, valid, r.stride, r.dlogits_stride},
+                          isa, pool);
+                    });
+                  }};
   });
 }
 

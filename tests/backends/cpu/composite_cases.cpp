@@ -184,7 +184,8 @@ std::vector<Case> composite_cases() {
                  make<AttentionBackward>(0.4, mask),
                  {q, k, k, q, w({2, heads, length}), q}});
   }
-  for (auto [rows, width, classes] : {std::tuple{1, 3, 2}, {13, 33, 77}, {530, 20, 100}}) {
+  for (auto [rows, width, classes] :
+       {std::tuple{1, 3, 2}, {13, 33, 77}, {64, 40, 101}, {530, 20, 100}}) {
     c.push_back({cat("linear_cross_entropy ", rows),
                  make<LinearCrossEntropy>(),
                  {t({rows, width}), t({classes, width}), ids({rows})},

@@ -122,21 +122,26 @@ TEST(CrossEntropy, GradientInPlaceInTheOtherDtypeOrNotAtAll) {
   });
 }
 
-// As the head of a model does it: bf16 over the first half of each f32 row.
+// As the head of a model does it: bf16 over the first half of each f32 row, between which there may
+// be other bytes.
 TEST(CrossEntropy, GradientInHalfOfTheLogits) {
   for (Isa isa : isas_here()) {
-    int64_t rows = 5, classes = 1029;
+    int64_t rows = 5, classes = 1029, stride = 1056;
     Tensor logits = Tensor::random(DType::kF32, rows * classes, 1, 4);
     std::vector<int32_t> targets = targets_of(rows, classes);
     Result apart = run(logits, targets, DType::kBF16, isa, pool_of(1));
-    Tensor over = logits, lse(DType::kF32, rows), loss(DType::kF32, rows);
-    cross_entropy_rows({DType::kF32, over.data(), targets.data(), lse.f32(), loss.f32(), rows,
-                        classes, over.data(), DType::kBF16, &kScale, &kNoSquares, 2 * classes},
-                       isa, pool_of(2));
+    Tensor over(DType::kF32, rows * stride, kInfinity), lse(DType::kF32, rows),
+        loss(DType::kF32, rows);
+    for (int64_t i = 0; i < rows * classes; ++i)
+      over.set(i / classes * stride + i % classes, logits[i]);
+    cross_entropy_rows(
+        {DType::kF32, over.data(), targets.data(), lse.f32(), loss.f32(), rows, classes,
+         over.data(), DType::kBF16, &kScale, &kNoSquares, 2 * stride, stride},
+        isa, pool_of(2));
     auto bytes = static_cast<size_t>(classes) * 2;
     for (int64_t row = 0; row < rows; ++row) {
       const auto* halves = static_cast<const std::byte*>(apart.dlogits.data()) + row * 2 * classes;
-      const auto* whole = static_cast<const std::byte*>(over.data()) + row * 4 * classes;
+      const auto* whole = static_cast<const std::byte*>(over.data()) + row * 4 * stride;
       EXPECT_EQ(std::memcmp(whole, halves, bytes), 0) << "row " << row;
     }
     EXPECT_TRUE(loss == apart.loss);

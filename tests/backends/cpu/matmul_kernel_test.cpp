@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cpu/kernels/matmul.h"
+#include "backends/cpu/kernels/tiles.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -160,6 +161,9 @@ struct Operands {
       for (int64_t q = 0; q < p.k; ++q)
         a.set(p.a, p.transpose_a ? q * p.lda + i : i * p.lda + q,
               s.a[static_cast<size_t>(i * p.k + q)]);
+    int64_t padded = p.padded_a ? ceil_div(p.k, kMatmulPadding) * kMatmulPadding : p.k;
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t q = p.k; q < padded; ++q) a.set(p.a, i * p.lda + q, 0);
     for (int64_t q = 0; q < p.k; ++q)
       for (int64_t j = 0; j < p.n; ++j)
         b.set(p.b, p.transpose_b ? j * p.ldb + q : q * p.ldb + j,
@@ -260,6 +264,11 @@ TEST(Matmul, GoesOnAcrossTilesAndDepthBlocks) {
     Sample whole(288, 570, 608, dtypes);
     check_accuracy(whole, problem(288, 570, 608, false, true, dtypes, false));
     check_accuracy(whole, problem(288, 570, 608, false, false, dtypes, true, 5));
+    // As may rows of any length behind which there are zeros.
+    Sample padded(288, 570, 601, dtypes);
+    MatmulProblem p = problem(288, 570, 601, false, false, dtypes, false, 7);
+    p.padded_a = true;
+    check_accuracy(padded, p);
   }
 }
 

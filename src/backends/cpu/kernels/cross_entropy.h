@@ -31,6 +31,7 @@ struct CrossEntropyRows {
   DType dlogits_dtype = DType::kF32;
   const float *scale = nullptr, *square_scale = nullptr;  // read when the kernel runs
   int64_t dlogits_stride = 0;                             // elements from row to row; 0: classes
+  int64_t logits_stride = 0;                              // the same
 };
 void cross_entropy_rows(const CrossEntropyRows& args, Isa isa, ThreadPool& pool);
 

@@ -5,6 +5,7 @@
 
 #include "backends/cpu/kernels/matmul_packed.h"
 #include "backends/cpu/kernels/matmul_row.h"
+#include "backends/cpu/kernels/tiles.h"
 #include "base/error.h"
 #include "base/text.h"
 #ifdef TESSERA_WITH_ONEDNN
@@ -43,6 +44,8 @@ void check(const MatmulProblem& p) {
   TESSERA_CHECK(p.a == p.b && (p.a == DType::kF32 || p.a == DType::kBF16), describe(p));
   TESSERA_CHECK(p.c == DType::kF32 || p.c == p.a, describe(p));
   TESSERA_CHECK(!p.bias || (p.c == p.a && !p.accumulate), describe(p));
+  int64_t padded_k = ceil_div(p.k, kMatmulPadding) * kMatmulPadding;
+  TESSERA_CHECK(!p.padded_a || (!p.transpose_a && p.lda >= padded_k), describe(p));
 }
 
 struct Key {
@@ -57,7 +60,7 @@ struct KeyHash {
     size_t hash = 0;
     for (int64_t x :
          {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, int64_t{p.transpose_a}, int64_t{p.transpose_b},
-          int64_t{p.accumulate}, int64_t{p.bias}, static_cast<int64_t>(p.a),
+          int64_t{p.accumulate}, int64_t{p.bias}, int64_t{p.padded_a}, static_cast<int64_t>(p.a),
           static_cast<int64_t>(p.c), static_cast<int64_t>(key.isa)}) {
       hash = (hash ^ static_cast<size_t>(x)) * 0x9e3779b97f4a7c15u;
       hash ^= hash >> 29;

@@ -23,6 +23,8 @@ namespace tessera::cpu {
 //
 // dtypes: a and b both f32 with c f32, or a and b both bf16 with c bf16 or f32; a bias has that of
 // a and c. Sums are f32; c is rounded once, after the old C or the bias was added.
+inline constexpr int64_t kMatmulPadding = 32;
+
 struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
@@ -30,6 +32,9 @@ struct MatmulProblem {
   int64_t lda = 0, ldb = 0, ldc = 0;
   bool accumulate = false;
   bool bias = false;  // not with accumulate
+  // Rows of A go on with zeros to the next multiple of kMatmulPadding; they may be read. Not with
+  // transpose_a.
+  bool padded_a = false;
 
   bool operator==(const MatmulProblem&) const = default;
 };

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "backends/cpu/kernels/matmul_tile.h"
+#include "base/error.h"
 #include "base/text.h"
 
 namespace tessera::cpu {
@@ -46,7 +47,9 @@ class PackedMatmul final : public Matmul {
     rows_ = cut(p.m, tile.rows, kernels.rows);
     columns_ = cut(p.n, tile.columns, kernels.columns);
     reads_rows_ = kernels.reads_rows && !p.transpose_a && p.m % kernels.rows == 0 &&
-                  p.k % kernels.depth_unit == 0 && columns_.tiles() <= kUnpackedColumnTiles;
+                  (p.k % kernels.depth_unit == 0 || p.padded_a) &&
+                  columns_.tiles() <= kUnpackedColumnTiles;
+    TESSERA_CHECK(kMatmulPadding % kernels.depth_unit == 0);
     if (reads_rows_) rows_.chunk = rows_.count;
   }
 

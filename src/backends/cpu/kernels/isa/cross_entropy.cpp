@@ -65,7 +65,8 @@ void gradient(const T* x, G* dx, int64_t size, int64_t target, ScaledSum total, 
 
 template <class T>
 void row_of(const CrossEntropyRows& args, int64_t row) {
-  const T* x = (const T*)args.logits + row * args.classes;
+  const T* x =
+      (const T*)args.logits + row * (args.logits_stride == 0 ? args.classes : args.logits_stride);
   int64_t target = args.targets[row];
   ScaledSum total = sum_of_exponentials(x, args.classes);
   double log_sum = __builtin_log(total.sum);
