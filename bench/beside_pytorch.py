@@ -16,7 +16,7 @@ DEADLINE_SECONDS = 1200
 COMPARED_STEPS = 6
 SAME_LOSS = 0.005  # of the first step: bf16 rounds at other places
 WAITED = re.compile(r"waited ([\d.]+) ms")
-STEP = re.compile(r"Batch (\d+) Loss: ([\d.]+).*gradnorm: ([\d.]+)")
+STEP = re.compile(r"Batch (\d+) Loss: ([\d.]+|nan|inf).*gradnorm: ([\d.]+|nan|inf)")
 # Options of the quickstart that name files or only print.
 UNUSED = ("val_batch_size", "validation_batches", "validation_freq", "compare_baselines",
           "metrics_file", "checkpoint_dir", "cache_dir")
