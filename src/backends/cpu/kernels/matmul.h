@@ -11,6 +11,9 @@
 
 namespace tessera::cpu {
 
+// Elements to whose multiples rows may be padded: whole units of depth of every implementation.
+inline constexpr int64_t kMatmulPadding = 32;
+
 // C[m, n] = op(A) op(B), or C += op(A) op(B) where `accumulate`, or C = op(A) op(B) + bias[n] in
 // every row where `bias`; op(A) is [m, k], op(B) is [k, n]. Every matrix is row-major with its
 // leading dimension in elements; A is stored as [m, k], or as [k, m] where `transpose_a`; B as [k,
@@ -23,8 +26,6 @@ namespace tessera::cpu {
 //
 // dtypes: a and b both f32 with c f32, or a and b both bf16 with c bf16 or f32; a bias has that of
 // a and c. Sums are f32; c is rounded once, after the old C or the bias was added.
-inline constexpr int64_t kMatmulPadding = 32;
-
 struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
