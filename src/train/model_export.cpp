@@ -113,7 +113,7 @@ Json write_tokenizer(const std::string& named, const Tokenizer& tokenizer, const
                      const fs::path& to) {
   fs::path from = named, directory;
   std::error_code ignored;
-  if (fs::is_directory(from, ignored)) directory = from;
+  if (named != "byte" && fs::is_directory(from, ignored)) directory = from;
   if (is_tokenizer_file(from.filename().string())) directory = fs::absolute(from).parent_path();
   if (!directory.empty()) copy_tokenizer_files(directory, to);
   if (auto data = rewritten(named, tokenizer)) {

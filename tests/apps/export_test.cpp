@@ -1,6 +1,7 @@
 // `tessera export` and training from what it wrote, as users run them, on one process and on ranks.
 #include "checkpoint/safetensors.h"
 #include "tests/apps/program_fixture.h"
+#include "tests/tokenizer/tiktoken_file.h"
 
 namespace tessera {
 namespace {
@@ -39,6 +40,21 @@ TEST_F(Export, WritesADirectoryThatTrainingStartsFrom) {
   auto config = nlohmann::json::parse(read_file(path("model/config.json")));
   EXPECT_EQ(config["torch_dtype"], "float32");
   EXPECT_EQ(config["eos_token_id"], 256);
+}
+
+// Of the kind of GPT-2's file, filled up with tokens that the text does not hold.
+TEST_F(Export, WritesRanksAsATokenizerJson) {
+  std::vector<std::string> tokens = tokens_with({"th", "he", "the", " t", " the", "qu"});
+  for (size_t i = tokens.size(); i < 50256; ++i) tokens.push_back(cat("\xff", i));
+  write("own.tiktoken", tiktoken_file(tokens));
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt", "--tokenizer", "own.tiktoken",
+            "--vocab_size", "50257"}));
+  ok({"export", "ckpt", "model"});
+  EXPECT_TRUE(exists("model/tokenizer.json"));
+  auto ids = [&](const std::string& tokenizer) {
+    return ok({"tokenizer", "encode", "--tokenizer", tokenizer, "text.txt"}).out;
+  };
+  EXPECT_EQ(ids("model"), ids("own.tiktoken"));
 }
 
 TEST_F(Export, ShardsAndHalvesOnRequest) {

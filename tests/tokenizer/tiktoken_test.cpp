@@ -8,41 +8,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "tests/base/error_expectation.h"
+#include "tests/tokenizer/tiktoken_file.h"
 #include "tokenizer/byte_level_bpe.h"
 
 namespace tessera {
 namespace {
-
-std::string base64(std::string_view bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t bits = 0;
-    for (size_t j = 0; j < 3; ++j) {
-      bits = bits << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0u);
-    }
-    for (size_t j = 0; j < 4; ++j) {
-      text += i + j < bytes.size() + 1 ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
-    }
-  }
-  return text;
-}
-
-// All bytes, then these tokens.
-std::vector<std::string> tokens_with(const std::vector<std::string>& more) {
-  std::vector<std::string> tokens;
-  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  return tokens;
-}
-
-std::string file_of(const std::vector<std::string>& tokens) {
-  std::string text;
-  for (size_t rank = 0; rank < tokens.size(); ++rank) {
-    text += cat(base64(tokens[rank]), " ", rank, "\n");
-  }
-  return text;
-}
 
 std::vector<int32_t> ids_of(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> ids;
@@ -52,18 +22,19 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer, std::string_view text) {
 
 TEST(Tiktoken, NeighboursThatAreATokenMergeByRank) {
   ByteLevelBpe tokenizer(
-      parse_tiktoken(file_of(tokens_with({"ab", "bc", "abcd", "cd", "bcd"})), "small", true));
+      parse_tiktoken(tiktoken_file(tokens_with({"ab", "bc", "abcd", "cd", "bcd"})), "small", true));
   EXPECT_EQ(ids_of(tokenizer, "xabcx"), (std::vector<int32_t>{'x', 256, 'c', 'x'}));
   EXPECT_EQ(ids_of(tokenizer, "abcdx"), (std::vector<int32_t>{258, 'x'}));  // ab, then ab + cd
   EXPECT_EQ(ids_of(tokenizer, "xbcd"), (std::vector<int32_t>{'x', 260}));   // bc, then bc + d
   // A piece that is a token is taken whole, though no merge leads to it.
-  ByteLevelBpe whole(parse_tiktoken(file_of(tokens_with({"bc", "abc", "zyx"})), "small", true));
+  ByteLevelBpe whole(
+      parse_tiktoken(tiktoken_file(tokens_with({"bc", "abc", "zyx"})), "small", true));
   EXPECT_EQ(ids_of(whole, "zyx"), std::vector<int32_t>{258});
   EXPECT_EQ(ids_of(whole, "zyxa"), (std::vector<int32_t>{'z', 'y', 'x', 'a'}));
 }
 
 TEST(Tiktoken, SpecialTokensAreThoseOfLlama3) {
-  BpeModel model = parse_tiktoken(file_of(tokens_with({"ab"})), "small", true);
+  BpeModel model = parse_tiktoken(tiktoken_file(tokens_with({"ab"})), "small", true);
   EXPECT_EQ(model.tokens.size(), 257u + 256u);
   EXPECT_EQ(model.document_prefix, std::vector<int32_t>{257});
   EXPECT_EQ(model.end_of_text, 258);
@@ -84,7 +55,7 @@ TEST(Tiktoken, TheNumberOfRanksDecidesTheKind) {
     for (size_t i = 0; tokens.size() < count; ++i) {
       tokens.push_back(cat(static_cast<char>('a' + i % 26), i / 26, "x"));
     }
-    return parse_tiktoken(file_of(tokens), "many");
+    return parse_tiktoken(tiktoken_file(tokens), "many");
   };
   BpeModel llama3 = read(128000);
   EXPECT_EQ(llama3.tokens.size(), 128256u);
@@ -108,7 +79,7 @@ TEST(Tiktoken, BrokenFilesAreRefused) {
     expect_contains(message, cause);
     EXPECT_LT(message.size(), 400u);
   };
-  std::string good = file_of(tokens_with({"ab"}));
+  std::string good = tiktoken_file(tokens_with({"ab"}));
   expect_error("byte 0 has no token", "");
   expect_error("line 258 is not a token", good + "abc 257\n");
   expect_error("line 258 is not a token", good + "a=== 257\n");
@@ -123,7 +94,7 @@ TEST(Tiktoken, BrokenFilesAreRefused) {
   expect_error("512 bytes", good + base64(std::string(513, 'a')) + " 257\n");
   std::vector<std::string> bytes = tokens_with({});
   bytes.pop_back();
-  expect_error("byte 255 has no token", file_of(bytes));
+  expect_error("byte 255 has no token", tiktoken_file(bytes));
   expect_error("more than", std::string((size_t{16} << 20) + 1, 'a'));
   expect_contains(user_error([&] { parse_tiktoken(good, "given.model"); }), "with 257 ranks");
 }

@@ -73,7 +73,7 @@ class HeadProducts {
         rows_(c.inputs[0].shape[0]),
         width_(c.inputs[0].shape[1]),
         classes_(c.inputs[1].shape[0]),
-        stride_((classes_ + kMatmulPadding - 1) / kMatmulPadding * kMatmulPadding),
+        stride_(padded_for_matmul(classes_)),
         dlogits_stride_(stride_ * 4 / size_of(dtype_)),
         gradients_(gradients),
         pool_(pool) {

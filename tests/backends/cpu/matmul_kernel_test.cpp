@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "backends/cpu/kernels/matmul.h"
-#include "backends/cpu/kernels/tiles.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -161,7 +160,7 @@ struct Operands {
       for (int64_t q = 0; q < p.k; ++q)
         a.set(p.a, p.transpose_a ? q * p.lda + i : i * p.lda + q,
               s.a[static_cast<size_t>(i * p.k + q)]);
-    int64_t padded = p.padded_a ? ceil_div(p.k, kMatmulPadding) * kMatmulPadding : p.k;
+    int64_t padded = p.padded_a ? padded_for_matmul(p.k) : p.k;
     for (int64_t i = 0; i < p.m; ++i)
       for (int64_t q = p.k; q < padded; ++q) a.set(p.a, i * p.lda + q, 0);
     for (int64_t q = 0; q < p.k; ++q)

@@ -5,7 +5,6 @@
 
 #include "backends/cpu/kernels/matmul_packed.h"
 #include "backends/cpu/kernels/matmul_row.h"
-#include "backends/cpu/kernels/tiles.h"
 #include "base/error.h"
 #include "base/text.h"
 #ifdef TESSERA_WITH_ONEDNN
@@ -44,8 +43,7 @@ void check(const MatmulProblem& p) {
   TESSERA_CHECK(p.a == p.b && (p.a == DType::kF32 || p.a == DType::kBF16), describe(p));
   TESSERA_CHECK(p.c == DType::kF32 || p.c == p.a, describe(p));
   TESSERA_CHECK(!p.bias || (p.c == p.a && !p.accumulate), describe(p));
-  int64_t padded_k = ceil_div(p.k, kMatmulPadding) * kMatmulPadding;
-  TESSERA_CHECK(!p.padded_a || (!p.transpose_a && p.lda >= padded_k), describe(p));
+  TESSERA_CHECK(!p.padded_a || (!p.transpose_a && p.lda >= padded_for_matmul(p.k)), describe(p));
 }
 
 struct Key {

@@ -13,6 +13,9 @@ namespace tessera::cpu {
 
 // Elements to whose multiples rows may be padded: whole units of depth of every implementation.
 inline constexpr int64_t kMatmulPadding = 32;
+constexpr int64_t padded_for_matmul(int64_t n) {
+  return (n + kMatmulPadding - 1) / kMatmulPadding * kMatmulPadding;
+}
 
 // C[m, n] = op(A) op(B), or C += op(A) op(B) where `accumulate`, or C = op(A) op(B) + bias[n] in
 // every row where `bias`; op(A) is [m, k], op(B) is [k, n]. Every matrix is row-major with its
