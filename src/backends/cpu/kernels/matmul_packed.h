@@ -1,6 +1,7 @@
 #pragma once
 // Our own matrix product. matmul_packed.cpp cuts the work into tiles, isa/matmul_packed.cpp (any
-// dtype, vectors of f32) and amx/matmul.cpp (bf16, matrix tiles) do the arithmetic.
+// dtype, vectors of f32), amx/matmul.cpp (bf16, matrix tiles) and amx/matmul_f32.cpp (f32 in three
+// parts of bf16, matrix tiles) do the arithmetic.
 #include <cstdint>
 #include <memory>
 
@@ -10,7 +11,7 @@
 
 namespace tessera::cpu {
 
-// bf16 on matrix tiles; declines other problems and weaker instruction sets.
+// On matrix tiles; declines weaker instruction sets.
 std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa);
 // Vectors of f32, bf16 widened while it is packed. Takes every problem.
 std::unique_ptr<const Matmul> make_vector_matmul(const MatmulProblem& problem, Isa isa);
@@ -69,7 +70,8 @@ struct MatmulKernels {
 
 TESSERA_DECLARE_PER_ISA(MatmulKernels matmul_kernels())
 namespace amx {
-MatmulKernels matmul_kernels();
+MatmulKernels matmul_kernels();      // bf16
+MatmulKernels f32_matmul_kernels();  // of three parts
 }  // namespace amx
 
 }  // namespace tessera::cpu
