@@ -15,11 +15,15 @@ constexpr int64_t kPackedLines = 384, kPackedDepths = 256;
 // Packed bytes of an operand at a time, in whole tiles: bounds the workspace of wide heads. From 8
 // to 16 MiB the speed is the same.
 constexpr int64_t kPackedBytes = int64_t{8} << 20;
-// Packed bytes of a line at a time. Where C holds the sums between such pieces of the depth (f32),
-// what is packed stays nearer to the caches: dW of f32 takes 0.9 of the time, dX of 32,000 columns
-// 0.75 (vectors and tiles), dW of 256 x 256 bf16 0.9; 2,048 to 6,144 differ by 5 %. Otherwise the
-// workspace does: 15 MiB less for dX of 32,000 columns, in the same time.
-constexpr int64_t kPieceBytes = 3072, kKeptPieceBytes = 8192;
+// Packed bytes of a line at a time: what is packed stays nearer to the caches, and neither operand
+// is packed again for every chunk of the other. f32 results hold the sums between such pieces: dW
+// of f32 takes 0.9 of the time, dX of 32,000 columns 0.75 (vectors and tiles), dW of 256 x 256 bf16
+// 0.9; 2,048 to 6,144 differ by 5 %. bf16 products come and go too fast for results that no cache
+// holds: dW of 4,096 x 4,096 takes 1.1 with pieces.
+constexpr int64_t kPieceBytes = 3072, kCachedSums = int64_t{16} << 20;
+// The same where C is bf16 and sums wait in the workspace, if they are not more than that: 4,096 x
+// 11,008 takes 0.6 of the time, dX of 32,000 columns 15 MiB less.
+constexpr int64_t kKeptPieceBytes = 8192, kKeptSums = int64_t{64} << 20;
 constexpr int64_t kAlignment = 64;
 // A result of so many bytes is written past the caches: its lines are not read first, and it would
 // push the operands out of L2. With 768 to 3,072 columns 10 to 25 % of a bf16 product.
@@ -47,8 +51,7 @@ class PackedMatmul final : public Matmul {
   PackedMatmul(const MatmulProblem& p, const MatmulKernels& kernels, std::string_view name)
       : Matmul(p), kernels_(kernels), name_(name) {
     const MatmulTile tile = matmul_tile(p.m, p.n, {kernels.tile_rows, kernels.tile_columns});
-    const int64_t bytes = p.c == DType::kF32 ? kPieceBytes : kKeptPieceBytes;
-    piece_depth_ = balanced(p.k, bytes / kernels.element_bytes, kernels.depth_unit);
+    piece_depth_ = piece_depth();
     keeps_sums_ = p.c != DType::kF32 && piece_depth_ < p.k;
     depth_block_ = balanced(piece_depth_, kernels.depth_block, kernels.depth_unit);
     panel_depth_ = piece_depth_ + kernels.spare_depth;
@@ -107,6 +110,17 @@ class PackedMatmul final : public Matmul {
     const void* bias;
     bool streams;
   };
+  // Depths that are packed at a time.
+  int64_t piece_depth() const {
+    const MatmulProblem& p = problem();
+    const int64_t sums = p.m * p.n * 4;
+    bool in_pieces = true;
+    if (p.c != DType::kF32) in_pieces = sums <= kKeptSums;
+    if (p.c == DType::kF32 && p.a == DType::kBF16) in_pieces = sums <= kCachedSums;
+    if (!in_pieces) return round_up(p.k, kernels_.depth_unit);
+    const int64_t bytes = p.c == DType::kF32 ? kPieceBytes : kKeptPieceBytes;
+    return balanced(p.k, bytes / kernels_.element_bytes, kernels_.depth_unit);
+  }
   Lines cut(int64_t count, int64_t tile, int64_t panel) const {
     Lines lines{count, panel, balanced(count, tile, panel), 0};
     int64_t fit = kPackedBytes / (lines.tile * std::max<int64_t>(1, line_bytes()));
