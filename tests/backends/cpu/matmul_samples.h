@@ -206,7 +206,7 @@ void for_implementations(const MatmulProblem& p, F f) {
   for (const MatmulImplementation& implementation : matmul_implementations()) {
     for (Isa isa : kIsas) {
       if (isa > detect_isa()) continue;
-      // The f32 kernel of AMX machines is that of AVX-512.
+      // The vector kernel of AMX machines is that of AVX-512.
       if (implementation.name == "vector" && isa == Isa::kAmx) continue;
       std::unique_ptr<const Matmul> matmul = implementation.make(p, isa);
       if (!matmul) continue;

@@ -44,7 +44,6 @@ TESSERA_INLINE void fetch(Ahead& ahead, int64_t lines) {
 // `a_line` bytes apart, its units are `a_unit` apart.
 TESSERA_INLINE void multiply_panels(const char* a, int64_t a_unit, int64_t a_line, const char* b,
                                     int64_t units, const float* from, float* to, Ahead& ahead) {
-  constexpr int64_t kTileBytes = 1024;
   const int64_t lower = 16 * a_line;
   const int64_t fetched = units == 0 ? 0 : (ahead.end - ahead.at + units - 1) / units;
   load_sums(from);

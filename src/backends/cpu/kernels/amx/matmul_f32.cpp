@@ -15,7 +15,6 @@ namespace tessera::cpu::amx {
 namespace {
 
 constexpr int kParts = 3;
-constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kPartBytes = 2 * kTileBytes;  // a unit holds x0, then x1, then x2
 constexpr int64_t kUnitBytes = kParts * kPartBytes;
 
