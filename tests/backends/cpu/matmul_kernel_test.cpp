@@ -142,18 +142,39 @@ TEST(Matmul, CarriesInfinityAndNan) {
       operands.a.set(p.a, 3 * p.lda + 5, INFINITY);
       operands.b.set(p.b, 7 * p.ldb + 9, NAN);
       operands.run(matmul, 1);
-      const float infinite = operands.c.get(p.c, 3 * p.ldc + 2);
-      EXPECT_TRUE(std::isinf(infinite) || (in_parts(matmul) && std::isnan(infinite)));
+      EXPECT_TRUE(std::isinf(operands.c.get(p.c, 3 * p.ldc + 2)));
       EXPECT_TRUE(std::isnan(operands.c.get(p.c, 20 * p.ldc + 7)));
       EXPECT_TRUE(std::isfinite(operands.c.get(p.c, 20 * p.ldc + 8)));
     });
   }
 }
 
-// Numbers of very different size: errors are small against the terms that were summed.
+// In f32: infinite results where they belong, and errors that are small against the sizes of the
+// terms that were summed.
+void check_range(const Sample& sample, const MatmulProblem& p, int threads) {
+  Sample sizes = sample;
+  for (float& x : sizes.a) x = std::abs(x);
+  for (float& x : sizes.b) x = std::abs(x);
+  for (float& x : sizes.old) x = std::abs(x);
+  sizes.multiply();
+  const bool adds = p.accumulate || p.bias;
+  for_implementations(p, [&](const Matmul& matmul, Isa) {
+    Operands operands(sample, p);
+    operands.run(matmul, threads);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < p.m; ++i) {
+      for (int64_t j = 0; j < p.n; ++j) {
+        const double exact = sample.expected(i, j, adds), c = operands.c.get(p.c, i * p.ldc + j);
+        const double bound = 4 * 0x1p-24 * sizes.expected(i, j, adds);
+        wrong += std::isinf(exact) ? c != exact : !(std::abs(c - exact) <= bound);
+      }
+    }
+    EXPECT_EQ(wrong, 0);
+  });
+}
+
 TEST(Matmul, KeepsThePrecisionOfF32OverItsRange) {
-  const int64_t m = 33, n = 40, k = 70;
-  Sample sample(m, n, k, kDTypes[0]);
+  Sample sample(33, 40, 70, kDTypes[0]);
   auto scale = [](std::vector<float>& values, const char* stream) {
     for (size_t i = 0; i < values.size(); ++i) {
       const double exponent = 100 * random_uniform(11, stream_of(stream), i) - 50;
@@ -162,23 +183,28 @@ TEST(Matmul, KeepsThePrecisionOfF32OverItsRange) {
   };
   scale(sample.a, "exponents of a");
   scale(sample.b, "exponents of b");
-  MatmulProblem p = problem(m, n, k, false, true, kDTypes[0], false);
-  for_implementations(p, [&](const Matmul& matmul, Isa) {
-    Operands operands(sample, p);
-    operands.run(matmul, 1);
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        double exact = 0, size = 0;
-        for (int64_t q = 0; q < k; ++q) {
-          const double term = double{sample.a[static_cast<size_t>(i * k + q)]} *
-                              sample.b[static_cast<size_t>(q * n + j)];
-          exact += term;
-          size += std::abs(term);
-        }
-        EXPECT_LE(std::abs(operands.c.get(p.c, i * p.ldc + j) - exact), 4 * 0x1p-24 * size);
-      }
-    }
-  });
+  sample.multiply();
+  check_range(sample, problem(33, 40, 70, false, true, kDTypes[0], false), 1);
+}
+
+// Infinity, and numbers beyond bf16's largest, in some of the parts that an operand is packed in:
+// pieces of the depth, chunks of columns, chunks of rows.
+TEST(Matmul, TakesInfiniteAndHugeNumbersAnywhere) {
+  const int64_t shapes[][3] = {{40, 50, 1100}, {33, 4700, 520}, {4700, 33, 520}};
+  for (const auto& [m, n, k] : shapes) {
+    Sample sample(m, n, k, kDTypes[0]);
+    for (size_t i = static_cast<size_t>(n); i < sample.old.size(); ++i)  // rows of equal biases
+      sample.old[i] = sample.old[i - static_cast<size_t>(n)];
+    sample.a[static_cast<size_t>(3 * k + 2)] = -INFINITY;
+    sample.b[static_cast<size_t>((k - 1) * n + n - 1)] = 3.4e38f;
+    for (int64_t i = 0; i < m; ++i) sample.a[static_cast<size_t>(i * k + k - 1)] *= 0.01f;
+    sample.multiply();
+    MatmulProblem p = problem(m, n, k, false, true, kDTypes[0], true, 7);
+    check_range(sample, p, 2);
+    p.accumulate = false, p.bias = true;
+    check_range(sample, p, 1);
+    check_range(sample, problem(m, n, k, true, false, kDTypes[0], false), 2);
+  }
 }
 
 TEST(Matmul, OneProductRunsOnSeveralThreadsAtOnce) {

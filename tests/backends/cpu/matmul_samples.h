@@ -99,7 +99,12 @@ struct Sample {
         a(random("a", m * k, d.in)),
         b(random("b", k * n, d.in)),
         old(random("c", m * n, d.out)) {
-    exact.resize(static_cast<size_t>(m * n));
+    multiply();
+  }
+
+  // Anew, after a or b was changed.
+  void multiply() {
+    exact.assign(static_cast<size_t>(m * n), 0.0);
     for (int64_t i = 0; i < m; ++i)
       for (int64_t p = 0; p < k; ++p)
         for (int64_t j = 0; j < n; ++j)

@@ -29,8 +29,8 @@ constexpr int64_t padded_for_matmul(int64_t n) {
 //
 // dtypes: a and b both f32 with c f32, or a and b both bf16 with c bf16 or f32; a bias has that of
 // a and c. Sums are f32; c is rounded once, after the old C or the bias was added. On AMX f32 is
-// multiplied in three parts of bf16, with the same error but for infinities and the smallest and
-// largest numbers (amx/matmul_f32.cpp).
+// multiplied in three parts of bf16, with the same error but for numbers below 2^-109
+// (amx/matmul_f32.cpp).
 struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;

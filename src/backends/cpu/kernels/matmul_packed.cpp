@@ -1,6 +1,8 @@
 #include "backends/cpu/kernels/matmul_packed.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <functional>
 
 #include "backends/cpu/kernels/matmul_tile.h"
@@ -66,7 +68,8 @@ class PackedMatmul final : public Matmul {
 
   int64_t workspace_bytes(int threads) const override {
     const int64_t sums = keeps_sums_ ? rows_.tiles() * columns_.tiles() : threads;
-    return packed_a_bytes() + packed_bytes(columns_) + sums * sums_bytes();
+    return std::max(packed_a_bytes() + packed_bytes(columns_) + sums * sums_bytes(),
+                    kernels_.packs_all ? 0 : workspace_bytes_in_vectors(threads));
   }
 
   void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
@@ -75,6 +78,7 @@ class PackedMatmul final : public Matmul {
     char* packed_a = static_cast<char*>(workspace);
     char* packed_b = packed_a + packed_a_bytes();
     char* sums = packed_b + packed_bytes(columns_);
+    bool panels_hold = true;  // false: vectors multiplied, and overwrote what was packed
     int64_t depth = 0;
     do {  // once for k = 0 too: C becomes 0
       const Piece piece{
@@ -84,13 +88,18 @@ class PackedMatmul final : public Matmul {
       const MatmulOperand columns_of_b = from_depth({b, p.b, p.ldb, p.transpose_b}, depth);
       for (int64_t column = 0; column < p.n; column += columns_.chunk) {
         for (int64_t row = 0; row < p.m; row += rows_.chunk) {
-          const bool packs_a = !reads_rows_ && (column == 0 || rows_.chunk < p.m);
-          const bool packs_b = row == 0;
-          pack(pool, {kernels_.pack_rows, rows_of_a, rows_, row, packs_a, packed_a},
-               {kernels_.pack_columns, columns_of_b, columns_, column, packs_b, packed_b},
-               piece.count);
-          multiply(pool, reads_rows_ ? static_cast<const char*>(rows_of_a.data) : packed_a,
-                   packed_b, piece, row, column, sums);
+          const bool packs_a = !reads_rows_ && (column == 0 || rows_.chunk < p.m || !panels_hold);
+          const bool packs_b = row == 0 || !panels_hold;
+          panels_hold =
+              pack(pool, {kernels_.pack_rows, rows_of_a, rows_, row, packs_a, packed_a},
+                   {kernels_.pack_columns, columns_of_b, columns_, column, packs_b, packed_b},
+                   piece.count);
+          if (panels_hold) {
+            multiply(pool, reads_rows_ ? static_cast<const char*>(rows_of_a.data) : packed_a,
+                     packed_b, piece, row, column, sums);
+          } else {
+            multiply_in_vectors(pool, rows_of_a, columns_of_b, piece, row, column, workspace);
+          }
         }
       }
       depth += piece_depth_;
@@ -173,21 +182,62 @@ class PackedMatmul final : public Matmul {
   }
 
   // Both operands at once: an operand alone may have fewer tiles than there are threads.
-  void pack(ThreadPool& pool, const Packing& a, const Packing& b, int64_t depth) const {
+  bool pack(ThreadPool& pool, const Packing& a, const Packing& b, int64_t depth) const {
     const PackingTiles of_a = packing_tiles(a, depth), of_b = packing_tiles(b, depth);
+    std::atomic<bool> holds_all = true;
     auto task = [&](int64_t tile, int) {
-      tile < of_a.count ? pack_tile(a, of_a, tile, depth)
-                        : pack_tile(b, of_b, tile - of_a.count, depth);
+      const bool holds = tile < of_a.count ? pack_tile(a, of_a, tile, depth)
+                                           : pack_tile(b, of_b, tile - of_a.count, depth);
+      if (!holds) holds_all = false;
     };
     pool.run(of_a.count + of_b.count, std::ref(task));
+    return holds_all;
   }
-  void pack_tile(const Packing& of, const PackingTiles& tiles, int64_t tile, int64_t depth) const {
+  bool pack_tile(const Packing& of, const PackingTiles& tiles, int64_t tile, int64_t depth) const {
     const int64_t count = std::min(of.lines.chunk, of.lines.count - of.first);
     const int64_t rows = ceil_div(count, tiles.lines);
     const int64_t line = tile % rows * tiles.lines, from = tile / rows * tiles.depths;
-    of.kernel(from_depth(of.x, from), of.first + line, std::min(tiles.lines, count - line),
-              std::min(tiles.depths, depth - from), of.lines.panel * panel_depth_,
-              of.out + line * line_bytes() + from * of.lines.panel * kernels_.element_bytes);
+    return of.kernel(from_depth(of.x, from), of.first + line, std::min(tiles.lines, count - line),
+                     std::min(tiles.depths, depth - from), of.lines.panel * panel_depth_,
+                     of.out + line * line_bytes() + from * of.lines.panel * kernels_.element_bytes);
+  }
+
+  // Where panels cannot hold a number, vectors multiply chunks of both operands over this piece of
+  // the depth.
+  std::unique_ptr<const Matmul> in_vectors(int64_t m, int64_t n, int64_t k, bool first) const {
+    MatmulProblem part = problem();
+    part.m = m, part.n = n, part.k = k;
+    part.accumulate |= !first;
+    part.bias &= first;
+    part.padded_a = false;
+    return make_vector_matmul(part, Isa::kAvx512);
+  }
+  void multiply_in_vectors(ThreadPool& pool, const MatmulOperand& a, const MatmulOperand& b,
+                           const Piece& piece, int64_t row, int64_t column, void* workspace) const {
+    TESSERA_CHECK(!keeps_sums_);
+    auto from_line = [](const MatmulOperand& x, int64_t line) {
+      const int64_t elements = line * (x.depth_is_contiguous ? x.stride : 1);
+      return static_cast<const char*>(x.data) + elements * size_of(x.dtype);
+    };
+    const MatmulProblem& p = problem();
+    const int64_t size = size_of(p.c);
+    in_vectors(std::min(rows_.chunk, p.m - row), std::min(columns_.chunk, p.n - column),
+               piece.count, piece.first == 0)
+        ->run(pool, from_line(a, row), from_line(b, column),
+              static_cast<char*>(piece.c) + (row * p.ldc + column) * size, workspace,
+              piece.bias ? static_cast<const char*>(piece.bias) + column * size : nullptr);
+  }
+  int64_t workspace_bytes_in_vectors(int threads) const {
+    // Parts are whole chunks and pieces, or the last ones.
+    auto extents = [](int64_t all, int64_t part) {
+      return std::array{std::min(all, part), all % std::max<int64_t>(1, part)};
+    };
+    int64_t bytes = 0;
+    for (int64_t m : extents(problem().m, rows_.chunk))
+      for (int64_t n : extents(problem().n, columns_.chunk))
+        for (int64_t k : extents(problem().k, piece_depth_))
+          bytes = std::max(bytes, in_vectors(m, n, k, true)->workspace_bytes(threads));
+    return bytes;
   }
 
   void multiply(ThreadPool& pool, const char* a, const char* b, const Piece& piece, int64_t row,

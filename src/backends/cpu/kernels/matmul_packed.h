@@ -52,10 +52,11 @@ struct MatmulKernels {
   int64_t tile_rows, tile_columns;  // of C at most, that one thread computes at a time
   int64_t depth_block;              // depths for which it does so before the next ones follow
   bool reads_rows;                  // of A where they lie, whole panels and depth units, not packed
+  bool packs_all;                   // there are no numbers for which packing returns false
 
   // Packs lines [line, line + lines), all `depth` of them, into panels `panel_stride` elements
-  // apart.
-  using Pack = void(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth,
+  // apart. False where they cannot hold a number of x: vectors multiply it then.
+  using Pack = bool(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth,
                     int64_t panel_stride, void* out);
   Pack* pack_rows;
   Pack* pack_columns;

@@ -7,7 +7,7 @@ namespace {
 
 // Panel order: [panel][depth / 32][unit]. The inner loop follows the source's rows.
 template <PackUnit along, PackUnit across>
-void pack(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth, int64_t panel_stride,
+bool pack(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth, int64_t panel_stride,
           void* out) {
   const BF16* data = (const BF16*)x.data;
   uint32_t* to = (uint32_t*)out;
@@ -24,6 +24,7 @@ void pack(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth, in
                to + i / kUnit * panel_stride / 2);
     }
   }
+  return true;
 }
 
 // Lines [at, end) of a panel of the block that follows, unit after unit. Its rows lie apart, where
@@ -99,6 +100,7 @@ MatmulKernels matmul_kernels() {
           .tile_columns = 384,
           .depth_block = 256,
           .reads_rows = true,
+          .packs_all = true,
           .pack_rows = pack<pack_rows_along, pack_rows_across>,
           .pack_columns = pack<pack_columns_along, pack_columns_across>,
           .multiply = multiply};

@@ -5,10 +5,10 @@
 // without a rest, and of the nine products of parts the three below 2^-23 |x y| are left out
 // (Henry, Tang, Heinecke 2019, arXiv 1904.06376). Results are as exact as those of f32 arithmetic,
 // in 0.6 of the time: a core's tiles multiply bf16 twelve times as fast as its vectors multiply
-// f32.
+// f32. Of numbers below 2^-109 the low bits are lost.
 //
-// Three things differ: a product with an infinity may be NaN; numbers beyond bf16's largest,
-// 3.39e38, count as infinite; of numbers below 2^-109 the low bits are lost.
+// Infinities and numbers beyond bf16's largest, 3.39e38, have no such parts: packing says so, and
+// vectors multiply what was to be packed.
 #include "backends/cpu/kernels/amx/matmul_unit.h"
 
 namespace tessera::cpu::amx {
@@ -31,8 +31,9 @@ struct Floats {
 
 // The three parts of 32 x 32 numbers, a unit of rows of A whose depth is contiguous. The next 32
 // columns are asked for ahead: the rows lie too far apart for a hardware prefetcher (products 0.96
-// to 0.98).
-void split(const Floats& x, uint32_t* parts) {
+// to 0.98). False where a number is not the sum of its parts.
+bool split(const Floats& x, uint32_t* parts) {
+  __mmask16 without_parts = 0;
   const auto mask = x.columns >= kUnit ? 0xffffffffu : (1u << x.columns) - 1;
   for (int64_t i = 0; i < kUnit; ++i) {
     const float* row = x.data + i * x.stride;
@@ -47,26 +48,31 @@ void split(const Floats& x, uint32_t* parts) {
       first -= widen_half(rounded, 0);
       second -= widen_half(rounded, 1);
     }
+    // An infinite part leaves an infinite rest, of which the next one leaves NaN.
+    without_parts |= _mm512_cmp_ps_mask(first, second, _CMP_UNORD_Q);
   }
+  return without_parts == 0;
 }
 
 // The same, each part packed as a unit of bf16.
 template <PackUnit pack_part>
-void split_and_pack(const Floats& x, uint32_t* to) {
+bool split_and_pack(const Floats& x, uint32_t* to) {
   alignas(64) uint32_t parts[kParts * kUnitWords];
-  split(x, parts);
+  const bool have_parts = split(x, parts);
   for (int part = 0; part < kParts; ++part) {
     const BF16* numbers = (const BF16*)(parts + part * kUnitWords);
     pack_part({numbers, kUnit, kUnit, kUnit}, to + part * kUnitWords);
   }
+  return have_parts;
 }
 
-using SplitUnit = void(const Floats& x, uint32_t* to);
+using SplitUnit = bool(const Floats& x, uint32_t* to);
 
 // Panel order: [panel][depth / 32][part][unit]. The inner loop follows the source's rows.
 template <SplitUnit along, SplitUnit across>
-void pack(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth, int64_t panel_stride,
+bool pack(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth, int64_t panel_stride,
           void* out) {
+  bool have_parts = true;
   const float* data = (const float*)x.data;
   auto unit_at = [&](int64_t i, int64_t d) {
     const int64_t panel_bytes = panel_stride * (kUnitBytes / (kUnit * kUnit));
@@ -75,12 +81,15 @@ void pack(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth, in
   if (x.depth_is_contiguous) {
     for (int64_t i = 0; i < lines; i += kUnit)
       for (int64_t d = 0; d < depth; d += kUnit)
-        along({data + (line + i) * x.stride + d, x.stride, lines - i, depth - d}, unit_at(i, d));
+        have_parts &= along({data + (line + i) * x.stride + d, x.stride, lines - i, depth - d},
+                            unit_at(i, d));
   } else {
     for (int64_t d = 0; d < depth; d += kUnit)
       for (int64_t i = 0; i < lines; i += kUnit)
-        across({data + d * x.stride + line + i, x.stride, depth - d, lines - i}, unit_at(i, d));
+        have_parts &=
+            across({data + d * x.stride + line + i, x.stride, depth - d, lines - i}, unit_at(i, d));
   }
+  return have_parts;
 }
 
 TESSERA_INLINE void load_rows(const char* a, int part) {
@@ -153,6 +162,7 @@ MatmulKernels f32_matmul_kernels() {
       .tile_columns = 384,
       .depth_block = 96,
       .reads_rows = false,
+      .packs_all = false,
       .pack_rows = pack<split, split_and_pack<pack_rows_across>>,
       .pack_columns = pack<split_and_pack<pack_columns_along>, split_and_pack<pack_columns_across>>,
       .multiply = multiply};

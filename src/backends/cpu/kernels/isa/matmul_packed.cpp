@@ -123,13 +123,14 @@ void pack_panels(const MatmulOperand& x, int64_t line, int64_t lines, int64_t de
 
 // Panel order: [panel][depth][kWidth] f32.
 template <int kWidth>
-void pack(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth, int64_t panel_stride,
+bool pack(const MatmulOperand& x, int64_t line, int64_t lines, int64_t depth, int64_t panel_stride,
           void* out) {
   if (x.dtype == DType::kBF16) {
     pack_panels<BF16, kWidth>(x, line, lines, depth, panel_stride, (float*)out);
   } else {
     pack_panels<float, kWidth>(x, line, lines, depth, panel_stride, (float*)out);
   }
+  return true;
 }
 
 // to[kRows, kColumns] = from + a[depth, kRows]^T b[depth, kColumns]; no `from` is zero.
@@ -181,6 +182,7 @@ MatmulKernels matmul_kernels() {
           .tile_columns = 512,
           .depth_block = 256,
           .reads_rows = false,
+          .packs_all = true,
           .pack_rows = pack<kRows>,
           .pack_columns = pack<kColumns>,
           .multiply = multiply};
