@@ -202,8 +202,8 @@ class PackedMatmul final : public Matmul {
                      of.out + line * line_bytes() + from * of.lines.panel * kernels_.element_bytes);
   }
 
-  // Where panels cannot hold a number, vectors multiply chunks of both operands over this piece of
-  // the depth.
+  // Where panels cannot hold a number, vectors multiply the two chunks over that piece of the
+  // depth, in the workspace of the panels.
   std::unique_ptr<const Matmul> in_vectors(int64_t m, int64_t n, int64_t k, bool first) const {
     MatmulProblem part = problem();
     part.m = m, part.n = n, part.k = k;
