@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "train/model_options.h"
+#include "train/step_costs.h"
 
 namespace tessera {
 namespace {
@@ -17,7 +18,8 @@ constexpr const char* kHelp = R"(Usage: tessera bench ops|step|comm [OPTIONS of 
 
 bench ops   every kernel over the shapes of the model: time, bytes, FLOP and share of the speed of light, the larger
             of the time that its arithmetic takes at the machine's matrix or vector peak and its bytes at the
-            machine's memory bandwidth, all measured at start.
+            machine's memory bandwidth, all measured at start, or what
+            an op reached if that is more; what lies in caches may still be faster than memory.
 bench step  whole training steps on random tokens; with --by_op time by op and phase.
 bench comm  collectives between --ranks processes of this host from 4 KiB to 64 MiB, beside a memcpy; every result is
             checked. Size is the larger of input and output, algbw = size / time, busbw = algbw (n - 1) / n, twice that
@@ -64,16 +66,22 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
   double flops =
       program_flops(session.programs().accumulate_first) * static_cast<double>(batches.size());
   double per_step = static_cast<double>(tokens * batches.size());
+  double peak = device.peak.flops_after(flops / best);
   std::printf(
       "%s: %lld steps, mean %.1f ms, best %.1f ms, %.0f tokens/s (best), %.1f GFLOP/s, %.1f%% of "
       "the matrix peak of %.1f GFLOP/s\n",
       device.description.c_str(), static_cast<long long>(config.repeats),
       total / static_cast<double>(config.repeats) * 1e3, best * 1e3, per_step / best,
-      flops / best / 1e9, 100 * flops / best / device.peak_flops, device.peak_flops / 1e9);
+      flops / best / 1e9, 100 * flops / best / peak, peak / 1e9);
   if (!config.by_op) return 0;
   SpeedOfLight light = measure_speed_of_light(*backend);
   double sum = 0;
-  for (const OpTimer::Row& row : timer.rows()) sum += row.seconds;
+  for (const OpTimer::Row& row : timer.rows()) {
+    sum += row.seconds;
+    auto launches = static_cast<double>(row.launches);
+    light.reached(row.op, row.flops / launches, row.bytes / launches, row.seconds / launches,
+                  compute_dtype(config));
+  }
   std::printf("%-32s %-10s %6s %10s %7s %10s %9s %8s\n", "op", "phase", "calls", "ms/step", "share",
               "GFLOP/s", "GB/s", "% light");
   auto repeats = static_cast<double>(config.repeats);
@@ -92,10 +100,7 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
 
 int bench_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kBench);
-  if (parsed.help) {
-    std::printf("%s%s", kHelp, option_help(OptionScope::kBench).c_str());
-    return 0;
-  }
+  if (parsed.help) return print_help(parsed, kHelp);
   std::string what = parsed.words.size() == 1 ? parsed.words[0] : "";
   if (what != "ops" && what != "step" && what != "comm") {
     throw UsageError("bench takes one word, ops, step or comm: tessera bench step --by_op");

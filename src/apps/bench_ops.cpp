@@ -37,6 +37,12 @@ HostBuffer filled(const TensorType& type, int64_t bound, uint64_t stream) {
   return buffer;
 }
 
+constexpr int64_t kCopiedBytes = 64 << 20;
+
+bool is_product(std::string_view op) {
+  return op.starts_with("linear") || op.starts_with("attention") || op == "dot";
+}
+
 struct Timing {
   double median = 0;
   double flops = 0, bytes = 0;
@@ -83,22 +89,27 @@ Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int
 }  // namespace
 
 double SpeedOfLight::seconds(std::string_view op, double flops, double bytes, DType dtype) const {
-  bool matrix = op.starts_with("linear") || op.starts_with("attention") || op == "dot";
-  double arithmetic =
-      matrix ? flops / (dtype == DType::kBF16 ? matrix_bf16 : matrix_f32) : flops / matrix_f32;
+  double arithmetic = is_product(op) ? flops / (dtype == DType::kBF16 ? matrix_bf16 : matrix_f32)
+                                     : flops / matrix_f32;
   return std::max(arithmetic, bytes / bandwidth);
+}
+
+void SpeedOfLight::reached(std::string_view op, double flops, double bytes, double seconds,
+                           DType dtype) {
+  double& products = is_product(op) ? matrix(dtype) : matrix_f32;
+  products = std::max(products, flops / seconds);
+  if (bytes >= 2.0 * kCopiedBytes) bandwidth = std::max(bandwidth, bytes / seconds);
 }
 
 SpeedOfLight measure_speed_of_light(cpu::CpuBackend& backend) {
   SpeedOfLight light;
   light.matrix_bf16 = measure_matrix_peak(backend, DType::kBF16);
   light.matrix_f32 = measure_matrix_peak(backend, DType::kF32);
-  constexpr int64_t kBytes = 64 << 20;
-  HostBuffer from(kBytes), to(kBytes);
+  HostBuffer from(kCopiedBytes), to(kCopiedBytes);
   for (int i = 0; i < 5; ++i) {
     double start = monotonic_seconds();
-    cpu::copy(from.data(), to.data(), kBytes, backend.pool());
-    light.bandwidth = std::max(light.bandwidth, 2.0 * kBytes / (monotonic_seconds() - start));
+    cpu::copy(from.data(), to.data(), kCopiedBytes, backend.pool());
+    light.bandwidth = std::max(light.bandwidth, 2.0 * kCopiedBytes / (monotonic_seconds() - start));
   }
   return light;
 }
@@ -111,11 +122,11 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
   options.freeze.clear();  // what it names may be in another layer; every op is wanted here
   Programs programs = build_programs(model_builder(one_layer), options);
   SpeedOfLight light = measure_speed_of_light(*backend);
-  std::printf("CPU, %d threads, %s: matrix products %.1f GFLOP/s bf16, %.1f f32; copy %.1f GB/s\n",
-              backend->pool().threads(), std::string(name(backend->isa())).c_str(),
-              light.matrix_bf16 / 1e9, light.matrix_f32 / 1e9, light.bandwidth / 1e9);
-  std::printf("%-30s %-44s %10s %10s %9s %8s  %s\n", "op", "first operand", "us", "GFLOP/s", "GB/s",
-              "% light", "kernel");
+  struct Row {
+    std::string op, operand, kernel;
+    Timing timing;
+  };
+  std::vector<Row> rows;
   std::set<std::string> seen;
   DType compute = compute_dtype(config);
   for (const Graph* graph : {&programs.accumulate_first, &programs.apply, &programs.evaluate}) {
@@ -130,12 +141,21 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
       if (!wanted || !seen.insert(op + types).second) continue;
       Timing t = time_node(executable->graph(), node, executable->launch(i), model.vocab_size,
                            config.repeats);
-      std::printf("%-30s %-44s %10.1f %10.1f %9.2f %7.1f%%  %s\n", op.c_str(),
-                  to_string(executable->graph().type(node.inputs[0])).c_str(), t.median * 1e6,
-                  t.flops / t.median / 1e9, t.bytes / t.median / 1e9,
-                  100 * light.seconds(op, t.flops, t.bytes, compute) / t.median,
-                  executable->launch(i).kernel.c_str());
+      light.reached(op, t.flops, t.bytes, t.median, compute);
+      rows.push_back({op, to_string(executable->graph().type(node.inputs[0])),
+                      executable->launch(i).kernel, t});
     }
+  }
+  std::printf(
+      "CPU, %d threads, %s: matrix products %.1f GFLOP/s bf16, %.1f f32; memory %.1f GB/s\n",
+      backend->pool().threads(), std::string(name(backend->isa())).c_str(), light.matrix_bf16 / 1e9,
+      light.matrix_f32 / 1e9, light.bandwidth / 1e9);
+  std::printf("%-30s %-44s %10s %10s %9s %8s  %s\n", "op", "first operand", "us", "GFLOP/s", "GB/s",
+              "% light", "kernel");
+  for (const auto& [op, operand, kernel, t] : rows) {
+    std::printf("%-30s %-44s %10.1f %10.1f %9.2f %7.1f%%  %s\n", op.c_str(), operand.c_str(),
+                t.median * 1e6, t.flops / t.median / 1e9, t.bytes / t.median / 1e9,
+                100 * light.seconds(op, t.flops, t.bytes, compute) / t.median, kernel.c_str());
   }
   return 0;
 }

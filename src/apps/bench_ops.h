@@ -14,6 +14,12 @@ struct SpeedOfLight {
 
   // The least time for so much arithmetic and traffic.
   double seconds(std::string_view op, double flops, double bytes, DType dtype) const;
+  // Takes note of a launch that was faster than what was measured: no ceiling then. Only traffic of
+  // the size that was measured counts, less may lie in caches.
+  void reached(std::string_view op, double flops, double bytes, double seconds, DType dtype);
+
+ private:
+  double& matrix(DType dtype) { return dtype == DType::kBF16 ? matrix_bf16 : matrix_f32; }
 };
 SpeedOfLight measure_speed_of_light(cpu::CpuBackend& backend);
 

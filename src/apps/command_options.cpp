@@ -1,6 +1,9 @@
 #include "apps/command_options.h"
 
+#include <cstdio>
+
 #include "base/log.h"
+#include "train/option_table.h"
 
 namespace tessera {
 
@@ -12,6 +15,12 @@ ParsedOptions parse_command(std::span<const std::string> arguments, OptionScope 
                 : level == "error"   ? LogLevel::kError
                                      : LogLevel::kInfo);
   return parsed;
+}
+
+int print_help(const ParsedOptions& parsed, const char* introduction) {
+  std::string options = option_help(parsed.scope, parsed.help_word);
+  std::printf("%s%s", parsed.help_word.empty() ? introduction : "", options.c_str());
+  return 0;
 }
 
 void log_messages(const ParsedOptions& parsed) {

@@ -1,21 +1,83 @@
 #include "apps/cpu_device.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "backends/cpu/kernels/matmul.h"
 #include "base/clock.h"
 
 namespace tessera {
 
+namespace {
+
+int threads_of(const RunConfig& config, int64_t ranks_on_host) {
+  int share = available_cores() / static_cast<int>(std::min<int64_t>(ranks_on_host, INT_MAX));
+  return static_cast<int>(config.threads.value_or(std::max(1, share)));
+}
+
+// f16 is computed in f32.
+DType matrix_dtype(const RunConfig& config) {
+  return compute_dtype(config) == DType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+std::string threads_text(int threads) {
+  return cat(threads, threads == 1 ? " thread" : " threads");
+}
+
+// FLOP/s of a thread to plan with: the order of magnitude of what servers' cores reach.
+double nominal_thread_flops(cpu::Isa isa, DType dtype) {
+  switch (isa) {
+    case cpu::Isa::kPortable: return 1e10;
+    case cpu::Isa::kAvx2: return 5e10;
+    case cpu::Isa::kAvx512: return 1e11;
+    case cpu::Isa::kAmx: return dtype == DType::kBF16 ? 1e12 : 2.5e11;
+  }
+  return 1e10;
+}
+
+// Programs as a device without kernels here would run them.
+CompileFunction without_workspaces(const cpu::CpuBackend& backend) {
+  return [&backend](const Graph& graph) {
+    Graph expanded = backend.compile(graph)->graph();
+    Plan plan = make_plan(expanded, {});
+    std::vector<Launch> launches(expanded.nodes().size());
+    return std::make_unique<Executable>(std::move(expanded), std::move(plan), std::move(launches));
+  };
+}
+
+}  // namespace
+
 std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config, const JobConnection& job) {
   if (config.device_type != "auto" && config.device_type != "cpu") {
     throw UserError(
         cat("--device_type ", config.device_type, ": this build has the CPU backend only"));
   }
-  int ranks = job.member ? job.member->local_world_size : 1;
-  auto threads = static_cast<int>(config.threads.value_or(std::max(1, available_cores() / ranks)));
-  return std::make_unique<cpu::CpuBackend>(threads, cpu::isa_from_name(config.cpu_isa),
-                                           job.communicator.get());
+  cpu::Isa isa = cpu::isa_from_name(config.cpu_isa);
+  cpu::require_isa(isa);
+  return std::make_unique<cpu::CpuBackend>(
+      threads_of(config, job.member ? job.member->local_world_size : 1), isa,
+      job.communicator.get());
+}
+
+PlannedDevice::PlannedDevice(const RunConfig& config) {
+  const bool is_cpu = config.device_type == "auto" || config.device_type == "cpu";
+  // Nothing of this machine's processor is in the plan of another device.
+  cpu::Isa isa = is_cpu ? cpu::isa_from_name(config.cpu_isa) : cpu::Isa::kPortable;
+  int threads =
+      is_cpu ? threads_of(config, std::min(planned_world(config), config.ranks_per_host)) : 1;
+  backend_ = std::make_unique<cpu::CpuBackend>(threads, isa);
+  if (is_cpu) {
+    target_.compile = [this](const Graph& graph) { return backend_->compile(graph); };
+    target_.description =
+        cat("CPU, ", name(isa), ", ", threads_text(threads),
+            " a rank (--cpu_isa, --threads), on which the workspaces of kernels depend");
+    target_.peak_flops = threads * nominal_thread_flops(isa, matrix_dtype(config));
+    return;
+  }
+  target_.compile = without_workspaces(*backend_);
+  target_.description = cat(config.device_type, ", which is not built yet");
+  target_.exact = false;
+  target_.peak_flops = config.device_type == "cuda" ? 989e12 : 459e12;  // an H100's, a TPU v5p's
 }
 
 double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype) {
@@ -39,18 +101,20 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
   Device device;
   device.compile = [&backend](const Graph& graph) { return backend.compile(graph); };
   device.pool = &backend.pool();
-  device.description = cat("CPU, ", backend.pool().threads(), " thread",
-                           backend.pool().threads() == 1 ? "" : "s", ", ", name(backend.isa()));
+  device.description =
+      cat("CPU, ", threads_text(backend.pool().threads()), ", ", name(backend.isa()));
   device.communicator = job.communicator.get();
   if (job.member) {
     device.ranks_per_host = job.member->local_world_size;
     device.first_on_host = job.member->local_rank == 0;
+    device.job_id = job.member->id;
+    device.attempt = job.member->attempt;
   }
   if (config.peak_tflops_per_gpu)
-    device.peak_flops = *config.peak_tflops_per_gpu * 1e12;
+    device.peak = MachinePeak(*config.peak_tflops_per_gpu * 1e12);
   else if (measure_peak)
-    device.peak_flops = measure_matrix_peak(
-        backend, compute_dtype(config) == DType::kBF16 ? DType::kBF16 : DType::kF32);
+    device.peak = MachinePeak(
+        [&backend, dtype = matrix_dtype(config)] { return measure_matrix_peak(backend, dtype); });
   return device;
 }
 

@@ -3,6 +3,7 @@
 
 #include "apps/job_connection.h"
 #include "backends/cpu/cpu_backend.h"
+#include "train/job_plan.h"
 #include "train/run_config.h"
 #include "train/training_run.h"
 
@@ -16,8 +17,23 @@ std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config, const JobConn
 Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure_peak,
                  const JobConnection& job = {});
 
+// The device of --device_type, --cpu_isa and --threads (default: the cores of this machine, shared
+// among the ranks of a host) for which a job is planned, on any machine: nothing can be run on it.
+class PlannedDevice {
+ public:
+  explicit PlannedDevice(const RunConfig& config);
+  PlannedDevice(const PlannedDevice&) = delete;
+  PlannedDevice& operator=(const PlannedDevice&) = delete;
+  const PlanTarget& target() const { return target_; }
+
+ private:
+  std::unique_ptr<cpu::CpuBackend> backend_;
+  PlanTarget target_;
+};
+
 // FLOP/s of the backend's own matrix product of 1024 x 1024 x 1024: the best of a few. What `Peak`
-// in the progress line is a share of, unless --peak_tflops_per_gpu is given.
+// in the progress line is a share of, unless --peak_tflops_per_gpu is given; measured again where a
+// step turns out to be faster.
 double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype);
 
 }  // namespace tessera

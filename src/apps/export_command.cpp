@@ -27,10 +27,7 @@ Options
 
 int export_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kExport);
-  if (parsed.help) {
-    std::printf("%s%s", kHelp, option_help(OptionScope::kExport).c_str());
-    return 0;
-  }
+  if (parsed.help) return print_help(parsed, kHelp);
   if (parsed.words.size() != 2) {
     throw UsageError(
         "export takes a checkpoint, or a directory of them, and the directory to write: tessera "
@@ -44,7 +41,7 @@ int export_command(std::span<const std::string> arguments) {
   const RunConfig& config = parsed.config;
   ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
   options.tokenizer =
-      parsed.is_given("tokenizer") ? config.tokenizer : weights.record().options.tokenizer;
+      parsed.is_given("tokenizer") ? config.tokenizer : tokenizer_of(*found, weights.record());
   export_model(parsed.words[1], weights.record().model, weights, options);
   return 0;
 }

@@ -1,20 +1,21 @@
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
+#include <cstring>
 
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
+#include "apps/text_input.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "generate/decoder.h"
 #include "generate/sampler.h"
 #include "generate/text_output.h"
 #include "generate/trained_model.h"
 #include "models/build_model.h"
+#include "train/host_memory.h"
 
 namespace tessera {
 namespace {
@@ -42,8 +43,7 @@ std::string read_prompt(const ParsedOptions& parsed) {
   if (config.prompt_file.empty()) return config.prompt;
   if (parsed.is_given("prompt"))
     throw UsageError("--prompt and --prompt_file are two sources of one text: give one of them");
-  if (config.prompt_file != "-") return read_file(config.prompt_file);
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  return read_text_input(config.prompt_file);
 }
 
 // The prompt as a document begins: with what the tokenizer puts there, or, in training text, behind
@@ -75,13 +75,23 @@ std::vector<std::string> stop_texts(const std::vector<std::string>& words) {
 }
 
 void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw UserError(cat("cannot write to standard output: ", std::strerror(errno)));
 }
 
 std::string rate(int64_t tokens, double seconds) {
   return format("%lld tokens in %.2f s (%.1f tokens/s)", static_cast<long long>(tokens), seconds,
                 static_cast<double>(tokens) / std::max(seconds, 1e-9));
+}
+
+// Before the decoder allocates what it planned.
+void check_memory(const RunConfig& config, int64_t planned, int threads) {
+  RankMemory need{planned, memory_beside_plan(config, planned, threads), memory_pools()};
+  auto shortage = find_shortage({&need, 1});
+  if (!shortage || (config.memory && planned <= *config.memory)) return;
+  throw UserError(cat("not enough memory: ", shortage->text,
+                      "; --bf16 1 halves the weights of an f32 model, fewer --max_new_tokens the ",
+                      "cache. Where the system is wrong, say by --memory BYTES what may be used"));
 }
 
 // Writes the continuation of `ids` to standard output.
@@ -116,18 +126,16 @@ void continue_text(const RunConfig& config, const Tokenizer& tokenizer, const Tr
 
 int generate_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kGenerate);
-  if (parsed.help) {
-    std::printf("%s%s", kHelp, option_help(OptionScope::kGenerate).c_str());
-    return 0;
-  }
+  if (parsed.help) return print_help(parsed, kHelp);
   if (parsed.words.size() != 1)
     throw UsageError(
         "generate takes one checkpoint, a directory of them, or a Hugging Face model: tessera "
         "generate MODEL --prompt TEXT");
   const RunConfig& config = parsed.config;
-  TrainedModel model = open_trained_model(parsed.words[0], config);
-  auto tokenizer =
-      load_tokenizer(parsed.is_given("tokenizer") ? config.tokenizer : model.tokenizer);
+  std::optional<std::string> given;
+  if (parsed.is_given("tokenizer")) given = config.tokenizer;
+  TrainedModel model = open_trained_model(parsed.words[0], config, given);
+  auto tokenizer = load_tokenizer(model.tokenizer);
   if (tokenizer->vocab_size() > model.model.vocab_size) {
     throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
                         " ids, the model's vocabulary only ", model.model.vocab_size,
@@ -144,8 +152,14 @@ int generate_command(std::span<const std::string> arguments) {
   options.compute = model.compute;
   if (parsed.is_given("bf16")) options.compute = config.bf16 ? DType::kBF16 : DType::kF32;
   auto backend = open_cpu(config);
-  Decoder decoder(model_builder(model.model), options,
-                  [&](const Graph& g) { return backend->compile(g); });
+  Decoder decoder(
+      model_builder(model.model), options, [&](const Graph& g) { return backend->compile(g); },
+      [&](int64_t planned) {
+        RunConfig run = config;
+        run.bf16 = options.compute == DType::kBF16;
+        if (!parsed.is_given("tokenizer")) run.tokenizer = model.tokenizer;
+        check_memory(run, planned, backend->pool().threads());
+      });
   decoder.load(*model.weights, backend->pool());
   print(prompt);
   continue_text(config, *tokenizer, model, decoder, std::move(ids));

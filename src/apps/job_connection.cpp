@@ -14,6 +14,26 @@ namespace {
 // deadlines are over at the same moment, still learn there who is missing.
 constexpr std::chrono::milliseconds kFarewell{500};
 
+// The places where rank 0 serves the store, or one of them, if no agent does.
+std::vector<Endpoint> places_of_store(const JobMember& self) {
+  std::vector<Endpoint> places;
+  for (int i = 0; i < self.master_ports; ++i)
+    places.push_back({self.master_address, self.master_port + i});
+  return places;
+}
+
+std::unique_ptr<TcpStoreServer> serve_store(const JobMember& self,
+                                            const std::vector<Endpoint>& places) {
+  for (const Endpoint& place : places) {
+    try {
+      return std::make_unique<TcpStoreServer>(self.token, place);
+    } catch (const AddressInUseError&) {
+      if (place.port == places.back().port) throw;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 JobConnection join_job(const RunConfig& config) {
@@ -23,15 +43,16 @@ JobConnection join_job(const RunConfig& config) {
   const JobMember& self = *job.member;
   if (self.rank != 0) set_log_level(LogLevel::kWarning);
   std::chrono::milliseconds deadline(static_cast<int64_t>(config.comm_timeout * 1000));
-  if (self.rank == 0 && !self.agent_store)
-    job.server = std::make_unique<TcpStoreServer>(self.token,
-                                                  Endpoint{self.master_address, self.master_port});
+  std::vector<Endpoint> places = places_of_store(self);
+  if (self.rank == 0 && !self.agent_store) {
+    job.server = serve_store(self, places);
+    places = {{self.master_address, job.server->port()}};
+  }
   Transport transport = config.distributed_backend == "gloo"            ? Transport::kGloo
                         : config.distributed_backend == "shared_memory" ? Transport::kSharedMemory
                                                                         : Transport::kAuto;
   try {
-    job.store = std::make_shared<TcpStore>(Endpoint{self.master_address, self.master_port},
-                                           self.token, deadline);
+    job.store = std::make_shared<TcpStore>(places, self.token, deadline);
     job.communicator = connect(self, job.store, {deadline}, transport);
   } catch (const CommError& error) {
     if (job.server) std::this_thread::sleep_for(kFarewell);

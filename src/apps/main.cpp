@@ -5,6 +5,7 @@
 
 #include "apps/commands.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/text.h"
 
 namespace {
@@ -55,7 +56,10 @@ int run(const std::vector<std::string>& words) {
   }
   std::string name = words[0] == "--version" ? "version" : words[0];
   for (const Command& command : kCommands) {
-    if (name == command.name) return command.run(std::span(words).subspan(1));
+    if (name != command.name) continue;
+    // Before there is any other thread. The agent, which computes nothing, takes its own.
+    if (command.run != tessera::run_command) tessera::take_signals();
+    return command.run(std::span(words).subspan(1));
   }
   std::vector<std::string> names = tessera::command_names();
   std::string close = tessera::nearest(name, names);
@@ -75,7 +79,10 @@ std::vector<std::string> tessera::command_names() {
 
 int main(int argc, char** argv) {
   try {
-    return run({argv + 1, argv + argc});
+    int status = run({argv + 1, argv + argc});
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw tessera::UserError("cannot write to standard output: is the disk full?");
+    return status;
   } catch (const tessera::UsageError& error) {
     std::fprintf(stderr, "tessera: %s\n", error.what());
     return 2;

@@ -10,7 +10,7 @@ int run_command(std::span<const std::string> arguments) {
   auto environment = [](const char* name) { return static_cast<const char*>(std::getenv(name)); };
   RunOptions options = parse_run_options(arguments, environment);
   if (options.help) {
-    std::fputs(run_help().c_str(), stdout);
+    std::fputs(run_help(options.help_word).c_str(), stdout);
     return 0;
   }
   return run_agent(std::move(options), command_names());

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/text_input.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -177,13 +178,7 @@ std::string read_input(const Arguments& arguments) {
     throw UsageError(cat("one file at most, but '", arguments.rest()[1], "' follows '",
                          arguments.rest()[0], "'"));
   }
-  if (!arguments.rest().empty() && arguments.rest()[0] != "-")
-    return read_file(arguments.rest()[0]);
-  std::string text;
-  char buffer[1 << 16];
-  while (size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) text.append(buffer, n);
-  if (std::ferror(stdin)) throw UserError("cannot read standard input");
-  return text;
+  return read_text_input(arguments.rest().empty() ? "-" : arguments.rest()[0]);
 }
 
 int train(const Arguments& arguments) {

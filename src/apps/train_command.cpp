@@ -1,19 +1,22 @@
+#include <csignal>
 #include <cstdio>
 
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
 #include "apps/job_connection.h"
+#include "base/log.h"
 #include "train/model_options.h"
 #include "train/option_listing.h"
+#include "train/plan_report.h"
 
 namespace tessera {
 namespace {
 
 constexpr const char* kTrainHelp = R"(Usage: tessera train [OPTIONS]
 
-Trains a model, or evaluates it once with --eval_only. Ctrl-C and SIGTERM finish the step, save a checkpoint
-and exit with status 143. On many processes: tessera run --nproc_per_node 4 train ... (see tessera run --help).
+Trains a model, or evaluates it once with --eval_only. Ctrl-C, SIGTERM and SIGUSR1 finish the step, save a
+checkpoint and exit with status 143; Ctrl-C once more ends it at once. On many processes: tessera run --nproc_per_node 4 train ... (see tessera run --help).
 
 Examples
   tessera train --model_name llama3.2_1b --dataset corpus/ --tokenizer tokenizer.json --checkpoint_dir ckpt
@@ -27,12 +30,16 @@ Options
 
 constexpr const char* kPlanHelp = R"(Usage: tessera plan [OPTIONS of train]
 
-Prints parameters, memory by category to the byte, where it peaks and the arithmetic of a step, without
-allocating or running anything. With --memory BYTES it says whether the run fits, status 1 if not.
+Prints parameters, memory by category to the byte, where it peaks, the arithmetic of a step and what it sends,
+without allocating or running anything, for any device: --cpu_isa and --threads, or --device_type. With --memory
+BYTES (of a rank) and --host_memory BYTES (of a host, for what is offloaded) it says whether the run fits, status 1 if
+not, which changes make it fit or make use of what is left, and what they cost. Without them it says whether the
+ranks of a host would fit on this machine.
 
 Examples
   tessera plan --model_name llama2_7b --train_batch_size 1 --max_context_width 4096
-  tessera plan --model_name llama2_70b --memory 640GiB
+  tessera plan --model_name llama3.1_8b --world 8 --memory 80GiB --max_context_width 8192 --device_type cuda
+  tessera plan --model_name llama2_70b --world 64 --ranks_per_host 2 --cpu_isa amx --threads 32 --memory 256GiB
 
 Options
 )";
@@ -46,18 +53,20 @@ int print(const std::string& text) {
 
 int train_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kTrain);
-  if (parsed.help) {
-    std::printf("%s%s", kTrainHelp, option_help(OptionScope::kTrain).c_str());
-    return 0;
-  }
+  if (parsed.help) return print_help(parsed, kTrainHelp);
   ModelConfig model = resolve_model(parsed);
   if (parsed.config.print_config) return print(option_listing(parsed, model));
-  log_messages(parsed);
+  ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   JobConnection job = join_job(parsed.config);
+  if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
   auto backend = open_cpu(parsed.config, job);
   TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true, job));
   try {
-    return run.run() == RunEnd::kInterrupted ? 143 : 0;
+    RunEnd end = run.run();
+    if (std::string loss = lost_log_lines(); !loss.empty()) {
+      std::printf("tessera: of the end of the log %s\n", loss.c_str());
+    }
+    return end == RunEnd::kInterrupted ? 143 : 0;
   } catch (const std::exception& error) {
     if (job.communicator) {
       // While the run's memory is there: a call may still read it.
@@ -70,17 +79,12 @@ int train_command(std::span<const std::string> arguments) {
 
 int plan_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kPlan);
-  if (parsed.help) {
-    std::printf("%s%s", kPlanHelp, option_help(OptionScope::kPlan).c_str());
-    return 0;
-  }
+  if (parsed.help) return print_help(parsed, kPlanHelp);
   ModelConfig model = resolve_model(parsed);
   if (parsed.config.print_config) return print(option_listing(parsed, model));
   log_messages(parsed);
-  RunConfig config = parsed.config;
-  config.device_type = "cpu";  // whatever the run is meant for: there is one way to plan
-  auto backend = open_cpu(config);
-  PlanReport report = plan_report(config, model, device_of(*backend, config, false).compile);
+  PlannedDevice device(parsed.config);
+  PlanReport report = plan_report(parsed.config, model, device.target());
   std::fputs(report.text.c_str(), stdout);
   return report.fits ? 0 : 1;
 }

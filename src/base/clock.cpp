@@ -3,12 +3,28 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
+
+#include "base/text.h"
 
 namespace tessera {
 
 double monotonic_seconds() {
   using namespace std::chrono;
   return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+std::string utc_time() {
+  using namespace std::chrono;
+  using namespace std::chrono_literals;
+  auto now = floor<milliseconds>(system_clock::now());
+  std::time_t seconds = system_clock::to_time_t(now);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  char text[32];
+  size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  auto fraction = static_cast<int>((now.time_since_epoch() % 1000ms).count());
+  return format("%s.%03dZ", std::string(text, size).c_str(), fraction);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -21,34 +23,41 @@ namespace {
 }
 
 int open_for_reading(const std::filesystem::path& path, struct stat* info) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without waiting for the other end of what is a pipe; files and directories know no difference.
+  int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) fail("read", path);
   if (::fstat(fd, info) != 0) {
+    int saved = errno;
     ::close(fd);
+    errno = saved;
     fail("read", path);
   }
-  if (S_ISDIR(info->st_mode)) {
-    ::close(fd);
-    errno = EISDIR;
-    fail("read", path);
+  if (S_ISREG(info->st_mode)) return fd;
+  ::close(fd);
+  if (!S_ISDIR(info->st_mode)) {
+    throw UserError(
+        cat("cannot read '", path.string(), "': it is no file but a pipe, a device or a socket"));
   }
-  return fd;
-}
-
-void write_all(int fd, const void* data, size_t size, const std::filesystem::path& path) {
-  auto* p = static_cast<const char*>(data);
-  while (size > 0) {
-    ssize_t n = ::write(fd, p, size);
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      fail("write", path);
-    }
-    p += n;
-    size -= static_cast<size_t>(n);
-  }
+  errno = EISDIR;
+  fail("read", path);
 }
 
 }  // namespace
+
+size_t write_fully(int fd, std::string_view text) {
+  for (size_t done = 0; done < text.size();) {
+    ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+    if (n >= 0) {
+      done += static_cast<size_t>(n);
+    } else if (errno == EAGAIN) {
+      pollfd room{fd, POLLOUT, 0};
+      ::poll(&room, 1, -1);
+    } else if (errno != EINTR) {
+      return done;
+    }
+  }
+  return text.size();
+}
 
 std::string read_file(const std::filesystem::path& path) {
   struct stat info {};
@@ -70,6 +79,29 @@ std::string read_file(const std::filesystem::path& path) {
   }
   ::close(fd);
   return content;
+}
+
+ReadFile::ReadFile(std::filesystem::path path) : path_(std::move(path)) {
+  struct stat info {};
+  fd_ = open_for_reading(path_, &info);
+  size_ = static_cast<uint64_t>(info.st_size);
+}
+
+ReadFile::~ReadFile() { ::close(fd_); }
+
+void ReadFile::read(uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("read", path_);
+    if (n == 0) {
+      throw UserError(cat("cannot read '", path_.string(), "': it had ", size_,
+                          " bytes and has none any more at ", offset,
+                          ": another program has cut it short"));
+    }
+    out = out.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
@@ -112,8 +144,8 @@ void MappedFile::advise(size_t offset, size_t bytes, Advice advice) const {
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   temporary_ = path_;
-  temporary_ += cat(".tmp-", ::getpid());
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  temporary_ += ".tmp-" + unique_suffix();
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) fail("create", temporary_);
 }
 
@@ -124,7 +156,9 @@ AtomicFile::~AtomicFile() {
   }
 }
 
-void AtomicFile::write(const void* data, size_t size) { write_all(fd_, data, size, path_); }
+void AtomicFile::write(const void* data, size_t size) {
+  if (write_fully(fd_, {static_cast<const char*>(data), size}) < size) fail("write", path_);
+}
 
 void AtomicFile::commit() {
   if (::fsync(fd_) != 0) fail("write", path_);

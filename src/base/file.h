@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,25 @@ namespace tessera {
 
 // Whole file as bytes. UserError "cannot read 'PATH': REASON" when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
+
+// A file to read parts of, by many threads at once.
+class ReadFile {
+ public:
+  explicit ReadFile(std::filesystem::path path);  // UserError when it cannot be opened
+  ~ReadFile();
+  ReadFile(const ReadFile&) = delete;
+  ReadFile& operator=(const ReadFile&) = delete;
+
+  uint64_t size() const { return size_; }  // when it was opened
+  // Fills `out` with the bytes from `offset` on. UserError when they cannot be read, or are not
+  // there (any more).
+  void read(uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
 
 // What a reader of a mapped file tells the kernel; neither changes what is read.
 enum class Advice {
@@ -36,7 +56,11 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Writes a file aside (`PATH.tmp-PID`), and moves it into place on commit() after flushing it to
+// Writes all of `text`, also to a descriptor that does not block. Returns how many bytes were
+// written; where not all, errno says why.
+size_t write_fully(int fd, std::string_view text);
+
+// Writes a file aside (`PATH.tmp-MAKER`), and moves it into place on commit() after flushing it to
 // disk. Without commit() nothing is left behind. Every failure is a UserError with path and cause.
 class AtomicFile {
  public:

@@ -1,11 +1,15 @@
 #include "base/log.h"
 
-#include <cstdio>
+#include <unistd.h>
+
 #include <cstring>
 #include <ctime>
 #include <mutex>
 #include <set>
 #include <string>
+
+#include "base/line_writer.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -14,6 +18,12 @@ LogLevel threshold = LogLevel::kInfo;
 std::set<std::string, std::less<>>& seen() {
   static std::set<std::string, std::less<>> messages;
   return messages;
+}
+
+// Never destroyed: threads write to the end.
+LineWriter& writer() {
+  static LineWriter& standard_error = *new LineWriter(STDERR_FILENO, "tessera: ");
+  return standard_error;
 }
 }  // namespace
 
@@ -31,8 +41,13 @@ void log_line(LogLevel level, const char* file, int line, std::string_view messa
   const char* base = std::strrchr(file, '/');
   std::lock_guard lock(mutex);
   if (level < threshold) return;
-  std::fprintf(stderr, "%s %c [%s:%d] %.*s\n", stamp, "DIWE"[static_cast<int>(level)],
-               base ? base + 1 : file, line, static_cast<int>(message.size()), message.data());
+  writer().write(cat(stamp, " ", "DIWE"[static_cast<int>(level)], " [", base ? base + 1 : file, ":",
+                     line, "] ", message, "\n"));
+}
+
+std::string lost_log_lines() {
+  std::lock_guard lock(mutex);
+  return writer().loss();
 }
 
 void log_once(LogLevel level, const char* file, int line, std::string_view message) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -11,6 +12,8 @@ void set_log_level(LogLevel level);
 void log_line(LogLevel level, const char* file, int line, std::string_view message);
 // Prints `message` once in the life of the process.
 void log_once(LogLevel level, const char* file, int line, std::string_view message);
+// Of the lines that could not be written and have not been said to be missing: LineWriter::loss().
+std::string lost_log_lines();
 
 #define TESSERA_INFO(message) \
   ::tessera::log_line(::tessera::LogLevel::kInfo, __FILE__, __LINE__, message)

@@ -1,9 +1,8 @@
 #pragma once
-#include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
+// By OpenSSL's libcrypto. Its first use in a process takes about 2 ms.
 namespace tessera {
 
 // SHA-256 (FIPS 180-4) of a text: 32 bytes.
@@ -15,7 +14,7 @@ std::string hmac_sha256(std::string_view key, std::string_view message);
 // Compares in a time that does not depend on where the texts differ.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
-// Bytes from the system's generator for secrets.
+// Unpredictable bytes, from libcrypto's generator for secrets. DeviceError if it has no seed.
 std::string secret_random_bytes(size_t count);
 
 // Two lower-case hexadecimal digits a byte.

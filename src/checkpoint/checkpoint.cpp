@@ -1,7 +1,5 @@
 #include "checkpoint/checkpoint.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
@@ -49,11 +48,12 @@ ManifestFile manifest_file(const std::string& text) {
           std::stoull(std::string(lines.at(2)))};
 }
 
+// Throws what the caller's file system says of the file, too.
 void check_hash(const fs::path& path, const ManifestFile& expected) {
   MappedFile file(path);
   if (file.size() != expected.bytes) {
     throw UserError(cat("'", path.string(), "' has ", file.size(), " bytes, the manifest says ",
-                        expected.bytes, ": the checkpoint is damaged, use another one"));
+                        expected.bytes));
   }
   Hasher hasher;
   constexpr size_t kWindow = size_t{64} << 20;  // of which no more is in memory
@@ -65,7 +65,7 @@ void check_hash(const fs::path& path, const ManifestFile& expected) {
   uint64_t hash = hasher.digest();
   if (hash != expected.hash) {
     throw UserError(cat("'", path.string(), "' has hash ", hex(hash), ", the manifest says ",
-                        hex(expected.hash), ": the checkpoint is damaged, use another one"));
+                        hex(expected.hash)));
   }
 }
 
@@ -89,15 +89,23 @@ int checkpoint_parts(const fs::path& checkpoint) { return state_files(read_manif
 
 fs::path save_checkpoint(const fs::path& directory, std::string_view model_type, int64_t step,
                          std::span<const TensorView> tensors, std::string_view run_json,
-                         int64_t num_kept, const CheckpointGroup& group) {
-  TESSERA_CHECK(num_kept >= 0);
+                         const Retention& retention, const CheckpointGroup& group,
+                         const CheckpointOrigin& origin, std::span<const AttachedFile> attached) {
+  TESSERA_CHECK(retention.num_kept >= 0);
   fs::path final = directory / checkpoint_name(model_type, step);
   std::optional<TemporaryDirectory> temporary;  // of the first process
   std::string aside = together(group, [&]() -> std::string {
     if (group.rank > 0) return "";
     make_directories(directory);
     remove_leftovers(directory);
-    temporary.emplace(fs::path(final) += cat(".tmp-", ::getpid()));
+    if (!origin.run.empty() && !incomplete_reason(final)) {
+      std::string other = read_manifest(final).origin.run;
+      if (!other.empty() && other != origin.run) {
+        throw UserError(cat("'", final.string(), "' belongs to another run, ", other,
+                            ": it is not overwritten"));
+      }
+    }
+    temporary.emplace(fs::path(final) += cat(".tmp-", unique_suffix()));
     return temporary->path().string();
   })[0];
   std::vector<std::string> written = together(group, [&]() -> std::string {
@@ -108,10 +116,12 @@ fs::path save_checkpoint(const fs::path& directory, std::string_view model_type,
   });
   together(group, [&]() -> std::string {
     if (group.rank > 0) return "";
-    Manifest manifest;
+    Manifest manifest{{}, origin};
     for (const std::string& file : written) {
       if (!file.empty()) manifest.files.push_back(manifest_file(file));
     }
+    for (ManifestFile& file : write_attached(temporary->path(), attached))
+      manifest.files.push_back(std::move(file));
     write_file_atomic(temporary->path() / kRunName, run_json);
     manifest.files.push_back({std::string(kRunName), run_json.size(), hash_text(run_json)});
     write_file_atomic(temporary->path() / kManifestName, to_json(manifest));
@@ -119,13 +129,14 @@ fs::path save_checkpoint(const fs::path& directory, std::string_view model_type,
     return "";
   });
   temporary.reset();
-  if (group.rank == 0) remove_old_checkpoints(final, num_kept);
+  if (group.rank == 0) remove_old_checkpoints(final, retention.num_kept, retention.also);
   return final;
 }
 
 CheckpointReader::CheckpointReader(fs::path checkpoint, const CheckpointGroup& group)
     : path_(std::move(checkpoint)) {
   Manifest manifest = read_manifest(path_);
+  origin_ = manifest.origin;
   std::string state = state_name(group);
   int64_t parts = state_files(manifest);
   if (parts > 0 && parts != group.parts) {
@@ -134,12 +145,20 @@ CheckpointReader::CheckpointReader(fs::path checkpoint, const CheckpointGroup& g
             ", this run has ", group.parts,
             ": resume with the number of ranks and the sharding that it was saved with"));
   }
-  for (const std::string& needed : {state, std::string(kRunName)}) {
+  std::vector<std::string> all_needed{state, std::string(kRunName)};
+  for (const ManifestFile& file : manifest.files) {
+    if (is_attached_name(file.name)) all_needed.push_back(file.name);
+  }
+  for (const std::string& needed : all_needed) {
     auto file = std::ranges::find(manifest.files, needed, &ManifestFile::name);
     if (file == manifest.files.end()) {
       throw UserError(cat("'", (path_ / kManifestName).string(), "' does not name '", needed, "'"));
     }
-    check_hash(path_ / file->name, *file);
+    try {
+      check_hash(path_ / file->name, *file);
+    } catch (const UserError& error) {
+      throw DamagedCheckpoint(cat(error.what(), ": the checkpoint is damaged, use another one"));
+    }
   }
   run_json_ = read_file(path_ / kRunName);
   state_.emplace(path_ / state);

@@ -6,10 +6,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/shape.h"
+#include "checkpoint/attached_files.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 
 namespace tessera {
@@ -30,26 +34,38 @@ struct CheckpointGroup {
 // "state.safetensors", or of several parts "state-00001-of-00004.safetensors".
 std::string state_name(const CheckpointGroup& group);
 
+// Which older checkpoints of a model type stay when one has been written.
+struct Retention {
+  Retention(int64_t newest = 0, std::string best = "") : num_kept(newest), also(std::move(best)) {}
+  int64_t num_kept;  // the newest so many complete ones; 0: all
+  std::string also;  // and, beside them, the one of this name
+};
+
 // Writes the checkpoint `{directory}/{model_type}-{step}steps/` and returns its path. `tensors` is
 // the whole state of the run, `run_json` what else the caller wants back.
 //
 // Everything is written and flushed under another name and then renamed: killed at any point, or
 // with the disk full, what was complete before is still found by newest_complete_checkpoint. A
-// checkpoint of the same step is replaced. After that all but the newest `num_kept` checkpoints of
-// this model type are removed (0 keeps all); the one just written stays in any case.
-// UserError with path and cause, in all processes, when one of them cannot write; nothing of it is
-// left then. Of several processes each writes its own part, the first what belongs to all.
+// checkpoint of the same step is replaced. After that older checkpoints of this model type and run
+// are removed as `retention` says; the one just written stays in any case. One process or group at
+// a time saves in a directory: DirectoryLock sees to that. UserError with path and cause, in all
+// processes, when one of them cannot write; nothing of it is left then. Of several processes each
+// writes its own part, the first what belongs to all, `attached` among it.
 std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
                                       std::string_view model_type, int64_t step,
                                       std::span<const TensorView> tensors,
-                                      std::string_view run_json, int64_t num_kept = 0,
-                                      const CheckpointGroup& group = {});
+                                      std::string_view run_json, const Retention& retention = {},
+                                      const CheckpointGroup& group = {},
+                                      const CheckpointOrigin& origin = {},
+                                      std::span<const AttachedFile> attached = {});
 
 // The newest complete checkpoint by step: `path` itself if that is one, else of those in it;
 // nullopt if there is none or the path does not exist. Newer ones that are not complete are skipped
-// with the warning `{dir}/manifest.json not found. Skipping this incomplete checkpoint`. UserError
-// if `path` is a file or cannot be read.
-std::optional<std::filesystem::path> newest_complete_checkpoint(const std::filesystem::path& path);
+// with the warning `{dir}/manifest.json not found. Skipping this incomplete checkpoint`, those that
+// are not `wanted` without one. UserError if `path` is a file or cannot be read.
+std::optional<std::filesystem::path> newest_complete_checkpoint(
+    const std::filesystem::path& path,
+    const std::function<bool(const std::filesystem::path&)>& wanted = {});
 
 // How many parts a complete checkpoint has: CheckpointGroup::parts of those that wrote it.
 int checkpoint_parts(const std::filesystem::path& checkpoint);
@@ -62,15 +78,22 @@ struct TensorBuffer {
   void* data = nullptr;
 };
 
+// A file of a checkpoint is missing or not what was written; an older checkpoint may be whole.
+struct DamagedCheckpoint : UserError {
+  using UserError::UserError;
+};
+
 // A complete checkpoint, its files checked against the manifest's hashes.
 class CheckpointReader {
  public:
-  // Reads what belongs to all and the part of this process. UserError that names the file which is
-  // missing, damaged or of another size, and for a checkpoint of another number of parts.
+  // Reads what belongs to all and the part of this process. DamagedCheckpoint that names the file
+  // which is missing, damaged or of another size; UserError for a checkpoint of another number of
+  // parts.
   explicit CheckpointReader(std::filesystem::path checkpoint, const CheckpointGroup& group = {});
 
   const std::filesystem::path& path() const { return path_; }
   const std::string& run_json() const { return run_json_; }
+  const CheckpointOrigin& origin() const { return origin_; }
   const SafetensorsFile& state() const { return *state_; }
 
   // Fill the buffers. Names, element types and shapes must agree exactly, and load_all also wants
@@ -84,6 +107,7 @@ class CheckpointReader {
 
   std::filesystem::path path_;
   std::string run_json_;
+  CheckpointOrigin origin_;
   std::optional<SafetensorsFile> state_;
 };
 

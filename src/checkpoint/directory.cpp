@@ -1,17 +1,15 @@
 #include "checkpoint/directory.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "base/text.h"
+#include "checkpoint/attached_files.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 
@@ -23,9 +21,8 @@ constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr std::string_view kReplacedMark = ".replaced";
 constexpr std::string_view kStepsMark = "steps";
 
-template <class Number>
-std::optional<Number> parse_digits(std::string_view text) {
-  Number value = 0;
+std::optional<int64_t> parse_digits(std::string_view text) {
+  int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || text[0] == '-') return {};
   return value;
@@ -58,18 +55,6 @@ std::vector<CheckpointEntry> list_entries(const fs::path& directory) {
   return entries;
 }
 
-// Not one that has ended and whose end nobody has asked for: where process 1 does not, it stays.
-bool is_running(pid_t process) {
-  if (::kill(process, 0) != 0 && errno == ESRCH) return false;
-  try {
-    std::string stat = read_file(cat("/proc/", process, "/stat"));
-    size_t state = stat.rfind(')') + 2;  // behind the name, which may hold anything
-    return state >= stat.size() || (stat[state] != 'Z' && stat[state] != 'X');
-  } catch (const UserError&) {
-    return true;  // hidden from this user, or gone just now: there will be another time
-  }
-}
-
 // One of our files, or such a file while it is written aside.
 bool is_checkpoint_file(std::string_view name) {
   name = name.substr(0, name.find(kTemporaryMark));
@@ -79,12 +64,16 @@ bool is_checkpoint_file(std::string_view name) {
 
 // Returns whether the directory is gone: not if foreign files are in it.
 bool remove_own_files(const fs::path& directory) {
+  remove_attached(directory);
   std::error_code error;
   std::vector<fs::path> own;
   fs::directory_iterator it(directory, error);
   for (; !error && it != fs::directory_iterator(); it.increment(error)) {
     if (is_checkpoint_file(it->path().filename().string())) own.push_back(it->path());
   }
+  // The manifest last: what is left of a checkpoint still says what belongs to it.
+  std::stable_partition(own.begin(), own.end(),
+                        [](const fs::path& path) { return path.filename() != kManifestName; });
   for (const fs::path& path : own) {
     if (!error) fs::remove(path, error);
   }
@@ -129,9 +118,8 @@ std::optional<CheckpointEntry> parse_checkpoint_name(const fs::path& path) {
   std::string name = path.filename().string();
   std::string_view rest = name;
   if (size_t mark = rest.rfind(kTemporaryMark); mark != std::string_view::npos) {
-    auto writer = parse_digits<pid_t>(rest.substr(mark + kTemporaryMark.size()));
-    if (!writer || *writer == 0) return {};
-    entry.writer = *writer;
+    entry.maker = rest.substr(mark + kTemporaryMark.size());
+    if (!is_unique_suffix(entry.maker)) return {};
     rest = rest.substr(0, mark);
   }
   if (rest.ends_with(kReplacedMark)) {
@@ -142,7 +130,7 @@ std::optional<CheckpointEntry> parse_checkpoint_name(const fs::path& path) {
   rest.remove_suffix(kStepsMark.size());
   size_t dash = rest.rfind('-');
   if (dash == std::string_view::npos || dash == 0 || dash + 1 == rest.size()) return {};
-  auto step = parse_digits<int64_t>(rest.substr(dash + 1));
+  auto step = parse_digits(rest.substr(dash + 1));
   if (!step) return {};
   entry.model_type = rest.substr(0, dash);
   entry.step = *step;
@@ -168,12 +156,16 @@ std::optional<std::string> incomplete_reason(const fs::path& checkpoint) {
   return {};
 }
 
-std::optional<fs::path> newest_complete_checkpoint(const fs::path& path) {
+std::optional<fs::path> newest_complete_checkpoint(
+    const fs::path& path, const std::function<bool(const fs::path&)>& wanted) {
   fs::path directory = path.has_filename() ? path : path.parent_path();
+  auto takes = [&](const fs::path& one) {
+    return is_complete_or_warn(one) && (!wanted || wanted(one));
+  };
   if (!is_there(directory)) {
     // A crash may have come between the two renames that replace this very checkpoint.
     fs::path replaced = with_suffix(directory, kReplacedMark);
-    if (is_there(replaced) && is_complete_or_warn(replaced)) return replaced;
+    if (is_there(replaced) && takes(replaced)) return replaced;
     return {};
   }
   if (!is_folder(directory)) {
@@ -181,14 +173,14 @@ std::optional<fs::path> newest_complete_checkpoint(const fs::path& path) {
                         "' is a file; give a checkpoint or a directory of checkpoints"));
   }
   if (is_there(directory / kManifestName)) {
-    if (is_complete_or_warn(directory)) return directory;
+    if (takes(directory)) return directory;
     return {};
   }
   bool any = false;
   for (const CheckpointEntry& entry : list_entries(directory)) {
-    if (entry.writer != 0) continue;
+    if (!entry.maker.empty()) continue;
     any = true;
-    if (is_complete_or_warn(entry.path)) return entry.path;
+    if (takes(entry.path)) return entry.path;
   }
   // Named like a checkpoint and holding none: it was meant to be one itself.
   if (!any && parse_checkpoint_name(directory)) is_complete_or_warn(directory);
@@ -196,15 +188,25 @@ std::optional<fs::path> newest_complete_checkpoint(const fs::path& path) {
 }
 
 void remove_checkpoint(const fs::path& checkpoint) {
-  fs::path aside = with_suffix(checkpoint, cat(kTemporaryMark, ::getpid()));
+  fs::path aside = with_suffix(checkpoint, cat(kTemporaryMark, unique_suffix()));
   rename_directory(checkpoint, aside);
   if (!remove_own_files(aside)) rename_directory(aside, checkpoint);
 }
 
-void remove_leftovers(const fs::path& directory) {
+std::optional<fs::path> checkpoint_of_another_run(const fs::path& directory, std::string_view run) {
   for (const CheckpointEntry& entry : list_entries(directory)) {
-    if (entry.writer == 0) continue;
-    if (entry.writer != ::getpid() && is_running(entry.writer)) continue;
+    if (!entry.maker.empty() || incomplete_reason(entry.path)) continue;
+    std::string other = read_manifest(entry.path).origin.run;
+    if (run.empty() || (!other.empty() && other != run)) return entry.path;
+  }
+  return {};
+}
+
+void remove_leftovers(const fs::path& directory, Leftovers which) {
+  for (const CheckpointEntry& entry : list_entries(directory)) {
+    if (entry.maker.empty()) continue;
+    if (which != Leftovers::kAll && !made_here(entry.maker) && !maker_has_ended(entry.maker))
+      continue;
     try {
       remove_own_files(entry.path);
     } catch (const UserError& error) {
@@ -224,16 +226,19 @@ void move_into_place(const fs::path& temporary, const fs::path& final) {
   sync_directory(final.parent_path());
 }
 
-void remove_old_checkpoints(const fs::path& written, int64_t num_kept) {
+void remove_old_checkpoints(const fs::path& written, int64_t num_kept, std::string_view also) {
   std::string model_type = parse_checkpoint_name(written).value().model_type;
+  std::string run = read_manifest(written).origin.run;
   int64_t kept = 0;
   for (const CheckpointEntry& entry : list_entries(written.parent_path())) {
-    bool ours = entry.writer == 0 && entry.model_type == model_type && !fs::is_symlink(entry.path);
+    bool ours =
+        entry.maker.empty() && entry.model_type == model_type && !fs::is_symlink(entry.path);
     if (!ours) continue;
     fs::path unreplaced = entry.path;
     bool superseded = entry.replaced && !incomplete_reason(unreplaced.replace_extension());
     if (!superseded) {
-      if (incomplete_reason(entry.path)) continue;
+      if (incomplete_reason(entry.path) || read_manifest(entry.path).origin.run != run) continue;
+      if (entry.path.filename() == also && entry.path != written) continue;
       ++kept;
       if (num_kept == 0 || kept <= num_kept || entry.path == written) continue;
     }

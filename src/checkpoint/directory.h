@@ -1,6 +1,4 @@
 #pragma once
-#include <sys/types.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -12,17 +10,17 @@ namespace tessera {
 
 // The names in a checkpoint directory and what may be removed from it. A checkpoint NAME is
 // `{model_type}-{step}steps`. Two other names appear beside it for a moment:
-//   NAME.tmp-PID    being written, or being removed, by process PID; never loaded
+//   NAME.tmp-MAKER  being written, or being removed, by a process (base/process_identity.h); never
+//                   loaded
 //   NAME.replaced   the older checkpoint of the same step while the new one takes its place; as
-//   good
-//                   as NAME itself as long as NAME is not there
+//                   good as NAME itself as long as NAME is not there
 
 struct CheckpointEntry {
   std::filesystem::path path;
   std::string model_type;
   int64_t step = 0;
   bool replaced = false;
-  pid_t writer = 0;  // of a NAME.tmp-PID; 0 for the others
+  std::string maker = {};  // of a NAME.tmp-MAKER; empty for the others
 };
 
 std::string checkpoint_name(std::string_view model_type, int64_t step);
@@ -38,15 +36,25 @@ std::optional<std::string> incomplete_reason(const std::filesystem::path& checkp
 // is ever found. Files that are not a checkpoint's own stay, with their directory.
 void remove_checkpoint(const std::filesystem::path& checkpoint);
 
-// Removes what processes that are gone left half written or half removed in `directory`.
-void remove_leftovers(const std::filesystem::path& directory);
+// Removes what was left half written or half removed in `directory`: by this process and those that
+// have certainly ended; by all, for the holder of the directory's lock.
+enum class Leftovers { kOfEndedProcesses, kAll };
+void remove_leftovers(const std::filesystem::path& directory,
+                      Leftovers which = Leftovers::kOfEndedProcesses);
+
+// The newest complete checkpoint in `directory` that `run` has not written: of another run, and, if
+// `run` is empty, any. One without an identity may be anybody's: it counts in the second case only.
+std::optional<std::filesystem::path> checkpoint_of_another_run(
+    const std::filesystem::path& directory, std::string_view run);
 
 // Puts the finished directory `temporary` in the place of `final`, so that at every moment one
 // complete checkpoint of the step is found, and flushes the directory. UserError if it fails.
 void move_into_place(const std::filesystem::path& temporary, const std::filesystem::path& final);
 
-// Removes all but the newest `num_kept` complete checkpoints of the model type (0: none), always
-// keeping `written`. What cannot be removed is warned about.
-void remove_old_checkpoints(const std::filesystem::path& written, int64_t num_kept);
+// Removes all but the newest `num_kept` complete checkpoints of the model type that the run of
+// `written` wrote (0: none), always keeping `written` and, beside them, the one named `also`. What
+// cannot be removed is warned about.
+void remove_old_checkpoints(const std::filesystem::path& written, int64_t num_kept,
+                            std::string_view also = "");
 
 }  // namespace tessera

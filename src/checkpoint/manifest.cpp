@@ -4,11 +4,13 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "checkpoint/attached_files.h"
 
 namespace tessera {
 namespace {
@@ -31,14 +33,31 @@ std::optional<uint64_t> parse_hash(const std::string& text) {
   return hash;
 }
 
+// Of everything that a manifest says: a bit of it that flipped is noticed.
+uint64_t digest(const Manifest& manifest) {
+  std::string text = cat(manifest.origin.run, "\n", manifest.origin.job);
+  for (const ManifestFile& file : manifest.files)
+    text += cat("\n", file.name, "\n", file.bytes, "\n", hex(file.hash));
+  return hash_text(text);
+}
+
+bool is_identity(const std::string& text) {
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 }  // namespace
 
 std::string to_json(const Manifest& manifest) {
   nlohmann::ordered_json json = {{"format", kFormat}, {"version", kVersion}};
+  if (!manifest.origin.run.empty()) {
+    json["run"] = manifest.origin.run;
+    json["job"] = manifest.origin.job;
+  }
   json["files"] = nlohmann::ordered_json::array();
   for (const ManifestFile& file : manifest.files) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", hex(file.hash)}});
   }
+  json["xxh3"] = hex(digest(manifest));
   return json.dump(1) + "\n";
 }
 
@@ -66,11 +85,22 @@ Manifest parse_manifest(std::string_view json, std::string_view file) {
     auto* bytes = field<Json::number_unsigned_t>(item, "bytes");
     auto* hash = field<Json::string_t>(item, "xxh3");
     if (!name || !bytes || !hash) fail("an entry of 'files' lacks name, bytes or xxh3");
-    if (!is_plain_name(*name) || *name == kManifestName)
-      fail(cat("not a plain file name: '", *name, "'"));
+    bool known = is_plain_name(*name) || is_attached_name(*name);
+    if (!known || *name == kManifestName) fail(cat("not a plain file name: '", *name, "'"));
     std::optional<uint64_t> parsed = parse_hash(*hash);
     if (!parsed) fail(cat("the hash of '", *name, "' is not 16 hexadecimal digits"));
     manifest.files.push_back({*name, *bytes, *parsed});
+  }
+  for (auto [key, value] :
+       {std::pair{"run", &manifest.origin.run}, {"job", &manifest.origin.job}}) {
+    if (!document.contains("run") && !document.contains("job")) break;
+    auto* identity = field<Json::string_t>(document, key);
+    if (!identity || !is_identity(*identity)) fail(cat("'", key, "' is not 32 hexadecimal digits"));
+    *value = *identity;
+  }
+  if (document.contains("xxh3")) {
+    auto* hash = field<Json::string_t>(document, "xxh3");
+    if (!hash || *hash != hex(digest(manifest))) fail("its hash is not that of what it says");
   }
   std::vector<std::string_view> names;
   for (const ManifestFile& entry : manifest.files) names.push_back(entry.name);

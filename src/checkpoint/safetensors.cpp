@@ -83,6 +83,8 @@ class HeaderBuilder {
 
   bool string(std::string& text) {
     if (where_ == Where::kMetadata) {
+      if (header_.metadata.size() == kMaxMetadata)
+        fail(cat("more than ", kMaxMetadata, " entries in '__metadata__'"));
       if (!header_.metadata.emplace(key_, std::move(text)).second) {
         fail(cat("the metadata key '", key_, "' appears twice"));
       }
@@ -135,6 +137,8 @@ class HeaderBuilder {
   }
 
   void finish_tensor() {
+    if (header_.tensors.size() + header_.foreign.size() == kMaxTensors)
+      fail(cat("more than ", kMaxTensors, " tensors in one file"));
     if (element_bytes_ == 0) fail("'dtype' is missing");
     if (!shape_) fail("'shape' is missing");
     if (!offsets_ || offsets_->size() != 2) fail("'data_offsets' must be two numbers");
@@ -258,7 +262,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> content, std::str
   std::vector<Range> ranges;
   for (const TensorInfo& t : header.tensors) ranges.push_back({t.offset, t.bytes, t.name});
   for (const ForeignTensor& t : header.foreign) ranges.push_back({t.offset, t.bytes, t.name});
-  std::sort(ranges.begin(), ranges.end(), lies_before<Range>);
+  auto foreign = ranges.begin() + std::ssize(header.tensors);
+  std::inplace_merge(ranges.begin(), foreign, ranges.end(), lies_before<Range>);
   check_names_differ(ranges, file);
   check_tiling(ranges, data_begin, content.size(), file);
   return header;

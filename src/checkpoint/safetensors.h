@@ -44,9 +44,9 @@ struct SafetensorsHeader {
 };
 
 // Reads and checks the header of a whole file. Refused with a UserError that names `file` and the
-// tensor: a header over 100 MB or longer than the file, anything but the format's own keys, a key
-// twice, an element type of unknown size, a shape that disagrees with its byte range, ranges that
-// overlap, leave a hole or do not end with the file.
+// tensor: a header over 100 MB or longer than the file, more than 262,144 tensors, anything but the
+// format's own keys, a key twice, an element type of unknown size, a shape that disagrees with its
+// byte range, ranges that overlap, leave a hole or do not end with the file.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> content, std::string_view file);
 
 // A safetensors file, memory-mapped: pages are read when their bytes are.

@@ -14,6 +14,9 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr size_t kMaxNameBytes = 1024;
+// A checkpoint of the deepest model that is accepted (4,096 layers) has 200,000.
+constexpr size_t kMaxTensors = size_t{1} << 18;
+constexpr size_t kMaxMetadata = size_t{1} << 16;
 constexpr size_t kMaxRank = 32;
 constexpr std::string_view kMetadataKey = "__metadata__";
 

@@ -29,6 +29,8 @@ struct PieceView {
 // these, or two. Parts are moved in rounds of at most `piece` elements from each rank to each.
 struct Exchange {
   const CommGroup* group = nullptr;
+  // Of the call and the exchange's place in it. Transports bring together only what has the same.
+  uint64_t identity = 0;
   DType dtype = DType::kF32, target_dtype = DType::kF32;
   bool combine = false;
   Reduction reduction = Reduction::kSum;

@@ -1,10 +1,25 @@
 #include "comm/exchange_communicator.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "comm/peer_mesh.h"
 
 namespace tessera {
+namespace {
+
+constexpr size_t kLongestLabel = 500;  // the text travels in one message
+
+// All that must be the same on every rank of the group.
+std::string describe(const CommCall& call) {
+  std::string text = cat("'", call.label.substr(0, kLongestLabel), "' (", name(call.action),
+                         call.reduction == Reduction::kMax ? " max" : "", " of ", call.outer, " x ",
+                         call.inner, " ", name(call.dtype));
+  if (call.output_dtype != call.dtype) text += cat(" to ", name(call.output_dtype));
+  return cat(text, " in group ", call.group->name, ")");
+}
+
+}  // namespace
 
 ExchangeCommunicator::ExchangeCommunicator(int rank, int world_size, Options options,
                                            Connections connections)
@@ -36,8 +51,14 @@ void ExchangeCommunicator::report_failure(std::string_view reason) noexcept {
 void ExchangeCommunicator::perform(const CommCall& call) {
   try {
     connections_.health->check();
-    for (const Exchange& exchange : exchanges_of(call, world_size()))
+    std::string what = describe(call);
+    uint64_t identity = hash_text(what);
+    connections_.health->begin_call(rank(), call.group->ranks, std::move(what));
+    for (Exchange& exchange : exchanges_of(call, world_size())) {
+      exchange.identity = identity;
       run_exchange(exchange, transports_);
+      identity = hash_combine(identity, 1);
+    }
   } catch (const CommError& error) {
     for (PeerTransport* transport : transports_) transport->abandon();
     throw CommError(cat(call.label, " (", name(call.action), " in group ", call.group->name,

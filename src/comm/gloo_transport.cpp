@@ -21,8 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using UnboundBuffer = gloo::transport::UnboundBuffer;
 
-// Every pair of ranks sends its messages in one order, so one tag serves all.
-constexpr uint64_t kDataTag = 1, kHandshakeTag = 2;
+// Every other message has its exchange's identity: data of one never ends up in another.
+constexpr uint64_t kHandshakeTag = 2;
 // Rounds under way at a time. With fewer, a transfer waits for this process to get a core between
 // any two of them: with 2 a gather of 64 MiB on a busy machine took up to ten times as long.
 constexpr int64_t kWindow = 8;
@@ -280,7 +280,7 @@ void GlooTransport::post_receives(int64_t round) {
     receive.buffer =
         context_->createUnboundBuffer(data, static_cast<size_t>(piece.elements() * size));
     try {
-      receive.buffer->recv(rank_of(from), kDataTag);
+      receive.buffer->recv(rank_of(from), exchange_->identity);
     } catch (const std::exception& error) {
       broken(rank_of(from), false, error.what());
     }
@@ -311,7 +311,7 @@ void GlooTransport::send_pieces(int64_t round) {
     send.buffer = context_->createUnboundBuffer(const_cast<std::byte*>(data),
                                                 static_cast<size_t>(piece.elements() * size));
     try {
-      send.buffer->send(send.rank, kDataTag);
+      send.buffer->send(send.rank, exchange_->identity);
     } catch (const std::exception& error) {
       broken(send.rank, false, error.what());
     }

@@ -11,7 +11,8 @@ namespace tessera {
 Health::Health(int world_size)
     : left_(static_cast<size_t>(world_size)),
       waits_for_(static_cast<size_t>(world_size)),
-      ask_([this](int rank) { return waits_for(rank); }) {
+      ask_([this](int rank) { return waits_for(rank); }),
+      calls_(static_cast<size_t>(world_size)) {
   for (std::atomic<int>& rank : waits_for_) rank = kNobody;
 }
 
@@ -88,6 +89,36 @@ void Health::fail_late(int rank, int self, std::chrono::milliseconds deadline) {
     }
   }
   fail(cat("rank ", culprit, " did not answer rank ", waiter, " within ", seconds_text(deadline)));
+}
+
+void Health::begin_call(int self, const std::vector<int>& ranks, std::string call) {
+  auto shared = std::make_shared<const std::string>(std::move(call));
+  std::lock_guard lock(calls_mutex_);
+  std::vector<Meeting>& meetings = calls_[index(self)];
+  meetings.resize(calls_.size());
+  for (int rank : ranks) {
+    Meeting& meeting = meetings[index(rank)];
+    ++meeting.number;
+    meeting.call = shared;
+  }
+}
+
+Health::Meeting Health::last_call(int self, int rank) const {
+  std::lock_guard lock(calls_mutex_);
+  const std::vector<Meeting>& meetings = calls_[index(self)];
+  return meetings.empty() ? Meeting{} : meetings[index(rank)];
+}
+
+void Health::compare_calls(int self, int rank, const Meeting& theirs) {
+  Meeting own = last_call(self, rank);
+  if (own.number != theirs.number || own.number == 0 || *own.call == *theirs.call) return;
+  auto in = [](int who, const Meeting& meeting) {
+    return cat("rank ", who, " is in ", *meeting.call);
+  };
+  std::string both = self < rank ? cat(in(self, own), ", ", in(rank, theirs))
+                                 : cat(in(rank, theirs), ", ", in(self, own));
+  fail(cat("ranks ", std::min(self, rank), " and ", std::max(self, rank),
+           " are out of step: ", both));
 }
 
 std::string left_the_job(int rank) { return cat("rank ", rank, " has left the job"); }

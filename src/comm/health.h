@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -10,9 +11,9 @@
 
 namespace tessera {
 
-// What is known about the ranks of a job: the first failure, who has left in good order, and who
-// waits for whom. Ranks that are threads share one; of processes each has its own, and the
-// connections between them keep them in step. Thread-safe.
+// What is known about the ranks of a job: the first failure, who has left in good order, who waits
+// for whom, and in which calls they meet. Ranks that are threads share one; of processes each has
+// its own, and the connections between them keep them in step. Thread-safe.
 class Health {
  public:
   explicit Health(int world_size);
@@ -54,6 +55,19 @@ class Health {
   // rank at the end of such a chain, "rank 3 did not answer rank 0 within 300 s".
   void fail_late(int rank, int self, std::chrono::milliseconds deadline);
 
+  // Every pair of ranks must meet in the same calls in the same order, so the last call of either
+  // with the other is the same one, if it has the same number on both sides.
+  struct Meeting {
+    uint64_t number = 0;                      // calls of the pair so far
+    std::shared_ptr<const std::string> call;  // what the last one is
+  };
+  // Rank `self` begins a call with `ranks`.
+  void begin_call(int self, const std::vector<int>& ranks, std::string call);
+  Meeting last_call(int self, int rank) const;
+  // Fails, naming both calls, if rank `self` and `rank`, whose last call with it is `theirs`, meet
+  // in different ones.
+  void compare_calls(int self, int rank, const Meeting& theirs);
+
   // Called once, by the thread that reports the first failure, or at once if there is one.
   using Action = std::function<void(const std::string& cause)>;
   void on_failure(Action action);
@@ -68,6 +82,8 @@ class Health {
   std::vector<std::atomic<bool>> left_;
   std::vector<std::atomic<int>> waits_for_;
   Ask ask_;
+  mutable std::mutex calls_mutex_;
+  std::vector<std::vector<Meeting>> calls_;  // by rank and the other's; empty: none so far
   std::vector<Action> actions_;
 };
 

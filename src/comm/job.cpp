@@ -2,16 +2,21 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/sha256.h"
 #include "base/text.h"
+#include "comm/tcp_socket.h"
 
 namespace tessera {
 namespace {
+
+constexpr int kPortsBesideTorchrun = 16;
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
@@ -45,6 +50,16 @@ int required(const char* name, int lowest, int highest) {
   return *value;
 }
 
+std::string identity(const char* name) {
+  std::string text = variable(name).value_or("");
+  bool good = text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!text.empty() && !good) {
+    throw UsageError(cat("environment variable ", name,
+                         " must be 32 lower-case hexadecimal digits: it is '", text, "'"));
+  }
+  return text;
+}
+
 std::string default_host_id() {
   std::string boot(trim(read_file("/proc/sys/kernel/random/boot_id")));
   struct stat shm {};
@@ -52,10 +67,62 @@ std::string default_host_id() {
   return cat(boot, "-", there ? shm.st_dev : 0);
 }
 
+// Whoever reaches the store's port could join: without a secret that must be this host alone.
+void check_token(const JobMember& job) {
+  if (job.world_size == 1 || !job.token.empty()) return;
+  bool alone = false;
+  try {
+    alone = job.interface.empty() && is_loopback(job.master_address);
+  } catch (const CommError&) {
+    // A name that is not known here: not this host.
+  }
+  if (alone) return;
+  throw UsageError(
+      cat("environment variable TESSERA_JOB_TOKEN is missing: without it any host that "
+          "reaches ",
+          to_string(Endpoint{job.master_address, job.master_port}),
+          " could join the job. Give all ranks the same secret, for example `export "
+          "TESSERA_JOB_TOKEN=$(openssl rand -hex 32)` before they are started; on one "
+          "host MASTER_ADDR=127.0.0.1 does without"));
+}
+
+// torchrun's agent serves a store of its own at MASTER_PORT, which speaks another protocol. Jobs
+// beside each other may look at the same ports: so their tokens differ.
+void move_beside_torchrun(JobMember& job) {
+  std::string words =
+      cat("beside torchrun ", job.master_port, " ", variable("TORCHELASTIC_RUN_ID").value_or(""));
+  job.token = hex(hmac_sha256(job.token, words));
+  job.master_ports = kPortsBesideTorchrun;
+  job.master_port = std::min(job.master_port + 1, 65535 - kPortsBesideTorchrun + 1);
+}
+
+// Of another program, which may mean something else by it: 0 where it is no number.
+int foreign_number(const char* name) {
+  std::string text = variable(name).value_or("");
+  int value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : 0;
+}
+
 }  // namespace
 
+void require_no_other_task() {
+  int tasks = foreign_number("SLURM_STEP_NUM_TASKS"), task = foreign_number("SLURM_PROCID");
+  if (tasks <= 1 && task <= 0) return;
+  throw UsageError(cat(
+      "srun started this process as task ", task, tasks > 1 ? cat(" of ", tasks) : "",
+      ", and the tasks know nothing of each other: each would do the whole job. Start one "
+      "agent a node: srun --ntasks-per-node=1 tessera run --nnodes $SLURM_NNODES "
+      "--nproc_per_node RANKS --rdzv_backend c10d --rdzv_endpoint FIRST_NODE:29500 train ... "
+      "(docs/launch.md), or a single task: srun --nodes=1 --ntasks=1. Jobs that are meant to be "
+      "apart: env -u SLURM_STEP_NUM_TASKS -u SLURM_PROCID tessera ..."));
+}
+
 std::optional<JobMember> job_member_from_environment() {
-  if (!variable("RANK") && !variable("WORLD_SIZE")) return std::nullopt;
+  if (!variable("RANK") && !variable("WORLD_SIZE")) {
+    require_no_other_task();
+    return std::nullopt;
+  }
   JobMember job;
   job.world_size = required("WORLD_SIZE", 1, kMaxWorldSize);
   job.rank = required("RANK", 0, job.world_size - 1);
@@ -74,9 +141,14 @@ std::optional<JobMember> job_member_from_environment() {
   job.token = variable("TESSERA_JOB_TOKEN").value_or("");
   auto host = variable("TESSERA_HOST_ID");
   job.host_id = host ? *host : default_host_id();
-  job.attempt = number("TESSERA_ATTEMPT", 0, 1'000'000'000).value_or(0);
+  job.id = identity("TESSERA_JOB_ID");
+  auto restarts = number("TORCHELASTIC_RESTART_COUNT", 0, 1'000'000'000);
+  job.attempt = number("TESSERA_ATTEMPT", 0, 1'000'000'000).value_or(restarts.value_or(0));
   job.agent_store = number("TESSERA_AGENT_STORE", 0, 1).value_or(0) == 1;
   job.interface = variable("TESSERA_INTERFACE").value_or("");
+  check_token(job);
+  bool torchrun = lower(variable("TORCHELASTIC_USE_AGENT_STORE").value_or("")) == "true";
+  if (torchrun && !alone && !job.agent_store) move_beside_torchrun(job);
   return job;
 }
 

@@ -14,13 +14,21 @@ struct JobMember {
   int local_world_size = 1;                  // [LOCAL_WORLD_SIZE] where unset, LOCAL_RANK + 1
   std::string master_address = "127.0.0.1";  // [MASTER_ADDR] host of the store
   int master_port = 0;                       // [MASTER_PORT]
-  // Secret of the job: peers without it are refused. Empty, as under a launcher that knows of none:
-  // whoever reaches the store's port is let in. [TESSERA_JOB_TOKEN]
+  // Where rank 0 serves the store: at the first free one of so many ports from master_port on. The
+  // agent of torchrun has MASTER_PORT for itself if TORCHELASTIC_USE_AGENT_STORE is True: then
+  // these are the 16 ports behind it.
+  int master_ports = 1;
+  // Secret of the job: peers without it are refused. Empty only on one host, whose store is then
+  // served to that host. [TESSERA_JOB_TOKEN]
   std::string token;
   // Ranks with equal values share memory. Default: the machine's boot id and the device number of
   // /dev/shm, since containers of one machine may have one each. [TESSERA_HOST_ID]
   std::string host_id;
-  // Number of restarts so far: ranks of different attempts never meet. [TESSERA_ATTEMPT]
+  // Identity of the job, the same over its restarts: 32 hexadecimal digits; empty without an agent.
+  // [TESSERA_JOB_ID]
+  std::string id;
+  // Number of restarts so far: ranks of different attempts never meet. [TESSERA_ATTEMPT,
+  // TORCHELASTIC_RESTART_COUNT]
   int attempt = 0;
   // The store is served by the agent and not by rank 0. [TESSERA_AGENT_STORE]
   bool agent_store = false;
@@ -33,8 +41,15 @@ struct JobMember {
 constexpr int kMaxWorldSize = 1 << 20;
 
 // Reads the variables. No value where neither RANK nor WORLD_SIZE is set: a process on its own.
-// With more than one rank LOCAL_RANK, MASTER_ADDR and MASTER_PORT must be set. UsageError that
-// names the variable which is missing or out of range.
+// With more than one rank LOCAL_RANK, MASTER_ADDR and MASTER_PORT must be set, and
+// TESSERA_JOB_TOKEN unless MASTER_ADDR is an address for this host alone. UsageError that
+// names the variable which is missing or out of range, and that of require_no_other_task().
 std::optional<JobMember> job_member_from_environment();
+
+// For a process that is a whole job: UsageError if it is one of several tasks that Slurm's srun
+// started, since each of them would do the same. Seen by [SLURM_STEP_NUM_TASKS] above 1 or
+// [SLURM_PROCID] above 0. SLURM_NTASKS counts the tasks that a batch script may start, of which the
+// script itself is none.
+void require_no_other_task();
 
 }  // namespace tessera

@@ -21,7 +21,8 @@ struct alignas(64) SharedCounter {
 // over all exchanges of the group.
 struct GroupCounters {
   SharedCounter offered;   // rounds that may be read
-  Location source;         // of the running exchange; written before `offered` rises
+  uint64_t identity = 0;   // of the running exchange; written before `offered` rises, as is
+  Location source;         // where its source lies
   SharedCounter released;  // rounds of the others that this rank has read
 };
 

@@ -19,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSpins = 100;
 // After so long asleep the health of the job is looked at.
 constexpr std::chrono::milliseconds kNap{20};
+// Longer than it takes a peer to say in which call it is.
+constexpr std::chrono::milliseconds kNews{2000};
 
 bool reached(uint32_t value, uint32_t wanted) { return static_cast<int32_t>(value - wanted) >= 0; }
 
@@ -75,6 +77,7 @@ void LocalTransport::begin(const Exchange& exchange) {
     location = memory_.find(exchange.source, exchange.source_elements * size_of(exchange.dtype));
   direct_ = location.segment >= 0;
   GroupCounters& own = counters(group.index);
+  own.identity = exchange.identity;
   own.source = location;
   if (direct_) advance(own.offered, base_ + static_cast<uint32_t>(exchange.rounds));
 }
@@ -104,6 +107,7 @@ void LocalTransport::offer(int64_t round) {
 PieceView LocalTransport::take(int from, int64_t round) {
   GroupCounters& theirs = counters(from);
   wait_for(theirs.offered, base_ + static_cast<uint32_t>(round + 1), from);
+  if (round == 0 && theirs.identity != exchange_->identity) out_of_step(from);
   const Part& part = exchange_->taken[static_cast<size_t>(from)];
   Piece piece = exchange_->piece_of(part, round);
   int64_t size = size_of(exchange_->dtype);
@@ -133,6 +137,18 @@ void LocalTransport::end() {
   rounds_before_[static_cast<size_t>(exchange_->group->id)] = all;
 }
 
+// What the peer's exchange is, it says itself to whom waits for it.
+void LocalTransport::out_of_step(int index) {
+  int peer = exchange_->group->ranks[static_cast<size_t>(index)];
+  Health::Wait waiting(health_, rank_, peer);
+  health_.compare_calls(rank_, peer, health_.last_call(peer, rank_));
+  health_.wait_failed(kNews);
+  health_.fail(
+      cat("ranks ", rank_, " and ", peer, " are out of step: they are in different calls"));
+  health_.check();
+  throw InternalError("a failure without a cause");
+}
+
 void LocalTransport::wait_for(SharedCounter& counter, uint32_t value, int index) {
   for (int spin = 0; spin < kSpins; ++spin) {
     if (reached(counter.value.load(std::memory_order_acquire), value)) return;
@@ -149,6 +165,8 @@ void LocalTransport::wait_for(SharedCounter& counter, uint32_t value, int index)
     counter.sleepers.fetch_sub(1);
     if (reached(counter.value.load(std::memory_order_acquire), value)) return;
     health_.check();
+    // Where ranks are threads; between processes the peers' connections see to it.
+    health_.compare_calls(rank_, peer, health_.last_call(peer, rank_));
     if (gone) health_.fail(left_the_job(peer));
     if (Clock::now() >= end) health_.fail_late(peer, rank_, deadline_);
     health_.check();

@@ -27,6 +27,7 @@ class LocalTransport final : public PeerTransport {
   GroupCounters& counters(int index) const;
   // Where the piece for (or from) a peer lies in a staging area.
   int64_t staging_offset(int to, int64_t round) const;
+  [[noreturn]] void out_of_step(int index);
   void wait_for(SharedCounter& counter, uint32_t value, int index);
   void advance(SharedCounter& counter, uint32_t value);
 

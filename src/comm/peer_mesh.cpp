@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/tcp_socket.h"
 
 namespace tessera {
 namespace {
@@ -27,6 +28,9 @@ constexpr int kMaxDescriptors = 16;  // in one read
 constexpr std::chrono::milliseconds kSendTime{1000};
 // A process that runs answers at once, whatever its ranks do.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
+
+// So often a rank that waits says in which call.
+constexpr std::chrono::milliseconds kSayCall{200};
 
 // Signals are for the program's own threads.
 void block_signals() {
@@ -172,9 +176,17 @@ void PeerMesh::read_loop() {
     ranks.push_back(rank);
   }
   entries.push_back({stop_.get(), POLLIN, 0});
+  Deadline next_word = std::chrono::steady_clock::now() + kSayCall;
   while (true) {
-    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return;
+    if (::poll(entries.data(), entries.size(), poll_timeout(next_word)) < 0) {
+      if (errno != EINTR) return;
+      continue;
+    }
     if (entries.back().revents) return;
+    if (auto now = std::chrono::steady_clock::now(); now >= next_word) {
+      say_call();
+      next_word = now + kSayCall;
+    }
     for (size_t i = 0; i < ranks.size(); ++i) {
       if (!entries[i].revents || read_some(ranks[i])) continue;
       entries[i].fd = -1;  // poll passes over it
@@ -182,6 +194,13 @@ void PeerMesh::read_loop() {
         health_.fail(cat("rank ", ranks[i], " was lost: its process has ended"));
     }
   }
+}
+
+void PeerMesh::say_call() {
+  int rank = health_.waits_for(rank_);
+  if (rank == Health::kNobody || rank == rank_ || health_.failed()) return;
+  Health::Meeting meeting = health_.last_call(rank_, rank);
+  if (meeting.call) try_send(rank, Kind::kCall, meeting.number, *meeting.call);
 }
 
 bool PeerMesh::read_some(int rank) {
@@ -232,6 +251,9 @@ void PeerMesh::deliver(int rank, Kind kind, Message message) {
     health_.leave(rank);
   } else if (kind == Kind::kAsk) {
     try_send(rank, Kind::kAnswer, message.number, cat(health_.waits_for(rank_)));
+  } else if (kind == Kind::kCall) {
+    auto call = std::make_shared<const std::string>(std::move(message.payload));
+    health_.compare_calls(rank_, rank, {message.number, std::move(call)});
   } else {
     std::lock_guard lock(mutex_);
     if (kind == Kind::kDrop) {

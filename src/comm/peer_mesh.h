@@ -20,7 +20,9 @@ namespace tessera {
 
 // One connection to every other rank of the job, for small messages and for what no message says:
 // the system closes the connections of a process that dies, and so every rank knows at once.
-// (Process ids would not do: they mean nothing across containers.) A thread reads; nobody polls.
+// (Process ids would not do: they mean nothing across containers.) A thread reads, and a rank that
+// waits for another says a few times a second in which call: if the other is in a different one,
+// both are out of step.
 class PeerMesh {
  public:
   enum class Kind : uint32_t {
@@ -31,6 +33,7 @@ class PeerMesh {
     kEndpoint = 5,  // payload: what the transport between hosts needs
     kAsk = 6,       // number: for whom does the receiver wait?
     kAnswer = 7,    // the same number; payload: that rank, -1 for nobody
+    kCall = 8,      // Health::Meeting of the sender with the receiver, for whom it waits
   };
   struct Message {
     uint64_t number = 0;
@@ -71,6 +74,7 @@ class PeerMesh {
   };
   void tell_all(Kind kind, std::string_view payload) noexcept;
   void read_loop();
+  void say_call();
   // False when the connection has ended.
   bool read_some(int rank);
   void deliver(int rank, Kind kind, Message message);

@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <list>
 #include <string_view>
+#include <utility>
 
 #include "base/sha256.h"
 #include "base/text.h"
@@ -21,8 +23,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kMagic[8] = "tessera";
 constexpr size_t kRandomBytes = 32, kProofBytes = 32;
-// A stranger that connects and says nothing holds the others up no longer than this.
+// So long one that connects may take to say who it is. So many are served at a time.
 constexpr std::chrono::seconds kHelloTime{5};
+constexpr size_t kMostGuests = 512;
 // When nobody has come for so long, one of the missing ranks is asked whether it still listens.
 constexpr std::chrono::milliseconds kPatience{500};
 
@@ -108,6 +111,14 @@ PeerListeners::PeerListeners(const std::string& address) {
   address_.port = local_port(tcp_);
 }
 
+// Somebody who has connected to this rank and has yet to prove which rank it is.
+struct Guest {
+  FileDescriptor socket;
+  bool is_unix = false;
+  Deadline until;                    // turned away if it has not done so by then
+  std::string input, hello, random;  // hello: once it is complete
+};
+
 class PeerConnector {
  public:
   PeerConnector(const PeerListeners& own, const JobMember& self,
@@ -131,17 +142,18 @@ class PeerConnector {
       }
     }
     int missing = self_.world_size - self_.rank - 1, asked = self_.rank;
+    Deadline patience = Clock::now() + kPatience;
     while (missing > 0) {
-      Deadline patience = Clock::now() + kPatience;
-      if (!wait_for_peer(std::min<Deadline>(deadline_, patience))) {
-        if (Clock::now() >= deadline_) throw CommError(missing_text());
-        do {
-          asked = asked + 1 < self_.world_size ? asked + 1 : self_.rank + 1;
-        } while (sockets_[static_cast<size_t>(asked)]);
-        check_listens(asked);
-      } else if (accept_one()) {
-        --missing;
-      }
+      int come = serve_guests(std::min<Deadline>(deadline_, patience));
+      missing -= come;
+      if (come > 0) patience = Clock::now() + kPatience;
+      if (missing > 0 && Clock::now() >= deadline_) throw CommError(missing_text());
+      if (missing == 0 || Clock::now() < patience) continue;
+      do {
+        asked = asked + 1 < self_.world_size ? asked + 1 : self_.rank + 1;
+      } while (sockets_[static_cast<size_t>(asked)]);
+      check_listens(asked);
+      patience = Clock::now() + kPatience;
     }
     return std::move(sockets_);
   }
@@ -183,50 +195,80 @@ class PeerConnector {
     return socket;
   }
 
-  bool wait_for_peer(Deadline deadline) const {
-    pollfd entries[] = {{own_.unix_.get(), POLLIN, 0}, {own_.tcp_.get(), POLLIN, 0}};
-    int ready = ::poll(entries, 2, poll_timeout(deadline));
-    return ready > 0 || (ready < 0 && errno == EINTR);
-  }
-
-  // Whether a peer has come; strangers are turned away.
-  bool accept_one() {
-    pollfd entries[] = {{own_.unix_.get(), POLLIN, 0}, {own_.tcp_.get(), POLLIN, 0}};
-    if (::poll(entries, 2, 0) <= 0) return false;
-    bool is_unix = entries[0].revents != 0;
-    FileDescriptor socket(
-        ::accept4(entries[is_unix ? 0 : 1].fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket || (is_unix && !same_user(socket))) return false;
-    try {
-      int rank = welcome(socket);
-      if (rank < 0) return false;
-      if (!is_unix) set_no_delay(socket);
-      sockets_[static_cast<size_t>(rank)] = std::move(socket);
-      return true;
-    } catch (const CommError&) {
-      return false;  // it went away, or is slower than kHelloTime
+  // Waits for events, serves whoever has some, and returns how many ranks have come. Guests that
+  // say nothing hold up nobody else.
+  int serve_guests(Deadline deadline) {
+    bool room = guests_.size() < kMostGuests;
+    std::vector<pollfd> entries{{room ? own_.unix_.get() : -1, POLLIN, 0},
+                                {room ? own_.tcp_.get() : -1, POLLIN, 0}};
+    for (const Guest& guest : guests_) {
+      entries.push_back({guest.socket.get(), POLLIN, 0});
+      deadline = std::min(deadline, guest.until);
     }
+    if (::poll(entries.data(), entries.size(), poll_timeout(deadline)) < 0) return 0;
+    int come = 0;
+    auto entry = entries.begin() + 2;
+    for (auto guest = guests_.begin(); guest != guests_.end(); ++entry) {
+      bool stays = !entry->revents || hear(*guest);
+      come += guest->socket.get() < 0;  // it is a rank of the job now
+      stays = stays && guest->socket && Clock::now() < guest->until;
+      guest = stays ? std::next(guest) : guests_.erase(guest);
+    }
+    for (int i : {0, 1})
+      if (entries[static_cast<size_t>(i)].revents)
+        let_in(entries[static_cast<size_t>(i)].fd, i == 0);
+    return come;
   }
 
-  // The rank of who has connected; -1 if it does not belong here.
-  int welcome(const FileDescriptor& socket) {
-    Deadline end = std::min<Deadline>(deadline_, Clock::now() + kHelloTime);
-    std::string hello = receive_exactly(socket, sizeof(Hello), end);
+  void let_in(int listener, bool is_unix) {
+    FileDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket || (is_unix && !same_user(socket))) return;
+    if (!is_unix) set_no_delay(socket);
+    Deadline until = std::min<Deadline>(deadline_, Clock::now() + kHelloTime);
+    guests_.push_back({std::move(socket), is_unix, until, "", "", ""});
+  }
+
+  // Takes what a guest says. False if it does not belong here, or has gone.
+  bool hear(Guest& guest) {
+    size_t needed = guest.hello.empty() ? sizeof(Hello) : kProofBytes;
+    char bytes[sizeof(Hello) + kProofBytes];
+    ssize_t got = ::recv(guest.socket.get(), bytes, needed - guest.input.size(), 0);
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    if (got == 0) return false;
+    guest.input.append(bytes, static_cast<size_t>(got));
+    if (guest.input.size() < needed) return true;
+    std::string said = std::exchange(guest.input, {});
+    if (guest.hello.empty()) return greet(guest, std::move(said));
+    auto rank = static_cast<size_t>(rank_in(guest.hello));
+    if (sockets_[rank] ||
+        !equal_in_constant_time(said, proof(self_, "connect", guest.hello, guest.random)))
+      return false;
+    sockets_[rank] = std::move(guest.socket);
+    return true;
+  }
+
+  bool greet(Guest& guest, std::string hello) {
+    int rank = rank_in(hello);
+    if (rank < 0 || sockets_[static_cast<size_t>(rank)]) return false;
+    without_token_[static_cast<size_t>(rank)] = true;
+    guest.random = secret_random_bytes(kRandomBytes);
+    std::string answer = guest.random + proof(self_, "accept", hello, guest.random);
+    guest.hello = std::move(hello);
+    // The first bytes on the connection: there is room for them.
+    return ::send(guest.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(answer.size());
+  }
+
+  // Which rank a hello is from; -1 if that is none which this one waits for.
+  int rank_in(const std::string& hello) const {
     Hello words;
     std::memcpy(&words, hello.data(), sizeof words);
     bool expected = std::memcmp(words.magic, kMagic, sizeof kMagic) == 0 &&
                     words.protocol == kPeerProtocol &&
                     words.attempt == static_cast<uint32_t>(self_.attempt) &&
                     words.world_size == static_cast<uint32_t>(self_.world_size) &&
-                    words.rank > static_cast<uint32_t>(self_.rank) &&
-                    words.rank < sockets_.size() && !sockets_[words.rank];
-    if (!expected) return -1;
-    std::string random = secret_random_bytes(kRandomBytes);
-    send_all(socket, random + proof(self_, "accept", hello, random), end);
-    without_token_[words.rank] = true;
-    std::string theirs = receive_exactly(socket, kProofBytes, end);
-    if (!equal_in_constant_time(theirs, proof(self_, "connect", hello, random))) return -1;
-    return static_cast<int>(words.rank);
+                    words.rank > static_cast<uint32_t>(self_.rank) && words.rank < sockets_.size();
+    return expected ? static_cast<int>(words.rank) : -1;
   }
 
   std::string missing_text() const {
@@ -251,6 +293,7 @@ class PeerConnector {
   const std::vector<PeerAddress>& peers_;
   Deadline deadline_;
   std::vector<FileDescriptor> sockets_;
+  std::list<Guest> guests_;
   std::vector<bool> without_token_;  // by rank: one that called itself so did not prove it
 };
 

@@ -133,8 +133,22 @@ void StoreSession::do_operation(StoreOperation operation, const std::string& key
     until_ = now + std::chrono::milliseconds(wait);
     awaited_ = key;
     resume(now);
+  } else if (operation == StoreOperation::kAtEnd) {
+    check_store_limits(key, argument);
+    last_key_ = key;
+    last_value_ = argument;
+    answer(StoreAnswer::kValue, "");
   } else {
     closed_ = true;
+  }
+}
+
+void StoreSession::end() {
+  std::string key = std::exchange(last_key_, {});
+  try {
+    if (!key.empty()) store_.set(key, last_value_);
+  } catch (const CommError&) {
+    // It has another value already, and nobody to be told so.
   }
 }
 

@@ -20,15 +20,16 @@ namespace tessera {
 //
 //   client: u32 size, then so many bytes: u8 operation, u32 size of key, key, argument
 //           set: value.   get: u64 milliseconds.   find: nothing.   add: i64 amount
+//           at_end: value, to be set when this connection ends, in place of an earlier one
 //   server: u32 size, then so many bytes: u8 answer, text
 //
 // The token itself never travels, and an old conversation cannot be replayed. Requests are neither
 // encrypted nor signed. Before a client has proved that it knows the token it is sent 45 bytes at
 // most and no more than 76 of its bytes are kept.
-constexpr uint32_t kStoreVersion = 1;
+constexpr uint32_t kStoreVersion = 2;
 constexpr std::string_view kStoreMagic = "tessera\n";
 constexpr size_t kStoreHelloSize = 8 + 4 + 32, kStoreProofSize = 32;
-enum class StoreOperation : uint8_t { kSet = 1, kGet, kFind, kAdd };
+enum class StoreOperation : uint8_t { kSet = 1, kGet, kFind, kAdd, kAtEnd };
 enum class StoreAnswer : uint8_t { kValue = 1, kNone, kTimeout, kError };
 
 std::string store_hello(std::string_view random);
@@ -53,6 +54,8 @@ class StoreSession {
       : store_(store), token_(token), hello_(store_hello(random)) {}
 
   void receive(std::string_view bytes, TimePoint now);
+  // The connection has ended: does what is left for that.
+  void end();
   // Answers a get() that waits, once its key is there or its time is over.
   void resume(TimePoint now);
   // Until when a get() waits.
@@ -81,7 +84,8 @@ class StoreSession {
   size_t needed_ = kStoreHelloSize;  // bytes of the message of this stage
   bool closed_ = false;
   std::string input_, output_;
-  std::string awaited_;  // key of the get() that waits
+  std::string last_key_, last_value_;  // to be set at the end; no key: nothing
+  std::string awaited_;                // key of the get() that waits
   std::optional<TimePoint> until_;
 };
 

@@ -17,6 +17,8 @@ using std::chrono::steady_clock;
 
 // One attempt to connect and to be greeted: a store answers at once.
 constexpr milliseconds kHandshake{10'000};
+// The same where the store may be at another place: it is looked for there meanwhile.
+constexpr milliseconds kGlance{2'000};
 constexpr size_t kMaxAnswer = 1 + kMaxStoreValue;
 
 // The server refused, or is no store: trying again is of no use.
@@ -33,22 +35,34 @@ struct TcpStore::Answer {
 
 TcpStore::TcpStore(Endpoint server, std::string token, milliseconds timeout,
                    milliseconds round_trip)
-    : server_(std::move(server)), token_(std::move(token)), round_trip_(round_trip) {
+    : TcpStore(std::vector<Endpoint>{std::move(server)}, std::move(token), timeout, round_trip) {}
+
+TcpStore::TcpStore(const std::vector<Endpoint>& places, std::string token, milliseconds timeout,
+                   milliseconds round_trip)
+    : token_(std::move(token)), round_trip_(round_trip) {
   timeout = std::min(timeout, kLongestStoreWait);
   Deadline deadline = steady_clock::now() + timeout;
   milliseconds pause{20};
   while (true) {
-    try {
-      idle_.push_back(connect(deadline));
-      return;
-    } catch (const RefusedError&) {
-      throw;
-    } catch (const CommError& error) {
-      if (steady_clock::now() + pause >= deadline) {
-        throw CommError(cat("no store answered at ", to_string(server_), " within ",
-                            static_cast<double>(timeout.count()) / 1000, " s (", error.what(),
-                            "): is its process running, and can this host reach that address?"));
+    std::string reason;
+    for (const Endpoint& place : places) {
+      server_ = place;
+      try {
+        auto glance = steady_clock::now() + (places.size() > 1 ? kGlance : kHandshake);
+        idle_.push_back(connect(std::min(deadline, glance)));
+        return;
+      } catch (const RefusedError& error) {
+        if (places.size() == 1) throw;
+        reason = error.what();
+      } catch (const CommError& error) {
+        if (reason.empty()) reason = error.what();
       }
+    }
+    if (steady_clock::now() + pause >= deadline) {
+      std::string last = places.size() > 1 ? cat(" to ", places.back().port) : "";
+      throw CommError(cat("no store answered at ", to_string(places.front()), last, " within ",
+                          static_cast<double>(timeout.count()) / 1000, " s (", reason,
+                          "): is its process running, and can this host reach that address?"));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, milliseconds(500));
@@ -116,21 +130,44 @@ TcpStore::Answer TcpStore::ask(uint8_t operation, const std::string& key, std::s
       }
     }
     if (socket.get() < 0) socket = connect(deadline);
-    send_all(socket, store_request(static_cast<StoreOperation>(operation), key, argument),
-             deadline);
-    uint64_t size = from_little_endian(receive_exactly(socket, 4, deadline));
-    if (size < 1 || size > kMaxAnswer) throw CommError("its answer has an impossible size");
-    std::string answer = receive_exactly(socket, size, deadline);
-    result = {static_cast<StoreAnswer>(answer[0]), answer.substr(1)};
+    result = ask_over(socket, operation, key, argument, deadline);
     std::lock_guard lock(mutex_);
     idle_.push_back(std::move(socket));
   } catch (const CommError& error) {
-    throw CommError(cat("lost the store at ", to_string(server_), " at key '", key, "': ",
-                        error.what(), "; the process that served it ended or cannot be reached"));
+    throw_lost(key, error);
   }
   if (result.kind == StoreAnswer::kError) throw CommError(result.text);
   if (result.kind == StoreAnswer::kTimeout) throw_store_timeout(key, wait);
   return result;
+}
+
+TcpStore::Answer TcpStore::ask_over(const FileDescriptor& socket, uint8_t operation,
+                                    const std::string& key, std::string_view argument,
+                                    Deadline deadline) const {
+  send_all(socket, store_request(static_cast<StoreOperation>(operation), key, argument), deadline);
+  uint64_t size = from_little_endian(receive_exactly(socket, 4, deadline));
+  if (size < 1 || size > kMaxAnswer) throw CommError("its answer has an impossible size");
+  std::string answer = receive_exactly(socket, size, deadline);
+  return {static_cast<StoreAnswer>(answer[0]), answer.substr(1)};
+}
+
+void TcpStore::throw_lost(const std::string& key, const CommError& error) const {
+  throw CommError(cat("lost the store at ", to_string(server_), " at key '", key, "': ",
+                      error.what(), "; the process that served it ended or cannot be reached"));
+}
+
+void TcpStore::set_at_end(const std::string& key, std::string_view value) {
+  check_store_limits(key, value);
+  Deadline deadline = steady_clock::now() + round_trip_;
+  Answer result;
+  try {
+    if (!until_end_) until_end_ = connect(deadline);
+    result =
+        ask_over(until_end_, static_cast<uint8_t>(StoreOperation::kAtEnd), key, value, deadline);
+  } catch (const CommError& error) {
+    throw_lost(key, error);
+  }
+  if (result.kind == StoreAnswer::kError) throw CommError(result.text);
 }
 
 void TcpStore::set(const std::string& key, std::string_view value) {

@@ -24,6 +24,8 @@ class TcpStoreServer {
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   int port() const { return port_; }
+  // What it serves, for the process that it is in.
+  Store& store() { return store_; }
 
  private:
   void serve();
@@ -47,16 +49,26 @@ class TcpStore final : public Store {
   // timeout when nobody answers.
   TcpStore(Endpoint server, std::string token, std::chrono::milliseconds timeout,
            std::chrono::milliseconds round_trip = std::chrono::seconds(30));
+  // The server is at one of these places; what answers at the others is not of this job.
+  TcpStore(const std::vector<Endpoint>& places, std::string token,
+           std::chrono::milliseconds timeout,
+           std::chrono::milliseconds round_trip = std::chrono::seconds(30));
 
   void set(const std::string& key, std::string_view value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::optional<std::string> find(const std::string& key) override;
   int64_t add(const std::string& key, int64_t amount) override;
+  // The server sets the key when this object or its process ends, however that comes about. In
+  // place of what was asked for before.
+  void set_at_end(const std::string& key, std::string_view value);
 
  private:
   struct Answer;
   FileDescriptor connect(Deadline deadline) const;
   FileDescriptor shake_hands(FileDescriptor socket, Deadline deadline) const;
+  Answer ask_over(const FileDescriptor& socket, uint8_t operation, const std::string& key,
+                  std::string_view argument, Deadline deadline) const;
+  [[noreturn]] void throw_lost(const std::string& key, const CommError& error) const;
   Answer ask(uint8_t operation, const std::string& key, std::string_view argument,
              std::chrono::milliseconds wait = {});
 
@@ -65,6 +77,7 @@ class TcpStore final : public Store {
   std::chrono::milliseconds round_trip_;
   std::mutex mutex_;
   std::vector<FileDescriptor> idle_;
+  FileDescriptor until_end_;  // its end tells the server that of this object
 };
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <utility>
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -34,10 +35,10 @@ struct Connection {
     return session.waits_until().value_or(Deadline::max());
   }
 
-  void receive(steady_clock::time_point now) {
+  void read() {
     char bytes[64 << 10];
     ssize_t got = ::recv(socket.get(), bytes, sizeof bytes, 0);
-    if (got > 0) session.receive({bytes, static_cast<size_t>(got)}, now);
+    if (got > 0) input.assign(bytes, static_cast<size_t>(got));
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) gone = true;
   }
 
@@ -62,7 +63,8 @@ struct Connection {
   FileDescriptor socket;
   StoreSession session;
   Deadline accept_until;
-  size_t done = 0;  // bytes of the output that are sent
+  std::string input;  // read and not yet taken
+  size_t done = 0;    // bytes of the output that are sent
   bool gone = false;
 };
 
@@ -107,14 +109,23 @@ void TcpStoreServer::serve() {
     std::vector<pollfd> polls = wait(wake_, listener_, all);
     auto now = steady_clock::now();
     for (size_t i = 0; i < all.size(); ++i) {
-      if (polls[i + 2].revents & (POLLIN | POLLHUP | POLLERR)) all[i]->receive(now);
+      if (polls[i + 2].revents & (POLLIN | POLLHUP | POLLERR)) all[i]->read();
     }
+    // Who asks for something learns of all that ended before.
+    for (const auto& c : all) {
+      if (c->gone) c->session.end();
+    }
+    for (const auto& c : all) c->session.receive(std::exchange(c->input, {}), now);
     // After all requests of this round: one of them may have set what another waits for.
     for (const auto& c : all) {
       c->session.resume(now);
       c->send();
     }
-    std::erase_if(all, [&](const auto& c) { return c->is_over(now); });
+    std::erase_if(all, [&](const auto& c) {
+      bool over = c->is_over(now);
+      if (over) c->session.end();
+      return over;
+    });
     if (!polls[1].revents) continue;
     FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

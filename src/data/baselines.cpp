@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -18,12 +19,22 @@ size_t checked(int32_t id, int64_t vocab_size) {
   return static_cast<size_t>(id);
 }
 
+// Calls visit(a, b) with all neighbours in order.
+template <class Visit>
+void for_each_pair(TokenView tokens, Visit visit) {
+  int32_t before = -1;  // no id
+  tokens.for_each([&](int32_t id) {
+    if (before >= 0) visit(before, id);
+    before = id;
+  });
+}
+
 class UnigramModel {
  public:
   UnigramModel(TokenView tokens, int64_t vocab_size)
       : counts_(static_cast<size_t>(vocab_size)),
         total_(static_cast<double>(tokens.count()) + 0.5 * static_cast<double>(vocab_size)) {
-    for (int64_t i = 0; i < tokens.count(); ++i) ++counts_[checked(tokens[i], vocab_size)];
+    tokens.for_each([&](int32_t id) { ++counts_[checked(id, vocab_size)]; });
   }
 
   double probability(size_t b) const { return (static_cast<double>(counts_[b]) + 0.5) / total_; }
@@ -71,8 +82,7 @@ BigramModel::BigramModel(TokenView tokens, int64_t vocab_size)
 // pass over memory and sorts that fit the cache, with 4 bytes a token where a hash table needs
 // more.
 void BigramModel::count_followers(TokenView tokens, int64_t vocab_size) {
-  const int64_t pairs = std::max<int64_t>(tokens.count() - 1, 0);
-  for (int64_t i = 0; i < pairs; ++i) ++rows_[checked(tokens[i], vocab_size)].occurrences;
+  for_each_pair(tokens, [&](int32_t a, int32_t) { ++rows_[checked(a, vocab_size)].occurrences; });
   std::vector<size_t> next(rows_.size());
   size_t begin = 0;
   for (size_t a = 0; a < rows_.size(); ++a) {
@@ -80,12 +90,12 @@ void BigramModel::count_followers(TokenView tokens, int64_t vocab_size) {
     begin += static_cast<size_t>(rows_[a].occurrences);
   }
   followers_.resize(begin);
-  for (int64_t i = 0; i < pairs; ++i) {
-    followers_[next[checked(tokens[i], vocab_size)]++] =
-        static_cast<uint32_t>(checked(tokens[i + 1], vocab_size));
-  }
+  for_each_pair(tokens, [&](int32_t a, int32_t b) {
+    followers_[next[static_cast<size_t>(a)]++] = static_cast<uint32_t>(checked(b, vocab_size));
+  });
   size_t read = 0, write = 0;  // the counted rows move up in the same array
   for (Row& row : rows_) {
+    check_interruption();
     const size_t end = read + static_cast<size_t>(row.occurrences);
     std::sort(followers_.begin() + static_cast<ptrdiff_t>(read),
               followers_.begin() + static_cast<ptrdiff_t>(end));
@@ -139,12 +149,16 @@ Compressed gzip_size(const DocumentSource& text) {
       size.gzip_bytes += static_cast<int64_t>(out.size() - z.avail_out);
     } while (z.avail_out == 0);
   };
+  constexpr size_t kPiece = size_t{1} << 20;
   std::string document;
   while (text(document)) {
     size.text_bytes += static_cast<int64_t>(document.size());
-    z.next_in = reinterpret_cast<Bytef*>(document.data());
-    z.avail_in = static_cast<uInt>(document.size());
-    deflate_input(Z_NO_FLUSH);
+    for (size_t at = 0; at < document.size(); at += kPiece) {
+      check_interruption();
+      z.next_in = reinterpret_cast<Bytef*>(document.data() + at);
+      z.avail_in = static_cast<uInt>(std::min(kPiece, document.size() - at));
+      deflate_input(Z_NO_FLUSH);
+    }
   }
   deflate_input(Z_FINISH);
   return size;
@@ -159,11 +173,11 @@ Baselines measure_baselines(TokenView training, TokenView validation, int64_t vo
   const UnigramModel unigram(training, vocab_size);
   const BigramModel bigram(training, vocab_size);
   double unigram_bits = 0, bigram_bits = 0;
-  for (int64_t i = 1; i < validation.count(); ++i) {
-    const size_t a = checked(validation[i - 1], vocab_size), b = checked(validation[i], vocab_size);
+  for_each_pair(validation, [&](int32_t first, int32_t second) {
+    const size_t a = checked(first, vocab_size), b = checked(second, vocab_size);
     unigram_bits -= std::log2(unigram.probability(b));
     bigram_bits -= std::log2(bigram.probability(a, b));
-  }
+  });
   const auto bytes = static_cast<double>(compressed.text_bytes);
   return {unigram_bits / bytes, bigram_bits / bytes,
           8 * static_cast<double>(compressed.gzip_bytes) / bytes};

@@ -27,7 +27,7 @@ struct Baselines {
 //    streamed; the boundaries, which the models do predict, are not in it.
 // `validation_text` gives the documents of which `validation` are the tokens.
 // Time: about 0.1 s for each million training tokens; memory: at most 8 bytes for each.
-// UserError if the validation text is empty.
+// UserError if the validation text is empty. Interrupted when that is requested.
 Baselines measure_baselines(TokenView training, TokenView validation, int64_t vocab_size,
                             const DocumentSource& validation_text);
 

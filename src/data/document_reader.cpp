@@ -51,17 +51,20 @@ struct DocumentReader::State {
   std::optional<TextStream> stream;
   bool json = false;
   std::string chunk = std::string(kChunkBytes, '\0');
-  size_t begin = 0, end = 0;  // what is left in `chunk`
-  int64_t unpacked = 0;       // bytes taken from `stream`
-  int64_t line_number = 0;    // of the last JSON line read
+  size_t begin = 0, end = 0;                          // what is left in `chunk`
+  int64_t unpacked = 0;                               // bytes taken from `stream`
+  int64_t line_number = 0;                            // of the last JSON line read
+  bool inside_line = false, inside_document = false;  // of plain text, between two parts
   std::string line;
   simdjson::dom::parser parser;
 
   std::string name() const { return cat("'", files[file].string(), "'"); }
   bool open_next();
   bool fill();
-  bool append_line(std::string& out, int64_t limit, const char* advice);
-  bool next_plain(std::string& document);
+  enum class Line { kWhole, kPart, kNone };
+  Line append_line(std::string& out, int64_t limit, const char* advice, int64_t part);
+  TextPart next_plain(std::string& text, int64_t part);
+  TextPart next(std::string& text, int64_t part);
   bool next_json(std::string& document);
   const char* parse_line(std::string& document);
   void report_bad_line(const char* problem);
@@ -73,6 +76,7 @@ bool DocumentReader::State::open_next() {
   json = holds_json_lines(files[file]);
   begin = end = 0;
   unpacked = line_number = 0;
+  inside_line = inside_document = false;
   return true;
 }
 
@@ -90,11 +94,15 @@ bool DocumentReader::State::fill() {
   return end > 0;
 }
 
-// Appends the next line with its end; false when the file has no more.
-bool DocumentReader::State::append_line(std::string& out, int64_t limit, const char* advice) {
+// Appends the next line with its end, or of one that is longer than a separator as much as makes
+// `out` a part; kNone when the file has no more.
+DocumentReader::State::Line DocumentReader::State::append_line(std::string& out, int64_t limit,
+                                                               const char* advice, int64_t part) {
   const size_t start = out.size();
   for (;;) {
-    if (begin == end && !fill()) return out.size() > start;
+    if (begin == end && !fill()) return out.size() > start ? Line::kWhole : Line::kNone;
+    if (static_cast<int64_t>(out.size()) >= part && out.size() - start > kSeparator.size() + 2)
+      return Line::kPart;
     const char* from = chunk.data() + begin;
     const auto* newline = static_cast<const char*>(std::memchr(from, '\n', end - begin));
     size_t n = newline ? static_cast<size_t>(newline - from) + 1 : end - begin;
@@ -104,27 +112,39 @@ bool DocumentReader::State::append_line(std::string& out, int64_t limit, const c
     }
     out.append(from, n);
     begin += n;
-    if (newline) return true;
+    if (newline) return Line::kWhole;
   }
 }
 
-bool DocumentReader::State::next_plain(std::string& document) {
+TextPart DocumentReader::State::next_plain(std::string& text, int64_t part) {
   for (;;) {
-    const size_t start = document.size();
-    if (!append_line(document, kMaxDocumentBytes,
-                     "separate its documents by lines '<|endoftext|>'")) {
-      return !document.empty();
+    if (static_cast<int64_t>(text.size()) >= part) {
+      inside_document = true;
+      return TextPart::kMore;
     }
-    if (without_line_end(std::string_view(document).substr(start)) != kSeparator) continue;
-    document.resize(start);
-    if (start > 0) return true;
+    const size_t start = text.size();
+    const bool whole = !inside_line;
+    Line read = append_line(text, kMaxDocumentBytes,
+                            "separate its documents by lines '<|endoftext|>'", part);
+    inside_line = read == Line::kPart;
+    bool separator = whole && read == Line::kWhole &&
+                     without_line_end(std::string_view(text).substr(start)) == kSeparator;
+    if (separator) text.resize(start);
+    if (!separator && read != Line::kNone) continue;
+    if (!text.empty() || std::exchange(inside_document, false)) {
+      inside_document = false;
+      return TextPart::kLast;
+    }
+    if (read == Line::kNone) return TextPart::kNone;
   }
 }
 
 bool DocumentReader::State::next_json(std::string& document) {
   for (;;) {
     line.clear();
-    if (!append_line(line, kMaxJsonLineBytes, "JSON lines hold one document each")) return false;
+    if (append_line(line, kMaxJsonLineBytes, "JSON lines hold one document each", INT64_MAX) ==
+        Line::kNone)
+      return false;
     ++line_number;
     if (line_number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (trim(line).empty()) continue;
@@ -149,6 +169,7 @@ const char* DocumentReader::State::parse_line(std::string& document) {
   if (object.at_key("text").get(field)) return "there is no key \"text\"";
   std::string_view text;
   if (field.get(text)) return "\"text\" is not a string";
+  if (text.find('\0') != std::string_view::npos) return "\"text\" holds a zero byte (\\u0000)";
   document.assign(text);
   return nullptr;
 }
@@ -175,17 +196,25 @@ DocumentReader::~DocumentReader() = default;
 DocumentReader::DocumentReader(DocumentReader&&) noexcept = default;
 DocumentReader& DocumentReader::operator=(DocumentReader&&) noexcept = default;
 
-bool DocumentReader::next(std::string& document) {
-  State& s = *state_;
-  document.clear();
-  while (s.stream || s.open_next()) {
-    if (s.json ? s.next_json(document) : s.next_plain(document)) return true;
-    s.finished += s.stream->bytes_consumed();
-    s.stream.reset();
-    ++s.file;
+TextPart DocumentReader::State::next(std::string& text, int64_t part) {
+  text.clear();
+  while (stream || open_next()) {
+    TextPart read = !json             ? next_plain(text, part)
+                    : next_json(text) ? TextPart::kLast
+                                      : TextPart::kNone;
+    if (read != TextPart::kNone) return read;
+    finished += stream->bytes_consumed();
+    stream.reset();
+    ++file;
   }
-  return false;
+  return TextPart::kNone;
 }
+
+bool DocumentReader::next(std::string& document) {
+  return state_->next(document, INT64_MAX) != TextPart::kNone;
+}
+
+TextPart DocumentReader::next_part(std::string& text) { return state_->next(text, kPartBytes); }
 
 int64_t DocumentReader::bytes_read() const {
   return state_->finished + (state_->stream ? state_->stream->bytes_consumed() : 0);

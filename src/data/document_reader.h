@@ -11,6 +11,11 @@ namespace tessera {
 // Puts the next document into `document` and returns true, or returns false at the end.
 using DocumentSource = std::function<bool(std::string& document)>;
 
+// What a source of parts of documents has put into `text`: a part behind which the document goes
+// on, its last part (which may be empty), or nothing, at the end of all.
+enum class TextPart { kMore, kLast, kNone };
+using TextSource = std::function<TextPart(std::string& text)>;
+
 struct DocumentReaderOptions {
   // JSON lines: a broken line is counted, warned about once and skipped instead of being an error.
   bool skip_bad_lines = false;
@@ -20,6 +25,8 @@ struct DocumentReaderOptions {
 // for any input, a small gzip file that unpacks to terabytes included.
 constexpr int64_t kMaxJsonLineBytes = int64_t{64} << 20;
 constexpr int64_t kMaxDocumentBytes = int64_t{2} << 30;
+// Plain text comes in parts of about so much.
+constexpr int64_t kPartBytes = int64_t{1} << 20;
 
 // Reads the documents of text files one after the other, in the order of `files`.
 //
@@ -30,8 +37,8 @@ constexpr int64_t kMaxDocumentBytes = int64_t{2} << 30;
 // is one document. Plain text is passed on byte by byte: invalid UTF-8 is data. Empty documents are
 // left out.
 //
-// Memory: one document and two buffers of 256 KiB; for JSON also up to 14 times the longest line,
-// which is what the parser sets aside.
+// Memory: one document, or by next_part() one part of it, and two buffers of 256 KiB; for JSON also
+// up to 14 times the longest line, which is what the parser sets aside.
 //
 // UserError, always naming the file: it is missing or unreadable; gzip data is truncated or
 // damaged; plain text holds a zero byte ("looks binary", with the offset in the unpacked text); a
@@ -48,6 +55,9 @@ class DocumentReader {
 
   // The next non-empty document; false after the last. `document` is overwritten.
   bool next(std::string& document);
+  // The next part of a document, however long that is; `text` is overwritten. Not to be mixed with
+  // next() inside a document.
+  TextPart next_part(std::string& text);
 
   // Bytes of the files as they lie on disk (compressed ones are counted compressed): consumed so
   // far, and of all files together. Equal after the last document.

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -57,6 +58,7 @@ TextStream::~TextStream() { ::close(fd_); }
 int64_t TextStream::bytes_consumed() const { return loaded_ - static_cast<int64_t>(end_ - begin_); }
 
 size_t TextStream::read(char* out, size_t size) {
+  check_interruption();
   return inflater_ ? read_gzip(out, size) : read_plain(out, size);
 }
 

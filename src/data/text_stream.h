@@ -17,7 +17,7 @@ class TextStream {
   TextStream(const TextStream&) = delete;
   TextStream& operator=(const TextStream&) = delete;
 
-  // Up to `size` bytes, size > 0; 0 only at the end.
+  // Up to `size` bytes, size > 0; 0 only at the end. Interrupted when that is requested.
   size_t read(char* out, size_t size);
   // Bytes of the file itself consumed so far.
   int64_t bytes_consumed() const;

@@ -1,5 +1,6 @@
 #include "data/token_cache.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -7,7 +8,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -33,16 +36,54 @@ static_assert(sizeof(Trailer) == 64);
 
 uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
-// What is wrong with a file whose last bytes are `trailer`, or nullptr.
-const char* damage(const MappedFile& file, const Trailer& trailer) {
+// What is wrong with a file of `size` bytes whose last ones are `trailer`, or nullptr.
+const char* damage(uint64_t size, const Trailer& trailer) {
   if (trailer.magic != kMagic) return "no token cache, or cut short";
   if (trailer.trailer_hash != trailer.own_hash()) return "its last 64 bytes fail their hash";
   if (trailer.width != 2 && trailer.width != 4) return "its ids have an unknown width";
-  const uint64_t stored = file.size() - sizeof(Trailer);
+  const uint64_t stored = size - sizeof(Trailer);
   if (trailer.count > stored / trailer.width || padded(trailer.count * trailer.width) != stored) {
     return "its size does not fit its number of ids";
   }
   return nullptr;
+}
+
+// An open file of ids of 2 or 4 bytes.
+class TokenFile final : public TokenStore {
+ public:
+  explicit TokenFile(const std::filesystem::path& path) : file_(path) {}
+
+  const ReadFile& file() const { return file_; }
+  void set_width(uint32_t width) { narrow_ = width == 2; }
+
+  void read(int64_t begin, std::span<int32_t> out) const override {
+    const auto first = static_cast<uint64_t>(begin);
+    if (!narrow_) return file_.read(first * 4, std::as_writable_bytes(out));
+    std::array<uint16_t, 4096> ids;
+    for (size_t done = 0; done < out.size();) {
+      const std::span part = std::span(ids).first(std::min(ids.size(), out.size() - done));
+      file_.read((first + done) * 2, std::as_writable_bytes(part));
+      std::ranges::copy(part, out.begin() + static_cast<ptrdiff_t>(done));
+      done += part.size();
+    }
+  }
+
+ private:
+  ReadFile file_;
+  bool narrow_ = false;
+};
+
+// XXH3 of the first `size` bytes.
+uint64_t hash_of(const ReadFile& file, uint64_t size) {
+  Hasher hasher;
+  std::vector<std::byte> piece(std::min<uint64_t>(size, 1 << 20));
+  for (uint64_t at = 0; at < size; at += piece.size()) {
+    check_interruption();
+    const std::span part = std::span(piece).first(std::min<uint64_t>(piece.size(), size - at));
+    file.read(at, part);
+    hasher.add(part.data(), part.size());
+  }
+  return hasher.digest();
 }
 
 // Writes ids in their final width, hashing them on the way.
@@ -112,8 +153,9 @@ class SegmentReader {
   void read(std::vector<Segment>& batch) {
     batch.clear();
     while (batch.size() < kBatchSegments) {
+      check_interruption();
       Segment segment;
-      while (segment.text.size() < kSegmentBytes && (pending_ || next_document())) take(segment);
+      while (segment.text.size() < kSegmentBytes && (inside_ || next_document())) take(segment);
       if (segment.pieces.empty()) return;
       batch.push_back(std::move(segment));
     }
@@ -121,35 +163,69 @@ class SegmentReader {
 
  private:
   bool next_document() {
-    if (ended_ || !job_.documents(document_)) {
-      ended_ = true;
-      return false;
-    }
+    text_.clear();
     position_ = 0;
-    return pending_ = true;
+    TextPart part = ended_ ? TextPart::kNone : job_.documents(text_);
+    ended_ = part == TextPart::kNone;
+    complete_ = part == TextPart::kLast;
+    begins_ = true;
+    return inside_ = !ended_;
   }
 
-  // Moves the next piece of the pending document into the segment.
+  // Moves the next piece of the document into the segment.
   void take(Segment& segment) {
-    size_t end = document_.size();
-    if (job_.cut && end - position_ > kSegmentBytes) {
-      end = job_.cut(document_, position_ + kSegmentBytes);
-      TESSERA_CHECK(end > position_ && end <= document_.size());
-    }
-    pending_ = end < document_.size();
-    segment.pieces.push_back({segment.text.size(), end - position_, position_ == 0, !pending_});
-    segment.text.append(document_, position_, end - position_);
+    size_t end = end_of_piece();
+    TESSERA_CHECK(end >= position_ && end <= text_.size());
+    inside_ = !complete_ || end < text_.size();
+    segment.pieces.push_back(
+        {segment.text.size(), end - position_, std::exchange(begins_, false), !inside_});
+    if (segment.text.empty() && position_ == 0 && !inside_)
+      segment.text = std::move(text_);
+    else
+      segment.text.append(text_, position_, end - position_);
     position_ = end;
   }
 
+  // Where the next piece ends: at a place to cut, or with the document.
+  size_t end_of_piece() {
+    for (;;) {
+      if (job_.cut && text_.size() - position_ > kSegmentBytes) {
+        size_t end = job_.cut(text_, position_ + kSegmentBytes);
+        if (end < text_.size() || complete_) return end;
+      } else if (complete_) {
+        return text_.size();
+      }
+      // Twice as much, so that looking for a place to cut takes time in proportion to the text.
+      text_.erase(0, std::exchange(position_, 0));
+      size_t wanted = std::max(2 * text_.size(), 2 * kSegmentBytes);
+      while (!complete_ && text_.size() < wanted) read_on();
+    }
+  }
+
+  void read_on() {
+    TextPart part = job_.documents(part_);
+    TESSERA_CHECK(part != TextPart::kNone, "a document without an end");
+    complete_ = part == TextPart::kLast;
+    if (text_.size() + part_.size() > job_.longest_piece) {
+      throw UserError(cat("data set ", job_.name, ": a document of more than ",
+                          format_bytes(static_cast<int64_t>(job_.longest_piece)),
+                          " that this tokenizer cannot take in parts: separate documents by lines "
+                          "'<|endoftext|>'"));
+    }
+    text_ += part_;
+  }
+
   const TokenCacheJob& job_;
-  std::string document_;
-  size_t position_ = 0;   // in document_: what is before it has been taken
-  bool pending_ = false;  // document_ has not been taken whole
+  std::string text_, part_;  // what was read of the document
+  size_t position_ = 0;      // in text_: what is before it has been taken
+  bool complete_ = false;    // text_ goes to the end of the document
+  bool begins_ = false;      // nothing of the document has been taken
+  bool inside_ = false;      // not all of it has been taken
   bool ended_ = false;
 };
 
 void encode(const TokenCacheJob& job, Segment& segment) {
+  check_interruption();
   std::vector<int32_t> ids;
   for (const Segment::Piece& piece : segment.pieces) {
     if (piece.begins_document) {
@@ -190,24 +266,21 @@ std::optional<TokenCache> open_token_cache(const std::filesystem::path& path,
     TESSERA_WARN(cat("token cache '", path.string(), "' is damaged (", why, "): it is made again"));
     return std::nullopt;
   };
-  TokenCache cache{MappedFile(path)};
-  const MappedFile& file = cache.file_;
+  auto ids = std::make_unique<TokenFile>(path);
+  const ReadFile& file = ids->file();
   if (file.size() < sizeof(Trailer)) return damaged("too short");
   Trailer trailer;
-  const size_t stored = file.size() - sizeof trailer;
-  std::memcpy(&trailer, file.data() + stored, sizeof trailer);
-  if (const char* why = damage(file, trailer)) return damaged(why);
+  const uint64_t stored = file.size() - sizeof trailer;
+  file.read(stored, std::as_writable_bytes(std::span(&trailer, 1)));
+  if (const char* why = damage(file.size(), trailer)) return damaged(why);
   if (trailer.version != kVersion || trailer.fingerprint != fingerprint) return std::nullopt;
-  if (hash_bytes(file.data(), stored) != trailer.ids_hash)
-    return damaged("its ids fail their hash");
+  if (hash_of(file, stored) != trailer.ids_hash) return damaged("its ids fail their hash");
 
-  if (trailer.width == 2) {
-    cache.tokens_ =
-        TokenView(std::span(reinterpret_cast<const uint16_t*>(file.data()), trailer.count));
-  } else {
-    cache.tokens_ =
-        TokenView(std::span(reinterpret_cast<const uint32_t*>(file.data()), trailer.count));
-  }
+  ids->set_width(trailer.width);
+  TokenCache cache;
+  cache.ids_ = std::move(ids);
+  cache.count_ = static_cast<int64_t>(trailer.count);
+  cache.hash_ = trailer.ids_hash;
   cache.text_bytes_ = static_cast<int64_t>(trailer.text_bytes);
   cache.documents_ = static_cast<int64_t>(trailer.documents);
   return cache;

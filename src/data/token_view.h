@@ -2,43 +2,53 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
+
+#include "base/interruption.h"
 
 namespace tessera {
 
-// Token ids stored as 16 or 32 bits, somewhere else.
+// Where token ids are kept.
+class TokenStore {
+ public:
+  virtual ~TokenStore() = default;
+  // Ids begin ... begin + out.size() - 1, all of which are stored. By many threads at once.
+  virtual void read(int64_t begin, std::span<int32_t> out) const = 0;
+};
+
+// Some of the ids of a store, which must live longer.
 class TokenView {
  public:
   TokenView() = default;
-  explicit TokenView(std::span<const uint16_t> ids)
-      : narrow_(ids.data()), count_(static_cast<int64_t>(ids.size())) {}
-  explicit TokenView(std::span<const uint32_t> ids)
-      : wide_(ids.data()), count_(static_cast<int64_t>(ids.size())) {}
+  TokenView(const TokenStore& store, int64_t count) : store_(&store), count_(count) {}
 
   int64_t count() const { return count_; }
-  int32_t operator[](int64_t i) const {
-    return narrow_ ? int32_t{narrow_[i]} : static_cast<int32_t>(wide_[i]);
-  }
-  // Ids begin ... begin + out.size() - 1, all of which exist.
+  // Ids begin ... begin + out.size() - 1, all of which exist. What the store throws.
   void copy(int64_t begin, std::span<int32_t> out) const {
-    if (narrow_) {
-      std::copy_n(narrow_ + begin, out.size(), out.data());
-    } else {
-      std::copy_n(wide_ + begin, out.size(), out.data());
-    }
+    if (!out.empty()) store_->read(begin_ + begin, out);
   }
   // Ids [begin, begin + count).
   TokenView slice(int64_t begin, int64_t count) const {
-    TokenView part;
-    part.narrow_ = narrow_ ? narrow_ + begin : nullptr;
-    part.wide_ = wide_ ? wide_ + begin : nullptr;
+    TokenView part = *this;
+    part.begin_ += begin;
     part.count_ = count;
     return part;
   }
+  // Calls visit(id) with all ids in order. Interrupted when that is requested.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(count_, 1 << 16)));
+    for (int64_t begin = 0; begin < count_; begin += std::ssize(ids)) {
+      check_interruption();
+      std::span part(ids.data(), static_cast<size_t>(std::min(count_ - begin, std::ssize(ids))));
+      copy(begin, part);
+      for (int32_t id : part) visit(id);
+    }
+  }
 
  private:
-  const uint16_t* narrow_ = nullptr;
-  const uint32_t* wide_ = nullptr;
-  int64_t count_ = 0;
+  const TokenStore* store_ = nullptr;
+  int64_t begin_ = 0, count_ = 0;
 };
 
 }  // namespace tessera

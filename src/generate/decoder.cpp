@@ -7,6 +7,9 @@
 namespace tessera {
 namespace {
 
+// Elements in f32 that load() rounds at a time.
+constexpr int64_t kPart = 1 << 24;
+
 // A chunk is whole blocks of the attention kernel, so that no block is computed in parts. Longer
 // chunks read the weights less often, but a prompt that fills the last one less is computed for
 // nothing: a short prompt gets a short chunk.
@@ -33,7 +36,8 @@ int64_t window_begin(int64_t tokens, int64_t window) {
 }
 
 Decoder::Decoder(const ModelBuilder& model, const DecoderOptions& options,
-                 const CompileFunction& compile)
+                 const CompileFunction& compile,
+                 const std::function<void(int64_t planned)>& approve)
     : compute_(options.compute),
       window_(std::min(options.context, round_up(options.longest, kLongestChunk))) {
   TESSERA_CHECK(window_ > 0 && options.prompt > 0);
@@ -46,10 +50,16 @@ Decoder::Decoder(const ModelBuilder& model, const DecoderOptions& options,
     next.masters = Masters::kNone;
     program->definition = build_next_token(model, next);
     program->executable = compile(program->definition.graph);
-    program->executable->declare_state(state_);
   }
-  arena_ = HostBuffer(
-      std::max(chunk_.executable->plan().arena_bytes, token_.executable->plan().arena_bytes));
+  int64_t arena =
+      std::max(chunk_.executable->plan().arena_bytes, token_.executable->plan().arena_bytes);
+  std::map<std::string, int64_t> slots = chunk_.executable->state_bytes();
+  slots.merge(token_.executable->state_bytes());
+  int64_t planned = compute_ == DType::kF32 ? arena : checked_add(arena, kPart * 4);
+  for (const auto& [slot, bytes] : slots) planned = checked_add(planned, bytes);
+  approve(planned);
+  arena_ = HostBuffer(arena);
+  for (Program* program : {&chunk_, &token_}) program->executable->declare_state(state_);
   for (Program* program : {&chunk_, &token_}) program->executable->bind(state_, arena_);
   padded_.resize(static_cast<size_t>(chunk_.length));
 }
@@ -61,7 +71,7 @@ void Decoder::load(const ParameterSource& weights, ThreadPool& pool) {
     return copy_parameters(weights, weight_targets(program.parameters, program.units, state_),
                            pool);
   TESSERA_CHECK(compute_ == DType::kBF16, name(compute_));
-  std::vector<float> part(1 << 24);
+  std::vector<float> part(kPart);
   for (const FlatUnit& unit : program.units) {
     for (size_t k = 0; k < unit.members.size(); ++k) {
       const Parameter& p = program.parameters[static_cast<size_t>(unit.parameters[k])];

@@ -32,7 +32,11 @@ int64_t window_begin(int64_t tokens, int64_t window);
 // for a single token. Results depend on the calls before in their last bits at most.
 class Decoder {
  public:
-  Decoder(const ModelBuilder& model, const DecoderOptions& options, const CompileFunction& compile);
+  // `approve` is told the bytes of weights, cache and arena and what load() takes beside them,
+  // before they are allocated: it throws where they are too many.
+  Decoder(
+      const ModelBuilder& model, const DecoderOptions& options, const CompileFunction& compile,
+      const std::function<void(int64_t planned)>& approve = [](int64_t) {});
 
   // Weights are kept in the dtype of the options, rounded here.
   void load(const ParameterSource& weights, ThreadPool& pool);

@@ -13,7 +13,7 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-TrainedModel open_checkpoint(const fs::path& path) {
+TrainedModel open_checkpoint(const fs::path& path, const std::optional<std::string>& tokenizer) {
   auto weights = std::make_shared<CheckpointParameters>(path);
   const RunRecord& record = weights->record();
   TrainedModel trained;
@@ -23,7 +23,7 @@ TrainedModel open_checkpoint(const fs::path& path) {
   // What was trained in f16 may not fit bf16's precision; f32 holds both.
   bool bf16 = record.options.bf16 && !record.options.use_fp16;
   trained.compute = bf16 ? DType::kBF16 : DType::kF32;
-  trained.tokenizer = record.options.tokenizer;
+  trained.tokenizer = tokenizer ? *tokenizer : tokenizer_of(path, record);
   trained.documents_joined = true;
   trained.weights = std::move(weights);
   return trained;
@@ -51,13 +51,14 @@ std::vector<int32_t> end_ids(const fs::path& file) {
   return ids;
 }
 
-TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& options) {
+TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& options,
+                               const std::optional<std::string>& tokenizer) {
   TrainedModel trained;
   trained.path = directory;
   trained.model = read_hugging_face_config(directory);
   trained.context = trained.model.max_context_width;
   trained.compute = options.bf16 ? DType::kBF16 : DType::kF32;
-  trained.tokenizer = directory.string();
+  trained.tokenizer = tokenizer.value_or(directory.string());
   for (const char* file : {"generation_config.json", "config.json"}) {
     if (trained.end_ids.empty()) trained.end_ids = end_ids(directory / file);
   }
@@ -70,12 +71,14 @@ TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& optio
 
 }  // namespace
 
-TrainedModel open_trained_model(const std::string& name, const RunConfig& options) {
+TrainedModel open_trained_model(const std::string& name, const RunConfig& options,
+                                const std::optional<std::string>& tokenizer) {
   std::error_code ignored;
   auto directory = find_model_directory(name, options);
   if (directory && fs::exists(*directory / "config.json", ignored))
-    return open_hugging_face(*directory, options);
-  if (auto checkpoint = newest_complete_checkpoint(name)) return open_checkpoint(*checkpoint);
+    return open_hugging_face(*directory, options, tokenizer);
+  if (auto checkpoint = newest_complete_checkpoint(name))
+    return open_checkpoint(*checkpoint, tokenizer);
   throw UserError(cat("there is no complete checkpoint in '", name,
                       "', and it is no Hugging Face model of this machine"));
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,9 @@ struct TrainedModel {
 
 // `name`: a checkpoint, of one part or of several ranks' parts, or the newest complete one of a
 // directory; else a Hugging Face model: a directory, or one in the cache of this machine
-// (--hf_home). UserError: there is none, it is damaged, or what is there does not fit together.
-TrainedModel open_trained_model(const std::string& name, const RunConfig& options);
+// (--hf_home). `tokenizer` takes the place of its own. UserError: there is none, it is damaged, or
+// what is there does not fit together.
+TrainedModel open_trained_model(const std::string& name, const RunConfig& options,
+                                const std::optional<std::string>& tokenizer = {});
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -19,14 +20,44 @@ constexpr std::string_view kFiles[] = {
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {"encoder.json", "vocab.json"}, {"vocab.bpe", "merges.txt"}};
 
+// Of a model, and read for the ids that begin and end its texts.
+constexpr std::string_view kConfiguration = "config.json";
+constexpr uintmax_t kMaxConfigurationBytes = 1 << 20;
+
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
 }
 
+// Whether the file goes with a tokenizer of its directory.
+bool goes_along(const fs::path& path) {
+  std::string name = path.filename().string();
+  std::error_code ignored;
+  if (!is_file(path)) return false;
+  return is_tokenizer_file(name) ||
+         (name == kConfiguration && fs::file_size(path, ignored) <= kMaxConfigurationBytes);
+}
+
+// Its own name if any manifest can hold it.
+std::string stored_name(const fs::path& file) {
+  auto readable = [](const std::string& name) {
+    return std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+  };
+  std::string name = file.filename().string(), extension = file.extension().string();
+  if (readable(name)) return name;
+  return readable(extension) ? "given" + extension : "given";
+}
+
 }  // namespace
 
 bool has_tokenizer(const fs::path& directory) {
+  size_t named_freely = 0;  // spiece.model and the like
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    fs::path extension = entry.path().extension();
+    named_freely += (extension == ".model" || extension == ".tiktoken") && is_file(entry.path());
+  }
+  if (named_freely == 1) return true;
   return is_file(directory / "tokenizer.json") || is_file(directory / "tokenizer.model") ||
          (is_file(directory / "vocab.json") && is_file(directory / "merges.txt")) ||
          (is_file(directory / "encoder.json") && is_file(directory / "vocab.bpe"));
@@ -44,6 +75,29 @@ void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
   for (std::string_view name : kFiles) {
     if (is_file(from / name)) write_file_atomic(to / name, read_file(from / name));
   }
+}
+
+TokenizerFiles read_tokenizer_files(const std::string& name) {
+  if (name == "byte") return {name, {}};
+  std::error_code ignored;
+  fs::path path = fs::absolute(name, ignored);
+  bool whole = fs::is_directory(path, ignored);
+  fs::path directory = whole ? path : path.parent_path();
+  TokenizerFiles kept{std::string(kTokenizerFolder), {}};
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    fs::path extension = entry.path().extension();
+    bool named_freely = whole && (extension == ".model" || extension == ".tiktoken");
+    if (goes_along(entry.path()) || (named_freely && is_file(entry.path())))
+      kept.files.push_back({stored_name(entry.path()), read_file(entry.path())});
+  }
+  if (!whole) {
+    std::string file = stored_name(path);
+    if (std::ranges::count(kept.files, file, &AttachedFile::name) == 0)
+      kept.files.push_back({file, read_file(path)});
+    kept.place += cat("/", file);
+  }
+  std::ranges::sort(kept.files, {}, &AttachedFile::name);
+  return kept;
 }
 
 }  // namespace tessera

@@ -30,6 +30,18 @@ Value Graph::vary(Value v, AxisSet axes) {
   return made != varied_.end() ? made->second : tessera::vary(*this, v, axes);
 }
 
+namespace {
+
+void require_addressable(const Op& op, const TensorType& type) {
+  if (type.elements() > kMaxTensorBytes / size_of(type.dtype)) {
+    throw UserError(cat("[", op.name(), "] ", to_string(type), " would take more than ",
+                        format_bytes(kMaxTensorBytes),
+                        ": lower the batch, the context or the size of the model"));
+  }
+}
+
+}  // namespace
+
 std::vector<Value> Graph::add(const OpPtr& op, std::vector<Value> inputs) {
   TESSERA_CHECK(
       op->arity() == Op::kAnyNumber || std::ssize(inputs) == op->arity(),
@@ -52,6 +64,7 @@ std::vector<Value> Graph::add(const OpPtr& op, std::vector<Value> inputs) {
   std::vector<TensorType> output_types;
   try {
     output_types = op->infer({input_types, mesh_});
+    for (const TensorType& t : output_types) require_addressable(*op, t);
   } catch (const UserError& error) {
     throw UserError(scope_.empty() ? std::string(error.what())
                                    : cat(error.what(), " (", scope_, ")"));
@@ -80,6 +93,8 @@ Value Graph::add_one(const OpPtr& op, std::vector<Value> inputs) {
 Value Graph::input(std::string input_name, InputKind kind, TensorType type) {
   TESSERA_CHECK(!find_input(input_name), cat("input '", input_name, "' exists"));
   Value v = add_one(std::make_shared<InputOp>(input_name, std::move(type)), {});
+  inputs_by_name_.emplace(input_name, inputs_.size());
+  inputs_by_value_.emplace(v, inputs_.size());
   inputs_.push_back({std::move(input_name), kind, v});
   return v;
 }
@@ -87,13 +102,20 @@ Value Graph::input(std::string input_name, InputKind kind, TensorType type) {
 void Graph::output(std::string output_name, Value value) {
   outputs_.push_back({std::move(output_name), value});
 }
-void Graph::update(std::string slot, Value value) { updates_.push_back({std::move(slot), value}); }
+void Graph::update(std::string slot, Value value) {
+  updated_slots_.insert(slot);
+  update_values_.insert(value);
+  updates_.push_back({std::move(slot), value});
+}
 
 Value Graph::find_input(const std::string& input_name) const {
-  for (const GraphInput& i : inputs_) {
-    if (i.name == input_name) return i.value;
-  }
-  return {};
+  auto found = inputs_by_name_.find(input_name);
+  return found == inputs_by_name_.end() ? Value{} : inputs_[found->second].value;
+}
+
+const GraphInput* Graph::input_of(Value v) const {
+  auto found = inputs_by_value_.find(v);
+  return found == inputs_by_value_.end() ? nullptr : &inputs_[found->second];
 }
 
 Value Graph::input_value(const std::string& input_name) const {

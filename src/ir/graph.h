@@ -69,6 +69,11 @@ class Graph {
   Value input_value(const std::string& name) const;
   // No value if there is none.
   Value find_input(const std::string& name) const;
+  // The input that the value is; null if it is made by an op.
+  const GraphInput* input_of(Value v) const;
+  // Whether the program gives the slot new content; whether the value is new content of a slot.
+  bool updates_slot(const std::string& slot) const { return updated_slots_.contains(slot); }
+  bool is_update(Value v) const { return update_values_.contains(v); }
 
   int32_t num_values() const { return static_cast<int32_t>(types_.size()); }
   // References to types and shapes stay valid while nodes are added.
@@ -92,6 +97,10 @@ class Graph {
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;
   std::vector<StateUpdate> updates_;
+  std::map<std::string, size_t, std::less<>> inputs_by_name_;  // indices into inputs_
+  std::map<Value, size_t> inputs_by_value_;
+  std::set<std::string, std::less<>> updated_slots_;
+  std::set<Value> update_values_;
   std::map<std::pair<Value, uint32_t>, Value> varied_;
   std::string scope_;
   Phase phase_ = Phase::kForward;

@@ -19,11 +19,9 @@ void Rewriter::enter(const Node& node) {
 void Rewriter::copy(const Node& node) {
   enter(node);
   if (node.op->tier() == Tier::kInput) {
-    for (const GraphInput& input : from_.inputs()) {
-      if (input.value == node.outputs[0]) {
-        map(input.value, to_.input(input.name, input.kind, from_.type(input.value)));
-        return;
-      }
+    if (const GraphInput* input = from_.input_of(node.outputs[0])) {
+      map(input->value, to_.input(input->name, input->kind, from_.type(input->value)));
+      return;
     }
   }
   std::vector<Value> outputs = to_.add(node.op, (*this)(node.inputs));

@@ -89,15 +89,14 @@ void verify_names(const Graph& graph, const Fail& fail) {
   for (const StateUpdate& update : graph.updates()) {
     if (!exists(update.value) || !slots.insert(update.slot).second)
       fail(cat("update of '", update.slot, "' is missing or given twice"));
-    for (const GraphInput& input : graph.inputs()) {
-      if (input.name != update.slot) continue;
-      if (input.kind != InputKind::kState)
-        fail(cat("update of '", update.slot, "', which is not state"));
-      const TensorType &slot = graph.type(input.value), &value = graph.type(update.value);
-      if (slot != value)
-        fail(cat("state slot '", update.slot, "' is ", to_string(slot, &graph.mesh()),
-                 ", its update is ", to_string(value, &graph.mesh())));
-    }
+    Value read = graph.find_input(update.slot);
+    if (!read) continue;
+    if (graph.input_of(read)->kind != InputKind::kState)
+      fail(cat("update of '", update.slot, "', which is not state"));
+    const TensorType &slot = graph.type(read), &value = graph.type(update.value);
+    if (slot != value)
+      fail(cat("state slot '", update.slot, "' is ", to_string(slot, &graph.mesh()),
+               ", its update is ", to_string(value, &graph.mesh())));
   }
 }
 

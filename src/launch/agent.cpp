@@ -1,5 +1,9 @@
 #include "launch/agent.h"
 
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +12,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "comm/job.h"
+#include "comm/tcp_socket.h"
 #include "launch/job_token.h"
 #include "launch/node_group.h"
 #include "launch/worker_group.h"
@@ -19,11 +25,24 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 const char* environment(const char* name) { return std::getenv(name); }
 
+// Between the end of one attempt and the next: what made an attempt fail may pass.
+constexpr std::chrono::milliseconds kFirstPause{500}, kLongestPause{30'000};
+
+std::chrono::milliseconds pause_before(int attempt) {
+  auto pause = kFirstPause;
+  for (int i = 1; i < attempt && pause < kLongestPause; ++i) pause *= 2;
+  return std::min(pause, kLongestPause);
+}
+
 Variables shared_variables(const RunOptions& options, const NodePlace& place, const Endpoint& store,
-                           const std::string& token) {
-  return {{"WORLD_SIZE", cat(place.world_size)}, {"LOCAL_WORLD_SIZE", cat(options.nproc_per_node)},
-          {"MASTER_ADDR", store.host},           {"MASTER_PORT", cat(store.port)},
-          {"TESSERA_JOB_TOKEN", token},          {"TESSERA_ATTEMPT", cat(place.attempt)},
+                           const std::string& token, const std::string& job_id) {
+  return {{"WORLD_SIZE", cat(place.world_size)},
+          {"LOCAL_WORLD_SIZE", cat(options.nproc_per_node)},
+          {"MASTER_ADDR", store.host},
+          {"MASTER_PORT", cat(store.port)},
+          {"TESSERA_JOB_TOKEN", token},
+          {"TESSERA_JOB_ID", job_id},
+          {"TESSERA_ATTEMPT", cat(place.attempt)},
           {"TESSERA_AGENT_STORE", "1"}};
 }
 
@@ -44,6 +63,7 @@ class Agent {
     // Refuses a command that does not exist before the nodes meet.
     std::vector<std::string> notes;
     worker_command(options_, own_commands_, 0, notes);
+    if (options_.nnodes == 1) require_no_other_task();
     token_ = job_token(options_, environment);
     warn();
     // While nodes meet for the first time there is nothing to save: a signal just ends this
@@ -51,6 +71,7 @@ class Agent {
     NodeGroup nodes(options_, token_);
     signals_.let_through(true);
     nodes.connect();
+    job_id_ = nodes.job_id();
     auto place = nodes.join([] { return false; });
     signals_.let_through(false);
     while (true) {
@@ -60,7 +81,8 @@ class Agent {
       if (!again) nodes.leave();
       nodes.close_attempt();
       if (!again) return status;
-      TESSERA_INFO(cat("Restart ", place->attempt + 1, " of at most ", options_.max_restarts));
+      nodes.keep_place();  // a node that takes that of a lost one may come meanwhile
+      wait_to_restart(place->attempt + 1);
       place = nodes.join([this] { return is_interrupted(); });
       if (!place) return kInterruptedStatus;
     }
@@ -68,6 +90,19 @@ class Agent {
 
  private:
   static constexpr int kInterruptedStatus = 143;
+
+  // A signal that asks for the end ends the pause, too: the nodes hear of it where they meet.
+  void wait_to_restart(int attempt) {
+    auto pause = pause_before(attempt);
+    TESSERA_INFO(cat("Restart ", attempt, " of at most ", options_.max_restarts, " in ",
+                     format("%.1f", static_cast<double>(pause.count()) / 1000), " s"));
+    auto until = std::chrono::steady_clock::now() + pause;
+    while (!asked_to_end_ && std::chrono::steady_clock::now() < until) {
+      pollfd signal{signals_.fd(), POLLIN, 0};
+      ::poll(&signal, 1, poll_timeout(until));
+      asked_to_end_ = is_interrupted();
+    }
+  }
 
   void warn() const {
     for (const std::string& warning : options_.warnings) TESSERA_WARN(warning);
@@ -85,7 +120,8 @@ class Agent {
     nodes.watch(place);
     WorkerGroup workers(options_, place, nodes, signals_, guard_);
     try {
-      workers.start(command, shared_variables(options_, place, nodes.store_address(), token_));
+      workers.start(command,
+                    shared_variables(options_, place, nodes.store_address(), token_, job_id_));
     } catch (const Error& error) {
       nodes.report({JobEnd::Kind::kFailed, 1, false,
                     cat("node ", place.node_rank, " could not start its workers: ", error.what())});
@@ -105,14 +141,14 @@ class Agent {
   bool is_interrupted() {
     if (asked_to_end_) return true;
     while (int signal = signals_.next()) {
-      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return true;
+      if (signal != SIGCHLD && signal != SIGTSTP) return true;
     }
     return false;
   }
 
   RunOptions options_;
   std::span<const std::string> own_commands_;
-  std::string token_;
+  std::string token_, job_id_;
   bool asked_to_end_ = false;
   ProcessGuard guard_;  // before anything that has threads
   AgentSignals signals_;

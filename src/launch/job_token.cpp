@@ -1,14 +1,31 @@
 #include "launch/job_token.h"
 
+#include <sys/stat.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/text.h"
 
 namespace tessera {
+namespace {
+
+// Who can read a job's token can join the job, and who can write it can make others join his.
+void check_private(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return;  // reading it says why
+  if ((status.st_mode & (S_IRWXO | S_IWGRP)) == 0) return;
+  throw UserError(cat("'", path,
+                      "' is open to other users of this host, and whoever knows the token "
+                      "can join the job: chmod 600 ",
+                      path));
+}
+
+}  // namespace
 
 std::string job_token(RunOptions& options, const RunEnvironment& environment) {
   if (!options.token_file.empty()) {
+    check_private(options.token_file);
     std::string text = read_file(options.token_file);
     std::string token(trim(text));
     bool one_line = token.find_first_of(std::string("\n\0", 2)) == std::string::npos;

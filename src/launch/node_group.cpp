@@ -1,14 +1,15 @@
 #include "launch/node_group.h"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 #include "comm/job.h"
 
@@ -23,12 +24,6 @@ constexpr milliseconds kLookAgain{50};
 constexpr std::chrono::seconds kLeaveTimeout{30};
 
 milliseconds seconds(double count) { return milliseconds(static_cast<int64_t>(count * 1000)); }
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 std::string place_of(int node, const NodeRecord& record) { return cat(node, " on ", record.host); }
 
@@ -106,6 +101,11 @@ void NodeGroup::connect() {
   store_ = std::make_unique<TcpStore>(reach_, token_, seconds(options_.join_timeout), lost_after);
 }
 
+std::string NodeGroup::job_id() {
+  if (store_->add("agent/job_id/claim", 1) == 1) store_->set("agent/job_id", random_id());
+  return store_->get("agent/job_id", longest_silence());
+}
+
 milliseconds NodeGroup::longest_silence() const {
   return seconds(options_.keep_alive_interval) * options_.keep_alive_max_attempt;
 }
@@ -146,10 +146,14 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
                           " has ended: start all nodes again, with another --rdzv_id"));
     }
   }
+  nodes_.clear();
   NodePlace place;
   place.attempt = attempt_;
-  node_rank_ = place.node_rank = claim_place(attempt_);
+  auto kept = std::exchange(kept_, std::nullopt);
+  place.node_rank = kept && kept->attempt == attempt_ ? kept->node_rank : claim_place(attempt_);
+  node_rank_ = place.node_rank;
   NodeRecord own{host_name(), options_.nnodes, options_.nproc_per_node, options_.max_restarts};
+  if (options_.nnodes > 1) store_->set_at_end(key(cat("gone/", place.node_rank)), own.host);
   store_->set(key(cat("node/", place.node_rank)), own.to_text());
   int world = 0;
   while (static_cast<int>(place.nodes.size()) < options_.nnodes) {
@@ -210,14 +214,15 @@ void NodeGroup::fail_join(const std::string& text) {
 void NodeGroup::watch(const NodePlace& place) {
   end_.reset();
   stop_ = false;
-  lost_ = 0;
+  nodes_ = place.nodes;
+  silent_.clear();
   eventfd_t ignored;
   ::eventfd_read(notice_.get(), &ignored);
   signs_.assign(place.nodes.size(), {"", steady_clock::now()});
-  watcher_ = std::thread([this, place] { watch_loop(place); });
+  watcher_ = std::thread([this] { watch_loop(); });
 }
 
-void NodeGroup::watch_loop(NodePlace place) {
+void NodeGroup::watch_loop() {
   auto pause = seconds(std::min(options_.monitor_interval, options_.keep_alive_interval));
   auto next_sign = steady_clock::now();
   try {
@@ -226,12 +231,13 @@ void NodeGroup::watch_loop(NodePlace place) {
         return set_end(
             JobEnd::from_text(*text).value_or(JobEnd{JobEnd::Kind::kLost, 1, false, *text}));
       }
-      if (place.nodes.size() > 1 && steady_clock::now() >= next_sign) {
+      std::optional<JobEnd> lost = server_ ? find_gone_node(server_->store()) : std::nullopt;
+      if (nodes_.size() > 1 && steady_clock::now() >= next_sign) {
         next_sign = steady_clock::now() + seconds(options_.keep_alive_interval);
-        store_->add(key(cat("alive/", place.node_rank)), 1);
-        auto lost = server_ ? find_lost_node(place) : std::nullopt;
-        if (lost) report(*lost);
+        store_->add(key(cat("alive/", node_rank_)), 1);
+        if (server_ && !lost) lost = find_silent_node();
       }
+      if (lost) report(*lost);
       std::unique_lock lock(mutex_);
       stopping_.wait_for(lock, pause, [this] { return stop_ || look_now_; });
       look_now_ = false;
@@ -243,23 +249,41 @@ void NodeGroup::watch_loop(NodePlace place) {
   }
 }
 
-std::optional<JobEnd> NodeGroup::find_lost_node(const NodePlace& place) {
+std::optional<JobEnd> NodeGroup::find_silent_node() {
   auto now = steady_clock::now();
-  for (size_t node = 0; node < place.nodes.size(); ++node) {
+  for (size_t node = 0; node < nodes_.size(); ++node) {
     std::string count = store_->find(key(cat("alive/", node))).value_or("");
     SignOfLife& sign = signs_[node];
     if (count != sign.count) {
       sign = {count, now};
     } else if (now - sign.seen > longest_silence()) {
-      ++lost_;
+      silent_.insert(static_cast<int>(node));
       return JobEnd{JobEnd::Kind::kFailed, 1, true,
-                    cat("node ", place_of(static_cast<int>(node), place.nodes[node]),
+                    cat("node ", place_of(static_cast<int>(node), nodes_[node]),
                         " has given no sign of life for ",
                         duration_cast<std::chrono::seconds>(now - sign.seen).count(),
                         " s: its agent or its host is gone")};
     }
   }
   return std::nullopt;
+}
+
+// The store has seen the end of its connection, though it has not left.
+std::optional<JobEnd> NodeGroup::find_gone_node(Store& store) {
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    if (static_cast<int>(node) == node_rank_ || !store.find(key(cat("gone/", node))) ||
+        store.find(key(cat("left/", node))))
+      continue;
+    return JobEnd{JobEnd::Kind::kFailed, 1, true,
+                  cat("node ", place_of(static_cast<int>(node), nodes_[node]),
+                      " was lost: its agent has ended, killed or together with its host")};
+  }
+  return std::nullopt;
+}
+
+bool NodeGroup::has_ended(int node) {
+  return silent_.contains(node) || store_->find(key(cat("left/", node))) ||
+         store_->find(key(cat("gone/", node)));
 }
 
 void NodeGroup::set_end(JobEnd end) {
@@ -285,7 +309,9 @@ void NodeGroup::report_done() {
 
 void NodeGroup::report(const JobEnd& end) {
   try {
-    if (store_->add(key("ended_by"), 1) == 1) store_->set(key("end"), end.to_text());
+    // What a rank says that lost its peers is not the cause.
+    auto gone = end.kind == JobEnd::Kind::kFailed ? find_gone_node(*store_) : std::nullopt;
+    if (store_->add(key("ended_by"), 1) == 1) store_->set(key("end"), gone.value_or(end).to_text());
   } catch (const CommError&) {
     return;
   }
@@ -304,17 +330,20 @@ void NodeGroup::close_attempt() {
   watcher_.join();
 }
 
+void NodeGroup::keep_place() {
+  kept_.emplace();
+  kept_->attempt = attempt_ + 1;
+  kept_->node_rank = claim_place(attempt_ + 1);
+}
+
 void NodeGroup::leave() {
   auto deadline = steady_clock::now() + kLeaveTimeout;
   try {
-    int others = 0;
-    for (int node = 0; node < options_.nnodes; ++node) {
-      if (node != node_rank_ && store_->find(key(cat("node/", node)))) ++others;
-    }
-    if (!server_) store_->add(key("left"), 1);
-    while (server_ && store_->add(key("left"), 0) < others - lost_ &&
-           steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(kLookAgain);
+    store_->set(key(cat("left/", node_rank_)), "1");
+    for (int node = 0; server_ && node < options_.nnodes; ++node) {
+      if (node == node_rank_ || !store_->find(key(cat("node/", node)))) continue;
+      while (!has_ended(node) && steady_clock::now() < deadline)
+        std::this_thread::sleep_for(kLookAgain);
     }
   } catch (const CommError&) {
   }

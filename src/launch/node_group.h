@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,6 +48,9 @@ class NodeGroup {
   // serves a store there within the join timeout.
   void connect();
 
+  // Identity of the job: drawn by the node that connects first, the same on all of them.
+  std::string job_id();
+
   // Where workers find the store.
   const Endpoint& store_address() const { return address_; }
 
@@ -64,10 +68,13 @@ class NodeGroup {
 
   // All workers of this node are done; the last node to say so ends the attempt.
   void report_done();
-  // Ends the attempt, unless somebody was first; nobody hears of it when the store is gone.
+  // Ends the attempt, unless somebody was first; nobody hears of it when the store is gone. A
+  // failure here after another node's agent has ended is that node's.
   void report(const JobEnd& end);
   // Stops watching; join() may follow.
   void close_attempt();
+  // Before a pause ahead of the next join(): nobody else gets this node's place there.
+  void keep_place();
   // Waits, where the store is served, until the others know how the last attempt ended.
   void leave();
 
@@ -75,10 +82,13 @@ class NodeGroup {
   bool should_serve() const;
   std::chrono::milliseconds longest_silence() const;
   int claim_place(int attempt);
+  std::optional<NodePlace> kept_;  // of keep_place(): attempt and node rank
   std::string describe_missing();
   [[noreturn]] void fail_join(const std::string& text);
-  void watch_loop(NodePlace place);
-  std::optional<JobEnd> find_lost_node(const NodePlace& place);
+  void watch_loop();
+  std::optional<JobEnd> find_silent_node();
+  std::optional<JobEnd> find_gone_node(Store& store);
+  bool has_ended(int node);
   void set_end(JobEnd end);
   std::string key(std::string_view name) const;
 
@@ -88,7 +98,8 @@ class NodeGroup {
   std::unique_ptr<TcpStoreServer> server_;
   std::unique_ptr<TcpStore> store_;
   int attempt_ = 0, node_rank_ = -1;
-  int lost_ = 0;  // nodes that will not leave by themselves
+  std::vector<NodeRecord> nodes_;  // of the attempt that is watched, by node rank
+  std::set<int> silent_;           // of them; they will not leave by themselves
   struct SignOfLife {
     std::string count;
     std::chrono::steady_clock::time_point seen;

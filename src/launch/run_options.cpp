@@ -52,6 +52,8 @@ class Parser {
     const std::string& word = arguments_[next_];
     if (word == "--help" || word == "-h") {
       options_.help = true;
+      bool behind = next_ + 1 < arguments_.size() && !arguments_[next_ + 1].starts_with("-");
+      if (behind) options_.help_word = arguments_[next_ + 1];
     } else if (word == "--") {
       ended_ = true;
       ++next_;
@@ -181,12 +183,19 @@ RunOptions parse_run_options(std::span<const std::string> arguments,
   return options;
 }
 
-std::string run_help() {
-  std::string text = kHelp;
+std::string run_help(std::string_view word) {
+  std::string text = word.empty() ? kHelp : "";
+  const std::string wanted = lower(word);
   for (const RunOptionRow& row : run_option_table()) {
+    std::string all = lower(cat(row.name, " ", row.alias, " ", row.help));
+    if (all.find(wanted) == std::string::npos) continue;
     std::string name = cat("--", row.name, row.value.empty() ? "" : " ", row.value);
     if (!row.alias.empty()) name += cat(row.alias[0] == '-' ? ", " : ", --", row.alias);
     text += format("  %-34s %s\n", name.c_str(), std::string(row.help).c_str());
+  }
+  if (text.empty()) {
+    throw UsageError(
+        cat("no option of tessera run has to do with '", word, "'; see tessera run --help"));
   }
   return text;
 }

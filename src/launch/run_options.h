@@ -49,6 +49,7 @@ struct RunOptions {
   std::vector<std::string> command;  // the worker's words, `train --...`
   std::vector<std::string> warnings;
   bool help = false;
+  std::string help_word;  // only options with this word are wanted
 };
 
 using RunEnvironment = std::function<const char*(const char* name)>;
@@ -61,7 +62,8 @@ using RunEnvironment = std::function<const char*(const char* name)>;
 RunOptions parse_run_options(std::span<const std::string> arguments,
                              const RunEnvironment& environment);
 
-// Usage, examples and every option.
-std::string run_help();
+// Usage, examples and every option; with a `word` only the options that have it in their name or
+// help, UsageError where none has.
+std::string run_help(std::string_view word = "");
 
 }  // namespace tessera

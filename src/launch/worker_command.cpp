@@ -68,16 +68,12 @@ void complete_train(WorkerCommand& command, const RunOptions& options, int attem
                         options.nproc_per_node, options.nproc_per_node == 1 ? " rank" : " ranks"));
   }
   if (attempt == 0) return;
+  // The ranks themselves find it: by the identity of the job, wherever the option stands.
   auto saved = value_of(words, {"checkpoint_dir", "ckpt_save_path", "save_ckpt_path"});
-  auto loaded = value_of(words, {"resume_from_checkpoint", "ckpt_load_path", "load_ckpt_path"});
-  if (!saved || saved->empty()) {
+  if (saved && !saved->empty()) {
+    notes.push_back(cat("this attempt goes on from the newest checkpoint of this job in ", *saved));
+  } else if (!value_of(words, {"config"})) {
     notes.push_back("no --checkpoint_dir: this attempt does not continue the last one");
-  } else if (!loaded) {
-    words.insert(words.end(), {"--resume_from_checkpoint", *saved});
-    notes.push_back(cat("--resume_from_checkpoint ", *saved, ": continues the last attempt"));
-  } else if (*loaded != *saved) {
-    notes.push_back(cat("this attempt begins with --resume_from_checkpoint ", *loaded,
-                        " again: give --checkpoint_dir's ", *saved, " to continue the last one"));
   }
 }
 

@@ -17,9 +17,8 @@ struct WorkerCommand {
 // this program again, anything else a path or a program in PATH. UsageError where there is none,
 // and for a Python script, which tessera does not run.
 //
-// `train` is completed: --threads, the cores of this node shared among its ranks, unless given; on
-// attempts after the first --resume_from_checkpoint with the first directory of --checkpoint_dir,
-// unless given. `notes` says what was added, and where a restart loses work.
+// `train` is completed: --threads, the cores of this node shared among its ranks, unless given.
+// `notes` says what was added, and for attempts after the first where they begin.
 WorkerCommand worker_command(const RunOptions& options, std::span<const std::string> own_commands,
                              int attempt, std::vector<std::string>& notes);
 

@@ -7,9 +7,11 @@
 
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -27,8 +29,6 @@ constexpr int kInterruptedStatus = 143;
 // Of a program whose command line is wrong: the next attempt would be the same.
 constexpr int kUsageStatus = 2;
 
-constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP}, kPassedOn[] = {SIGUSR1, SIGUSR2};
-
 std::string describe(int code, int signal) {
   if (signal == 0) return cat("exit status ", code);
   std::string text = cat("killed by signal ", signal, " (", ::strsignal(signal), ")");
@@ -39,10 +39,10 @@ std::string describe(int code, int signal) {
 }  // namespace
 
 AgentSignals::AgentSignals() {
-  ::sigemptyset(&set_);
+  set_ = ending_signals();
+  if (!is_ignored(SIGTSTP)) ::sigaddset(&set_, SIGTSTP);
   ::sigaddset(&set_, SIGCHLD);
-  for (int signal : kEnding) ::sigaddset(&set_, signal);
-  for (int signal : kPassedOn) ::sigaddset(&set_, signal);
+  ::signal(SIGCHLD, SIG_DFL);  // where the parent ignores it there would be none to wait for
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads this output any more: the job goes on
   let_through(false);
   fd_ = FileDescriptor(::signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -56,6 +56,12 @@ int AgentSignals::next() {
   signalfd_siginfo info{};
   return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
                                                               : 0;
+}
+
+void AgentSignals::drop_repetitions() {
+  std::this_thread::sleep_for(kSameSignal);
+  while (next() != 0) {
+  }
 }
 
 WorkerGroup::~WorkerGroup() {
@@ -90,7 +96,7 @@ void WorkerGroup::start(const WorkerCommand& command,
     int hidden = options_.redirects.of(local) & ~options_.tee.of(local);
     auto relay = [&](FileDescriptor pipe, int stream, const char* name) {
       std::string file = files & stream ? cat(folder, "/rank_", rank, ".", name, ".log") : "";
-      return WorkerOutput(std::move(pipe), cat("[rank ", rank, "] "), hidden & stream ? -1 : stream,
+      return WorkerOutput(std::move(pipe), cat("[rank ", rank, "] "), stream, !(hidden & stream),
                           file, &worker.last);
     };
     worker.out.emplace(relay(std::move(process.out), STDOUT_FILENO, "out"));
@@ -138,12 +144,17 @@ void WorkerGroup::wait_for_events() {
 void WorkerGroup::take_signals() {
   while (int signal = signals_.next()) {
     if (signal == SIGCHLD) continue;
-    if (signal == SIGUSR1 || signal == SIGUSR2) {
-      send(signal);
-    } else {
-      interrupt(signal);
-    }
+    signal == SIGTSTP ? suspend() : interrupt(signal);
   }
+}
+
+// Ctrl-Z: the terminal knows of the agent only, since workers lead groups of their own.
+void WorkerGroup::suspend() {
+  auto begin = steady_clock::now();
+  send(SIGSTOP);
+  ::raise(SIGSTOP);  // until somebody lets it continue
+  send(SIGCONT);
+  if (kill_at_) *kill_at_ += steady_clock::now() - begin;
 }
 
 // This node was asked to end, or the job was.
@@ -154,6 +165,7 @@ void WorkerGroup::interrupt(int signal) {
     TESSERA_INFO(cat(::strsignal(signal), ": workers finish their step, save and exit"));
     stop(signal, kSaveGrace);
     nodes_.report({JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"});
+    signals_.drop_repetitions();
   } else {
     send(signal);  // once more: what that means is the workers' choice
   }

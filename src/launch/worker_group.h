@@ -20,8 +20,10 @@ class AgentSignals {
  public:
   AgentSignals();
   int fd() const { return fd_.get(); }
-  // The next one that has come; 0: none.
+  // The next one that has come: SIGCHLD, SIGTSTP or one of ending_signals(); 0: none.
   int next();
+  // Forgets those that belong to the one that has just come: kSameSignal.
+  void drop_repetitions();
   // For as long as there are no workers: a signal ends this process in the usual way.
   void let_through(bool yes);
 
@@ -66,6 +68,7 @@ class WorkerGroup {
   void take_exits();
   void on_exit(Worker& worker, int code, int signal);
   void interrupt(int signal);
+  void suspend();
   void stop(int signal, std::chrono::milliseconds grace);
   void send(int signal);
   void kill_when_due();

@@ -1,13 +1,14 @@
 #include "launch/worker_output.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -23,26 +24,26 @@ void LastLines::add(std::string_view line) {
   if (lines_.size() > kKeptLines) lines_.pop_front();
 }
 
-void write_fully(int fd, std::string_view text) {
-  while (!text.empty()) {
-    ssize_t written = ::write(fd, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EAGAIN) {
-      pollfd poll{fd, POLLOUT, 0};
-      ::poll(&poll, 1, -1);
-    } else if (errno != EINTR) {
-      return;
-    }
-  }
+WorkerOutput::WorkerOutput(FileDescriptor pipe, const std::string& prefix, int stream, bool shown,
+                           std::string file, LastLines* last)
+    : pipe_(std::move(pipe)),
+      prefix_(prefix),
+      file_name_(std::move(file)),
+      stream_(stream, prefix),
+      shown_(shown),
+      last_(last) {
+  if (file_name_.empty()) return;
+  int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+  file_ = FileDescriptor(::open(file_name_.c_str(), flags, 0666));
+  if (!file_) throw UserError(cat("cannot write '", file_name_, "': ", std::strerror(errno)));
 }
 
-WorkerOutput::WorkerOutput(FileDescriptor pipe, std::string prefix, int console,
-                           const std::string& file, LastLines* last)
-    : pipe_(std::move(pipe)), prefix_(std::move(prefix)), console_(console), last_(last) {
-  if (file.empty()) return;
-  file_ = FileDescriptor(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!file_) throw UserError(cat("cannot write '", file, "': ", std::strerror(errno)));
+void WorkerOutput::write_to_file(std::string_view text) {
+  if (!file_ || write_fully(file_.get(), text) == text.size()) return;
+  TESSERA_WARN(cat("cannot write '", file_name_, "': ", std::strerror(errno),
+                   "; lines of this rank stand here only from now on"));
+  file_.reset();
+  shown_ = true;
 }
 
 void WorkerOutput::relay() {
@@ -57,7 +58,7 @@ void WorkerOutput::relay() {
       return;
     }
     std::string_view text(bytes, static_cast<size_t>(got));
-    if (file_) write_fully(file_.get(), text);
+    write_to_file(text);
     pending_ += text;
     emit(false);
     if (static_cast<size_t>(got) < sizeof bytes) return;  // others have their turn
@@ -80,11 +81,11 @@ void WorkerOutput::emit(bool all) {
     std::string_view line = std::string_view(pending_).substr(begin, cut ? cut : end - begin);
     if (cut) line = std::string_view(pending_).substr(begin);
     last_->add(line);
-    if (console_ >= 0) marked += cat(prefix_, line, '\n');
+    if (shown_) marked += cat(prefix_, line, '\n');
     begin += line.size() + (cut ? 0 : 1);
   }
   pending_.erase(0, begin);
-  if (!marked.empty()) write_fully(console_, marked);
+  if (!marked.empty()) stream_.write(marked);
 }
 
 }  // namespace tessera

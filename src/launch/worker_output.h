@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "base/line_writer.h"
 #include "comm/file_descriptor.h"
 
 namespace tessera {
@@ -21,9 +22,10 @@ class LastLines {
 // lines only, so that those of several workers do not mix), to a file (unchanged), or to both.
 class WorkerOutput {
  public:
-  // `console` is a descriptor of the agent, or -1; `file` may be "" and is appended to.
-  WorkerOutput(FileDescriptor pipe, std::string prefix, int console, const std::string& file,
-               LastLines* last);
+  // `stream` is the agent's own; `file` may be "" and is appended to. With a file that cannot be
+  // written any more (a warning) lines come out on the stream from there on.
+  WorkerOutput(FileDescriptor pipe, const std::string& prefix, int stream, bool shown,
+               std::string file, LastLines* last);
 
   // -1 after the end.
   int fd() const { return pipe_.get(); }
@@ -34,14 +36,13 @@ class WorkerOutput {
 
  private:
   void emit(bool all);
+  void write_to_file(std::string_view text);
 
   FileDescriptor pipe_, file_;
-  std::string prefix_, pending_;
-  int console_;
+  std::string prefix_, pending_, file_name_;
+  LineWriter stream_;
+  bool shown_;
   LastLines* last_;
 };
-
-// Writes everything, also to a descriptor that does not block; gives up when nobody reads.
-void write_fully(int fd, std::string_view text);
 
 }  // namespace tessera

@@ -49,6 +49,7 @@ struct ChildPlan {
   ::dup2(plan.out, 1);
   ::dup2(plan.err, 2);
   ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGTERM, SIG_DFL);  // how the agent ends it, whatever its own parent ignores
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

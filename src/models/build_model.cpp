@@ -7,6 +7,8 @@
 namespace tessera {
 
 ModelGraph build_model(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
+  TESSERA_CHECK(length <= longest_window(config).value_or(length),
+                "a window that is longer than the model computes");
   switch (config.model_type) {
     case ModelType::kGpt2: return gpt2(config, batch, length, head);
     case ModelType::kGptNeox: return gpt_neox(config, batch, length, head);

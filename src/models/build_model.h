@@ -7,7 +7,7 @@
 namespace tessera {
 
 // The forward pass of a model on one device, of whatever family. Inputs and outputs: model_ends.h.
-// `length` may be below the model's max_context_width; where positions are learned, not above.
+// `length` is at most longest_window(config).
 // InternalError: a family without a graph (mixtral).
 ModelGraph build_model(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head);
 

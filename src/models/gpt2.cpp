@@ -5,7 +5,6 @@
 
 #include "nn/layers.h"
 #include "ops/composite/attention.h"
-#include "ops/composite/dropout.h"
 #include "ops/composite/embedding.h"
 #include "ops/composite/gelu.h"
 #include "ops/composite/linear.h"
@@ -18,11 +17,6 @@ namespace {
 
 double residual_deviation(const ModelConfig& c) {
   return c.initializer_range / std::sqrt(2.0 * static_cast<double>(c.num_layers));
-}
-
-// Its random numbers are called after its place, so that each dropout has its own. x where p is 0.
-Value drop(Graph& g, Value x, Value row_keys, double p) {
-  return dropout(g, x, row_keys, p, g.scope());
 }
 
 Value attention_block(Graph& g, const ModelConfig& c, const ParameterScope& p, Value x,
@@ -64,17 +58,13 @@ Value mlp_block(Graph& g, const ModelConfig& c, const ParameterScope& p, Value x
 }  // namespace
 
 ModelGraph gpt2(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
-  TESSERA_CHECK(length <= config.max_context_width, "more tokens than learned positions");
-  ModelConfig c = config;
-  if (head != ModelHead::kTraining) c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0;
+  ModelConfig c = for_head(config, head);
   ModelGraph m;
   Graph& g = m.graph;
   int64_t B = batch, T = length, V = c.vocab_size, E = c.hidden_width, P = c.max_context_width;
   double sd = c.initializer_range, epsilon = c.norm_epsilon;
-  Value tokens = token_input(m, B, T);  // [B, T]
-  Value row_keys;
-  if (c.resid_pdrop + c.embd_pdrop + c.attn_pdrop > 0)
-    row_keys = g.input("row_keys", InputKind::kArgument, {{B}, DType::kI64});  // [B]
+  Value tokens = token_input(m, B, T);       // [B, T]
+  Value row_keys = row_keys_input(m, c, B);  // [B]
 
   Value table, x;
   {

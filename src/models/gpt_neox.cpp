@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "models/rotary_angles.h"
 #include "nn/layers.h"
-#include "nn/rotary.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/embedding.h"
 #include "ops/composite/gelu.h"
@@ -16,7 +16,8 @@
 namespace tessera {
 namespace {
 
-Value attention_block(Graph& g, const ModelConfig& c, const ParameterScope& p, Value x) {
+Value attention_block(Graph& g, const ModelConfig& c, const ParameterScope& p, Value x,
+                      Value row_keys) {
   Scope scope(g, "attn");
   int64_t B = g.shape(x)[0], T = g.shape(x)[1], E = c.hidden_width;
   int64_t H = c.num_heads, D = c.head_dim;
@@ -32,39 +33,46 @@ Value attention_block(Graph& g, const ModelConfig& c, const ParameterScope& p, V
     Value bias = reshape(g, biases[i], {H * D});                  // [H*D]
     return reshape(g, linear(g, x, matrix, bias), {B, T, H, D});  // [B, T, H, D]
   };
-  std::vector<double> frequencies = rotary_frequencies(rotary_width(c), c.rope_theta);
-  Value q = rope(g, heads(0), frequencies);                                    // [B, T, H, D]
-  Value k = rope(g, heads(1), frequencies);                                    // [B, T, H, D]
-  Value v = heads(2);                                                          // [B, T, H, D]
-  Value o = attention(g, q, k, v, 1 / std::sqrt(static_cast<double>(D)), {});  // [B, T, H, D]
-  o = reshape(g, o, {B, T, H * D});                                            // [B, T, H*D]
-  return linear_layer(p, "dense", o, E, {"embed", "heads"}, c.initializer_range,
-                      true);  // [B, T, E]
+  RotaryAngles angles = rotary_angles(c);
+  Value q = rope(g, heads(0), angles);  // [B, T, H, D]
+  Value k = rope(g, heads(1), angles);  // [B, T, H, D]
+  Value v = heads(2);                   // [B, T, H, D]
+  double scale = 1 / std::sqrt(static_cast<double>(D));
+  Value o = attention(g, q, k, v, scale, {}, row_keys, c.attn_pdrop,
+                      cat(g.scope(), ".weights"));  // [B, T, H, D]
+  o = reshape(g, o, {B, T, H * D});                 // [B, T, H*D]
+  Value y = linear_layer(p, "dense", o, E, {"embed", "heads"}, c.initializer_range,
+                         true);                // [B, T, E]
+  return drop(g, y, row_keys, c.resid_pdrop);  // [B, T, E]
 }
 
-Value mlp_block(Graph& g, const ModelConfig& c, const ParameterScope& p, Value x) {
+Value mlp_block(Graph& g, const ModelConfig& c, const ParameterScope& p, Value x, Value row_keys) {
   Scope scope(g, "mlp");
   int64_t E = c.hidden_width, F = c.intermediate_size;
   double sd = c.initializer_range;
   Value y = linear_layer(p, "dense_h_to_4h", x, F, {"mlp", "embed"}, sd, true);  // [B, T, F]
   y = gelu(g, y, c.tanh_gelu ? GeluKind::kTanh : GeluKind::kExact);              // [B, T, F]
-  return linear_layer(p, "dense_4h_to_h", y, E, {"embed", "mlp"}, sd, true);     // [B, T, E]
+  y = linear_layer(p, "dense_4h_to_h", y, E, {"embed", "mlp"}, sd, true);        // [B, T, E]
+  return drop(g, y, row_keys, c.resid_pdrop);                                    // [B, T, E]
 }
 
 }  // namespace
 
-ModelGraph gpt_neox(const ModelConfig& c, int64_t batch, int64_t length, ModelHead head) {
+ModelGraph gpt_neox(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
+  ModelConfig c = for_head(config, head);
   ModelGraph m;
   Graph& g = m.graph;
   int64_t V = c.vocab_size, E = c.hidden_width;
   double sd = c.initializer_range, epsilon = c.norm_epsilon;
   Value tokens = token_input(m, batch, length);  // [B, T]
+  Value row_keys = row_keys_input(m, c, batch);  // [B]
   Value table, x;
   {
     Scope scope(g, "embed");
     table = ParameterScope(m, "gpt_neox", "embed")
                 .matrix("embed_in", {V, E}, {"vocab", "embed"}, sd);  // [V, E]
     x = embedding(g, tokens, table);                                  // [B, T, E]
+    x = drop(g, x, row_keys, c.embd_pdrop);                           // [B, T, E]
   }
   for (int64_t l = 0; l < c.num_layers; ++l) {
     std::string unit = cat("layers.", l), name = cat("gpt_neox.layers.", l);
@@ -72,10 +80,10 @@ ModelGraph gpt_neox(const ModelConfig& c, int64_t batch, int64_t length, ModelHe
     ParameterScope p(m, name, unit), attn(m, name + ".attention", unit),
         mlp(m, name + ".mlp", unit);
     Value n = layer_norm_layer(p, "input_layernorm", x, epsilon, true);        // [B, T, E]
-    Value a = add(g, x, attention_block(g, c, attn, n));                       // [B, T, E]
+    Value a = add(g, x, attention_block(g, c, attn, n, row_keys));             // [B, T, E]
     Value from = c.parallel_residual ? x : a;                                  // [B, T, E]
     n = layer_norm_layer(p, "post_attention_layernorm", from, epsilon, true);  // [B, T, E]
-    x = add(g, a, mlp_block(g, c, mlp, n));                                    // [B, T, E]
+    x = add(g, a, mlp_block(g, c, mlp, n, row_keys));                          // [B, T, E]
   }
   x = layer_norm_layer(ParameterScope(m, "gpt_neox", "head"), "final_layer_norm", x, epsilon,
                        true);  // [B, T, E]

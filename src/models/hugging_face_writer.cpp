@@ -11,16 +11,36 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json rope_scaling(const RopeScaling& s) {
-  if (s.type == RopeScalingType::kNone) return nullptr;
-  if (s.type == RopeScalingType::kDynamic) return {{"rope_type", "dynamic"}, {"factor", s.factor}};
-  return {{"rope_type", "llama3"},
-          {"factor", s.factor},
-          {"low_freq_factor", s.low_freq_factor},
-          {"high_freq_factor", s.high_freq_factor},
-          {"original_max_position_embeddings", s.original_max_position}};
+  switch (s.type) {
+    case RopeScalingType::kNone: break;
+    case RopeScalingType::kLinear: return {{"rope_type", "linear"}, {"factor", s.factor}};
+    case RopeScalingType::kDynamic: return {{"rope_type", "dynamic"}, {"factor", s.factor}};
+    case RopeScalingType::kLlama3:
+      return {{"rope_type", "llama3"},
+              {"factor", s.factor},
+              {"low_freq_factor", s.low_freq_factor},
+              {"high_freq_factor", s.high_freq_factor},
+              {"original_max_position_embeddings", s.original_max_position}};
+    case RopeScalingType::kYarn:
+      return {{"rope_type", "yarn"},
+              {"factor", s.factor},
+              {"attention_factor", s.attention_factor},
+              {"beta_fast", s.beta_fast},
+              {"beta_slow", s.beta_slow},
+              {"truncate", s.truncate},
+              {"original_max_position_embeddings", s.original_max_position}};
+  }
+  return nullptr;
 }
 
-// Llama, Mistral and Qwen2.
+Json layer_types(const ModelConfig& c) {
+  Json types = Json::array();
+  for (int64_t l = 0; l < c.num_layers; ++l)
+    types.push_back(layer_window(c, l) > 0 ? "sliding_attention" : "full_attention");
+  return types;
+}
+
+// Llama, Mistral, Ministral and Qwen2.
 void write_llama(const ModelConfig& c, Json& json) {
   json.update({{"hidden_size", c.hidden_width},
                {"num_hidden_layers", c.num_layers},
@@ -29,17 +49,24 @@ void write_llama(const ModelConfig& c, Json& json) {
                {"head_dim", c.head_dim},
                {"intermediate_size", c.intermediate_size},
                {"hidden_act", "silu"},
+               {"attention_dropout", c.attn_pdrop},
                {"max_position_embeddings", c.max_context_width},
                {"rms_norm_eps", c.norm_epsilon},
                {"rope_theta", c.rope_theta},
                {"rope_scaling", rope_scaling(c.rope_scaling)}});
+  if (c.padding_id) json["pad_token_id"] = *c.padding_id;
   Json window = c.sliding_window ? Json(*c.sliding_window) : Json(nullptr);
   if (c.model_type == ModelType::kMistral) {
     json["sliding_window"] = window;
+    if (c.windowed_layers.empty()) return;
+    json["architectures"] = {"MinistralForCausalLM"};  // a Mistral of which some layers have it
+    json["model_type"] = "ministral";
+    json["layer_types"] = layer_types(c);
   } else if (c.model_type == ModelType::kQwen2) {
     json["use_sliding_window"] = c.sliding_window.has_value();
     json["sliding_window"] = window;
     json["max_window_layers"] = c.sliding_window ? 0 : c.num_layers;  // those before it have none
+    if (!c.windowed_layers.empty()) json["layer_types"] = layer_types(c);
   } else {
     json["attention_bias"] = c.attention_bias;
     json["mlp_bias"] = false;
@@ -68,6 +95,8 @@ void write_gpt_neox(const ModelConfig& c, Json& json) {
                {"hidden_act", c.tanh_gelu ? "gelu_new" : "gelu"},
                {"layer_norm_eps", c.norm_epsilon},
                {"use_parallel_residual", c.parallel_residual},
+               {"attention_dropout", c.attn_pdrop},
+               {"hidden_dropout", c.resid_pdrop},
                {"rotary_pct", c.rotary_pct},
                {"rotary_emb_base", c.rope_theta},
                {"rope_scaling", rope_scaling(c.rope_scaling)},

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "models/rotary_angles.h"
 #include "nn/layers.h"
-#include "nn/rotary.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/embedding.h"
 #include "ops/composite/rope.h"
@@ -14,17 +14,21 @@
 namespace tessera {
 namespace {
 
-std::vector<double> frequencies_of(const ModelConfig& c) {
-  std::vector<double> f = rotary_frequencies(c.head_dim, c.rope_theta);
-  if (c.rope_scaling.type != RopeScalingType::kLlama3) return f;
-  const RopeScaling& s = c.rope_scaling;
-  return scale_llama3(std::move(f), {s.factor, s.low_freq_factor, s.high_freq_factor,
-                                     static_cast<double>(s.original_max_position)});
+// The embeddings of tokens, of which the padding id's gets no gradient from here.
+Value embedded(Graph& g, const ModelConfig& c, ModelHead head, Value tokens, Value table) {
+  Value x = embedding(g, tokens, table);  // [B, T, E]
+  if (!c.padding_id || head != ModelHead::kTraining) return x;
+  Value padding = compare(g, Comparison::kEq, tokens,
+                          constant_like(g, tokens, static_cast<double>(*c.padding_id)));  // [B, T]
+  return select(g, broadcast_trailing(g, padding, g.shape(x)),
+                g.add_one(std::make_shared<StopGradient>(), {x}), x);  // [B, T, E]
 }
 
-Value attention_block(ModelGraph& m, const ModelConfig& c, const std::string& layer, Value x) {
+Value attention_block(ModelGraph& m, const ModelConfig& c, int64_t number, Value x,
+                      Value row_keys) {
   Graph& g = m.graph;
   Scope scope(g, "attn");
+  std::string layer = cat("layers.", number);
   ParameterScope p(m, cat("model.", layer, ".self_attn"), layer);
   int64_t B = g.shape(x)[0], T = g.shape(x)[1], E = c.hidden_width;
   int64_t H = c.num_heads, K = c.num_key_value_heads, D = c.head_dim;
@@ -33,13 +37,14 @@ Value attention_block(ModelGraph& m, const ModelConfig& c, const std::string& la
                            c.attention_bias);  // [B, T, n*D]
     return reshape(g, y, {B, T, n, D});        // [B, T, n, D]
   };
-  std::vector<double> frequencies = frequencies_of(c);
-  Value q = rope(g, heads("q_proj", H, "heads"), frequencies);     // [B, T, H, D]
-  Value k = rope(g, heads("k_proj", K, "kv_heads"), frequencies);  // [B, T, K, D]
-  Value v = heads("v_proj", K, "kv_heads");                        // [B, T, K, D]
+  RotaryAngles angles = rotary_angles(c);
+  Value q = rope(g, heads("q_proj", H, "heads"), angles);     // [B, T, H, D]
+  Value k = rope(g, heads("k_proj", K, "kv_heads"), angles);  // [B, T, K, D]
+  Value v = heads("v_proj", K, "kv_heads");                   // [B, T, K, D]
   double scale = 1 / std::sqrt(static_cast<double>(D));
-  Value o = attention(g, q, k, v, scale, {true, c.sliding_window.value_or(0)});  // [B, T, H, D]
-  o = reshape(g, o, {B, T, H * D});                                              // [B, T, H*D]
+  Value o = attention(g, q, k, v, scale, {true, layer_window(c, number)}, row_keys, c.attn_pdrop,
+                      cat(g.scope(), ".weights"));  // [B, T, H, D]
+  o = reshape(g, o, {B, T, H * D});                 // [B, T, H*D]
   return linear_layer(p, "o_proj", o, E, {"embed", "heads"}, c.initializer_range,
                       c.attention_output_bias);  // [B, T, E]
 }
@@ -57,25 +62,27 @@ Value mlp_block(ModelGraph& m, const ModelConfig& c, const std::string& layer, V
 
 }  // namespace
 
-ModelGraph llama(const ModelConfig& c, int64_t batch, int64_t length, ModelHead head) {
+ModelGraph llama(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
+  ModelConfig c = for_head(config, head);
   ModelGraph m;
   Graph& g = m.graph;
   int64_t V = c.vocab_size, E = c.hidden_width;
   double sd = c.initializer_range, epsilon = c.norm_epsilon;
   Value tokens = token_input(m, batch, length);  // [B, T]
+  Value row_keys = row_keys_input(m, c, batch);  // [B]
   Value table, x;
   {
     Scope scope(g, "embed");
     table = ParameterScope(m, "model", "embed")
                 .matrix("embed_tokens", {V, E}, {"vocab", "embed"}, sd);  // [V, E]
-    x = embedding(g, tokens, table);                                      // [B, T, E]
+    x = embedded(g, c, head, tokens, table);                              // [B, T, E]
   }
   for (int64_t l = 0; l < c.num_layers; ++l) {
     std::string layer = cat("layers.", l);
     Scope scope(g, layer);
     ParameterScope p(m, cat("model.", layer), layer);
     Value n = rms_norm_layer(p, "input_layernorm", x, epsilon);     // [B, T, E]
-    x = add(g, x, attention_block(m, c, layer, n));                 // [B, T, E]
+    x = add(g, x, attention_block(m, c, l, n, row_keys));           // [B, T, E]
     n = rms_norm_layer(p, "post_attention_layernorm", x, epsilon);  // [B, T, E]
     x = add(g, x, mlp_block(m, c, layer, n));                       // [B, T, E]
   }

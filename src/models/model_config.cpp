@@ -34,6 +34,34 @@ void check_number(std::string_view what, double value, double minimum, bool abov
       cat(what, above ? " must be above " : " must be at least ", minimum, ": it is ", value));
 }
 
+void check_windowed_layers(const ModelConfig& c) {
+  if (std::ssize(c.windowed_layers) != c.num_layers) {
+    throw UserError(cat("a window for each of ", c.windowed_layers.size(),
+                        " layers, --num_layers is ", c.num_layers));
+  }
+  if (!c.sliding_window) throw UserError("layers with a window, but no --sliding_window");
+}
+
+void check_rope_scaling(const ModelConfig& c) {
+  const RopeScaling& s = c.rope_scaling;
+  check_number("the rotary scaling factor", s.factor, 0, true);
+  check_number("the factor of rotary cosines", s.attention_factor, 0, true);
+  check_number("the rotary beta_slow", s.beta_slow, 0, true);
+  check_number("the rotary beta_fast", s.beta_fast, 0, true);
+  if (s.type == RopeScalingType::kYarn) check_number("yarn's rotary base", c.rope_theta, 1, true);
+}
+
+void check_dropout(const ModelConfig& c) {
+  for (double p : {c.resid_pdrop, c.embd_pdrop, c.attn_pdrop}) {
+    check_number("a dropout probability", p, 0, false);
+    if (p >= 1) throw UserError(cat("a dropout probability must be below 1: it is ", p));
+  }
+  if (c.model_type == ModelType::kGptNeox && c.resid_pdrop != c.embd_pdrop) {
+    throw UserError(cat("gpt_neox has one dropout probability of embeddings and layers: they are ",
+                        c.embd_pdrop, " and ", c.resid_pdrop));
+  }
+}
+
 }  // namespace
 
 std::string_view name(ModelType type) {
@@ -109,6 +137,7 @@ void check(const ModelConfig& c) {
   check_range("num_local_experts", c.num_local_experts, int64_t{1} << 8);
   check_range("num_experts_per_tok", c.num_experts_per_tok, c.num_local_experts);
   if (c.sliding_window) check_range("sliding_window", *c.sliding_window, int64_t{1} << 30);
+  if (!c.windowed_layers.empty()) check_windowed_layers(c);
   if (c.head_dim < 1 || c.head_dim > (1 << 12)) {
     throw UserError(cat("a head must have 1..4096 elements: it has ", c.head_dim));
   }
@@ -138,12 +167,24 @@ void check(const ModelConfig& c) {
   }
   check_number("the norm epsilon", c.norm_epsilon, 0, true);
   check_number("the rotary base", c.rope_theta, 0, true);
-  check_number("the rotary scaling factor", c.rope_scaling.factor, 0, true);
+  check_rope_scaling(c);
   check_number("--initializer_range", c.initializer_range, 0, false);
-  for (double p : {c.resid_pdrop, c.embd_pdrop, c.attn_pdrop}) {
-    check_number("a dropout probability", p, 0, false);
-    if (p >= 1) throw UserError(cat("a dropout probability must be below 1: it is ", p));
+  check_dropout(c);
+  if (c.padding_id && (*c.padding_id < 0 || *c.padding_id >= c.vocab_size)) {
+    throw UserError(
+        cat("the padding id ", *c.padding_id, " lies outside of the vocabulary of ", c.vocab_size));
   }
+}
+
+int64_t layer_window(const ModelConfig& c, int64_t layer) {
+  bool windowed = c.windowed_layers.empty() || c.windowed_layers[static_cast<size_t>(layer)];
+  return windowed ? c.sliding_window.value_or(0) : 0;
+}
+
+std::optional<int64_t> longest_window(const ModelConfig& c) {
+  bool bounded =
+      c.model_type == ModelType::kGpt2 || c.rope_scaling.type == RopeScalingType::kDynamic;
+  return bounded ? std::optional(c.max_context_width) : std::nullopt;
 }
 
 int64_t rotary_width(const ModelConfig& c) {

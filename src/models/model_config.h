@@ -18,8 +18,10 @@ ModelType model_type_from_name(std::string_view text);
 // How rotary frequencies differ from theta^(-2i/d).
 enum class RopeScalingType {
   kNone,
-  kDynamic,  // stretches only positions beyond max_context_width: within it, the same as kNone
-  kLlama3,  // Llama 3.1: long wavelengths divided by `factor`, a smooth ramp between the two bounds
+  kLinear,   // all frequencies divided by `factor`
+  kDynamic,  // the same as kNone within max_context_width; longer windows are refused
+  kLlama3,   // Llama 3.1: long wavelengths divided by `factor`, a smooth ramp between two bounds
+  kYarn,     // nn/rotary.h: YarnScaling, with cosines and sines multiplied by attention_factor
 };
 
 struct RopeScaling {
@@ -29,7 +31,10 @@ struct RopeScaling {
   // those below original_max_position / high_freq_factor not at all.
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
-  int64_t original_max_position = 8192;
+  // kYarn only.
+  double beta_fast = 32.0, beta_slow = 1.0, attention_factor = 1.0;
+  bool truncate = true;
+  int64_t original_max_position = 8192;  // kLlama3 and kYarn
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -50,6 +55,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
   std::optional<int64_t> sliding_window;  // positions a token sees, itself included; none: all
+  std::vector<bool> windowed_layers;      // which layers have the window; empty: all of them
   double rotary_pct = 1.0;                // share of each head that rotates; below 1: gpt_neox
   bool bias = false;                      // biases in linear and norm layers: gpt_neox, gpt2
   bool attention_bias = false;            // of queries, keys and values: qwen2
@@ -58,7 +64,12 @@ struct ModelConfig {
   bool parallel_residual = false;         // attention and MLP read the same values: gpt_neox
   int64_t num_local_experts = 1;          // mixtral
   int64_t num_experts_per_tok = 1;        // mixtral
-  double resid_pdrop = 0.0, embd_pdrop = 0.0, attn_pdrop = 0.0;  // gpt2
+  // Dropout in training. attn_pdrop: of attention weights, every family; resid_pdrop: of what
+  // enters the residual stream, gpt2 and gpt_neox; embd_pdrop: of the embeddings, gpt2 and
+  // gpt_neox, there the same as resid_pdrop.
+  double resid_pdrop = 0.0, embd_pdrop = 0.0, attn_pdrop = 0.0;
+  // An id whose embedding gets no gradient where it is an input: llama, mistral, qwen2.
+  std::optional<int64_t> padding_id;
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -78,6 +89,13 @@ void check(const ModelConfig& config);
 // Elements of each head that rotate: head_dim * rotary_pct, rounded down.
 int64_t rotary_width(const ModelConfig& config);
 
+// Positions that a token of this layer sees, itself included; 0: all.
+int64_t layer_window(const ModelConfig& config, int64_t layer);
+
+// The longest window of tokens that the model computes: max_context_width where positions are
+// learned or rotary frequencies change behind it (kDynamic); none: any.
+std::optional<int64_t> longest_window(const ModelConfig& config);
+
 // Exact number of parameters, a tied matrix counted once. `config` must pass check().
 int64_t parameter_count(const ModelConfig& config);
 // The same with num_experts_per_tok experts a layer: what one token passes through.
@@ -96,11 +114,12 @@ std::vector<std::string> preset_names();
 // UserError otherwise.
 void apply_preset_size(ModelConfig& config, std::string_view size);
 
-// The shape in a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX); `path` may be
-// the folder that holds it. Absent keys take transformers' defaults; rope settings are read from
-// `rope_scaling` and `rope_theta` or from the newer `rope_parameters`. max_context_width is
-// max_position_embeddings. UserError naming the file and key: unreadable, larger than 1 MiB, not
-// JSON, wrong types, an architecture or variant that is not supported.
+// The shape in a Hugging Face config.json (Llama, Mistral, Ministral, Qwen2, GPT-2, GPT-NeoX);
+// `path` may be the folder that holds it. Absent keys take transformers' defaults; rope settings
+// are read from `rope_scaling` and `rope_theta` or from the newer `rope_parameters`.
+// max_context_width is max_position_embeddings. Every key is used, known to change nothing, or
+// refused. UserError naming the file and key: unreadable, larger than 1 MiB, not JSON, wrong types,
+// an architecture or variant that is not supported, keys that contradict each other, unknown keys.
 ModelConfig read_hugging_face_config(const std::filesystem::path& path);
 // The same from text; `where` stands in messages.
 ModelConfig parse_hugging_face_config(std::string_view text, std::string_view where);

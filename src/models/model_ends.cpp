@@ -1,6 +1,7 @@
 #include "models/model_ends.h"
 
 #include "ops/composite/cross_entropy.h"
+#include "ops/composite/dropout.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/shaping.h"
 
@@ -8,6 +9,20 @@ namespace tessera {
 
 Value token_input(ModelGraph& model, int64_t batch, int64_t length) {
   return model.graph.input("tokens", InputKind::kArgument, {{batch, length}, DType::kI32});
+}
+
+ModelConfig for_head(ModelConfig config, ModelHead head) {
+  if (head != ModelHead::kTraining) config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
+  return config;
+}
+
+Value row_keys_input(ModelGraph& model, const ModelConfig& config, int64_t batch) {
+  if (config.resid_pdrop + config.embd_pdrop + config.attn_pdrop == 0) return {};
+  return model.graph.input("row_keys", InputKind::kArgument, {{batch}, DType::kI64});
+}
+
+Value drop(Graph& g, Value x, Value row_keys, double p) {
+  return dropout(g, x, row_keys, p, g.scope());
 }
 
 void write_head(ModelGraph& model, ModelHead head, Value x, Value w) {

@@ -1,4 +1,5 @@
 #pragma once
+#include "models/model_config.h"
 #include "nn/parameter.h"
 
 namespace tessera {
@@ -18,6 +19,16 @@ enum class ModelHead {
 
 // Input "tokens" i32 [B, T].
 Value token_input(ModelGraph& model, int64_t batch, int64_t length);
+
+// The configuration as this head computes it: without dropout unless it trains.
+ModelConfig for_head(ModelConfig config, ModelHead head);
+
+// Input "row_keys" i64 [B]; no value where the model has no dropout.
+Value row_keys_input(ModelGraph& model, const ModelConfig& config, int64_t batch);
+
+// Dropout whose random numbers are called after its place, so that each has its own. x where p is
+// 0.
+Value drop(Graph& graph, Value x, Value row_keys, double p);
 
 // Outputs of a head from the last normalised values x [B, T, E] and the output matrix w [V, E].
 // Input "targets" i32 [B, T], already shifted: targets[b, t] follows tokens[b, t].

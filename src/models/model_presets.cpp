@@ -97,8 +97,16 @@ std::optional<ModelConfig> find_preset(std::string_view text) {
 
 ModelConfig preset_by_name(std::string_view text) {
   if (auto preset = find_preset(text)) return *preset;
-  std::vector<std::string> names = preset_names();
-  std::string close = nearest(normal(text), names);
+  std::vector<std::string> names = preset_names(), alike;
+  const std::string wanted = lower(normal(text));
+  const size_t at = std::min(wanted.rfind('_'), wanted.size());
+  std::string family = wanted.substr(0, at);
+  std::erase(family, '_');
+  // "llama-3-8b" is rather llama3.1_8b than llama2_7b.
+  std::ranges::copy_if(names, std::back_inserter(alike), [&](const std::string& name) {
+    return name.starts_with(family) && name.ends_with(wanted.substr(at));
+  });
+  std::string close = nearest(wanted, alike.empty() ? names : alike);
   throw UserError(cat("Model ", text, " currently not supported.",
                       close.empty() ? "" : cat(" Did you mean ", close, "?"),
                       " Supported: ", join(names, ", ")));

@@ -12,9 +12,9 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxBytes = 1 << 20;
 
 constexpr std::pair<RopeScalingType, const char*> kScalings[] = {
-    {RopeScalingType::kNone, "none"},
-    {RopeScalingType::kDynamic, "dynamic"},
-    {RopeScalingType::kLlama3, "llama3"},
+    {RopeScalingType::kNone, "none"},       {RopeScalingType::kLinear, "linear"},
+    {RopeScalingType::kDynamic, "dynamic"}, {RopeScalingType::kLlama3, "llama3"},
+    {RopeScalingType::kYarn, "yarn"},
 };
 
 // Every field once, for reading and for writing: `visit(name, field)`.
@@ -50,6 +50,17 @@ void for_each_field(Config& c, Visitor&& visit) {
   visit("attn_pdrop", c.attn_pdrop);
 }
 
+// Fields that older records lack: absent, they have their defaults.
+template <class Config, class Visitor>
+void for_each_newer_field(Config& c, Visitor&& visit) {
+  visit("rope_beta_fast", c.rope_scaling.beta_fast);
+  visit("rope_beta_slow", c.rope_scaling.beta_slow);
+  visit("rope_attention_factor", c.rope_scaling.attention_factor);
+  visit("rope_truncate", c.rope_scaling.truncate);
+  visit("windowed_layers", c.windowed_layers);
+  visit("padding_id", c.padding_id);
+}
+
 [[noreturn]] void fail(std::string_view what) { throw UserError(cat("model record: ", what)); }
 
 const Json& take(const Json& json, const char* key, Json::value_t type) {
@@ -76,6 +87,13 @@ void read(const Json& json, const char* key, std::optional<int64_t>& field) {
   if (json.contains(key) && json.at(key).is_null()) return;
   read(json, key, field.emplace());
 }
+void read(const Json& json, const char* key, std::vector<bool>& field) {
+  field.clear();
+  for (const Json& element : take(json, key, Json::value_t::array)) {
+    if (!element.is_boolean()) fail(cat("'", key, "' has another type"));
+    field.push_back(element.get<bool>());
+  }
+}
 
 template <class T>
 Json to_json(const T& value) {
@@ -91,7 +109,9 @@ std::string model_config_json(const ModelConfig& config) {
   for (auto [type, text] : kScalings) {
     if (type == config.rope_scaling.type) json["rope_scaling"] = text;
   }
-  for_each_field(config, [&](const char* key, const auto& field) { json[key] = to_json(field); });
+  auto write = [&](const char* key, const auto& field) { json[key] = to_json(field); };
+  for_each_field(config, write);
+  for_each_newer_field(config, write);
   return json.dump(2) + "\n";
 }
 
@@ -110,10 +130,14 @@ ModelConfig model_config_from_json(std::string_view text) {
     config.rope_scaling.type = type;
     found = true;
   }
-  if (!found) fail("'rope_scaling' is not one of none, dynamic, llama3");
-  for_each_field(config, [&](const char* key, auto& field) {
+  if (!found) fail("'rope_scaling' is not one of none, linear, dynamic, llama3, yarn");
+  auto take_field = [&](const char* key, auto& field) {
     read(json, key, field);
     ++known;
+  };
+  for_each_field(config, take_field);
+  for_each_newer_field(config, [&](const char* key, auto& field) {
+    if (json.contains(key)) take_field(key, field);
   });
   if (json.size() != known)
     fail("it has fields that are not known here; was it written by another version?");

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -27,7 +28,7 @@ std::string progress_line(const StepReport& r) {
   std::string line = format(
       "Batch %lld Loss: %.5f, Speed: %.2f samples/sec, lr: %.6f, gradnorm: %.4f, Tokens/s: %.0f",
       static_cast<long long>(r.batch), r.loss, rate(static_cast<double>(r.samples), r.step_seconds),
-      r.learning_rate, r.gradient_norm, rate(static_cast<double>(r.tokens), r.step_seconds));
+      r.next_learning_rate, r.gradient_norm, rate(static_cast<double>(r.tokens), r.step_seconds));
   if (r.peak_flops > 0)
     line += format(", Peak: %.1f%%", 100 * rate(r.flops, r.step_seconds) / r.peak_flops);
   if (r.memory_bytes > 0) line += ", Memory: " + format_bytes(r.memory_bytes);
@@ -64,8 +65,9 @@ MetricsFile::~MetricsFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void MetricsFile::write(const std::string& line) {
+void MetricsFile::write(int64_t batch, const std::string& rest) {
   if (fd_ < 0) return;
+  std::string line = cat("{\"time\":\"", utc_time(), "\",\"batch\":", batch, rest, "}\n");
   // One write a line: readers and a crash never see half of one.
   errno = 0;
   ssize_t written = ::write(fd_, line.data(), line.size());
@@ -80,19 +82,22 @@ void MetricsFile::write(const std::string& line) {
 }
 
 void MetricsFile::step(const StepReport& r) {
-  write(cat("{\"batch\":", r.batch, ",\"loss\":", number(r.loss),
+  write(r.batch,
+        cat(",\"epoch\":", r.epoch, ",\"loss\":", number(r.loss),
             r.z_loss ? cat(",\"z_loss\":", number(*r.z_loss)) : "", ",\"learning_rate\":",
             number(r.learning_rate), ",\"gradient_norm\":", number(r.gradient_norm),
             r.loss_scale ? cat(",\"loss_scale\":", number(*r.loss_scale)) : "", ",\"ok\":", r.ok,
-            ",\"samples\":", r.samples, ",\"tokens\":", r.tokens, ",\"step_seconds\":",
-            number(r.step_seconds), ",\"data_seconds\":", number(r.data_seconds),
+            ",\"samples\":", r.samples, ",\"tokens\":", r.tokens,
+            ",\"tokens_seen\":", r.tokens_seen, ",\"step_seconds\":", number(r.step_seconds),
+            ",\"data_seconds\":", number(r.data_seconds),
             ",\"tokens_per_second\":", number(rate(static_cast<double>(r.tokens), r.step_seconds)),
-            ",\"flops\":", number(r.flops), ",\"memory_bytes\":", r.memory_bytes, "}\n"));
+            ",\"flops\":", number(r.flops), ",\"memory_bytes\":", r.memory_bytes));
 }
 
-void MetricsFile::validation(int64_t batch, double loss, double perplexity) {
-  write(cat("{\"batch\":", batch, ",\"validation_loss\":", number(loss),
-            ",\"validation_perplexity\":", number(perplexity), "}\n"));
+void MetricsFile::validation(const ValidationReport& r) {
+  write(r.batch, cat(",\"epoch\":", r.epoch, ",\"tokens_seen\":", r.tokens_seen,
+                     ",\"validation_loss\":", number(r.loss),
+                     ",\"validation_perplexity\":", number(r.perplexity)));
 }
 
 }  // namespace tessera

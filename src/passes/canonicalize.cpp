@@ -58,16 +58,16 @@ Graph canonicalize(const Graph& graph) {
   auto need = [&](Value v) { needed[static_cast<size_t>(resolve(v).id)] = true; };
   for (const GraphOutput& o : graph.outputs()) need(o.value);
   for (const StateUpdate& u : graph.updates()) need(u.value);
+  std::map<Value, std::vector<Value>> stands_for;
+  for (auto [from, to] : replaced) stands_for[to].push_back(from);
   std::vector<bool> kept(graph.nodes().size(), false);
   for (size_t i = graph.nodes().size(); i-- > 0;) {
     const Node& node = graph.nodes()[i];
     kept[i] = std::any_of(node.outputs.begin(), node.outputs.end(),
                           [&](Value v) { return needed[static_cast<size_t>(v.id)]; });
-    for (const GraphInput& input : graph.inputs()) {
-      if (node.op->tier() == Tier::kInput && input.value == node.outputs[0] &&
-          input.kind == InputKind::kArgument)
-        kept[i] = true;
-    }
+    if (node.op->tier() == Tier::kInput &&
+        graph.input_of(node.outputs[0])->kind == InputKind::kArgument)
+      kept[i] = true;
     if (!kept[i]) continue;
     for (Value v : node.inputs) need(v);
   }
@@ -77,9 +77,10 @@ Graph canonicalize(const Graph& graph) {
     if (!kept[i]) continue;
     const Node& node = graph.nodes()[i];
     rewriter.copy(node);
-    for (auto [from, to] : replaced) {
-      if (std::find(node.outputs.begin(), node.outputs.end(), to) != node.outputs.end())
-        rewriter.map(from, rewriter(to));
+    for (Value to : node.outputs) {
+      auto replacing = stands_for.find(to);
+      if (replacing == stands_for.end()) continue;
+      for (Value from : replacing->second) rewriter.map(from, rewriter(to));
     }
   }
   rewriter.finish();

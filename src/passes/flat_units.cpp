@@ -216,12 +216,16 @@ Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
   return Sharder(graph, parameters, units, axes, gradient_dtype).run();
 }
 
-Value differentiated_value(const Graph& graph, const FlatUnit& unit) {
-  Value state = graph.input_value(weight_slot(unit));
-  for (const Node& node : graph.nodes()) {
-    if (node.op->name() == "vary" && node.inputs[0] == state) return node.outputs[0];
+std::vector<Value> differentiated_values(const Graph& graph, const std::vector<FlatUnit>& units) {
+  std::map<Value, Value> varied;
+  for (const Node& node : graph.nodes())
+    if (node.op->name() == "vary") varied.try_emplace(node.inputs[0], node.outputs[0]);
+  std::vector<Value> values;
+  for (const FlatUnit& unit : units) {
+    Value state = graph.input_value(weight_slot(unit));
+    values.push_back(varied.try_emplace(state, state).first->second);
   }
-  return state;
+  return values;
 }
 
 }  // namespace tessera

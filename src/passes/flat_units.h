@@ -54,8 +54,8 @@ Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
                  const std::vector<FlatUnit>& units, const ShardAxes& axes = {},
                  DType gradient_dtype = DType::kF32);
 
-// The value by which a program differentiates a unit: its state, made to vary over all axes over
-// which its gradients do, so that accumulators can be summed over those once a step.
-Value differentiated_value(const Graph& graph, const FlatUnit& unit);
+// The values by which a program differentiates units: their state, made to vary over all axes over
+// which their gradients do, so that accumulators can be summed over those once a step.
+std::vector<Value> differentiated_values(const Graph& graph, const std::vector<FlatUnit>& units);
 
 }  // namespace tessera

@@ -127,7 +127,8 @@ class Scheduler {
       for (int32_t sum : sums) release_[static_cast<size_t>(i)].push_back(sum);
       sums.clear();
       for (int32_t r : readers_[static_cast<size_t>(n.outputs[0].id)]) {
-        if (!only_updates_state(r)) continue;
+        // A tied parameter is reduced once a use: what adds these up waits for the last.
+        if (!only_updates_state(r) || !reads_nothing_behind(r, i)) continue;
         held_[static_cast<size_t>(r)] = true;
         sums.push_back(r);
       }
@@ -136,11 +137,13 @@ class Scheduler {
       release_.back().insert(release_.back().end(), sums.begin(), sums.end());
   }
 
+  bool reads_nothing_behind(int32_t reader, int32_t i) const {
+    return std::ranges::all_of(node(reader).inputs,
+                               [&](Value v) { return graph_.producer(v) <= i; });
+  }
   bool only_updates_state(int32_t i) const {
     return std::ranges::all_of(node(i).outputs, [&](Value v) {
-      return readers_[static_cast<size_t>(v.id)].empty() &&
-             std::ranges::any_of(graph_.updates(),
-                                 [&](const StateUpdate& u) { return u.value == v; });
+      return readers_[static_cast<size_t>(v.id)].empty() && graph_.is_update(v);
     });
   }
 

@@ -9,13 +9,9 @@ Graph precision(const Graph& graph, DType compute, Masters masters) {
   Graph result(graph.mesh());
   Rewriter rewriter(graph, result);
   for (const Node& node : graph.nodes()) {
-    const GraphInput* parameter = nullptr;
-    if (node.op->tier() == Tier::kInput) {
-      for (const GraphInput& input : graph.inputs()) {
-        if (input.value == node.outputs[0] && input.kind == InputKind::kParameter)
-          parameter = &input;
-      }
-    }
+    const GraphInput* parameter =
+        node.op->tier() == Tier::kInput ? graph.input_of(node.outputs[0]) : nullptr;
+    if (parameter && parameter->kind != InputKind::kParameter) parameter = nullptr;
     if (!parameter || masters == Masters::kF32) rewriter.copy(node);
     if (!parameter) continue;
     TensorType rounded = graph.type(parameter->value);

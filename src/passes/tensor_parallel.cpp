@@ -167,11 +167,9 @@ Graph tensor_parallel(const Graph& graph, const std::vector<Parameter>& paramete
                       placement);
       continue;
     }
-    for (const GraphInput& input : graph.inputs()) {
-      if (input.value != original) continue;
-      type.varying = every - axes.all;
-      splitter.define(original, result.input(input.name, input.kind, type), {});
-    }
+    const GraphInput& input = *graph.input_of(original);
+    type.varying = every - axes.all;
+    splitter.define(original, result.input(input.name, input.kind, type), {});
   }
   result.set_scope("");
   for (const GraphOutput& output : graph.outputs())

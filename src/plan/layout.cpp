@@ -1,10 +1,14 @@
 #include "plan/layout.h"
 
-#include <algorithm>
-#include <map>
 #include <utility>
 
 namespace tessera {
+namespace {
+
+// Nodes over which a value lives that lives briefly: some layers.
+constexpr int32_t kBrief = 256;
+
+}  // namespace
 
 Layout::Layout(const Graph& graph, const PlanOptions& options)
     : before(graph.nodes().size()),
@@ -35,15 +39,16 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
     for (Value v : graph.nodes()[static_cast<size_t>(i)].inputs)
       last_use_[static_cast<size_t>(v.id)] = i;
   }
-  set_finishes();
+  set_finishes(options.views);
   merge_views(options.views);
   keep_results();
+  collect_members();
   merge_updates(options.in_place);
   merge_placements(options.placement);
   if (options.in_place) merge_in_place();
 }
 
-void Layout::set_finishes() {
+void Layout::set_finishes(bool views) {
   constexpr int32_t kUnread = -1;
   // First node that reads a value or a view of it.
   std::vector<int32_t> first_read(bytes_.size(), kUnread);
@@ -63,17 +68,20 @@ void Layout::set_finishes() {
     }
     // An op that may run in place of its operand is waited for at once.
     if (node.op->communicates() && node.op->in_place_pairs().empty() && read != kUnread) {
-      // What nobody reads before the end is done when the next of its kind begins: otherwise the
-      // gradients of all layers would stay until then.
+      // What nobody reads before the end, and a reduction in any case, is done when the next of its
+      // kind begins: otherwise the whole gradients of all layers, or of a tied parameter, would
+      // stay until they are read.
       auto [kind, last] = next.try_emplace(node.op->key(), nodes_);
       int32_t following = std::exchange(kind->second, i);
-      finish = read == nodes_ ? following : read;
+      bool shrinks = graph_.type(node.inputs[0]).bytes() > graph_.type(node.outputs[0]).bytes();
+      finish = read == nodes_ || shrinks ? std::min(read, following) : read;
       for (Value v : node.inputs) {
         int32_t& end = last_use_[static_cast<size_t>(v.id)];
         end = std::max(end, finish);
       }
     }
-    bool view = !node.op->view_offsets().empty();
+    // Without views their content is copied, which is to read it.
+    bool view = views && !node.op->view_offsets().empty();
     for (Value v : node.inputs) {
       int32_t& first = first_read[static_cast<size_t>(v.id)];
       if (!view)
@@ -95,17 +103,23 @@ int32_t Layout::add_id(int64_t bytes, int32_t defined, bool external, const std:
   parent_.push_back(id);
   parent_offset_.push_back(0);
   same_as_.push_back(id);
-  members_.push_back({id});
   return id;
 }
 
 Layout::Location Layout::locate(int32_t id) const {
   int64_t offset = 0;
-  while (parent_[static_cast<size_t>(id)] != id) {
-    offset += parent_offset_[static_cast<size_t>(id)];
-    id = parent_[static_cast<size_t>(id)];
+  int32_t root = id;
+  while (parent_[static_cast<size_t>(root)] != root) {
+    offset += parent_offset_[static_cast<size_t>(root)];
+    root = parent_[static_cast<size_t>(root)];
+    ++steps_;
   }
-  return {id, offset};
+  for (int64_t left = offset; id != root;) {
+    int32_t next = std::exchange(parent_[static_cast<size_t>(id)], root);
+    left -= std::exchange(parent_offset_[static_cast<size_t>(id)], left);
+    id = next;
+  }
+  return {root, offset};
 }
 
 Place Layout::place(int32_t id, int64_t extra) const {
@@ -118,10 +132,33 @@ void Layout::merge(int32_t root, int32_t into, int64_t offset) {
                 parent_[static_cast<size_t>(into)] == into);
   parent_[static_cast<size_t>(root)] = into;
   parent_offset_[static_cast<size_t>(root)] = offset;
-  auto& from = members_[static_cast<size_t>(root)];
-  auto& to = members_[static_cast<size_t>(into)];
-  to.insert(to.end(), from.begin(), from.end());
-  from.clear();
+  if (members_.empty()) return;  // not collected yet
+  Members& from = members_[static_cast<size_t>(root)];
+  Members& to = members_[static_cast<size_t>(into)];
+  if (from.size() > to.size()) std::swap(from, to);
+  steps_ += static_cast<int64_t>(from.size());
+  to.lasting.insert(to.lasting.end(), from.lasting.begin(), from.lasting.end());
+  to.brief.merge(from.brief);
+  from = {};
+}
+
+void Layout::collect_members() {
+  members_.resize(bytes_.size());
+  for (int32_t id = 0; id < num_ids(); ++id) {
+    Members& of_root = members_[static_cast<size_t>(locate(id).root)];
+    if (end(id) - defined(id) > kBrief)
+      of_root.lasting.push_back(id);
+    else
+      of_root.brief.emplace(defined(id), id);
+  }
+}
+
+template <class Test>
+bool Layout::any_beside(int32_t x, const Members& members, const Test& test) const {
+  if (std::ranges::any_of(members.lasting, test)) return true;
+  auto first = members.brief.lower_bound(defined(x) - kBrief);
+  auto last = members.brief.upper_bound(end(x));
+  return std::any_of(first, last, [&](const auto& member) { return test(member.second); });
 }
 
 bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset,
@@ -142,8 +179,9 @@ bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset
 }
 
 bool Layout::clash(int32_t a, int64_t a_offset, int32_t b, int64_t b_offset) const {
+  ++steps_;
   if (a_offset >= b_offset + bytes(b) || b_offset >= a_offset + bytes(a)) return false;
-  int32_t a_end = std::max(last_use(a), defined(a)), b_end = std::max(last_use(b), defined(b));
+  int32_t a_end = end(a), b_end = end(b);
   // A value dies while the node that reads it last runs, and the next may only begin after that
   // node: equality is a hand-over, allowed where the op declares it.
   if (a_end < defined(b) || b_end < defined(a)) return false;
@@ -155,14 +193,23 @@ bool Layout::clash(int32_t a, int64_t a_offset, int32_t b, int64_t b_offset) con
 }
 
 bool Layout::compatible(int32_t root, int32_t into, int64_t offset, Against against) const {
-  for (int32_t u : members(into)) {
-    if (against == Against::kOldContent && defined(u) >= 0) continue;
-    int64_t u_offset = locate(u).offset;
-    for (int32_t x : members(root)) {
-      if (clash(x, locate(x).offset + offset, u, u_offset)) return false;
-    }
+  const Members *fewer = &members_[static_cast<size_t>(root)],
+                *more = &members_[static_cast<size_t>(into)];
+  int64_t fewer_offset = offset, more_offset = 0;
+  bool swapped = fewer->size() > more->size();
+  if (swapped) {
+    std::swap(fewer, more);
+    std::swap(fewer_offset, more_offset);
   }
-  return true;
+  auto is_old = [&](int32_t id) { return defined(id) < 0; };
+  auto clashes = [&](int32_t x) {
+    return any_beside(x, *more, [&](int32_t u) {
+      if (against == Against::kOldContent && !is_old(swapped ? x : u)) return false;
+      return clash(x, locate(x).offset + fewer_offset, u, locate(u).offset + more_offset);
+    });
+  };
+  return std::ranges::none_of(fewer->lasting, clashes) &&
+         std::ranges::none_of(fewer->brief, [&](const auto& m) { return clashes(m.second); });
 }
 
 void Layout::add_copy(std::vector<Instruction>& list, int32_t node, int32_t source, Place target,
@@ -217,9 +264,7 @@ void Layout::keep_results() {
 int32_t Layout::keep(Value result, const std::string& own_slot) {
   Location l = locate(result);
   const std::string slot = external_name(l.root);
-  bool changes = external(l.root) && slot != own_slot &&
-                 std::any_of(graph_.updates().begin(), graph_.updates().end(),
-                             [&](const StateUpdate& u) { return u.slot == slot; });
+  bool changes = external(l.root) && slot != own_slot && graph_.updates_slot(slot);
   int32_t& end = last_use_[static_cast<size_t>(result.id)];
   if (!changes) {
     end = nodes_;

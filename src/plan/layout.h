@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+#include <map>
 #include <vector>
 
 #include "ir/graph.h"
@@ -33,9 +35,9 @@ class Layout {
   // Where a node must be done: the node itself, or for one that communicates the first that reads
   // what it makes (the number of nodes if the program ends before).
   int32_t finish(int32_t node) const { return finish_[static_cast<size_t>(node)]; }
-  const std::vector<int32_t>& members(int32_t root) const {
-    return members_[static_cast<size_t>(root)];
-  }
+
+  // Values compared and ways to roots walked so far.
+  int64_t steps() const { return steps_; }
 
   // Id that holds each output of the graph: its value, or a copy.
   const std::vector<int32_t>& outputs() const { return outputs_; }
@@ -52,9 +54,10 @@ class Layout {
 
  private:
   int32_t add_id(int64_t bytes, int32_t defined, bool external, const std::string& name);
-  void set_finishes();
+  void set_finishes(bool views);
   void merge_views(bool enabled);
   void keep_results();
+  void collect_members();
   int32_t keep(Value result, const std::string& own_slot);
   void merge_updates(bool enabled);
   void merge_placements(bool enabled);
@@ -72,6 +75,17 @@ class Layout {
   enum class Against { kAll, kOldContent };
   bool compatible(int32_t root, int32_t into, int64_t offset,
                   Against against = Against::kAll) const;
+  // What lies in a root, found by when it lives: values that live briefly by the node at which they
+  // appear, the few others in a list.
+  struct Members {
+    std::vector<int32_t> lasting;
+    std::multimap<int32_t, int32_t> brief;
+    size_t size() const { return lasting.size() + brief.size(); }
+  };
+  // Whether `test` holds of a member that lives while x does; others may be asked too.
+  template <class Test>
+  bool any_beside(int32_t x, const Members& members, const Test& test) const;
+  int32_t end(int32_t id) const { return std::max(last_use(id), defined(id)); }
   bool clash(int32_t a, int64_t a_offset, int32_t b, int64_t b_offset) const;
   bool declared_in_place(int32_t dying, int32_t made, int64_t dying_offset,
                          int64_t made_offset) const;
@@ -84,10 +98,12 @@ class Layout {
   std::vector<bool> external_;
   std::vector<std::string> names_;
   std::vector<MemoryTier> tiers_;
-  std::vector<int32_t> defined_, last_use_, parent_, finish_;
-  std::vector<int64_t> parent_offset_;
+  std::vector<int32_t> defined_, last_use_, finish_;
+  mutable std::vector<int32_t> parent_;  // locate() shortens the way to the root
+  mutable std::vector<int64_t> parent_offset_;
+  mutable int64_t steps_ = 0;
   std::vector<int32_t> same_as_;  // the value of which this is a view of the same bytes, or itself
-  std::vector<std::vector<int32_t>> members_;
+  std::vector<Members> members_;  // by root, once lives are settled
   std::vector<int32_t> outputs_, updates_;  // ids that hold the graph's outputs and updates
 };
 

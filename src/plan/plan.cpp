@@ -4,13 +4,14 @@
 #include <map>
 
 #include "ir/printer.h"
+#include "plan/arena_space.h"
 #include "plan/layout.h"
 
 namespace tessera {
 namespace {
 
 int64_t aligned(int64_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  return checked_add(bytes, kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
 // First and last node at which each storage is live. A view of nothing read lives at its
@@ -30,7 +31,7 @@ void set_lifetimes(const Layout& layout, Plan& plan, int32_t nodes) {
 }
 
 // Lays out the arena of one tier and returns its size.
-int64_t assign_offsets(Plan& plan, MemoryTier tier) {
+int64_t assign_offsets(Plan& plan, MemoryTier tier, int32_t nodes) {
   std::vector<int32_t> order;
   for (size_t s = 0; s < plan.storages.size(); ++s) {
     if (!plan.storages[s].external && plan.storages[s].tier == tier)
@@ -41,25 +42,16 @@ int64_t assign_offsets(Plan& plan, MemoryTier tier) {
     return storage(a).bytes != storage(b).bytes ? storage(a).bytes > storage(b).bytes
                                                 : storage(a).first < storage(b).first;
   });
-  std::vector<int32_t> placed;  // ascending by offset
+  ArenaSpace space(nodes + 1);  // what outlives the program is live behind its last node
   int64_t arena = 0;
   for (int32_t s : order) {
     Storage& self = storage(s);
-    int64_t offset = 0;
-    for (int32_t p : placed) {
-      const Storage& other = storage(p);
-      if (other.last < self.first || other.first > self.last) continue;
-      if (other.arena_offset >= offset + aligned(self.bytes)) break;
-      offset = std::max(offset, other.arena_offset + aligned(other.bytes));
-    }
-    self.arena_offset = offset;
-    arena = std::max(arena, offset + aligned(self.bytes));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), s,
-                                   [&](int32_t a, int32_t b) {
-                                     return storage(a).arena_offset < storage(b).arena_offset;
-                                   }),
-                  s);
+    int64_t bytes = aligned(self.bytes);
+    self.arena_offset = space.lowest_free(self.first, self.last, bytes);
+    space.take(self.first, self.last, self.arena_offset, bytes);
+    arena = std::max(arena, checked_add(self.arena_offset, bytes));
   }
+  plan.steps += space.steps();
   return arena;
 }
 
@@ -67,12 +59,14 @@ void find_peak(Plan& plan, int32_t nodes) {
   std::vector<int64_t> change(static_cast<size_t>(nodes) + 2, 0);
   for (const Storage& s : plan.storages) {
     if (s.external || s.tier == MemoryTier::kFar) continue;
-    change[static_cast<size_t>(s.first)] += aligned(s.bytes);
-    change[static_cast<size_t>(s.last) + 1] -= aligned(s.bytes);
+    int64_t& begins = change[static_cast<size_t>(s.first)];
+    int64_t& ends = change[static_cast<size_t>(s.last) + 1];
+    begins = checked_add(begins, aligned(s.bytes));
+    ends = checked_add(ends, -aligned(s.bytes));
   }
   int64_t live = 0;
   for (int32_t i = 0; i <= nodes; ++i) {
-    live += change[static_cast<size_t>(i)];
+    live = checked_add(live, change[static_cast<size_t>(i)]);
     if (live > plan.live_peak_bytes) {
       plan.live_peak_bytes = live;
       plan.peak_node = i;
@@ -127,8 +121,8 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
     scratch.last = layout.finish(i);
     plan.storages.push_back(scratch);
   }
-  plan.arena_bytes = assign_offsets(plan, MemoryTier::kNear);
-  plan.far_arena_bytes = assign_offsets(plan, MemoryTier::kFar);
+  plan.arena_bytes = assign_offsets(plan, MemoryTier::kNear, nodes);
+  plan.far_arena_bytes = assign_offsets(plan, MemoryTier::kFar, nodes);
   find_peak(plan, nodes);
   auto renumber = [&](Place p) {
     return p.storage < 0 ? p : Place{storage_of[static_cast<size_t>(p.storage)], p.offset};
@@ -163,6 +157,7 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
   }
   append(waits.back());
   append(layout.at_end);
+  plan.steps += layout.steps();
   for (int32_t id : layout.outputs()) plan.outputs.push_back(plan.places[static_cast<size_t>(id)]);
   plan.places.resize(static_cast<size_t>(graph.num_values()));
   return plan;

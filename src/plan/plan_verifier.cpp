@@ -15,7 +15,16 @@ struct Piece {
   int32_t tag = 0;
   int64_t from = 0;
 };
-constexpr int32_t kZeros = -1, kScratch = -2, kUnwritten = -3, kInFlight = -4;
+constexpr int32_t kZeros = -1, kScratch = -2, kUnwritten = -3, kFirstInFlight = -4;
+// Of the results and the scratch of a node that has begun and is not waited for.
+int32_t in_flight_tag(int32_t node) { return kFirstInFlight - node; }
+
+std::string describe_tag(int32_t tag) {
+  if (tag == kUnwritten) return "nothing";
+  if (tag == kScratch) return "scratch";
+  if (tag == kZeros) return "zeros";
+  return tag <= kFirstInFlight ? "what is in flight" : cat("%", tag);
+}
 
 // The bytes of one external storage, or of one arena.
 class Memory {
@@ -87,9 +96,7 @@ class PlanVerifier {
       expect(output.value, plan_.outputs[k], [&] { return cat("output ", output.name); });
     }
     for (const GraphInput& input : graph_.inputs()) {
-      bool updated = std::any_of(graph_.updates().begin(), graph_.updates().end(),
-                                 [&](const StateUpdate& u) { return u.slot == input.name; });
-      if (!updated)
+      if (!graph_.updates_slot(input.name))
         expect(input.value, place(input.value),
                [&] { return cat("input ", input.name, " at the end"); });
     }
@@ -107,11 +114,9 @@ class PlanVerifier {
   const Storage& storage(Place p) const { return plan_.storages[static_cast<size_t>(p.storage)]; }
 
   Place slot_place(const std::string& slot) const {
-    for (size_t s = 0; s < plan_.storages.size(); ++s) {
-      if (plan_.storages[s].external && plan_.storages[s].external_name == slot)
-        return {static_cast<int32_t>(s), 0};
-    }
-    fail(cat("no storage for slot ", slot));
+    auto found = slots_.find(slot);
+    if (found == slots_.end()) fail(cat("no storage for slot ", slot));
+    return {found->second, 0};
   }
   Memory& memory(Place p) {
     if (storage(p).external) return external_[static_cast<size_t>(p.storage)];
@@ -125,12 +130,13 @@ class PlanVerifier {
   }
 
   void check_place(Place p, int64_t size, const std::string& what) const {
-    bool inside = p.storage >= 0 && p.storage < static_cast<int32_t>(plan_.storages.size()) &&
-                  p.offset >= 0 && size >= 0 && p.offset + size <= storage(p).bytes;
+    if (p.storage < 0 || p.storage >= static_cast<int32_t>(plan_.storages.size()))
+      fail(cat(what, " has no storage"));
+    bool inside = p.offset >= 0 && size >= 0 && p.offset + size <= storage(p).bytes;
     if (!inside) fail(cat(what, " lies outside its storage"));
   }
 
-  void check_bounds() const {
+  void check_bounds() {
     if (plan_.places.size() != static_cast<size_t>(graph_.num_values()))
       fail("a value has no place");
     if (plan_.outputs.size() != graph_.outputs().size()) fail("an output has no place");
@@ -143,9 +149,9 @@ class PlanVerifier {
       if (!s.external || s.external_name != input.name || place(input.value).offset != 0)
         fail(cat("input ", input.name, " is not where the caller gives it"));
     }
-    std::set<std::string> names;
-    for (const Storage& s : plan_.storages) {
-      if (s.external && !names.insert(s.external_name).second)
+    for (size_t k = 0; k < plan_.storages.size(); ++k) {
+      const Storage& s = plan_.storages[k];
+      if (s.external && !slots_.emplace(s.external_name, static_cast<int32_t>(k)).second)
         fail(cat("two storages for ", s.external_name));
       int64_t arena = s.tier == MemoryTier::kFar ? plan_.far_arena_bytes : plan_.arena_bytes;
       if (!s.external && (s.arena_offset < 0 || s.arena_offset % kBufferAlignment != 0 ||
@@ -225,11 +231,8 @@ class PlanVerifier {
         bool same = w.tag == p.tag && w.tag != kUnwritten &&
                     (w.tag == kZeros || w.from == p.from + w.begin);
         if (!same)
-          fail(cat(use(), ": bytes of %", v.id, " hold ",
-                   p.tag == kUnwritten ? "nothing"
-                   : p.tag == kScratch ? "scratch"
-                                       : cat("%", p.tag),
-                   " at ", p.begin + w.begin));
+          fail(cat(use(), ": bytes of %", v.id, " hold ", describe_tag(p.tag), " at ",
+                   p.begin + w.begin));
       }
     }
   }
@@ -270,17 +273,18 @@ class PlanVerifier {
                                   plan_.storages[static_cast<size_t>(scratch)].bytes))
         fail(cat("scratch overlaps an output: ", use()));
     }
+    bool runs_on = node.op->communicates();
+    if (runs_on && !in_flight_.insert(index).second) fail(cat("begun twice: ", use()));
     if (scratch >= 0) {
       Place p{scratch, 0};
       for (Value in : node.inputs) {
         if (overlap(place(in), bytes(in), p, storage(p).bytes))
           fail(cat("scratch overlaps an operand: ", use()));
       }
-      write(p, storage(p).bytes, kScratch, 0);
+      write(p, storage(p).bytes, runs_on ? in_flight_tag(index) : kScratch, 0);
     }
-    bool runs_on = node.op->communicates();
-    if (runs_on) in_flight_.insert(index);
-    for (Value out : node.outputs) write(place(out), bytes(out), runs_on ? kInFlight : out.id, 0);
+    for (Value out : node.outputs)
+      write(place(out), bytes(out), runs_on ? in_flight_tag(index) : out.id, 0);
   }
 
   // Until here the op read its operands and wrote its results: both must have been left alone.
@@ -288,17 +292,19 @@ class PlanVerifier {
     const Node& node = graph_.nodes()[static_cast<size_t>(index)];
     auto use = [&] { return cat("end of ", to_string(graph_, node)); };
     if (in_flight_.erase(index) == 0) fail(cat("not begun: ", use()));
-    auto untouched = [&](Place p, int64_t size, int32_t tag) {
+    auto untouched = [&](Place p, int64_t size) {
       for (const Piece& piece : memory(p).read(address(p), size)) {
-        if (piece.tag != tag) fail(cat("bytes used meanwhile: ", use()));
+        if (piece.tag != in_flight_tag(index)) fail(cat("bytes used meanwhile: ", use()));
       }
     };
-    for (Value out : node.outputs) untouched(place(out), bytes(out), kInFlight);
+    for (Value out : node.outputs) untouched(place(out), bytes(out));
     int32_t scratch = plan_.workspaces.empty() ? -1 : plan_.workspaces[static_cast<size_t>(index)];
-    if (scratch >= 0) untouched({scratch, 0}, storage({scratch, 0}).bytes, kScratch);
-    bool in_place = !node.op->in_place_pairs().empty();
+    if (scratch >= 0) untouched({scratch, 0}, storage({scratch, 0}).bytes);
     for (Value in : node.inputs) {
-      if (!in_place) expect(in, place(in), use);
+      bool handed_over = std::any_of(node.outputs.begin(), node.outputs.end(), [&](Value out) {
+        return overlap(place(out), bytes(out), place(in), bytes(in));
+      });
+      if (!handed_over) expect(in, place(in), use);
     }
     for (Value out : node.outputs) write(place(out), bytes(out), out.id, 0);
   }
@@ -313,6 +319,7 @@ class PlanVerifier {
   const Plan& plan_;
   std::vector<Memory> external_;
   Memory arena_, far_arena_;
+  std::map<std::string, int32_t> slots_;  // external storages
   std::vector<std::vector<Piece>> expected_;
   std::set<int32_t> in_flight_;  // nodes begun and not waited for
 };

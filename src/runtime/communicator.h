@@ -96,8 +96,7 @@ class Communicator {
   std::vector<std::string> exchange(const std::string& text, std::string_view label);
 
   // Memory that peers on the same host read without a copy in between; ordinary memory where there
-  // is no such thing. Every rank calls it with the same sizes in the same order. The buffer must
-  // not outlive the communicator.
+  // is no such thing. The size is each rank's own. The buffer must not outlive the communicator.
   virtual HostBuffer allocate(int64_t bytes) { return HostBuffer(bytes); }
 
   // Tells all ranks that this one has failed and why, so that they end with

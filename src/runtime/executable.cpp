@@ -96,6 +96,16 @@ void Executable::declare_state(State& state) const {
     state.declare(update.slot, graph_.type(update.value));
 }
 
+std::map<std::string, int64_t> Executable::state_bytes() const {
+  std::map<std::string, int64_t> slots;
+  for (const GraphInput& input : graph_.inputs()) {
+    if (input.kind == InputKind::kState) slots[input.name] = graph_.type(input.value).bytes();
+  }
+  for (const StateUpdate& update : graph_.updates())
+    slots[update.slot] = graph_.type(update.value).bytes();
+  return slots;
+}
+
 std::byte* Executable::address(Place place) const {
   return storage_[static_cast<size_t>(place.storage)] + place.offset;
 }

@@ -34,6 +34,8 @@ class Executable {
 
   // Declares the program's slots in the state.
   void declare_state(State& state) const;
+  // Bytes of each of them.
+  std::map<std::string, int64_t> state_bytes() const;
   // Fixes addresses. The arenas must hold plan().arena_bytes and plan().far_arena_bytes; all must
   // outlive the executable. Programs may share them: nothing in an arena outlives a run but what
   // output() points to.

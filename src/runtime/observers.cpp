@@ -7,6 +7,7 @@
 
 #include "base/float16.h"
 #include "base/hash.h"
+#include "base/log.h"
 
 namespace tessera {
 namespace {
@@ -38,24 +39,31 @@ void NonFiniteFinder::look(const NodeEvent& event) {
 }
 
 HashRecorder::HashRecorder(const std::string& path)
-    : file_(std::fopen(path.c_str(), "we"), std::fclose) {
+    : path_(path), file_(std::fopen(path.c_str(), "we"), std::fclose) {
   if (!file_) throw UserError(cat("cannot write hashes to '", path, "': ", std::strerror(errno)));
 }
 
 void HashRecorder::begin_step(int64_t step) {
   step_ = step;
   index_ = 0;
+  if (file_ && std::fflush(file_.get()) != 0) give_up();
+}
+
+void HashRecorder::give_up() {
+  TESSERA_WARN(cat("cannot write hashes to '", path_, "': ", std::strerror(errno),
+                   "; the run goes on without them"));
+  file_.reset();
 }
 
 void HashRecorder::record(const NodeEvent& event) {
+  if (!file_) return;
   for (size_t k = 0; k < event.outputs.size(); ++k) {
     uint64_t hash = hash_bytes(
         event.outputs[k], static_cast<size_t>(event.graph.type(event.node.outputs[k]).bytes()));
     std::string line =
         cat(step_, "\t", index_++, "\t", event.node.scope, "\t", name(event.node.phase), "\t",
             event.node.op->name(), "\t", k, "\t", hex(hash), "\n");
-    if (std::fputs(line.c_str(), file_.get()) < 0)
-      throw UserError(cat("cannot write hashes: ", std::strerror(errno)));
+    if (std::fputs(line.c_str(), file_.get()) < 0) return give_up();
   }
 }
 

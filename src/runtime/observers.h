@@ -24,7 +24,8 @@ class NonFiniteFinder {
 };
 
 // Writes a hash of every output of every node: lines "STEP INDEX SCOPE PHASE OP OUTPUT HASH",
-// separated by tabs. Two runs of the same program can then be compared line by line.
+// separated by tabs. Two runs of the same program can then be compared line by line. When it cannot
+// be written any more a warning says so, and nothing is recorded from there on.
 class HashRecorder {
  public:
   explicit HashRecorder(const std::string& path);  // UserError if it cannot be written
@@ -35,6 +36,8 @@ class HashRecorder {
 
  private:
   void record(const NodeEvent& event);
+  void give_up();
+  std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   int64_t step_ = 0, index_ = 0;
 };

@@ -67,8 +67,8 @@ bool is_word_at(std::string_view text, size_t begin) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
-    : tokens_(std::move(tokens)), token_of_(1, -1) {
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, bool spaces_are_symbols)
+    : tokens_(std::move(tokens)), token_of_(1, -1), spaces_are_symbols_(spaces_are_symbols) {
   for (size_t index = 0; index < tokens_.size(); ++index) {
     const std::string& text = tokens_[index].text;
     TESSERA_CHECK(!text.empty(), "an added token without text");
@@ -107,6 +107,14 @@ bool AddedTokens::longest_at(std::string_view text, size_t position, Match& matc
   return found;
 }
 
+bool AddedTokens::strips(std::string_view text, size_t& position) const {
+  if (spaces_are_symbols_ && text[position] == ' ') return false;
+  auto character = CharacterReader(text).at(position);
+  if (character.kind != CharacterKind::kSpace) return false;
+  position += character.size;
+  return true;
+}
+
 bool AddedTokens::next(std::string_view text, bool special, size_t done, size_t& from,
                        Match& match) const {
   if (tokens_.empty() || (all_special_ && !special)) return false;
@@ -125,16 +133,16 @@ bool AddedTokens::next(std::string_view text, bool special, size_t done, size_t&
     }
     if (token.strip_left) {
       while (match.begin > done) {
-        size_t before = character_before(text, match.begin);
-        if (CharacterReader(text.substr(0, match.begin)).at(before).kind != CharacterKind::kSpace) {
-          break;
-        }
+        size_t before = character_before(text, match.begin), end = before;
+        if (!strips(text.substr(0, match.begin), end)) break;
         match.begin = before;
       }
     }
-    if (token.strip_right) {
-      match.end = CharacterReader(text).run_end(match.end, CharacterKind::kSpace);
+    while (token.strip_right && match.end < text.size() && strips(text, match.end)) {
     }
+    // Swallowed by the token before, where both take white space.
+    if (token.strip_left && match.begin < done) match.begin = done;
+    if (match.begin >= match.end) continue;
     return true;
   }
   return false;

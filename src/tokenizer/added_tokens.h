@@ -35,7 +35,8 @@ class AddedTokens {
 
   AddedTokens() = default;
   // Texts must not be empty, and all be `normalized` or none; among equal texts the first counts.
-  explicit AddedTokens(std::vector<AddedToken> tokens);
+  // `spaces_are_symbols`: a space stands for U+2581, which is no white space to strip.
+  explicit AddedTokens(std::vector<AddedToken> tokens, bool spaces_are_symbols = false);
 
   // Calls on_token(const AddedToken&) for each token of `text` and on_text(std::string_view) for
   // each stretch between them, in order. Unless `special` is set, the names of special tokens are
@@ -63,12 +64,14 @@ class AddedTokens {
   bool next(std::string_view text, bool special, size_t done, size_t& from, Match& match) const;
   // The longest token that begins at `position`, if any.
   bool longest_at(std::string_view text, size_t position, Match& match) const;
+  // Whether a token swallows the character that begins at `position`; moves behind it.
+  bool strips(std::string_view text, size_t& position) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<int32_t> token_of_;  // by node of the trie: index of the token that ends there or -1
   PairMap<int32_t> children_;      // (node, byte) to node
   std::bitset<65536> first_two_;   // pairs of bytes with which a token may begin
-  bool all_special_ = true;
+  bool all_special_ = true, spaces_are_symbols_ = false;
 };
 
 }  // namespace tessera

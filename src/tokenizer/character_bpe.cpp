@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/text.h"
 #include "tokenizer/piece_cache.h"
 
@@ -204,6 +205,7 @@ void CharacterBpe::encode(std::string_view text, std::vector<int32_t>& ids) cons
   auto merge = [this](std::string_view run, std::vector<int32_t>& out) { encode_run(run, out); };
   size_t begin = 0;  // of the run
   auto end_run = [&](size_t end) {
+    check_interruption();  // a text may be a file of gigabytes
     if (end > begin) cache.append(text.substr(begin, end - begin), ids, merge);
     begin = end;
   };

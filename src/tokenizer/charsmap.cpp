@@ -3,9 +3,14 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "tokenizer/code_points.h"
 
 namespace tessera {
 namespace {
+
+// SentencePiece's own have 227 k rules of 1 to 4 characters.
+constexpr size_t kMaxRules = size_t{1} << 20, kMaxSource = 64, kMaxNodes = size_t{1} << 22;
 
 constexpr uint32_t kLeaf = uint32_t{1} << 31;
 
@@ -87,6 +92,39 @@ Charsmap::Match Charsmap::longest(std::string_view text) const {
     match.replacement = strings_.c_str() + (units_[node] & ~kLeaf);
   }
   return match;
+}
+
+std::vector<Charsmap::Rule> Charsmap::rules(const std::string& name) const {
+  std::vector<Rule> rules;
+  std::string source;
+  size_t nodes = 0;
+  if (!units_.empty()) collect(offset(units_[0]), source, rules, nodes, name);
+  return rules;
+}
+
+// A damaged charsmap may lead in circles: length and number are bounded.
+void Charsmap::collect(size_t node, std::string& source, std::vector<Rule>& rules, size_t& nodes,
+                       const std::string& name) const {
+  auto refuse = [&](const char* why) {
+    throw UserError(cat("tokenizer '", name, "': its precompiled_charsmap has ", why));
+  };
+  if (++nodes > kMaxNodes) refuse("too many rules");
+  for (uint32_t byte = 1; byte < 256; ++byte) {
+    uint32_t unit = units_[node ^ byte];
+    if (label(unit) != byte) continue;
+    source.push_back(static_cast<char>(byte));
+    if (source.size() > kMaxSource) refuse("a rule that is too long");
+    size_t next = node ^ byte ^ offset(unit);
+    if (ends_key(unit)) {
+      if (rules.size() == kMaxRules) refuse("too many rules");
+      rules.push_back({source, strings_.c_str() + (units_[next] & ~kLeaf)});
+      if (!is_utf8(source) || !is_utf8(rules.back().replacement)) {
+        refuse("a rule that is not UTF-8");
+      }
+    }
+    collect(next, source, rules, nodes, name);
+    source.pop_back();
+  }
 }
 
 }  // namespace tessera

@@ -35,10 +35,20 @@ class Charsmap {
   // The longest rule for the beginning of `text`. The view holds as long as this object.
   Match longest(std::string_view text) const;
 
+  struct Rule {
+    std::string source, replacement;
+  };
+  // All rules, by their sources. UserError with `name` for the message where they are more, or
+  // longer, than such rules are, or not UTF-8.
+  std::vector<Rule> rules(const std::string& name) const;
+
   // Whether no rule changes this ASCII character where ASCII, or nothing, follows it.
   bool keeps(unsigned char ascii) const { return keeps_[ascii]; }
 
  private:
+  void collect(size_t node, std::string& source, std::vector<Rule>& rules, size_t& nodes,
+               const std::string& name) const;
+
   std::vector<uint32_t> units_;
   std::string strings_;
   std::array<bool, 128> keeps_{};

@@ -1,9 +1,5 @@
 #include "tokenizer/segmenter.h"
 
-#include <utf8proc.h>
-
-#include <algorithm>
-
 namespace tessera {
 
 UnknownCharacters::UnknownCharacters(const SentencePieceModel& model)
@@ -30,17 +26,6 @@ std::optional<std::string> normalized_piece(const SentencePieceModel& model, siz
   if (!model.escape_spaces) return text;
   if (text.find(' ') != std::string::npos) return std::nullopt;
   return with_spaces(text);
-}
-
-CodePoint code_point_at(std::string_view text, size_t position) {
-  auto first = static_cast<unsigned char>(text[position]);
-  if (first < 0x80) return {first, 1};
-  utf8proc_int32_t code_point = -1;
-  utf8proc_ssize_t size = utf8proc_iterate(
-      reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + position,
-      static_cast<utf8proc_ssize_t>(std::min<size_t>(text.size() - position, 4)), &code_point);
-  if (size <= 0) return {-1, 1};
-  return {code_point, static_cast<size_t>(size)};
 }
 
 }  // namespace tessera

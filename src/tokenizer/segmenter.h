@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/code_points.h"
 #include "tokenizer/sentencepiece_model.h"
 
 namespace tessera {
@@ -34,11 +35,5 @@ class UnknownCharacters {
 
 // A piece as it stands in normalised text; nothing where no such text can hold it.
 std::optional<std::string> normalized_piece(const SentencePieceModel& model, size_t id);
-
-struct CodePoint {
-  int32_t value;  // -1: a byte that is not UTF-8
-  size_t size;    // bytes
-};
-CodePoint code_point_at(std::string_view text, size_t position);
 
 }  // namespace tessera

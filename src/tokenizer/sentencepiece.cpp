@@ -1,8 +1,10 @@
 #include "tokenizer/sentencepiece.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
+#include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "tokenizer/character_bpe.h"
@@ -30,16 +32,26 @@ std::unique_ptr<const Segmenter> segmenter_of(const SentencePieceModel& model,
 }
 
 // Those that are looked for in the text as it comes, or behind its normalisation, which then
-// applies to their own text too.
+// applies to their own text too. Where normalisation comes last, those of the second kind are
+// looked for between those of the first.
 AddedTokens added_tokens_of(const SentencePieceModel& model,
-                            const SentencePieceNormalizer& normalizer, bool normalized) {
+                            const SentencePieceNormalizer& normalizer, bool normalized,
+                            const std::string& name) {
   std::vector<AddedToken> tokens;
+  std::unordered_map<std::string, std::string> seen;  // their own text by the one looked for
   for (const AddedToken& token : model.added) {
     if (token.normalized != normalized) continue;
     tokens.push_back(token);
-    if (normalized) tokens.back().text = normalizer.normalize(token.text, true);
+    if (normalized && !model.added_first) {
+      tokens.back().text = normalizer.normalize(token.text, true);
+    }
+    auto [other, inserted] = seen.emplace(tokens.back().text, token.text);
+    if (!inserted) {
+      throw UserError(cat("cannot read tokenizer '", name, "': its added tokens '", other->second,
+                          "' and '", token.text, "' are the same once normalized"));
+    }
   }
-  return AddedTokens(std::move(tokens));
+  return AddedTokens(std::move(tokens), normalized && !model.added_first && model.escape_spaces);
 }
 
 uint64_t fingerprint_of(const SentencePieceModel& model) {
@@ -81,6 +93,7 @@ uint64_t fingerprint_of(const SentencePieceModel& model) {
                     model.collapse_spaces, model.escape_spaces, model.keep_invalid}) {
     add(flag);
   }
+  if (model.added_first && std::ranges::any_of(model.added, &AddedToken::normalized)) add(true);
   return hasher.digest();
 }
 
@@ -90,8 +103,8 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model, const s
     : model_(std::move(model)),
       normalizer_(model_, name),
       segmenter_(segmenter_of(model_, name)),
-      raw_added_(added_tokens_of(model_, normalizer_, false)),
-      normalized_added_(added_tokens_of(model_, normalizer_, true)),
+      raw_added_(added_tokens_of(model_, normalizer_, false, name)),
+      normalized_added_(added_tokens_of(model_, normalizer_, true, name)),
       fingerprint_(fingerprint_of(model_)) {
   bytes_.reserve(model_.pieces.size());
   for (const SentencePieceModel::Piece& piece : model_.pieces) {
@@ -111,12 +124,16 @@ void SentencePieceTokenizer::encode_prompt(std::string_view text, std::vector<in
 void SentencePieceTokenizer::encode_text(std::string_view text, bool special,
                                          std::vector<int32_t>& ids) const {
   auto take = [&](const AddedToken& token) { ids.push_back(token.id); };
-  auto encode_part = [&](std::string_view part) { encode_stretch(part, ids); };
+  auto normalize = [&](std::string_view part) {
+    return normalizer_.normalize(part, part.data() == text.data());
+  };
+  auto encode_normalized = [&](std::string_view part) { encode_stretch(part, ids); };
+  auto encode_raw = [&](std::string_view part) { encode_stretch(normalize(part), ids); };
   raw_added_.split(
       text, special,
       [&](std::string_view stretch) {
-        std::string normalized = normalizer_.normalize(stretch, stretch.data() == text.data());
-        normalized_added_.split(normalized, special, encode_part, take);
+        if (model_.added_first) return normalized_added_.split(stretch, special, encode_raw, take);
+        normalized_added_.split(normalize(stretch), special, encode_normalized, take);
       },
       take);
 }

@@ -42,6 +42,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string description() const override;
   uint64_t fingerprint() const override { return fingerprint_; }
 
+  const SentencePieceModel& model() const { return model_; }
+
  private:
   void encode_text(std::string_view text, bool special, std::vector<int32_t>& ids) const;
   void encode_stretch(std::string_view normalized, std::vector<int32_t>& ids) const;

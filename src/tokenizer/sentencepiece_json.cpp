@@ -5,9 +5,11 @@
 #include <initializer_list>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/text.h"
+#include "tokenizer/code_points.h"
 #include "tokenizer/pair_map.h"
 
 namespace tessera {
@@ -31,11 +33,10 @@ class Builder {
     read_spaces();
     read_decoders();
     model_.added = added_tokens_of(file_.bpe);
-    if (file_.normalizers.empty()) {
-      for (AddedToken& token : model_.added) token.normalized = false;
-    }
+    model_.added_first = file_.normalizers.empty();  // Metaspace comes behind them
     model_.end_of_text = end_of_text_of(file_.bpe, model_.added, end_of_text);
     model_.document_prefix = document_prefix_of(file_, model_.added, model_.end_of_text);
+    find_ordinary();
     place_pieces();
     check_kinds();
     take_merges();
@@ -57,6 +58,7 @@ class Builder {
   void read_decoders() const;
   Kind kind_of(const std::string& token) const;
   void place(const std::string& token, int32_t id, Kind kind);
+  void find_ordinary();
   void place_pieces();
   void check_kinds();
   int32_t id_of(const std::string& token, size_t rank) const;
@@ -166,6 +168,18 @@ void Builder::place(const std::string& token, int32_t id, Kind kind) {
   SentencePieceModel::Piece& piece = model_.pieces[static_cast<size_t>(id)];
   if (!piece.text.empty()) fail(cat("two tokens have id ", id, ", one is '", token, "'"));
   piece = {token, 0, kind};
+}
+
+// A special token that text can become as well, because it is a character or merges give it, stays
+// a piece like others, as in Hugging Face's library.
+void Builder::find_ordinary() {
+  std::unordered_set<std::string> merged;
+  for (const auto& [left, right] : file_.bpe.merges) merged.insert(left + right);
+  for (AddedToken& token : model_.added) {
+    bool character = code_point_at(token.text, 0).size == token.text.size();
+    bool known = file_.bpe.ids.contains(token.text);
+    if (known && (character || merged.contains(token.text))) token.ordinary = true;
+  }
 }
 
 void Builder::place_pieces() {

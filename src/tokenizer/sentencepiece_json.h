@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tokenizer_file.h"
@@ -24,5 +25,16 @@ bool is_sentencepiece(const TokenizerFile& file);
 // UserError naming the file and the component when it is another kind or not consistent. For
 // `end_of_text` see tokenizer_json.h.
 SentencePieceModel sentencepiece_model(const TokenizerFile& file, const std::string& end_of_text);
+
+// A tokenizer.json from which Hugging Face's tokenizers make the ids of `model`, one of a .model
+// (sentencepiece_model.h). Theirs add scores of a unigram model in f64, SentencePiece in f32: where
+// nothing but this rounding decides between two ways, ids may differ.
+//
+// UserError with `name` for the message where they cannot: unused pieces, pieces of one score
+// (BPE), rules that normalizer_steps.h cannot say.
+std::string format_tokenizer_json(const SentencePieceModel& model, const std::string& name);
+
+// Whether a file begins as format_tokenizer_json() writes it: cheap, and no proof.
+bool is_written_here(std::string_view tokenizer_json);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "tokenizer/charsmap.h"
-#include "tokenizer/segmenter.h"
+#include "tokenizer/code_points.h"
 
 namespace tessera {
 namespace {
@@ -181,15 +181,6 @@ void Reader::read_normalizer(std::string_view bytes) {
       default: break;
     }
   }
-}
-
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    CodePoint character = code_point_at(text, i);
-    if (character.value < 0) return false;
-    i += character.size;
-  }
-  return true;
 }
 
 void Reader::check_piece(size_t id) {

@@ -51,6 +51,7 @@ struct SentencePieceModel {
   bool prefix_once = false;     // not behind added tokens
   bool collapse_spaces = true;  // one space for many, none at either end
   bool escape_spaces = true;    // a space is U+2581
+  bool added_first = false;     // all added tokens are looked for before any of this happens
   bool keep_invalid = false;    // bytes that are not UTF-8 stay; else each becomes U+FFFD
 
   bool operator==(const SentencePieceModel&) const = default;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "tokenizer/base64.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
@@ -17,34 +18,6 @@ namespace {
 constexpr size_t kMaxFileBytes = size_t{16} << 20;
 constexpr size_t kMaxTokenBytes = 512;  // every split of a token is looked at
 constexpr size_t kMostSpecial = 256;    // ids behind the ranks
-
-// Nothing unless `text` is base64 in whole groups of four, padded by '='.
-std::optional<std::string> decode_base64(std::string_view text) {
-  if (text.empty() || text.size() % 4 != 0) return std::nullopt;
-  size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
-  std::string bytes;
-  uint32_t bits = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    uint32_t value = 0;
-    if (c >= 'A' && c <= 'Z') {
-      value = static_cast<uint32_t>(c - 'A');
-    } else if (c >= 'a' && c <= 'z') {
-      value = static_cast<uint32_t>(c - 'a') + 26;
-    } else if (c >= '0' && c <= '9') {
-      value = static_cast<uint32_t>(c - '0') + 52;
-    } else if (c == '+' || c == '/') {
-      value = c == '+' ? 62 : 63;
-    } else if (i < text.size() - padding) {
-      return std::nullopt;
-    }
-    bits = bits << 6 | value;
-    if (i % 4 != 3) continue;
-    for (int shift : {16, 8, 0}) bytes.push_back(static_cast<char>(bits >> shift & 0xFF));
-  }
-  bytes.resize(bytes.size() - padding);
-  return bytes;
-}
 
 class Reader {
  public:
@@ -73,7 +46,7 @@ class Reader {
 
 std::pair<std::string, int32_t> Reader::read_line(std::string_view line, size_t number) const {
   size_t space = line.find(' ');
-  auto bytes = decode_base64(line.substr(0, space));
+  auto bytes = from_base64(line.substr(0, space));
   int32_t rank = -1;
   if (bytes && space != std::string_view::npos) {
     auto [end, error] = std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);

@@ -1,15 +1,19 @@
 #include "tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/hub_name.h"
 #include "base/text.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/merges_file.h"
 #include "tokenizer/sentencepiece.h"
+#include "tokenizer/sentencepiece_json.h"
 #include "tokenizer/tiktoken.h"
 #include "tokenizer/tokenizer_json.h"
 
@@ -70,13 +74,35 @@ std::filesystem::path file_of_tokenizer(const std::filesystem::path& directory) 
        {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"}) {
     if (std::filesystem::exists(directory / name, ignored)) return directory / name;
   }
-  std::vector<std::filesystem::path> ranks;
+  std::vector<std::filesystem::path> named_freely;
   for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
-    if (entry.path().extension() == ".tiktoken") ranks.push_back(entry.path());
+    std::filesystem::path extension = entry.path().extension();
+    if (extension == ".tiktoken" || extension == ".model") named_freely.push_back(entry.path());
   }
-  if (ranks.size() == 1) return ranks[0];
+  if (named_freely.size() == 1) return named_freely[0];
+  if (named_freely.empty()) refuse(directory.string(), "the directory holds no tokenizer");
+  std::ranges::sort(named_freely);
   refuse(directory.string(),
-         ranks.empty() ? "the directory holds no tokenizer" : "it holds several .tiktoken files");
+         cat("it holds several files of tokenizers, ", named_freely[0].filename().string(), " and ",
+             named_freely[1].filename().string(), " among them"));
+}
+
+bool is_sentencepiece_file(const std::filesystem::path& path) {
+  return MappedFile(path).text().starts_with('\n');  // the first field of a protobuf
+}
+
+// A tokenizer.json that was written for the tokenizer.model beside it says the same, in a form that
+// is not read here. Null where this is no such file.
+std::unique_ptr<Tokenizer> sentencepiece_beside(const std::filesystem::path& json) {
+  std::filesystem::path path = json.parent_path() / "tokenizer.model";
+  std::error_code ignored;
+  if (json.filename() != "tokenizer.json" || !std::filesystem::is_regular_file(path, ignored) ||
+      !is_written_here(MappedFile(json).text()) || !is_sentencepiece_file(path)) {
+    return nullptr;
+  }
+  SentencePieceModel model = read_sentencepiece(path);
+  if (format_tokenizer_json(model, path.string()) != MappedFile(json).text()) return nullptr;
+  return std::make_unique<SentencePieceTokenizer>(std::move(model), path.string());
 }
 
 }  // namespace
@@ -102,22 +128,29 @@ void Tokenizer::check_id(int32_t id) const {
                       "): were these ids made with another tokenizer?"));
 }
 
+std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::exists(path, ignored)) {
+    refuse(path.string(), cat("there is no such file or directory",
+                              fetch_advice(path.string(), "", "--tokenizer")));
+  }
+  return std::filesystem::is_directory(path, ignored) ? file_of_tokenizer(path) : path;
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
   if (name_or_path == "byte") return std::make_unique<ByteTokenizer>();
-  std::error_code ignored;
-  std::filesystem::path path = name_or_path;
-  if (name_or_path.empty() || !std::filesystem::exists(path, ignored)) {
-    refuse(name_or_path, "there is no such file or directory");
-  }
-  if (std::filesystem::is_directory(path, ignored)) path = file_of_tokenizer(path);
+  std::filesystem::path path = tokenizer_file(name_or_path);
   if (auto other = other_half(path); !other.empty()) {
     bool merges_given = path.extension() != ".json";
     return std::make_unique<ByteLevelBpe>(merges_given ? read_merges_pair(other, path)
                                                        : read_merges_pair(path, other));
   }
-  if (path.extension() == ".json") return load_tokenizer_json(path);
+  if (path.extension() == ".json") {
+    auto beside = sentencepiece_beside(path);
+    return beside ? std::move(beside) : load_tokenizer_json(path);
+  }
   if (path.extension() == ".model" || path.extension() == ".tiktoken") {
-    if (MappedFile(path).text().starts_with('\n')) {  // the first field of a protobuf
+    if (is_sentencepiece_file(path)) {
       return std::make_unique<SentencePieceTokenizer>(read_sentencepiece(path), path.string());
     }
     return std::make_unique<ByteLevelBpe>(read_tiktoken(path));

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,8 +66,13 @@ class Tokenizer {
 //   vocab.json or encoder.json, merges.txt or vocab.bpe   GPT-2's pair (merges_file.h)
 //   tokenizer.model                         SentencePiece's (sentencepiece_model.h), or tiktoken's
 //                                           ranks (tiktoken.h), by its first byte
-//   a single NAME.tiktoken                  the same
-// UserError otherwise.
+//   a single NAME.model or NAME.tiktoken    the same
+// Where a tokenizer.json is what an export wrote for the tokenizer.model beside it, that one is
+// taken: the same tokenizer as before the export. UserError otherwise.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path);
+
+// The file that load_tokenizer() takes of a directory, or the file itself. UserError where there is
+// none.
+std::filesystem::path tokenizer_file(const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -1,11 +1,13 @@
 #include "tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "tokenizer/byte_level_bpe.h"
+#include "tokenizer/nfc.h"
 #include "tokenizer/piece_patterns.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/sentencepiece_json.h"
@@ -81,6 +83,19 @@ void read_decoders(const TokenizerFile& file) {
   refuse(file, "decoder", file.decoders.empty() ? "null" : file.decoders[0].type, "ByteLevel");
 }
 
+// Which of two equal ones counts is not said.
+void check_added_tokens(const TokenizerFile& file, const BpeModel& model) {
+  std::unordered_map<std::string, std::string_view> seen;
+  std::string buffer;
+  for (const AddedToken& token : model.added) {
+    if (!token.normalized || !model.nfc) continue;
+    auto [other, inserted] = seen.emplace(to_nfc(token.text, buffer), token.text);
+    if (inserted) continue;
+    file.bpe.fail(cat("its added tokens '", other->second, "' and '", token.text,
+                      "' are the same once normalized"));
+  }
+}
+
 BpeModel byte_level_of(const TokenizerFile& file, const std::string& end_of_text) {
   check_model_options(file);
   BpeModel model = byte_level_model(file.bpe, end_of_text);
@@ -88,6 +103,7 @@ BpeModel byte_level_of(const TokenizerFile& file, const std::string& end_of_text
   read_normalizers(file, model);
   read_pre_tokenizers(file, model);
   read_decoders(file);
+  check_added_tokens(file, model);
   model.document_prefix = document_prefix_of(file, model.added, model.end_of_text);
   return model;
 }

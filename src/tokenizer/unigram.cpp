@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/interruption.h"
+
 namespace tessera {
 namespace {
 
@@ -14,25 +16,26 @@ using Kind = SentencePieceModel::Kind;
 constexpr float kUnknownPenalty = 10;
 constexpr float kLargestSum = 100000;
 
-// As in SentencePiece: user-defined pieces have scores that no others can reach.
-float score_of(const SentencePieceModel::Piece& piece) {
-  if (piece.kind != Kind::kUserDefined) return piece.score;
-  return static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
-}
-
 PieceTrie trie_of(const SentencePieceModel& model, const std::string& name) {
   std::vector<PieceTrie::Entry> entries;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePieceModel::Piece& piece = model.pieces[id];
     if (piece.kind != Kind::kNormal && piece.kind != Kind::kUserDefined) continue;
     if (auto text = normalized_piece(model, id)) {
-      entries.push_back({std::move(*text), static_cast<int32_t>(id), score_of(piece)});
+      entries.push_back({std::move(*text), static_cast<int32_t>(id), unigram_score(piece)});
     }
   }
   return PieceTrie(std::move(entries), name);
 }
 
 }  // namespace
+
+// As in SentencePiece.
+float unigram_score(const SentencePieceModel::Piece& piece) {
+  if (piece.kind == Kind::kNormal) return piece.score;
+  if (piece.kind != Kind::kUserDefined) return 0;
+  return static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
+}
 
 Unigram::Unigram(const SentencePieceModel& model, const std::string& name)
     : trie_(trie_of(model, name)), unknown_(model) {
@@ -103,6 +106,7 @@ class Unigram::Search {
   }
 
   void decide(size_t end) {
+    check_interruption();  // a text may be a file of gigabytes
     for (size_t i = end; i > begin_; i -= way(i).size) pieces_.push_back({i, way(i)});
     for (size_t i = pieces_.size(); i-- > 0;) {
       const auto& [last, best] = pieces_[i];

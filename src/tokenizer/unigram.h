@@ -10,6 +10,10 @@
 
 namespace tessera {
 
+// What a piece counts for: its score; of user-defined pieces one that no others can reach, of those
+// that text never becomes 0.
+float unigram_score(const SentencePieceModel::Piece& piece);
+
 // The unigram language model (Kudo, "Subword Regularization", 2018): of all ways to cut the text
 // into pieces the one whose scores have the highest sum. Sums are of f32 from the first character
 // of the text on and rounded as SentencePiece (0.2.3) rounds them, so that its ids are met in long

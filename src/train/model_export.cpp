@@ -1,34 +1,29 @@
 #include "train/model_export.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
 #include "hub/tokenizer_files.h"
 #include "hub/weight_index.h"
 #include "hub/weight_writer.h"
 #include "models/build_model.h"
-#include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/tokenizer_json.h"
 #include "train/model_weights.h"
+#include "train/tokenizer_export.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr const char* kTokenIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
 std::vector<Parameter> parameters_of(const ModelConfig& model) {
   return build_model(model, 1, 1, ModelHead::kLogits).parameters;
@@ -55,90 +50,8 @@ class ZerosElsewhere : public ParameterSource {
   std::set<std::string, std::less<>> known_;
 };
 
-// The byte tokenizer as a byte-level BPE without merges: the same ids.
-BpeModel byte_model(const Tokenizer& bytes) {
-  BpeModel model;
-  for (int32_t id = 0; id < bytes.vocab_size(); ++id)
-    model.tokens.emplace_back(bytes.token_bytes(id));
-  model.end_of_text = bytes.end_of_text();
-  model.added = {{.text = std::string(bytes.token_bytes(model.end_of_text)),
-                  .id = model.end_of_text,
-                  .special = true}};
-  return model;
-}
-
-Json read_small_json(const fs::path& path) {
-  constexpr uintmax_t kMaxBytes = 1 << 20;
-  std::error_code error;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kMaxBytes) return {};
-  return Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-}
-
 void write_json(const fs::path& path, const Json& json) {
   write_file_atomic(path, json.dump(2) + "\n");
-}
-
-// The token before every document; where there is none, the one behind.
-int32_t begin_of_text(const Tokenizer& tokenizer) {
-  auto prefix = tokenizer.document_prefix();
-  return prefix.empty() ? tokenizer.end_of_text() : prefix[0];
-}
-
-// What the tokenizer's directory says of the ends of a text, if it is that of a model.
-Json token_ids(const fs::path& directory, const Tokenizer& tokenizer) {
-  Json ids = Json::object();
-  for (const char* name : {"config.json", "generation_config.json"}) {
-    Json json = read_small_json(directory / name);
-    for (const char* key : kTokenIds) {
-      if (json.is_object() && json.contains(key)) ids[key] = json[key];
-    }
-  }
-  if (!ids.contains("eos_token_id")) {
-    ids["bos_token_id"] = begin_of_text(tokenizer);
-    ids["eos_token_id"] = tokenizer.end_of_text();
-  }
-  return ids;
-}
-
-// The data of a tokenizer whose own file transformers does not read: written as tokenizer.json.
-std::optional<BpeModel> rewritten(const std::string& named, const Tokenizer& tokenizer) {
-  if (named == "byte") return byte_model(tokenizer);
-  const auto* bpe = dynamic_cast<const ByteLevelBpe*>(&tokenizer);
-  if (bpe && bpe->model().rank_is_result) return bpe->model();  // ranks of tiktoken
-  return std::nullopt;
-}
-
-// Files of the tokenizer; returns the ids that go into the configurations.
-Json write_tokenizer(const std::string& named, const Tokenizer& tokenizer, const ModelConfig& model,
-                     const fs::path& to) {
-  fs::path from = named, directory;
-  std::error_code ignored;
-  if (named != "byte" && fs::is_directory(from, ignored)) directory = from;
-  if (is_tokenizer_file(from.filename().string())) directory = fs::absolute(from).parent_path();
-  if (!directory.empty()) copy_tokenizer_files(directory, to);
-  if (auto data = rewritten(named, tokenizer)) {
-    write_tokenizer_json(to / "tokenizer.json", *data);
-    fs::remove(to / "tokenizer.model", ignored);
-  } else if (directory.empty()) {
-    const char* name = from.extension() == ".json" ? "tokenizer.json" : "tokenizer.model";
-    write_file_atomic(to / name, read_file(from));
-  }
-  auto has = [&](const char* name) { return fs::exists(to / name, ignored); };
-  if (!has("tokenizer_config.json")) {
-    Json config{{"tokenizer_class", has("tokenizer.json")    ? "PreTrainedTokenizerFast"
-                                    : has("tokenizer.model") ? "LlamaTokenizer"
-                                                             : "GPT2Tokenizer"},
-                {"model_max_length", model.max_context_width},
-                {"clean_up_tokenization_spaces", false}};
-    if (has("tokenizer.json")) {
-      config["bos_token"] = tokenizer.token_bytes(begin_of_text(tokenizer));
-      config["eos_token"] = tokenizer.token_bytes(tokenizer.end_of_text());
-    }
-    write_json(to / "tokenizer_config.json", config);
-  }
-  Json ids = token_ids(directory, tokenizer);
-  if (!has("generation_config.json")) write_json(to / "generation_config.json", ids);
-  return ids;
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, const ModelConfig& model) {
@@ -167,7 +80,7 @@ void move_directory(const fs::path& from, const fs::path& to) {
 
 void put_in_place(const fs::path& made, const fs::path& directory) {
   fs::path replaced = directory;
-  replaced += cat(".replaced-", ::getpid());
+  replaced += ".replaced-" + unique_suffix();
   std::error_code ignored;
   bool replaces = fs::exists(directory, ignored);
   if (replaces) move_directory(directory, replaced);
@@ -208,18 +121,18 @@ void export_model(const fs::path& directory, const ModelConfig& model,
   if (model.model_type == ModelType::kGpt2) there.bias = true;
   std::vector<FileTensor> tensors = file_tensors(model.model_type, parameters_of(there));
   auto tokenizer = open_tokenizer(options.tokenizer, model);
+  check_tokenizer_export(options.tokenizer, *tokenizer, model.model_type);
   check_export_directory(directory);
   fs::path final = plain(directory), aside = final;
   if (final.has_parent_path()) make_directories(final.parent_path());
-  aside += cat(".tmp-", ::getpid());
-  std::error_code ignored;
-  fs::remove_all(aside, ignored);  // of a process that had our number and died
+  aside += ".tmp-" + unique_suffix();
   TemporaryDirectory temporary(aside);
   Json config = Json::parse(hugging_face_config_json(there));
   config["torch_dtype"] = options.dtype == DType::kF32    ? "float32"
                           : options.dtype == DType::kBF16 ? "bfloat16"
                                                           : "float16";
-  config.update(write_tokenizer(options.tokenizer, *tokenizer, model, temporary.path()));
+  config.update(
+      write_tokenizer(options.tokenizer, *tokenizer, model.max_context_width, temporary.path()));
   write_json(temporary.path() / "config.json", config);
   write_weights(temporary.path(), tensors, ZerosElsewhere(source, parameters_of(model)),
                 options.dtype, options.max_shard_bytes);

@@ -47,18 +47,23 @@ void warn_of_other_families(ParsedOptions& parsed, const ModelConfig& model, boo
   }
 }
 
-// A window may be shorter than the model's positions, but not longer where those are learned.
+// A window may be shorter than the model's positions, but not longer where those are learned or
+// turn by other angles behind the last.
 void fit_window(ParsedOptions& parsed, const ModelConfig& model) {
   int64_t& window = parsed.config.max_context_width;
   if (window == model.max_context_width) return;
   bool given = parsed.is_given("max_context_width");
-  if (model.model_type == ModelType::kGpt2 && window > model.max_context_width) {
+  std::optional<int64_t> longest = longest_window(model);
+  std::string_view positions = model.model_type == ModelType::kGpt2
+                                   ? "learned positions"
+                                   : "positions before its dynamic rope changes all frequencies";
+  if (longest && window > *longest) {
     if (given) {
-      throw UserError(cat("--max_context_width ", window, ": the model has only ",
-                          model.max_context_width, " learned positions"));
+      throw UserError(
+          cat("--max_context_width ", window, ": the model has only ", *longest, " ", positions));
     }
-    window = model.max_context_width;
-    parsed.notes.push_back(cat("windows of ", window, " tokens, the model's learned positions"));
+    window = *longest;
+    parsed.notes.push_back(cat("windows of ", window, " tokens, the model's ", positions));
   } else if (!given) {
     parsed.notes.push_back(
         cat("windows of ", window,
@@ -183,8 +188,8 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
   }
   const RunConfig& c = parsed.config;
   override_with(parsed, "initializer_range", model->initializer_range, c.initializer_range);
-  // A shorter window does not make it another model; learned positions are as many as there are.
-  if (parsed.is_given("max_context_width") && model->model_type != ModelType::kGpt2)
+  // A shorter window does not make it another model; a longer one that it cannot have is refused.
+  if (parsed.is_given("max_context_width") && !longest_window(*model))
     model->max_context_width = std::max(model->max_context_width, c.max_context_width);
   apply_dropout(parsed, *model);
   return *model;

@@ -10,13 +10,13 @@ namespace tessera {
 // --model_config, the config.json beside --pretrained_checkpoint_file, --model_name, --model_size
 // with --model_type, or the shape options. With a config.json the shape options are ignored with a
 // warning, save a longer --max_context_width; beside a name or size a given option wins over the
-// preset's value. Where positions are learned (gpt2) and fewer than the default of
+// preset's value. Where the model computes fewer positions (longest_window) than the default of
 // --max_context_width, that option is lowered. The tokenizer that lies with pretrained weights
 // becomes that of the run unless one is given.
 // UsageError: two of these sources at once, a family that contradicts the preset, a window for a
 // family without one, --finetune with nothing to start from. UserError: what models/model_config.h
-// throws, more tokens than learned positions and, except in `plan`, a family that is not built yet
-// (in `plan` a note). Adds to parsed.notes and parsed.warnings.
+// throws, longer windows than the model computes and, except in `plan`, a family that is not built
+// yet (in `plan` a note). Adds to parsed.notes and parsed.warnings.
 ModelConfig resolve_model(ParsedOptions& parsed);
 
 // The option that describes a whole model ("model_name"), or "" if the shape options do.

@@ -59,6 +59,11 @@ class Parser {
   void read_one(const std::string& argument) {
     if (argument == "--help" || argument == "-h") {
       parsed_.help = true;
+      bool word = next_ < arguments_.size() && !arguments_[next_].starts_with("-");
+      if (word) parsed_.help_word = arguments_[next_];
+    } else if (argument.starts_with("--help=")) {
+      parsed_.help = true;
+      parsed_.help_word = argument.substr(argument.find('=') + 1);
     } else if (argument.size() > 2 && argument.starts_with("--")) {
       read_option(argument);
     } else if (takes_words(parsed_.scope) && is_value(argument) && !argument.starts_with("-")) {

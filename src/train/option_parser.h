@@ -25,6 +25,7 @@ struct ParsedOptions {
   std::vector<std::string> warnings;  // to be shown once, in this order
   std::vector<std::string> notes;     // what the options imply; `plan`: what is not built yet
   bool help = false;                  // --help or -h: nothing after it was looked at
+  std::string help_word;              // the word behind it: only options with it are wanted
 
   bool is_given(std::string_view option) const { return given.contains(option); }
 };

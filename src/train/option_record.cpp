@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -110,6 +111,23 @@ std::string run_config_json(const RunConfig& config) {
   }
   // Bytes that are no UTF-8 (a path may hold any) become U+FFFD: the record stays valid JSON.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+RunConfig with_absolute_paths(RunConfig config) {
+  namespace fs = std::filesystem;
+  for (auto field :
+       {&RunConfig::dataset, &RunConfig::training_dir, &RunConfig::test_dir,
+        &RunConfig::validation_dataset, &RunConfig::tokenizer, &RunConfig::model_config,
+        &RunConfig::pretrained_model_name, &RunConfig::pretrained_checkpoint_file,
+        &RunConfig::finetune_checkpoint_load_dir, &RunConfig::hf_pretrained_model_name_or_dir}) {
+    std::string& text = config.*field;
+    std::error_code error;
+    bool is_kind = field == &RunConfig::tokenizer && text == "byte";
+    if (text.empty() || is_kind || !fs::exists(text, error)) continue;
+    fs::path path = fs::absolute(text, error);
+    if (!error) text = path.lexically_normal().string();
+  }
+  return config;
 }
 
 RunConfig run_config_from_json(std::string_view text) {

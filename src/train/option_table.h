@@ -29,6 +29,17 @@ enum class OptionStatus : uint8_t {
   kNotBuilt,  // `plan` notes it; elsewhere an error but for the default value
 };
 
+// What it means that a resumed run has another value than the one that wrote the checkpoint.
+enum class OnResume : uint8_t {
+  kUnsaid,      // only of rows that no run obeys: no effect, not built, of other commands
+  kFree,        // nothing: it changes nothing that is computed, or is there to be changed
+  kWarned,      // what is computed from there on is another thing: a warning with both values
+  kText,        // a part of what makes the training text, which is compared as a whole; a warning
+  kOverridden,  // the checkpoint's value holds; a warning that this one is ignored
+  kRefused,     // what it stands for (model, pieces of the state, frozen parameters, tokenizer) is
+                // compared: an error
+};
+
 // The field also says the type: an optional takes None (or inf), a vector takes one or more words.
 using OptionField =
     std::variant<bool RunConfig::*, int64_t RunConfig::*, double RunConfig::*,
@@ -70,6 +81,7 @@ struct OptionRow {
   std::string_view unset = "none";    // how an unset default is shown
   std::string_view environment = {};  // variable that stands in for the option
   OptionScopes scopes = kRunScopes;
+  OnResume on_resume = OnResume::kUnsaid;
   std::string_view group = {};  // heading in --help; set for a whole group at once
 };
 
@@ -111,7 +123,9 @@ std::optional<LayerShare> parse_layer_share(std::string_view text);
 std::optional<bool> parse_boolean(std::string_view text);
 
 // --help's text for the options of a command, by group.
-std::string option_help(OptionScope scope);
+// With a `word` only the options that have it in their name, aliases, group or help, in any case;
+// UsageError where none has.
+std::string option_help(OptionScope scope, std::string_view word = "");
 // docs/options.md.
 std::string options_markdown();
 

@@ -6,6 +6,9 @@
 // The rows of option_table(), by heading. Included by option_table*.cpp only.
 namespace tessera::option_groups {
 
+// Batches, ranks and the like: so far that products of them do not overflow 64 bits.
+constexpr double kLargestCount = 1 << 20;
+
 std::vector<OptionRow> steps();
 std::vector<OptionRow> learning_rate();
 std::vector<OptionRow> model();

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "train/option_table.h"
 
@@ -68,18 +69,52 @@ std::string scope_text(const OptionRow& row) {
   return join(names, ", ");
 }
 
+std::string resume_markdown() {
+  std::string out =
+      "\n## Changed on a resume\n\nWhat it means that `--resume_from_checkpoint` finds a "
+      "checkpoint of other values ([checkpoints.md](checkpoints.md)). Options that are not here "
+      "may change.\n\n| | |\n|---|---|\n";
+  for (auto [kind, meaning] :
+       {std::pair{OnResume::kRefused,
+                  "what they stand for must be the same (model, pieces of the state, frozen "
+                  "parameters, tokenizer), else an error"},
+        {OnResume::kWarned, "change what is computed from there on: a warning with both values"},
+        {OnResume::kText, "a warning if the training text has become another one"},
+        {OnResume::kOverridden,
+         "the schedule goes on as in the checkpoint: a warning that they are ignored"}}) {
+    std::vector<std::string> names;
+    for (const OptionRow& row : option_table()) {
+      if (row.on_resume == kind) names.push_back(cat("`--", row.name, "`"));
+    }
+    out += cat("| ", join(names, ", "), " | ", meaning, " |\n");
+  }
+  return out;
+}
+
 std::string bundle_help(const OptionBundle& bundle) {
   return cat(bundle.one_value_each ? "one value each for " : "the same value for ",
              spelled(bundle.targets));
 }
 
+bool has_word(std::string_view text, std::string_view word) {
+  std::string wanted = lower(word);
+  std::ranges::replace(wanted, '-', '_');
+  size_t dashes = std::min(wanted.find_first_not_of('_'), wanted.size());
+  return lower(text).find(wanted.substr(dashes)) != std::string::npos ||
+         lower(text).find(lower(word)) != std::string::npos;
+}
+
+bool mentions(const OptionRow& row, std::string_view word) {
+  return has_word(cat(row.name, " ", join(row.aliases, " "), " ", row.group, " ", row.help), word);
+}
+
 }  // namespace
 
-std::string option_help(OptionScope scope) {
+std::string option_help(OptionScope scope, std::string_view word) {
   std::string out;
   std::string_view group;
   for (const OptionRow& row : option_table()) {
-    if (!(row.scopes & in(scope))) continue;
+    if (!(row.scopes & in(scope)) || !mentions(row, word)) continue;
     if (row.group != group) out += cat(out.empty() ? "" : "\n", row.group, "\n");
     group = row.group;
     out += cat("  --", row.name, " ", type_name(row), " (", default_text(row), ")\n");
@@ -91,8 +126,13 @@ std::string option_help(OptionScope scope) {
   }
   for (const OptionBundle& bundle : option_bundles()) {
     if (!(find_option(bundle.targets.front())->scopes & in(scope))) continue;
+    if (!has_word(cat(bundle.name, " ", bundle_help(bundle)), word)) continue;
     out += cat("  --", bundle.name, "\n");
     append_wrapped(out, bundle_help(bundle));
+  }
+  if (out.empty() && !word.empty()) {
+    throw UsageError(cat("no option of tessera ", name(scope), " has to do with '", word,
+                         "'; see tessera ", name(scope), " --help"));
   }
   return out;
 }
@@ -127,6 +167,7 @@ std::string options_markdown() {
     out += cat("| `--", row.name, "` | ", also, " | ", escaped(type_name(row)), " | ",
                escaped(default_text(row)), " | ", help, " | ", status_text(row), " |\n");
   }
+  out += resume_markdown();
   out += "\n## Several at once\n\n| option | meaning |\n|---|---|\n";
   for (const OptionBundle& bundle : option_bundles()) {
     out += cat("| `--", bundle.name, "` | ", bundle_help(bundle), " |\n");

@@ -80,7 +80,12 @@ std::string Parallelism::state_text() const {
 
 Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, int64_t world,
                              int64_t ranks_per_host) {
+  constexpr int64_t kLargestWorld = 1 << 20;
   int64_t tp = config.tensor_parallel_degree;
+  if (world > kLargestWorld) {
+    throw UserError(cat("--shard_degree x --tensor_parallel_degree make ", world,
+                        " ranks: a job has at most ", kLargestWorld));
+  }
   require_divisor(tp, world, "tensor_parallel_degree", "the world of");
   check_heads(model, tp);
   int64_t shard = shard_ranks(config, world / tp, ranks_per_host, tp);

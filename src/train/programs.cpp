@@ -25,22 +25,20 @@ namespace {
 // accumulation the gathered buffers, one for each use. Of a frozen unit none.
 std::vector<std::vector<Value>> differentiated(const Graph& g, const std::vector<FlatUnit>& units,
                                                const Parallelism& parallelism) {
-  std::vector<std::vector<Value>> values;
-  for (const FlatUnit& unit : units) {
-    std::vector<Value>& of_unit = values.emplace_back();
-    if (!unit.trainable) continue;
-    Value shard = differentiated_value(g, unit);
-    if (!parallelism.unsharded_accumulation || parallelism.data.shard.empty()) {
-      of_unit.push_back(shard);
-      continue;
-    }
-    for (const Node& node : g.nodes()) {
-      if (node.op->name() != "all_gather") continue;
-      Value from = node.inputs[0];
-      const Node& maker = g.nodes()[static_cast<size_t>(g.producer(from))];
-      if (maker.op->name() == "convert") from = maker.inputs[0];
-      if (from == shard) of_unit.push_back(node.outputs[0]);
-    }
+  std::map<Value, std::vector<Value>> gathered;  // by what is gathered, perhaps converted
+  for (const Node& node : g.nodes()) {
+    if (node.op->name() != "all_gather") continue;
+    Value from = node.inputs[0];
+    const Node& maker = g.nodes()[static_cast<size_t>(g.producer(from))];
+    if (maker.op->name() == "convert") from = maker.inputs[0];
+    gathered[from].push_back(node.outputs[0]);
+  }
+  std::vector<Value> shards = differentiated_values(g, units);
+  std::vector<std::vector<Value>> values(units.size());
+  for (size_t u = 0; u < units.size(); ++u) {
+    if (!units[u].trainable) continue;
+    bool whole = parallelism.unsharded_accumulation && !parallelism.data.shard.empty();
+    values[u] = whole ? gathered[shards[u]] : std::vector{shards[u]};
   }
   return values;
 }

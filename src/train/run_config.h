@@ -163,6 +163,10 @@ struct RunConfig {
   std::string cpu_isa = "auto";
   std::optional<int64_t> threads;
   std::optional<int64_t> memory;
+  std::optional<int64_t> host_memory;
+  int64_t network_bandwidth = 25'000'000'000;
+  int64_t peer_bandwidth = 200'000'000'000;
+  int64_t host_bandwidth = 25'000'000'000;
   std::string cache_dir = "cache";
 
   // Looking inside

@@ -5,6 +5,8 @@
 
 #include "base/hash.h"
 #include "base/random.h"
+#include "base/text.h"
+#include "ir/printer.h"
 #include "train/shard_pieces.h"
 
 namespace tessera {
@@ -50,8 +52,14 @@ Session::Session(Programs programs, const CompileFunction& compile, int rank)
 
 uint64_t Session::plan_hash() const {
   uint64_t hash = 0;
-  for (const Program& p : compiled_)
-    hash = hash_combine(hash, hash_text(to_string(p.executable->graph(), p.executable->plan())));
+  for (const Program& p : compiled_) {
+    std::string text = to_string(p.executable->graph());
+    for (const Instruction& step : p.executable->plan().instructions) {
+      if (step.kind == InstructionKind::kLaunch || step.kind == InstructionKind::kWait)
+        text += cat(static_cast<int>(step.kind), " ", step.node, "\n");
+    }
+    hash = hash_combine(hash, hash_text(text));
+  }
   return hash;
 }
 
@@ -82,11 +90,7 @@ Session::Memory Session::planned_memory() const {
   for (const Program& p : compiled_) {
     memory.arena = std::max(memory.arena, p.executable->plan().arena_bytes);
     memory.far_arena = std::max(memory.far_arena, p.executable->plan().far_arena_bytes);
-    const Graph& g = p.executable->graph();
-    for (const GraphInput& input : g.inputs()) {
-      if (input.kind == InputKind::kState) slots[input.name] = g.type(input.value).bytes();
-    }
-    for (const StateUpdate& update : g.updates()) slots[update.slot] = g.type(update.value).bytes();
+    slots.merge(p.executable->state_bytes());
   }
   for (const auto& [slot, bytes] : slots) {
     if (slot.starts_with("weight."))

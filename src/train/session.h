@@ -51,11 +51,15 @@ class Session {
     int64_t parameters = 0, optimizer = 0, gradients = 0, counters = 0, arena = 0, far_arena = 0;
     bool far_state = false;  // the first three are in the far tier
     int64_t total() const {
-      return parameters + optimizer + gradients + counters + arena + far_arena;
+      return checked_add(checked_add(parameters + optimizer + gradients + counters, arena),
+                         far_arena);
     }
+    int64_t near() const { return total() - far(); }
     int64_t far() const { return far_arena + (far_state ? parameters + optimizer + gradients : 0); }
   };
-  // Of the programs as every rank runs them: equal on all ranks of a job.
+  // Of what must be equal on all ranks of a job: the ops of the programs, their exchanges and
+  // slots, and the order in which they run. Not of places in memory: scratch depends on the
+  // threads.
   uint64_t plan_hash() const;
 
   // From the plans alone; equal to what allocate() takes, to the byte.

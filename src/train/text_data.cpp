@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -30,7 +31,7 @@ TokenCache tokenize(const std::string& what, const std::string& said,
   std::span<const int32_t> prefix = tokenizer.document_prefix();
   job.document_prefix.assign(prefix.begin(), prefix.end());
   job.end_of_text = tokenizer.end_of_text();
-  job.documents = [&](std::string& document) { return reader.next(document); };
+  job.documents = [&](std::string& text) { return reader.next_part(text); };
   job.encode = [&](std::string_view text, std::vector<int32_t>& ids) {
     tokenizer.encode(text, ids);
   };
@@ -63,26 +64,36 @@ int64_t predicted_bytes(TokenView tokens, const Tokenizer& tokenizer) {
   sizes[static_cast<size_t>(tokenizer.end_of_text())] = 0;
   for (int32_t id : tokenizer.document_prefix()) sizes[static_cast<size_t>(id)] = 0;
   int64_t bytes = 0;
-  for (int64_t i = 1; i < tokens.count(); ++i) bytes += sizes[static_cast<size_t>(tokens[i])];
+  tokens.slice(1, tokens.count() - 1).for_each([&](int32_t id) {
+    bytes += sizes[static_cast<size_t>(id)];
+  });
   return bytes;
+}
+
+void keep_fast_validation(const RunConfig& config, std::vector<std::filesystem::path>& files) {
+  if (!config.fast_validation || files.size() < 2) return;
+  TESSERA_INFO(cat("Validation text: '", files.back().string(), "', the last of ", files.size(),
+                   " files; --fast_validation 0 takes all"));
+  files.erase(files.begin(), files.end() - 1);
 }
 
 }  // namespace
 
-TextData prepare_text(const RunConfig& config, int64_t vocab_size, int64_t context,
-                      ThreadPool& pool) {
+TextData prepare_text(const RunConfig& config, std::unique_ptr<Tokenizer> tokenizer,
+                      int64_t vocab_size, int64_t context, ThreadPool& pool) {
   TextData data;
   data.files = find_dataset_files(
       {config.training_dir.empty() ? config.dataset : "", config.training_dir, config.test_dir});
-  data.tokenizer = load_tokenizer(config.tokenizer);
+  data.tokenizer = tokenizer ? std::move(tokenizer) : load_tokenizer(config.tokenizer);
   int64_t words = data.tokenizer->vocab_size();
   if (words > vocab_size) {
     throw UserError(cat("the tokenizer has ", words, " ids, the model's vocabulary only ",
                         vocab_size, ": give --vocab_size ", words, " or more"));
   }
   if (words < vocab_size) {
-    TESSERA_WARN_ONCE(cat("the model's vocabulary has ", vocab_size, " rows, the tokenizer only ",
-                          words, " ids: the other rows are never used"));
+    data.warnings.push_back(cat("the model's vocabulary has ", vocab_size,
+                                " rows, the tokenizer only ", words,
+                                " ids: the other rows are never used"));
   }
   std::string training_name =
       cat("'", config.training_dir.empty() ? config.dataset : config.training_dir, "'");
@@ -100,6 +111,7 @@ TextData prepare_text(const RunConfig& config, int64_t vocab_size, int64_t conte
                                 ? find_dataset_files({{}, {}, path}).validation
                                 : find_dataset_files({path, {}, {}}).training;
   }
+  keep_fast_validation(config, data.files.validation);
   if (!data.files.validation.empty()) {
     data.validation_cache = tokenize("validation text", validation_name, data.files.validation,
                                      config, *data.tokenizer, pool);

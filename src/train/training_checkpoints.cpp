@@ -1,37 +1,253 @@
 // Checkpoints of a training run: which one it resumes from, and those that it writes.
+#include <chrono>
+#include <thread>
+#include <tuple>
+#include <utility>
+
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "base/process_identity.h"
+#include "checkpoint/directory.h"
 #include "train/frozen_parameters.h"
-#include "train/option_table.h"
 #include "train/training_run.h"
 
 namespace tessera {
+namespace fs = std::filesystem;
+namespace {
 
-// Later a checkpoint that fails is only a warning, so a directory that never worked must stop the
-// run here.
-void TrainingRun::check_checkpoint_directory() const {
-  if (!saves() || config_.eval_only) return;
+// What a rank finds of a checkpoint that rank 0 has chosen.
+enum class Finding { kWhole, kDamaged, kUnfit, kAnother };
+
+struct Report {
+  Finding finding = Finding::kWhole;
+  std::string host, text;
+
+  std::string to_text() const { return cat(static_cast<int>(finding), "\n", host, "\n", text); }
+  static Report from_text(const std::string& line) {
+    size_t host = line.find('\n') + 1, text = line.find('\n', host) + 1;
+    return {static_cast<Finding>(line[0] - '0'), line.substr(host, text - 1 - host),
+            line.substr(text)};
+  }
+};
+
+std::string manifest_hash(const fs::path& checkpoint) {
+  return hex(hash_text(read_file(checkpoint / kManifestName)));
+}
+
+bool has_manifest(const fs::path& checkpoint, const std::string& hash) {
   try {
-    make_directories(config_.checkpoint_dir);
-    AtomicFile probe(std::filesystem::path(config_.checkpoint_dir) / "writable");
-  } catch (const UserError& error) {
-    throw UserError(cat("--checkpoint_dir: ", error.what(),
-                        "; give a directory that can be written, or --save_ckpt 0"));
+    return manifest_hash(checkpoint) == hash;
+  } catch (const UserError&) {
+    return false;  // it is not there
   }
 }
 
-std::optional<std::filesystem::path> TrainingRun::find_checkpoint() const {
+// The newest checkpoint of a directory as this rank sees it, for messages.
+std::string what_is_seen(const fs::path& directory) {
+  auto found = newest_complete_checkpoint(directory);
+  if (!found) return "no checkpoint";
+  return cat("'", found->string(), "' (manifest ", manifest_hash(*found), ")");
+}
+
+// NFS may tell a host of a file that another made a moment later.
+constexpr std::chrono::seconds kVisibleWithin{2};
+
+bool sees_lock(const fs::path& directory, const std::string& token) {
+  auto deadline = std::chrono::steady_clock::now() + kVisibleWithin;
+  while (lock_token(directory) != token) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
+}  // namespace
+
+// Before anything is read there: what one job resumes from no other may change. Later a checkpoint
+// that fails is only a warning, so a directory that never worked must stop the run here.
+void TrainingRun::open_checkpoint_directory() {
+  const bool saving = saves() && !config_.eval_only;
+  std::string ids = on_first_rank("lock of the checkpoint directory", [&] {
+    std::string job = device_.job_id.empty() ? random_id() : device_.job_id;
+    if (!saving) return cat(job, "\n");
+    try {
+      lock_.emplace(config_.checkpoint_dir, DirectoryLock::Holder{job, device_.attempt});
+    } catch (const DirectoryInUse& error) {
+      throw UserError(error.what());
+    } catch (const UserError& error) {
+      throw UserError(cat("--checkpoint_dir: ", error.what(),
+                          "; give a directory that can be written, or --save_ckpt 0"));
+    }
+    return cat(job, "\n", lock_->token());
+  });
+  size_t end = ids.find('\n');
+  origin_.job = ids.substr(0, end);
+  if (!saving) return;
+  auto seen = on_all_ranks("look at the checkpoint directory", [&] {
+    bool sees = rank() == 0 || sees_lock(config_.checkpoint_dir, ids.substr(end + 1));
+    return cat(sees ? "1" : "0", host_name());
+  });
+  for (size_t r = 1; r < seen.size(); ++r) {
+    if (seen[r][0] == '1') continue;
+    throw UserError(cat("--checkpoint_dir '", config_.checkpoint_dir,
+                        "' is another directory for rank ", r, " on ", seen[r].substr(1),
+                        " than for rank 0 on ", seen[0].substr(1), ", whose '", kLockName,
+                        "' it does not see there: give a directory that all hosts share"));
+  }
+}
+
+// Rank 0 chooses, all ranks verify what they will load; what is damaged for one is skipped by all.
+std::optional<fs::path> TrainingRun::find_checkpoint() {
+  std::set<fs::path> damaged;
+  std::string damage;
+  while (true) {
+    std::string choice = on_first_rank("choice of the checkpoint", [&]() -> std::string {
+      auto found = newest_checkpoint(damaged);
+      if (found) {
+        require_own_directory(found);
+        return cat(manifest_hash(*found), found->string());
+      }
+      if (!damage.empty()) throw UserError(cat(damage, "; there is no older one that is whole"));
+      require_own_directory({});
+      return "";
+    });
+    if (choice.empty()) {
+      require_none_seen();
+      break;
+    }
+    const size_t digits = hex(uint64_t{0}).size();
+    fs::path checkpoint = choice.substr(digits);
+    damage = open_on_all_ranks(checkpoint, choice.substr(0, digits));
+    if (damage.empty()) {
+      origin_.run = to_resume_->origin().run;
+      break;
+    }
+    damaged.insert(checkpoint);
+    if (rank() == 0)
+      TESSERA_WARN(cat(damage, ". Skipping '", checkpoint.string(), "' on all ranks"));
+  }
+  bool continues = !origin_.run.empty();
+  if (!continues) origin_.run = origin_.job;  // fresh, or from before there were identities
+  if (!to_resume_ && !config_.resume_from_checkpoint.empty()) TESSERA_INFO("No Checkpoints Found");
+  if (to_resume_ || (saves() && !config_.eval_only))
+    TESSERA_INFO(cat("Run ", origin_.run, continues ? ", continued" : ""));
+  return to_resume_ ? std::optional(to_resume_->path()) : std::nullopt;
+}
+
+// Where rank 0 starts afresh no other rank may see what it could go on with.
+void TrainingRun::require_none_seen() const {
+  const std::string& source = config_.resume_from_checkpoint;
+  if (source.empty() || world_size() == 1) return;
+  auto seen = on_all_ranks("look for checkpoints", [&] {
+    auto found = rank() == 0 ? std::nullopt : newest_complete_checkpoint(source);
+    return cat(host_name(), "\n", found ? found->string() : "");
+  });
+  for (size_t r = 1; r < seen.size(); ++r) {
+    auto lines = split(seen[r], '\n');
+    if (lines.at(1).empty()) continue;
+    throw UserError(cat("ranks 0 on ", split(seen[0], '\n')[0], " and ", r, " on ", lines[0],
+                        " see different directories under --resume_from_checkpoint: rank 0 no "
+                        "checkpoint, rank ",
+                        r, " '", lines[1], "'; give a directory that all hosts share"));
+  }
+}
+
+// After a restart by the agent that of the job itself, whatever else is there.
+std::optional<fs::path> TrainingRun::newest_checkpoint(const std::set<fs::path>& damaged) const {
+  auto whole = [&](const fs::path& path) { return !damaged.contains(path); };
+  if (device_.attempt > 0 && saves()) {
+    auto own = newest_complete_checkpoint(config_.checkpoint_dir, [&](const fs::path& path) {
+      return whole(path) && read_manifest(path).origin.job == origin_.job;
+    });
+    if (own) return own;
+  }
   if (config_.resume_from_checkpoint.empty()) return {};
-  auto found = newest_complete_checkpoint(config_.resume_from_checkpoint);
-  if (!found) TESSERA_INFO("No Checkpoints Found");
-  return found;
+  return newest_complete_checkpoint(config_.resume_from_checkpoint, whole);
+}
+
+// Two runs in one directory could not be told apart later, and one would remove what the other
+// needs.
+void TrainingRun::require_own_directory(const std::optional<fs::path>& resumed) const {
+  if (!lock_) return;
+  std::string run = resumed ? read_manifest(*resumed).origin.run : "";
+  if (resumed && run.empty()) run = origin_.job;
+  auto other = checkpoint_of_another_run(config_.checkpoint_dir, run);
+  if (!other) return;
+  throw UsageError(
+      cat("--checkpoint_dir '", config_.checkpoint_dir, "' holds checkpoints of ",
+          resumed ? "another run than the one resumed" : "an earlier run", " ('",
+          other->filename().string(), "'): ",
+          cat("give --resume_from_checkpoint ", config_.checkpoint_dir, " to go on with ",
+              resumed ? "that one" : "it", ", or another --checkpoint_dir")));
+}
+
+// "" if the checkpoint is whole for all, else what is damaged. UserError where ranks see different
+// ones, or it is not of this job's shape.
+std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std::string& hash) {
+  auto all = on_all_ranks("verification of the checkpoint", [&] {
+    Report report{Finding::kWhole, host_name(), ""};
+    try {
+      if (!has_manifest(checkpoint, hash)) {
+        report.finding = Finding::kAnother;
+        report.text = what_is_seen(checkpoint.parent_path());
+      } else {
+        to_resume_.emplace(checkpoint, checkpoint_group());
+      }
+    } catch (const DamagedCheckpoint& error) {
+      report = {Finding::kDamaged, report.host, error.what()};
+    } catch (const UserError& error) {
+      report = {Finding::kUnfit, report.host, error.what()};
+    }
+    return report.to_text();
+  });
+  std::vector<Report> reports;
+  for (const std::string& text : all) reports.push_back(Report::from_text(text));
+  std::string damage;
+  for (size_t r = 0; r < reports.size(); ++r) {
+    const Report& report = reports[r];
+    std::string who = world_size() > 1 ? cat("rank ", r, " on ", report.host, ": ") : "";
+    if (report.finding == Finding::kAnother) {
+      throw UserError(cat("ranks 0 on ", reports[0].host, " and ", r, " on ", report.host,
+                          " see different checkpoints: rank 0 '", checkpoint.string(),
+                          "' (manifest ", hash, "), rank ", r, " ", report.text,
+                          "; give a directory that all hosts share"));
+    }
+    if (report.finding == Finding::kUnfit) throw UserError(who + report.text);
+    if (report.finding == Finding::kDamaged && damage.empty()) damage = who + report.text;
+  }
+  if (!damage.empty()) to_resume_.reset();
+  return damage;
 }
 
 void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   const std::string where = checkpoint.string();
   TESSERA_INFO(cat("Loading checkpoint from ", where, " ..."));
-  CheckpointReader reader(checkpoint, checkpoint_group());
-  RunRecord saved = run_record_from_json(reader.run_json(), (checkpoint / kRunName).string());
+  RunRecord saved = run_record_from_json(to_resume_->run_json(), (checkpoint / kRunName).string());
+  on_all_ranks("loading of the checkpoint", [&] {
+    load(checkpoint, saved);
+    return std::string();
+  });
+  to_resume_.reset();
+  record_.step = saved.step;
+  record_.position = saved.position;
+  record_.tokens_seen = saved.tokens_seen;
+  record_.skipped_in_a_row = saved.skipped_in_a_row;
+  if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
+  record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
+  require_same_tokenizer(checkpoint, saved);
+  warn_of_changes(saved);
+  for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
+  record_.best_validation_loss = saved.best_validation_loss;
+  record_.best_checkpoint = saved.best_checkpoint;
+  last_saved_step_ = record_.step;
+  last_saved_path_ = checkpoint;
+  TESSERA_INFO(cat("Checkpoint loaded from ", where, "."));
+}
+
+// The state, of a checkpoint that fits.
+void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
+  const std::string where = checkpoint.string();
   if (saved.mesh != record_.mesh) {
     throw UserError(
         cat("checkpoint '", where, "' was saved with ", saved.mesh, ", this run has ", record_.mesh,
@@ -39,36 +255,23 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   }
   require_same_frozen(session_->programs().parameters, config_, saved.options, where);
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
-  reader.load_all(buffers);
+  to_resume_->load_all(buffers);
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
     throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));
   }
-  record_.step = saved.step;
-  record_.position = saved.position;
-  record_.tokens_seen = saved.tokens_seen;
-  record_.skipped_in_a_row = saved.skipped_in_a_row;
-  if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
-  record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
-  warn_of_other_data(saved.options);
-  for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
-  last_saved_step_ = record_.step;
-  last_saved_path_ = checkpoint;
-  TESSERA_INFO(cat("Checkpoint loaded from ", where, "."));
 }
 
-// The position in the data is a number of windows in an order that follows from these options.
-void TrainingRun::warn_of_other_data(const RunConfig& saved) const {
-  std::vector<std::string> changed;
-  for (std::string_view option :
-       {"seed", "dataset", "training_dir", "tokenizer", "max_context_width"}) {
-    std::string before = value_text(saved, *find_option(option)),
-                now = value_text(config_, *find_option(option));
-    if (before != now) changed.push_back(cat("--", option, " was ", before, " and is ", now));
-  }
-  if (changed.empty()) return;
-  TESSERA_WARN(cat(
-      "the data or its order is not that of the checkpoint (", join(changed, "; "),
-      "): training goes on at the same window number, so windows may be seen again or not at all"));
+void TrainingRun::save_if_improved() {
+  bool wanted = config_.best_val_loss < RunConfig().best_val_loss;
+  double loss = last_validation_loss_;
+  double best = record_.best_validation_loss.value_or(config_.best_val_loss);
+  if (!wanted || !saves() || saved() || loss < 0 || !(loss < best)) return;
+  TESSERA_INFO(cat("New validation loss record: ", loss));
+  auto before = std::pair(record_.best_validation_loss, record_.best_checkpoint);
+  record_.best_validation_loss = loss;
+  record_.best_checkpoint = checkpoint_name(name(record_.model.model_type), record_.step);
+  save();
+  if (!saved()) std::tie(record_.best_validation_loss, record_.best_checkpoint) = before;
 }
 
 void TrainingRun::save() {
@@ -77,12 +280,17 @@ void TrainingRun::save() {
   TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/",
                    name(record_.model.model_type), "-", record_.step, "steps."));
   try {
+    on_first_rank("look at the lock", [&] {
+      if (lock_) lock_->require_held();
+      return std::string();
+    });
     std::vector<TensorView> views = session_->checkpoint_views();
     // While updates are being skipped nothing is removed: the last good checkpoint may be the next
     // to go.
     int64_t kept = record_.skipped_in_a_row == 0 ? config_.num_kept_checkpoints.value_or(0) : 0;
-    auto path = save_checkpoint(config_.checkpoint_dir, name(record_.model.model_type),
-                                record_.step, views, to_json(record_), kept, checkpoint_group());
+    auto path = save_checkpoint(
+        config_.checkpoint_dir, name(record_.model.model_type), record_.step, views,
+        to_json(record_), {kept, record_.best_checkpoint}, checkpoint_group(), origin_, attached_);
     if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
     last_saved_step_ = record_.step;
     last_saved_path_ = path;

@@ -1,12 +1,14 @@
 // The models of a training run: pretrained weights at its beginning, the finished model at its end.
 #include <algorithm>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "train/checkpoint_parameters.h"
 #include "train/model_export.h"
 #include "train/model_weights.h"
 #include "train/pretrained_source.h"
+#include "train/tokenizer_export.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -47,8 +49,9 @@ void TrainingRun::load_pretrained() {
 }
 
 fs::path TrainingRun::model_directory() const {
-  return config_.model_dir.empty() ? fs::path(config_.checkpoint_dir) / "model"
-                                   : fs::path(config_.model_dir);
+  fs::path path = config_.model_dir.empty() ? fs::path(config_.checkpoint_dir) / "model"
+                                            : fs::path(config_.model_dir);
+  return path.has_filename() ? path : path.parent_path();  // others stand beside it
 }
 
 // Before anything is trained.
@@ -56,15 +59,22 @@ void TrainingRun::check_final_model() const {
   if (!config_.save_final_model || config_.eval_only) return;
   hugging_face_model_type(record_.model.model_type);
   check_export_directory(model_directory());
+  check_tokenizer_export(config_.tokenizer, *load_tokenizer(config_.tokenizer),
+                         record_.model.model_type);
 }
 
 // Of several ranks the pieces are on disk first: in the last checkpoint, or in one for this
 // purpose.
 void TrainingRun::save_final_model() {
-  ExportOptions options;
-  options.tokenizer = config_.tokenizer;
-  if (world_size() == 1)
-    return export_model(model_directory(), record_.model, SessionParameters(*session_), options);
+  // The tokenizer as it was when the run began: its files may have gone since.
+  auto write = [&](const ParameterSource& weights) {
+    TemporaryDirectory kept(model_directory() += ".tokenizer");
+    write_attached(kept.path(), attached_);
+    ExportOptions options;
+    options.tokenizer = tokenizer_of(kept.path(), record_);
+    export_model(model_directory(), record_.model, weights, options);
+  };
+  if (world_size() == 1) return write(SessionParameters(*session_));
   fs::path pieces = last_saved_path_, scratch = model_directory() += ".pieces";
   if (!saved()) {
     std::vector<TensorView> views = session_->checkpoint_views();
@@ -73,7 +83,7 @@ void TrainingRun::save_final_model() {
                              to_json(record_), 0, checkpoint_group());
   }
   while_others_wait(rank() == 0, "export of the model", [&] {
-    export_model(model_directory(), record_.model, CheckpointParameters(pieces), options);
+    write(CheckpointParameters(pieces));
     std::error_code ignored;
     fs::remove_all(scratch, ignored);
   });

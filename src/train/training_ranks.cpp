@@ -5,7 +5,8 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "train/interruption.h"
+#include "base/interruption.h"
+#include "base/process_identity.h"
 #include "train/option_table.h"
 #include "train/training_run.h"
 
@@ -42,6 +43,69 @@ void TrainingRun::check_ranks_agree() const {
   compare(hex(session_->plan_hash()), "plans");
 }
 
+std::string TrainingRun::on_first_rank(const std::string& what,
+                                       const std::function<std::string()>& work) const {
+  if (!device_.communicator) return work();
+  // A letter in front says how it went.
+  std::string result;
+  while_others_wait(rank() == 0, what, [&] {
+    try {
+      result = cat("r", work());
+    } catch (const UsageError& error) {
+      result = cat("u", error.what());
+    } catch (const UserError& error) {
+      result = cat("e", error.what());
+    }
+  });
+  result = device_.communicator->exchange(result, what)[0];
+  std::string text = result.substr(1);
+  if (result[0] == 'u') throw UsageError(text);
+  if (result[0] == 'e') throw UserError(text);
+  return text;
+}
+
+std::vector<std::string> TrainingRun::on_all_ranks(const std::string& what,
+                                                   const std::function<std::string()>& work) const {
+  if (!device_.communicator) return {work()};
+  std::string result;
+  while_others_wait(true, what, [&] {
+    try {
+      result = cat("r", work());
+    } catch (const UserError& error) {
+      result = cat("e", error.what());
+    }
+  });
+  std::vector<std::string> all = device_.communicator->exchange(result, what);
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r][0] == 'e') throw UserError(cat("rank ", r, ": ", all[r].substr(1)));
+    all[r] = all[r].substr(1);
+  }
+  return all;
+}
+
+// Files of one name on different hosts may hold different text.
+void TrainingRun::check_same_text() const {
+  auto describe = [](const char* what, const std::optional<TokenCache>& cache) {
+    if (!cache) return cat("no ", what, " text");
+    return cat(what, " text of ", cache->tokens().count(), " tokens (hash ", hex(cache->hash()),
+               ")");
+  };
+  auto all = on_all_ranks("comparison of the text", [&] {
+    return cat(host_name(), "\n", describe("training", data_.training_cache), "\n",
+               describe("validation", data_.validation_cache));
+  });
+  auto first = split(all[0], '\n');
+  for (size_t r = 1; r < all.size(); ++r) {
+    auto other = split(all[r], '\n');
+    for (size_t line = 1; line < first.size(); ++line) {
+      if (other.at(line) == first[line]) continue;
+      throw UserError(cat("ranks 0 on ", first[0], " and ", r, " on ", other[0],
+                          " read different text under the same name: ", first[line], " and ",
+                          other[line], "; give all hosts the same files"));
+    }
+  }
+}
+
 // Whether any rank was asked to stop: all must end at the same step.
 bool TrainingRun::stop_requested() const {
   int32_t mine = interrupted() ? 1 : 0, any = mine;
@@ -72,12 +136,17 @@ CheckpointGroup TrainingRun::checkpoint_group() const {
 // Token caches are made by one rank of a host; the others find them.
 void TrainingRun::prepare_data() {
   auto prepare = [&] {
-    data_ =
-        prepare_text(config_, record_.model.vocab_size, config_.max_context_width, *device_.pool);
+    try {
+      data_ = prepare_text(config_, std::move(data_.tokenizer), record_.model.vocab_size,
+                           config_.max_context_width, *device_.pool);
+    } catch (const Interrupted&) {
+      // The ranks agree on it below.
+    }
   };
-  if (!device_.communicator) return prepare();
-  while_others_wait(device_.first_on_host, "preparation of the data", prepare);
-  if (!device_.first_on_host) prepare();
+  if (device_.communicator)
+    while_others_wait(device_.first_on_host, "preparation of the data", prepare);
+  if (!device_.communicator || !device_.first_on_host) prepare();
+  if (stop_requested()) throw Interrupted();
 }
 
 // It may take longer than an exchange between ranks may: so they meet every second meanwhile.
@@ -85,11 +154,17 @@ void TrainingRun::while_others_wait(bool chosen, const std::string& what,
                                     const std::function<void()>& work) const {
   std::future<void> working;
   if (chosen) working = std::async(std::launch::async, work);
-  for (int32_t left = 1; left > 0;) {
-    int32_t mine =
+  struct Told {
+    int32_t works = 1, stops = 0;
+  } any;
+  while (any.works) {
+    Told mine;
+    mine.works =
         working.valid() && working.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
+    mine.stops = interrupted();
     device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
-                               DType::kI32, Reduction::kMax, 1, 1, &mine, &left, what});
+                               DType::kI32, Reduction::kMax, 1, 2, &mine, &any, what});
+    if (any.stops) request_interruption();
   }
   if (working.valid()) working.get();
 }

@@ -6,12 +6,14 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "data/baselines.h"
 #include "ops/composite/dropout.h"
 #include "train/frozen_parameters.h"
-#include "train/interruption.h"
+#include "train/option_record.h"
 #include "train/option_table.h"
+#include "train/step_costs.h"
 
 namespace tessera {
 namespace {
@@ -28,6 +30,9 @@ ScheduleOptions schedule_options(const RunConfig& config) {
   return options;
 }
 
+// Until there is something to save, work that does not notice a request is ended after this time.
+constexpr std::chrono::seconds kPatience{10};
+
 MicroBatch view(const Batch& batch, std::span<const int64_t> row_keys = {}) {
   return {batch.inputs, batch.targets, row_keys};
 }
@@ -41,12 +46,26 @@ TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Devi
       average_(config.logging_freq_for_avg) {
   start_seconds_ = monotonic_seconds();
   record_.model = model;
-  record_.options = config;
+  record_.options = with_absolute_paths(config);
   record_.parameter_count = parameter_count(model);
 }
 
 RunEnd TrainingRun::run() {
-  catch_interruptions();
+  catch_interruptions("the run ends, nothing is trained yet", kPatience);
+  try {
+    run_to_the_end();
+  } catch (const Interrupted&) {
+    stopping_ = true;
+  } catch (const CommError&) {
+    if (!interrupted() || total_steps_ > 0) throw;
+    stopping_ = true;  // another rank ended first, and nothing is lost
+  }
+  if (!stopping_) return RunEnd::kFinished;
+  tell_interruption();
+  return RunEnd::kInterrupted;
+}
+
+void TrainingRun::run_to_the_end() {
   TESSERA_INFO(cat("tessera on ", device_.description));
   TESSERA_INFO("Creating Model");
   Parallelism parallelism =
@@ -63,10 +82,16 @@ RunEnd TrainingRun::run() {
   if (world_size() > 1) TESSERA_INFO(cat("Ranks: ", parallelism.to_text()));
   check_ranks_agree();
   check_memory();
+  open_checkpoint_directory();
   std::optional<std::filesystem::path> checkpoint = find_checkpoint();
   if (!checkpoint) open_pretrained();
+  if (checkpoint) open_tokenizer(*checkpoint);
   check_final_model();
   prepare_data();
+  check_same_text();
+  record_inputs();
+  if (rank() == 0)
+    for (const std::string& warning : data_.warnings) TESSERA_WARN_ONCE(warning);
   session_->allocate([this](int64_t bytes) {
     return device_.communicator ? device_.communicator->allocate(bytes) : HostBuffer(bytes);
   });
@@ -86,7 +111,6 @@ RunEnd TrainingRun::run() {
     load_pretrained();
   else
     session_->initialize(static_cast<uint64_t>(config_.seed), *device_.pool);
-  check_checkpoint_directory();
   // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
   metrics_.emplace(rank() == 0 ? config_.metrics_file : "");
   if (!config_.hash_file.empty()) {
@@ -105,26 +129,15 @@ RunEnd TrainingRun::run() {
   if (config_.compare_baselines && !stopping_) print_baselines();
   TESSERA_INFO(cat("Peak resident memory of the process: ", format_bytes(peak_resident_bytes()),
                    ", of which planned ", format_bytes(memory.total())));
-  return stopping_ ? RunEnd::kInterrupted : RunEnd::kFinished;
-}
-
-void TrainingRun::check_memory() const {
-  if (!config_.memory) return;
-  int64_t need = session_->planned_memory().total();
-  if (need > *config_.memory) {
-    throw UserError(cat("this run needs ", format_bytes(need), ", which is ",
-                        format_bytes(need - *config_.memory), " more than --memory ",
-                        format_bytes(*config_.memory),
-                        ": lower --train_batch_size or --max_context_width",
-                        config_.activation_checkpointing
-                            ? ""
-                            : ", or recompute layers with --activation_checkpointing 1"));
-  }
 }
 
 void TrainingRun::train() {
   if (!data_.training_windows)
     throw UserError("there is no training text; give --dataset or --training_dir");
+  catch_interruptions(saves() ? "the run ends after this step and saves a checkpoint"
+                              : "the run ends after this step; without --checkpoint_dir nothing "
+                                "is saved");
+  if (stop_requested()) throw Interrupted();
   const PackedDataset& windows = *data_.training_windows;
   const Parallelism& parallelism = session_->programs().parallelism;
   BatchReaderOptions options;
@@ -150,13 +163,18 @@ void TrainingRun::train() {
     int64_t epoch = reader.epoch();
     one_step(reader);
     if (record_.step == total_steps_) break;
-    if (validation_due(reader.epoch() > epoch)) validate(config_.validation_batches);
-    if (saves() && record_.step % config_.checkpoint_freq == 0) save();
-    stopping_ = stop_requested();
+    if (validation_due(reader.epoch() > epoch)) {
+      validate(config_.validation_batches);
+      save_if_improved();
+    }
+    if (saves() && !saved() && record_.step % config_.checkpoint_freq == 0) save();
+    stopping_ = stopping_ || stop_requested();
   }
   stopping_ = stopping_ || stop_requested();
-  if (!stopping_ && config_.run_validation && data_.validation_windows)
+  if (!stopping_ && config_.run_validation && data_.validation_windows) {
     validate(config_.validation_batches);
+    save_if_improved();
+  }
   if (saves() && !saved()) save();
   finish();
 }
@@ -168,19 +186,23 @@ bool TrainingRun::validation_due(bool epoch_ended) const {
 }
 
 // Says what became of the weights.
+void TrainingRun::tell_interruption() const {
+  if (record_.step == first_step_)
+    return TESSERA_WARN("Interrupted before the first step: there is nothing to save");
+  std::string end = saved()   ? "; saved. Give --resume_from_checkpoint to go on"
+                    : saves() ? "; the checkpoint failed"
+                              : "; nothing saved: there is no --checkpoint_dir";
+  TESSERA_WARN(cat("Interrupted after step ", record_.step, end));
+}
+
 void TrainingRun::finish() {
-  std::string step = cat("after step ", record_.step);
-  if (stopping_) {
-    std::string end = saved()   ? "; saved. Give --resume_from_checkpoint to go on"
-                      : saves() ? "; the checkpoint failed"
-                                : "; nothing saved: there is no --checkpoint_dir";
-    TESSERA_WARN(cat("Interrupted ", step, end));
-  } else if (saves() && !saved()) {
-    throw UserError(cat("training finished ", step,
+  if (stopping_) return;
+  if (saves() && !saved()) {
+    throw UserError(cat("training finished after step ", record_.step,
                         ", but its last checkpoint could not be written to '",
                         config_.checkpoint_dir, "': see the warning above"));
   }
-  if (!stopping_ && config_.save_final_model) save_final_model();
+  if (config_.save_final_model) save_final_model();
 }
 
 // A key belongs to a sample of the job, not to the rank that works on it; with --same_seed to the
@@ -200,7 +222,9 @@ std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
 void TrainingRun::one_step(BatchReader& reader) {
   StepReport report;
   double start = monotonic_seconds();
-  int64_t epoch = reader.epoch();
+  // Epochs count from 1 here; a step belongs to the epoch of its first window.
+  report.epoch = reader.epoch() + 1;
+  report.learning_rate = schedule_.rate(record_.step, report.epoch);
   batches_.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
   row_keys_.resize(batches_.size());
   std::vector<MicroBatch> micro_batches;
@@ -218,9 +242,8 @@ void TrainingRun::one_step(BatchReader& reader) {
     hashes_->begin_step(record_.step);
     record = hashes_->observer();
   }
-  // Epochs count from 1 here; a step belongs to the epoch of its first window.
-  StepResult result = session_->step(micro_batches, schedule_.rate(record_.step, epoch + 1),
-                                     config_.grad_clip, hashes_ ? &record : nullptr);
+  StepResult result = session_->step(micro_batches, report.learning_rate, config_.grad_clip,
+                                     hashes_ ? &record : nullptr);
   report.step_seconds = monotonic_seconds() - start;
   if (record_.step == first_step_)
     TESSERA_INFO(cat("First step done ", format("%.2f", monotonic_seconds() - start_seconds_),
@@ -240,9 +263,10 @@ void TrainingRun::one_step(BatchReader& reader) {
   report.gradient_norm = result.gradient_norm;
   report.ok = result.ok;
   report.tokens = result.tokens;
-  report.learning_rate = schedule_.rate(record_.step, reader.epoch() + 1);
+  report.tokens_seen = record_.tokens_seen;
+  report.next_learning_rate = schedule_.rate(record_.step, reader.epoch() + 1);
   report.flops = flops_per_micro_batch_ * static_cast<double>(micro_batches.size());
-  report.peak_flops = device_.peak_flops;
+  report.peak_flops = device_.peak.flops_after(report.flops / report.step_seconds);
   report.memory_bytes = resident_bytes();
   report.seconds_left = seconds_left();
   metrics_->step(report);
@@ -290,22 +314,29 @@ void TrainingRun::validate(int64_t limit_batches) {
   double loss_sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < limit_batches && reader.next(batch); ++i) {
+    stopping_ = stop_requested();
+    if (stopping_) return;
     auto [loss, count] = session_->evaluate(view(batch));
     loss_sum += loss;
     tokens += count;
   }
+  validated_whole_at_ = reader.done() ? record_.step : -1;
   last_validation_loss_ = tokens > 0 ? loss_sum / static_cast<double>(tokens) : -1;
   double perplexity = tokens > 0 ? std::exp(last_validation_loss_) : -1;
   int64_t batch_number = std::max<int64_t>(0, record_.step - 1);
   TESSERA_INFO(cat("Batch ", batch_number, " Validation loss: ", last_validation_loss_));
   TESSERA_INFO(cat("Batch ", batch_number, " Validation perplexity: ", perplexity));
-  metrics_->validation(batch_number, last_validation_loss_, perplexity);
+  int64_t samples = data_.training_windows ? data_.training_windows->samples() : 0;
+  int64_t epoch = samples > 0 ? 1 + std::max<int64_t>(0, record_.position - 1) / samples : 1;
+  metrics_->validation(
+      {batch_number, epoch, record_.tokens_seen, last_validation_loss_, perplexity});
 }
 
 void TrainingRun::print_baselines() {
   if (!data_.validation_windows || data_.training.count() == 0)
     throw UserError("--compare_baselines needs training and validation text");
-  validate(data_.validation_windows->samples());
+  if (validated_whole_at_ != record_.step) validate(data_.validation_windows->samples());
+  if (stopping_) return;
   double nats = last_validation_loss_ * static_cast<double>(data_.validation.count() - 1);
   double model_bits =
       nats / std::numbers::ln2 / static_cast<double>(std::max<int64_t>(1, data_.validation_bytes));
@@ -316,7 +347,7 @@ void TrainingRun::print_baselines() {
   DocumentReader reader(files, {config_.on_bad_line == "skip"});
   Baselines baselines =
       measure_baselines(data_.training, data_.validation, data_.tokenizer->vocab_size(),
-                        [&](std::string& d) { return reader.next(d); });
+                        [&](std::string& d) { return reader.next_part(d) != TextPart::kNone; });
   TESSERA_INFO(cat("Bits per byte of ", data_.validation_bytes, " bytes of held-out text:"));
   for (auto [label, bits] : {std::pair{"unigram model", baselines.unigram_bits_per_byte},
                              {"bigram model", baselines.bigram_bits_per_byte},

@@ -1,10 +1,14 @@
 #pragma once
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
+#include "checkpoint/directory_lock.h"
 #include "data/batch_reader.h"
 #include "hub/pretrained_weights.h"
+#include "observe/machine_peak.h"
 #include "observe/progress.h"
 #include "runtime/communicator.h"
 #include "runtime/observers.h"
@@ -21,17 +25,21 @@ struct Device {
   Communicator* communicator = nullptr;  // null: one rank
   int ranks_per_host = 1;
   bool first_on_host = true;  // prepares what the ranks of a host share: token caches
+  std::string job_id = {};    // of the agent that started the ranks; empty: drawn by rank 0
+  int attempt = 0;            // restarts of the job so far
   std::string description;    // "CPU, 2 threads, amx"
-  double peak_flops = 0;      // of matrix products in the compute dtype, FLOP/s; 0: unknown
+  MachinePeak peak;           // of matrix products in the compute dtype
+  std::filesystem::path system_root = "/";  // where the host's /proc and cgroups are
 };
 
 // How a run ended; the program's exit status follows from it.
 enum class RunEnd { kFinished, kInterrupted };
 
 // A training job from options to the last checkpoint: data, session, the loop, validation, saving.
-// One call of run() does all; SIGINT and SIGTERM make it finish the step, save and return
-// kInterrupted. A checkpoint that cannot be written is a warning as long as steps follow it;
-// UserError if it was to be the last of a finished run.
+// One call of run() does all. A request to end (base/interruption.h) to any rank makes all finish
+// the step, save and return kInterrupted; what is not a step is given up. A checkpoint that cannot
+// be written is a warning as long as steps follow it; UserError if it was to be the last of a
+// finished run.
 class TrainingRun {
  public:
   TrainingRun(const RunConfig& config, const ModelConfig& model, Device device);
@@ -43,34 +51,58 @@ class TrainingRun {
   double last_validation_loss() const { return last_validation_loss_; }
 
  private:
+  void run_to_the_end();
   int rank() const { return device_.communicator ? device_.communicator->rank() : 0; }
   int world_size() const { return device_.communicator ? device_.communicator->world_size() : 1; }
   void check_ranks_agree() const;
   bool stop_requested() const;
   CheckpointGroup checkpoint_group() const;
   void prepare_data();
-  // Work of the ranks that are chosen, which may take long; all return after it.
+  // Work of the ranks that are chosen, which may take long; all return after it. A request to stop
+  // reaches all ranks meanwhile.
   void while_others_wait(bool chosen, const std::string& what,
                          const std::function<void()>& work) const;
+  // Work of rank 0 alone, of every rank: its results, on all ranks. What it throws as a UserError
+  // all ranks throw; `on_all_ranks` names the first rank that did.
+  std::string on_first_rank(const std::string& what,
+                            const std::function<std::string()>& work) const;
+  std::vector<std::string> on_all_ranks(const std::string& what,
+                                        const std::function<std::string()>& work) const;
+  void check_same_text() const;
   void check_memory() const;
-  void check_checkpoint_directory() const;
-  std::optional<std::filesystem::path> find_checkpoint() const;
+  void check_budgets() const;
+  std::string what_would_fit(int64_t bytes_each) const;
+  void open_checkpoint_directory();
+  std::optional<std::filesystem::path> find_checkpoint();
+  std::optional<std::filesystem::path> newest_checkpoint(
+      const std::set<std::filesystem::path>& damaged) const;
+  void require_none_seen() const;
+  void require_own_directory(const std::optional<std::filesystem::path>& resumed) const;
+  std::string open_on_all_ranks(const std::filesystem::path& checkpoint,
+                                const std::string& manifest_hash);
   void open_pretrained();
   void load_pretrained();
   std::filesystem::path model_directory() const;
   void check_final_model() const;
   void save_final_model();
   void resume(const std::filesystem::path& checkpoint);
-  void warn_of_other_data(const RunConfig& saved) const;
+  void load(const std::filesystem::path& checkpoint, const RunRecord& saved);
+  void open_tokenizer(const std::filesystem::path& checkpoint);
+  void require_same_tokenizer(const std::filesystem::path& checkpoint,
+                              const RunRecord& saved) const;
+  void record_inputs();
+  void warn_of_changes(const RunRecord& saved) const;
   void train();
   void one_step(BatchReader& reader);
   std::vector<int64_t> row_keys_of(const Batch& batch) const;
   void report_skip(std::span<const MicroBatch> micro_batches);
   void validate(int64_t limit_batches);
+  void save_if_improved();
   void save();
   bool saves() const { return config_.save_ckpt && !config_.checkpoint_dir.empty(); }
   bool saved() const { return last_saved_step_ == record_.step; }
   void finish();
+  void tell_interruption() const;
   void print_baselines();
   bool validation_due(bool epoch_ended) const;
   double seconds_left() const;
@@ -81,9 +113,13 @@ class TrainingRun {
   RunRecord record_;
   Schedule schedule_;
   TextData data_;
+  std::vector<AttachedFile> attached_;  // the tokenizer, of the rank that saves it
   std::unique_ptr<Session> session_;
   std::unique_ptr<PretrainedWeights> pretrained_;  // until they are loaded
   std::string pretrained_path_;
+  CheckpointOrigin origin_;                    // of the checkpoints that this run writes
+  std::optional<DirectoryLock> lock_;          // of --checkpoint_dir, on rank 0
+  std::optional<CheckpointReader> to_resume_;  // verified; until it is loaded
   std::optional<MetricsFile> metrics_;
   RunningAverage average_;
   std::unique_ptr<HashRecorder> hashes_;
@@ -94,25 +130,13 @@ class TrainingRun {
   std::filesystem::path last_saved_path_;
   double start_seconds_ = 0, train_start_seconds_ = 0;
   double last_validation_loss_ = -1;
-  bool stopping_ = false;  // all ranks agreed to end after this step
+  int64_t validated_whole_at_ = -1;  // the step whose weights saw all of the validation text
+  bool stopping_ = false;            // all ranks agreed to end after this step
   double flops_per_micro_batch_ = 0;
 };
 
 // What matrices and activations are computed in; weights and their updates are f32.
 DType compute_dtype(const RunConfig& config);
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
-
-// What a job of `config.world` ranks would take, from the plans alone: the report of `tessera
-// plan`.
-struct PlanReport {
-  std::string text;
-  bool fits = true;  // in --memory
-};
-PlanReport plan_report(const RunConfig& config, const ModelConfig& model,
-                       const CompileFunction& compile);
-
-// Arithmetic of a program by Op::cost, without what is computed again: the model's own.
-double program_flops(const Graph& graph);
-double recomputed_flops(const Graph& graph);
 
 }  // namespace tessera

@@ -159,6 +159,41 @@ TEST_F(Commands, PlanOfThePublishedModels) {
   EXPECT_TRUE(names("cache").empty());
 }
 
+TEST_F(Commands, PlanRefusesSizesBeyondAllMachines) {
+  for (const char* option :
+       {"train_batch_size", "gradient_accumulation_steps", "world", "tensor_parallel_degree",
+        "shard_degree", "ranks_per_host", "epochs"}) {
+    ProgramResult result =
+        run({"plan", "--model_name", "gpt2", cat("--", option), "1000000000000000"});
+    EXPECT_EQ(result.status, 2) << option;
+    expect_contains(result.message(), cat("--", option, " expects a value of at least"));
+    expect_contains(result.message(), "at most 1048576");
+  }
+  // Each in its range, and not their product.
+  ProgramResult result = run({"plan", "--model_type", "llama_v2", "--train_batch_size", "1048576",
+                              "--max_context_width", "16777216"});
+  EXPECT_EQ(result.status, 1);
+  expect_contains(result.message(), "would take more than 64.0 TiB: lower the batch");
+}
+
+// A limit that the system enforces: without a look at it, memory would run out on the way.
+TEST_F(Commands, TrainRefusesWhatItsProcessMayNotHold) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "shadow memory takes more than any limit";
+#endif
+  auto limited = [] {
+    rlimit limit{128 << 20, 128 << 20};
+    ::setrlimit(RLIMIT_DATA, &limit);
+  };
+  ProgramResult result =
+      run(train({"--hidden_width", "512", "--num_layers", "8", "--max_steps", "1"}), limited);
+  EXPECT_EQ(result.status, 1);
+  expect_contains(result.message(), "not enough memory: a rank needs ");
+  expect_contains(result.message(), "(ulimit -d) has ");
+  EXPECT_FALSE(exists("cache"));
+  EXPECT_EQ(run(train({"--max_steps", "1"}), limited).status, 0);
+}
+
 TEST_F(Commands, PlanSaysWhatFits) {
   Words plan = Words{"plan"} + tiny_shape();
   ProgramResult small = run(plan + Words{"--memory", "100KB"});

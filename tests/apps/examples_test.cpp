@@ -77,5 +77,51 @@ TEST_F(Examples, TrainSaysWhatIsNotBuilt) {
   }
 }
 
+// The commands that a README shows, each as words; one that is cut short ("...") is none.
+std::vector<Words> commands_of(const std::filesystem::path& readme, std::string_view beginning) {
+  std::vector<Words> commands;
+  const std::string text = read_file(readme);
+  for (std::string_view line : split(text, '\n')) {
+    if (!line.starts_with(cat("    ", beginning)) || line.find("...") != std::string_view::npos)
+      continue;
+    Words words;
+    for (std::string_view word : split(line.substr(0, line.find(" # ")), ' ')) {
+      if (!word.empty()) words.emplace_back(word);
+    }
+    commands.push_back(std::move(words));
+  }
+  return commands;
+}
+
+TEST_F(Examples, CommandsOfTheirReadmeParse) {
+  auto commands = commands_of(kExamples / "README.md", "examples/");
+  ASSERT_GE(commands.size(), 3u);
+  for (Words words : commands) {
+    SCOPED_TRACE(join(words, " "));
+    std::string script = std::string(TESSERA_SOURCE_DIR) + "/" + words[0];
+    if (words.size() == 1) words.push_back("plan");
+    words.push_back("--print_config");
+    ProgramResult result = run({}, [&] {
+      std::vector<const char*> arguments{"sh", script.c_str()};
+      for (size_t i = 1; i < words.size(); ++i) arguments.push_back(words[i].c_str());
+      arguments.push_back(nullptr);
+      ::setenv("TESSERA", TESSERA_PROGRAM, 1);
+      ::execvp("sh", const_cast<char* const*>(arguments.data()));
+      ::_exit(127);
+    });
+    EXPECT_EQ(result.status, 0) << result.err;
+  }
+}
+
+TEST_F(Examples, CommandsOfTheReadmeParse) {
+  auto commands = commands_of(std::string(TESSERA_SOURCE_DIR) + "/README.md", "tessera ");
+  ASSERT_GE(commands.size(), 1u);
+  for (Words words : commands) {
+    SCOPED_TRACE(join(words, " "));
+    words.erase(words.begin());
+    EXPECT_EQ(run(words).status, 0);
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -57,6 +57,29 @@ TEST_F(Export, WritesRanksAsATokenizerJson) {
   EXPECT_EQ(ids("model"), ids("own.tiktoken"));
 }
 
+// Transformers reads the .model otherwise: a tokenizer.json stands beside it.
+TEST_F(Export, WritesATokenizerJsonForASentencePieceModel) {
+  const std::filesystem::path goldens = TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/sentencepiece";
+  std::filesystem::create_directory(path("own"));
+  write("own/spiece.model", read_file(goldens / "unigram.model"));
+  write("own/tokenizer_config.json",
+        R"({"tokenizer_class": "LlamaTokenizer", "legacy": true, "add_bos_token": false,
+            "unk_token": "<unk>", "model_max_length": 77})");
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt", "--tokenizer", "own", "--vocab_size",
+            "400"}));
+  ok({"export", "ckpt", "model"});
+  auto written = nlohmann::json::parse(read_file(path("model/tokenizer.json")));
+  EXPECT_EQ(written, nlohmann::json::parse(read_file(goldens / "exported/unigram.json")));
+  EXPECT_EQ(read_file(path("model/tokenizer.model")), read_file(path("own/spiece.model")));
+  auto config = nlohmann::json::parse(read_file(path("model/tokenizer_config.json")));
+  EXPECT_EQ(config, nlohmann::json::parse(R"({"tokenizer_class": "PreTrainedTokenizerFast",
+      "model_max_length": 77, "bos_token": "<s>", "eos_token": "</s>"})"));
+  auto ids = [&](const std::string& tokenizer) {
+    return ok({"tokenizer", "encode", "--tokenizer", tokenizer, "text.txt"}).out;
+  };
+  EXPECT_EQ(ids("model"), ids("own"));
+}
+
 TEST_F(Export, ShardsAndHalvesOnRequest) {
   ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
   ok({"export", "ckpt", "model", "--dtype", "bf16", "--max_shard_size", "20KB"});
@@ -71,6 +94,30 @@ TEST_F(Export, ShardsAndHalvesOnRequest) {
   ok({"export", "ckpt", "model", "--dtype", "f16"});
   EXPECT_FALSE(exists("model/model.safetensors.index.json")) << "the older one is gone";
   EXPECT_EQ(SafetensorsFile(path("model/model.safetensors")).tensors()[0].dtype, DType::kF16);
+}
+
+// From another directory, of a checkpoint that was moved, with the tokenizer's file gone.
+TEST_F(Export, ACheckpointBringsItsTokenizer) {
+  ok({"tokenizer", "train", "--input", "text.txt", "--vocab_size", "257", "--output", "tok.json"});
+  Words job = quick({"--max_steps", "2", "--checkpoint_dir", "ckpt", "--tokenizer", "tok.json"});
+  ok(job);
+  const Words say{"--prompt", "the", "--max_new_tokens", "4", "--temperature", "0"};
+  std::string text = ok(Words{"generate", "ckpt"} + say).out;
+  std::filesystem::create_directories(path("far/away"));
+  std::filesystem::rename(path("ckpt"), path("far/ckpt"));
+  std::filesystem::remove(path("tok.json"));
+  auto elsewhere = [&] { return ::chdir("far/away"); };
+  auto there = [&](const Words& words) {
+    ProgramResult result = run(words, [&] { ASSERT_EQ(elsewhere(), 0); });
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result;
+  };
+  EXPECT_EQ(there(Words{"generate", "../ckpt"} + say).out, text);
+  there({"export", "../ckpt", "model"});
+  EXPECT_EQ(names("far/away/model").count("tokenizer.json"), 1u);
+  ProgramResult more = ok(quick({"--max_steps", "3", "--checkpoint_dir", "far/ckpt", "--tokenizer",
+                                 "tok.json", "--resume_from_checkpoint", "far/ckpt"}));
+  expect_contains(more.err, "that of the checkpoint is taken");
 }
 
 struct Layout {

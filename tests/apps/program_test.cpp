@@ -112,7 +112,7 @@ TEST_F(BadInput, OptionsAndNames) {
   refused(train({"stray"}), 2, {"stray"});
   refused({"train", "--model_name", "lama2_7b"}, 1, {"lama2_7b", "Did you mean llama2_7b?"});
   refused(train({"--model_type", "lama_v2"}), 2, {"--model_type", "did you mean llama_v2?"});
-  refused(train({"--device_type", "tpu"}), 2, {"--device_type", "tpu", "cpu, cuda, xla"});
+  refused(train({"--device_type", "tpu"}), 2, {"--device_type", "tpu", "cpu, cuda, gpu, xla"});
   refused(train({"--device_type", "cuda"}), 1, {"not built yet", "--device_type=cuda"});
   refused(train({"--use_wandb", "1", "--report_interval", "5"}), 1,
           {"not built yet", "--use_wandb", "--report_interval"});

@@ -1,93 +1,28 @@
 // Several ranks as real processes, by `tessera run` and by hand: the same bits over every
 // transport, resuming, signals, and errors that reach every rank.
 #include <sched.h>
+#include <zlib.h>
 
-#include "comm/tcp_socket.h"
-#include "tests/apps/program_fixture.h"
+#include "tests/apps/ranks_fixture.h"
 
 namespace tessera {
 namespace {
 
-using Variables = std::vector<std::pair<std::string, std::string>>;
-
-class Ranks : public ProgramTest {
- protected:
-  static constexpr int kGlobalBatch = 4, kSteps = 8;
-
-  // A port that was free a moment ago.
-  static int free_port() { return local_port(listen_on({"127.0.0.1", 0})); }
-
-  // `rows` windows a data-parallel rank; no time for a measurement of the machine's peak.
-  static Words job(int rows, const Words& more = {}) {
-    return train({"--train_batch_size", cat(rows), "--threads", "1", "--peak_tflops_per_gpu", "1",
-                  "--max_steps", cat(kSteps), "--run_validation", "0", "--comm_timeout", "20"}) +
-           more;
-  }
-  static Words agent(int ranks, const Words& words) {
-    return Words{"run", "--standalone", "--nproc_per_node", cat(ranks)} + words;
-  }
-  ProgramResult run_ranks(int ranks, const Words& words) {
-    ProgramResult result = run(agent(ranks, words));
-    EXPECT_EQ(result.status, 0) << result.err;
-    return result;
-  }
-
-  // Two agents that take themselves for two hosts, two ranks each.
-  void run_two_hosts(const Words& words) {
-    Words place{"run",
-                "--nnodes",
-                "2",
-                "--nproc_per_node",
-                "2",
-                "--rdzv_backend",
-                "c10d",
-                "--rdzv_endpoint",
-                cat("localhost:", free_port()),
-                "--rdzv_id",
-                "job"};
-    std::vector<pid_t> agents;
-    for (std::string host : {"a", "b"}) {
-      agents.push_back(start(
-          place + words, [&] { ::setenv("TESSERA_HOST_ID", host.c_str(), 1); }, host));
-    }
-    for (pid_t pid : agents) {
-      ProgramResult result = finish(pid);
-      EXPECT_EQ(result.status, 0) << result.err;
-    }
-  }
-
-  // One rank as another launcher would start it.
-  pid_t start_rank(int rank, int world, int port, const Words& words, const Variables& more = {},
-                   const std::string& tag = "") {
-    Variables all{{"RANK", cat(rank)},
-                  {"LOCAL_RANK", cat(rank)},
-                  {"WORLD_SIZE", cat(world)},
-                  {"LOCAL_WORLD_SIZE", cat(world)},
-                  {"MASTER_ADDR", "127.0.0.1"},
-                  {"MASTER_PORT", cat(port)},
-                  {"TESSERA_JOB_TOKEN", "secret"}};
-    all.insert(all.end(), more.begin(), more.end());
-    auto set = [all] {
-      for (const auto& [name, value] : all) ::setenv(name.c_str(), value.c_str(), 1);
-    };
-    return start(words, set, cat("port", port, "rank", rank, tag));
-  }
-  // What all ranks of a job said that was to fail: each ends by itself, with status 1 or 2.
-  std::vector<ProgramResult> all_fail(const std::vector<pid_t>& ranks) {
-    std::vector<ProgramResult> results;
-    for (pid_t pid : ranks) {
-      results.push_back(finish(pid));
-      EXPECT_TRUE(results.back().status == 1 || results.back().status == 2) << results.back().err;
-    }
-    return results;
-  }
-
-  void expect_close(const Words& a, const Words& b, double bound) const {
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i)
-      EXPECT_NEAR(std::stod(a[i]), std::stod(b[i]), bound * std::stod(b[i])) << "step " << i;
-  }
-};
+TEST_F(Ranks, WarningsThatAllWouldGiveComeFromOne) {
+  ProgramResult result = run_ranks(2, job(1, {"--max_steps", "1", "--framework", "fsdp",
+                                              "--vocab_size", "300", "--checkpoint_dir", "ckpt"}));
+  auto count = [&](const std::string& part) {
+    size_t found = 0;
+    for (size_t at = 0; (at = result.err.find(part, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("--framework has no effect"), 1u) << result.err;
+  EXPECT_EQ(count("the other rows are never used"), 1u) << result.err;
+  result = run_ranks(2, job(1, {"--max_steps", "2", "--vocab_size", "300", "--beta2", "0.9",
+                                "--resume_from_checkpoint", "ckpt", "--lr", "0.5"}));
+  EXPECT_EQ(count("--beta2 was 0.95 and is 0.9"), 1u) << result.err;
+  EXPECT_EQ(count("--lr 0.5: the checkpoint has 0.01"), 1u) << result.err;
+}
 
 TEST_F(Ranks, EveryTransportGivesTheSameBits) {
   ProgramResult alone = run(job(kGlobalBatch, {"--metrics_file", "one"}));
@@ -108,6 +43,44 @@ TEST_F(Ranks, EveryTransportGivesTheSameBits) {
       EXPECT_EQ(losses("mix"), shared);
     }
     expect_close(shared, one, 1e-3);
+  }
+}
+
+// Hosts have cores of their own number, and nodes ranks: threads are each rank's own affair.
+TEST_F(Ranks, MayHaveDifferentNumbersOfThreads) {
+  auto losses_with = [&](const Words& threads) {
+    std::string file = "threads" + threads[0] + threads[1];
+    int port = free_port();
+    std::vector<pid_t> ranks;
+    for (int rank : {0, 1}) {
+      Words words = job(kGlobalBatch / 2, {"--threads", threads[static_cast<size_t>(rank)],
+                                           "--hidden_width", "64", "--metrics_file", file});
+      ranks.push_back(start_rank(rank, 2, port, words));
+    }
+    for (pid_t pid : ranks) {
+      ProgramResult result = finish(pid);
+      EXPECT_EQ(result.status, 0) << result.err;
+    }
+    return losses(file);
+  };
+  Words equal = losses_with({"1", "1"});
+  EXPECT_EQ(equal.size(), static_cast<size_t>(kSteps));
+  EXPECT_EQ(losses_with({"1", "4"}), equal);
+}
+
+// As torchrun does it: its agent listens at MASTER_PORT and speaks another protocol.
+TEST_F(Ranks, BesideTheStoreOfTorchrunsAgent) {
+  FileDescriptor agent = listen_on({"127.0.0.1", 0});
+  Variables variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                      {"TORCHELASTIC_RUN_ID", "none"},
+                      {"TORCHELASTIC_RESTART_COUNT", "0"},
+                      {"TESSERA_JOB_TOKEN", ""}};
+  std::vector<pid_t> ranks;
+  for (int rank : {0, 1})
+    ranks.push_back(start_rank(rank, 2, local_port(agent), job(kGlobalBatch / 2), variables));
+  for (pid_t pid : ranks) {
+    ProgramResult result = finish(pid);
+    EXPECT_EQ(result.status, 0) << result.err;
   }
 }
 
@@ -173,12 +146,16 @@ TEST_F(Ranks, AnotherShardingDoesNotResume) {
   }
 }
 
-TEST_F(Ranks, SigtermToTheAgentSavesAndTheResumeGoesOn) {
+class RankSignals : public Ranks, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Each, RankSignals, testing::Values(SIGTERM, SIGUSR1, SIGUSR2),
+                         [](const auto& test) { return cat("SIG", ::sigabbrev_np(test.param)); });
+
+TEST_P(RankSignals, ToTheAgentSaveAndTheResumeGoesOn) {
   Words words = agent(2, job(1, {"--epochs", "1000000", "--checkpoint_dir", "ckpt",
                                  "--resume_from_checkpoint", "ckpt"}));
   pid_t pid = start(words + Words{"--max_steps", "1000000", "--metrics_file", "first"});
   wait_for("first", "\"batch\":3,");
-  ::kill(pid, SIGTERM);
+  ::kill(pid, GetParam());
   ProgramResult result = finish(pid);
   EXPECT_EQ(result.status, 143) << result.err;
   Words first = losses("first");
@@ -189,6 +166,98 @@ TEST_F(Ranks, SigtermToTheAgentSavesAndTheResumeGoesOn) {
   EXPECT_EQ(second.status, 0) << second.err;
   run_ranks(2, job(1, {"--epochs", "1000000"}) + to_the_end + Words{"straight"});
   EXPECT_EQ(first + losses("second"), losses("straight"));
+}
+
+TEST_P(RankSignals, ToOneRankSaveOnAll) {
+  Words words = job(1, {"--epochs", "1000000", "--max_steps", "1000000", "--checkpoint_dir", "ckpt",
+                        "--metrics_file", "m"});
+  int port = free_port();
+  std::vector<pid_t> ranks{start_rank(0, 2, port, words), start_rank(1, 2, port, words)};
+  wait_for("m", "\"batch\":3,");
+  ::kill(ranks[1], GetParam());
+  for (pid_t rank : ranks) EXPECT_EQ(finish(rank).status, 143);
+  EXPECT_EQ(names("ckpt").size(), 1u);
+}
+
+// Far more text than can be tokenized meanwhile, in a small file.
+class LongText : public Ranks {
+ protected:
+  LongText() {
+    z_stream z{};
+    deflateInit2(&z, 6, Z_DEFLATED, 16 + 15, 8, Z_DEFAULT_STRATEGY);
+    std::string text;
+    while (text.size() < (size_t{2} << 20))
+      text += "The quick brown fox jumps over the lazy dog.\n";
+    std::string member(deflateBound(&z, text.size()), '\0');
+    z.next_in = reinterpret_cast<Bytef*>(text.data());
+    z.avail_in = static_cast<uInt>(text.size());
+    z.next_out = reinterpret_cast<Bytef*>(member.data());
+    z.avail_out = static_cast<uInt>(member.size());
+    EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+    member.resize(z.total_out);
+    deflateEnd(&z);
+    std::string all;
+    for (int i = 0; i < 1000; ++i) all += member;
+    write("long.gz", all);
+  }
+  Words words() const { return job(1, {"--dataset", "long.gz", "--cache_dir", "cache"}); }
+  void wait_for_tokens() {
+    for (int i = 0; i < 30'000 && names("cache").empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(names("cache").size(), 1u);
+  }
+  void expect_given_up(pid_t pid) {
+    ProgramResult result = finish(pid);
+    EXPECT_EQ(result.status, 143) << result.err;
+    expect_contains(result.err, "Interrupted before the first step: there is nothing to save");
+    expect_lacks(result.err, "failed");
+    EXPECT_EQ(names("cache"), std::set<std::string>{});
+  }
+};
+
+TEST_F(LongText, TokenizingIsGivenUp) {
+  pid_t alone = start(words());
+  wait_for_tokens();
+  ::kill(alone, SIGINT);
+  expect_given_up(alone);
+  pid_t two = start(agent(2, words()));
+  wait_for_tokens();
+  ::kill(two, SIGUSR1);
+  expect_given_up(two);
+}
+
+TEST_F(LongText, TheRankThatTokenizesHearsOfASignalToAnother) {
+  int port = free_port();
+  std::vector<pid_t> ranks{start_rank(0, 2, port, words()), start_rank(1, 2, port, words())};
+  wait_for_tokens();
+  ::kill(ranks[1], SIGTERM);
+  for (pid_t rank : ranks) expect_given_up(rank);
+}
+
+TEST_F(Ranks, TasksThatKnowNothingOfEachOtherAreRefused) {
+  auto task = [] {
+    ::setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    ::setenv("SLURM_PROCID", "1", 1);
+  };
+  for (const Words& words : {job(1), agent(1, job(1))}) {
+    ProgramResult result = run(words, task);
+    EXPECT_EQ(result.status, 2) << result.err;
+    expect_contains(result.message(), "as task 1 of 2, and the tasks know nothing of each other");
+  }
+  EXPECT_EQ(run({"plan", "--model_name", "gpt2"}, task).status, 0);
+  // One agent a node.
+  Words place{"run",
+              "--nnodes",
+              "2",
+              "--rdzv_backend",
+              "c10d",
+              "--rdzv_id",
+              "job",
+              "--rdzv_endpoint",
+              cat("localhost:", free_port())};
+  std::vector<pid_t> agents;
+  for (const char* name : {"a", "b"}) agents.push_back(start(place + job(2), task, name));
+  for (pid_t pid : agents) EXPECT_EQ(finish(pid).status, 0);
 }
 
 TEST_F(Ranks, MoreRanksThanCoresIsAWarning) {

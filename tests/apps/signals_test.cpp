@@ -7,9 +7,8 @@ namespace tessera {
 namespace {
 
 class Signals : public ProgramTest, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Each, Signals, testing::Values(SIGINT, SIGTERM), [](const auto& test) {
-  return std::string(test.param == SIGINT ? "SIGINT" : "SIGTERM");
-});
+INSTANTIATE_TEST_SUITE_P(Each, Signals, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2),
+                         [](const auto& test) { return cat("SIG", ::sigabbrev_np(test.param)); });
 
 TEST_P(Signals, FinishTheStepSaveAndExit143) {
   Words job =
@@ -33,31 +32,158 @@ TEST_P(Signals, FinishTheStepSaveAndExit143) {
   EXPECT_EQ(losses("second"), (Words{straight.begin() + done, straight.end()}));
 }
 
-TEST_P(Signals, WithoutACheckpointDirectoryNothingIsClaimed) {
-  pid_t child =
-      start(train({"--epochs", "1000000", "--max_steps", "1000000", "--metrics_file", "m"}));
+class Process : public ProgramTest {
+ protected:
+  // Trains until it is told to stop.
+  static Words endless(const Words& more) {
+    return train({"--epochs", "1000000", "--max_steps", "1000000"}) + more;
+  }
+  // Sends the signal until the process ends, as an impatient user does.
+  ProgramResult insist(pid_t child, int signal) {
+    siginfo_t info{};
+    while (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ::kill(child, signal);
+    }
+    return finish(child);
+  }
+};
+
+TEST_F(Process, WithoutACheckpointDirectoryNothingIsClaimed) {
+  pid_t child = start(endless({"--metrics_file", "m"}));
   wait_for("m", "\"batch\":5,");
-  ::kill(child, GetParam());
+  ::kill(child, SIGTERM);
   ProgramResult result = finish(child);
   EXPECT_EQ(result.status, 143);
   expect_contains(result.err, "nothing saved: there is no --checkpoint_dir");
 }
 
-class Process : public ProgramTest {};
-
-TEST_F(Process, ASecondInterruptDoesNotWaitForTheStep) {
+TEST_F(Process, AnswersWithinTheStepAndASecondInterruptDoesNotWaitForIt) {
   // One step of this takes many seconds.
-  pid_t child = start(train({"--cpu_isa", "portable", "--threads", "1", "--hidden_width", "512",
-                             "--num_layers", "8", "--train_batch_size", "64", "--max_context_width",
-                             "256", "--max_steps", "2", "--checkpoint_dir", "ckpt"}));
-  wait_for(".err", "Training on");
-  for (int i = 0; i < 2; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    ::kill(child, SIGINT);
+  Words long_step{"--cpu_isa",          "portable", "--threads",           "1",
+                  "--hidden_width",     "512",      "--num_layers",        "8",
+                  "--train_batch_size", "64",       "--max_context_width", "256",
+                  "--max_steps",        "2"};
+  struct Case {
+    int signal;
+    Words more;
+    std::string answer;
+  };
+  for (const Case& c :
+       {Case{SIGINT,
+             {"--checkpoint_dir", "ckpt"},
+             "Interrupt: the run ends after this step and saves a checkpoint. Ctrl-C (SIGINT) once "
+             "more ends the process at once"},
+        Case{SIGTERM,
+             {},
+             "Terminated: the run ends after this step; without --checkpoint_dir nothing is saved. "
+             "Ctrl-C (SIGINT) ends the process at once"}}) {
+    std::filesystem::remove(path(".err"));
+    pid_t child = start(train(long_step + c.more));
+    wait_for(".err", "Training on");
+    ::kill(child, c.signal);
+    wait_for(".err", c.answer);
+    ProgramResult result = insist(child, SIGINT);
+    EXPECT_EQ(result.status, 128 + SIGINT) << result.err;
+    for (const std::string& name : names("ckpt")) EXPECT_EQ(name, "run.lock");  // holds up nobody
   }
+}
+
+// As when it is piped into a pager.
+TEST_F(Process, ASecondInterruptDoesNotWaitForTheLog) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  pid_t child = start(endless({}), [&] { ::dup2(ends[1], 2); });
+  ::close(ends[1]);
+  // Until it stands in write(2, ...) for good.
+  for (int stuck = 0; stuck < 200;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    stuck = read_file(cat("/proc/", child, "/syscall")).starts_with("1 0x2 ") ? stuck + 1 : 0;
+  }
+  EXPECT_EQ(insist(child, SIGINT).status, 128 + SIGINT);
+  ::close(ends[0]);
+}
+
+// As timeout(1) sends it, to the process and to its group.
+TEST_F(Process, ASignalThatComesTwiceAtOnceIsOne) {
+  for (double taken = 1; taken > 0.02;) {  // again where the two were not sent at once
+    std::filesystem::remove(path("m"));
+    pid_t child = start(endless({"--metrics_file", "m", "--checkpoint_dir", "ckpt"}));
+    wait_for("m", "\"batch\":5,");
+    double begin = monotonic_seconds();
+    for (int i = 0; i < 2; ++i) ::kill(child, SIGINT);
+    taken = monotonic_seconds() - begin;
+    ProgramResult result = finish(child);
+    if (taken <= 0.02) {
+      EXPECT_EQ(result.status, 143) << result.err;
+    }
+  }
+}
+
+TEST_F(Process, WhatTheParentIgnoresIsIgnored) {
+  pid_t child = start(endless({"--metrics_file", "m", "--checkpoint_dir", "ckpt"}), [] {
+    ::signal(SIGHUP, SIG_IGN);  // nohup
+    ::signal(SIGINT, SIG_IGN);  // a shell's background job
+  });
+  wait_for("m", "\"batch\":5,");
+  for (int signal : {SIGHUP, SIGINT, SIGINT}) ::kill(child, signal);
+  size_t done = losses("m").size();
+  wait_for("m", cat("\"batch\":", done + 50, ","));
+  ::kill(child, SIGTERM);
   ProgramResult result = finish(child);
-  EXPECT_EQ(result.status, 128 + SIGINT) << result.err;
-  EXPECT_TRUE(names("ckpt").empty());
+  EXPECT_EQ(result.status, 143) << result.err;
+  expect_lacks(result.err, "Hangup");
+}
+
+TEST_F(Process, GoesOnWhenNobodyReadsItsLog) {
+  ProgramResult result = run(train({"--max_steps", "30", "--metrics_file", "m"}), [] {
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(126);
+    ::close(ends[0]);
+    ::dup2(ends[1], 2);
+  });
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(losses("m").size(), 30u);
+}
+
+TEST_F(Process, ValidationIsGivenUpAndTheStepBeforeItSaved) {
+  write("held_out.txt", made_up_text(400'000));  // validation takes far longer than this test
+  pid_t child = start(endless({"--validation_dataset", "held_out.txt", "--validation_freq", "1",
+                               "--validation_batches", "1000000", "--val_batch_size", "1",
+                               "--checkpoint_dir", "ckpt", "--metrics_file", "m"}));
+  wait_for("m", "\"batch\":0,");
+  ::kill(child, SIGUSR1);
+  ProgramResult result = finish(child);
+  EXPECT_EQ(result.status, 143) << result.err;
+  expect_contains(result.err, "Interrupted after step 1; saved.");
+  expect_lacks(result.err, "Validation loss");
+  EXPECT_EQ(names("ckpt"), std::set<std::string>{"llama_v2-1steps"});
+}
+
+TEST_F(Process, ATokenCacheThatIsCutShortIsAnError) {
+  pid_t child = start(endless({"--metrics_file", "m", "--cache_dir", "cache"}));
+  wait_for("m", "\"batch\":5,");
+  std::filesystem::resize_file(path(cat("cache/", *names("cache").begin())), 100);
+  ProgramResult result = finish(child);
+  EXPECT_EQ(result.status, 1);
+  expect_contains(result.message(), ": another program has cut it short");
+  ProgramResult again = run(train({"--max_steps", "2", "--cache_dir", "cache"}));
+  EXPECT_EQ(again.status, 0);
+  expect_contains(again.err, "is damaged");
+}
+
+TEST_F(Process, LinesThatAFullDiskSwallowsAreCounted) {
+  Words recorded{"--max_steps", "5", "--metrics_file", "/dev/full", "--hash_file", "/dev/full"};
+  ProgramResult result = run(train(recorded));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err, "cannot write metrics to '/dev/full': No space left on device");
+  expect_contains(result.err, "cannot write hashes to '/dev/full': No space left on device");
+  result = run(train({"--max_steps", "5", "--metrics_file", "m"}),
+               [] { ::dup2(::open("/dev/full", O_WRONLY), 2); });
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(losses("m").size(), 5u);
+  expect_contains(result.out, "lines are missing here: No space left on device");
 }
 
 TEST_F(Process, AFullDiskIsAWarningAndTheOldCheckpointStays) {

@@ -1,6 +1,11 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -9,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/line_writer.h"
 #include "base/random.h"
 #include "base/shape.h"
 #include "base/text.h"
@@ -128,6 +134,44 @@ TEST(AtomicFile, LeavesTheOldContentUntilCommit) {
   EXPECT_EQ(MappedFile(dir / "f").text(), "new");
   EXPECT_THROW(read_file(dir / "missing"), UserError);
   EXPECT_THROW(read_file(dir.path()), UserError);
+}
+
+TEST(ReadFile, TellsWhatIsGone) {
+  ScratchDirectory dir;
+  write_file_atomic(dir / "f", "0123456789");
+  ReadFile file(dir / "f");
+  std::array<std::byte, 4> bytes;
+  file.read(6, bytes);
+  EXPECT_EQ(bytes[3], std::byte{'9'});
+  std::filesystem::resize_file(dir / "f", 8);
+  try {
+    file.read(6, bytes);
+    FAIL() << "bytes that are gone were read";
+  } catch (const UserError& error) {
+    std::string text = error.what();
+    EXPECT_NE(text.find("it had 10 bytes and has none any more at 8"), std::string::npos) << text;
+  }
+}
+
+TEST(LineWriter, SaysWhatIsMissingWhereItIsMissing) {
+  ScratchDirectory dir;
+  int fd = ::open((dir / "log").c_str(), O_WRONLY | O_CREAT, 0666);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit full{12, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &full);
+  LineWriter writer(fd, "here: ");
+  for (int i = 1; i < 5; ++i) writer.write(cat("line ", i, "\n"));
+  std::string loss = writer.loss();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(loss, "3 lines are missing here: File too large");
+  writer.write("line 5\n");
+  writer.write("line 6\n");
+  EXPECT_EQ(read_file(dir / "log"), cat("line 1\nline \nhere: ", loss, "\nline 5\nline 6\n"));
+  EXPECT_EQ(writer.loss(), "");
+  ::close(fd);
 }
 
 TEST(Hash, StreamingEqualsOneShot) {

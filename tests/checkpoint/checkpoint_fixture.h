@@ -29,9 +29,10 @@ struct State {
 
 inline std::filesystem::path save(const std::filesystem::path& directory, int64_t step,
                                   int64_t num_kept = 0, const std::string& model = "llama",
-                                  const std::string& run = "{}") {
+                                  const std::string& run = "{}",
+                                  const CheckpointOrigin& origin = {}) {
   State state(step);
-  return save_checkpoint(directory, model, step, state.views(), run, num_kept);
+  return save_checkpoint(directory, model, step, state.views(), run, {num_kept}, {}, origin);
 }
 
 using Names = std::set<std::string>;

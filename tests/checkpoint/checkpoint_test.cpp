@@ -74,7 +74,9 @@ TEST(Checkpoint, DamageIsAnErrorThatNamesTheFile) {
     std::string whole = read_file(path / name), broken = whole;
     broken[position < whole.size() ? position : whole.size() - 1] ^= 1;
     make_file(path / name, broken);
-    std::string message = user_error([&] { CheckpointReader reader(path); });
+    auto read = [&] { CheckpointReader reader(path); };
+    std::string message =
+        name == "manifest.json" ? user_error(read) : message_of<DamagedCheckpoint>(read);
     make_file(path / name, whole);
     return message;
   };
@@ -88,10 +90,10 @@ TEST(Checkpoint, DamageIsAnErrorThatNamesTheFile) {
   EXPECT_NO_THROW(CheckpointReader{path});
 
   make_file(path / "run.json", "{\"a\": 12}");
-  expect_contains(user_error([&] { CheckpointReader reader(path); }),
+  expect_contains(message_of<DamagedCheckpoint>([&] { CheckpointReader reader(path); }),
                   "run.json' has 9 bytes, the manifest says 8");
   fs::remove(path / "run.json");
-  expect_contains(user_error([&] { CheckpointReader reader(path); }),
+  expect_contains(message_of<DamagedCheckpoint>([&] { CheckpointReader reader(path); }),
                   "cannot read '" + (path / "run.json").string());
 }
 

@@ -1,6 +1,7 @@
 #include "checkpoint/directory.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -132,6 +133,65 @@ TEST(Retention, DoesNotCountIncompleteOnes) {
   fs::create_directories(scratch / "llama-30steps");
   save(scratch.path(), 20, 2);
   EXPECT_EQ(names_in(scratch.path()), (Names{"llama-10steps", "llama-20steps", "llama-30steps"}));
+}
+
+const CheckpointOrigin kRun{"00112233445566778899aabbccddeeff", "0011223344556677a0a0a0a0a0a0a0a0"};
+const CheckpointOrigin kOther{"ffeeddccbbaa99887766554433221100",
+                              "ffeeddccbbaa9988b0b0b0b0b0b0b0b0"};
+
+TEST(Retention, IsOfTheRunsOwn) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 10);  // from before there were identities
+  save(scratch.path(), 20, 0, "llama", "{}", kOther);
+  for (int64_t step : {30, 40, 50}) save(scratch.path(), step, 2, "llama", "{}", kRun);
+  EXPECT_EQ(names_in(scratch.path()),
+            (Names{"llama-10steps", "llama-20steps", "llama-40steps", "llama-50steps"}));
+}
+
+TEST(SameStep, OfAnotherRunIsNotOverwritten) {
+  ScratchDirectory scratch;
+  fs::path path = save(scratch.path(), 20, 0, "llama", "{}", kOther);
+  expect_contains(user_error([&] { save(scratch.path(), 20, 0, "llama", "{\"new\": 1}", kRun); }),
+                  cat("'", path.string(), "' belongs to another run, ", kOther.run));
+  EXPECT_EQ(CheckpointReader(path).origin().run, kOther.run);
+  EXPECT_EQ(names_in(scratch.path()), Names{"llama-20steps"});
+}
+
+TEST(AnotherRun, IsFoundByItsIdentity) {
+  ScratchDirectory scratch;
+  auto other = [&](const std::string& run) {
+    return checkpoint_of_another_run(scratch.path(), run);
+  };
+  EXPECT_EQ(other(""), std::nullopt);
+  save(scratch.path(), 10);
+  save(scratch.path(), 20, 0, "llama", "{}", kRun);
+  fs::create_directories(scratch / "llama-30steps");  // no checkpoint
+  EXPECT_EQ(other(""), scratch / "llama-20steps");
+  EXPECT_EQ(other(kRun.run), std::nullopt);
+  EXPECT_EQ(other(kOther.run), scratch / "llama-20steps");
+}
+
+TEST(Newest, IsOneThatIsWanted) {
+  ScratchDirectory scratch;
+  for (int64_t step : {10, 20, 30}) save(scratch.path(), step);
+  auto found = newest_complete_checkpoint(
+      scratch.path(), [](const fs::path& path) { return path.filename() != "llama-30steps"; });
+  EXPECT_EQ(found, scratch / "llama-20steps");
+}
+
+// It would never be written to: whoever opens it to read waits.
+TEST(Newest, APipeInPlaceOfAFileIsIncomplete) {
+  ScratchDirectory scratch;
+  save(scratch.path(), 10);
+  for (const char* name : {"manifest.json", "run.json", "state.safetensors"}) {
+    fs::path newer = save(scratch.path(), 20);
+    fs::remove(newer / name);
+    ASSERT_EQ(::mkfifo((newer / name).c_str(), 0600), 0);
+    Found found = find_newest(scratch.path());
+    EXPECT_EQ(found.path, scratch / "llama-10steps") << name;
+    expect_contains(found.warnings, name);
+    fs::remove_all(newer);
+  }
 }
 
 TEST(Leftovers, OfDeadProcessesAreRemovedThoseOfLivingOnesStay) {

@@ -19,6 +19,31 @@ TEST(Manifest, ReadsWhatItWrites) {
   EXPECT_EQ(manifest.files[1].hash, ~0ull);
 }
 
+const CheckpointOrigin kOrigin{"00112233445566778899aabbccddeeff",
+                               "ffeeddccbbaa99887766554433221100"};
+
+TEST(Manifest, SaysWhoWroteIt) {
+  Manifest manifest = parse_manifest(to_json({{{"a", 7, 1}}, kOrigin}), "m");
+  EXPECT_EQ(manifest.origin.run, kOrigin.run);
+  EXPECT_EQ(manifest.origin.job, kOrigin.job);
+  EXPECT_EQ(parse_manifest(to_json({{{"a", 7, 1}}}), "m").origin.run, "");
+}
+
+TEST(Manifest, NoticesAFlippedBit) {
+  const std::string json = to_json({{{"state", 1234, 0xabcull}, {"run.json", 5, 77}}, kOrigin});
+  for (size_t at = 0; at < json.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string flipped = json;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
+      try {
+        EXPECT_EQ(to_json(parse_manifest(flipped, "m")), json) << flipped;
+      } catch (const UserError&) {
+        // As it should be.
+      }
+    }
+  }
+}
+
 TEST(Manifest, RefusesAnythingElse) {
   const std::string head = R"({"format": "tessera checkpoint", "version": 1, "files": )";
   auto entry = [&](const std::string& name, const std::string& bytes, const std::string& hash) {

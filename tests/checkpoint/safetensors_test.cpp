@@ -122,6 +122,19 @@ TEST(Safetensors, TensorsMayStandInAnyOrderInTheHeader) {
   EXPECT_EQ(header.tensors[1].name, "b");
 }
 
+TEST(Safetensors, RefusesMoreTensorsThanAnyModelHas) {
+  constexpr int kMost = 1 << 18;
+  std::string header = "{";
+  for (int i = 0; i < kMost; ++i)
+    header += cat("\"t", i, "\":", tensor("BOOL", "[0]", "[0,0]"), i + 1 < kMost ? "," : "");
+  EXPECT_EQ(parse(header + "}", 0).tensors.size(), size_t{kMost});
+  expect_refused(header + ",\"one\":" + tensor("U8", "[0]", "[0,0]") + "}", 0,
+                 "more than 262144 tensors in one file");
+  std::string metadata;
+  for (int i = 0; i <= 1 << 16; ++i) metadata += cat(i > 0 ? "," : "", "\"k", i, "\":\"\"");
+  expect_refused("{\"__metadata__\":{" + metadata + "}}", 0, "more than 65536 entries");
+}
+
 TEST(Safetensors, RefusesABadLength) {
   auto message = [](const std::string& content) { return user_error([&] { parse(content); }); };
   expect_contains(message(""), "shorter than 8 bytes");

@@ -181,6 +181,51 @@ TEST_P(Faults, RankThatThrowsInTheMiddleOfACallEndsTheOthers) {
   EXPECT_LT(results[0].seconds, 10);
 }
 
+// Ranks whose programs have taken different ways: the first call in which a pair differs says so.
+struct Step {
+  std::string_view label;
+  CommAction action = CommAction::kAllReduce;
+  int64_t inner = 5000;
+  bool in_pair = false;  // of ranks 0, 1 and 2, 3
+};
+
+void do_step(Communicator& communicator, const CommGroup& pair, const Step& step) {
+  constexpr size_t kMost = 100'000;
+  std::vector<float> input(kMost, 1.f), output(kMost);
+  communicator.run({step.action, step.in_pair ? &pair : &communicator.world(), DType::kF32,
+                    DType::kF32, Reduction::kSum, 1, step.inner, input.data(), output.data(),
+                    step.label});
+}
+
+TEST_P(Faults, RanksOutOfStepStopAtOnceAndNameBothCalls) {
+  Step usual{"gradients of layers.3"};
+  Step size = usual, other_group = usual;
+  size.inner = 6000;
+  other_group.in_pair = true;
+  // Rank 1 does as the first says, the others as the second.
+  const std::pair<Step, Step> cases[]{{{"gradients of layers.2"}, usual},
+                                      {{usual.label, CommAction::kAllGather}, usual},
+                                      {size, usual},
+                                      {other_group, usual}};
+  for (const auto& [odd, even] : cases) {
+    auto results = run_ranks(job(4), [&](Communicator& communicator) {
+      int r = communicator.rank();
+      const CommGroup& pair = communicator.make_group({r / 2 * 2, r / 2 * 2 + 1}, "pair");
+      communicator.barrier("start");
+      do_step(communicator, pair, r == 1 ? odd : even);
+      communicator.barrier("end");
+    });
+    auto words = [](const Step& step) {
+      return cat("'", step.label, "' (", name(step.action), " of 1 x ", step.inner,
+                 " f32 in group ", step.in_pair ? "pair" : "world", ")");
+    };
+    expect_all_say(results, -1, "are out of step: rank ");
+    expect_all_say(results, -1, cat("rank 1 is in ", words(odd)));
+    expect_all_say(results, -1, words(even));
+    for (const RankResult& result : results) EXPECT_LT(result.seconds, 10);
+  }
+}
+
 std::string test_name(const testing::TestParamInfo<Way>& info) { return name(info.param); }
 const auto kProcesses = testing::Values(Way::kSharedMemory, Way::kGloo, Way::kMix);
 INSTANTIATE_TEST_SUITE_P(Threads, Faults, testing::Values(Way::kThreads), test_name);
@@ -230,6 +275,32 @@ TEST(Connecting, ARankThatHasEndedIsNoticedBeforeTheDeadline) {
       EXPECT_TRUE(contains(error.what(), "rank 1 was lost: its process has ended")) << error.what();
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(10'000));
+  }
+}
+
+// Strangers that connect and say nothing: the first sixty are there before any rank is.
+TEST(Connecting, SilentConnectionsHoldUpNobody) {
+  for (bool same_host : {true, false}) {
+    PeerListeners listeners[2]{PeerListeners("127.0.0.1"), PeerListeners("127.0.0.1")};
+    std::vector<PeerAddress> peers{listeners[0].address(), listeners[1].address()};
+    for (PeerAddress& peer : peers) peer.same_host = same_host;
+    auto end = std::chrono::steady_clock::now() + milliseconds(60'000);
+    std::vector<FileDescriptor> silent;
+    for (int i = 0; i < 60; ++i)
+      silent.push_back(connect_to({"127.0.0.1", listeners[0].address().port}, end));
+    JobMember self[2];
+    for (int rank : {0, 1}) {
+      self[rank].rank = rank;
+      self[rank].world_size = 2;
+      self[rank].token = "secret";
+    }
+    std::vector<FileDescriptor> of_other;
+    std::thread other([&] { of_other = connect_peers(listeners[1], self[1], peers, end); });
+    std::vector<FileDescriptor> of_first = connect_peers(listeners[0], self[0], peers, end);
+    other.join();
+    EXPECT_TRUE(of_first[1] && of_other[0]);
+    // Had they been served one after the other, it would have taken five minutes.
+    EXPECT_LT(std::chrono::steady_clock::now(), end - milliseconds(30'000));
   }
 }
 

@@ -17,14 +17,17 @@ const Variables kJob{{"RANK", "5"},
                      {"WORLD_SIZE", "8"},
                      {"LOCAL_RANK", "1"},
                      {"LOCAL_WORLD_SIZE", "4"},
-                     {"MASTER_ADDR", "node-0"},
-                     {"MASTER_PORT", "29500"}};
+                     {"MASTER_ADDR", "node-0.invalid"},
+                     {"MASTER_PORT", "29500"},
+                     {"TESSERA_JOB_TOKEN", "secret"}};
 
 // job_member_from_environment() with these variables and no others of its kind.
 std::optional<JobMember> read(const Variables& variables) {
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-                           "MASTER_PORT", "TESSERA_JOB_TOKEN", "TESSERA_HOST_ID", "TESSERA_ATTEMPT",
-                           "TESSERA_AGENT_STORE", "TESSERA_INTERFACE"}) {
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        "TESSERA_JOB_TOKEN", "TESSERA_HOST_ID", "TESSERA_ATTEMPT", "TESSERA_AGENT_STORE",
+        "TESSERA_INTERFACE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
+        "TORCHELASTIC_RESTART_COUNT", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}) {
     auto at = variables.find(name);
     if (at == variables.end()) {
       ::unsetenv(name);
@@ -50,15 +53,31 @@ TEST(JobMember, AProcessOnItsOwnHasNone) {
   EXPECT_FALSE(read({{"LOCAL_RANK", "0"}, {"MASTER_PORT", "nonsense"}}));
 }
 
+TEST(JobMember, OneOfSeveralTasksIsNoJobOfItsOwn) {
+  std::string message =
+      usage_error({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}});
+  expect_contains(message, "as task 0 of 4, and the tasks know nothing of each other");
+  expect_contains(message, "srun --ntasks-per-node=1 tessera run --nnodes $SLURM_NNODES");
+  expect_contains(usage_error({{"SLURM_PROCID", "2"}}), "as task 2, and the tasks");
+  // Ranks of an agent, or of another launcher.
+  Variables rank = kJob;
+  rank.insert({{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_EQ(read(rank).value().rank, 5);
+  // A batch script whose job may start four tasks, an interactive step of such a job, one task.
+  EXPECT_FALSE(read({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}));
+  EXPECT_FALSE(read({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
+  EXPECT_FALSE(read({{"SLURM_PROCID", "what"}, {"SLURM_STEP_NUM_TASKS", ""}}));
+}
+
 TEST(JobMember, ReadsTheVariablesOfTorchrun) {
   JobMember job = read(kJob).value();
   EXPECT_EQ(job.rank, 5);
   EXPECT_EQ(job.world_size, 8);
   EXPECT_EQ(job.local_rank, 1);
   EXPECT_EQ(job.local_world_size, 4);
-  EXPECT_EQ(job.master_address, "node-0");
+  EXPECT_EQ(job.master_address, "node-0.invalid");
+  EXPECT_EQ(job.master_ports, 1);
   EXPECT_EQ(job.master_port, 29500);
-  EXPECT_EQ(job.token, "");
   EXPECT_EQ(job.attempt, 0);
   EXPECT_FALSE(job.agent_store);
   EXPECT_EQ(job.interface, "");
@@ -68,8 +87,7 @@ TEST(JobMember, ReadsTheVariablesOfTorchrun) {
 
 TEST(JobMember, ReadsItsOwnVariables) {
   Variables variables = kJob;
-  variables.merge(Variables{{"TESSERA_JOB_TOKEN", "secret"},
-                            {"TESSERA_HOST_ID", "h1"},
+  variables.merge(Variables{{"TESSERA_HOST_ID", "h1"},
                             {"TESSERA_ATTEMPT", "3"},
                             {"TESSERA_AGENT_STORE", "1"},
                             {"TESSERA_INTERFACE", "eth0"}});
@@ -79,6 +97,45 @@ TEST(JobMember, ReadsItsOwnVariables) {
   EXPECT_EQ(job.attempt, 3);
   EXPECT_TRUE(job.agent_store);
   EXPECT_EQ(job.interface, "eth0");
+}
+
+// Anybody who reaches the store could join: on one host that is this host's business.
+TEST(JobMember, WithoutATokenTheJobIsThisHostsOwn) {
+  Variables variables = changed("TESSERA_JOB_TOKEN", "");
+  expect_contains(usage_error(variables),
+                  "environment variable TESSERA_JOB_TOKEN is missing: without it any host that "
+                  "reaches node-0.invalid:29500 could join the job");
+  expect_contains(usage_error(variables), "export TESSERA_JOB_TOKEN=$(openssl rand -hex 32)");
+  variables["MASTER_ADDR"] = "0.0.0.0";
+  expect_contains(usage_error(variables), "TESSERA_JOB_TOKEN is missing");
+  for (const char* own : {"127.0.0.1", "localhost"}) {
+    variables["MASTER_ADDR"] = own;
+    EXPECT_EQ(read(variables)->token, "");
+  }
+  variables["TESSERA_INTERFACE"] = "eth0";
+  expect_contains(usage_error(variables), "TESSERA_JOB_TOKEN is missing");
+}
+
+// MASTER_PORT is its agent's.
+TEST(JobMember, UnderTorchrunTheStoreIsBesideThatOfItsAgent) {
+  Variables variables = kJob;
+  variables.merge(Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                            {"TORCHELASTIC_RESTART_COUNT", "2"},
+                            {"TORCHELASTIC_RUN_ID", "17"}});
+  JobMember job = read(variables).value();
+  EXPECT_EQ(job.master_port, 29501);
+  EXPECT_EQ(job.master_ports, 16);
+  EXPECT_EQ(job.attempt, 2);
+  variables["TORCHELASTIC_RUN_ID"] = "18";
+  EXPECT_NE(read(variables)->token, job.token);  // jobs side by side may try the same ports
+  variables["MASTER_PORT"] = "65535";
+  EXPECT_EQ(read(variables)->master_port + 15, 65535);
+  variables["TESSERA_AGENT_STORE"] = "1";  // `tessera run` under torchrun
+  EXPECT_EQ(read(variables)->master_ports, 1);
+  variables["TESSERA_AGENT_STORE"] = "0";
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  EXPECT_EQ(read(variables)->master_ports, 1);
+  EXPECT_EQ(read(variables)->token, "secret");
 }
 
 TEST(JobMember, OneRankNeedsNoAddress) {

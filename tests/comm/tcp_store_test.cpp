@@ -181,7 +181,7 @@ TEST(TcpStore, OtherProgramsAreNamedAsSuch) {
   newer[kStoreMagic.size()] = 7;
   for (const Case& c : {Case{"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the protocol"},
                         Case{"tes", "does not speak the protocol"},
-                        Case{newer, "speaks version 7 of the protocol, this program version 1"},
+                        Case{newer, "speaks version 7 of the protocol, this program version 2"},
                         Case{"", "connected, but closed at once"}}) {
     FileDescriptor listener = listen_on({"127.0.0.1", 0});
     Endpoint address{"127.0.0.1", local_port(listener)};
@@ -200,6 +200,61 @@ TEST(TcpStore, OtherProgramsAreNamedAsSuch) {
     expect_contains(refusal([&] { TcpStore(address, "secret", 300ms); }), c.expected);
     done = true;
     other.join();
+  }
+}
+
+// As beside a launcher that has the first port to itself.
+TEST(TcpStore, IsFoundAmongSeveralPlaces) {
+  FileDescriptor other = listen_on({"127.0.0.1", 0});
+  std::atomic<bool> done = false;
+  std::thread web([&] {
+    while (!done) {
+      FileDescriptor client(::accept(other.get(), nullptr, nullptr));
+      if (client) (void)!::write(client.get(), "HTTP/1.1 400 Bad Request\r\n\r\n", 28);
+      ::usleep(5'000);
+    }
+  });
+  TcpStoreServer another("another job"), own("secret");
+  int closed = local_port(listen_on({"127.0.0.1", 0}));
+  std::vector<Endpoint> places;
+  for (int port : {local_port(other), another.port(), closed, own.port()})
+    places.push_back({"127.0.0.1", port});
+  TcpStore client(places, "secret", 10s);
+  client.set("a", "b");
+  EXPECT_EQ(own.store().find("a"), "b");
+  EXPECT_EQ(another.store().find("a"), std::nullopt);
+  places.pop_back();
+  expect_contains(message_of<CommError>([&] { TcpStore(places, "secret", 300ms); }),
+                  cat("no store answered at 127.0.0.1:", places[0].port, " to ", closed));
+  done = true;
+  web.join();
+}
+
+TEST_F(TcpStoreTest, SetsAtTheEndOfAConnectionWhatItWasAskedTo) {
+  TcpStore other = client();
+  other.set("taken", "by another");
+  {
+    TcpStore mortal = client();
+    mortal.set_at_end("first", "1");
+    mortal.set_at_end("gone", "yes");
+    mortal.add("n", 1);
+    EXPECT_EQ(other.find("gone"), std::nullopt);
+  }
+  // Asked after its end, so known: the server hears of both in order.
+  EXPECT_EQ(other.find("gone"), "yes");
+  EXPECT_EQ(other.find("first"), std::nullopt);
+  { client().set_at_end("taken", "x"); }
+  EXPECT_EQ(other.find("taken"), "by another");
+  expect_contains(message_of<CommError>([&] { other.set_at_end("", "1"); }), "must have 1 to 4096");
+}
+
+TEST_F(TcpStoreTest, SilentConnectionsHoldUpNobody) {
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 50; ++i) silent.push_back(connect_to(address(), soon()));
+  client().set("a", "b");
+  for (const FileDescriptor& socket : silent) {
+    char byte;
+    EXPECT_EQ(::recv(socket.get(), &byte, 1, MSG_DONTWAIT), -1);  // still there, and still silent
   }
 }
 

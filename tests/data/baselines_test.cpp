@@ -8,9 +8,11 @@
 #include <map>
 #include <set>
 
+#include "base/interruption.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "tests/base/error_expectation.h"
+#include "tests/data/memory_tokens.h"
 
 namespace tessera {
 namespace {
@@ -21,10 +23,6 @@ DocumentSource texts(std::vector<std::string> documents) {
     document = documents[next++];
     return true;
   };
-}
-
-TokenView view(const std::vector<uint16_t>& ids) {
-  return TokenView(std::span<const uint16_t>(ids));
 }
 
 // Ids below `vocab`, skewed and each depending on the one before.
@@ -84,8 +82,8 @@ TEST(Baselines, EqualTheirFormulas) {
     unigram_bits -= std::log2((count + 0.5) / (600 + 0.5 * kVocab));
     bigram_bits -= std::log2(bigram(validation[i - 1], validation[i]));
   }
-  auto result = measure_baselines(view(training), view(validation), kVocab,
-                                  texts({std::string(1000, 'a'), std::string(200, 'b')}));
+  auto result = measure_baselines(MemoryTokens(training).view(), MemoryTokens(validation).view(),
+                                  kVocab, texts({std::string(1000, 'a'), std::string(200, 'b')}));
   EXPECT_NEAR(result.unigram_bits_per_byte, unigram_bits / 1200, 1e-12);
   EXPECT_NEAR(result.bigram_bits_per_byte, bigram_bits / 1200, 1e-12);
 }
@@ -93,7 +91,8 @@ TEST(Baselines, EqualTheirFormulas) {
 TEST(Baselines, ABigramLearnsWhatAUnigramCannot) {
   std::vector<uint16_t> cycle;
   for (size_t i = 0; i < 8000; ++i) cycle.push_back(static_cast<uint16_t>(i % 8));
-  auto result = measure_baselines(view(cycle), view(cycle), 8, texts({std::string(8000, 'a')}));
+  auto result = measure_baselines(MemoryTokens(cycle).view(), MemoryTokens(cycle).view(), 8,
+                                  texts({std::string(8000, 'a')}));
   EXPECT_NEAR(result.unigram_bits_per_byte, 3, 0.01);
   EXPECT_LT(result.bigram_bits_per_byte, 0.01);
 }
@@ -104,7 +103,8 @@ TEST(Baselines, GzipIsThatOfTheWholeText) {
     noise[i] = static_cast<char>(random_below(5, 0, i, 256));
   std::vector<uint16_t> ids{0, 1};
   auto gzip = [&](const DocumentSource& text) {
-    return measure_baselines(view(ids), view(ids), 2, text).gzip_bits_per_byte;
+    return measure_baselines(MemoryTokens(ids).view(), MemoryTokens(ids).view(), 2, text)
+        .gzip_bits_per_byte;
   };
   EXPECT_NEAR(gzip(texts({noise})), 8, 0.01);
   EXPECT_EQ(gzip(texts({noise.substr(0, 3), noise.substr(3, 70000), noise.substr(70003)})),
@@ -122,21 +122,40 @@ TEST(Baselines, GzipIsLevel9) {
                       text.size(), 9),
             Z_OK);
   std::vector<uint16_t> ids{0, 1};
-  double bits = measure_baselines(view(ids), view(ids), 2, texts({text})).gzip_bits_per_byte;
+  double bits =
+      measure_baselines(MemoryTokens(ids).view(), MemoryTokens(ids).view(), 2, texts({text}))
+          .gzip_bits_per_byte;
   // The same stream in gzip's frame of 18 bytes instead of zlib's of 6.
   EXPECT_DOUBLE_EQ(bits, 8.0 * static_cast<double>(packed + 12) / static_cast<double>(text.size()));
 }
 
+TEST(Baselines, EndWhenThatIsRequested) {
+  std::vector<uint16_t> ids{0, 1};
+  request_interruption();
+  EXPECT_THROW(
+      measure_baselines(MemoryTokens(ids).view(), MemoryTokens(ids).view(), 2, texts({"ab"})),
+      Interrupted);
+  clear_interruption();
+}
+
 TEST(Baselines, TinyTrainingDataAndNoTextAreHandled) {
   std::vector<uint16_t> none, one{1}, some{0, 1, 0};
-  auto result = measure_baselines(view(none), view(some), 4, texts({"ab"}));
+  auto result =
+      measure_baselines(MemoryTokens(none).view(), MemoryTokens(some).view(), 4, texts({"ab"}));
   EXPECT_DOUBLE_EQ(result.unigram_bits_per_byte, 2);  // two predictions of 2 bits over two bytes
   EXPECT_DOUBLE_EQ(result.bigram_bits_per_byte, 2);
-  EXPECT_DOUBLE_EQ(measure_baselines(view(one), view(some), 4, texts({"ab"})).bigram_bits_per_byte,
-                   2);
-  expect_contains(user_error([&] { measure_baselines(view(some), view(none), 4, texts({})); }),
+  EXPECT_DOUBLE_EQ(
+      measure_baselines(MemoryTokens(one).view(), MemoryTokens(some).view(), 4, texts({"ab"}))
+          .bigram_bits_per_byte,
+      2);
+  expect_contains(user_error([&] {
+                    measure_baselines(MemoryTokens(some).view(), MemoryTokens(none).view(), 4,
+                                      texts({}));
+                  }),
                   "validation text is empty");
-  EXPECT_THROW(measure_baselines(view(some), view(some), 1, texts({"ab"})), InternalError);
+  EXPECT_THROW(
+      measure_baselines(MemoryTokens(some).view(), MemoryTokens(some).view(), 1, texts({"ab"})),
+      InternalError);
 }
 
 }  // namespace

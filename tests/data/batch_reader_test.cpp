@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/random.h"
+#include "tests/data/memory_tokens.h"
 
 namespace tessera {
 namespace {
@@ -90,7 +91,6 @@ TEST(SampleOrder, NeighboursAreNotKeptTogether) {
 class BatchReaderTest : public testing::Test {
  protected:
   static constexpr int64_t kContext = 5;
-  BatchReaderTest() : ids_(5 * 22 + 3) { std::iota(ids_.begin(), ids_.end(), uint16_t{0}); }
 
   using Row = std::pair<std::vector<int32_t>, std::vector<int32_t>>;
   // Rows of the batch by sample number, checked for being ignored where they hold no sample.
@@ -133,8 +133,14 @@ class BatchReaderTest : public testing::Test {
     return result;
   }
 
-  std::vector<uint16_t> ids_;
-  PackedDataset data_{TokenView(std::span<const uint16_t>(ids_)), kContext, kEnd, "'x'"};
+  static std::vector<uint16_t> ascending(size_t count) {
+    std::vector<uint16_t> ids(count);
+    std::iota(ids.begin(), ids.end(), uint16_t{0});
+    return ids;
+  }
+  std::vector<uint16_t> ids_ = ascending(5 * 22 + 3);
+  MemoryTokens tokens_{ids_};
+  PackedDataset data_{tokens_.view(), kContext, kEnd, "'x'"};
 };
 
 TEST_F(BatchReaderTest, SameSamplesForAnyBatchSizeRanksAndPrefetch) {

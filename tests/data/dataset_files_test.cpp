@@ -57,6 +57,35 @@ TEST_F(DatasetFilesTest, WithoutATrainingNameAllOthersAreTraining) {
   EXPECT_EQ(names(find().validation), Names{"val"});
 }
 
+TEST_F(DatasetFilesTest, DirectoriesAreReadInDepthInTheOrderOfPaths) {
+  for (const char* folder : {"train/b", "validation", ".cache"}) {
+    make_directories(directory_ / folder);
+  }
+  fill({"train/b/1.txt", "train/a.txt", "train/b/0.txt", "validation/0.txt", ".cache/train.txt",
+        "README.md", "train/val_0.txt"});
+  std::filesystem::create_directory_symlink(directory_ / "train", directory_ / "train_again");
+  auto below = [&](const std::vector<std::filesystem::path>& files) {
+    Names paths;
+    for (const auto& file : files) paths.push_back(file.lexically_relative(directory_.path()));
+    return paths;
+  };
+  EXPECT_EQ(below(find().training), (Names{"train/a.txt", "train/b/0.txt", "train/b/1.txt"}));
+  EXPECT_EQ(below(find().validation), (Names{"train/val_0.txt", "validation/0.txt"}));
+}
+
+TEST_F(DatasetFilesTest, WhatIsLeftOutIsNamedWhereNothingIsFound) {
+  make_directories(directory_ / "empty");
+  fill({".hidden"});
+  std::filesystem::create_directory_symlink(directory_ / "empty", directory_ / "link");
+  expect_contains(user_error([&] { find(); }),
+                  "left out: .hidden (hidden), link (link to a directory)");
+}
+
+TEST_F(DatasetFilesTest, NamesOnTheHubAreNotFetched) {
+  expect_contains(user_error([] { find_dataset_files({.dataset = "some-org/some.text"}); }),
+                  "`hf download some-org/some.text --repo-type dataset --local-dir DIR`");
+}
+
 TEST_F(DatasetFilesTest, TrainingAndTestDirectoriesTakeEveryFile) {
   ScratchDirectory test;
   fill({"val_a", "b"});

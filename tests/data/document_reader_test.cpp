@@ -118,6 +118,33 @@ TEST_F(DocumentReaderTest, ZeroBytesInPlainTextLookBinary) {
   }
 }
 
+TEST_F(DocumentReaderTest, PartsMakeUpTheDocuments) {
+  const std::string separator = "<|endoftext|>\n", line(3 << 20, 'x');
+  const auto part = static_cast<size_t>(kPartBytes);
+  // Lines longer than a part, documents that end where a part does, separators that are none.
+  std::vector<std::filesystem::path> files{
+      directory_.write("a", line + "\nend\n" + separator + separator + line),
+      directory_.write("b", separator),
+      directory_.write("c", std::string(part - 1, 'y') + "\n"),
+      directory_.write("d", std::string(part - 1, 'y') + "\n" + separator + "tail"),
+      directory_.write("e", line + separator + "<|endoftext|> \n" + line + "\n<|endoftext|>"),
+      directory_.write("f", std::string(part - 5, 'y') + "\n" + separator + "<|endoftext|>"),
+      directory_.write("g.json", R"({"text": "of JSON lines"})"),
+      directory_.write("h", "")};
+  Documents joined(1);
+  DocumentReader reader(files);
+  std::string text = "old";
+  for (TextPart read; (read = reader.next_part(text)) != TextPart::kNone;) {
+    EXPECT_LE(text.size(), part + (size_t{256} << 10));
+    joined.back() += text;
+    if (read == TextPart::kLast) joined.emplace_back();
+  }
+  EXPECT_EQ(joined.back(), "");
+  joined.pop_back();
+  EXPECT_EQ(joined, read_all(files));
+  EXPECT_EQ(joined.size(), 8u);
+}
+
 TEST_F(DocumentReaderTest, MissingAndUnreadableFilesAreReportedAtOnce) {
   expect_contains(user_error([&] { DocumentReader({directory_ / "none"}); }),
                   "none': No such file or directory");
@@ -135,10 +162,10 @@ TEST_F(DocumentReaderTest, JsonLines) {
       "{\"meta\": {\"text\": 5}, \"text\": \"two\"}\n"
       "   \n"
       "{\"text\": \"\"}\n"
-      "{\"text\": \"zero \\u0000 byte and <|endoftext|>\"}\n"
+      "{\"text\": \"a byte and <|endoftext|>\"}\n"
       "{\"text\": \"last\"}";
-  const Documents expected{"one\n\xc3\xa9\xf0\x9f\x98\x80", "two",
-                           std::string("zero \0 byte and <|endoftext|>", 29), "last"};
+  const Documents expected{"one\n\xc3\xa9\xf0\x9f\x98\x80", "two", "a byte and <|endoftext|>",
+                           "last"};
   EXPECT_EQ(read_all({directory_.write("a.jsonl", content)}), expected);
   EXPECT_EQ(read_all({directory_.write("c4-train.00000-of-01024.json.gz", gzip(content))}),
             expected);
@@ -164,6 +191,7 @@ TEST_F(DocumentReaderTest, BrokenJsonLineIsAnErrorWithFileAndLine) {
       {"{\"Text\": \"a\"}", "line 3: there is no key \"text\""},
       {"{\"text\": 7}", "line 3: \"text\" is not a string"},
       {"{\"text\": null}", "line 3: \"text\" is not a string"},
+      {"{\"text\": \"a\\u0000b\"}", "line 3: \"text\" holds a zero byte"},
       {"{\"text\": \"\xff\"}", "line 3"},
       {"{\"text\": \"a\"} {\"text\": \"b\"}", "line 3"},
   };

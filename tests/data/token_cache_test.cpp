@@ -5,6 +5,7 @@
 #include <atomic>
 #include <fstream>
 
+#include "base/interruption.h"
 #include "base/random.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
@@ -42,11 +43,24 @@ std::vector<std::string> documents_of_all_sizes() {
   return documents;
 }
 
-DocumentSource source_of(const std::vector<std::string>& documents) {
+TextSource source_of(const std::vector<std::string>& documents) {
   return [&documents, next = size_t{0}](std::string& document) mutable {
-    if (next == documents.size()) return false;
+    if (next == documents.size()) return TextPart::kNone;
     document = documents[next++];
-    return true;
+    return TextPart::kLast;
+  };
+}
+
+// The same in parts of a few bytes, or of many; the last is empty where one ends with the document.
+TextSource parts_of(const std::vector<std::string>& documents, size_t size) {
+  return [&documents, size, next = size_t{0}, at = size_t{0}](std::string& part) mutable {
+    if (next == documents.size()) return TextPart::kNone;
+    part = documents[next].substr(at, size);
+    at += size;
+    if (part.size() == size) return TextPart::kMore;
+    at = 0;
+    ++next;
+    return TextPart::kLast;
   };
 }
 
@@ -117,7 +131,9 @@ TEST_F(TokenCacheTest, HoldsTheIdsOfEveryDocumentAndItsEnd) {
   ASSERT_TRUE(opened.has_value());
   EXPECT_EQ(ids_of(*opened), ids_of(cache));
   EXPECT_EQ(opened->text_bytes(), bytes);
-  EXPECT_EQ(opened->tokens()[1], ids_of(cache)[1]);
+  std::vector<int32_t> one_by_one;
+  opened->tokens().for_each([&](int32_t id) { one_by_one.push_back(id); });
+  EXPECT_EQ(one_by_one, ids_of(cache));
 }
 
 TEST_F(TokenCacheTest, SameFileForAnyNumberOfThreadsWithAndWithoutCuts) {
@@ -140,6 +156,63 @@ TEST_F(TokenCacheTest, SameFileForAnyNumberOfThreadsWithAndWithoutCuts) {
     EXPECT_TRUE(read_file(path_) == expected) << threads << " threads";
     EXPECT_LT(longest, 70000u);  // the documents of up to 400 kB were cut
   }
+}
+
+TEST_F(TokenCacheTest, SameFileHoweverDocumentsComeInParts) {
+  const auto documents = documents_of_all_sizes();
+  auto j = job(documents);
+  j.document_prefix = {255};
+  build(j);
+  const std::string expected = read_file(path_);
+  auto at_words = [](std::string_view text, size_t from) {
+    return std::min(text.find_first_of(" \n", from), text.size());
+  };
+  for (size_t size : {size_t{1000}, size_t{1} << 16, size_t{1} << 20}) {
+    for (bool cuts : {false, true}) {
+      j.documents = parts_of(documents, size);
+      j.cut = nullptr;
+      if (cuts) j.cut = at_words;
+      build(j, 2);
+      EXPECT_TRUE(read_file(path_) == expected) << "parts of " << size << (cuts ? ", cut" : "");
+    }
+  }
+}
+
+// More text than the longest piece: it is nowhere whole.
+TEST_F(TokenCacheTest, ALongDocumentIsNeverInMemory) {
+  auto j = job({});
+  j.longest_piece = size_t{4} << 20;
+  int64_t left = 20;
+  size_t largest = 0;
+  j.documents = [&](std::string& part) {
+    part.assign(1 << 20, 'a');
+    return --left < 0 ? TextPart::kNone : left == 0 ? TextPart::kLast : TextPart::kMore;
+  };
+  j.cut = [](std::string_view, size_t from) { return from; };
+  std::mutex mutex;
+  j.encode = [&](std::string_view text, std::vector<int32_t>& ids) {
+    std::lock_guard lock(mutex);
+    largest = std::max(largest, text.size());
+    ids.push_back(1);
+  };
+  EXPECT_EQ(build(j).text_bytes(), int64_t{20} << 20);
+  EXPECT_LE(largest, size_t{64} << 10);
+}
+
+TEST_F(TokenCacheTest, ADocumentThatCannotBeCutIsBounded) {
+  auto j = job({});
+  j.longest_piece = size_t{4} << 20;
+  int64_t read = 0;
+  j.documents = [&](std::string& part) {
+    part.assign(1 << 20, 'a');
+    read += 1 << 20;
+    return TextPart::kMore;
+  };
+  j.cut = [](std::string_view text, size_t) { return text.size(); };
+  std::string message = user_error([&] { build(j); });
+  expect_contains(message, "a document of more than 4.00 MiB");
+  expect_contains(message, "<|endoftext|>");
+  EXPECT_LE(read, (int64_t{4} << 20) + (1 << 20));
 }
 
 TEST_F(TokenCacheTest, EveryDocumentBeginsWithThePrefix) {
@@ -217,6 +290,42 @@ TEST_F(TokenCacheTest, AFailedBuildLeavesTheOldFileAndNothingElse) {
   EXPECT_THROW(build(j), InternalError);
   EXPECT_EQ(read_file(path_), "old");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 1);
+}
+
+TEST_F(TokenCacheTest, IdsThatAreCutOffAreAnError) {
+  const auto documents = documents_of_all_sizes();
+  for (int64_t vocabulary : {257, 70000}) {  // 2 and 4 bytes each
+    auto j = job(documents);
+    j.vocab_size = vocabulary;
+    auto cache = build(j);
+    auto moved = std::move(cache);
+    std::vector<int32_t> ids(10);
+    moved.tokens().copy(1000, ids);
+    std::filesystem::resize_file(path_, 2010);
+    expect_contains(user_error([&] { moved.tokens().copy(1000, ids); }),
+                    "another program has cut it short");
+    std::filesystem::remove(path_);  // the open file is another's name now
+    moved.tokens().copy(10, ids);
+  }
+}
+
+TEST_F(TokenCacheTest, ARequestToEndLeavesNothingBehind) {
+  const auto documents = documents_of_all_sizes();
+  for (int threads : {1, 3}) {
+    clear_interruption();
+    auto j = job(documents);
+    j.encode = [&](std::string_view text, std::vector<int32_t>& ids) {
+      encode_words(text, ids);
+      request_interruption();
+    };
+    EXPECT_THROW(build(j, threads), Interrupted);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+  clear_interruption();
+  build(job(documents));
+  request_interruption();
+  EXPECT_THROW(open_token_cache(path_, 42), Interrupted);
+  clear_interruption();
 }
 
 TEST_F(TokenCacheTest, NoTextAtAllIsAnErrorThatNamesTheDataSet) {

@@ -1,5 +1,5 @@
 // A SentencePiece model from anywhere is refused with a UserError, or makes a tokenizer whose ids
-// of any text lie in its vocabulary.
+// of any text lie in its vocabulary, and which is written as a tokenizer.json or refused.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "tokenizer/sentencepiece.h"
+#include "tokenizer/sentencepiece_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
@@ -23,6 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
       tokenizer.decode(ids);
     }
+    format_tokenizer_json(tokenizer.model(), "fuzz");
   } catch (const UserError&) {
   }
   return 0;

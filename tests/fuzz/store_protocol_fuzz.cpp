@@ -41,6 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     session.output().clear();
     bytes.remove_prefix(std::min(piece, bytes.size()));
   }
+  session.end();
   if (store.find("there") != "value") std::abort();
   return 0;
 }

@@ -101,31 +101,45 @@ double difference(std::span<const float> a, std::span<const float> b) {
   }
   return worst / largest;
 }
-double bound(DType compute) { return compute == DType::kF32 ? 2e-6 : 2e-2; }
+// In f32 each of the two is within 16 roundings of the exact logits; they differ by what the order
+// of sums makes of it: 19 was seen on AVX2.
+double bound(DType compute) { return compute == DType::kF32 ? 32 * 0x1p-23 : 2e-2; }
 
 struct Case {
   const char* name;
   int64_t key_value_heads, window;
   ModelType family = ModelType::kLlamaV2;
+  bool stretched = false;  // and, with a window, none in the first layer
 
   ModelConfig model() const {
     ModelConfig c = tiny(key_value_heads, family);
     if (window > 0) c.sliding_window = window;
     if (family == ModelType::kGptNeox) c.rotary_pct = 0.4;
+    if (stretched) {
+      c.rope_scaling = {.type = RopeScalingType::kYarn,
+                        .factor = 4,
+                        .attention_factor = 1.3,
+                        .original_max_position = 64};
+    }
+    if (stretched && window > 0) {
+      c.windowed_layers.assign(static_cast<size_t>(c.num_layers), true);
+      c.windowed_layers[0] = false;
+    }
     return c;
   }
 };
 class Decoders : public testing::TestWithParam<std::tuple<Case, DType>> {};
-INSTANTIATE_TEST_SUITE_P(Models, Decoders,
-                         testing::Combine(testing::Values(Case{"full", 4, 0}, Case{"grouped", 2, 0},
-                                                          Case{"window", 1, 23},
-                                                          Case{"gpt2", 4, 0, ModelType::kGpt2},
-                                                          Case{"neox", 4, 0, ModelType::kGptNeox}),
-                                          testing::Values(DType::kF32, DType::kBF16)),
-                         [](const auto& test) {
-                           return cat(std::get<0>(test.param).name, "_",
-                                      name(std::get<1>(test.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Decoders,
+    testing::Combine(testing::Values(Case{"full", 4, 0}, Case{"grouped", 2, 0},
+                                     Case{"window", 1, 23}, Case{"gpt2", 4, 0, ModelType::kGpt2},
+                                     Case{"neox", 4, 0, ModelType::kGptNeox},
+                                     Case{"ministral", 2, 23, ModelType::kMistral, true},
+                                     Case{"neox_yarn", 4, 0, ModelType::kGptNeox, true}),
+                     testing::Values(DType::kF32, DType::kBF16)),
+    [](const auto& test) {
+      return cat(std::get<0>(test.param).name, "_", name(std::get<1>(test.param)));
+    });
 
 // Prompts that end inside, at and behind the border of a chunk, then token by token across it.
 TEST_P(Decoders, GiveTheLogitsOfTheWholeText) {
@@ -226,7 +240,7 @@ TEST(Decoder, ATextLongerThanTheContextIsSeenFromItsEnd) {
     for (int64_t n = context - 9; n <= std::ssize(text); n += n < context + 4 ? 1 : 5) {
       std::span ids = std::span(text).first(static_cast<size_t>(n));
       std::span seen = ids.subspan(static_cast<size_t>(window_begin(n, context)));
-      EXPECT_LE(difference(decoder->next_logits(ids), whole.logits(seen)), 2e-6) << n;
+      EXPECT_LE(difference(decoder->next_logits(ids), whole.logits(seen)), bound(DType::kF32)) << n;
     }
   }
 }

@@ -220,5 +220,22 @@ TEST(Rewriter, CarriesReplacementsToUsesOutputsAndUpdates) {
   EXPECT_EQ(to.updates()[0].slot, "s");
 }
 
+TEST(Graph, RefusesTensorsThatNobodyCanAddress) {
+  Graph g;
+  g.set_scope("layers.7.mlp");
+  const int64_t large = int64_t{1} << 40;
+  std::string message = user_error([&] {
+    g.input("tokens", InputKind::kArgument, {{large, 256}, DType::kF32});
+  });
+  expect_contains(message, "f32[1099511627776, 256]");
+  expect_contains(message, "more than 64.0 TiB");
+  expect_contains(message, "(layers.7.mlp)");
+  // Also where the product has no place in 64 bits.
+  expect_contains(user_error([&] {
+                    g.input("tokens", InputKind::kArgument, {{large, large}, DType::kI32});
+                  }),
+                  "[1099511627776, 1099511627776] has more elements than 64 bits count");
+}
+
 }  // namespace
 }  // namespace tessera

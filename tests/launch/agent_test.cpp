@@ -1,6 +1,7 @@
 // The agent on one node: environment, output, signals, failures, restarts, and that nothing is
 // left.
 #include <algorithm>
+#include <set>
 
 #include "base/thread_pool.h"
 #include "tests/launch/agent_fixture.h"
@@ -163,15 +164,66 @@ TEST_F(Agent, AWorkerThatWasInterruptedItselfEndsTheJobInGoodOrder) {
   expect_lacks(result.err, "failed");
 }
 
-TEST_F(Agent, OtherSignalsArePassedOn) {
+TEST_F(Agent, UserSignalsAskForTheEndAsABatchSystemMeansThem) {
   pid_t agent = start({"--nproc_per_node=2", "train", "print", "ready", "hang"});
   wait_for("a.out", "[rank 0] ready");
   wait_for("a.out", "[rank 1] ready");
   ::kill(agent, SIGUSR1);
   wait_for("a.out", "[rank 0] got usr1");
   wait_for("a.out", "[rank 1] got usr1");
-  ::kill(agent, SIGHUP);
+  wait_for("a.err", "User defined signal 1: workers finish their step, save and exit");
+  ::kill(agent, SIGHUP);  // these workers stay: once more, by a signal that ends them
   EXPECT_EQ(finish(agent).status, 128 + SIGHUP);
+}
+
+TEST_F(Agent, WhatTheParentIgnoresIsIgnored) {
+  auto ignoring = [&] {
+    ::signal(SIGHUP, SIG_IGN);
+    ::signal(SIGCHLD, SIG_IGN);
+    pid_t agent = start({"train", "print", "ready", "hang"});
+    ::signal(SIGHUP, SIG_DFL);
+    ::signal(SIGCHLD, SIG_DFL);
+    return agent;
+  };
+  pid_t agent = ignoring();
+  wait_for("a.out", "ready");
+  ::kill(agent, SIGHUP);
+  ::kill(agent, SIGTERM);
+  Result result = finish(agent);
+  EXPECT_EQ(result.status, 128 + SIGTERM);
+  expect_lacks(result.err, "Hangup");
+}
+
+TEST_F(Agent, WorkersStopAndContinueWithIt) {
+  pid_t agent = start({"train", "print", "pid %PID", "sleep", "1", "print", "done", "hang"});
+  pid_t worker = number_behind(wait_for("a.out", "pid "), "pid ");
+  auto state = [&](pid_t pid) {
+    std::string text = read_file(cat("/proc/", pid, "/stat"));
+    return text.substr(text.rfind(')') + 2, 1);
+  };
+  ::kill(agent, SIGTSTP);
+  int status = 0;
+  EXPECT_EQ(::waitpid(agent, &status, WUNTRACED), agent);
+  EXPECT_TRUE(WIFSTOPPED(status));
+  for (int i = 0; i < 4'000 && state(worker) != "T"; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(state(worker), "T");
+  ::kill(agent, SIGCONT);
+  wait_for("a.out", "done");
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(finish(agent).status, 128 + SIGTERM);
+}
+
+TEST_F(Agent, AFullLogFileIsSaidAndNothingIsLost) {
+  make_directories(path("logs/attempt_0"));
+  std::filesystem::create_symlink("/dev/full", path("logs/attempt_0/rank_1.out.log"));
+  Result result = run({"--nproc_per_node=2", "--log_dir=logs", "train", "print", "one %RANK",
+                       "sleep", "50", "print", "two %RANK", "--threads", "1"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "[rank 1] one 1\n[rank 1] two 1\n[rank 1] option --threads 1\n");
+  expect_contains(result.err,
+                  "cannot write 'logs/attempt_0/rank_1.out.log': No space left on device");
+  EXPECT_EQ(read_file(path("logs/attempt_0/rank_0.out.log")), "one 0\ntwo 0\noption --threads 1\n");
 }
 
 TEST_F(Agent, RestartsFromTheCheckpoint) {
@@ -204,11 +256,41 @@ TEST_F(Agent, RestartsFromTheCheckpoint) {
   expect_contains(result.out, "[rank 0] attempt 2\n");
   expect_contains(result.out, "[rank 1] attempt 2\n");
   expect_lacks(result.out, "attempt 3");
-  expect_contains(result.out, "option --resume_from_checkpoint ckpt\n");
-  expect_contains(result.err, "--resume_from_checkpoint ckpt: continues the last attempt");
+  expect_contains(result.err,
+                  "this attempt goes on from the newest checkpoint of this job in ckpt");
   expect_contains(result.err, "rank 1 failed first: exit status 5");
   expect_contains(result.err, "rank 0 failed first: killed by signal 9");
-  expect_contains(result.err, "Restart 2 of at most 3");
+  expect_contains(result.err, "Restart 1 of at most 3 in 0.5 s");
+  expect_contains(result.err, "Restart 2 of at most 3 in 1.0 s");
+}
+
+// By its identity the ranks know the checkpoints of their job.
+TEST_F(Agent, TheJobKeepsItsIdentityOverRestarts) {
+  auto identities = [&] {
+    Result result = run({"--nproc_per_node=2", "--max_restarts=1", "train", "print",
+                         "job=%TESSERA_JOB_ID.", "attempt", "0", "exit", "1", "end"});
+    std::set<std::string> found;
+    for (std::string_view line : split(result.out, '\n')) {
+      if (size_t at = line.find("job="); at != std::string_view::npos)
+        found.emplace(line.substr(at + 4, line.rfind('.') - at - 4));
+    }
+    expect_contains(result.err, "Restart 1");
+    return found;
+  };
+  auto one = identities(), other = identities();
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one.begin()->size(), 32u);
+  EXPECT_EQ(one.begin()->find_first_not_of("0123456789abcdef"), std::string::npos);
+  EXPECT_NE(one, other);
+}
+
+TEST_F(Agent, AnInterruptionEndsThePauseBeforeARestart) {
+  pid_t agent = start({"--max_restarts=9", "train", "exit", "1"});
+  wait_for("a.err", "Restart 3 of at most 9 in 2.0 s");
+  ::kill(agent, SIGTERM);
+  Result result = finish(agent);
+  EXPECT_EQ(result.status, 143);
+  expect_lacks(result.err, "Restart 4");
 }
 
 TEST_F(Agent, RestartsNoMoreThanAllowed) {

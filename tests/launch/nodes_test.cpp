@@ -130,6 +130,29 @@ TEST_F(Nodes, ALostServerEndsTheOthers) {
   expect_contains(result.err, "the agent that serves the store of the job is gone");
 }
 
+// Neither its signs of life nor its leave are waited for, and what its end broke is not the cause.
+TEST_F(Nodes, AKilledAgentIsNamedAtOnce) {
+  Words words = c10d() + Words{"--rdzv_conf=keep_alive_interval=1000", "train", "print",
+                               "rank %RANK is %PID", "hang"};
+  pid_t a = start(words, "a");
+  wait_for_server();
+  pid_t b = start(words, "b");
+  pid_t worker = number_behind(wait_for("a.out", "is "), " is ");
+  wait_for("b.out", "is ");
+  ::kill(a, SIGSTOP);  // it sees both at the same time
+  ::kill(b, SIGKILL);
+  finish(b);
+  ::kill(worker, SIGKILL);
+  auto begin = std::chrono::steady_clock::now();
+  ::kill(a, SIGCONT);
+  Result result = finish(a);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+  EXPECT_NE(result.status, 0);
+  expect_contains(result.err, "tessera: node 1 on ");
+  expect_contains(result.err, " was lost: its agent has ended, killed or together with its host\n");
+  expect_lacks(result.err, "failed first");
+}
+
 TEST_F(Nodes, ALostNodeIsReplaced) {
   Words words = c10d() + Words{"--max_restarts=1",
                                "--rdzv_conf=keep_alive_interval=0.2,keep_alive_max_attempt=5",
@@ -153,7 +176,7 @@ TEST_F(Nodes, ALostNodeIsReplaced) {
   EXPECT_EQ(first.status, 0) << first.err;
   EXPECT_EQ(third.status, 0) << third.err;
   expect_contains(first.err, "node 1 on ");
-  expect_contains(first.err, "has given no sign of life");
+  expect_contains(first.err, " was lost: its agent has ended");
   expect_contains(first.out, "[rank 0] rank 0 attempt 1\n");
   expect_contains(third.out, "[rank 1] rank 1 attempt 1\n");
 }

@@ -158,6 +158,12 @@ TEST(JobToken, WhereItComesFrom) {
   ScratchDirectory scratch;
   std::string file = scratch.write("token", "from the file\n");
   c.token_file = file;
+  std::filesystem::permissions(file, std::filesystem::perms(0644));
+  expect_contains(message_of<UserError>([&] { job_token(c, lookup(given)); }),
+                  cat("is open to other users of this host, and whoever knows the token can join "
+                      "the job: chmod 600 ",
+                      file));
+  std::filesystem::permissions(file, std::filesystem::perms(0640));
   EXPECT_EQ(job_token(c, lookup(given)), "from the file");
   scratch.write("token", "short\n");
   EXPECT_THROW(job_token(c, lookup(given)), UserError);

@@ -191,7 +191,8 @@ INSTANTIATE_TEST_SUITE_P(HuggingFace, ModelGolden,
                          testing::Values("llama2_tiny", "llama31_tiny", "llama32_tiny",
                                          "mistral_tiny", "qwen2_tiny", "gpt2_tiny",
                                          "gpt2_exact_tiny", "gpt_neox_tiny",
-                                         "gpt_neox_sequential_tiny"),
+                                         "gpt_neox_sequential_tiny", "ministral_tiny",
+                                         "qwen2_window_tiny", "gpt_neox_yarn_tiny"),
                          [](const auto& name) { return std::string(name.param); });
 
 }  // namespace

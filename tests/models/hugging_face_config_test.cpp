@@ -56,11 +56,20 @@ TEST(HuggingFaceConfig, DefaultsOfBothFamilies) {
   EXPECT_EQ(mistral.intermediate_size, 14336);
   EXPECT_EQ(mistral.sliding_window, 4096);
   mistral = parse_hugging_face_config(R"({"model_type": "mistral", "sliding_window": null,
-                                          "head_dim": 64, "num_key_value_heads": null})",
+                                          "head_dim": 64})",
                                       "c");
   EXPECT_FALSE(mistral.sliding_window.has_value());
   EXPECT_EQ(mistral.head_dim, 64);
-  EXPECT_EQ(mistral.num_key_value_heads, 32);
+  // Null is one for each head in Llama and Qwen2, and refused by transformers' Mistral.
+  for (const char* family : {"llama", "qwen2"}) {
+    std::string text = cat(R"({"model_type": ")", family, R"(", "num_key_value_heads": null})");
+    EXPECT_EQ(parse_hugging_face_config(text, "c").num_key_value_heads, 32);
+  }
+  expect_contains(user_error([] {
+                    parse_hugging_face_config(
+                        R"({"model_type": "mistral", "num_key_value_heads": null})", "c");
+                  }),
+                  "'num_key_value_heads' must be an integer: it is null");
 }
 
 TEST(HuggingFaceConfig, Gpt2) {
@@ -124,10 +133,13 @@ TEST(HuggingFaceConfig, GptNeox) {
         [&] { parse_hugging_face_config(R"({"model_type": "gpt_neox", )" + field + "}", "c"); });
   };
   expect_contains(with(R"("attention_bias": false)"), "'attention_bias' must be true");
-  expect_contains(with(R"("hidden_dropout": 0.1)"), "'hidden_dropout' must be 0");
+  expect_contains(with(R"("hidden_dropout": 1.0)"), "a dropout probability must be below 1");
+  expect_contains(with(R"("rope_theta": 5000)"),
+                  "'rope_theta' is 5000, but 'rotary_emb_base' (or its default) says 10000");
   expect_contains(with(R"("rotary_pct": 1.5)"), "--rotary_pct must lie in 0..1: it is 1.5");
   expect_contains(with(R"("rotary_pct": 0.01)"), "rotates 0 elements of a head of 96");
-  expect_contains(with(R"("rope_scaling": {"type": "llama3", "factor": 8})"), "default or dynamic");
+  expect_contains(with(R"("rope_scaling": {"type": "llama3", "factor": 8})"),
+                  "rope_scaling: 'low_freq_factor' is missing");
 }
 
 TEST(HuggingFaceConfig, Qwen2) {
@@ -145,16 +157,22 @@ TEST(HuggingFaceConfig, Qwen2) {
   EXPECT_EQ(parameter_count(c), 494032768);  // Qwen2 0.5B
   auto windows = [](const std::string& fields) {
     return parse_hugging_face_config(
-               R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 99, )" +
-                   fields + "}",
-               "c")
-        .sliding_window;
+        R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 99, )" + fields +
+            "}",
+        "c");
   };
-  EXPECT_EQ(windows(R"("max_window_layers": 0)"), 99);
-  EXPECT_FALSE(windows(R"("max_window_layers": 32)").has_value());
-  EXPECT_EQ(windows(R"("num_hidden_layers": 1, "layer_types": ["sliding_attention"])"), 99);
-  expect_contains(user_error([&] { windows(R"("max_window_layers": 28)"); }),
-                  "a window in some layers only is not supported");
+  EXPECT_EQ(windows(R"("max_window_layers": 0)").sliding_window, 99);
+  EXPECT_TRUE(windows(R"("max_window_layers": 0)").windowed_layers.empty()) << "all of them";
+  EXPECT_FALSE(windows(R"("max_window_layers": 32)").sliding_window.has_value());
+  EXPECT_EQ(
+      windows(R"("num_hidden_layers": 1, "layer_types": ["sliding_attention"])").sliding_window,
+      99);
+  c = windows(R"("max_window_layers": 28)");
+  EXPECT_EQ(layer_window(c, 27), 0);
+  EXPECT_EQ(layer_window(c, 28), 99);
+  EXPECT_EQ(layer_window(c, 31), 99);
+  c = windows(R"("num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"])");
+  EXPECT_EQ(c.windowed_layers, (std::vector{true, false}));
 }
 
 TEST(HuggingFaceConfig, BiasesOfLlama) {
@@ -203,14 +221,100 @@ TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
   expect_contains(with(R"("mlp_bias": true)"), "'mlp_bias' is not supported");
   expect_contains(with(R"("architectures": "LlamaForCausalLM")"), "must be a list of names");
   expect_contains(with(R"("rope_scaling": [])"), "'rope_scaling' must be an object");
-  expect_contains(with(R"("rope_scaling": {"type": "yarn", "factor": 2})"),
-                  "default, dynamic, llama3");
+  expect_contains(
+      with(R"("rope_scaling": {"type": "longrope", "factor": 2})"),
+      "'longrope' is not supported; supported are default, linear, dynamic, llama3, yarn");
+  expect_contains(with(R"("rope_scaling": {"type": "linear", "factor": 2, "\u00e9": 1})"),
+                  "dir/config.json: rope_scaling: \"\\u00e9\" is not known here");
+  expect_contains(with(R"("rope_scaling": {"type": "linear", "rope_type": "yarn"})"),
+                  "remove one of them");
+  expect_contains(with(R"("use_mscale": 1)"), "dir/config.json: \"use_mscale\" is not known here");
+  expect_contains(with(R"("pruned_heads": {"0": [1]})"), "'pruned_heads' is not supported");
+  expect_contains(with(R"("quantization_config": {"bits": 4})"), "quantized weights");
+  expect_contains(with(R"("architectures": ["MistralForCausalLM"])"),
+                  "'model_type' is 'llama', which is not the mistral of 'architectures'");
   expect_contains(with(R"("rope_scaling": {"type": "llama3"})"),
                   "rope_scaling: 'factor' is missing");
   expect_contains(with(R"("rope_parameters": {"rope_type": "llama3", "factor": 8,
                           "low_freq_factor": 4.0, "high_freq_factor": 4.0})"),
                   "must be above");
   expect_contains(with(R"("head_dim": 0)"), "dir/config.json: a head must have 1..4096 elements");
+}
+
+// Keys of published files that change nothing.
+TEST(HuggingFaceConfig, PublishedFilesLoad) {
+  struct File {
+    const char* text;
+    int64_t parameters;
+  };
+  const File files[] = {
+      // Llama 2 7B.
+      {R"({"_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"],
+           "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+           "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
+           "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 32, "pad_token_id": 0, "pretraining_tp": 1,
+           "rms_norm_eps": 1e-05, "rope_scaling": null, "tie_word_embeddings": false,
+           "torch_dtype": "float16", "transformers_version": "4.31.0.dev0", "use_cache": true,
+           "vocab_size": 32000})",
+       6738415616},
+      // Vicuna with a longer context.
+      {R"({"architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+           "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 4096,
+           "max_sequence_length": 16384, "model_type": "llama", "pad_token_id": 0,
+           "rope_scaling": {"factor": 4.0, "type": "linear"}, "vocab_size": 32000})",
+       6738415616},
+      // Mistral 7B v0.3.
+      {R"({"architectures": ["MistralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+           "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+           "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+           "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+           "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null,
+           "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+           "transformers_version": "4.42.0.dev0", "use_cache": true, "vocab_size": 32768})",
+       7248023552},
+      // Qwen2.5 0.5B.
+      {R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+           "bos_token_id": 151643, "eos_token_id": 151643, "hidden_act": "silu",
+           "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864,
+           "max_position_embeddings": 32768, "max_window_layers": 24, "model_type": "qwen2",
+           "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2,
+           "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768,
+           "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+           "transformers_version": "4.40.1", "use_cache": true, "use_mrope": false,
+           "use_sliding_window": false, "vocab_size": 151936})",
+       494032768},
+      // GPT-2 XL and DistilGPT2.
+      {R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+           "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256,
+           "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2",
+           "n_ctx": 1024, "n_embd": 1600, "n_head": 25, "n_layer": 48, "n_positions": 1024,
+           "output_past": true, "resid_pdrop": 0.1, "summary_activation": null,
+           "summary_first_dropout": 0.1, "summary_proj_to_labels": true,
+           "summary_type": "cls_index", "summary_use_proj": true,
+           "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}},
+           "vocab_size": 50257})",
+       1557611200},
+      {R"({"_num_labels": 1, "activation_function": "gelu_new",
+           "architectures": ["GPT2LMHeadModel"], "id2label": {"0": "LABEL_0"},
+           "label2id": {"LABEL_0": 0}, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768,
+           "n_head": 12, "n_layer": 6, "n_positions": 1024, "n_special": 0,
+           "predict_special_tokens": true, "vocab_size": 50257})",
+       81912576},
+      // GPT-NeoX 20B.
+      {R"({"architectures": ["GPTNeoXForCausalLM"], "attention_probs_dropout_prob": 0,
+           "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "gelu_fast",
+           "hidden_dropout_prob": 0, "hidden_size": 6144, "initializer_range": 0.02,
+           "intermediate_size": 24576, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
+           "model_type": "gpt_neox", "num_attention_heads": 64, "num_hidden_layers": 44,
+           "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": false,
+           "torch_dtype": "float16", "transformers_version": "4.19.0.dev0", "use_cache": true,
+           "vocab_size": 50432})",
+       20554567680},
+  };
+  for (const File& file : files)
+    EXPECT_EQ(parameter_count(parse_hugging_face_config(file.text, "c")), file.parameters)
+        << file.text;
 }
 
 TEST(HuggingFaceConfig, FilesAreBounded) {

@@ -12,9 +12,9 @@ ModelConfig written_and_read(const ModelConfig& config) {
 }
 
 TEST(HuggingFaceWriter, IsTheInverseOfTheReader) {
-  for (const char* name :
-       {"llama2_tiny", "llama31_tiny", "llama32_tiny", "mistral_tiny", "qwen2_tiny", "gpt2_tiny",
-        "gpt_neox_tiny", "gpt_neox_sequential_tiny"}) {
+  for (const char* name : {"llama2_tiny", "llama31_tiny", "llama32_tiny", "mistral_tiny",
+                           "qwen2_tiny", "gpt2_tiny", "gpt_neox_tiny", "gpt_neox_sequential_tiny",
+                           "ministral_tiny", "qwen2_window_tiny", "gpt_neox_yarn_tiny"}) {
     ModelConfig config = read_hugging_face_config(cat(TESSERA_SOURCE_DIR, "/tests/goldens/", name));
     EXPECT_EQ(written_and_read(config), config) << name;
   }
@@ -34,6 +34,16 @@ TEST(HuggingFaceWriter, IsTheInverseOfTheReader) {
     if (type == ModelType::kGpt2) config.resid_pdrop = 0;
     EXPECT_EQ(written_and_read(config), config) << name(type);
   }
+}
+
+TEST(HuggingFaceWriter, KeepsDropout) {
+  ModelConfig config = family_defaults(ModelType::kQwen2);
+  config.attn_pdrop = 0.25;
+  EXPECT_EQ(written_and_read(config), config);
+  config = family_defaults(ModelType::kGptNeox);
+  config.attn_pdrop = 0.25;
+  config.resid_pdrop = config.embd_pdrop = 0.5;
+  EXPECT_EQ(written_and_read(config), config);
 }
 
 TEST(HuggingFaceWriter, CannotSayWhatItHasNoNameFor) {

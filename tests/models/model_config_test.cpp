@@ -96,6 +96,10 @@ TEST(Presets, UnknownNameGivesTheSeedMessageAndTheNearestName) {
   std::string text = user_error([] { preset_by_name("llama2_7"); });
   expect_contains(text, "Model llama2_7 currently not supported.");
   expect_contains(text, "Did you mean llama2_7b?");
+  for (const char* near : {"llama3_8b", "llama-3-8b", "llama3-8B"}) {
+    expect_contains(user_error([&] { preset_by_name(near); }), "Did you mean llama3.1_8b?");
+  }
+  expect_contains(user_error([&] { preset_by_name("llama3_70b"); }), "Did you mean llama3.1_70b?");
   expect_contains(text, "llama3.2_1b");
   EXPECT_FALSE(find_preset("llama9").has_value());
 }
@@ -164,6 +168,17 @@ TEST(Check, NamesWhatDoesNotFit) {
                   }),
                   "--rotary_pct 0.05 rotates 3 elements of a head of 64");
   expect_contains(broken([](auto& c) { c.attn_pdrop = -0.1; }), "a dropout probability");
+  expect_contains(broken([](auto& c) { c.windowed_layers = {true}; }), "--num_layers is 12");
+  expect_contains(broken([](auto& c) { c.windowed_layers.assign(12, true); }),
+                  "no --sliding_window");
+  expect_contains(broken([](auto& c) { c.padding_id = c.vocab_size; }),
+                  "outside of the vocabulary");
+  expect_contains(broken([](auto& c) {
+                    c.model_type = ModelType::kGptNeox;
+                    c.rotary_pct = 0.25;
+                    c.resid_pdrop = 0.1;
+                  }),
+                  "one dropout probability of embeddings and layers");
 }
 
 TEST(Check, TheLargestShapeStillCountsInside63Bits) {
@@ -187,10 +202,13 @@ TEST(ModelRecord, RoundTripsEveryField) {
   ModelConfig c = preset_by_name("llama3.1_8b");  // every field away from its default
   c.model_type = ModelType::kMistral;
   c.norm_epsilon = 0.1;
-  c.rope_scaling = {RopeScalingType::kLlama3, 1.0 / 3, 2, 5, 77};
+  c.rope_scaling = {RopeScalingType::kYarn, 1.0 / 3, 2, 5, 31, 3, 1.25, false, 77};
   c.tie_word_embeddings = c.bias = true;
   c.initializer_range = 0.3;
   c.sliding_window = 9;
+  c.windowed_layers.assign(32, true);
+  c.windowed_layers[3] = false;
+  c.padding_id = 11;
   c.rotary_pct = 0.5;
   c.attention_bias = c.attention_output_bias = c.tanh_gelu = c.parallel_residual = true;
   c.num_local_experts = 4;
@@ -199,6 +217,19 @@ TEST(ModelRecord, RoundTripsEveryField) {
   c.embd_pdrop = 0.2;
   c.attn_pdrop = 0.3;
   EXPECT_EQ(model_config_from_json(model_config_json(c)), c);
+}
+
+// A record from before some fields were there.
+TEST(ModelRecord, OlderRecordsHaveTheDefaults) {
+  ModelConfig c = preset_by_name("llama3.1_8b");
+  std::string text = model_config_json(c);
+  for (const char* key : {"rope_beta_fast", "rope_beta_slow", "rope_attention_factor",
+                          "rope_truncate", "windowed_layers", "padding_id"}) {
+    size_t begin = text.find(cat(",\n  \"", key, "\"")), end = text.find_first_of(",\n", begin + 2);
+    ASSERT_NE(begin, std::string::npos) << key;
+    text.erase(begin, end - begin);
+  }
+  EXPECT_EQ(model_config_from_json(text), c);
 }
 
 TEST(ModelRecord, RefusesDamage) {
@@ -216,7 +247,7 @@ TEST(ModelRecord, RefusesDamage) {
   expect_contains(changed("11008", "\"11008\""), "'intermediate_size' has another type");
   expect_contains(changed("11008", "0"), "--intermediate_size must lie in");
   expect_contains(changed("\"rope_scaling\": \"none\"", "\"rope_scaling\": \"x\""),
-                  "none, dynamic, llama3");
+                  "none, linear, dynamic, llama3, yarn");
   expect_contains(changed("1e-05", "-1"), "the norm epsilon must be above 0");
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "observe/machine_peak.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -22,7 +23,10 @@ StepReport sample_report() {
   r.tokens = 2048;
   r.step_seconds = 2.5;
   r.data_seconds = 0.001;
-  r.learning_rate = 1e-4;
+  r.epoch = 2;
+  r.tokens_seen = 26624;
+  r.learning_rate = 2e-4;
+  r.next_learning_rate = 1e-4;
   r.gradient_norm = 1.23456;
   return r;
 }
@@ -45,6 +49,30 @@ TEST(Progress, NoTimeMeansNoSpeed) {
   StepReport r = sample_report();
   r.step_seconds = 0;
   expect_contains(progress_line(r), "Speed: 0.00 samples/sec");
+}
+
+TEST(MachinePeak, IsNeverBelowASpeedThatWasReached) {
+  double speed_now = 100;
+  int measurements = 0;
+  auto measure = [&] { return ++measurements, speed_now; };
+  MachinePeak peak(measure);
+  EXPECT_EQ(peak.flops(), 100);
+  EXPECT_EQ(peak.flops_after(80), 100);
+  EXPECT_EQ(measurements, 1);
+  // The machine was slow when the run began.
+  speed_now = 300;
+  EXPECT_EQ(peak.flops_after(120), 300);
+  // It is slow now, when it is measured again.
+  speed_now = 50;
+  EXPECT_EQ(peak.flops_after(310), 310);
+  EXPECT_EQ(peak.flops_after(10), 310);
+  EXPECT_EQ(peak.flops_after(std::numeric_limits<double>::infinity()), 310) << "of no time";
+  EXPECT_EQ(measurements, 3);
+}
+
+TEST(MachinePeak, AGivenOneStays) {
+  EXPECT_EQ(MachinePeak(5.0).flops_after(7), 5);
+  EXPECT_EQ(MachinePeak().flops_after(7), 0) << "unknown";
 }
 
 TEST(RunningAverage, StartsBehindTheWarmUp) {
@@ -78,7 +106,7 @@ TEST_F(MetricsFileTest, OneJsonObjectALineAppended) {
     bad.gradient_norm = std::numeric_limits<double>::infinity();
     bad.ok = false;
     metrics.step(bad);
-    metrics.validation(12, 2.5, std::exp(2.5));
+    metrics.validation({12, 2, 26624, 2.5, std::exp(2.5)});
   }
   std::string text = read_file(path_);
   std::vector<std::string_view> lines = split(text, '\n');
@@ -88,12 +116,32 @@ TEST_F(MetricsFileTest, OneJsonObjectALineAppended) {
   EXPECT_EQ(good["loss"].get<double>(), 8.123456);
   EXPECT_EQ(good["ok"], true);
   EXPECT_EQ(good["tokens"], 2048);
-  EXPECT_EQ(good["learning_rate"].get<double>(), 1e-4);
+  EXPECT_EQ(good["learning_rate"].get<double>(), 2e-4);  // that of this step, not of the next
+  EXPECT_EQ(good["epoch"], 2);
+  EXPECT_EQ(good["tokens_seen"], 26624);
   EXPECT_TRUE(bad["loss"].is_null());
   EXPECT_TRUE(bad["gradient_norm"].is_null());
   EXPECT_EQ(bad["ok"], false);
   auto validation = nlohmann::json::parse(lines[2]);
   EXPECT_EQ(validation["validation_perplexity"].get<double>(), std::exp(2.5));
+  EXPECT_EQ(validation["epoch"], 2);
+  EXPECT_EQ(validation["tokens_seen"], 26624);
+}
+
+TEST_F(MetricsFileTest, EveryLineSaysWhenItWasWritten) {
+  {
+    MetricsFile metrics(path_.string());
+    metrics.step(sample_report());
+    metrics.validation({});
+  }
+  const std::string text = read_file(path_);
+  for (std::string_view line : split(trim(text), '\n')) {
+    auto time = nlohmann::json::parse(line).at("time").get<std::string>();
+    ASSERT_EQ(time.size(), std::string_view("2026-01-31T12:00:00.123Z").size()) << time;
+    for (auto [place, mark] :
+         {std::pair{4, '-'}, {7, '-'}, {10, 'T'}, {13, ':'}, {19, '.'}, {23, 'Z'}})
+      EXPECT_EQ(time[static_cast<size_t>(place)], mark) << time;
+  }
 }
 
 TEST_F(MetricsFileTest, NoNameWritesNothing) {

@@ -129,6 +129,7 @@ void add_composites(std::vector<OpSample>& s) {
                9});
   s.push_back({"", make<Rope>(std::vector<double>{1, 0.1}, false), {f({2, 5, 3, 4})}});
   s.push_back({"partial", make<Rope>(std::vector<double>{0.7}, true), {f({1, 4, 2, 5})}});
+  s.push_back({"scaled", make<Rope>(RotaryAngles({0.7}, 1.5), false), {f({1, 4, 2, 5})}});
   for (auto [label, heads, mask] : {std::tuple{"causal", 4, AttentionMask{}},
                                     {"window", 2, AttentionMask{true, 3}},
                                     {"full", 2, AttentionMask{false, 0}}}) {

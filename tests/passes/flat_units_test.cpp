@@ -190,9 +190,9 @@ TEST(FlatUnits, GathersWhatTravelsInTheDtypeOfCompute) {
     EXPECT_EQ(unit.size, 2 * unit.shard_size);
     Value state = g.input_value(weight_slot(unit));
     EXPECT_EQ(g.type(state), (TensorType{{unit.shard_size}, DType::kF32, axes.shard}));
-    Value varied = differentiated_value(g, unit);
-    EXPECT_EQ(g.type(varied).varying, axes.shard | axes.replicate);
   }
+  for (Value varied : differentiated_values(g, units))
+    EXPECT_EQ(g.type(varied).varying, axes.shard | axes.replicate);
   for (const Node& node : g.nodes()) {
     if (node.op->name() != "all_gather") continue;
     EXPECT_EQ(g.type(node.inputs[0]).dtype, DType::kBF16);

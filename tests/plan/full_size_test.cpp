@@ -53,6 +53,32 @@ TEST(FullSize, Llama70bIsPlannedInSeconds) {
   plan_and_verify("accumulate", small.accumulate);
 }
 
+// Steps of planning per node, over the programs of a model of so many layers.
+double steps_per_node(int64_t layers, ProgramOptions options) {
+  ModelConfig config = preset_by_name("llama3.2_1b");
+  config.num_layers = layers;
+  options.length = 256;
+  options.accumulates = true;
+  Programs programs = build_programs(model_builder(config), options);
+  double steps = 0, nodes = 0;
+  for (const Graph* graph :
+       {&programs.accumulate_first, &programs.accumulate, &programs.apply, &programs.evaluate}) {
+    steps += static_cast<double>(make_plan(*graph, {}).steps);
+    nodes += static_cast<double>(graph->nodes().size());
+  }
+  return steps / nodes;
+}
+
+TEST(FullSize, PlanningTakesTimeInProportionToTheLayers) {
+  ProgramOptions keeping, computing_again;
+  computing_again.residency.share_numerator = 1;
+  for (const ProgramOptions& options : {keeping, computing_again}) {
+    double few = steps_per_node(8, options), many = steps_per_node(128, options);
+    // The logarithm; with each value compared with all that live beside it: 16 times.
+    EXPECT_LT(many, 2 * few);
+  }
+}
+
 // Tensors that hold several matrices cost no copies, neither gpt2's nor gpt_neox's.
 TEST(FullSize, DenseFamiliesArePlannedInPlace) {
   ModelConfig neox = family_defaults(ModelType::kGptNeox);

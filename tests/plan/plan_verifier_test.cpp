@@ -9,6 +9,7 @@
 #include "ops/primitive/shaping.h"
 #include "plan/plan.h"
 #include "tests/base/error_expectation.h"
+#include "tests/plan/tag_kernels.h"
 
 namespace tessera {
 namespace {
@@ -76,7 +77,11 @@ TEST_F(PlanVerifier, RefusesAShiftedBuffer) {
 }
 
 TEST_F(PlanVerifier, RefusesABufferOutsideTheArena) {
+  Plan sound = plan;
   plan.arena_bytes -= kBufferAlignment;
+  expect_refused("a storage lies outside the arena");
+  plan = sound;
+  storage(flat).arena_offset = -kBufferAlignment;
   expect_refused("a storage lies outside the arena");
 }
 
@@ -189,18 +194,20 @@ TEST_F(PlanVerifier, RefusesAWorkspaceOverALiveValue) {
 
 TEST_F(PlanVerifier, RefusesPlacesOutsideTheirStorage) {
   Plan sound = plan;
+  std::string reason = " lies outside its storage";
   auto refuses = [&](const auto& change) {
     plan = sound;
     change();
-    expect_refused(" lies outside its storage");
+    expect_refused(reason);
   };
   refuses([&] { place(a).offset = 2 * kBytes; });
   refuses([&] { place(a).offset = -4; });
-  refuses([&] { place(a).storage = -1; });
-  refuses([&] { place(a).storage = 1000; });
   refuses([&] { plan.outputs[0].offset += 4; });
   refuses([&] { first(InstructionKind::kFill).bytes = 1 << 20; });
   refuses([&] { first(InstructionKind::kFill).bytes = -4; });
+  reason = " has no storage";
+  refuses([&] { place(a).storage = -1; });
+  refuses([&] { place(a).storage = 1000; });
   refuses([&] { first(InstructionKind::kCopy).source.storage = 1000; });
 }
 
@@ -213,6 +220,9 @@ TEST_F(PlanVerifier, RefusesWhatIsNotThere) {
   expect_refused("an output has no place");
   plan = sound;
   plan.instructions[launch_of(a)].node = 1000;
+  expect_refused("a launch of no node");
+  plan = sound;
+  plan.instructions[launch_of(a)].node = -1;
   expect_refused("a launch of no node");
   plan = sound;
   plan.workspaces[0] = 1000;
@@ -231,6 +241,10 @@ TEST_F(PlanVerifier, RefusesWhatIsNotThere) {
   place(w).offset = 64;
   expect_refused("input w is not where the caller gives it");
   plan = sound;
+  storage(w).external = false;
+  storage(w).arena_offset = 0;
+  expect_refused("input w is not where the caller gives it");
+  plan = sound;
   storage(flat).external = true;
   storage(flat).external_name = "w";
   expect_refused("two storages for w");
@@ -241,6 +255,153 @@ TEST_F(PlanVerifier, RefusesAnArgumentThatIsOverwritten) {
   fill.target = place(x);
   plan.instructions.push_back(fill);
   expect_refused("input x at the end");
+}
+
+// got = exchange(a) runs beside b = exp(x) and c = -b, until d = got + c. With scratch.
+class PlanVerifierInFlight : public testing::Test {
+ protected:
+  PlanVerifierInFlight() {
+    TensorType row{{kN}, DType::kF32};
+    Value x = g.input("x", InputKind::kArgument, row);
+    a = unary(g, UnaryKind::kExp, x);
+    got = g.add_one(std::make_shared<Exchange>(false), {a});
+    b = unary(g, UnaryKind::kExp, x);
+    c = transpose(g, b, {0});
+    d = add(g, got, c);
+    g.output("d", d);
+    std::vector<int64_t> workspaces(g.nodes().size(), 512);
+    plan = make_plan(g, workspaces);
+    verify_plan(g, plan);
+    EXPECT_EQ(index_of(InstructionKind::kWait, got) + 1, index_of(InstructionKind::kLaunch, d));
+  }
+
+  size_t index_of(InstructionKind kind, Value v) const {
+    size_t i = 0;
+    while (i < plan.instructions.size() &&
+           !(plan.instructions[i].kind == kind && plan.instructions[i].node == g.producer(v)))
+      ++i;
+    return i;
+  }
+  Instruction take(size_t i) {
+    Instruction instruction = plan.instructions[i];
+    plan.instructions.erase(plan.instructions.begin() + static_cast<std::ptrdiff_t>(i));
+    return instruction;
+  }
+  void insert(size_t i, Instruction instruction) {
+    plan.instructions.insert(plan.instructions.begin() + static_cast<std::ptrdiff_t>(i),
+                             instruction);
+  }
+  Place& place(Value v) { return plan.places[static_cast<size_t>(v.id)]; }
+  Storage& scratch_of(Value v) {
+    return plan.storages[static_cast<size_t>(plan.workspaces[static_cast<size_t>(g.producer(v))])];
+  }
+  // Overwritten just before the end of the exchange.
+  void overwrite(Place target, int64_t bytes) {
+    insert(index_of(InstructionKind::kWait, got), {InstructionKind::kFill, -1, {}, target, bytes});
+  }
+  void expect_refused(const std::string& part) {
+    expect_contains(message_of<InternalError>([&] { verify_plan(g, plan); }), part);
+  }
+
+  Graph g;
+  Value a, got, b, c, d;
+  Plan plan;
+};
+
+TEST_F(PlanVerifierInFlight, RefusesAResultThatIsReadBeforeTheWait) {
+  Instruction wait = take(index_of(InstructionKind::kWait, got));
+  plan.instructions.push_back(wait);
+  expect_refused(cat("bytes of %", got.id, " hold what is in flight"));
+}
+
+TEST_F(PlanVerifierInFlight, RefusesACopyOfAResultBeforeTheWait) {
+  plan.storages.push_back({kBytes, false, "", MemoryTier::kNear, 0, 0, plan.arena_bytes});
+  plan.arena_bytes += kBytes;
+  Place copy{static_cast<int32_t>(plan.storages.size()) - 1, 0};
+  insert(index_of(InstructionKind::kWait, got),
+         {InstructionKind::kCopy, -1, place(got), copy, kBytes});
+  insert(index_of(InstructionKind::kLaunch, d),
+         {InstructionKind::kCopy, -1, copy, place(got), kBytes});
+  expect_refused(cat("bytes of %", got.id, " hold what is in flight"));
+}
+
+TEST_F(PlanVerifierInFlight, RefusesAnExchangeThatNobodyWaitsFor) {
+  Graph h;
+  Value x = h.input("x", InputKind::kArgument, {{kN}, DType::kF32});
+  h.add_one(std::make_shared<Exchange>(false), {x});
+  Plan unread = make_plan(h, {});
+  verify_plan(h, unread);
+  ASSERT_EQ(unread.instructions.back().kind, InstructionKind::kWait);
+  unread.instructions.pop_back();
+  expect_contains(message_of<InternalError>([&] { verify_plan(h, unread); }),
+                  "nobody waits for %1");
+}
+
+TEST_F(PlanVerifierInFlight, RefusesAWaitForWhatHasNotBegun) {
+  Instruction wait = take(index_of(InstructionKind::kWait, got));
+  insert(index_of(InstructionKind::kLaunch, got), wait);
+  expect_refused("not begun: end of ");
+}
+
+TEST_F(PlanVerifierInFlight, RefusesASecondWait) {
+  size_t i = index_of(InstructionKind::kWait, got);
+  insert(i, plan.instructions[i]);
+  expect_refused("not begun: end of ");
+}
+
+TEST_F(PlanVerifierInFlight, RefusesASecondBegin) {
+  size_t i = index_of(InstructionKind::kLaunch, got);
+  insert(i, plan.instructions[i]);
+  expect_refused("begun twice: ");
+}
+
+TEST_F(PlanVerifierInFlight, RefusesAWaitForNoNode) {
+  plan.instructions[index_of(InstructionKind::kWait, got)].node = 1000;
+  expect_refused("a launch of no node");
+}
+
+TEST_F(PlanVerifierInFlight, RefusesAnOperandThatIsOverwrittenMeanwhile) {
+  overwrite(place(a), 4);
+  expect_refused(cat("bytes of %", a.id, " hold zeros"));
+}
+
+TEST_F(PlanVerifierInFlight, RefusesAResultThatIsOverwrittenMeanwhile) {
+  overwrite({place(got).storage, place(got).offset + kBytes - 4}, 4);
+  expect_refused("bytes used meanwhile: end of ");
+}
+
+TEST_F(PlanVerifierInFlight, RefusesScratchThatIsOverwrittenMeanwhile) {
+  overwrite({plan.workspaces[static_cast<size_t>(g.producer(got))], 0}, 4);
+  expect_refused("bytes used meanwhile: end of ");
+}
+
+// The one node's scratch would look like the other's.
+TEST_F(PlanVerifierInFlight, RefusesScratchThatAnotherNodeUsesMeanwhile) {
+  scratch_of(c).arena_offset = scratch_of(got).arena_offset;
+  expect_refused("bytes used meanwhile: end of ");
+}
+
+TEST_F(PlanVerifierInFlight, RefusesTwoExchangesOverTheSameBytes) {
+  Graph h;
+  Value x = h.input("x", InputKind::kArgument, {{kN}, DType::kF32});
+  Value one = h.add_one(std::make_shared<Exchange>(false), {x});
+  Value two = h.add_one(std::make_shared<Exchange>(true), {x});
+  h.output("sum", add(h, one, two));
+  Plan both = make_plan(h, {});
+  verify_plan(h, both);
+  both.places[static_cast<size_t>(two.id)] = both.places[static_cast<size_t>(one.id)];
+  EXPECT_THROW(verify_plan(h, both), InternalError);
+}
+
+// In place of its operand an exchange may write what it was given, and nothing else.
+TEST_F(PlanVerifierInFlight, AcceptsAnExchangeInPlace) {
+  Graph h;
+  Value x = h.input("x", InputKind::kArgument, {{kN}, DType::kF32});
+  Value given = unary(h, UnaryKind::kExp, x);
+  h.output("y", h.add_one(std::make_shared<Exchange>(true), {given}));
+  Plan in_place = make_plan(h, {});
+  EXPECT_EQ(in_place.in_place, 1);
+  verify_plan(h, in_place);
 }
 
 }  // namespace

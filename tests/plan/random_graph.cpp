@@ -61,7 +61,7 @@ class Builder {
   void add_node() {
     Scope scope(g_, cat("n", g_.nodes().size()));
     Value x = any();
-    switch (below(12)) {
+    switch (below(14)) {
       case 0:
       case 1: return values_.push_back(add(g_, x, like(x)));
       case 2: return values_.push_back(mul(g_, like(x), x));
@@ -74,6 +74,8 @@ class Builder {
       case 9:
         return chance(2) ? values_.push_back(convert(g_, x, other_dtype(x))) : add_transpose(x);
       case 10: return values_.push_back(chance(2) ? offload(g_, x) : fetch(g_, x));
+      case 11:
+      case 12: return values_.push_back(g_.add_one(std::make_shared<Exchange>(chance(3)), {x}));
       default: return add_all(g_.add(std::make_shared<SumAndDifference>(), {x, like(x)}));
     }
   }

@@ -3,8 +3,8 @@
 
 namespace tessera {
 
-// A graph of some dozen nodes as a function of the seed: arithmetic, views, flattens, state that is
-// read, updated, swapped or only written, and outputs of every kind.
+// A graph of some dozen nodes as a function of the seed: arithmetic, views, flattens, exchanges,
+// state that is read, updated, swapped or only written, and outputs of every kind.
 Graph random_graph(uint64_t seed);
 
 }  // namespace tessera

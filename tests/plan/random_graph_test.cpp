@@ -103,6 +103,7 @@ Outcome run_apart(const Graph& g, const KernelTable& table, const Contents& argu
       Launch launch = std::get<Launch>(table.prepare({*node.op, in_types, out_types, Mesh()}));
       Bytes workspace(static_cast<size_t>(launch.workspace_bytes));
       launch.run({in, out, workspace.data()});
+      if (launch.finish) launch.finish();
     }
   }
   Outcome outcome{{}, state};
@@ -147,18 +148,32 @@ std::vector<PlanOptions> all_options() {
   return all;
 }
 
+// Launches that come between the begin and the end of an exchange.
+int64_t nodes_beside_exchanges(const Plan& plan) {
+  std::map<int32_t, int64_t> begun;  // launches so far, by node
+  int64_t launches = 0, beside = 0;
+  for (const Instruction& i : plan.instructions) {
+    if (i.kind == InstructionKind::kLaunch) begun[i.node] = ++launches;
+    if (i.kind == InstructionKind::kWait) beside += launches - begun[i.node];
+  }
+  return beside;
+}
+
 TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
-  KernelTable table = tag_kernels();
-  int64_t copies_on = 0, copies_off = 0, arena_on = 0, arena_off = 0, in_place = 0, placed = 0;
+  const KernelTable early = tag_kernels(ExchangeTime::kBegin),
+                    late = tag_kernels(ExchangeTime::kEnd);
+  int64_t copies_on = 0, copies_off = 0, arena_on = 0, arena_off = 0, in_place = 0, placed = 0,
+          beside = 0;
   for (uint64_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
     Graph g = random_graph(seed);
     verify(g, "random");
     Contents arguments = arguments_of(g, seed), state = initial_state(g, seed);
-    Outcome expected = run_apart(g, table, arguments, state);
+    Outcome expected = run_apart(g, early, arguments, state);
     for (const PlanOptions& options : all_options()) {
-      auto executable = compile(g, table, options);
+      auto executable = compile(g, seed % 2 == 0 ? late : early, options);
       const Plan& plan = executable->plan();
+      beside += nodes_beside_exchanges(plan);
       ASSERT_EQ(difference(run_planned(*executable, arguments, state), expected), "")
           << "views " << options.views << ", placement " << options.placement << ", in place "
           << options.in_place << "\n"
@@ -183,6 +198,7 @@ TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
   EXPECT_LT(arena_on, arena_off);
   EXPECT_GT(in_place, 500);
   EXPECT_GT(placed, 300);
+  EXPECT_GT(beside, 3000);
 }
 
 // One random change of a plan.
@@ -220,12 +236,14 @@ void corrupt(Plan& plan, const std::vector<int64_t>& draw) {
 }
 
 TEST(RandomGraphs, WhatTheVerifierAcceptsRunsRight) {
-  KernelTable table = tag_kernels();
+  const KernelTable early = tag_kernels(ExchangeTime::kBegin),
+                    late = tag_kernels(ExchangeTime::kEnd);
   int refused = 0, accepted = 0;
   for (uint64_t seed = 0; seed < 4000; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
     Graph g = random_graph(seed / 8);
-    auto sound = compile(g, table, {seed % 3 != 0, seed % 5 != 0, seed % 2 != 0});
+    const PlanOptions options{seed % 3 != 0, seed % 5 != 0, seed % 2 != 0};
+    auto sound = compile(g, early, options), sound_late = compile(g, late, options);
     std::vector<int64_t> draw;
     for (uint64_t i = 0; i < 3; ++i)
       draw.push_back(static_cast<int64_t>(random_below(seed, 1, i, 1 << 20)));
@@ -238,16 +256,18 @@ TEST(RandomGraphs, WhatTheVerifierAcceptsRunsRight) {
       continue;
     }
     ++accepted;
-    std::vector<Launch> launches;
-    for (size_t i = 0; i < g.nodes().size(); ++i) launches.push_back(sound->launch(i));
-    Executable broken(g, plan, launches);
     Contents arguments = arguments_of(g, seed), state = initial_state(g, seed);
-    ASSERT_EQ(
-        difference(run_planned(broken, arguments, state), run_apart(g, table, arguments, state)),
-        "")
-        << "change " << draw[0] % 9 << "\n"
-        << to_string(g) << to_string(g, sound->plan()) << "became\n"
-        << to_string(g, plan);
+    Outcome expected = run_apart(g, early, arguments, state);
+    for (const Executable* kernels : {sound.get(), sound_late.get()}) {
+      std::vector<Launch> launches;
+      for (size_t i = 0; i < g.nodes().size(); ++i) launches.push_back(kernels->launch(i));
+      Executable broken(g, plan, launches);
+      ASSERT_EQ(difference(run_planned(broken, arguments, state), expected), "")
+          << "change " << draw[0] % 9 << ", exchanges "
+          << (kernels == sound.get() ? "early" : "late") << "\n"
+          << to_string(g) << to_string(g, sound->plan()) << "became\n"
+          << to_string(g, plan);
+    }
   }
   EXPECT_GT(refused, 1000);
   EXPECT_GT(accepted, 300) << "swaps of instructions that do not depend on each other, for example";

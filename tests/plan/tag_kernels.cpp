@@ -1,6 +1,8 @@
 #include "tests/plan/tag_kernels.h"
 
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "base/hash.h"
 
@@ -66,7 +68,36 @@ struct TagKernel {
   }
 };
 
-Prepared prepare_tag(const PrepareContext& context) {
+// A tag kernel between its begin and its end.
+struct Exchanging {
+  TagKernel kernel;
+  ExchangeTime time;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  void* workspace = nullptr;
+  bool runs = false;
+
+  LaunchArguments arguments() const { return {inputs, outputs, workspace}; }
+  void begin(const LaunchArguments& given) {
+    inputs.assign(given.inputs.begin(), given.inputs.end());
+    outputs.assign(given.outputs.begin(), given.outputs.end());
+    workspace = given.workspace;
+    runs = true;
+    if (time == ExchangeTime::kBegin) kernel(arguments());
+    if (workspace) std::memset(workspace, kMark, static_cast<size_t>(kernel.workspace_bytes));
+  }
+  void end() {
+    if (!std::exchange(runs, false)) return;
+    bool kept = true;
+    for (int64_t i = 0; i < (workspace ? kernel.workspace_bytes : 0); ++i)
+      kept = kept && static_cast<const unsigned char*>(workspace)[i] == kMark;
+    if (time == ExchangeTime::kEnd) kernel(arguments());
+    if (!kept) std::memset(outputs[0], 0xCC, static_cast<size_t>(kernel.outputs[0].size));
+  }
+  static constexpr unsigned char kMark = 0xBB;
+};
+
+TagKernel tag_kernel(const PrepareContext& context) {
   TagKernel kernel;
   std::string key = context.op.key();
   kernel.op = hash_bytes(key.data(), key.size());
@@ -80,8 +111,21 @@ Prepared prepare_tag(const PrepareContext& context) {
   }
   if (context.op.name() == "sum_and_difference") kernel.workspace_bytes = 1000;
   if (context.op.name() == "sum_n") kernel.workspace_bytes = 40;
+  if (context.op.name() == "exchange") kernel.workspace_bytes = 72;
+  return kernel;
+}
+
+Prepared prepare_tag(const PrepareContext& context) {
+  TagKernel kernel = tag_kernel(context);
   int64_t workspace = kernel.workspace_bytes;
   return Launch{"tag", workspace, std::move(kernel)};
+}
+
+Prepared prepare_exchange(const PrepareContext& context, ExchangeTime time) {
+  auto exchanging = std::make_shared<Exchanging>(Exchanging{tag_kernel(context), time, {}, {}});
+  return Launch{"tag", exchanging->kernel.workspace_bytes,
+                [exchanging](const LaunchArguments& arguments) { exchanging->begin(arguments); },
+                [exchanging] { exchanging->end(); }};
 }
 
 }  // namespace
@@ -91,12 +135,15 @@ std::vector<TensorType> SumAndDifference::infer(const InferContext& context) con
   return {context.inputs[0], context.inputs[0]};
 }
 
-KernelTable tag_kernels() {
+KernelTable tag_kernels(ExchangeTime exchanges) {
   KernelTable table;
   for (std::string_view op : {"add", "mul", "neg", "slice", "convert", "transpose", "sum_n",
                               "sum_and_difference", "offload", "fetch"}) {
     table.add(op, prepare_tag);
   }
+  table.add("exchange", [exchanges](const PrepareContext& context) {
+    return prepare_exchange(context, exchanges);
+  });
   return table;
 }
 

@@ -54,6 +54,20 @@ TEST(AddedTokens, StrippingSwallowsWhiteSpace) {
   EXPECT_EQ(split(right, "<r>\xC2"), "[1](\xC2)");
 }
 
+TEST(AddedTokens, SpacesThatAreSymbolsStay) {
+  AddedTokens both({{.text = "<x>", .id = 1, .strip_left = true, .strip_right = true}}, true);
+  EXPECT_EQ(split(both, "a <x> b"), "(a )[1]( b)");
+  EXPECT_EQ(split(both, "a \n<x>\t b"), "(a )[1]( b)");
+}
+
+// As Hugging Face's library has it: what one token swallowed is still looked at.
+TEST(AddedTokens, WhiteSpaceThatIsAToken) {
+  AddedTokens swallows({{.text = "\n", .id = 1, .strip_left = true, .strip_right = true}});
+  EXPECT_EQ(split(swallows, "a\n\nb"), "(a)[1](b)");
+  AddedTokens beside({{.text = "<r>", .id = 1, .strip_right = true}, {.text = "\n", .id = 2}});
+  EXPECT_EQ(split(beside, "<r> \nb"), "[1][2](b)");
+}
+
 TEST(AddedTokens, WhatReadersMustRefuseIsABug) {
   EXPECT_THROW(AddedTokens({{.text = "", .id = 1}}), InternalError);
   EXPECT_THROW(AddedTokens({{.text = "a", .id = 1}, {.text = "b", .id = 2, .normalized = true}}),

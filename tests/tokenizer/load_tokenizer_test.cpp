@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tokenizer/sentencepiece_json.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
@@ -78,7 +79,35 @@ TEST_F(LoadTokenizer, TheFirstByteOfAModelDecides) {
   write("a.tiktoken", "!");
   expect_error(folder_, "line 1 is not a token");
   write("b.tiktoken", "!");
-  expect_error(folder_, "several .tiktoken files");
+  expect_error(folder_, "several files of tokenizers, a.tiktoken and b.tiktoken");
+}
+
+TEST_F(LoadTokenizer, ADirectoryMayHoldAModelOfAnyName) {
+  std::string model = read_file(kGoldens / "sentencepiece/unigram.model");
+  write("spiece.model", model);
+  EXPECT_EQ(load_tokenizer(folder_)->fingerprint(),
+            load_tokenizer(kGoldens / "sentencepiece/unigram.model")->fingerprint());
+  write("other.model", model);
+  expect_error(folder_, "several files of tokenizers, other.model and spiece.model");
+}
+
+TEST_F(LoadTokenizer, NamesOnTheHubAreNotFetched) {
+  expect_error("some-org/some.model",
+               "`hf download some-org/some.model --local-dir DIR` does, then give --tokenizer DIR");
+}
+
+// An export holds both: the file that it was made from is the tokenizer.
+TEST_F(LoadTokenizer, ATokenizerJsonWrittenForTheModelBesideIt) {
+  for (const char* name : {"bpe", "bpe_nfkc", "unigram", "unigram_bytes"}) {
+    SCOPED_TRACE(name);
+    std::filesystem::path path = kGoldens / "sentencepiece" / (std::string(name) + ".model");
+    write("tokenizer.model", read_file(path));
+    write("tokenizer.json", format_tokenizer_json(read_sentencepiece(path), name));
+    EXPECT_EQ(load_tokenizer(folder_)->fingerprint(), load_tokenizer(path)->fingerprint());
+  }
+  write("tokenizer.json", read_file(kGoldens / "sentencepiece/llama.json"));
+  EXPECT_EQ(load_tokenizer(folder_)->fingerprint(),
+            load_tokenizer(kGoldens / "sentencepiece/llama.json")->fingerprint());
 }
 
 // The same pieces from both files; what they do with bytes that are not UTF-8 differs.

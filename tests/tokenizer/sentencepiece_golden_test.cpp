@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/sentencepiece_json.h"
 
@@ -179,6 +180,34 @@ TEST(SentencePieceGoldens, PromptsWithAddedTokens) {
     tokenizer_of(files.at(row.at("variant"))).encode_prompt(row.at("text").get<std::string>(), ids);
     EXPECT_EQ(ids, row.at("prompt").get<std::vector<int32_t>>());
   }
+}
+
+// tools/goldens/added_token_goldens.py
+TEST(SentencePieceGoldens, AddedTokensOfEveryKind) {
+  std::map<std::string, Json> files = variants();
+  size_t prompts = 0;
+  for (const Json& row : Json::parse(read_file(kGoldens / "added_tokens.json"))) {
+    SCOPED_TRACE(row.dump().substr(0, 400));
+    Json file = files.at(row.at("variant"));
+    file["added_tokens"].insert(file["added_tokens"].end(), row["added"].begin(),
+                                row["added"].end());
+    SentencePieceTokenizer tokenizer = tokenizer_of(file);
+    for (const Json& prompt : row.at("prompts")) {
+      std::vector<int32_t> ids;
+      tokenizer.encode_prompt(prompt[0].get<std::string>(), ids);
+      EXPECT_EQ(ids, prompt[1].get<std::vector<int32_t>>()) << prompt[0];
+      ++prompts;
+    }
+  }
+  EXPECT_GT(prompts, 900u);
+}
+
+TEST(SentencePieceGoldens, AddedTokensThatAreEqualOnceNormalizedAreRefused) {
+  Json file = llama_json();
+  file["added_tokens"].push_back({{"id", 640}, {"content", "a b"}, {"normalized", true}});
+  file["added_tokens"].push_back({{"id", 641}, {"content", "a\u2581b"}, {"normalized", true}});
+  expect_contains(user_error([&] { tokenizer_of(file); }),
+                  "added tokens 'a b' and 'a\u2581b' are the same once normalized");
 }
 
 // A tokenizer.json with byte fallback keeps all that its form does not change.

@@ -221,6 +221,16 @@ TEST(Charsmap, ReplacesAndKeeps) {
   EXPECT_TRUE(Charsmap("").empty());
 }
 
+// A unit that leads to itself for every byte: rules without end.
+TEST(Charsmap, CirclesAreLeft) {
+  EXPECT_EQ(Charsmap(charsmap(one_rule(), std::string_view("yz\0", 3))).rules("own").size(), 1u);
+  std::vector<uint32_t> units(256);
+  for (uint32_t i = 1; i < 256; ++i) units[i] = i | i << 10;  // byte i, back to the first unit
+  std::string blob = charsmap(units, std::string_view("yz\0", 3));
+  ASSERT_FALSE(Charsmap::fault(blob));
+  expect_contains(user_error([&] { Charsmap(blob).rules("own.model"); }), "own.model");
+}
+
 TEST(Charsmap, FaultsAreFound) {
   const std::string_view strings("yz\0", 3);
   auto expect_fault = [&](const std::string& blob, const std::string& cause) {

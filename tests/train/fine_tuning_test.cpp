@@ -43,6 +43,7 @@ TEST_F(FineTuning, ExportAndImportKeepEveryBit) {
   for (ModelType family : {ModelType::kLlamaV2, ModelType::kMistral, ModelType::kQwen2,
                            ModelType::kGpt2, ModelType::kGptNeox}) {
     SCOPED_TRACE(name(family));
+    for (const char* used : {"ckpt", "tuned"}) std::filesystem::remove_all(path(used));
     ModelConfig model = tiny_model_of(family);
     model.bias = family == ModelType::kGpt2 || family == ModelType::kGptNeox;
     RunTrace first = train_model("model", 3, model);

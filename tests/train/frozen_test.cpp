@@ -6,6 +6,7 @@
 #include "tests/train/lockstep_job.h"
 #include "tests/train/training_fixture.h"
 #include "train/frozen_parameters.h"
+#include "train/plan_report.h"
 
 namespace tessera {
 namespace {
@@ -278,7 +279,9 @@ TEST(FrozenPlan, SaysHowManyAreTrained) {
   ModelConfig model = tiny_model();
   cpu::CpuBackend backend(1, cpu::detect_isa());
   auto report = [&] {
-    return plan_report(config, model, [&](const Graph& g) { return backend.compile(g); }).text;
+    return plan_report(config, model,
+                       {.compile = [&](const Graph& g) { return backend.compile(g); }})
+        .text;
   };
   std::string all = report();
   expect_lacks(all, "trained");

@@ -65,6 +65,22 @@ TEST(ModelOptions, LearnedPositionsBoundTheWindow) {
   EXPECT_EQ(model_of({"--model_name=gpt2", "--block_size=2048"}).max_context_width, 2048);
 }
 
+// Behind them its frequencies follow from the length of each text, which no window has.
+TEST(ModelOptions, DynamicRopeBoundsTheWindow) {
+  ScratchDirectory scratch;
+  scratch.write("config.json", R"({"model_type": "llama", "max_position_embeddings": 1024,
+      "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})");
+  std::string model = cat("--model_config=", scratch.path().string());
+  ParsedOptions parsed = parse({model});
+  EXPECT_EQ(resolve_model(parsed).max_context_width, 1024);
+  EXPECT_EQ(parsed.config.max_context_width, 1024);
+  EXPECT_EQ(model_of({model, "--max_context_width=512"}).max_context_width, 1024);
+  expect_contains(model_error<UserError>({model, "--max_context_width=2048"}),
+                  "--max_context_width 2048: the model has only 1024 positions before its dynamic");
+  EXPECT_EQ(model_of({"--model_type=llama_v3", "--max_context_width=4096"}).max_context_width,
+            4096);
+}
+
 TEST(ModelOptions, OptionsOfOtherFamiliesAreIdle) {
   ParsedOptions parsed = parse({"--model_type=llama_v2", "--dropout=0.1", "--rotary_pct=0.5"});
   resolve_model(parsed);

@@ -234,6 +234,10 @@ TEST(OptionParser, WordsBelongToSomeCommands) {
 TEST(OptionParser, HelpStopsEverything) {
   EXPECT_TRUE(parse({"--help", "--nonsense"}).help);
   EXPECT_TRUE(parse({"--max_steps=5", "-h"}).help);
+  EXPECT_EQ(parse({"--help"}).help_word, "");
+  EXPECT_EQ(parse({"--help", "shard", "--nonsense"}).help_word, "shard");
+  EXPECT_EQ(parse({"--help=shard"}).help_word, "shard");
+  EXPECT_EQ(parse({"--device_type=gpu"}).config.device_type, "cuda");
   EXPECT_FALSE(parse({}).help);
 }
 
@@ -334,6 +338,16 @@ TEST(OptionParser, TensorParallelismForcesTheLayersItNeeds) {
   EXPECT_TRUE(parsed.config.use_smp_implementation);
   EXPECT_TRUE(any_contains(
       parsed.notes, "Tensor parallelism is enabled as tensor_parallel_degree is set to 8 > 1."));
+}
+
+// What a training script means something by has its effect or is refused.
+TEST(OptionRules, NothingIsWrappedBySize) {
+  const std::vector<std::string> words{"--auto_wrap_policy=size_based_auto_wrap_policy"};
+  expect_contains(user_error([&] { parse(words, OptionScope::kTrain); }),
+                  "not built yet: --auto_wrap_policy=size_based_auto_wrap_policy");
+  EXPECT_TRUE(any_contains(parse(words).notes, "size_based_auto_wrap_policy is not built yet"));
+  for (const char* option : {"fast_validation", "best_val_loss", "auto_wrap_policy"})
+    EXPECT_EQ(find_option(option)->status, OptionStatus::kWorks) << option;
 }
 
 }  // namespace

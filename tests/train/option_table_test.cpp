@@ -74,6 +74,13 @@ TEST(OptionTable, HelpNamesEveryOptionOfItsCommandAndNoOther) {
     for (std::string_view line : split(help, '\n')) EXPECT_LE(line.size(), 130u) << line;
   }
   expect_lacks(option_help(OptionScope::kDiff), "--betas");
+  for (const char* word : {"WARMUP", "--warmup"}) {
+    std::string found = option_help(OptionScope::kTrain, word);
+    expect_contains(found, "--warmup ");
+    expect_lacks(found, "--dataset ");
+  }
+  expect_contains(option_help(OptionScope::kPlan, "shard-degree"), "--shard_degree ");
+  EXPECT_THROW(option_help(OptionScope::kTrain, "nothing like it"), UsageError);
 }
 
 TEST(OptionTable, ScheduleStylesAreTheEnumeration) {

@@ -118,6 +118,39 @@ TEST(ZLoss, OfRanksIsThatOfOne) {
   }
 }
 
+// What only a config.json can say: a window in some layers, a scaled rope, dropout of every family,
+// a padding id.
+TEST(ConfiguredModels, OfRanksAreThatOfOne) {
+  constexpr size_t kModel = 8, kTied = 6, kRecompute = 9;
+  ASSERT_EQ(sharding_factors()[kModel].name, "model");
+  for (int model : {3, 6}) {                                             // mistral, neox
+    for (const auto& [world, tp] : {std::pair{1, 1}, {3, 0}, {3, 2}}) {  // w2 tp2, w4, w4 tp4
+      Cell cell(sharding_factors().size());
+      cell[0] = 2;  // full_shard
+      cell[1] = world;
+      cell[2] = tp;
+      cell[kModel] = model;
+      cell[kTied] = cell[kRecompute] = tp > 0;
+      SCOPED_TRACE(name_of(cell));
+      CellJob job = job_of(cell);
+      ModelConfig& c = job.model;
+      c.rope_scaling = {.type = RopeScalingType::kYarn,
+                        .factor = 4,
+                        .attention_factor = 1.5,
+                        .original_max_position = 8};
+      c.attn_pdrop = 0.25;
+      if (c.model_type == ModelType::kGptNeox) {
+        c.resid_pdrop = c.embd_pdrop = 0.125;
+      } else {
+        c.windowed_layers = {false, true};
+        c.padding_id = 5;
+      }
+      check(c);
+      EXPECT_EQ(CellChecker().check(job), "");
+    }
+  }
+}
+
 // What the names promise is really there to change bits.
 TEST(ShardingCells, DoWhatTheyAreCalled) {
   for (const Cell& cell : covering_cells().rows()) {

@@ -25,6 +25,7 @@ class Poisoned : public TrainingTest {
       text[static_cast<size_t>(order.at(step).window) * 16 + 3] = 'Z';
     }
     write("text.txt", text);
+    std::filesystem::remove_all(path("ckpt"));
     train(config);
     poison();
     config.resume_from_checkpoint = config.checkpoint_dir;
@@ -34,11 +35,13 @@ class Poisoned : public TrainingTest {
   void poison() {
     std::filesystem::path saved = path("ckpt/llama_v2-0steps");
     std::string record;
+    CheckpointOrigin origin;
     std::vector<std::vector<std::byte>> contents;
     std::vector<TensorView> views;
     {
       CheckpointReader reader(saved);
       record = reader.run_json();
+      origin = reader.origin();
       for (const TensorInfo& t : reader.state().tensors()) {
         std::span<const std::byte> bytes = reader.state().bytes(t);
         contents.emplace_back(bytes.begin(), bytes.end());
@@ -48,7 +51,7 @@ class Poisoned : public TrainingTest {
         table['Z' * 32 + 1] = std::numeric_limits<float>::quiet_NaN();
       }
     }
-    save_checkpoint(path("ckpt"), "llama_v2", 0, views, record);
+    save_checkpoint(path("ckpt"), "llama_v2", 0, views, record, {}, {}, origin);
   }
 };
 

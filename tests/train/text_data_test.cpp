@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -27,7 +28,7 @@ class TextDataTest : public testing::Test {
     write_file_atomic(config_.dataset, text);
     config_.tokenizer = kGoldens + tokenizer;
     ThreadPool pool(1);
-    TextData data = prepare_text(config_, vocab_size, 4, pool);
+    TextData data = prepare_text(config_, nullptr, vocab_size, 4, pool);
     std::vector<int32_t> ids(static_cast<size_t>(data.training.count()));
     data.training.copy(0, ids);
     special_ = 0;
@@ -41,6 +42,7 @@ class TextDataTest : public testing::Test {
   ScratchDirectory folder_;
   RunConfig config_;
   int special_ = 0;  // ids around documents
+  std::string log_;
 };
 
 TEST_F(TextDataTest, DocumentsStandBetweenTheSpecialTokensOfTheTokenizer) {
@@ -56,6 +58,32 @@ TEST_F(TextDataTest, DocumentsStandBetweenTheSpecialTokensOfTheTokenizer) {
 
 TEST_F(TextDataTest, ATokenizerThatDoesNotFitTheVocabularyIsAnError) {
   expect_contains(user_error([&] { packed("text", "llama3.json", 704); }), "--vocab_size 705");
+}
+
+TEST_F(TextDataTest, FastValidationReadsTheLastOfSeveralFiles) {
+  auto folder = folder_ / "held_out";
+  std::filesystem::create_directory(folder);
+  for (int i : {0, 1, 2})
+    write_file_atomic(folder / cat("part", i, ".txt"),
+                      std::string(static_cast<size_t>(10 + i), 'x'));
+  write_file_atomic(config_.dataset, "some text to train on\n");
+  config_.validation_dataset = folder.string();
+  config_.tokenizer = "byte";
+  ThreadPool pool(1);
+  auto held_out = [&] {
+    testing::internal::CaptureStderr();
+    int64_t count = prepare_text(config_, nullptr, 257, 4, pool).validation.count();
+    log_ = testing::internal::GetCapturedStderr();
+    return count;
+  };
+  EXPECT_EQ(held_out(), 12 + 1);  // and the end of the text
+  expect_contains(log_, "part2.txt', the last of 3 files; --fast_validation 0 takes all");
+  config_.fast_validation = false;
+  EXPECT_EQ(held_out(), 10 + 11 + 12 + 3);
+  config_.fast_validation = true;
+  config_.validation_dataset = (folder / "part0.txt").string();
+  EXPECT_EQ(held_out(), 10 + 1);
+  expect_lacks(log_, "fast_validation");
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/interruption.h"
 #include "base/text.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/train/tiny_model.h"
-#include "train/interruption.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -47,6 +47,7 @@ struct RunTrace {
   std::string log;                                             // standard error
   std::vector<std::string> losses, norms, rates, validations;  // as written to the metrics file
   std::vector<bool> ok;
+  std::vector<int64_t> epochs;
   int64_t steps = 0, tokens_seen = 0, position = 0;
   uint64_t fingerprint = 0;  // of weights, moments and optimizer_step
 };
@@ -91,6 +92,9 @@ class TrainingTest : public testing::Test {
     device.compile = [&](const Graph& graph) { return backend.compile(graph); };
     device.pool = &backend.pool();
     device.description = "test";
+    device.job_id = job_id_;
+    device.attempt = attempt_;
+    device.system_root = system_root_;
     RunTrace trace;
     TrainingRun run(config, model, device);
     testing::internal::CaptureStderr();
@@ -107,6 +111,7 @@ class TrainingTest : public testing::Test {
     trace.steps = run.record().step;
     trace.tokens_seen = run.record().tokens_seen;
     trace.position = run.record().position;
+    if (!run.session().allocated()) return trace;  // it ended before
     for (const TensorView& v : run.session().checkpoint_views()) {
       auto bytes = static_cast<size_t>(num_elements(v.shape) * (v.dtype == DType::kI64 ? 8 : 4));
       trace.fingerprint = hash_combine(trace.fingerprint, hash_bytes(v.data, bytes));
@@ -119,8 +124,16 @@ class TrainingTest : public testing::Test {
   std::string failure(const RunConfig& config, const ModelConfig& model = tiny_model()) {
     return user_error([&] { train(config, model); });
   }
+  // From here on the host of a run is the one whose /proc and cgroups are there.
+  void set_system_root(const std::string& root) { system_root_ = root; }
   const RunTrace& failed() const { return failed_; }
   const std::string& log() const { return log_; }
+
+  // As the runs that follow get them from an agent.
+  void set_job(const std::string& id, int attempt) {
+    job_id_ = id;
+    attempt_ = attempt;
+  }
 
   // Names in the checkpoint directory.
   std::set<std::string> checkpoints(const std::string& directory = "ckpt") const {
@@ -147,12 +160,15 @@ class TrainingTest : public testing::Test {
       trace.norms.push_back(json.at("gradient_norm").dump());
       trace.rates.push_back(json.at("learning_rate").dump());
       trace.ok.push_back(json.at("ok").get<bool>());
+      trace.epochs.push_back(json.at("epoch").get<int64_t>());
     }
   }
 
   ScratchDirectory directory_;
   RunTrace failed_;
-  std::string log_;
+  std::string log_, job_id_;
+  int attempt_ = 0;
+  std::filesystem::path system_root_ = "/";
 };
 
 }  // namespace tessera

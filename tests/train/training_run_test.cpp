@@ -77,11 +77,14 @@ TEST_F(TrainingRunTest, EpochsEndTraining) {
   EXPECT_EQ(trace.tokens_seen % 2, 0);
   EXPECT_EQ(trace.tokens_seen / 2,
             static_cast<int64_t>(made_up_text(200).size()));  // and the end of text
-  // The rate printed is that of the next step, and a step belongs to the epoch that it begins in.
-  EXPECT_EQ(trace.rates.front(), "0.01");
-  EXPECT_EQ(trace.rates[15], "0.01");
-  EXPECT_EQ(trace.rates[16], "0.005");
-  EXPECT_EQ(trace.rates[31], "0.005");
+  // A step belongs to the epoch that it begins in; a progress line shows the rate of the next step.
+  EXPECT_EQ(trace.rates[16], "0.01");
+  EXPECT_EQ(trace.rates[17], "0.005");
+  EXPECT_EQ(trace.rates[32], "0.005");
+  EXPECT_EQ(trace.epochs[16], 1);
+  EXPECT_EQ(trace.epochs[17], 2);
+  EXPECT_EQ(trace.epochs[32], 2);
+  expect_contains(lines_with(trace.log, "Batch 16 Loss")[0], "lr: 0.005000");
 }
 
 TEST_F(TrainingRunTest, AShortLastBatchCountsItsOwnRowsOnly) {
@@ -170,6 +173,23 @@ TEST_F(TrainingRunTest, ProgressLinesFollowTheGrammar) {
   expect_contains(trace.log, "Created model with total parameters: 37792 (0.00 B)");
 }
 
+TEST_F(TrainingRunTest, MetricsHoldTheRateOfTheUpdateAndProgressThatOfTheNext) {
+  RunConfig config = options(8);
+  config.save_ckpt = false;
+  config.warmup = 0.25;  // 5 of 20 steps
+  RunTrace trace = train(config);
+  ASSERT_EQ(trace.rates.size(), 8u);
+  EXPECT_EQ(std::stod(trace.rates[0]), 0);  // the first step of a warm-up changes nothing
+  for (size_t i = 0; i < 5; ++i)
+    EXPECT_DOUBLE_EQ(std::stod(trace.rates[i]), config.lr * static_cast<double>(i) / 5) << i;
+  std::vector<std::string> lines = lines_with(trace.log, " Loss: ");
+  for (size_t i = 0; i + 1 < trace.rates.size(); ++i)
+    expect_contains(lines[i], format("lr: %.6f", std::stod(trace.rates[i + 1])));
+  auto last = nlohmann::json::parse(split(trim(read_file(path("metrics"))), '\n').back());
+  EXPECT_EQ(last.at("tokens_seen"), trace.tokens_seen);  // of the validation at the end
+  EXPECT_EQ(last.at("epoch"), 1);
+}
+
 TEST_F(TrainingRunTest, MemoryIsPlannedExactlyAndPrintedBesideThePeak) {
   RunConfig config = options(2);
   config.save_ckpt = false;
@@ -210,6 +230,23 @@ TEST_F(TrainingRunTest, BaselinesStandBesideTheModel) {
     expect_contains(log, what);
 }
 
+TEST_F(TrainingRunTest, BaselinesTakeTheValidationThatHasSeenAllText) {
+  write("held_out.txt", made_up_text(300, 5));
+  RunConfig config = options(5);
+  config.save_ckpt = false;
+  config.compare_baselines = true;
+  config.validation_dataset = path("held_out.txt");
+  config.validation_batches = 1;
+  RunTrace twice = train(config);
+  EXPECT_EQ(twice.validations.size(), 2u);  // one batch at the end, then all for the comparison
+  config.validation_batches = 1000;
+  RunTrace once = train(config);
+  EXPECT_EQ(once.validations, std::vector<std::string>{twice.validations[1]});
+  EXPECT_EQ(lines_with(once.log, "this model"), lines_with(twice.log, "this model"));
+  config.eval_only = true;
+  EXPECT_EQ(train(config).validations.size(), 1u);
+}
+
 TEST_F(TrainingRunTest, TheZLossStandsApartInTheMetrics) {
   RunConfig config = options(4);
   config.save_ckpt = false;
@@ -225,7 +262,8 @@ TEST_F(TrainingRunTest, TheZLossStandsApartInTheMetrics) {
 }
 
 TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
-  for (int signal : {SIGINT, SIGTERM}) {
+  take_signals();  // before there are other threads
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
     clear_interruption();
     RunConfig config = options(1'000'000);
     config.epochs = 1'000'000;
@@ -254,6 +292,28 @@ TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
     EXPECT_EQ(second.losses,
               (std::vector<std::string>{straight.losses.end() - 3, straight.losses.end()}));
     EXPECT_EQ(second.fingerprint, straight.fingerprint);
+  }
+}
+
+TEST_F(TrainingRunTest, ARequestBeforeTheFirstStepTrainsNothing) {
+  for (const char* resumed : {"", "ckpt"}) {
+    RunConfig config = options(5);
+    if (*resumed) {
+      clear_interruption();
+      train(config);
+      config.resume_from_checkpoint = config.checkpoint_dir;
+      config.max_steps = 10;
+    }
+    auto before = *resumed ? checkpoints() : std::set<std::string>{};
+    request_interruption();
+    RunTrace trace = train(config);
+    EXPECT_EQ(trace.end, RunEnd::kInterrupted);
+    EXPECT_TRUE(trace.losses.empty());
+    expect_contains(trace.log, "Interrupted before the first step: there is nothing to save");
+    if (*resumed)
+      EXPECT_EQ(checkpoints(), before);
+    else
+      EXPECT_FALSE(fs::exists(path("ckpt")) && !fs::is_empty(path("ckpt")));
   }
 }
 

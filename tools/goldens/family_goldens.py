@@ -17,6 +17,8 @@ from transformers import (
     GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
+    MinistralConfig,
+    MinistralForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Qwen2Config,
@@ -50,6 +52,16 @@ NEOX = {
     },
 }
 
+SMALL = {**LLAMA_LIKE, "hidden_size": 32, "intermediate_size": 56, "vocab_size": 101}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "beta_fast": 2.0,
+    "beta_slow": 0.25,
+    "original_max_position_embeddings": 16,
+}
+
 # Windows are 48 tokens long: the attention of mistral_tiny sees a third of one. Half of a head of
 # 12 rotates in GPT-NeoX.
 MODELS = {
@@ -63,6 +75,44 @@ MODELS = {
     ),
     "mistral_tiny": (MistralForCausalLM, MistralConfig(sliding_window=16, **LLAMA_LIKE), 51),
     "qwen2_tiny": (Qwen2ForCausalLM, Qwen2Config(tie_word_embeddings=True, **LLAMA_LIKE), 61),
+    # Windows in some layers, rotary positions stretched, an id whose embedding gets no gradient.
+    "ministral_tiny": (
+        MinistralForCausalLM,
+        MinistralConfig(
+            head_dim=8,
+            sliding_window=16,
+            layer_types=["full_attention", "sliding_attention"],
+            rope_parameters=YARN,
+            pad_token_id=7,
+            **SMALL,
+        ),
+        71,
+    ),
+    "qwen2_window_tiny": (
+        Qwen2ForCausalLM,
+        Qwen2Config(
+            use_sliding_window=True,
+            sliding_window=8,
+            max_window_layers=1,
+            rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+            **SMALL,
+        ),
+        72,
+    ),
+    "gpt_neox_yarn_tiny": (
+        GPTNeoXForCausalLM,
+        GPTNeoXConfig(
+            **{
+                **NEOX,
+                "hidden_size": 32,
+                "intermediate_size": 72,
+                "vocab_size": 101,
+                "hidden_act": "gelu_python",
+                "rope_parameters": {**YARN, "partial_rotary_factor": 0.5},
+            }
+        ),
+        73,
+    ),
 }
 
 
@@ -91,13 +141,15 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=root / "tests/goldens")
-    out = parser.parse_args().out
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    arguments = parser.parse_args()
+    out = arguments.out
 
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for name, (kind, config, seed) in MODELS.items():
-        write_model(out / name, kind, config, seed)
+    for name in arguments.models:
+        write_model(out / name, *MODELS[name])
     write_json(
         out / "families.json",
         {

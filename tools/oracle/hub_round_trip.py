@@ -56,6 +56,12 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 # How the weights are saved: the dtype, and the size of a file.
 FAMILIES = {
     "llama": ("LlamaConfig", {"num_key_value_heads": 2}, "float32", "5GB"),
@@ -69,6 +75,36 @@ FAMILIES = {
     "qwen2": ("Qwen2Config", {"num_key_value_heads": 4}, "bfloat16", "5GB"),
     "gpt2": ("GPT2Config", {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, "float32", "100KB"),
     "gpt_neox": ("GPTNeoXConfig", {}, "float16", "5GB"),
+    "ministral": (
+        "MinistralConfig",
+        {
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "sliding_window": 8,
+            "layer_types": ["full_attention", "sliding_attention"],
+            "rope_parameters": YARN_ROPE,
+        },
+        "float32",
+        "5GB",
+    ),
+    "qwen2_window": (
+        "Qwen2Config",
+        {
+            "num_key_value_heads": 4,
+            "use_sliding_window": True,
+            "sliding_window": 8,
+            "max_window_layers": 1,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+        },
+        "float32",
+        "5GB",
+    ),
+    "gpt_neox_yarn": (
+        "GPTNeoXConfig",
+        {"rope_parameters": {**YARN_ROPE, "partial_rotary_factor": 0.5}, "hidden_act": "gelu_python"},
+        "float32",
+        "5GB",
+    ),
 }
 
 

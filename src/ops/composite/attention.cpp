@@ -276,7 +276,7 @@ Cost CachedAttention::cost(std::span<const TensorType> inputs,
                            std::span<const TensorType> outputs) const {
   const Shape& s = inputs[0].shape;
   Cost cost = Op::cost(inputs, outputs);
-  cost.flops = 4.0 * static_cast<double>(s[0] * s[2] * s[3] * s[1] * inputs[1].shape[1]);
+  cost.flops = 4.0 * static_cast<double>(num_elements(s)) * static_cast<double>(inputs[1].shape[1]);
   return cost;
 }
 

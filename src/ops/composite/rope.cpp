@@ -18,20 +18,23 @@ void check_heads(const Op& op, const TensorType& x, const std::vector<double>& f
 }
 
 // x turned by (start + t) f; no value: start is 0.
-Value turned(Graph& g, Value x, const std::vector<double>& frequencies, bool inverse, Value start) {
+Value turned(Graph& g, Value x, const RotaryAngles& rotary, bool inverse, Value start) {
   const Shape shape = g.shape(x);
   DType dtype = g.type(x).dtype, wide_dtype = wide(dtype);
-  auto half = static_cast<int64_t>(frequencies.size());
+  auto half = static_cast<int64_t>(rotary.frequencies.size());
   Value x32 = convert(g, x, wide_dtype);
   Value a = slice(g, x32, 3, 0, half), b = slice(g, x32, 3, half, 2 * half);  // [B, T, H, R/2]
   Shape part = shape;
   part[3] = half;
-  Value table = g.add_one(std::make_shared<Table>(wide_dtype, frequencies), {});
+  Value table = g.add_one(std::make_shared<Table>(wide_dtype, rotary.frequencies), {});
   Value position = iota(g, {{shape[1], half}, wide_dtype}, 0);
   if (start)
     position = add(g, position, broadcast(g, convert(g, start, wide_dtype), {shape[1], half}, {}));
   Value angle = mul(g, position, broadcast_leading(g, table, {shape[1], half}));  // [T, R/2]
-  auto spread = [&](Value v) { return broadcast(g, v, part, {1, 3}); };
+  auto spread = [&](Value v) {
+    if (rotary.scale != 1) v = mul(g, v, constant_like(g, v, rotary.scale));
+    return broadcast(g, v, part, {1, 3});
+  };
   Value cos = spread(unary(g, UnaryKind::kCos, angle)),
         sin = spread(unary(g, UnaryKind::kSin, angle));
   if (inverse) sin = unary(g, UnaryKind::kNeg, sin);
@@ -44,7 +47,7 @@ Value turned(Graph& g, Value x, const std::vector<double>& frequencies, bool inv
 }  // namespace
 
 std::vector<TensorType> Rope::infer(const InferContext& context) const {
-  check_heads(*this, context.inputs[0], frequencies_);
+  check_heads(*this, context.inputs[0], rotary_.frequencies);
   return {context.inputs[0]};
 }
 
@@ -59,23 +62,23 @@ void Rope::split(PlacementContext& context) const {
 }
 
 std::vector<Value> Rope::vjp(const VjpContext& context) const {
-  return {context.graph.add_one(std::make_shared<Rope>(frequencies_, !inverse_),
-                                {context.cotangents[0]})};
+  return {
+      context.graph.add_one(std::make_shared<Rope>(rotary_, !inverse_), {context.cotangents[0]})};
 }
 
 std::vector<Value> Rope::decompose(Graph& g, std::span<const Value> inputs) const {
-  return {turned(g, inputs[0], frequencies_, inverse_, {})};
+  return {turned(g, inputs[0], rotary_, inverse_, {})};
 }
 
 std::vector<Value> Rope::continue_sequence(Continuation& c) const {
   TESSERA_CHECK(!inverse_, "a gradient continues no sequence");
-  auto op = std::make_shared<RopeAt>(frequencies_, c.capacity());
+  auto op = std::make_shared<RopeAt>(rotary_, c.capacity());
   return {c.graph().add_one(op, {c.operand(0), c.start()})};
 }
 
 std::vector<TensorType> RopeAt::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &start = context.inputs[1];
-  check_heads(*this, x, frequencies_);
+  check_heads(*this, x, rotary_.frequencies);
   require(x.shape[1] <= positions_, *this, "C3",
           cat("there are ", positions_, " positions, x has ", x.shape[1], " tokens"));
   require(start.dtype == DType::kI32 && start.shape.empty(), *this, "C4",
@@ -84,11 +87,11 @@ std::vector<TensorType> RopeAt::infer(const InferContext& context) const {
 }
 
 std::vector<Value> RopeAt::decompose(Graph& g, std::span<const Value> inputs) const {
-  return {turned(g, inputs[0], frequencies_, false, inputs[1])};
+  return {turned(g, inputs[0], rotary_, false, inputs[1])};
 }
 
-Value rope(Graph& graph, Value x, const std::vector<double>& frequencies) {
-  return graph.add_one(std::make_shared<Rope>(frequencies, false), {x});
+Value rope(Graph& graph, Value x, const RotaryAngles& rotary) {
+  return graph.add_one(std::make_shared<Rope>(rotary, false), {x});
 }
 
 }  // namespace tessera

@@ -3,17 +3,25 @@
 
 namespace tessera {
 
+// Which angles a head turns by: the frequencies f_i in radians a position, and a factor of all
+// cosines and sines, by which YaRN makes the scores of queries and keys larger.
+struct RotaryAngles {
+  std::vector<double> frequencies;
+  double scale;
+  RotaryAngles(std::vector<double> f, double factor = 1)
+      : frequencies(std::move(f)), scale(factor) {}
+};
+
 // Rotary position embedding (Su et al. 2021, equation 34) over halves of a head: with R = 2 *
 // frequencies.size() <= D rotary dims, element i < R/2 of token t pairs with i + R/2:
-//   y_i = x_i cos(t f_i) - x_{i+R/2} sin(t f_i),   y_{i+R/2} = x_{i+R/2} cos(t f_i) + x_i sin(t
-//   f_i);
+//   y_i = x_i c - x_{i+R/2} s,   y_{i+R/2} = x_{i+R/2} c + x_i s,
+//   c = scale * cos(t f_i),  s = scale * sin(t f_i);
 // elements from R on are copied. x [B, T, H, D]. `inverse` turns by the negative angle, which is
 // the gradient. Angles and products in f32, rounded once.
 class Rope final : public OpOf<Rope> {
  public:
-  Rope(std::vector<double> frequencies, bool inverse)
-      : frequencies_(std::move(frequencies)), inverse_(inverse) {}
-  const std::vector<double>& frequencies() const { return frequencies_; }
+  Rope(RotaryAngles rotary, bool inverse) : rotary_(std::move(rotary)), inverse_(inverse) {}
+  const RotaryAngles& rotary() const { return rotary_; }
   bool inverse() const { return inverse_; }
   std::string_view name() const override { return "rope"; }
   Tier tier() const override { return Tier::kComposite; }
@@ -27,11 +35,12 @@ class Rope final : public OpOf<Rope> {
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}}; }
   auto fields() const {
-    return std::make_tuple(field("frequencies", frequencies_), field("inverse", inverse_));
+    return std::make_tuple(field("frequencies", rotary_.frequencies), field("scale", rotary_.scale),
+                           field("inverse", inverse_));
   }
 
  private:
-  std::vector<double> frequencies_;
+  RotaryAngles rotary_;
   bool inverse_;
 };
 
@@ -39,9 +48,9 @@ class Rope final : public OpOf<Rope> {
 // `positions` bounds start + T.
 class RopeAt final : public OpOf<RopeAt> {
  public:
-  RopeAt(std::vector<double> frequencies, int64_t positions)
-      : frequencies_(std::move(frequencies)), positions_(positions) {}
-  const std::vector<double>& frequencies() const { return frequencies_; }
+  RopeAt(RotaryAngles rotary, int64_t positions)
+      : rotary_(std::move(rotary)), positions_(positions) {}
+  const RotaryAngles& rotary() const { return rotary_; }
   int64_t positions() const { return positions_; }
   std::string_view name() const override { return "rope_at"; }
   Tier tier() const override { return Tier::kComposite; }
@@ -50,14 +59,15 @@ class RopeAt final : public OpOf<RopeAt> {
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}}; }
   auto fields() const {
-    return std::make_tuple(field("frequencies", frequencies_), field("positions", positions_));
+    return std::make_tuple(field("frequencies", rotary_.frequencies), field("scale", rotary_.scale),
+                           field("positions", positions_));
   }
 
  private:
-  std::vector<double> frequencies_;
+  RotaryAngles rotary_;
   int64_t positions_;
 };
 
-Value rope(Graph& graph, Value x, const std::vector<double>& frequencies);
+Value rope(Graph& graph, Value x, const RotaryAngles& rotary);
 
 }  // namespace tessera

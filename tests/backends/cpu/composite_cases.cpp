@@ -121,7 +121,7 @@ void add_cached(std::vector<Case>& c) {
                  .inputs = {cache, t({2, n, kv, size}), ids({})},
                  .valid = start});
     c.push_back({.label = cat("rope_at ", start),
-                 .op = make<RopeAt>(std::vector<double>{1, 0.3}, capacity),
+                 .op = make<RopeAt>(RotaryAngles({1, 0.3}, n == 3 ? 1.3 : 1), capacity),
                  .inputs = {q, ids({})},
                  .valid = start});
   }
@@ -175,6 +175,8 @@ std::vector<Case> composite_cases() {
   std::vector<double> frequencies{1, 0.3, 0.05};
   c.push_back({"rope", make<Rope>(frequencies, false), {t({2, 5, 3, 6})}});
   c.push_back({"rope partial inverse", make<Rope>(frequencies, true), {t({1, 9, 2, 11})}});
+  c.push_back(
+      {"rope scaled", make<Rope>(RotaryAngles(frequencies, 1.7), false), {t({2, 5, 3, 6})}});
   for (auto [length, heads, kv, size, window] :
        {std::tuple{3, 1, 1, 4, 0}, {17, 4, 2, 20, 0}, {70, 3, 1, 32, 9}}) {
     AttentionMask mask{true, window};

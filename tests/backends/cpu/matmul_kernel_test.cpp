@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/cpu/kernels/matmul.h"
+#include "backends/cpu/kernels/matmul_packed.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -254,6 +255,23 @@ TEST(MakeMatmul, TakesF32ToMatrixTilesInThreeParts) {
   MatmulProblem p = problem(256, 256, 256, false, true, kDTypes[0], false);
   EXPECT_TRUE(in_parts(*make_matmul(p, Isa::kAmx)));
   EXPECT_FALSE(in_parts(*make_matmul(p, Isa::kAvx512)));
+}
+
+// A plan for another machine asks for instruction sets that this one lacks, and the one for this
+// machine must not depend on which library happens to be here.
+TEST(MakeMatmul, AsksForTheSameWorkspaceOnEveryMachine) {
+  for (Isa isa : kIsas) {
+    for (DTypes dtypes : kDTypes) {
+      for (bool accumulate : {false, true}) {
+        MatmulProblem p = problem(700, 1100, 333, false, true, dtypes, accumulate);
+        auto own = isa == Isa::kAmx ? make_amx_matmul(p, isa) : make_vector_matmul(p, isa);
+        for (int threads : {1, 7}) {
+          EXPECT_EQ(make_matmul(p, isa)->workspace_bytes(threads), own->workspace_bytes(threads))
+              << name(isa) << " " << name(p.a);
+        }
+      }
+    }
+  }
 }
 
 TEST(MakeMatmul, RefusesWhatIsNoProduct) {

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "backends/cpu/kernels/isa/attention_unit.h"
+#include "backends/cpu/kernels/amx/attention_buffers.h"
+#include "backends/cpu/kernels/isa/attention_buffers.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 
@@ -23,22 +24,36 @@ int64_t forward_chunks(const AttentionProblem& p) { return chunks_per_head(p, 16
 int64_t backward_chunks(const AttentionProblem& p) { return chunks_per_head(p, 8, 4); }
 
 struct Family {
-  decltype(&portable::attention_forward_scratch) forward_scratch;
-  decltype(&portable::attention_backward_scratch) backward_scratch;
   decltype(&portable::attention_forward_unit) forward_unit;
   decltype(&portable::attention_backward_unit) backward_unit;
   decltype(&portable::attention_finish_dq) finish_dq;
 };
 
+bool on_tiles(Isa isa, DType dtype) { return isa == Isa::kAmx && dtype == DType::kBF16; }
+
 Family family_of(Isa isa, DType dtype) {
-  if (isa == Isa::kAmx && dtype == DType::kBF16) {
-    return {&amx::attention_forward_scratch, &amx::attention_backward_scratch,
-            &amx::attention_forward_unit, &amx::attention_backward_unit, &amx::attention_finish_dq};
-  }
-  return {TESSERA_SELECT(isa, attention_forward_scratch),
-          TESSERA_SELECT(isa, attention_backward_scratch),
-          TESSERA_SELECT(isa, attention_forward_unit), TESSERA_SELECT(isa, attention_backward_unit),
+  if (on_tiles(isa, dtype))
+    return {&amx::attention_forward_unit, &amx::attention_backward_unit, &amx::attention_finish_dq};
+  return {TESSERA_SELECT(isa, attention_forward_unit), TESSERA_SELECT(isa, attention_backward_unit),
           TESSERA_SELECT(isa, attention_finish_dq)};
+}
+
+// Bytes that one thread needs.
+int64_t forward_scratch(const AttentionProblem& p, Isa isa) {
+  Scratch count{nullptr};
+  if (on_tiles(isa, p.dtype))
+    amx::carve(p, count);
+  else
+    carve(p, *TESSERA_SELECT(isa, kAttentionLanes), count);
+  return count.used;
+}
+int64_t backward_scratch(const AttentionProblem& p, int64_t chunks, Isa isa) {
+  Scratch count{nullptr};
+  if (on_tiles(isa, p.dtype))
+    amx::carve(p, chunks, count);
+  else
+    carve(p, *TESSERA_SELECT(isa, kAttentionLanes), chunks, count);
+  return count.used;
 }
 
 void check(const AttentionProblem& p) {
@@ -76,7 +91,7 @@ AttentionUnit unit_of(const AttentionProblem& p, int64_t chunks, int64_t tile) {
 
 int64_t attention_forward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
   check(problem);
-  return threads * family_of(isa, problem.dtype).forward_scratch(problem);
+  return threads * forward_scratch(problem, isa);
 }
 
 int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
@@ -84,7 +99,7 @@ int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, i
   TESSERA_CHECK(problem.first_query == 0);
   int64_t chunks = backward_chunks(problem);
   DqSlots slots = dq_slots(problem, chunks, threads);
-  return threads * family_of(isa, problem.dtype).backward_scratch(problem, chunks) +
+  return threads * backward_scratch(problem, chunks, isa) +
          slots.count * slots.floats * static_cast<int64_t>(sizeof(float));
 }
 
@@ -94,7 +109,7 @@ void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) 
   TESSERA_CHECK(aligned(args.workspace));
   if (p.batch == 0 || p.tokens == 0) return;
   Family family = family_of(isa, p.dtype);
-  int64_t chunks = forward_chunks(p), scratch_bytes = family.forward_scratch(p);
+  int64_t chunks = forward_chunks(p), scratch_bytes = forward_scratch(p, isa);
   char* scratch = static_cast<char*>(args.workspace);
   auto work = [&](int64_t tile, int thread) {
     family.forward_unit(args, unit_of(p, chunks, tile), scratch + thread * scratch_bytes);
@@ -109,7 +124,7 @@ void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool
   TESSERA_CHECK(aligned(args.workspace));
   if (p.batch == 0 || p.tokens == 0) return;
   Family family = family_of(isa, p.dtype);
-  int64_t chunks = backward_chunks(p), scratch_bytes = family.backward_scratch(p, chunks);
+  int64_t chunks = backward_chunks(p), scratch_bytes = backward_scratch(p, chunks, isa);
   DqSlots slots = dq_slots(p, chunks, pool.threads());
   char* scratch = static_cast<char*>(args.workspace);
   float* dq = reinterpret_cast<float*>(scratch + pool.threads() * scratch_bytes);

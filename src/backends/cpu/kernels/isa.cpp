@@ -50,15 +50,16 @@ std::string_view name(Isa isa) {
 Isa isa_from_name(std::string_view text) {
   if (text == "auto") return detect_isa();
   for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (text != name(isa)) continue;
-    if (isa > detect_isa()) {
-      throw UserError(cat("this machine has no ", text, "; its strongest instruction set is ",
-                          name(detect_isa())));
-    }
-    return isa;
+    if (text == name(isa)) return isa;
   }
   throw UserError(
       cat("unknown instruction set '", text, "'; known: auto portable avx2 avx512 amx"));
+}
+
+void require_isa(Isa isa) {
+  if (isa <= detect_isa()) return;
+  throw UserError(cat("this machine has no ", name(isa), "; its strongest instruction set is ",
+                      name(detect_isa()), " (tessera plan takes any)"));
 }
 
 }  // namespace tessera::cpu

@@ -13,9 +13,11 @@ Isa detect_isa();
 
 // "portable", "avx2", "avx512", "amx".
 std::string_view name(Isa isa);
-// Inverse of name(); "auto" is detect_isa(). UserError for another word, or for one that this
-// machine lacks.
+// Inverse of name(); "auto" is detect_isa(). UserError for another word.
 Isa isa_from_name(std::string_view text);
+// UserError where this machine lacks it. What kernels need can be asked on any machine; only to run
+// them takes their instructions.
+void require_isa(Isa isa);
 
 // Kernels are written once (isa/*.cpp) and compiled four times, into the namespaces portable, avx2,
 // avx512 and, for kAmx, avx512_bf16. These two macros declare such a function and choose one of the

@@ -5,6 +5,7 @@
 #include <functional>
 #include <unordered_map>
 
+#include "backends/cpu/kernels/matmul_packed.h"
 #include "backends/cpu/kernels/matmul_tile.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -67,7 +68,8 @@ struct TilePrimitive {
 
 class OneDnnMatmul final : public Matmul {
  public:
-  explicit OneDnnMatmul(const MatmulProblem& p) : Matmul(p) {
+  OneDnnMatmul(const MatmulProblem& p, Isa isa)
+      : Matmul(p), in_vectors_(make_vector_matmul(p, isa)) {
     const MatmulTile tile = matmul_tile(p.m, p.n, kLargestTile);
     tile_rows_ = std::min(p.m, tile.rows);
     tile_columns_ = std::min(p.n, tile.columns);
@@ -83,7 +85,11 @@ class OneDnnMatmul final : public Matmul {
     }
   }
 
-  int64_t workspace_bytes(int threads) const override { return threads * scratch_bytes_; }
+  // At least as much as our own product, which takes its place on machines with a wider instruction
+  // set or without the library: a plan is the same on all of them.
+  int64_t workspace_bytes(int threads) const override {
+    return std::max(threads * scratch_bytes_, in_vectors_->workspace_bytes(threads));
+  }
 
   void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
            const void* bias) const override {
@@ -126,6 +132,7 @@ class OneDnnMatmul final : public Matmul {
     tile.primitive.execute(stream, arguments);
   }
 
+  std::unique_ptr<const Matmul> in_vectors_;
   int64_t tile_rows_ = 0, tile_columns_ = 0, scratch_bytes_ = 0;
   std::unique_ptr<TilePrimitive> primitives_[4];  // whole, right edge, lower edge, corner
 };
@@ -140,7 +147,7 @@ std::unique_ptr<const Matmul> make_onednn_matmul(const MatmulProblem& p, Isa isa
     return nullptr;
   }
   try {
-    return std::make_unique<OneDnnMatmul>(p);
+    return std::make_unique<OneDnnMatmul>(p, isa);
   } catch (const dnnl::error& error) {
     throw DeviceError(cat("oneDNN cannot prepare a matrix product [", p.m, ", ", p.k, "] x [", p.k,
                           ", ", p.n, "]: ", error.what()));

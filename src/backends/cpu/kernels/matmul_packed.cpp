@@ -315,13 +315,13 @@ class PackedMatmul final : public Matmul {
 std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa) {
   if (isa != Isa::kAmx) return nullptr;
   if (problem.a == DType::kBF16)
-    return std::make_unique<PackedMatmul>(problem, amx::matmul_kernels(), "packed amx");
-  return std::make_unique<PackedMatmul>(problem, amx::f32_matmul_kernels(), "packed amx, bf16x3");
+    return std::make_unique<PackedMatmul>(problem, amx::kMatmulKernels, "packed amx");
+  return std::make_unique<PackedMatmul>(problem, amx::kF32MatmulKernels, "packed amx, bf16x3");
 }
 
 std::unique_ptr<const Matmul> make_vector_matmul(const MatmulProblem& problem, Isa isa) {
   isa = std::min(isa, Isa::kAvx512);
-  return std::make_unique<PackedMatmul>(problem, TESSERA_SELECT(isa, matmul_kernels)(),
+  return std::make_unique<PackedMatmul>(problem, *TESSERA_SELECT(isa, kMatmulKernels),
                                         cat("packed ", name(isa)));
 }
 

@@ -69,10 +69,11 @@ struct MatmulKernels {
                    const MatmulResult* result, const MatmulBlock* next_a);
 };
 
-TESSERA_DECLARE_PER_ISA(MatmulKernels matmul_kernels())
+// Constants and not functions: a plan for an instruction set reads them on machines that lack it.
+TESSERA_DECLARE_PER_ISA(extern const MatmulKernels kMatmulKernels)
 namespace amx {
-MatmulKernels matmul_kernels();      // bf16
-MatmulKernels f32_matmul_kernels();  // of three parts
+extern const MatmulKernels kMatmulKernels;     // bf16
+extern const MatmulKernels kF32MatmulKernels;  // of three parts
 }  // namespace amx
 
 }  // namespace tessera::cpu

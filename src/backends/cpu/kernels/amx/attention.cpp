@@ -13,30 +13,6 @@ constexpr float kLowest = -3.402823466e38f;
 // maximum).
 constexpr float kSlack = 8;
 
-struct ForwardBuffers {
-  uint32_t *keys, *values_t;          // left: [T][width], [block][width][kBlock]
-  uint32_t *query_t, *probabilities;  // right: [width][kBlock], [key][query]
-  float *scores, *out;                // [key][query], [width][kBlock]
-  float *reference, *sum;             // [kBlock]; reference in units of log2
-  uint16_t* bits;                     // [key][query], of dropout
-  int64_t width;
-};
-ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
-  ForwardBuffers b;
-  b.width = round_up(p.head_dim, kTile);
-  int64_t padded = attention_blocks(p) * kBlock;
-  b.keys = scratch.take<uint32_t>(padded * b.width / 2);
-  b.values_t = scratch.take<uint32_t>(padded * b.width / 2);
-  b.query_t = scratch.take<uint32_t>(kBlock * b.width / 2);
-  b.probabilities = scratch.take<uint32_t>(kBlock * kBlockWords);
-  b.scores = scratch.take<float>(kBlock * kBlock);
-  b.out = scratch.take<float>(b.width * kBlock);
-  b.reference = scratch.take<float>(kBlock);
-  b.sum = scratch.take<float>(kBlock);
-  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
-  return b;
-}
-
 // The largest of 16 queries' scores.
 TESSERA_INLINE __m512 highest_score(const float* scores, int64_t keys) {
   __m512 highest[4];
@@ -136,12 +112,6 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
 }
 
 }  // namespace
-
-int64_t attention_forward_scratch(const AttentionProblem& problem) {
-  Scratch count{nullptr};
-  carve(problem, count);
-  return count.used;
-}
 
 void attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,
                             char* scratch) {

@@ -9,43 +9,6 @@
 namespace tessera::cpu::amx {
 namespace {
 
-struct BackwardBuffers {
-  uint32_t *keys, *values, *keys_t;  // left: [keys of the chunk][width], [slot][width][kBlock]
-  uint32_t *query_t, *dout_t;        // right: [block][width][kBlock]
-  uint32_t *query, *dout;            // right: [T][width]
-  uint32_t *probabilities, *dscores_left;  // left: [key][query]
-  uint32_t* dscores_right;                 // right: [key][query]
-  float *scores, *dscores;                 // [key][query]
-  float *dk, *dv;                          // [keys of the chunk][width]
-  float *lse, *delta;                      // [T rounded up to blocks]; lse in units of log2
-  uint16_t* bits;                          // [key][query], of dropout
-  int64_t width;
-};
-BackwardBuffers carve(const AttentionProblem& p, int64_t chunks, Scratch& scratch) {
-  BackwardBuffers b;
-  b.width = round_up(p.head_dim, kTile);
-  int64_t blocks = attention_blocks(p), padded = blocks * kBlock;
-  int64_t keys = (blocks + chunks - 1) / chunks * kBlock;
-  b.keys = scratch.take<uint32_t>(keys * b.width / 2);
-  b.values = scratch.take<uint32_t>(keys * b.width / 2);
-  b.keys_t = scratch.take<uint32_t>(keys * b.width / 2);
-  b.query_t = scratch.take<uint32_t>(padded * b.width / 2);
-  b.dout_t = scratch.take<uint32_t>(padded * b.width / 2);
-  b.query = scratch.take<uint32_t>(padded * b.width / 2);
-  b.dout = scratch.take<uint32_t>(padded * b.width / 2);
-  b.probabilities = scratch.take<uint32_t>(kBlock * kBlockWords);
-  b.dscores_left = scratch.take<uint32_t>(kBlock * kBlockWords);
-  b.dscores_right = scratch.take<uint32_t>(kBlock * kBlockWords);
-  b.scores = scratch.take<float>(kBlock * kBlock);
-  b.dscores = scratch.take<float>(kBlock * kBlock);
-  b.dk = scratch.take<float>(keys * b.width);
-  b.dv = scratch.take<float>(keys * b.width);
-  b.lse = scratch.take<float>(padded);
-  b.delta = scratch.take<float>(padded);
-  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
-  return b;
-}
-
 // delta[t] = sum_d o[t, d] dout[t, d] of one block
 void sum_delta(const Source& o, const Source& dout, float* delta) {
   for (int64_t t = 0; t < smaller(kBlock, o.rows); ++t) {
@@ -204,12 +167,6 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
 }
 
 }  // namespace
-
-int64_t attention_backward_scratch(const AttentionProblem& problem, int64_t chunks) {
-  Scratch count{nullptr};
-  carve(problem, chunks, count);
-  return count.used;
-}
 
 void attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, float* dq,
                              char* scratch) {

@@ -2,15 +2,13 @@
 // Blocks of attention on AMX: what forward and backward share. Scores are kept transposed,
 // [key][query], as in isa/attention_block.h; here that also turns every rounding to bf16 into an
 // operand of the next product without a shuffle.
+#include "backends/cpu/kernels/amx/attention_buffers.h"
 #include "backends/cpu/kernels/amx/tile.h"
 #include "backends/cpu/kernels/isa/attention_dropout.h"
 #include "backends/cpu/kernels/isa/attention_unit.h"
 
 namespace tessera::cpu::amx {
 
-constexpr int64_t kBlock = kAttentionBlock;
-constexpr int64_t kBlockWords = kBlock / 2;
-constexpr int64_t kTile = 32;  // granule of tile_product
 constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
 // 2^x = 2^floor(x) p(f), f in [0, 1), p the minimax polynomial of degree 5 with p(0) = 1: relative

@@ -86,24 +86,23 @@ void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, in
 
 }  // namespace
 
-MatmulKernels matmul_kernels() {
-  return {.rows = kUnit,
-          .columns = kUnit,
-          .depth_unit = kUnit,
-          .element_bytes = 2,
-          .spare_depth = 0,
-          // A panel of B (16 KiB) and one of A stay in L1; sums (384 KiB) and a block of each (128
-          // and 192 KiB) in L2. Of tiles from 128 x 512 to 512 x 256 the fastest for dW and wide
-          // heads by 3 to 8 %, within 2 % for forward and dX. Deeper blocks read the sums less
-          // often, but A and B leave L1: 5 to 8 % slower.
-          .tile_rows = 256,
-          .tile_columns = 384,
-          .depth_block = 256,
-          .reads_rows = true,
-          .packs_all = true,
-          .pack_rows = pack<pack_rows_along, pack_rows_across>,
-          .pack_columns = pack<pack_columns_along, pack_columns_across>,
-          .multiply = multiply};
-}
+constinit const MatmulKernels kMatmulKernels = {
+    .rows = kUnit,
+    .columns = kUnit,
+    .depth_unit = kUnit,
+    .element_bytes = 2,
+    .spare_depth = 0,
+    // A panel of B (16 KiB) and one of A stay in L1; sums (384 KiB) and a block of each (128
+    // and 192 KiB) in L2. Of tiles from 128 x 512 to 512 x 256 the fastest for dW and wide
+    // heads by 3 to 8 %, within 2 % for forward and dX. Deeper blocks read the sums less
+    // often, but A and B leave L1: 5 to 8 % slower.
+    .tile_rows = 256,
+    .tile_columns = 384,
+    .depth_block = 256,
+    .reads_rows = true,
+    .packs_all = true,
+    .pack_rows = pack<pack_rows_along, pack_rows_across>,
+    .pack_columns = pack<pack_columns_along, pack_columns_across>,
+    .multiply = multiply};
 
 }  // namespace tessera::cpu::amx

@@ -148,24 +148,22 @@ void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, in
 
 }  // namespace
 
-MatmulKernels f32_matmul_kernels() {
-  return {
-      .rows = kUnit,
-      .columns = kUnit,
-      .depth_unit = kUnit,
-      .element_bytes = kUnitBytes / (kUnit * kUnit),
-      .spare_depth = 0,
-      // A panel of A and one of B (18 KiB each) stay in L1; sums (384 KiB) and a block of each
-      // (144 and 216 KiB) in L2. Depth blocks of 64 to 256 differ by 5 %, smaller or narrower
-      // tiles are 5 to 15 % slower.
-      .tile_rows = 256,
-      .tile_columns = 384,
-      .depth_block = 96,
-      .reads_rows = false,
-      .packs_all = false,
-      .pack_rows = pack<split, split_and_pack<pack_rows_across>>,
-      .pack_columns = pack<split_and_pack<pack_columns_along>, split_and_pack<pack_columns_across>>,
-      .multiply = multiply};
-}
+constinit const MatmulKernels kF32MatmulKernels = {
+    .rows = kUnit,
+    .columns = kUnit,
+    .depth_unit = kUnit,
+    .element_bytes = kUnitBytes / (kUnit * kUnit),
+    .spare_depth = 0,
+    // A panel of A and one of B (18 KiB each) stay in L1; sums (384 KiB) and a block of each
+    // (144 and 216 KiB) in L2. Depth blocks of 64 to 256 differ by 5 %, smaller or narrower
+    // tiles are 5 to 15 % slower.
+    .tile_rows = 256,
+    .tile_columns = 384,
+    .depth_block = 96,
+    .reads_rows = false,
+    .packs_all = false,
+    .pack_rows = pack<split, split_and_pack<pack_rows_across>>,
+    .pack_columns = pack<split_and_pack<pack_columns_along>, split_and_pack<pack_columns_across>>,
+    .multiply = multiply};
 
 }  // namespace tessera::cpu::amx

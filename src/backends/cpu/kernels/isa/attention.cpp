@@ -8,31 +8,8 @@ namespace {
 
 constexpr float kLowest = -3.402823466e38f;
 
-struct ForwardBuffers {
-  float *keys, *values;       // [T][width]
-  float *query_rows, *query;  // [kBlock][width], [head_dim][kBlock]
-  float *scores, *out;        // [key][query], [head_dim][kBlock]
-  float *highest, *sum;       // [kBlock]
-  uint16_t* bits;             // [key][query], of dropout
-  int64_t width;
-};
-ForwardBuffers carve(const AttentionProblem& p, Scratch& scratch) {
-  ForwardBuffers b;
-  b.width = round_up(p.head_dim, kLanes);
-  b.keys = scratch.take<float>(p.tokens * b.width);
-  b.values = scratch.take<float>(p.tokens * b.width);
-  b.query_rows = scratch.take<float>(kBlock * b.width);
-  b.query = scratch.take<float>(p.head_dim * kBlock);
-  b.scores = scratch.take<float>(kBlock * kBlock);
-  b.out = scratch.take<float>(p.head_dim * kBlock);
-  b.highest = scratch.take<float>(kBlock);
-  b.sum = scratch.take<float>(kBlock);
-  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
-  return b;
-}
-
 // Scores become exp(score - highest so far); sums and output shrink to the new highest.
-void online_softmax(const AttentionProblem& p, const Pair& pair, const ForwardBuffers& b) {
+void online_softmax(const AttentionProblem& p, const Pair& pair, const VectorForwardBuffers& b) {
   for (int64_t j = 0; j < pair.lanes; j += kLanes) {
     Vec raw = splat(kLowest);
     for (int64_t u = 0; u < pair.keys; ++u) raw = max(load(b.scores + u * kBlock + j), raw);
@@ -56,7 +33,7 @@ void online_softmax(const AttentionProblem& p, const Pair& pair, const ForwardBu
 // o and lse of one query block.
 template <class T>
 void forward_block(const AttentionForward& args, int64_t batch, int64_t head, int64_t block,
-                   const ForwardBuffers& b) {
+                   const VectorForwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   int64_t first = block * kBlock, queries = smaller(kBlock, p.tokens - first), width = b.width;
   int64_t row = query_row(p, batch, first);
@@ -102,7 +79,7 @@ template <class T>
 void forward_unit(const AttentionForward& args, const AttentionUnit& unit, char* memory) {
   const AttentionProblem& p = args.problem;
   Scratch scratch{memory};
-  ForwardBuffers b = carve(p, scratch);
+  VectorForwardBuffers b = carve(p, kLanes, scratch);
   int64_t row = unit.batch * p.tokens, column = unit.kv_head * p.head_dim;
   widen_rows((const T*)args.k + row * args.k_stride + column, args.k_stride, p.tokens, p.head_dim,
              {b.keys, b.width});
@@ -117,12 +94,6 @@ void forward_unit(const AttentionForward& args, const AttentionUnit& unit, char*
 }
 
 }  // namespace
-
-int64_t attention_forward_scratch(const AttentionProblem& problem) {
-  Scratch count{nullptr};
-  carve(problem, count);
-  return count.used;
-}
 
 void attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,
                             char* scratch) {

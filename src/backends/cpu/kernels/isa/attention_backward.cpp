@@ -5,39 +5,6 @@
 namespace tessera::cpu::TESSERA_ISA {
 namespace {
 
-struct BackwardBuffers {
-  float *keys, *values, *dk, *dv;  // [keys of the chunk][width]
-  float *query, *dout;             // [T][width]
-  float *query_t, *dout_t;         // [block][head_dim][kBlock]
-  float *out, *out_t;              // of one block: [kBlock][width], [head_dim][kBlock]
-  float *lse, *delta;              // [T rounded up to blocks]
-  float *scores, *dscores;         // [key][query]
-  uint16_t* bits;                  // [key][query], of dropout
-  int64_t width;
-};
-BackwardBuffers carve(const AttentionProblem& p, int64_t chunks, Scratch& scratch) {
-  BackwardBuffers b;
-  b.width = round_up(p.head_dim, kLanes);
-  int64_t blocks = attention_blocks(p), padded = blocks * kBlock;
-  int64_t keys = (blocks + chunks - 1) / chunks * kBlock;
-  b.keys = scratch.take<float>(keys * b.width);
-  b.values = scratch.take<float>(keys * b.width);
-  b.dk = scratch.take<float>(keys * b.width);
-  b.dv = scratch.take<float>(keys * b.width);
-  b.query = scratch.take<float>(padded * b.width);
-  b.dout = scratch.take<float>(padded * b.width);
-  b.query_t = scratch.take<float>(padded * p.head_dim);
-  b.dout_t = scratch.take<float>(padded * p.head_dim);
-  b.out = scratch.take<float>(kBlock * b.width);
-  b.out_t = scratch.take<float>(kBlock * p.head_dim);
-  b.lse = scratch.take<float>(padded);
-  b.delta = scratch.take<float>(padded);
-  b.scores = scratch.take<float>(kBlock * kBlock);
-  b.dscores = scratch.take<float>(kBlock * kBlock);
-  b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
-  return b;
-}
-
 // delta[t] = sum_d o[t, d] dout[t, d] of one block, in the order of product(): where one key has
 // all the weight, dout . v - delta is then zero and not the difference of two roundings.
 void sum_delta(const float* out_t, const float* dout_t, int64_t head_dim, float* delta) {
@@ -56,7 +23,7 @@ void sum_delta(const float* out_t, const float* dout_t, int64_t head_dim, float*
 // q and dout of one head in both layouts, its lse and delta.
 template <class T>
 void load_head(const AttentionBackward& args, int64_t batch, int64_t head,
-               const BackwardBuffers& b) {
+               const VectorBackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   const float* lse = args.lse + (batch * p.heads + head) * p.tokens;
   int64_t column = head * p.head_dim;
@@ -80,7 +47,7 @@ void load_head(const AttentionBackward& args, int64_t batch, int64_t head,
 }
 
 // Scores become probabilities, dscores (so far dout . v) become gradients of score / scale.
-void softmax_gradient(const AttentionProblem& p, const Pair& pair, const BackwardBuffers& b) {
+void softmax_gradient(const AttentionProblem& p, const Pair& pair, const VectorBackwardBuffers& b) {
   for (int64_t j = 0; j < pair.lanes; j += kLanes) {
     Vec lse = load(b.lse + pair.query + j), delta = load(b.delta + pair.query + j);
     for (int64_t u = 0; u < pair.keys; ++u) {
@@ -94,7 +61,7 @@ void softmax_gradient(const AttentionProblem& p, const Pair& pair, const Backwar
 
 // Adds what one pair of blocks gives to dk, dv (rows of the chunk from `slot` on) and dq.
 void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, const Pair& pair,
-                   int64_t slot, float* dq, const BackwardBuffers& b) {
+                   int64_t slot, float* dq, const VectorBackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   int64_t width = b.width, first = slot * kBlock * width;
   const float *keys = b.keys + first, *values = b.values + first;
@@ -143,7 +110,7 @@ void backward_unit(const AttentionBackward& args, const AttentionUnit& unit, flo
                    char* memory) {
   const AttentionProblem& p = args.problem;
   Scratch scratch{memory};
-  BackwardBuffers b = carve(p, unit.chunks, scratch);
+  VectorBackwardBuffers b = carve(p, kLanes, unit.chunks, scratch);
   int64_t blocks = attention_blocks(p), slots = slots_of(unit, blocks);
   int64_t column = unit.kv_head * p.head_dim, slot_floats = kBlock * b.width;
   zero(b.dk, slots * slot_floats);
@@ -189,12 +156,6 @@ void backward_unit(const AttentionBackward& args, const AttentionUnit& unit, flo
 }
 
 }  // namespace
-
-int64_t attention_backward_scratch(const AttentionProblem& problem, int64_t chunks) {
-  Scratch count{nullptr};
-  carve(problem, chunks, count);
-  return count.used;
-}
 
 void attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, float* dq,
                              char* scratch) {

@@ -4,6 +4,7 @@
 // Scores are kept transposed, [key][query]: the running maximum, sum, lse and delta of a query live
 // in one lane, so no step of the softmax crosses lanes, and head_dim is a lane dimension of dK and
 // dV only.
+#include "backends/cpu/kernels/isa/attention_buffers.h"
 #include "backends/cpu/kernels/isa/attention_dropout.h"
 #include "backends/cpu/kernels/isa/attention_unit.h"
 #include "backends/cpu/kernels/isa/simd.h"
@@ -11,6 +12,7 @@
 namespace tessera::cpu::TESSERA_ISA {
 
 constexpr int64_t kBlock = kAttentionBlock;
+static_assert(kLanes == kAttentionLanes);
 // On the diagonal, products take keys in strips of this many and leave out the queries before them.
 constexpr int64_t kStrip = 16;
 

@@ -94,14 +94,13 @@ TESSERA_ATTENTION_INLINE int64_t attention_dq_floats(const AttentionProblem& p) 
   return attention_blocks(p) * round_up(p.head_dim, 32) * kAttentionBlock;
 }
 
-// What each family of kernels defines. Scratch is what one thread needs, in bytes. backward_unit
+// What each family of kernels defines; isa/ and amx/attention_buffers.h say how much scratch one
+// thread needs. backward_unit
 // zeroes and accumulates dQ in f32: if the unit has all keys (chunks == 1), in `dq` of one head,
 // which it also finishes; else in `dq` of all heads of the group, one after the other. finish_dq
 // adds the `parts` sums of one head, `part_stride` floats apart, in their order, and writes one
 // query block.
 #define TESSERA_DECLARE_ATTENTION_UNITS                                                  \
-  int64_t attention_forward_scratch(const AttentionProblem& problem);                    \
-  int64_t attention_backward_scratch(const AttentionProblem& problem, int64_t chunks);   \
   void attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,   \
                               char* scratch);                                            \
   void attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, \

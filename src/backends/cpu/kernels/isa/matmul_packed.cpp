@@ -171,21 +171,20 @@ void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, in
 
 }  // namespace
 
-MatmulKernels matmul_kernels() {
-  return {.rows = kRows,
-          .columns = kColumns,
-          .depth_unit = 1,
-          .element_bytes = 4,
-          .spare_depth = 1,
-          // A panel of B (at most 32 x 256, 32 KiB) stays in L1, a block of A (96 KiB) in L2.
-          .tile_rows = 96,
-          .tile_columns = 512,
-          .depth_block = 256,
-          .reads_rows = false,
-          .packs_all = true,
-          .pack_rows = pack<kRows>,
-          .pack_columns = pack<kColumns>,
-          .multiply = multiply};
-}
+constinit const MatmulKernels kMatmulKernels = {
+    .rows = kRows,
+    .columns = kColumns,
+    .depth_unit = 1,
+    .element_bytes = 4,
+    .spare_depth = 1,
+    // A panel of B (at most 32 x 256, 32 KiB) stays in L1, a block of A (96 KiB) in L2.
+    .tile_rows = 96,
+    .tile_columns = 512,
+    .depth_block = 256,
+    .reads_rows = false,
+    .packs_all = true,
+    .pack_rows = pack<kRows>,
+    .pack_columns = pack<kColumns>,
+    .multiply = multiply};
 
 }  // namespace tessera::cpu::TESSERA_ISA

@@ -1,0 +1,137 @@
+#include "base/interruption.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
+bool is_debugged() {
+  return read_file("/proc/self/status").find("\nTracerPid:\t0\n") == std::string::npos;
+}
+
+// Never destroyed: its thread goes on until the process has ended.
+struct Requests {
+  std::mutex mutex;
+  bool caught = false;  // see catch_interruptions()
+  std::string answer;
+  std::optional<std::chrono::seconds> limit;
+  int first = 0;  // signal, 0: none has come
+  steady_clock::time_point at;
+};
+
+Requests& requests() {
+  static Requests& all = *new Requests;
+  return all;
+}
+
+[[noreturn]] void end_by(int signal) {
+  sigset_t one;
+  ::sigemptyset(&one);
+  ::sigaddset(&one, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(signal);
+  ::_exit(128 + signal);  // the first process of a container does not die of it
+}
+
+void answer(int signal) {
+  Requests& all = requests();
+  std::lock_guard lock(all.mutex);
+  if (!all.caught) end_by(signal);
+  if (all.first != 0) {
+    if (signal == SIGINT) end_by(signal);
+    return;
+  }
+  all.first = signal;
+  all.at = steady_clock::now();
+  request_interruption();
+  // By another thread: the log may wait for its reader, but a second signal must not.
+  std::thread([line = cat(::strsignal(signal), ": ", all.answer, ". Ctrl-C (SIGINT) ",
+                          signal == SIGINT ? "once more " : "", "ends the process at once")] {
+    TESSERA_INFO(line);
+  }).detach();
+}
+
+void end_when_due() {
+  Requests& all = requests();
+  std::lock_guard lock(all.mutex);
+  if (all.first != 0 && all.limit && steady_clock::now() - all.at >= *all.limit) end_by(all.first);
+}
+
+void drop_what_follows(const sigset_t& set) {
+  std::this_thread::sleep_for(kSameSignal);
+  const timespec now{};
+  while (::sigtimedwait(&set, nullptr, &now) > 0) {
+  }
+}
+
+void take(sigset_t set) {
+  const timespec tick{0, 200'000'000};
+  for (bool any = false;;) {
+    int signal = any ? ::sigtimedwait(&set, nullptr, &tick) : ::sigwaitinfo(&set, nullptr);
+    if (signal > 0) answer(signal);
+    if (signal > 0 && !any) drop_what_follows(set);
+    any |= signal > 0;
+    end_when_due();
+  }
+}
+
+}  // namespace
+
+std::atomic<bool> detail::interruption_requested = false;
+
+sigset_t ending_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (int signal : kEnding) {
+    if (!is_ignored(signal)) ::sigaddset(&set, signal);
+  }
+  if (is_debugged()) ::sigdelset(&set, SIGINT);  // its own Ctrl-C
+  return set;
+}
+
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void take_signals() {
+  static const bool once = [] {
+    sigset_t set = ending_signals();
+    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    std::thread(take, set).detach();
+    return true;
+  }();
+  (void)once;
+}
+
+void catch_interruptions(std::string answer, std::optional<std::chrono::seconds> limit) {
+  Requests& all = requests();
+  std::lock_guard lock(all.mutex);
+  all.caught = true;
+  all.answer = std::move(answer);
+  all.limit = limit;
+}
+
+void request_interruption() { detail::interruption_requested = true; }
+
+void clear_interruption() {
+  Requests& all = requests();
+  std::lock_guard lock(all.mutex);
+  detail::interruption_requested = false;
+  all.first = 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+
+namespace tessera {
+
+// How a process is asked to end. No signal has a handler: a handler runs on the stack of whatever
+// thread it meets, and code that is generated for matrix products keeps an address of its data in
+// the stack register (docs/decisions/0018-signals-have-no-handlers.md). All threads block these
+// signals, and one that does nothing else takes them.
+
+// SIGINT, SIGTERM, SIGHUP and, as batch systems send them ahead of a job's end, SIGUSR1 and
+// SIGUSR2; without those that are ignored, and under a debugger without SIGINT.
+sigset_t ending_signals();
+// Whether the parent of this process has set a signal to be ignored, as nohup does. Linux keeps one
+// that is blocked all the same.
+bool is_ignored(int signal);
+
+// timeout(1) sends its signal twice at once: what comes within this time of the first belongs to
+// it.
+constexpr std::chrono::milliseconds kSameSignal{50};
+
+// Blocks the ending signals in the calling thread, and so in all threads that are started later,
+// and starts the thread that takes them. To be called before there is another thread; after the
+// first time it does nothing. From here on such a signal ends the process as ever: whoever waits
+// for it sees that signal.
+void take_signals();
+
+// From here on the first signal is answered by a line of the log, `answer`, and by a request that
+// is to be noticed: see interrupted(). A second SIGINT ends the process at once. So does the first
+// signal when it has not ended within `limit`: for as long as there is nothing to save.
+void catch_interruptions(std::string answer, std::optional<std::chrono::seconds> limit = {});
+
+// The work was given up because of a request.
+struct Interrupted : Error {
+  Interrupted() : Error("interrupted") {}
+};
+
+namespace detail {
+extern std::atomic<bool> interruption_requested;
+}
+
+inline bool interrupted() { return detail::interruption_requested.load(std::memory_order_relaxed); }
+// For work that nothing is lost of: throws Interrupted if there is a request.
+inline void check_interruption() {
+  if (interrupted()) throw Interrupted();
+}
+// A request without a signal: another rank was asked to end.
+void request_interruption();
+void clear_interruption();  // for tests
+
+}  // namespace tessera

@@ -1,0 +1,120 @@
+#include "base/process_identity.h"
+
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+uint64_t random_word() {
+  uint64_t word = 0;
+  if (::getentropy(&word, sizeof word) != 0) throw DeviceError("the system has no random numbers");
+  return word;
+}
+
+struct ProcessState {
+  bool ended = false;  // and only its number is left
+  std::string start;
+};
+
+// nullopt where the system does not tell.
+std::optional<ProcessState> process_state(pid_t process) {
+  try {
+    std::string stat = read_file(cat("/proc/", process, "/stat"));
+    size_t name_end = stat.rfind(')');  // the name before it may hold anything
+    if (name_end == std::string::npos || name_end + 2 >= stat.size()) return {};
+    auto fields = split(std::string_view(stat).substr(name_end + 2), ' ');
+    constexpr size_t kStart = 19;  // starttime of proc(5), counted from the state
+    if (fields.size() <= kStart) return {};
+    return ProcessState{fields[0] == "Z" || fields[0] == "X", std::string(fields[kStart])};
+  } catch (const UserError&) {
+    return {};  // hidden from this user, or gone just now
+  }
+}
+
+// Names a boot and a process namespace; "0" where they are not known.
+std::string place() {
+  std::string boot = boot_id();
+  struct stat space {};
+  if (boot.empty() || ::stat("/proc/self/ns/pid", &space) != 0) return "0";
+  return hex(hash_text(cat(boot, " ", space.st_dev, " ", space.st_ino)));
+}
+
+std::string own_start() {
+  auto own = process_state(::getpid());
+  return own ? own->start : "0";
+}
+
+bool all_of(std::string_view text, std::string_view digits) {
+  return !text.empty() && text.find_first_not_of(digits) == std::string_view::npos;
+}
+
+std::optional<pid_t> parse_pid(std::string_view text) {
+  pid_t pid = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
+  if (error != std::errc() || end != text.data() + text.size() || pid <= 0) return {};
+  return pid;
+}
+
+}  // namespace
+
+std::string random_id() { return hex(random_word()) + hex(random_word()); }
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::string boot_id() {
+  try {
+    return std::string(trim(read_file("/proc/sys/kernel/random/boot_id")));
+  } catch (const UserError&) {
+    return "";
+  }
+}
+
+std::string unique_suffix() {
+  return cat(::getpid(), ".", own_start(), ".", place(), ".", hex(random_word()));
+}
+
+bool is_unique_suffix(std::string_view text) {
+  auto parts = split(text, '.');
+  if (!parse_pid(parts[0])) return false;
+  if (parts.size() == 1) return true;
+  constexpr std::string_view kDigits = "0123456789", kHex = "0123456789abcdef";
+  return parts.size() == 4 && all_of(parts[1], kDigits) && all_of(parts[2], kHex) &&
+         all_of(parts[3], kHex);
+}
+
+bool maker_has_ended(std::string_view suffix) {
+  auto parts = split(suffix, '.');
+  pid_t pid = parse_pid(parts[0]).value_or(0);
+  if (pid == 0) return false;
+  bool bare = parts.size() == 1;
+  if (!bare && (parts.size() != 4 || parts[2] == "0" || parts[2] != place())) return false;
+  if (::kill(pid, 0) != 0 && errno == ESRCH) return true;
+  auto state = process_state(pid);
+  if (!state) return false;
+  return state->ended || (!bare && parts[1] != "0" && parts[1] != state->start);
+}
+
+bool made_here(std::string_view suffix) {
+  std::string own = cat(::getpid());
+  return suffix == own || suffix.starts_with(cat(own, ".", own_start(), ".", place(), "."));
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#include "checkpoint/attached_files.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+std::string attached_name(std::string_view name) { return cat(kTokenizerFolder, "/", name); }
+
+}  // namespace
+
+bool is_attached_name(std::string_view name) {
+  size_t slash = name.find('/');
+  return slash != std::string_view::npos && name.substr(0, slash) == kTokenizerFolder &&
+         is_plain_name(name.substr(slash + 1));
+}
+
+std::vector<ManifestFile> write_attached(const fs::path& checkpoint,
+                                         std::span<const AttachedFile> files) {
+  std::vector<ManifestFile> written;
+  if (!files.empty()) make_directories(checkpoint / kTokenizerFolder);
+  for (const AttachedFile& file : files) {
+    std::string name = attached_name(file.name);
+    TESSERA_CHECK(is_attached_name(name), cat("no file can be attached as '", file.name, "'"));
+    write_file_atomic(checkpoint / name, file.content);
+    written.push_back({name, file.content.size(), hash_text(file.content)});
+  }
+  return written;
+}
+
+void remove_attached(const fs::path& checkpoint) {
+  fs::path folder = checkpoint / kTokenizerFolder;
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return;
+  bool whole = fs::exists(checkpoint / kManifestName, error);
+  std::vector<ManifestFile> own;
+  if (whole) own = read_manifest(checkpoint).files;
+  std::vector<fs::path> gone;
+  fs::directory_iterator it(folder, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    std::string name = attached_name(it->path().filename().string());
+    bool ours = whole ? std::ranges::count(own, name, &ManifestFile::name) > 0
+                      : fs::is_regular_file(it->symlink_status(error));
+    if (ours) gone.push_back(it->path());
+  }
+  for (const fs::path& path : gone) {
+    if (!error) fs::remove(path, error);
+  }
+  if (error) throw UserError(cat("cannot clear '", folder.string(), "': ", error.message()));
+  fs::remove(folder, error);  // fails where something foreign is in it
+}
+
+}  // namespace tessera

@@ -1,0 +1,287 @@
+#include "checkpoint/directory_lock.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process_identity.h"
+#include "base/text.h"
+#include "checkpoint/directory.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLookAgain{50};
+constexpr size_t kMaxLockBytes = 4096;
+
+[[noreturn]] void fail(const char* action, const fs::path& path) {
+  throw UserError(cat("cannot ", action, " '", path.string(), "': ", std::strerror(errno)));
+}
+
+// What a lock file says; fields are empty where it is being written, or is no such file.
+struct LockText {
+  std::string job, token, host, boot;
+  int64_t attempt = 0, pid = 0, device = 0;
+  bool flock = false;
+};
+
+LockText parse(const std::string& text) {
+  LockText lock;
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return lock;
+  try {
+    json.at("job").get_to(lock.job);
+    json.at("token").get_to(lock.token);
+    json.at("host").get_to(lock.host);
+    json.at("boot").get_to(lock.boot);
+    json.at("attempt").get_to(lock.attempt);
+    json.at("pid").get_to(lock.pid);
+    json.at("device").get_to(lock.device);
+    json.at("flock").get_to(lock.flock);
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+  return lock;
+}
+
+std::string describe(const LockText& lock) {
+  if (lock.host.empty()) return "an unknown process";
+  return cat("process ", lock.pid, " on ", lock.host, " (job ", lock.job, ")");
+}
+
+// So that a network file system looks again at what is in the directory.
+void look_again(const fs::path& directory) {
+  int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) ::close(fd);
+}
+
+}  // namespace
+
+// A lock file as it was when it was opened: whoever replaces it replaces another file.
+class DirectoryLock::LockFile {
+ public:
+  // Null where there is one already.
+  static std::unique_ptr<LockFile> create(const fs::path& path) {
+    int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno == EEXIST) return nullptr;
+    if (fd < 0) fail("create", path);
+    return std::unique_ptr<LockFile>(new LockFile(fd, path));
+  }
+  // Null where there is none.
+  static std::unique_ptr<LockFile> open(const fs::path& path) {
+    // NFS wants a file that is open for writing for flock().
+    int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return nullptr;
+    if (fd < 0) fail("read", path);
+    return std::unique_ptr<LockFile>(new LockFile(fd, path));
+  }
+  ~LockFile() { ::close(fd_); }
+  LockFile(const LockFile&) = delete;
+  LockFile& operator=(const LockFile&) = delete;
+
+  struct stat status() const {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0) fail("read", path_);
+    return status;
+  }
+  std::string read() const {
+    std::string text(kMaxLockBytes, '\0');
+    ssize_t n = ::pread(fd_, text.data(), text.size(), 0);
+    if (n < 0) fail("read", path_);
+    text.resize(static_cast<size_t>(n));
+    return text;
+  }
+  void write(const std::string& text) {
+    ssize_t n = ::pwrite(fd_, text.data(), text.size(), 0);
+    if (n >= 0 && static_cast<size_t>(n) != text.size()) errno = ENOSPC;
+    if (n != static_cast<ssize_t>(text.size()) || ::fsync(fd_) != 0) fail("write", path_);
+  }
+  void touch() { ::futimens(fd_, nullptr); }
+
+  enum class Flock { kTaken, kHeld, kUnknown };  // by us, by another, not on this file system
+  Flock flock() {
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return Flock::kTaken;
+    return errno == EWOULDBLOCK ? Flock::kHeld : Flock::kUnknown;
+  }
+  bool is_still_at(const fs::path& path) const {
+    struct stat there {
+    }, own = status();
+    return ::stat(path.c_str(), &there) == 0 && there.st_dev == own.st_dev &&
+           there.st_ino == own.st_ino;
+  }
+
+ private:
+  LockFile(int fd, fs::path path) : fd_(fd), path_(std::move(path)) {}
+  int fd_;
+  fs::path path_;
+};
+
+DirectoryLock::DirectoryLock(fs::path directory, Holder holder, Timing timing)
+    : directory_(std::move(directory)),
+      path_(directory_ / kLockName),
+      holder_(std::move(holder)),
+      timing_(timing),
+      token_(random_id()) {
+  std::error_code ignored;
+  made_directory_ = !fs::exists(directory_, ignored);
+  make_directories(directory_);
+  acquire();
+  try {
+    remove_leftovers(directory_, Leftovers::kAll);
+  } catch (...) {
+    ::unlink(path_.c_str());
+    throw;
+  }
+  sigset_t all, before;  // signals are for other threads
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  beating_ = std::thread([this] { beat(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+DirectoryLock::~DirectoryLock() {
+  {
+    std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ending_.notify_all();
+  beating_.join();
+  std::error_code ignored;
+  if (lock_token(directory_) == token_) fs::remove(path_, ignored);
+  if (made_directory_) ::rmdir(directory_.c_str());  // fails where anything is in it
+}
+
+std::string DirectoryLock::content(const LockFile& file) const {
+  Json json{{"job", holder_.job},  {"attempt", holder_.attempt},
+            {"host", host_name()}, {"boot", boot_id()},
+            {"pid", ::getpid()},   {"device", static_cast<int64_t>(file.status().st_dev)},
+            {"token", token_},     {"flock", true}};
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// False where there is a lock already.
+bool DirectoryLock::create(const fs::path& path) {
+  auto file = LockFile::create(path);
+  if (!file) return false;
+  try {
+    std::string text = content(*file);
+    // Before anybody can read that it is held so.
+    if (file->flock() == LockFile::Flock::kUnknown) text.replace(text.rfind("true"), 4, "false");
+    file->write(text);
+  } catch (...) {
+    ::unlink(path.c_str());
+    throw;
+  }
+  file_ = std::move(file);
+  return true;
+}
+
+void DirectoryLock::acquire() {
+  std::optional<timespec> touched;
+  std::string seen;
+  auto since = steady_clock::now();
+  while (!create(path_)) {
+    look_again(directory_);
+    auto file = LockFile::open(path_);
+    if (!file) continue;  // it went just now
+    struct stat status = file->status();
+    std::string text = file->read();
+    LockText other = parse(text);
+    auto in_use = [&] {
+      return DirectoryInUse(
+          cat("'", directory_.string(), "' is in use by ", describe(other),
+              ", which saves its checkpoints there: wait for its end, or give another "
+              "--checkpoint_dir"));
+    };
+    if (other.job == holder_.job && other.attempt < holder_.attempt)
+      return take_over("an earlier attempt of this job", true);
+    bool decided_here = !other.boot.empty() && other.boot == boot_id() && other.flock &&
+                        other.device == static_cast<int64_t>(status.st_dev);
+    if (decided_here) {
+      auto flock = file->flock();
+      if (flock == LockFile::Flock::kHeld) throw in_use();
+      // Until `file` goes no other process takes this lock over.
+      if (flock == LockFile::Flock::kTaken && file->is_still_at(path_))
+        return take_over(cat(describe(other), ", which has ended"), true);
+    }
+    bool same = touched && touched->tv_sec == status.st_mtim.tv_sec &&
+                touched->tv_nsec == status.st_mtim.tv_nsec && seen == text;
+    if (touched && !same) throw in_use();
+    if (!touched) {
+      TESSERA_WARN(cat("'", directory_.string(), "' is locked by ", describe(other),
+                       ": waiting up to ", timing_.silence.count() / 1000,
+                       " s for a sign of life of it"));
+    }
+    touched = status.st_mtim;
+    seen = text;
+    if (steady_clock::now() - since >= timing_.silence)
+      return take_over(cat(describe(other), ", which gives no sign of life"), false);
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+// The last of several that do so at once has it, and each looks who that was.
+void DirectoryLock::take_over(const std::string& reason, bool certainly_dead) {
+  fs::path aside = path_;
+  aside += ".tmp-" + unique_suffix();
+  TESSERA_CHECK(create(aside), "a unique name was not unique");
+  if (::rename(aside.c_str(), path_.c_str()) != 0) {
+    int saved = errno;
+    ::unlink(aside.c_str());
+    errno = saved;
+    fail("write", path_);
+  }
+  if (!certainly_dead) std::this_thread::sleep_for(std::min(timing_.beat, timing_.silence) / 5);
+  require_held();
+  TESSERA_WARN(cat("the lock of '", directory_.string(), "' was left by ", reason,
+                   ": this run takes it over"));
+}
+
+void DirectoryLock::require_held() {
+  look_again(directory_);
+  std::optional<std::string> token = lock_token(directory_);
+  if (token == token_) return;
+  if (!token) {
+    std::lock_guard lock(mutex_);
+    make_directories(directory_);
+    if (create(path_)) return;
+  }
+  auto file = LockFile::open(path_);
+  throw UserError(cat("the lock of '", directory_.string(), "' was taken over by ",
+                      describe(file ? parse(file->read()) : LockText{}),
+                      ", since this process gave no sign of life for ",
+                      timing_.silence.count() / 1000, " s; it saves nothing there any more"));
+}
+
+void DirectoryLock::beat() {
+  std::unique_lock lock(mutex_);
+  while (!ending_.wait_for(lock, timing_.beat, [this] { return end_; })) file_->touch();
+}
+
+std::optional<std::string> lock_token(const fs::path& directory) {
+  look_again(directory);
+  try {
+    std::string token = parse(read_file(directory / kLockName)).token;
+    return token.empty() ? std::nullopt : std::optional(token);
+  } catch (const UserError&) {
+    return {};
+  }
+}
+
+}  // namespace tessera

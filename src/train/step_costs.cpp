@@ -1,0 +1,111 @@
+#include "train/step_costs.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ops/collective/collective.h"
+
+namespace tessera {
+namespace {
+
+double sum_flops(const Graph& graph, bool recomputed) {
+  double flops = 0;
+  for (const Node& node : graph.nodes()) {
+    if (node.op->tier() == Tier::kInput || !node.op->view_offsets().empty() ||
+        recomputed != (node.phase == Phase::kRecompute))
+      continue;
+    std::vector<TensorType> inputs, outputs;
+    for (Value v : node.inputs) inputs.push_back(graph.type(v));
+    for (Value v : node.outputs) outputs.push_back(graph.type(v));
+    flops += node.op->cost(inputs, outputs).flops;
+  }
+  return flops;
+}
+
+AxisSet axes_of(const Node& node) {
+  return node.op->name() == "all_reduce" ? static_cast<const AllReduceOp&>(*node.op).axes()
+                                         : static_cast<const Collective&>(*node.op).axes();
+}
+
+// By direct exchange; an all-reduce is a reduce-scatter and an all-gather.
+double bytes_sent(const Graph& graph, const Node& node) {
+  auto ranks = static_cast<double>(graph.mesh().size(axes_of(node)));
+  double bytes = static_cast<double>(
+      std::max(graph.type(node.inputs[0]).bytes(), graph.type(node.outputs[0]).bytes()));
+  return bytes * (ranks - 1) / ranks * (node.op->name() == "all_reduce" ? 2 : 1);
+}
+
+// Share of a rank's peers along the axes that are on other hosts, hosts being runs of ranks.
+double network_share(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host) {
+  int peers = 0, others = 0;
+  for (int rank = 1; rank < mesh.world_size(); ++rank) {
+    if (mesh.index(rank, AxisSet{~0u} - axes) != 0) continue;
+    ++peers;
+    others += rank >= ranks_per_host;
+  }
+  return peers > 0 ? static_cast<double>(others) / peers : 0;
+}
+
+// Calls f(graph, how often it runs in a step).
+template <class F>
+void for_programs(const Programs& programs, int64_t micro_batches, F f) {
+  f(programs.accumulate_first, 1.0);
+  f(programs.accumulate, static_cast<double>(micro_batches - 1));
+  f(programs.apply, 1.0);
+}
+
+}  // namespace
+
+double program_flops(const Graph& graph) { return sum_flops(graph, false); }
+double recomputed_flops(const Graph& graph) { return sum_flops(graph, true); }
+
+StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ranks_per_host) {
+  StepCosts costs;
+  auto times = static_cast<double>(micro_batches);
+  costs.flops = program_flops(programs.accumulate_first) * times + program_flops(programs.apply);
+  costs.recomputed = recomputed_flops(programs.accumulate_first) * times;
+  std::map<uint32_t, double> shares;
+  for_programs(programs, micro_batches, [&](const Graph& graph, double runs) {
+    for (const Node& node : graph.nodes()) {
+      if (node.op->name() == "fetch" || node.op->name() == "offload")
+        costs.link_bytes += runs * static_cast<double>(graph.type(node.inputs[0]).bytes());
+      if (!node.op->communicates()) continue;
+      AxisSet axes = axes_of(node);
+      auto [share, added] = shares.try_emplace(axes.bits);
+      if (added) share->second = network_share(graph.mesh(), axes, ranks_per_host);
+      double sent = runs * bytes_sent(graph, node);
+      costs.network_bytes += sent * share->second;
+      costs.peer_bytes += sent * (1 - share->second);
+    }
+  });
+  return costs;
+}
+
+std::vector<ExchangeTotal> exchange_totals(const Programs& programs, int64_t micro_batches) {
+  std::map<std::pair<std::string, std::string>, ExchangeTotal> totals;
+  for_programs(programs, micro_batches, [&](const Graph& graph, double runs) {
+    for (const Node& node : graph.nodes()) {
+      if (!node.op->communicates()) continue;
+      AxisSet axes = axes_of(node);
+      std::string of = graph.mesh().to_string(axes), op(node.op->name());
+      ExchangeTotal& total = totals[{of, op}];
+      total.axes = of;
+      total.op = op;
+      total.bytes += runs * bytes_sent(graph, node);
+      total.calls += runs;
+      total.ranks = graph.mesh().size(axes);
+    }
+  });
+  std::vector<ExchangeTotal> list;
+  for (auto& [key, total] : totals) list.push_back(total);
+  return list;
+}
+
+double StepSeconds::longest() const { return std::max({arithmetic, network, peer, link}); }
+
+StepSeconds step_seconds(const StepCosts& costs, const DeviceRates& rates) {
+  return {costs.all_flops() / rates.flops, costs.network_bytes / rates.network,
+          costs.peer_bytes / rates.peer, costs.link_bytes / rates.link};
+}
+
+}  // namespace tessera

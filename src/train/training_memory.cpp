@@ -1,0 +1,75 @@
+// What a training run may take of its host, held against what it plans.
+#include "base/log.h"
+#include "train/host_memory.h"
+#include "train/plan_search.h"
+#include "train/training_run.h"
+
+namespace tessera {
+
+// The limits that the user gave: --memory of a rank, --host_memory for what is offloaded.
+void TrainingRun::check_budgets() const {
+  const Session::Memory memory = session_->planned_memory();
+  int64_t need = memory.near(), of_host = memory.far() * device_.ranks_per_host;
+  if (config_.host_memory && of_host > *config_.host_memory) {
+    throw UserError(cat("this run needs ", format_bytes(of_host),
+                        " of its host for what is offloaded by ", device_.ranks_per_host,
+                        " ranks, which is ", format_bytes(of_host - *config_.host_memory),
+                        " more than --host_memory ", format_bytes(*config_.host_memory),
+                        ": leave out --offload_activations or --cpu_offload"));
+  }
+  if (config_.memory && need > *config_.memory) {
+    throw UserError(cat("this run needs ", format_bytes(need), ", which is ",
+                        format_bytes(need - *config_.memory), " more than --memory ",
+                        format_bytes(*config_.memory),
+                        ": lower --train_batch_size or --max_context_width",
+                        config_.activation_checkpointing
+                            ? ""
+                            : ", or recompute layers with --activation_checkpointing 1"));
+  }
+}
+
+// Options with which each rank plans no more than so many bytes, and what they cost.
+std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
+  RunConfig config = config_;
+  config.world = world_size();
+  config.ranks_per_host = device_.ranks_per_host;
+  JobPlan plan = job_plan(config, *session_);
+  std::vector<std::string> parts;
+  for (const PlanAlternative& a : fitting_alternatives(
+           config, record_.model, {.compile = device_.compile}, plan, {.both = bytes_each})) {
+    double more = 100 * (a.costs.all_flops() / plan.costs.all_flops() - 1);
+    std::string arithmetic = more > 0.05 ? format(" and %.1f %% more FLOP", more) : "";
+    parts.push_back(cat(a.options, " plans ", format_bytes(a.plan.memory.total()), arithmetic));
+  }
+  if (parts.empty())
+    return "no other micro-batch, recomputation or sharding makes it fit: take a smaller model or "
+           "window, or more hosts";
+  return cat("what would fit: ", join(parts, "; "));
+}
+
+// Before anything is allocated, all ranks hold what they need against what their hosts have left,
+// and come to the same result. With --memory the user knows better.
+void TrainingRun::check_memory() const {
+  check_budgets();
+  int64_t planned = session_->planned_memory().total();
+  RankMemory own{planned, memory_beside_plan(config_, planned, device_.pool->threads()),
+                 memory_pools(device_.system_root)};
+  std::vector<RankMemory> ranks{own};
+  if (device_.communicator) {
+    ranks.clear();
+    for (const std::string& text : device_.communicator->exchange(own.to_text(), "memory of hosts"))
+      ranks.push_back(RankMemory::from_text(text));
+  }
+  std::optional<MemoryShortage> shortage = find_shortage(ranks);
+  if (!shortage) return;
+  if (config_.memory) {
+    if (rank() == 0) TESSERA_WARN(cat(shortage->text, "; going on, as --memory is given"));
+    return;
+  }
+  std::string alternatives = on_first_rank("search for options that fit",
+                                           [&] { return what_would_fit(shortage->planned_each); });
+  throw UserError(cat("not enough memory: ", shortage->text, "; ", alternatives,
+                      ". Where the system is wrong, say by --memory BYTES what a rank may use"));
+}
+
+}  // namespace tessera

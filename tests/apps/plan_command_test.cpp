@@ -1,0 +1,228 @@
+// `tessera plan` as a user meets it: budgets, what else would fit, other devices, the last line.
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "tests/apps/program_fixture.h"
+
+namespace tessera {
+namespace {
+
+class PlanCommand : public ProgramTest {
+ protected:
+  ProgramResult plan(const Words& more) { return run(Words{"plan"} + tiny_shape() + more); }
+
+  // The text without the times that passes took.
+  static std::string without_times(const std::string& text) {
+    return std::regex_replace(text, std::regex(R"( +[0-9.]+ ms  )"), " ");
+  }
+  static std::string last_line(const std::string& text) {
+    return std::string(split(trim(text), '\n').back());
+  }
+  // The first group of the expression's first match.
+  static std::string match(const std::string& text, const std::string& expression) {
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(text, found, std::regex(expression))) << expression << text;
+    return found.size() > 1 ? found[1].str() : "";
+  }
+  // The lines of options that a report names.
+  static std::vector<Words> suggestions(const std::string& text) {
+    std::vector<Words> found;
+    for (std::string_view line : split(text, '\n')) {
+      if (!line.starts_with("  --")) continue;
+      Words words;
+      for (std::string_view word : split(trim(line), ' ')) words.emplace_back(word);
+      found.push_back(words);
+    }
+    return found;
+  }
+};
+
+TEST_F(PlanCommand, BudgetsOfDeviceAndHostAreTwo) {
+  Words job{"--world",   "8", "--ranks_per_host", "4",   "--cpu_offload", "1",
+            "--threads", "1", "--cpu_isa",        "avx2"};
+  std::string text = plan(job).out;
+  expect_contains(text, "No limit was given");
+  EXPECT_EQ(match(text, R"(far, of a host +\S+ \S+  (\d+) ranks)"), "4");
+  // 306 KiB near and 128 KiB far a rank.
+  ProgramResult near = plan(job + Words{"--memory", "350KiB"});
+  EXPECT_EQ(near.status, 0) << near.out;
+  EXPECT_TRUE(last_line(near.out).starts_with("Fits in --memory 350.0 KiB: ")) << near.out;
+  ProgramResult both = plan(job + Words{"--memory", "350KiB", "--host_memory", "1MiB"});
+  EXPECT_EQ(both.status, 0) << both.out;
+  expect_contains(last_line(both.out), "Fits in --host_memory 1.00 MiB, 4 ranks: ");
+  ProgramResult far = plan(job + Words{"--memory", "500KiB", "--host_memory", "100KiB"});
+  EXPECT_EQ(far.status, 1) << far.out;
+  expect_contains(far.out, "\nFits in --memory 500.0 KiB: ");
+  expect_contains(last_line(far.out), "Does not fit: ");
+  expect_contains(last_line(far.out), " more than --host_memory 100.0 KiB, 4 ranks");
+  expect_contains(far.out, "--cpu_offload False");
+
+  // A run obeys the same two.
+  Words offloaded{"--cpu_offload", "1", "--max_steps", "1"};
+  EXPECT_EQ(run(train(offloaded + Words{"--memory", "700KiB"})).status, 0);
+  ProgramResult refused = run(train(offloaded + Words{"--host_memory", "100KiB"}));
+  EXPECT_EQ(refused.status, 1);
+  expect_contains(refused.message(), "more than --host_memory 100.0 KiB");
+}
+
+TEST_F(PlanCommand, EveryWayOutThatItNamesIsOne) {
+  struct Case {
+    const char* what;
+    Words options;
+  };
+  const Words wide{"--max_context_width", "512", "--num_layers", "6"};
+  for (const Case& c :
+       {Case{"recomputation", wide + Words{"--activation_checkpointing", "0", "--memory", "9MiB"}},
+        {"no sharding", {"--world", "4", "--sharding_strategy", "no_shard", "--memory", "500KiB"}},
+        {"two hosts", wide + Words{"--world", "4", "--ranks_per_host", "2", "--sharding_strategy",
+                                   "hybrid_shard", "--memory", "1200KiB"}},
+        {"many layers", {"--num_layers", "20", "--world", "2", "--memory", "1500KiB"}}}) {
+    SCOPED_TRACE(c.what);
+    ProgramResult before = plan(c.options);
+    ASSERT_EQ(before.status, 1) << before.out;
+    std::vector<Words> ways = suggestions(before.out);
+    EXPECT_FALSE(ways.empty()) << before.out;
+    for (const Words& way : ways) {
+      ProgramResult after = plan(c.options + way);
+      EXPECT_EQ(after.status, 0) << join(way, " ") << before.out << after.out << after.err;
+      EXPECT_TRUE(last_line(after.out).starts_with("Fits in --memory")) << after.out;
+    }
+  }
+}
+
+TEST_F(PlanCommand, NamesWhatIsCheaperWhereMuchIsLeft) {
+  Words job{"--world", "4",        "--cpu_offload", "1", "--gradient_accumulation_steps",
+            "4",       "--memory", "100MiB"};
+  ProgramResult before = plan(job);
+  ASSERT_EQ(before.status, 0) << before.out;
+  expect_contains(before.out, "\nCheaper, and fits as well");
+  std::vector<Words> ways = suggestions(before.out);
+  ASSERT_FALSE(ways.empty()) << before.out;
+  for (const Words& way : ways) EXPECT_EQ(plan(job + way).status, 0) << join(way, " ");
+  std::string all = join(ways.front(), " ");
+  for (const char* option : {"--cpu_offload False", "--activation_checkpointing False"})
+    expect_contains(all, option);
+  // Nothing is said where the memory is well used.
+  expect_lacks(plan({"--memory", "1MiB"}).out, "Cheaper");
+}
+
+TEST_F(PlanCommand, AnyInstructionSetIsPlannedAnywhere) {
+  std::set<std::string> totals;
+  for (const char* isa : {"portable", "avx2", "avx512", "amx"}) {
+    for (const char* bf16 : {"0", "1"}) {
+      ProgramResult result =
+          plan({"--cpu_isa", isa, "--threads", "3", "--bf16", bf16, "--max_context_width", "128"});
+      EXPECT_EQ(result.status, 0) << isa << result.err;
+      expect_contains(result.out, cat("\nDevice: CPU, ", isa, ", 3 threads a rank"));
+      totals.insert(match(result.out, R"(total +\S+ \S+ +(\d+) bytes)"));
+    }
+  }
+  EXPECT_GT(totals.size(), 4u) << "kernels of different sets want different workspaces";
+  std::string best = match(run({"version"}).out, R"(instruction set (\w+))");
+  if (best != "amx") {
+    ProgramResult refused = run(train({"--cpu_isa", "amx", "--max_steps", "1"}));
+    EXPECT_EQ(refused.status, 1);
+    expect_contains(refused.message(), "this machine has no amx");
+  }
+}
+
+TEST_F(PlanCommand, APlanForAnotherDeviceHasNothingOfThisMachine) {
+  std::string one = without_times(plan({"--device_type", "cuda"}).out);
+  expect_contains(one, "\nDevice: cuda, which is not built yet\n");
+  expect_contains(one, "an estimate without the workspaces of kernels");
+  for (const char* word : {"to the byte", "\n  workspace ", "CPU"}) expect_lacks(one, word);
+  for (const Words& here : {Words{"--threads", "5"}, Words{"--cpu_isa", "portable"},
+                            Words{"--cpu_isa", "amx", "--threads", "64"}}) {
+    EXPECT_EQ(without_times(plan(Words{"--device_type", "cuda"} + here).out), one);
+  }
+}
+
+TEST_F(PlanCommand, PlansTheThreadsThatRanksOfAHostHave) {
+  Words job{"--world", "2", "--max_context_width", "128"};
+  std::string planned = match(plan(job).out, R"(total +(\S+ \S+) +\d+ bytes)");
+  Words words{"run", "--standalone", "--nproc_per_node", "2", "train"};
+  words =
+      words + tiny_shape() +
+      Words{
+          "--dataset",   "text.txt", "--tokenizer",           "byte", "--max_context_width", "128",
+          "--max_steps", "1",        "--peak_tflops_per_gpu", "1"};
+  ProgramResult trained = run(words);
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  expect_contains(trained.err, cat("planned = allocated = ", planned, " "));
+}
+
+TEST_F(PlanCommand, SaysTheWorldAndJudgesLast) {
+  expect_contains(plan({}).out, "\nWorld: one rank (--world)\n");
+  std::string text =
+      plan({"--world", "8", "--tensor_parallel_degree", "2", "--memory", "1GiB"}).out;
+  expect_contains(text, "\nWorld: 8 ranks, shard 4 x tp 2, 8 on a host");
+  expect_contains(text, "on each of 4 ranks");
+  EXPECT_TRUE(last_line(text).starts_with("Fits in --memory 1.00 GiB: ")) << text;
+  // A token costs the model the same on however many ranks, but for what all of them do.
+  auto of_token = [&](const char* degree) {
+    return std::stod(match(plan({"--world", "4", "--tensor_parallel_degree", degree,
+                                 "--hidden_width", "256", "--intermediate_size", "1024"})
+                               .out,
+                           R"(; (\S+) a token on all ranks together)"));
+  };
+  EXPECT_NEAR(of_token("2") / of_token("1"), 1, 0.05);
+}
+
+TEST_F(PlanCommand, SetsRecomputationBesideTheRunWithoutIt) {
+  for (const Words& more : {Words{}, Words{"--world", "2", "--cpu_offload", "1"}}) {
+    std::string with = plan(more).out;
+    std::string without = plan(more + Words{"--activation_checkpointing", "0"}).out;
+    std::string near = more.empty() ? R"(total +(\S+ \S+))" : R"(of it near +(\S+ \S+))";
+    EXPECT_EQ(match(with, R"(a rank needs (\S+ \S+), )"), match(with, near));
+    EXPECT_EQ(match(with, R"(without it (\S+ \w+))"), match(without, near));
+    expect_lacks(without, "Recomputation");
+  }
+}
+
+TEST_F(PlanCommand, SaysWhetherTheArithmeticHidesTheTransfers) {
+  Words job{"--world", "4", "--ranks_per_host", "2", "--cpu_offload", "1"};
+  std::string slow = plan(job + Words{"--network_bandwidth", "1KB"}).out;
+  expect_contains(slow, "sending to other hosts");
+  expect_contains(slow, "at 1e-06 GB/s a rank (--network_bandwidth)");
+  expect_contains(slow, "\nNot hidden: sending to other hosts takes ");
+  expect_contains(slow, " longer than the arithmetic can hide");
+  Words fast{"--network_bandwidth", "1000000GB", "--peer_bandwidth",      "1000000GB",
+             "--host_bandwidth",    "1000000GB", "--peak_tflops_per_gpu", "0.001"};
+  std::string hidden = plan(job + fast).out;
+  expect_contains(hidden, "at 0.001 TFLOP/s (--peak_tflops_per_gpu)");
+  expect_contains(hidden, "\nThe arithmetic can hide all transfers.\n");
+  std::string one_host = plan({"--world", "4"}).out;
+  expect_contains(one_host, "sending within a host");
+  expect_lacks(one_host, "sending to other hosts");
+  expect_lacks(plan({}).out, "hide");
+}
+
+TEST_F(PlanCommand, FrozenParametersCountLess) {
+  std::string all = plan({}).out, frozen = plan({"--freeze", "model.layers.*"}).out;
+  expect_contains(all, "(6 x parameters = ");
+  double of_all = std::stod(match(all, R"(\(6 x parameters = (\S+)\))"));
+  double of_some = std::stod(match(frozen, R"(2 x other frozen parameters = (\S+)\))"));
+  // 2 layers of 4 x 32 x 32 - 2 x 32 x 16 + 3 x 32 x 64 + 2 x 32 elements are frozen.
+  EXPECT_NEAR(of_all - of_some, 2.0 * 2 * 9280, 100);
+}
+
+// The figures that the README shows are those that its command prints.
+TEST_F(PlanCommand, PrintsTheFiguresOfTheReadme) {
+  std::string readme = read_file(std::filesystem::path(TESSERA_SOURCE_DIR) / "README.md");
+  std::string line = match(readme, R"(    tessera (plan --world 512 [^#\n]*[^# \n]))");
+  std::string more = match(readme, R"(for any device \(here `([^`]*)`)");
+  Words words;
+  const std::string command = line + " " + more;
+  for (std::string_view word : split(command, ' ')) words.emplace_back(word);
+  ProgramResult result = run(words);
+  ASSERT_EQ(result.status, 0) << result.err;
+  size_t begin = readme.find("\nMemory of one rank");
+  ASSERT_NE(begin, std::string::npos);
+  std::string block = readme.substr(begin, readme.find("```", begin) - begin);
+  for (std::string_view shown : split(trim(block), '\n'))
+    expect_contains(result.out, cat("\n", shown));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,152 @@
+#include "train/host_memory.h"
+
+#include "tests/train/training_fixture.h"
+#include "train/plan_report.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+RankMemory rank(int64_t planned, std::vector<MemoryPool> pools) {
+  return {planned * kMiB, 10 * kMiB, std::move(pools)};
+}
+
+TEST(HostMemory, RanksOfAHostDrawFromOnePool) {
+  MemoryPool host{"machine a", "this machine (MemAvailable)", 1000 * kMiB};
+  MemoryPool other{"machine b", "this machine (MemAvailable)", 500 * kMiB};
+  // Two hosts: each has enough for its own.
+  EXPECT_FALSE(find_shortage(std::vector{rank(900, {host}), rank(400, {other})}));
+  EXPECT_TRUE(find_shortage(std::vector{rank(400, {host}), rank(900, {other})}));
+  auto shortage = find_shortage(std::vector{rank(600, {host}), rank(400, {host})});
+  ASSERT_TRUE(shortage);
+  EXPECT_EQ(shortage->ranks, 2);
+  EXPECT_EQ(shortage->need, 1020 * kMiB);
+  EXPECT_EQ(shortage->planned_each, 490 * kMiB);
+  EXPECT_EQ(shortage->text,
+            "2 ranks need 1020.0 MiB (1000.0 MiB planned and about 20.0 MiB beside), and this "
+            "machine (MemAvailable) has 1000.0 MiB left");
+}
+
+TEST(HostMemory, TheSmallestOfNestedPoolsDecides) {
+  MemoryPool host{"m", "machine", 9000 * kMiB}, job{"j", "cgroup /job", 500 * kMiB},
+      step{"s", "cgroup /job/step", 800 * kMiB};
+  auto shortage = find_shortage(std::vector{rank(900, {host, step, job})});
+  ASSERT_TRUE(shortage);
+  EXPECT_EQ(shortage->pool, "cgroup /job");
+  EXPECT_FALSE(find_shortage(std::vector{rank(490, {host, step, job})}));
+}
+
+TEST(HostMemory, PoolsWithoutAnIdentityAreOfOneRankEach) {
+  MemoryPool own{"", "ulimit", 500 * kMiB};
+  EXPECT_FALSE(find_shortage(std::vector{rank(400, {own}), rank(400, {own})}));
+  EXPECT_TRUE(find_shortage(std::vector{rank(400, {own}), rank(495, {own})}));
+}
+
+TEST(HostMemory, WhatIsNotKnownIsNoShortage) {
+  EXPECT_FALSE(find_shortage(std::vector{rank(1 << 20, {}), rank(1 << 20, {})}));
+}
+
+TEST(HostMemory, TravelsAsText) {
+  RankMemory sent = rank(7, {{"", "a b", 1}, {"cgroup 1:2 memory.max", "cgroup /x y", 0}});
+  RankMemory got = RankMemory::from_text(sent.to_text());
+  EXPECT_EQ(got.to_text(), sent.to_text());
+  EXPECT_EQ(got.planned, 7 * kMiB);
+  ASSERT_EQ(got.pools.size(), 2u);
+  EXPECT_EQ(got.pools[0].id, "");
+  EXPECT_EQ(got.pools[1].name, "cgroup /x y");
+}
+
+class HostMemoryRun : public TrainingTest {
+ protected:
+  // A host with so much left, in a cgroup with so much.
+  void host(int64_t available, const std::string& limit) {
+    for (const char* folder : {"host/proc/self", "host/sys/fs/cgroup/job"})
+      make_directories(path(folder));
+    write("host/proc/meminfo", cat("MemAvailable: ", available / 1024, " kB\n"));
+    write("host/proc/self/cgroup", "0::/job\n");
+    write("host/proc/self/mountinfo", "1 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    write("host/sys/fs/cgroup/job/memory.max", limit + "\n");
+    write("host/sys/fs/cgroup/job/memory.current", "4096\n");
+    set_system_root(path("host"));
+  }
+};
+
+TEST_F(HostMemoryRun, ARunThatDoesNotFitIsRefusedBeforeAnythingIsMade) {
+  RunConfig config = options(2);
+  config.activation_checkpointing = false;
+  for (bool of_cgroup : {false, true}) {
+    host(of_cgroup ? 9000 * kMiB : 9 * kMiB, of_cgroup ? cat(8 * kMiB + 4096) : "max");
+    std::string message = failure(config);
+    expect_contains(message, "not enough memory: a rank needs ");
+    expect_contains(message, of_cgroup ? "cgroup /job (memory.max) has 8.00 MiB left"
+                                       : "this machine (MemAvailable) has 9.00 MiB left");
+    expect_contains(message, "--memory BYTES");
+    EXPECT_FALSE(std::filesystem::exists(path("cache")));
+    EXPECT_FALSE(std::filesystem::exists(path("ckpt")));
+  }
+  config.eval_only = true;
+  expect_contains(failure(config), "not enough memory");
+}
+
+TEST_F(HostMemoryRun, TheErrorNamesWhatWouldFit) {
+  RunConfig config = options(2);
+  config.max_context_width = 1024;
+  config.train_batch_size = 16;
+  config.activation_checkpointing = false;
+  auto planned = [&](int64_t batch) {
+    RunConfig c = config;
+    c.train_batch_size = batch;
+    cpu::CpuBackend backend(2, cpu::detect_isa());
+    Parallelism parallelism = make_parallelism(c, tiny_model(), 1, 1);
+    Session session(build_programs(model_builder(tiny_model()), program_options(c, parallelism)),
+                    [&](const Graph& graph) { return backend.compile(graph); });
+    return session.planned_memory().total();
+  };
+  int64_t between = (planned(8) + planned(16)) / 2;
+  host(between + memory_beside_plan(config, between, 2), "max");
+  std::string message = failure(config);
+  expect_contains(message,
+                  "what would fit: --train_batch_size 8 --gradient_accumulation_steps 2 plans ");
+  expect_contains(message, "; --activation_checkpointing True ");
+  expect_contains(message, " % more FLOP");
+}
+
+TEST_F(HostMemoryRun, ABudgetOfTheUserOrNoAnswerIsNoRefusal) {
+  RunConfig config = options(1);
+  config.save_ckpt = false;
+  host(9 * kMiB, "max");
+  config.memory = 100 * kMiB;
+  RunTrace trace = train(config);
+  EXPECT_EQ(trace.steps, 1);
+  EXPECT_EQ(lines_with(trace.log, "going on, as --memory is given").size(), 1u);
+  config.memory.reset();
+  set_system_root(path("nowhere"));
+  EXPECT_EQ(train(config).steps, 1);
+}
+
+TEST_F(HostMemoryRun, APlanWithoutABudgetIsHeldAgainstThisMachine) {
+  RunConfig config = options(1);
+  cpu::CpuBackend backend(1, cpu::detect_isa());
+  auto report = [&] {
+    return plan_report(config, tiny_model(),
+                       {.compile = [&](const Graph& graph) { return backend.compile(graph); }},
+                       path("host"));
+  };
+  host(900 * kMiB, "max");
+  expect_contains(report().text, "Fits on this machine: a rank needs ");
+  host(500 * kMiB, "max");
+  config.world = 64;
+  config.ranks_per_host = 32;
+  PlanReport large = report();
+  expect_contains(large.text, "Does not fit on this machine: 32 ranks need ");
+  EXPECT_TRUE(large.fits);  // the machine for which it is planned may be another
+  config.device_type = "cuda";
+  expect_lacks(report().text, "this machine");
+  config.device_type = "cpu";
+  config.memory = 900 * kMiB;
+  expect_lacks(report().text, "this machine");
+}
+
+}  // namespace
+}  // namespace tessera
