@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <vector>
 
+#include "apps/job_connection.h"
 #include "base/clock.h"
+#include "base/cryptography.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "comm/connect.h"
-#include "comm/file_store.h"
+#include "launch/worker_process.h"
 
 namespace tessera {
 namespace {
@@ -23,23 +23,6 @@ constexpr int64_t kSmallest = 4 << 10, kLargest = 64 << 20;
 // Calls of one measurement: short ones are repeated until so many bytes have moved.
 constexpr int64_t kBytesPerMeasurement = 4 << 20;
 constexpr int64_t kMostCalls = 50;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "tessera-bench-XXXXXX";
-    if (!::mkdtemp(pattern.data())) throw UserError(cat("cannot make the folder '", pattern, "'"));
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Whole numbers, small enough that every sum is exact in f32.
 float number(int rank, int64_t e) { return static_cast<float>(rank + 1 + e % 7); }
@@ -153,43 +136,22 @@ class CommBench {
   HostBuffer input_, output_;
 };
 
-// nccl stands for the best there is on a CPU.
-Transport transport_of(const RunConfig& config) {
-  return config.distributed_backend == "nccl" ? Transport::kAuto
-                                              : transport_from_name(config.distributed_backend);
-}
-
-int run_rank(const RunConfig& config, int rank, const std::filesystem::path& folder) {
-  JobMember member;
-  member.rank = member.local_rank = rank;
-  member.world_size = member.local_world_size = static_cast<int>(config.ranks);
-  try {
-    auto communicator =
-        connect(member, std::make_shared<FileStore>(folder), {}, transport_of(config));
-    return CommBench(*communicator, config.repeats).run() ? 0 : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-    return 1;
-  }
-}
-
-}  // namespace
-
-int bench_comm(const RunConfig& config) {
-  TemporaryFolder folder;
-  std::printf("%lld ranks on %ld cores, %s\n", static_cast<long long>(config.ranks),
-              ::sysconf(_SC_NPROCESSORS_ONLN), std::string(name(transport_of(config))).c_str());
-  std::fflush(stdout);
+// A job on this host, with this process as its agent.
+int run_ranks(const RunConfig& config, std::span<const std::string> arguments) {
+  std::string token = hex(secret_random_bytes(32)), size = cat(config.ranks);
+  TcpStoreServer store(token);
+  std::vector<std::string> words{"tessera", "bench"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < config.ranks; ++rank) {
-    pid_t pid = ::fork();
-    if (pid < 0) throw UserError("cannot start so many ranks");
-    if (pid == 0) {
-      int status = run_rank(config, rank, folder.path());
-      std::fflush(stdout);
-      ::_exit(status);
-    }
-    ranks.push_back(pid);
+    ranks.push_back(start_own_program(words, {{"RANK", cat(rank)},
+                                              {"WORLD_SIZE", size},
+                                              {"LOCAL_RANK", cat(rank)},
+                                              {"LOCAL_WORLD_SIZE", size},
+                                              {"MASTER_ADDR", "127.0.0.1"},
+                                              {"MASTER_PORT", cat(store.port())},
+                                              {"TESSERA_JOB_TOKEN", token},
+                                              {"TESSERA_AGENT_STORE", "1"}}));
   }
   int result = 0;
   for (pid_t pid : ranks) {
@@ -198,6 +160,21 @@ int bench_comm(const RunConfig& config) {
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) result = 1;
   }
   return result;
+}
+
+}  // namespace
+
+int bench_comm(const RunConfig& config, std::span<const std::string> arguments) {
+  JobConnection job = join_job(config);
+  if (!job.member) return run_ranks(config, arguments);
+  if (!job.communicator) throw UsageError("bench comm measures between ranks: this job has one");
+  if (job.member->rank == 0) {
+    std::printf("%d ranks, %d on this host with %ld cores, %s\n", job.member->world_size,
+                job.member->local_world_size, ::sysconf(_SC_NPROCESSORS_ONLN),
+                config.distributed_backend.c_str());
+    std::fflush(stdout);
+  }
+  return CommBench(*job.communicator, config.repeats).run() ? 0 : 1;
 }
 
 }  // namespace tessera

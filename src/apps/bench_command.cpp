@@ -107,7 +107,7 @@ int bench_command(std::span<const std::string> arguments) {
   }
   if (what == "comm") {
     log_messages(parsed);
-    return bench_comm(parsed.config);
+    return bench_comm(parsed.config, arguments);
   }
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);

@@ -11,8 +11,8 @@
 #include <deque>
 #include <mutex>
 
+#include "base/cryptography.h"
 #include "base/error.h"
-#include "base/sha256.h"
 #include "base/text.h"
 
 namespace tessera {

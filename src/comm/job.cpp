@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/cryptography.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/sha256.h"
 #include "base/text.h"
 #include "comm/tcp_socket.h"
 

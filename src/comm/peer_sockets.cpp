@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/sha256.h"
+#include "base/cryptography.h"
 #include "base/text.h"
 
 namespace tessera {

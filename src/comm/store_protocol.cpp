@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cryptography.h"
 #include "base/error.h"
-#include "base/sha256.h"
 #include "base/text.h"
 
 namespace tessera {

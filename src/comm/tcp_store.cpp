@@ -4,8 +4,8 @@
 #include <charconv>
 #include <chrono>
 
+#include "base/cryptography.h"
 #include "base/error.h"
-#include "base/sha256.h"
 #include "base/text.h"
 #include "comm/store_protocol.h"
 

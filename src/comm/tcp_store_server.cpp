@@ -7,8 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/cryptography.h"
 #include "base/error.h"
-#include "base/sha256.h"
 #include "base/text.h"
 #include "comm/store_protocol.h"
 #include "comm/tcp_store.h"

@@ -2,9 +2,9 @@
 
 #include <sys/stat.h>
 
+#include "base/cryptography.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/sha256.h"
 #include "base/text.h"
 
 namespace tessera {

@@ -330,11 +330,7 @@ void NodeGroup::close_attempt() {
   watcher_.join();
 }
 
-void NodeGroup::keep_place() {
-  kept_.emplace();
-  kept_->attempt = attempt_ + 1;
-  kept_->node_rank = claim_place(attempt_ + 1);
-}
+void NodeGroup::keep_place() { kept_ = {attempt_ + 1, claim_place(attempt_ + 1)}; }
 
 void NodeGroup::leave() {
   auto deadline = steady_clock::now() + kLeaveTimeout;

@@ -82,7 +82,6 @@ class NodeGroup {
   bool should_serve() const;
   std::chrono::milliseconds longest_silence() const;
   int claim_place(int attempt);
-  std::optional<NodePlace> kept_;  // of keep_place(): attempt and node rank
   std::string describe_missing();
   [[noreturn]] void fail_join(const std::string& text);
   void watch_loop();
@@ -93,6 +92,10 @@ class NodeGroup {
   std::string key(std::string_view name) const;
 
   const RunOptions& options_;
+  struct KeptPlace {
+    int attempt, node_rank;
+  };
+  std::optional<KeptPlace> kept_;  // by keep_place()
   std::string token_;
   Endpoint address_, reach_;  // for the workers, and from here
   std::unique_ptr<TcpStoreServer> server_;

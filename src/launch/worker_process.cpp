@@ -1,6 +1,7 @@
 #include "launch/worker_process.h"
 
 #include <fcntl.h>
+#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -97,6 +98,16 @@ WorkerProcess start_worker(const WorkerCommand& command,
   }
   for (int fd : {out.get(), err.get()}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
   return {pid, std::move(out), std::move(err)};
+}
+
+pid_t start_own_program(const std::vector<std::string>& words,
+                        const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::vector<std::string> environment = environment_with(variables);
+  pid_t pid = 0;
+  int error = ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, pointers(words).data(),
+                            pointers(environment).data());
+  if (error != 0) throw DeviceError(cat("cannot start a process: ", std::strerror(error)));
+  return pid;
 }
 
 }  // namespace tessera

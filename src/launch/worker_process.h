@@ -2,6 +2,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/file_descriptor.h"
@@ -23,5 +24,10 @@ std::vector<std::string> environment_with(
 // UserError when the program cannot be executed, DeviceError when there can be no more processes.
 WorkerProcess start_worker(const WorkerCommand& command,
                            const std::vector<std::string>& environment);
+
+// This program once more, with these words and additional variables; its streams are those of this
+// process. DeviceError when there can be no more processes.
+pid_t start_own_program(const std::vector<std::string>& words,
+                        const std::vector<std::pair<std::string, std::string>>& variables);
 
 }  // namespace tessera

@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "tests/base/child_process.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -128,12 +129,10 @@ class ProgramTest : public testing::Test {
   }
 
   ProgramResult finish(pid_t child) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
     std::string tag = running_.at(child);
-    running_.erase(child);
     ProgramResult result;
-    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    result.status = wait_for_end(child, cat("the program (", tag, ".err)"));
+    running_.erase(child);
     result.out = read_file(path(tag + ".out"));
     result.err = read_file(path(tag + ".err"));
     return result;

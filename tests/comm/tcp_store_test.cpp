@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "base/sha256.h"
+#include "base/cryptography.h"
 #include "base/text.h"
 #include "comm/store_protocol.h"
 #include "tests/base/error_expectation.h"

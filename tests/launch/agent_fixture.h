@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/child_process.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -70,12 +71,10 @@ class AgentTest : public testing::Test {
   }
 
   Result finish(pid_t pid) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
     std::string tag = running_.at(pid);
+    int status = wait_for_end(pid, cat("the agent (", tag, ".err)"));
     running_.erase(pid);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-            read_file(path(tag + ".out")), read_file(path(tag + ".err"))};
+    return {status, read_file(path(tag + ".out")), read_file(path(tag + ".err"))};
   }
 
   Result run(const Words& words) { return finish(start(words)); }

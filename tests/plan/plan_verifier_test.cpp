@@ -250,6 +250,15 @@ TEST_F(PlanVerifier, RefusesWhatIsNotThere) {
   expect_refused("two storages for w");
 }
 
+TEST_F(PlanVerifier, RefusesAnUpdateThatHasNoStorage) {
+  g.update("only written", a);
+  plan = make_plan(g, std::vector<int64_t>(g.nodes().size(), 0));
+  verify_plan(g, plan);
+  for (Storage& s : plan.storages)
+    if (s.external_name == "only written") s.external_name = "another";
+  expect_refused("no storage for slot only written");
+}
+
 TEST_F(PlanVerifier, RefusesAnArgumentThatIsOverwritten) {
   Instruction fill = first(InstructionKind::kFill);
   fill.target = place(x);
