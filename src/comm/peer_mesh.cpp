@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 // For the news why a connection broke.
 constexpr std::chrono::milliseconds kNews{1000};
-// At the end, for what peers have not taken yet.
+// At the end, without that a peer takes more of what it has not got yet.
 constexpr std::chrono::milliseconds kFarewell{1000};
 // A process that runs answers at once, whatever its ranks do.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
@@ -182,28 +182,30 @@ void PeerMesh::loop() {
       if (errno != EINTR) return;
       continue;
     }
-    uint64_t events;
-    if (entries[0].revents) [[maybe_unused]]
-      ssize_t got = ::read(wake_.get(), &events, 8);
+    eventfd_t events;
+    if (entries[0].revents) ::eventfd_read(wake_.get(), &events);
     if (auto now = Clock::now(); now >= next_word) {
       say_call();
       next_word = now + kSayCall;
     }
     for (size_t i = 0; i < ranks.size(); ++i) {
       short revents = entries[i + 1].revents;
-      int rank = ranks[i];
-      PeerConnection& connection = *connections_[static_cast<size_t>(rank)];
-      if (revents & POLLOUT) connection.flush();
-      auto receive = [&](uint32_t kind, uint64_t number, std::string_view payload) {
-        return deliver(rank, static_cast<Kind>(kind), number, payload);
-      };
-      if (!(revents & ~POLLOUT) || connection.read(receive)) continue;
-      entries[i + 1].fd = -1;  // poll passes over it
-      connection.end();
-      if (!health_.has_left(rank))
-        health_.fail(cat("rank ", rank, " was lost: its process has ended"));
+      if (ending_ && (revents & POLLOUT)) last = Clock::now() + kFarewell;
+      if (!serve(ranks[i], revents)) entries[i + 1].fd = -1;  // poll passes over it
     }
   }
+}
+
+bool PeerMesh::serve(int rank, short events) {
+  PeerConnection& connection = *connections_[static_cast<size_t>(rank)];
+  if (events & POLLOUT) connection.flush();
+  auto receive = [&](uint32_t kind, uint64_t number, std::string_view payload) {
+    return deliver(rank, static_cast<Kind>(kind), number, payload);
+  };
+  if (!(events & ~POLLOUT) || connection.read(receive)) return true;
+  connection.end();
+  if (!health_.has_left(rank)) health_.fail(cat("rank ", rank, " was lost: its process has ended"));
+  return false;
 }
 
 bool PeerMesh::all_sent() const {
@@ -252,9 +254,6 @@ void PeerMesh::wake_receivers() {
   inbox_.wake();
 }
 
-void PeerMesh::wake_loop() {
-  uint64_t one = 1;
-  [[maybe_unused]] ssize_t written = ::write(wake_.get(), &one, sizeof one);
-}
+void PeerMesh::wake_loop() { ::eventfd_write(wake_.get(), 1); }
 
 }  // namespace tessera

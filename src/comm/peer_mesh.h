@@ -77,6 +77,8 @@ class PeerMesh {
   bool send_frames(int rank, std::span<const PeerConnection::Frame> frames, int descriptor = -1);
   void tell_all(Kind kind, std::string_view payload) noexcept;
   void loop();
+  // Does what poll() has said of a connection. False when it has ended.
+  bool serve(int rank, short events);
   bool all_sent() const;
   void say_call();
   // False if it is none.
