@@ -34,11 +34,12 @@ void fill(std::byte* data, int64_t n, int rank) {
 
 class CommBench {
  public:
-  CommBench(Communicator& communicator, int64_t repeats)
-      : communicator_(communicator),
+  CommBench(const Channels& channels, int64_t repeats)
+      : control_(*channels.control),
+        communicator_(*channels.communicator),
         repeats_(repeats),
-        input_(communicator.allocate(kLargest)),
-        output_(communicator.allocate(kLargest)) {}
+        input_(communicator_.allocate(kLargest)),
+        output_(communicator_.allocate(kLargest)) {}
 
   // Whether all results were right.
   bool run() {
@@ -66,7 +67,7 @@ class CommBench {
     int64_t calls = std::clamp<int64_t>(kBytesPerMeasurement / size, 1, kMostCalls);
     std::vector<double> seconds;
     for (int64_t i = 0; i <= repeats_; ++i) {
-      communicator_.barrier("bench");
+      control_.barrier("bench");
       double start = monotonic_seconds();
       for (int64_t k = 0; k < calls; ++k) call();
       if (i > 0) seconds.push_back((monotonic_seconds() - start) / static_cast<double>(calls));
@@ -100,24 +101,21 @@ class CommBench {
     (dtype == DType::kF32 ? fill<float> : fill<BF16>)(input_.data(), call.input_elements(),
                                                       communicator_.rank());
     double seconds = time(size, [&] { communicator_.run(call); });
-    int32_t wrong = dtype == DType::kF32 ? count_wrong<float>(call) : count_wrong<BF16>(call);
-    int32_t wrong_of_all = 0;
-    communicator_.run({CommAction::kAllReduce, &communicator_.world(), DType::kI32, DType::kI32,
-                       Reduction::kMax, 1, 1, &wrong, &wrong_of_all, "check"});
+    bool wrong = dtype == DType::kF32 ? is_wrong<float>(call) : is_wrong<BF16>(call);
+    bool good = !control_.any("check", wrong);
     double bandwidth = static_cast<double>(size) / seconds / 1e9;
     double share = static_cast<double>(n - 1) / n * (in_parts ? 1 : 2);
     print("%-15s %-5s %12lld %12.1f %10.2f %10.2f  %s\n", std::string(name(action)).c_str(),
           std::string(name(dtype)).c_str(), static_cast<long long>(size), seconds * 1e6, bandwidth,
-          bandwidth * share, wrong_of_all == 0 ? "ok" : "WRONG");
+          bandwidth * share, good ? "ok" : "WRONG");
     std::fflush(stdout);
-    return wrong_of_all == 0;
+    return good;
   }
 
   template <class T>
-  int32_t count_wrong(const CommCall& call) const {
+  bool is_wrong(const CommCall& call) const {
     const T* output = reinterpret_cast<const T*>(output_.data());
     int n = communicator_.world_size(), rank = communicator_.rank();
-    int64_t wrong = 0;
     for (int64_t e = 0; e < call.output_elements(); ++e) {
       float expected = 0;
       if (call.action == CommAction::kAllGather) {
@@ -126,11 +124,12 @@ class CommBench {
         bool part = call.action == CommAction::kReduceScatter;
         for (int r = 0; r < n; ++r) expected += number(r, part ? rank * call.inner + e : e);
       }
-      wrong += static_cast<float>(output[e]) != static_cast<float>(T(expected));
+      if (static_cast<float>(output[e]) != static_cast<float>(T(expected))) return true;
     }
-    return static_cast<int32_t>(std::min<int64_t>(wrong, INT32_MAX));
+    return false;
   }
 
+  Control& control_;
   Communicator& communicator_;
   int64_t repeats_;
   HostBuffer input_, output_;
@@ -167,14 +166,14 @@ int run_ranks(const RunConfig& config, std::span<const std::string> arguments) {
 int bench_comm(const RunConfig& config, std::span<const std::string> arguments) {
   JobConnection job = join_job(config);
   if (!job.member) return run_ranks(config, arguments);
-  if (!job.communicator) throw UsageError("bench comm measures between ranks: this job has one");
+  if (!job.channels.communicator) throw UsageError("bench comm measures between ranks: this job has one");
   if (job.member->rank == 0) {
     std::printf("%d ranks, %d on this host with %ld cores, %s\n", job.member->world_size,
                 job.member->local_world_size, ::sysconf(_SC_NPROCESSORS_ONLN),
                 config.distributed_backend.c_str());
     std::fflush(stdout);
   }
-  return CommBench(*job.communicator, config.repeats).run() ? 0 : 1;
+  return CommBench(job.channels, config.repeats).run() ? 0 : 1;
 }
 
 }  // namespace tessera

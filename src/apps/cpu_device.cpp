@@ -56,7 +56,7 @@ std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config, const JobConn
   cpu::require_isa(isa);
   return std::make_unique<cpu::CpuBackend>(
       threads_of(config, job.member ? job.member->local_world_size : 1), isa,
-      job.communicator.get());
+      job.channels.communicator.get());
 }
 
 PlannedDevice::PlannedDevice(const RunConfig& config) {
@@ -103,7 +103,8 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
   device.pool = &backend.pool();
   device.description =
       cat("CPU, ", threads_text(backend.pool().threads()), ", ", name(backend.isa()));
-  device.communicator = job.communicator.get();
+  device.control = job.channels.control.get();
+  device.communicator = job.channels.communicator.get();
   if (job.member) {
     device.ranks_per_host = job.member->local_world_size;
     device.first_on_host = job.member->local_rank == 0;

@@ -53,7 +53,7 @@ JobConnection join_job(const RunConfig& config) {
                                                                         : Transport::kAuto;
   try {
     job.store = std::make_shared<TcpStore>(places, self.token, deadline);
-    job.communicator = connect(self, job.store, {deadline}, transport);
+    job.channels = connect(self, job.store, {deadline}, transport);
   } catch (const CommError& error) {
     if (job.server) std::this_thread::sleep_for(kFarewell);
     std::string_view server =

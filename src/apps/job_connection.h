@@ -2,10 +2,10 @@
 #include <memory>
 #include <optional>
 
+#include "comm/channels.h"
 #include "comm/job.h"
 #include "comm/store.h"
 #include "comm/tcp_store.h"
-#include "runtime/communicator.h"
 #include "train/run_config.h"
 
 namespace tessera {
@@ -15,7 +15,7 @@ struct JobConnection {
   std::optional<JobMember> member;
   std::unique_ptr<TcpStoreServer> server;  // on rank 0, where no agent serves the store
   std::shared_ptr<Store> store;
-  std::unique_ptr<Communicator> communicator;
+  Channels channels;
 };
 
 // Joins the job that the environment names (comm/job.h), with the transport and the deadline of the

@@ -68,10 +68,10 @@ int train_command(std::span<const std::string> arguments) {
     }
     return end == RunEnd::kInterrupted ? 143 : 0;
   } catch (const std::exception& error) {
-    if (job.communicator) {
+    if (job.channels.control) {
       // While the run's memory is there: a call may still read it.
-      job.communicator->report_failure(error.what());
-      job.communicator->settle();
+      job.channels.control->report_failure(error.what());
+      job.channels.communicator->settle();
     }
     throw;
   }

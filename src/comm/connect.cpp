@@ -8,6 +8,7 @@
 #include "comm/exchange_communicator.h"
 #include "comm/gloo_transport.h"
 #include "comm/local_transport.h"
+#include "comm/message_control.h"
 #include "comm/rendezvous.h"
 #include "comm/shared_segments.h"
 
@@ -63,11 +64,12 @@ Transport transport_from_name(std::string_view text) {
   return static_cast<Transport>(found - kNames.begin());
 }
 
-std::unique_ptr<Communicator> connect(const JobMember& self, std::shared_ptr<Store> store,
-                                      Communicator::Options options, Transport transport) {
+Channels connect(const JobMember& self, std::shared_ptr<Store> store, Communicator::Options options,
+                 Transport transport) {
   TESSERA_CHECK(self.rank >= 0 && self.rank < self.world_size);
   Connections connections;
   connections.health = std::make_shared<Health>(self.world_size);
+  ControlLink link{connections.health, {}, {}};
   if (self.world_size > 1) {
     std::string address;
     if (transport != Transport::kSharedMemory)
@@ -89,6 +91,8 @@ std::unique_ptr<Communicator> connect(const JobMember& self, std::shared_ptr<Sto
     connections.mesh = std::make_shared<PeerMesh>(
         self.rank, connect_or_tell(keys, listeners, self, addresses, end), health,
         options.deadline);
+    link.inbox = {connections.mesh, &connections.mesh->inbox()};
+    link.post = [mesh = connections.mesh](const std::string& message) { mesh->post(message); };
     if (std::count(local.begin(), local.end(), true) > 1) {
       auto segments = std::make_shared<SharedSegments>(*connections.mesh, local);
       connections.transports.push_back(std::make_unique<LocalTransport>(
@@ -104,8 +108,12 @@ std::unique_ptr<Communicator> connect(const JobMember& self, std::shared_ptr<Sto
           gloo_transport(*connections.mesh, remote, address, health, options.deadline));
     }
   }
-  return std::make_unique<ExchangeCommunicator>(self.rank, self.world_size, options,
-                                                std::move(connections));
+  Channels channels;
+  channels.control = std::make_unique<MessageControl>(self.rank, self.world_size, options.deadline,
+                                                      std::move(link));
+  channels.communicator = std::make_unique<ExchangeCommunicator>(self.rank, self.world_size,
+                                                                 options, std::move(connections));
+  return channels;
 }
 
 }  // namespace tessera

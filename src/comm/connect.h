@@ -2,9 +2,9 @@
 #include <memory>
 #include <string_view>
 
+#include "comm/channels.h"
 #include "comm/job.h"
 #include "comm/store.h"
-#include "runtime/communicator.h"
 
 namespace tessera {
 
@@ -20,8 +20,7 @@ Transport transport_from_name(std::string_view text);
 // protocol and world size with them, connects. Every rank calls it. Takes at most about twice
 // options.deadline, then CommError names the ranks that have not arrived. UserError where the
 // interface does not exist, DeviceError where there is no memory to share.
-std::unique_ptr<Communicator> connect(const JobMember& self, std::shared_ptr<Store> store,
-                                      Communicator::Options options,
-                                      Transport transport = Transport::kAuto);
+Channels connect(const JobMember& self, std::shared_ptr<Store> store, Communicator::Options options,
+                 Transport transport = Transport::kAuto);
 
 }  // namespace tessera

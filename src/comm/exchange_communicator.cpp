@@ -29,22 +29,18 @@ ExchangeCommunicator::ExchangeCommunicator(int rank, int world_size, Options opt
 
 ExchangeCommunicator::~ExchangeCommunicator() {
   // The others wait for calls that this rank will never finish; so does its own thread.
-  if (unfinished()) report_failure("it ended in the middle of a call");
+  if (unfinished()) fail("it ended in the middle of a call");
   if (connections_.mesh) connections_.mesh->leave();
   connections_.health->leave(rank());
   stop();
   for (PeerTransport* transport : transports_) transport->linger();
-  if (connections_.mesh) connections_.mesh->stop();
-  connections_.transports.clear();
-  connections_.memory.reset();
-  connections_.mesh.reset();
 }
 
 HostBuffer ExchangeCommunicator::allocate(int64_t bytes) {
   return connections_.allocate ? connections_.allocate(bytes) : HostBuffer(bytes);
 }
 
-void ExchangeCommunicator::report_failure(std::string_view reason) noexcept {
+void ExchangeCommunicator::fail(std::string_view reason) {
   connections_.health->fail(cat("rank ", rank(), " failed: ", reason));
 }
 
@@ -64,7 +60,7 @@ void ExchangeCommunicator::perform(const CommCall& call) {
     throw CommError(cat(call.label, " (", name(call.action), " in group ", call.group->name,
                         ", ranks ", join(call.group->ranks, ", "), "): ", error.what()));
   } catch (const std::exception& error) {
-    report_failure(error.what());
+    fail(error.what());
     for (PeerTransport* transport : transports_) transport->abandon();
     throw;
   }

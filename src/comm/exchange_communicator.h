@@ -27,10 +27,10 @@ class ExchangeCommunicator final : public Communicator {
   ~ExchangeCommunicator() override;
 
   HostBuffer allocate(int64_t bytes) override;
-  void report_failure(std::string_view reason) noexcept override;
 
  private:
   void perform(const CommCall& call) override;
+  void fail(std::string_view reason);
 
   Connections connections_;
   std::vector<PeerTransport*> transports_;

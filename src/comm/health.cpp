@@ -10,11 +10,9 @@ namespace tessera {
 
 Health::Health(int world_size)
     : left_(static_cast<size_t>(world_size)),
-      waits_for_(static_cast<size_t>(world_size)),
+      waits_(static_cast<size_t>(world_size)),
       ask_([this](int rank) { return waits_for(rank); }),
-      calls_(static_cast<size_t>(world_size)) {
-  for (std::atomic<int>& rank : waits_for_) rank = kNobody;
-}
+      calls_(static_cast<size_t>(world_size)) {}
 
 void Health::fail(std::string cause) {
   std::vector<Action> actions;
@@ -77,15 +75,49 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return cat(static_cast<double>(time.count()) / 1000, " s");
 }
 
+Health::Wait::Wait(Health& health, int self, int rank, std::string_view call)
+    : health_(health), self_(self), rank_(rank), call_(call) {
+  std::lock_guard lock(health_.waits_mutex_);
+  health_.waits_[index(self_)].push_back(this);
+}
+
+Health::Wait::~Wait() {
+  std::lock_guard lock(health_.waits_mutex_);
+  std::erase(health_.waits_[index(self_)], this);
+}
+
+Health::Waiting Health::waits_for(int rank) const {
+  std::lock_guard lock(waits_mutex_);
+  const std::vector<const Wait*>& waits = waits_[index(rank)];
+  if (waits.empty()) return {};
+  const Wait& oldest = *waits.front();
+  if (!oldest.call_.empty()) return {oldest.rank_, std::string(oldest.call_)};
+  Meeting meeting = last_call(rank, oldest.rank_);
+  return {oldest.rank_, meeting.call ? *meeting.call : ""};
+}
+
+std::vector<int> Health::waited_for(int rank) const {
+  std::lock_guard lock(waits_mutex_);
+  std::vector<int> ranks;
+  for (const Wait* wait : waits_[index(rank)]) {
+    if (std::ranges::find(ranks, wait->rank_) == ranks.end()) ranks.push_back(wait->rank_);
+  }
+  return ranks;
+}
+
 void Health::fail_late(int rank, int self, std::chrono::milliseconds deadline) {
   int waiter = self, culprit = rank;
-  for (size_t hops = 0; hops < waits_for_.size() && !failed(); ++hops) {
-    std::optional<int> next = ask_(culprit);
-    if (!next || *next == kNobody) break;
-    waiter = std::exchange(culprit, *next);
+  std::string meanwhile;  // what `rank` does
+  for (size_t hops = 0; hops < waits_.size() && !failed(); ++hops) {
+    std::optional<Waiting> next = ask_(culprit);
+    if (!next || next->rank == kNobody) break;
+    if (hops == 0 && !next->call.empty())
+      meanwhile = cat(": it waits for rank ", next->rank, " in ", next->call);
+    waiter = std::exchange(culprit, next->rank);
     if (culprit == self) {  // they wait for each other
-      waiter = self, culprit = rank;
-      break;
+      fail(cat("rank ", rank, " did not answer rank ", self, " within ", seconds_text(deadline),
+               meanwhile));
+      return;
     }
   }
   fail(cat("rank ", culprit, " did not answer rank ", waiter, " within ", seconds_text(deadline)));
@@ -111,10 +143,13 @@ Health::Meeting Health::last_call(int self, int rank) const {
 
 void Health::compare_calls(int self, int rank, const Meeting& theirs) {
   Meeting own = last_call(self, rank);
-  if (own.number != theirs.number || own.number == 0 || *own.call == *theirs.call) return;
-  auto in = [](int who, const Meeting& meeting) {
-    return cat("rank ", who, " is in ", *meeting.call);
-  };
+  if (own.number == theirs.number && own.number != 0 && *own.call != *theirs.call)
+    fail_out_of_step(self, *own.call, rank, *theirs.call);
+}
+
+void Health::fail_out_of_step(int self, const std::string& own, int rank,
+                              const std::string& theirs) {
+  auto in = [](int who, const std::string& call) { return cat("rank ", who, " is in ", call); };
   std::string both = self < rank ? cat(in(self, own), ", ", in(rank, theirs))
                                  : cat(in(rank, theirs), ", ", in(self, own));
   fail(cat("ranks ", std::min(self, rank), " and ", std::max(self, rank),

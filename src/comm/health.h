@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera {
@@ -35,24 +36,36 @@ class Health {
     return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
   }
 
-  // While it lives, rank `self` waits for rank `rank`. One may be inside another.
+  // While it lives, rank `self` waits for rank `rank`, in `call` or, without one, in its last
+  // begin_call(). Any number at a time, of any threads. `call` must outlive it.
   class Wait {
    public:
-    Wait(Health& health, int self, int rank)
-        : waits_for_(health.waits_for_[index(self)]), before_(waits_for_.exchange(rank)) {}
-    ~Wait() { waits_for_.store(before_); }
+    Wait(Health& health, int self, int rank, std::string_view call = {});
+    ~Wait();
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
 
    private:
-    std::atomic<int>& waits_for_;
-    int before_;
+    friend class Health;
+    Health& health_;
+    int self_, rank_;
+    std::string_view call_;
   };
   static constexpr int kNobody = -1;
-  int waits_for(int rank) const { return waits_for_[index(rank)].load(); }
+  struct Waiting {
+    int rank = kNobody;
+    std::string call;  // "'checkpoint' (exchange of all ranks)"
+  };
+  // The oldest wait of a rank.
+  Waiting waits_for(int rank) const;
+  // All ranks for which it waits.
+  std::vector<int> waited_for(int rank) const;
   // How to learn for whom another rank waits; none when it does not say.
-  using Ask = std::function<std::optional<int>(int rank)>;
+  using Ask = std::function<std::optional<Waiting>(int rank)>;
   void set_ask(Ask ask) { ask_ = std::move(ask); }
   // Rank `self` has waited for `rank` to the deadline. That one may wait itself: fails naming the
-  // rank at the end of such a chain, "rank 3 did not answer rank 0 within 300 s".
+  // rank at the end of such a chain, "rank 3 did not answer rank 0 within 300 s", or where they
+  // wait for each other both and in what the other one does.
   void fail_late(int rank, int self, std::chrono::milliseconds deadline);
 
   // Every pair of ranks must meet in the same calls in the same order, so the last call of either
@@ -67,6 +80,7 @@ class Health {
   // Fails, naming both calls, if rank `self` and `rank`, whose last call with it is `theirs`, meet
   // in different ones.
   void compare_calls(int self, int rank, const Meeting& theirs);
+  void fail_out_of_step(int self, const std::string& own, int rank, const std::string& theirs);
 
   // Called once, by the thread that reports the first failure, or at once if there is one.
   using Action = std::function<void(const std::string& cause)>;
@@ -80,7 +94,8 @@ class Health {
   mutable std::condition_variable changed_;
   std::string cause_;
   std::vector<std::atomic<bool>> left_;
-  std::vector<std::atomic<int>> waits_for_;
+  mutable std::mutex waits_mutex_;
+  std::vector<std::vector<const Wait*>> waits_;  // by rank, the oldest first
   Ask ask_;
   mutable std::mutex calls_mutex_;
   std::vector<std::vector<Meeting>> calls_;  // by rank and the other's; empty: none so far

@@ -2,10 +2,8 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -18,14 +16,12 @@
 namespace tessera {
 namespace {
 
-struct Header {
-  uint32_t kind, bytes;
-  uint64_t number;
-};
-constexpr size_t kMaxPayload = 4096;
-constexpr int kMaxDescriptors = 16;  // in one read
-// A peer that is stopped takes no messages; news of a failure does not wait for it.
-constexpr std::chrono::milliseconds kSendTime{1000};
+using Clock = std::chrono::steady_clock;
+
+// For the news why a connection broke.
+constexpr std::chrono::milliseconds kNews{1000};
+// At the end, without that a peer takes more of what it has not got yet.
+constexpr std::chrono::milliseconds kFarewell{1000};
 // A process that runs answers at once, whatever its ranks do.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
 
@@ -39,89 +35,85 @@ void block_signals() {
   ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
+PeerConnection::Frame make_frame(PeerMesh::Kind kind, uint64_t number, std::string_view payload) {
+  return PeerConnection::make_frame(static_cast<uint32_t>(kind), number,
+                                    payload.substr(0, PeerConnection::kMaxPayload));
+}
+
 }  // namespace
 
 PeerMesh::PeerMesh(int rank, std::vector<FileDescriptor> sockets, Health& health,
                    std::chrono::milliseconds deadline)
     : rank_(rank),
-      sockets_(std::move(sockets)),
       health_(health),
       deadline_(deadline),
-      stop_(::eventfd(0, EFD_CLOEXEC)),
-      incoming_(sockets_.size()) {
-  if (!stop_) throw DeviceError(cat("cannot make an event: ", std::strerror(errno)));
+      inbox_(static_cast<int>(sockets.size()), health),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wake_) throw DeviceError(cat("cannot make an event: ", std::strerror(errno)));
+  for (FileDescriptor& socket : sockets)
+    connections_.push_back(socket ? std::make_unique<PeerConnection>(std::move(socket)) : nullptr);
   health_.on_failure([this](const std::string& cause) {
     tell_all(Kind::kFailure, cause);
     wake_receivers();
   });
   health_.set_ask([this](int other) { return ask_waits_for(other); });
-  reader_ = std::thread([this] {
+  thread_ = std::thread([this] {
     block_signals();
-    read_loop();
+    loop();
   });
 }
 
-PeerMesh::~PeerMesh() { stop(); }
+PeerMesh::~PeerMesh() {
+  leave();
+  ending_ = true;
+  wake_loop();
+  thread_.join();
+}
 
-void PeerMesh::stop() {
-  if (!reader_.joinable()) return;
-  uint64_t one = 1;
-  [[maybe_unused]] ssize_t written = ::write(stop_.get(), &one, sizeof one);
-  reader_.join();
+void PeerMesh::post(const std::string& message) {
+  std::vector<PeerConnection::Frame> frames;
+  std::string_view rest = message;
+  do {
+    std::string_view part = rest.substr(0, PeerConnection::kMaxPayload);
+    rest.remove_prefix(part.size());
+    frames.push_back(make_frame(Kind::kControl, rest.size(), part));
+  } while (!rest.empty());
+  // Starts after the own rank, so that not all send to the same one.
+  for (int step = 1; step < world_size(); ++step)
+    send_frames((rank_ + step) % world_size(), frames);
 }
 
 void PeerMesh::send(int rank, Kind kind, uint64_t number, std::string_view payload,
                     int descriptor) {
   if (try_send(rank, kind, number, payload, descriptor)) return;
-  health_.wait_failed(kSendTime);
+  health_.wait_failed(kNews);
   health_.check();
   throw CommError(health_.has_left(rank) ? left_the_job(rank)
-                                         : cat("rank ", rank, " does not take messages"));
+                                         : cat("the connection to rank ", rank, " was lost"));
 }
 
 bool PeerMesh::try_send(int rank, Kind kind, uint64_t number, std::string_view payload,
                         int descriptor) {
-  payload = payload.substr(0, kMaxPayload);
-  Header header{static_cast<uint32_t>(kind), static_cast<uint32_t>(payload.size()), number};
-  std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
-  frame += payload;
-  int fd = sockets_[static_cast<size_t>(rank)].get();
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  std::lock_guard lock(sending_);
-  size_t done = 0;
-  while (done < frame.size()) {
-    iovec part{frame.data() + done, frame.size() - done};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (descriptor >= 0 && done == 0) {
-      message.msg_control = control.data();
-      message.msg_controllen = control.size();
-      cmsghdr* rights = CMSG_FIRSTHDR(&message);
-      rights->cmsg_level = SOL_SOCKET;
-      rights->cmsg_type = SCM_RIGHTS;
-      rights->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
-    }
-    ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL);
-    if (sent > 0) {
-      done += static_cast<size_t>(sent);
-      continue;
-    }
-    if (errno == EINTR) continue;
-    pollfd entry{fd, POLLOUT, 0};
-    if (errno != EAGAIN || ::poll(&entry, 1, static_cast<int>(kSendTime.count())) <= 0)
-      return false;
-  }
-  return true;
+  PeerConnection::Frame frame = make_frame(kind, number, payload);
+  return send_frames(rank, std::span(&frame, 1), descriptor);
+}
+
+bool PeerMesh::send_frames(int rank, std::span<const PeerConnection::Frame> frames,
+                           int descriptor) {
+  PeerConnection& connection = *connections_[static_cast<size_t>(rank)];
+  bool open = connection.send(frames, descriptor);
+  if (connection.has_unsent()) wake_loop();
+  return open;
 }
 
 void PeerMesh::tell_all(Kind kind, std::string_view payload) noexcept {
   for (int rank = 0; rank < world_size(); ++rank)
-    if (sockets_[static_cast<size_t>(rank)]) try_send(rank, kind, 0, payload);
+    if (rank != rank_) try_send(rank, kind, 0, payload);
 }
 
-void PeerMesh::leave() noexcept { tell_all(Kind::kLeave, ""); }
+void PeerMesh::leave() noexcept {
+  if (!left_.exchange(true)) tell_all(Kind::kLeave, "");
+}
 
 PeerMesh::Message PeerMesh::receive(int rank, Kind kind, uint64_t number) {
   Health::Wait waiting(health_, rank_, rank);
@@ -146,7 +138,7 @@ PeerMesh::Message PeerMesh::receive(int rank, Kind kind, uint64_t number) {
   }
 }
 
-std::optional<int> PeerMesh::ask_waits_for(int rank) {
+std::optional<Health::Waiting> PeerMesh::ask_waits_for(int rank) {
   if (rank == rank_) return health_.waits_for(rank);
   uint64_t number = ++asked_;
   if (!try_send(rank, Kind::kAsk, number, "")) return std::nullopt;
@@ -156,10 +148,13 @@ std::optional<int> PeerMesh::ask_waits_for(int rank) {
                       [&] { return mailbox_.contains(key) || health_.failed(); });
   auto answer = mailbox_.extract(key);
   if (answer.empty()) return std::nullopt;
-  int waits_for = Health::kNobody;
   const std::string& text = answer.mapped().payload;
-  std::from_chars(text.data(), text.data() + text.size(), waits_for);
-  return waits_for >= 0 && waits_for < world_size() ? waits_for : Health::kNobody;
+  Health::Waiting waiting;
+  const char* end = std::from_chars(text.data(), text.data() + text.size(), waiting.rank).ptr;
+  if (waiting.rank < 0 || waiting.rank >= world_size()) return Health::Waiting();
+  waiting.call =
+      text.substr(std::min<size_t>(text.size(), static_cast<size_t>(end - text.data()) + 1));
+  return waiting;
 }
 
 std::vector<std::pair<int, uint64_t>> PeerMesh::dropped() {
@@ -167,108 +162,98 @@ std::vector<std::pair<int, uint64_t>> PeerMesh::dropped() {
   return std::exchange(dropped_, {});
 }
 
-void PeerMesh::read_loop() {
-  std::vector<pollfd> entries;
+void PeerMesh::loop() {
+  std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
   std::vector<int> ranks;
   for (int rank = 0; rank < world_size(); ++rank) {
-    if (!sockets_[static_cast<size_t>(rank)]) continue;
-    entries.push_back({sockets_[static_cast<size_t>(rank)].get(), POLLIN, 0});
+    if (rank == rank_) continue;
+    entries.push_back({connections_[static_cast<size_t>(rank)]->socket(), POLLIN, 0});
     ranks.push_back(rank);
   }
-  entries.push_back({stop_.get(), POLLIN, 0});
-  Deadline next_word = std::chrono::steady_clock::now() + kSayCall;
+  Deadline next_word = Clock::now() + kSayCall, last = Deadline::max();
   while (true) {
-    if (::poll(entries.data(), entries.size(), poll_timeout(next_word)) < 0) {
+    if (ending_ && last == Deadline::max()) last = Clock::now() + kFarewell;
+    if (ending_ && (all_sent() || Clock::now() >= last)) return;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      bool unsent = connections_[static_cast<size_t>(ranks[i])]->has_unsent();
+      entries[i + 1].events = static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN);
+    }
+    if (::poll(entries.data(), entries.size(), poll_timeout(std::min(next_word, last))) < 0) {
       if (errno != EINTR) return;
       continue;
     }
-    if (entries.back().revents) return;
-    if (auto now = std::chrono::steady_clock::now(); now >= next_word) {
+    eventfd_t events;
+    if (entries[0].revents) ::eventfd_read(wake_.get(), &events);
+    if (auto now = Clock::now(); now >= next_word) {
       say_call();
       next_word = now + kSayCall;
     }
     for (size_t i = 0; i < ranks.size(); ++i) {
-      if (!entries[i].revents || read_some(ranks[i])) continue;
-      entries[i].fd = -1;  // poll passes over it
-      if (!health_.has_left(ranks[i]))
-        health_.fail(cat("rank ", ranks[i], " was lost: its process has ended"));
+      short revents = entries[i + 1].revents;
+      if (ending_ && (revents & POLLOUT)) last = Clock::now() + kFarewell;
+      if (!serve(ranks[i], revents)) entries[i + 1].fd = -1;  // poll passes over it
     }
   }
+}
+
+bool PeerMesh::serve(int rank, short events) {
+  PeerConnection& connection = *connections_[static_cast<size_t>(rank)];
+  if (events & POLLOUT) connection.flush();
+  auto receive = [&](uint32_t kind, uint64_t number, std::string_view payload) {
+    return deliver(rank, static_cast<Kind>(kind), number, payload);
+  };
+  if (!(events & ~POLLOUT) || connection.read(receive)) return true;
+  connection.end();
+  if (!health_.has_left(rank)) health_.fail(cat("rank ", rank, " was lost: its process has ended"));
+  return false;
+}
+
+bool PeerMesh::all_sent() const {
+  return std::ranges::none_of(connections_, [](const auto& c) { return c && c->has_unsent(); });
 }
 
 void PeerMesh::say_call() {
-  int rank = health_.waits_for(rank_);
-  if (rank == Health::kNobody || rank == rank_ || health_.failed()) return;
-  Health::Meeting meeting = health_.last_call(rank_, rank);
-  if (meeting.call) try_send(rank, Kind::kCall, meeting.number, *meeting.call);
+  if (health_.failed()) return;
+  for (int rank : health_.waited_for(rank_)) {
+    if (rank == rank_ || connections_[static_cast<size_t>(rank)]->has_unsent()) continue;
+    Health::Meeting meeting = health_.last_call(rank_, rank);
+    if (meeting.call) try_send(rank, Kind::kCall, meeting.number, *meeting.call);
+  }
 }
 
-bool PeerMesh::read_some(int rank) {
-  Incoming& incoming = incoming_[static_cast<size_t>(rank)];
-  std::array<char, 16384> buffer;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control;
-  iovec part{buffer.data(), buffer.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t got = ::recvmsg(sockets_[static_cast<size_t>(rank)].get(), &message,
-                          MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (got < 0) return errno == EAGAIN || errno == EINTR;
-  if (got == 0) return false;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_type != SCM_RIGHTS) continue;
-    size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-      incoming.descriptors.emplace_back(fd);
-    }
-  }
-  incoming.bytes.append(buffer.data(), static_cast<size_t>(got));
-  while (incoming.bytes.size() >= sizeof(Header)) {
-    Header header;
-    std::memcpy(&header, incoming.bytes.data(), sizeof header);
-    if (header.bytes > kMaxPayload) return false;
-    if (incoming.bytes.size() < sizeof header + header.bytes) break;
-    Message content{header.number, incoming.bytes.substr(sizeof header, header.bytes), {}};
-    incoming.bytes.erase(0, sizeof header + header.bytes);
-    Kind kind = static_cast<Kind>(header.kind);
-    if (kind == Kind::kSegment && !incoming.descriptors.empty()) {
-      content.descriptor = std::move(incoming.descriptors.front());
-      incoming.descriptors.pop_front();
-    }
-    deliver(rank, kind, std::move(content));
-  }
-  return true;
-}
-
-void PeerMesh::deliver(int rank, Kind kind, Message message) {
+bool PeerMesh::deliver(int rank, Kind kind, uint64_t number, std::string_view payload) {
+  if (kind == Kind::kControl) return inbox_.put(rank, payload, number);
   if (kind == Kind::kFailure) {
-    health_.fail(std::move(message.payload));
+    health_.fail(std::string(payload));
   } else if (kind == Kind::kLeave) {
     health_.leave(rank);
   } else if (kind == Kind::kAsk) {
-    try_send(rank, Kind::kAnswer, message.number, cat(health_.waits_for(rank_)));
+    Health::Waiting waiting = health_.waits_for(rank_);
+    try_send(rank, Kind::kAnswer, number, cat(waiting.rank, " ", waiting.call));
   } else if (kind == Kind::kCall) {
-    auto call = std::make_shared<const std::string>(std::move(message.payload));
-    health_.compare_calls(rank_, rank, {message.number, std::move(call)});
+    health_.compare_calls(rank_, rank, {number, std::make_shared<const std::string>(payload)});
   } else {
+    Message message{std::string(payload), {}};
+    if (kind == Kind::kSegment)
+      message.descriptor = connections_[static_cast<size_t>(rank)]->take_descriptor();
     std::lock_guard lock(mutex_);
     if (kind == Kind::kDrop) {
-      dropped_.emplace_back(rank, message.number);
+      dropped_.emplace_back(rank, number);
     } else {
-      mailbox_.insert_or_assign(std::make_tuple(rank, kind, message.number), std::move(message));
+      mailbox_.insert_or_assign(std::make_tuple(rank, kind, number), std::move(message));
     }
   }
   wake_receivers();
+  return true;
 }
 
 void PeerMesh::wake_receivers() {
   // Not between somebody's look at the health and its sleep.
   { std::lock_guard lock(mutex_); }
   arrived_.notify_all();
+  inbox_.wake();
 }
+
+void PeerMesh::wake_loop() { ::eventfd_write(wake_.get(), 1); }
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 namespace tessera {
 
 // Version of what ranks say to each other; ranks of different versions refuse each other.
-constexpr uint32_t kPeerProtocol = 3;
+constexpr uint32_t kPeerProtocol = 4;
 
 // Where a rank can be reached.
 struct PeerAddress {

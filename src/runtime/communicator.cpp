@@ -1,7 +1,6 @@
 #include "runtime/communicator.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -111,34 +110,6 @@ void Communicator::loop() {
       ++finished_;
     changed_.notify_all();
   }
-}
-
-void Communicator::barrier(std::string_view label) {
-  int32_t one = 1, all = 0;
-  run({CommAction::kAllReduce, &world(), DType::kI32, DType::kI32, Reduction::kSum, 1, 1, &one,
-       &all, label});
-  TESSERA_CHECK(all == world_size_, std::string(label));
-}
-
-std::vector<std::string> Communicator::exchange(const std::string& text, std::string_view label) {
-  auto n = static_cast<size_t>(world_size_);
-  auto size = static_cast<int64_t>(text.size());
-  std::vector<int64_t> sizes(n);
-  run({CommAction::kAllGather, &world(), DType::kI64, DType::kI64, Reduction::kSum, 1, 1, &size,
-       sizes.data(), label});
-  // In whole 8-byte words: every dtype here is a number.
-  int64_t words = *std::max_element(sizes.begin(), sizes.end()) / 8 + 1;
-  auto width = static_cast<size_t>(words);
-  std::vector<int64_t> own(width), all(width * n);
-  std::memcpy(own.data(), text.data(), text.size());
-  run({CommAction::kAllGather, &world(), DType::kI64, DType::kI64, Reduction::kSum, 1, words,
-       own.data(), all.data(), label});
-  std::vector<std::string> texts;
-  for (size_t r = 0; r < n; ++r) {
-    texts.emplace_back(reinterpret_cast<const char*>(all.data() + r * width),
-                       static_cast<size_t>(sizes[r]));
-  }
-  return texts;
 }
 
 }  // namespace tessera

@@ -53,9 +53,10 @@ struct CommCall {
   int64_t output_elements() const;
 };
 
-// Collectives between the ranks of a job. Calls run one after another in the order in which they
-// were started, on a thread of the communicator's own; all ranks start the same calls in the same
-// order, so overlapping groups cannot block each other.
+// Collectives between the ranks of a job, for tensors; what else they say to each other goes over
+// Control. Calls run one after another in the order in which they were started, on a thread of the
+// communicator's own; all ranks start the same calls in the same order, so overlapping groups
+// cannot block each other.
 //
 // Every wait has a deadline. A peer that dies, stops or cannot be reached ends the call of every
 // other rank of the group with a CommError that names the call and the missing rank; from then on
@@ -90,19 +91,11 @@ class Communicator {
   void wait(Ticket ticket);
   void run(const CommCall& call) { wait(start(call)); }
 
-  // A barrier over the whole job.
-  void barrier(std::string_view label);
-  // Short texts of all ranks, by rank.
-  std::vector<std::string> exchange(const std::string& text, std::string_view label);
-
   // Memory that peers on the same host read without a copy in between; ordinary memory where there
   // is no such thing. The size is each rank's own. The buffer must not outlive the communicator.
   virtual HostBuffer allocate(int64_t bytes) { return HostBuffer(bytes); }
 
-  // Tells all ranks that this one has failed and why, so that they end with
-  // "rank 2 failed: <reason>" and not at their deadline. Does not throw.
-  virtual void report_failure(std::string_view reason) noexcept = 0;
-  // After report_failure: returns when no call runs any more, so that buffers may go.
+  // After Control::report_failure: returns when no call runs any more, so that buffers may go.
   void settle() noexcept;
 
  protected:

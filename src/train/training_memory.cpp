@@ -55,9 +55,9 @@ void TrainingRun::check_memory() const {
   RankMemory own{planned, memory_beside_plan(config_, planned, device_.pool->threads()),
                  memory_pools(device_.system_root)};
   std::vector<RankMemory> ranks{own};
-  if (device_.communicator) {
+  if (device_.control) {
     ranks.clear();
-    for (const std::string& text : device_.communicator->exchange(own.to_text(), "memory of hosts"))
+    for (const std::string& text : device_.control->exchange("memory of hosts", own.to_text()))
       ranks.push_back(RankMemory::from_text(text));
   }
   std::optional<MemoryShortage> shortage = find_shortage(ranks);

@@ -14,9 +14,9 @@ namespace tessera {
 
 // Every rank must run the same program with the same options: what differs is named.
 void TrainingRun::check_ranks_agree() const {
-  if (!device_.communicator) return;
+  if (!device_.control) return;
   auto compare = [&](const std::string& mine, const std::string& what) {
-    auto all = device_.communicator->exchange(mine, cat("comparison of ", what));
+    auto all = device_.control->exchange(cat("comparison of ", what), mine);
     for (size_t r = 1; r < all.size(); ++r) {
       if (all[r] == all[0]) continue;
       auto left = split(all[0], '\n'), right = split(all[r], '\n');
@@ -45,7 +45,7 @@ void TrainingRun::check_ranks_agree() const {
 
 std::string TrainingRun::on_first_rank(const std::string& what,
                                        const std::function<std::string()>& work) const {
-  if (!device_.communicator) return work();
+  if (!device_.control) return work();
   // A letter in front says how it went.
   std::string result;
   while_others_wait(rank() == 0, what, [&] {
@@ -57,7 +57,7 @@ std::string TrainingRun::on_first_rank(const std::string& what,
       result = cat("e", error.what());
     }
   });
-  result = device_.communicator->exchange(result, what)[0];
+  result = device_.control->exchange(what, result)[0];
   std::string text = result.substr(1);
   if (result[0] == 'u') throw UsageError(text);
   if (result[0] == 'e') throw UserError(text);
@@ -66,7 +66,7 @@ std::string TrainingRun::on_first_rank(const std::string& what,
 
 std::vector<std::string> TrainingRun::on_all_ranks(const std::string& what,
                                                    const std::function<std::string()>& work) const {
-  if (!device_.communicator) return {work()};
+  if (!device_.control) return {work()};
   std::string result;
   while_others_wait(true, what, [&] {
     try {
@@ -75,7 +75,7 @@ std::vector<std::string> TrainingRun::on_all_ranks(const std::string& what,
       result = cat("e", error.what());
     }
   });
-  std::vector<std::string> all = device_.communicator->exchange(result, what);
+  std::vector<std::string> all = device_.control->exchange(what, result);
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r][0] == 'e') throw UserError(cat("rank ", r, ": ", all[r].substr(1)));
     all[r] = all[r].substr(1);
@@ -108,17 +108,12 @@ void TrainingRun::check_same_text() const {
 
 // Whether any rank was asked to stop: all must end at the same step.
 bool TrainingRun::stop_requested() const {
-  int32_t mine = interrupted() ? 1 : 0, any = mine;
-  if (device_.communicator) {
-    device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
-                               DType::kI32, Reduction::kMax, 1, 1, &mine, &any,
-                               "agreement on whether to stop"});
-  }
-  return any != 0;
+  bool here = interrupted();
+  return device_.control ? device_.control->any("agreement on whether to stop", here) : here;
 }
 
 CheckpointGroup TrainingRun::checkpoint_group() const {
-  if (!device_.communicator) return {};
+  if (!device_.control) return {};
   const Parallelism& p = session_->programs().parallelism;
   AxisSet apart = p.data.shard | p.tp.all;
   CheckpointGroup group;
@@ -128,7 +123,7 @@ CheckpointGroup TrainingRun::checkpoint_group() const {
   group.parts = p.mesh.size(apart);
   group.writes = p.mesh.index(rank(), p.data.replicate) == 0;
   group.exchange = [this](const std::string& text) {
-    return device_.communicator->exchange(text, "checkpoint");
+    return device_.control->exchange("checkpoint", text);
   };
   return group;
 }
@@ -143,9 +138,8 @@ void TrainingRun::prepare_data() {
       // The ranks agree on it below.
     }
   };
-  if (device_.communicator)
-    while_others_wait(device_.first_on_host, "preparation of the data", prepare);
-  if (!device_.communicator || !device_.first_on_host) prepare();
+  if (device_.control) while_others_wait(device_.first_on_host, "preparation of the data", prepare);
+  if (!device_.control || !device_.first_on_host) prepare();
   if (stop_requested()) throw Interrupted();
 }
 
@@ -154,17 +148,13 @@ void TrainingRun::while_others_wait(bool chosen, const std::string& what,
                                     const std::function<void()>& work) const {
   std::future<void> working;
   if (chosen) working = std::async(std::launch::async, work);
-  struct Told {
-    int32_t works = 1, stops = 0;
-  } any;
-  while (any.works) {
-    Told mine;
-    mine.works =
+  std::string all = "w";  // who works, who was asked to stop
+  while (all.find('w') != all.npos) {
+    bool works =
         working.valid() && working.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
-    mine.stops = interrupted();
-    device_.communicator->run({CommAction::kAllReduce, &device_.communicator->world(), DType::kI32,
-                               DType::kI32, Reduction::kMax, 1, 2, &mine, &any, what});
-    if (any.stops) request_interruption();
+    std::string here = cat(works ? "w" : "-", interrupted() ? "s" : "-");
+    all = join(device_.control->exchange(what, here), "");
+    if (all.find('s') != all.npos) request_interruption();
   }
   if (working.valid()) working.get();
 }

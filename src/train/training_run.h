@@ -11,6 +11,7 @@
 #include "observe/machine_peak.h"
 #include "observe/progress.h"
 #include "runtime/communicator.h"
+#include "runtime/control.h"
 #include "runtime/observers.h"
 #include "train/run_record.h"
 #include "train/session.h"
@@ -22,7 +23,8 @@ namespace tessera {
 struct Device {
   CompileFunction compile;
   ThreadPool* pool = nullptr;
-  Communicator* communicator = nullptr;  // null: one rank
+  Control* control = nullptr;  // these two null: one rank
+  Communicator* communicator = nullptr;
   int ranks_per_host = 1;
   bool first_on_host = true;  // prepares what the ranks of a host share: token caches
   std::string job_id = {};    // of the agent that started the ranks; empty: drawn by rank 0
@@ -52,8 +54,8 @@ class TrainingRun {
 
  private:
   void run_to_the_end();
-  int rank() const { return device_.communicator ? device_.communicator->rank() : 0; }
-  int world_size() const { return device_.communicator ? device_.communicator->world_size() : 1; }
+  int rank() const { return device_.control ? device_.control->rank() : 0; }
+  int world_size() const { return device_.control ? device_.control->world_size() : 1; }
   void check_ranks_agree() const;
   bool stop_requested() const;
   CheckpointGroup checkpoint_group() const;

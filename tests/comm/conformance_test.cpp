@@ -138,17 +138,6 @@ TEST_P(MeshOfFour, RowsAndColumnsInterleaved) {
   });
 }
 
-TEST_P(Communicators, BarriersAndTextsOfAllRanks) {
-  run([](Communicator& communicator) {
-    for (int i = 0; i < 50; ++i) communicator.barrier("a barrier");
-    std::string own(static_cast<size_t>(communicator.rank()) * 7, 'x');
-    std::vector<std::string> all = communicator.exchange(own, "texts");
-    require(all.size() == static_cast<size_t>(communicator.world_size()), "one text a rank");
-    for (size_t rank = 0; rank < all.size(); ++rank)
-      require(all[rank] == std::string(rank * 7, 'x'), cat("the text of rank ", rank));
-  });
-}
-
 TEST_P(Communicators, MemoryIsZeroedAndGivenBack) {
   run([](Communicator& communicator) {
     CollectiveCase c{CommAction::kAllGather, DType::kF32, DType::kF32, 1, 5000};

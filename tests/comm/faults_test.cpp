@@ -75,7 +75,7 @@ TEST_P(FaultsOfProcesses, KilledRankIsSeenAtOnce) {
 
 TEST_P(FaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
   auto results = run_ranks(job(3, milliseconds(600)), [](Communicator& communicator) {
-    communicator.barrier("start");
+    sum_of_ones(communicator, "start");
     if (communicator.rank() == 1) ::raise(SIGSTOP);
     sum(communicator, communicator.world(), "loss");
   });
@@ -86,21 +86,22 @@ TEST_P(FaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
 }
 
 TEST_P(Faults, ReportedFailureReachesRanksInOtherGroups) {
-  auto results = run_ranks(job(4), [](Communicator& communicator) {
+  auto results = run_ranks(job(4), [](Channels& channels) {
+    Communicator& communicator = *channels.communicator;
     int r = communicator.rank();
     const CommGroup& pair = communicator.make_group({r / 2 * 2, r / 2 * 2 + 1}, "pair");
-    communicator.barrier("start");
+    sum_of_ones(communicator, "start");
     if (r == 2) {
       // By then the others are out of the barrier.
       std::this_thread::sleep_for(milliseconds(150));
-      communicator.report_failure("the disk is full");
+      channels.control->report_failure("the disk is full");
       // Whoever reports a failure sees it himself in the next call.
-      communicator.barrier("end");
+      sum_of_ones(communicator, "end");
     }
     // Rank 0 waits for rank 1, which has other things to do.
     if (r == 1) std::this_thread::sleep_for(milliseconds(400));
     sum(communicator, pair, "in pairs");
-    communicator.barrier("end");
+    sum_of_ones(communicator, "end");
   });
   expect_all_say(results, -1, "rank 2 failed: the disk is full");
   EXPECT_TRUE(contains(results[0].error, "in pairs (all_reduce in group pair, ranks 0, 1)"));
@@ -113,7 +114,7 @@ TEST_P(Faults, TheRankAtTheEndOfAChainOfWaitsIsNamed) {
     int r = communicator.rank();
     const CommGroup& row = communicator.make_group({r / 2 * 2, r / 2 * 2 + 1}, "row");
     const CommGroup& column = communicator.make_group({r % 2, r % 2 + 2}, "column");
-    communicator.barrier("start");
+    sum_of_ones(communicator, "start");
     if (r == 0) std::this_thread::sleep_for(milliseconds(2000));
     if (r == 1) std::this_thread::sleep_for(milliseconds(100));
     if (r == 1) sum(communicator, row, "in rows");
@@ -125,14 +126,15 @@ TEST_P(Faults, TheRankAtTheEndOfAChainOfWaitsIsNamed) {
 }
 
 TEST_P(Faults, EveryCallAfterAFailureSaysTheSame) {
-  auto results = run_ranks(job(2), [](Communicator& communicator) {
+  auto results = run_ranks(job(2), [](Channels& channels) {
+    Communicator& communicator = *channels.communicator;
     std::string first;
     // The failure may overtake the end of the first call.
     for (const char* label : {"first", "second", "third"}) {
       try {
-        communicator.barrier(label);
+        sum_of_ones(communicator, label);
         require(first.empty() && label == std::string("first"), "the call went through");
-        if (communicator.rank() == 0) communicator.report_failure("no reason");
+        if (communicator.rank() == 0) channels.control->report_failure("no reason");
       } catch (const CommError& error) {
         if (first.empty()) first = error.what();
         require(first == error.what(), error.what());
@@ -145,8 +147,8 @@ TEST_P(Faults, EveryCallAfterAFailureSaysTheSame) {
 
 TEST_P(Faults, RankThatLeavesEarlyIsNamed) {
   auto results = run_ranks(job(3), [](Communicator& communicator) {
-    communicator.barrier("start");
-    if (communicator.rank() != 1) communicator.barrier("end");
+    sum_of_ones(communicator, "start");
+    if (communicator.rank() != 1) sum_of_ones(communicator, "end");
   });
   EXPECT_EQ(results[1].error, "");
   expect_all_say(results, 1, "end (all_reduce in group world");
@@ -173,7 +175,7 @@ TEST_P(Faults, RankThatThrowsInTheMiddleOfACallEndsTheOthers) {
     }
     std::this_thread::sleep_for(milliseconds(200));
     communicator.run(call);
-    communicator.barrier("end");
+    sum_of_ones(communicator, "end");
   });
   EXPECT_EQ(results[0].error, "something else");
   EXPECT_TRUE(contains(results[1].error, "rank 0 failed: it ended in the middle of a call"))
@@ -211,9 +213,9 @@ TEST_P(Faults, RanksOutOfStepStopAtOnceAndNameBothCalls) {
     auto results = run_ranks(job(4), [&](Communicator& communicator) {
       int r = communicator.rank();
       const CommGroup& pair = communicator.make_group({r / 2 * 2, r / 2 * 2 + 1}, "pair");
-      communicator.barrier("start");
+      sum_of_ones(communicator, "start");
       do_step(communicator, pair, r == 1 ? odd : even);
-      communicator.barrier("end");
+      sum_of_ones(communicator, "end");
     });
     auto words = [](const Step& step) {
       return cat("'", step.label, "' (", name(step.action), " of 1 x ", step.inner,
@@ -355,7 +357,7 @@ TEST_F(Joining, UsesTheInterfaceOfTheName) {
   RankJob good = job(2, milliseconds(10'000));
   good.prepare = [](JobMember& member) { member.interface = "lo"; };
   for (const RankResult& result :
-       run_ranks(good, [](Communicator& communicator) { communicator.barrier("here"); }))
+       run_ranks(good, [](Communicator& communicator) { sum_of_ones(communicator, "here"); }))
     EXPECT_EQ(result.error, "");
 }
 

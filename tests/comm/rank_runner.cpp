@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "comm/connect.h"
 #include "comm/file_store.h"
-#include "comm/thread_communicator.h"
+#include "comm/thread_channels.h"
 #include "tests/base/scratch_directory.h"
 
 namespace tessera {
@@ -33,7 +33,7 @@ std::string error_of(const std::function<void()>& action) {
 }
 
 std::vector<RankResult> run_threads(const RankJob& job,
-                                    const std::function<void(Communicator&)>& body) {
+                                    const std::function<void(Channels&)>& body) {
   auto hub = std::make_shared<ThreadHub>(job.world, job.way == Way::kStagedThreads
                                                         ? ThreadHub::Access::kStaged
                                                         : ThreadHub::Access::kDirect);
@@ -44,8 +44,8 @@ std::vector<RankResult> run_threads(const RankJob& job,
     threads.emplace_back([&, rank] {
       RankResult& result = results[static_cast<size_t>(rank)];
       result.error = error_of([&] {
-        auto communicator = thread_communicator(hub, rank, {job.deadline});
-        body(*communicator);
+        Channels channels = thread_channels(hub, rank, {job.deadline});
+        body(channels);
       });
       result.seconds = monotonic_seconds() - start;
     });
@@ -72,12 +72,12 @@ Transport transport_of(Way way) {
 }
 
 [[noreturn]] void run_child(const RankJob& job, int rank, const std::filesystem::path& folder,
-                            int result, const std::function<void(Communicator&)>& body) {
+                            int result, const std::function<void(Channels&)>& body) {
   ::alarm(kProcessSeconds);
   std::string error = error_of([&] {
-    auto communicator = connect(member_of(job, rank), std::make_shared<FileStore>(folder),
+    Channels channels = connect(member_of(job, rank), std::make_shared<FileStore>(folder),
                                 {job.deadline}, transport_of(job.way));
-    body(*communicator);
+    body(channels);
   });
   [[maybe_unused]] ssize_t written = ::write(result, error.data(), error.size());
   ::_exit(0);
@@ -111,7 +111,7 @@ void wait_for_children(std::vector<Child>& children, std::vector<RankResult>& re
 }
 
 std::vector<RankResult> run_processes(const RankJob& job,
-                                      const std::function<void(Communicator&)>& body) {
+                                      const std::function<void(Channels&)>& body) {
   ScratchDirectory folder;
   std::vector<Child> children(static_cast<size_t>(job.world));
   std::vector<RankResult> results(children.size());
@@ -151,9 +151,21 @@ std::string name(Way way) {
   return kNames[static_cast<int>(way)];
 }
 
+std::vector<RankResult> run_ranks(const RankJob& job, const std::function<void(Channels&)>& body) {
+  return is_processes(job.way) ? run_processes(job, body) : run_threads(job, body);
+}
+
 std::vector<RankResult> run_ranks(const RankJob& job,
                                   const std::function<void(Communicator&)>& body) {
-  return is_processes(job.way) ? run_processes(job, body) : run_threads(job, body);
+  return run_ranks(job, std::function<void(Channels&)>(
+                            [&](Channels& channels) { body(*channels.communicator); }));
+}
+
+void sum_of_ones(Communicator& communicator, std::string_view label) {
+  int32_t one = 1, all = 0;
+  communicator.run({CommAction::kAllReduce, &communicator.world(), DType::kI32, DType::kI32,
+                    Reduction::kSum, 1, 1, &one, &all, label});
+  require(all == communicator.world_size(), "the sum of ones");
 }
 
 void require(bool condition, const std::string& what) {

@@ -1,10 +1,11 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "comm/channels.h"
 #include "comm/job.h"
-#include "runtime/communicator.h"
 
 namespace tessera {
 
@@ -38,8 +39,12 @@ struct RankResult {
 
 // Runs `body` on every rank, each on a thread or in a forked process of its own, and returns when
 // all have ended. A process that stops itself is killed once the others have ended.
+std::vector<RankResult> run_ranks(const RankJob& job, const std::function<void(Channels&)>& body);
 std::vector<RankResult> run_ranks(const RankJob& job,
                                   const std::function<void(Communicator&)>& body);
+
+// A sum over all ranks of one number: a barrier in the order of the collectives.
+void sum_of_ones(Communicator& communicator, std::string_view label);
 
 // Fails the rank: assertions of the test library do not leave a forked process.
 void require(bool condition, const std::string& what);

@@ -5,7 +5,7 @@
 #include <array>
 #include <thread>
 
-#include "comm/thread_communicator.h"
+#include "comm/thread_channels.h"
 #include "tests/comm/rank_runner.h"
 #include "tests/train/tiny_model.h"
 
@@ -82,8 +82,8 @@ std::vector<Outcome> run(const Job& job, DType compute) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < job.world; ++rank) {
     threads.emplace_back([&, rank] {
-      auto communicator = thread_communicator(hub, rank, {std::chrono::seconds(30)});
-      outcomes[static_cast<size_t>(rank)] = train(job, rank, communicator.get(), compute);
+      Channels channels = thread_channels(hub, rank, {std::chrono::seconds(30)});
+      outcomes[static_cast<size_t>(rank)] = train(job, rank, channels.communicator.get(), compute);
     });
   }
   for (std::thread& t : threads) t.join();

@@ -1,7 +1,10 @@
-#include "comm/thread_communicator.h"
+#include "comm/thread_channels.h"
+
+#include <deque>
 
 #include "comm/exchange_communicator.h"
 #include "comm/local_transport.h"
+#include "comm/message_control.h"
 
 namespace tessera {
 namespace {
@@ -34,13 +37,29 @@ class ThreadMemory final : public LocalMemory {
 }  // namespace
 
 struct ThreadHub::Content {
+  using Inboxes = std::deque<ControlInbox>;  // by rank
   Content(int world, bool direct)
       : world_size(world),
         health(std::make_shared<Health>(world)),
-        memory(std::make_shared<ThreadMemory>(world, direct)) {}
+        memory(std::make_shared<ThreadMemory>(world, direct)),
+        inboxes(std::make_shared<Inboxes>()) {
+    for (int rank = 0; rank < world; ++rank) inboxes->emplace_back(world, *health);
+    health->on_failure([all = inboxes](const std::string&) {
+      for (ControlInbox& inbox : *all) inbox.wake();
+    });
+  }
+  ControlLink link_of(int rank) const {
+    ControlLink link{health, {inboxes, &(*inboxes)[static_cast<size_t>(rank)]}, {}};
+    link.post = [rank, all = inboxes](const std::string& message) {
+      for (size_t other = 0; other < all->size(); ++other)
+        if (other != static_cast<size_t>(rank)) (*all)[other].put(rank, message, 0);
+    };
+    return link;
+  }
   int world_size;
   std::shared_ptr<Health> health;
   std::shared_ptr<ThreadMemory> memory;
+  std::shared_ptr<Inboxes> inboxes;
 };
 
 ThreadHub::ThreadHub(int world_size, Access access)
@@ -48,16 +67,19 @@ ThreadHub::ThreadHub(int world_size, Access access)
 
 ThreadHub::~ThreadHub() = default;
 
-std::unique_ptr<Communicator> thread_communicator(std::shared_ptr<ThreadHub> hub, int rank,
-                                                  Communicator::Options options) {
+Channels thread_channels(std::shared_ptr<ThreadHub> hub, int rank, Communicator::Options options) {
   const ThreadHub::Content& content = *hub->content_;
   Connections connections;
   connections.health = content.health;
   connections.memory = content.memory;
   connections.transports.push_back(std::make_unique<LocalTransport>(
       rank, content.world_size, *content.memory, *content.health, options.deadline));
-  return std::make_unique<ExchangeCommunicator>(rank, content.world_size, options,
-                                                std::move(connections));
+  Channels channels;
+  channels.control = std::make_unique<MessageControl>(rank, content.world_size, options.deadline,
+                                                      content.link_of(rank));
+  channels.communicator = std::make_unique<ExchangeCommunicator>(rank, content.world_size, options,
+                                                                 std::move(connections));
+  return channels;
 }
 
 }  // namespace tessera

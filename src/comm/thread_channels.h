@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "runtime/communicator.h"
+#include "comm/channels.h"
 
 namespace tessera {
 
@@ -16,14 +16,13 @@ class ThreadHub {
   ~ThreadHub();
 
  private:
-  friend std::unique_ptr<Communicator> thread_communicator(std::shared_ptr<ThreadHub> hub, int rank,
-                                                           Communicator::Options options);
+  friend Channels thread_channels(std::shared_ptr<ThreadHub> hub, int rank,
+                                  Communicator::Options options);
   struct Content;
   std::shared_ptr<Content> content_;
 };
 
-// The communicator of one rank.
-std::unique_ptr<Communicator> thread_communicator(std::shared_ptr<ThreadHub> hub, int rank,
-                                                  Communicator::Options options);
+// What one rank has of the others.
+Channels thread_channels(std::shared_ptr<ThreadHub> hub, int rank, Communicator::Options options);
 
 }  // namespace tessera
