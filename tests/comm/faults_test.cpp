@@ -156,8 +156,9 @@ TEST_P(Faults, RankThatLeavesEarlyIsNamed) {
 }
 
 TEST_P(Faults, RankThatThrowsInTheMiddleOfACallEndsTheOthers) {
-  auto results = run_ranks(job(2), [](Communicator& communicator) {
-    int32_t one = 1, all = 0;
+  int32_t ones[2] = {1, 1}, sums[2] = {};  // longer there than the call of a rank that throws
+  auto results = run_ranks(job(2), [&](Communicator& communicator) {
+    const int rank = communicator.rank();
     CommCall call{CommAction::kAllReduce,
                   &communicator.world(),
                   DType::kI32,
@@ -165,10 +166,10 @@ TEST_P(Faults, RankThatThrowsInTheMiddleOfACallEndsTheOthers) {
                   Reduction::kSum,
                   1,
                   1,
-                  &one,
-                  &all,
+                  &ones[rank],
+                  &sums[rank],
                   "step"};
-    if (communicator.rank() == 0) {
+    if (rank == 0) {
       communicator.start(call);
       std::this_thread::sleep_for(milliseconds(50));
       throw std::runtime_error("something else");
