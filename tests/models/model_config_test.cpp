@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "models/model_family.h"
 #include "tests/base/error_expectation.h"
 
 namespace tessera {
@@ -121,6 +122,15 @@ TEST(Presets, Sizes) {
   }
   expect_contains(user_error([&] { sized(ModelType::kMistral, "7b"); }), "not a size of mistral");
   expect_contains(user_error([&] { sized(ModelType::kLlamaV2, "8b"); }), "7b, 13b, 20b, 65b, 70b");
+}
+
+TEST(Families, StandInTheirPlaces) {
+  for (size_t i = 0; i < kModelFamilies.size(); ++i) {
+    const ModelFamily& family = *kModelFamilies[i];
+    EXPECT_EQ(static_cast<size_t>(family.type), i) << family.name;
+    EXPECT_EQ(&model_family(family.type), &family);
+    EXPECT_EQ(model_type_from_name(family.name), family.type);
+  }
 }
 
 TEST(Families, Constants) {

@@ -8,7 +8,6 @@
 #include "backends/ref/interpreter.h"
 #include "backends/ref/true_marks.h"
 #include "models/build_model.h"
-#include "models/llama.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -31,7 +30,7 @@ ModelGraph llama_with(int64_t key_value_heads) {
   config.num_key_value_heads = key_value_heads;
   config.head_dim = 6;
   config.intermediate_size = 40;
-  return llama(config, kRows, kLength, ModelHead::kLoss);
+  return build_model(config, kRows, kLength, ModelHead::kLoss);
 }
 
 // Shoeybi et al. 2019, figure 4.

@@ -1,4 +1,4 @@
-#include "models/llama.h"
+#include "models/families/llama_like.h"
 
 #include <cmath>
 
@@ -62,7 +62,17 @@ Value mlp_block(ModelGraph& m, const ModelConfig& c, const std::string& layer, V
 
 }  // namespace
 
-ModelGraph llama(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
+int64_t count_llama_like(const ModelConfig& c, int64_t experts) {
+  int64_t E = c.hidden_width, Q = c.num_heads * c.head_dim, K = c.num_key_value_heads * c.head_dim;
+  int64_t attention = 2 * E * Q + 2 * E * K, mlp = 3 * E * c.intermediate_size;
+  if (c.attention_bias) attention += Q + 2 * K;
+  if (c.attention_output_bias) attention += E;
+  int64_t router = c.num_local_experts > 1 ? c.num_local_experts * E : 0, norms = 2 * E;
+  return c.num_layers * (attention + experts * mlp + router + norms) + E +
+         c.vocab_size * E * (c.tie_word_embeddings ? 1 : 2);
+}
+
+ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
   ModelConfig c = for_head(config, head);
   ModelGraph m;
   Graph& g = m.graph;
