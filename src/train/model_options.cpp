@@ -14,12 +14,24 @@ namespace tessera {
 namespace {
 
 // Options that describe the shape, and with which a complete description needs no help.
-constexpr std::string_view kShapeOptions[] = {
-    "model_type",     "vocab_size",          "hidden_width",        "num_layers",
-    "num_heads",      "num_key_value_heads", "intermediate_size",   "tie_word_embeddings",
-    "sliding_window", "rotary_pct",          "rotary_emb_base",     "bias",
-    "gelu",           "num_local_experts",   "num_experts_per_tok", "model_name",
-    "model_size"};
+constexpr std::string_view kShapeOptions[] = {"model_type",
+                                              "vocab_size",
+                                              "hidden_width",
+                                              "num_layers",
+                                              "num_heads",
+                                              "num_key_value_heads",
+                                              "head_dim",
+                                              "intermediate_size",
+                                              "tie_word_embeddings",
+                                              "sliding_window",
+                                              "rotary_pct",
+                                              "rotary_emb_base",
+                                              "bias",
+                                              "gelu",
+                                              "num_local_experts",
+                                              "num_experts_per_tok",
+                                              "model_name",
+                                              "model_size"};
 
 // Its directory may hold the configuration of its weights; if not, the options describe the model.
 constexpr std::string_view kWeightsFile = "pretrained_checkpoint_file";
@@ -120,10 +132,11 @@ void apply_family_options(const ParsedOptions& parsed, ModelConfig& model) {
   model.sliding_window = c.sliding_window;
 }
 
-// Given shape options win over those of a preset.
+// Given shape options win over those of a preset. A preset's heads keep their width where neither
+// their number nor the model's width is given.
 void apply_given_shape(const ParsedOptions& parsed, ModelConfig& model) {
   const RunConfig& c = parsed.config;
-  int64_t heads_before = model.num_heads;
+  int64_t heads_before = model.num_heads, head_dim = model.head_dim;
   override_with(parsed, "vocab_size", model.vocab_size, c.vocab_size);
   override_with(parsed, "max_context_width", model.max_context_width, c.max_context_width);
   override_with(parsed, "hidden_width", model.hidden_width, c.hidden_width);
@@ -137,6 +150,8 @@ void apply_given_shape(const ParsedOptions& parsed, ModelConfig& model) {
     model.num_key_value_heads = model.num_heads;
   }
   derive_shape(model);
+  if (!parsed.is_given("hidden_width") && !parsed.is_given("num_heads")) model.head_dim = head_dim;
+  model.head_dim = c.head_dim.value_or(model.head_dim);
 }
 
 ModelConfig from_options(const ParsedOptions& parsed) {
@@ -154,6 +169,7 @@ ModelConfig from_options(const ParsedOptions& parsed) {
     apply_given_shape(parsed, model);
   }
   derive_shape(model);
+  model.head_dim = c.head_dim.value_or(model.head_dim);
   apply_family_options(parsed, model);
   return model;
 }
@@ -272,6 +288,8 @@ void set_shape(RunConfig& config, const ModelConfig& model) {
   config.num_layers = model.num_layers;
   config.num_heads = model.num_heads;
   config.num_key_value_heads = model.num_key_value_heads;
+  if (config.head_dim || model.head_dim * model.num_heads != model.hidden_width)
+    config.head_dim = model.head_dim;
   config.intermediate_size = model.intermediate_size;
   config.tie_word_embeddings = model.tie_word_embeddings;
   config.sliding_window = model.sliding_window;

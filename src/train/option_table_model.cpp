@@ -41,9 +41,7 @@ std::vector<OptionRow> shape() {
        .on_resume = kRefused},
       {.name = "model_config",
        .field = &RunConfig::model_config,
-       .help = "a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX) or the "
-               "directory with "
-               "it, in place of the shape options",
+       .help = "a Hugging Face config.json or the directory with it, in place of the shape options",
        .on_resume = kRefused},
       {.name = "max_context_width",
        .aliases = {"block_size", "seq_len", "seq_length"},
@@ -80,6 +78,12 @@ std::vector<OptionRow> shape() {
        .help = "grouped-query heads",
        .minimum = 1,
        .unset = "num_heads",
+       .on_resume = kRefused},
+      {.name = "head_dim",
+       .field = &RunConfig::head_dim,
+       .help = "elements of a head, for families like Llama",
+       .minimum = 1,
+       .unset = "hidden_width / num_heads",
        .on_resume = kRefused},
       {.name = "intermediate_size",
        .aliases = {"llama_intermediate_size"},

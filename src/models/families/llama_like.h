@@ -7,6 +7,9 @@ namespace tessera {
 // details: x + attention(norm(x)), then x + mlp(norm(x)), with RMS norms, rotary positions, grouped
 // queries and SwiGLU.
 ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head);
+// `head_norms`: RMS norms of the queries and keys of each head, before they turn.
+ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head,
+                      bool head_norms);
 int64_t count_llama_like(const ModelConfig& config, int64_t experts);
 
 // What transformers takes for keys that are absent.
