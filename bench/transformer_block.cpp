@@ -76,8 +76,9 @@ class Pairing final : public OpOf<Pairing> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// The block as models/llama.cpp writes it: x [B, T, E] -> y [B, T, E]. Parameters are converted
-// where they are declared, as the precision pass does it: here x arrives in the compute dtype.
+// The block as models/families/llama_like.cpp writes it: x [B, T, E] -> y [B, T, E]. Parameters are
+// converted where they are declared, as the precision pass does it: here x arrives in the compute
+// dtype.
 ModelGraph block_graph(const BlockShape& s, DType dtype) {
   ModelGraph m;
   Graph& g = m.graph;

@@ -64,7 +64,7 @@ TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& optio
   }
   ModelType type = trained.model.model_type;
   auto parameters = build_model(trained.model, 1, 1, ModelHead::kNext).parameters;
-  trained.weights = std::make_shared<PretrainedWeights>(directory, hugging_face_model_type(type),
+  trained.weights = std::make_shared<PretrainedWeights>(directory, family_names(type),
                                                         file_tensors(type, parameters));
   return trained;
 }

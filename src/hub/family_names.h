@@ -1,7 +1,7 @@
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/shape.h"
 
@@ -27,12 +27,7 @@ struct FamilyNames {
   // some of them both.
   std::string_view embedding, head;
   // Tensors that are no weights (masks, rotary tables), by the ends of their names.
-  std::vector<std::string_view> buffers;
-
-  bool is_buffer(std::string_view name) const;
+  std::span<const std::string_view> buffers;
 };
-
-// InternalError for a type that no family has.
-const FamilyNames& family_names(std::string_view model_type);
 
 }  // namespace tessera

@@ -25,9 +25,9 @@ std::string first_five(const std::vector<std::string>& items) {
 
 }  // namespace
 
-PretrainedWeights::PretrainedWeights(const std::filesystem::path& path, std::string_view model_type,
+PretrainedWeights::PretrainedWeights(const std::filesystem::path& path, const FamilyNames& family,
                                      std::span<const FileTensor> tensors)
-    : files_(path), family_(family_names(model_type)) {
+    : files_(path), family_(family) {
   bare_ = std::ranges::none_of(files_.tensors(), [&](const auto& tensor) {
     return tensor.first.starts_with(family_.prefix);
   });
@@ -51,7 +51,9 @@ void PretrainedWeights::check_all_there(std::span<const FileTensor> tensors) con
   }
   known.insert(std::string(family_.head));  // of a tied model: compared later
   for (const auto& [name, stored] : files_.tensors()) {
-    if (known.contains(name) || family_.is_buffer(name)) continue;
+    bool buffer = std::ranges::any_of(family_.buffers,
+                                      [&](std::string_view end) { return name.ends_with(end); });
+    if (known.contains(name) || buffer) continue;
     extra.push_back(stored.info ? cat(name, " ", to_string(stored.info->shape)) : name);
   }
   if (missing.empty() && extra.empty()) return;

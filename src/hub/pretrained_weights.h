@@ -14,12 +14,12 @@ namespace tessera {
 // shape.
 class PretrainedWeights : public ParameterSource {
  public:
-  // `model_type` as in config.json. Tensors of the files that are no weights are left out, as is
+  // Tensors of the files that are no weights are left out, as is
   // the output matrix of a tied model where it equals the embedding. UserError, before any weight
   // is read, that names the files and: all tensors that are missing and all that no parameter
   // stands for (the first five of each), a tensor of another shape or element type with both, a
   // tied output matrix that is not the embedding; and what WeightFiles reports.
-  PretrainedWeights(const std::filesystem::path& path, std::string_view model_type,
+  PretrainedWeights(const std::filesystem::path& path, const FamilyNames& family,
                     std::span<const FileTensor> tensors);
 
   void read(std::string_view parameter, int64_t first, std::span<float> values) const override;
@@ -38,7 +38,7 @@ class PretrainedWeights : public ParameterSource {
   const Entry& find(std::string_view parameter) const;
 
   WeightFiles files_;
-  const FamilyNames& family_;
+  FamilyNames family_;
   bool bare_ = false;  // the files lack the family's prefix
   std::map<std::string, Entry, std::less<>> entries_;
 };

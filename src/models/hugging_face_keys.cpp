@@ -88,4 +88,15 @@ void HuggingFaceKeys::refuse_others(std::span<const std::string_view> harmless) 
   }
 }
 
+bool read_tanh_gelu(const HuggingFaceKeys& keys, const char* key, const char* fallback) {
+  constexpr std::string_view kExact[] = {"gelu", "gelu_python"};
+  constexpr std::string_view kTanh[] = {"gelu_new", "gelu_fast", "gelu_pytorch_tanh",
+                                        "gelu_python_tanh", "gelu_accurate"};
+  std::string activation = keys.text(key, fallback);
+  if (std::ranges::count(kExact, activation) > 0) return false;
+  if (std::ranges::count(kTanh, activation) > 0) return true;
+  keys.refuse(cat("'", key, "' must be gelu, gelu_new, gelu_fast, gelu_pytorch_tanh or another ",
+                  "name of these: it is '", activation, "'"));
+}
+
 }  // namespace tessera

@@ -49,10 +49,23 @@ class HuggingFaceKeys {
 };
 
 struct ModelConfig;
+struct RopeScaling;
+
+// How a family calls rotary base and share of a head where they stand beside the objects, and the
+// share that it has where no key says one.
+struct RopeKeys {
+  const char* theta = "rope_theta";
+  const char* share = "partial_rotary_factor";
+  double absent_share = 1;
+};
 
 // Rotary base, share of a head and scaling of a config.json, from `rope_parameters`, `rope_scaling`
-// and keys beside them, with transformers' priorities. config.max_context_width must be read. A
-// GPT-NeoX has other names and defaults of the keys beside them.
-void read_rope(const HuggingFaceKeys& top, bool gpt_neox, ModelConfig& config);
+// and keys beside them, with transformers' priorities. config.max_context_width must be read.
+void read_rope(const HuggingFaceKeys& top, const RopeKeys& own, ModelConfig& config);
+// `rope_scaling` as all versions of transformers know it.
+nlohmann::ordered_json rope_scaling_json(const RopeScaling& scaling);
+
+// Whether an activation is GELU by its tanh formula or the exact one. Refuses any other.
+bool read_tanh_gelu(const HuggingFaceKeys& keys, const char* key, const char* fallback);
 
 }  // namespace tessera

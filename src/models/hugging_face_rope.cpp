@@ -104,11 +104,9 @@ void read_scaling(const HuggingFaceKeys& top, const HuggingFaceKeys& rope, Model
 
 }  // namespace
 
-void read_rope(const HuggingFaceKeys& top, bool gpt_neox, ModelConfig& config) {
-  const char* theta = gpt_neox ? "rotary_emb_base" : "rope_theta";
-  const char* share = gpt_neox ? "rotary_pct" : "partial_rotary_factor";
-  config.rope_theta = top.positive(theta, 1e4);
-  config.rotary_pct = top.real(share, gpt_neox ? 0.25 : 1);
+void read_rope(const HuggingFaceKeys& top, const RopeKeys& own, ModelConfig& config) {
+  config.rope_theta = top.positive(own.theta, 1e4);
+  config.rotary_pct = top.real(own.share, own.absent_share);
   const Json *newer = find_object(top, "rope_parameters"),
              *older = find_object(top, "rope_scaling");
   if (const Json* object = older ? older : newer) {
@@ -118,8 +116,8 @@ void read_rope(const HuggingFaceKeys& top, bool gpt_neox, ModelConfig& config) {
     config.rotary_pct = rope.real("partial_rotary_factor", config.rotary_pct);
     read_scaling(top, rope, config);
     rope.refuse_others(std::to_array<std::string_view>({"finetuned"}));
-    top.must_agree(theta, config.rope_theta, older ? "rope_scaling" : "rope_parameters");
-    top.must_agree(share, config.rotary_pct, older ? "rope_scaling" : "rope_parameters");
+    top.must_agree(own.theta, config.rope_theta, older ? "rope_scaling" : "rope_parameters");
+    top.must_agree(own.share, config.rotary_pct, older ? "rope_scaling" : "rope_parameters");
   }
   if (older && newer) {
     // The older object counts alone, but what it does not repeat must not get lost.
@@ -128,9 +126,33 @@ void read_rope(const HuggingFaceKeys& top, bool gpt_neox, ModelConfig& config) {
     lost.must_agree("rope_theta", config.rope_theta, because);
     lost.must_agree("partial_rotary_factor", config.rotary_pct, because);
   }
-  if (!gpt_neox) return;
-  top.must_agree("rope_theta", config.rope_theta, "'rotary_emb_base' (or its default)");
-  top.must_agree("partial_rotary_factor", config.rotary_pct, "'rotary_pct' (or its default)");
+  // Where these are the family's own keys they agree already.
+  top.must_agree("rope_theta", config.rope_theta, cat("'", own.theta, "' (or its default)"));
+  top.must_agree("partial_rotary_factor", config.rotary_pct,
+                 cat("'", own.share, "' (or its default)"));
+}
+
+nlohmann::ordered_json rope_scaling_json(const RopeScaling& s) {
+  switch (s.type) {
+    case RopeScalingType::kNone: break;
+    case RopeScalingType::kLinear: return {{"rope_type", "linear"}, {"factor", s.factor}};
+    case RopeScalingType::kDynamic: return {{"rope_type", "dynamic"}, {"factor", s.factor}};
+    case RopeScalingType::kLlama3:
+      return {{"rope_type", "llama3"},
+              {"factor", s.factor},
+              {"low_freq_factor", s.low_freq_factor},
+              {"high_freq_factor", s.high_freq_factor},
+              {"original_max_position_embeddings", s.original_max_position}};
+    case RopeScalingType::kYarn:
+      return {{"rope_type", "yarn"},
+              {"factor", s.factor},
+              {"attention_factor", s.attention_factor},
+              {"beta_fast", s.beta_fast},
+              {"beta_slow", s.beta_slow},
+              {"truncate", s.truncate},
+              {"original_max_position_embeddings", s.original_max_position}};
+  }
+  return nullptr;
 }
 
 }  // namespace tessera

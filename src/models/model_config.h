@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "models/model_families.h"
+
 namespace tessera {
 
-enum class ModelType { kGptNeox, kLlamaV2, kLlamaV3, kMistral, kMixtral, kGpt2, kQwen2 };
-
-// "gpt_neox", "llama_v2", "llama_v3", "mistral", "mixtral", "gpt2", "qwen2".
+// As in --model_type: "gpt_neox", "llama_v2".
 std::string_view name(ModelType type);
 // Inverse of name(), exact; UserError that lists the names for another word.
 ModelType model_type_from_name(std::string_view text);
@@ -68,7 +68,7 @@ struct ModelConfig {
   // enters the residual stream, gpt2 and gpt_neox; embd_pdrop: of the embeddings, gpt2 and
   // gpt_neox, there the same as resid_pdrop.
   double resid_pdrop = 0.0, embd_pdrop = 0.0, attn_pdrop = 0.0;
-  // An id whose embedding gets no gradient where it is an input: llama, mistral, qwen2.
+  // An id whose embedding gets no gradient where it is an input: families like Llama.
   std::optional<int64_t> padding_id;
   bool operator==(const ModelConfig&) const = default;
 };
@@ -77,8 +77,8 @@ struct ModelConfig {
 // family; the shape is that of ModelConfig{}, with the derived fields of derive_shape().
 ModelConfig family_defaults(ModelType type);
 
-// Sets what follows from other fields: head_dim = hidden_width / num_heads, and for gpt_neox and
-// gpt2 intermediate_size = 4 * hidden_width. UserError when the heads do not divide the width.
+// Sets what follows from other fields: head_dim = hidden_width / num_heads, and intermediate_size
+// where the family says so. UserError when the heads do not divide the width.
 void derive_shape(ModelConfig& config);
 
 // UserError, naming the option and both numbers, unless the shape can be built: positive, within
@@ -101,25 +101,23 @@ int64_t parameter_count(const ModelConfig& config);
 // The same with num_experts_per_tok experts a layer: what one token passes through.
 int64_t active_parameter_count(const ModelConfig& config);
 
-// A published model by name: llama2_7b, llama2_13b, llama2_70b, llama3.1_8b, llama3.1_70b,
-// llama3.2_1b, llama3.2_3b, mathstral_7b, mixtral_8x7b, gpt2, gpt2_medium, gpt2_large, gpt2_xl; `-`
-// and `_` are the same. UserError "Model {x} currently not supported." with the names otherwise.
+// A published model by name, such as llama3.1_8b; `-` and `_` are the same. UserError "Model {x}
+// currently not supported." with the names otherwise.
 ModelConfig preset_by_name(std::string_view text);
 // preset_by_name() without the error.
 std::optional<ModelConfig> find_preset(std::string_view text);
 std::vector<std::string> preset_names();
 
 // Sets hidden_width, num_layers, num_heads, key/value heads and intermediate_size of one of the
-// sizes 7b, 13b, 20b, 65b, 70b. 20b and 65b are gpt_neox only, the others gpt_neox and llama.
-// UserError otherwise.
+// sizes that the family has: 7b, 13b. UserError otherwise.
 void apply_preset_size(ModelConfig& config, std::string_view size);
 
-// The shape in a Hugging Face config.json (Llama, Mistral, Ministral, Qwen2, GPT-2, GPT-NeoX);
-// `path` may be the folder that holds it. Absent keys take transformers' defaults; rope settings
-// are read from `rope_scaling` and `rope_theta` or from the newer `rope_parameters`.
-// max_context_width is max_position_embeddings. Every key is used, known to change nothing, or
-// refused. UserError naming the file and key: unreadable, larger than 1 MiB, not JSON, wrong types,
-// an architecture or variant that is not supported, keys that contradict each other, unknown keys.
+// The shape in a Hugging Face config.json of a class that a family has; `path` may be the folder
+// that holds it. Absent keys take transformers' defaults; rope settings are read from
+// `rope_scaling` and `rope_theta` or from the newer `rope_parameters`. max_context_width is
+// max_position_embeddings. Every key is used, known to change nothing, or refused. UserError naming
+// the file and key: unreadable, larger than 1 MiB, not JSON, wrong types, an architecture or
+// variant that is not supported, keys that contradict each other, unknown keys.
 ModelConfig read_hugging_face_config(const std::filesystem::path& path);
 // The same from text; `where` stands in messages.
 ModelConfig parse_hugging_face_config(std::string_view text, std::string_view where);
@@ -128,8 +126,7 @@ ModelConfig parse_hugging_face_config(std::string_view text, std::string_view wh
 // `rope_scaling` as all its versions know them. What is no shape (token ids, the dtype of weights)
 // is not in it. UserError as hugging_face_model_type.
 std::string hugging_face_config_json(const ModelConfig& config);
-// "llama", "mistral", "qwen2", "gpt2", "gpt_neox": the `model_type` of the family there. UserError
-// for one that is not exchanged.
+// The `model_type` of the family there: "llama", "gpt2". UserError for one that is not exchanged.
 std::string_view hugging_face_model_type(ModelType type);
 
 // Every field as a JSON object: what a checkpoint keeps of its model.

@@ -15,6 +15,7 @@
 #include "hub/weight_index.h"
 #include "hub/weight_writer.h"
 #include "models/build_model.h"
+#include "models/model_family.h"
 #include "tokenizer/tokenizer.h"
 #include "train/model_weights.h"
 #include "train/tokenizer_export.h"
@@ -118,7 +119,7 @@ void export_model(const fs::path& directory, const ModelConfig& model,
                   const ParameterSource& source, const ExportOptions& options) {
   double start = monotonic_seconds();
   ModelConfig there = model;  // as transformers has it
-  if (model.model_type == ModelType::kGpt2) there.bias = true;
+  if (auto complete = model_family(model.model_type).complete) complete(there);
   std::vector<FileTensor> tensors = file_tensors(model.model_type, parameters_of(there));
   auto tokenizer = open_tokenizer(options.tokenizer, model);
   check_tokenizer_export(options.tokenizer, *tokenizer, model.model_type);

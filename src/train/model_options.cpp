@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "models/model_family.h"
 #include "train/option_rules.h"
 #include "train/pretrained_source.h"
 
@@ -12,22 +14,27 @@ namespace tessera {
 namespace {
 
 // Options that describe the shape, and with which a complete description needs no help.
-constexpr std::string_view kShapeOptions[] = {
-    "model_type",     "vocab_size",          "hidden_width",        "num_layers",
-    "num_heads",      "num_key_value_heads", "intermediate_size",   "tie_word_embeddings",
-    "sliding_window", "rotary_pct",          "rotary_emb_base",     "bias",
-    "gelu",           "num_local_experts",   "num_experts_per_tok", "model_name",
-    "model_size"};
+constexpr std::string_view kShapeOptions[] = {"model_type",
+                                              "vocab_size",
+                                              "hidden_width",
+                                              "num_layers",
+                                              "num_heads",
+                                              "num_key_value_heads",
+                                              "head_dim",
+                                              "intermediate_size",
+                                              "tie_word_embeddings",
+                                              "sliding_window",
+                                              "rotary_pct",
+                                              "rotary_emb_base",
+                                              "bias",
+                                              "gelu",
+                                              "num_local_experts",
+                                              "num_experts_per_tok",
+                                              "model_name",
+                                              "model_size"};
 
 // Its directory may hold the configuration of its weights; if not, the options describe the model.
 constexpr std::string_view kWeightsFile = "pretrained_checkpoint_file";
-
-// Options of one family.
-constexpr std::pair<std::string_view, ModelType> kFamilyOptions[] = {
-    {"rotary_pct", ModelType::kGptNeox}, {"rotary_emb_base", ModelType::kGptNeox},
-    {"resid_pdrop", ModelType::kGpt2},   {"embd_pdrop", ModelType::kGpt2},
-    {"attn_pdrop", ModelType::kGpt2},    {"bias", ModelType::kGpt2},
-    {"gelu", ModelType::kGpt2}};
 
 constexpr std::string_view kSources[] = {"hf_pretrained_model_name_or_dir", "pretrained_model_name",
                                          "model_config", "model_name", "model_size"};
@@ -38,12 +45,32 @@ void override_with(const ParsedOptions& parsed, std::string_view option, T& fiel
   if (parsed.is_given(option)) field = value;
 }
 
+bool has(std::span<const std::string_view> options, std::string_view option) {
+  return std::ranges::find(options, option) != options.end();
+}
+
+bool takes(const ModelConfig& model, std::string_view option) {
+  return has(model_family(model.model_type).options, option);
+}
+
+// The families whose option it is, "mistral and mixtral".
+std::string owners(std::string_view option) {
+  std::vector<std::string> names;
+  for (const ModelFamily* family : kModelFamilies) {
+    if (has(family->options, option)) names.emplace_back(family->name);
+  }
+  return join(names, " and ");
+}
+
 void warn_of_other_families(ParsedOptions& parsed, const ModelConfig& model, bool described) {
-  for (auto [option, family] : kFamilyOptions) {
-    bool told = described && std::ranges::count(kShapeOptions, option) > 0;  // that it is ignored
-    if (!parsed.is_given(option) || family == model.model_type || told) continue;
-    parsed.warnings.push_back(cat("--", option, " has no effect: it belongs to ", name(family),
-                                  ", the model is ", name(model.model_type)));
+  for (const ModelFamily* family : kModelFamilies) {
+    if (!family->build) continue;
+    for (std::string_view option : family->options) {
+      bool told = described && has(kShapeOptions, option);  // that it is ignored
+      if (!parsed.is_given(option) || takes(model, option) || told) continue;
+      parsed.warnings.push_back(cat("--", option, " has no effect: it belongs to ", owners(option),
+                                    ", the model is ", name(model.model_type)));
+    }
   }
 }
 
@@ -54,7 +81,7 @@ void fit_window(ParsedOptions& parsed, const ModelConfig& model) {
   if (window == model.max_context_width) return;
   bool given = parsed.is_given("max_context_width");
   std::optional<int64_t> longest = longest_window(model);
-  std::string_view positions = model.model_type == ModelType::kGpt2
+  std::string_view positions = model_family(model.model_type).learned_positions
                                    ? "learned positions"
                                    : "positions before its dynamic rope changes all frequencies";
   if (longest && window > *longest) {
@@ -73,44 +100,43 @@ void fit_window(ParsedOptions& parsed, const ModelConfig& model) {
 }
 
 void apply_dropout(const ParsedOptions& parsed, ModelConfig& model) {
-  if (model.model_type != ModelType::kGpt2) return;
   const RunConfig& c = parsed.config;
-  override_with(parsed, "resid_pdrop", model.resid_pdrop, c.resid_pdrop);
-  override_with(parsed, "embd_pdrop", model.embd_pdrop, c.embd_pdrop);
-  override_with(parsed, "attn_pdrop", model.attn_pdrop, c.attn_pdrop);
+  if (takes(model, "resid_pdrop"))
+    override_with(parsed, "resid_pdrop", model.resid_pdrop, c.resid_pdrop);
+  if (takes(model, "embd_pdrop"))
+    override_with(parsed, "embd_pdrop", model.embd_pdrop, c.embd_pdrop);
+  if (takes(model, "attn_pdrop"))
+    override_with(parsed, "attn_pdrop", model.attn_pdrop, c.attn_pdrop);
 }
 
 void apply_family_options(const ParsedOptions& parsed, ModelConfig& model) {
   const RunConfig& c = parsed.config;
+  const ModelFamily& family = model_family(model.model_type);
   model.initializer_range = c.initializer_range;
-  if (model.model_type == ModelType::kGptNeox) {
-    model.rotary_pct = c.rotary_pct;
-    model.rope_theta = static_cast<double>(c.rotary_emb_base);
-  }
-  if (model.model_type == ModelType::kGpt2) {
-    override_with(parsed, "bias", model.bias, c.bias);
-    override_with(parsed, "gelu", model.tanh_gelu, c.gelu == "tanh");
-    apply_dropout(parsed, model);
-  } else {
+  if (takes(model, "rotary_pct")) model.rotary_pct = c.rotary_pct;
+  if (takes(model, "rotary_emb_base")) model.rope_theta = static_cast<double>(c.rotary_emb_base);
+  if (takes(model, "bias")) override_with(parsed, "bias", model.bias, c.bias);
+  if (takes(model, "gelu")) override_with(parsed, "gelu", model.tanh_gelu, c.gelu == "tanh");
+  apply_dropout(parsed, model);
+  if (!family.always_tied)
     override_with(parsed, "tie_word_embeddings", model.tie_word_embeddings, c.tie_word_embeddings);
-  }
-  if (model.model_type == ModelType::kMixtral) {
+  if (takes(model, "num_local_experts")) {
     model.num_local_experts = c.num_local_experts;
     model.num_experts_per_tok = c.num_experts_per_tok;
   }
-  if (c.sliding_window) {
-    if (model.model_type != ModelType::kMistral && model.model_type != ModelType::kMixtral) {
-      throw UsageError(
-          cat("--sliding_window belongs to mistral and mixtral, not to ", name(model.model_type)));
-    }
-    model.sliding_window = c.sliding_window;
+  if (!c.sliding_window) return;
+  if (!takes(model, "sliding_window")) {
+    throw UsageError(cat("--sliding_window belongs to ", owners("sliding_window"), ", not to ",
+                         name(model.model_type)));
   }
+  model.sliding_window = c.sliding_window;
 }
 
-// Given shape options win over those of a preset.
+// Given shape options win over those of a preset. A preset's heads keep their width where neither
+// their number nor the model's width is given.
 void apply_given_shape(const ParsedOptions& parsed, ModelConfig& model) {
   const RunConfig& c = parsed.config;
-  int64_t heads_before = model.num_heads;
+  int64_t heads_before = model.num_heads, head_dim = model.head_dim;
   override_with(parsed, "vocab_size", model.vocab_size, c.vocab_size);
   override_with(parsed, "max_context_width", model.max_context_width, c.max_context_width);
   override_with(parsed, "hidden_width", model.hidden_width, c.hidden_width);
@@ -124,6 +150,8 @@ void apply_given_shape(const ParsedOptions& parsed, ModelConfig& model) {
     model.num_key_value_heads = model.num_heads;
   }
   derive_shape(model);
+  if (!parsed.is_given("hidden_width") && !parsed.is_given("num_heads")) model.head_dim = head_dim;
+  model.head_dim = c.head_dim.value_or(model.head_dim);
 }
 
 ModelConfig from_options(const ParsedOptions& parsed) {
@@ -141,6 +169,7 @@ ModelConfig from_options(const ParsedOptions& parsed) {
     apply_given_shape(parsed, model);
   }
   derive_shape(model);
+  model.head_dim = c.head_dim.value_or(model.head_dim);
   apply_family_options(parsed, model);
   return model;
 }
@@ -222,13 +251,12 @@ void take_tokenizer(ParsedOptions& parsed) {
 }
 
 void check_built(ParsedOptions& parsed, const ModelConfig& model) {
-  if (is_built(model.model_type)) return;
-  const OptionRow& row = *find_option("model_type");
+  if (model_family(model.model_type).build) return;
   std::string_view family = name(model.model_type);
   if (parsed.scope != OptionScope::kPlan) {
     std::vector<std::string_view> built;
-    for (const OptionValue& v : row.values) {
-      if (v.built) built.push_back(v.name);
+    for (const ModelFamily* other : kModelFamilies) {
+      if (other->build) built.push_back(other->name);
     }
     throw UserError(cat("models of type ", family, " are not built yet; --model_type can be ",
                         join(built, ", ")));
@@ -240,14 +268,6 @@ void check_built(ParsedOptions& parsed, const ModelConfig& model) {
 }
 
 }  // namespace
-
-bool is_built(ModelType family) {
-  const OptionRow& row = *find_option("model_type");
-  auto value = std::find_if(row.values.begin(), row.values.end(),
-                            [&](const OptionValue& v) { return v.name == name(family); });
-  TESSERA_CHECK(value != row.values.end());
-  return value->built;
-}
 
 std::string_view model_source(const ParsedOptions& parsed) {
   std::vector<std::string_view> found;
@@ -268,6 +288,8 @@ void set_shape(RunConfig& config, const ModelConfig& model) {
   config.num_layers = model.num_layers;
   config.num_heads = model.num_heads;
   config.num_key_value_heads = model.num_key_value_heads;
+  if (config.head_dim || model.head_dim * model.num_heads != model.hidden_width)
+    config.head_dim = model.head_dim;
   config.intermediate_size = model.intermediate_size;
   config.tie_word_embeddings = model.tie_word_embeddings;
   config.sliding_window = model.sliding_window;

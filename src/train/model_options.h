@@ -26,7 +26,4 @@ std::string_view model_source(const ParsedOptions& parsed);
 // Gives the shape options the values with which they describe this model.
 void set_shape(RunConfig& config, const ModelConfig& model);
 
-// Whether models of this family can be run, not only counted.
-bool is_built(ModelType family);
-
 }  // namespace tessera

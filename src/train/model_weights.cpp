@@ -1,9 +1,16 @@
 #include "train/model_weights.h"
 
 #include "models/hugging_face_tensor.h"
+#include "models/model_family.h"
 #include "train/shard_pieces.h"
 
 namespace tessera {
+
+FamilyNames family_names(ModelType family) {
+  const TensorNames& names = model_family(family).tensors;
+  return {hugging_face_model_type(family), names.prefix, names.embedding, names.output,
+          names.buffers};
+}
 
 std::vector<FileTensor> file_tensors(ModelType family, const std::vector<Parameter>& parameters) {
   std::vector<FileTensor> tensors;

@@ -10,7 +10,8 @@ namespace tessera {
 
 // Between weight files and the state of a program.
 
-// How transformers' files hold these parameters. UserError for a family that it does not have.
+// How transformers' files hold the parameters of a family. UserError for one that it does not have.
+FamilyNames family_names(ModelType family);
 std::vector<FileTensor> file_tensors(ModelType family, const std::vector<Parameter>& parameters);
 
 // Where the weights of a rank lie in its state: what copy_parameters() fills.

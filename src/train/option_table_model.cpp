@@ -1,3 +1,5 @@
+#include "base/text.h"
+#include "models/model_family.h"
 #include "train/option_table_groups.h"
 
 // Model, data, validation.
@@ -11,25 +13,25 @@ constexpr auto kNoEffect = OptionStatus::kNoEffect;
 constexpr auto kNotBuilt = OptionStatus::kNotBuilt;
 constexpr std::string_view kNoExperts = "it concerns experts, which are not built yet";
 
+std::vector<OptionValue> families() {
+  std::vector<OptionValue> values;
+  for (const ModelFamily* family : kModelFamilies)
+    values.push_back({.name = family->name, .built = family->build != nullptr});
+  return values;
+}
+
 std::vector<OptionRow> shape() {
+  static const std::string presets =
+      cat("a published model: ", join(preset_names(), ", "), "; options given beside it win");
   return {
       {.name = "model_type",
        .field = &RunConfig::model_type,
        .help = "family",
-       .values = {{.name = "gpt_neox"},
-                  {.name = "llama_v2"},
-                  {.name = "llama_v3"},
-                  {.name = "mistral"},
-                  {.name = "mixtral", .built = false},
-                  {.name = "gpt2"},
-                  {.name = "qwen2"}},
+       .values = families(),
        .on_resume = kRefused},
       {.name = "model_name",
        .field = &RunConfig::model_name,
-       .help =
-           "a published model: llama2_7b, llama2_13b, llama2_70b, llama3.1_8b, llama3.1_70b, "
-           "llama3.2_1b, llama3.2_3b, mathstral_7b, mixtral_8x7b, gpt2, gpt2_medium, gpt2_large, "
-           "gpt2_xl; options given beside it win",
+       .help = presets,
        .on_resume = kRefused},
       {.name = "model_size",
        .field = &RunConfig::model_size,
@@ -39,9 +41,7 @@ std::vector<OptionRow> shape() {
        .on_resume = kRefused},
       {.name = "model_config",
        .field = &RunConfig::model_config,
-       .help = "a Hugging Face config.json (Llama, Mistral, Qwen2, GPT-2, GPT-NeoX) or the "
-               "directory with "
-               "it, in place of the shape options",
+       .help = "a Hugging Face config.json or the directory with it, in place of the shape options",
        .on_resume = kRefused},
       {.name = "max_context_width",
        .aliases = {"block_size", "seq_len", "seq_length"},
@@ -78,6 +78,12 @@ std::vector<OptionRow> shape() {
        .help = "grouped-query heads",
        .minimum = 1,
        .unset = "num_heads",
+       .on_resume = kRefused},
+      {.name = "head_dim",
+       .field = &RunConfig::head_dim,
+       .help = "elements of a head, for families like Llama",
+       .minimum = 1,
+       .unset = "hidden_width / num_heads",
        .on_resume = kRefused},
       {.name = "intermediate_size",
        .aliases = {"llama_intermediate_size"},

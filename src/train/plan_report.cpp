@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/model_family.h"
 #include "train/frozen_parameters.h"
 #include "train/model_options.h"
 #include "train/plan_search.h"
@@ -170,7 +171,7 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
 
 PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const PlanTarget& target,
                        const std::filesystem::path& root) {
-  if (!is_built(model.model_type)) return weights_report(config, model);
+  if (!model_family(model.model_type).build) return weights_report(config, model);
   std::unique_ptr<Session> session = plan_session(config, model, target);
   const JobPlan plan = job_plan(config, *session);
   std::string text =

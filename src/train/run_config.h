@@ -48,6 +48,7 @@ struct RunConfig {
   int64_t num_layers = 12;
   int64_t num_heads = 12;
   std::optional<int64_t> num_key_value_heads;
+  std::optional<int64_t> head_dim;
   int64_t intermediate_size = 11008;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
+#include "models/model_family.h"
 #include "train/option_record.h"
 
 namespace tessera {
@@ -135,7 +136,7 @@ std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& r
   Json left = Json::parse(model_config_json(checkpoint)),
        right = Json::parse(model_config_json(run));
   for (const auto& [field, value] : left.items()) {
-    bool learned_positions = run.model_type == ModelType::kGpt2;
+    bool learned_positions = model_family(run.model_type).learned_positions;
     bool of_training =
         field == "initializer_range" || field == "padding_id" || field.ends_with("_pdrop");
     if (of_training || value == right.at(field) ||

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "hub/tokenizer_files.h"
+#include "models/model_family.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/sentencepiece_json.h"
@@ -139,16 +140,16 @@ void write_configuration(const Tokenizer& tokenizer, int64_t max_context_width,
 
 void check_tokenizer_export(const std::string& named, const Tokenizer& tokenizer,
                             ModelType model_type) {
-  if (model_type == ModelType::kQwen2) {
-    constexpr const char* kWhy =
-        "transformers reads the tokenizer of every qwen2 model as Qwen2's (byte-level, NFC, its "
-        "pattern)";
+  if (const ModelFamily& family = model_family(model_type); family.qwen2_tokenizer) {
+    std::string why = cat("transformers reads the tokenizer of every ", family.name,
+                          " model as Qwen2's (byte-level, NFC, its pattern)");
     if (dynamic_cast<const SentencePieceTokenizer*>(&tokenizer)) {
-      throw UserError(cat("tokenizer '", named, "' cannot be exported with a qwen2 model: ", kWhy));
+      throw UserError(
+          cat("tokenizer '", named, "' cannot be exported with a ", family.name, " model: ", why));
     }
     const auto* bpe = dynamic_cast<const ByteLevelBpe*>(&tokenizer);
     bool same = bpe && bpe->model().nfc && bpe->model().pattern == PiecePattern::kQwen2;
-    if (!same) TESSERA_WARN(cat(kWhy, ": with '", named, "' it makes other ids of some texts"));
+    if (!same) TESSERA_WARN(cat(why, ": with '", named, "' it makes other ids of some texts"));
   }
   if (auto path = sentencepiece_path(named, tokenizer)) sentencepiece_json(*path, tokenizer);
 }

@@ -22,9 +22,9 @@ namespace tessera {
 nlohmann::ordered_json write_tokenizer(const std::string& named, const Tokenizer& tokenizer,
                                        int64_t max_context_width, const std::filesystem::path& to);
 
-// UserError naming what of this tokenizer transformers has no words for. It reads the tokenizer of
-// every model of qwen2 as Qwen2's, whatever the files say: SentencePiece's are refused for these
-// models, others than Qwen2's get a warning.
+// UserError naming what of this tokenizer transformers has no words for. Where it reads the
+// tokenizers of a family as Qwen2's, whatever the files say, SentencePiece's are refused, and
+// others than Qwen2's get a warning.
 void check_tokenizer_export(const std::string& named, const Tokenizer& tokenizer,
                             ModelType model_type);
 

@@ -36,8 +36,7 @@ void TrainingRun::open_pretrained() {
   if (!path) return;
   ModelType family = record_.model.model_type;
   std::vector<FileTensor> tensors = file_tensors(family, session_->programs().parameters);
-  pretrained_ =
-      std::make_unique<PretrainedWeights>(*path, hugging_face_model_type(family), tensors);
+  pretrained_ = std::make_unique<PretrainedWeights>(*path, family_names(family), tensors);
   pretrained_path_ = path->string();
 }
 

@@ -49,7 +49,7 @@ TEST_F(Commands, DiffNamesTheFirstOpThatDiffers) {
 }
 
 TEST_F(Commands, EveryFamilyIsPlannedTrainedAndContinued) {
-  for (const char* family : {"gpt2", "gpt_neox", "mistral", "qwen2"}) {
+  for (const char* family : {"gpt2", "gpt_neox", "mistral", "qwen2", "qwen3"}) {
     SCOPED_TRACE(family);
     Words shape{"--model_type", family, "--num_key_value_heads", "4", "--rotary_pct", "0.5"};
     ProgramResult planned = run(Words{"plan"} + tiny_shape() + shape);

@@ -135,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{"window", 1, 23}, Case{"gpt2", 4, 0, ModelType::kGpt2},
                                      Case{"neox", 4, 0, ModelType::kGptNeox},
                                      Case{"ministral", 2, 23, ModelType::kMistral, true},
-                                     Case{"neox_yarn", 4, 0, ModelType::kGptNeox, true}),
+                                     Case{"neox_yarn", 4, 0, ModelType::kGptNeox, true},
+                                     Case{"qwen3", 2, 23, ModelType::kQwen3}),
                      testing::Values(DType::kF32, DType::kBF16)),
     [](const auto& test) {
       return cat(std::get<0>(test.param).name, "_", name(std::get<1>(test.param)));

@@ -12,14 +12,15 @@ namespace {
 std::string misfit(const WeightFile& file, bool tied = false) {
   ScratchDirectory scratch;
   file.write(scratch / "model.safetensors");
-  return user_error([&] { PretrainedWeights weights(scratch.path(), "llama", tiny_llama(tied)); });
+  return user_error(
+      [&] { PretrainedWeights weights(scratch.path(), kLlamaNames, tiny_llama(tied)); });
 }
 
 TEST(PretrainedWeights, ReadsEveryTypeExactly) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     ScratchDirectory scratch;
     file_of(tiny_llama(), dtype).write(scratch / "model.safetensors");
-    PretrainedWeights weights(scratch.path(), "llama", tiny_llama());
+    PretrainedWeights weights(scratch.path(), kLlamaNames, tiny_llama());
     for (const FileTensor& p : tiny_llama()) {
       std::vector<float> all = whole(weights, p);
       for (size_t i = 0; i < all.size(); ++i)
@@ -38,7 +39,7 @@ TEST(PretrainedWeights, FillsPiecesThroughThreads) {
   FileTensor norm{"model.norm.weight", {6}};
   std::vector<FileTensor> shapes{large, norm};
   file_of(shapes, DType::kBF16).write(scratch / "model.safetensors");
-  PretrainedWeights weights(scratch.path(), "llama", shapes);
+  PretrainedWeights weights(scratch.path(), kLlamaNames, shapes);
   std::vector<float> out(static_cast<size_t>(num_elements(large.shape)), -100);
   int64_t half = num_elements(large.shape) / 2;
   std::vector<ParameterTarget> targets{
@@ -60,7 +61,7 @@ TEST(PretrainedWeights, TransposesOnTheWay) {
   file.add("h.0.mlp.c_fc.weight", fc.shape, DType::kF16);
   file.add("h.0.attn.bias", {1, 1, 4, 4});
   file.write(scratch / "model.safetensors");
-  PretrainedWeights weights(scratch.path(), "gpt2", std::vector<FileTensor>{fc});
+  PretrainedWeights weights(scratch.path(), kGpt2Names, std::vector<FileTensor>{fc});
   for (auto [first, count] : {std::pair{0, kRows * kColumns}, {5, 3}, {200, 700}, {1000, 50}}) {
     std::vector<float> part(static_cast<size_t>(count));
     weights.read(fc.name, first, part);
@@ -119,10 +120,10 @@ TEST(PretrainedWeights, TakesForeignTypesForMasksOnly) {
   };
   std::vector<FileTensor> norm{{"model.norm.weight", {1}}};
   write("model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight");
-  PretrainedWeights weights(scratch.path(), "llama", norm);
+  PretrainedWeights weights(scratch.path(), kLlamaNames, norm);
   EXPECT_EQ(whole(weights, norm[0]), std::vector<float>{0});
   write("model.norm.weight", "model.layers.0.self_attn.rotary_emb.inv_freq");
-  std::string message = user_error([&] { PretrainedWeights(scratch.path(), "llama", norm); });
+  std::string message = user_error([&] { PretrainedWeights(scratch.path(), kLlamaNames, norm); });
   expect_contains(message, "' is U8 [4], the model needs f32, bf16 or f16 [1]");
 }
 
@@ -134,7 +135,7 @@ TEST(PretrainedWeights, LeaveOutBuffersAndThePrefixOfABareModel) {
   bare.add("norm.weight", {6});
   bare.add("layers.0.self_attn.rotary_emb.inv_freq", {8});
   bare.write(scratch / "model.safetensors");
-  PretrainedWeights weights(scratch.path(), "llama", tiny_llama(/*tied=*/true));
+  PretrainedWeights weights(scratch.path(), kLlamaNames, tiny_llama(/*tied=*/true));
   std::vector<float> norm(6);
   weights.read("model.norm.weight", 0, norm);
   EXPECT_EQ(norm[3], WeightFile::value("norm.weight", 3));
@@ -145,7 +146,7 @@ TEST(PretrainedWeights, ATiedHeadMayBeThereIfItIsTheEmbedding) {
   WeightFile equal = file_of(tiny_llama(/*tied=*/true));
   equal.add("lm_head.weight", {11, 6}, DType::kF32, "model.embed_tokens.weight");
   equal.write(scratch / "model.safetensors");
-  PretrainedWeights weights(scratch.path(), "llama", tiny_llama(/*tied=*/true));
+  PretrainedWeights weights(scratch.path(), kLlamaNames, tiny_llama(/*tied=*/true));
   std::string message = misfit(file_of(tiny_llama()), /*tied=*/true);
   expect_contains(message, "tensor 'lm_head.weight' in '");
   expect_contains(message, "differs from the embedding");

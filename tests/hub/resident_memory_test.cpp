@@ -66,7 +66,7 @@ class ResidentMemory : public testing::Test {
 };
 
 TEST_F(ResidentMemory, ImportTakesItsTargetAndABit) {
-  PretrainedWeights weights(scratch_.path(), "llama", shapes_);
+  PretrainedWeights weights(scratch_.path(), kLlamaNames, shapes_);
   std::vector<float> target(static_cast<size_t>(num_elements(shapes_[0].shape)), 1);
   Growth growth = growth_of([&] {
     ThreadPool pool(2);
@@ -82,7 +82,7 @@ TEST_F(ResidentMemory, ImportTakesItsTargetAndABit) {
 }
 
 TEST_F(ResidentMemory, ARankReadsItsPieceOnly) {
-  PretrainedWeights weights(scratch_.path(), "llama", shapes_);
+  PretrainedWeights weights(scratch_.path(), kLlamaNames, shapes_);
   std::vector<float> target(16 * kMiB / 4, 1);
   Growth growth = growth_of([&] {
     ThreadPool pool(2);
@@ -95,7 +95,7 @@ TEST_F(ResidentMemory, ARankReadsItsPieceOnly) {
 }
 
 TEST_F(ResidentMemory, ExportHoldsAFewPieces) {
-  PretrainedWeights weights(scratch_.path(), "llama", shapes_);
+  PretrainedWeights weights(scratch_.path(), kLlamaNames, shapes_);
   std::filesystem::path out = scratch_ / "copy";
   std::filesystem::create_directories(out);
   Growth growth =

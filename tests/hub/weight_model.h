@@ -56,6 +56,14 @@ inline std::vector<float> whole(const ParameterSource& source, const FileTensor&
   return values;
 }
 
+// Two families that differ in everything.
+inline constexpr std::string_view kRotaryTables[] = {".rotary_emb.inv_freq"},
+                                  kMasks[] = {".attn.bias", ".attn.masked_bias"};
+inline constexpr FamilyNames kLlamaNames{"llama", "model.", "model.embed_tokens.weight",
+                                         "lm_head.weight", kRotaryTables};
+inline constexpr FamilyNames kGpt2Names{"gpt2", "transformer.", "transformer.wte.weight",
+                                        "lm_head.weight", kMasks};
+
 // The parameters of a model of one layer, as far as the files are concerned.
 inline std::vector<FileTensor> tiny_llama(bool tied = false) {
   std::vector<FileTensor> shapes{{"model.embed_tokens.weight", {11, 6}},

@@ -30,7 +30,7 @@ TEST(WeightWriter, WritesWhatIsReadAgain) {
     for (int64_t shard : {int64_t{1} << 30, int64_t{300}, int64_t{1}}) {
       ScratchDirectory scratch;
       write_weights(scratch.path(), tiny_llama(), Memory(), dtype, shard);
-      PretrainedWeights weights(scratch.path(), "llama", tiny_llama());
+      PretrainedWeights weights(scratch.path(), kLlamaNames, tiny_llama());
       expect_equal(weights, Memory(), tiny_llama());
     }
   }
@@ -43,7 +43,7 @@ TEST(WeightWriter, TransposesWhatTheFilesHoldSo) {
   write_weights(scratch.path(), tensors, Memory(), DType::kBF16, int64_t{1} << 30);
   SafetensorsFile file(scratch / "model.safetensors");
   EXPECT_EQ(file.tensors()[0].shape, (Shape{3000, 1500}));
-  PretrainedWeights weights(scratch.path(), "gpt2", tensors);
+  PretrainedWeights weights(scratch.path(), kGpt2Names, tensors);
   expect_equal(weights, Memory(), tensors);
 }
 

@@ -42,6 +42,7 @@ TEST(BuildModel, HasTheParametersThatAreCounted) {
       {kNeox, 50432, 6144, 44, 64, 64, 0, 20554567680},
       {kNeox, 50432, 8192, 80, 64, 64, 0, 65259323392},
       {ModelType::kQwen2, 152064, 3584, 28, 28, 4, 18944, 7615616512},  // as published
+      {ModelType::kQwen3, 151936, 4096, 36, 32, 8, 12288, 8190735360},  // as published
   };
   for (const Vector& v : vectors) {
     ModelConfig c = family_defaults(v.type);
@@ -55,6 +56,18 @@ TEST(BuildModel, HasTheParametersThatAreCounted) {
     check(c);
     EXPECT_EQ(parameter_count(c), v.parameters) << name(v.type);
     EXPECT_EQ(build_model(c, 1, 8, ModelHead::kTraining).parameter_count(), v.parameters);
+  }
+}
+
+// Heads whose width is their own, in the graph and in the formula.
+TEST(BuildModel, HasTheParametersOfQwen3) {
+  for (const char* preset : {"qwen3_0.6b", "qwen3_4b"}) {
+    ModelConfig c = preset_by_name(preset);
+    EXPECT_EQ(c.head_dim, 128);
+    EXPECT_NE(c.head_dim * c.num_heads, c.hidden_width);
+    EXPECT_EQ(build_model(c, 1, 8, ModelHead::kLoss).parameter_count(), parameter_count(c));
+    c.attention_bias = c.attention_output_bias = true;
+    EXPECT_EQ(build_model(c, 1, 8, ModelHead::kLoss).parameter_count(), parameter_count(c));
   }
 }
 
@@ -128,6 +141,14 @@ TEST(BuildModel, ParametersAreCalledAsInACheckpoint) {
   for (const char* of : {"q_proj", "k_proj", "v_proj"})
     EXPECT_FALSE(qwen.parameter(cat("model.layers.1.self_attn.", of, ".bias")).decay);
   EXPECT_THROW(qwen.parameter("model.layers.1.self_attn.o_proj.bias"), InternalError);
+  ModelGraph normed = build_model(tiny(ModelType::kQwen3), 1, 8, ModelHead::kLoss);
+  for (const char* of : {"q_norm", "k_norm"}) {
+    const Parameter& p = normed.parameter(cat("model.layers.1.self_attn.", of, ".weight"));
+    EXPECT_EQ(p.shape, Shape{8}) << "of a head";
+    EXPECT_EQ(p.init.kind, InitKind::kOnes);
+    EXPECT_FALSE(p.decay);
+  }
+  EXPECT_THROW(normed.parameter("model.layers.1.self_attn.q_proj.bias"), InternalError);
 }
 
 TEST(BuildModel, CheckpointsStoreWholeMatrices) {

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "models/build_model.h"
 #include "models/hugging_face_tensor.h"
+#include "models/model_family.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/dropout.h"
 
@@ -162,7 +163,7 @@ bool unread(const Json& base, Json change) {
   return refusal(changed(base, change), model).empty();
 }
 
-class ConfigFields : public testing::TestWithParam<const char*> {};
+class ConfigFields : public testing::TestWithParam<std::string> {};
 
 TEST_P(ConfigFields, ChangeWhatTheyChangeInTransformersOrAreRefused) {
   const Json& family = golden().at("families").at(GetParam());
@@ -190,10 +191,22 @@ TEST_P(ConfigFields, ChangeWhatTheyChangeInTransformersOrAreRefused) {
   EXPECT_GE(computed, 50);
 }
 
-INSTANTIATE_TEST_SUITE_P(HuggingFace, ConfigFields,
-                         testing::Values("llama", "mistral", "ministral", "qwen2", "gpt2",
-                                         "gpt_neox"),
-                         [](const auto& name) { return std::string(name.param); });
+std::vector<std::string> families() {
+  std::vector<std::string> names;
+  for (const auto& [name, rows] : golden().at("families").items()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(HuggingFace, ConfigFields, testing::ValuesIn(families()),
+                         [](const auto& name) { return name.param; });
+
+// A family that transformers has is among them.
+TEST(ConfigClasses, AreAllHeldAgainstTransformers) {
+  for (const ModelFamily* family : kModelFamilies) {
+    for (const HuggingFaceClass& kind : family->classes)
+      EXPECT_TRUE(golden().at("families").contains(kind.model_type)) << kind.name;
+  }
+}
 
 }  // namespace
 }  // namespace tessera

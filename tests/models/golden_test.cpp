@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "backends/cpu/cpu_backend.h"
+#include "base/file.h"
 #include "checkpoint/safetensors.h"
 #include "models/build_model.h"
 #include "models/hugging_face_tensor.h"
@@ -37,7 +39,7 @@ class Golden {
   void load_weights(Session& session) const {
     const Programs& programs = session.programs();
     ThreadPool pool(1);
-    PretrainedWeights weights(directory_, hugging_face_model_type(config_.model_type),
+    PretrainedWeights weights(directory_, family_names(config_.model_type),
                               file_tensors(config_.model_type, programs.parameters));
     copy_parameters(weights, weight_targets(programs, session.state(), 0), pool);
   }
@@ -95,7 +97,7 @@ double largest(std::span<const float> values) {
   return m;
 }
 
-class ModelGolden : public testing::TestWithParam<const char*> {};
+class ModelGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(ModelGolden, LossAndGradients) {
   Job s(GetParam());
@@ -187,13 +189,18 @@ TEST_P(ModelGolden, TwentySteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HuggingFace, ModelGolden,
-                         testing::Values("llama2_tiny", "llama31_tiny", "llama32_tiny",
-                                         "mistral_tiny", "qwen2_tiny", "gpt2_tiny",
-                                         "gpt2_exact_tiny", "gpt_neox_tiny",
-                                         "gpt_neox_sequential_tiny", "ministral_tiny",
-                                         "qwen2_window_tiny", "gpt_neox_yarn_tiny"),
-                         [](const auto& name) { return std::string(name.param); });
+// Every model that the scripts have written.
+std::vector<std::string> models() {
+  std::vector<std::string> names;
+  for (const char* list : {"manifest.json", "families.json"}) {
+    auto json = nlohmann::json::parse(read_file(cat(TESSERA_SOURCE_DIR, "/tests/goldens/", list)));
+    for (const auto& [name, seed] : json.at("seeds").items()) names.push_back(name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(HuggingFace, ModelGolden, testing::ValuesIn(models()),
+                         [](const auto& name) { return name.param; });
 
 }  // namespace
 }  // namespace tessera

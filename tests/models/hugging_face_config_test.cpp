@@ -142,6 +142,39 @@ TEST(HuggingFaceConfig, GptNeox) {
                   "rope_scaling: 'low_freq_factor' is missing");
 }
 
+TEST(HuggingFaceConfig, Qwen3) {
+  // As published with Qwen3 0.6B.
+  ModelConfig c = parse_hugging_face_config(
+      R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+          "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+          "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072,
+          "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+          "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+          "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000,
+          "sliding_window": null, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+          "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false,
+          "vocab_size": 151936})",
+      "c");
+  EXPECT_EQ(c, preset_by_name("qwen3_0.6b"));
+  c = parse_hugging_face_config(R"({"model_type": "qwen3", "attention_bias": true})", "c");
+  EXPECT_TRUE(c.attention_bias && c.attention_output_bias);
+  EXPECT_EQ(c.head_dim, 128);
+  // Whatever the width of the model is.
+  c = parse_hugging_face_config(
+      R"({"model_type": "qwen3", "hidden_size": 100, "num_attention_heads": 8,
+          "num_key_value_heads": 8})",
+      "c");
+  EXPECT_EQ(c.head_dim, 128);
+  expect_contains(user_error([] {
+                    parse_hugging_face_config(R"({"model_type": "qwen3", "head_dim": 0})", "c");
+                  }),
+                  "c: a head must have 1..4096 elements: it has 0");
+  expect_contains(user_error([] {
+                    parse_hugging_face_config(R"({"model_type": "qwen3", "mlp_bias": true})", "c");
+                  }),
+                  "\"mlp_bias\" is not known here");
+}
+
 TEST(HuggingFaceConfig, Qwen2) {
   ModelConfig c = parse_hugging_face_config(
       R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
@@ -200,8 +233,9 @@ TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
   std::string unknown = error(R"({"architectures": ["BertForMaskedLM"], "model_type": "llama"})");
   expect_contains(unknown, "'BertForMaskedLM' is not supported");
   expect_contains(unknown, "LlamaForCausalLM");
-  for (const char* supported : {"MistralForCausalLM (mistral)", "Qwen2ForCausalLM (qwen2)",
-                                "GPT2LMHeadModel (gpt2)", "GPTNeoXForCausalLM (gpt_neox)"})
+  for (const char* supported :
+       {"MistralForCausalLM (mistral)", "Qwen2ForCausalLM (qwen2)", "Qwen3ForCausalLM (qwen3)",
+        "GPT2LMHeadModel (gpt2)", "GPTNeoXForCausalLM (gpt_neox)"})
     expect_contains(unknown, supported);
   auto with = [&](const std::string& field) {
     return error(R"({"model_type": "llama", )" + field + "}");

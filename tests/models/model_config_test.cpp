@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "models/model_family.h"
 #include "tests/base/error_expectation.h"
 
 namespace tessera {
@@ -83,7 +84,9 @@ TEST(Presets, CarryTheRealCounts) {
       {"llama3.1_8b", 8030261248}, {"llama3.1_70b", 70553706496}, {"llama3.2_1b", 1235814400},
       {"llama3.2_3b", 3212749824}, {"mathstral_7b", 7248023552},  {"mixtral_8x7b", 46702792704},
       {"gpt2", 124439808},         {"gpt2_medium", 354823168},    {"gpt2_large", 774030080},
-      {"gpt2_xl", 1557611200}};
+      {"gpt2_xl", 1557611200},     {"qwen3_0.6b", 596049920},     {"qwen3_1.7b", 1720574976},
+      {"qwen3_4b", 4022468096},    {"qwen3_8b", 8190735360},      {"qwen3_14b", 14768307200},
+      {"qwen3_32b", 32762123264}};
   ASSERT_EQ(preset_names().size(), std::size(expected));
   for (auto [preset, count] : expected) {
     EXPECT_EQ(parameter_count(preset_by_name(preset)), count) << preset;
@@ -121,6 +124,15 @@ TEST(Presets, Sizes) {
   }
   expect_contains(user_error([&] { sized(ModelType::kMistral, "7b"); }), "not a size of mistral");
   expect_contains(user_error([&] { sized(ModelType::kLlamaV2, "8b"); }), "7b, 13b, 20b, 65b, 70b");
+}
+
+TEST(Families, StandInTheirPlaces) {
+  for (size_t i = 0; i < kModelFamilies.size(); ++i) {
+    const ModelFamily& family = *kModelFamilies[i];
+    EXPECT_EQ(static_cast<size_t>(family.type), i) << family.name;
+    EXPECT_EQ(&model_family(family.type), &family);
+    EXPECT_EQ(model_type_from_name(family.name), family.type);
+  }
 }
 
 TEST(Families, Constants) {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "ir/verifier.h"
-#include "models/llama.h"
+#include "models/build_model.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/embedding.h"
 #include "ops/primitive/elementwise.h"
@@ -28,7 +28,7 @@ ModelGraph next_token(int64_t length, int64_t window) {
   config.head_dim = 6;
   config.intermediate_size = 40;
   if (window > 0) config.sliding_window = window;
-  return llama(config, 1, length, ModelHead::kNext);
+  return build_model(config, 1, length, ModelHead::kNext);
 }
 
 // Logits behind the last of kTokens tokens, which are given in chunks of these lengths.

@@ -8,7 +8,6 @@
 #include "backends/ref/interpreter.h"
 #include "backends/ref/true_marks.h"
 #include "models/build_model.h"
-#include "models/llama.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -31,7 +30,7 @@ ModelGraph llama_with(int64_t key_value_heads) {
   config.num_key_value_heads = key_value_heads;
   config.head_dim = 6;
   config.intermediate_size = 40;
-  return llama(config, kRows, kLength, ModelHead::kLoss);
+  return build_model(config, kRows, kLength, ModelHead::kLoss);
 }
 
 // Shoeybi et al. 2019, figure 4.
@@ -140,6 +139,38 @@ TEST(TensorParallel, FusedMatricesAreCutByHeads) {
     for (const char* other : {"all_gather", "reduce_scatter", "gather_replicated", "local_slice"})
       EXPECT_EQ(split.count(other, "layers.", Phase::kForward), 0) << other;
     EXPECT_EQ(split.count("all_reduce", "layers.0", Phase::kForward), 2);
+  }
+}
+
+// Every rank norms its own heads by the same weights, whose gradient is the sum of what ranks find.
+TEST(TensorParallel, NormsOfHeadsAreWholeOnEveryRank) {
+  for (int64_t key_value_heads : {4, 2, 1}) {
+    SCOPED_TRACE(key_value_heads);
+    ModelConfig config = family_defaults(ModelType::kQwen3);
+    config.vocab_size = 37;
+    config.hidden_width = kWidth;
+    config.num_layers = 2;
+    config.num_heads = 4;
+    config.num_key_value_heads = key_value_heads;
+    config.head_dim = 10;
+    config.intermediate_size = 40;
+    Split split(build_model(config, kRows, kLength, ModelHead::kLoss), 4, false,
+                static_cast<int>(key_value_heads));
+    for (const char* norm : {"q_norm", "k_norm"}) {
+      const ParameterPart& part = split.part(cat("model.layers.0.self_attn.", norm, ".weight"));
+      EXPECT_EQ(part.shape, Shape{10}) << norm;
+      EXPECT_EQ(part.axes, AxisSet{}) << norm;
+    }
+    for (const Node& node : split.graph.nodes()) {
+      if (node.op->name() != "rms_norm" || !node.scope.ends_with("q_norm")) continue;
+      EXPECT_EQ(split.graph.shape(node.outputs[0]), (Shape{kRows, kLength, 1, 10}));
+    }
+    for (const char* other : {"all_gather", "reduce_scatter", "gather_replicated"})
+      EXPECT_EQ(split.count(other, "layers.", Phase::kForward), 0) << other;
+    EXPECT_EQ(split.count("all_reduce", "layers.0", Phase::kForward), 2);
+    // The norm of a key that all ranks have is computed alike by all.
+    EXPECT_EQ(split.count("all_reduce", "layers.0", Phase::kBackward, 10),
+              key_value_heads > 1 ? 2 : 1);
   }
 }
 

@@ -5,7 +5,7 @@
 #include "autodiff/backward.h"
 #include "base/ignore_index.h"
 #include "base/random.h"
-#include "models/llama.h"
+#include "models/build_model.h"
 
 namespace tessera {
 
@@ -20,7 +20,7 @@ ModelGraph tiny_llama(bool tied, int64_t layers) {
   config.intermediate_size = 40;
   config.tie_word_embeddings = tied;
   config.initializer_range = 0.2;
-  return llama(config, 2, 7, ModelHead::kLoss);
+  return build_model(config, 2, 7, ModelHead::kLoss);
 }
 
 ref::Feeds tiny_feeds(const ModelGraph& model, const Graph& graph,

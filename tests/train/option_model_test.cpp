@@ -35,6 +35,10 @@ TEST(ModelOptions, ShapeOptions) {
   EXPECT_EQ(neox.rotary_pct, 0.5);
   EXPECT_EQ(neox.rope_theta, 500);
   EXPECT_TRUE(model_of({"--model_type=qwen2"}).attention_bias);
+  EXPECT_EQ(model_of({"--model_type=qwen3"}).head_dim, 64);
+  EXPECT_EQ(model_of({"--model_type=qwen3", "--head_dim=128"}).head_dim, 128);
+  expect_contains(model_error<UserError>({"--head_dim=128"}),
+                  "the heads of gpt_neox make up its width: 12 heads of 128 are not 768");
 }
 
 TEST(ModelOptions, Gpt2) {
@@ -104,6 +108,13 @@ TEST(ModelOptions, PresetsYieldToGivenOptions) {
   EXPECT_EQ(model_of({"--model_name=llama2_70b", "--num_heads=32"}).num_key_value_heads, 8);
   EXPECT_EQ(parameter_count(model_of({"--model_name=gpt2", "--bias=False"})), 124337664);
   EXPECT_TRUE(model_of({"--model_name=llama3.2_1b"}).tie_word_embeddings);
+  // Heads that do not share the width among them keep theirs.
+  EXPECT_EQ(parameter_count(model_of({"--model_name=qwen3_0.6b"})), 596049920);
+  EXPECT_EQ(model_of({"--model_name=qwen3_0.6b", "--num_layers=2"}).head_dim, 128);
+  EXPECT_EQ(model_of({"--model_name=qwen3_0.6b", "--num_heads=8"}).head_dim, 128);  // 1024 / 8
+  EXPECT_EQ(model_of({"--model_name=qwen3_0.6b", "--hidden_width=512"}).head_dim, 32);
+  EXPECT_EQ(model_of({"--model_name=qwen3_0.6b", "--hidden_width=512", "--head_dim=128"}).head_dim,
+            128);
   expect_contains(model_error<UserError>({"--model_name=llama2_8b"}),
                   "Model llama2_8b currently not supported.");
 }
@@ -140,7 +151,7 @@ TEST(ModelOptions, FamiliesThatAreNotBuilt) {
   EXPECT_EQ(model_of({}, OptionScope::kTrain).model_type, ModelType::kGptNeox);
   expect_contains(model_error<UserError>({"--model_name=mixtral_8x7b"}, OptionScope::kTrain),
                   "models of type mixtral are not built yet; --model_type can be gpt_neox, "
-                  "llama_v2, llama_v3, mistral, gpt2, qwen2");
+                  "llama_v2, llama_v3, mistral, gpt2, qwen2, qwen3");
   ParsedOptions parsed = parse({"--model_name=mixtral_8x7b"});
   resolve_model(parsed);
   EXPECT_TRUE(any_contains(parsed.notes, "models of type mixtral are not built yet"));

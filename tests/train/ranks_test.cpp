@@ -129,6 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Job{4, "full_shard", 0, 2, 2, false, ModelType::kGpt2},
                     Job{4, "no_shard", 0, 4, 1, false, ModelType::kGpt2},
                     Job{4, "full_shard", 0, 2, 2, false, ModelType::kGptNeox},
+                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kQwen3},
                     Job{4, "full_shard", 0, 2, 2, false, ModelType::kLlamaV2, {"lm_*", "*.0.*"}},
                     Job{2, "full_shard", 0, 1, 2, true, ModelType::kGpt2, {"*.wte.*", "*attn*"}}));
 

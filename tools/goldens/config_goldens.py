@@ -53,6 +53,12 @@ BASES = {
         **LLAMA_LIKE,
     },
     "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", **LLAMA_LIKE},
+    "qwen3": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "head_dim": 8,
+        **LLAMA_LIKE,
+    },
     "gpt2": {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -385,11 +391,15 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=root / "tests/goldens")
-    out = parser.parse_args().out
+    parser.add_argument("--families", nargs="+", choices=BASES, default=list(BASES))
+    arguments = parser.parse_args()
+    file = arguments.out / "config_fields.json"
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    families = {}
-    for family, base in BASES.items():
+    # The rows of other families stay.
+    families = json.loads(file.read_text())["families"] if file.exists() else {}
+    for family in arguments.families:
+        base = BASES[family]
         same = result_of(family, {})
         rows = []
         for change in changes_of(family):
@@ -404,11 +414,11 @@ def main():
         "tokens": TOKENS,
         "targets": TARGETS,
         "shown_logits": SHOWN_LOGITS,
-        "families": families,
+        "families": {family: families[family] for family in BASES if family in families},
     }
     # A line a row.
     lines = json.dumps(golden, separators=(",", ":")).replace('{"change":', '\n{"change":')
-    (out / "config_fields.json").write_text(lines + "\n")
+    file.write_text(lines + "\n")
 
 
 if __name__ == "__main__":

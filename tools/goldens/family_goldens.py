@@ -23,6 +23,8 @@ from transformers import (
     MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 from gpt2_exact import Gpt2Exact
@@ -112,6 +114,25 @@ MODELS = {
             }
         ),
         73,
+    ),
+    # Heads that are wider than their share of the model; then narrower, with biases and a window.
+    "qwen3_tiny": (
+        Qwen3ForCausalLM,
+        Qwen3Config(head_dim=16, tie_word_embeddings=True, **LLAMA_LIKE),
+        81,
+    ),
+    "qwen3_window_tiny": (
+        Qwen3ForCausalLM,
+        Qwen3Config(
+            head_dim=6,
+            attention_bias=True,
+            use_sliding_window=True,
+            sliding_window=8,
+            max_window_layers=1,
+            rope_parameters=YARN,
+            **SMALL,
+        ),
+        82,
     ),
 }
 

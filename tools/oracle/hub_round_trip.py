@@ -73,6 +73,7 @@ FAMILIES = {
     ),
     "mistral": ("MistralConfig", {"num_key_value_heads": 2, "sliding_window": 8}, "float16", "60KB"),
     "qwen2": ("Qwen2Config", {"num_key_value_heads": 4}, "bfloat16", "5GB"),
+    "qwen3": ("Qwen3Config", {"num_key_value_heads": 2, "head_dim": 24}, "bfloat16", "60KB"),
     "gpt2": ("GPT2Config", {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, "float32", "100KB"),
     "gpt_neox": ("GPTNeoXConfig", {}, "float16", "5GB"),
     "ministral": (

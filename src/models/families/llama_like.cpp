@@ -1,4 +1,4 @@
-#include "models/llama.h"
+#include "models/families/llama_like.h"
 
 #include <cmath>
 
@@ -24,8 +24,8 @@ Value embedded(Graph& g, const ModelConfig& c, ModelHead head, Value tokens, Val
                 g.add_one(std::make_shared<StopGradient>(), {x}), x);  // [B, T, E]
 }
 
-Value attention_block(ModelGraph& m, const ModelConfig& c, int64_t number, Value x,
-                      Value row_keys) {
+Value attention_block(ModelGraph& m, const ModelConfig& c, int64_t number, Value x, Value row_keys,
+                      bool head_norms) {
   Graph& g = m.graph;
   Scope scope(g, "attn");
   std::string layer = cat("layers.", number);
@@ -38,9 +38,14 @@ Value attention_block(ModelGraph& m, const ModelConfig& c, int64_t number, Value
     return reshape(g, y, {B, T, n, D});        // [B, T, n, D]
   };
   RotaryAngles angles = rotary_angles(c);
-  Value q = rope(g, heads("q_proj", H, "heads"), angles);     // [B, T, H, D]
-  Value k = rope(g, heads("k_proj", K, "kv_heads"), angles);  // [B, T, K, D]
-  Value v = heads("v_proj", K, "kv_heads");                   // [B, T, K, D]
+  auto turned = [&](const char* name, const char* norm, int64_t n, const char* axis) {
+    Value y = heads(name, n, axis);                                  // [B, T, n, D]
+    if (head_norms) y = rms_norm_layer(p, norm, y, c.norm_epsilon);  // [B, T, n, D]
+    return rope(g, y, angles);                                       // [B, T, n, D]
+  };
+  Value q = turned("q_proj", "q_norm", H, "heads");     // [B, T, H, D]
+  Value k = turned("k_proj", "k_norm", K, "kv_heads");  // [B, T, K, D]
+  Value v = heads("v_proj", K, "kv_heads");             // [B, T, K, D]
   double scale = 1 / std::sqrt(static_cast<double>(D));
   Value o = attention(g, q, k, v, scale, {true, layer_window(c, number)}, row_keys, c.attn_pdrop,
                       cat(g.scope(), ".weights"));  // [B, T, H, D]
@@ -62,7 +67,22 @@ Value mlp_block(ModelGraph& m, const ModelConfig& c, const std::string& layer, V
 
 }  // namespace
 
-ModelGraph llama(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
+int64_t count_llama_like(const ModelConfig& c, int64_t experts) {
+  int64_t E = c.hidden_width, Q = c.num_heads * c.head_dim, K = c.num_key_value_heads * c.head_dim;
+  int64_t attention = 2 * E * Q + 2 * E * K, mlp = 3 * E * c.intermediate_size;
+  if (c.attention_bias) attention += Q + 2 * K;
+  if (c.attention_output_bias) attention += E;
+  int64_t router = c.num_local_experts > 1 ? c.num_local_experts * E : 0, norms = 2 * E;
+  return c.num_layers * (attention + experts * mlp + router + norms) + E +
+         c.vocab_size * E * (c.tie_word_embeddings ? 1 : 2);
+}
+
+ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
+  return llama_like(config, batch, length, head, /*head_norms=*/false);
+}
+
+ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head,
+                      bool head_norms) {
   ModelConfig c = for_head(config, head);
   ModelGraph m;
   Graph& g = m.graph;
@@ -81,10 +101,10 @@ ModelGraph llama(const ModelConfig& config, int64_t batch, int64_t length, Model
     std::string layer = cat("layers.", l);
     Scope scope(g, layer);
     ParameterScope p(m, cat("model.", layer), layer);
-    Value n = rms_norm_layer(p, "input_layernorm", x, epsilon);     // [B, T, E]
-    x = add(g, x, attention_block(m, c, l, n, row_keys));           // [B, T, E]
-    n = rms_norm_layer(p, "post_attention_layernorm", x, epsilon);  // [B, T, E]
-    x = add(g, x, mlp_block(m, c, layer, n));                       // [B, T, E]
+    Value n = rms_norm_layer(p, "input_layernorm", x, epsilon);        // [B, T, E]
+    x = add(g, x, attention_block(m, c, l, n, row_keys, head_norms));  // [B, T, E]
+    n = rms_norm_layer(p, "post_attention_layernorm", x, epsilon);     // [B, T, E]
+    x = add(g, x, mlp_block(m, c, layer, n));                          // [B, T, E]
   }
   x = rms_norm_layer(ParameterScope(m, "model", "head"), "norm", x, epsilon);  // [B, T, E]
   Value w = c.tie_word_embeddings
