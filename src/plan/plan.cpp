@@ -17,13 +17,10 @@ int64_t aligned(int64_t bytes) {
 // First and last node at which each storage is live. A view of nothing read lives at its
 // definition.
 void set_lifetimes(const Layout& layout, Plan& plan, int32_t nodes) {
-  for (Storage& s : plan.storages) {
-    s.first = nodes;
-    s.last = -1;
-  }
+  for (Storage& s : plan.storages) s.first = nodes;
   for (int32_t id = 0; id < layout.num_ids(); ++id) {
     Storage& s = plan.storages[static_cast<size_t>(plan.places[static_cast<size_t>(id)].storage)];
-    s.first = std::min(s.first, layout.defined(id));
+    s.first = std::min(s.first, std::max(0, layout.defined(id)));
     s.last = std::max({s.last, layout.last_use(id), layout.defined(id)});
   }
   // A fill or copy into a flatten may come before the first placed operand; gaps are written when
@@ -181,7 +178,9 @@ std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan)
     std::string category = storage.workspace_of >= 0 ? "workspace" : "copies of results";
     if (const Node* node = maker[s]) {
       bool of_state = of_state_alone[static_cast<size_t>(node->outputs[0].id)];
-      category = of_state ? "compute copies of parameters" : cat(name(node->phase), " values");
+      category = node->op->tier() == Tier::kInput ? "arguments"
+                 : of_state                       ? "compute copies of parameters"
+                                                  : cat(name(node->phase), " values");
     }
     bytes[category] += aligned(storage.bytes);
   }
@@ -216,6 +215,11 @@ std::string to_string(const Graph& graph, const Plan& plan) {
   };
   std::string text = cat("arena ", plan.arena_bytes, "\n");
   if (plan.far_arena_bytes > 0) text += cat("far arena ", plan.far_arena_bytes, "\n");
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kArgument)
+      text += cat("argument ", input.name, " ",
+                  place(plan.places[static_cast<size_t>(input.value.id)]), "\n");
+  }
   for (const Instruction& i : plan.instructions) {
     if (i.kind == InstructionKind::kLaunch) {
       const Node& node = graph.nodes()[static_cast<size_t>(i.node)];
