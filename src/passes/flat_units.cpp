@@ -40,6 +40,8 @@ class Readings {
     }
     for (const GraphOutput& o : graph.outputs())
       readers_[static_cast<size_t>(o.value.id)].push_back(-1);
+    for (const StateUpdate& u : graph.updates())
+      readers_[static_cast<size_t>(u.value.id)].push_back(-1);
   }
 
   Reading of(Value parameter) const {
@@ -121,6 +123,7 @@ class Sharder {
       rewriter_.copy(node);
     }
     for (const GraphOutput& output : graph_.outputs()) read(output.value, "");
+    for (const StateUpdate& update : graph_.updates()) read(update.value, "");
     rewriter_.finish();
     return std::move(result_);
   }

@@ -31,7 +31,8 @@ class Splitter final : public PlacementContext {
   Value result(Value original) {
     const Entry& e = values_[index(original)];
     TESSERA_CHECK(e.placement.whole() && !to_.type(e.value).varying.overlaps(axes_),
-                  "a result of the model must be equal on all ranks of a tensor-parallel group");
+                  "a result or new state of the model must be equal on all ranks of a "
+                  "tensor-parallel group");
     return e.value;
   }
 
@@ -174,6 +175,8 @@ Graph tensor_parallel(const Graph& graph, const std::vector<Parameter>& paramete
   result.set_scope("");
   for (const GraphOutput& output : graph.outputs())
     result.output(output.name, splitter.result(output.value));
+  for (const StateUpdate& update : graph.updates())
+    result.update(update.slot, splitter.result(update.value));
   return result;
 }
 

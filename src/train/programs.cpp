@@ -103,8 +103,19 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
     }
   }
   result.set_scope("");
+  for (const StateUpdate& update : g.updates()) result.update(update.slot, rewriter(update.value));
   for (const auto& [name, value] : results) collect(name, rewriter(value));
   for (const auto& [slot, value] : sums) result.update(slot, value);
+  return result;
+}
+
+// Without the updates of the model's own state: what is only evaluated trains nothing.
+Graph read_only(const Graph& graph) {
+  Graph result(graph.mesh());
+  Rewriter rewriter(graph, result);
+  for (const Node& node : graph.nodes()) rewriter.copy(node);
+  for (const GraphOutput& output : graph.outputs())
+    result.output(output.name, rewriter(output.value));
   return result;
 }
 
@@ -348,7 +359,7 @@ Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& opti
   if (options.far_state)
     passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
   add_overlap(passes);
-  programs.evaluate = runner.run("evaluate", validation.graph, passes);
+  programs.evaluate = runner.run("evaluate", read_only(validation.graph), passes);
   Graph apply = ApplyBuilder(programs.units, options, programs.accumulate_first).build();
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
   programs.far_state = options.far_state;
@@ -385,7 +396,7 @@ NextToken build_next_token(const ModelBuilder& builder, const NextTokenOptions& 
   if (options.cache > 0)
     passes.push_back({"kv_cache", [&](const Graph& g) { return kv_cache(g, options.cache); }});
   passes.push_back({"canonicalize", canonicalize, true});
-  result.graph = runner.run("generate", model.graph, passes);
+  result.graph = runner.run("generate", read_only(model.graph), passes);
   return result;
 }
 
