@@ -28,23 +28,30 @@ std::string label_of(const Node& node) {
              ")");
 }
 
-bool has_kernel(const Graph& graph, const Node& node, const KernelTable& table) {
+Prepared prepare(const Graph& graph, const Node& node, const KernelTable& table) {
   Types types(graph, node);
-  return std::holds_alternative<Launch>(
-      table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), label_of(node)}));
+  return table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), label_of(node)});
 }
 
 // Replaces composites that the table declines by their definition, until nothing is left to
 // replace.
-Graph decompose_declined(const Graph& graph, const KernelTable& table) {
+Graph decompose_declined(const Graph& graph, const KernelTable& table,
+                         std::vector<Declined>& declined) {
   Graph result(graph.mesh());
   Rewriter rewriter(graph, result);
   bool changed = false;
   for (const Node& node : graph.nodes()) {
-    if (node.op->tier() != Tier::kComposite || has_kernel(graph, node, table)) {
+    if (node.op->tier() != Tier::kComposite) {
       rewriter.copy(node);
       continue;
     }
+    Prepared prepared = prepare(graph, node, table);
+    const auto* reasons = std::get_if<std::string>(&prepared);
+    if (!reasons) {
+      rewriter.copy(node);
+      continue;
+    }
+    add_declined(declined, {std::string(node.op->name()), *reasons, 1});
     rewriter.enter(node);
     std::vector<Value> outputs = node.op->decompose(result, rewriter(node.inputs));
     TESSERA_CHECK(outputs.size() == node.outputs.size(),
@@ -53,7 +60,7 @@ Graph decompose_declined(const Graph& graph, const KernelTable& table) {
     changed = true;
   }
   rewriter.finish();
-  return changed ? decompose_declined(result, table) : result;
+  return changed ? decompose_declined(result, table, declined) : result;
 }
 
 }  // namespace
@@ -64,16 +71,15 @@ std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table
     TESSERA_CHECK(input.kind != InputKind::kParameter,
                   cat("parameter '", input.name, "' must become state before a graph is compiled"));
   }
-  Graph expanded = decompose_declined(graph, table);
+  std::vector<Declined> declined;
+  Graph expanded = decompose_declined(graph, table, declined);
   verify(expanded, "decomposition");
   std::vector<Launch> launches;
   std::vector<int64_t> workspaces;
   for (const Node& node : expanded.nodes()) {
     Launch launch;
     if (!storage_only(node)) {
-      Types types(expanded, node);
-      Prepared prepared =
-          table.prepare({*node.op, types.inputs, types.outputs, expanded.mesh(), label_of(node)});
+      Prepared prepared = prepare(expanded, node, table);
       if (!std::holds_alternative<Launch>(prepared)) {
         throw UserError(cat("this backend cannot run ", to_string(expanded, node), ": ",
                             std::get<std::string>(prepared)));
@@ -85,7 +91,21 @@ std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table
   }
   Plan plan = make_plan(expanded, workspaces, options);
   verify_plan(expanded, plan);
-  return std::make_unique<Executable>(std::move(expanded), std::move(plan), std::move(launches));
+  return std::make_unique<Executable>(std::move(expanded), std::move(plan), std::move(launches),
+                                      std::move(declined));
+}
+
+void add_declined(std::vector<Declined>& list, const Declined& more) {
+  for (Declined& known : list) {
+    if (known.op != more.op || known.reasons != more.reasons) continue;
+    known.nodes += more.nodes;
+    return;
+  }
+  list.push_back(more);
+}
+
+std::string to_string(const Declined& declined) {
+  return cat(declined.op, " x ", declined.nodes, ": ", declined.reasons);
 }
 
 void Executable::declare_state(State& state) const {

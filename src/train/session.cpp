@@ -66,6 +66,14 @@ uint64_t Session::plan_hash() const {
   return hash;
 }
 
+std::vector<Declined> Session::declined() const {
+  std::vector<Declined> all;
+  for (const Program& p : compiled_) {
+    for (const Declined& declined : p.executable->declined()) add_declined(all, declined);
+  }
+  return all;
+}
+
 void Session::allocate(const MakeBuffer& make_arena) {
   Memory planned = planned_memory();
   arena_ = make_arena(planned.arena);

@@ -62,6 +62,9 @@ class Session {
   // threads.
   uint64_t plan_hash() const;
 
+  // Of all programs together: composites for which the device has no kernel.
+  std::vector<Declined> declined() const;
+
   // From the plans alone; equal to what allocate() takes, to the byte.
   Memory planned_memory() const;
   // What allocate() took.
