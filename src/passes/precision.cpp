@@ -24,7 +24,8 @@ Graph precision(const Graph& graph, DType compute, Masters masters) {
   }
   // Results, and new content of state, have the dtype that the model gave them.
   auto keep_dtype = [&](Value v) {
-    result.set_scope(graph.nodes()[static_cast<size_t>(graph.producer(v))].scope);
+    const Node& maker = graph.nodes()[static_cast<size_t>(graph.producer(v))];
+    result.set_scope(maker.scope, maker.layer);
     rewriter.map(v, convert(result, rewriter(v), graph.type(v).dtype));
   };
   for (const GraphOutput& output : graph.outputs()) keep_dtype(output.value);

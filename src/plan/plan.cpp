@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ir/printer.h"
+#include "ir/state_alone.h"
 #include "plan/arena_space.h"
 #include "plan/layout.h"
 
@@ -69,20 +70,6 @@ void find_peak(Plan& plan, int32_t nodes) {
       plan.peak_node = i;
     }
   }
-}
-
-// By value: parameters, and what they become on their way to where they are used.
-std::vector<bool> depends_on_state_alone(const Graph& graph) {
-  std::vector<bool> alone(static_cast<size_t>(graph.num_values()));
-  for (const GraphInput& input : graph.inputs())
-    alone[static_cast<size_t>(input.value.id)] = input.kind == InputKind::kState;
-  for (const Node& node : graph.nodes()) {
-    if (node.inputs.empty()) continue;
-    bool all = std::all_of(node.inputs.begin(), node.inputs.end(),
-                           [&](Value v) { return alone[static_cast<size_t>(v.id)]; });
-    for (Value v : node.outputs) alone[static_cast<size_t>(v.id)] = all;
-  }
-  return alone;
 }
 
 }  // namespace
@@ -161,7 +148,7 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
 }
 
 std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan) {
-  std::vector<bool> of_state_alone = depends_on_state_alone(graph);
+  std::vector<bool> of_state_alone = made_of_state_alone(graph);
   std::vector<const Node*> maker(plan.storages.size(), nullptr);
   for (int32_t v = 0; v < graph.num_values(); ++v) {
     const Node& node = graph.nodes()[static_cast<size_t>(graph.producer({v}))];

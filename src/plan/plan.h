@@ -37,8 +37,7 @@ struct Instruction {
   int64_t bytes = 0;
 };
 
-// Switches for tests and `--disable_pass`: each only costs memory or copies, never changes a
-// result.
+// Switches for tests: to turn one off costs memory or copies and changes no result.
 struct PlanOptions {
   bool views = true;
   bool placement = true;

@@ -23,22 +23,14 @@ namespace {
 
 // The values by which each unit is differentiated. Usually one: its shard. With unsharded
 // accumulation the gathered buffers, one for each use. Of a frozen unit none.
-std::vector<std::vector<Value>> differentiated(const Graph& g, const std::vector<FlatUnit>& units,
+std::vector<std::vector<Value>> differentiated(const std::vector<FlatUnit>& units,
                                                const Parallelism& parallelism) {
-  std::map<Value, std::vector<Value>> gathered;  // by what is gathered, perhaps converted
-  for (const Node& node : g.nodes()) {
-    if (node.op->name() != "all_gather") continue;
-    Value from = node.inputs[0];
-    const Node& maker = g.nodes()[static_cast<size_t>(g.producer(from))];
-    if (maker.op->name() == "convert") from = maker.inputs[0];
-    gathered[from].push_back(node.outputs[0]);
-  }
-  std::vector<Value> shards = differentiated_values(g, units);
   std::vector<std::vector<Value>> values(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     if (!units[u].trainable) continue;
+    TESSERA_CHECK(units[u].shard, cat("nobody reads unit ", units[u].name));
     bool whole = parallelism.unsharded_accumulation && !parallelism.data.shard.empty();
-    values[u] = whole ? gathered[shards[u]] : std::vector{shards[u]};
+    values[u] = whole ? units[u].gathered : std::vector{units[u].shard};
   }
   return values;
 }
@@ -75,7 +67,7 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
     Value scale = g.input("loss_scale", InputKind::kState, scalar);
     total = mul(g, total, mul(g, scale, constant(g, scalar, one_token_share(options))));
   }
-  std::vector<std::vector<Value>> by_unit = differentiated(g, units, options.parallelism);
+  std::vector<std::vector<Value>> by_unit = differentiated(units, options.parallelism);
   std::vector<Value> wrt;
   for (const auto& values : by_unit) wrt.insert(wrt.end(), values.begin(), values.end());
   std::vector<Value> gradients = backward(g, sum_over_marks(g, total), wrt);

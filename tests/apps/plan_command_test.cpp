@@ -72,10 +72,10 @@ TEST_F(PlanCommand, NamesWhatNoKernelTakesAsTrainingDoes) {
   expect_contains(
       plan(wide_heads).out,
       "\nWithout a kernel; the definition runs, which may take memory and time of another "
-      "order:\n  attention x 4: heads of at most 256 elements");
+      "order:\n  attention x 6: heads of at most 256 elements");
   ProgramResult result = run(train(wide_heads));
   EXPECT_EQ(result.status, 0);
-  expect_contains(result.err, "No kernel takes attention x 4: heads of at most 256 elements");
+  expect_contains(result.err, "No kernel takes attention x 6: heads of at most 256 elements");
 }
 
 TEST_F(PlanCommand, EveryWayOutThatItNamesIsOne) {
