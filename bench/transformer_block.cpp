@@ -123,7 +123,7 @@ Graph differentiate(const Graph& forward, const FlatUnit& unit) {
   return g;
 }
 
-Graph run_passes(const ModelGraph& model, const std::vector<FlatUnit>& units) {
+Graph run_passes(const ModelGraph& model, std::vector<FlatUnit> units) {
   auto to_units = [&](const Graph& g) { return flat_units(g, model.parameters, units); };
   auto autodiff = [&](const Graph& g) { return differentiate(g, units[0]); };
   return PassRunner({}).run(

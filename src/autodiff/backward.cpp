@@ -59,7 +59,7 @@ class Reverse {
       any_wanted = any_wanted || wanted.back();
     }
     if (!any_wanted) return;
-    graph_.set_scope(node.scope);
+    graph_.set_scope(node.scope, node.layer);
     std::vector<Value> cotangents;
     for (Value v : node.outputs) {
       cotangents.push_back(needed_[index(v)] ? cotangent(v) : Value{});
@@ -99,12 +99,13 @@ std::vector<Value> backward(Graph& graph, Value loss, std::span<const Value> wrt
   TESSERA_CHECK(type.shape.empty() && is_float(type.dtype) && type.varying.empty(),
                 cat("the loss must be a replicated float scalar, is ", to_string(type)));
   std::string scope = graph.scope();
+  int32_t layer = graph.layer();
   Phase phase = graph.phase();
   Reverse reverse(graph, loss, wrt);
   reverse.walk();
   std::vector<Value> gradients;
   for (Value v : wrt) gradients.push_back(reverse.cotangent(v));
-  graph.set_scope(scope);
+  graph.set_scope(scope, layer);
   graph.set_phase(phase);
   return gradients;
 }

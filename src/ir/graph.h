@@ -14,10 +14,13 @@ namespace tessera {
 enum class Phase : uint8_t { kForward, kBackward, kRecompute, kOptimizer };
 std::string_view name(Phase phase);
 
+constexpr int32_t kNoLayer = -1;
+
 struct Node {
   OpPtr op;
   std::vector<Value> inputs, outputs;
-  std::string scope;  // "layers.3.attn"
+  std::string scope;         // "layers.3.attn", for people
+  int32_t layer = kNoLayer;  // number of the decoder layer
   Phase phase = Phase::kForward;
 };
 
@@ -83,8 +86,12 @@ class Graph {
   int32_t producer(Value v) const { return producers_[static_cast<size_t>(v.id)]; }
 
   const std::string& scope() const { return scope_; }
+  int32_t layer() const { return layer_; }
   Phase phase() const { return phase_; }
-  void set_scope(std::string scope) { scope_ = std::move(scope); }
+  void set_scope(std::string scope, int32_t layer = kNoLayer) {
+    scope_ = std::move(scope);
+    layer_ = layer;
+  }
   void set_phase(Phase phase) { phase_ = phase; }
 
  private:
@@ -103,22 +110,35 @@ class Graph {
   std::set<Value> update_values_;
   std::map<std::pair<Value, uint32_t>, Value> varied_;
   std::string scope_;
+  int32_t layer_ = kNoLayer;
   Phase phase_ = Phase::kForward;
 };
 
 // Appends ".part" to the graph's scope for as long as it lives.
 class Scope {
  public:
-  Scope(Graph& graph, const std::string& part) : graph_(graph), saved_(graph.scope()) {
-    graph.set_scope(saved_.empty() ? part : cat(saved_, ".", part));
-  }
-  ~Scope() { graph_.set_scope(saved_); }
+  Scope(Graph& graph, const std::string& part) : Scope(graph, part, graph.layer()) {}
+  ~Scope() { graph_.set_scope(saved_, saved_layer_); }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
+
+ protected:
+  Scope(Graph& graph, const std::string& part, int32_t layer)
+      : graph_(graph), saved_(graph.scope()), saved_layer_(graph.layer()) {
+    graph.set_scope(saved_.empty() ? part : cat(saved_, ".", part), layer);
+  }
 
  private:
   Graph& graph_;
   std::string saved_;
+  int32_t saved_layer_;
+};
+
+// "layers.N", where decoder layer N is written down: what passes treat layer by layer.
+class LayerScope : public Scope {
+ public:
+  LayerScope(Graph& graph, int64_t number)
+      : Scope(graph, cat("layers.", number), static_cast<int32_t>(number)) {}
 };
 
 // The op of graph inputs: no operands, one output of the given type.

@@ -42,7 +42,9 @@ class AllReduceOp final : public OpOf<AllReduceOp> {
   Tier tier() const override { return Tier::kCollective; }
   int arity() const override { return 1; }
   bool sets_marks() const override { return true; }
-  bool communicates() const override { return true; }
+  std::optional<Communication> communication() const override {
+    return Communication{Traffic::kAllReduce, axes_};
+  }
   bool differentiable() const override { return reduction_ == Reduction::kSum; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   std::vector<Value> vjp(const VjpContext& context) const override;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,13 @@ struct VjpContext {
   std::span<const bool> needed;
 };
 
+// What ranks that differ along `axes` exchange.
+enum class Traffic : uint8_t { kGather, kReduceScatter, kAllReduce, kAllToAll };
+struct Communication {
+  Traffic traffic;
+  AxisSet axes;
+};
+
 // Output `output` may be computed in the bytes of input `input`.
 struct InPlacePair {
   int input = 0;
@@ -101,8 +109,10 @@ class Op {
 
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const;
 
-  // Whether ranks exchange bytes: such an op runs beside others, on the communicator's thread.
-  virtual bool communicates() const { return false; }
+  // What ranks exchange; nothing: no bytes move between them. An op that communicates runs beside
+  // others, on the communicator's thread.
+  virtual std::optional<Communication> communication() const { return std::nullopt; }
+  bool communicates() const { return communication().has_value(); }
 
   // A sum of products: its result costs many operations an element, so that it is worth keeping
   // where cheaper ones are computed again.

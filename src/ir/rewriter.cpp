@@ -12,7 +12,7 @@ std::vector<Value> Rewriter::operator()(std::span<const Value> values) const {
 }
 
 void Rewriter::enter(const Node& node) {
-  to_.set_scope(node.scope);
+  to_.set_scope(node.scope, node.layer);
   to_.set_phase(node.phase);
 }
 

@@ -13,11 +13,12 @@ namespace {
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// "layers.3" of "layers.3.attn"; empty outside the layers.
-std::string layer_of(const std::string& scope) {
-  constexpr std::string_view kLayers = "layers.";
-  return scope.starts_with(kLayers) ? scope.substr(0, scope.find('.', kLayers.size())) : "";
-}
+// Where parameters are gathered: once a layer, and once behind each, all that is no layer being
+// behind the last one before it; or anywhere.
+using GatherPlace = int32_t;
+constexpr GatherPlace kAnywhere = -2;
+GatherPlace in_layer(int32_t layer) { return 2 * layer; }
+GatherPlace behind_layer(int32_t layer) { return 2 * layer + 1; }
 
 // How a parameter is read: by ops as it is declared, or all of them behind one conversion, or
 // behind one `vary`, or both. `behind` are the values that it stands for. Axes of the data are not
@@ -40,6 +41,8 @@ class Readings {
     }
     for (const GraphOutput& o : graph.outputs())
       readers_[static_cast<size_t>(o.value.id)].push_back(-1);
+    for (const StateUpdate& u : graph.updates())
+      readers_[static_cast<size_t>(u.value.id)].push_back(-1);
   }
 
   Reading of(Value parameter) const {
@@ -50,11 +53,13 @@ class Readings {
       const auto& readers = readers_[static_cast<size_t>(reading.behind.back().id)];
       if (readers.size() != 1 || readers[0] < 0) break;
       const Node& node = graph_.nodes()[static_cast<size_t>(readers[0])];
-      if (node.op->name() == "convert" && reading.dtype == graph_.type(parameter).dtype) {
-        reading.dtype = graph_.type(node.outputs[0]).dtype;
+      const auto* conversion = dynamic_cast<const Convert*>(node.op.get());
+      const auto* varying = dynamic_cast<const VaryOp*>(node.op.get());
+      if (conversion && reading.dtype == graph_.type(parameter).dtype) {
+        reading.dtype = conversion->to();
         more = true;
-      } else if (node.op->name() == "vary" && !varied) {
-        reading.vary = static_cast<const VaryOp&>(*node.op).axes() - data_axes_;
+      } else if (varying && !varied) {
+        reading.vary = varying->axes() - data_axes_;
         more = varied = true;
       }
       if (more) reading.behind.push_back(node.outputs[0]);
@@ -71,14 +76,16 @@ class Readings {
 class Sharder {
  public:
   Sharder(const Graph& graph, const std::vector<Parameter>& parameters,
-          const std::vector<FlatUnit>& units, const ShardAxes& axes, DType gradient_dtype)
+          std::vector<FlatUnit>& units, const ShardAxes& axes, DType gradient_dtype)
       : graph_(graph),
         axes_(axes),
         gradient_dtype_(gradient_dtype),
         result_(graph.mesh()),
         rewriter_(graph, result_) {
     Readings readings(graph, axes);
-    for (const FlatUnit& unit : units) {
+    for (FlatUnit& unit : units) {
+      unit.shard = {};
+      unit.gathered.clear();
       UnitValues& u = units_.emplace_back();
       u.unit = &unit;
       bool first = true;
@@ -104,58 +111,63 @@ class Sharder {
   }
 
   Graph run() {
-    std::string last_layer;
+    int32_t last_layer = kNoLayer;
     for (const Node& node : graph_.nodes()) {
       // A parameter and what it stands for appear where they are first read.
       if (!node.outputs.empty() && member_.contains(node.outputs[0])) continue;
       rewriter_.enter(node);
-      std::string layer = layer_of(node.scope);
-      if (!layer.empty()) last_layer = layer;
-      // What lies behind a layer is a place of its own.
-      for (Value v : node.inputs) read(v, layer.empty() ? cat("behind ", last_layer) : layer);
-      if (node.op->name() == "vary") {  // what is made of a parameter may vary already
-        AxisSet axes = static_cast<const VaryOp&>(*node.op).axes();
-        rewriter_.map(node.outputs[0], vary(result_, rewriter_(node.inputs[0]), axes));
+      const bool of_layer = node.layer != kNoLayer;
+      if (of_layer) last_layer = node.layer;
+      for (Value v : node.inputs)
+        read(v, of_layer ? in_layer(last_layer) : behind_layer(last_layer));
+      if (const auto* varying = dynamic_cast<const VaryOp*>(node.op.get())) {
+        // What is made of a parameter may vary already.
+        Value varied = vary(result_, rewriter_(node.inputs[0]), varying->axes());
+        rewriter_.map(node.outputs[0], varied);
         continue;
       }
       rewriter_.copy(node);
     }
-    for (const GraphOutput& output : graph_.outputs()) read(output.value, "");
+    for (const GraphOutput& output : graph_.outputs()) read(output.value, kAnywhere);
+    for (const StateUpdate& update : graph_.updates()) read(update.value, kAnywhere);
     rewriter_.finish();
     return std::move(result_);
   }
 
  private:
   struct UnitValues {
-    const FlatUnit* unit = nullptr;
+    FlatUnit* unit = nullptr;
     std::vector<Reading> readings;
     DType dtype = DType::kF32;
     AxisSet vary;
-    Value source;                                     // the shard, varying
-    std::map<std::string, std::vector<Value>> views;  // by the place where they are read
+    std::map<GatherPlace, std::vector<Value>> views;
   };
   struct Member {
     size_t unit, index;
   };
 
   std::vector<Value> gather(UnitValues& u) {
-    if (!u.source) {
+    Value& shard = u.unit->shard;
+    if (!shard) {
       Value state =
           result_.input(weight_slot(*u.unit), InputKind::kState, weight_type(*u.unit, axes_));
-      u.source = vary(result_, state, axes_.replicate | u.vary);
+      shard = vary(result_, state, axes_.replicate | u.vary);
     }
-    Value flat = convert(result_, u.source, u.dtype);
-    if (!axes_.shard.empty()) flat = all_gather(result_, flat, axes_.shard, 0, gradient_dtype_);
+    Value flat = convert(result_, shard, u.dtype);
+    if (!axes_.shard.empty()) {
+      flat = all_gather(result_, flat, axes_.shard, 0, gradient_dtype_);
+      u.unit->gathered.push_back(flat);
+    }
     return result_.add(std::make_shared<Unflatten>(u.unit->members), {flat});
   }
 
   // Maps a parameter that is read at a place to the view of it there; what is never cut needs no
   // more than one.
-  void read(Value v, std::string at) {
+  void read(Value v, GatherPlace at) {
     auto member = member_.find(v);
     if (member == member_.end()) return;
     UnitValues& u = units_[member->second.unit];
-    if (axes_.shard.empty()) at = "";
+    if (axes_.shard.empty()) at = kAnywhere;
     if (!u.views.contains(at)) u.views[at] = gather(u);
     rewriter_.map(v, u.views[at][member->second.index]);
   }
@@ -212,20 +224,8 @@ TensorType weight_type(const FlatUnit& unit, const ShardAxes& axes) {
 }
 
 Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
-                 const std::vector<FlatUnit>& units, const ShardAxes& axes, DType gradient_dtype) {
+                 std::vector<FlatUnit>& units, const ShardAxes& axes, DType gradient_dtype) {
   return Sharder(graph, parameters, units, axes, gradient_dtype).run();
-}
-
-std::vector<Value> differentiated_values(const Graph& graph, const std::vector<FlatUnit>& units) {
-  std::map<Value, Value> varied;
-  for (const Node& node : graph.nodes())
-    if (node.op->name() == "vary") varied.try_emplace(node.inputs[0], node.outputs[0]);
-  std::vector<Value> values;
-  for (const FlatUnit& unit : units) {
-    Value state = graph.input_value(weight_slot(unit));
-    values.push_back(varied.try_emplace(state, state).first->second);
-  }
-  return values;
 }
 
 }  // namespace tessera

@@ -22,6 +22,12 @@ struct FlatUnit {
   std::vector<int32_t> parameters;  // indices into ModelGraph::parameters, ascending by offset
   std::vector<UnitMember> members;  // where each part lies
   bool trainable = true;            // false: state that no program updates, without gradient
+
+  // In the graph that flat_units() made last. The shard, made to vary over all axes over which its
+  // gradient does, so that accumulators can be summed over those once a step; and where it is cut
+  // the whole buffer, one for each use.
+  Value shard;
+  std::vector<Value> gathered;
 };
 
 // Where units are cut, and over which axes they are copies that see different data.
@@ -49,13 +55,9 @@ TensorType weight_type(const FlatUnit& unit, const ShardAxes& axes);
 // gives the parameters as views of the gathered buffer: what travels has the dtype of compute. The
 // gradient of the chain is flatten -> reduce_scatter, in `gradient_dtype` on the wire; of a frozen
 // unit nobody asks for it. A unit that is read in several layers (a tied matrix) is gathered for
-// each.
+// each. Each unit is told its shard and its gathered buffers.
 Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
-                 const std::vector<FlatUnit>& units, const ShardAxes& axes = {},
+                 std::vector<FlatUnit>& units, const ShardAxes& axes = {},
                  DType gradient_dtype = DType::kF32);
-
-// The values by which a program differentiates units: their state, made to vary over all axes over
-// which their gradients do, so that accumulators can be summed over those once a step.
-std::vector<Value> differentiated_values(const Graph& graph, const std::vector<FlatUnit>& units);
 
 }  // namespace tessera

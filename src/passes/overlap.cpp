@@ -4,12 +4,16 @@
 #include <map>
 
 #include "ir/rewriter.h"
-#include "passes/residency.h"
+#include "ir/state_alone.h"
 
 namespace tessera {
 namespace {
 
 bool is_backward(const Node& node) { return node.phase != Phase::kForward; }
+bool is(const Node& node, Traffic traffic) {
+  std::optional<Communication> communication = node.op->communication();
+  return communication && communication->traffic == traffic;
+}
 
 class Scheduler {
  public:
@@ -18,11 +22,11 @@ class Scheduler {
         options_(options),
         ahead_(graph.nodes().size()),
         held_(graph.nodes().size(), false),
-        release_(graph.nodes().size() + 1) {}
+        release_(graph.nodes().size() + 1),
+        from_state_(made_of_state_alone(graph)) {}
 
   Graph run() {
     find_readers();
-    find_parameter_copies();
     hoist_gathers();
     hold_back_sums();
     Graph result(graph_.mesh());
@@ -57,19 +61,6 @@ class Scheduler {
     }
   }
 
-  // Values made from state alone by what does not contract: the parameters on their way in.
-  void find_parameter_copies() {
-    from_state_.assign(static_cast<size_t>(graph_.num_values()), false);
-    for (const GraphInput& input : graph_.inputs())
-      from_state_[static_cast<size_t>(input.value.id)] = input.kind == InputKind::kState;
-    for (const Node& n : graph_.nodes()) {
-      if (n.inputs.empty() || n.op->contracts()) continue;
-      bool all = std::ranges::all_of(
-          n.inputs, [&](Value v) { return from_state_[static_cast<size_t>(v.id)]; });
-      for (Value v : n.outputs) from_state_[static_cast<size_t>(v.id)] = all;
-    }
-  }
-
   // First node that computes with a value or a view of it.
   int32_t first_reader(Value v) const {
     int32_t first = count();
@@ -94,17 +85,17 @@ class Scheduler {
       std::vector<std::pair<int32_t, int32_t>> gathers;  // first reader, gather
       for (int32_t i = 0; i < count(); ++i) {
         const Node& n = node(i);
-        if (n.op->name() != "all_gather" || !from_state_[static_cast<size_t>(n.outputs[0].id)])
+        if (!is(n, Traffic::kGather) || !from_state_[static_cast<size_t>(n.outputs[0].id)])
           continue;
         int32_t reader = first_reader(n.outputs[0]);
         if (reader < count() && is_backward(n) == backward) gathers.push_back({reader, i});
       }
       std::sort(gathers.begin(), gathers.end());
       std::vector<Group> groups;
-      std::optional<int64_t> layer;
+      int32_t layer = kNoLayer;
       for (auto [reader, gather] : gathers) {
-        std::optional<int64_t> of = layer_of(node(reader).scope);
-        if (groups.empty() || !of || of != layer) groups.push_back({reader, {}});
+        int32_t of = node(reader).layer;
+        if (groups.empty() || of == kNoLayer || of != layer) groups.push_back({reader, {}});
         groups.back().gathers.push_back(gather);
         layer = of;
       }
@@ -122,7 +113,7 @@ class Scheduler {
     std::map<std::string, std::vector<int32_t>> waiting;  // by kind of reduction
     for (int32_t i = 0; i < count(); ++i) {
       const Node& n = node(i);
-      if (n.op->name() != "reduce_scatter" || !is_backward(n)) continue;
+      if (!is(n, Traffic::kReduceScatter) || !is_backward(n)) continue;
       std::vector<int32_t>& sums = waiting[n.op->key()];
       for (int32_t sum : sums) release_[static_cast<size_t>(i)].push_back(sum);
       sums.clear();

@@ -22,12 +22,14 @@ Graph precision(const Graph& graph, DType compute, Masters masters) {
                      ? convert(result, rewriter(parameter->value), compute)
                      : result.input(parameter->name, InputKind::kParameter, rounded));
   }
-  // The caller reads outputs in the dtype that the model gave them.
-  for (const GraphOutput& output : graph.outputs()) {
-    result.set_scope(graph.nodes()[static_cast<size_t>(graph.producer(output.value))].scope);
-    rewriter.map(output.value,
-                 convert(result, rewriter(output.value), graph.type(output.value).dtype));
-  }
+  // Results, and new content of state, have the dtype that the model gave them.
+  auto keep_dtype = [&](Value v) {
+    const Node& maker = graph.nodes()[static_cast<size_t>(graph.producer(v))];
+    result.set_scope(maker.scope, maker.layer);
+    rewriter.map(v, convert(result, rewriter(v), graph.type(v).dtype));
+  };
+  for (const GraphOutput& output : graph.outputs()) keep_dtype(output.value);
+  for (const StateUpdate& update : graph.updates()) keep_dtype(update.value);
   rewriter.finish();
   return result;
 }

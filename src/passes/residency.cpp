@@ -55,7 +55,8 @@ class ResidencyRewrite {
     auto due = due_.find(at_);
     if (due == due_.end()) return;
     for (Value v : due->second) {
-      to_.set_scope(from_.nodes()[static_cast<size_t>(from_.producer(v))].scope);
+      const Node& maker = from_.nodes()[static_cast<size_t>(from_.producer(v))];
+      to_.set_scope(maker.scope, maker.layer);
       to_.set_phase(Phase::kBackward);
       again_[static_cast<size_t>(v.id)] = fetch(to_, far_.at(v));
     }
@@ -65,7 +66,7 @@ class ResidencyRewrite {
   std::vector<Value> append(const Node& node, Phase phase) {
     std::vector<Value> inputs;
     for (Value v : node.inputs) inputs.push_back(again(v));
-    to_.set_scope(node.scope);
+    to_.set_scope(node.scope, node.layer);
     to_.set_phase(phase);
     std::vector<Value> outputs = to_.add(node.op, inputs);
     if (phase != Phase::kRecompute) {
@@ -111,15 +112,14 @@ FetchPoints find_fetch_points(const Graph& graph, const std::map<Value, int32_t>
   std::map<int64_t, int32_t> begins;  // layer -> first node of its backward pass
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
-    auto layer = layer_of(node.scope);
-    if (layer && node.phase == Phase::kBackward && node.op->tier() != Tier::kInput)
-      begins.try_emplace(*layer, static_cast<int32_t>(i));
+    if (node.layer != kNoLayer && node.phase == Phase::kBackward && node.op->tier() != Tier::kInput)
+      begins.try_emplace(node.layer, static_cast<int32_t>(i));
   }
   FetchPoints points;
   for (auto [value, reader] : first_reads) {
-    auto layer = layer_of(graph.nodes()[static_cast<size_t>(reader)].scope);
-    if (!layer) continue;
-    auto begin = begins.find(*layer + horizon);
+    int32_t layer = graph.nodes()[static_cast<size_t>(reader)].layer;
+    if (layer == kNoLayer) continue;
+    auto begin = begins.find(layer + horizon);
     if (begin == begins.end()) continue;
     bool between = graph.producer(value) < begin->second && begin->second < reader;
     points[value] = horizon > 0 && between ? begin->second : reader;

@@ -1,7 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
@@ -35,9 +33,6 @@ struct ResidencyOptions {
 
   bool changes_anything() const { return share_numerator > 0 || regather || offload; }
 };
-
-// Number N of the decoder layer of a scope "layers.N" or "layers.N.attn".
-std::optional<int64_t> layer_of(std::string_view scope);
 
 bool is_recomputed(const ResidencyOptions& options, int64_t layer);
 

@@ -1,6 +1,7 @@
-#include <charconv>
 #include <cmath>
 
+#include "ir/state_alone.h"
+#include "ops/primitive/shaping.h"
 #include "passes/residency.h"
 
 namespace tessera {
@@ -18,8 +19,11 @@ class Chooser {
         leaves_layer_(nodes_),
         enters_layer_(nodes_),
         stays_gathered_(nodes_) {
-    for (const Node& node : graph.nodes()) layers_.push_back(layer_of(node.scope));
-    find_parameter_copies();
+    std::vector<bool> of_state = made_of_state_alone(graph);
+    for (size_t i = 0; i < nodes_; ++i)
+      parameters_only_[i] = node(i).op->tier() != Tier::kInput &&
+                            node(i).phase == Phase::kForward &&
+                            of_state[static_cast<size_t>(node(i).outputs[0].id)];
     find_crossings();
     find_last_copies();
   }
@@ -34,32 +38,22 @@ class Chooser {
     bool costly = node.op->contracts() || node.op->tier() == Tier::kCollective;
     bool kept = leaves_layer_[i] || (costly && options_.policy == CheckpointPolicy::kOp);
     if (is_recomputed(i) && !kept) return Residency::kRecompute;
-    return options_.offload && (layers_[i] || enters_layer_[i]) ? Residency::kOffload
-                                                                : Residency::kKeep;
+    return options_.offload && (in_layer(i) || enters_layer_[i]) ? Residency::kOffload
+                                                                 : Residency::kKeep;
   }
 
  private:
   bool is_recomputed(size_t i) const {
-    return layers_[i] && tessera::is_recomputed(options_, *layers_[i]);
+    return in_layer(i) && tessera::is_recomputed(options_, node(i).layer);
   }
+  bool in_layer(size_t i) const { return node(i).layer != kNoLayer; }
   // Of a parameter, the same elements in another order: made from the copy that stays.
-  static bool is_rearranged(const Node& node) { return node.op->name() == "transpose"; }
+  static bool is_rearranged(const Node& node) {
+    return dynamic_cast<const Transpose*>(node.op.get()) != nullptr;
+  }
 
   size_t producer(Value v) const { return static_cast<size_t>(graph_.producer(v)); }
   const Node& node(size_t i) const { return graph_.nodes()[i]; }
-
-  // Nodes that depend on state alone: parameters on their way in.
-  void find_parameter_copies() {
-    std::vector<bool> from_state(nodes_);
-    for (const GraphInput& input : graph_.inputs())
-      from_state[producer(input.value)] = input.kind == InputKind::kState;
-    for (size_t i = 0; i < nodes_; ++i) {
-      if (node(i).inputs.empty() || node(i).phase != Phase::kForward) continue;
-      bool all = true;
-      for (Value v : node(i).inputs) all = all && from_state[producer(v)];
-      from_state[i] = parameters_only_[i] = all;
-    }
-  }
 
   // Nodes whose values the forward pass reads outside of the layer that makes them, and those whose
   // values it reads in a layer that does not make them.
@@ -70,10 +64,10 @@ class Chooser {
       if (node(i).phase != Phase::kForward) continue;
       for (Value v : node(i).inputs) {
         size_t maker = producer(v);
-        bool other = layers_[maker] != layers_[i];
+        bool other = node(maker).layer != node(i).layer;
         // A view is its operand.
         if (other || (is_view(node(i)) && leaves_layer_[i])) leaves_layer_[maker] = true;
-        if ((other && layers_[i]) || (is_view(node(i)) && enters_layer_[i]))
+        if ((other && in_layer(i)) || (is_view(node(i)) && enters_layer_[i]))
           enters_layer_[maker] = true;
       }
     }
@@ -100,22 +94,10 @@ class Chooser {
   const Graph& graph_;
   const ResidencyOptions& options_;
   size_t nodes_;
-  std::vector<std::optional<int64_t>> layers_;
   std::vector<bool> parameters_only_, leaves_layer_, enters_layer_, stays_gathered_;
 };
 
 }  // namespace
-
-std::optional<int64_t> layer_of(std::string_view scope) {
-  constexpr std::string_view kPrefix = "layers.";
-  if (!scope.starts_with(kPrefix)) return std::nullopt;
-  scope.remove_prefix(kPrefix.size());
-  int64_t layer = 0;
-  auto [end, error] = std::from_chars(scope.data(), scope.data() + scope.size(), layer);
-  bool whole = end == scope.data() + scope.size() || *end == '.';
-  if (error != std::errc{} || !whole || layer < 0) return std::nullopt;
-  return layer;
-}
 
 bool is_recomputed(const ResidencyOptions& options, int64_t layer) {
   auto chosen_before = [&](int64_t layers) {

@@ -25,13 +25,14 @@ class Splitter final : public PlacementContext {
   }
   void split(const Node& node) {
     node_ = &node;
-    to_.set_scope(node.scope);
+    to_.set_scope(node.scope, node.layer);
     node.op->split(*this);
   }
   Value result(Value original) {
     const Entry& e = values_[index(original)];
     TESSERA_CHECK(e.placement.whole() && !to_.type(e.value).varying.overlaps(axes_),
-                  "a result of the model must be equal on all ranks of a tensor-parallel group");
+                  "a result or new state of the model must be equal on all ranks of a "
+                  "tensor-parallel group");
     return e.value;
   }
 
@@ -47,9 +48,10 @@ class Splitter final : public PlacementContext {
     if (e.placement.kind != Placement::Kind::kPartial) return e.value;
     // Part of what makes the value, not of its first reader: a layer that computes again what it
     // makes has to keep the sum that enters it, and errors name the layer whose sum it is.
-    to_.set_scope(from_.nodes()[static_cast<size_t>(from_.producer(node_->inputs[i]))].scope);
+    const Node& maker = from_.nodes()[static_cast<size_t>(from_.producer(node_->inputs[i]))];
+    to_.set_scope(maker.scope, maker.layer);
     std::tie(e.value, e.placement) = summed(e.value, e.placement.axes, whole_type(i).shape);
-    to_.set_scope(node_->scope);
+    to_.set_scope(node_->scope, node_->layer);
     return e.value;
   }
 
@@ -152,7 +154,7 @@ Graph tensor_parallel(const Graph& graph, const std::vector<Parameter>& paramete
       splitter.split(node);
       continue;
     }
-    result.set_scope(node.scope);
+    result.set_scope(node.scope, node.layer);
     Value original = node.outputs[0];
     TensorType type = graph.type(original);
     auto parameter = parameter_of.find(original);
@@ -174,6 +176,8 @@ Graph tensor_parallel(const Graph& graph, const std::vector<Parameter>& paramete
   result.set_scope("");
   for (const GraphOutput& output : graph.outputs())
     result.output(output.name, splitter.result(output.value));
+  for (const StateUpdate& update : graph.updates())
+    result.update(update.slot, splitter.result(update.value));
   return result;
 }
 

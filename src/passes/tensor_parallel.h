@@ -31,7 +31,8 @@ std::vector<ParameterPart> parameter_parts(const std::vector<Parameter>& paramet
 // Turns the forward pass of one device into that of one rank of `mesh`: parameters become their
 // parts, every op is written down by its own rule (Op::split), partial sums are reduced where they
 // must be: to the residual stream, which is equal on all ranks or, with `sequence_parallel`, cut
-// along the sequence (dim 1). Arguments vary over all other axes of the mesh: the data.
+// along the sequence (dim 1). Arguments vary over all other axes of the mesh: the data; so does
+// state that the model updates, which each of these ranks makes of what it sees.
 Graph tensor_parallel(const Graph& graph, const std::vector<Parameter>& parameters,
                       const std::vector<ParameterPart>& parts, const Mesh& mesh,
                       const TensorParallelAxes& axes, bool sequence_parallel);

@@ -26,8 +26,8 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
   }
   for (const GraphInput& input : graph.inputs()) {
     auto v = static_cast<size_t>(input.value.id);
-    external_[v] = true;
-    names_[v] = input.name;
+    external_[v] = input.kind != InputKind::kArgument;
+    if (external_[v]) names_[v] = input.name;
     defined_[v] = -1;
     no_launch[static_cast<size_t>(graph.producer(input.value))] = true;
   }

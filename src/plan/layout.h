@@ -28,7 +28,8 @@ class Layout {
   bool external(int32_t root) const { return external_[static_cast<size_t>(root)]; }
   const std::string& external_name(int32_t root) const { return names_[static_cast<size_t>(root)]; }
   MemoryTier tier(int32_t root) const { return tiers_[static_cast<size_t>(root)]; }
-  // Node at which the value appears; -1 for external ones, which are there from the start.
+  // Node at which the value appears; -1 for external ones and arguments, which are there from the
+  // start.
   int32_t defined(int32_t id) const { return defined_[static_cast<size_t>(id)]; }
   // Last node that reads it; the number of nodes for what must outlive the program; -1: never read.
   int32_t last_use(int32_t id) const { return last_use_[static_cast<size_t>(id)]; }
@@ -66,7 +67,7 @@ class Layout {
   void fill_gaps(int32_t node);
 
   void merge(int32_t root, int32_t into, int64_t offset);
-  // Whether two roots may share bytes at all: external ones lie where the caller puts them.
+  // Whether two roots may share bytes at all: external ones lie where the state puts them.
   bool same_tier(int32_t a, int32_t b) const {
     return external(a) || external(b) || tier(a) == tier(b);
   }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ir/printer.h"
+#include "ir/state_alone.h"
 #include "plan/arena_space.h"
 #include "plan/layout.h"
 
@@ -17,13 +18,10 @@ int64_t aligned(int64_t bytes) {
 // First and last node at which each storage is live. A view of nothing read lives at its
 // definition.
 void set_lifetimes(const Layout& layout, Plan& plan, int32_t nodes) {
-  for (Storage& s : plan.storages) {
-    s.first = nodes;
-    s.last = -1;
-  }
+  for (Storage& s : plan.storages) s.first = nodes;
   for (int32_t id = 0; id < layout.num_ids(); ++id) {
     Storage& s = plan.storages[static_cast<size_t>(plan.places[static_cast<size_t>(id)].storage)];
-    s.first = std::min(s.first, layout.defined(id));
+    s.first = std::min(s.first, std::max(0, layout.defined(id)));
     s.last = std::max({s.last, layout.last_use(id), layout.defined(id)});
   }
   // A fill or copy into a flatten may come before the first placed operand; gaps are written when
@@ -72,20 +70,6 @@ void find_peak(Plan& plan, int32_t nodes) {
       plan.peak_node = i;
     }
   }
-}
-
-// By value: parameters, and what they become on their way to where they are used.
-std::vector<bool> depends_on_state_alone(const Graph& graph) {
-  std::vector<bool> alone(static_cast<size_t>(graph.num_values()));
-  for (const GraphInput& input : graph.inputs())
-    alone[static_cast<size_t>(input.value.id)] = input.kind == InputKind::kState;
-  for (const Node& node : graph.nodes()) {
-    if (node.inputs.empty()) continue;
-    bool all = std::all_of(node.inputs.begin(), node.inputs.end(),
-                           [&](Value v) { return alone[static_cast<size_t>(v.id)]; });
-    for (Value v : node.outputs) alone[static_cast<size_t>(v.id)] = all;
-  }
-  return alone;
 }
 
 }  // namespace
@@ -164,7 +148,7 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
 }
 
 std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan) {
-  std::vector<bool> of_state_alone = depends_on_state_alone(graph);
+  std::vector<bool> of_state_alone = made_of_state_alone(graph);
   std::vector<const Node*> maker(plan.storages.size(), nullptr);
   for (int32_t v = 0; v < graph.num_values(); ++v) {
     const Node& node = graph.nodes()[static_cast<size_t>(graph.producer({v}))];
@@ -181,7 +165,9 @@ std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan)
     std::string category = storage.workspace_of >= 0 ? "workspace" : "copies of results";
     if (const Node* node = maker[s]) {
       bool of_state = of_state_alone[static_cast<size_t>(node->outputs[0].id)];
-      category = of_state ? "compute copies of parameters" : cat(name(node->phase), " values");
+      category = node->op->tier() == Tier::kInput ? "arguments"
+                 : of_state                       ? "compute copies of parameters"
+                                                  : cat(name(node->phase), " values");
     }
     bytes[category] += aligned(storage.bytes);
   }
@@ -216,6 +202,11 @@ std::string to_string(const Graph& graph, const Plan& plan) {
   };
   std::string text = cat("arena ", plan.arena_bytes, "\n");
   if (plan.far_arena_bytes > 0) text += cat("far arena ", plan.far_arena_bytes, "\n");
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kArgument)
+      text += cat("argument ", input.name, " ",
+                  place(plan.places[static_cast<size_t>(input.value.id)]), "\n");
+  }
   for (const Instruction& i : plan.instructions) {
     if (i.kind == InstructionKind::kLaunch) {
       const Node& node = graph.nodes()[static_cast<size_t>(i.node)];

@@ -8,11 +8,11 @@
 namespace tessera {
 
 // A contiguous range of bytes that one or more values share over time: in the arena of its tier, or
-// external (a state slot or an argument, owned by the caller).
+// external (a state slot, which outlives the program).
 struct Storage {
   int64_t bytes = 0;
   bool external = false;
-  std::string external_name;            // slot or argument
+  std::string external_name;            // slot
   MemoryTier tier = MemoryTier::kNear;  // of the arena; nothing for external ones
   int32_t first = 0, last = 0;          // nodes between which it is live, for arena storages
   int64_t arena_offset = -1;
@@ -37,8 +37,7 @@ struct Instruction {
   int64_t bytes = 0;
 };
 
-// Switches for tests and `--disable_pass`: each only costs memory or copies, never changes a
-// result.
+// Switches for tests: to turn one off costs memory or copies and changes no result.
 struct PlanOptions {
   bool views = true;
   bool placement = true;
@@ -73,6 +72,9 @@ constexpr int64_t kBufferAlignment = 64;
 // operand, operands of a flatten inside its result, an updated state inside its slot; what cannot
 // lie there is copied, with a reason. Values of different tiers share nothing. Offsets are given by
 // decreasing size, each the lowest that is free in the arena of its tier.
+//
+// An argument is there when the program begins, until its last reader is done: whoever runs the
+// program copies it to its place first.
 //
 // An op that communicates runs beside those that follow it, until the first that reads a result of
 // it: so long its operands and its scratch stay untouched.

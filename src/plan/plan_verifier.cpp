@@ -96,7 +96,7 @@ class PlanVerifier {
       expect(output.value, plan_.outputs[k], [&] { return cat("output ", output.name); });
     }
     for (const GraphInput& input : graph_.inputs()) {
-      if (!graph_.updates_slot(input.name))
+      if (input.kind != InputKind::kArgument && !graph_.updates_slot(input.name))
         expect(input.value, place(input.value),
                [&] { return cat("input ", input.name, " at the end"); });
     }
@@ -146,8 +146,11 @@ class PlanVerifier {
       check_place(plan_.outputs[k], bytes(graph_.outputs()[k].value), "an output");
     for (const GraphInput& input : graph_.inputs()) {
       const Storage& s = storage(place(input.value));
-      if (!s.external || s.external_name != input.name || place(input.value).offset != 0)
-        fail(cat("input ", input.name, " is not where the caller gives it"));
+      if (input.kind == InputKind::kArgument) {
+        if (s.external) fail(cat("argument ", input.name, " is in a state slot"));
+      } else if (!s.external || s.external_name != input.name || place(input.value).offset != 0) {
+        fail(cat("input ", input.name, " is not in its slot"));
+      }
     }
     for (size_t k = 0; k < plan_.storages.size(); ++k) {
       const Storage& s = plan_.storages[k];

@@ -28,23 +28,30 @@ std::string label_of(const Node& node) {
              ")");
 }
 
-bool has_kernel(const Graph& graph, const Node& node, const KernelTable& table) {
+Prepared prepare(const Graph& graph, const Node& node, const KernelTable& table) {
   Types types(graph, node);
-  return std::holds_alternative<Launch>(
-      table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), label_of(node)}));
+  return table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), label_of(node)});
 }
 
 // Replaces composites that the table declines by their definition, until nothing is left to
 // replace.
-Graph decompose_declined(const Graph& graph, const KernelTable& table) {
+Graph decompose_declined(const Graph& graph, const KernelTable& table,
+                         std::vector<Declined>& declined) {
   Graph result(graph.mesh());
   Rewriter rewriter(graph, result);
   bool changed = false;
   for (const Node& node : graph.nodes()) {
-    if (node.op->tier() != Tier::kComposite || has_kernel(graph, node, table)) {
+    if (node.op->tier() != Tier::kComposite) {
       rewriter.copy(node);
       continue;
     }
+    Prepared prepared = prepare(graph, node, table);
+    const auto* reasons = std::get_if<std::string>(&prepared);
+    if (!reasons) {
+      rewriter.copy(node);
+      continue;
+    }
+    add_declined(declined, {std::string(node.op->name()), *reasons, 1});
     rewriter.enter(node);
     std::vector<Value> outputs = node.op->decompose(result, rewriter(node.inputs));
     TESSERA_CHECK(outputs.size() == node.outputs.size(),
@@ -53,7 +60,7 @@ Graph decompose_declined(const Graph& graph, const KernelTable& table) {
     changed = true;
   }
   rewriter.finish();
-  return changed ? decompose_declined(result, table) : result;
+  return changed ? decompose_declined(result, table, declined) : result;
 }
 
 }  // namespace
@@ -64,16 +71,15 @@ std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table
     TESSERA_CHECK(input.kind != InputKind::kParameter,
                   cat("parameter '", input.name, "' must become state before a graph is compiled"));
   }
-  Graph expanded = decompose_declined(graph, table);
+  std::vector<Declined> declined;
+  Graph expanded = decompose_declined(graph, table, declined);
   verify(expanded, "decomposition");
   std::vector<Launch> launches;
   std::vector<int64_t> workspaces;
   for (const Node& node : expanded.nodes()) {
     Launch launch;
     if (!storage_only(node)) {
-      Types types(expanded, node);
-      Prepared prepared =
-          table.prepare({*node.op, types.inputs, types.outputs, expanded.mesh(), label_of(node)});
+      Prepared prepared = prepare(expanded, node, table);
       if (!std::holds_alternative<Launch>(prepared)) {
         throw UserError(cat("this backend cannot run ", to_string(expanded, node), ": ",
                             std::get<std::string>(prepared)));
@@ -85,7 +91,21 @@ std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table
   }
   Plan plan = make_plan(expanded, workspaces, options);
   verify_plan(expanded, plan);
-  return std::make_unique<Executable>(std::move(expanded), std::move(plan), std::move(launches));
+  return std::make_unique<Executable>(std::move(expanded), std::move(plan), std::move(launches),
+                                      std::move(declined));
+}
+
+void add_declined(std::vector<Declined>& list, const Declined& more) {
+  for (Declined& known : list) {
+    if (known.op != more.op || known.reasons != more.reasons) continue;
+    known.nodes += more.nodes;
+    return;
+  }
+  list.push_back(more);
+}
+
+std::string to_string(const Declined& declined) {
+  return cat(declined.op, " x ", declined.nodes, ": ", declined.reasons);
 }
 
 void Executable::declare_state(State& state) const {
@@ -115,48 +135,45 @@ void Executable::bind(State& state, HostBuffer& arena, const HostBuffer& far_are
   TESSERA_CHECK(far_arena.bytes() >= plan_.far_arena_bytes,
                 "the far arena is smaller than the plan");
   declare_state(state);
-  storage_.assign(plan_.storages.size(), nullptr);
-  for (size_t s = 0; s < plan_.storages.size(); ++s) {
-    const Storage& storage = plan_.storages[s];
-    if (!storage.external) {
-      bool far = storage.tier == MemoryTier::kFar;
-      storage_[s] = (far ? far_arena : arena).data() + storage.arena_offset;
-    } else if (state.contains(storage.external_name)) {
-      storage_[s] = static_cast<std::byte*>(state.data(storage.external_name));
-    }
+  storage_.clear();
+  for (const Storage& storage : plan_.storages) {
+    bool far = storage.tier == MemoryTier::kFar;
+    storage_.push_back(storage.external ? static_cast<std::byte*>(state.data(storage.external_name))
+                                        : (far ? far_arena : arena).data() + storage.arena_offset);
   }
-  inputs_.clear();  // the next run fixes the addresses of launches
+  inputs_.clear();
+  outputs_.clear();
+  for (const Node& node : graph_.nodes()) {
+    for (Value v : node.inputs) inputs_.push_back(address(v));
+    for (Value v : node.outputs) outputs_.push_back(address(v));
+  }
+  ready_.clear();
+  size_t in = 0, out = 0;
+  for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+    const Node& node = graph_.nodes()[i];
+    int32_t scratch = plan_.workspaces[i];
+    ready_.push_back({std::span(inputs_).subspan(in, node.inputs.size()),
+                      std::span(outputs_).subspan(out, node.outputs.size()),
+                      scratch < 0 ? nullptr : storage_[static_cast<size_t>(scratch)]});
+    in += node.inputs.size();
+    out += node.outputs.size();
+  }
+  bound_ = true;
 }
 
-void Executable::run(const std::map<std::string, const void*>& arguments,
-                     const NodeObserver* observer) {
-  TESSERA_CHECK(!storage_.empty() || plan_.storages.empty(), "run before bind");
-  if (bound_arguments_ != arguments || inputs_.empty()) {
-    inputs_.clear();
-    outputs_.clear();
-    workspaces_.clear();
-    for (const GraphInput& input : graph_.inputs()) {
-      if (input.kind != InputKind::kArgument) continue;
-      auto given = arguments.find(input.name);
-      TESSERA_CHECK(given != arguments.end() && given->second,
-                    cat("no argument '", input.name, "'"));
-      auto storage = static_cast<size_t>(plan_.places[static_cast<size_t>(input.value.id)].storage);
-      storage_[storage] =
-          static_cast<std::byte*>(const_cast<void*>(given->second));  // launches read it only
-    }
-    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
-      const Node& node = graph_.nodes()[i];
-      std::vector<const void*> in;
-      std::vector<void*> out;
-      for (Value v : node.inputs) in.push_back(address(plan_.places[static_cast<size_t>(v.id)]));
-      for (Value v : node.outputs) out.push_back(address(plan_.places[static_cast<size_t>(v.id)]));
-      inputs_.push_back(std::move(in));
-      outputs_.push_back(std::move(out));
-      workspaces_.push_back(
-          plan_.workspaces[i] < 0 ? nullptr : storage_[static_cast<size_t>(plan_.workspaces[i])]);
-    }
-    bound_arguments_ = arguments;
+void Executable::take(const Arguments& arguments) {
+  for (const GraphInput& input : graph_.inputs()) {
+    if (input.kind != InputKind::kArgument) continue;
+    auto given = arguments.find(input.name);
+    TESSERA_CHECK(given != arguments.end() && given->second, cat("no argument '", input.name, "'"));
+    std::memcpy(address(input.value), given->second,
+                static_cast<size_t>(graph_.type(input.value).bytes()));
   }
+}
+
+void Executable::run(const Arguments& arguments, const NodeObserver* observer) {
+  TESSERA_CHECK(bound_, "run before bind");
+  take(arguments);
   for (const Instruction& instruction : plan_.instructions) {
     if (instruction.kind == InstructionKind::kCopy) {
       std::memmove(address(instruction.target), address(instruction.source),
@@ -168,16 +185,16 @@ void Executable::run(const std::map<std::string, const void*>& arguments,
     } else {
       auto i = static_cast<size_t>(instruction.node);
       double start = observer ? monotonic_seconds() : 0;
-      launches_[i].run({inputs_[i], outputs_[i], workspaces_[i]});
+      launches_[i].run(ready_[i]);
       // An observer sees results, so nothing runs beside it.
       if (observer && launches_[i].finish) launches_[i].finish();
       if (observer)
-        (*observer)({graph_, graph_.nodes()[i], outputs_[i], monotonic_seconds() - start});
+        (*observer)({graph_, graph_.nodes()[i], ready_[i].outputs, monotonic_seconds() - start});
     }
   }
 }
 
-const void* Executable::output(const std::string& name) const {
+const void* Executable::output(std::string_view name) const {
   for (size_t k = 0; k < graph_.outputs().size(); ++k) {
     if (graph_.outputs()[k].name == name) return address(plan_.outputs[k]);
   }

@@ -6,12 +6,12 @@
 
 namespace tessera {
 
-// How a job is spread over its ranks: a mesh replicate x shard x tp (outermost first; axes of one
-// rank are left out) and what its axes are for. Default: one rank.
+// How a job is spread over its ranks: a mesh replicate x shard x tp x tp_shared (outermost first;
+// axes of one rank are left out) and what its axes are for. Default: one rank.
 struct Parallelism {
   Mesh mesh;
   ShardAxes data;         // the data-parallel axes
-  TensorParallelAxes tp;  // the rest
+  TensorParallelAxes tp;  // the rest: key/value heads are cut along its first axis only
   bool sequence_parallel = false;
   // Parameters are gathered again for the backward pass instead of being kept (ZeRO stage 3).
   bool regather = false;
@@ -30,9 +30,9 @@ struct Parallelism {
   int data_rank(int rank) const { return mesh.index(rank, data_axes()); }
 };
 
-// The mesh that the options ask for, over `world` ranks of which `ranks_per_host` share a host.
-// `key_value_heads` decides how a tensor-parallel group is split. UserError that names the option
-// which does not divide, with what would.
+// The mesh that the options ask for, over `world` ranks of which `ranks_per_host` share a host. The
+// model's key/value heads decide how a tensor-parallel group is split. UserError that names the
+// option which does not divide, with what would.
 Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, int64_t world,
                              int64_t ranks_per_host);
 

@@ -79,6 +79,15 @@ std::string memory_text(const Session& session, const JobPlan& plan, const PlanT
   return text;
 }
 
+std::string declined_text(const Session& session) {
+  std::vector<Declined> declined = session.declined();
+  if (declined.empty()) return "";
+  std::string text =
+      "\nWithout a kernel; the definition runs, which may take memory and time of another order:\n";
+  for (const Declined& d : declined) text += cat("  ", to_string(d), "\n");
+  return text;
+}
+
 std::string wire_text(const Session& session, const RunConfig& config, const JobPlan& plan) {
   auto totals = exchange_totals(session.programs(), config.gradient_accumulation_steps);
   std::string text;
@@ -176,8 +185,8 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const 
   const JobPlan plan = job_plan(config, *session);
   std::string text =
       heading(config, model, trainable_count(session->programs().parameters), plan.parallelism) +
-      memory_text(*session, plan, target) + wire_text(*session, config, plan) +
-      arithmetic_text(*session, plan);
+      memory_text(*session, plan, target) + declined_text(*session) +
+      wire_text(*session, config, plan) + arithmetic_text(*session, plan);
   if (config.activation_checkpointing) text += recomputation_text(config, model, target, plan);
   text += times_text(config, target, plan);
   text += passes_text(*session);

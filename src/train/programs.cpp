@@ -23,22 +23,14 @@ namespace {
 
 // The values by which each unit is differentiated. Usually one: its shard. With unsharded
 // accumulation the gathered buffers, one for each use. Of a frozen unit none.
-std::vector<std::vector<Value>> differentiated(const Graph& g, const std::vector<FlatUnit>& units,
+std::vector<std::vector<Value>> differentiated(const std::vector<FlatUnit>& units,
                                                const Parallelism& parallelism) {
-  std::map<Value, std::vector<Value>> gathered;  // by what is gathered, perhaps converted
-  for (const Node& node : g.nodes()) {
-    if (node.op->name() != "all_gather") continue;
-    Value from = node.inputs[0];
-    const Node& maker = g.nodes()[static_cast<size_t>(g.producer(from))];
-    if (maker.op->name() == "convert") from = maker.inputs[0];
-    gathered[from].push_back(node.outputs[0]);
-  }
-  std::vector<Value> shards = differentiated_values(g, units);
   std::vector<std::vector<Value>> values(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     if (!units[u].trainable) continue;
+    TESSERA_CHECK(units[u].shard, cat("nobody reads unit ", units[u].name));
     bool whole = parallelism.unsharded_accumulation && !parallelism.data.shard.empty();
-    values[u] = whole ? gathered[shards[u]] : std::vector{shards[u]};
+    values[u] = whole ? units[u].gathered : std::vector{units[u].shard};
   }
   return values;
 }
@@ -75,7 +67,7 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
     Value scale = g.input("loss_scale", InputKind::kState, scalar);
     total = mul(g, total, mul(g, scale, constant(g, scalar, one_token_share(options))));
   }
-  std::vector<std::vector<Value>> by_unit = differentiated(g, units, options.parallelism);
+  std::vector<std::vector<Value>> by_unit = differentiated(units, options.parallelism);
   std::vector<Value> wrt;
   for (const auto& values : by_unit) wrt.insert(wrt.end(), values.begin(), values.end());
   std::vector<Value> gradients = backward(g, sum_over_marks(g, total), wrt);
@@ -103,8 +95,19 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
     }
   }
   result.set_scope("");
+  for (const StateUpdate& update : g.updates()) result.update(update.slot, rewriter(update.value));
   for (const auto& [name, value] : results) collect(name, rewriter(value));
   for (const auto& [slot, value] : sums) result.update(slot, value);
+  return result;
+}
+
+// Without the updates of the model's own state: what is only evaluated trains nothing.
+Graph read_only(const Graph& graph) {
+  Graph result(graph.mesh());
+  Rewriter rewriter(graph, result);
+  for (const Node& node : graph.nodes()) rewriter.copy(node);
+  for (const GraphOutput& output : graph.outputs())
+    result.output(output.name, rewriter(output.value));
   return result;
 }
 
@@ -348,7 +351,7 @@ Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& opti
   if (options.far_state)
     passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
   add_overlap(passes);
-  programs.evaluate = runner.run("evaluate", validation.graph, passes);
+  programs.evaluate = runner.run("evaluate", read_only(validation.graph), passes);
   Graph apply = ApplyBuilder(programs.units, options, programs.accumulate_first).build();
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
   programs.far_state = options.far_state;
@@ -385,7 +388,7 @@ NextToken build_next_token(const ModelBuilder& builder, const NextTokenOptions& 
   if (options.cache > 0)
     passes.push_back({"kv_cache", [&](const Graph& g) { return kv_cache(g, options.cache); }});
   passes.push_back({"canonicalize", canonicalize, true});
-  result.graph = runner.run("generate", model.graph, passes);
+  result.graph = runner.run("generate", read_only(model.graph), passes);
   return result;
 }
 

@@ -47,6 +47,9 @@ Session::Session(Programs programs, const CompileFunction& compile, int rank)
     segment_begin_.push_back(
         segment_begin(unit, parallelism.mesh.index(rank, parallelism.data.shard)));
     segment_decay_.emplace_back(unit.members.size(), 0.0f);
+    if (!unit.trainable) continue;
+    update_arguments_[cat("segment_begin.", unit.name)] = segment_begin_.back().data();
+    update_arguments_[cat("segment_decay.", unit.name)] = segment_decay_.back().data();
   }
 }
 
@@ -61,6 +64,14 @@ uint64_t Session::plan_hash() const {
     hash = hash_combine(hash, hash_text(text));
   }
   return hash;
+}
+
+std::vector<Declined> Session::declined() const {
+  std::vector<Declined> all;
+  for (const Program& p : compiled_) {
+    for (const Declined& declined : p.executable->declined()) add_declined(all, declined);
+  }
+  return all;
 }
 
 void Session::allocate(const MakeBuffer& make_arena) {
@@ -140,10 +151,10 @@ void Session::accumulate(std::span<const MicroBatch> micro_batches, const NodeOb
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     Executable& executable = program(i == 0 ? "accumulate_first" : "accumulate");
     const MicroBatch& m = micro_batches[i];
-    std::map<std::string, const void*> arguments{{"tokens", m.tokens.data()},
-                                                 {"targets", m.targets.data()}};
-    if (executable.graph().find_input("row_keys")) arguments["row_keys"] = m.row_keys.data();
-    executable.run(arguments, observer);
+    batch_arguments_["tokens"] = m.tokens.data();
+    batch_arguments_["targets"] = m.targets.data();
+    batch_arguments_["row_keys"] = m.row_keys.data();
+    executable.run(batch_arguments_, observer);
   }
 }
 
@@ -152,14 +163,10 @@ StepResult Session::step(std::span<const MicroBatch> micro_batches, double learn
   accumulate(micro_batches, observer);
   auto lr = static_cast<float>(learning_rate);
   auto limit = max_norm > 0 ? static_cast<float>(max_norm) : std::numeric_limits<float>::infinity();
-  std::map<std::string, const void*> arguments{{"lr", &lr}, {"max_norm", &limit}};
-  for (size_t u = 0; u < programs_.units.size(); ++u) {
-    if (!programs_.units[u].trainable) continue;
-    arguments[cat("segment_begin.", programs_.units[u].name)] = segment_begin_[u].data();
-    arguments[cat("segment_decay.", programs_.units[u].name)] = segment_decay_[u].data();
-  }
+  update_arguments_["lr"] = &lr;
+  update_arguments_["max_norm"] = &limit;
   Executable& apply = program("apply");
-  apply.run(arguments, observer);
+  apply.run(update_arguments_, observer);
   StepResult result;
   result.loss = apply.scalar<float>("loss");
   if (programs_.has_z_loss) result.z_loss = apply.scalar<float>("z_loss");
@@ -172,11 +179,13 @@ StepResult Session::step(std::span<const MicroBatch> micro_batches, double learn
 
 std::pair<double, int64_t> Session::evaluate(MicroBatch batch) {
   Executable& executable = program("evaluate");
-  executable.run({{"tokens", batch.tokens.data()}, {"targets", batch.targets.data()}});
+  batch_arguments_["tokens"] = batch.tokens.data();
+  batch_arguments_["targets"] = batch.targets.data();
+  executable.run(batch_arguments_);
   return {executable.scalar<float>("loss_sum"), executable.scalar<int64_t>("token_count")};
 }
 
-Executable& Session::program(const std::string& name) {
+Executable& Session::program(std::string_view name) {
   for (Program& p : compiled_) {
     if (p.name == name) return *p.executable;
   }

@@ -62,6 +62,9 @@ class Session {
   // threads.
   uint64_t plan_hash() const;
 
+  // Of all programs together: composites for which the device has no kernel.
+  std::vector<Declined> declined() const;
+
   // From the plans alone; equal to what allocate() takes, to the byte.
   Memory planned_memory() const;
   // What allocate() took.
@@ -100,7 +103,7 @@ class Session {
   const std::vector<Program>& compiled() const { return compiled_; }
 
  private:
-  Executable& program(const std::string& name);
+  Executable& program(std::string_view name);
   std::span<float> member(const std::string& parameter,
                           const std::function<std::string(const FlatUnit&)>& slot);
 
@@ -109,6 +112,7 @@ class Session {
   std::vector<Program> compiled_;
   State state_;
   HostBuffer arena_, far_arena_;
+  Arguments batch_arguments_, update_arguments_;     // kept, so that a step allocates nothing
   std::vector<std::vector<int64_t>> segment_begin_;  // by unit
   std::vector<std::vector<float>> segment_decay_;
 };

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "ops/collective/collective.h"
-
 namespace tessera {
 namespace {
 
@@ -22,17 +20,12 @@ double sum_flops(const Graph& graph, bool recomputed) {
   return flops;
 }
 
-AxisSet axes_of(const Node& node) {
-  return node.op->name() == "all_reduce" ? static_cast<const AllReduceOp&>(*node.op).axes()
-                                         : static_cast<const Collective&>(*node.op).axes();
-}
-
 // By direct exchange; an all-reduce is a reduce-scatter and an all-gather.
-double bytes_sent(const Graph& graph, const Node& node) {
-  auto ranks = static_cast<double>(graph.mesh().size(axes_of(node)));
+double bytes_sent(const Graph& graph, const Node& node, const Communication& communication) {
+  auto ranks = static_cast<double>(graph.mesh().size(communication.axes));
   double bytes = static_cast<double>(
       std::max(graph.type(node.inputs[0]).bytes(), graph.type(node.outputs[0]).bytes()));
-  return bytes * (ranks - 1) / ranks * (node.op->name() == "all_reduce" ? 2 : 1);
+  return bytes * (ranks - 1) / ranks * (communication.traffic == Traffic::kAllReduce ? 2 : 1);
 }
 
 // Share of a rank's peers along the axes that are on other hosts, hosts being runs of ranks.
@@ -69,11 +62,12 @@ StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ra
     for (const Node& node : graph.nodes()) {
       if (node.op->name() == "fetch" || node.op->name() == "offload")
         costs.link_bytes += runs * static_cast<double>(graph.type(node.inputs[0]).bytes());
-      if (!node.op->communicates()) continue;
-      AxisSet axes = axes_of(node);
+      auto communication = node.op->communication();
+      if (!communication) continue;
+      AxisSet axes = communication->axes;
       auto [share, added] = shares.try_emplace(axes.bits);
       if (added) share->second = network_share(graph.mesh(), axes, ranks_per_host);
-      double sent = runs * bytes_sent(graph, node);
+      double sent = runs * bytes_sent(graph, node, *communication);
       costs.network_bytes += sent * share->second;
       costs.peer_bytes += sent * (1 - share->second);
     }
@@ -85,13 +79,14 @@ std::vector<ExchangeTotal> exchange_totals(const Programs& programs, int64_t mic
   std::map<std::pair<std::string, std::string>, ExchangeTotal> totals;
   for_programs(programs, micro_batches, [&](const Graph& graph, double runs) {
     for (const Node& node : graph.nodes()) {
-      if (!node.op->communicates()) continue;
-      AxisSet axes = axes_of(node);
+      auto communication = node.op->communication();
+      if (!communication) continue;
+      AxisSet axes = communication->axes;
       std::string of = graph.mesh().to_string(axes), op(node.op->name());
       ExchangeTotal& total = totals[{of, op}];
       total.axes = of;
       total.op = op;
-      total.bytes += runs * bytes_sent(graph, node);
+      total.bytes += runs * bytes_sent(graph, node, *communication);
       total.calls += runs;
       total.ranks = graph.mesh().size(axes);
     }

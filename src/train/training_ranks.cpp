@@ -15,19 +15,20 @@ namespace tessera {
 // Every rank must run the same program with the same options: what differs is named.
 void TrainingRun::check_ranks_agree() const {
   if (!device_.control) return;
-  auto compare = [&](const std::string& mine, const std::string& what) {
+  const std::string same_start = "start all ranks with the same program and options";
+  auto compare = [&](const std::string& mine, const std::string& what, const std::string& advice) {
     auto all = device_.control->exchange(cat("comparison of ", what), mine);
     for (size_t r = 1; r < all.size(); ++r) {
       if (all[r] == all[0]) continue;
       auto left = split(all[0], '\n'), right = split(all[r], '\n');
       auto [a, b] = std::ranges::mismatch(left, right);
       throw UserError(cat("ranks 0 and ", r, " have different ", what, ": ",
-                          a == left.end() ? "" : *a, " and ", b == right.end() ? "" : *b,
-                          "; start all ranks with the same program and options"));
+                          a == left.end() ? "" : *a, " and ", b == right.end() ? "" : *b, "; ",
+                          advice));
     }
   };
   MappedFile program("/proc/self/exe");
-  compare(hex(hash_bytes(program.data(), program.size())), "programs");
+  compare(hex(hash_bytes(program.data(), program.size())), "programs", same_start);
   RunConfig common = config_;  // but for what a rank may choose by itself
   const RunConfig defaults;
   common.threads = defaults.threads;
@@ -39,8 +40,10 @@ void TrainingRun::check_ranks_agree() const {
   std::string options;
   for (const OptionRow& row : option_table())
     options += cat("--", row.name, " ", value_text(common, row), "\n");
-  compare(options, "options");
-  compare(hex(session_->plan_hash()), "plans");
+  compare(options, "options", same_start);
+  compare(hex(session_->plan_hash()), "plans",
+          "their programs and options are equal, so it is their machines that differ: give all of "
+          "them the same --cpu_isa");
 }
 
 std::string TrainingRun::on_first_rank(const std::string& what,

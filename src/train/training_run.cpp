@@ -80,6 +80,10 @@ void TrainingRun::run_to_the_end() {
   if (!config_.freeze.empty())
     TESSERA_INFO(cat("Trained parameters: ", trainable_count(session_->programs().parameters)));
   if (world_size() > 1) TESSERA_INFO(cat("Ranks: ", parallelism.to_text()));
+  for (const Declined& declined : session_->declined())
+    if (rank() == 0)
+      TESSERA_WARN(cat("No kernel takes ", to_string(declined),
+                       ". The definition runs, which may take memory and time of another order"));
   check_ranks_agree();
   check_memory();
   open_checkpoint_directory();

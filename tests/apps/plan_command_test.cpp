@@ -66,6 +66,18 @@ TEST_F(PlanCommand, BudgetsOfDeviceAndHostAreTwo) {
   expect_contains(refused.message(), "more than --host_memory 100.0 KiB");
 }
 
+TEST_F(PlanCommand, NamesWhatNoKernelTakesAsTrainingDoes) {
+  Words wide_heads{"--hidden_width", "640", "--num_heads", "2", "--max_steps", "1"};
+  EXPECT_EQ(plan({}).out.find("Without a kernel"), std::string::npos);
+  expect_contains(
+      plan(wide_heads).out,
+      "\nWithout a kernel; the definition runs, which may take memory and time of another "
+      "order:\n  attention x 6: heads of at most 256 elements");
+  ProgramResult result = run(train(wide_heads));
+  EXPECT_EQ(result.status, 0);
+  expect_contains(result.err, "No kernel takes attention x 6: heads of at most 256 elements");
+}
+
 TEST_F(PlanCommand, EveryWayOutThatItNamesIsOne) {
   struct Case {
     const char* what;

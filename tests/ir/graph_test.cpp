@@ -7,6 +7,7 @@
 #include "ir/marks.h"
 #include "ir/printer.h"
 #include "ir/rewriter.h"
+#include "ir/state_alone.h"
 #include "ir/verifier.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/linear.h"
@@ -57,6 +58,44 @@ TEST(Graph, NodesCarryScopeAndPhase) {
   EXPECT_EQ(g.nodes().back().scope, "layers.0.mlp");
   EXPECT_EQ(g.nodes().back().phase, Phase::kBackward);
   EXPECT_EQ(g.producer(g.nodes().back().outputs[0]), 1);
+}
+
+TEST(Graph, NodesKnowTheirLayerByNumber) {
+  Graph g;
+  Value x = argument(g, "x", {4});
+  {
+    LayerScope layer(g, 12);
+    Scope inner(g, "mlp");
+    x = unary(g, UnaryKind::kNeg, x);
+  }
+  x = unary(g, UnaryKind::kNeg, x);
+  {
+    Scope other(g, "layers.3");  // a name alone is for people
+    g.output("y", unary(g, UnaryKind::kNeg, x));
+  }
+  Graph copied;
+  Rewriter rewriter(g, copied);
+  for (const Node& node : g.nodes()) rewriter.copy(node);
+  rewriter.finish();
+  for (const Graph* graph : {&g, &copied}) {
+    EXPECT_EQ(graph->nodes()[1].scope, "layers.12.mlp");
+    EXPECT_EQ(graph->nodes()[1].layer, 12);
+    EXPECT_EQ(graph->nodes()[2].layer, kNoLayer);
+    EXPECT_EQ(graph->nodes()[3].layer, kNoLayer);
+    EXPECT_EQ(graph->layer(), kNoLayer);
+  }
+}
+
+TEST(Graph, WhatIsMadeOfStateAlone) {
+  Graph g;
+  Value w = g.input("w", InputKind::kState, {{4, 4}, DType::kF32}), x = argument(g, "x", {4, 4});
+  Value copy = convert(g, w, DType::kBF16), turned = transpose(g, copy, {1, 0});
+  Value sum = add(g, w, x), one = constant(g, g.type(w), 1), shifted = add(g, w, one);
+  Value product = linear(g, w, w), behind = unary(g, UnaryKind::kNeg, product);
+  std::vector<bool> alone = made_of_state_alone(g);
+  for (Value v : {w, copy, turned}) EXPECT_TRUE(alone[static_cast<size_t>(v.id)]) << v.id;
+  for (Value v : {x, sum, one, shifted, product, behind})
+    EXPECT_FALSE(alone[static_cast<size_t>(v.id)]) << v.id;
 }
 
 TEST(Graph, RefusesWrongUse) {

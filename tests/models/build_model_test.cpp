@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "models/hugging_face_tensor.h"
 
@@ -109,6 +110,24 @@ std::vector<std::string> names_of(const ModelGraph& model, const std::string& la
   }
   std::ranges::sort(names);
   return names;
+}
+
+// Passes treat layers by their numbers, people read names.
+TEST(BuildModel, NodesOfALayerKnowItsNumber) {
+  for (ModelType type : {ModelType::kGptNeox, ModelType::kLlamaV2, ModelType::kLlamaV3,
+                         ModelType::kMistral, ModelType::kGpt2, ModelType::kQwen2,
+                         ModelType::kQwen3}) {
+    std::set<int32_t> seen;
+    const ModelGraph model = build_model(tiny(type), 1, 8, ModelHead::kTraining);
+    for (const Node& node : model.graph.nodes()) {
+      bool of_layer = node.layer != kNoLayer;
+      EXPECT_EQ(of_layer, node.scope.starts_with("layers.")) << name(type) << " " << node.scope;
+      if (!of_layer) continue;
+      EXPECT_TRUE(cat(node.scope, ".").starts_with(cat("layers.", node.layer, "."))) << node.scope;
+      seen.insert(node.layer);
+    }
+    EXPECT_EQ(seen, (std::set<int32_t>{0, 1})) << name(type);
+  }
 }
 
 TEST(BuildModel, ParametersAreCalledAsInACheckpoint) {

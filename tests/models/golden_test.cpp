@@ -132,8 +132,8 @@ TEST_P(ModelGolden, LossAndGradients) {
 TEST_P(ModelGolden, Logits) {
   Job s(GetParam());
   ModelGraph model = build_model(s.config, kBatch, kLength, ModelHead::kLogits);
-  auto executable = s.backend.compile(
-      flat_units(model.graph, model.parameters, make_units(model.graph, model.parameters)));
+  std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
+  auto executable = s.backend.compile(flat_units(model.graph, model.parameters, units));
   HostBuffer arena(executable->plan().arena_bytes);
   executable->bind(s.session.state(), arena);
   auto tokens = s.golden.get<int32_t>("tokens");

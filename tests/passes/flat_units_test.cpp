@@ -191,8 +191,8 @@ TEST(FlatUnits, GathersWhatTravelsInTheDtypeOfCompute) {
     Value state = g.input_value(weight_slot(unit));
     EXPECT_EQ(g.type(state), (TensorType{{unit.shard_size}, DType::kF32, axes.shard}));
   }
-  for (Value varied : differentiated_values(g, units))
-    EXPECT_EQ(g.type(varied).varying, axes.shard | axes.replicate);
+  for (const FlatUnit& unit : units)
+    EXPECT_EQ(g.type(unit.shard).varying, axes.shard | axes.replicate);
   for (const Node& node : g.nodes()) {
     if (node.op->name() != "all_gather") continue;
     EXPECT_EQ(g.type(node.inputs[0]).dtype, DType::kBF16);

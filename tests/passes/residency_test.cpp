@@ -114,7 +114,7 @@ TEST(Residency, ARecomputedLayerKeepsOnlyWhatEntersIt) {
   }
   int kept = 0;
   for (const Node& node : after.nodes()) {
-    if (node.phase != Phase::kForward || !layer_of(node.scope)) continue;
+    if (node.phase != Phase::kForward || node.layer == kNoLayer) continue;
     for (Value v : node.outputs)
       kept += behind[static_cast<size_t>(v.id)] && node.op->name() != "unflatten" &&
               node.op->tier() != Tier::kInput;
@@ -130,7 +130,7 @@ TEST(Residency, OneRecomputedLayerAtATimeIsLive) {
   std::vector<int64_t> order;  // layers as nodes behind the forward pass come
   for (const Node& node : after.nodes()) {
     if (node.phase == Phase::kForward || node.op->tier() == Tier::kInput) continue;
-    if (auto layer = layer_of(node.scope)) order.push_back(*layer);
+    if (node.layer != kNoLayer) order.push_back(node.layer);
   }
   EXPECT_TRUE(std::is_sorted(order.rbegin(), order.rend()))
       << "clones of a layer come behind the backward pass of the next";
@@ -170,13 +170,6 @@ TEST(Residency, LayersAreChosenEvenly) {
   EXPECT_EQ(chosen(0.25, 1, 8), "01000100");
   EXPECT_EQ(chosen(1, 3, 300).size() / 3,
             static_cast<size_t>(std::ranges::count(chosen(1, 3, 300), '1')));
-}
-
-TEST(Residency, LayerOfAScope) {
-  EXPECT_EQ(layer_of("layers.3"), 3);
-  EXPECT_EQ(layer_of("layers.12.attn"), 12);
-  for (const char* scope : {"", "embed", "layers.", "layers.x", "layers.3x", "layers.-1", "head"})
-    EXPECT_EQ(layer_of(scope), std::nullopt) << scope;
 }
 
 TEST(Residency, TheOpPolicyKeepsProductsAndAttention) {
@@ -220,14 +213,15 @@ struct Gathered {
     Value x = input("x", InputKind::kArgument, {3, 4});
     Value w = input("w", InputKind::kState, {2, 4}), w2 = input("w2", InputKind::kState, {2, 4});
     x = convert(graph, x, DType::kBF16);
-    auto layer = [&](const std::string& scope, Value weight) {
-      Scope s(graph, scope);
+    auto layer = [&](Value weight) {
       Value full = all_gather(graph, convert(graph, weight, DType::kBF16), shard, 0);  // [4, 4]
       x = add(graph, x, unary(graph, UnaryKind::kTanh, linear(graph, x, full)));
     };
-    layer("layers.0", w);
-    layer("layers.1", w2);
-    layer("head", w);
+    for (int64_t number : {0, 1}) {
+      LayerScope scope(graph, number);
+      layer(number == 0 ? w : w2);
+    }
+    layer(w);
     Value loss = sum_over_marks(
         graph, reduce_sum(graph, convert(graph, mul(graph, x, x), DType::kF32), {0, 1}));
     std::vector<Value> gradients = backward(graph, loss, std::vector{w, w2});
@@ -270,7 +264,7 @@ TEST(Residency, GathersOfAMatrixThatIsUsedTwiceAreApart) {
 std::vector<int64_t> layers_of(const Graph& graph, std::string_view op) {
   std::vector<int64_t> layers;
   for (const Node& node : graph.nodes())
-    if (node.op->name() == op) layers.push_back(layer_of(node.scope).value_or(-1));
+    if (node.op->name() == op) layers.push_back(node.layer);
   return layers;
 }
 
@@ -292,9 +286,9 @@ TEST(Residency, LayerInputsAreOffloadedAndFetchedAhead) {
     std::optional<int64_t> waiting;
     for (const Node& node : after.nodes()) {
       if (node.op->name() == "fetch") {
-        waiting = layer_of(node.scope).value_or(-1) + 1 + horizon;
+        waiting = node.layer + 1 + horizon;
       } else if (waiting) {
-        EXPECT_EQ(layer_of(node.scope), waiting);
+        EXPECT_EQ(node.layer, waiting);
         waiting.reset();
       }
     }
@@ -329,7 +323,8 @@ Graph random_graph(uint64_t seed) {
   values.push_back(g.input("x", InputKind::kArgument, {{12}, DType::kF32}));
   size_t nodes = 8 + draw(24);
   for (size_t i = 0; i < nodes; ++i) {
-    g.set_scope(draw(6) == 0 ? "between" : cat("layers.", i * 4 / nodes, ".part"));
+    int32_t layer = draw(6) == 0 ? kNoLayer : static_cast<int32_t>(i * 4 / nodes);
+    g.set_scope(layer == kNoLayer ? "between" : cat("layers.", layer, ".part"), layer);
     Value a = values[draw(values.size())], b = values[values.size() - 1 - draw(3)];
     switch (draw(6)) {
       case 0: values.push_back(unary(g, UnaryKind::kTanh, a)); break;

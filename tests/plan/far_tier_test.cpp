@@ -17,7 +17,7 @@ struct Waiting {
   Graph g;
   Value a, far, b, back;
   explicit Waiting(bool offloads) {
-    a = neg(g, argument(g, "x"));
+    a = neg(g, state(g, "x"));
     if (offloads) far = offload(g, a);
     b = neg(g, a);
     Value sum = add(g, b, neg(g, b));
@@ -46,7 +46,7 @@ TEST(FarTier, TakesWhatIsOffloadedOutOfTheNearArena) {
 
 TEST(FarTier, ReusesItsBytes) {
   Graph g;
-  Value x = argument(g, "x");
+  Value x = state(g, "x");
   for (int i = 0; i < 4; ++i) x = fetch(g, offload(g, neg(g, x)));
   g.output("y", x);
   EXPECT_EQ(planned(g).far_arena_bytes, kBytes);
@@ -54,7 +54,7 @@ TEST(FarTier, ReusesItsBytes) {
 
 TEST(FarTier, AViewLiesWhereItsOperandDoes) {
   Graph g;
-  Value far = reshape(g, offload(g, neg(g, argument(g, "x"))), {2, kN / 2});
+  Value far = reshape(g, offload(g, neg(g, state(g, "x"))), {2, kN / 2});
   g.output("y", fetch(g, far));
   Plan plan = planned(g);
   EXPECT_EQ(storage_of(plan, far).tier, MemoryTier::kFar);
@@ -65,7 +65,7 @@ TEST(FarTier, AViewLiesWhereItsOperandDoes) {
 TEST(FarTier, AnOffloadedUpdateIsMadeInItsSlot) {
   Graph g;
   Value slot = state(g, "s");
-  g.update("s", offload(g, add(g, fetch(g, slot), argument(g, "x"))));
+  g.update("s", offload(g, add(g, fetch(g, slot), state(g, "x"))));
   Plan plan = planned(g);
   EXPECT_EQ(plan.far_arena_bytes, 0);
   EXPECT_EQ(plan.copies, 0);
@@ -73,7 +73,7 @@ TEST(FarTier, AnOffloadedUpdateIsMadeInItsSlot) {
 
 TEST(FarTier, AFarOperandOfAFlattenIsCopied) {
   Graph g;
-  Value far = offload(g, neg(g, argument(g, "x")));
+  Value far = offload(g, neg(g, state(g, "x")));
   g.output("y", flatten(g, kN, {0}, {far}));
   Plan plan = planned(g);
   EXPECT_EQ(plan.copies, 1);
@@ -107,7 +107,7 @@ TEST(FarTier, PlansWithAWrongTierAreRefused) {
 // Two values that wait at the same time, one over the other.
 TEST(FarTier, OverlapsInTheFarArenaAreRefused) {
   Graph g;
-  Value x = argument(g, "x");
+  Value x = state(g, "x");
   Value a = offload(g, neg(g, x)), b = offload(g, unary(g, UnaryKind::kExp, x));
   g.output("y", add(g, fetch(g, a), fetch(g, b)));
   Plan plan = planned(g);

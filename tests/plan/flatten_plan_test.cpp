@@ -9,7 +9,7 @@ namespace {
 
 TEST(Flatten, OperandsAreComputedInPlace) {
   Graph g;
-  Value x = argument(g, "x");
+  Value x = state(g, "x");
   Value a = neg(g, x), b = neg(g, x);
   g.output("flat", flatten(g, 2 * kN + 64, {0, kN + 32}, {a, b}));
   Plan plan = planned(g);
@@ -27,7 +27,7 @@ TEST(Flatten, OperandsAreComputedInPlace) {
 
 TEST(Flatten, GradientsAreComputedInTheirSlot) {
   Graph g;
-  Value x = argument(g, "x");
+  Value x = state(g, "x");
   g.update("gradient", flatten(g, 2 * kN, {kN, 0}, {neg(g, neg(g, x)), neg(g, x)}));
   Plan plan = planned(g);
   EXPECT_EQ(plan.arena_bytes, 0);
@@ -37,7 +37,7 @@ TEST(Flatten, GradientsAreComputedInTheirSlot) {
 
 TEST(Flatten, AnOperandMayBeUsedAfterwards) {
   Graph g;
-  Value x = argument(g, "x");
+  Value x = state(g, "x");
   Value a = neg(g, x);
   Value flat = flatten(g, kN + 32, {0}, {a});
   g.output("flat", flat);
@@ -49,7 +49,7 @@ TEST(Flatten, AnOperandMayBeUsedAfterwards) {
 
 TEST(Flatten, InsideAnotherIsPlacedToo) {
   Graph g;
-  Value x = argument(g, "x");
+  Value x = state(g, "x");
   Value inner = flatten(g, kN + 32, {32}, {neg(g, x)});
   Value outer = flatten(g, 2 * kN + 64, {32, kN + 64}, {inner, neg(g, x)});
   g.output("flat", outer);
@@ -61,16 +61,16 @@ TEST(Flatten, InsideAnotherIsPlacedToo) {
 
 TEST(Flatten, ViewsOfOperandsArePlaced) {
   Graph g;
-  Value a = neg(g, argument(g, "x"));
+  Value a = neg(g, state(g, "x"));
   g.output("flat", flatten(g, kN + 32, {0}, {reshape(g, a, {2, kN / 2})}));
   EXPECT_EQ(planned(g).copies, 0);
 }
 
 TEST(Flatten, CopiesWhatCannotBePlacedAndSaysWhy) {
   Graph g;
-  Value x = argument(g, "x"), w = state(g, "w", 3 * kN);
+  Value x = state(g, "x"), w = state(g, "w", 3 * kN);
   Value a = neg(g, x);
-  Value pair = neg(g, argument(g, "pair", 2 * kN));
+  Value pair = neg(g, state(g, "pair", 2 * kN));
   auto halves =
       g.add(std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN}}, {kN, {kN}}}), {pair});
   Value early = neg(g, x);
@@ -110,7 +110,7 @@ TEST(Flatten, APartOfASlotIsReplacedInPlaceOnlyWhereItLay) {
 
 TEST(Flatten, CopiesOnlyThePartThatDoesNotFit) {
   Graph g;
-  Value x = argument(g, "x"), w = state(g, "w", 4 * kN);
+  Value x = state(g, "x"), w = state(g, "w", 4 * kN);
   Value early = neg(g, x);
   Value view = reshape(g, w, {4, kN});
   g.output("kept", neg(g, view));  // the slot is read through a view after `early` would lie in it

@@ -22,9 +22,9 @@ const Storage& storage_of(const Plan& plan, Value v) {
 
 TEST(Plan, AChainRunsInOneBuffer) {
   Graph g;
-  g.output("y", neg(g, neg(g, neg(g, argument(g, "x")))));
+  g.output("y", neg(g, neg(g, neg(g, state(g, "x")))));
   Plan plan = planned(g);
-  EXPECT_EQ(plan.arena_bytes, kBytes) << "the argument is external, the rest in place";
+  EXPECT_EQ(plan.arena_bytes, kBytes) << "the slot is external, the rest in place";
   EXPECT_EQ(plan.in_place, 2);
   EXPECT_EQ(count(plan, InstructionKind::kLaunch), 3);
   PlanOptions apart;
@@ -35,7 +35,7 @@ TEST(Plan, AChainRunsInOneBuffer) {
 
 TEST(Plan, ThePeakIsThatOfWhatIsLiveTogether) {
   Graph g;
-  Value x = argument(g, "x");
+  Value x = state(g, "x");
   Value a = neg(g, x), b = neg(g, x), c = neg(g, x);
   g.output("y", add(g, add(g, a, b), c));
   Plan plan = planned(g);
@@ -44,16 +44,28 @@ TEST(Plan, ThePeakIsThatOfWhatIsLiveTogether) {
   EXPECT_EQ(plan.peak_node, g.producer(c));
   auto categories = memory_at_peak(g, plan);
   ASSERT_EQ(categories.size(), 1u);
-  EXPECT_EQ(categories[0].name, "forward values");
+  EXPECT_EQ(categories[0].name, "compute copies of parameters");
   EXPECT_EQ(categories[0].bytes, 3 * kBytes);
   expect_contains(describe(g, plan),
                   "arena 12.0 KiB (12288 bytes), live peak 12.0 KiB at neg (forward)");
 }
 
+TEST(Plan, ThePeakIsSortedByWhatIsThere) {
+  Graph g;
+  Value one = argument(g, "one", 1), w = neg(g, state(g, "w"));
+  auto spread = [&] { return reshape(g, broadcast(g, one, {kN, 1}, {1}), {kN}); };
+  Value a = spread(), b = spread();
+  g.output("y", add(g, add(g, a, b), w));
+  std::string found;
+  for (const MemoryCategory& c : memory_at_peak(g, planned(g)))
+    found += cat(c.name, " ", c.bytes, "; ");
+  EXPECT_EQ(found, "forward values 8192; compute copies of parameters 4096; arguments 64; ");
+}
+
 TEST(Plan, DeadValuesMakeRoom) {
   Graph g;
   auto spread = [&](Value x) { return broadcast(g, x, {4, kN}, {1}); };
-  Value big = spread(argument(g, "x"));
+  Value big = spread(state(g, "x"));
   Value small = reshape(g, slice(g, big, 0, 1, 2), {kN});  // big dies here
   g.output("y", spread(small));                            // and its place is taken
   Plan plan = planned(g);
@@ -62,7 +74,7 @@ TEST(Plan, DeadValuesMakeRoom) {
 
 TEST(Plan, LargeBuffersAreLaidOutFirst) {
   Graph g;
-  Value a = slice(g, argument(g, "x"), 0, 0, kN);
+  Value a = slice(g, state(g, "x"), 0, 0, kN);
   Value b = slice(g, a, 0, 0, kN);
   Value big = broadcast(g, b, {4, kN}, {1});  // a is gone, b is not: b must not lie in the middle
   g.output("y", dot(g, big, b, 0, 1, 0, DType::kF32));
@@ -73,7 +85,7 @@ TEST(Plan, LargeBuffersAreLaidOutFirst) {
 
 TEST(Plan, AValueThatNobodyReadsLivesAtItsNode) {
   Graph g;
-  Value x = argument(g, "x"), w = argument(g, "w");
+  Value x = state(g, "x"), w = state(g, "w");
   std::vector<Value> normed = g.add(std::make_shared<RmsNorm>(1e-5), {reshape(g, x, {1, kN}), w});
   g.output("y", neg(g, neg(g, normed[0])));
   Plan plan = planned(g);
@@ -84,7 +96,7 @@ TEST(Plan, AValueThatNobodyReadsLivesAtItsNode) {
 
 TEST(Plan, ViewsCostNothing) {
   Graph g;
-  Value x = neg(g, argument(g, "x"));
+  Value x = neg(g, state(g, "x"));
   Value r = reshape(g, x, {4, kN / 4}), s = g.add_one(std::make_shared<StopGradient>(), {r});
   auto parts = g.add(
       std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN / 2}}, {kN / 2, {kN / 2}}}), {x});
@@ -104,9 +116,9 @@ TEST(Plan, ViewsCostNothing) {
 
 TEST(Plan, AViewKeepsItsOperandAlive) {
   Graph g;
-  Value x = neg(g, argument(g, "x"));
+  Value x = neg(g, state(g, "x"));
   Value r = reshape(g, x, {2, kN / 2});
-  Value other = neg(g, neg(g, argument(g, "z")));
+  Value other = neg(g, neg(g, state(g, "z")));
   g.output("r", neg(g, r));
   g.output("other", other);
   EXPECT_EQ(planned(g).arena_bytes, 2 * kBytes);
@@ -114,7 +126,7 @@ TEST(Plan, AViewKeepsItsOperandAlive) {
 
 TEST(Plan, AStateIsUpdatedInPlace) {
   Graph g;
-  Value w = state(g, "w"), x = argument(g, "x");
+  Value w = state(g, "w"), x = state(g, "x");
   g.update("w", add(g, w, x));
   Plan plan = planned(g);
   EXPECT_EQ(plan.arena_bytes, 0);
@@ -135,12 +147,12 @@ TEST(Plan, AdamWUpdatesThreeSlotsInPlace) {
                             m,
                             v,
                             gradient,
-                            g.input("lr", InputKind::kArgument, scalar),
-                            g.input("scale", InputKind::kArgument, scalar),
-                            g.input("ok", InputKind::kArgument, {{}, DType::kBool}),
-                            g.input("step", InputKind::kArgument, {{}, DType::kI64}),
-                            g.input("begin", InputKind::kArgument, {{1}, DType::kI64}),
-                            g.input("decay", InputKind::kArgument, {{1}, DType::kF32})};
+                            g.input("lr", InputKind::kState, scalar),
+                            g.input("scale", InputKind::kState, scalar),
+                            g.input("ok", InputKind::kState, {{}, DType::kBool}),
+                            g.input("step", InputKind::kState, {{}, DType::kI64}),
+                            g.input("begin", InputKind::kState, {{1}, DType::kI64}),
+                            g.input("decay", InputKind::kState, {{1}, DType::kF32})};
   auto next = g.add(std::make_shared<AdamW>(0.9, 0.95, 1e-8), inputs);
   g.update("w", next[0]);
   g.update("m", next[1]);
@@ -152,7 +164,7 @@ TEST(Plan, AdamWUpdatesThreeSlotsInPlace) {
 
 TEST(Plan, AStateThatIsReadLaterIsUpdatedAtTheEnd) {
   Graph g;
-  Value w = state(g, "w"), x = argument(g, "x");
+  Value w = state(g, "w"), x = state(g, "x");
   Value next = add(g, w, x);
   g.update("w", next);
   g.output("y", mul(g, next, w));
@@ -164,7 +176,7 @@ TEST(Plan, AStateThatIsReadLaterIsUpdatedAtTheEnd) {
 
 TEST(Plan, ASlotThatIsNotReadTakesTheValueWhereItIsMade) {
   Graph g;
-  g.update("sum", neg(g, argument(g, "x")));
+  g.update("sum", neg(g, state(g, "x")));
   Plan plan = planned(g);
   EXPECT_EQ(plan.arena_bytes, 0);
   EXPECT_EQ(plan.copies, 0);
@@ -179,14 +191,14 @@ TEST(Plan, AHandOverThatIsNotDeclaredIsRefused) {
   EXPECT_EQ(plan.arena_bytes, 4096);
 
   Graph h;
-  Value x = neg(h, h.input("x", InputKind::kArgument, {{32, 32}, DType::kF32}));
+  Value x = neg(h, h.input("x", InputKind::kState, {{32, 32}, DType::kF32}));
   h.output("y", transpose(h, x, {1, 0}));
   EXPECT_EQ(planned(h).arena_bytes, 2 * 4096);
 }
 
 TEST(Plan, AnOperandUsedTwiceByANodeIsNotHandedOver) {
   Graph g;
-  Value x = neg(g, argument(g, "x"));
+  Value x = neg(g, state(g, "x"));
   g.output("y",
            g.add_one(std::make_shared<SumN>(), {x, x}));  // sum_n declares its first operand only
   EXPECT_EQ(planned(g).arena_bytes, 2 * kBytes);
@@ -194,7 +206,7 @@ TEST(Plan, AnOperandUsedTwiceByANodeIsNotHandedOver) {
 
 TEST(Plan, OneSlotMayTakeTheValueOfAnother) {
   Graph g;
-  Value next = neg(g, argument(g, "x"));
+  Value next = neg(g, state(g, "x"));
   g.update("a", next);
   g.update("b", next);
   Plan plan = planned(g);
@@ -214,7 +226,7 @@ TEST(Plan, SlotsMayBeSwapped) {
 
 TEST(Plan, AnOutputThatViewsUpdatedStateIsCopiedFirst) {
   Graph g;
-  Value w = state(g, "w"), x = argument(g, "x");
+  Value w = state(g, "w"), x = state(g, "x");
   Value old = reshape(g, w, {2, kN / 2});
   g.update("w", add(g, w, x));
   g.output("old", old);
@@ -237,7 +249,7 @@ TEST(Plan, AnOutputThatViewsOtherStateIsNotCopied) {
 
 TEST(Workspace, LivesOneNode) {
   Graph g;
-  Value x = argument(g, "x");
+  Value x = state(g, "x");
   Value a = neg(g, x), b = neg(g, a);
   g.output("b", b);
   Plan plan = planned(g, {}, {0, 5 * kBytes, 3 * kBytes + 1});
@@ -257,7 +269,7 @@ TEST(Workspace, LivesOneNode) {
 TEST(Plan, IsAFunctionOfTheGraph) {
   auto build = [] {
     Graph g;
-    Value x = argument(g, "x");
+    Value x = state(g, "x");
     Scope scope(g, "layers.0");
     Value w = state(g, "w");
     g.update("w", add(g, w, neg(g, x)));
@@ -281,10 +293,10 @@ TEST(Plan, OfAnEmptyGraphIsEmpty) {
 
 TEST(Plan, TakesValuesWithoutElements) {
   Graph g;
-  Value x = argument(g, "x", 0);
+  Value x = state(g, "x", 0);
   g.output("y", neg(g, neg(g, x)));
   g.update("s", neg(g, x));
-  g.output("flat", flatten(g, 8, {8, 0}, {neg(g, x), neg(g, argument(g, "z", 4))}));
+  g.output("flat", flatten(g, 8, {8, 0}, {neg(g, x), neg(g, state(g, "z", 4))}));
   Plan plan = planned(g);
   EXPECT_EQ(plan.copies, 0);
   EXPECT_EQ(plan.fill_bytes, 16);

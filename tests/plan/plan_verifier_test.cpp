@@ -21,7 +21,7 @@ class PlanVerifier : public testing::Test {
   // flat = [-x, 0.., transpose(y)], w += x, with workspaces.
   PlanVerifier() {
     TensorType square{{16, 16}, DType::kF32};
-    x = g.input("x", InputKind::kArgument, square);
+    x = g.input("x", InputKind::kState, square);
     w = g.input("w", InputKind::kState, square);
     a = unary(g, UnaryKind::kNeg, x);
     Value y = unary(g, UnaryKind::kExp, x);
@@ -142,7 +142,7 @@ TEST_F(PlanVerifier, RefusesAHandOverThatTheOpDoesNotDeclare) {
 
 TEST_F(PlanVerifier, RefusesAHandOverAtAnotherOffset) {
   Graph h;
-  Value p = unary(h, UnaryKind::kNeg, h.input("p", InputKind::kArgument, {{kN}, DType::kF32}));
+  Value p = unary(h, UnaryKind::kNeg, h.input("p", InputKind::kState, {{kN}, DType::kF32}));
   h.output("q", unary(h, UnaryKind::kNeg, p));
   Plan shifted = make_plan(h, {});
   shifted.storages[static_cast<size_t>(shifted.places[1].storage)].bytes += 64;
@@ -154,15 +154,15 @@ TEST_F(PlanVerifier, RefusesAHandOverAtAnotherOffset) {
 
 TEST_F(PlanVerifier, RefusesResultsThatOverlap) {
   Graph h;
-  Value p = h.input("p", InputKind::kArgument, {{kN}, DType::kF32});
+  Value p = h.input("p", InputKind::kState, {{kN}, DType::kF32});
   auto halves = h.add(
       std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN / 2}}, {kN / 2, {kN / 2}}}), {p});
   TensorType scalar{{}, DType::kF32}, table{{1}, DType::kF32};
-  Value lr = h.input("lr", InputKind::kArgument, scalar),
-        ok = h.input("ok", InputKind::kArgument, {{}, DType::kBool});
-  Value step = h.input("step", InputKind::kArgument, {{}, DType::kI64}),
-        begin = h.input("begin", InputKind::kArgument, {{1}, DType::kI64});
-  Value decay = h.input("decay", InputKind::kArgument, table);
+  Value lr = h.input("lr", InputKind::kState, scalar),
+        ok = h.input("ok", InputKind::kState, {{}, DType::kBool});
+  Value step = h.input("step", InputKind::kState, {{}, DType::kI64}),
+        begin = h.input("begin", InputKind::kState, {{1}, DType::kI64});
+  Value decay = h.input("decay", InputKind::kState, table);
   auto out = h.add(std::make_shared<AdamW>(0.9, 0.9, 1e-8),
                    {halves[0], halves[1], halves[0], halves[1], lr, lr, ok, step, begin, decay});
   Plan overlapping = make_plan(h, {});
@@ -232,18 +232,18 @@ TEST_F(PlanVerifier, RefusesWhatIsNotThere) {
   expect_refused("one workspace a node");
   plan = sound;
   storage(w).external_name = "v";
-  expect_refused("input w is not where the caller gives it");
+  expect_refused("input w is not in its slot");
   plan = sound;
   place(w) = place(flat);
-  expect_refused("input w is not where the caller gives it");
+  expect_refused("input w is not in its slot");
   plan = sound;
   storage(w).bytes += 64;
   place(w).offset = 64;
-  expect_refused("input w is not where the caller gives it");
+  expect_refused("input w is not in its slot");
   plan = sound;
   storage(w).external = false;
   storage(w).arena_offset = 0;
-  expect_refused("input w is not where the caller gives it");
+  expect_refused("input w is not in its slot");
   plan = sound;
   storage(flat).external = true;
   storage(flat).external_name = "w";
@@ -259,7 +259,7 @@ TEST_F(PlanVerifier, RefusesAnUpdateThatHasNoStorage) {
   expect_refused("no storage for slot only written");
 }
 
-TEST_F(PlanVerifier, RefusesAnArgumentThatIsOverwritten) {
+TEST_F(PlanVerifier, RefusesASlotThatIsOverwrittenWithoutAnUpdate) {
   Instruction fill = first(InstructionKind::kFill);
   fill.target = place(x);
   plan.instructions.push_back(fill);
@@ -271,7 +271,7 @@ class PlanVerifierInFlight : public testing::Test {
  protected:
   PlanVerifierInFlight() {
     TensorType row{{kN}, DType::kF32};
-    Value x = g.input("x", InputKind::kArgument, row);
+    Value x = g.input("x", InputKind::kState, row);
     a = unary(g, UnaryKind::kExp, x);
     got = g.add_one(std::make_shared<Exchange>(false), {a});
     b = unary(g, UnaryKind::kExp, x);
@@ -336,7 +336,7 @@ TEST_F(PlanVerifierInFlight, RefusesACopyOfAResultBeforeTheWait) {
 
 TEST_F(PlanVerifierInFlight, RefusesAnExchangeThatNobodyWaitsFor) {
   Graph h;
-  Value x = h.input("x", InputKind::kArgument, {{kN}, DType::kF32});
+  Value x = h.input("x", InputKind::kState, {{kN}, DType::kF32});
   h.add_one(std::make_shared<Exchange>(false), {x});
   Plan unread = make_plan(h, {});
   verify_plan(h, unread);
@@ -392,7 +392,7 @@ TEST_F(PlanVerifierInFlight, RefusesScratchThatAnotherNodeUsesMeanwhile) {
 
 TEST_F(PlanVerifierInFlight, RefusesTwoExchangesOverTheSameBytes) {
   Graph h;
-  Value x = h.input("x", InputKind::kArgument, {{kN}, DType::kF32});
+  Value x = h.input("x", InputKind::kState, {{kN}, DType::kF32});
   Value one = h.add_one(std::make_shared<Exchange>(false), {x});
   Value two = h.add_one(std::make_shared<Exchange>(true), {x});
   h.output("sum", add(h, one, two));
@@ -405,7 +405,7 @@ TEST_F(PlanVerifierInFlight, RefusesTwoExchangesOverTheSameBytes) {
 // In place of its operand an exchange may write what it was given, and nothing else.
 TEST_F(PlanVerifierInFlight, AcceptsAnExchangeInPlace) {
   Graph h;
-  Value x = h.input("x", InputKind::kArgument, {{kN}, DType::kF32});
+  Value x = h.input("x", InputKind::kState, {{kN}, DType::kF32});
   Value given = unary(h, UnaryKind::kExp, x);
   h.output("y", h.add_one(std::make_shared<Exchange>(true), {given}));
   Plan in_place = make_plan(h, {});

@@ -26,7 +26,9 @@ class Exchange final : public OpOf<Exchange> {
   std::string_view name() const override { return "exchange"; }
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 1; }
-  bool communicates() const override { return true; }
+  std::optional<Communication> communication() const override {
+    return Communication{Traffic::kAllToAll, {}};
+  }
   std::vector<TensorType> infer(const InferContext& context) const override {
     return {context.inputs[0]};
   }

@@ -80,6 +80,8 @@ TEST(Compile, DecomposesWhatNoKernelTakesDownToPrimitives) {
   EXPECT_EQ(executable->graph().nodes()[1].scope, "layers.0");
   EXPECT_EQ(executable->graph().nodes()[1].phase, Phase::kBackward);
   EXPECT_EQ(executable->launch(1).kernel, "number");
+  EXPECT_EQ(executable->declined(), (std::vector<Declined>{{"fourth", "no kernel for fourth", 1},
+                                                           {"square", "not today", 2}}));
   EXPECT_EQ(run_fourth(*executable), (std::vector<float>{16, 81}));
 }
 
@@ -88,6 +90,8 @@ TEST(Compile, StopsWhereAKernelTakesAComposite) {
   table.add("square", square_kernel(true));
   auto executable = compile(fourth_of(), table);
   EXPECT_EQ(ops_of(executable->graph()), "input square square");
+  ASSERT_EQ(executable->declined().size(), 1u);
+  EXPECT_EQ(to_string(executable->declined()[0]), "fourth x 1: no kernel for fourth");
   EXPECT_EQ(run_fourth(*executable), (std::vector<float>{16, 81}));
 }
 

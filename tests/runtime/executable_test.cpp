@@ -14,7 +14,6 @@ namespace {
 
 const TensorType kPair{{2}, DType::kF32};
 using Floats = std::vector<float>;
-using Arguments = std::map<std::string, const void*>;
 
 // sum += x * y; outputs the product, and the old sum.
 Graph sum_program() {
@@ -145,6 +144,7 @@ TEST_F(Running, ARunAllocatesNothing) {
   sum->run(arguments, &observer);
   int64_t before = allocation_count();
   sum->run(arguments);
+  arguments["x"] = c.data();  // elsewhere
   sum->run(arguments, &observer);
   EXPECT_EQ(allocation_count() - before, 0);
   EXPECT_EQ(launches, 4);

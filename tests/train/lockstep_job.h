@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,7 +24,9 @@ namespace tessera {
 class LockstepJob {
  public:
   // `options` as a session would be built with, in f32: no conversions, all of it becomes f64.
-  LockstepJob(const ModelConfig& model, ProgramOptions options, int64_t micro_batches)
+  // `change` is given the model before any pass.
+  LockstepJob(const ModelConfig& model, ProgramOptions options, int64_t micro_batches,
+              const std::function<ModelGraph(ModelGraph)>& change = std::identity())
       : model_(model),
         rows_(options.batch),
         length_(options.length),
@@ -33,7 +36,7 @@ class LockstepJob {
     options.parallelism.reduce_dtype = DType::kF64;
     programs_ = build_programs(
         [&](int64_t batch, int64_t length, ModelHead head) {
-          return in_f64(model_builder(model)(batch, length, head));
+          return change(in_f64(model_builder(model)(batch, length, head)));
         },
         options);
     initialize();
@@ -70,6 +73,10 @@ class LockstepJob {
   }
   double norm() const { return norm_; }
   double z_loss() const { return z_loss_; }
+  // Content of a slot, by rank.
+  const std::vector<std::vector<double>>& state(const std::string& slot) const {
+    return state_.at(slot);
+  }
   int world() const { return programs_.parallelism.mesh.world_size(); }
 
   // Mean loss of a validation batch.

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "comm/thread_channels.h"
+#include "tests/base/error_expectation.h"
 #include "tests/comm/rank_runner.h"
 #include "tests/train/tiny_model.h"
 
@@ -174,6 +175,39 @@ TEST(Transports, GiveTheBitsOfThreads) {
         EXPECT_TRUE(train_over(way, job, compute) == threads);
       }
     }
+  }
+}
+
+// Equal options, but the second rank's backend makes another program of the same graphs.
+TEST(Agreement, RanksWithDifferentPlansAreRefused) {
+  auto hub = std::make_shared<ThreadHub>(2);
+  std::array<std::string, 2> errors;
+  auto rank = [&](int r) {
+    Channels channels = thread_channels(hub, r, {std::chrono::seconds(30)});
+    cpu::CpuBackend backend(1, cpu::detect_isa(), channels.communicator.get());
+    Device device;
+    device.compile = [&](const Graph& graph) {
+      Graph changed = graph;
+      if (r == 1) changed.output("another", graph.nodes().back().outputs.front());
+      return backend.compile(changed);
+    };
+    device.pool = &backend.pool();
+    device.description = "test";
+    device.communicator = channels.communicator.get();
+    device.control = channels.control.get();
+    RunConfig config;
+    config.train_batch_size = config.val_batch_size = 2;
+    config.max_context_width = kLength;
+    config.tokenizer = "byte";
+    errors[static_cast<size_t>(r)] =
+        user_error([&] { TrainingRun(config, tiny_model(), device).run(); });
+  };
+  std::thread second([&] { rank(1); });
+  rank(0);
+  second.join();
+  for (const std::string& error : errors) {
+    expect_contains(error, "ranks 0 and 1 have different plans: ");
+    expect_contains(error, "their machines that differ: give all of them the same --cpu_isa");
   }
 }
 

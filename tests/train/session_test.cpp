@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/passes/running_maximum.h"
 #include "tests/train/tiny_model.h"
 
 namespace tessera {
@@ -346,6 +347,34 @@ TEST(Session, AllocatesWhatItPlanned) {
       }
     }
   }
+}
+
+TEST_P(SessionOfDType, StateOfTheModelIsUpdatedByMicroBatchesOnly) {
+  ModelBuilder plain = model_builder(tiny_model());
+  auto builder = [&](int64_t batch, int64_t length, ModelHead head) {
+    return with_running_maximum(plain(batch, length, head));
+  };
+  cpu::CpuBackend backend(2, cpu::detect_isa());
+  Session session(build_programs(builder, tiny_programs(2, 16, GetParam())),
+                  [&](const Graph& graph) { return backend.compile(graph); });
+  session.allocate();
+  session.initialize(7, backend.pool());
+  const float* largest = session.state().as<float>("largest");
+  TinyBatch a(2, 16, 0), b(2, 16, 1);
+  auto seen = [&](const TinyBatch& batch) {
+    session.state().as<float>("largest")[0] = 0;
+    session.accumulate(std::vector{batch.view()});
+    return *largest;
+  };
+  float of_a = seen(a), of_b = seen(b);
+  EXPECT_GT(std::min(of_a, of_b), 0);
+  EXPECT_NE(of_a, of_b);
+  session.state().as<float>("largest")[0] = 0;
+  session.accumulate(std::vector{a.view(), b.view(), a.view()});
+  EXPECT_EQ(*largest, std::max(of_a, of_b));
+  session.state().as<float>("largest")[0] = 0;
+  session.evaluate(a.view());
+  EXPECT_EQ(*largest, 0);
 }
 
 TEST(Session, FirstWeightsFollowFromSeedAndNameAlone) {

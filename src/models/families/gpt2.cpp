@@ -87,7 +87,7 @@ ModelGraph build(const ModelConfig& config, int64_t batch, int64_t length, Model
   }
   for (int64_t l = 0; l < c.num_layers; ++l) {
     std::string unit = cat("layers.", l), name = cat("transformer.h.", l);
-    Scope scope(g, unit);
+    LayerScope scope(g, l);
     ParameterScope p(m, name, unit), attn(m, name + ".attn", unit), mlp(m, name + ".mlp", unit);
     Value n = layer_norm_layer(p, "ln_1", x, epsilon, c.bias);  // [B, T, E]
     x = add(g, x, attention_block(g, c, attn, n, row_keys));    // [B, T, E]

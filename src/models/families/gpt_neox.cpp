@@ -83,7 +83,7 @@ ModelGraph build(const ModelConfig& config, int64_t batch, int64_t length, Model
   }
   for (int64_t l = 0; l < c.num_layers; ++l) {
     std::string unit = cat("layers.", l), name = cat("gpt_neox.layers.", l);
-    Scope scope(g, unit);
+    LayerScope scope(g, l);
     ParameterScope p(m, name, unit), attn(m, name + ".attention", unit),
         mlp(m, name + ".mlp", unit);
     Value n = layer_norm_layer(p, "input_layernorm", x, epsilon, true);        // [B, T, E]

@@ -99,7 +99,7 @@ ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, 
   }
   for (int64_t l = 0; l < c.num_layers; ++l) {
     std::string layer = cat("layers.", l);
-    Scope scope(g, layer);
+    LayerScope scope(g, l);
     ParameterScope p(m, cat("model.", layer), layer);
     Value n = rms_norm_layer(p, "input_layernorm", x, epsilon);        // [B, T, E]
     x = add(g, x, attention_block(m, c, l, n, row_keys, head_norms));  // [B, T, E]

@@ -12,6 +12,17 @@ std::string_view Collective::name() const {
   return kNames[static_cast<int>(kind_)];
 }
 
+std::optional<Communication> Collective::communication() const {
+  switch (kind_) {
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kGatherReplicated: return Communication{Traffic::kGather, axes_};
+    case CollectiveKind::kReduceScatter: return Communication{Traffic::kReduceScatter, axes_};
+    case CollectiveKind::kAllToAll: return Communication{Traffic::kAllToAll, axes_};
+    case CollectiveKind::kLocalSlice: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 std::vector<TensorType> Collective::infer(const InferContext& context) const {
   TensorType x = context.inputs[0];
   const Mesh& mesh = context.mesh;

@@ -26,8 +26,7 @@ class Collective final : public OpOf<Collective> {
   AxisSet axes() const { return axes_; }
   int64_t dim() const { return dim_; }
   int64_t concat_dim() const { return concat_dim_; }
-  // Between ranks; a local slice moves nothing.
-  bool communicates() const override { return kind_ != CollectiveKind::kLocalSlice; }
+  std::optional<Communication> communication() const override;
   std::string_view name() const override;
   Tier tier() const override { return Tier::kCollective; }
   int arity() const override { return 1; }
