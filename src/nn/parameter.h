@@ -25,7 +25,7 @@ struct Parameter {
   // Logical axis of every dim, for tensor parallelism: vocab, embed, heads, kv_heads, mlp, or "".
   std::vector<std::string> axes;
   Init init;
-  bool decay = true;      // AdamW's weight decay applies: matrices and embeddings
+  bool decay = true;      // weight decay applies: matrices and embeddings
   bool trainable = true;  // false: frozen, a constant that is sharded and saved like the others
 };
 

@@ -95,6 +95,8 @@ constexpr OpRecord kOps[] = {
     {"linear_log_sum_exp_backward", Tier::kComposite, kBackward},
     {"count_targets", Tier::kComposite, kPredicate},
     {"adamw", Tier::kComposite, kOptimizer},
+    {"sgd", Tier::kComposite, kOptimizer},
+    {"lion", Tier::kComposite, kOptimizer},
     {"sum_squares", Tier::kComposite, kOptimizer},
     {"sum_n", Tier::kComposite, ""},
 };

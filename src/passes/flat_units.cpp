@@ -5,6 +5,7 @@
 
 #include "ir/marks.h"
 #include "ir/rewriter.h"
+#include "ir/slot.h"
 #include "ops/collective/collective.h"
 #include "ops/primitive/elementwise.h"
 
@@ -217,7 +218,7 @@ std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter
   return units;
 }
 
-std::string weight_slot(const FlatUnit& unit) { return cat("weight.", unit.name); }
+std::string weight_slot(const FlatUnit& unit) { return slot_name(kWeightKind, unit.name); }
 
 TensorType weight_type(const FlatUnit& unit, const ShardAxes& axes) {
   return {{unit.shard_size}, unit.dtype, unit.varying | axes.shard};

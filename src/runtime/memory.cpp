@@ -54,6 +54,13 @@ void State::declare(const std::string& slot, const TensorType& type) {
                     to_string(type)));
 }
 
+void* State::data(const std::string& slot, DType dtype) const {
+  const Slot& found = find(slot);
+  TESSERA_CHECK(found.type.dtype == dtype, cat("state slot ", slot, " is ", to_string(found.type),
+                                               ", it is accessed as ", name(dtype)));
+  return found.buffer.data();
+}
+
 std::vector<std::string> State::slots() const {
   std::vector<std::string> names;
   for (const auto& [slot, content] : slots_) names.push_back(slot);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype_of.h"
 #include "ir/tensor_type.h"
 
 namespace tessera {
@@ -40,9 +41,10 @@ class State {
   bool contains(const std::string& slot) const { return slots_.contains(slot); }
   const TensorType& type(const std::string& slot) const { return find(slot).type; }
   void* data(const std::string& slot) const { return find(slot).buffer.data(); }
+  // The elements of a slot of dtype_of<T>(): InternalError for one of another dtype.
   template <class T>
   T* as(const std::string& slot) const {
-    return static_cast<T*>(data(slot));
+    return static_cast<T*>(data(slot, dtype_of<T>()));
   }
   std::vector<std::string> slots() const;
   int64_t bytes() const;
@@ -53,6 +55,7 @@ class State {
     HostBuffer buffer;
   };
   const Slot& find(const std::string& slot) const;
+  void* data(const std::string& slot, DType dtype) const;
   std::map<std::string, Slot> slots_;
 };
 

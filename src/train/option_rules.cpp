@@ -1,7 +1,11 @@
 #include "train/option_rules.h"
 
+#include <algorithm>
+#include <set>
+
 #include "base/error.h"
 #include "base/text.h"
+#include "optim/optimizer.h"
 
 namespace tessera {
 namespace {
@@ -73,6 +77,20 @@ void check_residency(ParsedOptions& parsed) {
   if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
 }
 
+// What only other optimizers have.
+void check_optimizer(ParsedOptions& parsed) {
+  const std::string& chosen = parsed.config.optimizer;
+  const auto& own = optimizer_record(chosen).options;
+  std::set<std::string_view> said;
+  for (const OptimizerRecord& other : optimizers()) {
+    for (std::string_view option : other.options) {
+      bool idle = parsed.is_given(option) && std::ranges::find(own, option) == own.end();
+      if (idle && said.insert(option).second)
+        parsed.warnings.push_back(cat("--", option, " has no effect with --optimizer ", chosen));
+    }
+  }
+}
+
 // Whether the value of a given option would change something that is not built.
 bool needs_unbuilt(const RunConfig& config, const OptionRow& row) {
   std::string value = value_text(config, row);
@@ -127,6 +145,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   apply_tensor_parallelism(parsed);
   check_precision(parsed);
   check_residency(parsed);
+  check_optimizer(parsed);
   report_status(parsed);
 }
 

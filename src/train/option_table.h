@@ -36,8 +36,8 @@ enum class OnResume : uint8_t {
   kWarned,      // what is computed from there on is another thing: a warning with both values
   kText,        // a part of what makes the training text, which is compared as a whole; a warning
   kOverridden,  // the checkpoint's value holds; a warning that this one is ignored
-  kRefused,     // what it stands for (model, pieces of the state, frozen parameters, tokenizer) is
-                // compared: an error
+  kRefused,     // what it stands for (model, optimizer, pieces of the state, frozen parameters,
+                // tokenizer) is compared: an error
 };
 
 // The field also says the type: an optional takes None (or inf), a vector takes one or more words.

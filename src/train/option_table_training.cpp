@@ -1,3 +1,4 @@
+#include "optim/optimizer.h"
 #include "train/option_table_groups.h"
 
 // Steps, learning rate, precision, parallelism.
@@ -10,6 +11,12 @@ constexpr auto kRefused = OnResume::kRefused;
 constexpr auto kNoEffect = OptionStatus::kNoEffect;
 constexpr auto kNotBuilt = OptionStatus::kNotBuilt;
 constexpr std::string_view kNoFp8 = "the device has no fp8; bf16 is used";
+
+std::vector<OptionValue> optimizer_values() {
+  std::vector<OptionValue> values;
+  for (const OptimizerRecord& record : optimizers()) values.push_back({.name = record.name});
+  return values;
+}
 }  // namespace
 
 std::vector<OptionRow> steps() {
@@ -50,9 +57,15 @@ std::vector<OptionRow> steps() {
        .infinity = true,
        .none = "0",
        .on_resume = kWarned},
+      {.name = "optimizer",
+       .field = &RunConfig::optimizer,
+       .help = "how gradients become updates (docs/optimizers.md)",
+       .values = optimizer_values(),
+       .on_resume = kRefused},
       {.name = "weight_decay",
        .field = &RunConfig::weight_decay,
-       .help = "decoupled decay of AdamW, not on norms and biases",
+       .help = "decay of weights, not of norms and biases; decoupled, but with sgd a part of the "
+               "gradient",
        .minimum = 0,
        .on_resume = kWarned},
       {.name = "decay_all",
@@ -69,14 +82,22 @@ std::vector<OptionRow> steps() {
        .on_resume = kRefused},
       {.name = "beta1",
        .field = &RunConfig::beta1,
-       .help = "AdamW: decay of the first moment; epsilon is 1e-8",
+       .help = "adamw: decay of the first moment, epsilon is 1e-8; lion: weight of the momentum in "
+               "the direction of a step",
        .minimum = 0,
        .maximum = 1,
        .below_maximum = true,
        .on_resume = kWarned},
       {.name = "beta2",
        .field = &RunConfig::beta2,
-       .help = "AdamW: decay of the second moment",
+       .help = "adamw: decay of the second moment; lion: decay of the momentum",
+       .minimum = 0,
+       .maximum = 1,
+       .below_maximum = true,
+       .on_resume = kWarned},
+      {.name = "momentum",
+       .field = &RunConfig::momentum,
+       .help = "sgd: decay of the momentum",
        .minimum = 0,
        .maximum = 1,
        .below_maximum = true,

@@ -162,7 +162,9 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
   JobPlan plan;
   int64_t bytes = 4 * parameter_count(model);
   plan.memory.parameters = plan.memory.gradients = bytes;
-  plan.memory.optimizer = 2 * bytes;
+  const TensorType weights{{parameter_count(model)}, DType::kF32};
+  for (const Slot& slot : make_optimizer(optimizer_options(config))->slots("", weights))
+    plan.memory.optimizer += slot.type.bytes();
   std::string text = heading(config, model, parameter_count(model), plan.parallelism);
   text +=
       cat("\nMemory of one rank that holds the whole model, without activations: this family is "

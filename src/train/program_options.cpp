@@ -34,6 +34,13 @@ DType compute_dtype(const RunConfig& config) {
   return config.use_fp16 ? DType::kF16 : config.bf16 ? DType::kBF16 : DType::kF32;
 }
 
+OptimizerOptions optimizer_options(const RunConfig& config) {
+  return {.name = config.optimizer,
+          .beta1 = config.beta1,
+          .beta2 = config.beta2,
+          .momentum = config.momentum};
+}
+
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism) {
   ProgramOptions options;
   options.parallelism = parallelism;
@@ -45,8 +52,7 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   options.accumulates = config.gradient_accumulation_steps > 1;
   options.z_loss = config.z_loss;
   options.freeze = config.freeze;
-  options.beta1 = config.beta1;
-  options.beta2 = config.beta2;
+  options.optimizer = optimizer_options(config);
   options.residency = residency_options(config, parallelism);
   options.overlap = overlap_options(config);
   options.far_state = config.cpu_offload;

@@ -14,9 +14,9 @@
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 #include "passes/canonicalize.h"
-#include "passes/far_state.h"
 #include "passes/kv_cache.h"
 #include "train/frozen_parameters.h"
+#include "train/job_slots.h"
 
 namespace tessera {
 namespace {
@@ -39,7 +39,7 @@ std::vector<std::vector<Value>> differentiated(const std::vector<FlatUnit>& unit
 Graph output_squares(const Graph& graph) {
   Graph result = graph;
   for (const Node& node : graph.nodes()) {
-    if (node.op->name() == "linear_cross_entropy") result.output("square_sum", node.outputs[1]);
+    if (node.op->name() == "linear_cross_entropy") result.output(kSquareSum, node.outputs[1]);
   }
   TESSERA_CHECK(result.outputs().size() == graph.outputs().size() + 1, "one head");
   return result;
@@ -59,12 +59,12 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
   Graph g = forward;
   std::map<std::string, Value> results;
   for (const GraphOutput& output : g.outputs()) results[output.name] = output.value;
-  Value total = results.at("loss_sum");
-  if (auto squares = results.find("square_sum"); squares != results.end())
+  Value total = results.at(kLossSum);
+  if (auto squares = results.find(kSquareSum); squares != results.end())
     total = add(g, total, mul(g, squares->second, constant_like(g, total, options.z_loss)));
   if (options.loss_scaling) {
     TensorType scalar{{}, g.type(total).dtype};
-    Value scale = g.input("loss_scale", InputKind::kState, scalar);
+    Value scale = g.input(kLossScale, InputKind::kState, scalar);
     total = mul(g, total, mul(g, scale, constant(g, scalar, one_token_share(options))));
   }
   std::vector<std::vector<Value>> by_unit = differentiated(units, options.parallelism);
@@ -167,8 +167,8 @@ class ForwardPasses {
 class ApplyBuilder {
  public:
   ApplyBuilder(const std::vector<FlatUnit>& units, const ProgramOptions& options,
-               const Graph& accumulate)
-      : options_(options), p_(options.parallelism), g_(p_.mesh) {
+               const Optimizer& optimizer, const Graph& accumulate)
+      : options_(options), optimizer_(optimizer), p_(options.parallelism), g_(p_.mesh) {
     std::ranges::copy_if(units, std::back_inserter(units_), &FlatUnit::trainable);
     for (const StateUpdate& update : accumulate.updates())
       slots_[update.slot] = accumulate.type(update.value);
@@ -180,15 +180,15 @@ class ApplyBuilder {
     const TensorType scalar{{}, master}, counter{{}, DType::kI64};
     Value lr = g_.input("lr", InputKind::kArgument, scalar),
           max_norm = g_.input("max_norm", InputKind::kArgument, scalar);
-    Value loss_sum = sum_over_marks(g_, slot("loss_sum"));
-    Value count = sum_over_marks(g_, slot("token_count"));
+    Value loss_sum = sum_over_marks(g_, slot(kLossSum));
+    Value count = sum_over_marks(g_, slot(kTokenCount));
     Value tokens =
         binary(g_, BinaryKind::kMax, convert(g_, count, master), constant(g_, scalar, 1));
     std::vector<Value> gradients;
     for (const FlatUnit& unit : units_) gradients.push_back(reduced_gradient(unit));
     Value loss = div(g_, loss_sum, tokens), divisor = tokens, loss_scale;
     if (options_.loss_scaling) {
-      loss_scale = g_.input("loss_scale", InputKind::kState, scalar);
+      loss_scale = g_.input(kLossScale, InputKind::kState, scalar);
       Value share = constant(g_, scalar, one_token_share(options_));
       divisor = mul(g_, tokens, mul(g_, loss_scale, share));
     }
@@ -198,10 +198,10 @@ class ApplyBuilder {
     // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
     Value clip = div(g_, max_norm, add(g_, norm, constant(g_, scalar, 1e-6)));
     Value scale = div(g_, binary(g_, BinaryKind::kMin, clip, constant(g_, scalar, 1)), divisor);
-    Value step = add(g_, g_.input("optimizer_step", InputKind::kState, counter),
-                     convert(g_, ok, DType::kI64));
+    Value step =
+        add(g_, g_.input(kOptimizerStep, InputKind::kState, counter), convert(g_, ok, DType::kI64));
     for (size_t u = 0; u < units_.size(); ++u) update(units_[u], gradients[u], lr, scale, ok, step);
-    g_.update("optimizer_step", step);
+    g_.update(kOptimizerStep, step);
     g_.output("loss", loss);
     g_.output("gradient_norm", norm);
     g_.output("ok", ok);
@@ -210,8 +210,8 @@ class ApplyBuilder {
       g_.output("loss_scale", loss_scale);
       update_loss_scale(loss_scale, ok);
     }
-    if (slots_.contains("square_sum")) {
-      Value squares = div(g_, sum_over_marks(g_, slot("square_sum")), tokens);
+    if (slots_.contains(kSquareSum)) {
+      Value squares = div(g_, sum_over_marks(g_, slot(kSquareSum)), tokens);
       g_.output("z_loss", mul(g_, squares, constant(g_, scalar, options_.z_loss)));
     }
     return std::move(g_);
@@ -225,12 +225,12 @@ class ApplyBuilder {
     auto number = [&](double x) { return constant_like(g_, scale, x); };
     const TensorType counter{{}, DType::kI64};
     auto count = [&](int64_t n) { return constant(g_, counter, static_cast<double>(n)); };
-    Value good = add(g_, g_.input("good_steps", InputKind::kState, counter), count(1));
+    Value good = add(g_, g_.input(kGoodSteps, InputKind::kState, counter), count(1));
     Value due = compare(g_, Comparison::kGe, good, count(s.interval));
     Value twice = binary(g_, BinaryKind::kMin, mul(g_, scale, number(2)), number(s.highest));
     Value half = binary(g_, BinaryKind::kMax, mul(g_, scale, number(0.5)), number(s.lowest));
-    g_.update("loss_scale", select(g_, ok, select(g_, due, twice, scale), half));
-    g_.update("good_steps", select(g_, ok, select(g_, due, count(0), good), count(0)));
+    g_.update(kLossScale, select(g_, ok, select(g_, due, twice, scale), half));
+    g_.update(kGoodSteps, select(g_, ok, select(g_, due, count(0), good), count(0)));
   }
 
   // An accumulator may vary over axes that its parameter does not: it is summed over exactly those,
@@ -274,23 +274,34 @@ class ApplyBuilder {
   void update(const FlatUnit& unit, Value gradient, Value lr, Value scale, Value ok, Value step) {
     Scope scope(g_, unit.name);
     const TensorType flat = weight_type(unit, p_.data);
-    auto state = [&](const std::string& name) { return g_.input(name, InputKind::kState, flat); };
     auto segments = static_cast<int64_t>(unit.members.size());
-    Value w = state(weight_slot(unit)), m = state(moment_slot(unit, 1)),
-          v = state(moment_slot(unit, 2));
+    const std::string weights = weight_slot(unit);
+    Value w = g_.input(weights, InputKind::kState, flat);
+    const std::vector<Slot> slots = optimizer_.slots(unit.name, flat);
+    std::vector<Value> state;
+    for (const Slot& slot : slots)
+      state.push_back(g_.input(slot.name(), InputKind::kState, slot.type));
     Value begin = g_.input(cat("segment_begin.", unit.name), InputKind::kArgument,
                            {{segments}, DType::kI64, flat.varying});
     Value decay = g_.input(cat("segment_decay.", unit.name), InputKind::kArgument,
                            {{segments}, unit.dtype, flat.varying});
-    auto adamw = std::make_shared<AdamW>(options_.beta1, options_.beta2, options_.epsilon);
-    auto next = g_.add(adamw, {w, m, v, gradient, lr, scale, ok, step, begin, decay});
-    g_.update(weight_slot(unit), next[0]);
-    g_.update(moment_slot(unit, 1), next[1]);
-    g_.update(moment_slot(unit, 2), next[2]);
+    std::vector<Value> next = optimizer_.update(g_, {.weights = w,
+                                                     .gradient = gradient,
+                                                     .state = state,
+                                                     .lr = lr,
+                                                     .scale = scale,
+                                                     .ok = ok,
+                                                     .step = step,
+                                                     .segment_begin = begin,
+                                                     .segment_decay = decay});
+    TESSERA_CHECK(next.size() == 1 + slots.size(), unit.name);
+    g_.update(weights, next[0]);
+    for (size_t k = 0; k < slots.size(); ++k) g_.update(slots[k].name(), next[1 + k]);
   }
 
   std::vector<FlatUnit> units_;
   const ProgramOptions& options_;
+  const Optimizer& optimizer_;
   const Parallelism& p_;
   Graph g_;
   std::map<std::string, TensorType> slots_;
@@ -298,20 +309,12 @@ class ApplyBuilder {
 
 }  // namespace
 
-bool is_large_slot(const std::string& slot) {
-  return slot.starts_with("weight.") || slot.starts_with("moment") || slot.starts_with("gradient.");
-}
-
-std::string gradient_slot(const FlatUnit& unit) { return cat("gradient.", unit.name); }
-std::string moment_slot(const FlatUnit& unit, int which) {
-  return cat("moment", which, ".", unit.name);
-}
-
 Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& options) {
   ModelBuilder builder = with_frozen(unfrozen, options.freeze);
   Programs programs;
   programs.parallelism = options.parallelism;
   const Parallelism& parallelism = options.parallelism;
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(options.optimizer);
   PassRunner runner(options.passes);
   ModelGraph model = builder(options.batch, options.length, ModelHead::kTraining);
   programs.parameters = model.parameters;
@@ -322,6 +325,7 @@ Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& opti
     passes.push_back(
         {"overlap", [&](const Graph& g) { return overlap(g, options.overlap); }, true});
   };
+  auto far = [&](const Graph& g) { return with_far_units(g, programs.units, *optimizer); };
   auto accumulate = [&](const std::string& name, bool first) {
     std::vector<Pass> passes = forward.list();
     if (options.z_loss != 0) passes.insert(passes.begin(), Pass{"z_loss", output_squares});
@@ -329,8 +333,7 @@ Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& opti
                         return differentiate(g, programs.units, options, first);
                       }});
     passes.push_back({"canonicalize", canonicalize, true});
-    if (options.far_state)
-      passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
+    if (options.far_state) passes.push_back({"far_state", far});
     // Behind canonicalize: a forward node that its gradient subsumes is not there any more to be
     // recomputed.
     if (options.residency.changes_anything())
@@ -348,12 +351,14 @@ Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& opti
   std::vector<Pass> passes = evaluate.list();
   if (parallelism.mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
   passes.push_back({"canonicalize", canonicalize, true});
-  if (options.far_state)
-    passes.push_back({"far_state", [](const Graph& g) { return far_state(g, is_large_slot); }});
+  if (options.far_state) passes.push_back({"far_state", far});
   add_overlap(passes);
   programs.evaluate = runner.run("evaluate", read_only(validation.graph), passes);
-  Graph apply = ApplyBuilder(programs.units, options, programs.accumulate_first).build();
+  Graph apply =
+      ApplyBuilder(programs.units, options, *optimizer, programs.accumulate_first).build();
   programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
+  programs.slots = slots_of({&programs.accumulate_first, &programs.apply, &programs.evaluate},
+                            programs.units, *optimizer);
   programs.far_state = options.far_state;
   programs.has_z_loss = options.z_loss != 0;
   programs.loss_scaling = options.loss_scaling;

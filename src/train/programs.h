@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "ir/slot.h"
 #include "models/build_model.h"
+#include "optim/optimizer.h"
 #include "passes/flat_units.h"
 #include "passes/overlap.h"
 #include "passes/pass_runner.h"
@@ -21,26 +23,27 @@ struct ProgramOptions {
   DType compute = DType::kBF16;  // kF32: no mixed precision
   bool accumulates = false;      // more than one micro-batch a step
   Parallelism parallelism;
-  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  OptimizerOptions optimizer;
   std::optional<LossScaling> loss_scaling;
   double z_loss = 0;  // factor of the head's squares in what is minimised; 0: they are not formed
   std::vector<std::string> freeze;  // what is not trained: train/frozen_parameters.h
   ResidencyOptions residency;       // of the gradient programs
-  bool far_state = false;           // weights, moments and gradients are in the far tier
+  bool far_state = false;           // all slots but scalars are in the far tier
   OverlapOptions overlap;
   PassOptions passes;
 };
 
-// The programs of a training job over one State, the same for all ranks. Slots, U being a unit:
-// weight.U, where it is trainable also moment1.U, moment2.U, gradient.U (f32, flat), loss_sum f32,
-// token_count i64, optimizer_step i64, with a z-loss square_sum f32, with loss scaling loss_scale
-// f32 and good_steps i64. What a rank sums over its own data only varies over the data axes;
-// `apply` reduces it.
+// The programs of a training job over one State, the same for all ranks.
 struct Programs {
   Parallelism parallelism;
   std::vector<Parameter> parameters;
   std::vector<ParameterPart> parts;  // what a rank has of each
   std::vector<FlatUnit> units;
+  // All state of the programs. Of each unit its weights, where it is trainable also what the
+  // optimizer keeps and the gradient: f32, flat. Behind them the scalars (ir/slot.h), square_sum
+  // with a z-loss, loss_scale and good_steps with loss scaling. What a rank sums over its own data
+  // only varies over the data axes; `apply` reduces it.
+  std::vector<Slot> slots;
   // (tokens, targets): the first micro-batch of a step overwrites gradients, loss and count ...
   Graph accumulate_first;
   // ... the others add to them. Empty unless `accumulates`.
@@ -83,11 +86,5 @@ struct NextToken {
   Graph graph;
 };
 NextToken build_next_token(const ModelBuilder& model, const NextTokenOptions& options);
-
-// Whether `far_state` puts a slot into the far tier: weights, moments, gradients; not the counters.
-bool is_large_slot(const std::string& slot);
-
-std::string gradient_slot(const FlatUnit& unit);
-std::string moment_slot(const FlatUnit& unit, int which);  // 1 or 2
 
 }  // namespace tessera

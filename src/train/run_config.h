@@ -21,8 +21,10 @@ struct RunConfig {
   double weight_decay = 0.2;
   bool decay_all = false;
   std::vector<std::string> freeze;
+  std::string optimizer = "adamw";
   double beta1 = 0.9;
   double beta2 = 0.95;
+  double momentum = 0.9;
   double z_loss = 0.0;
   int64_t seed = 12345;
   bool same_seed = false;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "ir/printer.h"
+#include "train/job_slots.h"
 #include "train/shard_pieces.h"
 
 namespace tessera {
@@ -86,12 +88,12 @@ void Session::allocate(const MakeBuffer& make_arena) {
 
 std::optional<LossScaleState> Session::loss_scale() {
   if (!programs_.loss_scaling) return std::nullopt;
-  return LossScaleState{*state_.as<float>("loss_scale"), *state_.as<int64_t>("good_steps")};
+  return LossScaleState{*state_.as<float>(kLossScale), *state_.as<int64_t>(kGoodSteps)};
 }
 
 void Session::set_loss_scale(const LossScaleState& scale) {
-  *state_.as<float>("loss_scale") = scale.scale;
-  *state_.as<int64_t>("good_steps") = scale.good_steps;
+  *state_.as<float>(kLossScale) = scale.scale;
+  *state_.as<int64_t>(kGoodSteps) = scale.good_steps;
 }
 
 Session::Memory Session::planned_memory() const {
@@ -103,15 +105,15 @@ Session::Memory Session::planned_memory() const {
     memory.far_arena = std::max(memory.far_arena, p.executable->plan().far_arena_bytes);
     slots.merge(p.executable->state_bytes());
   }
-  for (const auto& [slot, bytes] : slots) {
-    if (slot.starts_with("weight."))
-      memory.parameters += bytes;
-    else if (slot.starts_with("moment"))
-      memory.optimizer += bytes;
-    else if (slot.starts_with("gradient."))
-      memory.gradients += bytes;
-    else
-      memory.counters += bytes;
+  TESSERA_CHECK(slots.size() == programs_.slots.size(), "a slot is not in the list");
+  for (const Slot& slot : programs_.slots) {
+    int64_t bytes = slots.at(slot.name());
+    switch (slot.role) {
+      case SlotRole::kWeight: memory.parameters += bytes; break;
+      case SlotRole::kOptimizer: memory.optimizer += bytes; break;
+      case SlotRole::kGradient: memory.gradients += bytes; break;
+      case SlotRole::kScalar: memory.counters += bytes; break;
+    }
   }
   return memory;
 }
@@ -192,45 +194,62 @@ Executable& Session::program(std::string_view name) {
   throw InternalError(cat("the session has no program '", name, "'"));
 }
 
-// A checkpoint is taken between steps: gradients and sums of the last step are not part of it.
+// The slots of a unit of which checkpoints hold the parameters' parts, in the order of the list.
+std::vector<const Slot*> Session::saved_slots(const FlatUnit& unit) const {
+  std::vector<const Slot*> slots;
+  for (const Slot& slot : programs_.slots)
+    if (slot.saved && slot.unit == unit.name) slots.push_back(&slot);
+  return slots;
+}
+
 // Tensors are saved by parameter, so that a file says what it holds and padding is in none. A rank
 // that has pieces saves them flat, for the same mesh.
 std::vector<TensorBuffer> Session::checkpoint_buffers() {
   std::vector<TensorBuffer> buffers;
-  if (programs_.parallelism.mesh.world_size() > 1) {
-    for (const FlatUnit& unit : programs_.units) {
-      std::vector<std::pair<std::string, std::string>> slots{{"", weight_slot(unit)}};
-      for (int which : {1, 2}) {
-        if (unit.trainable) slots.emplace_back(cat("moment", which, "."), moment_slot(unit, which));
-      }
-      for (size_t k = 0; k < unit.members.size(); ++k) {
-        // Consecutive in the rank's own memory, whatever they are in the whole parameter.
-        std::vector<PieceRange> ranges = piece_ranges(programs_, unit, k, rank_);
-        if (ranges.empty()) continue;
-        int64_t begin = ranges.front().local, end = ranges.back().local + ranges.back().count;
-        const std::string& name =
-            programs_.parameters[static_cast<size_t>(unit.parameters[k])].name;
-        for (const auto& [prefix, slot] : slots) {
-          buffers.push_back(
-              {cat(prefix, name), DType::kF32, {end - begin}, state_.as<float>(slot) + begin});
-        }
-      }
-    }
-    buffers.push_back({"optimizer_step", DType::kI64, {}, state_.data("optimizer_step")});
-    return buffers;
+  if (programs_.parallelism.mesh.world_size() > 1)
+    add_pieces(buffers);
+  else
+    add_parameters(buffers);
+  for (const Slot& slot : programs_.slots) {
+    if (!slot.saved || slot.role != SlotRole::kScalar) continue;
+    buffers.push_back(
+        {slot.tensor_name(), slot.type.dtype, slot.type.shape, state_.data(slot.name())});
   }
-  for (const Parameter& p : programs_.parameters)
-    buffers.push_back({p.name, DType::kF32, p.shape, parameter(p.name).data()});
-  for (int which : {1, 2}) {
-    for (const Parameter& p : programs_.parameters) {
-      if (!p.trainable) continue;
-      auto values =
-          member(p.name, [which](const FlatUnit& unit) { return moment_slot(unit, which); });
-      buffers.push_back({cat("moment", which, ".", p.name), DType::kF32, p.shape, values.data()});
-    }
-  }
-  buffers.push_back({"optimizer_step", DType::kI64, {}, state_.data("optimizer_step")});
   return buffers;
+}
+
+void Session::add_pieces(std::vector<TensorBuffer>& buffers) {
+  for (const FlatUnit& unit : programs_.units) {
+    const std::vector<const Slot*> slots = saved_slots(unit);
+    for (size_t k = 0; k < unit.members.size(); ++k) {
+      // Consecutive in the rank's own memory, whatever they are in the whole parameter.
+      std::vector<PieceRange> ranges = piece_ranges(programs_, unit, k, rank_);
+      if (ranges.empty()) continue;
+      int64_t begin = ranges.front().local, end = ranges.back().local + ranges.back().count;
+      const std::string& name = programs_.parameters[static_cast<size_t>(unit.parameters[k])].name;
+      for (const Slot* slot : slots) {
+        buffers.push_back({slot->tensor_name(name),
+                           DType::kF32,
+                           {end - begin},
+                           state_.as<float>(slot->name()) + begin});
+      }
+    }
+  }
+}
+
+// All weights first, then what else is saved of each.
+void Session::add_parameters(std::vector<TensorBuffer>& buffers) {
+  for (size_t k = 0, found = 1; found > 0; ++k) {
+    found = 0;
+    for (const Parameter& p : programs_.parameters) {
+      auto [unit, member] = place(p.name);
+      const std::vector<const Slot*> slots = saved_slots(*unit);
+      if (k >= slots.size()) continue;
+      ++found;
+      buffers.push_back({slots[k]->tensor_name(p.name), DType::kF32, p.shape,
+                         state_.as<float>(slots[k]->name()) + member->offset});
+    }
+  }
 }
 
 std::vector<TensorView> Session::checkpoint_views() {
@@ -240,20 +259,35 @@ std::vector<TensorView> Session::checkpoint_views() {
   return views;
 }
 
-std::span<float> Session::member(const std::string& name,
-                                 const std::function<std::string(const FlatUnit&)>& slot) {
-  TESSERA_CHECK(programs_.parallelism.mesh.world_size() == 1, "a rank has pieces of parameters");
-  for (const FlatUnit& unit : programs_.units) {
-    for (size_t k = 0; k < unit.members.size(); ++k) {
-      if (programs_.parameters[static_cast<size_t>(unit.parameters[k])].name != name) continue;
-      return {state_.as<float>(slot(unit)) + unit.members[k].offset,
-              static_cast<size_t>(num_elements(unit.members[k].shape))};
-    }
-  }
-  throw InternalError(cat("no parameter '", name, "'"));
+std::vector<TensorView> Session::weight_views() {
+  std::set<std::string> weights;
+  for (const Parameter& p : programs_.parameters) weights.insert(p.name);
+  std::vector<TensorView> views = checkpoint_views();
+  std::erase_if(views, [&](const TensorView& v) { return !weights.contains(v.name); });
+  return views;
 }
 
-std::span<float> Session::parameter(const std::string& name) { return member(name, weight_slot); }
-std::span<float> Session::gradient(const std::string& name) { return member(name, gradient_slot); }
+std::pair<const FlatUnit*, const UnitMember*> Session::place(const std::string& parameter) const {
+  for (const FlatUnit& unit : programs_.units) {
+    for (size_t k = 0; k < unit.members.size(); ++k) {
+      if (programs_.parameters[static_cast<size_t>(unit.parameters[k])].name == parameter)
+        return {&unit, &unit.members[k]};
+    }
+  }
+  throw InternalError(cat("no parameter '", parameter, "'"));
+}
+
+std::span<float> Session::elements(const std::string& parameter,
+                                   std::string (*slot)(const FlatUnit&)) {
+  TESSERA_CHECK(programs_.parallelism.mesh.world_size() == 1, "a rank has pieces of parameters");
+  auto [unit, member] = place(parameter);
+  return {state_.as<float>(slot(*unit)) + member->offset,
+          static_cast<size_t>(num_elements(member->shape))};
+}
+
+std::span<float> Session::parameter(const std::string& name) { return elements(name, weight_slot); }
+std::span<float> Session::gradient(const std::string& name) {
+  return elements(name, gradient_slot);
+}
 
 }  // namespace tessera

@@ -87,10 +87,12 @@ class Session {
   // Sum of losses and number of tokens of a validation batch, over all ranks.
   std::pair<double, int64_t> evaluate(MicroBatch batch);
 
-  // Weights, moments of what is trainable, and counters, by parameter, as views and as targets for
-  // loading; of several ranks each has its pieces, flat.
+  // The slots that are saved, by parameter, as views and as targets for loading; of several ranks
+  // each has its pieces, flat.
   std::vector<TensorView> checkpoint_views();
   std::vector<TensorBuffer> checkpoint_buffers();
+  // Of them the weights alone.
+  std::vector<TensorView> weight_views();
   // The master weights of one parameter, or its gradient after accumulate() if it is trainable,
   // where there is one rank.
   std::span<float> parameter(const std::string& name);
@@ -104,8 +106,11 @@ class Session {
 
  private:
   Executable& program(std::string_view name);
-  std::span<float> member(const std::string& parameter,
-                          const std::function<std::string(const FlatUnit&)>& slot);
+  std::vector<const Slot*> saved_slots(const FlatUnit& unit) const;
+  void add_pieces(std::vector<TensorBuffer>& buffers);
+  void add_parameters(std::vector<TensorBuffer>& buffers);
+  std::pair<const FlatUnit*, const UnitMember*> place(const std::string& parameter) const;
+  std::span<float> elements(const std::string& parameter, std::string (*slot)(const FlatUnit&));
 
   Programs programs_;
   int rank_;

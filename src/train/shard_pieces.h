@@ -18,7 +18,7 @@ std::vector<PieceRange> piece_ranges(const Programs& programs, const FlatUnit& u
                                      int rank);
 
 // Where the members of a unit begin in the piece with this index along the shard axes: the segment
-// table of AdamW. A member that began before counts from 0, one behind the piece from its end.
+// table of an update. A member that began before counts from 0, one behind the piece from its end.
 std::vector<int64_t> segment_begin(const FlatUnit& unit, int shard_index);
 
 }  // namespace tessera

@@ -253,6 +253,13 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
         cat("checkpoint '", where, "' was saved with ", saved.mesh, ", this run has ", record_.mesh,
             ": resume with the number of ranks and the sharding that it was saved with"));
   }
+  if (saved.options.optimizer != config_.optimizer) {
+    throw UserError(
+        cat("checkpoint '", where, "' was trained with --optimizer ", saved.options.optimizer,
+            ", this run has --optimizer ", config_.optimizer,
+            ", which keeps other state: give --optimizer ", saved.options.optimizer,
+            ", or begin a new run with its weights (tessera export, then --finetune 1)"));
+  }
   require_same_frozen(session_->programs().parameters, config_, saved.options, where);
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
   to_resume_->load_all(buffers);

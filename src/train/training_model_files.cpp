@@ -76,10 +76,8 @@ void TrainingRun::save_final_model() {
   if (world_size() == 1) return write(SessionParameters(*session_));
   fs::path pieces = last_saved_path_, scratch = model_directory() += ".pieces";
   if (!saved()) {
-    std::vector<TensorView> views = session_->checkpoint_views();
-    std::erase_if(views, [](const TensorView& v) { return v.name.starts_with("moment"); });
-    pieces = save_checkpoint(scratch, name(record_.model.model_type), record_.step, views,
-                             to_json(record_), 0, checkpoint_group());
+    pieces = save_checkpoint(scratch, name(record_.model.model_type), record_.step,
+                             session_->weight_views(), to_json(record_), 0, checkpoint_group());
   }
   while_others_wait(rank() == 0, "export of the model", [&] {
     write(CheckpointParameters(pieces));

@@ -139,6 +139,7 @@ class TrainingRun {
 
 // What matrices and activations are computed in; weights and their updates are f32.
 DType compute_dtype(const RunConfig& config);
+OptimizerOptions optimizer_options(const RunConfig& config);
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
 
 }  // namespace tessera

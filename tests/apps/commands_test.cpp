@@ -275,6 +275,13 @@ TEST_F(Commands, BenchMeasuresAStepAndItsOps) {
   ProgramResult one = run(Words{"bench", "ops", "--repeats", "1", "--op", "swiglu"} + tiny_shape());
   expect_contains(one.out, "swiglu");
   expect_lacks(one.out, "rms_norm");
+  for (const std::string op : {"sgd", "lion"}) {
+    ProgramResult update =
+        run(Words{"bench", "ops", "--repeats", "1", "--optimizer", op, "--op", op} + tiny_shape());
+    EXPECT_EQ(update.status, 0) << update.err;
+    expect_contains(update.out, op + " ");  // its kernel
+    expect_lacks(update.out, "adamw");
+  }
 }
 
 TEST_F(Commands, BenchMeasuresCollectivesAndChecksThem) {

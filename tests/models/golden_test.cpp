@@ -72,17 +72,19 @@ struct Job {
   cpu::CpuBackend backend;
   Session session;
 
-  explicit Job(const std::string& name)
+  explicit Job(const std::string& name, const OptimizerOptions& optimizer = {})
       : golden(name),
         config(golden.config()),
         backend(2, cpu::detect_isa()),
-        session(programs(config), [this](const Graph& g) { return backend.compile(g); }) {
+        session(programs(config, optimizer),
+                [this](const Graph& g) { return backend.compile(g); }) {
     session.allocate();
     golden.load_weights(session);
     session.set_decay(0.1, false);
   }
-  static Programs programs(const ModelConfig& config) {
+  static Programs programs(const ModelConfig& config, const OptimizerOptions& optimizer) {
     ProgramOptions options;
+    options.optimizer = optimizer;
     options.batch = kBatch;
     options.length = kLength;
     options.validation_batch = kBatch;
@@ -172,20 +174,46 @@ TEST_P(ModelGolden, NextTokenLogits) {
   }
 }
 
-TEST_P(ModelGolden, TwentySteps) {
-  Job s(GetParam());
+void expect_steps(Job& s, double rate, std::span<const float> losses,
+                  std::span<const float> norms) {
   auto tokens = s.golden.get<int32_t>("train_tokens"),
        labels = s.golden.get<int32_t>("train_labels");
-  auto losses = s.golden.get<float>("train_losses"),
-       norms = s.golden.get<float>("train_grad_norms");
   constexpr size_t kTokens = kBatch * kLength;
+  ASSERT_EQ(losses.size(), 20u);
   for (size_t step = 0; step < losses.size(); ++step) {
     std::vector<MicroBatch> batches{
         {tokens.subspan(step * kTokens, kTokens), labels.subspan(step * kTokens, kTokens)}};
-    StepResult result = s.session.step(batches, 1e-3, 1.0);
+    StepResult result = s.session.step(batches, rate, 1.0);
     EXPECT_TRUE(result.ok);
     EXPECT_NEAR(result.loss, losses[step], 1e-3 * losses[step]) << step;
     EXPECT_NEAR(result.gradient_norm, norms[step], 1e-2 * norms[step]) << step;
+  }
+}
+
+TEST_P(ModelGolden, TwentySteps) {
+  Job s(GetParam());
+  expect_steps(s, 1e-3, s.golden.get<float>("train_losses"),
+               s.golden.get<float>("train_grad_norms"));
+}
+
+// The same steps by the other optimizers, clipped and with decay:
+// tools/goldens/optimizer_goldens.py.
+TEST(OptimizerGolden, TwentySteps) {
+  auto golden = nlohmann::json::parse(
+      read_file(std::string(TESSERA_SOURCE_DIR) + "/tests/goldens/optimizers.json"));
+  for (const OptimizerRecord& record : optimizers()) {
+    SCOPED_TRACE(record.name);
+    const auto& own = golden.at("optimizers").at(std::string(record.name));
+    const auto& settings = own.at("options");
+    OptimizerOptions options{.name = std::string(record.name)};
+    options.momentum = settings.value("momentum", options.momentum);
+    if (settings.contains("betas")) {
+      options.beta1 = settings["betas"][0];
+      options.beta2 = settings["betas"][1];
+    }
+    Job s(golden.at("model").get<std::string>(), options);
+    expect_steps(s, settings.at("lr"), own.at("steps").at("losses").get<std::vector<float>>(),
+                 own.at("steps").at("norms").get<std::vector<float>>());
   }
 }
 

@@ -11,8 +11,10 @@
 #include "ops/composite/gelu.h"
 #include "ops/composite/layer_norm.h"
 #include "ops/composite/linear.h"
+#include "ops/composite/lion.h"
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
+#include "ops/composite/sgd.h"
 #include "ops/composite/swiglu.h"
 #include "ops/composite/vocabulary_parallel.h"
 #include "ops/move/far_tier.h"
@@ -219,6 +221,14 @@ void add_composites(std::vector<OpSample>& s) {
                0.1,
                1,
                2});
+  for (const OpPtr& op : {make<Sgd>(0.9), make<Lion>(0.9, 0.95)}) {
+    s.push_back({"",
+                 op,
+                 {f({7}), f({7}), f({7}), f({}), f({}), flags({}), {{2}, DType::kI64}, f({2})},
+                 0.1,
+                 1,
+                 2});
+  }
   s.push_back({"", make<SumSquares>(), {f({3, 4})}});
   s.push_back({"", make<SumN>(), {f({3, 4}), f({3, 4}), f({3, 4})}});
 }

@@ -62,5 +62,21 @@ TEST(State, RefusesAnotherType) {
   EXPECT_THROW(state.data("bias"), InternalError);
 }
 
+TEST(State, IsAccessedAsWhatItIs) {
+  State state;
+  state.declare("weight", {{3}, DType::kF32});
+  state.declare("half", {{3}, DType::kBF16});
+  state.declare("step", {{}, DType::kI64});
+  EXPECT_EQ(state.as<float>("weight"), state.data("weight"));
+  EXPECT_EQ(state.as<BF16>("half"), state.data("half"));
+  EXPECT_EQ(state.as<int64_t>("step"), state.data("step"));
+  expect_contains(message_of<InternalError>([&] { state.as<float>("half"); }),
+                  "state slot half is bf16[3], it is accessed as f32");
+  expect_contains(message_of<InternalError>([&] { state.as<int32_t>("step"); }),
+                  "state slot step is i64[], it is accessed as i32");
+  EXPECT_THROW(state.as<double>("weight"), InternalError);
+  EXPECT_THROW(state.as<float>("bias"), InternalError);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -157,9 +157,9 @@ std::map<std::string, std::vector<double>> gradients_of(const ModelConfig& model
   double clip = std::min(1.0, 0.5 / (job.norm() + 1e-6)), squares = 0;
   for (const Parameter& p : job.programs().parameters) {
     if (!p.trainable) continue;
-    std::vector<double>& gradient = gradients[p.name] = job.whole("moment1.", p);
+    std::vector<double>& gradient = gradients[p.name] = job.whole("moment1", p);
     for (double& g : gradient) {
-      g /= clip * (1 - options.beta1);
+      g /= clip * (1 - options.optimizer.beta1);
       squares += g * g;
     }
   }

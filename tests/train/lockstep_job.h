@@ -85,19 +85,26 @@ class LockstepJob {
     return results.outputs["loss_sum"][0].data[0] / results.outputs["token_count"][0].data[0];
   }
 
-  // A whole parameter (of slot "weight.", "moment1." or "moment2.") put together from the ranks. It
-  // is an error if an element is missing or copies of it differ.
-  std::vector<double> whole(const std::string& prefix, const Parameter& parameter) const {
+  // The kinds of slot that checkpoints have of a parameter: "weight", "moment1" and "moment2".
+  std::vector<std::string> saved_kinds(const Parameter& parameter) const {
+    std::vector<std::string> kinds;
+    for (const Slot& slot : saved_slots(*find(parameter).first)) kinds.push_back(slot.kind);
+    return kinds;
+  }
+
+  // A whole parameter (of a kind of slot) put together from the ranks. It is an error if an element
+  // is missing or copies of it differ.
+  std::vector<double> whole(const std::string& kind, const Parameter& parameter) const {
     auto [unit, k] = find(parameter);
     std::vector<double> result(at(num_elements(parameter.shape)), NAN);
     for (int rank = 0; rank < world(); ++rank) {
-      const std::vector<double>& shard = state_.at(cat(prefix, unit->name))[at(rank)];
+      const std::vector<double>& shard = state_.at(slot_name(kind, unit->name))[at(rank)];
       for (const PieceRange& r : piece_ranges(programs_, *unit, k, rank)) {
         for (int64_t i = 0; i < r.count; ++i) {
           double &known = result[at(r.global + i)], x = shard[at(r.local + i)];
           TESSERA_CHECK(std::isnan(known) || known == x,
-                        cat("ranks have different copies of element ", r.global + i, " of ", prefix,
-                            parameter.name));
+                        cat("ranks have different copies of element ", r.global + i, " of ", kind,
+                            " of ", parameter.name));
           known = x;
         }
       }
@@ -116,16 +123,21 @@ class LockstepJob {
         std::fill_n(owned.begin() + r.local, r.count, true);
     }
     int64_t strays = 0;
-    std::vector<std::string> slots{weight_slot(unit)};
-    if (unit.trainable) slots.insert(slots.end(), {moment_slot(unit, 1), moment_slot(unit, 2)});
-    for (const std::string& slot : slots) {
-      const std::vector<double>& shard = state_.at(slot)[at(rank)];
+    for (const Slot& slot : saved_slots(unit)) {
+      const std::vector<double>& shard = state_.at(slot.name())[at(rank)];
       for (size_t i = 0; i < shard.size(); ++i) strays += !owned[i] && shard[i] != 0;
     }
     return strays;
   }
 
  private:
+  std::vector<Slot> saved_slots(const FlatUnit& unit) const {
+    std::vector<Slot> slots;
+    for (const Slot& slot : programs_.slots)
+      if (slot.saved && slot.unit == unit.name) slots.push_back(slot);
+    return slots;
+  }
+
   static size_t at(int64_t i) { return static_cast<size_t>(i); }
   int shard_index(int rank) const {
     return programs_.parallelism.mesh.index(rank, programs_.parallelism.data.shard);

@@ -302,6 +302,17 @@ TEST(OptionParser, SaysWhichOptionsOfRecomputationAndOffloadAreIdle) {
                   .warnings.empty());
 }
 
+TEST(OptionParser, SaysWhichOptionsAreOfOtherOptimizers) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(parse({"--momentum=0.5", "--beta1=0.8"}).warnings,
+            Lines{"--momentum has no effect with --optimizer adamw"});
+  EXPECT_EQ(parse({"--optimizer=SGD", "--momentum=0.5", "--beta1=0.8", "--beta2=0.9"}).warnings,
+            (Lines{"--beta1 has no effect with --optimizer sgd",
+                   "--beta2 has no effect with --optimizer sgd"}));
+  EXPECT_TRUE(parse({"--optimizer=lion", "--beta2=0.99"}).warnings.empty());
+  expect_contains(usage_error({"--optimizer=muon"}), "adamw, sgd, lion");
+}
+
 TEST(OptionParser, NoEffectWarnsOnce) {
   ParsedOptions parsed =
       parse({"--framework=fsdp", "--framework=fsdp", "--rank=3"}, OptionScope::kTrain);

@@ -19,6 +19,7 @@ struct ResumeCase {
   int64_t accumulation = 1, epochs = 100, stop = 5, steps = 9;
   int words = 800;
   ModelType family = ModelType::kLlamaV2;
+  std::string optimizer = "adamw";
 };
 
 class Resume : public TrainingTest, public testing::WithParamInterface<ResumeCase> {};
@@ -37,6 +38,7 @@ TEST_P(Resume, GivesTheBitsOfAnUndisturbedRun) {
   config.use_fp16 = c.fp16;
   config.gradient_accumulation_steps = c.accumulation;
   config.epochs = c.epochs;
+  config.optimizer = c.optimizer;
   config.checkpoint_dir = path("straight");
   ModelConfig model = tiny_model_of(c.family);
   RunTrace straight = train(config, model);
@@ -70,6 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
         ResumeCase{.name = "fp16", .fp16 = true}, ResumeCase{.name = "avx2", .isa = "avx2"},
         ResumeCase{.name = "accumulation", .accumulation = 3},
         ResumeCase{.name = "dropout", .accumulation = 2, .family = ModelType::kGpt2},
+        ResumeCase{.name = "sgd", .optimizer = "sgd"},
+        ResumeCase{.name = "lion", .fp16 = true, .accumulation = 2, .optimizer = "lion"},
         ResumeCase{.name = "before_an_epoch_ends", .stop = 13, .steps = 20, .words = 200},
         ResumeCase{.name = "after_an_epoch_ended",
                    .accumulation = 2,
@@ -101,6 +105,53 @@ TEST_F(ResumeTest, TheLossScaleIsKeptAndThePrecisionMayChange) {
   EXPECT_FALSE(saved(8).contains("loss_scale"));
   resume(9, true);
   EXPECT_LE(saved(9).at("loss_scale").at("good_steps"), 1);  // from the start again
+}
+
+TEST_F(ResumeTest, AnotherOptimizerIsRefused) {
+  RunConfig config = options(2);
+  config.optimizer = "sgd";
+  train(config);
+  EXPECT_EQ(nlohmann::json::parse(read_file(path("ckpt/llama_v2-2steps/run.json")))
+                .at("options")
+                .at("optimizer"),
+            "sgd");
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  for (const char* other : {"lion", "adamw"}) {  // which has a momentum too, which has not
+    config.optimizer = other;
+    std::string message = failure(config);
+    expect_contains(message,
+                    cat("checkpoint '", path("ckpt/llama_v2-2steps"),
+                        "' was trained with --optimizer sgd, this run has --optimizer ", other));
+    expect_contains(message, "give --optimizer sgd");
+  }
+}
+
+TEST_F(ResumeTest, ACheckpointFromBeforeThereWereOptimizersIsOfAdamW) {
+  RunConfig config = options(4);
+  RunTrace straight = train(config);
+  fs::path saved = path("ckpt/llama_v2-2steps");
+  fs::remove_all(path("ckpt"));
+  config.max_steps = 2;
+  train(config);
+  {
+    CheckpointReader reader(saved);
+    auto record = nlohmann::json::parse(reader.run_json());
+    EXPECT_EQ(record.at("options").erase("optimizer"), 1u);
+    EXPECT_EQ(record.at("options").erase("momentum"), 1u);
+    std::vector<std::vector<std::byte>> contents;
+    std::vector<TensorView> views;
+    for (const TensorInfo& t : reader.state().tensors()) {
+      auto bytes = reader.state().bytes(t);
+      contents.emplace_back(bytes.begin(), bytes.end());
+      views.push_back({t.name, t.dtype, t.shape, contents.back().data()});
+    }
+    save_checkpoint(path("ckpt"), "llama_v2", 2, views, record.dump(), {}, {}, reader.origin());
+  }
+  config.max_steps = 4;
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  EXPECT_EQ(train(config).fingerprint, straight.fingerprint);
+  config.optimizer = "sgd";
+  expect_contains(failure(config), "give --optimizer adamw");
 }
 
 TEST_F(ResumeTest, TakesTheNewestCompleteCheckpoint) {

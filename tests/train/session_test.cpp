@@ -165,9 +165,7 @@ TEST_P(SessionOfDType, AnUpdateThatIsNotFiniteChangesNothing) {
     EXPECT_FALSE(bad.ok);
     EXPECT_EQ(tiny.fingerprint(), before);
   }
-  auto counter = [&] {
-    return *static_cast<int64_t*>(tiny.session.state().data("optimizer_step"));
-  };
+  auto counter = [&] { return *tiny.session.state().as<int64_t>("optimizer_step"); };
   EXPECT_EQ(counter(), 1);
 
   // What follows is what would have followed without the two bad steps, but for the loss scale.

@@ -111,6 +111,7 @@ const std::vector<Factor>& sharding_factors() {
         {"offload0", "--offload_activations 1 --activation_loading_horizon 0"},
         {"offload1", "--offload_activations 1 --activation_loading_horizon 1"}}},
       {"far state", {{"", ""}, {"far", "--cpu_offload 1"}}},
+      {"optimizer", {{"", ""}, {"sgd", "--optimizer sgd --momentum 0.75"}}},
       // By patterns that name parameters of every family. bottom: embeddings (embed_tokens, wte and
       // wpe, embed_in) and the first layer, so that its backward pass is none; of a tied model the
       // head too. parts: of the layers some matrices, and a head that is not tied.
@@ -174,7 +175,7 @@ std::string CellJob::key() const {
              p.sequence_parallel, " ", p.unsharded_accumulation && !p.data.shard.empty(), " ",
              r.share_numerator, "/", r.share_denominator, " ", static_cast<int>(r.policy), " ",
              r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state, " ",
-             options.z_loss, " ", join(options.freeze, ","));
+             options.z_loss, " ", join(options.freeze, ","), " ", options.optimizer.name);
 }
 
 const std::vector<Cell>& possible_meshes() {
@@ -226,7 +227,7 @@ std::vector<Cell> cells_of(const Cell& mesh) {
   for (const char* name : {"accumulation", "model"}) cells = with_all_levels(cells, name);
   for (const char* name : {"unsharded", "tied", "length", "frozen"}) draw_level(cells, name);
   for (const char* name : {"recompute", "offload"}) cells = with_all_levels(cells, name);
-  draw_level(cells, "far state");
+  for (const char* name : {"far state", "optimizer"}) draw_level(cells, name);
   return cells;
 }
 
@@ -238,10 +239,8 @@ Outcome run(const CellJob& job) {
     outcome.losses.push_back(lockstep.z_loss());
     outcome.norms.push_back(lockstep.norm());
     for (const Parameter& p : lockstep.programs().parameters) {
-      std::vector<std::string> slots{"weight."};
-      if (p.trainable) slots.insert(slots.end(), {"moment1.", "moment2."});
-      for (const std::string& slot : slots)
-        outcome.tensors[cat(slot, p.name, " step ", step)] = lockstep.whole(slot, p);
+      for (const std::string& kind : lockstep.saved_kinds(p))
+        outcome.tensors[cat(kind, ".", p.name, " step ", step)] = lockstep.whole(kind, p);
     }
   }
   outcome.losses.push_back(lockstep.evaluate(kSteps));
@@ -264,8 +263,8 @@ const Outcome& CellChecker::keeping(const CellJob& job) {
 }
 
 std::string CellChecker::check(const CellJob& job) {
-  // The first moment after one step is the clipped gradient times 1 - beta1. From then on Adam has
-  // divided by roots of sums that are next to nothing for some elements.
+  // The first moment after one step is the clipped gradient, for AdamW times 1 - beta1. From then
+  // on Adam has divided by roots of sums that are next to nothing for some elements.
   constexpr double kGradientBound = 1e-12, kLaterBound = 1e-10;
   std::string report;
   const Outcome &one = one_rank(job.on_one_rank()), &kept = keeping(job.keeping());
@@ -277,7 +276,8 @@ std::string CellChecker::check(const CellJob& job) {
   hold("loss", kept.losses, one.losses, kGradientBound);
   hold("norm", kept.norms, one.norms, kGradientBound);
   for (const auto& [name, values] : one.tensors) {
-    bool gradient = name.starts_with("moment1.") && name.ends_with("step 0");
+    bool gradient =
+        !name.starts_with("weight.") && !name.starts_with("moment2.") && name.ends_with("step 0");
     hold(name, kept.tensors.at(name), values, gradient ? kGradientBound : kLaterBound);
   }
   if (kept.strays > 0) report += cat(kept.strays, " elements of padding are not zero\n");

@@ -98,6 +98,26 @@ TEST_P(Sharding, EqualsOneRank) {
   EXPECT_EQ(checker_.check(job_of(GetParam())), "");
 }
 
+// Lion's steps are signs, which differ where a gradient is nothing but rounding: this model has
+// none.
+TEST(Lion, OfRanksIsThatOfOne) {
+  for (const auto& [world, tp] : {std::pair{1, 0}, {3, 0}, {3, 1}, {3, 2}}) {  // w2, w4, tp2, tp4
+    for (int accumulation : {0, 1}) {
+      Cell cell(sharding_factors().size());
+      cell[0] = 2;  // full_shard
+      cell[1] = world;
+      cell[2] = tp;
+      cell[4] = accumulation;
+      cell[11] = accumulation;  // far state
+      SCOPED_TRACE(name_of(cell));
+      CellJob job = job_of(cell);
+      job.options.optimizer = {.name = "lion", .beta2 = 0.99};
+      job.options.loss_scaling = LossScaling{};
+      EXPECT_EQ(CellChecker().check(job), "");
+    }
+  }
+}
+
 // The squares of whole and of vocabulary-parallel heads, and the loss scale.
 TEST(ZLoss, OfRanksIsThatOfOne) {
   CellChecker checker;

@@ -5,7 +5,6 @@
 #include <mutex>
 #include <tuple>
 
-#include "backends/cpu/kernels/adamw.h"
 #include "backends/cpu/kernels/attention.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/embedding.h"
@@ -13,7 +12,6 @@
 #include "backends/cpu/kernels/rope.h"
 #include "backends/cpu/kernels/sum_n.h"
 #include "base/random.h"
-#include "ops/composite/adamw.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/cross_entropy.h"
 #include "ops/composite/dropout.h"
@@ -227,37 +225,8 @@ void register_embedding(KernelTable& table, Isa isa, ThreadPool& pool) {
             }));
 }
 
-// The kernel works in place: operands that the plan could not put into the outputs' bytes are moved
-// first.
-void register_optimizer(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add("adamw", [isa, &pool](const PrepareContext& c) -> Prepared {
-    if (c.inputs[0].dtype != DType::kF32) return std::string("takes f32");
-    const auto& op = static_cast<const tessera::AdamW&>(c.op);
-    AdamW args{};
-    args.size = c.inputs[0].elements();
-    args.segments = c.inputs[8].elements();
-    args.beta1 = op.beta1();
-    args.beta2 = op.beta2();
-    args.epsilon = op.epsilon();
-    return Launch{kernel_name("adamw", isa), 0,
-                  [args, isa, &pool](const LaunchArguments& a) mutable {
-                    for (size_t i = 0; i < 3; ++i) {
-                      if (a.inputs[i] != a.outputs[i])
-                        copy(a.inputs[i], a.outputs[i], args.size * 4, pool);
-                    }
-                    args.w = a.output<float>(0);
-                    args.m = a.output<float>(1);
-                    args.v = a.output<float>(2);
-                    args.g = a.input<float>(3);
-                    args.lr = a.input<float>(4);
-                    args.scale = a.input<float>(5);
-                    args.ok = a.input<uint8_t>(6);
-                    args.step = a.input<int64_t>(7);
-                    args.segment_begin = a.input<int64_t>(8);
-                    args.segment_decay = a.input<float>(9);
-                    adamw(args, isa, pool);
-                  }};
-  });
+// Sums: of squares for the norm, of cotangents, of targets.
+void register_sums(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("sum_squares", [isa, &pool](const PrepareContext& c) -> Prepared {
     if (c.inputs[0].dtype != DType::kF32) return std::string("takes f32");
     int64_t n = c.inputs[0].elements();
@@ -291,7 +260,8 @@ void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool) {
   register_activations(table, isa, pool);
   register_attention(table, isa, pool);
   register_embedding(table, isa, pool);
-  register_optimizer(table, isa, pool);
+  register_sums(table, isa, pool);
+  register_optimizers(table, isa, pool);
 }
 
 }  // namespace tessera::cpu

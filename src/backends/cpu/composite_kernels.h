@@ -32,5 +32,7 @@ Prepare for_floats(size_t which, Make make) {
 void register_norms(KernelTable& table, Isa isa, ThreadPool& pool);
 // swiglu, gelu, add_bias, their gradients, and dropout.
 void register_activations(KernelTable& table, Isa isa, ThreadPool& pool);
+// adamw, sgd, lion.
+void register_optimizers(KernelTable& table, Isa isa, ThreadPool& pool);
 
 }  // namespace tessera::cpu

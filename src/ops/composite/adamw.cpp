@@ -1,5 +1,6 @@
 #include "ops/composite/adamw.h"
 
+#include "ops/composite/flat_update.h"
 #include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -8,23 +9,9 @@
 namespace tessera {
 
 std::vector<TensorType> AdamW::infer(const InferContext& context) const {
-  const TensorType& w = context.inputs[0];
-  require(w.shape.size() == 1 && (w.dtype == DType::kF32 || w.dtype == DType::kF64), *this, "C1",
-          cat("w must be f32 [n], is ", to_string(w)));
-  for (size_t i = 1; i < 4; ++i) {
-    require(
-        context.inputs[i].shape == w.shape && context.inputs[i].dtype == w.dtype, *this, "C2",
-        cat("m, v and g must be like w: ", to_string(w), " and ", to_string(context.inputs[i])));
-  }
-  require(context.inputs[4].shape.empty() && context.inputs[4].dtype == w.dtype &&
-              context.inputs[5].shape.empty(),
-          *this, "C3", "lr and scale must be scalars of w's dtype");
-  require(context.inputs[6].dtype == DType::kBool && context.inputs[7].dtype == DType::kI64, *this,
-          "C4", "ok must be bool, step i64");
-  require(context.inputs[8].dtype == DType::kI64 && context.inputs[9].dtype == w.dtype &&
-              context.inputs[8].shape == context.inputs[9].shape,
-          *this, "C5", "segment_begin must be i64 [S], segment_decay [S] of w's dtype");
-  return {w, w, w};
+  require(context.inputs[7].shape.empty() && context.inputs[7].dtype == DType::kI64, *this, "C6",
+          "step must be an i64 scalar");
+  return infer_flat_update(context, *this, 2);
 }
 
 std::vector<Value> AdamW::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -32,18 +19,7 @@ std::vector<Value> AdamW::decompose(Graph& g, std::span<const Value> inputs) con
   const TensorType type{g.shape(w), g.type(w).dtype};
   auto c = [&](double x) { return constant(g, type, x); };
   auto spread = [&](Value scalar) { return broadcast(g, scalar, type.shape, {}); };
-  int64_t n = type.shape[0], segments = g.shape(inputs[8])[0];
-  // decay[i] = sum over segments s of (begin_s <= i) * (decay_s - decay_{s-1}): the last that
-  // begins before i.
-  Shape plane{n, segments};
-  Value begun = compare(g, Comparison::kLe, broadcast(g, inputs[8], plane, {1}),
-                        iota(g, {plane, DType::kI64}, 0));
-  Value previous = concatenate(
-      g, {constant(g, {{1}, type.dtype}, 0), slice(g, inputs[9], 0, 0, segments - 1)}, 0);
-  Value step_up = sub(g, inputs[9], previous);
-  Value decay =
-      reduce_sum(g, mul(g, convert(g, begun, type.dtype), broadcast(g, step_up, plane, {1})), {1});
-
+  Value decay = segment_decay(g, w, inputs[8], inputs[9]);
   Value scaled = mul(g, grad, spread(inputs[5]));
   Value m1 = tessera::add(g, mul(g, m, c(beta1_)), mul(g, scaled, c(1 - beta1_)));
   Value v1 = tessera::add(g, mul(g, v, c(beta2_)), mul(g, mul(g, scaled, scaled), c(1 - beta2_)));

@@ -7,11 +7,8 @@ namespace tessera {
 // parameters. With g' = scale * g:
 //   m' = beta1 m + (1 - beta1) g',  v' = beta2 v + (1 - beta2) g'^2,
 //   w' = w - lr * (m' / (1 - beta1^step) / (sqrt(v' / (1 - beta2^step)) + epsilon) + decay * w).
-// Where `ok` is false all three keep their bits. Inputs: w, m, v, g [n] f32; lr, scale f32 scalars;
-// ok bool scalar; step i64 scalar, counted from 1; segment_begin i64 [S], ascending, beginning with
-// 0, and segment_decay f32 [S]: element i decays by the entry of its segment. The table is an input
-// and not an attribute because a shard cuts through parameters: it differs by rank while the
-// program does not.
+// Where `ok` is false all three keep their bits. Inputs: w, m, v, g, lr, scale, ok, step (i64
+// scalar, counted from 1), segment_begin, segment_decay; see flat_update.h.
 class AdamW final : public OpOf<AdamW> {
  public:
   AdamW(double beta1, double beta2, double epsilon)

@@ -12,8 +12,10 @@
 #include "ops/composite/gelu.h"
 #include "ops/composite/layer_norm.h"
 #include "ops/composite/linear.h"
+#include "ops/composite/lion.h"
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
+#include "ops/composite/sgd.h"
 #include "ops/composite/swiglu.h"
 #include "ops/composite/vocabulary_parallel.h"
 
@@ -222,6 +224,20 @@ std::vector<Case> composite_cases() {
                 w({3})},
                1,
                true});
+  for (const OpPtr& op : {make<Sgd>(0.9), make<Lion>(0.9, 0.95)}) {
+    c.push_back({std::string(op->name()),
+                 op,
+                 {w({1037}),
+                  w({1037}),
+                  w({1037}),
+                  w({}),
+                  w({}),
+                  {{}, DType::kBool},
+                  {{3}, DType::kI64},
+                  w({3})},
+                 1,
+                 true});
+  }
   return c;
 }
 

@@ -3,13 +3,11 @@
 #include <cmath>
 
 #include "backends/cpu/kernels/elementwise.h"
-#include "backends/cpu/kernels/tiles.h"
+#include "backends/cpu/kernels/segments.h"
 #include "base/error.h"
 
 namespace tessera::cpu {
 namespace {
-
-constexpr int64_t kElements = 16384;  // of a tile: 256 KiB of state and gradient
 
 AdamWFactors factors_of(const AdamW& args) {
   auto step = static_cast<double>(*args.step);
@@ -33,21 +31,15 @@ void adamw(const AdamW& args, Isa isa, ThreadPool& pool) {
     if (args.shadow) cast_to_bf16(args.w, args.shadow, args.size, isa, pool);
     return;
   }
-  TESSERA_CHECK(*args.step >= 1 && args.segments >= 1 && args.segment_begin[0] == 0);
+  TESSERA_CHECK(*args.step >= 1);
   const AdamWFactors factors = factors_of(args);
   auto range = TESSERA_SELECT(isa, adamw_range);
-  for_ranges(pool, args.size, kElements, [&](int64_t begin, int64_t end) {
-    const int64_t* last = args.segment_begin + args.segments;
-    const int64_t* next = std::upper_bound(args.segment_begin, last, begin);
-    while (begin < end) {
-      AdamWFactors mine = factors;
-      mine.decay = args.segment_decay[next - 1 - args.segment_begin];
-      int64_t stop = next == last ? end : std::min(*next, end);
-      range(args, mine, begin, stop);
-      begin = stop;
-      while (next != last && *next <= begin) ++next;
-    }
-  });
+  for_segments(pool, {args.segment_begin, args.segment_decay, args.segments}, args.size,
+               [&](int64_t begin, int64_t end, float decay) {
+                 AdamWFactors mine = factors;
+                 mine.decay = decay;
+                 range(args, mine, begin, end);
+               });
 }
 
 }  // namespace tessera::cpu

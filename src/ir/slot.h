@@ -1,0 +1,41 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "ir/tensor_type.h"
+
+namespace tessera {
+
+// What a slot is there for.
+enum class SlotRole : uint8_t {
+  kWeight,     // master weights
+  kOptimizer,  // what the optimizer keeps beside them
+  kGradient,   // sums of gradients
+  kScalar,     // of the job as a whole: sums, counters, factors
+};
+
+// A state slot of a training job. All but scalars belong to a flat unit: a rank's piece of it.
+struct Slot {
+  std::string kind;  // "moment1": what the slots of all units have in common
+  SlotRole role = SlotRole::kScalar;
+  std::string unit;  // "layers.0"; of a scalar empty
+  TensorType type;
+  bool saved = false;  // in checkpoints
+
+  // In programs and their state: "moment1.layers.0", "loss_sum".
+  std::string name() const;
+  // In a checkpoint: that of a parameter of the unit is the parameter's own for weights, else
+  // "moment1.PARAMETER"; that of a scalar is the slot's.
+  std::string tensor_name(std::string_view parameter = {}) const;
+};
+
+// Kinds that are the same for every optimizer; those of an optimizer are in its file in optim/.
+inline constexpr std::string_view kWeightKind = "weight", kGradientKind = "gradient";
+// Scalars. The first three are what a micro-batch adds up, under the names of a model's outputs.
+inline constexpr const char *kLossSum = "loss_sum", *kTokenCount = "token_count",
+                            *kSquareSum = "square_sum", *kOptimizerStep = "optimizer_step",
+                            *kLossScale = "loss_scale", *kGoodSteps = "good_steps";
+
+std::string slot_name(std::string_view kind, std::string_view unit);
+
+}  // namespace tessera

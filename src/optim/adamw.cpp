@@ -1,0 +1,32 @@
+#include "ops/composite/adamw.h"
+
+#include "optim/optimizer.h"
+
+namespace tessera {
+namespace {
+
+class AdamWOptimizer final : public Optimizer {
+ public:
+  explicit AdamWOptimizer(const OptimizerOptions& o)
+      : op_(std::make_shared<AdamW>(o.beta1, o.beta2, o.epsilon)) {}
+
+  std::vector<Slot> slots(const std::string& unit, const TensorType& weights) const override {
+    return {optimizer_slot("moment1", unit, weights), optimizer_slot("moment2", unit, weights)};
+  }
+
+  std::vector<Value> update(Graph& graph, const UnitUpdate& u) const override {
+    return graph.add(op_, {u.weights, u.state[0], u.state[1], u.gradient, u.lr, u.scale, u.ok,
+                           u.step, u.segment_begin, u.segment_decay});
+  }
+
+ private:
+  std::shared_ptr<const AdamW> op_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adamw(const OptimizerOptions& options) {
+  return std::make_unique<AdamWOptimizer>(options);
+}
+
+}  // namespace tessera
