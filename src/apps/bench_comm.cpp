@@ -166,7 +166,8 @@ int run_ranks(const RunConfig& config, std::span<const std::string> arguments) {
 int bench_comm(const RunConfig& config, std::span<const std::string> arguments) {
   JobConnection job = join_job(config);
   if (!job.member) return run_ranks(config, arguments);
-  if (!job.channels.communicator) throw UsageError("bench comm measures between ranks: this job has one");
+  if (!job.channels.communicator)
+    throw UsageError("bench comm measures between ranks: this job has one");
   if (job.member->rank == 0) {
     std::printf("%d ranks, %d on this host with %ld cores, %s\n", job.member->world_size,
                 job.member->local_world_size, ::sysconf(_SC_NPROCESSORS_ONLN),

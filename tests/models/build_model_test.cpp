@@ -7,6 +7,7 @@
 #include <set>
 
 #include "models/hugging_face_tensor.h"
+#include "models/model_family.h"
 
 namespace tessera {
 namespace {
@@ -114,9 +115,9 @@ std::vector<std::string> names_of(const ModelGraph& model, const std::string& la
 
 // Passes treat layers by their numbers, people read names.
 TEST(BuildModel, NodesOfALayerKnowItsNumber) {
-  for (ModelType type : {ModelType::kGptNeox, ModelType::kLlamaV2, ModelType::kLlamaV3,
-                         ModelType::kMistral, ModelType::kGpt2, ModelType::kQwen2,
-                         ModelType::kQwen3}) {
+  for (const ModelFamily* family : kModelFamilies) {
+    if (!family->build) continue;
+    const ModelType type = family->type;
     std::set<int32_t> seen;
     const ModelGraph model = build_model(tiny(type), 1, 8, ModelHead::kTraining);
     for (const Node& node : model.graph.nodes()) {

@@ -57,7 +57,7 @@ class ViewBeyond final : public OpOf<ViewBeyond> {
 
 TEST(PlanVerifierOps, RefusesAViewBeyondItsOperand) {
   Graph g;
-  Value x = g.input("x", InputKind::kArgument, {{kN}, DType::kF32});
+  Value x = g.input("x", InputKind::kState, {{kN}, DType::kF32});
   Value whole = unary(g, UnaryKind::kNeg, x);
   g.output("view", g.add_one(std::make_shared<ViewBeyond>(), {whole}));
   Plan plan;

@@ -1,6 +1,7 @@
 // Composites of the shipped models have kernels; what has none is named.
 #include <gtest/gtest.h>
 
+#include "models/model_family.h"
 #include "tests/train/tiny_model.h"
 #include "train/model_options.h"
 
@@ -14,10 +15,9 @@ std::vector<std::pair<std::string, ModelConfig>> shipped_models() {
   std::vector<std::pair<std::string, ModelConfig>> models;
   for (const std::string& preset : preset_names())
     models.emplace_back(preset, preset_by_name(preset));
-  for (ModelType type : {ModelType::kGptNeox, ModelType::kLlamaV2, ModelType::kLlamaV3,
-                         ModelType::kMistral, ModelType::kGpt2, ModelType::kQwen2})
-    models.emplace_back(name(type), tiny_model_of(type));
-  std::erase_if(models, [](const auto& model) { return !is_built(model.second.model_type); });
+  std::erase_if(models, [](const auto& m) { return !model_family(m.second.model_type).build; });
+  for (const ModelFamily* family : kModelFamilies)
+    if (family->build) models.emplace_back(family->name, tiny_model_of(family->type));
   for (auto& [name, model] : models) model.num_layers = 2;
   return models;
 }
