@@ -48,7 +48,8 @@ TEST(KernelCoverage, NoShippedModelIsDecomposed) {
     for (DType compute : {DType::kF32, DType::kBF16}) {
       for (const Graph& graph : programs_of(model, compute, model.num_heads % 2 == 0 ? 2 : 1)) {
         for (const auto& backend : backends) {
-          for (const Declined& declined : backend->compile(graph)->declined())
+          auto executable = backend->compile(graph);
+          for (const Declined& declined : executable->declined())
             ADD_FAILURE() << model_name << " " << name(compute) << " on " << name(backend->isa())
                           << ": " << to_string(declined);
         }
