@@ -8,7 +8,8 @@ Prints `file[:line]: rule` for each breach; exit status 1 if there is one. The r
   folder at most 30;
 - every folder directly below src/ has a README.md;
 - a name says what is inside (no `utils`, `helpers`, `common`, `misc`, `manager`);
-- no text file holds an absolute path of somebody's machine or a mark of unfinished work.
+- no text file holds an absolute path of somebody's machine or a mark of unfinished work;
+- what a page links to is there, down to the heading, and "decision N" leads to decision N.
 """
 
 import pathlib
@@ -28,6 +29,8 @@ WORDS = (
     (re.compile(r"\b(TODO|FIXME|XXX|HACK)\b"), "a mark of unfinished work"),
     (re.compile(r"\bDISABLED_\w"), "a test that is switched off"),
 )
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+DECISION = re.compile(r"[Dd]ecision (\d+)$")
 # Data of tests and this list itself.
 EXEMPT_FROM_WORDS = re.compile(r"^(tests/(fuzz/corpus|goldens|repository)/|tools/check_files\.py$)")
 
@@ -54,6 +57,27 @@ def check_words(file, lines):
                 yield f"{file}:{number}: {meaning}: {line.strip()[:80]}"
 
 
+def headings(page):
+    titles = re.findall(r"^#+ +(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def check_links(path, file, lines):
+    for number, line in enumerate(lines, 1):
+        for words, link in LINK.findall(line):
+            target, _, heading = link.partition("#")
+            page = path.parent / target if target else path
+            decision = DECISION.search(words)
+            if re.match(r"\w+:", link):
+                continue
+            if not page.exists():
+                yield f"{file}:{number}: there is no {target}"
+            elif heading and page.suffix == ".md" and heading not in headings(page):
+                yield f"{file}:{number}: {target or 'this page'} has no heading #{heading}"
+            elif decision and not page.name.startswith(f"{int(decision[1]):04}-"):
+                yield f"{file}:{number}: decision {decision[1]} is not {page.name}"
+
+
 def check(root):
     for path in files_of(root):
         file = path.relative_to(root).as_posix()
@@ -63,6 +87,8 @@ def check(root):
             continue
         lines = path.read_text(encoding="utf-8").splitlines()
         yield from check_size(file, lines)
+        if path.suffix == ".md":
+            yield from check_links(path, file, lines)
         if not EXEMPT_FROM_WORDS.match(file):
             yield from check_words(file, lines)
     for folder in sorted((root / "src").iterdir()):

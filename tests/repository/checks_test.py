@@ -83,6 +83,15 @@ class ChecksTest(unittest.TestCase):
         self.expect("check_files.py", "docs/page.md:1: an absolute path",
                     "src/ir/graph.cpp:1: a mark of unfinished work")
 
+    def test_links(self):
+        self.write("docs/decisions/0016-views.md", "# 16. Views\n\n## Why\n")
+        self.write("docs/page.md", "# A page\n[decision 16](decisions/0016-views.md#why) [here](#a-page)\n"
+                   "[there](https://example.org)\n[decision 15](decisions/0016-views.md)\n"
+                   "[a](absent.md) [b](decisions/0016-views.md#how)\n")
+        self.expect("check_files.py", "docs/page.md:4: decision 15 is not 0016-views.md",
+                    "docs/page.md:5: there is no absent.md",
+                    "docs/page.md:5: decisions/0016-views.md has no heading #how")
+
     def test_a_worktree_is_clean_too(self):
         self.write(".git", "gitdir: /home/somebody/tessera/.git/worktrees/branch\n")
         self.expect("check_files.py")
