@@ -88,16 +88,14 @@ class CommBench {
     int n = communicator_.world_size();
     bool in_parts = action != CommAction::kAllReduce;
     int64_t elements = size / size_of(dtype);
-    CommCall call{action,
-                  &communicator_.world(),
-                  dtype,
-                  dtype,
-                  Reduction::kSum,
-                  1,
-                  in_parts ? elements / n : elements,
-                  input_.data(),
-                  output_.data(),
-                  "bench comm"};
+    CommCall call{.action = action,
+                  .group = &communicator_.world(),
+                  .dtype = dtype,
+                  .output_dtype = dtype,
+                  .inner = in_parts ? elements / n : elements,
+                  .input = input_.data(),
+                  .output = output_.data(),
+                  .label = "bench comm"};
     (dtype == DType::kF32 ? fill<float> : fill<BF16>)(input_.data(), call.input_elements(),
                                                       communicator_.rank());
     double seconds = time(size, [&] { communicator_.run(call); });

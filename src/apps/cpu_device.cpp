@@ -82,8 +82,16 @@ PlannedDevice::PlannedDevice(const RunConfig& config) {
 
 double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype) {
   constexpr int64_t kSize = 1024;
-  cpu::MatmulProblem problem{kSize, kSize, kSize, false, true,  dtype,
-                             dtype, dtype, kSize, kSize, kSize, false};
+  cpu::MatmulProblem problem{.m = kSize,
+                             .n = kSize,
+                             .k = kSize,
+                             .transpose_b = true,
+                             .a = dtype,
+                             .b = dtype,
+                             .c = dtype,
+                             .lda = kSize,
+                             .ldb = kSize,
+                             .ldc = kSize};
   auto matmul = cpu::make_matmul(problem, backend.isa());
   HostBuffer a(kSize * kSize * 4), b(kSize * kSize * 4), c(kSize * kSize * 4),
       workspace(matmul->workspace_bytes(backend.pool().threads()));

@@ -225,7 +225,7 @@ class PeerConnector {
     if (!socket || (is_unix && !same_user(socket))) return;
     if (!is_unix) set_no_delay(socket);
     Deadline until = std::min<Deadline>(deadline_, Clock::now() + kHelloTime);
-    guests_.push_back({std::move(socket), is_unix, until, "", "", ""});
+    guests_.push_back({.socket = std::move(socket), .is_unix = is_unix, .until = until});
   }
 
   // Takes what a guest says. False if it does not belong here, or has gone.

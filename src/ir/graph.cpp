@@ -69,7 +69,8 @@ std::vector<Value> Graph::add(const OpPtr& op, std::vector<Value> inputs) {
     throw UserError(scope_.empty() ? std::string(error.what())
                                    : cat(error.what(), " (", scope_, ")"));
   }
-  Node node{op, std::move(inputs), {}, scope_, layer_, phase_};
+  Node node{
+      .op = op, .inputs = std::move(inputs), .scope = scope_, .layer = layer_, .phase = phase_};
   for (TensorType& t : output_types) {
     if (!op->sets_marks()) t.varying = joined;
     node.outputs.push_back({num_values()});

@@ -81,8 +81,13 @@ WorkerProcess start_worker(const WorkerCommand& command,
   auto [err, err_end] = make_pipe();
   auto [failure, failure_end] = make_pipe();
   std::vector<char*> words = pointers(command.words), variables = pointers(environment);
-  ChildPlan plan{command.program.c_str(), words.data(),      variables.data(), out_end.get(),
-                 err_end.get(),           failure_end.get(), ::getpid()};
+  ChildPlan plan{.program = command.program.c_str(),
+                 .words = words.data(),
+                 .environment = variables.data(),
+                 .out = out_end.get(),
+                 .err = err_end.get(),
+                 .failure = failure_end.get(),
+                 .agent = ::getpid()};
   pid_t pid = ::fork();
   if (pid < 0) throw DeviceError(cat("cannot start a worker: ", std::strerror(errno)));
   if (pid == 0) become_worker(plan);

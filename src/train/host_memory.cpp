@@ -106,14 +106,14 @@ std::optional<MemoryShortage> find_shortage(std::span<const RankMemory> ranks) {
       continue;
     std::string who = users.count == 1 ? "a rank needs " : cat(users.count, " ranks need ");
     int64_t for_plans = std::max<int64_t>(0, available - users.beside);
-    worst = {users.pool->name,
-             users.count,
-             need,
-             available,
-             for_plans / users.count,
-             cat(who, format_bytes(need), " (", format_bytes(users.planned), " planned and about ",
-                 format_bytes(users.beside), " beside), and ", users.pool->name, " has ",
-                 format_bytes(available), " left")};
+    worst = {.pool = users.pool->name,
+             .ranks = users.count,
+             .need = need,
+             .available = available,
+             .planned_each = for_plans / users.count,
+             .text = cat(who, format_bytes(need), " (", format_bytes(users.planned),
+                         " planned and about ", format_bytes(users.beside), " beside), and ",
+                         users.pool->name, " has ", format_bytes(available), " left")};
   }
   return worst;
 }

@@ -100,12 +100,12 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
     r.last_good_checkpoint = json.at("last_good_checkpoint").get<std::string>();
     r.mesh = json.at("mesh").get<std::string>();
     const Json& s = json.at("schedule");
-    r.schedule = {s.at("start_lr").get<double>(),
-                  s.at("min_lr").get<double>(),
-                  s.at("warmup_iter").get<double>(),
-                  s.at("num_iters").get<int64_t>(),
-                  s.at("end_iter").get<int64_t>(),
-                  decay_style_from_name(s.at("decay_style").get<std::string>())};
+    r.schedule = {.start_lr = s.at("start_lr").get<double>(),
+                  .min_lr = s.at("min_lr").get<double>(),
+                  .warmup_iter = s.at("warmup_iter").get<double>(),
+                  .num_iters = s.at("num_iters").get<int64_t>(),
+                  .end_iter = s.at("end_iter").get<int64_t>(),
+                  .decay_style = decay_style_from_name(s.at("decay_style").get<std::string>())};
     r.model = model_config_from_json(json.at("model").dump());
     r.options = run_config_from_json(json.at("options").dump());
     read_later_fields(json, r);

@@ -128,8 +128,16 @@ std::vector<CollectiveCase> collective_cases(int ranks) {
 }
 
 CommCall call_of(const CollectiveCase& c, const CommGroup& group, const void* input, void* output) {
-  return {c.action, &group,  c.dtype, c.output_dtype, c.reduction,
-          c.outer,  c.inner, input,   output,         "a call of the suite"};
+  return {.action = c.action,
+          .group = &group,
+          .dtype = c.dtype,
+          .output_dtype = c.output_dtype,
+          .reduction = c.reduction,
+          .outer = c.outer,
+          .inner = c.inner,
+          .input = input,
+          .output = output,
+          .label = "a call of the suite"};
 }
 
 std::vector<std::byte> input_of(const CollectiveCase& c, const CommGroup& group, int rank) {

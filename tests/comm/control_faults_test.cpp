@@ -121,8 +121,14 @@ TEST_P(ControlFaults, TheRankAtTheEndOfAChainOfWaitsIsNamed) {
     if (r == 1) {
       std::this_thread::sleep_for(milliseconds(100));
       float one = 1, sum = 0;
-      communicator.run({CommAction::kAllReduce, &pair, DType::kF32, DType::kF32, Reduction::kSum, 1,
-                        1, &one, &sum, "in pairs"});
+      communicator.run({.action = CommAction::kAllReduce,
+                        .group = &pair,
+                        .dtype = DType::kF32,
+                        .output_dtype = DType::kF32,
+                        .inner = 1,
+                        .input = &one,
+                        .output = &sum,
+                        .label = "in pairs"});
     }
     channels.control->barrier("checkpoint");
   });

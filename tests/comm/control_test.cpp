@@ -102,16 +102,14 @@ TEST_P(Controls, CollectivesAndTextsInAnyOrder) {
     Control& control = *channels.control;
     for (int i = 0; i < 10; ++i) {
       int32_t one = 1, all = 0;
-      CommCall call{CommAction::kAllReduce,
-                    &communicator.world(),
-                    DType::kI32,
-                    DType::kI32,
-                    Reduction::kSum,
-                    1,
-                    1,
-                    &one,
-                    &all,
-                    "sum"};
+      CommCall call{.action = CommAction::kAllReduce,
+                    .group = &communicator.world(),
+                    .dtype = DType::kI32,
+                    .output_dtype = DType::kI32,
+                    .inner = 1,
+                    .input = &one,
+                    .output = &all,
+                    .label = "sum"};
       bool early = (communicator.rank() + i) % 2 == 0;
       Communicator::Ticket ticket = early ? communicator.start(call) : 0;
       exchange_numbers(control, "between", 2);
@@ -143,9 +141,14 @@ TEST_P(Controls, ThreadsDoNotWaitForEachOther) {
                 delayed(0, [&] {
                   std::vector<float> ones(100'000, 1.f), sums(100'000);
                   for (int i = 0; i < 20; ++i) {
-                    communicator.run({CommAction::kAllReduce, &communicator.world(), DType::kF32,
-                                      DType::kF32, Reduction::kSum, 1, 100'000, ones.data(),
-                                      sums.data(), "gradients"});
+                    communicator.run({.action = CommAction::kAllReduce,
+                                      .group = &communicator.world(),
+                                      .dtype = DType::kF32,
+                                      .output_dtype = DType::kF32,
+                                      .inner = 100'000,
+                                      .input = ones.data(),
+                                      .output = sums.data(),
+                                      .label = "gradients"});
                     require(sums[7] == static_cast<float>(control.world_size()), "sums");
                   }
                 })});

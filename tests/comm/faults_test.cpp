@@ -19,8 +19,14 @@ using std::chrono::milliseconds;
 // A sum of the group's ones; large enough for several rounds.
 void sum(Communicator& communicator, const CommGroup& group, std::string_view label) {
   std::vector<float> ones(1 << 20, 1.f), result(1 << 20);
-  communicator.run({CommAction::kAllReduce, &group, DType::kF32, DType::kF32, Reduction::kSum, 1,
-                    1 << 20, ones.data(), result.data(), label});
+  communicator.run({.action = CommAction::kAllReduce,
+                    .group = &group,
+                    .dtype = DType::kF32,
+                    .output_dtype = DType::kF32,
+                    .inner = 1 << 20,
+                    .input = ones.data(),
+                    .output = result.data(),
+                    .label = label});
   require(result.back() == static_cast<float>(group.size()), "the sum");
 }
 
@@ -159,16 +165,14 @@ TEST_P(Faults, RankThatThrowsInTheMiddleOfACallEndsTheOthers) {
   int32_t ones[2] = {1, 1}, sums[2] = {};  // longer there than the call of a rank that throws
   auto results = run_ranks(job(2), [&](Communicator& communicator) {
     const int rank = communicator.rank();
-    CommCall call{CommAction::kAllReduce,
-                  &communicator.world(),
-                  DType::kI32,
-                  DType::kI32,
-                  Reduction::kSum,
-                  1,
-                  1,
-                  &ones[rank],
-                  &sums[rank],
-                  "step"};
+    CommCall call{.action = CommAction::kAllReduce,
+                  .group = &communicator.world(),
+                  .dtype = DType::kI32,
+                  .output_dtype = DType::kI32,
+                  .inner = 1,
+                  .input = &ones[rank],
+                  .output = &sums[rank],
+                  .label = "step"};
     if (rank == 0) {
       communicator.start(call);
       std::this_thread::sleep_for(milliseconds(50));

@@ -163,8 +163,14 @@ std::vector<RankResult> run_ranks(const RankJob& job,
 
 void sum_of_ones(Communicator& communicator, std::string_view label) {
   int32_t one = 1, all = 0;
-  communicator.run({CommAction::kAllReduce, &communicator.world(), DType::kI32, DType::kI32,
-                    Reduction::kSum, 1, 1, &one, &all, label});
+  communicator.run({.action = CommAction::kAllReduce,
+                    .group = &communicator.world(),
+                    .dtype = DType::kI32,
+                    .output_dtype = DType::kI32,
+                    .inner = 1,
+                    .input = &one,
+                    .output = &all,
+                    .label = label});
   require(all == communicator.world_size(), "the sum of ones");
 }
 

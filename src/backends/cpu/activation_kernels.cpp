@@ -15,8 +15,12 @@ void register_swiglu(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("swiglu", for_floats(0, [isa, &pool](const PrepareContext& c) {
               int64_t width = c.inputs[0].shape.empty() ? 1 : c.inputs[0].shape.back(),
                       rows = width ? c.inputs[0].elements() / width : 0;
-              SwigluForward args{
-                  c.inputs[0].dtype, nullptr, nullptr, nullptr, rows, width, width, width, width};
+              SwigluForward args{.dtype = c.inputs[0].dtype,
+                                 .rows = rows,
+                                 .width = width,
+                                 .gate_stride = width,
+                                 .up_stride = width,
+                                 .y_stride = width};
               return Launch{kernel_name("swiglu", isa), 0,
                             [args, isa, &pool](const LaunchArguments& a) mutable {
                               args.gate = a.inputs[0];
@@ -28,19 +32,14 @@ void register_swiglu(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("swiglu_backward", for_floats(0, [isa, &pool](const PrepareContext& c) {
               int64_t width = c.inputs[0].shape.empty() ? 1 : c.inputs[0].shape.back(),
                       rows = width ? c.inputs[0].elements() / width : 0;
-              SwigluBackward args{c.inputs[0].dtype,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  nullptr,
-                                  rows,
-                                  width,
-                                  width,
-                                  width,
-                                  width,
-                                  width,
-                                  width};
+              SwigluBackward args{.dtype = c.inputs[0].dtype,
+                                  .rows = rows,
+                                  .width = width,
+                                  .gate_stride = width,
+                                  .up_stride = width,
+                                  .dy_stride = width,
+                                  .dgate_stride = width,
+                                  .dup_stride = width};
               return Launch{kernel_name("swiglu_backward", isa), 0,
                             [args, isa, &pool](const LaunchArguments& a) mutable {
                               args.gate = a.inputs[0];
@@ -55,8 +54,8 @@ void register_swiglu(KernelTable& table, Isa isa, ThreadPool& pool) {
 
 void register_gelu(KernelTable& table, Isa isa, ThreadPool& pool) {
   auto prepare = [isa, &pool](const PrepareContext& c, GeluKind kind) {
-    Gelu args{c.inputs[0].dtype, kind == GeluKind::kExact, nullptr, nullptr,
-              nullptr,           c.inputs[0].elements()};
+    Gelu args{
+        .dtype = c.inputs[0].dtype, .exact = kind == GeluKind::kExact, .n = c.inputs[0].elements()};
     bool backward = c.inputs.size() == 2;
     return Launch{kernel_name(c.op.name(), isa), 0,
                   [args, backward, isa, &pool](const LaunchArguments& a) mutable {

@@ -66,13 +66,15 @@ std::shared_ptr<RotaryTable> rotary_table(const RotaryAngles& rotary, int64_t le
 // Of x [B, T, H, D]; positions, x and y are left out.
 Rope rope_of(const TensorType& x, const RotaryAngles& rotary, bool inverse) {
   const Shape& s = x.shape;
-  return {x.dtype,     nullptr,
-          nullptr,     nullptr,
-          nullptr,     s[0],
-          s[1],        s[2],
-          s[3],        2 * static_cast<int64_t>(rotary.frequencies.size()),
-          s[2] * s[3], s[2] * s[3],
-          inverse};
+  return {.dtype = x.dtype,
+          .batch = s[0],
+          .tokens = s[1],
+          .heads = s[2],
+          .width = s[3],
+          .rotary = 2 * static_cast<int64_t>(rotary.frequencies.size()),
+          .x_stride = s[2] * s[3],
+          .y_stride = s[2] * s[3],
+          .inverse = inverse};
 }
 
 void register_rope(KernelTable& table, Isa isa, ThreadPool& pool) {
@@ -113,9 +115,15 @@ template <class Op>
 AttentionProblem attention_problem(const PrepareContext& c) {
   const auto& op = static_cast<const Op&>(c.op);
   const TensorType &q = c.inputs[0], &k = c.inputs[1];
-  AttentionProblem problem{q.dtype,          q.shape[0],       q.shape[1],
-                           q.shape[2],       k.shape[2],       q.shape[3],
-                           op.mask().causal, op.mask().window, static_cast<float>(op.scale())};
+  AttentionProblem problem{.dtype = q.dtype,
+                           .batch = q.shape[0],
+                           .tokens = q.shape[1],
+                           .heads = q.shape[2],
+                           .kv_heads = k.shape[2],
+                           .head_dim = q.shape[3],
+                           .causal = op.mask().causal,
+                           .window = op.mask().window,
+                           .scale = static_cast<float>(op.scale())};
   if (op.dropout().operands() > 0) {
     problem.threshold = dropout_threshold(op.dropout().p);
     problem.stream = stream_of(op.dropout().stream);
@@ -186,14 +194,12 @@ void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
 
 void register_embedding(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("embedding", for_floats(1, [&pool](const PrepareContext& c) {
-              EmbeddingForward args{c.inputs[1].dtype,
-                                    nullptr,
-                                    nullptr,
-                                    nullptr,
-                                    c.inputs[0].elements(),
-                                    c.inputs[1].shape[0],
-                                    c.inputs[1].shape[1],
-                                    static_cast<const tessera::Embedding&>(c.op).partial()};
+              EmbeddingForward args{
+                  .dtype = c.inputs[1].dtype,
+                  .tokens = c.inputs[0].elements(),
+                  .vocabulary = c.inputs[1].shape[0],
+                  .width = c.inputs[1].shape[1],
+                  .partial = static_cast<const tessera::Embedding&>(c.op).partial()};
               return Launch{"embedding", 0, [args, &pool](const LaunchArguments& a) mutable {
                               args.ids = a.input<int32_t>(0);
                               args.table = a.inputs[1];
@@ -204,15 +210,11 @@ void register_embedding(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("embedding_backward", for_floats(1, [isa, &pool](const PrepareContext& c) {
               int64_t tokens = c.inputs[0].elements(), vocabulary = c.outputs[0].shape[0];
               EmbeddingBackward args{
-                  c.inputs[1].dtype,
-                  nullptr,
-                  nullptr,
-                  nullptr,
-                  nullptr,
-                  tokens,
-                  vocabulary,
-                  c.outputs[0].shape[1],
-                  static_cast<const tessera::EmbeddingBackward&>(c.op).partial()};
+                  .dtype = c.inputs[1].dtype,
+                  .tokens = tokens,
+                  .vocabulary = vocabulary,
+                  .width = c.outputs[0].shape[1],
+                  .partial = static_cast<const tessera::EmbeddingBackward&>(c.op).partial()};
               return Launch{kernel_name("embedding_backward", isa),
                             embedding_backward_workspace(tokens, vocabulary),
                             [args, isa, &pool](const LaunchArguments& a) mutable {

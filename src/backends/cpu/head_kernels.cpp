@@ -27,20 +27,47 @@ void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
     DType d = c.inputs[0].dtype;
     int64_t n = c.inputs[1].shape[0], k = c.inputs[1].shape[1];
     bool bias = c.inputs.size() == 3;
-    return matmul_launch({rows_of(c.inputs[0]), n, k, false, true, d, d, d, k, k, n, false, bias},
+    return matmul_launch({.m = rows_of(c.inputs[0]),
+                          .n = n,
+                          .k = k,
+                          .transpose_b = true,
+                          .a = d,
+                          .b = d,
+                          .c = d,
+                          .lda = k,
+                          .ldb = k,
+                          .ldc = n,
+                          .bias = bias},
                          isa, pool);
   });
   table.add("linear_dx", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;
     int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
-    return matmul_launch({rows_of(c.inputs[0]), n, k, false, false, d, d, d, k, n, n, false}, isa,
-                         pool);
+    return matmul_launch({.m = rows_of(c.inputs[0]),
+                          .n = n,
+                          .k = k,
+                          .a = d,
+                          .b = d,
+                          .c = d,
+                          .lda = k,
+                          .ldb = n,
+                          .ldc = n},
+                         isa, pool);
   });
   table.add("linear_dw", [isa, &pool](const PrepareContext& c) {
     DType d = c.inputs[0].dtype;
     int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
-    return matmul_launch(
-        {m, n, rows_of(c.inputs[0]), true, false, d, d, DType::kF32, m, n, n, false}, isa, pool);
+    return matmul_launch({.m = m,
+                          .n = n,
+                          .k = rows_of(c.inputs[0]),
+                          .transpose_a = true,
+                          .a = d,
+                          .b = d,
+                          .c = DType::kF32,
+                          .lda = m,
+                          .ldb = n,
+                          .ldc = n},
+                         isa, pool);
   });
 }
 
@@ -81,19 +108,44 @@ class HeadProducts {
       int64_t n = std::min(kHeadChunk, rows_ - begin);
       Chunk chunk{begin,
                   n,
-                  make_matmul({n, classes_, width_, false, true, dtype_, dtype_, DType::kF32,
-                               width_, width_, stride_, false},
+                  make_matmul({.m = n,
+                               .n = classes_,
+                               .k = width_,
+                               .transpose_b = true,
+                               .a = dtype_,
+                               .b = dtype_,
+                               .c = DType::kF32,
+                               .lda = width_,
+                               .ldb = width_,
+                               .ldc = stride_},
                               isa),
                   {},
                   {}};
       if (gradients.dx) {
-        chunk.dx = make_matmul({n, width_, classes_, false, false, dtype_, dtype_, dtype_,
-                                dlogits_stride_, width_, width_, false, false, true},
+        chunk.dx = make_matmul({.m = n,
+                                .n = width_,
+                                .k = classes_,
+                                .a = dtype_,
+                                .b = dtype_,
+                                .c = dtype_,
+                                .lda = dlogits_stride_,
+                                .ldb = width_,
+                                .ldc = width_,
+                                .padded_a = true},
                                isa);
       }
       if (gradients.dw) {
-        chunk.dw = make_matmul({classes_, width_, n, true, false, dtype_, dtype_, DType::kF32,
-                                dlogits_stride_, width_, width_, begin > 0},
+        chunk.dw = make_matmul({.m = classes_,
+                                .n = width_,
+                                .k = n,
+                                .transpose_a = true,
+                                .a = dtype_,
+                                .b = dtype_,
+                                .c = DType::kF32,
+                                .lda = dlogits_stride_,
+                                .ldb = width_,
+                                .ldc = width_,
+                                .accumulate = begin > 0},
                                isa);
       }
       chunks_.push_back(chunk);
@@ -128,7 +180,12 @@ class HeadProducts {
       auto* logits = reinterpret_cast<float*>(scratch);
       void* dlogits = dx || dw ? scratch : nullptr;
       chunk.logits->run(pool_, x, a.inputs[1], logits, scratch + matmul_);
-      body(HeadRows{chunk.begin, chunk.rows, logits, stride_, dlogits, dlogits_stride_});
+      body(HeadRows{.begin = chunk.begin,
+                    .rows = chunk.rows,
+                    .logits = logits,
+                    .stride = stride_,
+                    .dlogits = dlogits,
+                    .dlogits_stride = dlogits_stride_});
       if (dx) {
         clear_padding(scratch, chunk.rows);
         chunk.dx->run(pool_, dlogits, a.inputs[1], dx + chunk.begin * row_bytes, scratch + matmul_);
@@ -186,9 +243,19 @@ class CrossEntropyHead {
     auto* lse = reinterpret_cast<float*>(scratch + lse_);
     auto* losses = reinterpret_cast<float*>(scratch + losses_);
     products_.run(a, [&](const HeadRows& r) {
-      cross_entropy_rows({DType::kF32, r.logits, a.input<int32_t>(2) + r.begin, lse + r.begin,
-                          losses + r.begin, r.rows, products_.classes(), r.dlogits,
-                          products_.dlogits_dtype(), dloss, dsquares, r.dlogits_stride, r.stride},
+      cross_entropy_rows({.dtype = DType::kF32,
+                          .logits = r.logits,
+                          .targets = a.input<int32_t>(2) + r.begin,
+                          .lse = lse + r.begin,
+                          .loss = losses + r.begin,
+                          .rows = r.rows,
+                          .classes = products_.classes(),
+                          .dlogits = r.dlogits,
+                          .dlogits_dtype = products_.dlogits_dtype(),
+                          .scale = dloss,
+                          .square_scale = dsquares,
+                          .dlogits_stride = r.dlogits_stride,
+                          .logits_stride = r.stride},
                          isa_, pool_);
     });
     auto* partial = reinterpret_cast<double*>(scratch + partial_sums_);

@@ -8,25 +8,24 @@ namespace tessera::cpu {
 namespace {
 
 void register_rms_norm(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add(
-      "rms_norm", for_floats(0, [isa, &pool](const PrepareContext& c) {
-        auto epsilon = static_cast<float>(static_cast<const RmsNorm&>(c.op).epsilon());
-        RmsNormForward args{
-            c.inputs[0].dtype,        nullptr, nullptr, nullptr, nullptr, rows_of(c.inputs[0]),
-            c.inputs[0].shape.back(), epsilon};
-        return Launch{kernel_name("rms_norm", isa), 0,
-                      [args, isa, &pool](const LaunchArguments& a) mutable {
-                        args.x = a.inputs[0];
-                        args.w = a.inputs[1];
-                        args.y = a.outputs[0];
-                        args.rstd = a.output<float>(1);
-                        rms_norm_forward(args, isa, pool);
-                      }};
-      }));
+  table.add("rms_norm", for_floats(0, [isa, &pool](const PrepareContext& c) {
+              auto epsilon = static_cast<float>(static_cast<const RmsNorm&>(c.op).epsilon());
+              RmsNormForward args{.dtype = c.inputs[0].dtype,
+                                  .rows = rows_of(c.inputs[0]),
+                                  .width = c.inputs[0].shape.back(),
+                                  .epsilon = epsilon};
+              return Launch{kernel_name("rms_norm", isa), 0,
+                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                              args.x = a.inputs[0];
+                              args.w = a.inputs[1];
+                              args.y = a.outputs[0];
+                              args.rstd = a.output<float>(1);
+                              rms_norm_forward(args, isa, pool);
+                            }};
+            }));
   table.add("rms_norm_backward", for_floats(0, [isa, &pool](const PrepareContext& c) {
               int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back();
-              RmsNormBackward args{c.inputs[0].dtype, nullptr, nullptr, nullptr, nullptr,
-                                   nullptr,           nullptr, nullptr, rows,    width};
+              RmsNormBackward args{.dtype = c.inputs[0].dtype, .rows = rows, .width = width};
               return Launch{kernel_name("rms_norm_backward", isa),
                             rms_norm_backward_workspace(rows, width),
                             [args, isa, &pool](const LaunchArguments& a) mutable {

@@ -81,9 +81,12 @@ class PackedMatmul final : public Matmul {
     bool panels_hold = true;  // false: vectors multiplied, and overwrote what was packed
     int64_t depth = 0;
     do {  // once for k = 0 too: C becomes 0
-      const Piece piece{
-          depth,     std::min(piece_depth_, p.k - depth), depth + piece_depth_ >= p.k, c, bias,
-          streams(c)};
+      const Piece piece{.first = depth,
+                        .count = std::min(piece_depth_, p.k - depth),
+                        .last = depth + piece_depth_ >= p.k,
+                        .c = c,
+                        .bias = bias,
+                        .streams = streams(c)};
       const MatmulOperand rows_of_a = from_depth({a, p.a, p.lda, !p.transpose_a}, depth);
       const MatmulOperand columns_of_b = from_depth({b, p.b, p.ldb, p.transpose_b}, depth);
       for (int64_t column = 0; column < p.n; column += columns_.chunk) {
@@ -251,16 +254,16 @@ class PackedMatmul final : public Matmul {
       int64_t i = tile % row_tiles * rows_.tile, j = tile / row_tiles * columns_.tile;
       const MatmulProblem& p = problem();
       const MatmulResult result{
-          static_cast<char*>(piece.c) + ((row + i) * p.ldc + column + j) * size_of(p.c),
-          p.c,
-          p.ldc,
-          std::min(rows_.tile, rows - i),
-          std::min(columns_.tile, columns - j),
-          p.accumulate || (piece.first > 0 && !keeps_sums_),
-          p.bias && (piece.first == 0 || keeps_sums_)
-              ? static_cast<const char*>(piece.bias) + (column + j) * size_of(p.c)
-              : nullptr,
-          piece.streams};
+          .c = static_cast<char*>(piece.c) + ((row + i) * p.ldc + column + j) * size_of(p.c),
+          .dtype = p.c,
+          .stride = p.ldc,
+          .rows = std::min(rows_.tile, rows - i),
+          .columns = std::min(columns_.tile, columns - j),
+          .accumulate = p.accumulate || (piece.first > 0 && !keeps_sums_),
+          .bias = p.bias && (piece.first == 0 || keeps_sums_)
+                      ? static_cast<const char*>(piece.bias) + (column + j) * size_of(p.c)
+                      : nullptr,
+          .streams = piece.streams};
       // The tile that this thread most likely takes next.
       int64_t next_i = std::min(tile + pool.threads(), tiles - 1) % row_tiles * rows_.tile;
       const int64_t kept = (column + j) / columns_.tile * rows_.tiles() + (row + i) / rows_.tile;

@@ -20,7 +20,14 @@ class RowMatmul final : public Matmul {
   void run(ThreadPool& pool, const void* a, const void* b, void* c, void*,
            const void* bias) const override {
     const MatmulProblem& p = problem();
-    MatmulRow args{p.a, p.c, a, b, p.bias ? bias : nullptr, c, p.k, p.ldb};
+    MatmulRow args{.dtype = p.a,
+                   .c = p.c,
+                   .x = a,
+                   .w = b,
+                   .bias = p.bias ? bias : nullptr,
+                   .y = c,
+                   .k = p.k,
+                   .stride = p.ldb};
     auto range = TESSERA_SELECT(isa_, matmul_row);
     for_ranges(pool, p.n, columns_, [&](int64_t begin, int64_t end) { range(args, begin, end); });
   }
