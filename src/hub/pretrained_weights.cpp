@@ -51,8 +51,8 @@ void PretrainedWeights::check_all_there(std::span<const FileTensor> tensors) con
   }
   known.insert(std::string(family_.head));  // of a tied model: compared later
   for (const auto& [name, stored] : files_.tensors()) {
-    bool buffer = std::ranges::any_of(family_.buffers,
-                                      [&](std::string_view end) { return name.ends_with(end); });
+    bool buffer = std::ranges::any_of(
+        family_.buffers, [&name = name](std::string_view end) { return name.ends_with(end); });
     if (known.contains(name) || buffer) continue;
     extra.push_back(stored.info ? cat(name, " ", to_string(stored.info->shape)) : name);
   }

@@ -98,6 +98,16 @@ class StrayLetter {
   std::optional<size_t> found_;
 };
 
+// The text with an x for every letter outside of ASCII.
+std::string with_ascii_letters(std::string_view text) {
+  std::string ascii;
+  for (char c : text.substr(text.starts_with("\xef\xbb\xbf") ? 3 : 0)) {
+    auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80 || byte >= 0xc0) ascii += is_ascii(c) ? c : 'x';  // others continue a letter
+  }
+  return ascii;
+}
+
 // What set_option() takes for exactly this text: it removes one pair of quotes and outer blanks.
 std::string word_for(const std::string& text) {
   bool quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') &&
@@ -113,6 +123,8 @@ class Reader {
     check_size(text);
     check_letters(text);
     try {
+      // Only in a text that is TOML is it sure that the library takes for strings what we do.
+      static_cast<void>(toml::parse(with_ascii_letters(text)));
       toml::table root = toml::parse(text);
       read_table(root, /*inside=*/false);
     } catch (const toml::parse_error& error) {

@@ -154,6 +154,9 @@ TEST(OptionFile, LettersOutsideOfAsciiStandInStringsAndComments) {
     refused(cat("# ", letter, "\ndataset = '", letter, "' ", letter), "2:15");
     refused(cat("lr = 1'", letter, "'"), "1:8");
     refused(cat("lr = 1.\"", letter), "1:9");
+    // Words that the library would read letter by letter to say that they are no number.
+    for (std::string begin : {"lr = 1[", "lr = 1=", "lr = [2, 1lr=", "lr = 1{"})
+      expect_contains(file_error(cat(begin, "\"", letter, "\"")), "a.toml:1:");
     refused(cat(R"(dataset = """)", letter, R"("""")", letter, "\""), "1:19");
     refused(cat(R"(dataset = "\\")", letter), "1:15");
     refused(cat("dataset = \"\"\"a\\  \n\t", letter, "\"\"\""), "2:2");
@@ -163,6 +166,8 @@ TEST(OptionFile, LettersOutsideOfAsciiStandInStringsAndComments) {
     std::string comment = cat("  # ", letter, " '\nlr = 1 # ", letter);
     for (std::string quote : {"'", "\"", "'''", "\"\"\""})
       EXPECT_EQ(read(cat("dataset = ", quote, "# ", letter, quote, comment)), "# " + letter);
+    for (std::string begin : {"dataset=", "\n\"dataset\" =", "lr = 1\ndataset\t="})
+      EXPECT_EQ(read(cat(begin, "'", letter, "'")), letter);
     EXPECT_EQ(read(cat(R"(dataset = "\"x)", letter, "\"")), "\"x" + letter);
     EXPECT_EQ(read(cat(R"(dataset = 'a\'  #')", letter)), "a\\");
     EXPECT_EQ(read(cat(R"(dataset = """"")", letter, R"(""""" # )", letter)),
