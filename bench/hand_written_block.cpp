@@ -16,9 +16,14 @@ namespace {
 
 cpu::AttentionProblem attention_problem(const BlockShape& s, DType dtype) {
   double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
-  return {dtype,   s.batch,    s.tokens,
-          s.heads, s.kv_heads, s.head_dim,
-          true,    0,          static_cast<float>(scale)};
+  return {.dtype = dtype,
+          .batch = s.batch,
+          .tokens = s.tokens,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = s.head_dim,
+          .causal = true,
+          .scale = static_cast<float>(scale)};
 }
 
 }  // namespace
@@ -47,9 +52,31 @@ HandWrittenBlock::HandWrittenBlock(const BlockShape& shape, DType dtype, const f
 HandWrittenBlock::Linear HandWrittenBlock::make_linear(int64_t out, int64_t in) {
   int64_t n = s_.rows();
   DType d = dtype_, f32 = DType::kF32;
-  return {cpu::make_matmul({n, out, in, false, true, d, d, d, in, in, out, false}, isa_),
-          cpu::make_matmul({n, in, out, false, false, d, d, d, out, in, in, false}, isa_),
-          cpu::make_matmul({out, in, n, true, false, d, d, f32, out, in, in, false}, isa_)};
+  return {cpu::make_matmul({.m = n,
+                            .n = out,
+                            .k = in,
+                            .transpose_b = true,
+                            .a = d,
+                            .b = d,
+                            .c = d,
+                            .lda = in,
+                            .ldb = in,
+                            .ldc = out},
+                           isa_),
+          cpu::make_matmul(
+              {.m = n, .n = in, .k = out, .a = d, .b = d, .c = d, .lda = out, .ldb = in, .ldc = in},
+              isa_),
+          cpu::make_matmul({.m = out,
+                            .n = in,
+                            .k = n,
+                            .transpose_a = true,
+                            .a = d,
+                            .b = d,
+                            .c = f32,
+                            .lda = out,
+                            .ldb = in,
+                            .ldc = in},
+                           isa_)};
 }
 
 void HandWrittenBlock::make_rotary_table() {
@@ -111,20 +138,46 @@ void HandWrittenBlock::multiply(const cpu::Matmul& product, const void* a, const
 
 void HandWrittenBlock::rotate(void* x, int64_t heads, bool inverse) {
   int64_t stride = heads * s_.head_dim;
-  cpu::rope({dtype_, x, x, cos_.data(), sin_.data(), s_.batch, s_.tokens, heads, s_.head_dim,
-             s_.head_dim, stride, stride, inverse},
+  cpu::rope({.dtype = dtype_,
+             .x = x,
+             .y = x,
+             .cos = cos_.data(),
+             .sin = sin_.data(),
+             .batch = s_.batch,
+             .tokens = s_.tokens,
+             .heads = heads,
+             .width = s_.head_dim,
+             .rotary = s_.head_dim,
+             .x_stride = stride,
+             .y_stride = stride,
+             .inverse = inverse},
             isa_, pool_);
 }
 
 void HandWrittenBlock::norm(const void* x, Parameter w, void* y, float* rstd) {
-  cpu::rms_norm_forward({dtype_, x, weight(w), y, rstd, s_.rows(), s_.width, kNormEpsilon}, isa_,
-                        pool_);
+  cpu::rms_norm_forward({.dtype = dtype_,
+                         .x = x,
+                         .w = weight(w),
+                         .y = y,
+                         .rstd = rstd,
+                         .rows = s_.rows(),
+                         .width = s_.width,
+                         .epsilon = kNormEpsilon},
+                        isa_, pool_);
 }
 
 void HandWrittenBlock::norm_backward(const void* x, Parameter w, const float* rstd,
                                      void* dy_to_dx) {
-  cpu::rms_norm_backward({dtype_, x, weight(w), rstd, dy_to_dx, dy_to_dx, gradient(w),
-                          static_cast<float*>(workspace_), s_.rows(), s_.width},
+  cpu::rms_norm_backward({.dtype = dtype_,
+                          .x = x,
+                          .w = weight(w),
+                          .rstd = rstd,
+                          .dy = dy_to_dx,
+                          .dx = dy_to_dx,
+                          .dw = gradient(w),
+                          .workspace = static_cast<float*>(workspace_),
+                          .rows = s_.rows(),
+                          .width = s_.width},
                          isa_, pool_);
 }
 
@@ -150,15 +203,33 @@ void HandWrittenBlock::forward(const void* x) {
   multiply(*key_value_.y, n1_, weight(kValue), v_);  // [N, K*D]
   rotate(q_, s_.heads, false);                       // [N, H*D]
   rotate(k_, s_.kv_heads, false);                    // [N, K*D]
-  cpu::attention_forward({attention_problem(s_, dtype_), q_, k_, v_, o_, lse_, q_stride, kv_stride,
-                          kv_stride, q_stride, workspace_},
+  cpu::attention_forward({.problem = attention_problem(s_, dtype_),
+                          .q = q_,
+                          .k = k_,
+                          .v = v_,
+                          .o = o_,
+                          .lse = lse_,
+                          .q_stride = q_stride,
+                          .k_stride = kv_stride,
+                          .v_stride = kv_stride,
+                          .o_stride = q_stride,
+                          .workspace = workspace_},
                          isa_, pool_);                 // [N, H*D]
   multiply(*output_.y, o_, weight(kOutput), h_);       // [N, E]
   cpu::add(dtype_, x, h_, h_, elements, isa_, pool_);  // [N, E]
   norm(h_, kNorm2, n2_, rstd2_);                       // [N, E]
   multiply(*gate_up_.y, n2_, weight(kGate), gate_);    // [N, F]
   multiply(*gate_up_.y, n2_, weight(kUp), up_);        // [N, F]
-  cpu::swiglu_forward({dtype_, gate_, up_, s_out_, s_.rows(), hidden, hidden, hidden, hidden}, isa_,
+  cpu::swiglu_forward({.dtype = dtype_,
+                       .gate = gate_,
+                       .up = up_,
+                       .y = s_out_,
+                       .rows = s_.rows(),
+                       .width = hidden,
+                       .gate_stride = hidden,
+                       .up_stride = hidden,
+                       .y_stride = hidden},
+                      isa_,
                       pool_);                           // [N, F]
   multiply(*down_.y, s_out_, weight(kDown), y_);        // [N, E]
   cpu::add(dtype_, h_, y_, y_, elements, isa_, pool_);  // [N, E]
@@ -170,8 +241,19 @@ void HandWrittenBlock::backward(const void* x, const void* dy) {
   multiply(*down_.dx, dy, weight(kDown), d_hidden_);  // [N, F]
   multiply(*down_.dw, dy, s_out_, gradient(kDown));   // [E, F]
   // The gradients of gate and up take their places.
-  cpu::swiglu_backward({dtype_, gate_, up_, d_hidden_, gate_, up_, s_.rows(), hidden, hidden,
-                        hidden, hidden, hidden, hidden},
+  cpu::swiglu_backward({.dtype = dtype_,
+                        .gate = gate_,
+                        .up = up_,
+                        .dy = d_hidden_,
+                        .dgate = gate_,
+                        .dup = up_,
+                        .rows = s_.rows(),
+                        .width = hidden,
+                        .gate_stride = hidden,
+                        .up_stride = hidden,
+                        .dy_stride = hidden,
+                        .dgate_stride = hidden,
+                        .dup_stride = hidden},
                        isa_, pool_);                    // [N, F] twice
   multiply(*gate_up_.dx, up_, weight(kUp), d_a_);       // [N, E]
   multiply(*gate_up_.dw, up_, n2_, gradient(kUp));      // [F, E]
@@ -182,10 +264,26 @@ void HandWrittenBlock::backward(const void* x, const void* dy) {
   sum({dy, d_a_}, dh_);                                 // [N, E]
   multiply(*output_.dx, dh_, weight(kOutput), do_);     // [N, H*D]
   multiply(*output_.dw, dh_, o_, gradient(kOutput));    // [E, H*D]
-  cpu::attention_backward(
-      {attention_problem(s_, dtype_), q_, k_, v_, o_, do_, lse_, dq_, dk_, dv_, q_stride, kv_stride,
-       kv_stride, q_stride, q_stride, q_stride, kv_stride, kv_stride, workspace_},
-      isa_, pool_);                                      // [N, H*D], [N, K*D] twice
+  cpu::attention_backward({.problem = attention_problem(s_, dtype_),
+                           .q = q_,
+                           .k = k_,
+                           .v = v_,
+                           .o = o_,
+                           .dout = do_,
+                           .lse = lse_,
+                           .dq = dq_,
+                           .dk = dk_,
+                           .dv = dv_,
+                           .q_stride = q_stride,
+                           .k_stride = kv_stride,
+                           .v_stride = kv_stride,
+                           .o_stride = q_stride,
+                           .dout_stride = q_stride,
+                           .dq_stride = q_stride,
+                           .dk_stride = kv_stride,
+                           .dv_stride = kv_stride,
+                           .workspace = workspace_},
+                          isa_, pool_);                  // [N, H*D], [N, K*D] twice
   rotate(dk_, s_.kv_heads, true);                        // [N, K*D]
   rotate(dq_, s_.heads, true);                           // [N, H*D]
   multiply(*key_value_.dx, dv_, weight(kValue), d_a_);   // [N, E]

@@ -76,19 +76,21 @@ class Pairing final : public OpOf<Pairing> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// The block as models/families/llama_like.cpp writes it: x [B, T, E] -> y [B, T, E]. Parameters are
-// converted where they are declared, as the precision pass does it: here x arrives in the compute
-// dtype.
+// The block as models/families/llama_like.cpp writes it: x [B, T, E] -> y [B, T, E], behind the
+// precision pass: x and parameters are in the compute dtype.
 ModelGraph block_graph(const BlockShape& s, DType dtype) {
   ModelGraph m;
   Graph& g = m.graph;
-  ParameterScope p(m, "", "block");
   const int64_t B = s.batch, T = s.tokens, E = s.width, H = s.heads, K = s.kv_heads;
   const int64_t D = s.head_dim, F = s.hidden;
-  auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
-    return convert(g, p.matrix(name, {rows, columns}, {"", ""}, 0.02), dtype);
+  auto parameter = [&](const char* name, Shape shape) {
+    m.parameters.push_back({.name = name, .shape = shape, .unit = "block"});
+    return g.input(name, InputKind::kParameter, {shape, dtype});
   };
-  auto norm_weight = [&](const char* name) { return convert(g, p.norm_weight(name, E), dtype); };
+  auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
+    return parameter(name, {rows, columns});
+  };
+  auto norm_weight = [&](const char* name) { return parameter(name, {E}); };
   std::vector<double> frequencies = rotary_frequencies(D, kRopeTheta);
   Value x = g.input("x", InputKind::kArgument, {{B, T, E}, dtype});
   g.input("dy", InputKind::kArgument, {{B, T, E}, dtype});
@@ -156,12 +158,12 @@ class Comparison {
       : backend_(threads, cpu::detect_isa()),
         model_(block_graph(shape, dtype)),
         units_(make_units(model_.graph, model_.parameters)),
-        graph_(backend_.compile(run_passes(model_, units_))),
-        arena_(graph_->plan().arena_bytes),
+        graph_(backend_.compile_host(run_passes(model_, units_))),
+        arenas_(graph_->memory()),
         activation_bytes_(shape.rows() * shape.width * size_of(dtype)),
         x_(normal(shape.rows() * shape.width, dtype, 1, 0, 1)),
         dy_(normal(shape.rows() * shape.width, dtype, 2, 0, 1)) {
-    graph_->bind(state_, arena_);
+    graph_->bind(state_, arenas_);
     std::vector<int64_t> offsets;
     auto* masters = state_.as<float>(weight_slot(units_[0]));
     for (const UnitMember& member : units_[0].members) {
@@ -210,15 +212,15 @@ class Comparison {
 
   const std::vector<double>& by_hand() const { return by_hand_; }
   const std::vector<double>& by_graph() const { return by_graph_; }
-  int64_t instructions() const { return static_cast<int64_t>(graph_->plan().instructions.size()); }
+  int64_t instructions() const { return static_cast<int64_t>(graph_->plan()->instructions.size()); }
 
  private:
   cpu::CpuBackend backend_;
   ModelGraph model_;
   std::vector<FlatUnit> units_;
-  std::unique_ptr<Executable> graph_;
-  State state_;
-  HostBuffer arena_;
+  std::unique_ptr<HostExecutable> graph_;
+  HostState state_;
+  HostArenas arenas_;
   int64_t activation_bytes_;
   HostBuffer x_, dy_;
   std::unique_ptr<HandWrittenBlock> hand_;

@@ -16,6 +16,7 @@ import sys
 EVERYTHING = None
 ENGINE = {"base", "ir", "ops", "autodiff", "nn", "optim", "models", "passes", "plan", "runtime"}
 READERS = {"data", "tokenizer", "checkpoint", "hub", "observe"}
+JOB = {"options", "programs", "weights", "planning"}
 
 # The longest matching prefix of a file's folder is its row.
 MAY_INCLUDE = {
@@ -38,16 +39,18 @@ MAY_INCLUDE = {
     "checkpoint": {"base"},
     "hub": {"checkpoint", "base"},
     "observe": {"base"},
-    "train": ENGINE | READERS,
-    "generate": ENGINE | READERS | {"train"},
+    "options": {"optim", "models", "hub", "checkpoint", "base"},
+    "programs": ENGINE | {"options", "checkpoint"},
+    "weights": {"programs", "options", "runtime", "models", "hub", "checkpoint", "tokenizer", "base"},
+    "planning": {"programs", "options", "runtime", "models", "base"},
+    "train": JOB | READERS | {"runtime", "models", "ops", "base"},
+    "generate": ENGINE | READERS | {"weights", "programs", "options"},
     "launch": {"comm", "base"},
     "apps": EVERYTHING,
 }
 
 HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "gloo/")
 LIGHT = ("nlohmann/json_fwd.hpp",)  # declares without defining
-
-LIGHT = ("nlohmann/json_fwd.hpp",)  # forward declarations
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 

@@ -2,7 +2,7 @@
 #include <span>
 #include <string>
 
-#include "train/run_config.h"
+#include "options/run_config.h"
 
 namespace tessera {
 

@@ -8,8 +8,8 @@
 #include "apps/cpu_device.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "train/model_options.h"
-#include "train/step_costs.h"
+#include "options/model_options.h"
+#include "programs/step_costs.h"
 
 namespace tessera {
 namespace {
@@ -36,8 +36,7 @@ Options
 int bench_step(const RunConfig& config, const ModelConfig& model) {
   auto backend = open_cpu(config);
   Device device = device_of(*backend, config, true);
-  Session session(build_programs(model_builder(model), program_options(config, {})),
-                  device.compile);
+  Session session(build_programs(model_builder(model), program_options(config, {})), *backend);
   session.allocate();
   session.initialize(static_cast<uint64_t>(config.seed), backend->pool());
   session.set_decay(config.weight_decay, config.decay_all);
@@ -79,14 +78,14 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
   for (const OpTimer::Row& row : timer.rows()) {
     sum += row.seconds;
     auto launches = static_cast<double>(row.launches);
-    light.reached(row.op, row.flops / launches, row.bytes / launches, row.seconds / launches,
+    light.reached(row.contracts, row.flops / launches, row.bytes / launches, row.seconds / launches,
                   compute_dtype(config));
   }
   std::printf("%-32s %-10s %6s %10s %7s %10s %9s %8s\n", "op", "phase", "calls", "ms/step", "share",
               "GFLOP/s", "GB/s", "% light");
   auto repeats = static_cast<double>(config.repeats);
   for (const OpTimer::Row& row : timer.rows()) {
-    double ideal = light.seconds(row.op, row.flops, row.bytes, compute_dtype(config));
+    double ideal = light.seconds(row.contracts, row.flops, row.bytes, compute_dtype(config));
     std::printf("%-32s %-10s %6lld %10.3f %6.1f%% %10.1f %9.2f %7.1f%%\n", row.op.c_str(),
                 std::string(name(row.phase)).c_str(),
                 static_cast<long long>(row.launches / config.repeats), row.seconds / repeats * 1e3,

@@ -8,6 +8,7 @@
 #include "backends/cpu/kernels/elementwise.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "ops/composite/embedding.h"
 
 namespace tessera {
 namespace {
@@ -39,10 +40,6 @@ HostBuffer filled(const TensorType& type, int64_t bound, uint64_t stream) {
 
 constexpr int64_t kCopiedBytes = 64 << 20;
 
-bool is_product(std::string_view op) {
-  return op.starts_with("linear") || op.starts_with("attention") || op == "dot";
-}
-
 struct Timing {
   double median = 0;
   double flops = 0, bytes = 0;
@@ -50,8 +47,8 @@ struct Timing {
 
 // Ids are rows of a table: of the one that is read or whose gradient is made, else the vocabulary.
 int64_t id_bound(const Graph& graph, const Node& node, int64_t vocabulary) {
-  if (node.op->name() == "embedding") return graph.shape(node.inputs[1])[0];
-  if (node.op->name() == "embedding_backward") return graph.shape(node.outputs[0])[0];
+  if (dynamic_cast<const Embedding*>(node.op.get())) return graph.shape(node.inputs[1])[0];
+  if (dynamic_cast<const EmbeddingBackward*>(node.op.get())) return graph.shape(node.outputs[0])[0];
   return vocabulary;
 }
 
@@ -88,16 +85,15 @@ Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int
 
 }  // namespace
 
-double SpeedOfLight::seconds(std::string_view op, double flops, double bytes, DType dtype) const {
-  double arithmetic = is_product(op) ? flops / (dtype == DType::kBF16 ? matrix_bf16 : matrix_f32)
-                                     : flops / matrix_f32;
+double SpeedOfLight::seconds(bool contracts, double flops, double bytes, DType dtype) const {
+  double arithmetic = flops / (contracts && dtype == DType::kBF16 ? matrix_bf16 : matrix_f32);
   return std::max(arithmetic, bytes / bandwidth);
 }
 
-void SpeedOfLight::reached(std::string_view op, double flops, double bytes, double seconds,
+void SpeedOfLight::reached(bool contracts, double flops, double bytes, double seconds,
                            DType dtype) {
-  double& products = is_product(op) ? matrix(dtype) : matrix_f32;
-  products = std::max(products, flops / seconds);
+  double& rate = contracts && dtype == DType::kBF16 ? matrix_bf16 : matrix_f32;
+  rate = std::max(rate, flops / seconds);
   if (bytes >= 2.0 * kCopiedBytes) bandwidth = std::max(bandwidth, bytes / seconds);
 }
 
@@ -124,13 +120,14 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
   SpeedOfLight light = measure_speed_of_light(*backend);
   struct Row {
     std::string op, operand, kernel;
+    bool contracts;
     Timing timing;
   };
   std::vector<Row> rows;
   std::set<std::string> seen;
   DType compute = compute_dtype(config);
   for (const Graph* graph : {&programs.accumulate_first, &programs.apply, &programs.evaluate}) {
-    auto executable = backend->compile(*graph);
+    auto executable = backend->compile_host(*graph);
     for (size_t i = 0; i < executable->graph().nodes().size(); ++i) {
       const Node& node = executable->graph().nodes()[i];
       if (!executable->launch(i).run || node.inputs.empty()) continue;
@@ -141,9 +138,9 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
       if (!wanted || !seen.insert(op + types).second) continue;
       Timing t = time_node(executable->graph(), node, executable->launch(i), model.vocab_size,
                            config.repeats);
-      light.reached(op, t.flops, t.bytes, t.median, compute);
+      light.reached(node.op->contracts(), t.flops, t.bytes, t.median, compute);
       rows.push_back({op, to_string(executable->graph().type(node.inputs[0])),
-                      executable->launch(i).kernel, t});
+                      executable->launch(i).kernel, node.op->contracts(), t});
     }
   }
   std::printf(
@@ -152,10 +149,11 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
       light.matrix_f32 / 1e9, light.bandwidth / 1e9);
   std::printf("%-30s %-44s %10s %10s %9s %8s  %s\n", "op", "first operand", "us", "GFLOP/s", "GB/s",
               "% light", "kernel");
-  for (const auto& [op, operand, kernel, t] : rows) {
+  for (const auto& [op, operand, kernel, contracts, t] : rows) {
     std::printf("%-30s %-44s %10.1f %10.1f %9.2f %7.1f%%  %s\n", op.c_str(), operand.c_str(),
                 t.median * 1e6, t.flops / t.median / 1e9, t.bytes / t.median / 1e9,
-                100 * light.seconds(op, t.flops, t.bytes, compute) / t.median, kernel.c_str());
+                100 * light.seconds(contracts, t.flops, t.bytes, compute) / t.median,
+                kernel.c_str());
   }
   return 0;
 }

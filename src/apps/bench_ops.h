@@ -1,9 +1,7 @@
 #pragma once
-#include <string_view>
-
 #include "backends/cpu/cpu_backend.h"
 #include "models/model_config.h"
-#include "train/run_config.h"
+#include "options/run_config.h"
 
 namespace tessera {
 
@@ -12,14 +10,11 @@ struct SpeedOfLight {
   double matrix_bf16 = 0, matrix_f32 = 0;  // FLOP/s of the best product of 1024^3
   double bandwidth = 0;  // bytes/s of a copy of 64 MiB, read and written bytes counted
 
-  // The least time for so much arithmetic and traffic.
-  double seconds(std::string_view op, double flops, double bytes, DType dtype) const;
+  // The least time for so much arithmetic, of matrix units or not (Op::contracts), and traffic.
+  double seconds(bool contracts, double flops, double bytes, DType dtype) const;
   // Takes note of a launch that was faster than what was measured: no ceiling then. Only traffic of
   // the size that was measured counts, less may lie in caches.
-  void reached(std::string_view op, double flops, double bytes, double seconds, DType dtype);
-
- private:
-  double& matrix(DType dtype) { return dtype == DType::kBF16 ? matrix_bf16 : matrix_f32; }
+  void reached(bool contracts, double flops, double bytes, double seconds, DType dtype);
 };
 SpeedOfLight measure_speed_of_light(cpu::CpuBackend& backend);
 

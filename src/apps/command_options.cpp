@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/log.h"
-#include "train/option_table.h"
+#include "options/option_table.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 #include <span>
 #include <string>
 
-#include "train/option_parser.h"
+#include "options/option_parser.h"
 
 namespace tessera {
 

@@ -35,15 +35,25 @@ double nominal_thread_flops(cpu::Isa isa, DType dtype) {
   return 1e10;
 }
 
-// Programs as a device without kernels here would run them.
-CompileFunction without_workspaces(const cpu::CpuBackend& backend) {
-  return [&backend](const Graph& graph) {
-    Graph expanded = backend.compile(graph)->graph();
+// Programs as a device without kernels here would run them, and no way to run them.
+class WithoutKernels final : public Backend {
+ public:
+  std::unique_ptr<Executable> compile(const Graph& graph) override {
+    Graph expanded = portable_.compile(graph)->graph();
     Plan plan = make_plan(expanded, {});
     std::vector<Launch> launches(expanded.nodes().size());
-    return std::make_unique<Executable>(std::move(expanded), std::move(plan), std::move(launches));
-  };
-}
+    return std::make_unique<HostExecutable>(std::move(expanded), std::move(plan),
+                                            std::move(launches));
+  }
+  std::unique_ptr<State> make_state() override { throw InternalError("a device to plan with"); }
+  std::unique_ptr<Arenas> make_arenas(const ProgramMemory&) override {
+    throw InternalError("a device to plan with");
+  }
+
+ private:
+  // Nothing of this machine's processor is in the plan of another device.
+  cpu::CpuBackend portable_{1, cpu::Isa::kPortable};
+};
 
 }  // namespace
 
@@ -61,20 +71,19 @@ std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config, const JobConn
 
 PlannedDevice::PlannedDevice(const RunConfig& config) {
   const bool is_cpu = config.device_type == "auto" || config.device_type == "cpu";
-  // Nothing of this machine's processor is in the plan of another device.
-  cpu::Isa isa = is_cpu ? cpu::isa_from_name(config.cpu_isa) : cpu::Isa::kPortable;
-  int threads =
-      is_cpu ? threads_of(config, std::min(planned_world(config), config.ranks_per_host)) : 1;
-  backend_ = std::make_unique<cpu::CpuBackend>(threads, isa);
   if (is_cpu) {
-    target_.compile = [this](const Graph& graph) { return backend_->compile(graph); };
+    cpu::Isa isa = cpu::isa_from_name(config.cpu_isa);
+    int threads = threads_of(config, std::min(planned_world(config), config.ranks_per_host));
+    backend_ = std::make_unique<cpu::CpuBackend>(threads, isa);
+    target_.backend = backend_.get();
     target_.description =
         cat("CPU, ", name(isa), ", ", threads_text(threads),
             " a rank (--cpu_isa, --threads), on which the workspaces of kernels depend");
     target_.peak_flops = threads * nominal_thread_flops(isa, matrix_dtype(config));
     return;
   }
-  target_.compile = without_workspaces(*backend_);
+  backend_ = std::make_unique<WithoutKernels>();
+  target_.backend = backend_.get();
   target_.description = cat(config.device_type, ", which is not built yet");
   target_.exact = false;
   target_.peak_flops = config.device_type == "cuda" ? 989e12 : 459e12;  // an H100's, a TPU v5p's
@@ -107,12 +116,11 @@ double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype) {
 Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure_peak,
                  const JobConnection& job) {
   Device device;
-  device.compile = [&backend](const Graph& graph) { return backend.compile(graph); };
+  device.backend = &backend;
   device.pool = &backend.pool();
   device.description =
       cat("CPU, ", threads_text(backend.pool().threads()), ", ", name(backend.isa()));
   device.control = job.channels.control.get();
-  device.communicator = job.channels.communicator.get();
   if (job.member) {
     device.ranks_per_host = job.member->local_world_size;
     device.first_on_host = job.member->local_rank == 0;

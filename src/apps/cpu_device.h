@@ -3,8 +3,8 @@
 
 #include "apps/job_connection.h"
 #include "backends/cpu/cpu_backend.h"
-#include "train/job_plan.h"
-#include "train/run_config.h"
+#include "options/run_config.h"
+#include "planning/job_plan.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -27,7 +27,7 @@ class PlannedDevice {
   const PlanTarget& target() const { return target_; }
 
  private:
-  std::unique_ptr<cpu::CpuBackend> backend_;
+  std::unique_ptr<Backend> backend_;
   PlanTarget target_;
 };
 

@@ -3,8 +3,8 @@
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "base/dtype.h"
-#include "train/checkpoint_parameters.h"
-#include "train/model_export.h"
+#include "weights/checkpoint_parameters.h"
+#include "weights/model_export.h"
 
 namespace tessera {
 namespace {

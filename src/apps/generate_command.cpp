@@ -15,7 +15,7 @@
 #include "generate/text_output.h"
 #include "generate/trained_model.h"
 #include "models/build_model.h"
-#include "train/host_memory.h"
+#include "planning/host_memory.h"
 
 namespace tessera {
 namespace {
@@ -152,14 +152,12 @@ int generate_command(std::span<const std::string> arguments) {
   options.compute = model.compute;
   if (parsed.is_given("bf16")) options.compute = config.bf16 ? DType::kBF16 : DType::kF32;
   auto backend = open_cpu(config);
-  Decoder decoder(
-      model_builder(model.model), options, [&](const Graph& g) { return backend->compile(g); },
-      [&](int64_t planned) {
-        RunConfig run = config;
-        run.bf16 = options.compute == DType::kBF16;
-        if (!parsed.is_given("tokenizer")) run.tokenizer = model.tokenizer;
-        check_memory(run, planned, backend->pool().threads());
-      });
+  Decoder decoder(model_builder(model.model), options, *backend, [&](int64_t planned) {
+    RunConfig run = config;
+    run.bf16 = options.compute == DType::kBF16;
+    if (!parsed.is_given("tokenizer")) run.tokenizer = model.tokenizer;
+    check_memory(run, planned, backend->pool().threads());
+  });
   decoder.load(*model.weights, backend->pool());
   print(prompt);
   continue_text(config, *tokenizer, model, decoder, std::move(ids));

@@ -6,7 +6,7 @@
 #include "comm/job.h"
 #include "comm/store.h"
 #include "comm/tcp_store.h"
-#include "train/run_config.h"
+#include "options/run_config.h"
 
 namespace tessera {
 

@@ -6,9 +6,9 @@
 #include "apps/cpu_device.h"
 #include "apps/job_connection.h"
 #include "base/log.h"
-#include "train/model_options.h"
-#include "train/option_listing.h"
-#include "train/plan_report.h"
+#include "options/model_options.h"
+#include "options/option_listing.h"
+#include "planning/plan_report.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include "autodiff/backward.h"
 
 #include "ir/marks.h"
-#include "ops/composite/adamw.h"
+#include "ops/composite/sum_n.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
 

@@ -26,5 +26,9 @@ template <>
 constexpr DType dtype_of<int32_t>() {
   return DType::kI32;
 }
+template <>
+constexpr DType dtype_of<bool>() {
+  return DType::kBool;
+}
 
 }  // namespace tessera

@@ -80,6 +80,11 @@ std::string describe(DType dtype, const Shape& shape) {
 
 }  // namespace
 
+TensorSink::TensorSink(void* data)
+    : write_([data](std::span<const std::byte> content) {
+        if (!content.empty()) std::memcpy(data, content.data(), content.size());
+      }) {}
+
 std::string state_name(const CheckpointGroup& group) {
   if (group.parts == 1) return std::string(kStateName);
   return format("state-%05d-of-%05d.safetensors", group.part + 1, group.parts);
@@ -187,7 +192,7 @@ void CheckpointReader::load_some(std::span<const TensorBuffer> buffers) const {
   std::vector<const TensorInfo*> sources = match(buffers);
   for (size_t i = 0; i < buffers.size(); ++i) {
     std::span<const std::byte> bytes = state_->bytes(*sources[i]);
-    if (!bytes.empty()) std::memcpy(buffers[i].data, bytes.data(), bytes.size());
+    buffers[i].data.write(bytes);
     state_->advise(*sources[i], 0, bytes.size(), Advice::kDone);
   }
 }

@@ -70,12 +70,24 @@ std::optional<std::filesystem::path> newest_complete_checkpoint(
 // How many parts a complete checkpoint has: CheckpointGroup::parts of those that wrote it.
 int checkpoint_parts(const std::filesystem::path& checkpoint);
 
+// Where the bytes of a tensor that is read go: into memory, or wherever a function puts them.
+class TensorSink {
+ public:
+  using Write = std::function<void(std::span<const std::byte> content)>;
+  TensorSink(void* data);
+  TensorSink(Write write) : write_(std::move(write)) {}
+  void write(std::span<const std::byte> content) const { write_(content); }
+
+ private:
+  Write write_;
+};
+
 // Where the caller wants a tensor to go; C-contiguous.
 struct TensorBuffer {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  void* data = nullptr;
+  TensorSink data = nullptr;
 };
 
 // A file of a checkpoint is missing or not what was written; an older checkpoint may be whole.

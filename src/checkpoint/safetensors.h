@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -74,12 +75,25 @@ class SafetensorsFile {
   std::vector<size_t> by_name_;  // indices into header_.tensors, sorted by name
 };
 
-// A tensor in memory, C-contiguous. The bytes belong to the caller.
+// The bytes of a tensor that is written: in memory, or copied from where they are, piece by piece.
+class TensorBytes {
+ public:
+  using Read = std::function<void(uint64_t offset, std::span<std::byte> to)>;
+  TensorBytes(const void* data);
+  TensorBytes(Read read) : read_(std::move(read)) {}
+  void read(uint64_t offset, std::span<std::byte> to) const { read_(offset, to); }
+
+ private:
+  Read read_;
+};
+
+// A tensor, C-contiguous. The bytes belong to the caller.
 struct TensorView {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  const void* data = nullptr;
+  TensorBytes data = nullptr;
+  uint64_t bytes() const { return static_cast<uint64_t>(num_elements(shape) * size_of(dtype)); }
 };
 
 // Size and XXH3 of a file as written.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -62,7 +63,15 @@ std::string header_text(std::span<const TensorInfo> tensors, const SafetensorsMe
   return header;
 }
 
+constexpr uint64_t kChunk = 1 << 20;  // hashed while still in cache for the write
+
 }  // namespace
+
+TensorBytes::TensorBytes(const void* data)
+    : read_([data](uint64_t offset, std::span<std::byte> to) {
+        if (!to.empty())
+          std::memcpy(to.data(), static_cast<const std::byte*>(data) + offset, to.size());
+      }) {}
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      std::span<const TensorInfo> tensors,
@@ -79,7 +88,6 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
 }
 
 void SafetensorsWriter::write(const void* data, uint64_t bytes) {
-  constexpr uint64_t kChunk = 1 << 20;  // hashed while still in cache for the write
   auto* p = static_cast<const std::byte*>(data);
   for (uint64_t done = 0; done < bytes; done += kChunk) {
     uint64_t n = std::min(kChunk, bytes - done);
@@ -106,7 +114,14 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
   for (const TensorView* tensor : layout)
     infos.push_back({tensor->name, tensor->dtype, tensor->shape});
   SafetensorsWriter writer(path, infos, metadata);
-  for (size_t i = 0; i < layout.size(); ++i) writer.write(layout[i]->data, bytes_of(infos[i]));
+  std::vector<std::byte> chunk(kChunk);
+  for (const TensorView* tensor : layout) {
+    for (uint64_t done = 0; done < tensor->bytes(); done += kChunk) {
+      auto part = std::span(chunk).first(std::min(kChunk, tensor->bytes() - done));
+      tensor->data.read(done, part);
+      writer.write(part.data(), part.size());
+    }
+  }
   return writer.commit();
 }
 

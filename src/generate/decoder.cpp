@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "train/model_weights.h"
+#include "weights/model_weights.h"
 
 namespace tessera {
 namespace {
 
-// Elements in f32 that load() rounds at a time.
-constexpr int64_t kPart = 1 << 24;
+// Bytes that load() takes at most to round weights: a tile for each thread.
+constexpr int64_t kRounding = int64_t{64} << 20;
 
 // A chunk is whole blocks of the attention kernel, so that no block is computed in parts. Longer
 // chunks read the weights less often, but a prompt that fills the last one less is computed for
@@ -16,16 +16,6 @@ constexpr int64_t kPart = 1 << 24;
 constexpr int64_t kBlock = 64, kLongestChunk = 256;
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-// `values` as bf16.
-void round_to(BF16* to, std::span<const float> values, ThreadPool& pool) {
-  constexpr int64_t kTile = 1 << 16;
-  auto size = static_cast<int64_t>(values.size());
-  pool.run((size + kTile - 1) / kTile, [&](int64_t tile, int) {
-    for (int64_t i = tile * kTile; i < std::min(size, (tile + 1) * kTile); ++i)
-      to[i] = BF16(values[static_cast<size_t>(i)]);
-  });
-}
 
 }  // namespace
 
@@ -35,8 +25,7 @@ int64_t window_begin(int64_t tokens, int64_t window) {
   return round_up(tokens - window, stay);
 }
 
-Decoder::Decoder(const ModelBuilder& model, const DecoderOptions& options,
-                 const CompileFunction& compile,
+Decoder::Decoder(const ModelBuilder& model, const DecoderOptions& options, Backend& backend,
                  const std::function<void(int64_t planned)>& approve)
     : compute_(options.compute),
       window_(std::min(options.context, round_up(options.longest, kLongestChunk))) {
@@ -49,41 +38,32 @@ Decoder::Decoder(const ModelBuilder& model, const DecoderOptions& options,
     next.compute = options.compute;
     next.masters = Masters::kNone;
     program->definition = build_next_token(model, next);
-    program->executable = compile(program->definition.graph);
+    program->executable = backend.compile(program->definition.graph);
   }
-  int64_t arena =
-      std::max(chunk_.executable->plan().arena_bytes, token_.executable->plan().arena_bytes);
-  std::map<std::string, int64_t> slots = chunk_.executable->state_bytes();
-  slots.merge(token_.executable->state_bytes());
-  int64_t planned = compute_ == DType::kF32 ? arena : checked_add(arena, kPart * 4);
-  for (const auto& [slot, bytes] : slots) planned = checked_add(planned, bytes);
+  ProgramMemory memory;
+  std::map<std::string, TensorType> slots;
+  for (Program* program : {&chunk_, &token_}) {
+    ProgramMemory own = program->executable->memory();
+    memory.arena = std::max(memory.arena, own.arena);
+    memory.far_arena = std::max(memory.far_arena, own.far_arena);
+    slots.merge(slot_types(program->executable->graph()));
+  }
+  int64_t planned = checked_add(memory.arena, memory.far_arena);
+  if (compute_ != DType::kF32) planned = checked_add(planned, kRounding);
+  for (const auto& [slot, type] : slots) planned = checked_add(planned, type.bytes());
   approve(planned);
-  arena_ = HostBuffer(arena);
-  for (Program* program : {&chunk_, &token_}) program->executable->declare_state(state_);
-  for (Program* program : {&chunk_, &token_}) program->executable->bind(state_, arena_);
+  state_ = backend.make_state();
+  arenas_ = backend.make_arenas(memory);
+  for (Program* program : {&chunk_, &token_}) program->executable->bind(*state_, *arenas_);
   padded_.resize(static_cast<size_t>(chunk_.length));
+  const Graph& graph = token_.definition.graph;
+  logits_.resize(static_cast<size_t>(graph.type(graph.outputs()[0].value).elements()));
 }
 
 void Decoder::load(const ParameterSource& weights, ThreadPool& pool) {
-  const NextToken& program = token_.definition;
   seen_.clear();
-  if (compute_ == DType::kF32)
-    return copy_parameters(weights, weight_targets(program.parameters, program.units, state_),
-                           pool);
-  TESSERA_CHECK(compute_ == DType::kBF16, name(compute_));
-  std::vector<float> part(kPart);
-  for (const FlatUnit& unit : program.units) {
-    for (size_t k = 0; k < unit.members.size(); ++k) {
-      const Parameter& p = program.parameters[static_cast<size_t>(unit.parameters[k])];
-      BF16* to = state_.as<BF16>(weight_slot(unit)) + unit.members[k].offset;
-      for (int64_t at = 0, size = num_elements(p.shape); at < size; at += std::ssize(part)) {
-        auto count = std::min(std::ssize(part), size - at);
-        ParameterTarget target{p.name, {{at, count, part.data()}}};
-        copy_parameters(weights, {&target, 1}, pool);
-        round_to(to + at, std::span(part).first(static_cast<size_t>(count)), pool);
-      }
-    }
-  }
+  const NextToken& program = token_.definition;
+  copy_parameters(weights, weight_targets(program.parameters, program.units, *state_), pool);
 }
 
 std::span<const float> Decoder::run(Program& program, std::span<const int32_t> tokens,
@@ -92,10 +72,9 @@ std::span<const float> Decoder::run(Program& program, std::span<const int32_t> t
   // it.
   std::ranges::copy(tokens, padded_.begin());
   auto first = static_cast<int32_t>(start), last = static_cast<int32_t>(tokens.size()) - 1;
-  program.executable->run({{"tokens", padded_.data()}, {"position", &last}, {"start", &first}});
-  Value logits = program.definition.graph.outputs()[0].value;
-  return {static_cast<const float*>(program.executable->output("logits")),
-          static_cast<size_t>(program.definition.graph.type(logits).elements())};
+  program.executable->start({{"tokens", padded_.data()}, {"position", &last}, {"start", &first}})
+      .read("logits", std::span(logits_));
+  return logits_;
 }
 
 std::span<const float> Decoder::next_logits(std::span<const int32_t> ids) {

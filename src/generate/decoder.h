@@ -7,9 +7,8 @@
 
 #include "base/thread_pool.h"
 #include "hub/parameter_source.h"
-#include "runtime/executable.h"
-#include "train/programs.h"
-#include "train/session.h"
+#include "programs/programs.h"
+#include "runtime/backend.h"
 
 namespace tessera {
 
@@ -35,7 +34,7 @@ class Decoder {
   // `approve` is told the bytes of weights, cache and arena and what load() takes beside them,
   // before they are allocated: it throws where they are too many.
   Decoder(
-      const ModelBuilder& model, const DecoderOptions& options, const CompileFunction& compile,
+      const ModelBuilder& model, const DecoderOptions& options, Backend& backend,
       const std::function<void(int64_t planned)>& approve = [](int64_t) {});
 
   // Weights are kept in the dtype of the options, rounded here.
@@ -45,7 +44,7 @@ class Decoder {
   std::span<const float> next_logits(std::span<const int32_t> ids);
 
   // Weights, cache and arena.
-  int64_t bytes() const { return state_.bytes() + arena_.bytes(); }
+  int64_t bytes() const { return state_->bytes() + arenas_->bytes(); }
   // Tokens that are seen at once: the context, or what was said to be the longest text.
   int64_t window() const { return window_; }
   int64_t chunk_length() const { return chunk_.length; }
@@ -66,10 +65,11 @@ class Decoder {
   DType compute_;
   int64_t window_;
   Program chunk_, token_;
-  State state_;
-  HostBuffer arena_;
+  std::unique_ptr<State> state_;
+  std::unique_ptr<Arenas> arenas_;
   std::vector<int32_t> seen_;  // tokens whose keys and values are in the cache
   std::vector<int32_t> padded_;
+  std::vector<float> logits_;
   Runs runs_;
 };
 

@@ -5,9 +5,9 @@
 #include "base/file.h"
 #include "hub/pretrained_weights.h"
 #include "models/build_model.h"
-#include "train/checkpoint_parameters.h"
-#include "train/model_weights.h"
-#include "train/pretrained_source.h"
+#include "options/pretrained_source.h"
+#include "weights/checkpoint_parameters.h"
+#include "weights/model_weights.h"
 
 namespace tessera {
 namespace fs = std::filesystem;

@@ -8,7 +8,7 @@
 #include "base/dtype.h"
 #include "hub/parameter_source.h"
 #include "models/model_config.h"
-#include "train/run_config.h"
+#include "options/run_config.h"
 
 namespace tessera {
 

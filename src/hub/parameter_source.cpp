@@ -12,7 +12,7 @@ std::vector<ParameterTarget::Range> cut(const std::vector<ParameterTarget::Range
   std::vector<ParameterTarget::Range> tiles;
   for (const ParameterTarget::Range& range : ranges) {
     for (int64_t at = 0; at < range.count; at += kTile) {
-      tiles.push_back({range.first + at, std::min(kTile, range.count - at), range.data + at});
+      tiles.push_back({range.first + at, std::min(kTile, range.count - at), range.to + at});
     }
   }
   return tiles;
@@ -22,6 +22,7 @@ std::vector<ParameterTarget::Range> cut(const std::vector<ParameterTarget::Range
 
 void copy_parameters(const ParameterSource& source, std::span<const ParameterTarget> targets,
                      ThreadPool& pool) {
+  std::vector<std::vector<float>> buffers(static_cast<size_t>(pool.threads()));
   for (const ParameterTarget& target : targets) {
     std::vector<ParameterTarget::Range> tiles = cut(target.ranges);
     for (size_t begin = 0; begin < tiles.size();) {
@@ -32,9 +33,12 @@ void copy_parameters(const ParameterSource& source, std::span<const ParameterTar
         ++end;
       }
       source.advise(target.parameter, first, last - first, Advice::kSoon);
-      pool.run(static_cast<int64_t>(end - begin), [&](int64_t i, int) {
+      pool.run(static_cast<int64_t>(end - begin), [&](int64_t i, int thread) {
         const ParameterTarget::Range& tile = tiles[begin + static_cast<size_t>(i)];
-        source.read(target.parameter, tile.first, {tile.data, static_cast<size_t>(tile.count)});
+        std::vector<float>& values = buffers[static_cast<size_t>(thread)];
+        values.resize(static_cast<size_t>(tile.count));
+        source.read(target.parameter, tile.first, values);
+        target.write(tile.to, values);
       });
       source.advise(target.parameter, first, last - first, Advice::kDone);
       begin = end;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,10 +30,12 @@ class ParameterSource {
 struct ParameterTarget {
   struct Range {
     int64_t first = 0, count = 0;
-    float* data = nullptr;
+    int64_t to = 0;  // number of the first, among the elements of the target
   };
   std::string parameter;
   std::vector<Range> ranges;  // ascending
+  // Takes elements to, to + 1, ...; several threads may call it at once.
+  std::function<void(int64_t to, std::span<const float> values)> write;
 };
 
 // Fills the targets. At no time is more than some 64 MiB of what was read, and is not in its place

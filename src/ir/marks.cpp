@@ -16,6 +16,15 @@ std::vector<Value> VaryOp::vjp(const VjpContext& context) const {
                                 {context.cotangents[0]})};
 }
 
+std::vector<TensorType> AsReplicatedOp::infer(const InferContext& context) const {
+  TensorType type = context.inputs[0];
+  require(type.varying.contains(axes_), *this, "C1",
+          cat("the operand must vary over ", context.mesh.to_string(axes_), ": it is ",
+              to_string(type, &context.mesh)));
+  type.varying = type.varying - axes_;
+  return {type};
+}
+
 std::vector<TensorType> AllReduceOp::infer(const InferContext& context) const {
   TensorType type = context.inputs[0];
   require(type.varying.contains(axes_), *this, "C1",

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// The pair of ops that change a value's marks without changing its shape. They are each other's
-// gradient, and the graph itself inserts the first: hence they live here and not with the other
-// collectives.
+// The ops that change a value's marks without changing its shape. vary and all_reduce are each
+// other's gradient, and the graph itself inserts the first: hence they live here and not with the
+// other collectives.
 
 // Replicated to varying over `axes`. No bytes move: the output is a view. Gradient: all_reduce.
 class VaryOp final : public OpOf<VaryOp> {
@@ -22,6 +22,24 @@ class VaryOp final : public OpOf<VaryOp> {
   bool differentiable() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   std::vector<Value> vjp(const VjpContext& context) const override;
+  std::vector<int64_t> view_offsets() const override { return {0}; }
+  auto fields() const { return std::make_tuple(field("axes", axes_)); }
+
+ private:
+  AxisSet axes_;
+};
+
+// Varying to replicated over `axes`, of what is equal on all ranks along them although its type
+// does not say so: a slot has one type in all programs, and one of them may know more. No bytes
+// move: the output is a view. A promise that only a lockstep run holds against the bits.
+class AsReplicatedOp final : public OpOf<AsReplicatedOp> {
+ public:
+  explicit AsReplicatedOp(AxisSet axes) : axes_(axes) {}
+  std::string_view name() const override { return "as_replicated"; }
+  Tier tier() const override { return Tier::kCollective; }
+  int arity() const override { return 1; }
+  bool sets_marks() const override { return true; }
+  std::vector<TensorType> infer(const InferContext& context) const override;
   std::vector<int64_t> view_offsets() const override { return {0}; }
   auto fields() const { return std::make_tuple(field("axes", axes_)); }
 

@@ -32,7 +32,8 @@ class Mesh {
   const std::vector<Axis>& axes() const { return axes_; }
   // The axis of that name as a set; InternalError if there is none.
   AxisSet axis(const std::string& name) const;
-  int world_size() const { return size({~0u}); }
+  AxisSet all_axes() const { return {(1u << axes_.size()) - 1}; }
+  int world_size() const { return size(all_axes()); }
   // Number of ranks along the axes of the set.
   int size(AxisSet set) const;
   // Position of `rank` along the axes of the set, outermost axis first.

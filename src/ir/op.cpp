@@ -4,6 +4,23 @@
 
 namespace tessera {
 
+std::string_view name(Lane lane) {
+  switch (lane) {
+    case Lane::kCompute: return "compute";
+    case Lane::kGather: return "gather";
+    case Lane::kReduce: return "reduce";
+    case Lane::kCopy: return "copy";
+  }
+  return "?";
+}
+
+Lane Op::lane() const {
+  std::optional<Communication> exchange = communication();
+  if (!exchange) return Lane::kCompute;
+  bool gathers = exchange->traffic == Traffic::kGather || exchange->traffic == Traffic::kAllToAll;
+  return gathers ? Lane::kGather : Lane::kReduce;
+}
+
 std::vector<Value> Op::vjp(const VjpContext& context) const {
   throw InternalError(cat("op ", name(), " has no gradient (", context.node.scope, ")"));
 }

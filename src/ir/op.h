@@ -40,6 +40,7 @@ enum class MemoryTier : uint8_t { kNear, kFar };
 struct Cost {
   double flops = 0;
   double bytes = 0;
+  double link_bytes = 0;  // of these, what moves between near and far tier
 };
 
 // Everything infer() may look at.
@@ -63,6 +64,12 @@ struct Communication {
   Traffic traffic;
   AxisSet axes;
 };
+
+// What works side by side where a program runs: on a host compute is the thread that walks the plan
+// and the exchanges the communicator's, on a device each is a stream. Gathers have a lane of their
+// own, so that none waits behind a reduction.
+enum class Lane : uint8_t { kCompute, kGather, kReduce, kCopy };
+std::string_view name(Lane lane);
 
 // Output `output` may be computed in the bytes of input `input`.
 struct InPlacePair {
@@ -109,13 +116,13 @@ class Op {
 
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const;
 
-  // What ranks exchange; nothing: no bytes move between them. An op that communicates runs beside
-  // others, on the communicator's thread.
+  // What ranks exchange; nothing: no bytes move between them.
   virtual std::optional<Communication> communication() const { return std::nullopt; }
-  bool communicates() const { return communication().has_value(); }
+  // Where it runs: by default an exchange on the lane of its traffic, all else on compute.
+  virtual Lane lane() const;
 
-  // A sum of products: its result costs many operations an element, so that it is worth keeping
-  // where cheaper ones are computed again.
+  // Sums of products, which matrix units compute: a result costs many operations an element, so
+  // that it is worth keeping where cheaper ones are computed again.
   virtual bool contracts() const { return false; }
 
   // Storage. Where the outputs lie (those of views: where the operand does).

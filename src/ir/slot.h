@@ -36,6 +36,9 @@ inline constexpr const char *kLossSum = "loss_sum", *kTokenCount = "token_count"
                             *kSquareSum = "square_sum", *kOptimizerStep = "optimizer_step",
                             *kLossScale = "loss_scale", *kGoodSteps = "good_steps";
 
+// An argument and a result of programs of several ranks: ranks that were asked to end the run.
+inline constexpr const char* kStopRequests = "stop_requests";
+
 std::string slot_name(std::string_view kind, std::string_view unit);
 
 }  // namespace tessera

@@ -33,8 +33,10 @@ void write_head(ModelGraph& model, ModelHead head, Value x, Value w) {
   if (head == ModelHead::kLoss || head == ModelHead::kTraining) {
     Value targets = g.input("targets", InputKind::kArgument, {{B, T}, DType::kI32});  // [B, T]
     targets = reshape(g, targets, {B * T});                                           // [B*T]
-    g.output("loss_sum", linear_cross_entropy(g, x, w, targets));                     // []
-    g.output("token_count", count_targets(g, targets));                               // []
+    CrossEntropySums sums = linear_cross_entropy(g, x, w, targets);                   // [], []
+    g.output("loss_sum", sums.loss);
+    g.output("token_count", count_targets(g, targets));  // []
+    model.square_sum = sums.squares;
     return;
   }
   if (head == ModelHead::kNext) {

@@ -7,9 +7,9 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kMaxBytes = 1 << 20;
+constexpr size_t kMaxRecordBytes = 1 << 20;
 
 constexpr std::pair<RopeScalingType, const char*> kScalings[] = {
     {RopeScalingType::kNone, "none"},       {RopeScalingType::kLinear, "linear"},
@@ -63,48 +63,50 @@ void for_each_newer_field(Config& c, Visitor&& visit) {
 
 [[noreturn]] void fail(std::string_view what) { throw UserError(cat("model record: ", what)); }
 
-const Json& take(const Json& json, const char* key, Json::value_t type) {
+const OrderedJson& take(const OrderedJson& json, const char* key, OrderedJson::value_t type) {
   auto it = json.find(key);
   if (it == json.end()) fail(cat("'", key, "' is missing"));
   bool fits = it->type() == type ||
-              (it->is_number_integer() && type == Json::value_t::number_integer) ||
-              (it->is_number() && type == Json::value_t::number_float);
+              (it->is_number_integer() && type == OrderedJson::value_t::number_integer) ||
+              (it->is_number() && type == OrderedJson::value_t::number_float);
   if (!fits) fail(cat("'", key, "' has another type"));
   return *it;
 }
 
-void read(const Json& json, const char* key, int64_t& field) {
-  field = take(json, key, Json::value_t::number_integer).get<int64_t>();
+void read(const OrderedJson& json, const char* key, int64_t& field) {
+  field = take(json, key, OrderedJson::value_t::number_integer).get<int64_t>();
 }
-void read(const Json& json, const char* key, double& field) {
-  field = take(json, key, Json::value_t::number_float).get<double>();
+void read(const OrderedJson& json, const char* key, double& field) {
+  field = take(json, key, OrderedJson::value_t::number_float).get<double>();
 }
-void read(const Json& json, const char* key, bool& field) {
-  field = take(json, key, Json::value_t::boolean).get<bool>();
+void read(const OrderedJson& json, const char* key, bool& field) {
+  field = take(json, key, OrderedJson::value_t::boolean).get<bool>();
 }
-void read(const Json& json, const char* key, std::optional<int64_t>& field) {
+void read(const OrderedJson& json, const char* key, std::optional<int64_t>& field) {
   field.reset();
   if (json.contains(key) && json.at(key).is_null()) return;
   read(json, key, field.emplace());
 }
-void read(const Json& json, const char* key, std::vector<bool>& field) {
+void read(const OrderedJson& json, const char* key, std::vector<bool>& field) {
   field.clear();
-  for (const Json& element : take(json, key, Json::value_t::array)) {
+  for (const OrderedJson& element : take(json, key, OrderedJson::value_t::array)) {
     if (!element.is_boolean()) fail(cat("'", key, "' has another type"));
     field.push_back(element.get<bool>());
   }
 }
 
 template <class T>
-Json to_json(const T& value) {
+OrderedJson to_json(const T& value) {
   return value;
 }
-Json to_json(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
+OrderedJson to_json(const std::optional<int64_t>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
 
 }  // namespace
 
 std::string model_config_json(const ModelConfig& config) {
-  Json json;
+  OrderedJson json;
   json["model_type"] = name(config.model_type);
   for (auto [type, text] : kScalings) {
     if (type == config.rope_scaling.type) json["rope_scaling"] = text;
@@ -116,14 +118,14 @@ std::string model_config_json(const ModelConfig& config) {
 }
 
 ModelConfig model_config_from_json(std::string_view text) {
-  if (text.size() > kMaxBytes) fail("larger than 1 MiB");
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (text.size() > kMaxRecordBytes) fail("larger than 1 MiB");
+  OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) fail("not a JSON object");
   ModelConfig config;
   size_t known = 2;
-  config.model_type =
-      model_type_from_name(take(json, "model_type", Json::value_t::string).get<std::string>());
-  std::string scaling = take(json, "rope_scaling", Json::value_t::string).get<std::string>();
+  config.model_type = model_type_from_name(
+      take(json, "model_type", OrderedJson::value_t::string).get<std::string>());
+  std::string scaling = take(json, "rope_scaling", OrderedJson::value_t::string).get<std::string>();
   bool found = false;
   for (auto [type, word] : kScalings) {
     if (scaling != word) continue;

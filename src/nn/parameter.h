@@ -33,6 +33,7 @@ struct Parameter {
 struct ModelGraph {
   Graph graph;
   std::vector<Parameter> parameters;
+  Value square_sum;  // what a z-loss is made of; of a head without a loss no value
   int64_t parameter_count() const;
   const Parameter& parameter(std::string_view name) const;
 };

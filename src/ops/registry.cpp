@@ -60,6 +60,7 @@ constexpr OpRecord kOps[] = {
     {"offload", Tier::kPrimitive, kTransfer},
     {"fetch", Tier::kPrimitive, kTransfer},
     {"vary", Tier::kCollective, ""},
+    {"as_replicated", Tier::kCollective, kOptimizer},
     {"all_reduce", Tier::kCollective, ""},
     {"all_gather", Tier::kCollective, ""},
     {"reduce_scatter", Tier::kCollective, ""},

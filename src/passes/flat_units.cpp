@@ -8,6 +8,7 @@
 #include "ir/slot.h"
 #include "ops/collective/collective.h"
 #include "ops/primitive/elementwise.h"
+#include "ops/wide.h"
 
 namespace tessera {
 namespace {
@@ -21,12 +22,11 @@ constexpr GatherPlace kAnywhere = -2;
 GatherPlace in_layer(int32_t layer) { return 2 * layer; }
 GatherPlace behind_layer(int32_t layer) { return 2 * layer + 1; }
 
-// How a parameter is read: by ops as it is declared, or all of them behind one conversion, or
-// behind one `vary`, or both. `behind` are the values that it stands for. Axes of the data are not
-// in `vary`: over those all that is made of state varies.
+// How a parameter is read: by ops as it is, or all of them behind one `vary`. `behind` are the
+// values that it stands for. Axes of the data are not in `vary`: over those all that is made of
+// state varies.
 struct Reading {
   std::vector<Value> behind;
-  DType dtype;
   AxisSet vary;
 };
 
@@ -47,23 +47,13 @@ class Readings {
   }
 
   Reading of(Value parameter) const {
-    Reading reading{{parameter}, graph_.type(parameter).dtype, {}};
-    // At most one of each, in any order.
-    for (bool more = true, varied = false; more;) {
-      more = false;
-      const auto& readers = readers_[static_cast<size_t>(reading.behind.back().id)];
-      if (readers.size() != 1 || readers[0] < 0) break;
-      const Node& node = graph_.nodes()[static_cast<size_t>(readers[0])];
-      const auto* conversion = dynamic_cast<const Convert*>(node.op.get());
-      const auto* varying = dynamic_cast<const VaryOp*>(node.op.get());
-      if (conversion && reading.dtype == graph_.type(parameter).dtype) {
-        reading.dtype = conversion->to();
-        more = true;
-      } else if (varying && !varied) {
-        reading.vary = varying->axes() - data_axes_;
-        more = varied = true;
-      }
-      if (more) reading.behind.push_back(node.outputs[0]);
+    Reading reading{{parameter}, {}};
+    const auto& readers = readers_[static_cast<size_t>(parameter.id)];
+    if (readers.size() != 1 || readers[0] < 0) return reading;
+    const Node& node = graph_.nodes()[static_cast<size_t>(readers[0])];
+    if (const auto* varying = dynamic_cast<const VaryOp*>(node.op.get())) {
+      reading.vary = varying->axes() - data_axes_;
+      reading.behind.push_back(node.outputs[0]);
     }
     return reading;
   }
@@ -94,18 +84,17 @@ class Sharder {
         Value v = graph.input_value(parameters[static_cast<size_t>(p)].name);
         Reading r = readings.of(v);
         u.readings.push_back(r);
-        // A unit is converted as a whole or not at all.
         if (first) {
-          u.dtype = r.dtype;
+          u.dtype = graph.type(v).dtype;
           u.vary = r.vary;
         }
         first = false;
-        if (u.dtype != r.dtype) u.dtype = graph.type(v).dtype;
+        TESSERA_CHECK(graph.type(v).dtype == u.dtype, cat("two dtypes in unit ", unit.name));
         if (!(u.vary == r.vary)) u.vary = {};
       }
       for (size_t k = 0; k < u.readings.size(); ++k) {
         Reading& r = u.readings[k];
-        if (r.dtype != u.dtype || !(r.vary == u.vary)) r.behind.resize(1);
+        if (!(r.vary == u.vary)) r.behind.resize(1);
         for (Value v : r.behind) member_[v] = {units_.size() - 1, k};
       }
     }
@@ -139,7 +128,7 @@ class Sharder {
   struct UnitValues {
     FlatUnit* unit = nullptr;
     std::vector<Reading> readings;
-    DType dtype = DType::kF32;
+    DType dtype = DType::kF32;  // of its parameters in the graph
     AxisSet vary;
     std::map<GatherPlace, std::vector<Value>> views;
   };
@@ -185,23 +174,26 @@ class Sharder {
 }  // namespace
 
 std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter>& parameters,
-                                 const std::vector<ParameterPart>& parts, const ShardAxes& axes) {
+                                 const std::vector<ParameterPart>& parts, const ShardAxes& axes,
+                                 Masters masters) {
   Readings readings(graph, axes);
   std::vector<FlatUnit> units;
   std::map<std::tuple<std::string, uint32_t, uint32_t, DType, bool>, size_t> by_key;
   std::map<std::string, int> in_layer;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = parameters[i];
-    Reading reading = readings.of(graph.input_value(p.name));
+    Value value = graph.input_value(p.name);
+    DType dtype = graph.type(value).dtype;
+    Reading reading = readings.of(value);
     AxisSet cut = parts.empty() ? AxisSet{} : parts[i].axes;
-    auto [entry, fresh] = by_key.try_emplace(
-        {p.unit, cut.bits, reading.vary.bits, reading.dtype, p.trainable}, units.size());
+    auto [entry, fresh] =
+        by_key.try_emplace({p.unit, cut.bits, reading.vary.bits, dtype, p.trainable}, units.size());
     if (fresh) {
       int number = in_layer[p.unit]++;
       FlatUnit& unit = units.emplace_back();
       unit.name = number == 0 ? p.unit : cat(p.unit, "/", number);
       unit.varying = cut;
-      unit.dtype = graph.type(graph.input_value(p.name)).dtype;
+      unit.dtype = masters == Masters::kF32 ? wide(dtype) : dtype;
       unit.trainable = p.trainable;
     }
     FlatUnit& unit = units[entry->second];

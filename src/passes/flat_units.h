@@ -18,7 +18,7 @@ struct FlatUnit {
   int64_t size = 0;                 // elements of the whole buffer, padding included
   int64_t shard_size = 0;           // elements that one rank keeps
   AxisSet varying;                  // tensor-parallel axes over which the content differs
-  DType dtype = DType::kF32;        // of the masters: what the parameters are declared with
+  DType dtype = DType::kF32;        // of the masters
   std::vector<int32_t> parameters;  // indices into ModelGraph::parameters, ascending by offset
   std::vector<UnitMember> members;  // where each part lies
   bool trainable = true;            // false: state that no program updates, without gradient
@@ -41,10 +41,18 @@ struct ShardAxes {
 constexpr int64_t kUnitAlignment = 32;
 constexpr int64_t kUnitGranule = 1024;
 
-// `graph` declares the parameters; `parts` as they are cut in it (empty: not at all).
+// What is kept of parameters that are declared in bf16 or f16 (by precision(), for one).
+enum class Masters {
+  kF32,   // f32, of which the parameters are rounded copies; f64 of f64
+  kNone,  // the parameters themselves: the same bits, for programs whose weights are rounded when
+          // they are loaded, and half the bytes
+};
+
+// `graph` declares the parameters, in the dtype in which they are used and travel; `parts` as they
+// are cut in it (empty: not at all).
 std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter>& parameters,
                                  const std::vector<ParameterPart>& parts = {},
-                                 const ShardAxes& axes = {});
+                                 const ShardAxes& axes = {}, Masters masters = Masters::kF32);
 
 // State slot of a unit's master weights.
 std::string weight_slot(const FlatUnit& unit);
@@ -52,10 +60,10 @@ TensorType weight_type(const FlatUnit& unit, const ShardAxes& axes);
 
 // Turns parameters into state. Each unit becomes one state input, [shard_size], and
 //   state -> vary -> convert -> all_gather -> unflatten
-// gives the parameters as views of the gathered buffer: what travels has the dtype of compute. The
-// gradient of the chain is flatten -> reduce_scatter, in `gradient_dtype` on the wire; of a frozen
-// unit nobody asks for it. A unit that is read in several layers (a tied matrix) is gathered for
-// each. Each unit is told its shard and its gathered buffers.
+// gives the parameters as views of the gathered buffer: what travels has the dtype in which `graph`
+// declares them. The gradient of the chain is flatten -> reduce_scatter, in `gradient_dtype` on the
+// wire; of a frozen unit nobody asks for it. A unit that is read in several layers (a tied matrix)
+// is gathered for each. Each unit is told its shard and its gathered buffers.
 Graph flat_units(const Graph& graph, const std::vector<Parameter>& parameters,
                  std::vector<FlatUnit>& units, const ShardAxes& axes = {},
                  DType gradient_dtype = DType::kF32);

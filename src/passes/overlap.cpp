@@ -108,7 +108,8 @@ class Scheduler {
     }
   }
 
-  // Reduced gradients are read by sums into accumulators only, which nobody waits for.
+  // Reduced gradients are only read by sums, into accumulators and over replicas, which nobody
+  // waits for.
   void hold_back_sums() {
     std::map<std::string, std::vector<int32_t>> waiting;  // by kind of reduction
     for (int32_t i = 0; i < count(); ++i) {
@@ -119,9 +120,11 @@ class Scheduler {
       sums.clear();
       for (int32_t r : readers_[static_cast<size_t>(n.outputs[0].id)]) {
         // A tied parameter is reduced once a use: what adds these up waits for the last.
-        if (!only_updates_state(r) || !reads_nothing_behind(r, i)) continue;
-        held_[static_cast<size_t>(r)] = true;
-        sums.push_back(r);
+        if (!reads_nothing_behind(r, i)) continue;
+        for (int32_t sum : way_to_state(r)) {
+          held_[static_cast<size_t>(sum)] = true;
+          sums.push_back(sum);
+        }
       }
     }
     for (const auto& [kind, sums] : waiting)
@@ -131,6 +134,18 @@ class Scheduler {
   bool reads_nothing_behind(int32_t reader, int32_t i) const {
     return std::ranges::all_of(node(reader).inputs,
                                [&](Value v) { return graph_.producer(v) <= i; });
+  }
+  // The node and what follows it to the update of a slot, where that is no more than one sum over
+  // ranks; else nothing.
+  std::vector<int32_t> way_to_state(int32_t i) const {
+    std::vector<int32_t> way{i};
+    while (!only_updates_state(i)) {
+      const std::vector<int32_t>& readers = readers_[static_cast<size_t>(node(i).outputs[0].id)];
+      if (node(i).outputs.size() != 1 || readers.size() != 1) return {};
+      way.push_back(i = readers[0]);
+      if (node(i).op->view_offsets().empty() && !is(node(i), Traffic::kAllReduce)) return {};
+    }
+    return way;
   }
   bool only_updates_state(int32_t i) const {
     return std::ranges::all_of(node(i).outputs, [&](Value v) {

@@ -15,7 +15,8 @@ struct OverlapOptions {
 // - gathers of parameters, with what prepares them, begin `distance` gathers ahead of where they
 // are
 //   first read; forward and backward pass on their own;
-// - what only adds a reduced gradient to its accumulator waits until the next reduction begins.
+// - what only adds a reduced gradient to its accumulator, and sums that over replicas, waits until
+//   the next reduction begins.
 // No node is changed, so neither is a result.
 Graph overlap(const Graph& graph, const OverlapOptions& options);
 

@@ -5,22 +5,20 @@
 
 namespace tessera {
 
-Graph precision(const Graph& graph, DType compute, Masters masters) {
+Graph precision(const Graph& graph, DType compute) {
   Graph result(graph.mesh());
   Rewriter rewriter(graph, result);
   for (const Node& node : graph.nodes()) {
-    const GraphInput* parameter =
+    const GraphInput* input =
         node.op->tier() == Tier::kInput ? graph.input_of(node.outputs[0]) : nullptr;
-    if (parameter && parameter->kind != InputKind::kParameter) parameter = nullptr;
-    if (!parameter || masters == Masters::kF32) rewriter.copy(node);
-    if (!parameter) continue;
-    TensorType rounded = graph.type(parameter->value);
-    rounded.dtype = compute;
+    if (!input || input->kind != InputKind::kParameter) {
+      rewriter.copy(node);
+      continue;
+    }
+    TensorType type = graph.type(input->value);
+    type.dtype = compute;
     rewriter.enter(node);
-    rewriter.map(parameter->value,
-                 masters == Masters::kF32
-                     ? convert(result, rewriter(parameter->value), compute)
-                     : result.input(parameter->name, InputKind::kParameter, rounded));
+    rewriter.map(input->value, result.input(input->name, InputKind::kParameter, type));
   }
   // Results, and new content of state, have the dtype that the model gave them.
   auto keep_dtype = [&](Value v) {

@@ -15,6 +15,7 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
       after(graph.nodes().size()),
       no_launch(graph.nodes().size(), false),
       graph_(graph),
+      options_(options),
       nodes_(static_cast<int32_t>(graph.nodes().size())) {
   for (int32_t v = 0; v < graph.num_values(); ++v)
     add_id(graph.type({v}).bytes(), graph.producer({v}), false, "");
@@ -45,7 +46,9 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
   collect_members();
   merge_updates(options.in_place);
   merge_placements(options.placement);
-  if (options.in_place) merge_in_place();
+  // Exchanges first: what they hold, they hold for long.
+  for (bool exchanges : {true, false})
+    if (options.in_place) merge_in_place(exchanges);
 }
 
 void Layout::set_finishes(bool views) {
@@ -66,15 +69,16 @@ void Layout::set_finishes(bool views) {
       int32_t at = first_read[static_cast<size_t>(v.id)];
       if (at != kUnread) read = read == kUnread ? at : std::min(read, at);
     }
-    // An op that may run in place of its operand is waited for at once.
-    if (node.op->communicates() && node.op->in_place_pairs().empty() && read != kUnread) {
+    if (lane(i) != Lane::kCompute && read != kUnread) {
       // What nobody reads before the end, and a reduction in any case, is done when the next of its
       // kind begins: otherwise the whole gradients of all layers, or of a tied parameter, would
-      // stay until they are read.
+      // stay until they are read. In place of its operand an exchange holds nothing else.
       auto [kind, last] = next.try_emplace(node.op->key(), nodes_);
       int32_t following = std::exchange(kind->second, i);
-      bool shrinks = graph_.type(node.inputs[0]).bytes() > graph_.type(node.outputs[0]).bytes();
-      finish = read == nodes_ || shrinks ? std::min(read, following) : read;
+      bool shrinks = graph_.type(node.inputs[0]).bytes() > graph_.type(node.outputs[0]).bytes() ||
+                     node.op->memory_tier() == MemoryTier::kFar;
+      bool holds = (read == nodes_ || shrinks) && node.op->in_place_pairs().empty();
+      finish = holds ? std::min(read, following) : read;
       for (Value v : node.inputs) {
         int32_t& end = last_use_[static_cast<size_t>(v.id)];
         end = std::max(end, finish);
@@ -83,7 +87,12 @@ void Layout::set_finishes(bool views) {
     // Without views their content is copied, which is to read it.
     bool view = views && !node.op->view_offsets().empty();
     for (Value v : node.inputs) {
-      int32_t& first = first_read[static_cast<size_t>(v.id)];
+      int32_t &first = first_read[static_cast<size_t>(v.id)],
+              &heir = heir_[static_cast<size_t>(v.id)];
+      if (heir == kNobody)
+        heir = i;
+      else if (finish > heir)
+        heir = nodes_;
       if (!view)
         first = i;
       else if (read != kUnread)
@@ -100,6 +109,7 @@ int32_t Layout::add_id(int64_t bytes, int32_t defined, bool external, const std:
   tiers_.push_back(MemoryTier::kNear);
   defined_.push_back(defined);
   last_use_.push_back(-1);
+  heir_.push_back(kNobody);
   parent_.push_back(id);
   parent_offset_.push_back(0);
   same_as_.push_back(id);
@@ -161,9 +171,13 @@ bool Layout::any_beside(int32_t x, const Members& members, const Test& test) con
   return std::any_of(first, last, [&](const auto& member) { return test(member.second); });
 }
 
-bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset,
-                               int64_t made_offset) const {
-  if (dying_offset != made_offset || bytes(dying) != bytes(made)) return false;
+// Whether a value's bytes become those of another where that is made: its life ends there, but for
+// what an exchange in place of it still does.
+bool Layout::hands_over(int32_t dying, int32_t made, int64_t dying_offset,
+                        int64_t made_offset) const {
+  if (defined(dying) >= defined(made) || heir_[static_cast<size_t>(dying)] != defined(made) ||
+      dying_offset != made_offset || bytes(dying) != bytes(made))
+    return false;
   const Node& node = graph_.nodes()[static_cast<size_t>(defined(made))];
   auto same = [this](int32_t a, int32_t b) {
     return same_as_[static_cast<size_t>(a)] == same_as_[static_cast<size_t>(b)];
@@ -181,15 +195,10 @@ bool Layout::declared_in_place(int32_t dying, int32_t made, int64_t dying_offset
 bool Layout::clash(int32_t a, int64_t a_offset, int32_t b, int64_t b_offset) const {
   ++steps_;
   if (a_offset >= b_offset + bytes(b) || b_offset >= a_offset + bytes(a)) return false;
-  int32_t a_end = end(a), b_end = end(b);
   // A value dies while the node that reads it last runs, and the next may only begin after that
   // node: equality is a hand-over, allowed where the op declares it.
-  if (a_end < defined(b) || b_end < defined(a)) return false;
-  if (a_end == defined(b) && defined(a) < defined(b))
-    return !declared_in_place(a, b, a_offset, b_offset);
-  if (b_end == defined(a) && defined(b) < defined(a))
-    return !declared_in_place(b, a, b_offset, a_offset);
-  return true;
+  if (end(a) < defined(b) || end(b) < defined(a)) return false;
+  return !hands_over(a, b, a_offset, b_offset) && !hands_over(b, a, b_offset, a_offset);
 }
 
 bool Layout::compatible(int32_t root, int32_t into, int64_t offset, Against against) const {
@@ -267,7 +276,7 @@ int32_t Layout::keep(Value result, const std::string& own_slot) {
   bool changes = external(l.root) && slot != own_slot && graph_.updates_slot(slot);
   int32_t& end = last_use_[static_cast<size_t>(result.id)];
   if (!changes) {
-    end = nodes_;
+    end = heir_[static_cast<size_t>(result.id)] = nodes_;
     return result.id;
   }
   int32_t node = graph_.producer(result);
@@ -362,10 +371,10 @@ void Layout::merge_placements(bool enabled) {
 }
 
 // What is left: an output takes over the bytes of an operand that dies here.
-void Layout::merge_in_place() {
+void Layout::merge_in_place(bool exchanges) {
   for (int32_t i = 0; i < nodes_; ++i) {
     const Node& node = graph_.nodes()[static_cast<size_t>(i)];
-    if (no_launch[static_cast<size_t>(i)]) continue;
+    if (no_launch[static_cast<size_t>(i)] || (lane(i) != Lane::kCompute) != exchanges) continue;
     for (InPlacePair pair : node.op->in_place_pairs()) {
       Value in = node.inputs[static_cast<size_t>(pair.input)],
             out = node.outputs[static_cast<size_t>(pair.output)];

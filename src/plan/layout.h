@@ -33,8 +33,12 @@ class Layout {
   int32_t defined(int32_t id) const { return defined_[static_cast<size_t>(id)]; }
   // Last node that reads it; the number of nodes for what must outlive the program; -1: never read.
   int32_t last_use(int32_t id) const { return last_use_[static_cast<size_t>(id)]; }
-  // Where a node must be done: the node itself, or for one that communicates the first that reads
-  // what it makes (the number of nodes if the program ends before).
+  Lane lane(int32_t node) const {
+    Lane own = graph_.nodes()[static_cast<size_t>(node)].op->lane();
+    return own == Lane::kCopy && !options_.copies_beside ? Lane::kCompute : own;
+  }
+  // Where a node must be done: the node itself, or for one on another lane than compute the first
+  // that reads what it makes (the number of nodes if the program ends before).
   int32_t finish(int32_t node) const { return finish_[static_cast<size_t>(node)]; }
 
   // Values compared and ways to roots walked so far.
@@ -62,7 +66,7 @@ class Layout {
   int32_t keep(Value result, const std::string& own_slot);
   void merge_updates(bool enabled);
   void merge_placements(bool enabled);
-  void merge_in_place();
+  void merge_in_place(bool exchanges);
   void place_operand(int32_t node, size_t operand, bool enabled);
   void fill_gaps(int32_t node);
 
@@ -88,18 +92,22 @@ class Layout {
   bool any_beside(int32_t x, const Members& members, const Test& test) const;
   int32_t end(int32_t id) const { return std::max(last_use(id), defined(id)); }
   bool clash(int32_t a, int64_t a_offset, int32_t b, int64_t b_offset) const;
-  bool declared_in_place(int32_t dying, int32_t made, int64_t dying_offset,
-                         int64_t made_offset) const;
+  bool hands_over(int32_t dying, int32_t made, int64_t dying_offset, int64_t made_offset) const;
   void add_copy(std::vector<Instruction>& list, int32_t node, int32_t source, Place target,
                 const std::string& reason);
 
   const Graph& graph_;
+  PlanOptions options_;
   int32_t nodes_;
   std::vector<int64_t> bytes_;
   std::vector<bool> external_;
   std::vector<std::string> names_;
   std::vector<MemoryTier> tiers_;
   std::vector<int32_t> defined_, last_use_, finish_;
+  // The one node that may make its result in a value's bytes: its last reader, if all others are
+  // done by then. kNobody: never read; the number of nodes: it outlives that reader.
+  static constexpr int32_t kNobody = -1;
+  std::vector<int32_t> heir_;
   mutable std::vector<int32_t> parent_;  // locate() shortens the way to the root
   mutable std::vector<int64_t> parent_offset_;
   mutable int64_t steps_ = 0;

@@ -129,9 +129,10 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
     append(waits[static_cast<size_t>(i)]);
     append(layout.before[static_cast<size_t>(i)]);
     if (!layout.no_launch[static_cast<size_t>(i)])
-      plan.instructions.push_back({InstructionKind::kLaunch, i, {}, {}, 0});
-    if (graph.nodes()[static_cast<size_t>(i)].op->communicates()) {
-      Instruction wait{InstructionKind::kWait, i, {}, {}, 0};
+      plan.instructions.push_back(
+          {.kind = InstructionKind::kLaunch, .node = i, .lane = layout.lane(i)});
+    if (layout.lane(i) != Lane::kCompute) {
+      Instruction wait{.kind = InstructionKind::kWait, .node = i};
       if (layout.finish(i) == i)
         plan.instructions.push_back(wait);
       else
@@ -215,8 +216,8 @@ std::string to_string(const Graph& graph, const Plan& plan) {
       for (Value v : node.outputs)
         out += cat(" ", place(plan.places[static_cast<size_t>(v.id)]), ":",
                    to_string(graph.type(v), &graph.mesh()));
-      text += cat("launch ", node.op->key(), in, " ->", out, "  # ", node.scope, " ",
-                  name(node.phase), "\n");
+      text += cat("launch ", i.lane == Lane::kCompute ? "" : cat("on ", name(i.lane), " "),
+                  node.op->key(), in, " ->", out, "  # ", node.scope, " ", name(node.phase), "\n");
     } else if (i.kind == InstructionKind::kWait) {
       text += cat("wait ", graph.nodes()[static_cast<size_t>(i.node)].op->name(), " of node ",
                   i.node, "\n");

@@ -27,21 +27,25 @@ struct Place {
 
 enum class InstructionKind { kLaunch, kWait, kCopy, kFill };
 
-// One thing to do, in order. kLaunch runs node `node`, or begins it where ranks communicate: then
-// kWait is where it must be done. kCopy moves `bytes` from `source` to `target`; kFill zeroes
-// `bytes` at `target`.
+// One thing to do, in order. kLaunch runs node `node` on the compute lane, or begins it on another,
+// behind all that compute has done so far: then kWait is where it must be done. kCopy moves `bytes`
+// from `source` to `target`; kFill zeroes `bytes` at `target`.
 struct Instruction {
   InstructionKind kind = InstructionKind::kLaunch;
   int32_t node = -1;
   Place source, target;
   int64_t bytes = 0;
+  Lane lane = Lane::kCompute;  // of a launch
 };
 
-// Switches for tests: to turn one off costs memory or copies and changes no result.
 struct PlanOptions {
+  // Switches for tests: to turn one off costs memory or copies and changes no result.
   bool views = true;
   bool placement = true;
   bool in_place = true;
+  // Copies between the memory tiers run on a lane of their own, as a device's do. On a host they
+  // are the work of the threads that compute.
+  bool copies_beside = false;
 };
 
 // The program of one rank with every buffer's place known before anything runs.
@@ -76,8 +80,9 @@ constexpr int64_t kBufferAlignment = 64;
 // An argument is there when the program begins, until its last reader is done: whoever runs the
 // program copies it to its place first.
 //
-// An op that communicates runs beside those that follow it, until the first that reads a result of
-// it: so long its operands and its scratch stay untouched.
+// What has another lane than compute runs beside what follows it, until the first that reads a
+// result of it: so long its operands and its scratch stay untouched, and in place of an operand
+// nobody else reads or writes those bytes.
 Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
                const PlanOptions& options = {});
 

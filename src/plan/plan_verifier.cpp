@@ -80,7 +80,7 @@ class PlanVerifier {
       write(place(input.value), bytes(input.value), input.value.id, 0);
     for (const Instruction& i : plan_.instructions) {
       if (i.kind == InstructionKind::kLaunch)
-        launch(i.node);
+        launch(i);
       else if (i.kind == InstructionKind::kWait)
         wait(i.node);
       else if (i.kind == InstructionKind::kFill)
@@ -251,7 +251,8 @@ class PlanVerifier {
                    a.storage == b.storage);
   }
 
-  void launch(int32_t index) {
+  void launch(const Instruction& instruction) {
+    const int32_t index = instruction.node;
     const Node& node = graph_.nodes()[static_cast<size_t>(index)];
     auto use = [&] { return to_string(graph_, node); };  // only for messages
     for (Value v : node.inputs) expect(v, place(v), use);
@@ -276,7 +277,10 @@ class PlanVerifier {
                                   plan_.storages[static_cast<size_t>(scratch)].bytes))
         fail(cat("scratch overlaps an output: ", use()));
     }
-    bool runs_on = node.op->communicates();
+    const Lane lane = instruction.lane, own = node.op->lane();
+    if (lane != own && !(lane == Lane::kCompute && own == Lane::kCopy))
+      fail(cat("on lane ", name(lane), ": ", use()));
+    bool runs_on = lane != Lane::kCompute;
     if (runs_on && !in_flight_.insert(index).second) fail(cat("begun twice: ", use()));
     if (scratch >= 0) {
       Place p{scratch, 0};

@@ -1,99 +1,9 @@
 #include "runtime/executable.h"
 
-#include <cstring>
-
-#include "base/clock.h"
-#include "ir/printer.h"
-#include "ir/rewriter.h"
-#include "ir/verifier.h"
+#include "base/error.h"
+#include "base/text.h"
 
 namespace tessera {
-namespace {
-
-bool storage_only(const Node& node) {
-  return node.op->tier() == Tier::kInput || !node.op->view_offsets().empty() ||
-         !node.op->placement_offsets().empty();
-}
-
-struct Types {
-  std::vector<TensorType> inputs, outputs;
-  Types(const Graph& graph, const Node& node) {
-    for (Value v : node.inputs) inputs.push_back(graph.type(v));
-    for (Value v : node.outputs) outputs.push_back(graph.type(v));
-  }
-};
-
-std::string label_of(const Node& node) {
-  return cat(node.op->name(), node.scope.empty() ? "" : " in ", node.scope, " (", name(node.phase),
-             ")");
-}
-
-Prepared prepare(const Graph& graph, const Node& node, const KernelTable& table) {
-  Types types(graph, node);
-  return table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), label_of(node)});
-}
-
-// Replaces composites that the table declines by their definition, until nothing is left to
-// replace.
-Graph decompose_declined(const Graph& graph, const KernelTable& table,
-                         std::vector<Declined>& declined) {
-  Graph result(graph.mesh());
-  Rewriter rewriter(graph, result);
-  bool changed = false;
-  for (const Node& node : graph.nodes()) {
-    if (node.op->tier() != Tier::kComposite) {
-      rewriter.copy(node);
-      continue;
-    }
-    Prepared prepared = prepare(graph, node, table);
-    const auto* reasons = std::get_if<std::string>(&prepared);
-    if (!reasons) {
-      rewriter.copy(node);
-      continue;
-    }
-    add_declined(declined, {std::string(node.op->name()), *reasons, 1});
-    rewriter.enter(node);
-    std::vector<Value> outputs = node.op->decompose(result, rewriter(node.inputs));
-    TESSERA_CHECK(outputs.size() == node.outputs.size(),
-                  cat("decomposition of ", to_string(graph, node)));
-    for (size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
-    changed = true;
-  }
-  rewriter.finish();
-  return changed ? decompose_declined(result, table, declined) : result;
-}
-
-}  // namespace
-
-std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table,
-                                    const PlanOptions& options) {
-  for (const GraphInput& input : graph.inputs()) {
-    TESSERA_CHECK(input.kind != InputKind::kParameter,
-                  cat("parameter '", input.name, "' must become state before a graph is compiled"));
-  }
-  std::vector<Declined> declined;
-  Graph expanded = decompose_declined(graph, table, declined);
-  verify(expanded, "decomposition");
-  std::vector<Launch> launches;
-  std::vector<int64_t> workspaces;
-  for (const Node& node : expanded.nodes()) {
-    Launch launch;
-    if (!storage_only(node)) {
-      Prepared prepared = prepare(expanded, node, table);
-      if (!std::holds_alternative<Launch>(prepared)) {
-        throw UserError(cat("this backend cannot run ", to_string(expanded, node), ": ",
-                            std::get<std::string>(prepared)));
-      }
-      launch = std::move(std::get<Launch>(prepared));
-    }
-    workspaces.push_back(launch.workspace_bytes);
-    launches.push_back(std::move(launch));
-  }
-  Plan plan = make_plan(expanded, workspaces, options);
-  verify_plan(expanded, plan);
-  return std::make_unique<Executable>(std::move(expanded), std::move(plan), std::move(launches),
-                                      std::move(declined));
-}
 
 void add_declined(std::vector<Declined>& list, const Declined& more) {
   for (Declined& known : list) {
@@ -108,97 +18,33 @@ std::string to_string(const Declined& declined) {
   return cat(declined.op, " x ", declined.nodes, ": ", declined.reasons);
 }
 
-void Executable::declare_state(State& state) const {
-  for (const GraphInput& input : graph_.inputs()) {
-    if (input.kind == InputKind::kState) state.declare(input.name, graph_.type(input.value));
-  }
-  for (const StateUpdate& update : graph_.updates())
-    state.declare(update.slot, graph_.type(update.value));
+std::map<std::string, TensorType> slot_types(const Graph& graph) {
+  std::map<std::string, TensorType> types;
+  for (const GraphInput& input : graph.inputs())
+    if (input.kind == InputKind::kState) types.emplace(input.name, graph.type(input.value));
+  for (const StateUpdate& update : graph.updates())
+    types.emplace(update.slot, graph.type(update.value));
+  return types;
 }
 
-std::map<std::string, int64_t> Executable::state_bytes() const {
-  std::map<std::string, int64_t> slots;
-  for (const GraphInput& input : graph_.inputs()) {
-    if (input.kind == InputKind::kState) slots[input.name] = graph_.type(input.value).bytes();
-  }
-  for (const StateUpdate& update : graph_.updates())
-    slots[update.slot] = graph_.type(update.value).bytes();
-  return slots;
+void Pending::wait() const {
+  TESSERA_CHECK(executable_, "nothing was started");
+  executable_->wait(run_);
 }
 
-std::byte* Executable::address(Place place) const {
-  return storage_[static_cast<size_t>(place.storage)] + place.offset;
-}
-
-void Executable::bind(State& state, HostBuffer& arena, const HostBuffer& far_arena) {
-  TESSERA_CHECK(arena.bytes() >= plan_.arena_bytes, "the arena is smaller than the plan");
-  TESSERA_CHECK(far_arena.bytes() >= plan_.far_arena_bytes,
-                "the far arena is smaller than the plan");
-  declare_state(state);
-  storage_.clear();
-  for (const Storage& storage : plan_.storages) {
-    bool far = storage.tier == MemoryTier::kFar;
-    storage_.push_back(storage.external ? static_cast<std::byte*>(state.data(storage.external_name))
-                                        : (far ? far_arena : arena).data() + storage.arena_offset);
+void Pending::read_bytes(std::string_view output, DType dtype, std::span<std::byte> to) const {
+  TESSERA_CHECK(executable_, "nothing was started");
+  const Graph& graph = executable_->graph();
+  for (size_t k = 0; k < graph.outputs().size(); ++k) {
+    if (graph.outputs()[k].name != output) continue;
+    const TensorType& type = graph.type(graph.outputs()[k].value);
+    TESSERA_CHECK(type.dtype == dtype && type.bytes() == static_cast<int64_t>(to.size()),
+                  cat("output ", output, " is ", to_string(type), ", ", to.size(), " bytes of ",
+                      name(dtype), " are read"));
+    executable_->wait(run_);
+    return executable_->read_output(run_, k, to);
   }
-  inputs_.clear();
-  outputs_.clear();
-  for (const Node& node : graph_.nodes()) {
-    for (Value v : node.inputs) inputs_.push_back(address(v));
-    for (Value v : node.outputs) outputs_.push_back(address(v));
-  }
-  ready_.clear();
-  size_t in = 0, out = 0;
-  for (size_t i = 0; i < graph_.nodes().size(); ++i) {
-    const Node& node = graph_.nodes()[i];
-    int32_t scratch = plan_.workspaces[i];
-    ready_.push_back({std::span(inputs_).subspan(in, node.inputs.size()),
-                      std::span(outputs_).subspan(out, node.outputs.size()),
-                      scratch < 0 ? nullptr : storage_[static_cast<size_t>(scratch)]});
-    in += node.inputs.size();
-    out += node.outputs.size();
-  }
-  bound_ = true;
-}
-
-void Executable::take(const Arguments& arguments) {
-  for (const GraphInput& input : graph_.inputs()) {
-    if (input.kind != InputKind::kArgument) continue;
-    auto given = arguments.find(input.name);
-    TESSERA_CHECK(given != arguments.end() && given->second, cat("no argument '", input.name, "'"));
-    std::memcpy(address(input.value), given->second,
-                static_cast<size_t>(graph_.type(input.value).bytes()));
-  }
-}
-
-void Executable::run(const Arguments& arguments, const NodeObserver* observer) {
-  TESSERA_CHECK(bound_, "run before bind");
-  take(arguments);
-  for (const Instruction& instruction : plan_.instructions) {
-    if (instruction.kind == InstructionKind::kCopy) {
-      std::memmove(address(instruction.target), address(instruction.source),
-                   static_cast<size_t>(instruction.bytes));
-    } else if (instruction.kind == InstructionKind::kFill) {
-      std::memset(address(instruction.target), 0, static_cast<size_t>(instruction.bytes));
-    } else if (instruction.kind == InstructionKind::kWait) {
-      launches_[static_cast<size_t>(instruction.node)].finish();
-    } else {
-      auto i = static_cast<size_t>(instruction.node);
-      double start = observer ? monotonic_seconds() : 0;
-      launches_[i].run(ready_[i]);
-      // An observer sees results, so nothing runs beside it.
-      if (observer && launches_[i].finish) launches_[i].finish();
-      if (observer)
-        (*observer)({graph_, graph_.nodes()[i], ready_[i].outputs, monotonic_seconds() - start});
-    }
-  }
-}
-
-const void* Executable::output(std::string_view name) const {
-  for (size_t k = 0; k < graph_.outputs().size(); ++k) {
-    if (graph_.outputs()[k].name == name) return address(plan_.outputs[k]);
-  }
-  throw InternalError(cat("the program has no output '", name, "'"));
+  throw InternalError(cat("the program has no output '", output, "'"));
 }
 
 }  // namespace tessera

@@ -1,18 +1,19 @@
 #pragma once
 #include <functional>
 #include <map>
-#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/dtype_of.h"
 #include "plan/plan.h"
-#include "runtime/kernel_table.h"
-#include "runtime/memory.h"
+#include "runtime/state.h"
 
 namespace tessera {
 
-// Sees every node right after it ran, with the addresses of its outputs: for hashes, for the search
-// of non-finite values and for timings.
+// Sees every node right after it ran, with its outputs in host memory: for hashes, for the search
+// of non-finite values and for timings. The addresses are valid during the call.
 struct NodeEvent {
   const Graph& graph;
   const Node& node;
@@ -21,6 +22,7 @@ struct NodeEvent {
 };
 using NodeObserver = std::function<void(const NodeEvent& event)>;
 
+// By name of the argument: where its content is, in host memory.
 using Arguments = std::map<std::string, const void*>;
 
 // Composites that run as their definition because every kernel declined them: such a definition
@@ -32,67 +34,96 @@ struct Declined {
   friend bool operator==(const Declined&, const Declined&) = default;
 };
 
-// A program ready to run: a plan and its launches. A run allocates nothing.
-class Executable {
- public:
-  Executable(Graph graph, Plan plan, std::vector<Launch> launches,
-             std::vector<Declined> declined = {})
-      : graph_(std::move(graph)),
-        plan_(std::move(plan)),
-        launches_(std::move(launches)),
-        declined_(std::move(declined)) {}
-
-  const Graph& graph() const { return graph_; }
-  const Plan& plan() const { return plan_; }
-  // The launch of node i; without a function where the node is storage only.
-  const Launch& launch(size_t i) const { return launches_[i]; }
-  // One entry an op and its reasons.
-  const std::vector<Declined>& declined() const { return declined_; }
-
-  // Declares the program's slots in the state.
-  void declare_state(State& state) const;
-  // Bytes of each of them.
-  std::map<std::string, int64_t> state_bytes() const;
-  // Fixes all addresses, arguments included. The arenas must hold plan().arena_bytes and
-  // plan().far_arena_bytes; all must outlive the executable. Programs may share them: nothing in an
-  // arena outlives a run but what output() points to.
-  void bind(State& state, HostBuffer& arena, const HostBuffer& far_arena = {});
-
-  // Runs with the given arguments, one address outside the arenas for each argument of the graph:
-  // its content is copied to the argument's place.
-  void run(const Arguments& arguments, const NodeObserver* observer = nullptr);
-
-  // An output of the last run; valid until a program that shares the arena runs.
-  const void* output(std::string_view name) const;
-  template <class T>
-  T scalar(std::string_view name) const {
-    return *static_cast<const T*>(output(name));
-  }
-
- private:
-  std::byte* address(Place place) const;
-  std::byte* address(Value v) const { return address(plan_.places[static_cast<size_t>(v.id)]); }
-  void take(const Arguments& arguments);
-
-  Graph graph_;
-  Plan plan_;
-  std::vector<Launch> launches_;
-  std::vector<Declined> declined_;
-  bool bound_ = false;
-  std::vector<std::byte*> storage_;     // address of each storage
-  std::vector<const void*> inputs_;     // of all nodes, one after another
-  std::vector<void*> outputs_;          // likewise
-  std::vector<LaunchArguments> ready_;  // by node; views of the two above
-};
-
 // Counts further nodes of an op that was declined for the same reasons, or adds an entry.
 void add_declined(std::vector<Declined>& list, const Declined& more);
 // "attention x 12: heads of 20 are no multiple of 16".
 std::string to_string(const Declined& declined);
 
-// Readies a graph for the kernels of a table: what no kernel takes is decomposed, kernels are
-// prepared, the plan is made and verified. UserError for a primitive without a kernel.
-std::unique_ptr<Executable> compile(const Graph& graph, const KernelTable& table,
-                                    const PlanOptions& options = {});
+// What a program takes beside its state and its arguments.
+struct ProgramMemory {
+  int64_t arena = 0, far_arena = 0;
+  bool exact = true;  // to the byte; else what a compiler estimates
+};
+
+// Memory in which the values of programs lie while they run. Programs of one job share it: nothing
+// in it outlives a run but the outputs, until another run begins.
+class Arenas {
+ public:
+  Arenas() = default;
+  virtual ~Arenas() = default;
+  Arenas(const Arenas&) = delete;
+  Arenas& operator=(const Arenas&) = delete;
+  virtual int64_t bytes() const = 0;
+};
+
+class Pending;
+
+// A program ready to run.
+class Executable {
+ public:
+  Executable() = default;
+  virtual ~Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  // As it runs: after decomposition, where the backend decomposes.
+  virtual const Graph& graph() const = 0;
+  virtual ProgramMemory memory() const = 0;
+  // nullptr where the backend lays out and orders programs by itself.
+  virtual const Plan* plan() const { return nullptr; }
+  // One entry an op and its reasons.
+  virtual std::vector<Declined> declined() const { return {}; }
+
+  // Declares the program's slots and fixes all addresses. State and arenas are the backend's own,
+  // as large as memory() says or larger, and outlive the executable.
+  virtual void bind(State& state, Arenas& arenas) = 0;
+
+  // Copies the arguments, begins a run and returns: when it is done, if the backend does not run
+  // ahead of the host (Backend::runs_ahead). Runs of all programs of a backend are done one after
+  // another in the order in which they were started. With an observer, on its thread, the run is
+  // done on return.
+  virtual Pending start(const Arguments& arguments, const NodeObserver* observer = nullptr) = 0;
+
+ protected:
+  friend class Pending;
+  // Results of the last so many runs can be asked for.
+  static constexpr int64_t kRunsKept = 2;
+  virtual void wait(int64_t run) = 0;
+  // An output of a run, by its index in the graph. Those of more than kSmallOutput bytes are there
+  // until another run begins.
+  static constexpr int64_t kSmallOutput = 64;
+  virtual void read_output(int64_t run, size_t output, std::span<std::byte> to) = 0;
+};
+
+// What a started run gives. Small results can be asked for until the second run of the program
+// after it begins, large ones until any other run of the backend does.
+class Pending {
+ public:
+  Pending() = default;
+  Pending(Executable& executable, int64_t run) : executable_(&executable), run_(run) {}
+
+  // Returns when the run is done; throws what made it fail, with op and layer.
+  void wait() const;
+  // Wait for this run only. InternalError for an output of another dtype or size.
+  template <class T>
+  T scalar(std::string_view output) const {
+    T value;
+    read_bytes(output, dtype_of<T>(), std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+  template <class T>
+  void read(std::string_view output, std::span<T> to) const {
+    read_bytes(output, dtype_of<T>(), std::as_writable_bytes(to));
+  }
+
+ private:
+  void read_bytes(std::string_view output, DType dtype, std::span<std::byte> to) const;
+
+  Executable* executable_ = nullptr;
+  int64_t run_ = 0;
+};
+
+// Slots that a program reads or updates, with their types.
+std::map<std::string, TensorType> slot_types(const Graph& graph);
 
 }  // namespace tessera

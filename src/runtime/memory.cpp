@@ -43,40 +43,4 @@ HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
   return *this;
 }
 
-void State::declare(const std::string& slot, const TensorType& type) {
-  auto it = slots_.find(slot);
-  if (it == slots_.end()) {
-    slots_.emplace(slot, Slot{type, HostBuffer(type.bytes())});
-    return;
-  }
-  TESSERA_CHECK(it->second.type == type,
-                cat("state slot ", slot, " is ", to_string(it->second.type), ", a program wants ",
-                    to_string(type)));
-}
-
-void* State::data(const std::string& slot, DType dtype) const {
-  const Slot& found = find(slot);
-  TESSERA_CHECK(found.type.dtype == dtype, cat("state slot ", slot, " is ", to_string(found.type),
-                                               ", it is accessed as ", name(dtype)));
-  return found.buffer.data();
-}
-
-std::vector<std::string> State::slots() const {
-  std::vector<std::string> names;
-  for (const auto& [slot, content] : slots_) names.push_back(slot);
-  return names;
-}
-
-int64_t State::bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [slot, content] : slots_) bytes += content.buffer.bytes();
-  return bytes;
-}
-
-const State::Slot& State::find(const std::string& slot) const {
-  auto it = slots_.find(slot);
-  TESSERA_CHECK(it != slots_.end(), cat("no state slot '", slot, "'"));
-  return it->second;
-}
-
 }  // namespace tessera

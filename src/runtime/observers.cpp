@@ -75,6 +75,7 @@ void OpTimer::add(const NodeEvent& event) {
   Row& row = rows_[{std::string(event.node.op->name()), event.node.phase}];
   row.op = std::string(event.node.op->name());
   row.phase = event.node.phase;
+  row.contracts = event.node.op->contracts();
   ++row.launches;
   row.seconds += event.seconds;
   row.flops += cost.flops;

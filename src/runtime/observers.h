@@ -48,6 +48,7 @@ class OpTimer {
   struct Row {
     std::string op;
     Phase phase = Phase::kForward;
+    bool contracts = false;
     int64_t launches = 0;
     double seconds = 0, flops = 0, bytes = 0;
   };

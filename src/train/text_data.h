@@ -6,8 +6,8 @@
 #include "data/dataset_files.h"
 #include "data/packed_dataset.h"
 #include "data/token_cache.h"
+#include "options/run_config.h"
 #include "tokenizer/tokenizer.h"
-#include "train/run_config.h"
 
 namespace tessera {
 

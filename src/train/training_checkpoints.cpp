@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "checkpoint/directory.h"
-#include "train/frozen_parameters.h"
+#include "programs/frozen_parameters.h"
 #include "train/training_run.h"
 
 namespace tessera {

@@ -1,7 +1,7 @@
 // What a training run may take of its host, held against what it plans.
 #include "base/log.h"
-#include "train/host_memory.h"
-#include "train/plan_search.h"
+#include "planning/host_memory.h"
+#include "planning/plan_search.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -36,7 +36,7 @@ std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
   JobPlan plan = job_plan(config, *session_);
   std::vector<std::string> parts;
   for (const PlanAlternative& a : fitting_alternatives(
-           config, record_.model, {.compile = device_.compile}, plan, {.both = bytes_each})) {
+           config, record_.model, {.backend = device_.backend}, plan, {.both = bytes_each})) {
     double more = 100 * (a.costs.all_flops() / plan.costs.all_flops() - 1);
     std::string arithmetic = more > 0.05 ? format(" and %.1f %% more FLOP", more) : "";
     parts.push_back(cat(a.options, " plans ", format_bytes(a.plan.memory.total()), arithmetic));

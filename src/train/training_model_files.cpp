@@ -4,12 +4,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "train/checkpoint_parameters.h"
-#include "train/model_export.h"
-#include "train/model_weights.h"
-#include "train/pretrained_source.h"
-#include "train/tokenizer_export.h"
+#include "options/pretrained_source.h"
 #include "train/training_run.h"
+#include "weights/checkpoint_parameters.h"
+#include "weights/model_export.h"
+#include "weights/model_weights.h"
+#include "weights/tokenizer_export.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -18,15 +18,14 @@ namespace {
 // The weights of a job of one rank.
 class SessionParameters : public ParameterSource {
  public:
-  explicit SessionParameters(Session& session) : session_(session) {}
+  explicit SessionParameters(const Session& session) : session_(session) {}
   void read(std::string_view parameter, int64_t first, std::span<float> values) const override {
-    auto all = session_.parameter(std::string(parameter));
-    std::ranges::copy(all.subspan(static_cast<size_t>(first), values.size()), values.begin());
+    session_.read_parameter(std::string(parameter), first, values);
   }
   void advise(std::string_view, int64_t, int64_t, Advice) const override {}
 
  private:
-  Session& session_;
+  const Session& session_;
 };
 
 }  // namespace

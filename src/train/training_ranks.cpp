@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/interruption.h"
 #include "base/process_identity.h"
-#include "train/option_table.h"
+#include "options/option_table.h"
 #include "train/training_run.h"
 
 namespace tessera {

@@ -3,8 +3,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "hub/tokenizer_files.h"
-#include "train/option_record.h"
-#include "train/resume_comparison.h"
+#include "options/option_record.h"
+#include "options/resume_comparison.h"
 #include "train/training_run.h"
 
 namespace tessera {

@@ -8,12 +8,12 @@
 #include "base/file.h"
 #include "base/interruption.h"
 #include "base/log.h"
-#include "data/baselines.h"
 #include "ops/composite/dropout.h"
-#include "train/frozen_parameters.h"
-#include "train/option_record.h"
-#include "train/option_table.h"
-#include "train/step_costs.h"
+#include "options/option_record.h"
+#include "options/option_table.h"
+#include "programs/frozen_parameters.h"
+#include "programs/step_costs.h"
+#include "train/baselines.h"
 
 namespace tessera {
 namespace {
@@ -73,7 +73,7 @@ void TrainingRun::run_to_the_end() {
   record_.mesh = parallelism.state_text();
   session_ = std::make_unique<Session>(
       build_programs(model_builder(record_.model), program_options(config_, parallelism)),
-      device_.compile, rank());
+      *device_.backend, rank());
   TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)",
                       static_cast<long long>(record_.parameter_count),
                       static_cast<double>(record_.parameter_count) / 1e9));
@@ -96,9 +96,7 @@ void TrainingRun::run_to_the_end() {
   record_inputs();
   if (rank() == 0)
     for (const std::string& warning : data_.warnings) TESSERA_WARN_ONCE(warning);
-  session_->allocate([this](int64_t bytes) {
-    return device_.communicator ? device_.communicator->allocate(bytes) : HostBuffer(bytes);
-  });
+  session_->allocate();
   session_->set_decay(config_.weight_decay, config_.decay_all);
   const Session::Memory memory = session_->planned_memory();
   TESSERA_CHECK(session_->allocated_bytes() == memory.total(),
@@ -165,15 +163,20 @@ void TrainingRun::train() {
   train_start_seconds_ = monotonic_seconds();
   while (record_.step < total_steps_ && !stopping_) {
     int64_t epoch = reader.epoch();
-    one_step(reader);
-    if (record_.step == total_steps_) break;
-    if (validation_due(reader.epoch() > epoch)) {
+    start_step(reader);
+    const bool last = record_.step == total_steps_;
+    const bool validates = !last && validation_due(reader.epoch() > epoch);
+    const bool writes = !last && saves() && record_.step % config_.checkpoint_freq == 0;
+    // A device that runs ahead of the host gets its next step before this one's results are read.
+    const bool ahead = device_.backend->runs_ahead() && !last && !validates && !writes;
+    finish_steps(ahead ? 1 : 0);
+    if (validates && !stopping_) {
       validate(config_.validation_batches);
       save_if_improved();
     }
-    if (saves() && !saved() && record_.step % config_.checkpoint_freq == 0) save();
-    stopping_ = stopping_ || stop_requested();
+    if (writes && !stopping_ && !saved()) save();
   }
+  finish_steps(0);
   stopping_ = stopping_ || stop_requested();
   if (!stopping_ && config_.run_validation && data_.validation_windows) {
     validate(config_.validation_batches);
@@ -223,38 +226,56 @@ std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
   return keys;
 }
 
-void TrainingRun::one_step(BatchReader& reader) {
-  StepReport report;
+void TrainingRun::start_step(BatchReader& reader) {
+  RunningStep& step = running_.emplace_back();
+  StepReport& report = step.report;
   double start = monotonic_seconds();
   // Epochs count from 1 here; a step belongs to the epoch of its first window.
   report.epoch = reader.epoch() + 1;
   report.learning_rate = schedule_.rate(record_.step, report.epoch);
-  batches_.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
-  row_keys_.resize(batches_.size());
-  std::vector<MicroBatch> micro_batches;
-  for (size_t m = 0; m < batches_.size(); ++m) {
-    Batch& batch = batches_[m];
+  step.batches.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
+  step.row_keys.resize(step.batches.size());
+  for (size_t m = 0; m < step.batches.size(); ++m) {
+    Batch& batch = step.batches[m];
     if (!reader.next(batch)) break;
-    row_keys_[m] = row_keys_of(batch);
-    micro_batches.push_back(view(batch, row_keys_[m]));
+    step.row_keys[m] = row_keys_of(batch);
+    step.micro_batches.push_back(view(batch, step.row_keys[m]));
     report.samples += batch.rows * session_->programs().parallelism.data_ranks();
   }
-  report.data_seconds = monotonic_seconds() - start;
-  start = monotonic_seconds();
+  step.start_seconds = monotonic_seconds();
+  report.data_seconds = step.start_seconds - start;
   NodeObserver record;
   if (hashes_) {
     hashes_->begin_step(record_.step);
     record = hashes_->observer();
   }
-  StepResult result = session_->step(micro_batches, report.learning_rate, config_.grad_clip,
-                                     hashes_ ? &record : nullptr);
-  report.step_seconds = monotonic_seconds() - start;
-  if (record_.step == first_step_)
-    TESSERA_INFO(cat("First step done ", format("%.2f", monotonic_seconds() - start_seconds_),
-                     " s after start"));
+  const NodeObserver* observer = hashes_ ? &record : nullptr;
+  session_->accumulate(step.micro_batches, observer);
+  step.update =
+      session_->start_update(report.learning_rate, config_.grad_clip, interrupted(), observer);
   report.batch = record_.step;
   ++record_.step;
   record_.position = reader.position();
+  report.next_learning_rate = schedule_.rate(record_.step, reader.epoch() + 1);
+  report.flops = flops_per_micro_batch_ * static_cast<double>(step.micro_batches.size());
+}
+
+void TrainingRun::finish_steps(size_t but) {
+  while (running_.size() > but) {
+    RunningStep step = std::move(running_.front());
+    running_.pop_front();
+    finish_step(step);
+  }
+}
+
+void TrainingRun::finish_step(RunningStep& step) {
+  StepReport& report = step.report;
+  const StepResult result = step.update.result();
+  const double now = monotonic_seconds();
+  report.step_seconds = now - std::max(step.start_seconds, last_step_end_seconds_);
+  last_step_end_seconds_ = now;
+  if (report.batch == first_step_)
+    TESSERA_INFO(cat("First step done ", format("%.2f", now - start_seconds_), " s after start"));
   record_.tokens_seen += result.tokens;
   // A loss scale that is too high is found out by such updates.
   bool lowered = !result.ok && result.loss_scale &&
@@ -268,38 +289,42 @@ void TrainingRun::one_step(BatchReader& reader) {
   report.ok = result.ok;
   report.tokens = result.tokens;
   report.tokens_seen = record_.tokens_seen;
-  report.next_learning_rate = schedule_.rate(record_.step, reader.epoch() + 1);
-  report.flops = flops_per_micro_batch_ * static_cast<double>(micro_batches.size());
   report.peak_flops = device_.peak.flops_after(report.flops / report.step_seconds);
   report.memory_bytes = resident_bytes();
   report.seconds_left = seconds_left();
   metrics_->step(report);
-  if (report.batch % config_.logging_freq == 0 || record_.step == total_steps_)
+  if (report.batch % config_.logging_freq == 0 || report.batch + 1 == total_steps_)
     TESSERA_INFO(progress_line(report));
   if (average_.add(report)) TESSERA_INFO(average_.line());
   if (lowered) {
     TESSERA_INFO(cat("Step ", report.batch, ": gradients overflow at loss scale ",
                      *result.loss_scale, "; the update was skipped, the scale is now ",
-                     session_->loss_scale()->scale));
+                     *result.next_loss_scale));
   } else if (!result.ok) {
-    report_skip(micro_batches);
+    report_skip(step);
   }
+  stopping_ = stopping_ || result.stop || (world_size() == 1 && interrupted());
 }
 
-void TrainingRun::report_skip(std::span<const MicroBatch> micro_batches) {
+void TrainingRun::report_skip(const RunningStep& step) {
   // The weights are what they were before the step, so the same batches show the same values again.
+  // Not so where the device has done a step since.
   NonFiniteFinder finder;
   NodeObserver observer = finder.observer();
-  session_->accumulate(micro_batches, &observer);
-  std::string where = finder.first().empty() ? "the sum of the gradients" : finder.first();
-  TESSERA_WARN(cat("Step ", record_.step - 1,
+  session_->accumulate(step.micro_batches, &observer);
+  const int64_t number = step.report.batch;
+  std::string where = finder.first();
+  if (where.empty())
+    where = running_.empty() ? "the sum of the gradients"
+                             : "not seen with the weights of step " + std::to_string(number + 1);
+  TESSERA_WARN(cat("Step ", number,
                    ": loss or gradient norm is not finite; the update was skipped (",
                    record_.skipped_in_a_row, " in a row). First non-finite value: ", where));
   if (record_.skipped_in_a_row <= config_.max_skipped_steps) return;
   std::string good = record_.last_good_checkpoint.empty()
                          ? "there is no good checkpoint"
                          : cat("the last good checkpoint is ", record_.last_good_checkpoint);
-  throw UserError(cat("stopped at step ", record_.step - 1, ": ", record_.skipped_in_a_row,
+  throw UserError(cat("stopped at step ", number, ": ", record_.skipped_in_a_row,
                       " updates in a row were not finite, more than --max_skipped_steps ",
                       config_.max_skipped_steps, " (first in ", where, "); ", good));
 }
@@ -318,11 +343,11 @@ void TrainingRun::validate(int64_t limit_batches) {
   double loss_sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < limit_batches && reader.next(batch); ++i) {
-    stopping_ = stop_requested();
+    EvaluationResult result = session_->evaluate(view(batch), interrupted());
+    stopping_ = result.stop;
     if (stopping_) return;
-    auto [loss, count] = session_->evaluate(view(batch));
-    loss_sum += loss;
-    tokens += count;
+    loss_sum += result.loss_sum;
+    tokens += result.tokens;
   }
   validated_whole_at_ = reader.done() ? record_.step : -1;
   last_validation_loss_ = tokens > 0 ? loss_sum / static_cast<double>(tokens) : -1;

@@ -1,4 +1,5 @@
 #pragma once
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -10,21 +11,19 @@
 #include "hub/pretrained_weights.h"
 #include "observe/machine_peak.h"
 #include "observe/progress.h"
-#include "runtime/communicator.h"
+#include "options/run_record.h"
+#include "programs/session.h"
 #include "runtime/control.h"
 #include "runtime/observers.h"
-#include "train/run_record.h"
-#include "train/session.h"
 #include "train/text_data.h"
 
 namespace tessera {
 
 // The device side that a run is given, and the other ranks of its job.
 struct Device {
-  CompileFunction compile;
+  Backend* backend = nullptr;
   ThreadPool* pool = nullptr;
-  Control* control = nullptr;  // these two null: one rank
-  Communicator* communicator = nullptr;
+  Control* control = nullptr;  // none: one rank
   int ranks_per_host = 1;
   bool first_on_host = true;  // prepares what the ranks of a host share: token caches
   std::string job_id = {};    // of the agent that started the ranks; empty: drawn by rank 0
@@ -53,6 +52,16 @@ class TrainingRun {
   double last_validation_loss() const { return last_validation_loss_; }
 
  private:
+  // A step that was started and of which no result was read yet.
+  struct RunningStep {
+    StepReport report;
+    std::vector<Batch> batches;
+    std::vector<std::vector<int64_t>> row_keys;  // of each of them
+    std::vector<MicroBatch> micro_batches;       // views of both
+    PendingStep update;
+    double start_seconds = 0;
+  };
+
   void run_to_the_end();
   int rank() const { return device_.control ? device_.control->rank() : 0; }
   int world_size() const { return device_.control ? device_.control->world_size() : 1; }
@@ -95,9 +104,12 @@ class TrainingRun {
   void record_inputs();
   void warn_of_changes(const RunRecord& saved) const;
   void train();
-  void one_step(BatchReader& reader);
+  void start_step(BatchReader& reader);
+  // Reads the results of the oldest steps that were started, all but so many.
+  void finish_steps(size_t but);
+  void finish_step(RunningStep& step);
   std::vector<int64_t> row_keys_of(const Batch& batch) const;
-  void report_skip(std::span<const MicroBatch> micro_batches);
+  void report_skip(const RunningStep& step);
   void validate(int64_t limit_batches);
   void save_if_improved();
   void save();
@@ -125,21 +137,15 @@ class TrainingRun {
   std::optional<MetricsFile> metrics_;
   RunningAverage average_;
   std::unique_ptr<HashRecorder> hashes_;
-  std::vector<Batch> batches_;                  // of the current step
-  std::vector<std::vector<int64_t>> row_keys_;  // of each of them
+  std::deque<RunningStep> running_;
   int64_t total_steps_ = 0;
   int64_t first_step_ = 0, last_saved_step_ = -1;
   std::filesystem::path last_saved_path_;
-  double start_seconds_ = 0, train_start_seconds_ = 0;
+  double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;
   double last_validation_loss_ = -1;
   int64_t validated_whole_at_ = -1;  // the step whose weights saw all of the validation text
   bool stopping_ = false;            // all ranks agreed to end after this step
   double flops_per_micro_batch_ = 0;
 };
-
-// What matrices and activations are computed in; weights and their updates are f32.
-DType compute_dtype(const RunConfig& config);
-OptimizerOptions optimizer_options(const RunConfig& config);
-ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
 
 }  // namespace tessera

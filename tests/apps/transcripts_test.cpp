@@ -1,8 +1,11 @@
 // What the documentation shows of the program's output is what the program prints today. In a page
 // the words `<!-- run -->` stand before a block with a command and `<!-- run: tessera ... -->` for
-// one that is not shown; `<!-- shows: FILE -->` stands before a block of lines from a file of the
-// last command's directory, or from its `stdout` or `stderr`. Lines stand in their order; a line
-// `...` is for people, within a line it is any text, and behind five spaces may be a note.
+// one that is not shown, `<!-- fails: tessera ... -->` for one that ends with an error;
+// `<!-- shows: FILE -->` stands before a block of lines from a file of the commands' directory, or
+// from `stdout` or `stderr` of the commands since the last such block. Lines stand in their order;
+// a line `...` is for people, within a line it is any text, and behind five spaces may be a note.
+// `<!-- file: NAME -->` makes a file of the block behind it, `<!-- file: NAME TEXT -->` one that is
+// not shown, with \n and \xNN in TEXT.
 #include <gtest/gtest.h>
 
 #include "tests/apps/program_fixture.h"
@@ -40,6 +43,23 @@ bool fits(std::string_view line, std::string_view shown) {
   return note != std::string_view::npos && fits_pattern(line, trim(shown.substr(0, note)));
 }
 
+std::string unescaped(std::string_view text) {
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string_view rest = text.substr(i);
+    if (rest.starts_with("\\n")) {
+      bytes += '\n';
+      i += 1;
+    } else if (rest.starts_with("\\x")) {
+      bytes += static_cast<char>(std::stoi(std::string(rest.substr(2, 2)), nullptr, 16));
+      i += 3;
+    } else {
+      bytes += text[i];
+    }
+  }
+  return bytes;
+}
+
 class Transcripts : public ProgramTest, public testing::WithParamInterface<const char*> {
  protected:
   // The lines of the block, fenced or indented, that begins behind line `at`.
@@ -55,7 +75,7 @@ class Transcripts : public ProgramTest, public testing::WithParamInterface<const
     return lines;
   }
 
-  void execute(const std::string& command) {
+  void execute(const std::string& command, bool fails = false) {
     Words words;
     for (std::string_view word : split(command, ' '))
       if (!trim(word).empty() && trim(word) != "\\") words.emplace_back(trim(word));
@@ -63,9 +83,18 @@ class Transcripts : public ProgramTest, public testing::WithParamInterface<const
     ASSERT_EQ(words[0], "tessera");
     words.erase(words.begin());
     ProgramResult result = run(words);
-    EXPECT_EQ(result.status, 0) << command << '\n' << result.err;
-    write("stdout", result.out);
-    write("stderr", result.err);
+    EXPECT_EQ(result.status != 0, fails) << command << '\n' << result.err;
+    write("stdout", out_ += result.out);
+    write("stderr", err_ += result.err);
+  }
+
+  void make_file(std::string_view name_and_text, const Lines& page, size_t at) {
+    size_t blank = name_and_text.find(' ');
+    bool shown = blank == std::string_view::npos;
+    std::string name(name_and_text.substr(0, blank));
+    std::filesystem::create_directories(path(name).parent_path());
+    write(name,
+          shown ? join(block(page, at), "\n") + "\n" : unescaped(name_and_text.substr(blank + 1)));
   }
 
   void compare(const std::string& file, const Lines& shown) {
@@ -78,7 +107,11 @@ class Transcripts : public ProgramTest, public testing::WithParamInterface<const
       EXPECT_NE(found, lines.end()) << file << " has no such line behind the one before:\n" << line;
       if (found != lines.end()) at = found + 1;
     }
+    out_ = err_ = "";
   }
+
+ private:
+  std::string out_, err_;  // of the commands since the last comparison
 };
 
 TEST_P(Transcripts, AreWhatTheProgramPrints) {
@@ -92,6 +125,10 @@ TEST_P(Transcripts, AreWhatTheProgramPrints) {
       execute(join(block(page, i), " "));
     } else if (line.starts_with("run: ")) {
       execute(std::string(line.substr(5)));
+    } else if (line.starts_with("fails: ")) {
+      execute(std::string(line.substr(7)), true);
+    } else if (line.starts_with("file: ")) {
+      make_file(line.substr(6), page, i);
     } else if (line.starts_with("shows: ")) {
       SCOPED_TRACE(cat(GetParam(), ":", i + 1));
       Lines lines = block(page, i);
@@ -103,7 +140,10 @@ TEST_P(Transcripts, AreWhatTheProgramPrints) {
   EXPECT_GT(shown, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pages, Transcripts, testing::Values("README.md", "docs/tour_of_a_step.md"),
+INSTANTIATE_TEST_SUITE_P(Pages, Transcripts,
+                         testing::Values("README.md", "docs/configuration_files.md",
+                                         "docs/errors.md", "docs/fine_tuning.md",
+                                         "docs/reproducibility.md", "docs/tour_of_a_step.md"),
                          [](const auto& page) {
                            std::string name = page.param;
                            std::ranges::replace_if(

@@ -102,7 +102,13 @@ std::vector<CollectiveCase> collective_cases(int ranks) {
   std::vector<CollectiveCase> cases;
   auto add = [&](CommAction action, Types types, Size size, Reduction reduction) {
     if (action == CommAction::kAllToAll) size = {1, size.outer * size.inner};
-    cases.push_back({action, types.in, types.out, size.outer, size.inner, reduction, cases.size()});
+    cases.push_back({.action = action,
+                     .dtype = types.in,
+                     .output_dtype = types.out,
+                     .outer = size.outer,
+                     .inner = size.inner,
+                     .reduction = reduction,
+                     .seed = cases.size()});
   };
   for (CommAction action : {CommAction::kAllGather, CommAction::kReduceScatter,
                             CommAction::kAllReduce, CommAction::kAllToAll}) {

@@ -8,31 +8,14 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "tests/comm/rank_runner.h"
+#include "tests/comm/fault_fixture.h"
 
 namespace tessera {
 namespace {
 
 using std::chrono::milliseconds;
 
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
-class ControlFaults : public testing::TestWithParam<Way> {
- protected:
-  void SetUp() override {
-    if (is_processes(GetParam()) && kThreadSanitizer)
-      GTEST_SKIP() << "ThreadSanitizer does not follow forked processes: ranks are threads only";
-  }
-  RankJob job(int world, milliseconds deadline = milliseconds(20'000)) const {
-    RankJob result;
-    result.way = GetParam();
-    result.world = world;
-    result.deadline = deadline;
-    return result;
-  }
-};
+class ControlFaults : public FaultTest {};
 // A thread cannot be killed or stopped alone.
 class ControlFaultsOfProcesses : public ControlFaults {};
 

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "comm/connect.h"
 #include "comm/peer_sockets.h"
-#include "tests/comm/rank_runner.h"
+#include "tests/comm/fault_fixture.h"
 
 namespace tessera {
 namespace {
@@ -30,24 +30,7 @@ void sum(Communicator& communicator, const CommGroup& group, std::string_view la
   require(result.back() == static_cast<float>(group.size()), "the sum");
 }
 
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
-class Faults : public testing::TestWithParam<Way> {
- protected:
-  void SetUp() override {
-    if (is_processes(GetParam()) && kThreadSanitizer)
-      GTEST_SKIP() << "ThreadSanitizer does not follow forked processes: ranks are threads only";
-  }
-  RankJob job(int world, milliseconds deadline = milliseconds(20'000)) const {
-    RankJob result;
-    result.way = GetParam();
-    result.world = world;
-    result.deadline = deadline;
-    return result;
-  }
-};
+class Faults : public FaultTest {};
 
 void expect_all_say(const std::vector<RankResult>& results, int but, std::string_view part) {
   for (size_t rank = 0; rank < results.size(); ++rank) {
@@ -199,9 +182,12 @@ struct Step {
 void do_step(Communicator& communicator, const CommGroup& pair, const Step& step) {
   constexpr size_t kMost = 100'000;
   std::vector<float> input(kMost, 1.f), output(kMost);
-  communicator.run({step.action, step.in_pair ? &pair : &communicator.world(), DType::kF32,
-                    DType::kF32, Reduction::kSum, 1, step.inner, input.data(), output.data(),
-                    step.label});
+  communicator.run({.action = step.action,
+                    .group = step.in_pair ? &pair : &communicator.world(),
+                    .inner = step.inner,
+                    .input = input.data(),
+                    .output = output.data(),
+                    .label = step.label});
 }
 
 TEST_P(Faults, RanksOutOfStepStopAtOnceAndNameBothCalls) {

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "models/model_config.h"
-#include "train/option_record.h"
+#include "options/option_record.h"
 
 // One text for the three readers of configurations: whatever they accept can be written and read
 // again.

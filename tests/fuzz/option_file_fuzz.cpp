@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "train/option_listing.h"
+#include "options/option_listing.h"
 
 // A configuration file for `tessera plan`. Whatever is accepted is listed by --print_config as a
 // file that says the same.

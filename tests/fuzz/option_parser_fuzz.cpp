@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "train/model_options.h"
-#include "train/option_record.h"
+#include "options/model_options.h"
+#include "options/option_record.h"
 
 // The first byte chooses the command, the rest is one argument a line. Whatever is accepted must
 // survive the record of a run unchanged.

@@ -9,7 +9,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "base/random.h"
-#include "train/model_weights.h"
+#include "weights/model_weights.h"
 
 namespace tessera {
 namespace {
@@ -51,14 +51,11 @@ std::vector<int32_t> random_text(int64_t tokens) {
 struct Device {
   cpu::CpuBackend backend;
   explicit Device(int threads = 2, cpu::Isa isa = cpu::detect_isa()) : backend(threads, isa) {}
-  CompileFunction compile() {
-    return [this](const Graph& g) { return backend.compile(g); };
-  }
 };
 
 std::unique_ptr<Decoder> make_decoder(Device& device, const ModelConfig& model,
                                       const DecoderOptions& options) {
-  auto decoder = std::make_unique<Decoder>(model_builder(model), options, device.compile());
+  auto decoder = std::make_unique<Decoder>(model_builder(model), options, device.backend);
   decoder->load(RandomWeights(), device.backend.pool());
   return decoder;
 }
@@ -68,10 +65,9 @@ class Whole {
  public:
   Whole(Device& device, const ModelConfig& model, int64_t length, DType compute)
       : program_(build_next_token(model_builder(model), {.length = length, .compute = compute})),
-        executable_(device.backend.compile(program_.graph)) {
-    executable_->declare_state(state_);
-    arena_ = HostBuffer(executable_->plan().arena_bytes);
-    executable_->bind(state_, arena_);
+        executable_(device.backend.compile_host(program_.graph)) {
+    arenas_.emplace(executable_->memory());
+    executable_->bind(state_, *arenas_);
     copy_parameters(RandomWeights(), weight_targets(program_.parameters, program_.units, state_),
                     device.backend.pool());
     padded_.resize(static_cast<size_t>(length));
@@ -86,9 +82,9 @@ class Whole {
 
  private:
   NextToken program_;
-  std::unique_ptr<Executable> executable_;
-  State state_;
-  HostBuffer arena_;
+  std::unique_ptr<HostExecutable> executable_;
+  HostState state_;
+  std::optional<HostArenas> arenas_;
   std::vector<int32_t> padded_;
 };
 

@@ -42,8 +42,8 @@ TEST(PretrainedWeights, FillsPiecesThroughThreads) {
   PretrainedWeights weights(scratch.path(), kLlamaNames, shapes);
   std::vector<float> out(static_cast<size_t>(num_elements(large.shape)), -100);
   int64_t half = num_elements(large.shape) / 2;
-  std::vector<ParameterTarget> targets{
-      {large.name, {{5, 10, out.data() + 5}, {20, half, out.data() + 20}}}, {norm.name, {}}};
+  std::vector<ParameterTarget> targets{{large.name, {{5, 10, 5}, {20, half, 20}}, into(out)},
+                                       {norm.name, {}}};
   ThreadPool pool(3);
   copy_parameters(weights, targets, pool);
   for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {

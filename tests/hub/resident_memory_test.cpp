@@ -72,7 +72,7 @@ TEST_F(ResidentMemory, ImportTakesItsTargetAndABit) {
     ThreadPool pool(2);
     copy_parameters(weights,
                     std::vector<ParameterTarget>{
-                        {shapes_[0].name, {{0, num_elements(shapes_[0].shape), target.data()}}}},
+                        {shapes_[0].name, {{0, num_elements(shapes_[0].shape), 0}}, into(target)}},
                     pool);
     TESSERA_CHECK(target[12345] == 0);
   });
@@ -88,7 +88,7 @@ TEST_F(ResidentMemory, ARankReadsItsPieceOnly) {
     ThreadPool pool(2);
     copy_parameters(
         weights,
-        std::vector<ParameterTarget>{{shapes_[0].name, {{1 << 20, 4 * kMiB, target.data()}}}},
+        std::vector<ParameterTarget>{{shapes_[0].name, {{1 << 20, 4 * kMiB, 0}}, into(target)}},
         pool);
   });
   EXPECT_LT(growth.most, 24 * kMiB);

@@ -1,6 +1,9 @@
 #pragma once
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,13 @@
 #include "tests/checkpoint/checkpoint_fixture.h"
 
 namespace tessera {
+
+// A target's elements, in memory from its element 0 on.
+inline std::function<void(int64_t, std::span<const float>)> into(std::vector<float>& memory) {
+  return [&memory](int64_t to, std::span<const float> values) {
+    std::copy(values.begin(), values.end(), memory.begin() + to);
+  };
+}
 
 // Tensors to be written, with values that are exact in every type: quarters from -8 to 8, another
 // sequence for each name.

@@ -180,6 +180,16 @@ TEST(Marks, ReducingAReplicatedValueIsATypeError) {
   EXPECT_THROW(g.add_one(std::make_shared<VaryOp>(data), {x}), UserError);
 }
 
+TEST(Marks, AsReplicatedIsAViewOfAVaryingValue) {
+  Graph g(Mesh({{"data", 2}, {"tp", 2}}));
+  AxisSet data = g.mesh().axis("data"), tp = g.mesh().axis("tp");
+  Value x = argument(g, "x", {4}, data);
+  Value same = g.add_one(std::make_shared<AsReplicatedOp>(data), {x});
+  EXPECT_TRUE(g.type(same).varying.empty());
+  EXPECT_EQ(user_error([&] { g.add_one(std::make_shared<AsReplicatedOp>(tp), {x}); }),
+            "[as_replicated] (C1) the operand must vary over {tp}: it is f32[4]{data}");
+}
+
 TEST(Marks, SumOverMarksTakesExactlyTheVaryingAxes) {
   Graph g(Mesh({{"data", 2}, {"tp", 2}}));
   Value x = argument(g, "x", {}, g.mesh().axis("tp")), r = argument(g, "r", {});

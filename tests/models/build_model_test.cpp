@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "models/hugging_face_tensor.h"
 #include "models/model_family.h"
@@ -14,7 +16,7 @@ namespace {
 
 struct Vector {
   ModelType type;
-  int64_t vocab, hidden, layers, heads, key_value_heads, intermediate;
+  std::array<int64_t, 6> shape;  // vocabulary, width, layers, heads, key/value heads, intermediate
   int64_t parameters;
 };
 
@@ -24,36 +26,32 @@ constexpr auto kNeox = ModelType::kGptNeox;
 // The graphs of the published and of the usual shapes have the parameters that the formulas count.
 TEST(BuildModel, HasTheParametersThatAreCounted) {
   const Vector vectors[] = {
-      {kLlama, 50432, 4096, 32, 32, 32, 11008, 6889410560},
-      {kLlama, 50432, 4096, 32, 32, 8, 14336, 7392727040},
-      {ModelType::kMistral, 32768, 4096, 32, 32, 8, 14336, 7248023552},
-      {kLlama, 50432, 5120, 40, 40, 40, 13824, 13204608000},
-      {kLlama, 50432, 8192, 80, 64, 8, 28672, 69278638080},
-      {kLlama, 32000, 4096, 32, 32, 32, 11008, 6738415616},
-      {kLlama, 32000, 5120, 40, 40, 40, 13824, 13015864320},
-      {kLlama, 32000, 8192, 80, 64, 8, 28672, 68976648192},
-      {ModelType::kLlamaV3, 50432, 2048, 16, 32, 2, 8192, 1154549760},
-      {ModelType::kLlamaV3, 50432, 3072, 28, 24, 2, 8192, 2996481024},
-      {ModelType::kLlamaV3, 50432, 2048, 16, 32, 8, 8192, 1179715584},
-      {ModelType::kLlamaV3, 50432, 3072, 28, 24, 8, 11008, 3855264768},
-      {ModelType::kLlamaV3, 128256, 4096, 32, 32, 8, 14336, 8030261248},
-      {kLlama, 32000, 8192, 80, 64, 8, 28762, 69153595392},
-      {kLlama, 50432, 5120, 40, 40, 40, 13760, 13165286400},
-      {kLlama, 50432, 8192, 80, 64, 64, 28672, 78673879040},
-      {kNeox, 50432, 768, 12, 12, 12, 0, 162519552},
-      {kNeox, 50432, 6144, 44, 64, 64, 0, 20554567680},
-      {kNeox, 50432, 8192, 80, 64, 64, 0, 65259323392},
-      {ModelType::kQwen2, 152064, 3584, 28, 28, 4, 18944, 7615616512},  // as published
-      {ModelType::kQwen3, 151936, 4096, 36, 32, 8, 12288, 8190735360},  // as published
+      {kLlama, {50432, 4096, 32, 32, 32, 11008}, 6889410560},
+      {kLlama, {50432, 4096, 32, 32, 8, 14336}, 7392727040},
+      {ModelType::kMistral, {32768, 4096, 32, 32, 8, 14336}, 7248023552},
+      {kLlama, {50432, 5120, 40, 40, 40, 13824}, 13204608000},
+      {kLlama, {50432, 8192, 80, 64, 8, 28672}, 69278638080},
+      {kLlama, {32000, 4096, 32, 32, 32, 11008}, 6738415616},
+      {kLlama, {32000, 5120, 40, 40, 40, 13824}, 13015864320},
+      {kLlama, {32000, 8192, 80, 64, 8, 28672}, 68976648192},
+      {ModelType::kLlamaV3, {50432, 2048, 16, 32, 2, 8192}, 1154549760},
+      {ModelType::kLlamaV3, {50432, 3072, 28, 24, 2, 8192}, 2996481024},
+      {ModelType::kLlamaV3, {50432, 2048, 16, 32, 8, 8192}, 1179715584},
+      {ModelType::kLlamaV3, {50432, 3072, 28, 24, 8, 11008}, 3855264768},
+      {ModelType::kLlamaV3, {128256, 4096, 32, 32, 8, 14336}, 8030261248},
+      {kLlama, {32000, 8192, 80, 64, 8, 28762}, 69153595392},
+      {kLlama, {50432, 5120, 40, 40, 40, 13760}, 13165286400},
+      {kLlama, {50432, 8192, 80, 64, 64, 28672}, 78673879040},
+      {kNeox, {50432, 768, 12, 12, 12, 0}, 162519552},
+      {kNeox, {50432, 6144, 44, 64, 64, 0}, 20554567680},
+      {kNeox, {50432, 8192, 80, 64, 64, 0}, 65259323392},
+      {ModelType::kQwen2, {152064, 3584, 28, 28, 4, 18944}, 7615616512},  // as published
+      {ModelType::kQwen3, {151936, 4096, 36, 32, 8, 12288}, 8190735360},  // as published
   };
   for (const Vector& v : vectors) {
     ModelConfig c = family_defaults(v.type);
-    c.vocab_size = v.vocab;
-    c.hidden_width = v.hidden;
-    c.num_layers = v.layers;
-    c.num_heads = v.heads;
-    c.num_key_value_heads = v.key_value_heads;
-    c.intermediate_size = v.intermediate;
+    std::tie(c.vocab_size, c.hidden_width, c.num_layers, c.num_heads, c.num_key_value_heads,
+             c.intermediate_size) = std::tuple_cat(v.shape);
     derive_shape(c);
     check(c);
     EXPECT_EQ(parameter_count(c), v.parameters) << name(v.type);

@@ -11,8 +11,8 @@
 #include "checkpoint/safetensors.h"
 #include "models/build_model.h"
 #include "models/hugging_face_tensor.h"
-#include "train/model_weights.h"
-#include "train/session.h"
+#include "programs/session.h"
+#include "weights/model_weights.h"
 
 namespace tessera {
 namespace {
@@ -76,8 +76,7 @@ struct Job {
       : golden(name),
         config(golden.config()),
         backend(2, cpu::detect_isa()),
-        session(programs(config, optimizer),
-                [this](const Graph& g) { return backend.compile(g); }) {
+        session(programs(config, optimizer), backend) {
     session.allocate();
     golden.load_weights(session);
     session.set_decay(0.1, false);
@@ -104,7 +103,7 @@ class ModelGolden : public testing::TestWithParam<std::string> {};
 TEST_P(ModelGolden, LossAndGradients) {
   Job s(GetParam());
   auto tokens = s.golden.get<int32_t>("tokens"), labels = s.golden.get<int32_t>("labels");
-  auto [loss_sum, count] = s.session.evaluate({tokens, labels});
+  auto [loss_sum, count, stop] = s.session.evaluate({tokens, labels});
   double expected = s.golden.get<float>("loss")[0];
   EXPECT_NEAR(loss_sum / static_cast<double>(count), expected, 1e-5 * expected);
   std::vector<MicroBatch> batches{{tokens, labels}};
@@ -135,9 +134,9 @@ TEST_P(ModelGolden, Logits) {
   Job s(GetParam());
   ModelGraph model = build_model(s.config, kBatch, kLength, ModelHead::kLogits);
   std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
-  auto executable = s.backend.compile(flat_units(model.graph, model.parameters, units));
-  HostBuffer arena(executable->plan().arena_bytes);
-  executable->bind(s.session.state(), arena);
+  auto executable = s.backend.compile_host(flat_units(model.graph, model.parameters, units));
+  HostArenas arenas(executable->memory());
+  executable->bind(s.session.state(), arenas);
   auto tokens = s.golden.get<int32_t>("tokens");
   executable->run({{"tokens", tokens.data()}});
   auto want = s.golden.get<float>("logits");
@@ -157,10 +156,10 @@ TEST_P(ModelGolden, NextTokenLogits) {
   for (auto [compute, tolerance] : {std::pair{DType::kF32, 1e-4}, {DType::kBF16, 5e-2}}) {
     Graph program =
         build_next_token(model_builder(s.config), {.length = kLength, .compute = compute}).graph;
-    auto executable = s.backend.compile(program);
+    auto executable = s.backend.compile_host(program);
     EXPECT_EQ(program.type(program.outputs()[0].value).dtype, DType::kF32);
-    HostBuffer arena(executable->plan().arena_bytes);
-    executable->bind(s.session.state(), arena);
+    HostArenas arenas(executable->memory());
+    executable->bind(s.session.state(), arenas);
     for (int32_t position : {0, 7, 47}) {
       executable->run({{"tokens", tokens.data()}, {"position", &position}});
       auto* got = static_cast<const float*>(executable->output("logits"));

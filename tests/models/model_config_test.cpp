@@ -214,7 +214,15 @@ TEST(ModelRecord, RoundTripsEveryField) {
   ModelConfig c = preset_by_name("llama3.1_8b");  // every field away from its default
   c.model_type = ModelType::kMistral;
   c.norm_epsilon = 0.1;
-  c.rope_scaling = {RopeScalingType::kYarn, 1.0 / 3, 2, 5, 31, 3, 1.25, false, 77};
+  c.rope_scaling = {.type = RopeScalingType::kYarn,
+                    .factor = 1.0 / 3,
+                    .low_freq_factor = 2,
+                    .high_freq_factor = 5,
+                    .beta_fast = 31,
+                    .beta_slow = 3,
+                    .attention_factor = 1.25,
+                    .truncate = false,
+                    .original_max_position = 77};
   c.tie_word_embeddings = c.bias = true;
   c.initializer_range = 0.3;
   c.sliding_window = 9;

@@ -2,6 +2,7 @@
 // several.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -184,6 +185,29 @@ TEST(Registry, EveryOpSaysHowManyOperandsItTakes) {
     } else {
       EXPECT_EQ(sample.op->arity(), std::ssize(sample.inputs)) << op;
     }
+  }
+}
+
+TEST(Registry, CompositesOfProductsContract) {
+  for (const OpSample& sample : op_samples()) {
+    if (sample.op->tier() != Tier::kComposite) continue;
+    Graph g(sample.mesh);
+    std::vector<Value> inputs;
+    for (const TensorType& type : sample.inputs)
+      inputs.push_back(g.input(cat("x", inputs.size()), InputKind::kArgument, type));
+    sample.op->decompose(g, inputs);
+    bool products =
+        std::ranges::any_of(g.nodes(), [](const Node& node) { return node.op->contracts(); });
+    EXPECT_EQ(sample.op->contracts(), products) << sample.op->name();
+  }
+}
+
+TEST(Registry, TransfersAloneUseTheLinkBetweenTiers) {
+  for (const OpSample& sample : op_samples()) {
+    std::string_view op = sample.op->name();
+    Cost cost = sample.op->cost(sample.inputs, sample.op->infer({sample.inputs, sample.mesh}));
+    bool transfer = op == "offload" || op == "fetch";
+    EXPECT_EQ(cost.link_bytes, transfer ? static_cast<double>(sample.inputs[0].bytes()) : 0) << op;
   }
 }
 

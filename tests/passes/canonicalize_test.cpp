@@ -54,7 +54,7 @@ class CrossEntropy : public testing::Test {
   Graph g;
   Value x = tensor("x", {3, 4}), w = tensor("w", {5, 4}),
         targets = tensor("targets", {3}, DType::kI32);
-  Value loss = linear_cross_entropy(g, x, w, targets);
+  Value loss = linear_cross_entropy(g, x, w, targets).loss;
 };
 
 TEST_F(CrossEntropy, StaysWhereTheForwardPassReadsTheLoss) {
@@ -67,7 +67,7 @@ TEST_F(CrossEntropy, StaysWhereTheForwardPassReadsTheLoss) {
 }
 
 TEST_F(CrossEntropy, OfOtherOperandsIsAnotherLoss) {
-  Value other = linear_cross_entropy(g, x, tensor("w2", {5, 4}), targets);
+  Value other = linear_cross_entropy(g, x, tensor("w2", {5, 4}), targets).loss;
   g.output("loss", loss);
   g.output("other", other);
   differentiate(loss);
@@ -77,7 +77,7 @@ TEST_F(CrossEntropy, OfOtherOperandsIsAnotherLoss) {
 }
 
 TEST_F(CrossEntropy, TwiceOfTheSameOperandsGoesTwice) {
-  Value again = linear_cross_entropy(g, x, w, targets);
+  Value again = linear_cross_entropy(g, x, w, targets).loss;
   g.output("loss", loss);
   g.output("again", again);
   differentiate(loss);

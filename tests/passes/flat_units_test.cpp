@@ -137,19 +137,49 @@ struct SmallModel {
   }
 };
 
-TEST(FlatUnits, ParametersThatAreReadDifferentlyAreUnitsOfTheirOwn) {
-  SmallModel two_reads;
-  Graph& g = two_reads.model.graph;
-  Value low = convert(g, two_reads.a, DType::kBF16);
-  g.output("y", add(g, low, convert(g, two_reads.b, DType::kBF16)));
-  g.output("z", unary(g, UnaryKind::kNeg, two_reads.a));
-  EXPECT_EQ(two_reads.changes(), "");
+TEST(FlatUnits, LeavesTheConversionsOfAModelAlone) {
+  SmallModel small;
+  Graph& g = small.model.graph;
+  Value low = convert(g, small.a, DType::kBF16);
+  g.output("y", add(g, low, convert(g, small.b, DType::kBF16)));
+  std::vector<FlatUnit> units = make_units(g, small.model.parameters);
+  Graph after = flat_units(g, small.model.parameters, units);
+  EXPECT_EQ(units.size(), 1u);
+  for (const Node& node : after.nodes()) {
+    if (node.op->name() != "unflatten") continue;
+    EXPECT_EQ(after.type(node.inputs[0]).dtype, DType::kF32);
+  }
+  EXPECT_EQ(small.changes(), "");
+
+  g.output("z", unary(g, UnaryKind::kNeg, small.a));
+  EXPECT_EQ(small.changes(), "");
 
   SmallModel two_dtypes;
   Graph& h = two_dtypes.model.graph;
   h.output("y", convert(h, two_dtypes.a, DType::kBF16));
   h.output("z", convert(h, two_dtypes.b, DType::kF64));
   EXPECT_EQ(two_dtypes.changes(), "");
+}
+
+// The dtype on the wire is that in which the graph declares a parameter.
+TEST(FlatUnits, ParametersOfTwoDtypesAreUnitsOfTheirOwn) {
+  ModelGraph model;
+  Graph& g = model.graph;
+  for (auto [name, dtype] : {std::pair{"a", DType::kBF16}, {"b", DType::kF32}}) {
+    g.output(cat("y.", name), g.input(name, InputKind::kParameter, {{5}, dtype}));
+    model.parameters.push_back({.name = name, .shape = {5}, .unit = "u"});
+  }
+  for (Masters masters : {Masters::kF32, Masters::kNone}) {
+    std::vector<FlatUnit> units = make_units(g, model.parameters, {}, {}, masters);
+    ASSERT_EQ(units.size(), 2u);
+    EXPECT_EQ(units[0].dtype, masters == Masters::kF32 ? DType::kF32 : DType::kBF16);
+    EXPECT_EQ(units[1].dtype, DType::kF32);
+    Graph after = flat_units(g, model.parameters, units);
+    verify(after, "flat_units");
+    EXPECT_EQ(count_ops(after, "convert"), masters == Masters::kF32 ? 1 : 0);
+    EXPECT_EQ(after.type(after.outputs()[0].value).dtype, DType::kBF16);
+    EXPECT_EQ(after.type(after.outputs()[1].value).dtype, DType::kF32);
+  }
 }
 
 TEST(FlatUnits, KeepsAParameterThatIsAnOutput) {

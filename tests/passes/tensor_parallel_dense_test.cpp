@@ -27,7 +27,8 @@ struct DenseBlock {
 
   Value parameter(const std::string& name, Shape shape, std::vector<std::string> axes) {
     Value v = model.graph.input(name, InputKind::kParameter, {shape, DType::kF64});
-    model.parameters.push_back({name, v, shape, "layer", std::move(axes), {}});
+    model.parameters.push_back(
+        {.name = name, .value = v, .shape = shape, .unit = "layer", .axes = std::move(axes)});
     return v;
   }
   // x w^T + b, split as its logical axes say.

@@ -204,7 +204,8 @@ struct Biased {
     x = g.input("x", InputKind::kArgument, {{2, 4, 6}, DType::kF64});
     auto parameter = [&](const std::string& name, Shape shape, std::vector<std::string> axes) {
       Value v = g.input(name, InputKind::kParameter, {shape, DType::kF64});
-      model.parameters.push_back({name, v, shape, "layer", std::move(axes), {}});
+      model.parameters.push_back(
+          {.name = name, .value = v, .shape = shape, .unit = "layer", .axes = std::move(axes)});
       return v;
     };
     Value a = parameter("a", {8, 6}, {"mlp", "embed"});

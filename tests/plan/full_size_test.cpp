@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "plan/plan.h"
-#include "train/programs.h"
+#include "programs/programs.h"
 
 namespace tessera {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "ops/composite/adamw.h"
 #include "ops/composite/rms_norm.h"
+#include "ops/composite/sum_n.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 #include "tests/base/error_expectation.h"

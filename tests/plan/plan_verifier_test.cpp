@@ -324,7 +324,7 @@ TEST_F(PlanVerifierInFlight, RefusesAResultThatIsReadBeforeTheWait) {
 }
 
 TEST_F(PlanVerifierInFlight, RefusesACopyOfAResultBeforeTheWait) {
-  plan.storages.push_back({kBytes, false, "", MemoryTier::kNear, 0, 0, plan.arena_bytes});
+  plan.storages.push_back({.bytes = kBytes, .arena_offset = plan.arena_bytes});
   plan.arena_bytes += kBytes;
   Place copy{static_cast<int32_t>(plan.storages.size()) - 1, 0};
   insert(index_of(InstructionKind::kWait, got),
@@ -362,6 +362,13 @@ TEST_F(PlanVerifierInFlight, RefusesASecondBegin) {
   size_t i = index_of(InstructionKind::kLaunch, got);
   insert(i, plan.instructions[i]);
   expect_refused("begun twice: ");
+}
+
+TEST_F(PlanVerifierInFlight, RefusesAnotherLaneThanTheOps) {
+  plan.instructions[index_of(InstructionKind::kLaunch, got)].lane = Lane::kReduce;
+  expect_refused("on lane reduce: ");
+  plan.instructions[index_of(InstructionKind::kLaunch, got)].lane = Lane::kCompute;
+  expect_refused("on lane compute: ");
 }
 
 TEST_F(PlanVerifierInFlight, RefusesAWaitForNoNode) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/random.h"
-#include "ops/composite/adamw.h"
+#include "ops/composite/sum_n.h"
 #include "ops/move/far_tier.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"

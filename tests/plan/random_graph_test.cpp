@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "ir/printer.h"
 #include "ir/verifier.h"
-#include "runtime/executable.h"
+#include "runtime/host_executable.h"
 #include "tests/plan/tag_kernels.h"
 
 namespace tessera {
@@ -113,16 +113,15 @@ Outcome run_apart(const Graph& g, const KernelTable& table, const Contents& argu
 }
 
 // Runs on an arena of 0xFF; slots that the graph only writes begin as given, too.
-Outcome run_planned(Executable& executable, const Contents& arguments, const Contents& initial) {
-  State state;
-  executable.declare_state(state);
-  for (const auto& [slot, bytes] : initial)
-    std::memcpy(state.data(slot), bytes.data(), bytes.size());
-  HostBuffer arena(executable.plan().arena_bytes), far_arena(executable.plan().far_arena_bytes);
-  for (HostBuffer* buffer : {&arena, &far_arena})
+Outcome run_planned(HostExecutable& executable, const Contents& arguments,
+                    const Contents& initial) {
+  HostState state;
+  HostArenas arenas(executable.memory());
+  for (const HostBuffer* buffer : {&arenas.near(), &arenas.far()})
     if (buffer->bytes() > 0)
       std::memset(buffer->data(), 0xFF, static_cast<size_t>(buffer->bytes()));
-  executable.bind(state, arena, far_arena);
+  executable.bind(state, arenas);
+  for (const auto& [slot, bytes] : initial) state.write_bytes(slot, 0, bytes);
   Contents copies = arguments;
   std::map<std::string, const void*> addresses;
   for (auto& [name, bytes] : copies) addresses[name] = bytes.data();
@@ -134,7 +133,7 @@ Outcome run_planned(Executable& executable, const Contents& arguments, const Con
         Bytes(data, data + executable.graph().type(output.value).bytes());
   }
   for (const std::string& slot : state.slots()) {
-    auto* data = static_cast<const std::byte*>(state.data(slot));
+    const std::byte* data = state.data(slot);
     outcome.state[slot] = Bytes(data, data + state.type(slot).bytes());
   }
   EXPECT_EQ(copies, arguments) << "an argument was overwritten";
@@ -172,7 +171,7 @@ TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
     Outcome expected = run_apart(g, early, arguments, state);
     for (const PlanOptions& options : all_options()) {
       auto executable = compile(g, seed % 2 == 0 ? late : early, options);
-      const Plan& plan = executable->plan();
+      const Plan& plan = *executable->plan();
       beside += nodes_beside_exchanges(plan);
       ASSERT_EQ(difference(run_planned(*executable, arguments, state), expected), "")
           << "views " << options.views << ", placement " << options.placement << ", in place "
@@ -247,7 +246,7 @@ TEST(RandomGraphs, WhatTheVerifierAcceptsRunsRight) {
     std::vector<int64_t> draw;
     for (uint64_t i = 0; i < 3; ++i)
       draw.push_back(static_cast<int64_t>(random_below(seed, 1, i, 1 << 20)));
-    Plan plan = sound->plan();
+    Plan plan = *sound->plan();
     corrupt(plan, draw);
     try {
       verify_plan(g, plan);
@@ -258,14 +257,14 @@ TEST(RandomGraphs, WhatTheVerifierAcceptsRunsRight) {
     ++accepted;
     Contents arguments = arguments_of(g, seed), state = initial_state(g, seed);
     Outcome expected = run_apart(g, early, arguments, state);
-    for (const Executable* kernels : {sound.get(), sound_late.get()}) {
+    for (const HostExecutable* kernels : {sound.get(), sound_late.get()}) {
       std::vector<Launch> launches;
       for (size_t i = 0; i < g.nodes().size(); ++i) launches.push_back(kernels->launch(i));
-      Executable broken(g, plan, launches);
+      HostExecutable broken(g, plan, launches);
       ASSERT_EQ(difference(run_planned(broken, arguments, state), expected), "")
           << "change " << draw[0] % 9 << ", exchanges "
           << (kernels == sound.get() ? "early" : "late") << "\n"
-          << to_string(g) << to_string(g, sound->plan()) << "became\n"
+          << to_string(g) << to_string(g, *sound->plan()) << "became\n"
           << to_string(g, plan);
     }
   }

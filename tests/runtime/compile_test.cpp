@@ -3,7 +3,7 @@
 
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
-#include "runtime/executable.h"
+#include "runtime/host_executable.h"
 #include "tests/base/error_expectation.h"
 #include "tests/runtime/number_kernels.h"
 
@@ -52,10 +52,10 @@ std::string ops_of(const Graph& g) {
   return ops;
 }
 
-std::vector<float> run_fourth(Executable& executable) {
-  State state;
-  HostBuffer arena(executable.plan().arena_bytes);
-  executable.bind(state, arena);
+std::vector<float> run_fourth(HostExecutable& executable) {
+  HostState state;
+  HostArenas arenas(executable.memory());
+  executable.bind(state, arenas);
   std::vector<float> x{2, -3};
   executable.run({{"x", x.data()}});
   auto* y = static_cast<const float*>(executable.output("y"));
@@ -113,7 +113,7 @@ TEST(Compile, NeedsNoKernelForViewsAndPlacement) {
     EXPECT_FALSE(executable->launch(0).run);
     EXPECT_TRUE(executable->launch(1).run);
     EXPECT_FALSE(executable->launch(2).run);
-    EXPECT_EQ(executable->plan().copies, views ? 0 : 1);
+    EXPECT_EQ(executable->plan()->copies, views ? 0 : 1);
   }
 }
 

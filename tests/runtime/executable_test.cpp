@@ -1,11 +1,11 @@
-#include "runtime/executable.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
+#include "runtime/host_executable.h"
 #include "tests/backends/cpu/allocation_count.h"
 #include "tests/runtime/number_kernels.h"
 
@@ -42,18 +42,18 @@ class Running : public testing::Test {
   Running()
       : sum(compile(sum_program(), number_kernels())),
         negate(compile(negate_program(), number_kernels())) {
-    arena = HostBuffer(std::max(sum->plan().arena_bytes, negate->plan().arena_bytes));
-    std::memset(arena.data(), 0xFF, static_cast<size_t>(arena.bytes()));
-    sum->bind(state, arena);
-    negate->bind(state, arena);
+    arenas.emplace(ProgramMemory{std::max(sum->memory().arena, negate->memory().arena)});
+    std::memset(arenas->near().data(), 0xFF, static_cast<size_t>(arenas->bytes()));
+    sum->bind(state, *arenas);
+    negate->bind(state, *arenas);
   }
   static Floats floats(const void* data) {
     return {static_cast<const float*>(data)[0], static_cast<const float*>(data)[1]};
   }
 
-  std::unique_ptr<Executable> sum, negate;
-  State state;
-  HostBuffer arena;
+  std::unique_ptr<HostExecutable> sum, negate;
+  HostState state;
+  std::optional<HostArenas> arenas;
   Floats a{1, 2}, b{3, 4}, c{10, 20};
 };
 
@@ -90,10 +90,10 @@ TEST_F(Running, BindingAgainTakesTheOtherStateAndArena) {
   sum->run(arguments);
   negate->run({});
   EXPECT_EQ(floats(state.data("sum")), (Floats{-3, -8}));
-  State other;
-  HostBuffer other_arena(arena.bytes());
-  sum->bind(other, other_arena);
-  negate->bind(other, other_arena);
+  HostState other;
+  HostArenas other_arenas(ProgramMemory{arenas->bytes()});
+  sum->bind(other, other_arenas);
+  negate->bind(other, other_arenas);
   sum->run(arguments);
   negate->run({});
   EXPECT_EQ(floats(other.data("sum")), (Floats{-3, -8}));
@@ -113,12 +113,12 @@ TEST_F(Running, RefusesAMissingArgumentAndGoesOnAfterwards) {
 TEST_F(Running, RefusesWrongUse) {
   auto fresh = compile(sum_program(), number_kernels());
   EXPECT_THROW(fresh->run({{"x", a.data()}, {"y", b.data()}}), InternalError) << "not bound";
-  HostBuffer small(64);
-  ASSERT_LT(small.bytes(), fresh->plan().arena_bytes);
+  HostArenas small(ProgramMemory{64});
+  ASSERT_LT(small.bytes(), fresh->memory().arena);
   EXPECT_THROW(fresh->bind(state, small), InternalError);
-  State other;
+  HostState other;
   other.declare("sum", {{3}, DType::kF32});
-  EXPECT_THROW(fresh->bind(other, arena), InternalError);
+  EXPECT_THROW(fresh->bind(other, *arenas), InternalError);
   EXPECT_THROW(sum->output("loss"), InternalError);
 }
 
@@ -156,12 +156,12 @@ TEST(Executable, FillsGapsAndCopiesOnEveryRun) {
   g.output("flat", g.add_one(std::make_shared<Flatten>(8, std::vector<int64_t>{4, 1}),
                              {unary(g, UnaryKind::kNeg, x), x}));
   auto executable = compile(g, number_kernels());
-  State state;
-  HostBuffer arena(executable->plan().arena_bytes);
-  executable->bind(state, arena);
+  HostState state;
+  HostArenas arenas(executable->memory());
+  executable->bind(state, arenas);
   Floats values{1, 2}, others{3, 4};
   for (const Floats& given : {values, others}) {
-    std::memset(arena.data(), 0xFF, static_cast<size_t>(arena.bytes()));
+    std::memset(arenas.near().data(), 0xFF, static_cast<size_t>(arenas.bytes()));
     executable->run({{"x", given.data()}});
     auto* flat = static_cast<const float*>(executable->output("flat"));
     EXPECT_EQ(Floats(flat, flat + 8),
@@ -172,9 +172,9 @@ TEST(Executable, FillsGapsAndCopiesOnEveryRun) {
 TEST(Executable, OfNothingRuns) {
   Graph g;
   auto executable = compile(g, number_kernels());
-  State state;
-  HostBuffer arena(0);
-  executable->bind(state, arena);
+  HostState state;
+  HostArenas arenas(executable->memory());
+  executable->bind(state, arenas);
   executable->run({});
 }
 

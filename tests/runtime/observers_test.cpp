@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "base/file.h"
 #include "ops/primitive/elementwise.h"
+#include "runtime/host_executable.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/runtime/number_kernels.h"
 
@@ -24,17 +26,17 @@ class Observed : public testing::Test {
     g.set_phase(Phase::kBackward);
     g.output("y", add(g, unary(g, UnaryKind::kNeg, square), square));
     executable = compile(g, number_kernels());
-    arena = HostBuffer(executable->plan().arena_bytes);
-    executable->bind(state, arena);
+    arenas.emplace(executable->memory());
+    executable->bind(state, *arenas);
   }
   void run(float first, float second, const NodeObserver& observer) {
     std::vector<float> x{first, second};
     executable->run({{"x", x.data()}}, &observer);
   }
 
-  std::unique_ptr<Executable> executable;
-  State state;
-  HostBuffer arena;
+  std::unique_ptr<HostExecutable> executable;
+  HostState state;
+  std::optional<HostArenas> arenas;
 };
 
 TEST_F(Observed, TheFirstNonFiniteValueIsNamed) {

@@ -1,11 +1,11 @@
 // Weights out of a run and into another, in the layout of Hugging Face's programs.
 #include "checkpoint/safetensors.h"
 #include "models/model_family.h"
+#include "options/model_options.h"
+#include "options/option_parser.h"
 #include "tests/train/training_fixture.h"
 #include "tokenizer/tokenizer.h"
-#include "train/checkpoint_parameters.h"
-#include "train/model_options.h"
-#include "train/option_parser.h"
+#include "weights/checkpoint_parameters.h"
 
 namespace tessera {
 namespace {

@@ -2,11 +2,11 @@
 // train as if nothing were frozen, checkpoints.
 #include "checkpoint/safetensors.h"
 #include "ops/composite/cross_entropy.h"
+#include "planning/plan_report.h"
+#include "programs/frozen_parameters.h"
 #include "tests/base/error_expectation.h"
-#include "tests/train/lockstep_job.h"
+#include "tests/programs/lockstep_job.h"
 #include "tests/train/training_fixture.h"
-#include "train/frozen_parameters.h"
-#include "train/plan_report.h"
 
 namespace tessera {
 namespace {
@@ -216,7 +216,7 @@ Weights weights_after(int64_t steps, const ModelConfig& model, const ProgramOpti
   }
   Weights weights;
   for (const Parameter& p : tiny.session.programs().parameters) {
-    std::span<float> w = tiny.session.parameter(p.name);
+    std::vector<float> w = tiny.session.parameter(p.name);
     weights[p.name].assign(w.begin(), w.end());
   }
   return weights;
@@ -278,11 +278,7 @@ TEST(FrozenPlan, SaysHowManyAreTrained) {
   config.max_context_width = 16;
   ModelConfig model = tiny_model();
   cpu::CpuBackend backend(1, cpu::detect_isa());
-  auto report = [&] {
-    return plan_report(config, model,
-                       {.compile = [&](const Graph& g) { return backend.compile(g); }})
-        .text;
-  };
+  auto report = [&] { return plan_report(config, model, {.backend = &backend}).text; };
   std::string all = report();
   expect_lacks(all, "trained");
   config.freeze = {"model.layers.*"};

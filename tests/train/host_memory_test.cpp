@@ -1,7 +1,7 @@
-#include "train/host_memory.h"
+#include "planning/host_memory.h"
 
+#include "planning/plan_report.h"
 #include "tests/train/training_fixture.h"
-#include "train/plan_report.h"
 
 namespace tessera {
 namespace {
@@ -100,7 +100,7 @@ TEST_F(HostMemoryRun, TheErrorNamesWhatWouldFit) {
     cpu::CpuBackend backend(2, cpu::detect_isa());
     Parallelism parallelism = make_parallelism(c, tiny_model(), 1, 1);
     Session session(build_programs(model_builder(tiny_model()), program_options(c, parallelism)),
-                    [&](const Graph& graph) { return backend.compile(graph); });
+                    backend);
     return session.planned_memory().total();
   };
   int64_t between = (planned(8) + planned(16)) / 2;
@@ -129,9 +129,7 @@ TEST_F(HostMemoryRun, APlanWithoutABudgetIsHeldAgainstThisMachine) {
   RunConfig config = options(1);
   cpu::CpuBackend backend(1, cpu::detect_isa());
   auto report = [&] {
-    return plan_report(config, tiny_model(),
-                       {.compile = [&](const Graph& graph) { return backend.compile(graph); }},
-                       path("host"));
+    return plan_report(config, tiny_model(), {.backend = &backend}, path("host"));
   };
   host(900 * kMiB, "max");
   expect_contains(report().text, "Fits on this machine: a rank needs ");

@@ -3,12 +3,15 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <optional>
 #include <thread>
 
 #include "comm/thread_channels.h"
 #include "tests/base/error_expectation.h"
 #include "tests/comm/rank_runner.h"
-#include "tests/train/tiny_model.h"
+#include "tests/programs/tiny_model.h"
+#include "tests/runtime/delayed_backend.h"
+#include "train/training_run.h"
 
 namespace tessera {
 namespace {
@@ -21,6 +24,7 @@ struct Job {
   bool unsharded = false;
   ModelType family = ModelType::kLlamaV2;
   std::vector<std::string> freeze = {};
+  int64_t planned = 0;  // micro-batches of a step otherwise, where this one has fewer
 };
 
 constexpr int64_t kRows = 4, kLength = 16;  // rows of the global micro-batch
@@ -40,7 +44,9 @@ struct Outcome {
   double validation = 0;
 };
 
-Outcome train(const Job& job, int rank, Communicator* communicator, DType compute) {
+// With `order`, on a device that works in its own time, its lanes in this order.
+Outcome train(const Job& job, int rank, Communicator* communicator, DType compute,
+              std::optional<uint64_t> order = {}) {
   ModelConfig model = tiny_model_of(job.family);
   ProgramOptions options;
   options.parallelism = parallelism_of(job, model);
@@ -48,12 +54,15 @@ Outcome train(const Job& job, int rank, Communicator* communicator, DType comput
   options.batch = options.validation_batch = rows;
   options.length = kLength;
   options.compute = compute;
-  options.accumulates = job.micro_batches > 1;
+  options.accumulates = std::max(job.micro_batches, job.planned) > 1;
   options.freeze = job.freeze;
   cpu::CpuBackend backend(1, cpu::detect_isa(), communicator);
-  Session session(
-      build_programs(model_builder(model), options),
-      [&](const Graph& graph) { return backend.compile(graph); }, rank);
+  DelayedBackend delayed(backend.kernels(), order.value_or(0), {.copies_beside = true},
+                         [&](int64_t bytes) {
+                           return communicator ? communicator->allocate(bytes) : HostBuffer(bytes);
+                         });
+  Session session(build_programs(model_builder(model), options),
+                  order ? static_cast<Backend&>(delayed) : backend, rank);
   session.allocate();
   EXPECT_EQ(session.allocated_bytes(), session.planned_memory().total());
   session.initialize(7, backend.pool());
@@ -72,19 +81,20 @@ Outcome train(const Job& job, int rank, Communicator* communicator, DType comput
     outcome.steps.push_back(session.step(views, 1e-2, 0.5));
   }
   TinyBatch all(kRows, kLength, 99);
-  auto [loss, count] = session.evaluate(TinyBatch(all, kLength, first, first + rows).view());
+  auto [loss, count, stop] = session.evaluate(TinyBatch(all, kLength, first, first + rows).view());
   outcome.validation = loss / static_cast<double>(count);
   return outcome;
 }
 
-std::vector<Outcome> run(const Job& job, DType compute) {
+std::vector<Outcome> run(const Job& job, DType compute, std::optional<uint64_t> order = {}) {
   auto hub = std::make_shared<ThreadHub>(job.world);
   std::vector<Outcome> outcomes(static_cast<size_t>(job.world));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < job.world; ++rank) {
     threads.emplace_back([&, rank] {
       Channels channels = thread_channels(hub, rank, {std::chrono::seconds(30)});
-      outcomes[static_cast<size_t>(rank)] = train(job, rank, channels.communicator.get(), compute);
+      outcomes[static_cast<size_t>(rank)] =
+          train(job, rank, channels.communicator.get(), compute, order);
     });
   }
   for (std::thread& t : threads) t.join();
@@ -122,17 +132,90 @@ TEST_P(Ranks, TrainLikeOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Jobs, Ranks,
-    testing::Values(Job{2}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2}, Job{2, "no_shard", 0, 2},
-                    Job{4, "full_shard", 0, 2}, Job{4, "no_shard", 0, 4},
-                    Job{2, "full_shard", 0, 1, 1}, Job{2, "shard_grad_op", 0, 1, 2, true},
-                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kGpt2},
-                    Job{4, "no_shard", 0, 4, 1, false, ModelType::kGpt2},
-                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kGptNeox},
-                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kQwen3},
-                    Job{4, "full_shard", 0, 2, 2, false, ModelType::kLlamaV2, {"lm_*", "*.0.*"}},
-                    Job{2, "full_shard", 0, 1, 2, true, ModelType::kGpt2, {"*.wte.*", "*attn*"}}));
+INSTANTIATE_TEST_SUITE_P(Jobs, Ranks,
+                         testing::Values(Job{2}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2},
+                                         Job{2, "no_shard", 0, 2}, Job{4, "full_shard", 0, 2},
+                                         Job{4, "no_shard", 0, 4}, Job{2, "full_shard", 0, 1, 1},
+                                         Job{.strategy = "shard_grad_op", .unsharded = true},
+                                         Job{.world = 4, .tp = 2, .family = ModelType::kGpt2},
+                                         Job{.world = 4,
+                                             .strategy = "no_shard",
+                                             .tp = 4,
+                                             .micro_batches = 1,
+                                             .family = ModelType::kGpt2},
+                                         Job{.world = 4, .tp = 2, .family = ModelType::kGptNeox},
+                                         Job{.world = 4, .tp = 2, .family = ModelType::kQwen3},
+                                         Job{.world = 4, .tp = 2, .freeze = {"lm_*", "*.0.*"}},
+                                         Job{.unsharded = true,
+                                             .family = ModelType::kGpt2,
+                                             .freeze = {"*.wte.*", "*attn*"}}));
+
+// Exchanges begin and end at other moments of the step, between others and in another order.
+TEST(Ranks, GiveTheSameBitsWheneverExchangesRun) {
+  for (const Job& job :
+       {Job{2, "full_shard"}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2},
+        Job{.world = 4, .tp = 2}, Job{.strategy = "shard_grad_op", .unsharded = true}}) {
+    std::vector<Outcome> expected = run(job, DType::kBF16);
+    for (uint64_t order = 0; order < 3; ++order) {
+      std::vector<Outcome> delayed = run(job, DType::kBF16, order);
+      for (size_t s = 0; s < expected[0].steps.size(); ++s) {
+        EXPECT_EQ(delayed[0].steps[s].loss, expected[0].steps[s].loss) << s;
+        EXPECT_EQ(delayed[0].steps[s].gradient_norm, expected[0].steps[s].gradient_norm) << s;
+      }
+      EXPECT_EQ(delayed[0].validation, expected[0].validation);
+    }
+  }
+}
+
+// The last step before the data ends: its only micro-batch is the last of it.
+TEST(Ranks, AStepMayHaveOneMicroBatchWhereOthersHaveMore) {
+  for (Job job : {Job{2, "no_shard"}, Job{4, "hybrid_shard", 2}, Job{2, "full_shard"}}) {
+    job.micro_batches = 1;
+    std::vector<Outcome> always = run(job, DType::kBF16);
+    job.planned = 3;
+    std::vector<Outcome> once = run(job, DType::kBF16);
+    for (size_t s = 0; s < always[0].steps.size(); ++s) {
+      EXPECT_EQ(once[0].steps[s].loss, always[0].steps[s].loss);
+      EXPECT_EQ(once[0].steps[s].gradient_norm, always[0].steps[s].gradient_norm);
+    }
+  }
+}
+
+// As a step that was skipped is run once more. What is left in the slots are sums of all ranks.
+TEST(Ranks, AReplayedStepGivesTheSameSumsOfGradients) {
+  constexpr int kRanks = 2;
+  auto hub = std::make_shared<ThreadHub>(kRanks);
+  std::array<std::array<std::vector<float>, 2>, kRanks> gradients;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Channels channels = thread_channels(hub, rank, {std::chrono::seconds(30)});
+      Job job{kRanks, "no_shard"};
+      ModelConfig model = tiny_model();
+      ProgramOptions options = tiny_programs(2, kLength, DType::kBF16);
+      options.parallelism = parallelism_of(job, model);
+      cpu::CpuBackend backend(1, cpu::detect_isa(), channels.communicator.get());
+      Session session(build_programs(model_builder(model), options), backend, rank);
+      session.allocate();
+      session.initialize(7, backend.pool());
+      auto seed = static_cast<uint64_t>(rank);
+      TinyBatch first(2, kLength, seed), second(2, kLength, 10 + seed), last(2, kLength, 20 + seed);
+      std::vector<MicroBatch> views{first.view(), second.view(), last.view()};
+      for (std::vector<float>& seen : gradients[static_cast<size_t>(rank)]) {
+        session.accumulate(views);
+        for (const FlatUnit& unit : session.programs().units) {
+          std::vector<float> sums(static_cast<size_t>(unit.shard_size));
+          session.state().read(cat("gradient.", unit.name), 0, std::span(sums));
+          seen.insert(seen.end(), sums.begin(), sums.end());
+        }
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_GT(gradients[0][0].size(), 1000u);
+  EXPECT_EQ(gradients[0][0], gradients[0][1]);
+  EXPECT_EQ(gradients[0][0], gradients[1][0]);
+}
 
 // All that a rank of train() saw, where the parent of a forked process finds it.
 struct Seen {
@@ -178,7 +261,25 @@ TEST(Transports, GiveTheBitsOfThreads) {
   }
 }
 
-// Equal options, but the second rank's backend makes another program of the same graphs.
+// Makes another program of the same graphs.
+class OneMoreOutput final : public Backend {
+ public:
+  explicit OneMoreOutput(Backend& backend) : backend_(backend) {}
+  std::unique_ptr<Executable> compile(const Graph& graph) override {
+    Graph changed = graph;
+    changed.output("another", graph.nodes().back().outputs.front());
+    return backend_.compile(changed);
+  }
+  std::unique_ptr<State> make_state() override { return backend_.make_state(); }
+  std::unique_ptr<Arenas> make_arenas(const ProgramMemory& memory) override {
+    return backend_.make_arenas(memory);
+  }
+
+ private:
+  Backend& backend_;
+};
+
+// Equal options, but the second rank's backend is another.
 TEST(Agreement, RanksWithDifferentPlansAreRefused) {
   auto hub = std::make_shared<ThreadHub>(2);
   std::array<std::string, 2> errors;
@@ -186,14 +287,10 @@ TEST(Agreement, RanksWithDifferentPlansAreRefused) {
     Channels channels = thread_channels(hub, r, {std::chrono::seconds(30)});
     cpu::CpuBackend backend(1, cpu::detect_isa(), channels.communicator.get());
     Device device;
-    device.compile = [&](const Graph& graph) {
-      Graph changed = graph;
-      if (r == 1) changed.output("another", graph.nodes().back().outputs.front());
-      return backend.compile(changed);
-    };
+    OneMoreOutput changed(backend);
+    device.backend = r == 1 ? static_cast<Backend*>(&changed) : &backend;
     device.pool = &backend.pool();
     device.description = "test";
-    device.communicator = channels.communicator.get();
     device.control = channels.control.get();
     RunConfig config;
     config.train_batch_size = config.val_batch_size = 2;

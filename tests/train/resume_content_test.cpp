@@ -4,7 +4,7 @@
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_json.h"
-#include "train/checkpoint_parameters.h"
+#include "weights/checkpoint_parameters.h"
 
 namespace tessera {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
-#include "tests/train/tiny_model.h"
+#include "tests/programs/tiny_model.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -83,13 +83,16 @@ class TrainingTest : public testing::Test {
     return c;
   }
 
+  // What a run gets in place of the CPU.
+  virtual Backend& device_of(cpu::CpuBackend& cpu) { return cpu; }
+
   RunTrace train(RunConfig config, const ModelConfig& model = tiny_model()) {
     std::filesystem::remove(path("metrics"));
     config.metrics_file = path("metrics");
     cpu::CpuBackend backend(static_cast<int>(config.threads.value_or(2)),
                             cpu::isa_from_name(config.cpu_isa));
     Device device;
-    device.compile = [&](const Graph& graph) { return backend.compile(graph); };
+    device.backend = &device_of(backend);
     device.pool = &backend.pool();
     device.description = "test";
     device.job_id = job_id_;
@@ -112,10 +115,7 @@ class TrainingTest : public testing::Test {
     trace.tokens_seen = run.record().tokens_seen;
     trace.position = run.record().position;
     if (!run.session().allocated()) return trace;  // it ended before
-    for (const TensorView& v : run.session().checkpoint_views()) {
-      auto bytes = static_cast<size_t>(num_elements(v.shape) * (v.dtype == DType::kI64 ? 8 : 4));
-      trace.fingerprint = hash_combine(trace.fingerprint, hash_bytes(v.data, bytes));
-    }
+    trace.fingerprint = fingerprint_of(run.session());
     return trace;
   }
 

@@ -9,6 +9,7 @@
 #include <regex>
 #include <thread>
 
+#include "tests/runtime/delayed_backend.h"
 #include "tests/train/training_fixture.h"
 
 namespace tessera {
@@ -292,6 +293,7 @@ TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
     EXPECT_EQ(second.losses,
               (std::vector<std::string>{straight.losses.end() - 3, straight.losses.end()}));
     EXPECT_EQ(second.fingerprint, straight.fingerprint);
+    std::this_thread::sleep_for(2 * kSameSignal);  // sooner, the next would belong to this one
   }
 }
 
@@ -315,6 +317,65 @@ TEST_F(TrainingRunTest, ARequestBeforeTheFirstStepTrainsNothing) {
     else
       EXPECT_FALSE(fs::exists(path("ckpt")) && !fs::is_empty(path("ckpt")));
   }
+}
+
+// Runs on a device of which the results come a step late.
+class RunsAhead : public TrainingTest {
+ protected:
+  Backend& device_of(cpu::CpuBackend& cpu) override {
+    if (!ahead_) return cpu;
+    device_ = std::make_unique<DelayedBackend>(cpu.kernels(), 3, PlanOptions{});
+    return *device_;
+  }
+  bool ahead_ = false;
+  std::unique_ptr<DelayedBackend> device_;
+};
+
+TEST_F(RunsAhead, ARunIsThatOfTheCpu) {
+  write("text.txt", made_up_text(300));
+  RunConfig config = options(7);
+  config.gradient_accumulation_steps = 2;
+  config.validation_freq = 3;
+  config.checkpoint_freq = 2;
+  RunTrace expected = train(config);
+  std::filesystem::remove_all(path("ckpt"));
+  ahead_ = true;
+  RunTrace late = train(config);
+  EXPECT_GT(device_->begun_ahead(), 0);
+  EXPECT_EQ(late.losses, expected.losses);
+  EXPECT_EQ(late.norms, expected.norms);
+  EXPECT_EQ(late.rates, expected.rates);
+  EXPECT_EQ(late.validations, expected.validations);
+  EXPECT_EQ(late.fingerprint, expected.fingerprint);
+  EXPECT_EQ(late.tokens_seen, expected.tokens_seen);
+  EXPECT_EQ(late.position, expected.position);
+  EXPECT_EQ(lines_with(late.log, "Writing"), lines_with(expected.log, "Writing"));
+  // A run that went on from a checkpoint in between is the same, too.
+  config.resume_from_checkpoint = path("ckpt/llama_v2-4steps");
+  EXPECT_EQ(train(config).fingerprint, expected.fingerprint);
+}
+
+TEST_F(RunsAhead, ARequestToEndFinishesTheStepsThatWereBegunAndSaves) {
+  RunConfig config = options(1'000'000);
+  config.epochs = 1'000'000;
+  ahead_ = true;
+  std::thread sender([&] {
+    while (!fs::exists(path("metrics")) || fs::file_size(path("metrics")) < 500)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    request_interruption();
+  });
+  RunTrace first = train(config);
+  sender.join();
+  EXPECT_EQ(first.end, RunEnd::kInterrupted);
+  EXPECT_EQ(first.steps, static_cast<int64_t>(first.losses.size()));
+  EXPECT_EQ(checkpoints(), std::set<std::string>{cat("llama_v2-", first.steps, "steps")});
+  clear_interruption();
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  config.max_steps = first.steps + 3;
+  uint64_t resumed = train(config).fingerprint;
+  config.checkpoint_dir = config.resume_from_checkpoint = "";
+  ahead_ = false;
+  EXPECT_EQ(train(config).fingerprint, resumed);
 }
 
 }  // namespace

@@ -26,12 +26,24 @@ Prepare for_floats(size_t which, Make make) {
   };
 }
 
-// The families that make up register_composite_kernels(), those with a file of their own.
+// What makes up register_composite_kernels(); each has a file of its name.
 
+// embedding and its gradient.
+void register_embedding(KernelTable& table, Isa isa, ThreadPool& pool);
 // rms_norm, layer_norm and their gradients.
 void register_norms(KernelTable& table, Isa isa, ThreadPool& pool);
+// linear and its two gradients.
+void register_linear(KernelTable& table, Isa isa, ThreadPool& pool);
+// rope and rope_at.
+void register_rope(KernelTable& table, Isa isa, ThreadPool& pool);
+// attention and its gradient.
+void register_attention(KernelTable& table, Isa isa, ThreadPool& pool);
 // swiglu, gelu, add_bias, their gradients, and dropout.
 void register_activations(KernelTable& table, Isa isa, ThreadPool& pool);
+// linear_cross_entropy, linear_log_sum_exp and their gradients.
+void register_head(KernelTable& table, Isa isa, ThreadPool& pool);
+// sum_squares, sum_n, count_targets.
+void register_sums(KernelTable& table, Isa isa, ThreadPool& pool);
 // adamw, sgd, lion.
 void register_optimizers(KernelTable& table, Isa isa, ThreadPool& pool);
 

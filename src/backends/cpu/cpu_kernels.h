@@ -13,8 +13,6 @@ namespace tessera::cpu {
 void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 // Attention over past tokens, and keeping them.
 void register_cache_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
-// Matrix products, and what is built on them.
-void register_matmul_kernels(KernelTable& table, Isa isa, ThreadPool& pool);
 // Exchanges between ranks. Without a communicator a program can be compiled and planned for any
 // mesh, but not run. Groups are made when the first op that needs them is prepared, so all ranks
 // must compile the same programs in the same order.

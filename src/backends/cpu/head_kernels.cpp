@@ -12,65 +12,6 @@ namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) {
-  if (!takes(problem.a)) return cat("takes f32 and bf16, not ", name(problem.a));
-  auto matmul = make_matmul(problem, isa);
-  return Launch{matmul->description(), matmul->workspace_bytes(pool.threads()),
-                [matmul, &pool](const LaunchArguments& a) {
-                  matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace,
-                              matmul->problem().bias ? a.inputs[2] : nullptr);
-                }};
-}
-
-void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add("linear", [isa, &pool](const PrepareContext& c) {
-    DType d = c.inputs[0].dtype;
-    int64_t n = c.inputs[1].shape[0], k = c.inputs[1].shape[1];
-    bool bias = c.inputs.size() == 3;
-    return matmul_launch({.m = rows_of(c.inputs[0]),
-                          .n = n,
-                          .k = k,
-                          .transpose_b = true,
-                          .a = d,
-                          .b = d,
-                          .c = d,
-                          .lda = k,
-                          .ldb = k,
-                          .ldc = n,
-                          .bias = bias},
-                         isa, pool);
-  });
-  table.add("linear_dx", [isa, &pool](const PrepareContext& c) {
-    DType d = c.inputs[0].dtype;
-    int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
-    return matmul_launch({.m = rows_of(c.inputs[0]),
-                          .n = n,
-                          .k = k,
-                          .a = d,
-                          .b = d,
-                          .c = d,
-                          .lda = k,
-                          .ldb = n,
-                          .ldc = n},
-                         isa, pool);
-  });
-  table.add("linear_dw", [isa, &pool](const PrepareContext& c) {
-    DType d = c.inputs[0].dtype;
-    int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
-    return matmul_launch({.m = m,
-                          .n = n,
-                          .k = rows_of(c.inputs[0]),
-                          .transpose_a = true,
-                          .a = d,
-                          .b = d,
-                          .c = DType::kF32,
-                          .lda = m,
-                          .ldb = n,
-                          .ldc = n},
-                         isa, pool);
-  });
-}
-
 // Rows of logits that exist at a time. 1,024 rows of a 32,000 word vocabulary are 131 MB. For each
 // chunk the weights are packed twice and their gradients read and written: with 512 rows a head of
 // 768 x 32,000 takes 1.1 times as long.
@@ -331,8 +272,7 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
 
 }  // namespace
 
-void register_matmul_kernels(KernelTable& table, Isa isa, ThreadPool& pool) {
-  register_linear(table, isa, pool);
+void register_head(KernelTable& table, Isa isa, ThreadPool& pool) {
   register_cross_entropy(table, isa, pool);
   register_log_sum_exp(table, isa, pool);
 }

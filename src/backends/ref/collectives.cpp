@@ -54,8 +54,20 @@ std::vector<double> reduce(const std::vector<std::vector<double>>& parts, DType 
   return result;
 }
 
-void run_group(const Op& op, const std::vector<int>& group, const std::vector<const Tensor*>& in,
-               std::vector<Tensor>& out) {
+// Operand and result of rank `rank`.
+using Inputs = std::vector<const Tensor*>;
+using Outputs = std::vector<Tensor>;
+
+void all_reduce(Reduction reduction, const std::vector<int>& group, const Inputs& in,
+                Outputs& out) {
+  std::vector<std::vector<double>> parts;
+  for (int rank : group) parts.push_back(in[static_cast<size_t>(rank)]->data);
+  DType dtype = in[static_cast<size_t>(group[0])]->type.dtype;
+  auto result = reduce(parts, dtype, reduction == Reduction::kSum);
+  for (int rank : group) out[static_cast<size_t>(rank)].data = result;
+}
+
+void exchange(const Collective& c, const std::vector<int>& group, const Inputs& in, Outputs& out) {
   auto n = static_cast<int64_t>(group.size());
   auto input = [&](int64_t i) -> const Tensor& {
     return *in[static_cast<size_t>(group[static_cast<size_t>(i)])];
@@ -63,15 +75,6 @@ void run_group(const Op& op, const std::vector<int>& group, const std::vector<co
   auto output = [&](int64_t i) -> Tensor& {
     return out[static_cast<size_t>(group[static_cast<size_t>(i)])];
   };
-  if (op.name() == "all_reduce") {
-    std::vector<std::vector<double>> parts;
-    for (int64_t i = 0; i < n; ++i) parts.push_back(input(i).data);
-    auto result = reduce(parts, input(0).type.dtype,
-                         static_cast<const AllReduceOp&>(op).reduction() == Reduction::kSum);
-    for (int64_t i = 0; i < n; ++i) output(i).data = result;
-    return;
-  }
-  const auto& c = static_cast<const Collective&>(op);
   int64_t dim = c.dim(), in_size = input(0).type.shape[static_cast<size_t>(dim)];
   for (int64_t i = 0; i < n; ++i) {
     switch (c.kind()) {
@@ -106,19 +109,19 @@ void run_group(const Op& op, const std::vector<int>& group, const std::vector<co
 
 void run_collective(const Op& op, const Mesh& mesh, const std::vector<const Tensor*>& inputs,
                     std::vector<Tensor>& outputs) {
-  if (op.name() == "vary") {
+  if (dynamic_cast<const VaryOp*>(&op) || dynamic_cast<const AsReplicatedOp*>(&op)) {
     for (size_t r = 0; r < inputs.size(); ++r) outputs[r].data = inputs[r]->data;
-    return;
-  }
-  if (op.name() == "axis_index") {
+  } else if (const auto* index = dynamic_cast<const AxisIndex*>(&op)) {
     for (size_t r = 0; r < outputs.size(); ++r)
-      outputs[r].data = {static_cast<double>(
-          mesh.index(static_cast<int>(r), static_cast<const AxisIndex&>(op).axes()))};
-    return;
+      outputs[r].data = {static_cast<double>(mesh.index(static_cast<int>(r), index->axes()))};
+  } else if (const auto* sum = dynamic_cast<const AllReduceOp*>(&op)) {
+    for (const std::vector<int>& group : mesh.groups(sum->axes()))
+      all_reduce(sum->reduction(), group, inputs, outputs);
+  } else {
+    const auto& collective = dynamic_cast<const Collective&>(op);
+    for (const std::vector<int>& group : mesh.groups(collective.axes()))
+      exchange(collective, group, inputs, outputs);
   }
-  AxisSet axes = op.name() == "all_reduce" ? static_cast<const AllReduceOp&>(op).axes()
-                                           : static_cast<const Collective&>(op).axes();
-  for (const std::vector<int>& group : mesh.groups(axes)) run_group(op, group, inputs, outputs);
 }
 
 }  // namespace tessera::ref

@@ -1,7 +1,6 @@
 #include "ops/composite/adamw.h"
 
 #include "ops/composite/flat_update.h"
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
@@ -38,41 +37,6 @@ Cost AdamW::cost(std::span<const TensorType> inputs, std::span<const TensorType>
   Cost cost = Op::cost(inputs, outputs);
   cost.flops = 15.0 * static_cast<double>(inputs[0].elements());
   return cost;
-}
-
-std::vector<TensorType> SumSquares::infer(const InferContext& context) const {
-  require(is_float(context.inputs[0].dtype), *this, "C1",
-          cat("operand must be a float, is ", to_string(context.inputs[0])));
-  return {{{}, wide(context.inputs[0].dtype)}};
-}
-
-std::vector<Value> SumSquares::decompose(Graph& g, std::span<const Value> inputs) const {
-  Value x = convert(g, inputs[0], wide(g.type(inputs[0]).dtype));
-  x = reshape(g, x, {g.type(x).elements()});
-  return {reduce_sum(g, mul(g, x, x), {0})};
-}
-
-std::vector<TensorType> SumN::infer(const InferContext& context) const {
-  require(context.inputs.size() >= 2, *this, "C1", "at least two operands");
-  for (const TensorType& x : context.inputs) {
-    require(x.shape == context.inputs[0].shape && x.dtype == context.inputs[0].dtype &&
-                is_float(x.dtype),
-            *this, "C2",
-            cat("operands must have one shape and float dtype: ", to_string(context.inputs[0]),
-                " and ", to_string(x)));
-  }
-  return {context.inputs[0]};
-}
-
-std::vector<Value> SumN::decompose(Graph& g, std::span<const Value> inputs) const {
-  DType dtype = g.type(inputs[0]).dtype;
-  Value sum = convert(g, inputs[0], wide(dtype));
-  for (Value x : inputs.subspan(1)) sum = tessera::add(g, sum, convert(g, x, wide(dtype)));
-  return {convert(g, sum, dtype)};
-}
-
-std::vector<Value> SumN::vjp(const VjpContext& context) const {
-  return std::vector<Value>(context.node.inputs.size(), context.cotangents[0]);
 }
 
 }  // namespace tessera

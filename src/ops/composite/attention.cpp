@@ -7,10 +7,10 @@
 #include "ops/collective/collective.h"
 #include "ops/composite/cache_write.h"
 #include "ops/composite/dropout.h"
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 namespace {

@@ -75,6 +75,7 @@ class AttentionBackward final : public OpOf<AttentionBackward> {
   std::string_view name() const override { return "attention_backward"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 6 + dropout_.operands(); }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context)
       const override;  // (q, k, v, o, lse, do[, row_keys[, first_head]])
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
@@ -103,6 +104,7 @@ class CachedAttention final : public OpOf<CachedAttention> {
   std::string_view name() const override { return "cached_attention"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 4; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v, start)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   // As if the caches were full.

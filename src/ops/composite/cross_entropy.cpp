@@ -1,10 +1,10 @@
 #include "ops/composite/cross_entropy.h"
 
-#include "ops/composite/linear.h"
 #include "ops/composite/vocabulary_parallel.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 namespace {
@@ -128,7 +128,7 @@ std::vector<Value> LinearCrossEntropyBackward::decompose(Graph& g,
 }
 
 std::vector<std::pair<int, int>> LinearCrossEntropyBackward::subsumes(const Op& forward) const {
-  if (forward.name() != "linear_cross_entropy") return {};
+  if (!dynamic_cast<const LinearCrossEntropy*>(&forward)) return {};
   int sums = gradients_.count();
   return {{0, sums}, {1, sums + 1}};
 }
@@ -155,8 +155,9 @@ std::vector<Value> CountTargets::decompose(Graph& g, std::span<const Value> inpu
   return {dims.empty() ? ones : reduce_sum(g, ones, dims)};
 }
 
-Value linear_cross_entropy(Graph& graph, Value x, Value w, Value targets) {
-  return graph.add(std::make_shared<LinearCrossEntropy>(), {x, w, targets})[0];
+CrossEntropySums linear_cross_entropy(Graph& graph, Value x, Value w, Value targets) {
+  std::vector<Value> sums = graph.add(std::make_shared<LinearCrossEntropy>(), {x, w, targets});
+  return {sums[0], sums[1]};
 }
 Value count_targets(Graph& graph, Value targets) {
   return graph.add_one(std::make_shared<CountTargets>(), {targets});

@@ -15,6 +15,7 @@ class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
   std::string_view name() const override { return "linear_cross_entropy"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 3; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, targets)
   // w split along V: see LinearLogSumExp.
   void split(PlacementContext& context) const override;
@@ -43,6 +44,7 @@ class LinearCrossEntropyBackward final : public OpOf<LinearCrossEntropyBackward>
   std::string_view name() const override { return "linear_cross_entropy_backward"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 5; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(
       const InferContext& context) const override;  // (x, w, targets, dloss, dsquares)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
@@ -67,8 +69,10 @@ class CountTargets final : public OpOf<CountTargets> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// Its loss; the node's second output is there for who wants it.
-Value linear_cross_entropy(Graph& graph, Value x, Value w, Value targets);
+struct CrossEntropySums {
+  Value loss, squares;
+};
+CrossEntropySums linear_cross_entropy(Graph& graph, Value x, Value w, Value targets);
 Value count_targets(Graph& graph, Value targets);
 
 }  // namespace tessera

@@ -5,9 +5,9 @@
 
 #include "base/random.h"
 #include "ops/collective/collective.h"
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 

@@ -1,9 +1,9 @@
 #include "ops/composite/embedding.h"
 
 #include "ops/collective/collective.h"
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <numbers>
 
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 namespace {

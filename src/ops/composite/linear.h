@@ -5,10 +5,6 @@
 
 namespace tessera {
 
-// dtype of statistics (norms, log-sum-exp, losses) that belong to tensors of dtype d, and of
-// gradients of parameters of dtype d: f64 for f64, else f32.
-inline DType wide(DType d) { return d == DType::kF64 ? DType::kF64 : DType::kF32; }
-
 // y[..., N] = x[..., K] w[N, K]^T, plus bias[N] where there is a third operand, of one dtype.
 // Accumulated in f32, rounded once.
 class Linear final : public OpOf<Linear> {
@@ -33,6 +29,7 @@ class LinearDx final : public OpOf<LinearDx> {
   std::string_view name() const override { return "linear_dx"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 2; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, w)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
@@ -46,6 +43,7 @@ class LinearDw final : public OpOf<LinearDw> {
   std::string_view name() const override { return "linear_dw"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 2; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, x)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

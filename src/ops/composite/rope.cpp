@@ -1,9 +1,9 @@
 #include "ops/composite/rope.h"
 
 #include "ir/continuation.h"
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 

@@ -1,8 +1,8 @@
 #include "ops/composite/swiglu.h"
 
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 

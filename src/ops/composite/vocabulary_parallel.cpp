@@ -4,10 +4,10 @@
 
 #include "base/ignore_index.h"
 #include "ops/collective/collective.h"
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 namespace {

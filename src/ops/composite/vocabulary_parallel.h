@@ -15,6 +15,7 @@ class LinearLogSumExp final : public OpOf<LinearLogSumExp> {
   std::string_view name() const override { return "linear_log_sum_exp"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 4; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(
       const InferContext& context) const override;  // (x, w, targets, valid)
   bool differentiable() const override { return true; }
@@ -33,6 +34,7 @@ class LinearLogSumExpBackward final : public OpOf<LinearLogSumExpBackward> {
   std::string_view name() const override { return "linear_log_sum_exp_backward"; }
   Tier tier() const override { return Tier::kComposite; }
   int arity() const override { return 7; }
+  bool contracts() const override { return true; }
   std::vector<TensorType> infer(
       const InferContext& context) const override;  // (x, w, targets, valid, lse, dlse, dhit)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
@@ -43,11 +45,6 @@ class LinearLogSumExpBackward final : public OpOf<LinearLogSumExpBackward> {
 
  private:
   HeadGradients gradients_;
-};
-
-// The outputs of linear_cross_entropy.
-struct CrossEntropySums {
-  Value loss, squares;
 };
 
 // What linear_cross_entropy is, from the parts of w [vocabulary, D] that the ranks along `axes`

@@ -4,7 +4,8 @@ namespace tessera {
 namespace {
 
 Cost copy_cost(std::span<const TensorType> inputs) {
-  return {0, 2 * static_cast<double>(inputs[0].bytes())};
+  auto bytes = static_cast<double>(inputs[0].bytes());
+  return {0, 2 * bytes, bytes};
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ class Offload final : public OpOf<Offload> {
   int arity() const override { return 1; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   MemoryTier memory_tier() const override { return MemoryTier::kFar; }
+  Lane lane() const override { return Lane::kCopy; }
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const { return std::make_tuple(); }
 };
@@ -24,6 +25,7 @@ class Fetch final : public OpOf<Fetch> {
   std::string_view name() const override { return "fetch"; }
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 1; }
+  Lane lane() const override { return Lane::kCopy; }
   std::vector<TensorType> infer(const InferContext& context) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const { return std::make_tuple(); }

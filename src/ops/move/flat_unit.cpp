@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/composite/linear.h"
 #include "ops/primitive/elementwise.h"
+#include "ops/wide.h"
 
 namespace tessera {
 

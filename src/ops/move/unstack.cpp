@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "ops/composite/linear.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
+#include "ops/wide.h"
 
 namespace tessera {
 

@@ -16,6 +16,8 @@
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
 #include "ops/composite/sgd.h"
+#include "ops/composite/sum_n.h"
+#include "ops/composite/sum_squares.h"
 #include "ops/composite/swiglu.h"
 #include "ops/composite/vocabulary_parallel.h"
 
@@ -190,25 +192,27 @@ std::vector<Case> composite_cases() {
   }
   for (auto [rows, width, classes] :
        {std::tuple{1, 3, 2}, {13, 33, 77}, {64, 40, 101}, {530, 20, 100}}) {
-    c.push_back({cat("linear_cross_entropy ", rows),
-                 make<LinearCrossEntropy>(),
-                 {t({rows, width}), t({classes, width}), ids({rows})},
-                 classes,
-                 false,
-                 true});
+    c.push_back({.label = cat("linear_cross_entropy ", rows),
+                 .op = make<LinearCrossEntropy>(),
+                 .inputs = {t({rows, width}), t({classes, width}), ids({rows})},
+                 .ids = classes,
+                 .ignores = true});
     for (HeadGradients wanted : kHeadGradients) {
-      c.push_back({cat("linear_cross_entropy_backward ", rows, name_of(wanted)),
-                   make<LinearCrossEntropyBackward>(wanted),
-                   {t({rows, width}), t({classes, width}), ids({rows}), w({}), w({})},
-                   classes,
-                   false,
-                   true});
+      c.push_back({.label = cat("linear_cross_entropy_backward ", rows, name_of(wanted)),
+                   .op = make<LinearCrossEntropyBackward>(wanted),
+                   .inputs = {t({rows, width}), t({classes, width}), ids({rows}), w({}), w({})},
+                   .ids = classes,
+                   .ignores = true});
     }
   }
   add_log_sum_exp(c);
   add_cached(c);
   add_dropout(c);
-  c.push_back({"count_targets", make<CountTargets>(), {ids({3, 7})}, 5, false, true});
+  c.push_back({.label = "count_targets",
+               .op = make<CountTargets>(),
+               .inputs = {ids({3, 7})},
+               .ids = 5,
+               .ignores = true});
   c.push_back({"sum_squares", make<SumSquares>(), {w({2500})}, 1, true});
   c.push_back({"adamw",
                make<AdamW>(0.9, 0.95, 1e-8),

@@ -110,11 +110,11 @@ struct Outputs {
 
 Outputs run_cpu(const Graph& g, const ref::Feeds& feeds, int threads, cpu::Isa isa) {
   cpu::CpuBackend backend(threads, isa);
-  auto executable = backend.compile(g);
-  State state;
-  HostBuffer arena(executable->plan().arena_bytes);
-  std::memset(arena.data(), 0xff, static_cast<size_t>(arena.bytes()));  // NaN until written
-  executable->bind(state, arena);
+  auto executable = backend.compile_host(g);
+  HostState state;
+  HostArenas arenas(executable->memory());
+  std::memset(arenas.near().data(), 0xff, static_cast<size_t>(arenas.bytes()));  // NaN till written
+  executable->bind(state, arenas);
   std::map<std::string, HostBuffer> buffers;
   std::map<std::string, const void*> arguments;
   for (const GraphInput& input : g.inputs()) {

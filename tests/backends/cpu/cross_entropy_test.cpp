@@ -22,10 +22,18 @@ Result run(const Tensor& logits, const std::vector<int32_t>& targets, DType grad
   auto rows = static_cast<int64_t>(targets.size());
   Result r{Tensor(DType::kF32, rows, 7), Tensor(DType::kF32, rows, 7),
            Tensor(gradient, logits.size(), 7)};
-  cross_entropy_rows(
-      {logits.dtype(), logits.data(), targets.data(), r.lse.f32(), r.loss.f32(), rows,
-       logits.size() / rows, r.dlogits.data(), gradient, &kScale, square_scale},
-      isa, pool);
+  cross_entropy_rows({.dtype = logits.dtype(),
+                      .logits = logits.data(),
+                      .targets = targets.data(),
+                      .lse = r.lse.f32(),
+                      .loss = r.loss.f32(),
+                      .rows = rows,
+                      .classes = logits.size() / rows,
+                      .dlogits = r.dlogits.data(),
+                      .dlogits_dtype = gradient,
+                      .scale = &kScale,
+                      .square_scale = square_scale},
+                     isa, pool);
   return r;
 }
 
@@ -99,8 +107,17 @@ TEST(CrossEntropy, GradientInPlaceInTheOtherDtypeOrNotAtAll) {
     Result apart = run(logits, targets, dtype, isa, pool_of(1));
 
     Tensor over = logits, lse(DType::kF32, rows), loss(DType::kF32, rows);
-    CrossEntropyRows args{dtype,   over.data(), targets.data(), lse.f32(), loss.f32(), rows,
-                          classes, over.data(), dtype,          &kScale,   &kNoSquares};
+    CrossEntropyRows args{.dtype = dtype,
+                          .logits = over.data(),
+                          .targets = targets.data(),
+                          .lse = lse.f32(),
+                          .loss = loss.f32(),
+                          .rows = rows,
+                          .classes = classes,
+                          .dlogits = over.data(),
+                          .dlogits_dtype = dtype,
+                          .scale = &kScale,
+                          .square_scale = &kNoSquares};
     cross_entropy_rows(args, isa, pool_of(2));
     EXPECT_TRUE(over == apart.dlogits);
     EXPECT_TRUE(loss == apart.loss);
@@ -134,10 +151,20 @@ TEST(CrossEntropy, GradientInHalfOfTheLogits) {
         loss(DType::kF32, rows);
     for (int64_t i = 0; i < rows * classes; ++i)
       over.set(i / classes * stride + i % classes, logits[i]);
-    cross_entropy_rows(
-        {DType::kF32, over.data(), targets.data(), lse.f32(), loss.f32(), rows, classes,
-         over.data(), DType::kBF16, &kScale, &kNoSquares, 2 * stride, stride},
-        isa, pool_of(2));
+    cross_entropy_rows({.dtype = DType::kF32,
+                        .logits = over.data(),
+                        .targets = targets.data(),
+                        .lse = lse.f32(),
+                        .loss = loss.f32(),
+                        .rows = rows,
+                        .classes = classes,
+                        .dlogits = over.data(),
+                        .dlogits_dtype = DType::kBF16,
+                        .scale = &kScale,
+                        .square_scale = &kNoSquares,
+                        .dlogits_stride = 2 * stride,
+                        .logits_stride = stride},
+                       isa, pool_of(2));
     auto bytes = static_cast<size_t>(classes) * 2;
     for (int64_t row = 0; row < rows; ++row) {
       const auto* halves = static_cast<const std::byte*>(apart.dlogits.data()) + row * 2 * classes;

@@ -12,8 +12,14 @@ constexpr int32_t kThreshold = 19661;  // p = 0.3
 Tensor run(const Tensor& x, const Shape& shape, const TensorPart& part, int64_t begin,
            const std::vector<int64_t>& keys, Isa isa, ThreadPool& pool) {
   Tensor y(x.dtype(), x.size(), 7);
-  dropout({x.dtype(), x.data(), y.data(), keys.data(), kStream, kThreshold, shape[0],
-           RandomLines(shape, part, begin)},
+  dropout({.dtype = x.dtype(),
+           .x = x.data(),
+           .y = y.data(),
+           .row_keys = keys.data(),
+           .stream = kStream,
+           .threshold = kThreshold,
+           .rows = shape[0],
+           .lines = RandomLines(shape, part, begin)},
           isa, pool);
   return y;
 }
@@ -86,9 +92,15 @@ TEST(Dropout, WorksInPlaceAndDropsWhatIsNotANumber) {
     Tensor y = run(x, shape, {}, 0, {5}, isa, pool_of(1));
     for (int64_t i = 0; i < 300; ++i) ASSERT_EQ(y[i] == 0, mask[i] == 0) << i;
     std::vector<int64_t> key{5};
-    dropout(
-        {dtype, x.data(), x.data(), key.data(), kStream, kThreshold, 1, RandomLines(shape, {}, 0)},
-        isa, pool_of(2));
+    dropout({.dtype = dtype,
+             .x = x.data(),
+             .y = x.data(),
+             .row_keys = key.data(),
+             .stream = kStream,
+             .threshold = kThreshold,
+             .rows = 1,
+             .lines = RandomLines(shape, {}, 0)},
+            isa, pool_of(2));
     EXPECT_TRUE(x == y);
   });
 }

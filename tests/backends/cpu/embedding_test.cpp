@@ -28,8 +28,14 @@ TEST(Embedding, ForwardCopiesRows) {
       Tensor table = Tensor::random(dtype, c.vocabulary * c.width, 2);
       Tensor y = same_for_all_threads([&](ThreadPool& pool) {
         Tensor out(dtype, c.tokens * c.width, 7);
-        embedding_forward(
-            {dtype, ids.data(), table.data(), out.data(), c.tokens, c.vocabulary, c.width}, pool);
+        embedding_forward({.dtype = dtype,
+                           .ids = ids.data(),
+                           .table = table.data(),
+                           .y = out.data(),
+                           .tokens = c.tokens,
+                           .vocabulary = c.vocabulary,
+                           .width = c.width},
+                          pool);
         return out;
       });
       for (int64_t i = 0; i < y.size(); ++i) {
@@ -44,8 +50,15 @@ Tensor run_backward(const Case& c, const std::vector<int32_t>& ids, const Tensor
   Tensor dtable(DType::kF32, c.vocabulary * c.width, 7);
   std::vector<int32_t> workspace(
       static_cast<size_t>(embedding_backward_workspace(c.tokens, c.vocabulary) / 4), 99);
-  embedding_backward({dy.dtype(), ids.data(), dy.data(), dtable.f32(), workspace.data(), c.tokens,
-                      c.vocabulary, c.width, partial},
+  embedding_backward({.dtype = dy.dtype(),
+                      .ids = ids.data(),
+                      .dy = dy.data(),
+                      .dtable = dtable.f32(),
+                      .workspace = workspace.data(),
+                      .tokens = c.tokens,
+                      .vocabulary = c.vocabulary,
+                      .width = c.width,
+                      .partial = partial},
                      isa, pool);
   return dtable;
 }
@@ -85,8 +98,14 @@ TEST(Embedding, PartsGiveTheirRowsAndTheirGradients) {
         for (int32_t& id : local) id -= static_cast<int32_t>(begin);
         Tensor y = same_for_all_threads([&](ThreadPool& pool) {
           Tensor out(dtype, part.tokens * part.width, 7);
-          embedding_forward({dtype, local.data(), table.at(begin * part.width), out.data(),
-                             part.tokens, part.vocabulary, part.width, true},
+          embedding_forward({.dtype = dtype,
+                             .ids = local.data(),
+                             .table = table.at(begin * part.width),
+                             .y = out.data(),
+                             .tokens = part.tokens,
+                             .vocabulary = part.vocabulary,
+                             .width = part.width,
+                             .partial = true},
                             pool);
           return out;
         });
@@ -109,9 +128,15 @@ TEST(Embedding, RefusesIdsOutsideTheTable) {
   for (int32_t bad : {-1, 4}) {
     std::vector<int32_t> ids{0, bad, 1};
     Tensor table(DType::kF32, 8), y(DType::kF32, 6);
-    EXPECT_THROW(
-        embedding_forward({DType::kF32, ids.data(), table.data(), y.data(), 3, 4, 2}, pool_of(2)),
-        InternalError);
+    EXPECT_THROW(embedding_forward({.dtype = DType::kF32,
+                                    .ids = ids.data(),
+                                    .table = table.data(),
+                                    .y = y.data(),
+                                    .tokens = 3,
+                                    .vocabulary = 4,
+                                    .width = 2},
+                                   pool_of(2)),
+                 InternalError);
     EXPECT_THROW(run_backward(c, ids, y, Isa::kPortable, pool_of(2)), InternalError);
   }
 }

@@ -9,7 +9,13 @@ namespace {
 
 Tensor run(const Tensor& x, const Tensor* dy, bool exact, Isa isa, ThreadPool& pool) {
   Tensor y(x.dtype(), x.size(), 7);
-  gelu({x.dtype(), exact, x.data(), dy ? dy->data() : nullptr, y.data(), x.size()}, isa, pool);
+  gelu({.dtype = x.dtype(),
+        .exact = exact,
+        .x = x.data(),
+        .dy = dy ? dy->data() : nullptr,
+        .y = y.data(),
+        .n = x.size()},
+       isa, pool);
   return y;
 }
 
@@ -69,10 +75,27 @@ TEST(Gelu, WorksInPlace) {
       Tensor x = Tensor::random(dtype, 77, 1), dy = Tensor::random(dtype, 77, 2);
       Tensor y = run(x, nullptr, exact, isa, pool_of(1)), dx = run(x, &dy, exact, isa, pool_of(1));
       Tensor over_x = x, gradient_over_x = x, over_dy = dy;
-      gelu({dtype, exact, over_x.data(), nullptr, over_x.data(), 77}, isa, pool_of(2));
-      gelu({dtype, exact, gradient_over_x.data(), dy.data(), gradient_over_x.data(), 77}, isa,
-           pool_of(2));
-      gelu({dtype, exact, x.data(), over_dy.data(), over_dy.data(), 77}, isa, pool_of(2));
+      gelu({.dtype = dtype,
+            .exact = exact,
+            .x = over_x.data(),
+            .dy = nullptr,
+            .y = over_x.data(),
+            .n = 77},
+           isa, pool_of(2));
+      gelu({.dtype = dtype,
+            .exact = exact,
+            .x = gradient_over_x.data(),
+            .dy = dy.data(),
+            .y = gradient_over_x.data(),
+            .n = 77},
+           isa, pool_of(2));
+      gelu({.dtype = dtype,
+            .exact = exact,
+            .x = x.data(),
+            .dy = over_dy.data(),
+            .y = over_dy.data(),
+            .n = 77},
+           isa, pool_of(2));
       EXPECT_TRUE(over_x == y && gradient_over_x == dx && over_dy == dx);
     }
   });

@@ -13,12 +13,12 @@ struct Operands {
 };
 // Rows far from zero: their mean has to be taken away before anything is squared.
 Operands operands(DType dtype, int64_t rows, int64_t width) {
-  Operands in{Tensor::random(dtype, rows * width, 1, 3),
-              Tensor::random(dtype, width, 2),
-              Tensor::random(dtype, width, 3),
-              Tensor::random(dtype, rows * width, 4, 0.1),
-              rows,
-              width};
+  Operands in{.x = Tensor::random(dtype, rows * width, 1, 3),
+              .w = Tensor::random(dtype, width, 2),
+              .b = Tensor::random(dtype, width, 3),
+              .dy = Tensor::random(dtype, rows * width, 4, 0.1),
+              .rows = rows,
+              .width = width};
   for (int64_t i = 0; i < in.x.size(); ++i) in.x.set(i, in.x[i] + 8);
   return in;
 }
@@ -36,8 +36,16 @@ Forward run_forward(const Operands& in, bool bias, Isa isa, ThreadPool& pool) {
   DType dtype = in.x.dtype();
   Forward out{Tensor(dtype, in.x.size(), 7), Tensor(DType::kF32, in.rows, 7),
               Tensor(DType::kF32, in.rows, 7)};
-  layer_norm_forward({dtype, in.x.data(), in.w.data(), bias ? in.b.data() : nullptr, out.y.data(),
-                      out.mean.f32(), out.rstd.f32(), in.rows, in.width, kEpsilon},
+  layer_norm_forward({.dtype = dtype,
+                      .x = in.x.data(),
+                      .w = in.w.data(),
+                      .b = bias ? in.b.data() : nullptr,
+                      .y = out.y.data(),
+                      .mean = out.mean.f32(),
+                      .rstd = out.rstd.f32(),
+                      .rows = in.rows,
+                      .width = in.width,
+                      .epsilon = kEpsilon},
                      isa, pool);
   return out;
 }
@@ -47,10 +55,19 @@ Backward run_backward(const Operands& in, const Forward& forward, Isa isa, Threa
   Backward out{Tensor(dtype, in.x.size(), 7), Tensor(DType::kF32, in.width, 7),
                Tensor(DType::kF32, in.width, 7)};
   Tensor workspace(DType::kF32, layer_norm_backward_workspace(in.rows, in.width) / 4, NAN);
-  layer_norm_backward(
-      {dtype, in.x.data(), in.w.data(), forward.mean.f32(), forward.rstd.f32(), in.dy.data(),
-       out.dx.data(), out.dw.f32(), out.db.f32(), workspace.f32(), in.rows, in.width},
-      isa, pool);
+  layer_norm_backward({.dtype = dtype,
+                       .x = in.x.data(),
+                       .w = in.w.data(),
+                       .mean = forward.mean.f32(),
+                       .rstd = forward.rstd.f32(),
+                       .dy = in.dy.data(),
+                       .dx = out.dx.data(),
+                       .dw = out.dw.f32(),
+                       .db = out.db.f32(),
+                       .workspace = workspace.f32(),
+                       .rows = in.rows,
+                       .width = in.width},
+                      isa, pool);
   return out;
 }
 
@@ -63,8 +80,14 @@ struct Expected {
 template <class Round>
 Expected compute(const Operands& in, bool bias, Round round) {
   auto n = static_cast<double>(in.width);
-  Expected e{Doubles(in.x.size()), Doubles(in.rows),  Doubles(in.rows),  Doubles(in.x.size()),
-             Doubles(in.width),    Doubles(in.width), Doubles(in.width), Doubles(in.width)};
+  Expected e{.y = Doubles(in.x.size()),
+             .mean = Doubles(in.rows),
+             .rstd = Doubles(in.rows),
+             .dx = Doubles(in.x.size()),
+             .dw = Doubles(in.width),
+             .db = Doubles(in.width),
+             .dw_magnitude = Doubles(in.width),
+             .db_magnitude = Doubles(in.width)};
   for (int64_t row = 0; row < in.rows; ++row) {
     auto at = [&](const Tensor& t, int64_t i) { return t[row * in.width + i]; };
     double sum = 0, squares = 0, sum_g = 0, dot = 0;
@@ -134,12 +157,30 @@ TEST(LayerNorm, WorksInPlace) {
     Tensor y = in.x, dx = in.dy, mean(DType::kF32, 40), rstd(DType::kF32, 40);
     Tensor dw(DType::kF32, 37), db(DType::kF32, 37);
     Tensor workspace(DType::kF32, layer_norm_backward_workspace(40, 37) / 4);
-    layer_norm_forward({dtype, y.data(), in.w.data(), in.b.data(), y.data(), mean.f32(), rstd.f32(),
-                        40, 37, kEpsilon},
+    layer_norm_forward({.dtype = dtype,
+                        .x = y.data(),
+                        .w = in.w.data(),
+                        .b = in.b.data(),
+                        .y = y.data(),
+                        .mean = mean.f32(),
+                        .rstd = rstd.f32(),
+                        .rows = 40,
+                        .width = 37,
+                        .epsilon = kEpsilon},
                        isa, pool_of(2));
     EXPECT_TRUE(y == apart.y);
-    layer_norm_backward({dtype, in.x.data(), in.w.data(), mean.f32(), rstd.f32(), dx.data(),
-                         dx.data(), dw.f32(), db.f32(), workspace.f32(), 40, 37},
+    layer_norm_backward({.dtype = dtype,
+                         .x = in.x.data(),
+                         .w = in.w.data(),
+                         .mean = mean.f32(),
+                         .rstd = rstd.f32(),
+                         .dy = dx.data(),
+                         .dx = dx.data(),
+                         .dw = dw.f32(),
+                         .db = db.f32(),
+                         .workspace = workspace.f32(),
+                         .rows = 40,
+                         .width = 37},
                         isa, pool_of(2));
     EXPECT_TRUE(dx == expected.dx && dw == expected.dw && db == expected.db);
   });

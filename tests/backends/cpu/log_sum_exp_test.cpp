@@ -46,17 +46,29 @@ struct Forward {
 };
 Forward forward(const Rows& r, Isa isa, ThreadPool& pool) {
   Forward out{Tensor(DType::kF32, r.count, 7), Tensor(DType::kF32, r.count, 7)};
-  log_sum_exp_rows({r.logits.f32(), r.targets.data(), out.lse.f32(), out.hit.f32(), r.count,
-                    r.classes, r.stride},
+  log_sum_exp_rows({.logits = r.logits.f32(),
+                    .targets = r.targets.data(),
+                    .lse = out.lse.f32(),
+                    .hit = out.hit.f32(),
+                    .rows = r.count,
+                    .classes = r.classes,
+                    .stride = r.stride},
                    isa, pool);
   return out;
 }
 
 void gradient(const Rows& r, Tensor& dlogits, Isa isa, ThreadPool& pool) {
-  log_sum_exp_gradient_rows(
-      {r.logits.f32(), r.targets.data(), r.lse.f32(), r.dlse.f32(), r.dhit.f32(), dlogits.data(),
-       dlogits.dtype(), r.count, r.classes, r.stride},
-      isa, pool);
+  log_sum_exp_gradient_rows({.logits = r.logits.f32(),
+                             .targets = r.targets.data(),
+                             .lse = r.lse.f32(),
+                             .dlse = r.dlse.f32(),
+                             .dhit = r.dhit.f32(),
+                             .dlogits = dlogits.data(),
+                             .dlogits_dtype = dlogits.dtype(),
+                             .rows = r.count,
+                             .classes = r.classes,
+                             .stride = r.stride},
+                            isa, pool);
 }
 
 template <class Body>

@@ -66,7 +66,13 @@ TEST(Reduce, ColumnSumsMatchF64) {
       Tensor y = same_for_all_threads([&](ThreadPool& pool) {
         Tensor out(DType::kF32, width, 7);
         Tensor workspace(DType::kF32, column_sum_workspace(rows, width) / 4, NAN);
-        column_sum({dtype, x.data(), out.f32(), workspace.f32(), rows, width}, isa, pool);
+        column_sum({.dtype = dtype,
+                    .x = x.data(),
+                    .y = out.f32(),
+                    .workspace = workspace.f32(),
+                    .rows = rows,
+                    .width = width},
+                   isa, pool);
         return out;
       });
       for (int64_t j = 0; j < width; ++j) {

@@ -18,9 +18,15 @@ struct Backward {
 
 Forward run_forward(const Tensor& x, const Tensor& w, int64_t rows, Isa isa, ThreadPool& pool) {
   Forward out{Tensor(x.dtype(), x.size(), 7), Tensor(DType::kF32, rows, 7)};
-  rms_norm_forward(
-      {x.dtype(), x.data(), w.data(), out.y.data(), out.rstd.f32(), rows, w.size(), kEpsilon}, isa,
-      pool);
+  rms_norm_forward({.dtype = x.dtype(),
+                    .x = x.data(),
+                    .w = w.data(),
+                    .y = out.y.data(),
+                    .rstd = out.rstd.f32(),
+                    .rows = rows,
+                    .width = w.size(),
+                    .epsilon = kEpsilon},
+                   isa, pool);
   return out;
 }
 
@@ -29,8 +35,16 @@ Backward run_backward(const Tensor& x, const Tensor& w, const Tensor& rstd, cons
   int64_t rows = rstd.size();
   Backward out{Tensor(x.dtype(), x.size(), 7), Tensor(DType::kF32, w.size(), 7)};
   Tensor workspace(DType::kF32, rms_norm_backward_workspace(rows, w.size()) / 4, NAN);
-  rms_norm_backward({x.dtype(), x.data(), w.data(), rstd.f32(), dy.data(), out.dx.data(),
-                     out.dw.f32(), workspace.f32(), rows, w.size()},
+  rms_norm_backward({.dtype = x.dtype(),
+                     .x = x.data(),
+                     .w = w.data(),
+                     .rstd = rstd.f32(),
+                     .dy = dy.data(),
+                     .dx = out.dx.data(),
+                     .dw = out.dw.f32(),
+                     .workspace = workspace.f32(),
+                     .rows = rows,
+                     .width = w.size()},
                     isa, pool);
   return out;
 }
@@ -105,11 +119,26 @@ TEST(RmsNorm, WorksInPlace) {
 
     Tensor y = x, dx = dy, rstd(DType::kF32, rows), dw(DType::kF32, width);
     Tensor workspace(DType::kF32, rms_norm_backward_workspace(rows, width) / 4);
-    rms_norm_forward({dtype, y.data(), w.data(), y.data(), rstd.f32(), rows, width, kEpsilon}, isa,
-                     pool_of(2));
+    rms_norm_forward({.dtype = dtype,
+                      .x = y.data(),
+                      .w = w.data(),
+                      .y = y.data(),
+                      .rstd = rstd.f32(),
+                      .rows = rows,
+                      .width = width,
+                      .epsilon = kEpsilon},
+                     isa, pool_of(2));
     EXPECT_TRUE(y == apart.y);
-    rms_norm_backward({dtype, x.data(), w.data(), rstd.f32(), dx.data(), dx.data(), dw.f32(),
-                       workspace.f32(), rows, width},
+    rms_norm_backward({.dtype = dtype,
+                       .x = x.data(),
+                       .w = w.data(),
+                       .rstd = rstd.f32(),
+                       .dy = dx.data(),
+                       .dx = dx.data(),
+                       .dw = dw.f32(),
+                       .workspace = workspace.f32(),
+                       .rows = rows,
+                       .width = width},
                       isa, pool_of(2));
     EXPECT_TRUE(dx == expected.dx);
     EXPECT_TRUE(dw == expected.dw);

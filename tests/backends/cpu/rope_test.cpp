@@ -28,8 +28,19 @@ struct Tables {
 };
 
 Rope arguments(const Shape4& s, const Tables& tables, const Tensor& x, Tensor& y, bool inverse) {
-  return {x.dtype(), x.data(), y.data(), tables.cos.f32(),  tables.sin.f32(),  s.batch, s.tokens,
-          s.heads,   s.width,  s.rotary, s.heads * s.width, s.heads * s.width, inverse};
+  return {.dtype = x.dtype(),
+          .x = x.data(),
+          .y = y.data(),
+          .cos = tables.cos.f32(),
+          .sin = tables.sin.f32(),
+          .batch = s.batch,
+          .tokens = s.tokens,
+          .heads = s.heads,
+          .width = s.width,
+          .rotary = s.rotary,
+          .x_stride = s.heads * s.width,
+          .y_stride = s.heads * s.width,
+          .inverse = inverse};
 }
 
 template <class Round>

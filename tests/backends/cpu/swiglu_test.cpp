@@ -13,7 +13,15 @@ struct Backward {
 Tensor run_forward(const Tensor& gate, const Tensor& up, int64_t rows, Isa isa, ThreadPool& pool) {
   int64_t width = gate.size() / rows;
   Tensor y(gate.dtype(), gate.size(), 7);
-  swiglu_forward({gate.dtype(), gate.data(), up.data(), y.data(), rows, width, width, width, width},
+  swiglu_forward({.dtype = gate.dtype(),
+                  .gate = gate.data(),
+                  .up = up.data(),
+                  .y = y.data(),
+                  .rows = rows,
+                  .width = width,
+                  .gate_stride = width,
+                  .up_stride = width,
+                  .y_stride = width},
                  isa, pool);
   return y;
 }
@@ -22,8 +30,19 @@ Backward run_backward(const Tensor& gate, const Tensor& up, const Tensor& dy, in
                       ThreadPool& pool) {
   int64_t width = gate.size() / rows;
   Backward out{Tensor(gate.dtype(), gate.size(), 7), Tensor(gate.dtype(), gate.size(), 7)};
-  swiglu_backward({gate.dtype(), gate.data(), up.data(), dy.data(), out.dgate.data(),
-                   out.dup.data(), rows, width, width, width, width, width, width},
+  swiglu_backward({.dtype = gate.dtype(),
+                   .gate = gate.data(),
+                   .up = up.data(),
+                   .dy = dy.data(),
+                   .dgate = out.dgate.data(),
+                   .dup = out.dup.data(),
+                   .rows = rows,
+                   .width = width,
+                   .gate_stride = width,
+                   .up_stride = width,
+                   .dy_stride = width,
+                   .dgate_stride = width,
+                   .dup_stride = width},
                   isa, pool);
   return out;
 }
@@ -80,14 +99,32 @@ TEST(Swiglu, WorksOnHalvesOfOneBufferAndInPlace) {
       up.set(i, both[i / width * 2 * width + width + i % width]);
     }
     Tensor y(dtype, rows * width);
-    swiglu_forward(
-        {dtype, both.data(), both.at(width), y.data(), rows, width, 2 * width, 2 * width, width},
-        isa, pool_of(2));
+    swiglu_forward({.dtype = dtype,
+                    .gate = both.data(),
+                    .up = both.at(width),
+                    .y = y.data(),
+                    .rows = rows,
+                    .width = width,
+                    .gate_stride = 2 * width,
+                    .up_stride = 2 * width,
+                    .y_stride = width},
+                   isa, pool_of(2));
     EXPECT_TRUE(y == run_forward(gate, up, rows, isa, pool_of(1)));
 
     Backward apart = run_backward(gate, up, dy, rows, isa, pool_of(1));
-    swiglu_backward({dtype, both.data(), both.at(width), dy.data(), both.data(), both.at(width),
-                     rows, width, 2 * width, 2 * width, width, 2 * width, 2 * width},
+    swiglu_backward({.dtype = dtype,
+                     .gate = both.data(),
+                     .up = both.at(width),
+                     .dy = dy.data(),
+                     .dgate = both.data(),
+                     .dup = both.at(width),
+                     .rows = rows,
+                     .width = width,
+                     .gate_stride = 2 * width,
+                     .up_stride = 2 * width,
+                     .dy_stride = width,
+                     .dgate_stride = 2 * width,
+                     .dup_stride = 2 * width},
                     isa, pool_of(2));
     for (int64_t i = 0; i < gate.size(); ++i) {
       ASSERT_EQ(both[i / width * 2 * width + i % width], apart.dgate[i]);

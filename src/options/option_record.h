@@ -1,0 +1,25 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "options/run_config.h"
+
+namespace tessera {
+
+// All options as lines `Arguments [001/170] name                          : value`, sorted by name.
+std::string describe(const RunConfig& config);
+
+// All options as one JSON object in UTF-8 (other bytes become U+FFFD), for the record of a run and
+// for checkpoints: booleans, numbers, strings and lists of strings; null for an empty optional; a
+// float that is not finite as a string. run_config_from_json(run_config_json(c)) == c.
+std::string run_config_json(const RunConfig& config);
+
+// The same options with the paths that a run reads from, where they are there, as absolute ones:
+// its record means the same from every directory.
+RunConfig with_absolute_paths(RunConfig config);
+
+// Options that are absent take their defaults. UserError, naming the option: text that is no JSON
+// object or larger than 1 MiB, an unknown option, a value that does not fit the option's row.
+RunConfig run_config_from_json(std::string_view text);
+
+}  // namespace tessera

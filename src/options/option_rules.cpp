@@ -1,0 +1,152 @@
+#include "options/option_rules.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "optim/optimizer.h"
+
+namespace tessera {
+namespace {
+
+// Where the weights of a fine-tuning run come from must be said exactly once.
+void check_fine_tuning(ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  bool by_name = !c.pretrained_model_name.empty(), by_file = !c.pretrained_checkpoint_file.empty();
+  bool by_hub = !c.hf_pretrained_model_name_or_dir.empty();
+  bool load_dir = !c.finetune_checkpoint_load_dir.empty();
+  bool resume = !c.resume_from_checkpoint.empty();
+  if (by_name && by_file) {
+    throw UsageError(
+        "--pretrained_model_name and --pretrained_checkpoint_file contradict each other: give one "
+        "source");
+  }
+  if (by_hub && (by_name || by_file)) {
+    throw UsageError(cat("--hf_pretrained_model_name_or_dir and --",
+                         by_name ? "pretrained_model_name" : "pretrained_checkpoint_file",
+                         " contradict each other: give one source"));
+  }
+  if ((by_name || by_file) && !c.finetune) {
+    throw UsageError(cat("--", by_name ? "pretrained_model_name" : "pretrained_checkpoint_file",
+                         " needs --finetune 1"));
+  }
+  if (load_dir && !by_name) {
+    throw UsageError("--finetune_checkpoint_load_dir needs --pretrained_model_name");
+  }
+  if (c.finetune && resume) {
+    parsed.notes.push_back(
+        "if a checkpoint is found by --resume_from_checkpoint it wins over --finetune: pretrained "
+        "sources are not loaded");
+    return;
+  }
+  check_fine_tuning_source(c);
+}
+
+void check_final_model(const RunConfig& c) {
+  if (c.save_final_model && c.model_dir.empty() && c.checkpoint_dir.empty())
+    throw UsageError("--save_final_model needs --model_dir or --checkpoint_dir");
+}
+
+void apply_tensor_parallelism(ParsedOptions& parsed) {
+  RunConfig& c = parsed.config;
+  if (c.tensor_parallel_degree <= 1 || c.use_smp_implementation) return;
+  c.use_smp_implementation = true;
+  parsed.notes.push_back(cat(
+      "Tensor parallelism is enabled as tensor_parallel_degree is set to ",
+      c.tensor_parallel_degree,
+      " > 1. Switching use_smp_implementation to 1 so we can use SMP optimized implementation."));
+}
+
+void check_precision(const ParsedOptions& parsed) {
+  if (parsed.config.use_fp16 && parsed.config.bf16 && parsed.is_given("bf16"))
+    throw UsageError("--bf16 and --use_fp16 contradict each other: give one");
+}
+
+// Options that say how something is done which is not done.
+void check_residency(ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  auto idle = [&](std::string_view option, std::string_view needs) {
+    if (parsed.is_given(option))
+      parsed.warnings.push_back(cat("--", option, " has no effect without --", needs));
+  };
+  if (!c.activation_checkpointing) {
+    idle("selective_checkpointing", "activation_checkpointing");
+    idle("checkpointing_policy", "activation_checkpointing");
+  }
+  if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
+}
+
+// What only other optimizers have.
+void check_optimizer(ParsedOptions& parsed) {
+  const std::string& chosen = parsed.config.optimizer;
+  const auto& own = optimizer_record(chosen).options;
+  std::set<std::string_view> said;
+  for (const OptimizerRecord& other : optimizers()) {
+    for (std::string_view option : other.options) {
+      bool idle = parsed.is_given(option) && std::ranges::find(own, option) == own.end();
+      if (idle && said.insert(option).second)
+        parsed.warnings.push_back(cat("--", option, " has no effect with --optimizer ", chosen));
+    }
+  }
+}
+
+// Whether the value of a given option would change something that is not built.
+bool needs_unbuilt(const RunConfig& config, const OptionRow& row) {
+  std::string value = value_text(config, row);
+  for (const OptionValue& known : row.values) {
+    if (known.name == value && !known.built) return true;
+  }
+  return row.status == OptionStatus::kNotBuilt && value != value_text(RunConfig{}, row);
+}
+
+void report_status(ParsedOptions& parsed) {
+  std::vector<std::string> unbuilt;
+  for (const OptionRow& row : option_table()) {
+    if (!parsed.is_given(row.name)) continue;
+    if (row.status == OptionStatus::kNoEffect) {
+      parsed.warnings.push_back(cat("--", row.name, " has no effect: ", row.reason));
+    }
+    if (needs_unbuilt(parsed.config, row)) {
+      unbuilt.push_back(cat("--", row.name, "=", value_text(parsed.config, row)));
+    }
+  }
+  if (unbuilt.empty()) return;
+  if (parsed.scope == OptionScope::kPlan) {
+    for (const std::string& option : unbuilt) {
+      parsed.notes.push_back(cat(option, " is not built yet: tessera train refuses it"));
+    }
+    return;
+  }
+  throw UserError(cat("not built yet: ", join(unbuilt, ", "), "; leave ",
+                      unbuilt.size() == 1 ? "it" : "them", " out (tessera plan accepts ",
+                      unbuilt.size() == 1 ? "it" : "them", ")"));
+}
+
+}  // namespace
+
+void check_fine_tuning_source(const RunConfig& c) {
+  bool by_name = !c.pretrained_model_name.empty();
+  bool source = by_name || !c.pretrained_checkpoint_file.empty() ||
+                !c.hf_pretrained_model_name_or_dir.empty();
+  if (c.finetune && !source) {
+    throw UsageError("--finetune 1 needs --pretrained_model_name or --pretrained_checkpoint_file");
+  }
+  if (by_name && c.finetune_checkpoint_load_dir.empty()) {
+    throw UsageError(
+        "--pretrained_model_name gives the configuration only: --finetune_checkpoint_load_dir with "
+        "the weights is required");
+  }
+}
+
+void apply_option_rules(ParsedOptions& parsed) {
+  check_fine_tuning(parsed);
+  check_final_model(parsed.config);
+  apply_tensor_parallelism(parsed);
+  check_precision(parsed);
+  check_residency(parsed);
+  check_optimizer(parsed);
+  report_status(parsed);
+}
+
+}  // namespace tessera

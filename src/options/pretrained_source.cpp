@@ -1,0 +1,75 @@
+#include "options/pretrained_source.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "hub/local_cache.h"
+#include "hub/tokenizer_files.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+}  // namespace
+
+std::optional<fs::path> find_model_directory(const std::string& name, const RunConfig& config) {
+  std::error_code ignored;
+  if (fs::is_directory(name, ignored)) return name;
+  if (is_file(name)) return fs::absolute(name, ignored).parent_path();
+  return find_cached_model(name, config.hf_home);
+}
+
+std::optional<fs::path> find_pretrained_weights(const RunConfig& config) {
+  const std::string& name = config.hf_pretrained_model_name_or_dir;
+  if (!name.empty()) {
+    if (auto directory = find_model_directory(name, config)) return directory;
+    throw UserError(cat("--hf_pretrained_model_name_or_dir ", name,
+                        " is neither a directory nor a model in Hugging Face's cache of this "
+                        "machine (",
+                        config.hf_home.empty() ? "~/.cache/huggingface" : config.hf_home,
+                        "): fetch it first, for example with `hf download ", name,
+                        "`, or give the directory with its files"));
+  }
+  if (!config.finetune) return {};
+  if (!config.pretrained_checkpoint_file.empty()) return config.pretrained_checkpoint_file;
+  return config.finetune_checkpoint_load_dir;
+}
+
+std::optional<fs::path> configuration_of_file(const RunConfig& config) {
+  if (!config.finetune || config.pretrained_checkpoint_file.empty()) return {};
+  fs::path beside = fs::path(config.pretrained_checkpoint_file).parent_path() / "config.json";
+  if (!is_file(beside)) return {};
+  return beside;
+}
+
+std::optional<RunRecord> resumed_fine_tuning(const RunConfig& config) {
+  if (!config.finetune || config.resume_from_checkpoint.empty()) return {};
+  auto found = newest_complete_checkpoint(config.resume_from_checkpoint);
+  if (!found) return {};
+  fs::path record = *found / kRunName;
+  return run_record_from_json(read_file(record), record.string());
+}
+
+std::optional<fs::path> find_pretrained_tokenizer(const RunConfig& config) {
+  std::vector<std::optional<fs::path>> places;
+  auto add = [&](const std::string& name) {
+    if (!name.empty()) places.push_back(find_model_directory(name, config));
+  };
+  add(config.hf_pretrained_model_name_or_dir);
+  if (config.finetune) {
+    add(config.pretrained_checkpoint_file);
+    add(config.finetune_checkpoint_load_dir);
+    add(config.pretrained_model_name);
+  }
+  for (const auto& place : places) {
+    if (place && has_tokenizer(*place)) return place;
+  }
+  return {};
+}
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+#include "options/resume_comparison.h"
+
+#include "base/text.h"
+#include "options/option_record.h"
+#include "options/option_table.h"
+
+namespace tessera {
+namespace {
+
+// Options as they hold: dropout may come from a description of the model.
+RunConfig effective(const RunRecord& record) {
+  RunConfig config = with_absolute_paths(record.options);
+  config.resid_pdrop = record.model.resid_pdrop;
+  config.embd_pdrop = record.model.embd_pdrop;
+  config.attn_pdrop = record.model.attn_pdrop;
+  return config;
+}
+
+std::vector<std::string> differences(const RunRecord& saved, const RunRecord& now, OnResume kind) {
+  RunConfig before = effective(saved), after = effective(now);
+  std::vector<std::string> changed;
+  for (const OptionRow& row : option_table()) {
+    if (row.on_resume != kind) continue;
+    std::string was = value_text(before, row), is = value_text(after, row);
+    if (was != is) changed.push_back(cat("--", row.name, " was ", was, " and is ", is));
+  }
+  return changed;
+}
+
+}  // namespace
+
+std::vector<std::string> changed_options(const RunRecord& saved, const RunRecord& now) {
+  std::vector<std::string> changed = differences(saved, now, OnResume::kWarned);
+  // Fingerprints are compared elsewhere, where there are any.
+  std::string was = effective(saved).tokenizer, is = effective(now).tokenizer;
+  if (!saved.tokenizer && was != is)
+    changed.push_back(cat("--tokenizer was ", was, " and is ", is));
+  if (saved.data_ranks && now.data_ranks && *saved.data_ranks != *now.data_ranks) {
+    changed.push_back(cat("the ranks that share a step's windows were ", *saved.data_ranks,
+                          " and are ", *now.data_ranks));
+  }
+  return changed;
+}
+
+std::vector<std::string> ignored_options(const RunRecord& saved, const RunRecord& now) {
+  const ScheduleState &there = saved.schedule, &here = now.schedule;
+  std::vector<std::string> ignored;
+  auto compare = [&](std::string_view option, const auto& mine, const auto& kept) {
+    if (mine == kept) return;
+    ignored.push_back(cat("--", option, " ", mine, ": the checkpoint has ", kept));
+  };
+  auto has_floor = [](DecayStyle s) { return s != DecayStyle::kFms && s != DecayStyle::kStep; };
+  compare("lr", here.start_lr, there.start_lr);
+  compare("lr_decay_style", name(here.decay_style), name(there.decay_style));
+  if (has_floor(there.decay_style)) {
+    compare("min_lr", here.min_lr, there.min_lr);
+    // As many steps as this share of the length is: the lengths are compared by themselves.
+    double steps = now.options.warmup * static_cast<double>(there.end_iter);
+    if (steps != there.warmup_iter)
+      compare("warmup", now.options.warmup,
+              there.warmup_iter / static_cast<double>(there.end_iter));
+  }
+  compare(now.options.lr_decay_iters ? "lr_decay_iters" : "max_steps as the length of the schedule",
+          here.end_iter, there.end_iter);
+  return ignored;
+}
+
+std::string changed_text(const RunRecord& saved, const RunRecord& now) {
+  bool known = saved.training_text && now.training_text;
+  if (known && *saved.training_text == *now.training_text) return "";
+  std::string options = join(differences(saved, now, OnResume::kText), "; ");
+  if (!known) return options;
+  std::string tokens = cat(saved.training_text->tokens, " training tokens there, ",
+                           now.training_text->tokens, " in this run");
+  if (saved.training_text->tokens == now.training_text->tokens)
+    tokens = cat("as many training tokens, ", now.training_text->tokens, ", but others");
+  return cat(options.empty() ? "the files of --dataset have changed" : options, ": ", tokens);
+}
+
+}  // namespace tessera

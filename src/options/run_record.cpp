@@ -1,0 +1,150 @@
+#include "options/run_record.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "checkpoint/attached_files.h"
+#include "models/model_family.h"
+#include "options/option_record.h"
+
+namespace tessera {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+uint64_t hash_from(const Json& text) {
+  auto digits = text.get<std::string>();
+  uint64_t hash = 0;
+  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
+  if (digits.size() != 16 || error != std::errc() || end != digits.data() + digits.size())
+    throw UserError(cat("'", digits, "' is not a fingerprint"));
+  return hash;
+}
+
+// What has been added since the first checkpoints.
+void add_later_fields(Json& json, const RunRecord& r) {
+  if (r.tokenizer)
+    json["tokenizer"] = {{"place", r.tokenizer->place},
+                         {"fingerprint", hex(r.tokenizer->fingerprint)}};
+  if (r.training_text)
+    json["training_text"] = {{"tokens", r.training_text->tokens},
+                             {"xxh3", hex(r.training_text->hash)}};
+  if (r.data_ranks) json["data_ranks"] = *r.data_ranks;
+  if (r.best_validation_loss)
+    json["best_validation"] = {{"loss", *r.best_validation_loss},
+                               {"checkpoint", r.best_checkpoint}};
+}
+
+void read_later_fields(const Json& json, RunRecord& r) {
+  if (json.contains("tokenizer")) {
+    const Json& t = json.at("tokenizer");
+    r.tokenizer = {t.at("place").get<std::string>(), hash_from(t.at("fingerprint"))};
+    const std::string& place = r.tokenizer->place;
+    if (place != "byte" && place != kTokenizerFolder && !is_attached_name(place))
+      throw UserError(cat("its tokenizer cannot be '", place, "'"));
+  }
+  if (json.contains("training_text")) {
+    const Json& t = json.at("training_text");
+    r.training_text = {t.at("tokens").get<int64_t>(), hash_from(t.at("xxh3"))};
+  }
+  if (json.contains("data_ranks")) r.data_ranks = json.at("data_ranks").get<int64_t>();
+  if (json.contains("best_validation")) {
+    const Json& best = json.at("best_validation");
+    r.best_validation_loss = best.at("loss").get<double>();
+    r.best_checkpoint = best.at("checkpoint").get<std::string>();
+  }
+}
+
+}  // namespace
+
+std::string to_json(const RunRecord& r) {
+  Json schedule{
+      {"start_lr", r.schedule.start_lr},       {"min_lr", r.schedule.min_lr},
+      {"warmup_iter", r.schedule.warmup_iter}, {"num_iters", r.schedule.num_iters},
+      {"end_iter", r.schedule.end_iter},       {"decay_style", name(r.schedule.decay_style)}};
+  Json json{{"step", r.step},
+            {"position", r.position},
+            {"tokens_seen", r.tokens_seen},
+            {"skipped_in_a_row", r.skipped_in_a_row},
+            {"parameter_count", r.parameter_count},
+            {"last_good_checkpoint", r.last_good_checkpoint},
+            {"mesh", r.mesh},
+            {"schedule", schedule},
+            {"model", Json::parse(model_config_json(r.model))},
+            {"options", Json::parse(run_config_json(r.options))}};
+  if (r.loss_scale)
+    json["loss_scale"] = {{"scale", r.loss_scale->scale}, {"good_steps", r.loss_scale->good_steps}};
+  add_later_fields(json, r);
+  // A path may hold bytes that are no UTF-8; the record stays valid JSON.
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+RunRecord run_record_from_json(std::string_view text, std::string_view where) {
+  try {
+    Json json = Json::parse(text);
+    RunRecord r;
+    r.step = json.at("step").get<int64_t>();
+    r.position = json.at("position").get<int64_t>();
+    r.tokens_seen = json.at("tokens_seen").get<int64_t>();
+    r.skipped_in_a_row = json.at("skipped_in_a_row").get<int64_t>();
+    r.parameter_count = json.at("parameter_count").get<int64_t>();
+    if (json.contains("loss_scale")) {
+      const Json& scale = json.at("loss_scale");
+      r.loss_scale = {scale.at("scale").get<float>(), scale.at("good_steps").get<int64_t>()};
+      if (!(r.loss_scale->scale > 0)) throw UserError("loss_scale is not above 0");
+    }
+    r.last_good_checkpoint = json.at("last_good_checkpoint").get<std::string>();
+    r.mesh = json.at("mesh").get<std::string>();
+    const Json& s = json.at("schedule");
+    r.schedule = {.start_lr = s.at("start_lr").get<double>(),
+                  .min_lr = s.at("min_lr").get<double>(),
+                  .warmup_iter = s.at("warmup_iter").get<double>(),
+                  .num_iters = s.at("num_iters").get<int64_t>(),
+                  .end_iter = s.at("end_iter").get<int64_t>(),
+                  .decay_style = decay_style_from_name(s.at("decay_style").get<std::string>())};
+    r.model = model_config_from_json(json.at("model").dump());
+    r.options = run_config_from_json(json.at("options").dump());
+    read_later_fields(json, r);
+    if (r.step < 0 || r.position < 0 || r.tokens_seen < 0) throw UserError("a counter is negative");
+    return r;
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError(cat("'", where, "' is not the record of a run: ", error.what()));
+  } catch (const UserError& error) {
+    throw UserError(cat("'", where, "' is not the record of a run: ", error.what()));
+  }
+}
+
+std::string tokenizer_of(const std::filesystem::path& checkpoint, const RunRecord& record) {
+  if (record.tokenizer) {
+    const std::string& place = record.tokenizer->place;
+    return place == "byte" ? place : (checkpoint / place).string();
+  }
+  const std::string& named = record.options.tokenizer;
+  std::error_code ignored;
+  if (named == "byte" || std::filesystem::exists(named, ignored)) return named;
+  throw UserError(cat("checkpoint '", checkpoint.string(),
+                      "' does not hold its tokenizer, only its path, '", named,
+                      "', and that is not there: give --tokenizer the one that it was trained "
+                      "with, or start in the directory where the path leads to it"));
+}
+
+std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& run) {
+  Json left = Json::parse(model_config_json(checkpoint)),
+       right = Json::parse(model_config_json(run));
+  for (const auto& [field, value] : left.items()) {
+    bool learned_positions = model_family(run.model_type).learned_positions;
+    bool of_training =
+        field == "initializer_range" || field == "padding_id" || field.ends_with("_pdrop");
+    if (of_training || value == right.at(field) ||
+        (field == "max_context_width" && !learned_positions))
+      continue;
+    return cat(field, ": ", value.dump(), " there, ", right.at(field).dump(), " in this run");
+  }
+  return "";
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "models/model_config.h"
+#include "optim/schedule.h"
+#include "options/loss_scaling.h"
+#include "options/run_config.h"
+
+namespace tessera {
+
+// The tokenizer that a run was trained with.
+struct TokenizerRecord {
+  std::string place;  // its file or folder in the checkpoint, or "byte"
+  uint64_t fingerprint = 0;
+};
+
+// The training text as tokens, without what is held out for validation.
+struct TextRecord {
+  int64_t tokens = 0;
+  uint64_t hash = 0;  // XXH3 of the ids of the whole data set
+  bool operator==(const TextRecord&) const = default;
+};
+
+// What a checkpoint holds beside tensors: run.json.
+struct RunRecord {
+  int64_t step = 0;      // steps done, skipped ones included
+  int64_t position = 0;  // samples handed out, over all ranks
+  int64_t tokens_seen = 0;
+  int64_t skipped_in_a_row = 0;
+  int64_t parameter_count = 0;
+  std::optional<LossScaleState> loss_scale;  // of a run that scales its loss
+  std::string last_good_checkpoint;
+  std::string mesh = "whole parameters";  // Parallelism::state_text() of the run
+  ScheduleState schedule;
+  ModelConfig model;
+  RunConfig options;
+  // Of checkpoints that say so: older ones hold neither tokenizer nor fingerprints.
+  std::optional<TokenizerRecord> tokenizer;
+  std::optional<TextRecord> training_text;
+  std::optional<int64_t> data_ranks;           // that shared each step's windows
+  std::optional<double> best_validation_loss;  // with --best_val_loss
+  std::string best_checkpoint;                 // name of the checkpoint that has it
+};
+
+std::string to_json(const RunRecord& record);
+// UserError naming `where` when the text is not such a record.
+RunRecord run_record_from_json(std::string_view text, std::string_view where);
+
+// What load_tokenizer() takes for the tokenizer of a checkpoint: the one that it holds or, of an
+// old one, the path in its options. UserError when an old one has a path and nothing is there.
+std::string tokenizer_of(const std::filesystem::path& checkpoint, const RunRecord& record);
+
+// "num_heads: 4 there, 2 in this run": the first field by which the model of a checkpoint and that
+// of a run compute different things from the same weights; "" if there is none. How the weights
+// were first drawn, dropout, the padding id and, unless positions are learned, the length of the
+// windows do not count.
+std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& run);
+
+}  // namespace tessera

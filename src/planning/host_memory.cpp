@@ -1,0 +1,121 @@
+#include "planning/host_memory.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+// Largest anonymous memory of a process less what it planned, over whole runs with validation and
+// checkpoints (Llama of 5.5 M and GPT-2 of 60 M parameters, 1, 2 and 8 threads, AVX2): in bf16 3
+// MiB, 11 MiB where text is tokenized; in f32 18 to 20 MiB with 2 threads and 55 MiB with 8, for
+// oneDNN's code and scratch; 30 MiB more where the model is exported.
+constexpr int64_t kBeside = int64_t{16} << 20, kBesidePerThread = int64_t{1} << 20;
+constexpr int64_t kOneDnn = int64_t{8} << 20, kOneDnnPerThread = int64_t{5} << 20;
+constexpr int64_t kExport = int64_t{32} << 20;
+// Page tables where there are no huge pages: 8 bytes for 4096.
+constexpr int64_t kBytesPerPageTableByte = 512;
+// Memory of a tokenizer over the size of its file: 9.4 in the step from 4,096 to 12,042 tokens.
+constexpr int64_t kTokenizerPerFileByte = 10;
+
+int64_t tokenizer_bytes(const fs::path& tokenizer) {
+  std::error_code error;
+  uintmax_t largest = 0;
+  for (const fs::path& path : {tokenizer, tokenizer / "tokenizer.json",
+                               tokenizer / "tokenizer.model", tokenizer / "vocab.json"}) {
+    if (!fs::is_regular_file(path, error)) continue;
+    uintmax_t size = fs::file_size(path, error);
+    if (!error) largest = std::max(largest, size);
+  }
+  return static_cast<int64_t>(std::min<uintmax_t>(largest, uintmax_t{1} << 32));
+}
+
+std::string line_of(std::string_view& text) { return std::string(take_line(text)); }
+
+int64_t number_of(const std::string& line) {
+  int64_t number = 0;
+  auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
+  TESSERA_CHECK(error == std::errc{} && end == line.data() + line.size(), line);
+  return number;
+}
+
+}  // namespace
+
+int64_t memory_beside_plan(const RunConfig& config, int64_t planned, int threads) {
+  bool by_onednn = config.use_fp16 || !config.bf16;
+  return kBeside + kBesidePerThread * threads +
+         (by_onednn ? kOneDnn + kOneDnnPerThread * threads : 0) +
+         (config.save_final_model ? kExport : 0) + planned / kBytesPerPageTableByte +
+         kTokenizerPerFileByte * tokenizer_bytes(config.tokenizer);
+}
+
+std::string RankMemory::to_text() const {
+  std::string text = cat(planned, "\n", beside, "\n");
+  for (const MemoryPool& pool : pools)
+    text += cat(pool.id, "\n", pool.name, "\n", pool.available, "\n");
+  return text;
+}
+
+RankMemory RankMemory::from_text(std::string_view text) {
+  RankMemory memory;
+  memory.planned = number_of(line_of(text));
+  memory.beside = number_of(line_of(text));
+  while (!text.empty()) {
+    MemoryPool& pool = memory.pools.emplace_back();
+    pool.id = line_of(text);
+    pool.name = line_of(text);
+    pool.available = number_of(line_of(text));
+  }
+  return memory;
+}
+
+std::optional<MemoryPool> smallest_pool(const RankMemory& rank) {
+  auto smallest = std::ranges::min_element(rank.pools, {}, &MemoryPool::available);
+  if (smallest == rank.pools.end()) return std::nullopt;
+  return *smallest;
+}
+
+std::optional<MemoryShortage> find_shortage(std::span<const RankMemory> ranks) {
+  struct Users {
+    const MemoryPool* pool;  // as the rank that sees least of it has it
+    int count = 0;
+    int64_t planned = 0, beside = 0;
+  };
+  std::map<std::string, Users> by_id;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (const MemoryPool& pool : ranks[r].pools) {
+      std::string id = pool.id.empty() ? cat("rank ", r, " ", pool.name) : pool.id;
+      Users& users = by_id.try_emplace(id, Users{&pool}).first->second;
+      if (pool.available < users.pool->available) users.pool = &pool;
+      ++users.count;
+      users.planned = checked_add(users.planned, ranks[r].planned);
+      users.beside = checked_add(users.beside, ranks[r].beside);
+    }
+  }
+  std::optional<MemoryShortage> worst;
+  for (const auto& [id, users] : by_id) {
+    int64_t need = checked_add(users.planned, users.beside), available = users.pool->available;
+    if (need <= available || (worst && worst->need - worst->available >= need - available))
+      continue;
+    std::string who = users.count == 1 ? "a rank needs " : cat(users.count, " ranks need ");
+    int64_t for_plans = std::max<int64_t>(0, available - users.beside);
+    worst = {.pool = users.pool->name,
+             .ranks = users.count,
+             .need = need,
+             .available = available,
+             .planned_each = for_plans / users.count,
+             .text = cat(who, format_bytes(need), " (", format_bytes(users.planned),
+                         " planned and about ", format_bytes(users.beside), " beside), and ",
+                         users.pool->name, " has ", format_bytes(available), " left")};
+  }
+  return worst;
+}
+
+}  // namespace tessera

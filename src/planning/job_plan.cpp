@@ -1,0 +1,50 @@
+#include "planning/job_plan.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+MemoryLimits memory_limits(const RunConfig& config) {
+  return {config.memory, config.host_memory, {}};
+}
+
+bool JobPlan::fits(const MemoryLimits& limits) const {
+  return (!limits.near || memory.near() <= *limits.near) &&
+         (!limits.host || far_on_host() <= *limits.host) &&
+         (!limits.both || memory.total() <= *limits.both);
+}
+
+int64_t planned_world(const RunConfig& config) {
+  return config.world.value_or(std::max<int64_t>(1, config.shard_degree.value_or(1)) *
+                               config.tensor_parallel_degree);
+}
+
+std::unique_ptr<Session> plan_session(const RunConfig& config, const ModelConfig& model,
+                                      const PlanTarget& target) {
+  int64_t world = planned_world(config);
+  Parallelism parallelism =
+      make_parallelism(config, model, world, std::min(world, config.ranks_per_host));
+  return std::make_unique<Session>(
+      build_programs(model_builder(model), program_options(config, parallelism)), *target.backend);
+}
+
+JobPlan job_plan(const RunConfig& config, const Session& session) {
+  JobPlan plan;
+  plan.parallelism = session.programs().parallelism;
+  plan.memory = session.planned_memory();
+  plan.ranks_on_host = std::min(planned_world(config), config.ranks_per_host);
+  plan.tokens = static_cast<double>(plan.parallelism.data_ranks()) *
+                static_cast<double>(config.gradient_accumulation_steps) *
+                static_cast<double>(config.train_batch_size * config.max_context_width);
+  plan.costs =
+      step_costs(session.programs(), config.gradient_accumulation_steps, config.ranks_per_host);
+  return plan;
+}
+
+DeviceRates device_rates(const RunConfig& config, const PlanTarget& target) {
+  double given = config.peak_tflops_per_gpu.value_or(0) * 1e12;
+  return {given > 0 ? given : target.peak_flops, static_cast<double>(config.network_bandwidth),
+          static_cast<double>(config.peer_bandwidth), static_cast<double>(config.host_bandwidth)};
+}
+
+}  // namespace tessera

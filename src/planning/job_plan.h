@@ -1,0 +1,53 @@
+#pragma once
+#include <memory>
+
+#include "models/model_config.h"
+#include "programs/session.h"
+#include "programs/step_costs.h"
+
+namespace tessera {
+
+// The device that a job is planned for; it need not be one of this machine.
+struct PlanTarget {
+  Backend* backend = nullptr;               // need not be able to run what it compiles
+  std::string description = "this device";  // "a CPU with amx, 16 threads a rank"
+  // Whether the kernels' workspaces are in the plan, and it is to the byte what training allocates.
+  bool exact = true;
+  double peak_flops = 1e12;  // of matrix products, nominal
+};
+
+// Memory that a job may use; nothing: no limit.
+struct MemoryLimits {
+  std::optional<int64_t> near;  // of a rank: --memory
+  std::optional<int64_t> host;  // of all ranks of a host together, for the far tier: --host_memory
+  std::optional<int64_t> both;  // of a rank, where the two tiers are one memory
+  bool any() const { return near || host || both; }
+};
+MemoryLimits memory_limits(const RunConfig& config);
+
+// What a job takes, in numbers.
+struct JobPlan {
+  Parallelism parallelism;
+  Session::Memory memory;  // of one rank
+  int64_t ranks_on_host = 1;
+  double tokens = 0;  // of a step, of all ranks
+  StepCosts costs;    // of one rank
+
+  int64_t far_on_host() const { return memory.far() * ranks_on_host; }
+  double tokens_a_rank() const { return tokens / parallelism.mesh.world_size(); }
+  bool fits(const MemoryLimits& limits) const;
+};
+
+// World of a planned job: --world, or what --shard_degree and --tensor_parallel_degree need.
+int64_t planned_world(const RunConfig& config);
+
+// The programs of a job as they run on `target`, not allocated. UserError where the options do not
+// go together with each other or with the model.
+std::unique_ptr<Session> plan_session(const RunConfig& config, const ModelConfig& model,
+                                      const PlanTarget& target);
+JobPlan job_plan(const RunConfig& config, const Session& session);
+
+// What the plan's device does in a second, of options and target.
+DeviceRates device_rates(const RunConfig& config, const PlanTarget& target);
+
+}  // namespace tessera

@@ -1,0 +1,194 @@
+#include "programs/programs.h"
+
+#include "ir/marks.h"
+#include "ir/rewriter.h"
+#include "passes/canonicalize.h"
+#include "passes/kv_cache.h"
+#include "passes/precision.h"
+#include "programs/apply_program.h"
+#include "programs/frozen_parameters.h"
+#include "programs/gradient_program.h"
+#include "programs/job_slots.h"
+
+namespace tessera {
+namespace {
+
+// The head's sum of squares as an output beside its loss.
+Graph output_squares(const ModelGraph& model) {
+  TESSERA_CHECK(model.square_sum, "a head with a loss");
+  Graph result = model.graph;
+  result.output(kSquareSum, model.square_sum);
+  return result;
+}
+
+// Without the updates of the model's own state: what is only evaluated trains nothing.
+Graph read_only(const Graph& graph) {
+  Graph result(graph.mesh());
+  Rewriter rewriter(graph, result);
+  for (const Node& node : graph.nodes()) rewriter.copy(node);
+  for (const GraphOutput& output : graph.outputs())
+    result.output(output.name, rewriter(output.value));
+  return result;
+}
+
+// Sums of the results over all ranks, for the host.
+Graph sum_outputs(const Graph& graph) {
+  Graph result(graph.mesh());
+  Rewriter rewriter(graph, result);
+  for (const Node& node : graph.nodes()) rewriter.copy(node);
+  result.set_scope("");
+  for (const GraphOutput& output : graph.outputs())
+    rewriter.map(output.value, sum_over_marks(result, rewriter(output.value)));
+  rewriter.finish();
+  exchange_stop_requests(result);
+  return result;
+}
+
+// From a model's forward pass to that of one rank on flat state.
+class ForwardPasses {
+ public:
+  ForwardPasses(const ModelGraph& model, DType compute, const Parallelism& parallelism,
+                std::vector<ParameterPart>& parts, std::vector<FlatUnit>& units,
+                Masters masters = Masters::kF32)
+      : model_(model),
+        compute_(compute),
+        masters_(masters),
+        p_(parallelism),
+        parts_(parts),
+        units_(units) {}
+
+  std::vector<Pass> list() {
+    std::vector<Pass> passes;
+    passes.push_back({"precision", [this](const Graph& g) {
+                        return compute_ == DType::kF32 ? g : precision(g, compute_);
+                      }});
+    if (p_.mesh.world_size() > 1) {
+      passes.push_back({"tensor_parallel", [this](const Graph& g) {
+                          return tensor_parallel(g, model_.parameters, parts_, p_.mesh, p_.tp,
+                                                 p_.sequence_parallel);
+                        }});
+    }
+    passes.push_back({"flat_units", [this](const Graph& g) {
+                        units_ = make_units(g, model_.parameters, parts_, p_.data, masters_);
+                        return flat_units(g, model_.parameters, units_, p_.data, p_.reduce_dtype);
+                      }});
+    return passes;
+  }
+
+ private:
+  const ModelGraph& model_;
+  DType compute_;
+  Masters masters_;
+  const Parallelism& p_;
+  std::vector<ParameterPart>& parts_;
+  std::vector<FlatUnit>& units_;
+};
+
+}  // namespace
+
+MicroBatchProgram Programs::micro_batch(bool first, bool last) const {
+  if (last && !accumulate_last.nodes().empty()) {
+    if (first) return {"accumulate_only", accumulate_only};
+    return {"accumulate_last", accumulate_last};
+  }
+  if (first) return {"accumulate_first", accumulate_first};
+  return {"accumulate", accumulate};
+}
+
+Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& options) {
+  ModelBuilder builder = with_frozen(unfrozen, options.freeze);
+  Programs programs;
+  programs.parallelism = options.parallelism;
+  const Parallelism& parallelism = options.parallelism;
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(options.optimizer);
+  PassRunner runner(options.passes);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kTraining);
+  programs.parameters = model.parameters;
+  programs.parts = parameter_parts(model.parameters, parallelism.mesh, parallelism.tp);
+  ForwardPasses forward(model, options.compute, parallelism, programs.parts, programs.units);
+  auto add_overlap = [&](std::vector<Pass>& passes) {
+    if (parallelism.data.shard.empty()) return;
+    passes.push_back(
+        {"overlap", [&](const Graph& g) { return overlap(g, options.overlap); }, true});
+  };
+  auto far = [&](const Graph& g) { return with_far_units(g, programs.units, *optimizer); };
+  auto accumulate = [&](const std::string& name, Turn turn) {
+    std::vector<Pass> passes = forward.list();
+    if (options.z_loss != 0)
+      passes.insert(passes.begin(),
+                    Pass{"z_loss", [&](const Graph&) { return output_squares(model); }});
+    passes.push_back({"autodiff", [&](const Graph& g) {
+                        return differentiate(g, programs.units, options, turn);
+                      }});
+    passes.push_back({"canonicalize", canonicalize, true});
+    if (options.far_state) passes.push_back({"far_state", far});
+    // Behind canonicalize: a forward node that its gradient subsumes is not there any more to be
+    // recomputed.
+    if (options.residency.changes_anything())
+      passes.push_back(
+          {"residency", [&](const Graph& g) { return residency(g, options.residency); }});
+    add_overlap(passes);
+    return runner.run(name, model.graph, passes);
+  };
+  programs.accumulate_first =
+      accumulate("accumulate_first", {.first = true, .last = !options.accumulates});
+  if (options.accumulates) {
+    programs.accumulate = accumulate("accumulate", {.first = false, .last = false});
+    if (reduces_gradients(programs.accumulate, programs.units, parallelism.data)) {
+      programs.accumulate_last = accumulate("accumulate_last", {.first = false, .last = true});
+      programs.accumulate_only = accumulate("accumulate_only", {.first = true, .last = true});
+    }
+  }
+
+  ModelGraph validation = builder(options.validation_batch, options.length, ModelHead::kLoss);
+  std::vector<FlatUnit> units;
+  ForwardPasses evaluate(validation, options.compute, parallelism, programs.parts, units);
+  std::vector<Pass> passes = evaluate.list();
+  if (parallelism.mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
+  passes.push_back({"canonicalize", canonicalize, true});
+  if (options.far_state) passes.push_back({"far_state", far});
+  add_overlap(passes);
+  programs.evaluate = runner.run("evaluate", read_only(validation.graph), passes);
+  Graph apply = apply_program(programs.units, options, *optimizer, programs.accumulate_first);
+  programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
+  programs.slots = slots_of({&programs.accumulate_first, &programs.apply, &programs.evaluate},
+                            programs.units, *optimizer);
+  programs.far_state = options.far_state;
+  programs.has_z_loss = options.z_loss != 0;
+  programs.loss_scaling = options.loss_scaling;
+  programs.timings = runner.timings();
+  return programs;
+}
+
+Programs build_state_layout(const ModelBuilder& unfrozen, const ProgramOptions& options) {
+  ModelBuilder builder = with_frozen(unfrozen, options.freeze);
+  Programs programs;
+  programs.parallelism = options.parallelism;
+  PassRunner runner(options.passes);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kLoss);
+  programs.parameters = model.parameters;
+  programs.parts =
+      parameter_parts(model.parameters, options.parallelism.mesh, options.parallelism.tp);
+  ForwardPasses forward(model, options.compute, options.parallelism, programs.parts,
+                        programs.units);
+  runner.run("state", model.graph, forward.list());
+  return programs;
+}
+
+NextToken build_next_token(const ModelBuilder& builder, const NextTokenOptions& options) {
+  PassRunner runner(options.passes);
+  ModelGraph model = builder(1, options.length, ModelHead::kNext);
+  NextToken result;
+  result.parameters = model.parameters;
+  Parallelism one_rank;
+  std::vector<ParameterPart> whole = parameter_parts(model.parameters, one_rank.mesh, one_rank.tp);
+  ForwardPasses forward(model, options.compute, one_rank, whole, result.units, options.masters);
+  std::vector<Pass> passes = forward.list();
+  if (options.cache > 0)
+    passes.push_back({"kv_cache", [&](const Graph& g) { return kv_cache(g, options.cache); }});
+  passes.push_back({"canonicalize", canonicalize, true});
+  result.graph = runner.run("generate", read_only(model.graph), passes);
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,108 @@
+#include "programs/step_costs.h"
+
+#include <algorithm>
+#include <map>
+
+namespace tessera {
+namespace {
+
+Cost cost_of(const Graph& graph, const Node& node) {
+  if (node.op->tier() == Tier::kInput || !node.op->view_offsets().empty()) return {};
+  std::vector<TensorType> inputs, outputs;
+  for (Value v : node.inputs) inputs.push_back(graph.type(v));
+  for (Value v : node.outputs) outputs.push_back(graph.type(v));
+  return node.op->cost(inputs, outputs);
+}
+
+double sum_flops(const Graph& graph, bool recomputed) {
+  double flops = 0;
+  for (const Node& node : graph.nodes()) {
+    if (recomputed == (node.phase == Phase::kRecompute)) flops += cost_of(graph, node).flops;
+  }
+  return flops;
+}
+
+// By direct exchange; an all-reduce is a reduce-scatter and an all-gather.
+double bytes_sent(const Graph& graph, const Node& node, const Communication& communication) {
+  auto ranks = static_cast<double>(graph.mesh().size(communication.axes));
+  double bytes = static_cast<double>(
+      std::max(graph.type(node.inputs[0]).bytes(), graph.type(node.outputs[0]).bytes()));
+  return bytes * (ranks - 1) / ranks * (communication.traffic == Traffic::kAllReduce ? 2 : 1);
+}
+
+// Share of a rank's peers along the axes that are on other hosts, hosts being runs of ranks.
+double network_share(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host) {
+  int peers = 0, others = 0;
+  for (int rank = 1; rank < mesh.world_size(); ++rank) {
+    if (mesh.index(rank, AxisSet{~0u} - axes) != 0) continue;
+    ++peers;
+    others += rank >= ranks_per_host;
+  }
+  return peers > 0 ? static_cast<double>(others) / peers : 0;
+}
+
+// Calls f(graph, how often it runs in a step).
+template <class F>
+void for_programs(const Programs& programs, int64_t micro_batches, F f) {
+  f(programs.micro_batch(true, micro_batches == 1).graph, 1.0);
+  if (micro_batches > 2)
+    f(programs.micro_batch(false, false).graph, static_cast<double>(micro_batches - 2));
+  if (micro_batches > 1) f(programs.micro_batch(false, true).graph, 1.0);
+  f(programs.apply, 1.0);
+}
+
+}  // namespace
+
+double program_flops(const Graph& graph) { return sum_flops(graph, false); }
+double recomputed_flops(const Graph& graph) { return sum_flops(graph, true); }
+
+StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ranks_per_host) {
+  StepCosts costs;
+  std::map<uint32_t, double> shares;
+  for_programs(programs, micro_batches, [&](const Graph& graph, double runs) {
+    costs.flops += runs * program_flops(graph);
+    costs.recomputed += runs * recomputed_flops(graph);
+    for (const Node& node : graph.nodes()) {
+      costs.link_bytes += runs * cost_of(graph, node).link_bytes;
+      auto communication = node.op->communication();
+      if (!communication) continue;
+      AxisSet axes = communication->axes;
+      auto [share, added] = shares.try_emplace(axes.bits);
+      if (added) share->second = network_share(graph.mesh(), axes, ranks_per_host);
+      double sent = runs * bytes_sent(graph, node, *communication);
+      costs.network_bytes += sent * share->second;
+      costs.peer_bytes += sent * (1 - share->second);
+    }
+  });
+  return costs;
+}
+
+std::vector<ExchangeTotal> exchange_totals(const Programs& programs, int64_t micro_batches) {
+  std::map<std::pair<std::string, std::string>, ExchangeTotal> totals;
+  for_programs(programs, micro_batches, [&](const Graph& graph, double runs) {
+    for (const Node& node : graph.nodes()) {
+      auto communication = node.op->communication();
+      if (!communication) continue;
+      AxisSet axes = communication->axes;
+      std::string of = graph.mesh().to_string(axes), op(node.op->name());
+      ExchangeTotal& total = totals[{of, op}];
+      total.axes = of;
+      total.op = op;
+      total.bytes += runs * bytes_sent(graph, node, *communication);
+      total.calls += runs;
+      total.ranks = graph.mesh().size(axes);
+    }
+  });
+  std::vector<ExchangeTotal> list;
+  for (auto& [key, total] : totals) list.push_back(total);
+  return list;
+}
+
+double StepSeconds::longest() const { return std::max({arithmetic, network, peer, link}); }
+
+StepSeconds step_seconds(const StepCosts& costs, const DeviceRates& rates) {
+  return {costs.all_flops() / rates.flops, costs.network_bytes / rates.network,
+          costs.peer_bytes / rates.peer, costs.link_bytes / rates.link};
+}
+
+}  // namespace tessera

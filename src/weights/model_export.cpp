@@ -1,0 +1,143 @@
+#include "weights/model_export.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process_identity.h"
+#include "base/text.h"
+#include "checkpoint/safetensors.h"
+#include "hub/tokenizer_files.h"
+#include "hub/weight_index.h"
+#include "hub/weight_writer.h"
+#include "models/build_model.h"
+#include "models/model_family.h"
+#include "tokenizer/tokenizer.h"
+#include "weights/model_weights.h"
+#include "weights/tokenizer_export.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<Parameter> parameters_of(const ModelConfig& model) {
+  return build_model(model, 1, 1, ModelHead::kLogits).parameters;
+}
+
+// A source of some parameters as one of all: the others are zeros.
+class ZerosElsewhere : public ParameterSource {
+ public:
+  ZerosElsewhere(const ParameterSource& source, const std::vector<Parameter>& parameters)
+      : source_(source) {
+    for (const Parameter& p : parameters) known_.insert(p.name);
+  }
+  void read(std::string_view parameter, int64_t first, std::span<float> values) const override {
+    if (known_.contains(parameter)) return source_.read(parameter, first, values);
+    std::ranges::fill(values, 0.0f);
+  }
+  void advise(std::string_view parameter, int64_t first, int64_t count,
+              Advice advice) const override {
+    if (known_.contains(parameter)) source_.advise(parameter, first, count, advice);
+  }
+
+ private:
+  const ParameterSource& source_;
+  std::set<std::string, std::less<>> known_;
+};
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, const ModelConfig& model) {
+  auto tokenizer = load_tokenizer(named);
+  if (tokenizer->vocab_size() > model.vocab_size) {
+    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
+                        " ids, the model's vocabulary only ", model.vocab_size,
+                        ": give --tokenizer the one that it was trained with"));
+  }
+  return tokenizer;
+}
+
+// Without a slash at its end, so that it can be named and renamed.
+fs::path plain(const fs::path& directory) {
+  fs::path path = directory.lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+void move_directory(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (!error) return;
+  throw UserError(
+      cat("cannot move '", from.string(), "' to '", to.string(), "': ", error.message()));
+}
+
+void put_in_place(const fs::path& made, const fs::path& directory) {
+  fs::path replaced = directory;
+  replaced += ".replaced-" + unique_suffix();
+  std::error_code ignored;
+  bool replaces = fs::exists(directory, ignored);
+  if (replaces) move_directory(directory, replaced);
+  move_directory(made, directory);
+  sync_directory(directory.parent_path());
+  if (replaces) fs::remove_all(replaced, ignored);
+}
+
+}  // namespace
+
+void check_export_directory(const fs::path& directory) {
+  fs::path path = plain(directory);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  if (fs::is_directory(path, ignored) && fs::is_empty(path, ignored)) return;
+  std::string foreign;
+  bool has_weights = false;
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    std::string name = entry.path().filename().string();
+    bool ours = name == "config.json" || name == kWeightIndexName || is_tokenizer_file(name);
+    if (name.starts_with("model") && name.ends_with(".safetensors")) {
+      SafetensorsMetadata metadata = SafetensorsFile(entry.path()).metadata();
+      ours = has_weights = metadata[std::string(kWriterKey)] == kWriter;
+    }
+    if (!ours) foreign = name;
+  }
+  if (has_weights && foreign.empty()) return;
+  throw UserError(cat("'", path.string(), "' is there, and ",
+                      foreign.empty() ? "no model that was written by tessera"
+                                      : cat("'", foreign, "' in it was not written by tessera"),
+                      ", so it is not overwritten: give another directory"));
+}
+
+void export_model(const fs::path& directory, const ModelConfig& model,
+                  const ParameterSource& source, const ExportOptions& options) {
+  double start = monotonic_seconds();
+  ModelConfig there = model;  // as transformers has it
+  if (auto complete = model_family(model.model_type).complete) complete(there);
+  std::vector<FileTensor> tensors = file_tensors(model.model_type, parameters_of(there));
+  auto tokenizer = open_tokenizer(options.tokenizer, model);
+  check_tokenizer_export(options.tokenizer, *tokenizer, model.model_type);
+  check_export_directory(directory);
+  fs::path final = plain(directory), aside = final;
+  if (final.has_parent_path()) make_directories(final.parent_path());
+  aside += ".tmp-" + unique_suffix();
+  TemporaryDirectory temporary(aside);
+  Json config = Json::parse(hugging_face_config_json(there));
+  config["torch_dtype"] = options.dtype == DType::kF32    ? "float32"
+                          : options.dtype == DType::kBF16 ? "bfloat16"
+                                                          : "float16";
+  config.update(
+      write_tokenizer(options.tokenizer, *tokenizer, model.max_context_width, temporary.path()));
+  write_json(temporary.path() / "config.json", config);
+  write_weights(temporary.path(), tensors, ZerosElsewhere(source, parameters_of(model)),
+                options.dtype, options.max_shard_bytes);
+  put_in_place(temporary.path(), final);
+  TESSERA_INFO(cat("Wrote ", final.string(), ": ",
+                   format_count(static_cast<double>(parameter_count(model))), " parameters in ",
+                   name(options.dtype), ", in ", format("%.1f", monotonic_seconds() - start),
+                   " s"));
+}
+
+}  // namespace tessera

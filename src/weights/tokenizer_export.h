@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "models/model_config.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tessera {
+
+// A file of an export as transformers writes it.
+void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& json);
+
+// Writes the files of a tokenizer, which --tokenizer calls `named`, from which transformers'
+// AutoTokenizer makes its ids. Those of its directory are copied. SentencePiece's models, ranks of
+// tiktoken and bytes get a tokenizer.json, since transformers reads the first two otherwise, and
+// the last not at all. Beside a tokenizer.json the tokenizer_config.json names the class that reads
+// it as it stands, and loses what would change it on the way (transformers' own classes build most
+// of it anew).
+//
+// Returns the ids that go into the configurations: those of the tokenizer's directory if that is a
+// model's, else the tokenizer's own ends of a text. UserError: files that are gone, a full disk,
+// what check_tokenizer_export() reports.
+nlohmann::ordered_json write_tokenizer(const std::string& named, const Tokenizer& tokenizer,
+                                       int64_t max_context_width, const std::filesystem::path& to);
+
+// UserError naming what of this tokenizer transformers has no words for. Where it reads the
+// tokenizers of a family as Qwen2's, whatever the files say, SentencePiece's are refused, and
+// others than Qwen2's get a warning.
+void check_tokenizer_export(const std::string& named, const Tokenizer& tokenizer,
+                            ModelType model_type);
+
+}  // namespace tessera
