@@ -30,6 +30,7 @@ double nominal_thread_flops(cpu::Isa isa, DType dtype) {
     case cpu::Isa::kPortable: return 1e10;
     case cpu::Isa::kAvx2: return 5e10;
     case cpu::Isa::kAvx512: return 1e11;
+    case cpu::Isa::kAvx512Bf16: return dtype == DType::kBF16 ? 2e11 : 1e11;
     case cpu::Isa::kAmx: return dtype == DType::kBF16 ? 1e12 : 2.5e11;
   }
   return 1e10;

@@ -16,7 +16,7 @@ int version_command(std::span<const std::string> arguments) {
     return 0;
   }
   if (!arguments.empty()) throw UsageError(cat("version takes no options: '", arguments[0], "'"));
-  cpu::Isa isa = cpu::detect_isa();
+  cpu::Isa isa = cpu::default_isa();
   std::printf("tessera %s, compiled by g++ %s\n", TESSERA_VERSION, __VERSION__);
   std::printf("machine: %d cores, instruction set %.*s\n", available_cores(),
               static_cast<int>(name(isa).size()), name(isa).data());

@@ -121,7 +121,7 @@ TEST_F(PlanCommand, NamesWhatIsCheaperWhereMuchIsLeft) {
 
 TEST_F(PlanCommand, AnyInstructionSetIsPlannedAnywhere) {
   std::set<std::string> totals;
-  for (const char* isa : {"portable", "avx2", "avx512", "amx"}) {
+  for (const char* isa : {"portable", "avx2", "avx512", "avx512_bf16", "amx"}) {
     for (const char* bf16 : {"0", "1"}) {
       ProgramResult result =
           plan({"--cpu_isa", isa, "--threads", "3", "--bf16", bf16, "--max_context_width", "128"});

@@ -65,7 +65,7 @@ class SignalThreads : public ProgramTest {
 
 // Thousands of signals while products are computed, with code of every instruction set.
 TEST_F(SignalThreads, AStormChangesNothing) {
-  for (cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512, cpu::Isa::kAmx}) {
+  for (cpu::Isa isa : cpu::kIsas) {
     if (isa > cpu::detect_isa()) continue;
     SCOPED_TRACE(name(isa));
     std::string set(name(isa));

@@ -57,8 +57,8 @@ inline ModelConfig odd_model() {
 // Every instruction set of this machine, weakest first.
 inline std::vector<cpu::Isa> instruction_sets() {
   std::vector<cpu::Isa> sets;
-  for (int i = 0; i <= static_cast<int>(cpu::detect_isa()); ++i) {
-    sets.push_back(static_cast<cpu::Isa>(i));
+  for (cpu::Isa isa : cpu::kIsas) {
+    if (isa <= cpu::detect_isa()) sets.push_back(isa);
   }
   return sets;
 }

@@ -25,7 +25,7 @@ void expect_as_good_as_decomposition(const AttentionProblem& p, double spread) {
   dout.all = Tensor::random(p.dtype, dout.all.size(), 2);
   Expected exact = Decomposition<double>(p, in, dout).expected();
   Expected rough = Decomposition<float>(p, in, dout).expected();
-  for (Isa isa : all_isas()) {
+  for (Isa isa : isas_here()) {
     SCOPED_TRACE(cat(name(isa), " ", name(p.dtype), " B=", p.batch, " T=", p.tokens,
                      " D=", p.head_dim, " H=", p.heads, "/", p.kv_heads, p.causal ? " causal" : "",
                      " W=", p.window));

@@ -13,7 +13,7 @@ TEST(Attention, QueriesFromABlockOn) {
       p.dtype = dtype;
       p.batch = 1;
       Packed in = random_inputs(p, 3, 1);
-      for (Isa isa : all_isas()) {
+      for (Isa isa : isas_here()) {
         ThreadPool pool(2);
         Result whole{Heads(p, kUntouched), Tensor(DType::kF32, p.heads * tokens), Packed(p, 0)};
         run_forward(p, in, whole, isa, pool);
@@ -44,7 +44,7 @@ TEST(Attention, DropoutKeepsTheMean) {
   AttentionProblem p = with_dropout(problem(257, 8, 8, 8, false, 0), 0.4);
   Packed in(p, 1);
   Heads dout(p, 0);
-  for (Isa isa : all_isas()) {
+  for (Isa isa : isas_here()) {
     Result out = run(p, in, dout, isa, pool_of(2));
     double sum = 0;
     int64_t count = 0;
@@ -64,7 +64,7 @@ TEST(Attention, SameBitsForEveryNumberOfThreads) {
       Packed in = random_inputs(p, 3, 1);
       Heads dout(p, 0);
       dout.all = Tensor::random(dtype, dout.all.size(), 4);
-      for (Isa isa : all_isas()) {
+      for (Isa isa : isas_here()) {
         SCOPED_TRACE(cat(name(isa), " ", name(dtype), " T=", p.tokens));
         same_for_all_threads([&](ThreadPool& pool) { return run(p, in, dout, isa, pool); });
       }
@@ -88,7 +88,7 @@ TEST(Attention, HugeScoresDoNotOverflow) {
       }
     }
     Expected exact = Decomposition<double>(p, in, dout).expected();
-    for (Isa isa : all_isas()) {
+    for (Isa isa : isas_here()) {
       SCOPED_TRACE(cat(name(isa), " ", name(dtype)));
       Result out = run(p, in, dout, isa, pool_of(1));
       Columns all{out.o.stride, 0, out.o.stride - kGap};
@@ -109,7 +109,7 @@ TEST(Attention, UniformScoresGiveLogOfTheVisibleCount) {
     Heads dout(p, 0);
     for (int64_t row = 0; row < p.batch * p.tokens; ++row)
       for (int64_t i = 0; i < in.v; ++i) in.all.set(row * in.stride + i, 2);
-    for (Isa isa : all_isas()) {
+    for (Isa isa : isas_here()) {
       Result out = run(p, in, dout, isa, pool_of(1));
       for (int64_t i = 0; i < out.lse.size(); ++i) {
         double visible = static_cast<double>(std::min<int64_t>(i % p.tokens + 1, p.window));
@@ -129,7 +129,7 @@ TEST(Attention, NanReachesExactlyTheQueriesThatSeeIt) {
     Packed in = random_inputs(p, 7, 1);
     in.all.set(kBadKey * in.stride + in.k + 3, NAN);
     Heads dout(p, 1);
-    for (Isa isa : all_isas()) {
+    for (Isa isa : isas_here()) {
       Result out = run(p, in, dout, isa, pool_of(1));
       for (int64_t t = 0; t < p.tokens; ++t) {
         bool sees = t >= kBadKey && t - kBadKey < p.window;
@@ -143,7 +143,7 @@ TEST(Attention, NanReachesExactlyTheQueriesThatSeeIt) {
 
 TEST(Attention, NothingToDo) {
   AttentionProblem p = problem(0, 64, 2, 1, true, 0);
-  for (Isa isa : all_isas()) {
+  for (Isa isa : isas_here()) {
     AttentionForward forward{.problem = p};
     AttentionBackward backward{.problem = p};
     attention_forward(forward, isa, pool_of(2));

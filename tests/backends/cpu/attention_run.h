@@ -103,12 +103,6 @@ double error_over(const A& a, const Doubles& exact, const Doubles& terms, Column
   return std::sqrt(difference / norm);
 }
 
-inline std::vector<Isa> all_isas() {
-  std::vector<Isa> isas = isas_here();
-  if (detect_isa() == Isa::kAmx) isas.push_back(Isa::kAmx);
-  return isas;
-}
-
 inline AttentionProblem problem(int64_t tokens, int64_t head_dim, int64_t heads, int64_t kv_heads,
                                 bool causal, int64_t window) {
   AttentionProblem p;

@@ -152,7 +152,7 @@ void check(const Case& c, DType dtype) {
   ref::Results exact = ref::run(graph_for(c, DType::kF64), feeds);
   Graph g = graph_for(c, dtype);
   ref::Results decomposed = ref::run(g, feeds);
-  for (cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512, cpu::Isa::kAmx}) {
+  for (cpu::Isa isa : cpu::kIsas) {
     if (isa > cpu::detect_isa()) continue;
     SCOPED_TRACE(name(isa));
     Outputs one = run_cpu(g, feeds, 1, isa);

@@ -1,6 +1,7 @@
 #include "backends/cpu/kernels/elementwise.h"
 
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "tests/backends/cpu/row_kernels.h"
@@ -124,7 +125,10 @@ TEST(Elementwise, CastsRoundToNearestEvenAndBack) {
         return out;
       });
       for (int64_t i = 0; i < n; ++i) {
-        ASSERT_EQ(narrow.bf16()[i].bits, BF16(x.f32()[i]).bits);
+        float from = x.f32()[i];
+        // The one instruction for it takes subnormal numbers for zero.
+        if (isa >= Isa::kAvx512Bf16 && std::fpclassify(from) == FP_SUBNORMAL) from = 0;
+        ASSERT_EQ(narrow.bf16()[i].bits, BF16(from).bits);
         ASSERT_EQ(wide[i], narrow[i]);
       }
     }

@@ -250,6 +250,11 @@ TEST(MakeMatmul, TakesBf16ToMatrixTilesWhereThereAreSome) {
   EXPECT_TRUE(make_matmul(p, Isa::kAvx512)->description().starts_with("packed avx512"));
 }
 
+TEST(MakeMatmul, TakesBf16ToDotProductsWhereThereAreSome) {
+  MatmulProblem p = problem(256, 256, 256, false, true, kDTypes[2], false);
+  EXPECT_TRUE(make_matmul(p, Isa::kAvx512Bf16)->description().starts_with("packed avx512_bf16"));
+}
+
 TEST(MakeMatmul, TakesF32ToMatrixTilesInThreeParts) {
   if (detect_isa() != Isa::kAmx) GTEST_SKIP() << "no AMX here";
   MatmulProblem p = problem(256, 256, 256, false, true, kDTypes[0], false);
@@ -264,7 +269,9 @@ TEST(MakeMatmul, AsksForTheSameWorkspaceOnEveryMachine) {
     for (DTypes dtypes : kDTypes) {
       for (bool accumulate : {false, true}) {
         MatmulProblem p = problem(700, 1100, 333, false, true, dtypes, accumulate);
-        auto own = isa == Isa::kAmx ? make_amx_matmul(p, isa) : make_vector_matmul(p, isa);
+        auto own = make_amx_matmul(p, isa);
+        if (!own) own = make_bf16_matmul(p, isa);
+        if (!own) own = make_vector_matmul(p, isa);
         for (int threads : {1, 7}) {
           EXPECT_EQ(make_matmul(p, isa)->workspace_bytes(threads), own->workspace_bytes(threads))
               << name(isa) << " " << name(p.a);

@@ -59,7 +59,6 @@ struct DTypes {
 };
 constexpr DTypes kDTypes[] = {
     {DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16}};
-constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
 // `spare` is added to every leading dimension.
 inline MatmulProblem problem(int64_t m, int64_t n, int64_t k, bool ta, bool tb, DTypes d,
@@ -211,8 +210,8 @@ void for_implementations(const MatmulProblem& p, F f) {
   for (const MatmulImplementation& implementation : matmul_implementations()) {
     for (Isa isa : kIsas) {
       if (isa > detect_isa()) continue;
-      // The vector kernel of AMX machines is that of AVX-512.
-      if (implementation.name == "vector" && isa == Isa::kAmx) continue;
+      // The vector kernel of stronger sets is that of AVX-512.
+      if (implementation.name == "vector" && isa > Isa::kAvx512) continue;
       std::unique_ptr<const Matmul> matmul = implementation.make(p, isa);
       if (!matmul) continue;
       SCOPED_TRACE(cat(matmul->description(), " on ", name(isa), ": ", describe(p)));

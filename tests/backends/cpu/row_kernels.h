@@ -97,8 +97,8 @@ inline void expect_as_good(const Tensor& kernel, const Doubles& decomposed, cons
 }
 
 inline std::vector<Isa> isas_here() {
-  std::vector<Isa> isas{Isa::kPortable};
-  for (Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+  std::vector<Isa> isas;
+  for (Isa isa : kIsas) {
     if (isa <= detect_isa()) isas.push_back(isa);
   }
   return isas;

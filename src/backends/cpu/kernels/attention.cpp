@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "backends/cpu/kernels/amx/attention_buffers.h"
+#include "backends/cpu/kernels/bf16/attention_buffers.h"
 #include "backends/cpu/kernels/isa/attention_buffers.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -29,11 +29,15 @@ struct Family {
   decltype(&portable::attention_finish_dq) finish_dq;
 };
 
-bool on_tiles(Isa isa, DType dtype) { return isa == Isa::kAmx && dtype == DType::kBF16; }
+// Whether products multiply pairs of bf16.
+bool in_bf16(Isa isa, DType dtype) { return isa >= Isa::kAvx512Bf16 && dtype == DType::kBF16; }
 
 Family family_of(Isa isa, DType dtype) {
-  if (on_tiles(isa, dtype))
+  if (in_bf16(isa, dtype) && isa == Isa::kAmx)
     return {&amx::attention_forward_unit, &amx::attention_backward_unit, &amx::attention_finish_dq};
+  if (in_bf16(isa, dtype))
+    return {&vdpbf16::attention_forward_unit, &vdpbf16::attention_backward_unit,
+            &vdpbf16::attention_finish_dq};
   return {TESSERA_SELECT(isa, attention_forward_unit), TESSERA_SELECT(isa, attention_backward_unit),
           TESSERA_SELECT(isa, attention_finish_dq)};
 }
@@ -41,16 +45,16 @@ Family family_of(Isa isa, DType dtype) {
 // Bytes that one thread needs.
 int64_t forward_scratch(const AttentionProblem& p, Isa isa) {
   Scratch count{nullptr};
-  if (on_tiles(isa, p.dtype))
-    amx::carve(p, count);
+  if (in_bf16(isa, p.dtype))
+    bf16::carve(p, count);
   else
     carve(p, *TESSERA_SELECT(isa, kAttentionLanes), count);
   return count.used;
 }
 int64_t backward_scratch(const AttentionProblem& p, int64_t chunks, Isa isa) {
   Scratch count{nullptr};
-  if (on_tiles(isa, p.dtype))
-    amx::carve(p, chunks, count);
+  if (in_bf16(isa, p.dtype))
+    bf16::carve(p, chunks, count);
   else
     carve(p, *TESSERA_SELECT(isa, kAttentionLanes), chunks, count);
   return count.used;

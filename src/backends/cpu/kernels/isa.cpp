@@ -24,7 +24,8 @@ Isa probe() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
     // Every core with AMX has AVX512-BF16 too, but a virtual machine may hide that.
-    return __builtin_cpu_supports("avx512bf16") && amx_permitted() ? Isa::kAmx : Isa::kAvx512;
+    if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
+    return amx_permitted() ? Isa::kAmx : Isa::kAvx512Bf16;
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
   return Isa::kPortable;
@@ -37,23 +38,30 @@ Isa detect_isa() {
   return isa;
 }
 
+Isa default_isa() {
+  const Isa isa = detect_isa();
+  return isa == Isa::kAvx512Bf16 && !__builtin_cpu_is("amd") ? Isa::kAvx512 : isa;
+}
+
 std::string_view name(Isa isa) {
   switch (isa) {
     case Isa::kPortable: return "portable";
     case Isa::kAvx2: return "avx2";
     case Isa::kAvx512: return "avx512";
+    case Isa::kAvx512Bf16: return "avx512_bf16";
     case Isa::kAmx: return "amx";
   }
   return "?";
 }
 
 Isa isa_from_name(std::string_view text) {
-  if (text == "auto") return detect_isa();
-  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+  if (text == "auto") return default_isa();
+  std::string known = "auto";
+  for (Isa isa : kIsas) {
     if (text == name(isa)) return isa;
+    known += cat(" ", name(isa));
   }
-  throw UserError(
-      cat("unknown instruction set '", text, "'; known: auto portable avx2 avx512 amx"));
+  throw UserError(cat("unknown instruction set '", text, "'; known: ", known));
 }
 
 void require_isa(Isa isa) {

@@ -3,24 +3,31 @@
 
 namespace tessera::cpu {
 
-// Instruction sets with kernels of their own, weakest first. kAmx is kAvx512 plus rounding to bf16
-// in one instruction and bf16 matrix tiles.
-enum class Isa { kPortable, kAvx2, kAvx512, kAmx };
+// Instruction sets with kernels of their own, weakest first: each has the instructions of those
+// before it. kAvx512Bf16 adds rounding to bf16 in one instruction and dot products of bf16 pairs,
+// kAmx bf16 matrix tiles.
+enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+inline constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
+                                Isa::kAmx};
 
 // The strongest set that this machine and its operating system offer. The first call asks the
 // kernel for permission to use the AMX tile registers.
 Isa detect_isa();
+// The set to use where none is asked for: the strongest, but kAvx512 for kAvx512Bf16 on processors
+// of others than AMD. Intel's cores multiply bf16 pairs half as often as f32 numbers, so that only
+// the rounding is gained. By vendor and not by timing: a machine always gives the same bits.
+Isa default_isa();
 
-// "portable", "avx2", "avx512", "amx".
+// "portable", "avx2", "avx512", "avx512_bf16", "amx".
 std::string_view name(Isa isa);
-// Inverse of name(); "auto" is detect_isa(). UserError for another word.
+// Inverse of name(); "auto" is default_isa(). UserError for another word.
 Isa isa_from_name(std::string_view text);
 // UserError where this machine lacks it. What kernels need can be asked on any machine; only to run
 // them takes their instructions.
 void require_isa(Isa isa);
 
 // Kernels are written once (isa/*.cpp) and compiled four times, into the namespaces portable, avx2,
-// avx512 and, for kAmx, avx512_bf16. These two macros declare such a function and choose one of the
+// avx512 and, for kAvx512Bf16 and kAmx, avx512_bf16. These two macros declare such a function and choose one of the
 // four at run time.
 #define TESSERA_DECLARE_PER_ISA(signature) \
   namespace portable {                     \
@@ -35,10 +42,10 @@ void require_isa(Isa isa);
   namespace avx512_bf16 {                  \
   signature;                               \
   }
-#define TESSERA_SELECT(isa, function)                               \
-  ((isa) == ::tessera::cpu::Isa::kAmx      ? &avx512_bf16::function \
-   : (isa) == ::tessera::cpu::Isa::kAvx512 ? &avx512::function      \
-   : (isa) == ::tessera::cpu::Isa::kAvx2   ? &avx2::function        \
-                                           : &portable::function)
+#define TESSERA_SELECT(isa, function)                                   \
+  ((isa) >= ::tessera::cpu::Isa::kAvx512Bf16 ? &avx512_bf16::function   \
+   : (isa) == ::tessera::cpu::Isa::kAvx512   ? &avx512::function        \
+   : (isa) == ::tessera::cpu::Isa::kAvx2     ? &avx2::function          \
+                                             : &portable::function)
 
 }  // namespace tessera::cpu

@@ -25,6 +25,7 @@ namespace {
 constexpr MatmulImplementation kImplementations[] = {
     {"row", make_row_matmul},
     {"amx", make_amx_matmul},
+    {"bf16", make_bf16_matmul},
 #ifdef TESSERA_WITH_ONEDNN
     {"onednn", make_onednn_matmul},
 #endif

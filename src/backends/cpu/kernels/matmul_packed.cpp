@@ -322,6 +322,11 @@ std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa 
   return std::make_unique<PackedMatmul>(problem, amx::kF32MatmulKernels, "packed amx, bf16x3");
 }
 
+std::unique_ptr<const Matmul> make_bf16_matmul(const MatmulProblem& problem, Isa isa) {
+  if (isa != Isa::kAvx512Bf16 || problem.a != DType::kBF16) return nullptr;
+  return std::make_unique<PackedMatmul>(problem, vdpbf16::kMatmulKernels, "packed avx512_bf16");
+}
+
 std::unique_ptr<const Matmul> make_vector_matmul(const MatmulProblem& problem, Isa isa) {
   isa = std::min(isa, Isa::kAvx512);
   return std::make_unique<PackedMatmul>(problem, *TESSERA_SELECT(isa, kMatmulKernels),

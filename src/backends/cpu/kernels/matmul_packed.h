@@ -1,7 +1,7 @@
 #pragma once
 // Our own matrix product. matmul_packed.cpp cuts the work into tiles, isa/matmul_packed.cpp (any
-// dtype, vectors of f32), amx/matmul.cpp (bf16, matrix tiles) and amx/matmul_f32.cpp (f32 in three
-// parts of bf16, matrix tiles) do the arithmetic.
+// dtype, vectors of f32), bf16/matmul.cpp (bf16, dot products of pairs), amx/matmul.cpp (bf16,
+// matrix tiles) and amx/matmul_f32.cpp (f32 in three parts of bf16, matrix tiles) do the arithmetic.
 #include <cstdint>
 #include <memory>
 
@@ -13,6 +13,8 @@ namespace tessera::cpu {
 
 // On matrix tiles; declines weaker instruction sets.
 std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa);
+// Of bf16 by AVX512-BF16's dot products; declines other instruction sets and f32.
+std::unique_ptr<const Matmul> make_bf16_matmul(const MatmulProblem& problem, Isa isa);
 // Vectors of f32, bf16 widened while it is packed. Takes every problem.
 std::unique_ptr<const Matmul> make_vector_matmul(const MatmulProblem& problem, Isa isa);
 
@@ -75,5 +77,8 @@ namespace amx {
 extern const MatmulKernels kMatmulKernels;     // bf16
 extern const MatmulKernels kF32MatmulKernels;  // of three parts
 }  // namespace amx
+namespace vdpbf16 {
+extern const MatmulKernels kMatmulKernels;  // bf16
+}
 
 }  // namespace tessera::cpu

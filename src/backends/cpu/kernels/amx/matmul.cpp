@@ -78,7 +78,7 @@ void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, in
       float* kept = sums + (j * row_panels + i) * kUnit * kUnit;
       multiply_panels(a.data + i * a.panel, a.unit, a.line, b.data + j * b.panel, units,
                       first ? nullptr : kept, result ? last : kept, ahead);
-      if (result) store(last, *result, i * kUnit, j * kUnit);
+      if (result) store<kUnit>(last, *result, i * kUnit, j * kUnit);
     }
   }
   if (result && result->streams) _mm_sfence();

@@ -140,7 +140,7 @@ void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, in
       float* kept = sums + (j * row_panels + i) * kUnit * kUnit;
       multiply_panels(a.data + i * a.panel, b.data + j * b.panel, depth / kUnit,
                       first ? nullptr : kept, result ? last : kept);
-      if (result) store(last, *result, i * kUnit, j * kUnit);
+      if (result) store<kUnit>(last, *result, i * kUnit, j * kUnit);
     }
   }
   if (result && result->streams) _mm_sfence();

@@ -1,5 +1,5 @@
 #pragma once
-// What kernels/attention.cpp (threads, workspace) and the arithmetic in isa/ and amx/ agree on.
+// What kernels/attention.cpp (threads, workspace) and the arithmetic in isa/ and bf16/ agree on.
 // Everything defined here is forced inline: see the rule in isa/simd.h.
 #include "backends/cpu/kernels/attention.h"
 
@@ -94,7 +94,7 @@ TESSERA_ATTENTION_INLINE int64_t attention_dq_floats(const AttentionProblem& p) 
   return attention_blocks(p) * round_up(p.head_dim, 32) * kAttentionBlock;
 }
 
-// What each family of kernels defines; isa/ and amx/attention_buffers.h say how much scratch one
+// What each family of kernels defines; isa/ and bf16/attention_buffers.h say how much scratch one
 // thread needs. backward_unit
 // zeroes and accumulates dQ in f32: if the unit has all keys (chunks == 1), in `dq` of one head,
 // which it also finishes; else in `dq` of all heads of the group, one after the other. finish_dq
@@ -110,6 +110,9 @@ TESSERA_ATTENTION_INLINE int64_t attention_dq_floats(const AttentionProblem& p) 
 
 TESSERA_DECLARE_PER_ISA(TESSERA_DECLARE_ATTENTION_UNITS)
 namespace amx {
+TESSERA_DECLARE_ATTENTION_UNITS;
+}
+namespace vdpbf16 {
 TESSERA_DECLARE_ATTENTION_UNITS;
 }
 

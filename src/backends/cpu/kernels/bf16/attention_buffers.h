@@ -1,13 +1,13 @@
 #pragma once
-// The scratch of one thread for attention in bf16 on matrix tiles. Apart from the arithmetic: a
+// The scratch of one thread for attention by products of bf16. Apart from the arithmetic: a
 // plan asks for its size on machines that cannot run that.
 #include "backends/cpu/kernels/isa/attention_unit.h"
 
-namespace tessera::cpu::amx {
+namespace tessera::cpu::bf16 {
 
 constexpr int64_t kBlock = kAttentionBlock;
 constexpr int64_t kBlockWords = kBlock / 2;
-constexpr int64_t kTile = 32;  // granule of tile_product
+constexpr int64_t kTile = 32;  // granule of block_product
 
 struct ForwardBuffers {
   uint32_t *keys, *values_t;          // left: [T][width], [block][width][kBlock]
@@ -71,4 +71,4 @@ TESSERA_ATTENTION_INLINE BackwardBuffers carve(const AttentionProblem& p, int64_
   return b;
 }
 
-}  // namespace tessera::cpu::amx
+}  // namespace tessera::cpu::bf16

@@ -1,12 +1,12 @@
-// Flash attention, backward, bf16 on AMX. With scores and their gradients as [key][query]:
+// Flash attention, backward, bf16. With scores and their gradients as [key][query]:
 //
 //   scores^T = K Q^T, dP^T = V dout^T                 left: K, V; right: q, dout by columns
 //   dV += P^T dout,   dK += dS^T Q                    left: P, dS rounded; right: dout, q by rows
 //   dQ^T += K^T dS^T                                  left: K transposed; right: dS rounded
-#include "backends/cpu/kernels/amx/attention_block.h"
+#include "backends/cpu/kernels/bf16/attention_block.h"
 #include "backends/cpu/kernels/attention.h"
 
-namespace tessera::cpu::amx {
+namespace tessera::cpu::TESSERA_ISA {
 namespace {
 
 // delta[t] = sum_d o[t, d] dout[t, d] of one block
@@ -94,9 +94,9 @@ void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, c
   int64_t width = b.width, left = slot * kBlock * width / 2, right = pair.query * width / 2;
   for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
     int64_t row = left + u * width / 2, to = u * kBlock + t, queries = pair.queries - t;
-    tile_product<false>(n, queries, width, {b.keys + row, width * 2},
+    block_product<false>(n, queries, width, {b.keys + row, width * 2},
                         {b.query_t + right + t, kBlock * 4}, b.scores + to, kBlock);
-    tile_product<false>(n, queries, width, {b.values + row, width * 2},
+    block_product<false>(n, queries, width, {b.values + row, width * 2},
                         {b.dout_t + right + t, kBlock * 4}, b.dscores + to, kBlock);
   });
   if (pair.hidden) hide(p, pair, b.scores);
@@ -109,11 +109,11 @@ void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, c
   for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
     int64_t from = u * kBlockWords + t / 2, row = right + t * width / 2;
     int64_t queries = pair.queries - t, to = (slot * kBlock + u) * width;
-    tile_product<true>(n, width, queries, {b.probabilities + from, kBlock * 2},
+    block_product<true>(n, width, queries, {b.probabilities + from, kBlock * 2},
                        {b.dout + row, width * 4}, b.dv + to, width);
-    tile_product<true>(n, width, queries, {b.dscores_left + from, kBlock * 2},
+    block_product<true>(n, width, queries, {b.dscores_left + from, kBlock * 2},
                        {b.query + row, width * 4}, b.dk + to, width);
-    tile_product<true>(width, queries, n, {b.keys_t + left + u / 2, kBlock * 2},
+    block_product<true>(width, queries, n, {b.keys_t + left + u / 2, kBlock * 2},
                        {b.dscores_right + u / 2 * kBlock + t, kBlock * 4}, dq + t, kBlock);
   });
 }
@@ -173,7 +173,7 @@ void attention_backward_unit(const AttentionBackward& args, const AttentionUnit&
   const AttentionProblem& p = args.problem;
   Scratch memory{scratch};
   BackwardBuffers b = carve(p, unit.chunks, memory);
-  TileScope tiles;
+  ProductScope scope;
   int64_t blocks = attention_blocks(p), slots = slots_of(unit, blocks);
   int64_t group = p.heads / p.kv_heads, dq_block = kBlock * b.width;
   load_keys(args, unit, slots, b);
@@ -210,4 +210,4 @@ void attention_finish_dq(const AttentionBackward& args, int64_t batch, int64_t h
   finish_dq(args, batch, head, block, dq);
 }
 
-}  // namespace tessera::cpu::amx
+}  // namespace tessera::cpu::TESSERA_ISA

@@ -1,10 +1,10 @@
-// Flash attention, forward, bf16 on AMX: scores^T = K Q^T and o^T = V^T P^T, both with the queries
+// Flash attention, forward, bf16: scores^T = K Q^T and o^T = V^T P^T, both with the queries
 // in the lanes.
 #include "backends/cpu/kernels/attention.h"
 
-#include "backends/cpu/kernels/amx/attention_block.h"
+#include "backends/cpu/kernels/bf16/attention_block.h"
 
-namespace tessera::cpu::amx {
+namespace tessera::cpu::TESSERA_ISA {
 namespace {
 
 constexpr float kLowest = -3.402823466e38f;
@@ -86,7 +86,7 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
     const uint32_t* keys = b.keys + pair.key * width / 2;
     const uint32_t* values_t = b.values_t + pair.key * width / 2;
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
-      tile_product<false>(n, pair.queries - t, width, {keys + u * width / 2, width * 2},
+      block_product<false>(n, pair.queries - t, width, {keys + u * width / 2, width * 2},
                           {b.query_t + t, kBlock * 4}, b.scores + u * kBlock + t, kBlock);
     });
     if (pair.hidden) hide(p, pair, b.scores);
@@ -96,7 +96,7 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
       drop_probabilities(p, pair, b);
     }
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
-      tile_product<true>(width, pair.queries - t, n, {values_t + u / 2, kBlock * 2},
+      block_product<true>(width, pair.queries - t, n, {values_t + u / 2, kBlock * 2},
                          {b.probabilities + u / 2 * kBlock + t, kBlock * 4}, b.out + t, kBlock);
     });
   }
@@ -118,7 +118,7 @@ void attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
   const AttentionProblem& p = args.problem;
   Scratch memory{scratch};
   ForwardBuffers b = carve(p, memory);
-  TileScope tiles;
+  ProductScope scope;
   int64_t group = p.heads / p.kv_heads, blocks = attention_blocks(p);
   int64_t begin = first_query_block(p), slots = slots_of(unit, blocks - begin);
   for (int64_t block = 0; block < blocks; ++block) {
@@ -136,4 +136,4 @@ void attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
   }
 }
 
-}  // namespace tessera::cpu::amx
+}  // namespace tessera::cpu::TESSERA_ISA

@@ -1,13 +1,15 @@
 #pragma once
-// Blocks of attention on AMX: what forward and backward share. Scores are kept transposed,
+// Blocks of attention in bf16: what forward and backward share. Scores are kept transposed,
 // [key][query], as in isa/attention_block.h; here that also turns every rounding to bf16 into an
 // operand of the next product without a shuffle.
-#include "backends/cpu/kernels/amx/attention_buffers.h"
-#include "backends/cpu/kernels/amx/tile.h"
+#include "backends/cpu/kernels/bf16/attention_buffers.h"
+#include "backends/cpu/kernels/bf16/block_product.h"
 #include "backends/cpu/kernels/isa/attention_dropout.h"
 #include "backends/cpu/kernels/isa/attention_unit.h"
 
-namespace tessera::cpu::amx {
+namespace tessera::cpu::TESSERA_ISA {
+
+using namespace bf16;
 
 constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
@@ -103,4 +105,4 @@ TESSERA_INLINE Source head_source(const AttentionProblem& p, const void* tensor,
           p.tokens - first, p.head_dim};
 }
 
-}  // namespace tessera::cpu::amx
+}  // namespace tessera::cpu::TESSERA_ISA

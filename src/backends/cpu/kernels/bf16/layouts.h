@@ -1,0 +1,138 @@
+#pragma once
+// Blocks of bf16 in words of two numbers, as products take their operands: by AVX512-BF16's dot
+// products or by matrix tiles (block_product.h). Included by kernels/bf16/*.cpp and
+// kernels/amx/*.cpp only, compiled with the AVX-512 flags. The rule for included headers is that of
+// isa/simd.h.
+#include <immintrin.h>
+
+#include "backends/cpu/kernels/isa/simd.h"
+
+namespace tessera::cpu::TESSERA_ISA {
+
+// Two rounded bf16 in each word, `low` first. Halves are rounded away from zero, which saves two
+// instructions and is right within the same half unit in the last place.
+TESSERA_INLINE __m512i pack_words(__m512 low, __m512 high) {
+  __m512i half = _mm512_set1_epi32(0x8000);
+  __m512i first = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(low), half), 16);
+  __m512i second = _mm512_add_epi32(_mm512_castps_si512(high), half);
+  return _mm512_or_si512(first, _mm512_and_si512(second, _mm512_set1_epi32((int)0xffff0000u)));
+}
+
+// Row i, word j becomes row j, word i.
+TESSERA_INLINE void transpose_words(__m512i (&row)[16]) {
+  __m512i other[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    other[i] = _mm512_unpacklo_epi32(row[i], row[i + 1]);
+    other[i + 1] = _mm512_unpackhi_epi32(row[i], row[i + 1]);
+  }
+  // Word 4l + m of four consecutive rows, for l = 0..3, becomes lane l of row[4g + m].
+#pragma GCC unroll 4
+  for (int g = 0; g < 16; g += 4) {
+    row[g] = _mm512_unpacklo_epi64(other[g], other[g + 2]);
+    row[g + 1] = _mm512_unpackhi_epi64(other[g], other[g + 2]);
+    row[g + 2] = _mm512_unpacklo_epi64(other[g + 1], other[g + 3]);
+    row[g + 3] = _mm512_unpackhi_epi64(other[g + 1], other[g + 3]);
+  }
+  // What remains is a 4 x 4 transpose of lanes, once for each m.
+#pragma GCC unroll 4
+  for (int m = 0; m < 4; ++m) {
+    __m512i even01 = _mm512_shuffle_i32x4(row[m], row[m + 4], 0x88);
+    __m512i odd01 = _mm512_shuffle_i32x4(row[m], row[m + 4], 0xdd);
+    __m512i even23 = _mm512_shuffle_i32x4(row[m + 8], row[m + 12], 0x88);
+    __m512i odd23 = _mm512_shuffle_i32x4(row[m + 8], row[m + 12], 0xdd);
+    other[m] = _mm512_shuffle_i32x4(even01, even23, 0x88);
+    other[m + 8] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
+    other[m + 4] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
+    other[m + 12] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) row[i] = other[i];
+}
+
+// A rectangle of a tensor, read as zero outside.
+struct Source {
+  const BF16* data;
+  int64_t stride, rows, columns;
+};
+TESSERA_INLINE uint32_t column_mask(const Source& s, int64_t row, int64_t column) {
+  int64_t n = row < s.rows ? s.columns - column : 0;
+  return n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1;
+}
+// 32 elements of a row.
+TESSERA_INLINE __m512i read_row(const Source& s, int64_t row, int64_t column) {
+  return _mm512_maskz_loadu_epi16(column_mask(s, row, column), s.data + row * s.stride + column);
+}
+// Both halves of 32 columns of two rows, interleaved.
+TESSERA_INLINE void read_pairs(const Source& x, int64_t row, __m512i& left, __m512i& right) {
+  alignas(64) static constexpr uint16_t kFirst[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                                      37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                                      11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i first = _mm512_load_si512(kFirst);
+  __m512i low = read_row(x, row, 0), high = read_row(x, row + 1, 0);
+  left = _mm512_permutex2var_epi16(low, first, high);
+  right = _mm512_permutex2var_epi16(low, _mm512_add_epi16(first, _mm512_set1_epi16(16)), high);
+}
+
+// 16 elements of two rows, interleaved.
+TESSERA_INLINE __m512i read_pair(const Source& s, int64_t row, int64_t next, int64_t column) {
+  __m256i low = _mm256_maskz_loadu_epi16((__mmask16)column_mask(s, row, column),
+                                         s.data + row * s.stride + column);
+  __m256i high = _mm256_maskz_loadu_epi16((__mmask16)column_mask(s, next, column),
+                                          s.data + next * s.stride + column);
+  return _mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                         _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+}
+
+// Rows of one head lie whole pages apart, where no hardware prefetcher follows: asked for a block
+// ahead, they come several at a time.
+TESSERA_INLINE void prefetch_rows(const Source& s, int64_t first, int64_t count) {
+  int64_t end = first + count < s.rows ? first + count : s.rows;
+  for (int64_t r = first; r < end; ++r)
+    for (int64_t c = 0; c < s.columns; c += 32)
+      _mm_prefetch((const char*)(s.data + r * s.stride + c), _MM_HINT_T1);
+}
+
+// All layouts below hold `rows` rows and `width` columns of the source, multiples of 32, in words
+// of two elements.
+
+// Left operand, rows by columns: words [rows][width / 2].
+static inline void pack_left(const Source& s, int64_t rows, int64_t width, uint32_t* to) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < width; c += 32)
+      _mm512_storeu_si512(to + (r * width + c) / 2, read_row(s, r, c));
+}
+// Left operand, columns by rows: words [width][rows / 2].
+static inline void pack_left_transposed(const Source& s, int64_t rows, int64_t width,
+                                        uint32_t* to) {
+  for (int64_t r = 0; r < rows; r += 32) {
+    for (int64_t c = 0; c < width; c += 16) {
+      __m512i words[16];
+      for (int i = 0; i < 16; ++i) words[i] = read_pair(s, r + 2 * i, r + 2 * i + 1, c);
+      transpose_words(words);
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + ((c + i) * rows + r) / 2, words[i]);
+    }
+  }
+}
+// Right operand whose depth is the columns: words [width / 2][rows].
+static inline void pack_right_transposed(const Source& s, int64_t rows, int64_t width,
+                                         uint32_t* to) {
+  for (int64_t r = 0; r < rows; r += 16) {
+    for (int64_t c = 0; c < width; c += 32) {
+      __m512i words[16];
+      for (int i = 0; i < 16; ++i) words[i] = read_row(s, r + i, c);
+      transpose_words(words);
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + (c / 2 + i) * rows + r, words[i]);
+    }
+  }
+}
+// Right operand whose depth is the rows, in the order 0, 16, 1, 17 ... 15, 31 of each 32: that of
+// pack_words(rows 0..15, rows 16..31). Words [rows / 2][width].
+static inline void pack_right_halves(const Source& s, int64_t rows, int64_t width, uint32_t* to) {
+  for (int64_t r = 0; r < rows; r += 32)
+    for (int64_t i = 0; i < 16; ++i)
+      for (int64_t c = 0; c < width; c += 16)
+        _mm512_storeu_si512(to + (r / 2 + i) * width + c, read_pair(s, r + i, r + i + 16, c));
+}
+
+}  // namespace tessera::cpu::TESSERA_ISA
