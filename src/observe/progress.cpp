@@ -19,6 +19,9 @@ namespace {
 
 double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
+// printf shows the sign of NaN, which depends on the machine's instructions.
+double without_sign_of_nan(double x) { return std::isnan(x) ? std::fabs(x) : x; }
+
 // JSON has no NaN: a number that is not finite is null.
 std::string number(double x) { return std::isfinite(x) ? cat(x) : "null"; }
 
@@ -27,8 +30,9 @@ std::string number(double x) { return std::isfinite(x) ? cat(x) : "null"; }
 std::string progress_line(const StepReport& r) {
   std::string line = format(
       "Batch %lld Loss: %.5f, Speed: %.2f samples/sec, lr: %.6f, gradnorm: %.4f, Tokens/s: %.0f",
-      static_cast<long long>(r.batch), r.loss, rate(static_cast<double>(r.samples), r.step_seconds),
-      r.next_learning_rate, r.gradient_norm, rate(static_cast<double>(r.tokens), r.step_seconds));
+      static_cast<long long>(r.batch), without_sign_of_nan(r.loss),
+      rate(static_cast<double>(r.samples), r.step_seconds), r.next_learning_rate,
+      without_sign_of_nan(r.gradient_norm), rate(static_cast<double>(r.tokens), r.step_seconds));
   if (r.peak_flops > 0)
     line += format(", Peak: %.1f%%", 100 * rate(r.flops, r.step_seconds) / r.peak_flops);
   if (r.memory_bytes > 0) line += ", Memory: " + format_bytes(r.memory_bytes);

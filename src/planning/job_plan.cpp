@@ -33,9 +33,10 @@ JobPlan job_plan(const RunConfig& config, const Session& session) {
   plan.parallelism = session.programs().parallelism;
   plan.memory = session.planned_memory();
   plan.ranks_on_host = std::min(planned_world(config), config.ranks_per_host);
+  int64_t windows = config.eval_only ? config.val_batch_size
+                                     : config.gradient_accumulation_steps * config.train_batch_size;
   plan.tokens = static_cast<double>(plan.parallelism.data_ranks()) *
-                static_cast<double>(config.gradient_accumulation_steps) *
-                static_cast<double>(config.train_batch_size * config.max_context_width);
+                static_cast<double>(windows * config.max_context_width);
   plan.costs =
       step_costs(session.programs(), config.gradient_accumulation_steps, config.ranks_per_host);
   return plan;

@@ -29,30 +29,45 @@ std::string heading(const RunConfig& config, const ModelConfig& model, int64_t t
                                  : cat(world, " ranks, ", parallelism.to_text(), ", ",
                                        std::min(world, config.ranks_per_host),
                                        " on a host (--world, --ranks_per_host)");
-  return cat(
-      "Model ", name(model.model_type), ": ", parameters, " parameters (",
-      format_count(static_cast<double>(parameters)), ")", of_them, ", ", model.num_layers,
-      " layers, width ", model.hidden_width, ", ", model.num_heads, " heads, ",
-      model.num_key_value_heads, " key/value heads, vocabulary ", model.vocab_size,
-      "\nWorld: ", ranks, "\nStep: ", config.gradient_accumulation_steps, " x ",
-      config.train_batch_size, " windows of ", config.max_context_width,
-      " tokens (--gradient_accumulation_steps x --train_batch_size, --max_context_width)",
-      parallelism.data_ranks() > 1 ? cat(" on each of ", parallelism.data_ranks(), " ranks") : "",
-      ", ", compute == DType::kF32 ? "f32" : cat(name(compute), " over f32 masters"), "\n");
+  std::string data_ranks =
+      parallelism.data_ranks() > 1 ? cat(" on each of ", parallelism.data_ranks(), " ranks") : "";
+  std::string computed = compute == DType::kF32 ? "f32" : std::string(name(compute));
+  std::string batch =
+      config.eval_only
+          ? cat("\nEvaluation: ", config.val_batch_size, " windows of ", config.max_context_width,
+                " tokens (--eval_only, --val_batch_size, --max_context_width)", data_ranks, ", ",
+                computed, "\n")
+          : cat("\nStep: ", config.gradient_accumulation_steps, " x ", config.train_batch_size,
+                " windows of ", config.max_context_width,
+                " tokens (--gradient_accumulation_steps x --train_batch_size, "
+                "--max_context_width)",
+                data_ranks, ", ", computed, compute == DType::kF32 ? "" : " over f32 masters",
+                "\n");
+  return cat("Model ", name(model.model_type), ": ", parameters, " parameters (",
+             format_count(static_cast<double>(parameters)), ")", of_them, ", ", model.num_layers,
+             " layers, width ", model.hidden_width, ", ", model.num_heads, " heads, ",
+             model.num_key_value_heads, " key/value heads, vocabulary ", model.vocab_size,
+             "\nWorld: ", ranks, batch);
 }
 
-std::string state_lines(const Session::Memory& memory) {
+std::string state_lines(const RunConfig& config, const Session::Memory& memory) {
+  if (config.eval_only)
+    return line(compute_dtype(config) == DType::kBF16 ? "parameters (bf16)" : "parameters (f32)",
+                memory.parameters);
   return line("parameters (f32)", memory.parameters) + line("moments (f32)", memory.optimizer) +
          line("gradients (f32)", memory.gradients);
 }
 
-std::string memory_text(const Session& session, const JobPlan& plan, const PlanTarget& target) {
+std::string memory_text(const RunConfig& config, const Session& session, const JobPlan& plan,
+                        const PlanTarget& target) {
   const Session::Memory& memory = plan.memory;
-  std::string text = cat("Device: ", target.description, "\n\nMemory of one rank, ",
-                         target.exact ? "to the byte what training allocates"
-                                      : "an estimate without the workspaces of kernels",
-                         ":\n");
-  text += state_lines(memory);
+  std::string text =
+      cat("Device: ", target.description, "\n\nMemory of one rank, ",
+          target.exact
+              ? cat("to the byte what ", config.eval_only ? "evaluation" : "training", " allocates")
+              : "an estimate without the workspaces of kernels",
+          ":\n");
+  text += state_lines(config, memory);
   text += line("counters", memory.counters);
   text += line("arena", memory.arena, "the largest of the programs below; they share it");
   if (memory.far_arena > 0) text += line("far arena", memory.far_arena, "in host memory");
@@ -123,6 +138,10 @@ std::string arithmetic_text(const Session& session, const JobPlan& plan) {
   const auto& parameters = session.programs().parameters;
   bool frozen = std::ranges::any_of(parameters, [](const Parameter& p) { return !p.trainable; });
   int world = plan.parallelism.mesh.world_size();
+  if (session.programs().apply.nodes().empty())
+    return format("\nArithmetic: %.4g FLOP a batch%s; %.4g a token%s\n", plan.costs.flops,
+                  world > 1 ? " of one rank" : "", plan.costs.flops / plan.tokens_a_rank(),
+                  world > 1 ? " on all ranks together" : "");
   return format("\nArithmetic: %.4g FLOP a step%s; %.4g a token%s (%s = %.4g)\n", plan.costs.flops,
                 world > 1 ? " of one rank" : "", plan.costs.flops / plan.tokens_a_rank(),
                 world > 1 ? " on all ranks together" : "",
@@ -172,7 +191,7 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
       cat("\nMemory of one rank that holds the whole model, without activations: this family is "
           "not built yet",
           config.freeze.empty() ? "" : "; all parameters are counted as trained", ".\n");
-  text += state_lines(plan.memory);
+  text += state_lines(config, plan.memory);
   MemoryLimits limits{config.memory, {}, {}};
   bool fits = plan.fits(limits);
   // What is missing may still be too much.
@@ -189,9 +208,10 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const 
   const JobPlan plan = job_plan(config, *session);
   std::string text =
       heading(config, model, trainable_count(session->programs().parameters), plan.parallelism) +
-      memory_text(*session, plan, target) + declined_text(*session) +
+      memory_text(config, *session, plan, target) + declined_text(*session) +
       wire_text(*session, config, plan) + arithmetic_text(*session, plan);
-  if (config.activation_checkpointing) text += recomputation_text(config, model, target, plan);
+  if (config.activation_checkpointing && !config.eval_only)
+    text += recomputation_text(config, model, target, plan);
   text += times_text(config, target, plan);
   text += passes_text(*session);
   session.reset();

@@ -95,69 +95,121 @@ MicroBatchProgram Programs::micro_batch(bool first, bool last) const {
   return {"accumulate", accumulate};
 }
 
-Programs build_programs(const ModelBuilder& unfrozen, const ProgramOptions& options) {
-  ModelBuilder builder = with_frozen(unfrozen, options.freeze);
-  Programs programs;
-  programs.parallelism = options.parallelism;
-  const Parallelism& parallelism = options.parallelism;
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(options.optimizer);
-  PassRunner runner(options.passes);
-  ModelGraph model = builder(options.batch, options.length, ModelHead::kTraining);
-  programs.parameters = model.parameters;
-  programs.parts = parameter_parts(model.parameters, parallelism.mesh, parallelism.tp);
-  ForwardPasses forward(model, options.compute, parallelism, programs.parts, programs.units);
-  auto add_overlap = [&](std::vector<Pass>& passes) {
-    if (parallelism.data.shard.empty()) return;
-    passes.push_back(
-        {"overlap", [&](const Graph& g) { return overlap(g, options.overlap); }, true});
-  };
-  auto far = [&](const Graph& g) { return with_far_units(g, programs.units, *optimizer); };
-  auto accumulate = [&](const std::string& name, Turn turn) {
+namespace {
+
+// Makes the programs of a job, one after the other.
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const ModelBuilder& unfrozen, const ProgramOptions& options)
+      : builder_(with_frozen(unfrozen, options.freeze)),
+        options_(options),
+        optimizer_(make_optimizer(options.optimizer)),
+        runner_(options.passes) {
+    programs_.parallelism = options.parallelism;
+  }
+
+  Programs build() {
+    if (options_.trains) add_gradients();
+    add_evaluation();
+    if (options_.trains) add_update();
+    programs_.slots = slots_of({&programs_.accumulate_first, &programs_.apply, &programs_.evaluate},
+                               programs_.units, *optimizer_);
+    programs_.far_state = options_.far_state;
+    programs_.timings = runner_.timings();
+    return std::move(programs_);
+  }
+
+ private:
+  const Parallelism& parallelism() const { return programs_.parallelism; }
+
+  void take_parameters(const ModelGraph& model) {
+    programs_.parameters = model.parameters;
+    programs_.parts = parameter_parts(model.parameters, parallelism().mesh, parallelism().tp);
+  }
+
+  void add_gradients() {
+    ModelGraph model = builder_(options_.batch, options_.length, ModelHead::kTraining);
+    take_parameters(model);
+    programs_.accumulate_first =
+        accumulate(model, "accumulate_first", {.first = true, .last = !options_.accumulates});
+    if (options_.accumulates) {
+      programs_.accumulate = accumulate(model, "accumulate", {.first = false, .last = false});
+      if (reduces_gradients(programs_.accumulate, programs_.units, parallelism().data)) {
+        programs_.accumulate_last =
+            accumulate(model, "accumulate_last", {.first = false, .last = true});
+        programs_.accumulate_only =
+            accumulate(model, "accumulate_only", {.first = true, .last = true});
+      }
+    }
+    programs_.has_z_loss = options_.z_loss != 0;
+    programs_.loss_scaling = options_.loss_scaling;
+  }
+
+  Graph accumulate(const ModelGraph& model, const std::string& name, Turn turn) {
+    ForwardPasses forward(model, options_.compute, parallelism(), programs_.parts, programs_.units);
     std::vector<Pass> passes = forward.list();
-    if (options.z_loss != 0)
+    if (options_.z_loss != 0)
       passes.insert(passes.begin(),
                     Pass{"z_loss", [&](const Graph&) { return output_squares(model); }});
     passes.push_back({"autodiff", [&](const Graph& g) {
-                        return differentiate(g, programs.units, options, turn);
+                        return differentiate(g, programs_.units, options_, turn);
                       }});
     passes.push_back({"canonicalize", canonicalize, true});
-    if (options.far_state) passes.push_back({"far_state", far});
+    add_far_state(passes, programs_.units);
     // Behind canonicalize: a forward node that its gradient subsumes is not there any more to be
     // recomputed.
-    if (options.residency.changes_anything())
+    if (options_.residency.changes_anything())
       passes.push_back(
-          {"residency", [&](const Graph& g) { return residency(g, options.residency); }});
+          {"residency", [&](const Graph& g) { return residency(g, options_.residency); }});
     add_overlap(passes);
-    return runner.run(name, model.graph, passes);
-  };
-  programs.accumulate_first =
-      accumulate("accumulate_first", {.first = true, .last = !options.accumulates});
-  if (options.accumulates) {
-    programs.accumulate = accumulate("accumulate", {.first = false, .last = false});
-    if (reduces_gradients(programs.accumulate, programs.units, parallelism.data)) {
-      programs.accumulate_last = accumulate("accumulate_last", {.first = false, .last = true});
-      programs.accumulate_only = accumulate("accumulate_only", {.first = true, .last = true});
-    }
+    return runner_.run(name, model.graph, passes);
   }
 
-  ModelGraph validation = builder(options.validation_batch, options.length, ModelHead::kLoss);
-  std::vector<FlatUnit> units;
-  ForwardPasses evaluate(validation, options.compute, parallelism, programs.parts, units);
-  std::vector<Pass> passes = evaluate.list();
-  if (parallelism.mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
-  passes.push_back({"canonicalize", canonicalize, true});
-  if (options.far_state) passes.push_back({"far_state", far});
-  add_overlap(passes);
-  programs.evaluate = runner.run("evaluate", read_only(validation.graph), passes);
-  Graph apply = apply_program(programs.units, options, *optimizer, programs.accumulate_first);
-  programs.apply = runner.run("apply", apply, {{"canonicalize", canonicalize, true}});
-  programs.slots = slots_of({&programs.accumulate_first, &programs.apply, &programs.evaluate},
-                            programs.units, *optimizer);
-  programs.far_state = options.far_state;
-  programs.has_z_loss = options.z_loss != 0;
-  programs.loss_scaling = options.loss_scaling;
-  programs.timings = runner.timings();
-  return programs;
+  void add_evaluation() {
+    ModelGraph model = builder_(options_.validation_batch, options_.length, ModelHead::kLoss);
+    if (!options_.trains) take_parameters(model);
+    const bool masters = options_.trains || options_.compute != DType::kBF16;
+    std::vector<FlatUnit> units;
+    ForwardPasses forward(model, options_.compute, parallelism(), programs_.parts, units,
+                          masters ? Masters::kF32 : Masters::kNone);
+    std::vector<Pass> passes = forward.list();
+    if (parallelism().mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
+    passes.push_back({"canonicalize", canonicalize, true});
+    add_far_state(passes, units);
+    add_overlap(passes);
+    programs_.evaluate = runner_.run("evaluate", read_only(model.graph), passes);
+    if (!options_.trains) programs_.units = std::move(units);
+  }
+
+  void add_update() {
+    Graph apply = apply_program(programs_.units, options_, *optimizer_, programs_.accumulate_first);
+    programs_.apply = runner_.run("apply", apply, {{"canonicalize", canonicalize, true}});
+  }
+
+  void add_far_state(std::vector<Pass>& passes, const std::vector<FlatUnit>& units) const {
+    if (!options_.far_state) return;
+    passes.push_back({"far_state", [this, &units](const Graph& g) {
+                        return with_far_units(g, units, *optimizer_);
+                      }});
+  }
+
+  void add_overlap(std::vector<Pass>& passes) const {
+    if (parallelism().data.shard.empty()) return;
+    passes.push_back(
+        {"overlap", [this](const Graph& g) { return overlap(g, options_.overlap); }, true});
+  }
+
+  ModelBuilder builder_;
+  const ProgramOptions& options_;
+  std::unique_ptr<Optimizer> optimizer_;
+  PassRunner runner_;
+  Programs programs_;
+};
+
+}  // namespace
+
+Programs build_programs(const ModelBuilder& model, const ProgramOptions& options) {
+  return ProgramBuilder(model, options).build();
 }
 
 Programs build_state_layout(const ModelBuilder& unfrozen, const ProgramOptions& options) {

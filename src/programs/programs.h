@@ -15,7 +15,8 @@ struct MicroBatchProgram {
   const Graph& graph;
 };
 
-// The programs of a training job over one State, the same for all ranks.
+// The programs of a training job over one State, the same for all ranks. Of one that only evaluates
+// all but `evaluate` are empty, and weights are its only state: in bf16 where that is computed in.
 struct Programs {
   Parallelism parallelism;
   std::vector<Parameter> parameters;

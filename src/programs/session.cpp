@@ -151,7 +151,7 @@ void Session::initialize(uint64_t seed, ThreadPool& pool) {
         const PieceRange& range = tiles[static_cast<size_t>(tile)];
         std::vector<float> drawn(static_cast<size_t>(range.count));
         draw(p.init, seed, stream, range.global, drawn);
-        state_->write(slot, range.local, std::span<const float>(drawn));
+        state_->write_rounded(slot, range.local, drawn);
       });
     }
   }
@@ -272,6 +272,16 @@ void Session::add_parameters(std::vector<SavedTensor>& tensors) const {
 std::vector<TensorBuffer> Session::checkpoint_buffers() {
   std::vector<TensorBuffer> buffers;
   for (const SavedTensor& t : saved_tensors()) {
+    // Of f32 in every checkpoint; where nothing is trained there are no masters.
+    if (t.dtype == DType::kBF16) {
+      auto write = [this, slot = t.slot, first = t.first](std::span<const std::byte> content) {
+        state_->write_rounded(
+            slot, first,
+            {reinterpret_cast<const float*>(content.data()), content.size() / sizeof(float)});
+      };
+      buffers.push_back({t.name, DType::kF32, t.shape, TensorSink::Write(write)});
+      continue;
+    }
     int64_t begin = t.first * size_of(t.dtype);
     auto write = [this, slot = t.slot, begin](std::span<const std::byte> content) {
       state_->write_bytes(slot, begin, content);
@@ -319,7 +329,7 @@ void Session::read_parameter(const std::string& name, int64_t first, std::span<f
 
 void Session::write_parameter(const std::string& name, int64_t first, std::span<const float> from) {
   auto [unit, member] = place(name);
-  state_->write(weight_slot(*unit), member->offset + first, from);
+  state_->write_rounded(weight_slot(*unit), member->offset + first, from);
 }
 
 std::vector<float> Session::parameter(const std::string& name) const {

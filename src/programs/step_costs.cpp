@@ -41,9 +41,10 @@ double network_share(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host) {
   return peers > 0 ? static_cast<double>(others) / peers : 0;
 }
 
-// Calls f(graph, how often it runs in a step).
+// Calls f(graph, how often it runs in a step, or for a validation batch where nothing is trained).
 template <class F>
 void for_programs(const Programs& programs, int64_t micro_batches, F f) {
+  if (programs.apply.nodes().empty()) return f(programs.evaluate, 1.0);
   f(programs.micro_batch(true, micro_batches == 1).graph, 1.0);
   if (micro_batches > 2)
     f(programs.micro_batch(false, false).graph, static_cast<double>(micro_batches - 2));

@@ -1,5 +1,6 @@
 #include "runtime/state.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -54,6 +55,18 @@ void State::read_bytes(const std::string& slot, int64_t offset, std::span<std::b
 void State::write_bytes(const std::string& slot, int64_t offset, std::span<const std::byte> from) {
   require_inside(slot, offset, from.size());
   if (!from.empty()) copy_in(slot, offset, from);
+}
+
+void State::write_rounded(const std::string& slot, int64_t first, std::span<const float> from) {
+  if (type(slot).dtype != DType::kBF16) return write(slot, first, from);
+  constexpr size_t kAtATime = 1 << 16;
+  std::vector<BF16> rounded(std::min(from.size(), kAtATime));
+  for (size_t i = 0; i < from.size(); i += kAtATime) {
+    std::span<const float> part = from.subspan(i, std::min(kAtATime, from.size() - i));
+    std::ranges::transform(part, rounded.begin(), [](float x) { return BF16(x); });
+    write(slot, first + static_cast<int64_t>(i),
+          std::span<const BF16>(rounded.data(), part.size()));
+  }
 }
 
 std::byte* HostState::data(const std::string& slot) const {

@@ -41,6 +41,8 @@ class State {
     require(slot, dtype_of<T>());
     write_bytes(slot, first * static_cast<int64_t>(sizeof(T)), std::as_bytes(from));
   }
+  // f32 numbers into a slot of f32, or of bf16, to which they are rounded.
+  void write_rounded(const std::string& slot, int64_t first, std::span<const float> from);
   // The first element: of scalars the only one.
   template <class T>
   T scalar(const std::string& slot) const {

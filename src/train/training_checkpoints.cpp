@@ -253,16 +253,20 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
         cat("checkpoint '", where, "' was saved with ", saved.mesh, ", this run has ", record_.mesh,
             ": resume with the number of ranks and the sharding that it was saved with"));
   }
-  if (saved.options.optimizer != config_.optimizer) {
+  if (!config_.eval_only && saved.options.optimizer != config_.optimizer) {
     throw UserError(
         cat("checkpoint '", where, "' was trained with --optimizer ", saved.options.optimizer,
             ", this run has --optimizer ", config_.optimizer,
             ", which keeps other state: give --optimizer ", saved.options.optimizer,
             ", or begin a new run with its weights (tessera export, then --finetune 1)"));
   }
-  require_same_frozen(session_->programs().parameters, config_, saved.options, where);
   std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
-  to_resume_->load_all(buffers);
+  if (config_.eval_only) {  // of the weights
+    to_resume_->load_some(buffers);
+  } else {
+    require_same_frozen(session_->programs().parameters, config_, saved.options, where);
+    to_resume_->load_all(buffers);
+  }
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
     throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));
   }

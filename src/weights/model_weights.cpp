@@ -7,17 +7,10 @@
 namespace tessera {
 namespace {
 
-// Writes to a slot of f32, or rounds to one of bf16.
 std::function<void(int64_t, std::span<const float>)> into_slot(State& state,
                                                                const std::string& slot) {
-  if (state.type(slot).dtype != DType::kBF16) {
-    return [&state, slot](int64_t to, std::span<const float> values) {
-      state.write(slot, to, values);
-    };
-  }
   return [&state, slot](int64_t to, std::span<const float> values) {
-    std::vector<BF16> rounded(values.begin(), values.end());
-    state.write(slot, to, std::span<const BF16>(rounded));
+    state.write_rounded(slot, to, values);
   };
 }
 

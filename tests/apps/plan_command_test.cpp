@@ -119,6 +119,18 @@ TEST_F(PlanCommand, NamesWhatIsCheaperWhereMuchIsLeft) {
   expect_lacks(plan({"--memory", "1MiB"}).out, "Cheaper");
 }
 
+TEST_F(PlanCommand, AnEvaluationHoldsWeightsOnly) {
+  std::string text = plan({"--eval_only", "1", "--val_batch_size", "3"}).out;
+  expect_contains(text, "\nEvaluation: 3 windows of ");
+  expect_contains(text, "\n  parameters (bf16) ");
+  for (const char* word :
+       {"moments", "gradients", "\nStep: ", "accumulate", "apply", "Recomputation"})
+    expect_lacks(text, word);
+  std::string training = plan({}).out;
+  EXPECT_EQ(std::stod(match(text, R"(parameters \(bf16\) +(\S+) KiB)")),
+            std::stod(match(training, R"(parameters \(f32\) +(\S+) KiB)")) / 2);
+}
+
 TEST_F(PlanCommand, AnyInstructionSetIsPlannedAnywhere) {
   std::set<std::string> totals;
   for (const char* isa : {"portable", "avx2", "avx512", "avx512_bf16", "amx"}) {

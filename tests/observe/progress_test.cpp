@@ -43,6 +43,9 @@ TEST(Progress, TheLineBeginsWithTheFixedGrammar) {
   r.ok = false;
   EXPECT_EQ(progress_line(r).substr(progress_line(r).find(", Tokens")),
             ", Tokens/s: 819, Peak: 40.0%, Memory: 3.00 MiB, Left: 3m05s, skipped");
+  r.loss = r.gradient_norm = -std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(progress_line(r).starts_with("Batch 12 Loss: nan, ")) << progress_line(r);
+  EXPECT_NE(progress_line(r).find("gradnorm: nan, "), std::string::npos);
 }
 
 TEST(Progress, NoTimeMeansNoSpeed) {

@@ -42,8 +42,7 @@ std::vector<Graph> programs_of(const ModelConfig& model, DType compute, int64_t 
 // Sets that this machine lacks are compiled for too: nothing runs.
 TEST(KernelCoverage, NoShippedModelIsDecomposed) {
   std::vector<std::unique_ptr<cpu::CpuBackend>> backends;
-  for (cpu::Isa isa : cpu::kIsas)
-    backends.push_back(std::make_unique<cpu::CpuBackend>(2, isa));
+  for (cpu::Isa isa : cpu::kIsas) backends.push_back(std::make_unique<cpu::CpuBackend>(2, isa));
   for (const auto& [model_name, model] : shipped_models()) {
     for (DType compute : {DType::kF32, DType::kBF16}) {
       for (const Graph& graph : programs_of(model, compute, model.num_heads % 2 == 0 ? 2 : 1)) {

@@ -184,8 +184,9 @@ TEST_F(BestValidation, IsSavedAndKept) {
   config.checkpoint_dir = path("best");
   config.num_kept_checkpoints = 1;
   config.best_val_loss = 100;
-  config.lr = 0.5;  // the loss grows soon
-  config.warmup = 0;
+  // The first step has a rate of 0, the others ruin the weights.
+  config.lr = 20;
+  config.warmup = 0.9;
   config.lr_decay_style = "constant";
   config.validation_freq = 1;
   RunTrace trace = train(config);

@@ -128,15 +128,31 @@ TEST_F(TrainingRunTest, ValidatesWhenAskedAndAtTheEndOfEveryEpoch) {
 }
 
 TEST_F(TrainingRunTest, EvalOnlyTakesTheWeightsOfTheCheckpointAndNoStep) {
-  RunTrace trained = train(options(20));
   RunConfig config = options(20);
-  config.eval_only = true;
-  config.resume_from_checkpoint = config.checkpoint_dir;
-  RunTrace trace = train(config);
-  EXPECT_TRUE(trace.losses.empty());
-  EXPECT_EQ(trace.validations, trained.validations);
-  EXPECT_EQ(trace.fingerprint, trained.fingerprint);
-  EXPECT_EQ(checkpoints(), std::set<std::string>{"llama_v2-20steps"});
+  for (bool bf16 : {false, true}) {
+    for (bool offload : {false, true}) {
+      config = options(20);
+      config.bf16 = bf16;
+      config.cpu_offload = offload;
+      config.checkpoint_dir = path(cat("eval", bf16, offload));
+      RunTrace trained = train(config);
+      config.eval_only = true;
+      config.optimizer = "lion";  // nobody asks
+      config.resume_from_checkpoint = config.checkpoint_dir;
+      RunTrace trace = train(config);
+      EXPECT_TRUE(trace.losses.empty());
+      EXPECT_EQ(trace.validations, trained.validations);
+      // Only weights, and no masters of those that are rounded.
+      auto kib_of_parameters = [](const std::string& log) {
+        std::smatch found;
+        EXPECT_TRUE(std::regex_search(log, found, std::regex(R"(\(parameters ([\d.]+) KiB)")))
+            << log;
+        return std::stod(found[1]);
+      };
+      EXPECT_EQ(kib_of_parameters(trace.log), kib_of_parameters(trained.log) / (bf16 ? 2 : 1));
+      EXPECT_EQ(lines_with(trace.log, ", moments 0 B, gradients 0 B, arena ").size(), 1u);
+    }
+  }
 
   config.validation_fraction = 0;
   expect_contains(failure(config), "there is no validation text");

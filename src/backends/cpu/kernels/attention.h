@@ -28,9 +28,9 @@ namespace tessera::cpu {
 // 2) + u / 2) ceil(T / 64) + t / 64) + u % 2 * 64 + t % 64 with whole quotients.
 //
 // Scores, probabilities, sums and accumulators are f32; inputs are widened exactly, outputs rounded
-// once. On kAvx512Bf16 and kAmx with bf16 the probabilities and the gradients of the scores are rounded to bf16
-// where they enter a product. lse comes from the unrounded ones. NaN in an input reaches what
-// depends on it.
+// once. On kAvx512Bf16 and kAmx with bf16 the probabilities and the gradients of the scores are
+// rounded to bf16 where they enter a product. lse comes from the unrounded ones. NaN in an input
+// reaches what depends on it.
 //
 // Results depend on the instruction set, never on the number of threads.
 struct AttentionProblem {

@@ -27,8 +27,8 @@ Isa isa_from_name(std::string_view text);
 void require_isa(Isa isa);
 
 // Kernels are written once (isa/*.cpp) and compiled four times, into the namespaces portable, avx2,
-// avx512 and, for kAvx512Bf16 and kAmx, avx512_bf16. These two macros declare such a function and choose one of the
-// four at run time.
+// avx512 and, for kAvx512Bf16 and kAmx, avx512_bf16. These two macros declare such a function and
+// choose one of the four at run time.
 #define TESSERA_DECLARE_PER_ISA(signature) \
   namespace portable {                     \
   signature;                               \
@@ -42,10 +42,10 @@ void require_isa(Isa isa);
   namespace avx512_bf16 {                  \
   signature;                               \
   }
-#define TESSERA_SELECT(isa, function)                                   \
-  ((isa) >= ::tessera::cpu::Isa::kAvx512Bf16 ? &avx512_bf16::function   \
-   : (isa) == ::tessera::cpu::Isa::kAvx512   ? &avx512::function        \
-   : (isa) == ::tessera::cpu::Isa::kAvx2     ? &avx2::function          \
+#define TESSERA_SELECT(isa, function)                                 \
+  ((isa) >= ::tessera::cpu::Isa::kAvx512Bf16 ? &avx512_bf16::function \
+   : (isa) == ::tessera::cpu::Isa::kAvx512   ? &avx512::function      \
+   : (isa) == ::tessera::cpu::Isa::kAvx2     ? &avx2::function        \
                                              : &portable::function)
 
 }  // namespace tessera::cpu

@@ -23,9 +23,7 @@ namespace {
 // (amx) and 5 to 8 (vector), over five layer shapes of 768 to 11,008 on a busy machine. oneDNN is
 // not everywhere and takes bf16 on AMX only.
 constexpr MatmulImplementation kImplementations[] = {
-    {"row", make_row_matmul},
-    {"amx", make_amx_matmul},
-    {"bf16", make_bf16_matmul},
+    {"row", make_row_matmul},       {"amx", make_amx_matmul}, {"bf16", make_bf16_matmul},
 #ifdef TESSERA_WITH_ONEDNN
     {"onednn", make_onednn_matmul},
 #endif

@@ -1,7 +1,8 @@
 #pragma once
 // Our own matrix product. matmul_packed.cpp cuts the work into tiles, isa/matmul_packed.cpp (any
 // dtype, vectors of f32), bf16/matmul.cpp (bf16, dot products of pairs), amx/matmul.cpp (bf16,
-// matrix tiles) and amx/matmul_f32.cpp (f32 in three parts of bf16, matrix tiles) do the arithmetic.
+// matrix tiles) and amx/matmul_f32.cpp (f32 in three parts of bf16, matrix tiles) do the
+// arithmetic.
 #include <cstdint>
 #include <memory>
 

@@ -1,6 +1,6 @@
 #pragma once
-// Units of panels of a matrix product on AMX, 32 lines at 32 depths. Included by amx/matmul*.cpp only; the rule for included headers is
-// that of isa/simd.h.
+// Units of panels of a matrix product on AMX, 32 lines at 32 depths. Included by amx/matmul*.cpp
+// only; the rule for included headers is that of isa/simd.h.
 #include "backends/cpu/kernels/amx/tile.h"
 #include "backends/cpu/kernels/bf16/layouts.h"
 #include "backends/cpu/kernels/bf16/matmul_store.h"

@@ -87,7 +87,7 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
     const uint32_t* values_t = b.values_t + pair.key * width / 2;
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
       block_product<false>(n, pair.queries - t, width, {keys + u * width / 2, width * 2},
-                          {b.query_t + t, kBlock * 4}, b.scores + u * kBlock + t, kBlock);
+                           {b.query_t + t, kBlock * 4}, b.scores + u * kBlock + t, kBlock);
     });
     if (pair.hidden) hide(p, pair, b.scores);
     online_softmax(pair, p.scale * kLog2E, b);
@@ -97,7 +97,7 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
     }
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
       block_product<true>(width, pair.queries - t, n, {values_t + u / 2, kBlock * 2},
-                         {b.probabilities + u / 2 * kBlock + t, kBlock * 4}, b.out + t, kBlock);
+                          {b.probabilities + u / 2 * kBlock + t, kBlock * 4}, b.out + t, kBlock);
     });
   }
 

@@ -3,8 +3,8 @@
 //   scores^T = K Q^T, dP^T = V dout^T                 left: K, V; right: q, dout by columns
 //   dV += P^T dout,   dK += dS^T Q                    left: P, dS rounded; right: dout, q by rows
 //   dQ^T += K^T dS^T                                  left: K transposed; right: dS rounded
-#include "backends/cpu/kernels/bf16/attention_block.h"
 #include "backends/cpu/kernels/attention.h"
+#include "backends/cpu/kernels/bf16/attention_block.h"
 
 namespace tessera::cpu::TESSERA_ISA {
 namespace {
@@ -95,9 +95,9 @@ void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, c
   for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
     int64_t row = left + u * width / 2, to = u * kBlock + t, queries = pair.queries - t;
     block_product<false>(n, queries, width, {b.keys + row, width * 2},
-                        {b.query_t + right + t, kBlock * 4}, b.scores + to, kBlock);
+                         {b.query_t + right + t, kBlock * 4}, b.scores + to, kBlock);
     block_product<false>(n, queries, width, {b.values + row, width * 2},
-                        {b.dout_t + right + t, kBlock * 4}, b.dscores + to, kBlock);
+                         {b.dout_t + right + t, kBlock * 4}, b.dscores + to, kBlock);
   });
   if (pair.hidden) hide(p, pair, b.scores);
   if (p.threshold > 0) {
@@ -110,11 +110,11 @@ void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, c
     int64_t from = u * kBlockWords + t / 2, row = right + t * width / 2;
     int64_t queries = pair.queries - t, to = (slot * kBlock + u) * width;
     block_product<true>(n, width, queries, {b.probabilities + from, kBlock * 2},
-                       {b.dout + row, width * 4}, b.dv + to, width);
+                        {b.dout + row, width * 4}, b.dv + to, width);
     block_product<true>(n, width, queries, {b.dscores_left + from, kBlock * 2},
-                       {b.query + row, width * 4}, b.dk + to, width);
+                        {b.query + row, width * 4}, b.dk + to, width);
     block_product<true>(width, queries, n, {b.keys_t + left + u / 2, kBlock * 2},
-                       {b.dscores_right + u / 2 * kBlock + t, kBlock * 4}, dq + t, kBlock);
+                        {b.dscores_right + u / 2 * kBlock + t, kBlock * 4}, dq + t, kBlock);
   });
 }
 

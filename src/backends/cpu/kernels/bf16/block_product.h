@@ -1,5 +1,6 @@
 #pragma once
-// c = a b, or c += a b, of blocks of bf16 with sums in f32; rows, columns and depth are multiples of
+// c = a b, or c += a b, of blocks of bf16 with sums in f32; rows, columns and depth are multiples
+// of
 // 32. By matrix tiles where the compiler may use them, else by dot products of pairs. Included by
 // kernels/bf16/*.cpp only; the rule for included headers is that of isa/simd.h.
 #include "backends/cpu/kernels/bf16/layouts.h"
@@ -28,7 +29,7 @@ using ProductScope = TileScope;
 // 2 x 2 result tiles in registers, four loads for four products.
 template <bool add>
 static inline void block_product(int64_t rows, int64_t columns, int64_t depth, Operand a, Operand b,
-                                float* c, int64_t c_columns) {
+                                 float* c, int64_t c_columns) {
   int64_t c_stride = c_columns * 4;
   for (int64_t i = 0; i < rows; i += 32) {
     for (int64_t j = 0; j < columns; j += 32) {
@@ -99,8 +100,7 @@ TESSERA_INLINE void product_in_registers(int64_t words, Operand a, Operand b, fl
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v)
-      _mm512_storeu_ps(c + r * c_columns + v * 16, sums[r][v]);
+    for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(c + r * c_columns + v * 16, sums[r][v]);
   }
 }
 

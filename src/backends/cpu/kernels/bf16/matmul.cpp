@@ -1,6 +1,6 @@
-// Panels of a bf16 product by AVX512-BF16, whose instruction multiplies 16 pairs of numbers and adds
-// each pair to a sum in f32: twice the operations of f32 where the processor issues it as often as
-// a multiply-add. A word is two depths of a line.
+// Panels of a bf16 product by AVX512-BF16, whose instruction multiplies 16 pairs of numbers and
+// adds each pair to a sum in f32: twice the operations of f32 where the processor issues it as
+// often as a multiply-add. A word is two depths of a line.
 #include "backends/cpu/kernels/bf16/layouts.h"
 #include "backends/cpu/kernels/bf16/matmul_store.h"
 #include "backends/cpu/kernels/matmul_packed.h"
@@ -119,8 +119,8 @@ void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, in
   for (int64_t j = 0; j < column_panels; ++j) {
     for (int64_t i = 0; i < row_panels; ++i) {
       float* kept = sums + (j * row_panels + i) * kRows * kColumns;
-      multiply_panels(a.data + i * a.panel, b.data + j * b.panel, depth / 2,
-                      first ? nullptr : kept, result ? last : kept);
+      multiply_panels(a.data + i * a.panel, b.data + j * b.panel, depth / 2, first ? nullptr : kept,
+                      result ? last : kept);
       if (result) store<kRows>(last, *result, i * kRows, j * kColumns);
     }
   }
@@ -129,19 +129,18 @@ void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, in
 
 }  // namespace
 
-constinit const MatmulKernels kMatmulKernels = {
-    .rows = kRows,
-    .columns = kColumns,
-    .depth_unit = 2,
-    .element_bytes = 2,
-    .spare_depth = 2,
-    .tile_rows = 192,
-    .tile_columns = 512,
-    .depth_block = 256,
-    .reads_rows = false,
-    .packs_all = true,
-    .pack_rows = pack<kRows>,
-    .pack_columns = pack<kColumns>,
-    .multiply = multiply};
+constinit const MatmulKernels kMatmulKernels = {.rows = kRows,
+                                                .columns = kColumns,
+                                                .depth_unit = 2,
+                                                .element_bytes = 2,
+                                                .spare_depth = 2,
+                                                .tile_rows = 192,
+                                                .tile_columns = 512,
+                                                .depth_block = 256,
+                                                .reads_rows = false,
+                                                .packs_all = true,
+                                                .pack_rows = pack<kRows>,
+                                                .pack_columns = pack<kColumns>,
+                                                .multiply = multiply};
 
 }  // namespace tessera::cpu::TESSERA_ISA

@@ -1,7 +1,7 @@
 #pragma once
 // From f32 sums of 32 columns to C, whole lines in few instructions. Included by
-// kernels/bf16/matmul.cpp and kernels/amx/matmul*.cpp only; the rule for included headers is that of
-// isa/simd.h.
+// kernels/bf16/matmul.cpp and kernels/amx/matmul*.cpp only; the rule for included headers is that
+// of isa/simd.h.
 #include <immintrin.h>
 
 #include "backends/cpu/kernels/isa/matmul_result.h"
