@@ -304,7 +304,7 @@ std::vector<OptionRow> validation() {
        .on_resume = kFree},
       {.name = "eval_only",
        .field = &RunConfig::eval_only,
-       .help = "load, validate once, exit",
+       .help = "load, validate once, exit; holds weights only, with bf16 in bf16",
        .on_resume = kFree},
       {.name = "compare_baselines",
        .field = &RunConfig::compare_baselines,

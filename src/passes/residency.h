@@ -22,8 +22,8 @@ struct ResidencyOptions {
   double share_numerator = 0, share_denominator = 1;
   CheckpointPolicy policy = CheckpointPolicy::kLayer;
   // Compute copies of parameters (converted, gathered) do not live from the forward to the backward
-  // pass: they are made again there, once a unit. Without it they do, but what is a copy of them in
-  // another order is made again with its layer.
+  // pass: they are made again there, once a unit. Without it those that were gathered do; with a
+  // layer that is recomputed, what is only a conversion or a copy in another order is made again.
   bool regather = false;
   // What decoder layers keep for the backward pass waits in the far tier and is brought back when
   // the backward pass begins the layer `horizon` before the one that reads it; what would be

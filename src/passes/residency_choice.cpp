@@ -16,6 +16,7 @@ class Chooser {
         options_(options),
         nodes_(graph.nodes().size()),
         parameters_only_(nodes_),
+        gathered_(nodes_),
         leaves_layer_(nodes_),
         enters_layer_(nodes_),
         stays_gathered_(nodes_) {
@@ -24,6 +25,7 @@ class Chooser {
       parameters_only_[i] = node(i).op->tier() != Tier::kInput &&
                             node(i).phase == Phase::kForward &&
                             of_state[static_cast<size_t>(node(i).outputs[0].id)];
+    find_gathered();
     find_crossings();
     find_last_copies();
   }
@@ -32,7 +34,8 @@ class Chooser {
     const Node& node = graph_.nodes()[i];
     if (node.phase != Phase::kForward || node.op->tier() == Tier::kInput) return Residency::kKeep;
     if (parameters_only_[i]) {
-      bool again = options_.regather || (is_rearranged(node) && is_recomputed(i));
+      bool cheap = is_rearranged(node) || !gathered_[i];
+      bool again = options_.regather || (cheap && is_recomputed(i));
       return again && !stays_gathered_[i] ? Residency::kRecompute : Residency::kKeep;
     }
     bool costly = node.op->contracts() || node.op->tier() == Tier::kCollective;
@@ -54,6 +57,14 @@ class Chooser {
 
   size_t producer(Value v) const { return static_cast<size_t>(graph_.producer(v)); }
   const Node& node(size_t i) const { return graph_.nodes()[i]; }
+
+  // Copies of parameters that a collective is behind: others are only converted.
+  void find_gathered() {
+    for (size_t i = 0; i < nodes_; ++i) {
+      gathered_[i] = node(i).op->tier() == Tier::kCollective;
+      for (Value v : node(i).inputs) gathered_[i] = gathered_[i] || gathered_[producer(v)];
+    }
+  }
 
   // Nodes whose values the forward pass reads outside of the layer that makes them, and those whose
   // values it reads in a layer that does not make them.
@@ -94,7 +105,7 @@ class Chooser {
   const Graph& graph_;
   const ResidencyOptions& options_;
   size_t nodes_;
-  std::vector<bool> parameters_only_, leaves_layer_, enters_layer_, stays_gathered_;
+  std::vector<bool> parameters_only_, gathered_, leaves_layer_, enters_layer_, stays_gathered_;
 };
 
 }  // namespace

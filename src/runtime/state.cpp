@@ -59,6 +59,7 @@ void State::write_bytes(const std::string& slot, int64_t offset, std::span<const
 
 void State::write_rounded(const std::string& slot, int64_t first, std::span<const float> from) {
   if (type(slot).dtype != DType::kBF16) return write(slot, first, from);
+  require_inside(slot, first * size_of(DType::kBF16), from.size() * sizeof(BF16));
   constexpr size_t kAtATime = 1 << 16;
   std::vector<BF16> rounded(std::min(from.size(), kAtATime));
   for (size_t i = 0; i < from.size(); i += kAtATime) {

@@ -196,9 +196,12 @@ TEST(Residency, CopiesOfParametersAreMadeAgainOnceAUnit) {
   both.regather = true;
   Graph after = trained.with(both);
   EXPECT_EQ(count(after, "convert", Phase::kRecompute), 4) << "one for recomputation and gradients";
-  EXPECT_LT(peak(after), peak(trained.with(recompute())));
-  // Without it the copies stay, also where their layer is recomputed.
-  EXPECT_EQ(count(trained.with(recompute()), "convert", Phase::kRecompute), 0);
+  EXPECT_LT(peak(after), peak(alone));
+  // What is only converted is made again with its layer, whatever becomes of gathers.
+  EXPECT_EQ(to_string(trained.with(recompute())), to_string(after));
+  EXPECT_EQ(
+      count(trained.with(recompute(CheckpointPolicy::kLayer, 0.5)), "convert", Phase::kRecompute),
+      2);
 }
 
 // x + tanh(x w^T) in layers.0, with w2 in layers.1 and with w again in head; each matrix is
@@ -243,6 +246,14 @@ struct Gathered {
     return difference(ref::run(graph, feeds), ref::run(after, feeds));
   }
 };
+
+TEST(Residency, GatheredCopiesStayWhereTheyAreNotToBeGatheredAgain) {
+  Gathered gathered;
+  Graph after = residency(gathered.graph, recompute());
+  EXPECT_EQ(gathered.changes(after), "");
+  EXPECT_EQ(count(after, "all_gather", Phase::kRecompute), 0);
+  EXPECT_EQ(count(after, "convert", Phase::kRecompute), 0);
+}
 
 TEST(Residency, GathersOfAMatrixThatIsUsedTwiceAreApart) {
   Gathered gathered;

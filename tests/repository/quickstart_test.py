@@ -10,7 +10,6 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).parents[2]
-GOLDEN = ROOT / "tests/goldens/quickstart_pytorch.json"
 
 
 def load(path):
@@ -23,10 +22,15 @@ def load(path):
 prepare = load(ROOT / "tools/oracle/prepare_quickstart.py")
 
 
+GOLDENS = [ROOT / golden for _, golden in prepare.GOLDENS.values()]
+
+
 class GoldenTest(unittest.TestCase):
+    short = False
+
     def setUp(self):
-        self.golden = json.loads(GOLDEN.read_text())
-        self.options = prepare.quickstart_options((ROOT / "quickstart").read_text())
+        self.golden = json.loads(GOLDENS[self.short].read_text())
+        self.options = prepare.quickstart_options((ROOT / "quickstart").read_text(), self.short)
 
     def test_it_is_the_job_of_the_script(self):
         self.assertEqual(self.golden["job"], prepare.job_of(self.options))
@@ -58,16 +62,20 @@ class GoldenTest(unittest.TestCase):
         self.assertLess(validation["loss"], self.golden["losses"][0] / 2)
 
 
+class ShortGoldenTest(GoldenTest):
+    short = True
+
+
 class ComparisonTest(unittest.TestCase):
-    def compare(self, *lines):
+    def compare(self, *lines, golden=GOLDENS[0]):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as metrics:
             metrics.write("".join(line + "\n" for line in lines))
             metrics.flush()
-            return subprocess.run([ROOT / "tools/oracle/compare_quickstart", metrics.name],
+            return subprocess.run([ROOT / "tools/oracle/compare_quickstart", metrics.name, golden],
                                   capture_output=True, text=True)
 
     def test_the_last_validation_loss_counts(self):
-        loss = json.loads(GOLDEN.read_text())["validation"]["loss"]
+        loss = json.loads(GOLDENS[0].read_text())["validation"]["loss"]
         for ratio, said, far in ((1, "+0.00 %", False), (0.985, "-1.50 %", False),
                                  (1.021, "+2.10 %", True), (0.97, "-3.00 %", True)):
             result = self.compare('{"batch":1,"validation_loss":9.5,"validation_perplexity":13359}',
@@ -77,6 +85,11 @@ class ComparisonTest(unittest.TestCase):
             self.assertIn(f"PyTorch on the same weights, tokens and steps {loss:.4f}: {said}",
                           result.stdout)
             self.assertEqual("MORE THAN 2 %" in result.stdout, far, result.stdout)
+
+    def test_it_is_set_beside_the_curve_given(self):
+        loss = json.loads(GOLDENS[1].read_text())["validation"]["loss"]
+        result = self.compare(json.dumps({"batch": 2, "validation_loss": loss}), golden=GOLDENS[1])
+        self.assertIn(f"steps {loss:.4f}: +0.00 %", result.stdout)
 
     def test_no_loss_is_an_error(self):
         for lines in ([], ['{"batch":3,"loss":1.5}'], ['{"batch":3,"validation_loss":null}']):

@@ -50,6 +50,25 @@ TEST(State, IsAccessedAsWhatItIs) {
   EXPECT_THROW(state.as<float>("bias"), InternalError);
 }
 
+TEST(State, RoundsToSlotsOfBf16) {
+  constexpr int64_t kCount = (1 << 16) + 5;  // more than are rounded at a time
+  HostState state;
+  state.declare("master", {{kCount + 1}, DType::kF32});
+  state.declare("weight", {{kCount + 1}, DType::kBF16});
+  state.declare("step", {{}, DType::kI64});
+  std::vector<float> values(kCount);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 1 + 0.001f * static_cast<float>(i % 999);
+  for (const char* slot : {"master", "weight"}) state.write_rounded(slot, 1, values);
+  EXPECT_EQ(state.as<float>("master")[0], 0.0f);
+  EXPECT_EQ(state.as<BF16>("weight")[0].bits, 0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(state.as<float>("master")[i + 1], values[i]);
+    ASSERT_EQ(state.as<BF16>("weight")[i + 1].bits, BF16(values[i]).bits);
+  }
+  EXPECT_THROW(state.write_rounded("weight", 2, values), InternalError);
+  EXPECT_THROW(state.write_rounded("step", 0, std::span(values).first(1)), InternalError);
+}
+
 TEST(State, IsReadAndWrittenInPartsOfItsOwnElements) {
   HostState host;
   State& state = host;

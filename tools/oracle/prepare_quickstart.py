@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes what train_llama.py needs to repeat ./quickstart, from a finished run of it.
 
-    tools/oracle/prepare_quickstart.py RUN_DIRECTORY OUTPUT_DIRECTORY
+    tools/oracle/prepare_quickstart.py RUN_DIRECTORY OUTPUT_DIRECTORY [--short]
 
 Needs the built program (build/release/tessera, or --tessera) and g++, and no Python packages. The
 job is read from the quickstart script itself. README.md beside this file says what is written.
@@ -17,17 +17,25 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Options of the script that change no number of the run.
-WITHOUT_EFFECT = {"activation_checkpointing", "logging_freq", "validation_freq", "compare_baselines"}
+# The script's runs, the second on machines with slower kernels: steps, and PyTorch's curve.
+GOLDENS = {False: (1200, "tests/goldens/quickstart_pytorch.json"),
+           True: (400, "tests/goldens/quickstart_short_pytorch.json")}
+# Options of the script that change no number of the run, or only its rounding.
+WITHOUT_EFFECT = {"activation_checkpointing", "compare_baselines", "cpu_isa", "logging_freq",
+                  "validation_freq"}
 
 
-def quickstart_options(text):
+def quickstart_options(text, short=False):
     """Options of `tessera train` in the text of the quickstart script: name -> word."""
     lines = text.replace("\\\n", " ").splitlines()
     commands = [line for line in lines if line.startswith('"$tessera" train ')]
     if len(commands) != 1:
         sys.exit(f"quickstart: {len(commands)} lines call tessera train, not one")
-    words = shlex.split(commands[0])[2:]
+    steps, golden = GOLDENS[short]
+    if f"steps={steps} golden={golden}\n" not in text:
+        sys.exit(f"quickstart: it has no run of {steps} steps with {golden}")
+    variables = {"$steps": str(steps), "$isa": "auto"}
+    words = [variables.get(word, word) for word in shlex.split(commands[0])[2:]]
     return {name.removeprefix("--"): word for name, word in zip(words[::2], words[1::2])}
 
 
@@ -133,7 +141,7 @@ def window_order(options, tokens, output):
     return subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
 
 
-def command(options, output):
+def command(options, output, golden):
     words = [f"--{name} {output / file}" for name, file in (
         ("config", "config.json"), ("weights", "init.safetensors"),
         ("train_ids", "train_ids.bin"), ("val_ids", "val_ids.bin"), ("order", "order.bin"),
@@ -142,7 +150,7 @@ def command(options, output):
               f"--context {options['max_context_width']}"]
     words += [f"--precision {'bf16' if options['bf16'] == '1' else 'f32'}"]
     words += [f"--{name} {options[name]}" for name in ("beta2", "weight_decay", "grad_clip")]
-    words += ["--out tests/goldens/quickstart_pytorch.json"]
+    words += [f"--out {golden}"]
     return " ".join(["tools/oracle/train_llama.py", *words])
 
 
@@ -150,9 +158,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=pathlib.Path, help="quickstart-run, of a finished ./quickstart")
     parser.add_argument("output", type=pathlib.Path, help="directory to write into")
+    parser.add_argument("--short", action="store_true", help="the run of fewer steps")
     parser.add_argument("--tessera", default=ROOT / "build/release/tessera", help="the program")
     args = parser.parse_args()
-    options = quickstart_options((ROOT / "quickstart").read_text())
+    options = quickstart_options((ROOT / "quickstart").read_text(), args.short)
     if args.output.exists():
         sys.exit(f"{args.output} exists: give a new directory, old token caches would be taken for new")
     args.output.mkdir(parents=True)
@@ -173,7 +182,7 @@ def main():
         ("job.json", (json.dumps(job_of(options), indent=1) + "\n").encode()),
     ):
         (args.output / name).write_bytes(content)
-    print(command(options, args.output))
+    print(command(options, args.output, GOLDENS[args.short][1]))
 
 
 if __name__ == "__main__":
