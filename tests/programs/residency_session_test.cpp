@@ -129,8 +129,10 @@ TEST(ResidencySession, TheArenaShrinksAsItShould) {
   EXPECT_LT(half, keep);
   EXPECT_LT(op, keep);
   EXPECT_LT(layer, op);
-  int64_t regather = near_arena(residency_of(kLayer, 1, true, false, 0));
-  EXPECT_LT(regather, layer) << "seven layers' copies of parameters are gone";
+  EXPECT_EQ(near_arena(residency_of(kLayer, 1, true, false, 0)), layer)
+      << "copies of parameters go with their layers";
+  EXPECT_LT(near_arena(residency_of(kLayer, 0.5, true, false, 0)), half)
+      << "and those of the other layers too";
 
   int64_t far = 0;
   int64_t offload = near_arena(residency_of(kLayer, 1, false, true, 1), &far);
