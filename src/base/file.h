@@ -11,18 +11,28 @@ namespace tessera {
 // Whole file as bytes. UserError "cannot read 'PATH': REASON" when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
-// A file to read parts of, by many threads at once.
-class ReadFile {
+// Bytes to read parts of, by many threads at once: a file of this machine, or one that is fetched
+// part by part.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual std::string name() const = 0;  // path or URL, for messages
+  virtual uint64_t size() const = 0;     // does not change
+  // Fills `out` with the bytes from `offset` on. UserError when they cannot be read, or are not
+  // there (any more).
+  virtual void read(uint64_t offset, std::span<std::byte> out) const = 0;
+};
+
+class ReadFile : public ByteSource {
  public:
   explicit ReadFile(std::filesystem::path path);  // UserError when it cannot be opened
-  ~ReadFile();
+  ~ReadFile() override;
   ReadFile(const ReadFile&) = delete;
   ReadFile& operator=(const ReadFile&) = delete;
 
-  uint64_t size() const { return size_; }  // when it was opened
-  // Fills `out` with the bytes from `offset` on. UserError when they cannot be read, or are not
-  // there (any more).
-  void read(uint64_t offset, std::span<std::byte> out) const;
+  std::string name() const override { return path_.string(); }
+  uint64_t size() const override { return size_; }  // when it was opened
+  void read(uint64_t offset, std::span<std::byte> out) const override;
 
  private:
   std::filesystem::path path_;
