@@ -141,6 +141,45 @@ TEST(Attention, NanReachesExactlyTheQueriesThatSeeIt) {
   }
 }
 
+// On AMX f32 is multiplied in three parts of bf16, which these numbers do not have.
+TEST(Attention, NumbersWithoutPartsAreLeftToVectors) {
+  if (detect_isa() != Isa::kAmx) GTEST_SKIP() << "no AMX here";
+  for (AttentionProblem p : {problem(130, 20, 4, 2, true, 0), kInChunks[0]}) {
+    p.dtype = DType::kF32;
+    for (float number : {std::bit_cast<float>(0x7f7f8000u), INFINITY}) {
+      for (int operand = 0; operand < 4; ++operand) {
+        Packed in = random_inputs(p, 8, 1);
+        Heads dout(p, 1);
+        const int64_t row = 70;
+        if (operand == 3) {
+          dout.all.set(row * dout.stride + 5, number);
+        } else {
+          const int64_t begin[] = {0, in.k, in.v};
+          in.all.set(row * in.stride + begin[operand] + 5, number);
+        }
+        Result tiles = run(p, in, dout, Isa::kAmx, pool_of(2));
+        Result vectors = run(p, in, dout, Isa::kAvx512Bf16, pool_of(2));
+        auto same = [](const Tensor& a, const Tensor& b) {
+          for (int64_t i = 0; i < a.size(); ++i)
+            if (!(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])))) return false;
+          return true;
+        };
+        SCOPED_TRACE(cat("operand ", operand, ", T=", p.tokens, ", ", number));
+        // Each call decides for itself: that of the forward pass does not see dout.
+        EXPECT_EQ(same(tiles.o.all, vectors.o.all), operand != 3);
+        EXPECT_EQ(same(tiles.lse, vectors.lse), operand != 3);
+        if (operand == 3) {
+          Result again = vectors;
+          again.o = tiles.o, again.lse = tiles.lse;
+          run_backward(p, in, dout, again, Isa::kAvx512Bf16, pool_of(2));
+          vectors = again;
+        }
+        EXPECT_TRUE(same(tiles.gradient.all, vectors.gradient.all));
+      }
+    }
+  }
+}
+
 TEST(Attention, NothingToDo) {
   AttentionProblem p = problem(0, 64, 2, 1, true, 0);
   for (Isa isa : isas_here()) {

@@ -1,7 +1,10 @@
 #include "backends/cpu/kernels/attention.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <functional>
+#include <span>
 
 #include "backends/cpu/kernels/bf16/attention_buffers.h"
 #include "backends/cpu/kernels/isa/attention_buffers.h"
@@ -23,41 +26,69 @@ int64_t chunks_per_head(const AttentionProblem& p, int64_t enough_units, int64_t
 int64_t forward_chunks(const AttentionProblem& p) { return chunks_per_head(p, 16, 2); }
 int64_t backward_chunks(const AttentionProblem& p) { return chunks_per_head(p, 8, 4); }
 
+// The arithmetic of one namespace, and the scratch that one thread needs for it.
 struct Family {
   decltype(&portable::attention_forward_unit) forward_unit;
   decltype(&portable::attention_backward_unit) backward_unit;
   decltype(&portable::attention_finish_dq) finish_dq;
+  bool in_bf16;   // products multiply pairs of bf16
+  int64_t lanes;  // else: floats of a vector
+
+  int64_t forward_scratch(const AttentionProblem& p) const {
+    Scratch count{nullptr};
+    if (in_bf16)
+      bf16::carve(p, count);
+    else
+      carve(p, lanes, count);
+    return count.used;
+  }
+  int64_t backward_scratch(const AttentionProblem& p, int64_t chunks) const {
+    Scratch count{nullptr};
+    if (in_bf16)
+      bf16::carve(p, chunks, count);
+    else
+      carve(p, lanes, chunks, count);
+    return count.used;
+  }
 };
 
-// Whether products multiply pairs of bf16.
-bool in_bf16(Isa isa, DType dtype) { return isa >= Isa::kAvx512Bf16 && dtype == DType::kBF16; }
-
-Family family_of(Isa isa, DType dtype) {
-  if (in_bf16(isa, dtype) && isa == Isa::kAmx)
-    return {&amx::attention_forward_unit, &amx::attention_backward_unit, &amx::attention_finish_dq};
-  if (in_bf16(isa, dtype))
-    return {&vdpbf16::attention_forward_unit, &vdpbf16::attention_backward_unit,
-            &vdpbf16::attention_finish_dq};
-  return {TESSERA_SELECT(isa, attention_forward_unit), TESSERA_SELECT(isa, attention_backward_unit),
-          TESSERA_SELECT(isa, attention_finish_dq)};
+Family vector_family(Isa isa) {
+  return {.forward_unit = TESSERA_SELECT(isa, attention_forward_unit),
+          .backward_unit = TESSERA_SELECT(isa, attention_backward_unit),
+          .finish_dq = TESSERA_SELECT(isa, attention_finish_dq),
+          .in_bf16 = false,
+          .lanes = *TESSERA_SELECT(isa, kAttentionLanes)};
 }
 
-// Bytes that one thread needs.
-int64_t forward_scratch(const AttentionProblem& p, Isa isa) {
-  Scratch count{nullptr};
-  if (in_bf16(isa, p.dtype))
-    bf16::carve(p, count);
-  else
-    carve(p, *TESSERA_SELECT(isa, kAttentionLanes), count);
-  return count.used;
-}
-int64_t backward_scratch(const AttentionProblem& p, int64_t chunks, Isa isa) {
-  Scratch count{nullptr};
-  if (in_bf16(isa, p.dtype))
-    bf16::carve(p, chunks, count);
-  else
-    carve(p, *TESSERA_SELECT(isa, kAttentionLanes), chunks, count);
-  return count.used;
+// Those that compute the problem, the last one whatever its numbers are.
+struct Families {
+  std::array<Family, 2> all;
+  int count;
+  std::span<const Family> span() const { return std::span(all).first(static_cast<size_t>(count)); }
+};
+Families families_of(Isa isa, DType dtype) {
+  auto in_bf16 = [](auto forward, auto backward, auto finish) {
+    return Family{.forward_unit = forward,
+                  .backward_unit = backward,
+                  .finish_dq = finish,
+                  .in_bf16 = true,
+                  .lanes = 0};
+  };
+  const Family vectors = vector_family(isa);
+  if (isa == Isa::kAmx && dtype == DType::kBF16)
+    return {{in_bf16(amx::attention_forward_unit, amx::attention_backward_unit,
+                     amx::attention_finish_dq)},
+            1};
+  if (isa == Isa::kAmx)
+    return {{in_bf16(amx_f32::attention_forward_unit, amx_f32::attention_backward_unit,
+                     amx_f32::attention_finish_dq),
+             vectors},
+            2};
+  if (isa == Isa::kAvx512Bf16 && dtype == DType::kBF16)
+    return {{in_bf16(vdpbf16::attention_forward_unit, vdpbf16::attention_backward_unit,
+                     vdpbf16::attention_finish_dq)},
+            1};
+  return {{vectors}, 1};
 }
 
 void check(const AttentionProblem& p) {
@@ -95,16 +126,20 @@ AttentionUnit unit_of(const AttentionProblem& p, int64_t chunks, int64_t tile) {
 
 int64_t attention_forward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
   check(problem);
-  return threads * forward_scratch(problem, isa);
+  int64_t most = 0;
+  for (const Family& family : families_of(isa, problem.dtype).span())
+    most = std::max(most, threads * family.forward_scratch(problem));
+  return most;
 }
 
 int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
   check(problem);
   TESSERA_CHECK(problem.first_query == 0);
-  int64_t chunks = backward_chunks(problem);
+  int64_t chunks = backward_chunks(problem), most = 0;
   DqSlots slots = dq_slots(problem, chunks, threads);
-  return threads * backward_scratch(problem, chunks, isa) +
-         slots.count * slots.floats * static_cast<int64_t>(sizeof(float));
+  for (const Family& family : families_of(isa, problem.dtype).span())
+    most = std::max(most, threads * family.backward_scratch(problem, chunks));
+  return most + slots.count * slots.floats * static_cast<int64_t>(sizeof(float));
 }
 
 void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) {
@@ -112,14 +147,19 @@ void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) 
   check(p);
   TESSERA_CHECK(aligned(args.workspace));
   if (p.batch == 0 || p.tokens == 0) return;
-  Family family = family_of(isa, p.dtype);
-  int64_t chunks = forward_chunks(p), scratch_bytes = forward_scratch(p, isa);
-  char* scratch = static_cast<char*>(args.workspace);
-  auto work = [&](int64_t tile, int thread) {
-    family.forward_unit(args, unit_of(p, chunks, tile), scratch + thread * scratch_bytes);
-  };
-  // By reference: std::function would copy a closure of this size to the heap.
-  pool.run(p.batch * p.kv_heads * chunks, std::ref(work));
+  int64_t chunks = forward_chunks(p);
+  for (const Family& family : families_of(isa, p.dtype).span()) {
+    int64_t scratch_bytes = family.forward_scratch(p);
+    char* scratch = static_cast<char*>(args.workspace);
+    std::atomic<bool> done = true;
+    auto work = [&](int64_t tile, int thread) {
+      if (!family.forward_unit(args, unit_of(p, chunks, tile), scratch + thread * scratch_bytes))
+        done = false;
+    };
+    // By reference: std::function would copy a closure of this size to the heap.
+    pool.run(p.batch * p.kv_heads * chunks, std::ref(work));
+    if (done) return;
+  }
 }
 
 void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool) {
@@ -127,26 +167,32 @@ void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool
   check(p);
   TESSERA_CHECK(aligned(args.workspace));
   if (p.batch == 0 || p.tokens == 0) return;
-  Family family = family_of(isa, p.dtype);
-  int64_t chunks = backward_chunks(p), scratch_bytes = backward_scratch(p, chunks, isa);
+  int64_t chunks = backward_chunks(p);
   DqSlots slots = dq_slots(p, chunks, pool.threads());
-  char* scratch = static_cast<char*>(args.workspace);
-  float* dq = reinterpret_cast<float*>(scratch + pool.threads() * scratch_bytes);
-  auto work = [&](int64_t tile, int thread) {
-    int64_t slot = chunks == 1 ? thread : tile;
-    family.backward_unit(args, unit_of(p, chunks, tile), dq + slot * slots.floats,
-                         scratch + thread * scratch_bytes);
-  };
-  pool.run(p.batch * p.kv_heads * chunks, std::ref(work));
-  if (chunks == 1) return;
-  int64_t blocks = attention_blocks(p), group = p.heads / p.kv_heads;
-  auto finish = [&](int64_t tile, int) {
-    int64_t block = tile % blocks, head = tile / blocks % p.heads, batch = tile / blocks / p.heads;
-    int64_t first_slot = (batch * p.kv_heads + head / group) * chunks;
-    float* first = dq + first_slot * slots.floats + head % group * attention_dq_floats(p);
-    family.finish_dq(args, batch, head, block, first, slots.floats, chunks);
-  };
-  pool.run(p.batch * p.heads * blocks, std::ref(finish));
+  for (const Family& family : families_of(isa, p.dtype).span()) {
+    int64_t scratch_bytes = family.backward_scratch(p, chunks);
+    char* scratch = static_cast<char*>(args.workspace);
+    float* dq = reinterpret_cast<float*>(scratch + pool.threads() * scratch_bytes);
+    std::atomic<bool> done = true;
+    auto work = [&](int64_t tile, int thread) {
+      int64_t slot = chunks == 1 ? thread : tile;
+      if (!family.backward_unit(args, unit_of(p, chunks, tile), dq + slot * slots.floats,
+                                scratch + thread * scratch_bytes))
+        done = false;
+    };
+    pool.run(p.batch * p.kv_heads * chunks, std::ref(work));
+    if (!done) continue;
+    if (chunks == 1) return;
+    int64_t blocks = attention_blocks(p), group = p.heads / p.kv_heads;
+    auto finish = [&](int64_t tile, int) {
+      int64_t block = tile % blocks, head = tile / blocks % p.heads;
+      int64_t batch = tile / blocks / p.heads;
+      int64_t first_slot = (batch * p.kv_heads + head / group) * chunks;
+      float* first = dq + first_slot * slots.floats + head % group * attention_dq_floats(p);
+      family.finish_dq(args, batch, head, block, first, slots.floats, chunks);
+    };
+    return pool.run(p.batch * p.heads * blocks, std::ref(finish));
+  }
 }
 
 }  // namespace tessera::cpu

@@ -18,12 +18,6 @@ constexpr int kParts = 3;
 constexpr int64_t kPartBytes = 2 * kTileBytes;  // a unit holds x0, then x1, then x2
 constexpr int64_t kUnitBytes = kParts * kPartBytes;
 
-// The 16 numbers in half of a row of bf16.
-TESSERA_INLINE __m512 widen_half(__m512i row, int half) {
-  __m256i numbers = half == 0 ? _mm512_castsi512_si256(row) : _mm512_extracti64x4_epi64(row, 1);
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(numbers), 16));
-}
-
 struct Floats {
   const float* data;
   int64_t stride, rows, columns;  // read as zero outside

@@ -8,6 +8,7 @@
 
 namespace tessera::cpu::amx {
 
+using Source = SourceOf<BF16>;
 constexpr int64_t kUnit = 32;
 constexpr int64_t kTileBytes = 1024;               // half a unit of bf16
 constexpr int64_t kUnitWords = kUnit * kUnit / 2;  // a word is two depths of a line

@@ -1,6 +1,6 @@
 #pragma once
-// AMX's tile registers. Included where kernels are compiled with the AMX flags and TESSERA_ISA=amx
-// only. The rule for included headers is that of isa/simd.h.
+// AMX's tile registers. Included where kernels are compiled with the AMX flags only. The rule for
+// included headers is that of isa/simd.h.
 //
 // Instructions are written as assembly with a memory clobber: g++ 12's intrinsics for ldtilecfg and
 // tileloadd do not say that they read memory, and the compiler drops or moves the stores before
@@ -9,7 +9,7 @@
 
 #include "backends/cpu/kernels/isa/simd.h"
 
-namespace tessera::cpu::amx {
+namespace tessera::cpu::TESSERA_ISA {
 
 // For its lifetime, all 8 tile registers of this thread are 16 rows of 64 bytes.
 class TileScope {
@@ -48,4 +48,4 @@ TESSERA_INLINE void tile_multiply() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sum), "i"(left), "i"(right));
 }
 
-}  // namespace tessera::cpu::amx
+}  // namespace tessera::cpu::TESSERA_ISA

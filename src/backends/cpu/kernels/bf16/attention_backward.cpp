@@ -1,4 +1,4 @@
-// Flash attention, backward, bf16. With scores and their gradients as [key][query]:
+// Flash attention, backward, by products of bf16. With scores and their gradients as [key][query]:
 //
 //   scores^T = K Q^T, dP^T = V dout^T                 left: K, V; right: q, dout by columns
 //   dV += P^T dout,   dK += dS^T Q                    left: P, dS rounded; right: dout, q by rows
@@ -22,8 +22,9 @@ void sum_delta(const Source& o, const Source& dout, float* delta) {
   }
 }
 
-// q and dout of one head as right operands of both kinds, its lse and delta.
-void load_head(const AttentionBackward& args, int64_t batch, int64_t head,
+// q and dout of one head as right operands of both kinds, its lse and delta. False where they have
+// numbers without parts.
+bool load_head(const AttentionBackward& args, int64_t batch, int64_t head,
                const BackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   for (int64_t first = 0; first < p.tokens; first += kBlock) {
@@ -34,6 +35,7 @@ void load_head(const AttentionBackward& args, int64_t batch, int64_t head,
     prefetch_rows(q, kBlock, kBlock);
     prefetch_rows(dout, kBlock, kBlock);
     prefetch_rows(o, kBlock, kBlock);
+    if (!have_parts(q, kBlock) || !have_parts(dout, kBlock)) return false;
     pack_right_transposed(q, kBlock, b.width, b.query_t + at);
     pack_right_transposed(dout, kBlock, b.width, b.dout_t + at);
     pack_right_halves(q, kBlock, b.width, b.query + at);
@@ -41,8 +43,9 @@ void load_head(const AttentionBackward& args, int64_t batch, int64_t head,
     sum_delta(o, dout, b.delta + first);
   }
   const float* lse = args.lse + (batch * p.heads + head) * p.tokens;
-  for (int64_t t = 0; t < p.tokens; ++t) b.lse[t] = lse[t] * kLog2E;
+  for (int64_t t = 0; t < p.tokens; ++t) b.lse[t] = lse[t] * kUnits;
   for (int64_t t = p.tokens; t < attention_blocks(p) * kBlock; ++t) b.delta[t] = b.lse[t] = 0;
+  return true;
 }
 
 // Probabilities and gradients of score / scale, rounded, as the operands that they become.
@@ -61,16 +64,16 @@ void softmax_gradient(const Pair& pair, float factor, const BackwardBuffers& b) 
         __m512 probability[2];
         for (int h = 0; h < 2; ++h) {
           __m512 score = _mm512_loadu_ps(b.scores + at + 16 * h);
-          probability[h] = exp2(_mm512_fmsub_ps(score, scale, lse[h]));
+          probability[h] = exp_difference(score, scale, lse[h]);
           gradient[i][h] = _mm512_mul_ps(
               probability[h], _mm512_sub_ps(_mm512_loadu_ps(b.dscores + at + 16 * h), delta[h]));
         }
-        _mm512_storeu_si512(b.probabilities + to, pack_words(probability[0], probability[1]));
-        _mm512_storeu_si512(b.dscores_left + to, pack_words(gradient[i][0], gradient[i][1]));
+        store(b.probabilities, to, split_words<kParts>(probability[0], probability[1]));
+        store(b.dscores_left, to, split_words<kParts>(gradient[i][0], gradient[i][1]));
       }
       for (int h = 0; h < 2; ++h) {
-        _mm512_storeu_si512(b.dscores_right + u / 2 * kBlock + j + 16 * h,
-                            pack_words(gradient[0][h], gradient[1][h]));
+        store(b.dscores_right, u / 2 * kBlock + j + 16 * h,
+              split_words<kParts>(gradient[0][h], gradient[1][h]));
       }
     }
   }
@@ -104,7 +107,7 @@ void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, c
     dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);
     drop(p, pair.keys, pair.queries, b.bits, b.dscores);
   }
-  softmax_gradient(pair, p.scale * kLog2E, b);
+  softmax_gradient(pair, p.scale * kUnits, b);
   if (p.threshold > 0) drop_probabilities(p, pair, b);
   for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
     int64_t from = u * kBlockWords + t / 2, row = right + t * width / 2;
@@ -124,12 +127,13 @@ void finish_dq(const AttentionBackward& args, int64_t batch, int64_t head, int64
   int64_t first = block * kBlock;
   float scale[kBlock];
   for (float& lane : scale) lane = p.scale;
-  BF16* to = (BF16*)args.dq + (batch * p.tokens + first) * args.dq_stride + head * p.head_dim;
+  Element* to = (Element*)args.dq + (batch * p.tokens + first) * args.dq_stride + head * p.head_dim;
   write_transposed(dq + first * round_up(p.head_dim, kTile), scale,
                    smaller(kBlock, p.tokens - first), p.head_dim, to, args.dq_stride);
 }
 
-void load_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t slots,
+// False where k or v have numbers without parts.
+bool load_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t slots,
                const BackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   for (int64_t slot = 0; slot < slots; ++slot) {
@@ -138,12 +142,14 @@ void load_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t
     Source v = head_source(p, args.v, args.v_stride, unit.batch, unit.kv_head, first);
     prefetch_rows(k, kBlock, kBlock);
     prefetch_rows(v, kBlock, kBlock);
+    if (!have_parts(k, kBlock) || !have_parts(v, kBlock)) return false;
     pack_left(k, kBlock, b.width, b.keys + at);
     pack_left(v, kBlock, b.width, b.values + at);
     pack_left_transposed(k, kBlock, b.width, b.keys_t + at);
   }
   __builtin_memset(b.dk, 0, slots * kBlock * b.width * sizeof(float));
   __builtin_memset(b.dv, 0, slots * kBlock * b.width * sizeof(float));
+  return true;
 }
 
 // Writes dk and dv of the keys of the chunk.
@@ -154,8 +160,8 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
     int64_t first = block_of_slot(unit, slot) * kBlock;
     int64_t row = unit.batch * p.tokens + first, column = unit.kv_head * p.head_dim;
     for (int64_t r = 0; r < smaller(kBlock, p.tokens - first); ++r) {
-      BF16* dk = (BF16*)args.dk + (row + r) * args.dk_stride + column;
-      BF16* dv = (BF16*)args.dv + (row + r) * args.dv_stride + column;
+      Element* dk = (Element*)args.dk + (row + r) * args.dk_stride + column;
+      Element* dv = (Element*)args.dv + (row + r) * args.dv_stride + column;
       int64_t from = (slot * kBlock + r) * b.width;
       for_vectors(
           p.head_dim, [&](auto lanes, int64_t d) __attribute__((always_inline)) {
@@ -168,7 +174,7 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
 
 }  // namespace
 
-void attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, float* dq,
+bool attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, float* dq,
                              char* scratch) {
   const AttentionProblem& p = args.problem;
   Scratch memory{scratch};
@@ -176,9 +182,9 @@ void attention_backward_unit(const AttentionBackward& args, const AttentionUnit&
   ProductScope scope;
   int64_t blocks = attention_blocks(p), slots = slots_of(unit, blocks);
   int64_t group = p.heads / p.kv_heads, dq_block = kBlock * b.width;
-  load_keys(args, unit, slots, b);
+  if (!load_keys(args, unit, slots, b)) return false;
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
-    load_head(args, unit.batch, head, b);
+    if (!load_head(args, unit.batch, head, b)) return false;
     __builtin_memset(dq, 0, blocks * dq_block * sizeof(float));
     for (int64_t slot = 0; slot < slots; ++slot) {
       int64_t key_block = block_of_slot(unit, slot);
@@ -197,6 +203,7 @@ void attention_backward_unit(const AttentionBackward& args, const AttentionUnit&
     }
   }
   store_keys(args, unit, slots, b);
+  return true;
 }
 
 void attention_finish_dq(const AttentionBackward& args, int64_t batch, int64_t head, int64_t block,

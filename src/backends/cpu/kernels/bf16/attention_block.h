@@ -1,8 +1,8 @@
 #pragma once
-// Blocks of attention in bf16: what forward and backward share. Scores are kept transposed,
-// [key][query], as in isa/attention_block.h; here that also turns every rounding to bf16 into an
-// operand of the next product without a shuffle.
-#include "backends/cpu/kernels/bf16/attention_buffers.h"
+// Blocks of attention by products of bf16: what forward and backward share. Scores are kept
+// transposed, [key][query], as in isa/attention_block.h; here that also turns every rounding to
+// bf16 into an operand of the next product without a shuffle.
+#include "backends/cpu/kernels/bf16/attention_operands.h"
 #include "backends/cpu/kernels/bf16/block_product.h"
 #include "backends/cpu/kernels/isa/attention_dropout.h"
 #include "backends/cpu/kernels/isa/attention_unit.h"
@@ -10,8 +10,6 @@
 namespace tessera::cpu::TESSERA_ISA {
 
 using namespace bf16;
-
-constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
 // 2^x = 2^floor(x) p(f), f in [0, 1), p the minimax polynomial of degree 5 with p(0) = 1: relative
 // error 1.6e-7, so that lse keeps the precision of f32. -infinity gives 0.
@@ -25,6 +23,37 @@ TESSERA_INLINE __m512 exp2(__m512 x) {
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.6931512952f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
   return _mm512_scalef_ps(p, x);
+}
+
+// e^x for x <= 0 or little above: 2^h with h = x log2(e) in two parts, degree 6; relative error
+// 8e-8. Below e^-104, and of -infinity, 0.
+TESSERA_INLINE __m512 precise_exp(__m512 x) {
+  constexpr int kMinusFloor = 0x09;
+  const __m512 log2e = _mm512_set1_ps(1.44269504088896341f);
+  x = _mm512_max_ps(_mm512_set1_ps(-128.0f), x);  // NaN stays
+  __m512 high = _mm512_mul_ps(x, log2e);
+  __m512 low = _mm512_fmsub_ps(x, log2e, high);
+  low = _mm512_fmadd_ps(x, _mm512_set1_ps(1.92596299e-8f), low);
+  __m512 f = _mm512_add_ps(_mm512_reduce_ps(high, kMinusFloor), low);
+  __m512 p = _mm512_set1_ps(0.00021612915f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.0012467847f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.009675452f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.055485282f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24022931f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.69314706f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, high);
+}
+
+// Exponents are kept in units of log2, which saves a product. Those of f32 are natural: what is
+// subtracted from a score then has no other rounding than its own, and the difference is small
+// where the probability is large.
+constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
+constexpr float kUnits = kParts == 1 ? kLog2E : 1, kInverseUnits = kParts == 1 ? kLn2 : 1;
+TESSERA_INLINE __m512 exp_of(__m512 x) { return kParts == 1 ? exp2(x) : precise_exp(x); }
+// exp(score * scale - reference), scale and reference in kUnits.
+TESSERA_INLINE __m512 exp_difference(__m512 score, __m512 scale, __m512 reference) {
+  return exp_of(_mm512_fmsub_ps(score, scale, reference));
 }
 
 // A query block against a key block, counted in whole tiles.
@@ -65,22 +94,33 @@ static inline void hide(const AttentionProblem& p, const Pair& pair, float* scor
   }
 }
 
-// Clears those halves of 16 words whose bits are below the threshold.
+// Clears those halves of 16 words whose bits are below the threshold, in every part.
 TESSERA_INLINE void drop_words(const uint16_t* low, const uint16_t* high, __m512i threshold,
-                               uint32_t* words) {
+                               Planes words) {
   auto dropped = [&](const uint16_t* bits) __attribute__((always_inline)) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)bits));
     return _mm512_cmplt_epi32_mask(wide, threshold);
   };
-  __m512i both = _mm512_loadu_si512(words);
-  both = _mm512_mask_and_epi32(both, dropped(low), both, _mm512_set1_epi32((int)0xffff0000u));
-  both = _mm512_mask_and_epi32(both, dropped(high), both, _mm512_set1_epi32(0xffff));
-  _mm512_storeu_si512(words, both);
+  const __mmask16 drop_low = dropped(low), drop_high = dropped(high);
+  for (int p = 0; p < kParts; ++p) {
+    uint32_t* at = words.words + p * words.plane;
+    __m512i both = _mm512_loadu_si512(at);
+    both = _mm512_mask_and_epi32(both, drop_low, both, _mm512_set1_epi32((int)0xffff0000u));
+    both = _mm512_mask_and_epi32(both, drop_high, both, _mm512_set1_epi32(0xffff));
+    _mm512_storeu_si512(at, both);
+  }
 }
 
-// [width][kBlock] f32, lane t times factor[t], as `rows` rows of head_dim bf16.
+TESSERA_INLINE void store_masked(BF16* to, __mmask16 mask, __m512i numbers) {
+  _mm256_mask_storeu_epi16(to, mask, (__m256i)narrow((Vec)numbers));
+}
+TESSERA_INLINE void store_masked(float* to, __mmask16 mask, __m512i numbers) {
+  _mm512_mask_storeu_ps(to, mask, (__m512)numbers);
+}
+
+// [width][kBlock] f32, lane t times factor[t], as `rows` rows of head_dim elements.
 static inline void write_transposed(const float* from, const float* factor, int64_t rows,
-                                    int64_t head_dim, BF16* to, int64_t stride) {
+                                    int64_t head_dim, Element* to, int64_t stride) {
   for (int64_t t = 0; t < rows; t += 16) {
     __m512 scale = _mm512_loadu_ps(factor + t);
     for (int64_t d = 0; d < head_dim; d += 16) {
@@ -92,7 +132,7 @@ static inline void write_transposed(const float* from, const float* factor, int6
       transpose_words(words);
       __mmask16 mask = (__mmask16)((1u << smaller(16, head_dim - d)) - 1);
       for (int64_t i = 0; i < smaller(16, rows - t); ++i) {
-        _mm256_mask_storeu_epi16(to + (t + i) * stride + d, mask, (__m256i)narrow((Vec)words[i]));
+        store_masked(to + (t + i) * stride + d, mask, words[i]);
       }
     }
   }
@@ -101,7 +141,7 @@ static inline void write_transposed(const float* from, const float* factor, int6
 // One head of a [B, T, heads, D] tensor, from token `first` of the batch on.
 TESSERA_INLINE Source head_source(const AttentionProblem& p, const void* tensor, int64_t stride,
                                   int64_t batch, int64_t head, int64_t first) {
-  return {(const BF16*)tensor + (batch * p.tokens + first) * stride + head * p.head_dim, stride,
+  return {(const Element*)tensor + (batch * p.tokens + first) * stride + head * p.head_dim, stride,
           p.tokens - first, p.head_dim};
 }
 

@@ -1,8 +1,7 @@
 #pragma once
-// Blocks of bf16 in words of two numbers, as products take their operands: by AVX512-BF16's dot
-// products or by matrix tiles (block_product.h). Included by kernels/bf16/*.cpp and
-// kernels/amx/*.cpp only, compiled with the AVX-512 flags. The rule for included headers is that of
-// isa/simd.h.
+// Numbers of bf16 in words of two, as products take their operands: by AVX512-BF16's dot products
+// or by matrix tiles. Included by kernels/bf16/*.cpp and kernels/amx/*.cpp only, compiled with the
+// AVX-512 flags. The rule for included headers is that of isa/simd.h.
 #include <immintrin.h>
 
 #include "backends/cpu/kernels/isa/simd.h"
@@ -50,21 +49,30 @@ TESSERA_INLINE void transpose_words(__m512i (&row)[16]) {
   for (int i = 0; i < 16; ++i) row[i] = other[i];
 }
 
+// The 16 numbers in half of a row of bf16.
+TESSERA_INLINE __m512 widen_half(__m512i row, int half) {
+  __m256i numbers = half == 0 ? _mm512_castsi512_si256(row) : _mm512_extracti64x4_epi64(row, 1);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(numbers), 16));
+}
+
 // A rectangle of a tensor, read as zero outside.
-struct Source {
-  const BF16* data;
+template <class T>
+struct SourceOf {
+  const T* data;
   int64_t stride, rows, columns;
 };
-TESSERA_INLINE uint32_t column_mask(const Source& s, int64_t row, int64_t column) {
+template <class T>
+TESSERA_INLINE uint32_t column_mask(const SourceOf<T>& s, int64_t row, int64_t column) {
   int64_t n = row < s.rows ? s.columns - column : 0;
   return n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1;
 }
 // 32 elements of a row.
-TESSERA_INLINE __m512i read_row(const Source& s, int64_t row, int64_t column) {
+TESSERA_INLINE __m512i read_row(const SourceOf<BF16>& s, int64_t row, int64_t column) {
   return _mm512_maskz_loadu_epi16(column_mask(s, row, column), s.data + row * s.stride + column);
 }
 // Both halves of 32 columns of two rows, interleaved.
-TESSERA_INLINE void read_pairs(const Source& x, int64_t row, __m512i& left, __m512i& right) {
+TESSERA_INLINE void read_pairs(const SourceOf<BF16>& x, int64_t row, __m512i& left,
+                               __m512i& right) {
   alignas(64) static constexpr uint16_t kFirst[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
                                                       37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
                                                       11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -75,64 +83,14 @@ TESSERA_INLINE void read_pairs(const Source& x, int64_t row, __m512i& left, __m5
 }
 
 // 16 elements of two rows, interleaved.
-TESSERA_INLINE __m512i read_pair(const Source& s, int64_t row, int64_t next, int64_t column) {
+TESSERA_INLINE __m512i read_pair(const SourceOf<BF16>& s, int64_t row, int64_t next,
+                                 int64_t column) {
   __m256i low = _mm256_maskz_loadu_epi16((__mmask16)column_mask(s, row, column),
                                          s.data + row * s.stride + column);
   __m256i high = _mm256_maskz_loadu_epi16((__mmask16)column_mask(s, next, column),
                                           s.data + next * s.stride + column);
   return _mm512_or_si512(_mm512_cvtepu16_epi32(low),
                          _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-}
-
-// Rows of one head lie whole pages apart, where no hardware prefetcher follows: asked for a block
-// ahead, they come several at a time.
-TESSERA_INLINE void prefetch_rows(const Source& s, int64_t first, int64_t count) {
-  int64_t end = first + count < s.rows ? first + count : s.rows;
-  for (int64_t r = first; r < end; ++r)
-    for (int64_t c = 0; c < s.columns; c += 32)
-      _mm_prefetch((const char*)(s.data + r * s.stride + c), _MM_HINT_T1);
-}
-
-// All layouts below hold `rows` rows and `width` columns of the source, multiples of 32, in words
-// of two elements.
-
-// Left operand, rows by columns: words [rows][width / 2].
-static inline void pack_left(const Source& s, int64_t rows, int64_t width, uint32_t* to) {
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < width; c += 32)
-      _mm512_storeu_si512(to + (r * width + c) / 2, read_row(s, r, c));
-}
-// Left operand, columns by rows: words [width][rows / 2].
-static inline void pack_left_transposed(const Source& s, int64_t rows, int64_t width,
-                                        uint32_t* to) {
-  for (int64_t r = 0; r < rows; r += 32) {
-    for (int64_t c = 0; c < width; c += 16) {
-      __m512i words[16];
-      for (int i = 0; i < 16; ++i) words[i] = read_pair(s, r + 2 * i, r + 2 * i + 1, c);
-      transpose_words(words);
-      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + ((c + i) * rows + r) / 2, words[i]);
-    }
-  }
-}
-// Right operand whose depth is the columns: words [width / 2][rows].
-static inline void pack_right_transposed(const Source& s, int64_t rows, int64_t width,
-                                         uint32_t* to) {
-  for (int64_t r = 0; r < rows; r += 16) {
-    for (int64_t c = 0; c < width; c += 32) {
-      __m512i words[16];
-      for (int i = 0; i < 16; ++i) words[i] = read_row(s, r + i, c);
-      transpose_words(words);
-      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + (c / 2 + i) * rows + r, words[i]);
-    }
-  }
-}
-// Right operand whose depth is the rows, in the order 0, 16, 1, 17 ... 15, 31 of each 32: that of
-// pack_words(rows 0..15, rows 16..31). Words [rows / 2][width].
-static inline void pack_right_halves(const Source& s, int64_t rows, int64_t width, uint32_t* to) {
-  for (int64_t r = 0; r < rows; r += 32)
-    for (int64_t i = 0; i < 16; ++i)
-      for (int64_t c = 0; c < width; c += 16)
-        _mm512_storeu_si512(to + (r / 2 + i) * width + c, read_pair(s, r + i, r + i + 16, c));
 }
 
 }  // namespace tessera::cpu::TESSERA_ISA

@@ -8,6 +8,8 @@
 namespace tessera::cpu::TESSERA_ISA {
 namespace {
 
+using Source = SourceOf<BF16>;
+
 // 12 x 2 sums, two columns of B and one broadcast fill the registers.
 constexpr int kRows = 12, kVectors = 2, kColumns = kVectors * 16;
 // A vector stored at the last word of a panel ends within one spare word of each line.

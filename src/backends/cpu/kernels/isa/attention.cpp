@@ -95,10 +95,11 @@ void forward_unit(const AttentionForward& args, const AttentionUnit& unit, char*
 
 }  // namespace
 
-void attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,
+bool attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,
                             char* scratch) {
   args.problem.dtype == DType::kF32 ? forward_unit<float>(args, unit, scratch)
                                     : forward_unit<BF16>(args, unit, scratch);
+  return true;
 }
 
 }  // namespace tessera::cpu::TESSERA_ISA

@@ -157,10 +157,11 @@ void backward_unit(const AttentionBackward& args, const AttentionUnit& unit, flo
 
 }  // namespace
 
-void attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, float* dq,
+bool attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, float* dq,
                              char* scratch) {
   args.problem.dtype == DType::kF32 ? backward_unit<float>(args, unit, dq, scratch)
                                     : backward_unit<BF16>(args, unit, dq, scratch);
+  return true;
 }
 
 void attention_finish_dq(const AttentionBackward& args, int64_t batch, int64_t head, int64_t block,

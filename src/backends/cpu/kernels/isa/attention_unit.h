@@ -99,17 +99,21 @@ TESSERA_ATTENTION_INLINE int64_t attention_dq_floats(const AttentionProblem& p) 
 // zeroes and accumulates dQ in f32: if the unit has all keys (chunks == 1), in `dq` of one head,
 // which it also finishes; else in `dq` of all heads of the group, one after the other. finish_dq
 // adds the `parts` sums of one head, `part_stride` floats apart, in their order, and writes one
-// query block.
+// query block. A unit is false where it cannot multiply its numbers: all that the call was to
+// compute is then left to another family, whose dQ has a layout of its own.
 #define TESSERA_DECLARE_ATTENTION_UNITS                                                  \
-  void attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,   \
+  bool attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,   \
                               char* scratch);                                            \
-  void attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, \
+  bool attention_backward_unit(const AttentionBackward& args, const AttentionUnit& unit, \
                                float* dq, char* scratch);                                \
   void attention_finish_dq(const AttentionBackward& args, int64_t batch, int64_t head,   \
                            int64_t block, float* dq, int64_t part_stride, int64_t parts)
 
 TESSERA_DECLARE_PER_ISA(TESSERA_DECLARE_ATTENTION_UNITS)
 namespace amx {
+TESSERA_DECLARE_ATTENTION_UNITS;
+}
+namespace amx_f32 {
 TESSERA_DECLARE_ATTENTION_UNITS;
 }
 namespace vdpbf16 {
