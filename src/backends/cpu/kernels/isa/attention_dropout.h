@@ -1,6 +1,6 @@
 #pragma once
 // Dropout of a pair of blocks of attention. Included by isa/attention_block.h and
-// amx/attention_block.h.
+// bf16/attention_block.h.
 #include "backends/cpu/kernels/isa/attention_unit.h"
 #include "backends/cpu/kernels/isa/random.h"
 
