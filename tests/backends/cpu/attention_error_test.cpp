@@ -115,6 +115,12 @@ TEST(Attention, WidestHead) {
   }
 }
 
+// On matrix tiles f32 is multiplied so in both directions.
+TEST(Attention, LongSequences) {
+  for (AttentionProblem p : {problem(513, 64, 2, 1, true, 0), problem(576, 80, 1, 1, false, 0)})
+    expect_as_good_as_decomposition(p, 1);
+}
+
 TEST(Attention, HeadsInChunks) {
   for (AttentionProblem p : kInChunks) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {

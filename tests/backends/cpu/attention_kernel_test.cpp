@@ -144,7 +144,7 @@ TEST(Attention, NanReachesExactlyTheQueriesThatSeeIt) {
 // On AMX f32 is multiplied in three parts of bf16, which these numbers do not have.
 TEST(Attention, NumbersWithoutPartsAreLeftToVectors) {
   if (detect_isa() != Isa::kAmx) GTEST_SKIP() << "no AMX here";
-  for (AttentionProblem p : {problem(130, 20, 4, 2, true, 0), kInChunks[0]}) {
+  for (AttentionProblem p : {problem(514, 20, 4, 2, true, 0), kInChunks[0]}) {
     p.dtype = DType::kF32;
     for (float number : {std::bit_cast<float>(0x7f7f8000u), INFINITY}) {
       for (int operand = 0; operand < 4; ++operand) {
