@@ -60,9 +60,10 @@ Family vector_family(Isa isa) {
           .lanes = *TESSERA_SELECT(isa, kAttentionLanes)};
 }
 
-// In the forward pass splitting f32 into parts pays for longer sequences only. Time on tiles beside
-// vectors, D = 64, one thread of a Xeon with AMX: forward T = 128 1.37, 256 1.20, 512 1.0, 1,024
-// 0.82; backward 0.95, 0.95, 0.94, 0.85.
+// Splitting f32 into parts pays for longer sequences only. Time on tiles beside vectors, D = 64,
+// one thread of a Xeon with AMX: forward T = 128 1.37, 256 1.20, 512 1.0, 1,024 0.82; backward
+// 0.95, 0.95, 0.94, 0.85. Both directions take the same: the backward pass computes the scores
+// again, and what their roundings differed by would be an error of the probabilities.
 constexpr int64_t kTokensOnVectors = 512;
 
 // Those that compute the problem, the last one whatever its numbers are.
@@ -71,8 +72,7 @@ struct Families {
   int count;
   std::span<const Family> span() const { return std::span(all).first(static_cast<size_t>(count)); }
 };
-enum class Direction { kForward, kBackward };
-Families families_of(const AttentionProblem& p, Direction direction, Isa isa) {
+Families families_of(const AttentionProblem& p, Isa isa) {
   auto in_bf16 = [](auto forward, auto backward, auto finish) {
     return Family{.forward_unit = forward,
                   .backward_unit = backward,
@@ -85,7 +85,7 @@ Families families_of(const AttentionProblem& p, Direction direction, Isa isa) {
     return {{in_bf16(amx::attention_forward_unit, amx::attention_backward_unit,
                      amx::attention_finish_dq)},
             1};
-  if (isa == Isa::kAmx && (direction == Direction::kBackward || p.tokens > kTokensOnVectors))
+  if (isa == Isa::kAmx && p.tokens > kTokensOnVectors)
     return {{in_bf16(amx_f32::attention_forward_unit, amx_f32::attention_backward_unit,
                      amx_f32::attention_finish_dq),
              vectors},
@@ -133,7 +133,7 @@ AttentionUnit unit_of(const AttentionProblem& p, int64_t chunks, int64_t tile) {
 int64_t attention_forward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
   check(problem);
   int64_t most = 0;
-  for (const Family& family : families_of(problem, Direction::kForward, isa).span())
+  for (const Family& family : families_of(problem, isa).span())
     most = std::max(most, threads * family.forward_scratch(problem));
   return most;
 }
@@ -143,7 +143,7 @@ int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, i
   TESSERA_CHECK(problem.first_query == 0);
   int64_t chunks = backward_chunks(problem), most = 0;
   DqSlots slots = dq_slots(problem, chunks, threads);
-  for (const Family& family : families_of(problem, Direction::kBackward, isa).span())
+  for (const Family& family : families_of(problem, isa).span())
     most = std::max(most, threads * family.backward_scratch(problem, chunks));
   return most + slots.count * slots.floats * static_cast<int64_t>(sizeof(float));
 }
@@ -154,7 +154,7 @@ void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) 
   TESSERA_CHECK(aligned(args.workspace));
   if (p.batch == 0 || p.tokens == 0) return;
   int64_t chunks = forward_chunks(p);
-  for (const Family& family : families_of(p, Direction::kForward, isa).span()) {
+  for (const Family& family : families_of(p, isa).span()) {
     int64_t scratch_bytes = family.forward_scratch(p);
     char* scratch = static_cast<char*>(args.workspace);
     std::atomic<bool> done = true;
@@ -175,7 +175,7 @@ void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool
   if (p.batch == 0 || p.tokens == 0) return;
   int64_t chunks = backward_chunks(p);
   DqSlots slots = dq_slots(p, chunks, pool.threads());
-  for (const Family& family : families_of(p, Direction::kBackward, isa).span()) {
+  for (const Family& family : families_of(p, isa).span()) {
     int64_t scratch_bytes = family.backward_scratch(p, chunks);
     char* scratch = static_cast<char*>(args.workspace);
     float* dq = reinterpret_cast<float*>(scratch + pool.threads() * scratch_bytes);

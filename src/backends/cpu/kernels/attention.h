@@ -30,7 +30,7 @@ namespace tessera::cpu {
 // Scores, probabilities, sums and accumulators are f32; inputs are widened exactly, outputs rounded
 // once. On kAvx512Bf16 and kAmx with bf16 the probabilities and the gradients of the scores are
 // rounded to bf16 where they enter a product. lse comes from the unrounded ones. On kAmx f32 is
-// multiplied in three parts of bf16, as exactly (in the forward pass from T = 513 on), and by
+// multiplied in three parts of bf16, as exactly, from T = 513 on, and by
 // vectors where an input has no such parts: infinities, NaN, 3.39e38 and above. NaN in an input
 // reaches what depends on it.
 //
