@@ -244,6 +244,8 @@ uint64_t dataset_fingerprint(std::span<const std::filesystem::path> files,
                              const DocumentReaderOptions& options, uint64_t tokenizer_fingerprint) {
   uint64_t hash = hash_combine(kVersion, tokenizer_fingerprint);
   hash = hash_combine(hash, options.skip_bad_lines ? 1 : 0);
+  // Caches from before there was a choice stay valid.
+  if (options.text_field != "text") hash = hash_combine(hash, hash_text(options.text_field));
   for (const auto& file : files) {
     std::error_code error;
     auto size = std::filesystem::file_size(file, error);

@@ -86,8 +86,13 @@ inline std::string xz(std::string_view text, size_t block = SIZE_MAX,
 
 // Text that does not compress, so that what is packed spans many reads.
 inline std::string noise(size_t size) {
-  std::string text(size, '\0');
-  for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>('!' + random_below(1, 2, i, 90));
+  std::string text;
+  for (uint64_t i = 0; text.size() < size; ++i) {
+    for (uint32_t word : philox(1, 2, i)) {
+      for (int draw = 0; draw < 4; ++draw, word >>= 8) text += static_cast<char>('!' + word % 90);
+    }
+  }
+  text.resize(size);
   return text;
 }
 
@@ -97,11 +102,15 @@ inline std::string prose(size_t size) {
                                        "a ",   "stream\n", "7",      "qu"};
   std::string text;
   for (uint64_t i = 0; text.size() < size; ++i) {
-    uint64_t draw = random_below(3, 4, i, 64);
-    if (draw < 48)
-      text += kWords[draw % 8];
-    else
-      text += static_cast<char>('a' + draw % 26);
+    for (uint32_t word : philox(3, 4, i)) {
+      for (int draw = 0; draw < 5; ++draw, word >>= 6) {
+        if (word % 64 < 48) {
+          text += kWords[word % 8];
+        } else {
+          text += static_cast<char>('a' + word % 26);
+        }
+      }
+    }
   }
   text.resize(size);
   return text;
