@@ -160,7 +160,7 @@ TEST(RecordReader, TheFirstLineTellsTheForm) {
   EXPECT_EQ(form("broken"), RecordForm::kJsonText);
   EXPECT_EQ(form(""), RecordForm::kJsonText);
   EXPECT_EQ(form("{\"text\": \"" + prose(700000) + "\", \"input_ids\": 1}"), RecordForm::kJsonText);
-  expect_contains(user_error([&] { form(gzip(std::string(65 << 20, ' '))); }),
+  expect_contains(user_error([&] { form(zstd(std::string(65 << 20, ' '))); }),
                   "longer than 64.0 MiB");
 }
 
