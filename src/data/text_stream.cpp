@@ -27,7 +27,7 @@ class PlainReader final : public Unpacker {
   size_t read(char* out, size_t size) override {
     const std::span<const uint8_t> next = source_.ahead();
     const size_t n = std::min(size, next.size());
-    std::memcpy(out, next.data(), n);
+    if (n > 0) std::memcpy(out, next.data(), n);
     source_.consume(n);
     return n;
   }
