@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -30,6 +31,10 @@ void check(const Record& record) {
 // gives as many as are left.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   set_log_level(LogLevel::kError);
+  // Packed text has a fuzzer of its own; windows of 128 MiB take long under AddressSanitizer.
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  if (input.substr(0, 4) == "\x28\xb5\x2f\xfd" || input.substr(0, 4).ends_with("\x2a\x4d\x18"))
+    return 0;
   auto source = std::make_shared<MemorySource>(std::string(data, data + size));
   try {
     detect_json_form(source);
