@@ -13,6 +13,7 @@
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/token_file.h"
 
 namespace tessera {
 namespace {
@@ -47,31 +48,6 @@ const char* damage(uint64_t size, const Trailer& trailer) {
   }
   return nullptr;
 }
-
-// An open file of ids of 2 or 4 bytes.
-class TokenFile final : public TokenStore {
- public:
-  explicit TokenFile(const std::filesystem::path& path) : file_(path) {}
-
-  const ReadFile& file() const { return file_; }
-  void set_width(uint32_t width) { narrow_ = width == 2; }
-
-  void read(int64_t begin, std::span<int32_t> out) const override {
-    const auto first = static_cast<uint64_t>(begin);
-    if (!narrow_) return file_.read(first * 4, std::as_writable_bytes(out));
-    std::array<uint16_t, 4096> ids;
-    for (size_t done = 0; done < out.size();) {
-      const std::span part = std::span(ids).first(std::min(ids.size(), out.size() - done));
-      file_.read((first + done) * 2, std::as_writable_bytes(part));
-      std::ranges::copy(part, out.begin() + static_cast<ptrdiff_t>(done));
-      done += part.size();
-    }
-  }
-
- private:
-  ReadFile file_;
-  bool narrow_ = false;
-};
 
 // XXH3 of the first `size` bytes.
 uint64_t hash_of(const ReadFile& file, uint64_t size) {
@@ -244,6 +220,8 @@ uint64_t dataset_fingerprint(std::span<const std::filesystem::path> files,
                              const DocumentReaderOptions& options, uint64_t tokenizer_fingerprint) {
   uint64_t hash = hash_combine(kVersion, tokenizer_fingerprint);
   hash = hash_combine(hash, options.skip_bad_lines ? 1 : 0);
+  // Caches from before there was a choice stay valid.
+  if (options.text_field != "text") hash = hash_combine(hash, hash_text(options.text_field));
   for (const auto& file : files) {
     std::error_code error;
     auto size = std::filesystem::file_size(file, error);
@@ -266,8 +244,8 @@ std::optional<TokenCache> open_token_cache(const std::filesystem::path& path,
     TESSERA_WARN(cat("token cache '", path.string(), "' is damaged (", why, "): it is made again"));
     return std::nullopt;
   };
-  auto ids = std::make_unique<TokenFile>(path);
-  const ReadFile& file = ids->file();
+  auto opened = std::make_shared<ReadFile>(path);
+  const ReadFile& file = *opened;
   if (file.size() < sizeof(Trailer)) return damaged("too short");
   Trailer trailer;
   const uint64_t stored = file.size() - sizeof trailer;
@@ -276,9 +254,8 @@ std::optional<TokenCache> open_token_cache(const std::filesystem::path& path,
   if (trailer.version != kVersion || trailer.fingerprint != fingerprint) return std::nullopt;
   if (hash_of(file, stored) != trailer.ids_hash) return damaged("its ids fail their hash");
 
-  ids->set_width(trailer.width);
   TokenCache cache;
-  cache.ids_ = std::move(ids);
+  cache.ids_ = std::make_unique<StoredIds>(std::move(opened), 0, static_cast<int>(trailer.width));
   cache.count_ = static_cast<int64_t>(trailer.count);
   cache.hash_ = trailer.ids_hash;
   cache.text_bytes_ = static_cast<int64_t>(trailer.text_bytes);

@@ -1,32 +1,17 @@
 #include "data/document_reader.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <algorithm>
 
-#include "base/random.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/data/packed_text.h"
 
 namespace tessera {
 namespace {
 
 using Documents = std::vector<std::string>;
-
-std::string gzip(std::string_view text) {
-  z_stream z{};
-  EXPECT_EQ(deflateInit2(&z, 6, Z_DEFLATED, 16 + 15, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&z, text.size()), '\0');
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  z.avail_in = static_cast<uInt>(text.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data());
-  z.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
-  out.resize(z.total_out);
-  deflateEnd(&z);
-  return out;
-}
 
 Documents read_all(std::vector<std::filesystem::path> files, DocumentReaderOptions options = {}) {
   DocumentReader reader(std::move(files), options);
@@ -34,13 +19,6 @@ Documents read_all(std::vector<std::filesystem::path> files, DocumentReaderOptio
   for (std::string document; reader.next(document);) documents.push_back(document);
   EXPECT_EQ(reader.bytes_read(), reader.bytes_total());
   return documents;
-}
-
-// Text that does not compress, so that members span many reads.
-std::string noise(size_t size) {
-  std::string text(size, '\0');
-  for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>('!' + random_below(1, 2, i, 90));
-  return text;
 }
 
 class DocumentReaderTest : public testing::Test {

@@ -1,0 +1,65 @@
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/record_reader.h"
+
+namespace tessera {
+
+struct ChatStyle;
+
+// How a conversation becomes text: what the chat template of a tokenizer says, without a Jinja
+// interpreter. Known are the templates below. They are recognised by all of their statements
+// (jinja_tokens.h), of which nothing but a default system prompt may differ; any other template is
+// refused. The text is that of transformers' apply_chat_template without a generation prompt, to
+// the byte, white space that a template strips included.
+//
+//   chatml, chatml-default-system, qwen2.5   <|im_start|>ROLE\n ... <|im_end|>\n
+//   llama2                                   [INST] <<SYS>> ... [/INST] ... </s>
+//   llama3, llama3-always-prompted, llama3.1 <|start_header_id|>ROLE<|end_header_id|> ...
+//   <|eot_id|> mistral-v0.1, -v0.2, -v1, -v3, -v3-tekken, -v7   [INST] ... [/INST] ... </s> zephyr
+//   <|user|>\n ... </s>\n plain                                    ... <|endoftext|> alpaca ###
+//   Instruction:\n ... ### Response:\n ... </s>
+//
+// Learned are the answers: of every message of the assistant what follows the generation prompt of
+// the template, up to and with the token that ends the turn. As the templates say it, mistral-v3
+// puts the system prompt before the last message if that is the user's, and else nowhere.
+//
+// Two things are stricter than in the templates: a message of a role that a template would leave
+// out, and a conversation without messages, are errors.
+class ChatTemplate {
+ public:
+  // `bos` and `eos`: the texts of the tokens, "" if there is none. `name` of where the template
+  // comes from, for messages. UserError where the template is not one of those known, says what is
+  // unknown in it; or needs a token that is missing.
+  ChatTemplate(std::string_view jinja, std::string bos, std::string eos, std::string_view name);
+
+  // One of those known, by its name. Its default system prompt, where it has one
+  // (chatml-default-system, qwen2.5), is "You are a helpful assistant.". UserError for another
+  // name.
+  static ChatTemplate named(std::string_view style, std::string bos, std::string eos);
+
+  // The text in spans, neighbours of one kind joined: what is learned and what is not, what comes
+  // from the template (`markup`, in which names of special tokens are those tokens) and what from
+  // the conversation (in which they are text). To get the ids that a tokenizer gives the whole
+  // text, encode runs between special tokens at once: words reach across the ends of spans.
+  // UserError where the template refuses the conversation, naming the message, counted from 0.
+  std::vector<TextSpan> render(std::span<const Message> messages) const;
+
+  std::string_view name() const;  // as listed above
+
+ private:
+  ChatTemplate(const ChatStyle& style, std::string bos, std::string eos, std::string system);
+
+  const ChatStyle* style_;
+  std::string bos_, eos_, default_system_;
+};
+
+// The template and tokens of a `tokenizer_config.json`, given its content. `chat_template` is a
+// string, or a list of which the one called "default" is taken; tokens are strings or objects with
+// "content". UserError, naming `name`, where there is none, or it is not known.
+ChatTemplate read_chat_template(std::string_view tokenizer_config, std::string_view name);
+
+}  // namespace tessera

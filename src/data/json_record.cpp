@@ -1,0 +1,212 @@
+#include "data/json_record.h"
+
+#include <simdjson.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "base/ignore_index.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+using simdjson::dom::array;
+using simdjson::dom::element;
+using simdjson::dom::object;
+
+std::string zero_byte(std::string_view key) {
+  return cat("\"", key, "\" holds a zero byte (\\u0000)");
+}
+
+bool has(const object& row, const char* key) {
+  return row.at_key(key).error() == simdjson::SUCCESS;
+}
+
+}  // namespace
+
+struct JsonRecordParser::Parser {
+  RecordOptions options;
+  simdjson::dom::parser json;
+
+  std::string read_object(std::string& line, object& row);
+  std::string read_text(const object& row, Record& record) const;
+  std::string read_ids(const object& row, Record& record) const;
+  std::string read_labels(const element& field, Record& record) const;
+  std::string read_chat(const object& row, Record& record) const;
+  std::string read_messages(const element& field, const char* key, Record& record) const;
+  int64_t end_of_ids() const {
+    return options.vocab_size > 0 ? options.vocab_size
+                                  : int64_t{std::numeric_limits<int32_t>::max()} + 1;
+  }
+};
+
+std::string JsonRecordParser::Parser::read_object(std::string& line, object& row) {
+  line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
+  element value;
+  if (auto error = json.parse(line.data(), line.size(), false).get(value)) {
+    return simdjson::error_message(error);
+  }
+  if (value.get(row)) return "not an object";
+  return "";
+}
+
+std::string JsonRecordParser::Parser::read_text(const object& row, Record& record) const {
+  element field;
+  const std::string& key = options.text_field;
+  if (row.at_key(key).get(field)) return cat("there is no key \"", key, "\"");
+  std::string_view text;
+  if (field.get(text)) return cat("\"", key, "\" is not a string");
+  if (text.find('\0') != std::string_view::npos) return zero_byte(key);
+  record.text.assign(text);
+  return "";
+}
+
+std::string JsonRecordParser::Parser::read_ids(const object& row, Record& record) const {
+  element field;
+  array items;
+  if (row.at_key("input_ids").get(field)) return "there is no key \"input_ids\"";
+  if (field.get(items)) return "\"input_ids\" is not an array";
+  for (element item : items) {
+    int64_t id;
+    if (item.get(id)) return cat("input_ids[", record.ids.size(), "] is not an integer");
+    if (id < 0 || id >= end_of_ids()) {
+      return cat("input_ids[", record.ids.size(), "] is ", id, ", ids are 0 to ", end_of_ids() - 1);
+    }
+    record.ids.push_back(static_cast<int32_t>(id));
+  }
+  if (!row.at_key("labels").get(field)) {
+    if (std::string problem = read_labels(field, record); !problem.empty()) return problem;
+  }
+  if (row.at_key("attention_mask").get(field)) return "";
+  if (field.get(items)) return "\"attention_mask\" is not an array";
+  size_t count = 0, kept = 0;
+  for (element item : items) {
+    int64_t bit;
+    if (item.get(bit) || bit < 0 || bit > 1)
+      return cat("attention_mask[", count, "] is neither 0 nor 1");
+    if (bit == 1 && kept < count) {
+      return cat("attention_mask[", count,
+                 "] is 1 behind a 0: only padding at the end can be cut off");
+    }
+    ++count;
+    kept += static_cast<size_t>(bit);
+  }
+  if (count != record.ids.size()) {
+    return cat("\"attention_mask\" has ", count, " elements, \"input_ids\" ", record.ids.size());
+  }
+  record.ids.resize(kept);
+  if (!record.labels.empty()) record.labels.resize(kept);
+  return "";
+}
+
+std::string JsonRecordParser::Parser::read_labels(const element& field, Record& record) const {
+  array items;
+  if (field.is_null()) return "";
+  if (field.get(items)) return "\"labels\" is not an array";
+  for (element item : items) {
+    int64_t id;
+    if (item.get(id)) return cat("labels[", record.labels.size(), "] is not an integer");
+    if (id != kIgnoreIndex && (id < 0 || id >= end_of_ids())) {
+      return cat("labels[", record.labels.size(), "] is ", id, ", labels are ids or ",
+                 kIgnoreIndex);
+    }
+    record.labels.push_back(static_cast<int32_t>(id));
+  }
+  if (record.labels.size() != record.ids.size()) {
+    return cat("\"labels\" has ", record.labels.size(), " elements, \"input_ids\" ",
+               record.ids.size());
+  }
+  return "";
+}
+
+std::string JsonRecordParser::Parser::read_chat(const object& row, Record& record) const {
+  element prompt, completion;
+  if (!row.at_key("messages").get(prompt)) {
+    element tools;
+    if (!row.at_key("tools").get(tools) && !tools.is_null()) return "\"tools\" are not supported";
+    return read_messages(prompt, "messages", record);
+  }
+  if (row.at_key("prompt").get(prompt) || row.at_key("completion").get(completion)) {
+    return "there is no key \"messages\", nor both \"prompt\" and \"completion\"";
+  }
+  if (prompt.is_array() && completion.is_array()) {
+    std::string problem = read_messages(prompt, "prompt", record);
+    return problem.empty() ? read_messages(completion, "completion", record) : problem;
+  }
+  std::string_view asked, answered;
+  if (prompt.get(asked) || completion.get(answered)) {
+    return "\"prompt\" and \"completion\" are neither two strings nor two arrays of messages";
+  }
+  if (asked.find('\0') != std::string_view::npos) return zero_byte("prompt");
+  if (answered.find('\0') != std::string_view::npos) return zero_byte("completion");
+  if (!asked.empty()) record.spans.push_back({std::string(asked), false});
+  if (!answered.empty()) record.spans.push_back({std::string(answered), true});
+  return "";
+}
+
+std::string JsonRecordParser::Parser::read_messages(const element& field, const char* key,
+                                                    Record& record) const {
+  array items;
+  if (field.get(items)) return cat("\"", key, "\" is not an array");
+  size_t number = 0;
+  for (element item : items) {
+    const std::string where = cat(key, "[", number++, "]");
+    object message;
+    std::string_view role, content;
+    element tools;
+    if (item.get(message)) return where + " is not an object";
+    if (message.at_key("role").get(role)) return where + " has no string \"role\"";
+    if (!message.at_key("tool_calls").get(tools) && !tools.is_null())
+      return where + " has \"tool_calls\", which are not supported";
+    if (message.at_key("content").get(content)) return where + " has no string \"content\"";
+    if (role.find('\0') != std::string_view::npos) return zero_byte(where + ".role");
+    if (content.find('\0') != std::string_view::npos) return zero_byte(where + ".content");
+    record.messages.push_back({std::string(role), std::string(content)});
+  }
+  return "";
+}
+
+JsonRecordParser::JsonRecordParser(const RecordOptions& options)
+    : parser_(std::make_unique<Parser>()) {
+  parser_->options = options;
+}
+
+JsonRecordParser::~JsonRecordParser() = default;
+
+std::string JsonRecordParser::parse(std::string& line, RecordForm form, Record& record) {
+  object row;
+  if (std::string problem = parser_->read_object(line, row); !problem.empty()) return problem;
+  switch (form) {
+    case RecordForm::kJsonText: return parser_->read_text(row, record);
+    case RecordForm::kJsonIds: return parser_->read_ids(row, record);
+    case RecordForm::kJsonChat: return parser_->read_chat(row, record);
+    case RecordForm::kPlainText: break;
+  }
+  internal_error(__FILE__, __LINE__, "form", "plain text is not JSON");
+}
+
+std::string JsonRecordParser::expectation(RecordForm form) const {
+  switch (form) {
+    case RecordForm::kJsonIds: return "a line must be a JSON object with an array \"input_ids\"";
+    case RecordForm::kJsonChat:
+      return "a line must be a JSON object with \"messages\", or with \"prompt\" and "
+             "\"completion\"";
+    default:
+      return cat("a line must be a JSON object with a string \"", parser_->options.text_field,
+                 "\"");
+  }
+}
+
+RecordForm form_of_json_line(std::string line) {
+  simdjson::dom::parser json;
+  object row;
+  line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
+  if (json.parse(line.data(), line.size(), false).get(row)) return RecordForm::kJsonText;
+  if (has(row, "input_ids")) return RecordForm::kJsonIds;
+  if (has(row, "messages") || (has(row, "prompt") && has(row, "completion")))
+    return RecordForm::kJsonChat;
+  return RecordForm::kJsonText;
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "data/record_reader.h"
+
+namespace tessera {
+
+// What the rows of a text file are.
+enum class RecordForm {
+  kPlainText,  // documents between lines `<|endoftext|>`
+  kJsonText,   // JSON lines with a string of text
+  kJsonIds,    // JSON lines with "input_ids"
+  kJsonChat,   // JSON lines with "messages", or "prompt" and "completion"
+};
+
+struct RecordOptions {
+  std::string text_field = "text";  // of kJsonText: the key of the text
+  // Ids are below it; 0: any that is not negative.
+  int64_t vocab_size = 0;
+  // JSON lines: a broken line is counted, warned about once and skipped instead of being an error.
+  bool skip_bad_lines = false;
+};
+
+// Makes records of JSON objects, one a line. Keys that a form does not know are ignored.
+//
+//   kJsonText  {"text": "..."}: `text`, by the key that the options name
+//   kJsonIds   {"input_ids": [..], "attention_mask": [..], "labels": [..]}: `ids`, `labels`. The
+//              mask is optional; it is ones, then zeros: those are padding, and are cut off. The
+//              labels are optional: for each id the id itself or -100, not shifted
+//   kJsonChat  {"messages": [{"role": "..", "content": ".."}, ..]}: `messages`; or {"prompt": "..",
+//              "completion": ".."}: `spans`, of which the completion is learned; or both of them
+//              lists of messages: `messages`, the completion's after the prompt's
+// Text is without zero bytes. Tools, and contents that are no strings, are refused.
+class JsonRecordParser {
+ public:
+  explicit JsonRecordParser(const RecordOptions& options);
+  ~JsonRecordParser();
+  JsonRecordParser(const JsonRecordParser&) = delete;
+  JsonRecordParser& operator=(const JsonRecordParser&) = delete;
+
+  // Puts the record of `line` into `record`, which comes cleared. What is wrong with the line, or
+  // "". Reserves some bytes behind `line`. In memory: up to 14 times the line.
+  std::string parse(std::string& line, RecordForm form, Record& record);
+  // What a line must be.
+  std::string expectation(RecordForm form) const;
+
+ private:
+  struct Parser;
+  std::unique_ptr<Parser> parser_;
+};
+
+// The form of JSON lines by the keys of one of them: "input_ids"; "messages", or "prompt" and
+// "completion"; else text, broken lines too.
+RecordForm form_of_json_line(std::string line);
+
+}  // namespace tessera
