@@ -338,8 +338,110 @@ def check(program, count, seed):
     return 1 if failures else 0
 
 
+# Goldens.
+
+WORDS = ["", "a", "bb", "the quick brown fox", "é漢🙂", "line\nbreak \"quoted\" \\ \t", "the quick brown dog"]
+
+
+def golden_table(rows, seed):
+    """What training data looks like, and beside it what has to be passed over."""
+    rng = random.Random(seed)
+    none = lambda value: None if rng.random() < 0.2 else value
+    ids = lambda low, high: [rng.randrange(low, high) for _ in range(rng.choice([0, 1, 2, 9]))]
+    message = lambda: {"role": rng.choice(["system", "user", "assistant"]), "content": none(rng.choice(WORDS))}
+    columns = {
+        "score": pa.array([none(rng.random()) for _ in range(rows)], pa.float64()),
+        "text": pa.array([none(rng.choice(WORDS)) for _ in range(rows)], pa.string()),
+        "input_ids": pa.array([ids(0, 50000) for _ in range(rows)], pa.list_(pa.int32())),
+        "attention_mask": pa.array([ids(0, 2) for _ in range(rows)], pa.list_(pa.int8())),
+        "labels": pa.array([none(ids(-100, 1 << 33)) for _ in range(rows)], pa.list_(pa.int64())),
+        "messages": pa.array([none([message() for _ in range(rng.randrange(3))]) for _ in range(rows)],
+                             pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        "id": pa.array([none(rng.randrange(1 << 16)) for _ in range(rows)], pa.uint16()),
+    }
+    return pa.table(columns)
+
+
+def constant_table(rows):
+    """Few different values: runs and dictionaries."""
+    return pa.table({"text": pa.array([WORDS[i // 9 % 3 + 1] for i in range(rows)]),
+                     "mask": pa.array([[True] * 5] * rows, pa.list_(pa.bool_())),
+                     "n": pa.array([i // 7 for i in range(rows)], pa.int64())})
+
+
+def deep_table():
+    element = pa.struct([("name", pa.string()), ("args", pa.list_(pa.list_(pa.int16()))), ("map", pa.map_(pa.string(), pa.float32()))])
+    values = [None, [], [None], [{"name": "f", "args": [[1, 2], [], None], "map": [("k", 0.5), ("l", None)]}],
+              [{"name": None, "args": None, "map": None}, {"name": "", "args": [], "map": []}]]
+    return pa.table({"calls": pa.array(values * 3, pa.list_(element)),
+                     "flat": pa.array([{"a": i, "b": None if i % 2 else True} for i in range(15)], pa.struct([("a", pa.uint64()), ("b", pa.bool_())])),
+                     "triples": pa.array([[i, i + 1, i + 2] if i % 4 else None for i in range(15)], pa.list_(pa.int32(), 3))})
+
+
+def write_goldens(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+
+    def keep(name, table, write):
+        write(table, str(folder / name))
+        expected = (folder / name).with_suffix(".expected")
+        expected.write_text(expected_text(table), encoding="utf-8")
+
+    def arrow(make=ipc.new_stream, rows=16, **options):
+        def write(table, path):
+            with make(path, table.schema, options=ipc.IpcWriteOptions(**options)) as writer:
+                for batch in table.to_batches(max_chunksize=rows):
+                    writer.write_batch(batch)
+        return write
+
+    def parquet(**options):
+        return lambda table, path: pq.write_table(table, path, **options)
+
+    table = golden_table(40, 1)
+    keep("stream.arrow", table, arrow())
+    keep("stream_legacy.arrow", table, arrow(use_legacy_format=True))
+    keep("stream_sliced.arrow", golden_table(60, 2).slice(13, 30), arrow(rows=11))
+    keep("stream_zstd.arrow", table, arrow(compression="zstd"))
+    keep("file.arrow", table, arrow(ipc.new_file))
+    keep("file_lz4.arrow", table, arrow(ipc.new_file, compression="lz4"))
+    keep("deep.arrow", deep_table(), arrow())
+    large = pa.schema([("text", pa.large_string()), ("ids", pa.large_list(pa.uint32())), ("view", pa.string_view()), ("bytes", pa.binary())])
+    keep("large.arrow", pa.table([table["text"], [[i, i << 8] for i in range(40)], [w * 3 for w in WORDS * 6][:40],
+                                  [bytes([i, 255]) for i in range(40)]], schema=large), arrow())
+    words = pa.table({"word": pa.chunked_array([pa.array(WORDS[:n], pa.string()).dictionary_encode() for n in (2, 4, 7)])})
+    for name, options in {"dictionary": {}, "dictionary_delta": dict(emit_dictionary_deltas=True)}.items():
+        keep(f"{name}.arrow", words, arrow(**options))
+    keep("dictionary_file.arrow", words.unify_dictionaries(), arrow(ipc.new_file))
+
+    small = dict(data_page_size=200, write_batch_size=4, store_schema=False)
+    for codec in CODECS:
+        version = "2.0" if codec in ("gzip", "zstd", "none") else "1.0"
+        keep(f"{codec}.parquet", table, parquet(compression=codec, data_page_version=version, write_page_checksum=True, **small))
+    plain = dict(use_dictionary=False, compression="none", **small)
+    keep("plain_v1.parquet", table, parquet(**plain))
+    keep("plain_v2.parquet", table, parquet(data_page_version="2.0", **plain))
+    encodings = {"score": "BYTE_STREAM_SPLIT", "text": "DELTA_BYTE_ARRAY", "input_ids.list.element": "DELTA_BINARY_PACKED",
+                 "attention_mask.list.element": "BYTE_STREAM_SPLIT", "labels.list.element": "DELTA_BINARY_PACKED",
+                 "messages.list.element.role": "DELTA_LENGTH_BYTE_ARRAY", "messages.list.element.content": "DELTA_BYTE_ARRAY",
+                 "id": "DELTA_BINARY_PACKED"}
+    for version in "12":
+        keep(f"delta_v{version}.parquet", table, parquet(column_encoding=encodings, data_page_version=f"{version}.0", **plain))
+    keep("runs.parquet", constant_table(300), parquet(row_group_size=128, store_schema=False, column_encoding={"n": "DELTA_BINARY_PACKED"}, use_dictionary=["text", "mask.list.element"]))
+    keep("falls_back.parquet", golden_table(80, 3), parquet(dictionary_pagesize_limit=20, row_group_size=30, **small))
+    keep("deep.parquet", deep_table(), parquet(**small))
+    keep("deep_v2.parquet", deep_table(), parquet(data_page_version="2.0", use_compliant_nested_type=False, **small))
+    manifest = {"pyarrow": pa.__version__, "script": "tools/goldens/table_goldens.py"}
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    for path in sorted(folder.glob("*")):
+        print(path.stat().st_size, path.name)
+
+
 def main():
     command = sys.argv[1] if len(sys.argv) > 1 else ""
+    if command == "write":
+        here = pathlib.Path(__file__).parents[2] / "tests/goldens/tables"
+        return write_goldens(pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else here)
     if command == "check" and len(sys.argv) > 2:
         count = int(sys.argv[3]) if len(sys.argv) > 3 else 300
         return check(sys.argv[2], count, int(sys.argv[4]) if len(sys.argv) > 4 else 1)
