@@ -16,7 +16,7 @@ std::vector<std::filesystem::path> golden_tables() {
   std::vector<std::filesystem::path> paths;
   const auto folder = std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/goldens/tables";
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() != ".expected" && entry.path().extension() != ".json")
+    if (entry.path().extension() == ".arrow" || entry.path().extension() == ".parquet")
       paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   return paths;

@@ -380,7 +380,8 @@ def deep_table():
 
 def write_goldens(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
+    (folder / "refused").mkdir(exist_ok=True)
+    for old in folder.glob("**/*.*"):
         old.unlink()
 
     def keep(name, table, write):
@@ -431,6 +432,14 @@ def write_goldens(folder):
     keep("falls_back.parquet", golden_table(80, 3), parquet(dictionary_pagesize_limit=20, row_group_size=30, **small))
     keep("deep.parquet", deep_table(), parquet(**small))
     keep("deep_v2.parquet", deep_table(), parquet(data_page_version="2.0", use_compliant_nested_type=False, **small))
+    # What is not read, for its error.
+    arrow()(pa.table({"ids": pa.array([[1, None]], pa.list_(pa.int32()))}), str(folder / "refused/null_inside.arrow"))
+    arrow()(pa.table({"n": pa.array([1, (1 << 64) - 1], pa.uint64())}), str(folder / "refused/uint64.arrow"))
+    deep = pa.int32()
+    for _ in range(40):
+        deep = pa.list_(deep)
+    arrow()(pa.table({"ids": pa.array([], deep)}), str(folder / "refused/deep.arrow"))
+
     manifest = {"pyarrow": pa.__version__, "script": "tools/goldens/table_goldens.py"}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     for path in sorted(folder.glob("*")):
