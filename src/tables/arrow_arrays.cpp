@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kNodeBytes = 16;    // FieldNode {i64 length, i64 nulls}
 constexpr size_t kBufferBytes = 16;  // Buffer {i64 offset, i64 length}
 constexpr size_t kViewBytes = 16;
+constexpr int64_t kMaxWithoutBytes = 1 << 20;
 constexpr uint32_t kInlineView = 12;  // texts of so many bytes stand in the view itself
 
 template <class T>
@@ -45,6 +46,16 @@ void check_count(int64_t count) {
   if (count > static_cast<int64_t>(kMaxBatchIntegers))
     throw Unsupported(cat("a batch holds ", count, " values, more than ", kMaxBatchIntegers,
                           "; write the file again with fewer rows a batch"));
+}
+
+// Arrays that take no bytes in the file could claim any length.
+void check_bytes_behind(const ArrowField& field, int64_t length) {
+  const bool none = field.kind == ArrowKind::kNull ||
+                    (field.kind == ArrowKind::kStruct && field.children.empty()) ||
+                    (field.kind == ArrowKind::kFixedSizeList && field.list_size == 0);
+  if (none && length > kMaxWithoutBytes)
+    throw Unsupported(cat("a batch holds ", length, " values of ", field.description,
+                          ", more than ", kMaxWithoutBytes));
 }
 
 void check_text(uint64_t bytes) {
@@ -104,6 +115,7 @@ void RecordBatch::load(const ArrowField& field, int64_t begin, int64_t length, P
   const auto nulls = nodes_.number<int64_t>(place.node, kNodeBytes, 8);
   if (there < 0 || begin > there || length > there - begin)
     throw Damaged(cat("an array has ", there, " values, ", length, " from ", begin, " are wanted"));
+  check_bytes_behind(field, length);
   out.length = length;
   ++place.node;
   const size_t buffer = place.buffer;

@@ -1,5 +1,6 @@
 #include "tables/parquet_table.h"
 
+#include <algorithm>
 #include <bit>
 #include <memory>
 #include <utility>
@@ -254,6 +255,8 @@ class ParquetTable : public TableReader {
         out.offsets.push_back(static_cast<int64_t>(values));
         out.valid.push_back(definition < list ? 0 : 1);
         any_null = any_null || definition < list;
+      } else if (std::min(definition, rows.definitions[i - 1]) < repeated.definition) {
+        throw Damaged("a list that is empty or null goes on");
       }
       if (definition == leaf.node->definition) {
         ++values;

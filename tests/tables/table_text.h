@@ -1,5 +1,5 @@
 #pragma once
-#include <numeric>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,20 +43,20 @@ inline std::string table_text(TableReader& table, bool backwards = false) {
   std::string out;
   for (const TableColumn& column : table.columns())
     out.append(cat("column ", column.name, " ", name_of(column.type), "\n"));
-  const auto batches = static_cast<size_t>(table.batches());
+  const int64_t batches = table.batches();
   for (size_t column = 0; column < table.columns().size(); ++column) {
     const ColumnType type = table.columns()[column].type;
     if (type == ColumnType::kOther) continue;
-    std::vector<std::string> parts(batches);
+    std::map<int64_t, std::string> parts;
     TableBatch batch;
-    for (size_t i = 0; i < batches; ++i) {
-      const size_t number = backwards ? batches - 1 - i : i;
-      table.read(static_cast<int64_t>(number), std::vector{column}, batch);
+    for (int64_t i = 0; i < batches; ++i) {
+      const int64_t number = backwards ? batches - 1 - i : i;
+      table.read(number, std::vector{column}, batch);
       for (size_t row = 0; row < batch.rows; ++row)
         parts[number].append(value_text(type, batch.columns[0], row)).push_back('\n');
     }
     out.append(cat("values of ", table.columns()[column].name, "\n"));
-    for (const std::string& part : parts) out.append(part);
+    for (const auto& [number, part] : parts) out.append(part);
   }
   return out;
 }
