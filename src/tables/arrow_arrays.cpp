@@ -81,13 +81,11 @@ RecordBatch::RecordBatch(const ByteSource& source, const ArrowMessage& message,
   }
 }
 
-ArrowArray RecordBatch::load(const std::vector<ArrowField>& fields, size_t field, int64_t begin,
-                             int64_t length) {
+void RecordBatch::load(const std::vector<ArrowField>& fields, size_t field, int64_t begin,
+                       int64_t length, ArrowArray& out) {
   Place place;
   for (size_t i = 0; i < field; ++i) skip(fields[i], place);
-  ArrowArray array;
-  load(fields[field], begin, length, place, array);
-  return array;
+  load(fields[field], begin, length, place, out);
 }
 
 size_t RecordBatch::take_variadic(Place& place) const {
@@ -219,8 +217,16 @@ void RecordBatch::load_text(const ArrowField& field, size_t buffer, int64_t begi
   const int64_t first = load_offsets(field.bits, buffer, begin, out);
   const auto size = static_cast<uint64_t>(out.offsets.back());
   check_text(size);
-  const auto bytes = read(buffer + 1, static_cast<uint64_t>(first), size);
-  out.bytes.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const auto begin_of_text = static_cast<uint64_t>(first);
+  const Bytes bytes = find(buffer + 1, begin_of_text, size);
+  out.bytes.resize(static_cast<size_t>(size));
+  const auto to = std::as_writable_bytes(std::span(out.bytes));
+  if (bytes.unpacked) {
+    const auto from = bytes.unpacked->bytes().subspan(static_cast<size_t>(begin_of_text));
+    std::copy_n(from.begin(), to.size(), to.begin());
+  } else {
+    source_.read(bytes.offset + begin_of_text, to);
+  }
 }
 
 // A view is {u32 length, up to 12 bytes of text} or {u32 length, 4 bytes of it, u32 buffer, u32
@@ -308,11 +314,16 @@ void RecordBatch::unpack(size_t buffer, Bytes& bytes) {
   bytes.size = known->second.size();
 }
 
-std::span<const std::byte> RecordBatch::read(size_t buffer, uint64_t offset, uint64_t count) {
-  const Bytes bytes = find(buffer);
+RecordBatch::Bytes RecordBatch::find(size_t buffer, uint64_t offset, uint64_t count) {
+  Bytes bytes = find(buffer);
   if (offset > bytes.size || count > bytes.size - offset)
     throw Damaged(
         cat("a buffer has ", bytes.size, " bytes, ", count, " from ", offset, " on are needed"));
+  return bytes;
+}
+
+std::span<const std::byte> RecordBatch::read(size_t buffer, uint64_t offset, uint64_t count) {
+  const Bytes bytes = find(buffer, offset, count);
   if (bytes.unpacked)
     return bytes.unpacked->bytes().subspan(static_cast<size_t>(offset), static_cast<size_t>(count));
   scratch_.resize(static_cast<size_t>(count));

@@ -32,9 +32,9 @@ class RecordBatch {
   int64_t rows() const { return rows_; }
   // Values [begin, begin + length) of one of the fields. What has to be unpacked stays in memory
   // for later calls: at most kMaxUnpacked bytes a record batch. A field with a dictionary is loaded
-  // as its integers.
-  ArrowArray load(const std::vector<ArrowField>& fields, size_t field, int64_t begin,
-                  int64_t length);
+  // as its integers. `out` is empty, but its vectors may have memory to be used.
+  void load(const std::vector<ArrowField>& fields, size_t field, int64_t begin, int64_t length,
+            ArrowArray& out);
 
   static constexpr uint64_t kMaxUnpacked = uint64_t{1} << 30;
 
@@ -58,7 +58,8 @@ class RecordBatch {
   void load_views(size_t buffer, size_t buffers, int64_t begin, ArrowArray& out);
   Bytes find(size_t buffer);
   void unpack(size_t buffer, Bytes& bytes);
-  // `count` bytes of a buffer from `offset` on.
+  // Where `count` bytes of a buffer from `offset` on are, in the file or unpacked.
+  Bytes find(size_t buffer, uint64_t offset, uint64_t count);
   std::span<const std::byte> read(size_t buffer, uint64_t offset, uint64_t count);
 
   const ByteSource& source_;

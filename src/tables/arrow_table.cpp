@@ -60,7 +60,13 @@ class ArrowTable : public TableReader {
   void read_column(const TableBatches::Part& part, size_t column, ColumnValues& out) override {
     open_record_batch(part.group);
     const ArrowField& field = messages_.fields[column];
-    ArrowArray array = batch_->load(messages_.fields, column, part.first_row, part.rows);
+    // The memory of the batch before is used again.
+    ArrowArray array;
+    array.bytes.swap(out.bytes);
+    array.offsets.swap(out.offsets);
+    const bool lists = columns_[column].type == ColumnType::kIntegers;
+    (lists ? array.children.emplace_back() : array).integers.swap(out.integers);
+    batch_->load(messages_.fields, column, part.first_row, part.rows, array);
     switch (columns_[column].type) {
       case ColumnType::kText: return take_text(field, array, out);
       case ColumnType::kInteger:
@@ -243,7 +249,8 @@ class ArrowTable : public TableReader {
         *source_, place,
         table.needed_table(kMessageHeader, "header").needed_table(kDictionaryData, "dictionary"));
     if (batch.rows() < 0) throw Damaged("a dictionary of negative length");
-    const ArrowArray more = batch.load(field.values, 0, 0, batch.rows());
+    ArrowArray more;
+    batch.load(field.values, 0, 0, batch.rows(), more);
     if (!more.valid.empty() || !out.valid.empty()) {
       out.valid.resize(static_cast<size_t>(out.length), 1);
       for (int64_t i = 0; i < more.length; ++i) out.valid.push_back(more.is_null(i) ? 0 : 1);

@@ -94,9 +94,12 @@ void HybridDecoder::fill(std::span<T> out) {
     const size_t count = static_cast<size_t>(std::min<uint64_t>(left_, out.size() - done));
     if (packed_) {
       const uint64_t mask = (uint64_t{1} << width_) - 1;
-      for (size_t i = 0; i < count; ++i, bit_ += width_)
-        out[done + i] =
-            static_cast<T>(load_at<uint64_t>(in_.data() + bit_ / 8) >> (bit_ % 8) & mask);
+      // Bytes of T may be those of members: the loop works on copies.
+      const std::byte* from = in_.data();
+      uint64_t bit = bit_;
+      for (size_t i = 0; i < count; ++i, bit += width_)
+        out[done + i] = static_cast<T>(load_at<uint64_t>(from + bit / 8) >> (bit % 8) & mask);
+      bit_ = bit;
     } else {
       std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(done), count, static_cast<T>(value_));
     }
@@ -156,10 +159,17 @@ void DeltaDecoder::read(std::span<int64_t> out) {
   while (done < out.size()) {
     if (in_miniblock_ == 0) start_miniblock();
     const size_t count = static_cast<size_t>(std::min<uint64_t>(in_miniblock_, out.size() - done));
-    for (size_t i = 0; i < count; ++i, bit_ += width_) {
-      value_ += least_ + load_bits(in_.data(), bit_, width_);
-      out[done + i] = static_cast<int64_t>(value_);
+    // In registers: `out` could hold members of this object, as far as a compiler sees.
+    uint64_t value = value_, bit = bit_;
+    const uint64_t least = least_;
+    const unsigned width = width_;
+    const std::byte* from = in_.data();
+    for (size_t i = 0; i < count; ++i, bit += width) {
+      value += least + load_bits(from, bit, width);
+      out[done + i] = static_cast<int64_t>(value);
     }
+    value_ = value;
+    bit_ = bit;
     in_miniblock_ -= count;
     left_ -= count;
     done += count;
@@ -324,15 +334,17 @@ void ValueDecoder::read_indices(size_t count, ParquetValues& out) {
   while (count > 0) {
     const auto indices = std::span(block).first(std::min(count, kBlock));
     runs_.read(indices);
-    if (const uint32_t last = *std::max_element(indices.begin(), indices.end()); last >= size)
-      throw Damaged(cat("index ", last, " into a dictionary of ", size));
+    uint32_t last = 0;
+    for (uint32_t index : indices) last = std::max(last, index);
+    if (last >= size) throw Damaged(cat("index ", last, " into a dictionary of ", size));
     if (is_text) {
       for (uint32_t index : indices) out.add_text(dictionary_->text(index));
     } else {
       const size_t old = out.integers.size();
       out.integers.resize(old + indices.size());
-      for (size_t i = 0; i < indices.size(); ++i)
-        out.integers[old + i] = dictionary_->integers[indices[i]];
+      int64_t* to = out.integers.data() + old;
+      const int64_t* words = dictionary_->integers.data();
+      for (uint32_t index : indices) *to++ = words[index];
     }
     count -= indices.size();
   }

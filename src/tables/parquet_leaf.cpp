@@ -38,9 +38,10 @@ Codec codec_of(int number) {
 int width_of(uint8_t level) { return std::bit_width(unsigned{level}); }
 
 void check_levels(std::span<const uint8_t> levels, uint8_t most) {
-  for (uint8_t level : levels)
-    if (level > most)
-      throw Damaged(cat("a level of ", int{level}, ", at most ", int{most}, " fits"));
+  uint8_t highest = 0;
+  for (uint8_t level : levels) highest = std::max(highest, level);
+  if (highest > most)
+    throw Damaged(cat("a level of ", int{highest}, ", at most ", int{most}, " fits"));
 }
 
 }  // namespace
@@ -213,13 +214,15 @@ void ParquetLeaf::look_ahead() {
 
 // How many of the entries ahead belong to the first `rows` rows; counts the rows that begin.
 size_t ParquetLeaf::entries_up_to(int64_t rows, int64_t& begun) const {
-  size_t i = ahead_begin_;
-  for (; i < ahead_.size(); ++i) {
-    if (ahead_[i] != 0) continue;
-    if (begun == rows) break;
+  const uint8_t* const first = ahead_.data() + ahead_begin_;
+  const uint8_t* const end = ahead_.data() + ahead_.size();
+  for (const uint8_t* at = first;; ++at) {
+    const size_t left = static_cast<size_t>(end - at);
+    at = left == 0 ? nullptr : static_cast<const uint8_t*>(std::memchr(at, 0, left));
+    if (!at) return static_cast<size_t>(end - first);
+    if (begun == rows) return static_cast<size_t>(at - first);
     ++begun;
   }
-  return i - ahead_begin_;
 }
 
 void ParquetLeaf::take(size_t entries, LeafRows& out) {

@@ -181,6 +181,7 @@ class ParquetTable : public TableReader {
     for (const ParquetRowGroup& group : metadata_.row_groups)
       batches_.add_group(group.rows, group.bytes);
     leaves_.resize(metadata_.leaves.size());
+    spare_.resize(metadata_.leaves.size());
   }
 
  protected:
@@ -193,14 +194,18 @@ class ParquetTable : public TableReader {
     std::vector<LeafCursor> cursors(node.end_leaf - node.first_leaf);
     for (size_t i = 0; i < cursors.size(); ++i) {
       cursors[i].node = metadata_.leaves[node.first_leaf + i];
+      cursors[i].rows = std::move(spare_[node.first_leaf + i]);
+      cursors[i].rows.clear();
       read_leaf(part, node.first_leaf + i, cursors[i].rows);
     }
     switch (columns_[column].type) {
       case ColumnType::kText:
-      case ColumnType::kInteger: return take_flat(node, cursors[0].rows, out);
-      case ColumnType::kIntegers: return take_lists(node, cursors[0], out);
-      default: return take_json(node, cursors, part.rows, out);
+      case ColumnType::kInteger: take_flat(node, cursors[0].rows, out); break;
+      case ColumnType::kIntegers: take_lists(node, cursors[0], out); break;
+      default: take_json(node, cursors, part.rows, out); break;
     }
+    for (size_t i = 0; i < cursors.size(); ++i)
+      spare_[node.first_leaf + i] = std::move(cursors[i].rows);
   }
 
  private:
@@ -221,10 +226,9 @@ class ParquetTable : public TableReader {
     if (!text)
       for (int64_t& value : rows.values.integers) value = integer_of(node, value);
     const size_t values = text ? rows.values.texts() : rows.values.integers.size();
-    out.bytes = std::move(rows.values.bytes);
+    out.bytes.swap(rows.values.bytes);
     if (values == rows.entries) {
-      text ? void(out.offsets = std::move(rows.values.offsets))
-           : void(out.integers = std::move(rows.values.integers));
+      text ? out.offsets.swap(rows.values.offsets) : out.integers.swap(rows.values.integers);
       return;
     }
     out.valid.resize(rows.entries);
@@ -249,6 +253,11 @@ class ParquetTable : public TableReader {
     const ParquetNode& repeated =
         node.repetition == ParquetNode::kRepeated ? node : node.children[0];
     bool any_null = false;
+    if (rows.values.integers.size() == rows.entries) {  // neither nulls nor empty lists
+      for (size_t i = 0; i < rows.entries; ++i)
+        if (rows.repetitions[i] == 0) out.offsets.push_back(static_cast<int64_t>(i));
+      return take_elements(leaf, out);
+    }
     for (size_t i = 0, values = 0; i < rows.entries; ++i) {
       const uint8_t definition = rows.definitions[i];
       if (rows.repetitions[i] == 0) {
@@ -265,8 +274,12 @@ class ParquetTable : public TableReader {
       }
     }
     if (!any_null) out.valid.clear();
-    out.offsets.push_back(static_cast<int64_t>(rows.values.integers.size()));
-    out.integers = std::move(rows.values.integers);
+    take_elements(leaf, out);
+  }
+
+  static void take_elements(LeafCursor& leaf, ColumnValues& out) {
+    out.integers.swap(leaf.rows.values.integers);
+    out.offsets.push_back(static_cast<int64_t>(out.integers.size()));
     if (leaf.node->meaning == ParquetMeaning::kUnsigned)
       for (int64_t& value : out.integers) value = integer_of(*leaf.node, value);
   }
@@ -293,6 +306,7 @@ class ParquetTable : public TableReader {
 
   ParquetMetadata metadata_;
   std::vector<std::unique_ptr<ParquetLeaf>> leaves_;  // those that were read of the row group
+  std::vector<LeafRows> spare_;                       // memory of the batch before, of each leaf
   size_t group_ = 0;
 };
 
