@@ -16,6 +16,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kAhead = 4096;
+constexpr size_t kHeaders = 4096;  // bytes to fetch where only the header of a page is wanted
 constexpr int kRle = 3;
 
 Codec codec_of(int number) {
@@ -78,7 +79,7 @@ std::span<const std::byte> ParquetLeaf::need(size_t bytes) {
     const uint64_t left = end_ - window_next_;
     if (bytes - there > left) throw Damaged("its last page is cut short");
     const size_t more =
-        static_cast<size_t>(std::min<uint64_t>(left, std::max(bytes, kWindow) - there));
+        static_cast<size_t>(std::min<uint64_t>(left, std::max(bytes, fetch_) - there));
     if (there > 0) std::memmove(window_.data(), window_.data() + window_begin_, there);
     window_.resize(there + more, there);
     source_.read(window_next_, window_.bytes().subspan(there));
@@ -279,7 +280,10 @@ void ParquetLeaf::read(int64_t rows, LeafRows& out) {
 void ParquetLeaf::skip(int64_t rows) {
   while (rows > 0) {
     if (page_left_ == 0) {
-      if (!find_page()) throw Damaged(cat("its pages end after row ", row_, " of a row group"));
+      fetch_ = kHeaders;
+      const bool found = find_page();
+      fetch_ = kWindow;
+      if (!found) throw Damaged(cat("its pages end after row ", row_, " of a row group"));
       const bool version_2 = page_.kind == ParquetPage::kDataV2;
       const int64_t known = version_2 ? page_.rows : node_.repetitions == 0 ? page_.values : -1;
       if (known >= 0 && known <= rows) {

@@ -58,6 +58,7 @@ class ParquetLeaf {
 
   ByteBuffer window_;
   size_t window_begin_ = 0, window_end_ = 0;
+  size_t fetch_ = kWindow;    // how many bytes to fetch at least
   uint64_t window_next_ = 0;  // the place in the file behind the window
 
   ParquetPage page_;

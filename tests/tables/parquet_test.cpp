@@ -117,6 +117,18 @@ TEST(Parquet, ReadsTheSelectedColumnsOnly) {
   EXPECT_LT(source->bytes_read() - footer, content.size() / 8);
 }
 
+TEST(Parquet, PassesOverPagesByTheirHeaders) {
+  const std::string content = many_rows(20, 10000);
+  auto source = std::make_shared<MemorySource>(content);
+  auto table = open_table(source);
+  const int64_t last = table->batches() - 1;
+  TableBatch batch;
+  table->read(last, std::vector<size_t>{0}, batch);
+  EXPECT_EQ(batch.columns[0].integers.back(), 199999);
+  // A header of each of 19 pages, and one page.
+  EXPECT_LT(source->bytes_read(), content.size() / 8);
+}
+
 TEST(Parquet, EveryTruncationIsAnError) {
   const std::string content = golden("runs.parquet");
   for (size_t size = 0; size < content.size(); ++size)
