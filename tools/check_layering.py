@@ -15,7 +15,7 @@ import sys
 
 EVERYTHING = None
 ENGINE = {"base", "ir", "ops", "autodiff", "nn", "optim", "models", "passes", "plan", "runtime"}
-READERS = {"data", "tokenizer", "checkpoint", "hub", "observe"}
+READERS = {"tables", "data", "tokenizer", "checkpoint", "hub", "observe"}
 JOB = {"options", "programs", "weights", "planning"}
 
 # The longest matching prefix of a file's folder is its row.
@@ -34,7 +34,8 @@ MAY_INCLUDE = {
     "backends/ref": {"runtime", "plan", "ops", "ir", "base"},
     "backends/cpu": {"runtime", "plan", "ops", "ir", "base"},
     "backends/cpu/kernels": {"base"},
-    "data": {"base"},
+    "tables": {"base"},
+    "data": {"tables", "base"},
     "tokenizer": {"base"},
     "checkpoint": {"base"},
     "hub": {"checkpoint", "base"},
@@ -49,7 +50,7 @@ MAY_INCLUDE = {
     "apps": EVERYTHING,
 }
 
-HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "gloo/")
+HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "gloo/", "snappy", "zstd", "lz4", "brotli/")
 LIGHT = ("nlohmann/json_fwd.hpp",)  # declares without defining
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
