@@ -34,6 +34,7 @@ MAY_INCLUDE = {
     "backends/ref": {"runtime", "plan", "ops", "ir", "base"},
     "backends/cpu": {"runtime", "plan", "ops", "ir", "base"},
     "backends/cpu/kernels": {"base"},
+    "remote": {"base"},
     "data": {"base"},
     "tokenizer": {"base"},
     "checkpoint": {"base"},
@@ -49,7 +50,7 @@ MAY_INCLUDE = {
     "apps": EVERYTHING,
 }
 
-HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "gloo/")
+HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "expat", "gloo/")
 LIGHT = ("nlohmann/json_fwd.hpp",)  # declares without defining
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
