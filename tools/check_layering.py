@@ -35,6 +35,7 @@ MAY_INCLUDE = {
     "backends/cpu": {"runtime", "plan", "ops", "ir", "base"},
     "backends/cpu/kernels": {"base"},
     "tables": {"base"},
+    "remote": {"base"},
     "data": {"tables", "base"},
     "tokenizer": {"base"},
     "checkpoint": {"base"},
@@ -50,7 +51,7 @@ MAY_INCLUDE = {
     "apps": EVERYTHING,
 }
 
-HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "gloo/", "snappy", "zstd", "lz4", "brotli/")
+HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "expat", "gloo/", "snappy", "zstd", "lz4", "brotli/")
 LIGHT = ("nlohmann/json_fwd.hpp",)  # declares without defining
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')

@@ -35,6 +35,30 @@ std::string sha256(std::string_view text) {
   return digest;
 }
 
+DigestStream::DigestStream(Digest digest) : context_(nullptr) {
+  prepare_library();
+  auto* context = ::EVP_MD_CTX_new();
+  context_ = context;
+  const EVP_MD* kind = digest == Digest::kSha1 ? ::EVP_sha1() : ::EVP_sha256();
+  TESSERA_CHECK(context && ::EVP_DigestInit_ex(context, kind, nullptr) == 1, "digest");
+}
+
+DigestStream::~DigestStream() { ::EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+
+void DigestStream::add(std::string_view part) {
+  auto* context = static_cast<EVP_MD_CTX*>(context_);
+  TESSERA_CHECK(::EVP_DigestUpdate(context, part.data(), part.size()) == 1, "digest");
+}
+
+std::string DigestStream::finish() {
+  std::string digest(EVP_MAX_MD_SIZE, '\0');
+  unsigned size = 0;
+  auto* context = static_cast<EVP_MD_CTX*>(context_);
+  TESSERA_CHECK(::EVP_DigestFinal_ex(context, bytes_of(digest), &size) == 1, "digest");
+  digest.resize(size);
+  return digest;
+}
+
 std::string hmac_sha256(std::string_view key, std::string_view message) {
   prepare_library();
   std::string digest(kDigest, '\0');

@@ -8,6 +8,22 @@ namespace tessera {
 // SHA-256 (FIPS 180-4) of a text: 32 bytes.
 std::string sha256(std::string_view text);
 
+enum class Digest { kSha1, kSha256 };
+
+// The same of what comes in parts; SHA-1 (20 bytes) for the hashes of git, which are no protection.
+class DigestStream {
+ public:
+  explicit DigestStream(Digest digest);
+  ~DigestStream();
+  DigestStream(const DigestStream&) = delete;
+  DigestStream& operator=(const DigestStream&) = delete;
+  void add(std::string_view part);
+  std::string finish();  // once, at the end
+
+ private:
+  void* context_;
+};
+
 // HMAC-SHA-256 (RFC 2104): 32 bytes that only a holder of the key can compute.
 std::string hmac_sha256(std::string_view key, std::string_view message);
 

@@ -1,0 +1,153 @@
+#include "remote/fetch_whole.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "base/cryptography.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/interruption.h"
+#include "base/log.h"
+#include "base/process_identity.h"
+#include "base/text.h"
+#include "remote/range_lock.h"
+#include "remote/url.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+// What ended processes have left beside `path`.
+void remove_leftovers(const fs::path& path) {
+  std::string prefix = path.filename().string() + ".tmp-";
+  std::error_code error, ignored;
+  for (fs::directory_iterator it(path.parent_path(), error), end; !error && it != end;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (name.starts_with(prefix) && maker_has_ended(std::string_view(name).substr(prefix.size())))
+      fs::remove(it->path(), ignored);
+  }
+}
+
+bool is_there(const fs::path& path, std::optional<uint64_t> size) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  return !size || fs::file_size(path, error) == *size;
+}
+
+// Runs `fetch` unless the file is there, or comes while another process fetches it.
+void fetch_once(const fs::path& path, std::optional<uint64_t> size, const std::string& name,
+                const RemoteOptions& options, const std::function<void()>& fetch) {
+  if (is_there(path, size)) return;
+  if (!path.parent_path().empty()) make_directories(path.parent_path());
+  fs::path locks = options.cache_directory / "locks";
+  std::error_code ignored;
+  fs::create_directories(locks, ignored);
+  RangeLock lock(locks / hex(sha256(fs::absolute(path).string())).substr(0, 32), 0,
+                 options.lock_deadline);
+  if (lock.waited_in_vain()) {
+    TESSERA_WARN(cat("another process has been fetching '", name, "' for ",
+                     format_duration(options.lock_deadline), "; it is fetched here as well"));
+  }
+  if (is_there(path, size)) return;
+  remove_leftovers(path);
+  fetch();
+}
+
+// The hash that is known of the content, checked while it is written.
+class ContentCheck {
+ public:
+  ContentCheck(const RemoteEntry& entry, const std::string& name)
+      : expected_(!entry.sha256.empty() ? entry.sha256 : entry.git_sha1),
+        name_(name),
+        digest_(!entry.sha256.empty() ? Digest::kSha256 : Digest::kSha1) {
+    if (entry.sha256.empty()) digest_.add(cat("blob ", entry.size, '\0'));
+  }
+  void add(std::span<const std::byte> bytes) {
+    if (!expected_.empty())
+      digest_.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  void finish() {
+    if (expected_.empty()) return;
+    std::string found = hex(digest_.finish());
+    if (found != expected_) {
+      throw UserError(cat("'", name_, "' arrived with the hash ", found, " instead of ", expected_,
+                          ": it was damaged on the way, or on its server; fetch it again"));
+    }
+  }
+
+ private:
+  std::string expected_;
+  const std::string& name_;
+  DigestStream digest_;
+};
+
+}  // namespace
+
+void fetch_whole(const RemoteLocation& location, const RemoteEntry& entry, const fs::path& path,
+                 const RemoteOptions& options) {
+  fetch_once(path, location.size, location.name, options, [&] {
+    RangeReader reader(location, options.http);
+    AtomicFile file(path);
+    ContentCheck check(entry, location.name);
+    std::vector<std::byte> part(static_cast<size_t>(std::min(options.block_bytes, location.size)));
+    for (uint64_t offset = 0; offset < location.size; offset += part.size()) {
+      check_interruption();
+      part.resize(static_cast<size_t>(std::min<uint64_t>(part.size(), location.size - offset)));
+      reader.read(offset, part);
+      check.add(part);
+      file.write(part.data(), part.size());
+    }
+    check.finish();
+    file.commit();
+  });
+}
+
+void fetch_in_one_piece(const RemoteProbe& probe, const fs::path& path,
+                        const RemoteOptions& options) {
+  const RemoteLocation& location = probe.location;
+  fetch_once(path, probe.whole_size, location.name, options, [&] {
+    // AtomicFile only appends; an attempt that fails begins again at the front.
+    fs::path aside = path;
+    aside += ".tmp-" + unique_suffix();
+    int fd = ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+      throw UserError(cat("cannot create '", aside.string(), "': ", std::strerror(errno)));
+    struct Cleanup {
+      int fd;
+      const fs::path& path;
+      ~Cleanup() {
+        ::close(fd);
+        ::unlink(path.c_str());
+      }
+    } cleanup{fd, aside};
+    auto fail = [&] {
+      throw UserError(cat("cannot write '", path.string(), "': ", std::strerror(errno),
+                          "; make room, or take another directory for the cache"));
+    };
+    HttpRequest request = request_for(location);
+    request.max_body = uint64_t{1} << 40;
+    request.sink = [&](uint64_t offset, std::string_view piece) {
+      if (offset == 0 && (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) != 0)) fail();
+      if (write_fully(fd, piece) < piece.size()) fail();
+    };
+    request.flaw = [&](const HttpResponse& response) {
+      bool whole = !probe.whole_size || *probe.whole_size == response.body_bytes;
+      return whole ? ""
+                   : cat("it has ", response.body_bytes, " bytes instead of ", *probe.whole_size);
+    };
+    HttpResponse response = send_request(request, options.http);
+    if (response.status != 200) refuse_location(location, request, response);
+    if (response.body_bytes == 0 && ::ftruncate(fd, 0) != 0) fail();
+    if (::fsync(fd) != 0 || ::rename(aside.c_str(), path.c_str()) != 0) fail();
+    sync_directory(path.parent_path());
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,164 @@
+#include "remote/hub_listing.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxFiles = 500'000;
+constexpr size_t kMaxDepth = 32;
+constexpr size_t kMaxPathBytes = 1024;
+
+[[noreturn]] void fail(std::string_view where, std::string_view why) {
+  throw UserError(
+      cat("cannot use the answer of '", where, "': ", why, "; check that HF_ENDPOINT is a hub"));
+}
+
+class Document {
+ public:
+  Document(std::string_view json, std::string_view where) {
+    simdjson::padded_string padded(json);
+    if (parser_.allocate(std::max<size_t>(json.size(), 1), kMaxDepth) ||
+        parser_.parse(padded).get(root_))
+      fail(where, "it is not valid JSON");
+  }
+  simdjson::dom::element root() const { return root_; }
+
+ private:
+  simdjson::dom::parser parser_;
+  simdjson::dom::element root_;
+};
+
+std::string string_in(simdjson::dom::object object, std::string_view key) {
+  std::string_view text;
+  return object[key].get(text) ? "" : std::string(text);
+}
+
+bool is_hash(std::string_view text, size_t digits) {
+  return text.size() == digits && std::ranges::all_of(text, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+// A file below some directory, whatever system that is on.
+bool is_safe_path(std::string_view path) {
+  if (path.size() > kMaxPathBytes) return false;
+  for (char c : path) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\') return false;
+  }
+  return std::ranges::all_of(split(path, '/'), is_plain_name);
+}
+
+enum class Kind { kParquet, kArrow, kJson, kText, kNone };
+
+Kind kind_of(std::string_view path) {
+  for (std::string_view part : split(path, '/')) {
+    if (part.starts_with('.')) return Kind::kNone;
+  }
+  std::string name = lower(path.substr(path.rfind('/') + 1));
+  constexpr std::array<std::string_view, 9> kDescriptions{
+      "dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "config.json",
+      "metadata.json",      "requirements.txt",  "license.txt",       "readme.txt"};
+  if (std::ranges::find(kDescriptions, name) != kDescriptions.end()) return Kind::kNone;
+  for (std::string_view packed : {".gz", ".zst", ".bz2", ".xz"}) {
+    if (name.ends_with(packed)) {
+      name.resize(name.size() - packed.size());
+      break;
+    }
+  }
+  if (name.ends_with(".parquet")) return Kind::kParquet;
+  if (name.ends_with(".arrow")) return Kind::kArrow;
+  if (name.ends_with(".json") || name.ends_with(".jsonl") || name.ends_with(".ndjson"))
+    return Kind::kJson;
+  return name.ends_with(".txt") ? Kind::kText : Kind::kNone;
+}
+
+// The first directory, unless it is data/ or that of a split; empty if there is none.
+std::string config_of(std::string_view path) {
+  size_t slash = path.find('/');
+  if (slash == std::string_view::npos) return "";
+  std::string_view first = path.substr(0, slash);
+  if (first == "data") return config_of(path.substr(slash + 1));
+  constexpr std::array<std::string_view, 6> kSplits{"train", "training",   "val",
+                                                    "valid", "validation", "test"};
+  if (std::ranges::find(kSplits, first) != kSplits.end()) return "";
+  return std::string(first);
+}
+
+}  // namespace
+
+std::string parse_hub_revision(std::string_view json, std::string_view where) {
+  Document document(json, where);
+  simdjson::dom::object object;
+  if (document.root().get(object)) fail(where, "it is not an object");
+  std::string commit = string_in(object, "sha");
+  if (!is_hash(commit, 40)) fail(where, "it has no commit in \"sha\"");
+  return commit;
+}
+
+void parse_hub_tree(std::string_view json, std::string_view where, std::vector<HubFile>& files) {
+  Document document(json, where);
+  simdjson::dom::array entries;
+  if (document.root().get(entries)) fail(where, "it is not a list of files");
+  for (simdjson::dom::element entry : entries) {
+    simdjson::dom::object object, outside;
+    if (entry.get(object)) fail(where, "a file is not an object");
+    std::string type = string_in(object, "type");
+    if (type == "directory") continue;
+    HubFile file;
+    file.path = string_in(object, "path");
+    if (type != "file" || object["size"].get(file.size) || !is_safe_path(file.path) ||
+        file.size > uint64_t{1} << 60)
+      fail(where, cat("a file ('", file.path.substr(0, 100), "') lacks its type, path or size"));
+    if (!object["lfs"].get(outside)) {
+      file.sha256 = string_in(outside, "oid");
+      if (!is_hash(file.sha256, 64)) fail(where, cat("'", file.path, "' has no valid SHA-256"));
+    } else if (std::string id = string_in(object, "oid"); is_hash(id, 40)) {
+      file.git_sha1 = std::move(id);
+    }
+    if (files.size() >= kMaxFiles) fail(where, cat("it has more than ", kMaxFiles, " files"));
+    files.push_back(std::move(file));
+  }
+}
+
+std::vector<HubFile> choose_data_files(std::vector<HubFile> files, const std::string& config,
+                                       std::string_view where) {
+  Kind best = Kind::kNone;
+  for (const HubFile& file : files) best = std::min(best, kind_of(file.path));
+  if (best == Kind::kNone) return {};
+  std::erase_if(files, [](const HubFile& file) { return kind_of(file.path) == Kind::kNone; });
+  std::set<std::string> configs;
+  for (const HubFile& file : files) configs.insert(config_of(file.path));
+  std::string chosen = config;
+  if (chosen.empty() && configs.size() > 1) {
+    if (!configs.contains("default")) {
+      configs.erase("");
+      throw UserError(cat("'", where, "' has several configurations: name one of ",
+                          join(configs, ", "), " (hf://datasets/OWNER/NAME/CONFIG)"));
+    }
+    chosen = "default";
+  }
+  if (!chosen.empty() && !configs.contains(chosen)) {
+    configs.erase("");
+    throw UserError(
+        cat("'", where, "' has no configuration '", chosen, "'",
+            configs.empty() ? "; leave it out" : cat("; it has ", join(configs, ", "))));
+  }
+  if (!chosen.empty())
+    std::erase_if(files, [&](const HubFile& file) { return config_of(file.path) != chosen; });
+  best = Kind::kNone;  // a configuration may have another kind than its neighbours
+  for (const HubFile& file : files) best = std::min(best, kind_of(file.path));
+  std::erase_if(files, [&](const HubFile& file) { return kind_of(file.path) != best; });
+  std::ranges::sort(files, {}, &HubFile::path);
+  return files;
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// A file of a repository on the hub.
+struct HubFile {
+  std::string path;
+  uint64_t size = 0;
+  std::string sha256;    // of a file that is kept outside of git, else empty
+  std::string git_sha1;  // of the others
+};
+
+// The commit in the hub's answer about a revision: 40 hexadecimal digits. UserError that names
+// `where`.
+std::string parse_hub_revision(std::string_view json, std::string_view where);
+
+// Adds the files of one page of the hub's answer about a tree. UserError that names `where`: broken
+// JSON, another form, a path that leads out of a directory.
+void parse_hub_tree(std::string_view json, std::string_view where, std::vector<HubFile>& files);
+
+// The files of a data set's repository that hold its data, in the order of their paths. Those of
+// one kind: Parquet, else Arrow, else JSON lines, else text, packed or not; hidden files and
+// descriptions (README.md, dataset_infos.json, ...) are none. A configuration is a directory, at
+// the top or in data/; without one, files of several are an error that lists them, unless one of
+// them is `default`. Empty where the repository has no file of these kinds at all; UserError where
+// it has none of this configuration.
+std::vector<HubFile> choose_data_files(std::vector<HubFile> files, const std::string& config,
+                                       std::string_view where);
+
+}  // namespace tessera

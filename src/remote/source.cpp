@@ -1,0 +1,238 @@
+#include "remote/source.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "base/cryptography.h"
+#include "base/error.h"
+#include "base/hub_name.h"
+#include "base/interruption.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "remote/block_cache.h"
+#include "remote/fetch_whole.h"
+#include "remote/hub_files.h"
+#include "remote/remote_file.h"
+#include "remote/s3_files.h"
+#include "remote/url.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+bool is_web(std::string_view name) {
+  return name.starts_with("http://") || name.starts_with("https://");
+}
+bool is_s3(std::string_view name) { return name.starts_with("s3://"); }
+bool is_hub(std::string_view name) { return name.starts_with("hf://"); }
+
+bool exists(std::string_view path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// The cache of a directory, one for all files that are open in this process.
+std::shared_ptr<BlockCache> cache_of(const RemoteOptions& options) {
+  static std::mutex mutex;
+  static std::map<fs::path, std::weak_ptr<BlockCache>> caches;
+  std::lock_guard lock(mutex);
+  auto& known = caches[options.cache_directory];
+  std::shared_ptr<BlockCache> cache = known.lock();
+  if (!cache) {
+    cache = std::make_shared<BlockCache>(options.cache_directory, options.cache_bytes,
+                                         options.lock_deadline);
+    known = cache;
+  }
+  return cache;
+}
+
+// Where it is, without size and version.
+RemoteLocation location_of(const std::string& url, const RemoteOptions& options) {
+  if (is_s3(url)) {
+    S3Name name = parse_s3_name(url);
+    if (name.key.empty() || name.key.ends_with('/'))
+      throw UserError(cat("'", url, "' names many files; give s3://BUCKET/KEY of one"));
+    return s3_location(name, options.s3);
+  }
+  RemoteLocation location;
+  location.name = public_url(url);
+  location.url = url;
+  if (same_origin(parse_url(url), parse_url(options.hub.endpoint))) {
+    if (!options.hub.token.empty()) location.authorization = cat("Bearer ", options.hub.token);
+    location.denied_advice = hub_advice(options.hub);
+  }
+  return location;
+}
+
+// What tells its content from any other; empty where nothing is known.
+std::string pinned_identity(const RemoteEntry& entry, const RemoteLocation& location) {
+  if (!entry.sha256.empty()) return cat("sha256 ", entry.sha256);
+  if (!entry.git_sha1.empty()) return cat("git ", entry.git_sha1);
+  if (!entry.revision.empty() || !entry.etag.empty()) {
+    return cat(location.url, " revision ", entry.revision, " ETag ", entry.etag, " size ",
+               entry.size);
+  }
+  return "";
+}
+
+RemoteProbe locate(const RemoteEntry& entry, const RemoteOptions& options) {
+  RemoteLocation location = location_of(entry.url, options);
+  std::string identity = pinned_identity(entry, location);
+  // What a plain web server answers is found out; the hub and S3 answer parts.
+  if (identity.empty() || (is_web(entry.url) && entry.revision.empty()))
+    return probe_location(std::move(location), options.http);
+  location.identity = std::move(identity);
+  location.size = entry.size;
+  location.etag = entry.etag;
+  return {std::move(location), true, {}};
+}
+
+fs::path whole_path(const RemoteLocation& location, const RemoteOptions& options) {
+  std::string_view address = location.url;
+  address = address.substr(0, address.find_first_of("?#"));
+  std::string file(address.substr(address.rfind('/') + 1));
+  if (!is_plain_name(file) || file.size() > 200) file = "content";
+  return options.cache_directory / "files" / hex(sha256(location.identity)).substr(0, 32) / file;
+}
+
+void fetch_to(const RemoteProbe& probe, const RemoteEntry& entry, const fs::path& path,
+              const RemoteOptions& options) {
+  if (probe.answers_parts) {
+    fetch_whole(probe.location, entry, path, options);
+  } else {
+    fetch_in_one_piece(probe, path, options);
+  }
+}
+
+std::vector<RemoteEntry> list_local(const fs::path& path) {
+  auto entry_of = [](std::string name, const fs::path& file) {
+    RemoteEntry entry;
+    entry.path = std::move(name);
+    entry.url = file.string();
+    entry.size = ReadFile(file).size();
+    return entry;
+  };
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {entry_of(path.filename().string(), path)};
+  std::vector<RemoteEntry> entries;
+  fs::recursive_directory_iterator it(path, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    check_interruption();
+    std::error_code broken;
+    if (it->path().filename().string().starts_with('.')) {
+      it.disable_recursion_pending();
+    } else if (it->is_regular_file(broken)) {
+      entries.push_back(entry_of(it->path().lexically_relative(path).generic_string(), it->path()));
+    }
+  }
+  if (error) throw UserError(cat("cannot read '", path.string(), "': ", error.message()));
+  if (entries.empty())
+    throw UserError(cat("'", path.string(), "' has no file; give a directory with some"));
+  std::ranges::sort(entries, {}, &RemoteEntry::path);
+  return entries;
+}
+
+std::vector<RemoteEntry> list_web(const std::string& url, const RemoteOptions& options) {
+  RemoteProbe probe = probe_location(location_of(url, options), options.http);
+  RemoteEntry entry;
+  entry.url = url;
+  std::string path = is_s3(url) ? url : percent_decode(parse_url(url).path, false).value_or(url);
+  entry.path = path.substr(path.rfind('/') + 1);
+  entry.size = probe.answers_parts ? probe.location.size : probe.whole_size.value_or(0);
+  entry.etag = probe.location.etag;
+  return {std::move(entry)};
+}
+
+}  // namespace
+
+bool is_remote_name(std::string_view name) {
+  if (is_web(name) || is_s3(name) || is_hub(name)) return true;
+  return !exists(name) && find_dataset_name(name).has_value();
+}
+
+std::vector<RemoteEntry> list_files(std::string_view name, const RemoteOptions& options) {
+  if (is_hub(name)) return list_hub_files(parse_hub_reference(name), options);
+  if (is_s3(name)) {
+    S3Name object = parse_s3_name(name);
+    if (object.key.empty() || object.key.ends_with('/')) return list_s3_files(object, options);
+  }
+  if (is_web(name) || is_s3(name)) return list_web(std::string(name), options);
+  if (!exists(name)) {
+    if (auto reference = find_dataset_name(name)) {
+      TESSERA_INFO(
+          cat("'", name, "' is no path of this machine: taken as the data set hf://datasets/",
+              reference->repository, reference->config.empty() ? "" : cat("/", reference->config)));
+      return list_hub_files(*reference, options);
+    }
+  }
+  return list_local(name);
+}
+
+std::unique_ptr<ByteSource> open_source(const RemoteEntry& entry, const RemoteOptions& options) {
+  if (!is_web(entry.url) && !is_s3(entry.url)) return std::make_unique<ReadFile>(entry.url);
+  RemoteProbe probe = locate(entry, options);
+  if (probe.answers_parts)
+    return std::make_unique<RemoteFile>(std::move(probe.location), options, cache_of(options));
+  fs::path path = whole_path(probe.location, options);
+  fetch_to(probe, entry, path, options);
+  return std::make_unique<ReadFile>(path);
+}
+
+std::unique_ptr<ByteSource> open_source(std::string_view name, const RemoteOptions& options) {
+  RemoteEntry entry;
+  entry.url = name;
+  if (is_web(name) || is_s3(name) || !is_remote_name(name)) return open_source(entry, options);
+  std::vector<RemoteEntry> entries = list_files(name, options);
+  if (entries.size() != 1)
+    throw UserError(cat("'", name, "' stands for ", entries.size(), " files, '", entries[0].path,
+                        "' the first; give the name of one"));
+  return open_source(entries[0], options);
+}
+
+fs::path fetch_file(const RemoteEntry& entry, const RemoteOptions& options) {
+  if (!is_web(entry.url) && !is_s3(entry.url)) return entry.url;
+  RemoteProbe probe = locate(entry, options);
+  fs::path path = whole_path(probe.location, options);
+  fetch_to(probe, entry, path, options);
+  return path;
+}
+
+fs::path fetch_directory(const std::vector<RemoteEntry>& entries, const RemoteOptions& options) {
+  std::string identities;
+  std::set<fs::path> homes;  // of those that are on this machine, without their paths
+  bool all_here = true;
+  for (const RemoteEntry& entry : entries) {
+    auto parts = split(entry.path, '/');
+    if (!std::ranges::all_of(parts, is_plain_name))
+      throw UserError(cat("'", entry.path, "' of '", public_url(entry.url),
+                          "' is no path below a directory; rename it"));
+    identities += cat(entry.path, "\n", entry.url.substr(0, entry.url.find('?')), "\n",
+                      entry.sha256, entry.git_sha1, entry.etag, entry.revision, "\n");
+    all_here = all_here && !is_web(entry.url) && !is_s3(entry.url);
+    if (all_here && entry.url.ends_with(cat("/", entry.path)))
+      homes.insert(entry.url.substr(0, entry.url.size() - entry.path.size() - 1));
+    else
+      all_here = false;
+  }
+  if (all_here && homes.size() == 1) return *homes.begin();
+  fs::path directory = options.cache_directory / "files" / hex(sha256(identities)).substr(0, 32);
+  for (const RemoteEntry& entry : entries) {
+    fs::path path = directory / entry.path;
+    if (!is_web(entry.url) && !is_s3(entry.url)) {
+      // Fetched by another tool; the rest is put beside it.
+      make_directories(path.parent_path());
+      std::error_code error;
+      fs::create_symlink(fs::absolute(entry.url), path, error);
+      if (error && error != std::errc::file_exists)
+        throw UserError(cat("cannot create '", path.string(), "': ", error.message()));
+    } else {
+      fetch_to(locate(entry, options), entry, path, options);
+    }
+  }
+  return directory;
+}
+
+}  // namespace tessera
