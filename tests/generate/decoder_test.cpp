@@ -55,7 +55,8 @@ struct Device {
 
 std::unique_ptr<Decoder> make_decoder(Device& device, const ModelConfig& model,
                                       const DecoderOptions& options) {
-  auto decoder = std::make_unique<Decoder>(model_builder(model), options, device.backend);
+  auto decoder = std::make_unique<Decoder>(
+      DecoderPrograms(model_builder(model), options, device.backend), device.backend);
   decoder->load(RandomWeights(), device.backend.pool());
   return decoder;
 }
@@ -146,14 +147,14 @@ TEST_P(Decoders, GiveTheLogitsOfTheWholeText) {
   Whole whole(device, model, 150, compute);
   std::vector<int32_t> text = random_text(150);
   for (auto [prompt, last] : {std::pair{1, 3}, {2, 4}, {63, 67}, {64, 66}, {65, 66}, {130, 135}}) {
-    DecoderOptions options{.context = 512, .prompt = 64, .longest = 150, .compute = compute};
+    DecoderOptions options{.context = 512, .prompts = {64}, .longest = 150, .compute = compute};
     auto decoder = make_decoder(device, model, options);
-    ASSERT_EQ(decoder->chunk_length(), 64);
+    ASSERT_EQ(decoder->chunk_length(150), 64);
     for (int n = prompt; n <= last; ++n) {
       std::span ids = std::span(text).first(static_cast<size_t>(n));
       EXPECT_LE(difference(decoder->next_logits(ids), whole.logits(ids)), bound(compute)) << n;
     }
-    EXPECT_EQ(decoder->runs().tokens, last - prompt + (prompt == 1));
+    EXPECT_EQ(decoder->runs().steps, last - prompt + (prompt == 1));
     EXPECT_EQ(decoder->runs().chunks, prompt == 1 ? 0 : (prompt + 63) / 64);
   }
 }
@@ -165,8 +166,8 @@ TEST_P(Decoders, GiveTheSameBitsForEveryNumberOfThreads) {
   std::vector<float> first;
   for (int threads : {1, 2, 3}) {
     Device device(threads);
-    auto decoder = make_decoder(device, model,
-                                {.context = 512, .prompt = 70, .longest = 80, .compute = compute});
+    auto decoder = make_decoder(
+        device, model, {.context = 512, .prompts = {70}, .longest = 80, .compute = compute});
     std::vector<float> all;
     for (size_t n : {70, 71, 72, 80}) {
       auto logits = decoder->next_logits(std::span(text).first(n));
@@ -182,7 +183,7 @@ TEST(Decoder, KeepsWhatTextsHaveInCommon) {
   ModelConfig model = tiny();
   std::vector<int32_t> text = random_text(100), other = text;
   other[70] ^= 1;
-  DecoderOptions options{.context = 512, .prompt = 64, .longest = 100};
+  DecoderOptions options{.context = 512, .prompts = {64}, .longest = 100};
   auto decoder = make_decoder(device, model, options), fresh = make_decoder(device, model, options);
   auto copy = [](std::span<const float> logits) {
     return std::vector<float>(logits.begin(), logits.end());
@@ -192,7 +193,7 @@ TEST(Decoder, KeepsWhatTextsHaveInCommon) {
   // The same text again: only its last token is needed.
   auto again = copy(decoder->next_logits(text));
   EXPECT_EQ(decoder->runs().chunks, 2);
-  EXPECT_EQ(decoder->runs().tokens, 1);
+  EXPECT_EQ(decoder->runs().steps, 1);
   EXPECT_LE(difference(again, fresh->next_logits(text)), 2e-6);
   // Another one from token 70 on: the first chunk is kept, with equal bits.
   auto changed = copy(decoder->next_logits(other));
@@ -232,7 +233,8 @@ TEST(Decoder, ATextLongerThanTheContextIsSeenFromItsEnd) {
     SCOPED_TRACE(context);
     Whole whole(device, model, context, DType::kF32);
     std::vector<int32_t> text = random_text(2 * context + 7);
-    auto decoder = make_decoder(device, model, {.context = context, .prompt = 20, .longest = 1000});
+    auto decoder =
+        make_decoder(device, model, {.context = context, .prompts = {20}, .longest = 1000});
     EXPECT_EQ(decoder->window(), context);
     for (int64_t n = context - 9; n <= std::ssize(text); n += n < context + 4 ? 1 : 5) {
       std::span ids = std::span(text).first(static_cast<size_t>(n));
@@ -246,7 +248,7 @@ TEST(Decoder, HoldsWeightsInTheDtypeOfTheProgram) {
   Device device;
   ModelConfig model = tiny();
   model.vocab_size = 5000;  // most of the bytes are weights
-  DecoderOptions options{.context = 512, .prompt = 10, .longest = 20};
+  DecoderOptions options{.context = 512, .prompts = {10}, .longest = 20};
   auto f32 = make_decoder(device, model, options);
   options.compute = DType::kBF16;
   auto bf16 = make_decoder(device, model, options);

@@ -31,9 +31,10 @@ class Greedy : public testing::TestWithParam<std::string> {
   cpu::CpuBackend backend_{2, cpu::detect_isa()};
 
   std::unique_ptr<Decoder> decoder(int64_t prompt, int64_t longest) {
+    const DecoderOptions options{
+        .context = trained_.context, .prompts = {prompt}, .longest = longest};
     auto decoder = std::make_unique<Decoder>(
-        model_builder(trained_.model),
-        DecoderOptions{trained_.context, prompt, longest, DType::kF32}, backend_);
+        DecoderPrograms(model_builder(trained_.model), options, backend_), backend_);
     decoder->load(*trained_.weights, backend_.pool());
     return decoder;
   }
