@@ -6,9 +6,6 @@
 namespace tessera::cpu {
 namespace {
 
-// With so many rows multiplying takes about as long as the other products do, which pack w.
-constexpr int64_t kFewRows = 16;
-
 // Elements of w that one thread takes at a time: some ten microseconds at the speed of memory.
 constexpr int64_t kTileElements = 1 << 16;
 

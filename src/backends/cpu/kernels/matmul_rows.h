@@ -7,6 +7,9 @@
 
 namespace tessera::cpu {
 
+// With so many rows multiplying takes about as long as in the other products, which pack w.
+inline constexpr int64_t kFewRows = 16;
+
 // A few rows times a matrix that is stored by its columns, y[m, n] = sum_k x[m, k] w[n, k] (+
 // bias[n]): bound by reading w, which happens once and without packing. A row of the result has the
 // same bits whatever the other rows are and however many. Declines other problems, and more rows
