@@ -1,18 +1,20 @@
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
 #include "apps/text_input.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "generate/decoder.h"
-#include "generate/sampler.h"
-#include "generate/text_output.h"
+#include "generate/prompt_file.h"
+#include "generate/text_generation.h"
 #include "generate/trained_model.h"
 #include "models/build_model.h"
 #include "planning/host_memory.h"
@@ -25,7 +27,8 @@ constexpr const char* kHelp = R"(Usage: tessera generate MODEL [OPTIONS]
 Continues a text with a trained model. MODEL is a checkpoint of any number of ranks, a directory of checkpoints
 (the newest is taken), the directory of a Hugging Face model, or its name in the cache of this machine. The
 tokenizer is that of the training run or of the directory unless --tokenizer is given. The text goes to standard
-output as it grows, speed to standard error.
+output as it grows, speed to standard error. Of --prompts_file every text is continued, several at once, and comes
+as a line of JSON with prompt, completion, tokens and finish_reason (stop or length), in the order of the file.
 
 Examples
   tessera generate checkpoints --prompt "A horse is"
@@ -34,16 +37,43 @@ Examples
   tessera generate checkpoints/llama_v2-700steps --top_k 50 --top_p 0.9 --seed 7
   tessera generate checkpoints --prompt_file story.txt --stop '\n\n' 'The end'
   echo "A horse is" | tessera generate checkpoints --prompt_file -
+  tessera generate checkpoints --prompts_file prompts.jsonl --prompt_batch_size 8
 
 Options
 )";
 
-std::string read_prompt(const ParsedOptions& parsed) {
+// A file of prompts is read whole: its longest decides what is planned.
+constexpr size_t kMaxPromptsBytes = size_t{1} << 30;
+
+// So many prompts of a file are continued at once unless memory is short; up to here none of them
+// has any influence on another's bits.
+constexpr int64_t kDefaultBatch = 16;
+
+struct Prompts {
+  std::vector<std::string> texts;
+  bool batch = false;  // of --prompts_file
+};
+
+Prompts read_prompts(const ParsedOptions& parsed) {
   const RunConfig& config = parsed.config;
-  if (config.prompt_file.empty()) return config.prompt;
-  if (parsed.is_given("prompt"))
-    throw UsageError("--prompt and --prompt_file are two sources of one text: give one of them");
-  return read_text_input(config.prompt_file);
+  if (parsed.is_given("prompt") + parsed.is_given("prompt_file") + parsed.is_given("prompts_file") >
+      1) {
+    throw UsageError(cat(parsed.is_given("prompt") ? "--prompt" : "--prompt_file", " and ",
+                         parsed.is_given("prompts_file") ? "--prompts_file" : "--prompt_file",
+                         " are two sources of one text: give one of them"));
+  }
+  const std::string& file = config.prompts_file;
+  if (file.empty()) {
+    if (parsed.is_given("prompt_batch_size"))
+      throw UsageError("--prompt_batch_size counts texts of --prompts_file: give that, too");
+    return {{config.prompt_file.empty() ? config.prompt : read_text_input(config.prompt_file)}};
+  }
+  std::string text = read_text_input(file, kMaxPromptsBytes);
+  bool json = text.starts_with('{') ||
+              std::filesystem::path(file).filename().string().find(".json") != std::string::npos;
+  return {parse_prompts(text, json ? PromptFormat::kJsonLines : PromptFormat::kLines,
+                        name_of_text_input(file)),
+          true};
 }
 
 // The prompt as a document begins: with what the tokenizer puts there, or, in training text, behind
@@ -84,42 +114,71 @@ std::string rate(int64_t tokens, double seconds) {
                 static_cast<double>(tokens) / std::max(seconds, 1e-9));
 }
 
-// Before the decoder allocates what it planned.
-void check_memory(const RunConfig& config, int64_t planned, int threads) {
+// What keeps the programs from being bound: nothing, or why memory does not suffice.
+std::optional<std::string> shortage_of(const RunConfig& config, const DecoderPrograms& programs,
+                                       int threads) {
+  int64_t planned = programs.planned();
   RankMemory need{planned, memory_beside_plan(config, planned, threads), memory_pools()};
   auto shortage = find_shortage({&need, 1});
-  if (!shortage || (config.memory && planned <= *config.memory)) return;
-  throw UserError(cat("not enough memory: ", shortage->text,
-                      "; --bf16 1 halves the weights of an f32 model, fewer --max_new_tokens the ",
-                      "cache. Where the system is wrong, say by --memory BYTES what may be used"));
+  if (!shortage || (config.memory && planned <= *config.memory)) return {};
+  return cat("not enough memory: ", shortage->text,
+             "; --bf16 1 halves the weights of an f32 model, ",
+             config.prompts_file.empty() ? "" : "a smaller --prompt_batch_size or ",
+             "fewer --max_new_tokens the cache. Where the system is wrong, say by --memory BYTES ",
+             "what may be used");
 }
 
-// Writes the continuation of `ids` to standard output.
-void continue_text(const RunConfig& config, const Tokenizer& tokenizer, const TrainedModel& model,
-                   Decoder& decoder, std::vector<int32_t> ids) {
-  Sampler sampler({config.temperature, config.top_k, config.top_p, config.seed});
-  TextOutput output(stop_texts(config.stop));
-  auto prompt = static_cast<int64_t>(ids.size());
-  double start = monotonic_seconds(), first = start;
-  int64_t runs = 0;
-  for (int64_t i = 0; i < config.max_new_tokens && !output.stopped(); ++i) {
-    // Rows beyond the tokenizer's ids stand for nothing.
-    auto logits = decoder.next_logits(ids).first(static_cast<size_t>(tokenizer.vocab_size()));
-    if (runs++ == 0) first = monotonic_seconds();
-    if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
-      throw UserError(
-          cat("the model's outputs are not finite: its training diverged; use a checkpoint before ",
-              model.path.string()));
-    }
-    int32_t next = sampler.choose(logits, static_cast<uint64_t>(i));
-    if (next == tokenizer.end_of_text() || std::ranges::count(model.end_ids, next) > 0) break;
-    ids.push_back(next);
-    print(output.add(tokenizer.token_bytes(next)));
+// Programs for as many rows as are asked for, or, where nobody asks, as memory has room for.
+// `config` says what the run takes beside its plan.
+DecoderPrograms plan_decoder(const RunConfig& config, const ModelConfig& model,
+                             DecoderOptions options, cpu::CpuBackend& backend) {
+  auto prompts = std::ssize(options.prompts);
+  options.rows = std::min(prompts, config.prompt_batch_size.value_or(kDefaultBatch));
+  for (;; options.rows /= 2) {
+    DecoderPrograms programs(model_builder(model), options, backend);
+    auto shortage = shortage_of(config, programs, backend.pool().threads());
+    if (!shortage) return programs;
+    if (config.prompt_batch_size || options.rows == 1) throw UserError(*shortage);
   }
-  print(output.finish() + "\n");
-  // The first token comes with the prompt.
-  TESSERA_INFO(cat("Prompt: ", rate(runs > 0 ? prompt : 0, first - start), "; behind it: ",
-                   rate(std::max<int64_t>(runs - 1, 0), monotonic_seconds() - first)));
+}
+
+// One continuation as a line of JSON. Bytes of a prompt that form no character become U+FFFD.
+std::string json_line(const std::string& prompt, const std::string& completion, int64_t tokens,
+                      FinishReason reason) {
+  nlohmann::ordered_json line{{"prompt", prompt},
+                              {"completion", completion},
+                              {"tokens", tokens},
+                              {"finish_reason", name(reason)}};
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// Prints continuations as lines in the order of the prompts, each when those before it are there.
+class OrderedLines {
+ public:
+  explicit OrderedLines(const std::vector<std::string>& prompts)
+      : prompts_(prompts), completions_(prompts.size()), lines_(prompts.size()) {}
+
+  GenerationEvents events() {
+    return {[this](size_t i, std::string_view text) { completions_[i] += text; },
+            [this](size_t i, FinishReason reason, int64_t tokens) { end(i, reason, tokens); }};
+  }
+
+ private:
+  void end(size_t i, FinishReason reason, int64_t tokens) {
+    lines_[i] = json_line(prompts_[i], std::exchange(completions_[i], {}), tokens, reason);
+    for (; printed_ < lines_.size() && !lines_[printed_].empty(); ++printed_)
+      print(std::exchange(lines_[printed_], {}));
+  }
+
+  const std::vector<std::string>& prompts_;
+  std::vector<std::string> completions_, lines_;  // empty: not there yet, or no longer
+  size_t printed_ = 0;
+};
+
+// One text, as it grows.
+GenerationEvents growing_text() {
+  return {[](size_t, std::string_view text) { print(text); },
+          [](size_t, FinishReason, int64_t) { print("\n"); }};
 }
 
 }  // namespace
@@ -143,24 +202,39 @@ int generate_command(std::span<const std::string> arguments) {
   }
   log_messages(parsed);
 
-  std::string prompt = read_prompt(parsed);
-  std::vector<int32_t> ids = encode(*tokenizer, prompt, model.documents_joined);
+  const Prompts prompts = read_prompts(parsed);
+  std::vector<std::vector<int32_t>> ids;
+  for (const std::string& prompt : prompts.texts)
+    ids.push_back(encode(*tokenizer, prompt, model.documents_joined));
   DecoderOptions options;
   options.context = model.context;
-  options.prompt = std::ssize(ids);
-  options.longest = options.prompt + config.max_new_tokens;
+  options.prompts.clear();
+  for (const auto& each : ids) options.prompts.push_back(std::ssize(each));
+  options.longest = std::ranges::max(options.prompts) + config.max_new_tokens;
   options.compute = model.compute;
   if (parsed.is_given("bf16")) options.compute = config.bf16 ? DType::kBF16 : DType::kF32;
+  GenerationOptions generation{{config.temperature, config.top_k, config.top_p, config.seed},
+                               config.max_new_tokens,
+                               model.end_ids,
+                               stop_texts(config.stop),
+                               model.path.string()};
+  RunConfig run = config;
+  run.bf16 = options.compute == DType::kBF16;
+  if (!parsed.is_given("tokenizer")) run.tokenizer = model.tokenizer;
+
   auto backend = open_cpu(config);
-  Decoder decoder(model_builder(model.model), options, *backend, [&](int64_t planned) {
-    RunConfig run = config;
-    run.bf16 = options.compute == DType::kBF16;
-    if (!parsed.is_given("tokenizer")) run.tokenizer = model.tokenizer;
-    check_memory(run, planned, backend->pool().threads());
-  });
+  Decoder decoder(plan_decoder(run, model.model, options, *backend), *backend);
   decoder.load(*model.weights, backend->pool());
-  print(prompt);
-  continue_text(config, *tokenizer, model, decoder, std::move(ids));
+  OrderedLines lines(prompts.texts);
+  if (!prompts.batch) print(prompts.texts[0]);
+  GenerationSpeed speed = generate(decoder, *tokenizer, generation, ids,
+                                   prompts.batch ? lines.events() : growing_text());
+  // The first token comes with the prompt.
+  TESSERA_INFO(
+      cat(prompts.batch ? cat(ids.size(), " prompts, ", decoder.rows(), " at once: ")
+                        : std::string("Prompt: "),
+          rate(speed.prompt_tokens, speed.prompt_seconds),
+          prompts.batch ? "; behind them: " : "; behind it: ", rate(speed.tokens, speed.seconds)));
   return 0;
 }
 

@@ -40,8 +40,8 @@ void write_head(ModelGraph& model, ModelHead head, Value x, Value w) {
     return;
   }
   if (head == ModelHead::kNext) {
-    Value position = g.input("position", InputKind::kArgument, {{1}, DType::kI32});
-    x = g.add_one(std::make_shared<Gather>(), {x, position});  // [1, E]
+    Value position = g.input("position", InputKind::kArgument, {{B}, DType::kI32});
+    x = g.add_one(std::make_shared<Gather>(), {x, position});  // [B, E]
   }
   g.output("logits", linear(g, x, w));  // [rows, V]
 }

@@ -11,8 +11,7 @@ enum class ModelHead {
   kTraining,  // the same with dropout, where the model has any: input "row_keys" i64 [B], of which
               // each row's random numbers are made
   kLogits,    // output "logits" f32 [B * T, V]
-  kNext,      // input "position" i32 [1]: output "logits" f32 [1, V] of that token of the first
-              // sequence
+  kNext,      // input "position" i32 [B]: output "logits" f32 [B, V] of those of the B * T tokens
 };
 
 // What every family begins and ends with.

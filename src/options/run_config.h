@@ -184,6 +184,8 @@ struct RunConfig {
   // Commands other than train and plan
   std::string prompt;
   std::string prompt_file;
+  std::string prompts_file;
+  std::optional<int64_t> prompt_batch_size;
   int64_t max_new_tokens = 128;
   double temperature = 1.0;
   std::optional<int64_t> top_k;

@@ -8,11 +8,12 @@ namespace {
 
 class Continuer final : public Continuation {
  public:
-  Continuer(const Graph& from, int64_t capacity)
-      : from_(from), to_(from.mesh()), rewriter_(from, to_), capacity_(capacity) {}
+  Continuer(const Graph& from, const KvCache& cache)
+      : from_(from), to_(from.mesh()), rewriter_(from, to_), cache_(cache) {}
 
   Graph run() {
-    start_ = to_.input("start", InputKind::kArgument, {{}, DType::kI32});
+    start_ = to_.input("start", InputKind::kArgument, {{cache_.batch}, DType::kI32});
+    row_ = to_.input("row", InputKind::kArgument, {{cache_.batch}, DType::kI32});
     for (const Node& node : from_.nodes()) {
       if (node.op->tier() == Tier::kInput) {
         rewriter_.copy(node);
@@ -31,7 +32,9 @@ class Continuer final : public Continuation {
   Graph& graph() override { return to_; }
   Value operand(size_t i) override { return rewriter_(node_->inputs[i]); }
   Value start() override { return start_; }
-  int64_t capacity() const override { return capacity_; }
+  Value row() override { return row_; }
+  int64_t rows() const override { return cache_.rows; }
+  int64_t capacity() const override { return cache_.capacity; }
   Value state(const std::string& name, const TensorType& type) override {
     return to_.input(slot(name), InputKind::kState, type);
   }
@@ -43,13 +46,13 @@ class Continuer final : public Continuation {
   const Graph& from_;
   Graph to_;
   Rewriter rewriter_;
-  int64_t capacity_;
-  Value start_;
+  KvCache cache_;
+  Value start_, row_;
   const Node* node_ = nullptr;
 };
 
 }  // namespace
 
-Graph kv_cache(const Graph& graph, int64_t capacity) { return Continuer(graph, capacity).run(); }
+Graph kv_cache(const Graph& graph, const KvCache& cache) { return Continuer(graph, cache).run(); }
 
 }  // namespace tessera

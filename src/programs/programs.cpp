@@ -229,15 +229,16 @@ Programs build_state_layout(const ModelBuilder& unfrozen, const ProgramOptions& 
 
 NextToken build_next_token(const ModelBuilder& builder, const NextTokenOptions& options) {
   PassRunner runner(options.passes);
-  ModelGraph model = builder(1, options.length, ModelHead::kNext);
+  ModelGraph model = builder(options.batch, options.length, ModelHead::kNext);
   NextToken result;
   result.parameters = model.parameters;
   Parallelism one_rank;
   std::vector<ParameterPart> whole = parameter_parts(model.parameters, one_rank.mesh, one_rank.tp);
   ForwardPasses forward(model, options.compute, one_rank, whole, result.units, options.masters);
   std::vector<Pass> passes = forward.list();
+  const KvCache cache{options.cache, options.rows, options.batch};
   if (options.cache > 0)
-    passes.push_back({"kv_cache", [&](const Graph& g) { return kv_cache(g, options.cache); }});
+    passes.push_back({"kv_cache", [&](const Graph& g) { return kv_cache(g, cache); }});
   passes.push_back({"canonicalize", canonicalize, true});
   result.graph = runner.run("generate", read_only(model.graph), passes);
   return result;

@@ -61,18 +61,19 @@ Programs build_programs(const ModelBuilder& model, const ProgramOptions& options
 Programs build_state_layout(const ModelBuilder& model, const ProgramOptions& options);
 
 struct NextTokenOptions {
-  int64_t length = 1;  // T: tokens that one run takes
-  // 0: they are the whole sequence. Otherwise they continue one of at most `cache` tokens, of which
-  // the argument `start` went through earlier runs: see passes/kv_cache.h.
-  int64_t cache = 0;
+  int64_t length = 1;  // T: tokens of each sequence that one run takes
+  int64_t batch = 1;   // B: sequences
+  // 0: they are the whole sequence. Otherwise they continue one of at most `cache` tokens, one of
+  // `rows` that are kept, as the arguments `start` and `row` say: see passes/kv_cache.h.
+  int64_t cache = 0, rows = 1;
   DType compute = DType::kF32;
   Masters masters =
       Masters::kF32;  // kNone: weight slots are in `compute`, rounded by who fills them
   PassOptions passes;
 };
 
-// (tokens [1, T], position[, start]) -> logits [1, V] of tokens[position], on one rank, from the
-// weight slots of `units`.
+// (tokens [B, T], position [B][, start [B], row [B]]) -> logits [B, V], row b of token position[b]
+// of all B * T, on one rank, from the weight slots of `units`.
 struct NextToken {
   std::vector<Parameter> parameters;
   std::vector<FlatUnit> units;

@@ -139,6 +139,89 @@ TEST_F(Commands, GenerateContinuesAText) {
   expect_contains(misfit.message(), "the tokenizer has 280 ids, the model's vocabulary only 257");
 }
 
+TEST_F(Commands, GenerateContinuesAFileOfPrompts) {
+  ASSERT_EQ(run(train({"--max_steps", "60", "--lr_decay_iters", "60", "--checkpoint_dir", "ckpt"}))
+                .status,
+            0);
+  const Words prompts{"the quick", "birds sing of spring and", "x", "lazy dogs", "the quick"};
+  std::string lines, objects;
+  for (const std::string& prompt : prompts) {
+    lines += prompt + "\n\n";
+    objects += nlohmann::json{{"prompt", prompt}, {"id", 3}}.dump() + "\r\n";
+  }
+  write("prompts.txt", lines);
+  write("prompts.jsonl", objects);
+  auto completions = [&](const Words& more) {
+    ProgramResult result = run(Words{"generate", "ckpt", "--max_new_tokens", "40"} + more);
+    EXPECT_EQ(result.status, 0) << result.err;
+    std::vector<nlohmann::json> found;
+    std::istringstream text(result.out);
+    for (std::string line; std::getline(text, line);) found.push_back(nlohmann::json::parse(line));
+    return found;
+  };
+  // In order, and each what it is alone: with the likeliest tokens the text of --prompt.
+  auto likeliest = completions({"--prompts_file", "prompts.txt", "--temperature", "0"});
+  ASSERT_EQ(likeliest.size(), prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(likeliest[i]["prompt"], prompts[i]);
+    EXPECT_EQ(run({"generate", "ckpt", "--prompt", prompts[i], "--temperature", "0",
+                   "--max_new_tokens", "40"})
+                  .out,
+              prompts[i] + likeliest[i]["completion"].get<std::string>() + "\n");
+    EXPECT_LE(likeliest[i]["tokens"], 40);
+    EXPECT_TRUE(likeliest[i]["finish_reason"] == "length"
+                    ? likeliest[i]["tokens"] == 40
+                    : likeliest[i]["finish_reason"] == "stop");
+  }
+  auto sampled = completions({"--prompts_file", "prompts.jsonl"});
+  for (const char* size : {"1", "2", "100"}) {
+    EXPECT_EQ(completions({"--prompts_file", "prompts.txt", "--prompt_batch_size", size}), sampled);
+  }
+  EXPECT_NE(sampled[0]["completion"], sampled[4]["completion"]);
+  EXPECT_EQ(run({"generate", "ckpt", "--prompt", prompts[0], "--max_new_tokens", "40"}).out,
+            prompts[0] + sampled[0]["completion"].get<std::string>() + "\n");
+  ProgramResult piped = run({"generate", "ckpt", "--max_new_tokens", "4", "--prompts_file", "-"},
+                            [] { ::dup2(::open("prompts.jsonl", O_RDONLY), 0); });
+  EXPECT_EQ(piped.status, 0) << piped.err;
+  expect_contains(piped.err, "5 prompts, 5 at once: ");
+  expect_contains(piped.out, R"({"prompt":"the quick","completion":")");
+  for (const auto& each : completions({"--prompts_file", "prompts.txt", "--stop", "e", "t"}))
+    EXPECT_EQ(each["completion"].get<std::string>().find_first_of("et"), std::string::npos);
+
+  write("bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n");
+  ProgramResult bad = run({"generate", "ckpt", "--prompts_file", "bad.jsonl"});
+  EXPECT_EQ(bad.status, 1);
+  expect_contains(bad.message(), "'bad.jsonl', line 2: \"prompt\" is not a string");
+  EXPECT_EQ(bad.out, "");
+  write("empty.txt", "\n");
+  expect_contains(run({"generate", "ckpt", "--prompts_file", "empty.txt"}).message(),
+                  "'empty.txt' holds no prompt");
+  expect_contains(run({"generate", "ckpt", "--prompts_file", "none.txt"}).message(),
+                  "cannot read 'none.txt'");
+  ProgramResult both = run({"generate", "ckpt", "--prompt", "a", "--prompts_file", "prompts.txt"});
+  EXPECT_EQ(both.status, 2);
+  expect_contains(both.message(), "--prompt and --prompts_file are two sources");
+  ProgramResult alone = run({"generate", "ckpt", "--prompt", "a", "--prompt_batch_size", "2"});
+  EXPECT_EQ(alone.status, 2);
+  expect_contains(alone.message(), "--prompt_batch_size counts texts of --prompts_file");
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // A batch that memory does not hold is refused where it was asked for.
+  std::string many;
+  for (int i = 0; i < 20000; ++i) many += "the quick\n";
+  write("many.txt", many);
+  auto little = [] {
+    rlimit limit{128 << 20, 128 << 20};
+    ::setrlimit(RLIMIT_DATA, &limit);
+  };
+  ProgramResult large = run({"generate", "ckpt", "--prompts_file", "many.txt", "--max_new_tokens",
+                             "1", "--prompt_batch_size", "1000000"},
+                            little);
+  EXPECT_EQ(large.status, 1);
+  expect_contains(large.message(), "a smaller --prompt_batch_size or fewer --max_new_tokens");
+#endif
+}
+
 TEST_F(Commands, PlanOfThePublishedModels) {
   struct Preset {
     const char *name, *parameters;

@@ -1,64 +1,17 @@
 // A decoder with its cache against a program that runs the whole text for every token.
-#include "generate/decoder.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <numeric>
 
-#include "backends/cpu/cpu_backend.h"
-#include "base/random.h"
+#include "base/error.h"
+#include "tests/backends/cpu/allocation_count.h"
+#include "tests/generate/tiny_decoder.h"
 #include "weights/model_weights.h"
 
 namespace tessera {
 namespace {
-
-// Weights that make attention far from uniform.
-class RandomWeights final : public ParameterSource {
- public:
-  void read(std::string_view name, int64_t first, std::span<float> values) const override {
-    bool norm = name.find("norm") != name.npos || name.find("ln_") != name.npos;
-    norm = norm && name.ends_with("weight");
-    for (size_t i = 0; i < values.size(); ++i) {
-      double x = random_normal(5, stream_of(name), static_cast<uint64_t>(first) + i);
-      values[i] = static_cast<float>(norm ? 1 + 0.1 * x : 0.15 * x);
-    }
-  }
-  void advise(std::string_view, int64_t, int64_t, Advice) const override {}
-};
-
-ModelConfig tiny(int64_t key_value_heads = 2, ModelType family = ModelType::kLlamaV2) {
-  ModelConfig c = family_defaults(family);
-  c.vocab_size = 101;
-  c.hidden_width = 40;
-  c.num_layers = 2;
-  c.num_heads = 4;
-  c.num_key_value_heads = key_value_heads;
-  c.intermediate_size = 72;
-  c.max_context_width = 512;
-  derive_shape(c);
-  return c;
-}
-
-std::vector<int32_t> random_text(int64_t tokens) {
-  std::vector<int32_t> ids;
-  for (uint64_t i = 0; i < static_cast<uint64_t>(tokens); ++i)
-    ids.push_back(static_cast<int32_t>(random_below(9, 2, i, 101)));
-  return ids;
-}
-
-struct Device {
-  cpu::CpuBackend backend;
-  explicit Device(int threads = 2, cpu::Isa isa = cpu::detect_isa()) : backend(threads, isa) {}
-};
-
-std::unique_ptr<Decoder> make_decoder(Device& device, const ModelConfig& model,
-                                      const DecoderOptions& options) {
-  auto decoder = std::make_unique<Decoder>(model_builder(model), options, device.backend);
-  decoder->load(RandomWeights(), device.backend.pool());
-  return decoder;
-}
 
 // The program without a cache, as training would run it: f32 weights, rounded inside.
 class Whole {
@@ -146,14 +99,14 @@ TEST_P(Decoders, GiveTheLogitsOfTheWholeText) {
   Whole whole(device, model, 150, compute);
   std::vector<int32_t> text = random_text(150);
   for (auto [prompt, last] : {std::pair{1, 3}, {2, 4}, {63, 67}, {64, 66}, {65, 66}, {130, 135}}) {
-    DecoderOptions options{.context = 512, .prompt = 64, .longest = 150, .compute = compute};
+    DecoderOptions options{.context = 512, .prompts = {64}, .longest = 150, .compute = compute};
     auto decoder = make_decoder(device, model, options);
-    ASSERT_EQ(decoder->chunk_length(), 64);
+    ASSERT_EQ(decoder->chunk_length(150), 64);
     for (int n = prompt; n <= last; ++n) {
       std::span ids = std::span(text).first(static_cast<size_t>(n));
       EXPECT_LE(difference(decoder->next_logits(ids), whole.logits(ids)), bound(compute)) << n;
     }
-    EXPECT_EQ(decoder->runs().tokens, last - prompt + (prompt == 1));
+    EXPECT_EQ(decoder->runs().steps, last - prompt + (prompt == 1));
     EXPECT_EQ(decoder->runs().chunks, prompt == 1 ? 0 : (prompt + 63) / 64);
   }
 }
@@ -165,8 +118,8 @@ TEST_P(Decoders, GiveTheSameBitsForEveryNumberOfThreads) {
   std::vector<float> first;
   for (int threads : {1, 2, 3}) {
     Device device(threads);
-    auto decoder = make_decoder(device, model,
-                                {.context = 512, .prompt = 70, .longest = 80, .compute = compute});
+    auto decoder = make_decoder(
+        device, model, {.context = 512, .prompts = {70}, .longest = 80, .compute = compute});
     std::vector<float> all;
     for (size_t n : {70, 71, 72, 80}) {
       auto logits = decoder->next_logits(std::span(text).first(n));
@@ -177,12 +130,113 @@ TEST_P(Decoders, GiveTheSameBitsForEveryNumberOfThreads) {
   }
 }
 
+// Texts of different lengths that come and go, one of them longer than the context, in rows that
+// held others before: at every call the bits that each has in a decoder of its own.
+TEST_P(Decoders, TextsAtOnceHaveTheBitsOfEachAlone) {
+  auto [shape, compute] = GetParam();
+  const ModelConfig model = shape.model();
+  constexpr size_t kRows = 5, kCalls = 12;
+  const DecoderOptions options{
+      .context = 90, .prompts = {1, 30, 70, 90}, .longest = 200, .rows = kRows, .compute = compute};
+  DecoderOptions own = options;
+  own.rows = 1;
+  for (cpu::Isa isa : cpu::kIsas) {
+    if (isa > cpu::detect_isa()) continue;
+    SCOPED_TRACE(cpu::name(isa));
+    Device device(2, isa);
+    auto together = make_decoder(device, model, options);
+    struct Running {
+      std::vector<int32_t> text;
+      int64_t tokens;
+      std::unique_ptr<Decoder> alone;
+    };
+    std::vector<Running> running(kRows);
+    for (uint64_t call = 0; call < kCalls; ++call) {
+      std::vector<Decoder::Text> texts;
+      for (size_t i = 0; i < kRows; ++i) {
+        const size_t row = (i + call) % kRows;  // in any order
+        Running& r = running[row];
+        const uint64_t draw = random_below(3, row, call, 8);
+        if (!r.alone || draw == 0) {  // another text takes the row
+          const int64_t lengths[] = {1, 2, 30, 64, 65, 89, 90, 100};
+          together->forget(static_cast<int64_t>(row));
+          r = {random_text(200, 100 * call + row), lengths[random_below(4, row, call, 8)],
+               make_decoder(device, model, own)};
+        } else if (draw == 1) {
+          continue;  // it waits
+        } else {
+          ++r.tokens;
+        }
+        texts.push_back(
+            {static_cast<int64_t>(row), std::span(r.text).first(static_cast<size_t>(r.tokens))});
+      }
+      auto results = together->next_logits(texts);
+      ASSERT_EQ(results.size(), texts.size());
+      for (size_t i = 0; i < texts.size(); ++i) {
+        auto expected = running[static_cast<size_t>(texts[i].row)].alone->next_logits(texts[i].ids);
+        EXPECT_EQ(std::memcmp(results[i].data(), expected.data(), expected.size_bytes()), 0)
+            << "call " << call << ", row " << texts[i].row << ", " << texts[i].ids.size();
+      }
+    }
+    EXPECT_GT(together->runs().steps, kCalls / 2);
+  }
+}
+
+TEST(Decoder, StepsAllocateNothing) {
+  for (DType compute : {DType::kF32, DType::kBF16}) {
+    Device device;
+    const DecoderOptions options{
+        .context = 512, .prompts = {9}, .longest = 200, .rows = 3, .compute = compute};
+    auto decoder = make_decoder(device, tiny(), options);
+    std::vector<int32_t> texts[] = {random_text(100, 1), random_text(100, 2), random_text(100, 3)};
+    int64_t before = 0;
+    for (size_t n = 9; n < 60; ++n) {
+      const Decoder::Text all[] = {{0, std::span(texts[0]).first(n)},
+                                   {1, std::span(texts[1]).first(n + 3)},
+                                   {2, std::span(texts[2]).first(n / 3)}};
+      decoder->next_logits(std::span(all).first(n % 4 == 0 ? 2 : 3));
+      if (n == 30) before = allocation_count();
+    }
+    EXPECT_EQ(allocation_count(), before) << name(compute);
+  }
+}
+
+TEST(Decoder, PlansWhatItAllocates) {
+  Device device;
+  for (DType compute : {DType::kF32, DType::kBF16}) {
+    int64_t one = 0;
+    for (int64_t rows : {1, 2, 7}) {
+      const DecoderOptions options{
+          .context = 512, .prompts = {9, 200}, .longest = 300, .rows = rows, .compute = compute};
+      DecoderPrograms programs(model_builder(tiny()), options, device.backend);
+      int64_t planned = programs.planned();
+      Decoder decoder(std::move(programs), device.backend);
+      EXPECT_EQ(decoder.rows(), rows);
+      int64_t logits = rows * 101 * 4, rounding = compute == DType::kF32 ? 0 : 64 << 20;
+      EXPECT_EQ(planned, decoder.bytes() + logits + rounding);
+      // A row of the cache: keys and values of 512 tokens in two layers of two heads of ten.
+      if (rows == 1) one = decoder.bytes();
+      EXPECT_GE(decoder.bytes() - one, (rows - 1) * 2 * 512 * 2 * 20 * size_of(compute));
+    }
+  }
+}
+
+TEST(Decoder, RefusesTextsThatShareARow) {
+  Device device;
+  auto decoder = make_decoder(device, tiny(), {.context = 64, .longest = 64, .rows = 2});
+  const std::vector<int32_t> text = random_text(3);
+  const Decoder::Text same[] = {{1, text}, {1, text}}, beyond[] = {{2, text}}, empty[] = {{0, {}}};
+  EXPECT_THROW(decoder->next_logits(same), InternalError);
+  EXPECT_THROW(decoder->next_logits(beyond), InternalError);
+  EXPECT_THROW(decoder->next_logits(empty), InternalError);
+}
+
 TEST(Decoder, KeepsWhatTextsHaveInCommon) {
   Device device;
   ModelConfig model = tiny();
   std::vector<int32_t> text = random_text(100), other = text;
   other[70] ^= 1;
-  DecoderOptions options{.context = 512, .prompt = 64, .longest = 100};
+  DecoderOptions options{.context = 512, .prompts = {64}, .longest = 100};
   auto decoder = make_decoder(device, model, options), fresh = make_decoder(device, model, options);
   auto copy = [](std::span<const float> logits) {
     return std::vector<float>(logits.begin(), logits.end());
@@ -192,7 +246,7 @@ TEST(Decoder, KeepsWhatTextsHaveInCommon) {
   // The same text again: only its last token is needed.
   auto again = copy(decoder->next_logits(text));
   EXPECT_EQ(decoder->runs().chunks, 2);
-  EXPECT_EQ(decoder->runs().tokens, 1);
+  EXPECT_EQ(decoder->runs().steps, 1);
   EXPECT_LE(difference(again, fresh->next_logits(text)), 2e-6);
   // Another one from token 70 on: the first chunk is kept, with equal bits.
   auto changed = copy(decoder->next_logits(other));
@@ -232,7 +286,8 @@ TEST(Decoder, ATextLongerThanTheContextIsSeenFromItsEnd) {
     SCOPED_TRACE(context);
     Whole whole(device, model, context, DType::kF32);
     std::vector<int32_t> text = random_text(2 * context + 7);
-    auto decoder = make_decoder(device, model, {.context = context, .prompt = 20, .longest = 1000});
+    auto decoder =
+        make_decoder(device, model, {.context = context, .prompts = {20}, .longest = 1000});
     EXPECT_EQ(decoder->window(), context);
     for (int64_t n = context - 9; n <= std::ssize(text); n += n < context + 4 ? 1 : 5) {
       std::span ids = std::span(text).first(static_cast<size_t>(n));
@@ -246,7 +301,7 @@ TEST(Decoder, HoldsWeightsInTheDtypeOfTheProgram) {
   Device device;
   ModelConfig model = tiny();
   model.vocab_size = 5000;  // most of the bytes are weights
-  DecoderOptions options{.context = 512, .prompt = 10, .longest = 20};
+  DecoderOptions options{.context = 512, .prompts = {10}, .longest = 20};
   auto f32 = make_decoder(device, model, options);
   options.compute = DType::kBF16;
   auto bf16 = make_decoder(device, model, options);

@@ -182,13 +182,13 @@ void add_composites(std::vector<OpSample>& s) {
   }
   // Places 0 to 4 of 9.
   s.push_back({.op = make<RopeAt>(std::vector<double>{1, 0.1}, 9),
-               .inputs = {f({2, 5, 3, 4}), ints({})},
+               .inputs = {f({2, 5, 3, 4}), ints({2})},
                .integer_bound = 5});
   s.push_back({.op = make<CacheWrite>(),
-               .inputs = {f({2, 9, 3, 4}), f({2, 5, 3, 4}), ints({})},
+               .inputs = {f({5, 9, 3, 4}), f({2, 5, 3, 4}), ints({2}), ints({2})},
                .integer_bound = 5});
   s.push_back({.op = make<CachedAttention>(0.5, 6),
-               .inputs = {f({2, 5, 4, 4}), f({2, 9, 2, 4}), f({2, 9, 2, 4}), ints({})},
+               .inputs = {f({2, 5, 4, 4}), f({5, 9, 2, 4}), f({5, 9, 2, 4}), ints({2}), ints({2})},
                .integer_bound = 5});
   s.push_back({"", make<Swiglu>(), {f({3, 5}), f({3, 5})}, -2, 2});
   s.push_back({"", make<SwigluBackward>(), {f({3, 5}), f({3, 5}), f({3, 5})}});

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "ir/verifier.h"
 #include "passes/canonicalize.h"
@@ -105,8 +106,11 @@ TEST_F(ModelState, SurvivesEveryPassOfATrainingProgram) {
 }
 
 TEST_F(ModelState, SurvivesContinuation) {
-  Graph graph = kv_cache(model.graph, 16);
-  feeds["start"] = {{0}};
+  int64_t batch = model.graph.type(model.graph.input_value("tokens")).shape[0];
+  Graph graph = kv_cache(model.graph, {.capacity = 16, .rows = batch, .batch = batch});
+  feeds["start"] = {std::vector<double>(static_cast<size_t>(batch))};
+  feeds["row"] = {std::vector<double>(static_cast<size_t>(batch))};
+  std::iota(feeds["row"][0].begin(), feeds["row"][0].end(), 0);
   for (const GraphInput& input : graph.inputs()) {
     if (input.kind == InputKind::kState)
       feeds[input.name] = {

@@ -21,6 +21,7 @@ void register_cached_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
     args.dtype = q.dtype;
     args.batch = q.shape[0];
     args.queries = q.shape[1];
+    args.rows = k.shape[0];
     args.capacity = k.shape[1];
     args.heads = q.shape[2];
     args.kv_heads = k.shape[2];
@@ -33,7 +34,8 @@ void register_cached_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
                     args.q = a.inputs[0];
                     args.k = a.inputs[1];
                     args.v = a.inputs[2];
-                    args.start = *a.input<int32_t>(3);
+                    args.start = a.input<int32_t>(3);
+                    args.row = a.input<int32_t>(4);
                     args.o = a.outputs[0];
                     args.workspace = a.workspace;
                     cached_attention(args, isa, pool);
@@ -44,17 +46,18 @@ void register_cached_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
 void register_cache_write(KernelTable& table) {
   table.add("cache_write", [](const PrepareContext& c) -> Prepared {
     const TensorType &cache = c.inputs[0], &x = c.inputs[1];
-    int64_t batch = x.shape[0], n = x.shape[1], capacity = cache.shape[1];
+    int64_t batch = x.shape[0], n = x.shape[1], rows = cache.shape[0], capacity = cache.shape[1];
     int64_t token = batch * n == 0 ? 0 : x.bytes() / (batch * n);
     return Launch{
         "cache_write", 0, [=, bytes = cache.bytes()](const LaunchArguments& a) {
-          int64_t start = *a.input<int32_t>(2);
-          TESSERA_CHECK(start >= 0 && start + n <= capacity, "tokens beyond the end of the cache");
+          const int32_t *start = a.input<int32_t>(2), *row = a.input<int32_t>(3);
           // Where the plan could not let the caches share their bytes.
           if (a.inputs[0] != a.outputs[0])
             std::memcpy(a.outputs[0], a.inputs[0], static_cast<size_t>(bytes));
           for (int64_t b = 0; b < batch; ++b) {
-            std::memcpy(a.output<std::byte>(0) + (b * capacity + start) * token,
+            TESSERA_CHECK(start[b] >= 0 && start[b] + n <= capacity && row[b] >= 0 && row[b] < rows,
+                          "tokens beyond the end of the cache");
+            std::memcpy(a.output<std::byte>(0) + (row[b] * capacity + start[b]) * token,
                         a.input<std::byte>(1) + b * n * token, static_cast<size_t>(n * token));
           }
         }};

@@ -89,12 +89,15 @@ void register_rope(KernelTable& table, Isa isa, ThreadPool& pool) {
         return Launch{
             kernel_name("rope_at", isa), 0,
             [args, angles, isa, &pool, limit = op.positions()](const LaunchArguments& a) mutable {
-              int64_t start = *a.input<int32_t>(1);
-              TESSERA_CHECK(start >= 0 && start + args.tokens <= limit, "unknown positions");
+              args.start = a.input<int32_t>(1);
+              for (int64_t b = 0; b < args.batch; ++b) {
+                TESSERA_CHECK(args.start[b] >= 0 && args.start[b] + args.tokens <= limit,
+                              "unknown positions");
+              }
               args.x = a.inputs[0];
               args.y = a.outputs[0];
-              args.cos = angles->cos() + start * args.rotary / 2;
-              args.sin = angles->sin() + start * args.rotary / 2;
+              args.cos = angles->cos();
+              args.sin = angles->sin();
               rope(args, isa, pool);
             }};
       }));

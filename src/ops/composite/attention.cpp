@@ -32,7 +32,7 @@ Value from_heads(Graph& g, Value x, int64_t heads) {
 }
 
 // scale * q k^T, minus infinity where the key is hidden: [B, H, queries, keys]. The first query is
-// token `start` of the keys' sequence; no value: token 0.
+// token `start` [B] of the keys' sequence; no value: token 0.
 Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask,
                     Value start = {}) {
   DType stat = wide(g.type(q).dtype);
@@ -40,15 +40,21 @@ Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask
   s = mul(g, s, constant_like(g, s, scale));
   if (!mask.causal) return s;
   const Shape shape = g.shape(s);
-  TensorType plane{{shape[2], shape[3]}, DType::kI32};
-  Value query = iota(g, plane, 0), key = iota(g, plane, 1);
-  if (start) query = add(g, query, broadcast(g, start, plane.shape, {}));
+  TensorType pairs{{shape[2], shape[3]}, DType::kI32};  // or [B, queries, keys]
+  std::vector<int64_t> dims{2, 3};
+  if (start) {
+    pairs.shape.insert(pairs.shape.begin(), shape[0]);
+    dims.insert(dims.begin(), 0);
+  }
+  int64_t last = std::ssize(dims) - 1;
+  Value query = iota(g, pairs, last - 1), key = iota(g, pairs, last);
+  if (start) query = add(g, query, broadcast(g, start, pairs.shape, {0}));
   Value visible = compare(g, Comparison::kLe, key, query);
   if (mask.window > 0) {
     Value oldest = sub(g, query, constant_like(g, query, static_cast<double>(mask.window - 1)));
     visible = binary(g, BinaryKind::kAnd, visible, compare(g, Comparison::kGe, key, oldest));
   }
-  return select(g, broadcast_leading(g, visible, shape), s,
+  return select(g, broadcast(g, visible, shape, dims), s,
                 constant_like(g, s, -std::numeric_limits<double>::infinity()));
 }
 
@@ -174,15 +180,16 @@ std::vector<Value> Attention::continue_sequence(Continuation& c) const {
                 cat("only causal attention without dropout can go on (", c.node().scope, ")"));
   auto kept = [&](const std::string& name, size_t i) {
     TensorType type = g.type(c.operand(i));
+    type.shape[0] = c.rows();
     type.shape[1] = c.capacity();
-    Value cache =
-        g.add_one(std::make_shared<CacheWrite>(), {c.state(name, type), c.operand(i), c.start()});
+    Value cache = g.add_one(std::make_shared<CacheWrite>(),
+                            {c.state(name, type), c.operand(i), c.start(), c.row()});
     c.update(name, cache);
     return cache;
   };
   Value k = kept("keys", 1), v = kept("values", 2);
   auto op = std::make_shared<CachedAttention>(scale_, mask_.window);
-  return {g.add_one(op, {c.operand(0), k, v, c.start()}), Value{}};
+  return {g.add_one(op, {c.operand(0), k, v, c.start(), c.row()}), Value{}};
 }
 
 Cost Attention::cost(std::span<const TensorType> inputs,
@@ -242,26 +249,32 @@ Cost AttentionBackward::cost(std::span<const TensorType> inputs,
 
 std::vector<TensorType> CachedAttention::infer(const InferContext& context) const {
   const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2],
-                   &start = context.inputs[3];
-  // All rules of attention but for the length.
-  std::vector<TensorType> same_length(context.inputs.begin(), context.inputs.begin() + 3);
-  for (TensorType& t : same_length) {
-    if (t.shape.size() == 4 && q.shape.size() == 4) t.shape[1] = q.shape[1];
+                   &start = context.inputs[3], &row = context.inputs[4];
+  // All rules of attention but for rows and length.
+  std::vector<TensorType> alike(context.inputs.begin(), context.inputs.begin() + 3);
+  for (TensorType& t : alike) {
+    if (t.shape.size() != 4 || q.shape.size() != 4) continue;
+    t.shape[0] = q.shape[0];
+    t.shape[1] = q.shape[1];
   }
-  check_heads(*this, same_length, {true, window_});
+  check_heads(*this, alike, {true, window_});
   require(k.shape == v.shape, *this, "C6",
           cat("the caches must be alike: ", to_string(k), " and ", to_string(v)));
   require(k.shape[1] >= q.shape[1], *this, "C7",
           cat("the caches must hold the queries' tokens: ", to_string(k), " and ", to_string(q)));
-  require(start.dtype == DType::kI32 && start.shape.empty(), *this, "C8",
-          cat("start must be i32 [], is ", to_string(start)));
+  const TensorType each{{q.shape[0]}, DType::kI32};
+  require(start == each && row == each, *this, "C8",
+          cat("start and row must be ", to_string(each), ", are ", to_string(start), " and ",
+              to_string(row)));
   return {q};
 }
 
 std::vector<Value> CachedAttention::decompose(Graph& g, std::span<const Value> inputs) const {
   int64_t heads = g.shape(inputs[0])[2];
-  Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
-        v = to_heads(g, inputs[2], heads);
+  auto of_row = [&](Value cache) {  // [B, H, C, D]
+    return to_heads(g, g.add_one(std::make_shared<Gather>(), {cache, inputs[4]}), heads);
+  };
+  Value q = to_heads(g, inputs[0], heads), k = of_row(inputs[1]), v = of_row(inputs[2]);
   Value s = masked_scores(g, q, k, scale_, {true, window_}, inputs[3]);  // [B, H, n, C]
   const Shape shape = g.shape(s);
   DType dtype = g.type(v).dtype;

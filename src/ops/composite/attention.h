@@ -92,10 +92,12 @@ class AttentionBackward final : public OpOf<AttentionBackward> {
   AttentionDropout dropout_;
 };
 
-// Attention of tokens that continue a sequence: query t [B, n, H, D] is token start + t of it and
-// reads the keys and values of all tokens so far, its own included, from caches [B, C, Hk, D]:
+// Attention of tokens that continue sequences: query t of q [B, n, H, D] is token start + t of its
+// own and reads the keys and values of all tokens so far, its own included, from that sequence's
+// row of the caches [R, C, Hk, D]:
 //   o_t = softmax(scale * q_t k_u^T, u <= start + t, start + t - u < window if > 0) v.
-// start i32 [], at least 0 and at most C - n. What lies behind token start + n is not read.
+// start and row i32 [B]; start is at least 0 and at most C - n. What lies behind token start + n is
+// not read.
 class CachedAttention final : public OpOf<CachedAttention> {
  public:
   CachedAttention(double scale, int64_t window) : scale_(scale), window_(window) {}
@@ -103,9 +105,10 @@ class CachedAttention final : public OpOf<CachedAttention> {
   int64_t window() const { return window_; }
   std::string_view name() const override { return "cached_attention"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 4; }
+  int arity() const override { return 5; }
   bool contracts() const override { return true; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (q, k, v, start)
+  std::vector<TensorType> infer(
+      const InferContext& context) const override;  // (q, k, v, start, row)
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   // As if the caches were full.
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

@@ -17,7 +17,7 @@ void check_heads(const Op& op, const TensorType& x, const std::vector<double>& f
               " dims, a head has ", x.shape[3]));
 }
 
-// x turned by (start + t) f; no value: start is 0.
+// x turned by (start + t) f, start [B]; no value: start is 0.
 Value turned(Graph& g, Value x, const RotaryAngles& rotary, bool inverse, Value start) {
   const Shape shape = g.shape(x);
   DType dtype = g.type(x).dtype, wide_dtype = wide(dtype);
@@ -27,13 +27,15 @@ Value turned(Graph& g, Value x, const RotaryAngles& rotary, bool inverse, Value 
   Shape part = shape;
   part[3] = half;
   Value table = g.add_one(std::make_shared<Table>(wide_dtype, rotary.frequencies), {});
-  Value position = iota(g, {{shape[1], half}, wide_dtype}, 0);
-  if (start)
-    position = add(g, position, broadcast(g, convert(g, start, wide_dtype), {shape[1], half}, {}));
-  Value angle = mul(g, position, broadcast_leading(g, table, {shape[1], half}));  // [T, R/2]
+  Shape angles{shape[1], half};  // or [B, T, R/2]
+  if (start) angles.insert(angles.begin(), shape[0]);
+  Value position = iota(g, {angles, wide_dtype}, start ? 1 : 0);
+  if (start) position = add(g, position, broadcast(g, convert(g, start, wide_dtype), angles, {0}));
+  Value angle = mul(g, position, broadcast_leading(g, table, angles));
   auto spread = [&](Value v) {
     if (rotary.scale != 1) v = mul(g, v, constant_like(g, v, rotary.scale));
-    return broadcast(g, v, part, {1, 3});
+    return broadcast(g, v, part,
+                     start ? std::vector<int64_t>{0, 1, 3} : std::vector<int64_t>{1, 3});
   };
   Value cos = spread(unary(g, UnaryKind::kCos, angle)),
         sin = spread(unary(g, UnaryKind::kSin, angle));
@@ -81,8 +83,9 @@ std::vector<TensorType> RopeAt::infer(const InferContext& context) const {
   check_heads(*this, x, rotary_.frequencies);
   require(x.shape[1] <= positions_, *this, "C3",
           cat("there are ", positions_, " positions, x has ", x.shape[1], " tokens"));
-  require(start.dtype == DType::kI32 && start.shape.empty(), *this, "C4",
-          cat("start must be i32 [], is ", to_string(start)));
+  const TensorType each{{x.shape[0]}, DType::kI32};
+  require(start == each, *this, "C4",
+          cat("start must be ", to_string(each), ", is ", to_string(start)));
   return {x};
 }
 

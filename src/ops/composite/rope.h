@@ -44,8 +44,8 @@ class Rope final : public OpOf<Rope> {
   bool inverse_;
 };
 
-// The same where the first token is number `start` (i32 []) of its sequence: t counts from there.
-// `positions` bounds start + T.
+// The same where the first tokens are number `start` (i32 [B]) of their sequences: t counts from
+// there. `positions` bounds start + T.
 class RopeAt final : public OpOf<RopeAt> {
  public:
   RopeAt(RotaryAngles rotary, int64_t positions)

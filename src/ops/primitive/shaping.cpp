@@ -18,7 +18,14 @@ std::vector<TensorType> Iota::infer(const InferContext&) const {
 std::vector<Value> Iota::continue_sequence(Continuation& c) const {
   Graph& g = c.graph();
   Value start = convert(g, c.start(), type_.dtype);
-  return {tessera::add(g, c.same()[0], broadcast(g, start, type_.shape, {}))};
+  std::vector<int64_t> batch{0};
+  if (dim_ == 0) {
+    TESSERA_CHECK(g.shape(start)[0] == 1,
+                  cat("several sequences whose tokens are numbered once (", c.node().scope, ")"));
+    start = reshape(g, start, {});
+    batch.clear();
+  }
+  return {tessera::add(g, c.same()[0], broadcast(g, start, type_.shape, batch))};
 }
 
 std::vector<TensorType> Reshape::infer(const InferContext& context) const {

@@ -50,7 +50,8 @@ class Iota final : public OpOf<Iota> {
   Tier tier() const override { return Tier::kPrimitive; }
   int arity() const override { return 0; }
   std::vector<TensorType> infer(const InferContext&) const override;
-  // Numbers go on where those of earlier runs ended.
+  // Numbers go on where those of earlier runs ended: dim 0 is the batch, or `dim` and that of one
+  // sequence.
   std::vector<Value> continue_sequence(Continuation& continuation) const override;
   auto fields() const { return std::make_tuple(field("type", type_), field("dim", dim_)); }
 

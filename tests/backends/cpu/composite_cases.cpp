@@ -105,29 +105,36 @@ void add_dropout(std::vector<Case>& c) {
 }
 
 // Few queries, blocks of them, blocks that do not begin at a multiple of 64; windows that begin in
-// front of the cache and inside it.
+// front of the cache and inside it. Sequences in any rows of the caches, at places of their own.
 void add_cached(std::vector<Case>& c) {
-  for (auto [n, start, capacity, heads, kv, size, window] : {std::tuple{1, 0, 1, 1, 1, 4, 0},
-                                                             {1, 90, 130, 6, 2, 20, 0},
-                                                             {1, 200, 256, 4, 1, 33, 70},
-                                                             {3, 62, 70, 4, 4, 5, 9},
-                                                             {64, 0, 64, 2, 1, 32, 0},
-                                                             {70, 64, 140, 3, 1, 32, 50},
-                                                             {17, 128, 145, 4, 2, 16, 0},
-                                                             {20, 37, 60, 4, 2, 16, 0}}) {
-    TensorType q = t({2, n, heads, size}), cache = t({2, capacity, kv, size});
-    c.push_back({.label = cat("cached_attention ", n, " from ", start),
-                 .op = make<CachedAttention>(0.4, window),
-                 .inputs = {q, cache, cache, ids({})},
-                 .valid = start});
-    c.push_back({.label = cat("cache_write ", n, " at ", start),
+  struct Cached {
+    int64_t n, capacity, heads, kv, size, window, rows;
+    std::vector<double> start, row;
+  };
+  for (const Cached& s :
+       {Cached{1, 1, 1, 1, 4, 0, 1, {0}, {0}}, Cached{1, 130, 6, 2, 20, 0, 2, {90, 90}, {0, 1}},
+        Cached{1, 256, 4, 1, 33, 70, 3, {200, 0, 63}, {2, 0, 1}},
+        Cached{1, 90, 2, 1, 16, 0, 9, {5, 89, 0, 64, 7}, {8, 1, 3, 0, 4}},
+        Cached{3, 70, 4, 4, 5, 9, 4, {62, 1}, {3, 1}},
+        Cached{64, 64, 2, 1, 32, 0, 2, {0, 0}, {1, 0}},
+        Cached{70, 140, 3, 1, 32, 50, 3, {64, 3}, {1, 2}},
+        Cached{17, 145, 4, 2, 16, 0, 2, {128}, {1}},
+        Cached{20, 60, 4, 2, 16, 0, 2, {37, 0}, {1, 0}}}) {
+    int64_t batch = std::ssize(s.start);
+    TensorType q = t({batch, s.n, s.heads, s.size}), cache = t({s.rows, s.capacity, s.kv, s.size});
+    std::string name = cat(s.n, " x ", batch, " from ", s.start[0]);
+    c.push_back({.label = cat("cached_attention ", name),
+                 .op = make<CachedAttention>(0.4, s.window),
+                 .inputs = {q, cache, cache, ids({batch}), ids({batch})},
+                 .given = {{3, s.start}, {4, s.row}}});
+    c.push_back({.label = cat("cache_write ", name),
                  .op = make<CacheWrite>(),
-                 .inputs = {cache, t({2, n, kv, size}), ids({})},
-                 .valid = start});
-    c.push_back({.label = cat("rope_at ", start),
-                 .op = make<RopeAt>(RotaryAngles({1, 0.3}, n == 3 ? 1.3 : 1), capacity),
-                 .inputs = {q, ids({})},
-                 .valid = start});
+                 .inputs = {cache, t({batch, s.n, s.kv, s.size}), ids({batch}), ids({batch})},
+                 .given = {{2, s.start}, {3, s.row}}});
+    c.push_back({.label = cat("rope_at ", name),
+                 .op = make<RopeAt>(RotaryAngles({1, 0.3}, s.n == 3 ? 1.3 : 1), s.capacity),
+                 .inputs = {q, ids({batch})},
+                 .given = {{1, s.start}}});
   }
 }
 
@@ -135,7 +142,7 @@ void add_cached(std::vector<Case>& c) {
 
 std::vector<Case> composite_cases() {
   std::vector<Case> c;
-  for (auto [m, k, n] : {std::tuple{7, 5, 3}, {33, 65, 17}, {130, 96, 200}}) {
+  for (auto [m, k, n] : {std::tuple{7, 5, 3}, {16, 100, 9}, {33, 65, 17}, {130, 96, 200}}) {
     c.push_back({cat("linear ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k})}});
     c.push_back(
         {cat("linear bias ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k}), t({n})}});

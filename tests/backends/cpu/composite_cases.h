@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@ struct Case {
   bool f32_only = false;
   bool ignores = false;  // some integers are kIgnoreIndex
   int64_t valid = 0;     // i32 scalars
+  // Operands whose elements are given.
+  std::map<size_t, std::vector<double>> given = {};
 };
 
 template <class T, class... Args>

@@ -8,6 +8,7 @@
 
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/matmul_packed.h"
+#include "backends/cpu/kernels/matmul_rows.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -86,6 +87,40 @@ TEST(Matmul, GoesOnAcrossChunks) {
   // Sums wait in the workspace where C cannot hold them.
   Sample rounded(260, 300, 9000, {DType::kBF16, DType::kBF16});
   check_accuracy(rounded, problem(260, 300, 9000, false, false, rounded.dtypes, true));
+}
+
+// Each row as if it were the only one, whatever lies beside it: the others of a sample differ.
+TEST(Matmul, OfAFewRowsHasTheBitsOfEachRowAlone) {
+  for (const auto& [n, k] : {std::pair{1, 1}, {37, 129}, {130, 64}, {6, 1000}, {4, 15}}) {
+    for (DTypes dtypes : kDTypes) {
+      for (int64_t m : {1, 2, 3, 4, 5, 7, 8, 13, 16}) {
+        Sample sample(m, n, k, dtypes);
+        MatmulProblem few = problem(m, n, k, false, true, dtypes, false, 3), one = few;
+        one.m = 1;
+        check_accuracy(sample, few);
+        for (const bool bias : {false, dtypes.in == dtypes.out}) {
+          few.bias = one.bias = bias;
+          for (Isa isa : kIsas) {
+            if (isa > detect_isa()) continue;
+            auto all = make_rows_matmul(few, isa), alone = make_rows_matmul(one, isa);
+            ASSERT_TRUE(all && alone);
+            Operands operands(sample, few);
+            operands.run(*all, 2);
+            for (int64_t i = 0; i < m; ++i) {
+              Operands row(sample, few);
+              for (int64_t p = 0; p < k; ++p)
+                row.a.set(few.a, p, operands.a.get(few.a, i * few.lda + p));
+              row.run(*alone, 1);
+              for (int64_t j = 0; j < n; ++j)
+                EXPECT_EQ(row.c.get(few.c, j), operands.c.get(few.c, i * few.ldc + j))
+                    << name(isa) << ", " << m << " rows, [" << i << ", " << j << "]";
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_FALSE(make_rows_matmul(problem(17, 9, 9, false, true, kDTypes[0], false), kIsas[0]));
 }
 
 TEST(Matmul, HasTheSameBitsForAnyNumberOfThreads) {

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "backends/cpu/kernels/matmul_packed.h"
-#include "backends/cpu/kernels/matmul_row.h"
+#include "backends/cpu/kernels/matmul_rows.h"
 #include "base/error.h"
 #include "base/text.h"
 #ifdef TESSERA_WITH_ONEDNN
@@ -19,11 +19,11 @@ namespace {
 // 0.65 of oneDNN's time at width 768, 0.8 to 1.0 at 256; oneDNN is 5 to 10 % faster in forward and
 // dX than our vectors.
 //
-// One row is bound by reading b: ours and oneDNN's take 20 to 31 GB/s a core, the packed ones 8
-// (amx) and 5 to 8 (vector), over five layer shapes of 768 to 11,008 on a busy machine. oneDNN is
-// not everywhere and takes bf16 on AMX only.
+// A few rows are bound by reading b: of one row ours and oneDNN's take 20 to 31 GB/s a core, the
+// packed ones 8 (amx) and 5 to 8 (vector), over five layer shapes of 768 to 11,008 on a busy
+// machine. oneDNN is not everywhere and takes bf16 on AMX only.
 constexpr MatmulImplementation kImplementations[] = {
-    {"row", make_row_matmul},       {"amx", make_amx_matmul}, {"bf16", make_bf16_matmul},
+    {"rows", make_rows_matmul},     {"amx", make_amx_matmul}, {"bf16", make_bf16_matmul},
 #ifdef TESSERA_WITH_ONEDNN
     {"onednn", make_onednn_matmul},
 #endif

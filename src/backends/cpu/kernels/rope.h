@@ -22,12 +22,14 @@ struct Rope {
   DType dtype;       // of x and y: kF32 or kBF16
   const void* x;     // [batch, tokens, heads, width]
   void* y;           // [batch, tokens, heads, width]
-  const float* cos;  // [tokens, rotary / 2]
-  const float* sin;  // [tokens, rotary / 2]
+  const float* cos;  // [positions, rotary / 2]
+  const float* sin;  // [positions, rotary / 2]
   int64_t batch, tokens, heads, width;
   int64_t rotary;              // R: even, at most width
   int64_t x_stride, y_stride;  // at least heads * width
   bool inverse;
+  // [batch], or null: the position of each sequence's first token instead of 0.
+  const int32_t* start = nullptr;
 };
 void rope(const Rope& args, Isa isa, ThreadPool& pool);
 

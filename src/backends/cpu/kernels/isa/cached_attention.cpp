@@ -90,11 +90,11 @@ void one_query(const CachedAttention& args, int64_t batch, int64_t kv_head, int6
                char* memory) {
   Scratch scratch{memory};
   Buffers b = carve(args, scratch);
-  int64_t n = args.head_dim, stride = args.kv_heads * n, place = args.start + query;
+  int64_t n = args.head_dim, stride = args.kv_heads * n, place = args.start[batch] + query;
   int64_t row = (batch * args.queries + query) * args.heads + kv_head * b.group;
   const T* q = (const T*)args.q + row * n;
-  const T* keys = (const T*)args.k + batch * args.capacity * stride + kv_head * n;
-  const T* values = (const T*)args.v + batch * args.capacity * stride + kv_head * n;
+  const T* keys = (const T*)args.k + args.row[batch] * args.capacity * stride + kv_head * n;
+  const T* values = (const T*)args.v + args.row[batch] * args.capacity * stride + kv_head * n;
   __builtin_memset(b.out, 0, (size_t)(b.group * b.width) * sizeof(float));
   __builtin_memset(b.q, 0, (size_t)(b.group * b.width) * sizeof(float));
   for (int64_t h = 0; h < b.group; ++h) {

@@ -10,8 +10,10 @@ void rotate(const Rope& args, int64_t begin, int64_t end) {
   int64_t half = args.rotary / 2, rest = args.width - args.rotary;
   float sign = args.inverse ? -1.0f : 1.0f;
   for (int64_t token = begin; token < end; ++token) {
-    const float* cos = args.cos + token % args.tokens * half;
-    const float* sin = args.sin + token % args.tokens * half;
+    int64_t position = token % args.tokens;
+    if (args.start) position += args.start[token / args.tokens];
+    const float* cos = args.cos + position * half;
+    const float* sin = args.sin + position * half;
     for (int64_t head = 0; head < args.heads; ++head) {
       const T* x = (const T*)args.x + token * args.x_stride + head * args.width;
       T* y = (T*)args.y + token * args.y_stride + head * args.width;
