@@ -122,6 +122,10 @@ SavedState parse_saved_state(std::string_view state_json, std::string_view name)
   SavedState out;
   std::string_view split;
   if (!state["_split"].get(split)) out.split = std::string(split);
+  // Old versions kept a selection of the rows in a file of its own.
+  simdjson::dom::array indices;
+  if (!state["_indices_data_files"].get(indices) && indices.size() > 0)
+    fail(name, "selects rows by a file of indices, which is not read");
   simdjson::dom::array files;
   if (state["_data_files"].get(files)) fail(name, "has no list \"_data_files\"");
   for (auto file : files) {

@@ -76,6 +76,12 @@ TEST(SavedDataset, RefusesNamesThatLeadElsewhere) {
                     parse_saved_state(R"({"_data_files": [{"filename": "../x"}]})", "state.json");
                   }),
                   "names '../x', which is no file beside it");
+  expect_contains(user_error([] {
+                    parse_saved_state(
+                        R"({"_data_files": [], "_indices_data_files": [{"filename": "i"}]})",
+                        "state.json");
+                  }),
+                  "selects rows by a file of indices, which is not read; save the data set again");
   expect_contains(user_error([] { parse_saved_state("[]", "state.json"); }),
                   "is not a JSON object");
   expect_contains(user_error([] { parse_saved_state("{}", "state.json"); }),
