@@ -27,7 +27,9 @@ constexpr std::array kShortNames{
     ShortName{"openwebtext", "Skylion007/openwebtext", ""},
 };
 
+// The hub gives no name that begins with a dot or a dash.
 bool is_name(std::string_view text) {
+  if (text.starts_with('.') || text.starts_with('-')) return false;
   return is_plain_name(text) && text.size() <= 96 && std::ranges::all_of(text, [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                   c == '-' || c == '_' || c == '.';
@@ -61,7 +63,9 @@ HubReference parse_hub_reference(std::string_view text) {
   if (reference.is_dataset) parts.erase(parts.begin());
   if (parts.size() > (reference.is_dataset ? 3u : 2u)) fail("it has too many parts");
   if (!std::ranges::all_of(parts, is_name))
-    fail("a part is empty or has another character than letters, digits, '-', '_' and '.'");
+    fail(
+        "a part is empty, begins with '.' or '-' or has another character than letters, digits, "
+        "'-', '_' and '.'");
   reference.repository = parts.size() == 1 ? std::string(parts[0]) : cat(parts[0], "/", parts[1]);
   if (parts.size() == 3) reference.config = parts[2];
   return reference;

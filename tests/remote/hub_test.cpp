@@ -26,7 +26,7 @@ TEST(HubReference, Names) {
   for (const char* bad :
        {"hf://", "hf:///", "hf://datasets/", "hf://a/b/c", "hf://datasets/a/b/c/d", "hf://a//",
         "hf://../b", "hf://a/..", "hf://a/b@", "hf://a/b@x/../y", "hf://a/b?x", "hf://a b/c",
-        "http://a/b", "hf://a/b@x@y"})
+        "http://a/b", "hf://a/b@x@y", "hf://..t", "hf://a/.b", "hf://-a/b"})
     expect_contains(user_error([&] { parse_hub_reference(bad); }), "names nothing on the hub");
 }
 
