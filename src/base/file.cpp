@@ -85,6 +85,17 @@ ReadFile::ReadFile(std::filesystem::path path) : path_(std::move(path)) {
   struct stat info {};
   fd_ = open_for_reading(path_, &info);
   size_ = static_cast<uint64_t>(info.st_size);
+  if (size_ > 0) return;
+  // Files of the kernel say that they are empty whatever they hold.
+  char byte;
+  ssize_t n = ::pread(fd_, &byte, 1, 0);
+  if (n == 0) return;
+  int cause = errno;
+  ::close(fd_);
+  errno = cause;
+  if (n < 0) fail("read", path_);
+  throw UserError(cat("cannot read '", path_.string(),
+                      "': it does not say how long it is; copy it to a file first"));
 }
 
 ReadFile::~ReadFile() { ::close(fd_); }

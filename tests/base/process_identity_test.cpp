@@ -86,5 +86,13 @@ TEST(ReadFile, RefusesWhatIsNoFileAtOnce) {
   }
 }
 
+// They are regular files that have no bytes.
+TEST(ReadFile, RefusesFilesOfTheKernelThatDoNotSayHowLongTheyAre) {
+  EXPECT_NE(user_error([&] { ReadFile{"/proc/self/status"}; }).find("how long it is"),
+            std::string::npos);
+  EXPECT_NE(user_error([&] { ReadFile{"/proc/self/mem"}; }).find("cannot read '/proc/self/mem'"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tessera
