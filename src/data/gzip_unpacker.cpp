@@ -17,6 +17,9 @@ constexpr const char* kGzipMember = "gzip member";
 // A gzip header is required, and the window is the largest the format allows.
 constexpr int kGzipBits = 16 + 15, kRawBits = -15;
 
+// zlib unpacks some 300 MB/s of text, far more than is tokenized. ISA-L takes 0.4 of its time, and
+// does not stop between blocks, where access points are.
+//
 // Inside a member that it began to read at its head zlib checks sums and sizes itself. A member
 // that it goes on with is raw data to it, and the sums are ours.
 class GzipUnpacker final : public Unpacker {

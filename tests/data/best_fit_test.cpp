@@ -108,7 +108,6 @@ TEST(BestFit, FillsWindows) {
   for (int64_t buffer : {64, 1024, 16384}) {
     const double filled = fill(pack_best_fit(lengths, 2048, buffer), 2048);
     RecordProperty("buffer_" + std::to_string(buffer), std::to_string(filled));
-    std::printf("buffer %ld: %.5f\n", static_cast<long>(buffer), filled);
     EXPECT_GT(filled, last);
     last = filled;
   }
