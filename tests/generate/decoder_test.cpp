@@ -147,21 +147,23 @@ TEST_P(Decoders, TextsAtOnceHaveTheBitsOfEachAlone) {
     auto together = make_decoder(device, model, options);
     struct Running {
       std::vector<int32_t> text;
-      int64_t tokens;
+      int64_t tokens = 0;
       std::unique_ptr<Decoder> alone;
     };
     std::vector<Running> running(kRows);
+    for (Running& r : running) r.alone = make_decoder(device, model, own);
     for (uint64_t call = 0; call < kCalls; ++call) {
       std::vector<Decoder::Text> texts;
       for (size_t i = 0; i < kRows; ++i) {
         const size_t row = (i + call) % kRows;  // in any order
         Running& r = running[row];
         const uint64_t draw = random_below(3, row, call, 8);
-        if (!r.alone || draw == 0) {  // another text takes the row
+        if (r.tokens == 0 || draw == 0) {  // another text takes the row
           const int64_t lengths[] = {1, 2, 30, 64, 65, 89, 90, 100};
           together->forget(static_cast<int64_t>(row));
-          r = {random_text(200, 100 * call + row), lengths[random_below(4, row, call, 8)],
-               make_decoder(device, model, own)};
+          r.alone->forget(0);
+          r.text = random_text(200, 100 * call + row);
+          r.tokens = lengths[random_below(4, row, call, 8)];
         } else if (draw == 1) {
           continue;  // it waits
         } else {
