@@ -3,6 +3,8 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "remote/hub_listing.h"
 #include "remote/hub_reference.h"
 
@@ -15,7 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const UserError&) {
   }
   try {
-    if (parse_hub_reference(text).repository.find("..") == 0) std::abort();
+    HubReference name = parse_hub_reference(text);
+    for (std::string_view part : split(name.repository, '/')) {
+      if (!is_plain_name(part)) std::abort();
+    }
   } catch (const UserError&) {
   }
   try {
