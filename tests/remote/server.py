@@ -149,6 +149,8 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if word == "slow":
             time.sleep(float(argument))
+        if word == "hold" and first == int(argument):
+            time.sleep(30)
         if word == "whole":  # a server that does not know Range
             return self.answer(200, content)
         if word == "chunked":  # and none that tells its length
