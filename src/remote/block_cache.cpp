@@ -164,8 +164,10 @@ void BlockCache::store(const fs::path& path, const CachedFile& file, uint64_t in
     stored.write(trailer);
     stored.commit();
   } catch (const UserError& error) {
-    TESSERA_WARN_ONCE(cat("what is fetched is not kept: ", error.what(),
-                          "; make room, or take another directory for the cache"));
+    if (!warned_.exchange(true)) {
+      TESSERA_WARN(cat("what is fetched is not kept: ", error.what(),
+                       "; make room, or take another directory for the cache"));
+    }
     return;
   }
   {
@@ -179,7 +181,7 @@ void BlockCache::store(const fs::path& path, const CachedFile& file, uint64_t in
 void BlockCache::trim_to_bound() {
   fs::path blocks_directory = directory_ / "blocks";
   RangeLock lock(blocks_directory / "trim.lock", 0, 0);
-  if (!lock.is_held()) return;  // another process does it
+  if (lock.waited_in_vain()) return;  // another process does it
   std::vector<StoredBlock> blocks = stored_blocks(blocks_directory);
   uint64_t total = 0;
   for (const StoredBlock& block : blocks) total += block.bytes;

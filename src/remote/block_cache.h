@@ -64,6 +64,7 @@ class BlockCache {
   uint64_t max_bytes_;
   double lock_deadline_;
   std::mutex mutex_;
+  std::atomic<bool> warned_{false};
   std::optional<uint64_t> bytes_;  // what lies there, as far as this process knows
 };
 

@@ -151,8 +151,8 @@ RemoteProbe probe_location(RemoteLocation location, const HttpSettings& settings
   if (response.status == 206 && range.total) {
     probe.answers_parts = true;
     location.size = *range.total;
-  } else if (response.status == 416 && range.total == 0u) {
-    probe.answers_parts = true;  // an empty file has no first byte
+  } else if (response.status == 416 && range.total.value_or(0) == 0) {
+    probe.answers_parts = true;  // an empty file has no first byte; S3 does not say its size
   } else if (response.status == 200 || response.status == 206) {
     if (const std::string* length = find_header(response.headers, "content-length");
         length && response.status == 200)

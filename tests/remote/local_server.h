@@ -79,7 +79,7 @@ class LocalServer {
     options.http.first_wait = 0.01;
     options.http.longest_wait = 0.05;
     options.http.attempts = 4;
-    options.http.deadline = 20;
+    options.http.deadline = 100;
     options.hub.endpoint = url("");
     options.hub.home = cache_ / "huggingface";
     options.s3.endpoint = url("/s3");

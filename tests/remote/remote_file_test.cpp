@@ -140,7 +140,7 @@ TEST_F(RemoteFiles, TheNextBlockIsReadAhead) {
 TEST_F(RemoteFiles, WhatIsReadAheadEndsWithTheFile) {
   double begin = monotonic_seconds();
   {
-    auto source = open("/files/a.bin?plan=ok,ok,ok,slow:30");
+    auto source = open("/files/a.bin?plan=hold:2000");
     std::string part(2000, '\0');
     source->read(0, std::as_writable_bytes(std::span(part)));
   }

@@ -94,7 +94,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, content, headers)
         first, last = int(part[1]), min(int(part[2]), len(content) - 1)
         if first >= len(content):
-            return self.answer(416, headers=headers + [("Content-Range", f"bytes */{len(content)}")])
+            said = [] if self.path.startswith("/s3/") else [("Content-Range", f"bytes */{len(content)}")]
+            return self.answer(416, headers=headers + said)
         headers.append(("Content-Range", f"bytes {first}-{last}/{len(content)}"))
         return self.answer(206, content[first:last + 1], headers)
 
@@ -148,6 +149,8 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if word == "slow":
             time.sleep(float(argument))
+        if word == "hold" and first == int(argument):
+            time.sleep(30)
         if word == "whole":  # a server that does not know Range
             return self.answer(200, content)
         if word == "chunked":  # and none that tells its length
