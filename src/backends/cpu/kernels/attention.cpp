@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <functional>
-#include <span>
 
 #include "backends/cpu/kernels/bf16/attention_buffers.h"
 #include "backends/cpu/kernels/isa/attention_buffers.h"
@@ -70,7 +69,8 @@ constexpr int64_t kTokensOnVectors = 512;
 struct Families {
   std::array<Family, 2> all;
   int count;
-  std::span<const Family> span() const { return std::span(all).first(static_cast<size_t>(count)); }
+  const Family* begin() const { return all.data(); }
+  const Family* end() const { return all.data() + count; }
 };
 Families families_of(const AttentionProblem& p, Isa isa) {
   auto in_bf16 = [](auto forward, auto backward, auto finish) {
@@ -133,7 +133,7 @@ AttentionUnit unit_of(const AttentionProblem& p, int64_t chunks, int64_t tile) {
 int64_t attention_forward_workspace(const AttentionProblem& problem, Isa isa, int threads) {
   check(problem);
   int64_t most = 0;
-  for (const Family& family : families_of(problem, isa).span())
+  for (const Family& family : families_of(problem, isa))
     most = std::max(most, threads * family.forward_scratch(problem));
   return most;
 }
@@ -143,7 +143,7 @@ int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, i
   TESSERA_CHECK(problem.first_query == 0);
   int64_t chunks = backward_chunks(problem), most = 0;
   DqSlots slots = dq_slots(problem, chunks, threads);
-  for (const Family& family : families_of(problem, isa).span())
+  for (const Family& family : families_of(problem, isa))
     most = std::max(most, threads * family.backward_scratch(problem, chunks));
   return most + slots.count * slots.floats * static_cast<int64_t>(sizeof(float));
 }
@@ -154,7 +154,7 @@ void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) 
   TESSERA_CHECK(aligned(args.workspace));
   if (p.batch == 0 || p.tokens == 0) return;
   int64_t chunks = forward_chunks(p);
-  for (const Family& family : families_of(p, isa).span()) {
+  for (const Family& family : families_of(p, isa)) {
     int64_t scratch_bytes = family.forward_scratch(p);
     char* scratch = static_cast<char*>(args.workspace);
     std::atomic<bool> done = true;
@@ -175,7 +175,7 @@ void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool
   if (p.batch == 0 || p.tokens == 0) return;
   int64_t chunks = backward_chunks(p);
   DqSlots slots = dq_slots(p, chunks, pool.threads());
-  for (const Family& family : families_of(p, isa).span()) {
+  for (const Family& family : families_of(p, isa)) {
     int64_t scratch_bytes = family.backward_scratch(p, chunks);
     char* scratch = static_cast<char*>(args.workspace);
     float* dq = reinterpret_cast<float*>(scratch + pool.threads() * scratch_bytes);
