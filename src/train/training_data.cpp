@@ -93,7 +93,7 @@ TokenPaths find_token_files(const RunConfig& config) {
     found.training = dataset;
     return found;
   }
-  for (const fs::path& directory : {dataset, config.dataset_dir / dataset}) {
+  for (const fs::path& directory : {dataset, fs::path(config.dataset_dir) / dataset}) {
     if (!fs::is_regular_file(directory / "train.bin", ignored)) continue;
     found.training = directory / "train.bin";
     if (config.validation_dataset.empty() && config.test_dir.empty() &&
@@ -231,6 +231,7 @@ TrainingData prepare_training_data(const RunConfig& config, std::unique_ptr<Toke
     data.files.validation = find_dataset_files({{}, {}, config.test_dir}).validation;
   }
   if (!token_files.validation.empty()) {
+    data.files.validation.clear();
     data.validation = open_token_file("held-out data", token_files.validation, vocab_size);
   } else if (!data.files.validation.empty()) {
     keep_fast_validation(config, data.files.validation);
@@ -248,7 +249,7 @@ TrainingData prepare_training_data(const RunConfig& config, std::unique_ptr<Toke
   }
   if (TokenView tokens = data.validation.tokens; tokens.count() > 0) {
     data.validation_windows.emplace(tokens, context, end_of_text, validation_name);
-    if (data.validation.text || (data.training.text && data.files.validation.empty()))
+    if (data.validation.text || (data.training.text && !data.validation.file))
       data.validation_bytes = predicted_bytes(tokens, *data.tokenizer);
   }
   return data;
