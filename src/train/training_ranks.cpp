@@ -88,14 +88,13 @@ std::vector<std::string> TrainingRun::on_all_ranks(const std::string& what,
 
 // Files of one name on different hosts may hold different text.
 void TrainingRun::check_same_text() const {
-  auto describe = [](const char* what, const std::optional<TokenCache>& cache) {
-    if (!cache) return cat("no ", what, " text");
-    return cat(what, " text of ", cache->tokens().count(), " tokens (hash ", hex(cache->hash()),
-               ")");
+  auto describe = [](const char* what, const TokenPart& part) {
+    if (part.tokens.count() == 0) return cat("no ", what, " text");
+    return cat(what, " text of ", part.tokens.count(), " tokens (hash ", hex(part.hash), ")");
   };
   auto all = on_all_ranks("comparison of the text", [&] {
-    return cat(host_name(), "\n", describe("training", data_.training_cache), "\n",
-               describe("validation", data_.validation_cache));
+    return cat(host_name(), "\n", describe("training", data_.training), "\n",
+               describe("validation", data_.validation));
   });
   auto first = split(all[0], '\n');
   for (size_t r = 1; r < all.size(); ++r) {
@@ -135,8 +134,8 @@ CheckpointGroup TrainingRun::checkpoint_group() const {
 void TrainingRun::prepare_data() {
   auto prepare = [&] {
     try {
-      data_ = prepare_text(config_, std::move(data_.tokenizer), record_.model.vocab_size,
-                           config_.max_context_width, *device_.pool);
+      data_ = prepare_training_data(config_, std::move(data_.tokenizer), record_.model.vocab_size,
+                                    config_.max_context_width, *device_.pool);
     } catch (const Interrupted&) {
       // The ranks agree on it below.
     }

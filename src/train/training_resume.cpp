@@ -13,8 +13,8 @@ namespace fs = std::filesystem;
 // Before any text is read: that takes long, and is wasted with another tokenizer.
 void TrainingRun::open_tokenizer(const fs::path& checkpoint) {
   RunRecord saved = run_record_from_json(to_resume_->run_json(), (checkpoint / kRunName).string());
-  std::error_code ignored;
-  bool there = config_.tokenizer == "byte" || fs::exists(config_.tokenizer, ignored);
+  const bool there = is_tokenizer_there(config_);
+  if (!there && !saved.tokenizer && !data_need_tokenizer(config_)) return;
   if (saved.tokenizer && !there) {
     std::string own = tokenizer_of(checkpoint, saved);
     TESSERA_INFO(cat("There is no tokenizer '", config_.tokenizer,
@@ -26,8 +26,9 @@ void TrainingRun::open_tokenizer(const fs::path& checkpoint) {
 }
 
 void TrainingRun::require_same_tokenizer(const fs::path& checkpoint, const RunRecord& saved) const {
+  if (!data_.tokenizer || !saved.tokenizer) return;
   uint64_t mine = data_.tokenizer->fingerprint();
-  if (!saved.tokenizer || saved.tokenizer->fingerprint == mine) return;
+  if (saved.tokenizer->fingerprint == mine) return;
   // Another version of this program may count other things among those that decide the ids.
   std::string own = tokenizer_of(checkpoint, saved);
   uint64_t theirs = load_tokenizer(own)->fingerprint();
@@ -42,11 +43,13 @@ void TrainingRun::require_same_tokenizer(const fs::path& checkpoint, const RunRe
 // whatever becomes of the files.
 void TrainingRun::record_inputs() {
   if (rank() > 0 || config_.eval_only) return;  // nobody else writes them
-  TokenizerFiles files = read_tokenizer_files(config_.tokenizer);
-  record_.tokenizer = {files.place, data_.tokenizer->fingerprint()};
-  attached_ = std::move(files.files);
-  if (data_.training_cache)
-    record_.training_text = {data_.training.count(), data_.training_cache->hash()};
+  if (data_.tokenizer) {
+    TokenizerFiles files = read_tokenizer_files(config_.tokenizer);
+    record_.tokenizer = {files.place, data_.tokenizer->fingerprint()};
+    attached_ = std::move(files.files);
+  }
+  if (data_.training_windows)
+    record_.training_text = {data_.training.tokens.count(), data_.training.hash};
   record_.data_ranks = session_->programs().parallelism.data_ranks();
 }
 

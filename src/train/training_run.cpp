@@ -135,7 +135,7 @@ void TrainingRun::run_to_the_end() {
 
 void TrainingRun::train() {
   if (!data_.training_windows)
-    throw UserError("there is no training text; give --dataset or --training_dir");
+    throw UserError("there is no training data; give --dataset or --training_dir");
   catch_interruptions(saves() ? "the run ends after this step and saves a checkpoint"
                               : "the run ends after this step; without --checkpoint_dir nothing "
                                 "is saved");
@@ -362,11 +362,11 @@ void TrainingRun::validate(int64_t limit_batches) {
 }
 
 void TrainingRun::print_baselines() {
-  if (!data_.validation_windows || data_.training.count() == 0)
+  if (!data_.validation_windows || !data_.training.text)
     throw UserError("--compare_baselines needs training and validation text");
   if (validated_whole_at_ != record_.step) validate(data_.validation_windows->samples());
   if (stopping_) return;
-  double nats = last_validation_loss_ * static_cast<double>(data_.validation.count() - 1);
+  double nats = last_validation_loss_ * static_cast<double>(data_.validation.tokens.count() - 1);
   double model_bits =
       nats / std::numbers::ln2 / static_cast<double>(std::max<int64_t>(1, data_.validation_bytes));
   const auto& files =
@@ -374,9 +374,9 @@ void TrainingRun::print_baselines() {
   if (data_.files.validation.empty())
     throw UserError("--compare_baselines needs validation files: give --validation_dataset");
   DocumentReader reader(files, {config_.on_bad_line == "skip"});
-  Baselines baselines =
-      measure_baselines(data_.training, data_.validation, data_.tokenizer->vocab_size(),
-                        [&](std::string& d) { return reader.next_part(d) != TextPart::kNone; });
+  Baselines baselines = measure_baselines(
+      data_.training.tokens, data_.validation.tokens, data_.tokenizer->vocab_size(),
+      [&](std::string& d) { return reader.next_part(d) != TextPart::kNone; });
   TESSERA_INFO(cat("Bits per byte of ", data_.validation_bytes, " bytes of held-out text:"));
   for (auto [label, bits] : {std::pair{"unigram model", baselines.unigram_bits_per_byte},
                              {"bigram model", baselines.bigram_bits_per_byte},

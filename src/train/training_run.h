@@ -15,7 +15,7 @@
 #include "programs/session.h"
 #include "runtime/control.h"
 #include "runtime/observers.h"
-#include "train/text_data.h"
+#include "train/training_data.h"
 
 namespace tessera {
 
@@ -126,7 +126,7 @@ class TrainingRun {
   Device device_;
   RunRecord record_;
   Schedule schedule_;
-  TextData data_;
+  TrainingData data_;
   std::vector<AttachedFile> attached_;  // the tokenizer, of the rank that saves it
   std::unique_ptr<Session> session_;
   std::unique_ptr<PretrainedWeights> pretrained_;  // until they are loaded

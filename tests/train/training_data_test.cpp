@@ -1,4 +1,4 @@
-#include "train/text_data.h"
+#include "train/training_data.h"
 
 #include <gtest/gtest.h>
 
@@ -15,9 +15,9 @@ namespace {
 
 const std::string kGoldens = TESSERA_SOURCE_DIR "/tests/tokenizer/goldens/";
 
-class TextDataTest : public testing::Test {
+class TrainingDataTest : public testing::Test {
  protected:
-  TextDataTest() {
+  TrainingDataTest() {
     config_.dataset = (folder_ / "text.txt").string();
     config_.cache_dir = (folder_ / "cache").string();
     config_.validation_fraction = 0;
@@ -28,9 +28,9 @@ class TextDataTest : public testing::Test {
     write_file_atomic(config_.dataset, text);
     config_.tokenizer = kGoldens + tokenizer;
     ThreadPool pool(1);
-    TextData data = prepare_text(config_, nullptr, vocab_size, 4, pool);
-    std::vector<int32_t> ids(static_cast<size_t>(data.training.count()));
-    data.training.copy(0, ids);
+    TrainingData data = prepare_training_data(config_, nullptr, vocab_size, 4, pool);
+    std::vector<int32_t> ids(static_cast<size_t>(data.training.tokens.count()));
+    data.training.tokens.copy(0, ids);
     special_ = 0;
     for (int32_t id : ids) {
       special_ += id == data.tokenizer->end_of_text();
@@ -45,7 +45,7 @@ class TextDataTest : public testing::Test {
   std::string log_;
 };
 
-TEST_F(TextDataTest, DocumentsStandBetweenTheSpecialTokensOfTheTokenizer) {
+TEST_F(TrainingDataTest, DocumentsStandBetweenTheSpecialTokensOfTheTokenizer) {
   const std::string text = "one\n<|endoftext|>\ntwo <|end_of_text|> <|begin_of_text|>\n";
   EXPECT_EQ(packed(text, "llama3.json", 705),
             "<|begin_of_text|>one\n<|end_of_text|>"
@@ -56,11 +56,11 @@ TEST_F(TextDataTest, DocumentsStandBetweenTheSpecialTokensOfTheTokenizer) {
   EXPECT_EQ(special_, 2);
 }
 
-TEST_F(TextDataTest, ATokenizerThatDoesNotFitTheVocabularyIsAnError) {
+TEST_F(TrainingDataTest, ATokenizerThatDoesNotFitTheVocabularyIsAnError) {
   expect_contains(user_error([&] { packed("text", "llama3.json", 704); }), "--vocab_size 705");
 }
 
-TEST_F(TextDataTest, FastValidationReadsTheLastOfSeveralFiles) {
+TEST_F(TrainingDataTest, FastValidationReadsTheLastOfSeveralFiles) {
   auto folder = folder_ / "held_out";
   std::filesystem::create_directory(folder);
   for (int i : {0, 1, 2})
@@ -72,7 +72,7 @@ TEST_F(TextDataTest, FastValidationReadsTheLastOfSeveralFiles) {
   ThreadPool pool(1);
   auto held_out = [&] {
     testing::internal::CaptureStderr();
-    int64_t count = prepare_text(config_, nullptr, 257, 4, pool).validation.count();
+    int64_t count = prepare_training_data(config_, nullptr, 257, 4, pool).validation.tokens.count();
     log_ = testing::internal::GetCapturedStderr();
     return count;
   };
