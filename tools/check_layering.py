@@ -15,7 +15,7 @@ import sys
 
 EVERYTHING = None
 ENGINE = {"base", "ir", "ops", "autodiff", "nn", "optim", "models", "passes", "plan", "runtime"}
-READERS = {"tables", "data", "tokenizer", "checkpoint", "hub", "observe"}
+READERS = {"tables", "remote", "data", "tokenizer", "checkpoint", "hub", "observe"}
 JOB = {"options", "programs", "weights", "planning"}
 
 # The longest matching prefix of a file's folder is its row.
@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "backends/cpu/kernels": {"base"},
     "tables": {"base"},
     "remote": {"base"},
-    "data": {"tables", "base"},
+    "data": {"tables", "remote", "tokenizer", "base"},
     "tokenizer": {"base"},
     "checkpoint": {"base"},
     "hub": {"checkpoint", "base"},

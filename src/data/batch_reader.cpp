@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-BatchReader::BatchReader(const PackedDataset& dataset, const BatchReaderOptions& options)
+BatchReader::BatchReader(const SampleSource& dataset, const BatchReaderOptions& options)
     : dataset_(dataset),
       options_(options),
       order_(options.seed, dataset.samples(), options.shuffle) {
@@ -49,15 +49,19 @@ void BatchReader::fill(int64_t position, Batch& batch) const {
   batch.tokens = 0;
   batch.inputs.resize(size);
   batch.targets.resize(size);
-  const std::span inputs(batch.inputs), targets(batch.targets);
+  batch.document_starts.resize(options_.document_starts ? size : 0);
+  const std::span inputs(batch.inputs), targets(batch.targets), starts(batch.document_starts);
   for (int64_t row = 0; row < batch.rows; ++row) {
     const auto offset = static_cast<size_t>(row) * context;
-    batch.tokens += dataset_.sample(order_.at(first + row).window, inputs.subspan(offset, context),
-                                    targets.subspan(offset, context));
+    batch.tokens +=
+        dataset_.sample(order_.at(first + row).window,
+                        {inputs.subspan(offset, context), targets.subspan(offset, context),
+                         starts.empty() ? starts : starts.subspan(offset, context)});
   }
   const size_t used = static_cast<size_t>(batch.rows) * context;
-  std::ranges::fill(inputs.subspan(used), dataset_.end_of_text());
+  std::ranges::fill(inputs.subspan(used), dataset_.filler());
   std::ranges::fill(targets.subspan(used), kIgnoreIndex);
+  if (!starts.empty()) std::ranges::fill(starts.subspan(used), 0);
 }
 
 }  // namespace tessera

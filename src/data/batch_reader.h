@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "data/packed_dataset.h"
 #include "data/sample_order.h"
+#include "data/sample_source.h"
 
 namespace tessera {
 
@@ -16,6 +16,7 @@ struct Batch {
   int64_t tokens = 0;            // targets that are not kIgnoreIndex
   std::vector<int32_t> inputs;   // [rows_per_batch, context]
   std::vector<int32_t> targets;  // [rows_per_batch, context]
+  std::vector<int32_t> document_starts;  // [rows_per_batch, context] (sample_source.h), or empty
 };
 
 struct BatchReaderOptions {
@@ -26,12 +27,13 @@ struct BatchReaderOptions {
   int64_t position = 0;  // the first sample to read: 0, or that of a checkpoint
   bool shuffle = true;   // off for validation: windows in file order
   uint64_t seed = 0;
-  bool prefetch = false;  // the next batch is made on a thread of its own, meanwhile
+  bool document_starts = false;  // fill Batch::document_starts
+  bool prefetch = false;         // the next batch is made on a thread of its own, meanwhile
 };
 
 // Hands out the samples of a job in batches. A global batch is the next R*B samples of the one
 // order (sample_order.h); rank r takes rows r*B ... r*B + B - 1 of it. Rows at and behind `end` are
-// ignored rows: inputs end-of-text, targets kIgnoreIndex; a rank may get a batch of nothing else.
+// ignored rows: inputs filler(), targets kIgnoreIndex; a rank may get a batch of nothing else.
 //
 // The whole state is one integer, position(): a multiple of R*B samples behind where it started. It
 // means the same for every B and R, so a job resumes on another number of ranks without losing or
@@ -39,7 +41,7 @@ struct BatchReaderOptions {
 class BatchReader {
  public:
   // `dataset` must live longer.
-  BatchReader(const PackedDataset& dataset, const BatchReaderOptions& options);
+  BatchReader(const SampleSource& dataset, const BatchReaderOptions& options);
   ~BatchReader();
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
@@ -58,7 +60,7 @@ class BatchReader {
   void fill(int64_t position, Batch& batch) const;
   void start_prefetch();
 
-  const PackedDataset& dataset_;
+  const SampleSource& dataset_;
   BatchReaderOptions options_;
   SampleOrder order_;
   Batch ahead_;

@@ -23,8 +23,8 @@ PackedDataset::PackedDataset(TokenView tokens, int64_t context, int32_t end_of_t
   samples_ = (tokens.count() - 2) / context + 1;
 }
 
-int64_t PackedDataset::sample(int64_t w, std::span<int32_t> inputs,
-                              std::span<int32_t> targets) const {
+int64_t PackedDataset::sample(int64_t w, const SampleRow& row) const {
+  const std::span<int32_t> inputs = row.inputs, targets = row.targets;
   TESSERA_CHECK(w >= 0 && w < samples_, cat("window ", w, " of ", samples_));
   TESSERA_CHECK(std::ssize(inputs) == context_ && std::ssize(targets) == context_);
   const int64_t begin = w * context_;
@@ -35,6 +35,14 @@ int64_t PackedDataset::sample(int64_t w, std::span<int32_t> inputs,
   std::ranges::fill(inputs.subspan(read), end_of_text_);
   tokens_.copy(begin + 1, targets.first(predicted));
   std::ranges::fill(targets.subspan(predicted), kIgnoreIndex);
+  if (!row.document_starts.empty()) {
+    TESSERA_CHECK(std::ssize(row.document_starts) == context_);
+    int32_t start = 0;
+    for (size_t t = 0; t < inputs.size(); ++t) {
+      row.document_starts[t] = start;
+      if (inputs[t] == end_of_text_) start = static_cast<int32_t>(t) + 1;
+    }
+  }
   return static_cast<int64_t>(predicted);
 }
 

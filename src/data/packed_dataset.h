@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "base/ignore_index.h"
+#include "data/sample_source.h"
 #include "data/token_view.h"
 
 namespace tessera {
@@ -11,20 +11,18 @@ namespace tessera {
 // The tokens t of a data set, cut into windows of T = context tokens without loss: window w reads
 // t[wT .. wT+T) and predicts t[wT+1 .. wT+T+1), so that every token but the first is predicted
 // exactly once an epoch. Where the last window runs past the end of the data its inputs are
-// end-of-text and its targets kIgnoreIndex. Windows may begin and end inside a document.
-class PackedDataset {
+// end-of-text and its targets kIgnoreIndex. Windows may begin and end inside a document; the token
+// behind an end-of-text begins one.
+class PackedDataset final : public SampleSource {
  public:
   // `tokens` is not copied: what holds them must live longer. `name` is for messages.
   // UserError: fewer than two tokens ("empty"), or fewer than `context`.
   PackedDataset(TokenView tokens, int64_t context, int32_t end_of_text, const std::string& name);
 
-  int64_t context() const { return context_; }
-  int32_t end_of_text() const { return end_of_text_; }
-  int64_t samples() const { return samples_; }  // ceil((tokens - 1) / context)
-
-  // Window `w` in [0, samples()); both spans hold `context` elements. Returns how many targets
-  // there are: `context`, but for the last window.
-  int64_t sample(int64_t w, std::span<int32_t> inputs, std::span<int32_t> targets) const;
+  int64_t context() const override { return context_; }
+  int32_t filler() const override { return end_of_text_; }
+  int64_t samples() const override { return samples_; }  // ceil((tokens - 1) / context)
+  int64_t sample(int64_t w, const SampleRow& row) const override;
 
  private:
   TokenView tokens_;

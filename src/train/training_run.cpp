@@ -140,7 +140,7 @@ void TrainingRun::train() {
                               : "the run ends after this step; without --checkpoint_dir nothing "
                                 "is saved");
   if (stop_requested()) throw Interrupted();
-  const PackedDataset& windows = *data_.training_windows;
+  const SampleSource& windows = *data_.training_windows;
   const Parallelism& parallelism = session_->programs().parallelism;
   BatchReaderOptions options;
   options.rows = config_.train_batch_size;
@@ -330,7 +330,7 @@ void TrainingRun::report_skip(const RunningStep& step) {
 }
 
 void TrainingRun::validate(int64_t limit_batches) {
-  const PackedDataset& windows = *data_.validation_windows;
+  const SampleSource& windows = *data_.validation_windows;
   const Parallelism& parallelism = session_->programs().parallelism;
   BatchReaderOptions options;
   options.rows = config_.val_batch_size;

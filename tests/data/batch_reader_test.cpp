@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/random.h"
+#include "data/packed_dataset.h"
 #include "tests/data/memory_tokens.h"
 
 namespace tessera {

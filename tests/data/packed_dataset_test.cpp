@@ -28,7 +28,7 @@ void check_nothing_lost(int64_t count, int64_t context) {
   std::vector<int32_t> inputs(static_cast<size_t>(context)), targets(inputs.size());
   int64_t next = 0, predicted = 0;
   for (int64_t w = 0; w < data.samples(); ++w) {
-    int64_t real = data.sample(w, inputs, targets);
+    int64_t real = data.sample(w, {inputs, targets, {}});
     ASSERT_GT(real, 0);
     for (size_t i = 0; i < inputs.size(); ++i, ++next) {
       EXPECT_EQ(inputs[i], next < count ? 100 + next : kEnd);
@@ -46,6 +46,16 @@ TEST(PackedDataset, LosesNoToken) {
       check_nothing_lost(count, context);
     }
   }
+}
+
+TEST(PackedDataset, SaysWhereDocumentsStart) {
+  const MemoryTokens ids(std::vector<int32_t>{1, 2, kEnd, 3, kEnd, kEnd, 4, 5, 6, 7});
+  PackedDataset data(ids.view(), 8, kEnd, "'x'");
+  std::vector<int32_t> inputs(8), targets(8), starts(8);
+  data.sample(0, {inputs, targets, starts});
+  EXPECT_EQ(starts, (std::vector<int32_t>{0, 0, 0, 3, 3, 5, 6, 6}));
+  data.sample(1, {inputs, targets, starts});  // 6, then end-of-text up to the end
+  EXPECT_EQ(starts, (std::vector<int32_t>{0, 0, 2, 3, 4, 5, 6, 7}));
 }
 
 TEST(PackedDataset, TooLittleDataIsAnErrorWithBothNumbers) {

@@ -107,7 +107,7 @@ TEST(TokenFile, BlocksAreTheFullWindowsOfADataSet) {
     PackedDataset windows(file.tokens(), context, 0, "train.bin");
     std::vector<int32_t> inputs(4), targets(4);
     for (int32_t i = 0; i < blocks; ++i) {
-      EXPECT_EQ(windows.sample(i, inputs, targets), context);
+      EXPECT_EQ(windows.sample(i, {inputs, targets, {}}), context);
       EXPECT_EQ(inputs, (std::vector<int32_t>{4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3}));
       EXPECT_EQ(targets, (std::vector<int32_t>{4 * i + 1, 4 * i + 2, 4 * i + 3, 4 * i + 4}));
     }
