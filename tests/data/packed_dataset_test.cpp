@@ -54,8 +54,8 @@ TEST(PackedDataset, SaysWhereDocumentsStart) {
   std::vector<int32_t> inputs(8), targets(8), starts(8);
   data.sample(0, {inputs, targets, starts});
   EXPECT_EQ(starts, (std::vector<int32_t>{0, 0, 0, 3, 3, 5, 6, 6}));
-  data.sample(1, {inputs, targets, starts});  // 6, then end-of-text up to the end
-  EXPECT_EQ(starts, (std::vector<int32_t>{0, 0, 2, 3, 4, 5, 6, 7}));
+  data.sample(1, {inputs, targets, starts});  // 6, 7, then end-of-text
+  EXPECT_EQ(starts, (std::vector<int32_t>{0, 0, 0, 3, 4, 5, 6, 7}));
 }
 
 TEST(PackedDataset, TooLittleDataIsAnErrorWithBothNumbers) {
