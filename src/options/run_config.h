@@ -116,6 +116,7 @@ struct RunConfig {
   bool use_synthetic_data = false;
   int64_t data_num_workers = 4;
   std::string tokenizer = "EleutherAI/gpt-neox-20b";
+  std::string chat_template;
   std::string on_bad_line = "error";
 
   // Validation
