@@ -41,7 +41,7 @@ MAY_INCLUDE = {
     "checkpoint": {"base"},
     "hub": {"checkpoint", "base"},
     "observe": {"base"},
-    "options": {"optim", "models", "hub", "checkpoint", "base"},
+    "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},
     "programs": ENGINE | {"options", "checkpoint"},
     "weights": {"programs", "options", "runtime", "models", "hub", "checkpoint", "tokenizer", "base"},
     "planning": {"programs", "options", "runtime", "models", "base"},

@@ -12,6 +12,7 @@
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/dataset_files.h"
 #include "data/token_cache_format.h"
 #include "data/token_cache_writer.h"
 #include "data/token_file.h"
@@ -170,23 +171,13 @@ TokenCache::TokenCache(std::shared_ptr<const ByteSource> source, Check check, in
   tokens_ = std::make_unique<CachedTokens>(std::move(source), trailer, vocab_size);
 }
 
-uint64_t dataset_fingerprint(std::span<const std::filesystem::path> files,
+uint64_t dataset_fingerprint(std::span<const RemoteEntry> files,
                              const DocumentReaderOptions& options, uint64_t tokenizer_fingerprint) {
   uint64_t hash = hash_combine(TokenCacheTrailer::kVersion, tokenizer_fingerprint);
   hash = hash_combine(hash, options.skip_bad_lines ? 1 : 0);
-  // Caches from before there was a choice stay valid.
-  if (options.text_field != "text") hash = hash_combine(hash, hash_text(options.text_field));
-  for (const auto& file : files) {
-    std::error_code error;
-    auto size = std::filesystem::file_size(file, error);
-    if (error) throw UserError(cat("cannot read '", file.string(), "': ", error.message()));
-    auto changed = std::filesystem::last_write_time(file, error);
-    if (error) throw UserError(cat("cannot read '", file.string(), "': ", error.message()));
-    hash =
-        hash_combine(hash, hash_text(std::filesystem::absolute(file).lexically_normal().string()));
-    hash = hash_combine(hash, size);
-    hash = hash_combine(hash, static_cast<uint64_t>(changed.time_since_epoch().count()));
-  }
+  hash = hash_combine(hash, static_cast<uint64_t>(options.kind));
+  hash = hash_combine(hash, hash_text(options.text_field));
+  for (const RemoteEntry& file : files) hash = hash_combine(hash, file_identity(file));
   return hash;
 }
 

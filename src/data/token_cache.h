@@ -65,9 +65,9 @@ class TokenCache {
   uint64_t hash_ = 0, fingerprint_ = 0;
 };
 
-// What the ids are made of: path, size and time of change of every file in order, how they are
-// read, and the tokenizer. UserError if a file is missing.
-uint64_t dataset_fingerprint(std::span<const std::filesystem::path> files,
+// What the ids are made of: every file in order (file_identity), how they are read, and the
+// tokenizer. UserError if a file is missing.
+uint64_t dataset_fingerprint(std::span<const RemoteEntry> files,
                              const DocumentReaderOptions& options, uint64_t tokenizer_fingerprint);
 
 // The cache at `path`, hash checked; nullopt if there is none, or one made of other input. A

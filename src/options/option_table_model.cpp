@@ -187,6 +187,8 @@ std::vector<OptionRow> model() {
 
 std::vector<OptionRow> data() {
   constexpr OptionScopes kTokenizer = in(OptionScope::kTokenizer);
+  constexpr OptionScopes kFetching =
+      kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport) | kTokenizer;
   return {
       {.name = "dataset",
        .aliases = {"dataset_path", "data_path"},
@@ -258,8 +260,18 @@ std::vector<OptionRow> data() {
        .on_resume = kText},
       {.name = "cache_dir",
        .field = &RunConfig::cache_dir,
-       .help = "tokenized data; the xla back end's compiled programs",
+       .help =
+           "tokenized data, what was fetched from servers, the xla back end's compiled programs",
        .environment = "XLA_CACHE_DIR",
+       .scopes = kFetching,
+       .on_resume = kFree},
+      {.name = "max_cache_size",
+       .field = &RunConfig::max_cache_size,
+       .help = "bytes of data sets on servers that cache_dir keeps; what was not read for longest "
+               "goes",
+       .minimum = 0,
+       .form = ValueForm::kBytes,
+       .scopes = kFetching,
        .on_resume = kFree},
   };
 }

@@ -94,7 +94,7 @@ std::vector<OptionRow> checkpoints() {
        .help = "where models given by name are looked for: {hf_home}/hub; nothing is fetched",
        .unset = "~/.cache/huggingface",
        .environment = "HF_HOME",
-       .scopes = kRunScopes | kGenerate,
+       .scopes = kRunScopes | kGenerate | kExport | in(OptionScope::kTokenizer),
        .on_resume = kFree},
   };
 }

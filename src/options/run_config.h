@@ -171,6 +171,7 @@ struct RunConfig {
   int64_t peer_bandwidth = 200'000'000'000;
   int64_t host_bandwidth = 25'000'000'000;
   std::string cache_dir = "cache";
+  int64_t max_cache_size = int64_t{64} << 30;
 
   // Looking inside
   std::string dump_pass;

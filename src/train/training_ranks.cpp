@@ -34,6 +34,7 @@ void TrainingRun::check_ranks_agree() const {
   common.threads = defaults.threads;
   common.rank = common.local_rank = common.world_size = std::nullopt;
   common.cache_dir = defaults.cache_dir;
+  common.max_cache_size = defaults.max_cache_size;
   common.config = defaults.config;  // what the files say stands in the other options
   common.hf_home = defaults.hf_home;
   common.log_level = defaults.log_level;

@@ -7,6 +7,7 @@
 
 #include "base/interruption.h"
 #include "base/random.h"
+#include "data/dataset_files.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -340,7 +341,7 @@ TEST_F(TokenCacheTest, FingerprintFollowsFilesOptionsAndTokenizer) {
   auto a = directory_.write("a", "text"), b = directory_.write("b", "text");
   auto fingerprint = [&](std::vector<std::filesystem::path> files, bool skip = false,
                          uint64_t t = 1) {
-    return dataset_fingerprint(files, {.skip_bad_lines = skip}, t);
+    return dataset_fingerprint(local_entries(files), {.skip_bad_lines = skip}, t);
   };
   const uint64_t base = fingerprint({a, b});
   EXPECT_EQ(fingerprint({a, b}), base);
