@@ -48,7 +48,7 @@ struct BatchReaderOptions {
 };
 
 // Reads data of which each sample can be read at once. A global batch is the next R*B samples of
-// the one order (sample_order.h); rank r takes rows r*B ... r*B + B - 1 of it. Rows at and behind
+// the one order (sample_order.h, or the data set's own); rank r takes rows r*B ... r*B + B - 1 of it. Rows at and behind
 // `end` are ignored rows: inputs filler(), targets kIgnoreIndex; a rank may get a batch of nothing
 // else.
 //

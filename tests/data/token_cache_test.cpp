@@ -240,8 +240,9 @@ TEST_F(TokenCacheTest, WidthFollowsTheVocabulary) {
     j.vocab_size = vocab;
     j.end_of_text = id;
     EXPECT_EQ(ids_of(build(j)).back(), id);
-    EXPECT_EQ(std::filesystem::file_size(path_), 64u + 8u);  // 2 ids, padded to 8
-    EXPECT_EQ(read_file(path_)[8 + 12], bytes);
+    // 2 ids, padded to 8; where the document begins and where it ends
+    EXPECT_EQ(std::filesystem::file_size(path_), 8u + 16u + 96u);
+    EXPECT_EQ(read_file(path_)[24 + 12], bytes);
   }
 }
 
