@@ -34,7 +34,7 @@ ScheduleOptions schedule_options(const RunConfig& config) {
 constexpr std::chrono::seconds kPatience{10};
 
 MicroBatch view(const Batch& batch, std::span<const int64_t> row_keys = {}) {
-  return {batch.inputs, batch.targets, row_keys};
+  return {batch.inputs, batch.targets, row_keys, batch.document_starts};
 }
 
 }  // namespace
@@ -151,6 +151,7 @@ void TrainingRun::train() {
   options.end = config_.epochs * windows.samples();
   options.position = record_.position;
   options.seed = static_cast<uint64_t>(config_.seed);
+  options.document_starts = config_.document_mask;
   options.prefetch = true;
   BatchReader reader(windows, options);
   int64_t left = (std::max<int64_t>(0, options.end - record_.position) + samples_per_step - 1) /
@@ -338,6 +339,7 @@ void TrainingRun::validate(int64_t limit_batches) {
   options.rank = parallelism.data_rank(rank());
   options.end = windows.samples();
   options.shuffle = false;
+  options.document_starts = config_.document_mask;
   BatchReader reader(windows, options);
   Batch batch;
   double loss_sum = 0;
