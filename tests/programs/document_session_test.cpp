@@ -15,6 +15,7 @@ const std::vector<int64_t> kDocuments{70, 1, 64, 15};
 ModelConfig model_of(ModelType family) {
   ModelConfig c = tiny_model_of(family);
   c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0;
+  c.intermediate_size = 64;
   c.max_context_width = kLength;
   if (family == ModelType::kMistral) c.sliding_window = 40;
   return c;
