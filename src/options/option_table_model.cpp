@@ -279,6 +279,12 @@ std::vector<OptionRow> data() {
        .field = &RunConfig::use_synthetic_data,
        .help = "random tokens, different per data-parallel rank; turns validation off",
        .on_resume = kText},
+      {.name = "document_mask",
+       .field = &RunConfig::document_mask,
+       .help =
+           "no token attends to one of another document in its window, and positions begin anew "
+           "with each; in validation too",
+       .on_resume = kWarned},
       {.name = "data_num_workers",
        .field = &RunConfig::data_num_workers,
        .help = "streaming: threads that read and tokenize ahead of the step; they never change "

@@ -120,6 +120,7 @@ struct RunConfig {
   std::string test_dir;
   bool zipped_data = true;
   bool use_synthetic_data = false;
+  bool document_mask = false;
   int64_t data_num_workers = 4;
   std::string tokenizer = "EleutherAI/gpt-neox-20b";
   std::string chat_template;

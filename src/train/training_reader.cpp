@@ -28,6 +28,7 @@ void TrainingRun::open_reader() {
     options.rows = config_.train_batch_size;
     options.ranks = ranks;
     options.rank = parallelism.data_rank(rank());
+    options.document_starts = config_.document_mask;
     options.threads = static_cast<int>(std::clamp<int64_t>(config_.data_num_workers, 1, 64));
     options.ahead = std::max<int64_t>(2, config_.gradient_accumulation_steps + 1);
     stream_state_.position = record_.position;
@@ -57,6 +58,7 @@ void TrainingRun::open_reader() {
   options.end = config_.epochs * samples.samples();
   options.position = record_.position;
   options.seed = static_cast<uint64_t>(config_.seed);
+  options.document_starts = config_.document_mask;
   options.prefetch = true;
   reader_ = std::make_unique<BatchReader>(samples, options);
   const int64_t left =

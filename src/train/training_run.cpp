@@ -35,7 +35,7 @@ ScheduleOptions schedule_options(const RunConfig& config) {
 constexpr std::chrono::seconds kPatience{10};
 
 MicroBatch view(const Batch& batch, std::span<const int64_t> row_keys = {}) {
-  return {batch.inputs, batch.targets, row_keys};
+  return {batch.inputs, batch.targets, row_keys, batch.document_starts};
 }
 
 }  // namespace
@@ -321,6 +321,7 @@ void TrainingRun::validate(int64_t limit_batches) {
   options.rank = parallelism.data_rank(rank());
   options.end = windows.samples();
   options.shuffle = false;
+  options.document_starts = config_.document_mask;
   BatchReader reader(windows, options);
   Batch batch;
   double loss_sum = 0;
