@@ -8,6 +8,7 @@
 #include "base/interruption.h"
 #include "base/process_identity.h"
 #include "options/option_table.h"
+#include "train/own_tokenizer.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -34,6 +35,7 @@ void TrainingRun::check_ranks_agree() const {
   common.threads = defaults.threads;
   common.rank = common.local_rank = common.world_size = std::nullopt;
   common.cache_dir = defaults.cache_dir;
+  if (is_own_tokenizer(common)) common.tokenizer = defaults.tokenizer;  // lies in cache_dir
   common.config = defaults.config;  // what the files say stands in the other options
   common.hf_home = defaults.hf_home;
   common.log_level = defaults.log_level;
@@ -128,6 +130,24 @@ CheckpointGroup TrainingRun::checkpoint_group() const {
     return device_.control->exchange("checkpoint", text);
   };
   return group;
+}
+
+// That of the run's own text, by one rank of a host.
+void TrainingRun::make_tokenizer() const {
+  if (data_.tokenizer || !data_need_tokenizer(config_)) return;
+  auto make = [&] {
+    try {
+      make_own_tokenizer(config_, device_.pool->threads());
+    } catch (const Interrupted&) {
+      // The ranks agree on it below.
+    }
+  };
+  if (!device_.control) {
+    make();
+  } else {
+    while_others_wait(device_.first_on_host, "training of the tokenizer", make);
+  }
+  if (stop_requested()) throw Interrupted();
 }
 
 // Token caches are made by one rank of a host; the others find them.
