@@ -22,6 +22,7 @@ Trains a model, or evaluates it once with --eval_only. Ctrl-C, SIGTERM and SIGUS
 checkpoint and exit with status 143; Ctrl-C once more ends it at once. On many processes: tessera run --nproc_per_node 4 train ... (see tessera run --help).
 
 Examples
+  tessera train --dataset own.txt --checkpoint_dir ckpt      tokenizer, model and rates are chosen for the text
   tessera train --model_name llama3.2_1b --dataset corpus/ --tokenizer tokenizer.json --checkpoint_dir ckpt
   tessera train ... --checkpoint_dir ckpt --resume_from_checkpoint ckpt    continue where the last run stopped
   tessera train ... --resume_from_checkpoint ckpt --eval_only              loss and perplexity of held-out text

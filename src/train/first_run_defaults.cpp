@@ -66,11 +66,11 @@ constexpr std::string_view kRunOptions[] = {"max_context_width",
                                             "activation_checkpointing"};
 
 constexpr FirstRunShape kShapes[] = {
-    {300'000, 512, 128, 4, 4, 2, 352, 128, 3e-3},
-    {3'000'000, 2048, 256, 4, 4, 2, 704, 256, 3e-3},
-    {30'000'000, 4096, 256, 6, 4, 2, 704, 256, 3e-3},
-    {300'000'000, 8192, 384, 8, 6, 3, 1024, 512, 2e-3},
-    {3'000'000'000, 16384, 512, 8, 8, 4, 1408, 1024, 1e-3},
+    {300'000, 1024, 128, 4, 4, 2, 352, 128, 3e-3},
+    {3'000'000, 4096, 192, 4, 3, 3, 512, 256, 3e-3},
+    {30'000'000, 8192, 256, 6, 4, 2, 704, 256, 1.5e-3},
+    {300'000'000, 16384, 384, 8, 6, 3, 1024, 512, 1e-3},
+    {3'000'000'000, 32768, 512, 8, 8, 4, 1408, 1024, 8e-4},
     {INT64_MAX, 32768, 768, 12, 12, 4, 2048, 1024, 6e-4},
 };
 
@@ -170,14 +170,17 @@ void choose_steps(Choice& choice, ParsedOptions& parsed, double windows, int64_t
   }
 }
 
-void choose_rest(Choice& choice, const RunConfig& c, const FirstRunShape& shape, double windows) {
+void choose_rest(Choice& choice, const RunConfig& c, const FirstRunShape& shape, double windows,
+                 bool has_held_out) {
   choice.set("lr", shape.lr);
   choice.set("min_lr", c.lr / 10);
   choice.set("warmup", 0.05);
   choice.set("weight_decay", 0.1);
   choice.set("activation_checkpointing", int64_t{0});
-  const double held_out = std::clamp(kHeldOutWindows / windows, 0.01, 0.1);
-  choice.set("validation_fraction", std::ceil(held_out * 100) / 100);
+  if (!has_held_out) {
+    const double held_out = std::clamp(kHeldOutWindows / windows, 0.01, 0.1);
+    choice.set("validation_fraction", std::ceil(held_out * 100) / 100);
+  }
   choice.set("validation_freq", std::max<int64_t>(1, (c.max_steps + 3) / 4));
   choice.set("val_batch_size", c.train_batch_size);
   choice.set("validation_batches", int64_t{100});
@@ -233,9 +236,11 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
   Choice choice(parsed, cat("chosen for ", amount));
   choose_model(choice, shape, context);
   choice.set("tokenizer", own_tokenizer_path(c, files.training).string());
-  const double windows = std::max(1.0, tokens / static_cast<double>(c.max_context_width));
+  double windows = std::max(1.0, tokens / static_cast<double>(c.max_context_width));
+  if (c.max_dataset_len) windows = std::min(windows, static_cast<double>(*c.max_dataset_len));
   choose_steps(choice, parsed, windows, place.ranks);
-  choose_rest(choice, c, shape, windows);
+  choose_rest(choice, c, shape, windows,
+              !files.validation.empty() || !c.validation_dataset.empty());
   parsed.notes.push_back(cat("Neither model nor tokenizer is given: chosen for ", amount,
                              ", as if by ", choice.said()));
   if (parsed.scope == OptionScope::kTrain && c.checkpoint_dir.empty() && !c.eval_only)

@@ -10,11 +10,11 @@ namespace tessera {
 // suit its text. By the bytes of training text, unpacked:
 //
 //   below      vocabulary  width  layers  heads  context  rate
-//   300 KB            512    128       4    4/2      128  3e-3
-//   3 MB             2048    256       4    4/2      256  3e-3
-//   30 MB            4096    256       6    4/2      256  3e-3
-//   300 MB           8192    384       8    6/3      512  2e-3
-//   3 GB            16384    512       8    8/4     1024  1e-3
+//   300 KB           1024    128       4    4/2      128  3e-3
+//   3 MB             4096    192       4      3      256  3e-3
+//   30 MB            8192    256       6    4/2      256  1.5e-3
+//   300 MB          16384    384       8    6/3      512  1e-3
+//   3 GB            32768    512       8    8/4     1024  8e-4
 //   more            32768    768      12   12/4     1024  6e-4
 //
 // and, in windows of that context, steps of 8 windows over all ranks. docs/data.md says the rest,

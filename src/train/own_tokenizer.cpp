@@ -44,7 +44,7 @@ class Sample {
  public:
   Sample(std::vector<fs::path> files, const DocumentReaderOptions& options)
       : files_(std::move(files)), options_(options) {
-    for (const fs::path& file : files_) total_ += static_cast<int64_t>(fs::file_size(file));
+    for (const fs::path& file : files_) total_ += size_of(file);
   }
 
   bool next(std::string& text) {
@@ -53,8 +53,8 @@ class Sample {
       if (!reader_) {
         if (file_ == files_.size()) return false;
         const fs::path& path = files_[file_++];
-        const double share = static_cast<double>(fs::file_size(path)) /
-                             static_cast<double>(std::max<int64_t>(1, total_));
+        const double share =
+            static_cast<double>(size_of(path)) / static_cast<double>(std::max<int64_t>(1, total_));
         left_ = static_cast<int64_t>(share * static_cast<double>(kTokenizerSampleBytes)) + 1;
         reader_.emplace(std::vector{path}, options_);
       }
@@ -73,6 +73,13 @@ class Sample {
   int64_t bytes() const { return bytes_; }
 
  private:
+  // What is gone meanwhile the reader reports.
+  static int64_t size_of(const fs::path& file) {
+    std::error_code error;
+    const uintmax_t size = fs::file_size(file, error);
+    return error ? 0 : static_cast<int64_t>(size);
+  }
+
   std::vector<fs::path> files_;
   DocumentReaderOptions options_;
   std::optional<DocumentReader> reader_;  // of the file before file_
