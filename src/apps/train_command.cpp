@@ -5,6 +5,7 @@
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
 #include "apps/job_connection.h"
+#include "apps/named_models.h"
 #include "base/log.h"
 #include "options/model_options.h"
 #include "options/option_listing.h"
@@ -49,15 +50,33 @@ int print(const std::string& text) {
   return 0;
 }
 
+// The names stay what they are, in the listing too.
+int print_config(ParsedOptions parsed) {
+  const RunConfig given = parsed.config;
+  fetch_named_configuration(parsed);
+  ModelConfig model = resolve_model(parsed);
+  for (auto field : {&RunConfig::hf_pretrained_model_name_or_dir, &RunConfig::pretrained_model_name,
+                     &RunConfig::model_config})
+    parsed.config.*field = given.*field;
+  return print(option_listing(parsed, model));
+}
+
 }  // namespace
 
 int train_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kTrain);
   if (parsed.help) return print_help(parsed, kTrainHelp);
-  ModelConfig model = resolve_model(parsed);
-  if (parsed.config.print_config) return print(option_listing(parsed, model));
+  if (parsed.config.print_config) return print_config(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   JobConnection job = join_job(parsed.config);
+  ModelConfig model;
+  try {
+    fetch_named_models(parsed, job);
+    model = resolve_model(parsed);
+  } catch (const std::exception& error) {
+    if (job.channels.control) job.channels.control->report_failure(error.what());
+    throw;
+  }
   if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
   auto backend = open_cpu(parsed.config, job);
   TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true, job));
@@ -80,8 +99,9 @@ int train_command(std::span<const std::string> arguments) {
 int plan_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kPlan);
   if (parsed.help) return print_help(parsed, kPlanHelp);
+  if (parsed.config.print_config) return print_config(parsed);
+  fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
-  if (parsed.config.print_config) return print(option_listing(parsed, model));
   log_messages(parsed);
   PlannedDevice device(parsed.config);
   PlanReport report = plan_report(parsed.config, model, device.target());

@@ -8,7 +8,7 @@ DIRECTORY/requests.log gets a line a request: METHOD TARGET host=H auth=A range=
 /files/NAME?plan=A,B,C&id=X   DIRECTORY/files/NAME; request n for id X is answered by word n of the plan, the last
                               word from then on (see Handler.plan).
 /hop/STATUS?to=URL            a redirect; without `to` to itself.
-/api/..., /O/N/resolve/...    the hub: DIRECTORY/hub/{datasets,models}/O/N/REVISION/..., settings in O/N.json
+/api/..., /O/N/resolve/...    the hub: DIRECTORY/hub/{datasets,models}/O/N/REVISION/..., settings in O/N.json (Handler.hub)
 /cdn/...                      where it keeps large files: links that are good for some requests
 /s3/BUCKET/KEY                S3: DIRECTORY/s3/BUCKET/KEY, signatures checked
 """
@@ -30,6 +30,7 @@ LOCK = threading.Lock()
 COUNTS = {}
 KEYS = {"AKIDEXAMPLE": "secret/key+example"}
 SESSION_TOKEN = "session/token=="
+LARGE = (".bin", ".gz", ".parquet", ".safetensors")  # kept outside of git by the hub
 
 
 def count(key):
@@ -198,19 +199,29 @@ class Handler(BaseHTTPRequestHandler):
             commit = hashlib.sha1(revision.encode()).hexdigest()
             if revision in revisions:
                 commit = revision
+            elif revision in settings.get("moved_on", {}):
+                commit = hashlib.sha1(settings["moved_on"][revision].encode()).hexdigest()
             elif revision not in settings["revisions"]:
-                return self.answer(404, headers=[("X-Error-Message", "Invalid rev id")])
+                return self.answer(404, headers=[("X-Error-Code", "RevisionNotFound"),
+                                                 ("X-Error-Message", "Invalid rev id")])
             return self.answer(200, json.dumps({"id": name, "sha": commit, "siblings": []}).encode())
         commit = api[4] if api else resolve[3]
         if commit not in revisions:
             return self.answer(404, headers=[("X-Error-Message", "Invalid rev id")])
         folder = ROOT / "hub" / kind / name / revisions[commit].replace("/", "_")
         if resolve:
+            if settings.get("gated") and self.headers.get("Authorization") != f"Bearer {settings['gated']}":
+                return self.answer(403, headers=[("X-Error-Code", "GatedRepo"),
+                                                 ("X-Error-Message", "Access to this model is restricted")])
+            if resolve[4] == settings.get("slow"):
+                time.sleep(1)
             file = folder / resolve[4]
+            if resolve[4] == settings.get("missing"):
+                return self.answer(404, headers=[("X-Error-Message", "Entry not found")])
             if not file.is_file():
                 return self.answer(404, headers=[("X-Error-Message", "Entry not found")])
             content = file.read_bytes()
-            if file.suffix not in (".bin", ".gz", ".parquet"):
+            if file.suffix not in LARGE:
                 return self.content(content, etag=f'"{git_hash(content)}"')
             ticket = count("ticket")
             port = self.server.server_address[1]
@@ -228,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
             if file.is_file():
                 content = file.read_bytes()
                 entry |= {"size": len(content), "oid": git_hash(content)}
-                if file.suffix in (".bin", ".gz", ".parquet"):
+                if file.suffix in LARGE:
                     entry["lfs"] = {"oid": settings.get("wrong_hash") or hashlib.sha256(content).hexdigest(),
                                     "size": len(content), "pointerSize": 134}
             entries.append(entry)
