@@ -17,8 +17,8 @@ void TrainingRun::open_tokenizer(const fs::path& checkpoint) {
   if (!there && !saved.tokenizer && !data_need_tokenizer(config_)) return;
   if (saved.tokenizer && !there) {
     std::string own = tokenizer_of(checkpoint, saved);
-    TESSERA_INFO(cat("The tokenizer is that of the checkpoint, ", own, ", since '",
-                     config_.tokenizer, "' is no path of this machine"));
+    TESSERA_INFO(cat("There is no tokenizer '", config_.tokenizer,
+                     "' on this machine: that of the checkpoint is taken, ", own));
     config_.tokenizer = own;
   }
   data_.tokenizer = load_tokenizer(config_.tokenizer);

@@ -173,7 +173,38 @@ class Handler(BaseHTTPRequestHandler):
             return self.content(content, etag='"another"')
         return self.content(content)
 
-    # The hub.
+    # A server that fails now and then: every so many requests one is answered in each of these ways in turn.
+
+    def is_bad_day(self, settings, key):
+        every = settings.get("trouble")
+        number = count(("trouble", key)) if every else 1
+        if not every or number % every:
+            return False
+        kind = number // every % 5
+        if kind == 0:
+            self.answer(429, b"no", [("Retry-After", "1")])
+        elif kind == 1:
+            self.answer(503, b"no")
+        elif kind == 2:
+            self.note("drop")
+            self.close_connection = True
+            self.connection.close()
+        elif kind == 3:
+            self.note("cut")  # more is announced than comes
+            self.send_response(206 if "Range" in self.headers else 200)
+            self.send_header("Content-Range", self.headers.get("Range", "").replace("=", " ") + "/*")
+            self.send_header("Content-Length", "100000")
+            self.end_headers()
+            self.wfile.write(b"x" * 100)
+            self.close_connection = True
+        else:
+            time.sleep(0.5)
+            return False
+        return True
+
+    # The hub. Of a repository O/N.json says: revisions (directories below O/N), moved_on (what a branch is another name
+    # of), page (files a page), token (who may ask at all), gated (who may read files), missing, slow (one file), limit
+    # (requests that are refused first), uses (of a link), trouble (is_bad_day), moved, next_host, wrong_hash.
 
     def hub(self, path, url):
         api = re.fullmatch(r"/api/(datasets|models)/(.+?)/(revision|tree)/([^/]+)", urllib.parse.unquote(
@@ -193,6 +224,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(401, headers=[("X-Error-Message", "Invalid credentials")])
         if settings.get("limit") and count(("limit", name)) <= settings["limit"]:
             return self.answer(429, headers=[("RateLimit", '"api";r=0;t=1')])
+        if self.is_bad_day(settings, name):
+            return None
         revisions = {hashlib.sha1(revision.encode()).hexdigest(): revision for revision in settings["revisions"]}
         if api and api[3] == "revision":
             revision = urllib.parse.unquote(api[4])
@@ -229,7 +262,7 @@ class Handler(BaseHTTPRequestHandler):
                 ("X-Repo-Commit", commit), ("X-Linked-Size", str(len(content))),
                 ("X-Linked-ETag", f'"{hashlib.sha256(content).hexdigest()}"'),
                 ("Location", f"http://localhost:{port}/cdn/{file.relative_to(ROOT)}?secret={ticket}"
-                             f"&uses={settings.get('uses', 1000)}")])
+                             f"&uses={settings.get('uses', 1000)}&trouble={settings.get('trouble', 0)}")])
         files = sorted(file for file in folder.rglob("*"))
         begin, size = int(self.query.get("cursor", "0")), settings.get("page", 1000)
         entries = []
@@ -251,6 +284,8 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(200, json.dumps(entries).encode(), headers)
 
     def cdn(self, path):
+        if self.is_bad_day({"trouble": int(self.query.get("trouble", 0))}, "cdn"):
+            return None
         if count(("secret", self.query["secret"])) > int(self.query["uses"]):
             return self.answer(403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>")
         return self.content((ROOT / path).read_bytes())
