@@ -188,14 +188,30 @@ class HostWork {
   size_t first_ = 0;  // rank of this host
 };
 
-void fetch_all(ParsedOptions& parsed, const HostWork& ranks, const std::string& kind,
+// Says of which option an error is.
+template <class Work>
+std::string for_option(const NamedModel& model, const RunConfig& config, const Work& work) {
+  try {
+    return work();
+  } catch (const UserError& error) {
+    const auto& known = kNames[model.which];
+    bool is_default = config.*known.field == RunConfig{}.*known.field;
+    throw UserError(cat("--", known.option, " ", public_url(config.*known.field),
+                        is_default ? ", the default" : "", ": ", error.what()));
+  }
+}
+
+void fetch_all(ParsedOptions& parsed, const JobConnection& job, const std::string& kind,
                const std::function<std::vector<NamedModel>()>& needed) {
+  HostWork ranks(job);
   std::string agreed = ranks.once(cat("names of ", kind), [&] {
     RemoteOptions options = remote_options(parsed.config);
     options.http.attempts = 5;  // nothing has been done yet that would be lost
     std::string lines;
     for (NamedModel& model : needed()) {
-      if (!model.is_in_checkpoint()) model.name = pin_model(model.name, model.parts, options);
+      if (!model.is_in_checkpoint())
+        model.name = for_option(model, parsed.config,
+                                [&] { return pin_model(model.name, model.parts, options); });
       lines += cat(model.to_text(), "\n");
     }
     return lines;
@@ -206,7 +222,9 @@ void fetch_all(ParsedOptions& parsed, const HostWork& ranks, const std::string& 
     models.push_back(NamedModel::from_text(line));
   std::string paths = ranks.on_each_host(cat("fetching of ", kind), [&] {
     std::string lines;
-    for (const NamedModel& model : models) lines += cat(fetch(model, parsed.config), "\n");
+    for (const NamedModel& model : models)
+      lines +=
+          cat(for_option(model, parsed.config, [&] { return fetch(model, parsed.config); }), "\n");
     return lines;
   });
   auto lines = split(trim(paths), '\n');
@@ -218,10 +236,13 @@ void fetch_all(ParsedOptions& parsed, const HostWork& ranks, const std::string& 
 }  // namespace
 
 void fetch_named_models(ParsedOptions& parsed, const JobConnection& job) {
-  HostWork ranks(job);
   int attempt = job.member ? job.member->attempt : 0;
-  fetch_all(parsed, ranks, "models", [&] { return Needs(parsed, attempt).models(); });
-  fetch_all(parsed, ranks, "tokenizers", [&] { return Needs(parsed, attempt).tokenizer(); });
+  fetch_all(parsed, job, "models", [&] { return Needs(parsed, attempt).models(); });
+}
+
+void fetch_named_tokenizer(ParsedOptions& parsed, const JobConnection& job) {
+  int attempt = job.member ? job.member->attempt : 0;
+  fetch_all(parsed, job, "tokenizers", [&] { return Needs(parsed, attempt).tokenizer(); });
 }
 
 void fetch_named_configuration(ParsedOptions& parsed) {
@@ -233,7 +254,9 @@ void fetch_named_configuration(ParsedOptions& parsed) {
     if (known.option == "tokenizer" || known.option == "finetune_checkpoint_load_dir" ||
         name.empty() || !is_remote_model(name))
       continue;
-    name = fetch_model(name, {.configuration = true}, options).string();
+    NamedModel model{static_cast<size_t>(&known - kNames), {.configuration = true}, name};
+    name = for_option(model, parsed.config,
+                      [&] { return fetch_model(name, model.parts, options).string(); });
   }
 }
 

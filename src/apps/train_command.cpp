@@ -73,6 +73,7 @@ int train_command(std::span<const std::string> arguments) {
   try {
     fetch_named_models(parsed, job);
     model = resolve_model(parsed);
+    fetch_named_tokenizer(parsed, job);
   } catch (const std::exception& error) {
     if (job.channels.control) job.channels.control->report_failure(error.what());
     throw;

@@ -205,15 +205,16 @@ fs::path fetch_from_address(std::string_view name, ModelParts parts, const Remot
   if (!address.file.empty() && !find(entries, address.file))
     throw UserError(cat("'", public_url(name), "' is not there: check the address"));
   if (!address.file.empty() && parts.tokenizer) {
-    // It alone, and what is known by name beside it.
+    // Not another tokenizer beside it.
     std::erase_if(entries, [&](const RemoteEntry& e) {
-      return e.path != address.file && !is_tokenizer_file(e.path) && e.path != kConfiguration;
+      return e.path != address.file && is_of_tokenizer(e.path) && !is_tokenizer_file(e.path);
     });
   }
   std::string shown = public_url(name);
   fs::path directory =
       fetch_directory(ModelPlace(shown, std::move(entries), options, more).choose(parts), options);
-  return address.file.empty() || !parts.tokenizer ? directory : directory / address.file;
+  return address.file.empty() || parts.configuration || parts.weights ? directory
+                                                                      : directory / address.file;
 }
 
 }  // namespace

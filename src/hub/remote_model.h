@@ -27,8 +27,9 @@ struct ModelParts {
 std::string pin_model(std::string_view name, ModelParts parts, const RemoteOptions& options);
 
 // Fetches what is wanted of it to the cache, unless it is there. The directory that it is in, which
-// may hold more; of the address of one file, that file in it. UserError: no such model, no access,
-// no network, no room; no configuration, or no weights that can be read, where they are wanted.
+// may hold more; of the address of a file of a tokenizer, where no more is wanted, that file in it.
+// UserError: no such model, no access, no network, no room; no configuration, or no weights that
+// can be read, where they are wanted.
 std::filesystem::path fetch_model(std::string_view name, ModelParts parts,
                                   const RemoteOptions& options);
 
