@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "options/remote_options.h"
 #include "remote/source.h"
+#include "train/token_parts.h"
 #include "train/training_data.h"
 
 namespace tessera {
@@ -146,11 +147,13 @@ std::vector<DataSource> data_sources_from_text(std::string_view text) {
 
 bool data_need_tokenizer(const RunConfig& config) {
   if (config.use_synthetic_data) return false;
-  const std::string held_out =
-      config.validation_dataset.empty() ? config.test_dir : config.validation_dataset;
-  if (!held_out.empty() && !is_token_file(held_out)) return true;
-  return std::ranges::any_of(named_sources(config), [&](const NamedSource& source) {
-    return !is_token_file(source.name) && token_directory(config, source.name).empty();
+  if (names_are_remote(config)) return true;  // what they hold is not known yet
+  const std::vector<DataSource> sources = find_data_sources(config);
+  auto is_to_encode = [&](const std::vector<RemoteEntry>& files) {
+    return kind_of_files(config, files).value_or(RecordKind::kIds) != RecordKind::kIds;
+  };
+  return std::ranges::any_of(sources, [&](const DataSource& source) {
+    return is_to_encode(source.files.training) || is_to_encode(source.files.validation);
   });
 }
 

@@ -1,12 +1,11 @@
 // What the ranks of a training run do together beside the steps themselves.
 #include <algorithm>
-#include <chrono>
-#include <future>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/interruption.h"
 #include "base/process_identity.h"
+#include "options/option_record.h"
 #include "options/option_table.h"
 #include "train/own_tokenizer.h"
 #include "train/training_run.h"
@@ -30,7 +29,7 @@ void TrainingRun::check_ranks_agree() const {
   };
   MappedFile program("/proc/self/exe");
   compare(hex(hash_bytes(program.data(), program.size())), "programs", same_start);
-  RunConfig common = config_;  // but for what a rank may choose by itself
+  RunConfig common = with_model_names(config_);  // but for what a rank may choose by itself
   const RunConfig defaults;
   common.threads = defaults.threads;
   common.rank = common.local_rank = common.world_size = std::nullopt;
@@ -181,17 +180,7 @@ void TrainingRun::prepare_data() {
 // It may take longer than an exchange between ranks may: so they meet every second meanwhile.
 void TrainingRun::while_others_wait(bool chosen, const std::string& what,
                                     const std::function<void()>& work) const {
-  std::future<void> working;
-  if (chosen) working = std::async(std::launch::async, work);
-  std::string all = "w";  // who works, who was asked to stop
-  while (all.find('w') != all.npos) {
-    bool works =
-        working.valid() && working.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
-    std::string here = cat(works ? "w" : "-", interrupted() ? "s" : "-");
-    all = join(device_.control->exchange(what, here), "");
-    if (all.find('s') != all.npos) request_interruption();
-  }
-  if (working.valid()) working.get();
+  tessera::while_others_wait(*device_.control, chosen, what, work);
 }
 
 }  // namespace tessera

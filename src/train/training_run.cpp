@@ -47,7 +47,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Devi
       average_(config.logging_freq_for_avg) {
   start_seconds_ = monotonic_seconds();
   record_.model = model;
-  record_.options = with_absolute_paths(config);
+  record_.options = with_model_names(with_absolute_paths(config));
   record_.parameter_count = parameter_count(model);
 }
 
