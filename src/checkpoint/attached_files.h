@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// Small files of the caller that go with a checkpoint, in folders of it: the tokenizer of a run, and
-// where it is in its data. The manifest names them `tokenizer/NAME` and `data/NAME`, as all other
-// files.
+// Small files of the caller that go with a checkpoint, in folders of it: the tokenizer of a run,
+// and where it is in its data. The manifest names them `tokenizer/NAME` and `data/NAME`, as all
+// other files.
 inline constexpr std::string_view kTokenizerFolder = "tokenizer";
 inline constexpr std::string_view kDataFolder = "data";
 

@@ -48,9 +48,9 @@ struct BatchReaderOptions {
 };
 
 // Reads data of which each sample can be read at once. A global batch is the next R*B samples of
-// the one order (sample_order.h, or the data set's own); rank r takes rows r*B ... r*B + B - 1 of it. Rows at and behind
-// `end` are ignored rows: inputs filler(), targets kIgnoreIndex; a rank may get a batch of nothing
-// else.
+// the one order (sample_order.h, or the data set's own); rank r takes rows r*B ... r*B + B - 1 of
+// it. Rows at and behind `end` are ignored rows: inputs filler(), targets kIgnoreIndex; a rank may
+// get a batch of nothing else.
 //
 // The whole state is one integer, position(): a multiple of R*B samples behind where it started. It
 // means the same for every B and R, so a job resumes on another number of ranks without losing or
