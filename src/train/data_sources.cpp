@@ -15,8 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_token_file(std::string_view name) { return name.ends_with(".bin"); }
-
 // train.bin of a directory, its own path or below --dataset_dir; nothing where there is none.
 fs::path token_directory(const RunConfig& config, const std::string& dataset) {
   std::error_code ignored;
