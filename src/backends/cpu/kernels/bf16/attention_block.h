@@ -30,8 +30,8 @@ TESSERA_INLINE __m512 exp2(__m512 x) {
 TESSERA_INLINE __m512 precise_exp(__m512 x) {
   constexpr int kMinusFloor = 0x09;
   const __m512 log2e = _mm512_set1_ps(1.44269504088896341f);
-  // NaN stays. So far below the smallest number scalef needs no help of microcode, which takes 60 ns
-  // from 2^-126 down to 2^-511: hidden pairs would cost more than visible ones.
+  // NaN stays. So far below the smallest number scalef needs no help of microcode, which takes 60
+  // ns from 2^-126 down to 2^-511: hidden pairs would cost more than visible ones.
   x = _mm512_max_ps(_mm512_set1_ps(-1024.0f), x);
   __m512 high = _mm512_mul_ps(x, log2e);
   __m512 low = _mm512_fmsub_ps(x, log2e, high);
