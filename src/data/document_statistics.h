@@ -40,8 +40,8 @@ class LengthHistogram {
 };
 
 // How many documents are copies of an earlier one, by 64-bit hashes. Of the hashes those below a
-// limit are kept, all at first; where they are more than `most`, the limit is halved. So the share is
-// exact up to `most` different documents, and an estimate from a sample of them beyond.
+// limit are kept, all at first; where they are more than `most`, the limit is halved. So the share
+// is exact up to `most` different documents, and an estimate from a sample of them beyond.
 class DuplicateCounter {
  public:
   explicit DuplicateCounter(size_t most = size_t{1} << 21) : most_(most) {}
@@ -103,7 +103,7 @@ class DocumentStatistics {
 
   struct Sample {
     int64_t document = 0, length = 0;
-    std::string text;          // its beginning: one of the two
+    std::string text;  // its beginning: one of the two
     std::vector<int32_t> ids;
   };
   const std::vector<Sample>& samples() const { return samples_; }  // in the order of documents

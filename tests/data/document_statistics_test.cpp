@@ -44,8 +44,9 @@ TEST(LengthHistogram, QuantilesAreNearAndSmallOnesExact) {
     int64_t all = 0, k = 0;
     for (int64_t count : histogram.doublings()) {
       const int64_t low = k == 0 ? 0 : int64_t{1} << (k - 1), high = int64_t{1} << k++;
-      EXPECT_EQ(count, std::ranges::count_if(
-                           lengths, [&](int64_t length) { return length >= low && length < high; }));
+      EXPECT_EQ(count, std::ranges::count_if(lengths, [&](int64_t length) {
+                  return length >= low && length < high;
+                }));
       all += count;
     }
     EXPECT_EQ(all, 4001);
@@ -128,7 +129,8 @@ TEST(DocumentStatistics, AnyDocumentMayBeASample) {
   }
   statistics.finish();
   ASSERT_EQ(statistics.samples().size(), 5u);
-  EXPECT_TRUE(std::ranges::is_sorted(statistics.samples(), {}, &DocumentStatistics::Sample::document));
+  EXPECT_TRUE(
+      std::ranges::is_sorted(statistics.samples(), {}, &DocumentStatistics::Sample::document));
   EXPECT_GT(statistics.samples().back().document, 100);
 }
 
