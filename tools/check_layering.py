@@ -39,7 +39,7 @@ MAY_INCLUDE = {
     "data": {"tables", "remote", "tokenizer", "base"},
     "tokenizer": {"base"},
     "checkpoint": {"base"},
-    "hub": {"checkpoint", "base"},
+    "hub": {"checkpoint", "remote", "base"},
     "observe": {"base"},
     "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},
     "programs": ENGINE | {"options", "checkpoint"},

@@ -6,6 +6,7 @@
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
+#include "apps/named_models.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "options/model_options.h"
@@ -111,6 +112,7 @@ int bench_command(std::span<const std::string> arguments) {
     log_messages(parsed);
     return bench_comm(parsed.config, arguments);
   }
+  fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);
   return what == "ops" ? bench_ops(parsed.config, model) : bench_step(parsed.config, model);

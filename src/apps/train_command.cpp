@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 
@@ -5,10 +6,13 @@
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
 #include "apps/job_connection.h"
+#include "apps/named_models.h"
 #include "base/log.h"
 #include "options/model_options.h"
 #include "options/option_listing.h"
+#include "planning/job_plan.h"
 #include "planning/plan_report.h"
+#include "train/first_run_defaults.h"
 
 namespace tessera {
 namespace {
@@ -19,6 +23,7 @@ Trains a model, or evaluates it once with --eval_only. Ctrl-C, SIGTERM and SIGUS
 checkpoint and exit with status 143; Ctrl-C once more ends it at once. On many processes: tessera run --nproc_per_node 4 train ... (see tessera run --help).
 
 Examples
+  tessera train --dataset own.txt --checkpoint_dir ckpt      tokenizer, model and rates are chosen for the text
   tessera train --model_name llama3.2_1b --dataset corpus/ --tokenizer tokenizer.json --checkpoint_dir ckpt
   tessera train ... --checkpoint_dir ckpt --resume_from_checkpoint ckpt    continue where the last run stopped
   tessera train ... --resume_from_checkpoint ckpt --eval_only              loss and perplexity of held-out text
@@ -49,15 +54,45 @@ int print(const std::string& text) {
   return 0;
 }
 
+// After a restart by the agent a run goes on with its own checkpoints.
+FirstRunPlace place_of(const RunConfig& config) {
+  const std::optional<JobMember> member = job_member_from_environment();
+  const int64_t world = member ? member->world_size : 1;
+  const bool restarted = member && member->attempt > 0;
+  return {std::max<int64_t>(1, world / config.tensor_parallel_degree),
+          config.resume_from_checkpoint.empty() && restarted ? config.checkpoint_dir
+                                                             : config.resume_from_checkpoint};
+}
+
+// The names stay what they are, in the listing too.
+int print_config(ParsedOptions parsed) {
+  const RunConfig given = parsed.config;
+  fetch_named_configuration(parsed);
+  ModelConfig model = resolve_model(parsed);
+  for (auto field : {&RunConfig::hf_pretrained_model_name_or_dir, &RunConfig::pretrained_model_name,
+                     &RunConfig::model_config})
+    parsed.config.*field = given.*field;
+  return print(option_listing(parsed, model));
+}
+
 }  // namespace
 
 int train_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kTrain);
   if (parsed.help) return print_help(parsed, kTrainHelp);
-  ModelConfig model = resolve_model(parsed);
-  if (parsed.config.print_config) return print(option_listing(parsed, model));
+  choose_for_text(parsed, place_of(parsed.config));
+  if (parsed.config.print_config) return print_config(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   JobConnection job = join_job(parsed.config);
+  ModelConfig model;
+  try {
+    fetch_named_models(parsed, job);
+    model = resolve_model(parsed);
+    fetch_named_tokenizer(parsed, job);
+  } catch (const std::exception& error) {
+    if (job.channels.control) job.channels.control->report_failure(error.what());
+    throw;
+  }
   if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
   auto backend = open_cpu(parsed.config, job);
   TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true, job));
@@ -80,8 +115,12 @@ int train_command(std::span<const std::string> arguments) {
 int plan_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kPlan);
   if (parsed.help) return print_help(parsed, kPlanHelp);
+  const RunConfig& config = parsed.config;
+  const int64_t ranks = planned_world(config) / config.tensor_parallel_degree;
+  choose_for_text(parsed, {std::max<int64_t>(1, ranks), config.resume_from_checkpoint});
+  if (parsed.config.print_config) return print_config(parsed);
+  fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
-  if (parsed.config.print_config) return print(option_listing(parsed, model));
   log_messages(parsed);
   PlannedDevice device(parsed.config);
   PlanReport report = plan_report(parsed.config, model, device.target());

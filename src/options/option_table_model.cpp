@@ -294,7 +294,9 @@ std::vector<OptionRow> data() {
       {.name = "tokenizer",
        .field = &RunConfig::tokenizer,
        .help = "a tokenizer's file (tokenizer.json, vocab.json, tokenizer.model) or directory, or "
-               "`byte`; names on the hub are not fetched yet (all but plan need a path)",
+               "`byte`; or one on a server, which is fetched: OWNER/NAME[@REVISION] of the hub, an "
+               "https "
+               "or s3 address",
        .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport),
        .on_resume = kRefused},
       {.name = "chat_template",

@@ -1,13 +1,13 @@
 // What the ranks of a training run do together beside the steps themselves.
 #include <algorithm>
-#include <chrono>
-#include <future>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/interruption.h"
 #include "base/process_identity.h"
+#include "options/option_record.h"
 #include "options/option_table.h"
+#include "train/own_tokenizer.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -29,12 +29,13 @@ void TrainingRun::check_ranks_agree() const {
   };
   MappedFile program("/proc/self/exe");
   compare(hex(hash_bytes(program.data(), program.size())), "programs", same_start);
-  RunConfig common = config_;  // but for what a rank may choose by itself
+  RunConfig common = with_model_names(config_);  // but for what a rank may choose by itself
   const RunConfig defaults;
   common.threads = defaults.threads;
   common.rank = common.local_rank = common.world_size = std::nullopt;
   common.cache_dir = defaults.cache_dir;
   common.max_cache_size = defaults.max_cache_size;
+  if (is_own_tokenizer(common)) common.tokenizer = defaults.tokenizer;  // lies in cache_dir
   common.config = defaults.config;  // what the files say stands in the other options
   common.hf_home = defaults.hf_home;
   common.log_level = defaults.log_level;
@@ -141,6 +142,24 @@ std::vector<DataSource> TrainingRun::find_sources() const {
                                               [&] { return to_text(find_data_sources(config_)); }));
 }
 
+// That of the run's own text, by one rank of a host.
+void TrainingRun::make_tokenizer() const {
+  if (data_.tokenizer || !data_need_tokenizer(config_)) return;
+  auto make = [&] {
+    try {
+      make_own_tokenizer(config_, device_.pool->threads());
+    } catch (const Interrupted&) {
+      // The ranks agree on it below.
+    }
+  };
+  if (!device_.control) {
+    make();
+  } else {
+    while_others_wait(device_.first_on_host, "training of the tokenizer", make);
+  }
+  if (stop_requested()) throw Interrupted();
+}
+
 // Token caches are made by one rank of a host; the others find them.
 void TrainingRun::prepare_data() {
   std::vector<DataSource> sources = find_sources();
@@ -161,17 +180,7 @@ void TrainingRun::prepare_data() {
 // It may take longer than an exchange between ranks may: so they meet every second meanwhile.
 void TrainingRun::while_others_wait(bool chosen, const std::string& what,
                                     const std::function<void()>& work) const {
-  std::future<void> working;
-  if (chosen) working = std::async(std::launch::async, work);
-  std::string all = "w";  // who works, who was asked to stop
-  while (all.find('w') != all.npos) {
-    bool works =
-        working.valid() && working.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
-    std::string here = cat(works ? "w" : "-", interrupted() ? "s" : "-");
-    all = join(device_.control->exchange(what, here), "");
-    if (all.find('s') != all.npos) request_interruption();
-  }
-  if (working.valid()) working.get();
+  tessera::while_others_wait(*device_.control, chosen, what, work);
 }
 
 }  // namespace tessera

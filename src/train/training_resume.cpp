@@ -18,7 +18,7 @@ void TrainingRun::open_tokenizer(const fs::path& checkpoint) {
   if (saved.tokenizer && !there) {
     std::string own = tokenizer_of(checkpoint, saved);
     TESSERA_INFO(cat("There is no tokenizer '", config_.tokenizer,
-                     "': that of the checkpoint is taken, ", own));
+                     "' on this machine: that of the checkpoint is taken, ", own));
     config_.tokenizer = own;
   }
   data_.tokenizer = load_tokenizer(config_.tokenizer);

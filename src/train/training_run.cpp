@@ -47,7 +47,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Devi
       average_(config.logging_freq_for_avg) {
   start_seconds_ = monotonic_seconds();
   record_.model = model;
-  record_.options = with_absolute_paths(config);
+  record_.options = with_model_names(with_absolute_paths(config));
   record_.parameter_count = parameter_count(model);
 }
 
@@ -91,6 +91,7 @@ void TrainingRun::run_to_the_end() {
   std::optional<std::filesystem::path> checkpoint = find_checkpoint();
   if (!checkpoint) open_pretrained();
   if (checkpoint) open_tokenizer(*checkpoint);
+  make_tokenizer();
   check_final_model();
   prepare_data();
   check_same_text();
