@@ -8,16 +8,6 @@
 #include "options/remote_options.h"
 
 namespace tessera {
-namespace {
-
-std::string text_field(const RunConfig& config) {
-  const OptionRow* row = find_option("text_field");
-  const auto* field = row ? std::get_if<std::string RunConfig::*>(&row->field) : nullptr;
-  return field ? config.**field : "text";
-}
-
-}  // namespace
-
 EncodingJob DataInput::encoding(bool append_eos) const {
   EncodingJob job;
   job.name = name;
@@ -51,7 +41,7 @@ DataInput open_data_input(const ParsedOptions& parsed, const DatasetNames& names
   DataInput input;
   input.name = cat("'", names.dataset, "'");
   input.reading.skip_bad_lines = config.on_bad_line == "skip";
-  input.reading.text_field = text_field(config);
+  input.reading.text_field = config.text_field;
   input.reading.remote = remote_options(config);
   input.files = find_dataset_files(names, input.reading.remote);
   const auto& files = input.files.training.empty() ? input.files.validation : input.files.training;
