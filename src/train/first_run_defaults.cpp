@@ -66,7 +66,7 @@ constexpr std::string_view kRunOptions[] = {"max_context_width",
                                             "activation_checkpointing"};
 
 constexpr FirstRunShape kShapes[] = {
-    {300'000, 1024, 128, 4, 4, 2, 352, 128, 3e-3},
+    {300'000, 512, 128, 4, 4, 2, 352, 128, 3e-3},
     {3'000'000, 4096, 192, 4, 3, 3, 512, 256, 3e-3},
     {30'000'000, 8192, 256, 6, 4, 2, 704, 256, 1.5e-3},
     {300'000'000, 16384, 384, 8, 6, 3, 1024, 512, 1e-3},
