@@ -2,6 +2,7 @@
 
 #include "apps/command_options.h"
 #include "apps/commands.h"
+#include "apps/named_models.h"
 #include "base/dtype.h"
 #include "weights/checkpoint_parameters.h"
 #include "weights/model_export.h"
@@ -40,8 +41,8 @@ int export_command(std::span<const std::string> arguments) {
   CheckpointParameters weights(*found);
   const RunConfig& config = parsed.config;
   ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
-  options.tokenizer =
-      parsed.is_given("tokenizer") ? config.tokenizer : tokenizer_of(*found, weights.record());
+  options.tokenizer = parsed.is_given("tokenizer") ? fetch_named_tokenizer(config.tokenizer, config)
+                                                   : tokenizer_of(*found, weights.record());
   export_model(parsed.words[1], weights.record().model, weights, options);
   return 0;
 }

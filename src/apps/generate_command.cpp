@@ -10,6 +10,7 @@
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
+#include "apps/named_models.h"
 #include "apps/text_input.h"
 #include "base/log.h"
 #include "generate/decoder.h"
@@ -192,7 +193,7 @@ int generate_command(std::span<const std::string> arguments) {
         "generate MODEL --prompt TEXT");
   const RunConfig& config = parsed.config;
   std::optional<std::string> given;
-  if (parsed.is_given("tokenizer")) given = config.tokenizer;
+  if (parsed.is_given("tokenizer")) given = fetch_named_tokenizer(config.tokenizer, config);
   TrainedModel model = open_trained_model(parsed.words[0], config, given);
   auto tokenizer = load_tokenizer(model.tokenizer);
   if (tokenizer->vocab_size() > model.model.vocab_size) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/named_models.h"
 #include "apps/text_input.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -46,7 +47,9 @@ constexpr const char* kHelp = R"(tessera tokenizer: train, use and inspect token
       Prints kind, size and fingerprint.
       --tokenizer T        "byte", a tokenizer.json, a vocab.json with its merges.txt, a SentencePiece
                            .model, a tokenizer.model or .tiktoken file of ranks, or a directory with
-                           one of them
+                           one of them; OWNER/NAME[@REVISION] of a model on the hub, or the https or
+                           s3 address of a directory or file, which is fetched
+      --cache_dir DIR      where fetched files are kept (cache)
 
 Options are written --name value or --name=value; - and _ in names are the same.
 
@@ -204,7 +207,7 @@ int train(const Arguments& arguments) {
   std::filesystem::path output = arguments.text("output");
 
   double start = monotonic_seconds();
-  DocumentReader reader({inputs.begin(), inputs.end()}, reading);
+  DocumentReader reader(std::vector<std::filesystem::path>(inputs.begin(), inputs.end()), reading);
   Progress counting("reading"), merging("merging");
   int64_t documents = 0, text_bytes = 0;
   auto next = [&](std::string& document) {
@@ -234,8 +237,14 @@ int train(const Arguments& arguments) {
   return 0;
 }
 
+std::unique_ptr<Tokenizer> open_tokenizer(const Arguments& arguments) {
+  RunConfig config;
+  if (arguments.has("cache_dir")) config.cache_dir = arguments.text("cache_dir");
+  return load_tokenizer(fetch_named_tokenizer(arguments.text("tokenizer"), config));
+}
+
 int encode(const Arguments& arguments) {
-  auto tokenizer = load_tokenizer(arguments.text("tokenizer"));
+  auto tokenizer = open_tokenizer(arguments);
   std::vector<int32_t> ids;
   tokenizer->encode(read_input(arguments), ids);
   print(join(ids, " ") + "\n");
@@ -243,7 +252,7 @@ int encode(const Arguments& arguments) {
 }
 
 int decode(const Arguments& arguments) {
-  auto tokenizer = load_tokenizer(arguments.text("tokenizer"));
+  auto tokenizer = open_tokenizer(arguments);
   std::string input = read_input(arguments);
   constexpr std::string_view kSeparators = " ,\t\r\n";
   std::vector<int32_t> ids;
@@ -267,7 +276,7 @@ int info(const Arguments& arguments) {
   if (!arguments.rest().empty()) {
     throw UsageError(cat("unexpected word '", arguments.rest()[0], "'"));
   }
-  auto tokenizer = load_tokenizer(arguments.text("tokenizer"));
+  auto tokenizer = open_tokenizer(arguments);
   auto named = [&](int32_t id) { return cat(id, " (", tokenizer->token_bytes(id), ")"); };
   std::string lines = cat("kind         ", tokenizer->description(), "\n");
   for (int32_t id : tokenizer->document_prefix()) lines += cat("before text  ", named(id), "\n");
@@ -289,9 +298,9 @@ int tokenizer_command(std::span<const std::string> arguments) {
       {"train",
        {"input", "output", "vocab_size", "min_frequency", "threads", "on_bad_line"},
        train},
-      {"encode", {"tokenizer"}, encode},
-      {"decode", {"tokenizer"}, decode},
-      {"info", {"tokenizer"}, info}};
+      {"encode", {"tokenizer", "cache_dir"}, encode},
+      {"decode", {"tokenizer", "cache_dir"}, decode},
+      {"info", {"tokenizer", "cache_dir"}, info}};
   if (arguments.empty()) {
     throw UsageError("tessera tokenizer needs a command: train, encode, decode or info");
   }

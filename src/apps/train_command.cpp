@@ -6,6 +6,7 @@
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
 #include "apps/job_connection.h"
+#include "apps/named_models.h"
 #include "base/log.h"
 #include "options/model_options.h"
 #include "options/option_listing.h"
@@ -63,16 +64,35 @@ FirstRunPlace place_of(const RunConfig& config) {
                                                              : config.resume_from_checkpoint};
 }
 
+// The names stay what they are, in the listing too.
+int print_config(ParsedOptions parsed) {
+  const RunConfig given = parsed.config;
+  fetch_named_configuration(parsed);
+  ModelConfig model = resolve_model(parsed);
+  for (auto field : {&RunConfig::hf_pretrained_model_name_or_dir, &RunConfig::pretrained_model_name,
+                     &RunConfig::model_config})
+    parsed.config.*field = given.*field;
+  return print(option_listing(parsed, model));
+}
+
 }  // namespace
 
 int train_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kTrain);
   if (parsed.help) return print_help(parsed, kTrainHelp);
   choose_for_text(parsed, place_of(parsed.config));
-  ModelConfig model = resolve_model(parsed);
-  if (parsed.config.print_config) return print(option_listing(parsed, model));
+  if (parsed.config.print_config) return print_config(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   JobConnection job = join_job(parsed.config);
+  ModelConfig model;
+  try {
+    fetch_named_models(parsed, job);
+    model = resolve_model(parsed);
+    fetch_named_tokenizer(parsed, job);
+  } catch (const std::exception& error) {
+    if (job.channels.control) job.channels.control->report_failure(error.what());
+    throw;
+  }
   if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
   auto backend = open_cpu(parsed.config, job);
   TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true, job));
@@ -98,8 +118,9 @@ int plan_command(std::span<const std::string> arguments) {
   const RunConfig& config = parsed.config;
   const int64_t ranks = planned_world(config) / config.tensor_parallel_degree;
   choose_for_text(parsed, {std::max<int64_t>(1, ranks), config.resume_from_checkpoint});
+  if (parsed.config.print_config) return print_config(parsed);
+  fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
-  if (parsed.config.print_config) return print(option_listing(parsed, model));
   log_messages(parsed);
   PlannedDevice device(parsed.config);
   PlanReport report = plan_report(parsed.config, model, device.target());

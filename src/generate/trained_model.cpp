@@ -4,8 +4,10 @@
 
 #include "base/file.h"
 #include "hub/pretrained_weights.h"
+#include "hub/remote_model.h"
 #include "models/build_model.h"
 #include "options/pretrained_source.h"
+#include "options/remote_options.h"
 #include "weights/checkpoint_parameters.h"
 #include "weights/model_weights.h"
 
@@ -75,6 +77,10 @@ TrainedModel open_trained_model(const std::string& name, const RunConfig& option
                                 const std::optional<std::string>& tokenizer) {
   std::error_code ignored;
   auto directory = find_model_directory(name, options);
+  if (is_remote_model(name)) {
+    ModelParts parts{.configuration = true, .tokenizer = !tokenizer, .weights = true};
+    directory = fetch_model(name, parts, remote_options(options));
+  }
   if (directory && fs::exists(*directory / "config.json", ignored))
     return open_hugging_face(*directory, options, tokenizer);
   if (auto checkpoint = newest_complete_checkpoint(name))

@@ -25,9 +25,9 @@ struct TrainedModel {
 };
 
 // `name`: a checkpoint, of one part or of several ranks' parts, or the newest complete one of a
-// directory; else a Hugging Face model: a directory, or one in the cache of this machine
-// (--hf_home). `tokenizer` takes the place of its own. UserError: there is none, it is damaged, or
-// what is there does not fit together.
+// directory; else a Hugging Face model: a directory, one in the cache of this machine (--hf_home),
+// or one on a server, which is fetched (hub/remote_model.h). `tokenizer` takes the place of its
+// own. UserError: there is none, it is damaged, or what is there does not fit together.
 TrainedModel open_trained_model(const std::string& name, const RunConfig& options,
                                 const std::optional<std::string>& tokenizer = {});
 

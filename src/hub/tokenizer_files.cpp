@@ -68,6 +68,12 @@ bool is_tokenizer_file(std::string_view name) {
          std::ranges::any_of(kRenamed, [&](const auto& r) { return r.first == name; });
 }
 
+std::vector<std::string> tokenizer_file_names() {
+  std::vector<std::string> names(std::begin(kFiles), std::end(kFiles));
+  for (auto [own, name] : kRenamed) names.emplace_back(own);
+  return names;
+}
+
 void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
   for (auto [own, name] : kRenamed) {
     if (is_file(from / own)) write_file_atomic(to / name, read_file(from / own));

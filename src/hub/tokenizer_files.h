@@ -16,6 +16,9 @@ bool has_tokenizer(const std::filesystem::path& directory);
 // Whether a file of this name belongs to a tokenizer or to the generation of text.
 bool is_tokenizer_file(std::string_view name);
 
+// All such names.
+std::vector<std::string> tokenizer_file_names();
+
 // Copies these files from one model directory to another, under the names by which transformers
 // finds them; what is not there is left out. UserError
 // when the disk fails.

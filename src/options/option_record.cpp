@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "hub/remote_model.h"
 #include "options/option_table.h"
 
 namespace tessera {
@@ -127,6 +128,14 @@ RunConfig with_absolute_paths(RunConfig config) {
     fs::path path = fs::absolute(text, error);
     if (!error) text = path.lexically_normal().string();
   }
+  return config;
+}
+
+RunConfig with_model_names(RunConfig config) {
+  for (auto field :
+       {&RunConfig::tokenizer, &RunConfig::model_config, &RunConfig::pretrained_model_name,
+        &RunConfig::finetune_checkpoint_load_dir, &RunConfig::hf_pretrained_model_name_or_dir})
+    config.*field = model_name_of(config.*field);
   return config;
 }
 

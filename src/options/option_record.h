@@ -18,6 +18,11 @@ std::string run_config_json(const RunConfig& config);
 // its record means the same from every directory.
 RunConfig with_absolute_paths(RunConfig config);
 
+// The same options with the names of models and tokenizers that were fetched,
+// hf://OWNER/NAME@COMMIT, in the place of their directories in a cache: they mean the same on every
+// machine.
+RunConfig with_model_names(RunConfig config);
+
 // Options that are absent take their defaults. UserError, naming the option: text that is no JSON
 // object or larger than 1 MiB, an unknown option, a value that does not fit the option's row.
 RunConfig run_config_from_json(std::string_view text);

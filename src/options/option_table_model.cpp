@@ -187,19 +187,59 @@ std::vector<OptionRow> model() {
 
 std::vector<OptionRow> data() {
   constexpr OptionScopes kTokenizer = in(OptionScope::kTokenizer);
+  constexpr OptionScopes kFetching =
+      kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport) | kTokenizer;
   return {
       {.name = "dataset",
        .aliases = {"dataset_path", "data_path"},
        .field = &RunConfig::dataset,
-       .help = "a file (text, .gz, .json, .json.gz with a field `text`) or a directory of them, "
-               "read in depth; token ids in a .bin file, or a directory of train.bin and val.bin; "
-               "names on the hub are not fetched yet (train needs a path)",
+       .help = "a file, a pattern, a directory read in depth, https://..., s3://..., "
+               "hf://datasets/OWNER/NAME or the name of a data set on the hub; text, JSON lines, "
+               "Arrow, Parquet, or token ids in a .bin file or a directory of train.bin and "
+               "val.bin",
        .scopes = kRunScopes | kTokenizer,
+       .on_resume = kText},
+      {.name = "dataset_mix",
+       .field = &RunConfig::dataset_mix,
+       .help = "instead of dataset several, each NAME=WEIGHT: they are mixed in these shares",
        .on_resume = kText},
       {.name = "dataset_config_name",
        .field = &RunConfig::dataset_config_name,
-       .help = "sub-configuration of a hub data set; en for c4",
-       .status = kNotBuilt},
+       .help = "configuration of a data set on the hub, or directory of one on this machine; en "
+               "for c4",
+       .on_resume = kText},
+      {.name = "text_field",
+       .field = &RunConfig::text_field,
+       .help = "key of the text in JSON lines and tables",
+       .scopes = kRunScopes | kTokenizer,
+       .on_resume = kText},
+      {.name = "streaming",
+       .field = &RunConfig::streaming,
+       .help = "read documents while training, in lanes, or tokenize all of them first; auto: "
+               "what is on a server and larger than 1 GiB is streamed",
+       .values = {{.name = "auto"}, {.name = "on"}, {.name = "off"}},
+       .on_resume = kText},
+      {.name = "data_lanes",
+       .field = &RunConfig::data_lanes,
+       .help = "streaming: parts that are read side by side, whatever the ranks; each has a file "
+               "open",
+       .minimum = 1,
+       .maximum = 1 << 16,
+       .on_resume = kText},
+      {.name = "shuffle_buffer",
+       .field = &RunConfig::shuffle_buffer,
+       .help = "streaming: documents among which the next one is drawn, over all lanes; they are "
+               "part of each checkpoint",
+       .minimum = 1,
+       .on_resume = kText},
+      {.name = "packing",
+       .field = &RunConfig::packing,
+       .help = "how documents become windows: joined and cut, whole documents in as few windows as "
+               "possible, or one document a window; auto: concatenate text, rows of ids and "
+               "conversations",
+       .values =
+           {{.name = "auto"}, {.name = "concatenate"}, {.name = "best_fit"}, {.name = "rows"}},
+       .on_resume = kText},
       {.name = "dataset_dir",
        .field = &RunConfig::dataset_dir,
        .help = "directory of {dataset}/train.bin and val.bin",
@@ -214,7 +254,7 @@ std::vector<OptionRow> data() {
        .field = &RunConfig::dataset_type,
        .help = "what training_dir and test_dir hold: JSON lines of ids, or Arrow",
        .values = {{.name = "gpt_jsonl"}, {.name = "hf"}},
-       .status = kNotBuilt},
+       .on_resume = kText},
       {.name = "data_type",
        .field = &RunConfig::data_type,
        .help = "kind of model the data is for",
@@ -222,39 +262,48 @@ std::vector<OptionRow> data() {
        .on_resume = kFree},
       {.name = "training_dir",
        .field = &RunConfig::training_dir,
-       .help = "training data of dataset_type",
-       .status = kNotBuilt,
-       .environment = "SM_CHANNEL_TRAIN"},
+       .help = "training data of dataset_type, instead of dataset: all files of a directory, or "
+               "those with its suffix if there are any",
+       .environment = "SM_CHANNEL_TRAIN",
+       .on_resume = kText},
       {.name = "test_dir",
        .field = &RunConfig::test_dir,
        .help = "validation data of dataset_type",
-       .status = kNotBuilt,
-       .environment = "SM_CHANNEL_TEST"},
+       .environment = "SM_CHANNEL_TEST",
+       .on_resume = kText},
       {.name = "zipped_data",
        .field = &RunConfig::zipped_data,
        .help = "gpt_jsonl: files ending .json.gz, else .json",
-       .status = kNotBuilt},
+       .on_resume = kText},
       {.name = "use_synthetic_data",
        .field = &RunConfig::use_synthetic_data,
        .help = "random tokens, different per data-parallel rank; turns validation off",
        .on_resume = kText},
+      {.name = "document_mask",
+       .field = &RunConfig::document_mask,
+       .help =
+           "no token attends to one of another document in its window, and positions begin anew "
+           "with each; in validation too",
+       .on_resume = kWarned},
       {.name = "data_num_workers",
        .field = &RunConfig::data_num_workers,
-       .help = "reader threads; never change content or order",
+       .help = "streaming: threads that read and tokenize ahead of the step; they never change "
+               "content or order",
        .minimum = 0,
-       .status = kNoEffect,
-       .reason = "the number of reader threads follows --threads"},
+       .on_resume = kFree},
       {.name = "tokenizer",
        .field = &RunConfig::tokenizer,
        .help = "a tokenizer's file (tokenizer.json, vocab.json, tokenizer.model) or directory, or "
-               "`byte`; names on the hub are not fetched yet (all but plan need a path)",
+               "`byte`; or one on a server, which is fetched: OWNER/NAME[@REVISION] of the hub, an "
+               "https "
+               "or s3 address",
        .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport),
        .on_resume = kRefused},
       {.name = "chat_template",
        .field = &RunConfig::chat_template,
        .help = "how conversations become text: a name of docs/data.md, such as chatml",
-       .status = kNotBuilt,
-       .unset = "the tokenizer's own"},
+       .unset = "the tokenizer's own",
+       .on_resume = kText},
       {.name = "on_bad_line",
        .field = &RunConfig::on_bad_line,
        .help = "a broken line of JSON: stop, or count and skip it",
@@ -263,8 +312,18 @@ std::vector<OptionRow> data() {
        .on_resume = kText},
       {.name = "cache_dir",
        .field = &RunConfig::cache_dir,
-       .help = "tokenized data; the xla back end's compiled programs",
+       .help =
+           "tokenized data, what was fetched from servers, the xla back end's compiled programs",
        .environment = "XLA_CACHE_DIR",
+       .scopes = kFetching,
+       .on_resume = kFree},
+      {.name = "max_cache_size",
+       .field = &RunConfig::max_cache_size,
+       .help = "bytes of data sets on servers that cache_dir keeps; what was not read for longest "
+               "goes",
+       .minimum = 0,
+       .form = ValueForm::kBytes,
+       .scopes = kFetching,
        .on_resume = kFree},
   };
 }

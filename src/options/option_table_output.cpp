@@ -86,15 +86,18 @@ std::vector<OptionRow> checkpoints() {
       {.name = "hf_pretrained_model_name_or_dir",
        .aliases = {"hf_model"},
        .field = &RunConfig::hf_pretrained_model_name_or_dir,
-       .help = "fine-tune a Hugging Face model: directory, or name in the local cache; the shape "
-               "options are ignored",
+       .help =
+           "fine-tune a Hugging Face model: directory, name in the local cache, or one on a "
+           "server, which is fetched: OWNER/NAME[@REVISION] of the hub, an https or s3 address; "
+           "the shape options are ignored",
        .on_resume = kFree},
       {.name = "hf_home",
        .field = &RunConfig::hf_home,
-       .help = "where models given by name are looked for: {hf_home}/hub; nothing is fetched",
+       .help = "where models given by name are looked for first: {hf_home}/hub; and the token of "
+               "the hub, where the variable HF_TOKEN is not set",
        .unset = "~/.cache/huggingface",
        .environment = "HF_HOME",
-       .scopes = kRunScopes | kGenerate,
+       .scopes = kRunScopes | kGenerate | kExport | in(OptionScope::kTokenizer),
        .on_resume = kFree},
   };
 }

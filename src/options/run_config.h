@@ -105,6 +105,12 @@ struct RunConfig {
 
   // Data
   std::string dataset = "c4";
+  std::vector<std::string> dataset_mix;
+  std::string text_field = "text";
+  std::string streaming = "auto";
+  int64_t data_lanes = 96;
+  int64_t shuffle_buffer = 1000;
+  std::string packing = "auto";
   std::string dataset_config_name;
   std::string dataset_dir = "data";
   std::optional<int64_t> max_dataset_len;
@@ -114,6 +120,7 @@ struct RunConfig {
   std::string test_dir;
   bool zipped_data = true;
   bool use_synthetic_data = false;
+  bool document_mask = false;
   int64_t data_num_workers = 4;
   std::string tokenizer = "EleutherAI/gpt-neox-20b";
   std::string chat_template;
@@ -172,6 +179,7 @@ struct RunConfig {
   int64_t peer_bandwidth = 200'000'000'000;
   int64_t host_bandwidth = 25'000'000'000;
   std::string cache_dir = "cache";
+  int64_t max_cache_size = int64_t{64} << 30;
 
   // Looking inside
   std::string dump_pass;
@@ -200,6 +208,17 @@ struct RunConfig {
   int64_t repeats = 10;
   int64_t ranks = 2;
   std::vector<std::string> op;
+
+  // Preparing and looking at data
+  std::string preset = "none";
+  std::string output_dir;
+  int64_t shard_tokens = 100'000'000;
+  std::string output_form = "shards";
+  std::string rows = "documents";
+  bool append_eos = true;
+  std::string validation_split = "random";
+  std::optional<double> val_split_percentage;
+  int64_t samples = 3;
 
   // Accepted, no effect
   double summary_first_pdrop = 0.1;

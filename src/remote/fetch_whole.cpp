@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/cryptography.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -88,11 +89,41 @@ class ContentCheck {
   DigestStream digest_;
 };
 
+// The links that the hub gives for its files lead to other servers; it is the address that counts.
+void require_online(const RemoteLocation& location, const RemoteOptions& options) {
+  if (!options.hub.offline ||
+      !same_origin(parse_url(location.url), parse_url(options.hub.endpoint)))
+    return;
+  throw UserError(cat("'", location.name,
+                      "' has not been fetched, and HF_HUB_OFFLINE lets nothing "
+                      "be fetched; unset it, or fetch it where there is a network"));
+}
+
 }  // namespace
 
+FetchProgress::FetchProgress(uint64_t bytes)
+    : total_(bytes), start_(monotonic_seconds()), shown_(start_) {}
+
+void FetchProgress::add(const std::string& name, uint64_t bytes) {
+  constexpr double kInterval = 5;
+  done_ += bytes;
+  double now = monotonic_seconds();
+  if (now - shown_ < kInterval) return;
+  shown_ = now;
+  double rate = static_cast<double>(done_) / (now - start_);
+  auto text = [](double count) { return format_bytes(static_cast<int64_t>(count)); };
+  std::string left;
+  if (total_ > done_)
+    left = cat(" of ", text(static_cast<double>(total_)), ", left ",
+               format_duration(static_cast<double>(total_ - done_) / rate));
+  TESSERA_INFO(cat("Fetching '", name, "': ", text(static_cast<double>(done_)), " at ", text(rate),
+                   "/s", left));
+}
+
 void fetch_whole(const RemoteLocation& location, const RemoteEntry& entry, const fs::path& path,
-                 const RemoteOptions& options) {
+                 const RemoteOptions& options, FetchProgress* progress) {
   fetch_once(path, location.size, location.name, options, [&] {
+    require_online(location, options);
     RangeReader reader(location, options.http);
     AtomicFile file(path);
     ContentCheck check(entry, location.name);
@@ -103,6 +134,7 @@ void fetch_whole(const RemoteLocation& location, const RemoteEntry& entry, const
       reader.read(offset, part);
       check.add(part);
       file.write(part.data(), part.size());
+      if (progress) progress->add(location.name, part.size());
     }
     check.finish();
     file.commit();
@@ -110,7 +142,7 @@ void fetch_whole(const RemoteLocation& location, const RemoteEntry& entry, const
 }
 
 void fetch_in_one_piece(const RemoteProbe& probe, const fs::path& path,
-                        const RemoteOptions& options) {
+                        const RemoteOptions& options, FetchProgress* progress) {
   const RemoteLocation& location = probe.location;
   fetch_once(path, probe.whole_size, location.name, options, [&] {
     // AtomicFile only appends; an attempt that fails begins again at the front.
@@ -134,6 +166,7 @@ void fetch_in_one_piece(const RemoteProbe& probe, const fs::path& path,
     HttpRequest request = request_for(location);
     request.max_body = uint64_t{1} << 40;
     request.sink = [&](uint64_t offset, std::string_view piece) {
+      if (progress) progress->add(location.name, piece.size());
       if (offset == 0 && (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) != 0)) fail();
       if (write_fully(fd, piece) < piece.size()) fail();
     };

@@ -81,4 +81,30 @@ std::optional<HubReference> find_dataset_name(std::string_view name) {
   return HubReference{true, std::string(name), "", "", std::string(name)};
 }
 
+std::optional<HubReference> find_model_name(std::string_view name) {
+  size_t at = std::min(name.find('@'), name.size());
+  auto parts = split(name.substr(0, at), '/');
+  if (parts.size() != 2 || !std::ranges::all_of(parts, is_name)) return {};
+  HubReference reference;
+  reference.repository = name.substr(0, at);
+  reference.given = name;
+  if (at < name.size()) {
+    reference.revision = name.substr(at + 1);
+    if (!is_revision(reference.revision)) return {};
+  }
+  return reference;
+}
+
+bool is_hub_commit(std::string_view revision) {
+  return revision.size() == 40 && std::ranges::all_of(revision, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+std::string to_text(const HubReference& reference) {
+  return cat(kScheme, reference.is_dataset ? "datasets/" : "", reference.repository,
+             reference.config.empty() ? "" : "/", reference.config,
+             reference.revision.empty() ? "" : "@", reference.revision);
+}
+
 }  // namespace tessera

@@ -23,4 +23,13 @@ HubReference parse_hub_reference(std::string_view text);
 // else.
 std::optional<HubReference> find_dataset_name(std::string_view name);
 
+// OWNER/NAME[@REVISION], a model; nullopt for anything else.
+std::optional<HubReference> find_model_name(std::string_view name);
+
+// A commit is 40 hexadecimal digits: what a revision is today and for ever.
+bool is_hub_commit(std::string_view revision);
+
+// hf://... that parse_hub_reference() reads as the same.
+std::string to_text(const HubReference& reference);
+
 }  // namespace tessera

@@ -42,14 +42,14 @@ void check_secret(const std::string& secret, const char* name) {
 
 }  // namespace
 
-RemoteOptions remote_options_from_environment() {
+RemoteOptions remote_options_from_environment(const fs::path& hf_home) {
   RemoteOptions options;
   fs::path user_cache = variable("XDG_CACHE_HOME");
   if (user_cache.empty()) user_cache = fs::path(variable("HOME")) / ".cache";
   options.cache_directory = user_cache / "tessera";
 
   HubSettings& hub = options.hub;
-  hub.home = variable("HF_HOME");
+  hub.home = hf_home.empty() ? fs::path(variable("HF_HOME")) : hf_home;
   if (hub.home.empty()) hub.home = user_cache / "huggingface";
   if (std::string endpoint = variable("HF_ENDPOINT"); !endpoint.empty())
     hub.endpoint = without_slashes_at_end(endpoint);

@@ -34,10 +34,10 @@ struct RemoteOptions {
 };
 
 // With what other tools of the hub and of S3 are configured by as well: HF_ENDPOINT, HF_TOKEN (or
-// the file `token` of HF_HOME), HF_HOME, HF_HUB_OFFLINE; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-// AWS_SESSION_TOKEN, AWS_REGION or AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. The
-// cache is XDG_CACHE_HOME/tessera or ~/.cache/tessera. UserError for a token with a character that
-// no token has.
-RemoteOptions remote_options_from_environment();
+// the file `token` of HF_HOME), HF_HOME (but for an `hf_home` that is not empty), HF_HUB_OFFLINE;
+// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION or AWS_DEFAULT_REGION,
+// AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. The cache is XDG_CACHE_HOME/tessera or ~/.cache/tessera.
+// UserError for a token with a character that no token has.
+RemoteOptions remote_options_from_environment(const std::filesystem::path& hf_home = {});
 
 }  // namespace tessera

@@ -62,6 +62,12 @@ void refuse_location(const RemoteLocation& location, const HttpRequest& request,
   if (const std::string* region = find_header(response.headers, "x-amz-bucket-region"))
     advice = cat("the bucket is in the region ", std::string_view(*region).substr(0, 40),
                  ": set AWS_REGION to it");
+  const std::string* code = find_header(response.headers, "x-error-code");
+  if (code && *code == "GatedRepo") {
+    advice =
+        "its owner gives access by request: accept the licence on its page, and set HF_TOKEN to a "
+        "token of the account that did";
+  }
   if (advice.empty()) {
     advice = response.status == 404 ? "there is no such file: check the address"
                                     : "check the address; a link that has expired must be made "
@@ -135,7 +141,10 @@ void RangeReader::read(uint64_t offset, std::span<std::byte> out,
   if (response.status != 206) refuse_location(location_, request, response);
 }
 
-RemoteProbe probe_location(RemoteLocation location, const HttpSettings& settings) {
+namespace {
+
+std::optional<RemoteProbe> ask(RemoteLocation location, const HttpSettings& settings,
+                               bool required) {
   HttpRequest request = request_for(location);
   request.range = {0, 1};
   request.max_body = 1;
@@ -157,6 +166,8 @@ RemoteProbe probe_location(RemoteLocation location, const HttpSettings& settings
     if (const std::string* length = find_header(response.headers, "content-length");
         length && response.status == 200)
       probe.whole_size = parse_decimal(*length);
+  } else if (!required && (response.status == 404 || response.status == 410)) {
+    return {};
   } else {
     refuse_location(location, request, response);
   }
@@ -174,6 +185,16 @@ RemoteProbe probe_location(RemoteLocation location, const HttpSettings& settings
   location.identity = cat(version, " size ", location.size);
   probe.location = std::move(location);
   return probe;
+}
+
+}  // namespace
+
+RemoteProbe probe_location(RemoteLocation location, const HttpSettings& settings) {
+  return *ask(std::move(location), settings, true);
+}
+
+std::optional<RemoteProbe> find_location(RemoteLocation location, const HttpSettings& settings) {
+  return ask(std::move(location), settings, false);
 }
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "base/hub_name.h"
 #include "base/interruption.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 #include "remote/block_cache.h"
 #include "remote/fetch_whole.h"
@@ -99,12 +100,64 @@ fs::path whole_path(const RemoteLocation& location, const RemoteOptions& options
 }
 
 void fetch_to(const RemoteProbe& probe, const RemoteEntry& entry, const fs::path& path,
-              const RemoteOptions& options) {
+              const RemoteOptions& options, FetchProgress* progress) {
   if (probe.answers_parts) {
-    fetch_whole(probe.location, entry, path, options);
+    fetch_whole(probe.location, entry, path, options, progress);
   } else {
-    fetch_in_one_piece(probe, path, options);
+    fetch_in_one_piece(probe, path, options, progress);
   }
+}
+
+// What tells a set of files from any other: their paths and contents.
+std::string digest_of(const std::vector<RemoteEntry>& entries) {
+  std::string text;
+  for (const RemoteEntry& entry : entries) {
+    text += cat(entry.path, "\n", entry.url.substr(0, entry.url.find('?')), "\n", entry.sha256,
+                entry.git_sha1, entry.etag, entry.revision, "\n");
+  }
+  return hex(sha256(text)).substr(0, 32);
+}
+
+// The directory of this machine in which all of them are; nullopt if there is none. UserError for
+// a path that leads out of one.
+std::optional<fs::path> common_home(const std::vector<RemoteEntry>& entries) {
+  std::set<fs::path> homes;
+  bool all_here = true;
+  for (const RemoteEntry& entry : entries) {
+    if (!std::ranges::all_of(split(entry.path, '/'), is_plain_name))
+      throw UserError(cat("'", entry.path, "' of '", public_url(entry.url),
+                          "' is no path below a directory; rename it"));
+    bool is_here = !is_web(entry.url) && !is_s3(entry.url);
+    all_here = all_here && is_here && entry.url.ends_with(cat("/", entry.path));
+    if (all_here) homes.insert(entry.url.substr(0, entry.url.size() - entry.path.size() - 1));
+  }
+  if (!all_here || homes.size() != 1) return {};
+  return *homes.begin();
+}
+
+// Puts a link to `file` at `path`, in the place of any other.
+void link_file(const fs::path& file, const fs::path& path) {
+  std::error_code error;
+  fs::path target = fs::absolute(file);
+  if (fs::is_symlink(path, error) && fs::read_symlink(path, error) == target) return;
+  make_directories(path.parent_path());
+  fs::path aside = path;
+  aside += ".tmp-" + unique_suffix();
+  fs::create_symlink(target, aside, error);
+  if (!error) fs::rename(aside, path, error);
+  if (error) throw UserError(cat("cannot create '", path.string(), "': ", error.message()));
+}
+
+void require_room(uint64_t bytes, const fs::path& directory) {
+  if (bytes == 0) return;
+  make_directories(directory);
+  std::error_code error;
+  fs::space_info space = fs::space(directory, error);
+  if (error || space.available >= bytes) return;
+  throw UserError(cat("what is to be fetched has ", format_bytes(static_cast<int64_t>(bytes)),
+                      ", and where '", directory.string(), "' is there is room for ",
+                      format_bytes(static_cast<int64_t>(space.available)),
+                      ": make room, or give a --cache_dir on another disk"));
 }
 
 std::vector<RemoteEntry> list_local(const fs::path& path) {
@@ -135,15 +188,18 @@ std::vector<RemoteEntry> list_local(const fs::path& path) {
   return entries;
 }
 
-std::vector<RemoteEntry> list_web(const std::string& url, const RemoteOptions& options) {
-  RemoteProbe probe = probe_location(location_of(url, options), options.http);
+RemoteEntry entry_of(const std::string& url, const RemoteProbe& probe) {
   RemoteEntry entry;
   entry.url = url;
   std::string path = is_s3(url) ? url : percent_decode(parse_url(url).path, false).value_or(url);
   entry.path = path.substr(path.rfind('/') + 1);
   entry.size = probe.answers_parts ? probe.location.size : probe.whole_size.value_or(0);
   entry.etag = probe.location.etag;
-  return {std::move(entry)};
+  return entry;
+}
+
+std::vector<RemoteEntry> list_web(const std::string& url, const RemoteOptions& options) {
+  return {entry_of(url, probe_location(location_of(url, options), options.http))};
 }
 
 }  // namespace
@@ -171,13 +227,20 @@ std::vector<RemoteEntry> list_files(std::string_view name, const RemoteOptions& 
   return list_local(name);
 }
 
+std::optional<RemoteEntry> find_web_file(const std::string& url, const RemoteOptions& options) {
+  auto probe = find_location(location_of(url, options), options.http);
+  if (!probe) return {};
+  return entry_of(url, *probe);
+}
+
 std::unique_ptr<ByteSource> open_source(const RemoteEntry& entry, const RemoteOptions& options) {
   if (!is_web(entry.url) && !is_s3(entry.url)) return std::make_unique<ReadFile>(entry.url);
   RemoteProbe probe = locate(entry, options);
   if (probe.answers_parts)
     return std::make_unique<RemoteFile>(std::move(probe.location), options, cache_of(options));
   fs::path path = whole_path(probe.location, options);
-  fetch_to(probe, entry, path, options);
+  FetchProgress progress(entry.size);
+  fetch_to(probe, entry, path, options, &progress);
   return std::make_unique<ReadFile>(path);
 }
 
@@ -196,41 +259,31 @@ fs::path fetch_file(const RemoteEntry& entry, const RemoteOptions& options) {
   if (!is_web(entry.url) && !is_s3(entry.url)) return entry.url;
   RemoteProbe probe = locate(entry, options);
   fs::path path = whole_path(probe.location, options);
-  fetch_to(probe, entry, path, options);
+  FetchProgress progress(entry.size);
+  fetch_to(probe, entry, path, options, &progress);
   return path;
 }
 
-fs::path fetch_directory(const std::vector<RemoteEntry>& entries, const RemoteOptions& options) {
-  std::string identities;
-  std::set<fs::path> homes;  // of those that are on this machine, without their paths
-  bool all_here = true;
+fs::path fetch_directory(const std::vector<RemoteEntry>& entries, const RemoteOptions& options,
+                         fs::path directory) {
+  if (auto home = common_home(entries)) return *home;
+  if (directory.empty()) directory = options.cache_directory / "files" / digest_of(entries);
+  uint64_t missing = 0;
+  std::vector<RemoteProbe> probes;
+  std::vector<fs::path> places;
   for (const RemoteEntry& entry : entries) {
-    auto parts = split(entry.path, '/');
-    if (!std::ranges::all_of(parts, is_plain_name))
-      throw UserError(cat("'", entry.path, "' of '", public_url(entry.url),
-                          "' is no path below a directory; rename it"));
-    identities += cat(entry.path, "\n", entry.url.substr(0, entry.url.find('?')), "\n",
-                      entry.sha256, entry.git_sha1, entry.etag, entry.revision, "\n");
-    all_here = all_here && !is_web(entry.url) && !is_s3(entry.url);
-    if (all_here && entry.url.ends_with(cat("/", entry.path)))
-      homes.insert(entry.url.substr(0, entry.url.size() - entry.path.size() - 1));
-    else
-      all_here = false;
+    bool is_here = !is_web(entry.url) && !is_s3(entry.url);
+    probes.push_back(is_here ? RemoteProbe() : locate(entry, options));
+    places.push_back(is_here ? fs::path(entry.url) : whole_path(probes.back().location, options));
+    std::error_code error;
+    if (!fs::exists(places.back(), error)) missing += entry.size;
   }
-  if (all_here && homes.size() == 1) return *homes.begin();
-  fs::path directory = options.cache_directory / "files" / hex(sha256(identities)).substr(0, 32);
-  for (const RemoteEntry& entry : entries) {
-    fs::path path = directory / entry.path;
-    if (!is_web(entry.url) && !is_s3(entry.url)) {
-      // Fetched by another tool; the rest is put beside it.
-      make_directories(path.parent_path());
-      std::error_code error;
-      fs::create_symlink(fs::absolute(entry.url), path, error);
-      if (error && error != std::errc::file_exists)
-        throw UserError(cat("cannot create '", path.string(), "': ", error.message()));
-    } else {
-      fetch_to(locate(entry, options), entry, path, options);
-    }
+  require_room(missing, options.cache_directory);
+  FetchProgress progress(missing);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (is_web(entries[i].url) || is_s3(entries[i].url))
+      fetch_to(probes[i], entries[i], places[i], options, &progress);
+    link_file(places[i], directory / entries[i].path);
   }
   return directory;
 }

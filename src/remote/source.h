@@ -1,6 +1,8 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +29,10 @@ bool is_remote_name(std::string_view name);
 // others.
 std::vector<RemoteEntry> list_files(std::string_view name, const RemoteOptions& options);
 
+// The file at an http(s) address; nullopt where its server says that there is none. UserError for
+// other failures.
+std::optional<RemoteEntry> find_web_file(const std::string& url, const RemoteOptions& options);
+
 // To read parts of. A file on a server is read through the block cache; one whose server does not
 // answer parts is fetched whole first, into the cache. UserError; Interrupted.
 std::unique_ptr<ByteSource> open_source(const RemoteEntry& entry, const RemoteOptions& options);
@@ -38,8 +44,11 @@ std::unique_ptr<ByteSource> open_source(std::string_view name, const RemoteOptio
 std::filesystem::path fetch_file(const RemoteEntry& entry, const RemoteOptions& options);
 
 // A directory with all of them under their paths: of a model and its tokenizer, say. It is that of
-// this machine if they are in one already.
+// this machine if they are in one already; else `directory` (empty: one of the cache that is told
+// by their contents), with a link to each file once that is whole. Lines of the log say how far it
+// is. UserError also where the disk has no room for what is missing.
 std::filesystem::path fetch_directory(const std::vector<RemoteEntry>& entries,
-                                      const RemoteOptions& options);
+                                      const RemoteOptions& options,
+                                      std::filesystem::path directory = {});
 
 }  // namespace tessera

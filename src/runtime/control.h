@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,5 +46,13 @@ class Control {
  private:
   int rank_, world_size_;
 };
+
+// Work of the ranks that are `chosen`, which may take longer than a call may: all ranks meet every
+// second meanwhile, by calls of this tag, and return after it. A request to end any of them
+// (base/interruption.h) is one to all. Throws what `work` does. Where a call fails `abandon` (may
+// be null) is called, then the work is waited for.
+void while_others_wait(Control& control, bool chosen, const std::string& tag,
+                       const std::function<void()>& work,
+                       const std::function<void()>& abandon = {});
 
 }  // namespace tessera

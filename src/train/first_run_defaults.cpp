@@ -15,6 +15,7 @@
 #include "options/option_table.h"
 #include "options/run_record.h"
 #include "train/own_tokenizer.h"
+#include "train/token_parts.h"
 #include "train/training_data.h"
 
 namespace tessera {
@@ -83,17 +84,16 @@ constexpr int64_t kMostSteps = 10'000, kLeastSteps = 20;
 // Held-out windows are enough for a loss with two digits.
 constexpr double kHeldOutWindows = 64;
 
-bool is_text(const std::vector<fs::path>& files) {
-  return std::ranges::all_of(files, [](const fs::path& path) {
-    return !named_as_json_lines(path.filename().string()) ||
-           detect_json_form(std::make_shared<ReadFile>(path)) == RecordForm::kJsonText;
+bool is_text(const std::vector<RemoteEntry>& files, const RunConfig& config) {
+  return std::ranges::all_of(files, [&](const RemoteEntry& file) {
+    return kind_of_files(config, {file}) == RecordKind::kText;
   });
 }
 
 // Unpacked, without what is around it in JSON: by the beginning of long texts.
-int64_t text_bytes(const std::vector<fs::path>& files, const RunConfig& config) {
+int64_t text_bytes(const std::vector<RemoteEntry>& files, const RunConfig& config) {
   constexpr int64_t kLooked = int64_t{8} << 20;
-  DocumentReader reader(files, {.skip_bad_lines = config.on_bad_line == "skip"});
+  DocumentReader reader(files, reading_options(config, RecordKind::kText, 0));
   std::string text;
   int64_t bytes = 0;
   while (reader.next_part(text) != TextPart::kNone) {
@@ -223,8 +223,10 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
       return take_from_checkpoint(parsed, *found);
   }
   if (!fs::exists(c.dataset, ignored) || !data_need_tokenizer(c)) return;
-  const DatasetFiles files = find_dataset_files({c.dataset, {}, {}});
-  if (!is_text(files.training)) return;
+  if (!c.dataset_mix.empty() || c.streaming == "on") return;
+  const DatasetFiles files =
+      find_dataset_files({.dataset = c.dataset, .config = c.dataset_config_name});
+  if (!is_text(files.training, c)) return;
 
   const int64_t bytes = text_bytes(files.training, c);
   const std::string amount = cat(format_count(static_cast<double>(bytes)), "B of text");

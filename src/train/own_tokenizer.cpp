@@ -16,6 +16,7 @@
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/tokenizer_json.h"
+#include "train/token_parts.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -24,7 +25,7 @@ namespace {
 constexpr std::string_view kBegin = "tokenizer-", kEnd = ".json";
 
 DocumentReaderOptions reading(const RunConfig& config) {
-  return {.skip_bad_lines = config.on_bad_line == "skip"};
+  return reading_options(config, RecordKind::kText, 0);
 }
 
 bool can_be_read(const std::string& path) {
@@ -42,9 +43,9 @@ bool can_be_read(const std::string& path) {
 // Parts of the text of files: of each so many bytes as its share of all is.
 class Sample {
  public:
-  Sample(std::vector<fs::path> files, const DocumentReaderOptions& options)
+  Sample(std::vector<RemoteEntry> files, const DocumentReaderOptions& options)
       : files_(std::move(files)), options_(options) {
-    for (const fs::path& file : files_) total_ += size_of(file);
+    for (const RemoteEntry& file : files_) total_ += file.size;
   }
 
   bool next(std::string& text) {
@@ -52,11 +53,11 @@ class Sample {
     while (true) {
       if (!reader_) {
         if (file_ == files_.size()) return false;
-        const fs::path& path = files_[file_++];
+        const RemoteEntry& file = files_[file_++];
         const double share =
-            static_cast<double>(size_of(path)) / static_cast<double>(std::max<int64_t>(1, total_));
+            static_cast<double>(file.size) / static_cast<double>(std::max<uint64_t>(1, total_));
         left_ = static_cast<int64_t>(share * static_cast<double>(kTokenizerSampleBytes)) + 1;
-        reader_.emplace(std::vector{path}, options_);
+        reader_.emplace(std::vector{file}, options_);
       }
       if (left_ > 0 && reader_->next_part(text) != TextPart::kNone) break;
       reader_.reset();
@@ -73,23 +74,17 @@ class Sample {
   int64_t bytes() const { return bytes_; }
 
  private:
-  // What is gone meanwhile the reader reports.
-  static int64_t size_of(const fs::path& file) {
-    std::error_code error;
-    const uintmax_t size = fs::file_size(file, error);
-    return error ? 0 : static_cast<int64_t>(size);
-  }
-
-  std::vector<fs::path> files_;
+  std::vector<RemoteEntry> files_;
   DocumentReaderOptions options_;
   std::optional<DocumentReader> reader_;  // of the file before file_
   size_t file_ = 0;
-  int64_t total_ = 0, left_ = 0, bytes_ = 0;
+  uint64_t total_ = 0;
+  int64_t left_ = 0, bytes_ = 0;
 };
 
 }  // namespace
 
-fs::path own_tokenizer_path(const RunConfig& config, std::span<const fs::path> files) {
+fs::path own_tokenizer_path(const RunConfig& config, std::span<const RemoteEntry> files) {
   const uint64_t kind =
       hash_combine(hash_text("tessera own tokenizer 1"), static_cast<uint64_t>(config.vocab_size));
   const uint64_t hash = dataset_fingerprint(files, reading(config), kind);
@@ -110,7 +105,9 @@ void make_own_tokenizer(const RunConfig& config, int threads) {
     TESSERA_INFO(cat("Tokenizer: ", config.tokenizer, ", made for this text before"));
     return;
   }
-  const std::vector<fs::path> files = find_dataset_files({config.dataset, {}, {}}).training;
+  const std::vector<RemoteEntry> files =
+      find_dataset_files({.dataset = config.dataset, .config = config.dataset_config_name})
+          .training;
   if (own_tokenizer_path(config, files) != config.tokenizer) {
     throw UserError(cat("--tokenizer ", config.tokenizer, " is not there, and '", config.dataset,
                         "' is not the text that it was made of: leave out --tokenizer and the "

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "options/run_config.h"
+#include "remote/remote_entry.h"
 
 namespace tessera {
 
@@ -13,7 +14,7 @@ namespace tessera {
 // Its file, "CACHE_DIR/tokenizer-HASH.json", of path, size and time of change of every file, of how
 // they are read, and of --vocab_size. Nothing is made. UserError where a file is missing.
 std::filesystem::path own_tokenizer_path(const RunConfig& config,
-                                         std::span<const std::filesystem::path> files);
+                                         std::span<const RemoteEntry> files);
 
 // Whether --tokenizer has such a name.
 bool is_own_tokenizer(const RunConfig& config);

@@ -1,12 +1,11 @@
 // What the ranks of a training run do together beside the steps themselves.
 #include <algorithm>
-#include <chrono>
-#include <future>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/interruption.h"
 #include "base/process_identity.h"
+#include "options/option_record.h"
 #include "options/option_table.h"
 #include "train/own_tokenizer.h"
 #include "train/training_run.h"
@@ -30,11 +29,12 @@ void TrainingRun::check_ranks_agree() const {
   };
   MappedFile program("/proc/self/exe");
   compare(hex(hash_bytes(program.data(), program.size())), "programs", same_start);
-  RunConfig common = config_;  // but for what a rank may choose by itself
+  RunConfig common = with_model_names(config_);  // but for what a rank may choose by itself
   const RunConfig defaults;
   common.threads = defaults.threads;
   common.rank = common.local_rank = common.world_size = std::nullopt;
   common.cache_dir = defaults.cache_dir;
+  common.max_cache_size = defaults.max_cache_size;
   if (is_own_tokenizer(common)) common.tokenizer = defaults.tokenizer;  // lies in cache_dir
   common.config = defaults.config;  // what the files say stands in the other options
   common.hf_home = defaults.hf_home;
@@ -90,13 +90,16 @@ std::vector<std::string> TrainingRun::on_all_ranks(const std::string& what,
 
 // Files of one name on different hosts may hold different text.
 void TrainingRun::check_same_text() const {
-  auto describe = [](const char* what, const TokenPart& part) {
-    if (part.tokens.count() == 0) return cat("no ", what, " text");
-    return cat(what, " text of ", part.tokens.count(), " tokens (hash ", hex(part.hash), ")");
+  auto describe = [&](const char* what, int64_t tokens, uint64_t hash) {
+    if (tokens == 0 && hash == 0) return cat("no ", what, " text");
+    if (tokens == 0) return cat("a stream of ", what, " text (files ", hex(hash), ")");
+    return cat(what, " text of ", tokens, " tokens (hash ", hex(hash), ")");
   };
   auto all = on_all_ranks("comparison of the text", [&] {
-    return cat(host_name(), "\n", describe("training", data_.training), "\n",
-               describe("validation", data_.validation));
+    const TokenPart& held_out = data_.validation;
+    return cat(host_name(), "\n",
+               describe("training", data_.training_tokens(), data_.training_hash()), "\n",
+               describe("validation", held_out.tokens.count(), held_out.hash));
   });
   auto first = split(all[0], '\n');
   for (size_t r = 1; r < all.size(); ++r) {
@@ -132,6 +135,13 @@ CheckpointGroup TrainingRun::checkpoint_group() const {
   return group;
 }
 
+// What a server lists is asked for once.
+std::vector<DataSource> TrainingRun::find_sources() const {
+  if (!device_.control || !names_are_remote(config_)) return find_data_sources(config_);
+  return data_sources_from_text(on_first_rank("list of the data's files",
+                                              [&] { return to_text(find_data_sources(config_)); }));
+}
+
 // That of the run's own text, by one rank of a host.
 void TrainingRun::make_tokenizer() const {
   if (data_.tokenizer || !data_need_tokenizer(config_)) return;
@@ -152,10 +162,12 @@ void TrainingRun::make_tokenizer() const {
 
 // Token caches are made by one rank of a host; the others find them.
 void TrainingRun::prepare_data() {
+  std::vector<DataSource> sources = find_sources();
   auto prepare = [&] {
     try {
-      data_ = prepare_training_data(config_, std::move(data_.tokenizer), record_.model.vocab_size,
-                                    config_.max_context_width, *device_.pool);
+      data_ =
+          prepare_training_data(config_, std::move(sources), std::move(data_.tokenizer),
+                                record_.model.vocab_size, config_.max_context_width, *device_.pool);
     } catch (const Interrupted&) {
       // The ranks agree on it below.
     }
@@ -168,17 +180,7 @@ void TrainingRun::prepare_data() {
 // It may take longer than an exchange between ranks may: so they meet every second meanwhile.
 void TrainingRun::while_others_wait(bool chosen, const std::string& what,
                                     const std::function<void()>& work) const {
-  std::future<void> working;
-  if (chosen) working = std::async(std::launch::async, work);
-  std::string all = "w";  // who works, who was asked to stop
-  while (all.find('w') != all.npos) {
-    bool works =
-        working.valid() && working.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
-    std::string here = cat(works ? "w" : "-", interrupted() ? "s" : "-");
-    all = join(device_.control->exchange(what, here), "");
-    if (all.find('s') != all.npos) request_interruption();
-  }
-  if (working.valid()) working.get();
+  tessera::while_others_wait(*device_.control, chosen, what, work);
 }
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ void TrainingRun::open_tokenizer(const fs::path& checkpoint) {
   if (saved.tokenizer && !there) {
     std::string own = tokenizer_of(checkpoint, saved);
     TESSERA_INFO(cat("There is no tokenizer '", config_.tokenizer,
-                     "': that of the checkpoint is taken, ", own));
+                     "' on this machine: that of the checkpoint is taken, ", own));
     config_.tokenizer = own;
   }
   data_.tokenizer = load_tokenizer(config_.tokenizer);
@@ -48,8 +48,8 @@ void TrainingRun::record_inputs() {
     record_.tokenizer = {files.place, data_.tokenizer->fingerprint()};
     attached_ = std::move(files.files);
   }
-  if (data_.training_windows)
-    record_.training_text = {data_.training.tokens.count(), data_.training.hash};
+  if (data_.has_training())
+    record_.training_text = {data_.training_tokens(), data_.training_hash()};
   record_.data_ranks = session_->programs().parallelism.data_ranks();
 }
 

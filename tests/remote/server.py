@@ -8,7 +8,7 @@ DIRECTORY/requests.log gets a line a request: METHOD TARGET host=H auth=A range=
 /files/NAME?plan=A,B,C&id=X   DIRECTORY/files/NAME; request n for id X is answered by word n of the plan, the last
                               word from then on (see Handler.plan).
 /hop/STATUS?to=URL            a redirect; without `to` to itself.
-/api/..., /O/N/resolve/...    the hub: DIRECTORY/hub/{datasets,models}/O/N/REVISION/..., settings in O/N.json
+/api/..., /O/N/resolve/...    the hub: DIRECTORY/hub/{datasets,models}/O/N/REVISION/..., settings in O/N.json (Handler.hub)
 /cdn/...                      where it keeps large files: links that are good for some requests
 /s3/BUCKET/KEY                S3: DIRECTORY/s3/BUCKET/KEY, signatures checked
 """
@@ -30,6 +30,7 @@ LOCK = threading.Lock()
 COUNTS = {}
 KEYS = {"AKIDEXAMPLE": "secret/key+example"}
 SESSION_TOKEN = "session/token=="
+LARGE = (".bin", ".gz", ".parquet", ".safetensors")  # kept outside of git by the hub
 
 
 def count(key):
@@ -172,7 +173,38 @@ class Handler(BaseHTTPRequestHandler):
             return self.content(content, etag='"another"')
         return self.content(content)
 
-    # The hub.
+    # A server that fails now and then: every so many requests one is answered in each of these ways in turn.
+
+    def is_bad_day(self, settings, key):
+        every = settings.get("trouble")
+        number = count(("trouble", key)) if every else 1
+        if not every or number % every:
+            return False
+        kind = number // every % 5
+        if kind == 0:
+            self.answer(429, b"no", [("Retry-After", "1")])
+        elif kind == 1:
+            self.answer(503, b"no")
+        elif kind == 2:
+            self.note("drop")
+            self.close_connection = True
+            self.connection.close()
+        elif kind == 3:
+            self.note("cut")  # more is announced than comes
+            self.send_response(206 if "Range" in self.headers else 200)
+            self.send_header("Content-Range", self.headers.get("Range", "").replace("=", " ") + "/*")
+            self.send_header("Content-Length", "100000")
+            self.end_headers()
+            self.wfile.write(b"x" * 100)
+            self.close_connection = True
+        else:
+            time.sleep(0.5)
+            return False
+        return True
+
+    # The hub. Of a repository O/N.json says: revisions (directories below O/N), moved_on (what a branch is another name
+    # of), page (files a page), token (who may ask at all), gated (who may read files), missing, slow (one file), limit
+    # (requests that are refused first), uses (of a link), trouble (is_bad_day), moved, next_host, wrong_hash.
 
     def hub(self, path, url):
         api = re.fullmatch(r"/api/(datasets|models)/(.+?)/(revision|tree)/([^/]+)", urllib.parse.unquote(
@@ -192,25 +224,37 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(401, headers=[("X-Error-Message", "Invalid credentials")])
         if settings.get("limit") and count(("limit", name)) <= settings["limit"]:
             return self.answer(429, headers=[("RateLimit", '"api";r=0;t=1')])
+        if self.is_bad_day(settings, name):
+            return None
         revisions = {hashlib.sha1(revision.encode()).hexdigest(): revision for revision in settings["revisions"]}
         if api and api[3] == "revision":
             revision = urllib.parse.unquote(api[4])
             commit = hashlib.sha1(revision.encode()).hexdigest()
             if revision in revisions:
                 commit = revision
+            elif revision in settings.get("moved_on", {}):
+                commit = hashlib.sha1(settings["moved_on"][revision].encode()).hexdigest()
             elif revision not in settings["revisions"]:
-                return self.answer(404, headers=[("X-Error-Message", "Invalid rev id")])
+                return self.answer(404, headers=[("X-Error-Code", "RevisionNotFound"),
+                                                 ("X-Error-Message", "Invalid rev id")])
             return self.answer(200, json.dumps({"id": name, "sha": commit, "siblings": []}).encode())
         commit = api[4] if api else resolve[3]
         if commit not in revisions:
             return self.answer(404, headers=[("X-Error-Message", "Invalid rev id")])
         folder = ROOT / "hub" / kind / name / revisions[commit].replace("/", "_")
         if resolve:
+            if settings.get("gated") and self.headers.get("Authorization") != f"Bearer {settings['gated']}":
+                return self.answer(403, headers=[("X-Error-Code", "GatedRepo"),
+                                                 ("X-Error-Message", "Access to this model is restricted")])
+            if resolve[4] == settings.get("slow"):
+                time.sleep(1)
             file = folder / resolve[4]
+            if resolve[4] == settings.get("missing"):
+                return self.answer(404, headers=[("X-Error-Message", "Entry not found")])
             if not file.is_file():
                 return self.answer(404, headers=[("X-Error-Message", "Entry not found")])
             content = file.read_bytes()
-            if file.suffix not in (".bin", ".gz", ".parquet"):
+            if file.suffix not in LARGE:
                 return self.content(content, etag=f'"{git_hash(content)}"')
             ticket = count("ticket")
             port = self.server.server_address[1]
@@ -218,7 +262,7 @@ class Handler(BaseHTTPRequestHandler):
                 ("X-Repo-Commit", commit), ("X-Linked-Size", str(len(content))),
                 ("X-Linked-ETag", f'"{hashlib.sha256(content).hexdigest()}"'),
                 ("Location", f"http://localhost:{port}/cdn/{file.relative_to(ROOT)}?secret={ticket}"
-                             f"&uses={settings.get('uses', 1000)}")])
+                             f"&uses={settings.get('uses', 1000)}&trouble={settings.get('trouble', 0)}")])
         files = sorted(file for file in folder.rglob("*"))
         begin, size = int(self.query.get("cursor", "0")), settings.get("page", 1000)
         entries = []
@@ -228,7 +272,7 @@ class Handler(BaseHTTPRequestHandler):
             if file.is_file():
                 content = file.read_bytes()
                 entry |= {"size": len(content), "oid": git_hash(content)}
-                if file.suffix in (".bin", ".gz", ".parquet"):
+                if file.suffix in LARGE:
                     entry["lfs"] = {"oid": settings.get("wrong_hash") or hashlib.sha256(content).hexdigest(),
                                     "size": len(content), "pointerSize": 134}
             entries.append(entry)
@@ -240,6 +284,8 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(200, json.dumps(entries).encode(), headers)
 
     def cdn(self, path):
+        if self.is_bad_day({"trouble": int(self.query.get("trouble", 0))}, "cdn"):
+            return None
         if count(("secret", self.query["secret"])) > int(self.query["uses"]):
             return self.answer(403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>")
         return self.content((ROOT / path).read_bytes())
