@@ -84,12 +84,6 @@ constexpr int64_t kMostSteps = 10'000, kLeastSteps = 20;
 // Held-out windows are enough for a loss with two digits.
 constexpr double kHeldOutWindows = 64;
 
-bool is_text(const std::vector<RemoteEntry>& files, const RunConfig& config) {
-  return std::ranges::all_of(files, [&](const RemoteEntry& file) {
-    return kind_of_files(config, {file}) == RecordKind::kText;
-  });
-}
-
 // Unpacked, without what is around it in JSON: by the beginning of long texts.
 int64_t text_bytes(const std::vector<RemoteEntry>& files, const RunConfig& config) {
   constexpr int64_t kLooked = int64_t{8} << 20;
@@ -226,7 +220,7 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
   if (!c.dataset_mix.empty() || c.streaming == "on") return;
   const DatasetFiles files =
       find_dataset_files({.dataset = c.dataset, .config = c.dataset_config_name});
-  if (!is_text(files.training, c)) return;
+  if (kind_of_files(c, files.training) != RecordKind::kText) return;
 
   const int64_t bytes = text_bytes(files.training, c);
   const std::string amount = cat(format_count(static_cast<double>(bytes)), "B of text");
