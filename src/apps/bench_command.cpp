@@ -25,6 +25,7 @@ bench step  whole training steps on random tokens; with --by_op time by op and p
 bench comm  collectives between --ranks processes of this host from 4 KiB to 64 MiB, beside a memcpy; every result is
             checked. Size is the larger of input and output, algbw = size / time, busbw = algbw (n - 1) / n, twice that
             for all_reduce.
+With --document_mask 1 (ops and step) rows are documents of 256 tokens; the arithmetic of attention is counted as without.
 
 Examples
   tessera bench ops --model_type llama_v2 --hidden_width 768 --num_heads 12 --train_batch_size 4 --max_context_width 1024
@@ -50,8 +51,10 @@ int bench_step(const RunConfig& config, const ModelConfig& model) {
   }
   std::vector<int64_t> row_keys(static_cast<size_t>(config.train_batch_size));
   std::iota(row_keys.begin(), row_keys.end(), 0);
+  const std::vector<int32_t> starts =
+      bench_document_starts(config.train_batch_size, config.max_context_width);
   std::vector<MicroBatch> batches(static_cast<size_t>(config.gradient_accumulation_steps),
-                                  MicroBatch{ids, targets, row_keys});
+                                  MicroBatch{ids, targets, row_keys, starts});
   session.step(batches, config.lr, config.grad_clip);  // warm-up
   OpTimer timer;
   NodeObserver observer = timer.observer();

@@ -207,7 +207,7 @@ int train(const Arguments& arguments) {
   std::filesystem::path output = arguments.text("output");
 
   double start = monotonic_seconds();
-  DocumentReader reader({inputs.begin(), inputs.end()}, reading);
+  DocumentReader reader(std::vector<std::filesystem::path>(inputs.begin(), inputs.end()), reading);
   Progress counting("reading"), merging("merging");
   int64_t documents = 0, text_bytes = 0;
   auto next = [&](std::string& document) {

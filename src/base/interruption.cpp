@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -91,6 +92,7 @@ void take(sigset_t set) {
 }  // namespace
 
 std::atomic<bool> detail::interruption_requested = false;
+thread_local const std::atomic<bool>* detail::interruption_of_thread = nullptr;
 
 sigset_t ending_signals() {
   sigset_t set;
@@ -124,6 +126,11 @@ void catch_interruptions(std::string answer, std::optional<std::chrono::seconds>
   all.answer = std::move(answer);
   all.limit = limit;
 }
+
+InterruptedBy::InterruptedBy(const std::atomic<bool>& request)
+    : before_(std::exchange(detail::interruption_of_thread, &request)) {}
+
+InterruptedBy::~InterruptedBy() { detail::interruption_of_thread = before_; }
 
 void request_interruption() { detail::interruption_requested = true; }
 

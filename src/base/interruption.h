@@ -43,9 +43,25 @@ struct Interrupted : Error {
 
 namespace detail {
 extern std::atomic<bool> interruption_requested;
-}
+extern thread_local const std::atomic<bool>* interruption_of_thread;
+}  // namespace detail
 
-inline bool interrupted() { return detail::interruption_requested.load(std::memory_order_relaxed); }
+inline bool interrupted() {
+  const std::atomic<bool>* own = detail::interruption_of_thread;
+  return (own ? *own : detail::interruption_requested).load(std::memory_order_relaxed);
+}
+// While it lives, the thread that made it is asked to end by `request` alone: it works for another
+// thread, which answers the requests to the process and ends this one when it needs no more.
+class InterruptedBy {
+ public:
+  explicit InterruptedBy(const std::atomic<bool>& request);
+  ~InterruptedBy();
+  InterruptedBy(const InterruptedBy&) = delete;
+  InterruptedBy& operator=(const InterruptedBy&) = delete;
+
+ private:
+  const std::atomic<bool>* before_;
+};
 // For work that nothing is lost of: throws Interrupted if there is a request.
 inline void check_interruption() {
   if (interrupted()) throw Interrupted();

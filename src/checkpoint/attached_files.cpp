@@ -11,31 +11,10 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-std::string attached_name(std::string_view name) { return cat(kTokenizerFolder, "/", name); }
+constexpr std::string_view kFolders[] = {kTokenizerFolder, kDataFolder};
 
-}  // namespace
-
-bool is_attached_name(std::string_view name) {
-  size_t slash = name.find('/');
-  return slash != std::string_view::npos && name.substr(0, slash) == kTokenizerFolder &&
-         is_plain_name(name.substr(slash + 1));
-}
-
-std::vector<ManifestFile> write_attached(const fs::path& checkpoint,
-                                         std::span<const AttachedFile> files) {
-  std::vector<ManifestFile> written;
-  if (!files.empty()) make_directories(checkpoint / kTokenizerFolder);
-  for (const AttachedFile& file : files) {
-    std::string name = attached_name(file.name);
-    TESSERA_CHECK(is_attached_name(name), cat("no file can be attached as '", file.name, "'"));
-    write_file_atomic(checkpoint / name, file.content);
-    written.push_back({name, file.content.size(), hash_text(file.content)});
-  }
-  return written;
-}
-
-void remove_attached(const fs::path& checkpoint) {
-  fs::path folder = checkpoint / kTokenizerFolder;
+void remove_folder(const fs::path& checkpoint, std::string_view folder_name) {
+  fs::path folder = checkpoint / folder_name;
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(folder, error))) return;
   bool whole = fs::exists(checkpoint / kManifestName, error);
@@ -44,7 +23,7 @@ void remove_attached(const fs::path& checkpoint) {
   std::vector<fs::path> gone;
   fs::directory_iterator it(folder, error);
   for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    std::string name = attached_name(it->path().filename().string());
+    std::string name = cat(folder_name, "/", it->path().filename().string());
     bool ours = whole ? std::ranges::count(own, name, &ManifestFile::name) > 0
                       : fs::is_regular_file(it->symlink_status(error));
     if (ours) gone.push_back(it->path());
@@ -54,6 +33,32 @@ void remove_attached(const fs::path& checkpoint) {
   }
   if (error) throw UserError(cat("cannot clear '", folder.string(), "': ", error.message()));
   fs::remove(folder, error);  // fails where something foreign is in it
+}
+
+}  // namespace
+
+bool is_attached_name(std::string_view name) {
+  size_t slash = name.find('/');
+  return slash != std::string_view::npos &&
+         std::ranges::count(kFolders, name.substr(0, slash)) > 0 &&
+         is_plain_name(name.substr(slash + 1));
+}
+
+std::vector<ManifestFile> write_attached(const fs::path& checkpoint,
+                                         std::span<const AttachedFile> files) {
+  std::vector<ManifestFile> written;
+  for (const AttachedFile& file : files) {
+    std::string name = cat(file.folder, "/", file.name);
+    TESSERA_CHECK(is_attached_name(name), cat("no file can be attached as '", name, "'"));
+    make_directories(checkpoint / file.folder);
+    write_file_atomic(checkpoint / name, file.content);
+    written.push_back({name, file.content.size(), hash_text(file.content)});
+  }
+  return written;
+}
+
+void remove_attached(const fs::path& checkpoint) {
+  for (std::string_view folder : kFolders) remove_folder(checkpoint, folder);
 }
 
 }  // namespace tessera

@@ -53,8 +53,9 @@ void BatchReader::fill(int64_t position, Batch& batch) const {
   const std::span inputs(batch.inputs), targets(batch.targets), starts(batch.document_starts);
   for (int64_t row = 0; row < batch.rows; ++row) {
     const auto offset = static_cast<size_t>(row) * context;
+    const int64_t k = first + row;
     batch.tokens +=
-        dataset_.sample(order_.at(first + row).window,
+        dataset_.sample(dataset_.in_own_order() ? k : order_.at(k).window,
                         {inputs.subspan(offset, context), targets.subspan(offset, context),
                          starts.empty() ? starts : starts.subspan(offset, context)});
   }

@@ -11,12 +11,28 @@ namespace tessera {
 
 // One micro-batch of one rank.
 struct Batch {
-  int64_t first_sample = 0;      // the job's number of row 0; row i is sample first_sample + i
-  int64_t rows = 0;              // rows that hold a sample; those behind them are ignored
-  int64_t tokens = 0;            // targets that are not kIgnoreIndex
-  std::vector<int32_t> inputs;   // [rows_per_batch, context]
-  std::vector<int32_t> targets;  // [rows_per_batch, context]
+  int64_t first_sample = 0;              // the job's number of row 0 ...
+  int64_t sample_stride = 1;             // ... and how much larger that of the row behind it is
+  int64_t rows = 0;                      // rows that hold a sample; those behind them are ignored
+  int64_t tokens = 0;                    // targets that are not kIgnoreIndex
+  std::vector<int32_t> inputs;           // [rows_per_batch, context]
+  std::vector<int32_t> targets;          // [rows_per_batch, context]
   std::vector<int32_t> document_starts;  // [rows_per_batch, context] (sample_source.h), or empty
+};
+
+// Hands out the samples of a job in batches, each rank its own.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // The first sample that next() has not handed out to some rank: those of all ranks count.
+  virtual int64_t position() const = 0;
+  // Epochs completed before position(), counted from 0.
+  virtual int64_t epoch() const = 0;
+  // Whether there is nothing left.
+  virtual bool done() const = 0;
+  // Fills `batch` and moves on; false, changing nothing, when done. The buffers that `batch` had
+  // are used again: pointers into them end here.
+  virtual bool next(Batch& batch) = 0;
 };
 
 struct BatchReaderOptions {
@@ -31,30 +47,26 @@ struct BatchReaderOptions {
   bool prefetch = false;         // the next batch is made on a thread of its own, meanwhile
 };
 
-// Hands out the samples of a job in batches. A global batch is the next R*B samples of the one
-// order (sample_order.h); rank r takes rows r*B ... r*B + B - 1 of it. Rows at and behind `end` are
-// ignored rows: inputs filler(), targets kIgnoreIndex; a rank may get a batch of nothing else.
+// Reads data of which each sample can be read at once. A global batch is the next R*B samples of
+// the one order (sample_order.h, or the data set's own); rank r takes rows r*B ... r*B + B - 1 of
+// it. Rows at and behind `end` are ignored rows: inputs filler(), targets kIgnoreIndex; a rank may
+// get a batch of nothing else.
 //
 // The whole state is one integer, position(): a multiple of R*B samples behind where it started. It
 // means the same for every B and R, so a job resumes on another number of ranks without losing or
 // repeating a sample.
-class BatchReader {
+class BatchReader final : public BatchSource {
  public:
   // `dataset` must live longer.
   BatchReader(const SampleSource& dataset, const BatchReaderOptions& options);
-  ~BatchReader();
+  ~BatchReader() override;
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
-  // The first sample that next() has not handed out to some rank.
-  int64_t position() const { return options_.position; }
-  bool done() const { return options_.position >= options_.end; }
-  // Epochs completed before position(), counted from 0.
-  int64_t epoch() const { return options_.position / order_.samples(); }
-
-  // Fills `batch` and moves on; false, changing nothing, when done. The buffers that `batch` had
-  // are used again: pointers into them end here.
-  bool next(Batch& batch);
+  int64_t position() const override { return options_.position; }
+  int64_t epoch() const override { return options_.position / order_.samples(); }
+  bool done() const override { return options_.position >= options_.end; }
+  bool next(Batch& batch) override;
 
  private:
   void fill(int64_t position, Batch& batch) const;

@@ -162,11 +162,12 @@ ChatTemplate::ChatTemplate(std::string_view jinja, std::string bos, std::string 
     default_system_ = std::move(*system);
   }
   if (!style_) {
-    throw UserError(cat("the chat template of '", name, "' is not known (fingerprint ",
-                        hex(fingerprint_of(tokens, {})), "; ", unknown_in(tokens),
-                        "): name one of ", names_of_styles(),
-                        " if that is what it writes, or give conversations as \"prompt\" and "
-                        "\"completion\""));
+    throw UserError(cat(
+        "the chat template of '", name, "' is not known (fingerprint ",
+        hex(fingerprint_of(tokens, {})), "; ", unknown_in(tokens), "): name one of ",
+        names_of_styles(),
+        " by --chat_template if that is what it writes, or give conversations as \"prompt\" and "
+        "\"completion\""));
   }
   if ((style_->needs_bos && bos_.empty()) || (style_->needs_eos && eos_.empty())) {
     throw UserError(cat("the chat template of '", name, "' (", style_->name, ") needs ",
@@ -189,6 +190,22 @@ ChatTemplate ChatTemplate::named(std::string_view style, std::string bos, std::s
 }
 
 std::string_view ChatTemplate::name() const { return style_->name; }
+
+std::string_view ChatTemplate::begin_token() const {
+  return style_->needs_bos ? std::string_view(bos_) : "";
+}
+
+std::string_view ChatTemplate::end_token() const {
+  return style_->needs_eos ? std::string_view(eos_) : "";
+}
+
+uint64_t ChatTemplate::fingerprint() const {
+  uint64_t hash = hash_text("tessera chat 1");
+  for (std::string_view text :
+       {name(), begin_token(), end_token(), std::string_view(default_system_)})
+    hash = hash_combine(hash, hash_text(text));
+  return hash;
+}
 
 std::vector<TextSpan> ChatTemplate::render(std::span<const Message> messages) const {
   const ChatStyle& style = *style_;
@@ -270,18 +287,15 @@ std::string_view default_template(const simdjson::dom::object& config) {
 
 }  // namespace
 
-ChatTemplate read_chat_template(std::string_view tokenizer_config, std::string_view name) {
+ChatConfig read_chat_config(std::string_view tokenizer_config, std::string_view name) {
   simdjson::dom::parser parser;
   simdjson::dom::object config;
   const simdjson::padded_string content(tokenizer_config);
   if (auto error = parser.parse(content).get(config)) {
     throw UserError(cat("'", name, "' is not JSON: ", simdjson::error_message(error)));
   }
-  const std::string_view jinja = default_template(config);
-  if (jinja.empty()) {
-    throw UserError(cat("'", name, "' has no \"chat_template\": name one of ", names_of_styles()));
-  }
-  return {jinja, token_of(config, "bos_token"), token_of(config, "eos_token"), name};
+  return {std::string(default_template(config)), token_of(config, "bos_token"),
+          token_of(config, "eos_token")};
 }
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,6 +50,10 @@ class ChatTemplate {
   std::vector<TextSpan> render(std::span<const Message> messages) const;
 
   std::string_view name() const;  // as listed above
+  // The tokens that it writes around texts; "" where it writes none.
+  std::string_view begin_token() const;
+  std::string_view end_token() const;
+  uint64_t fingerprint() const;  // of all that decides on a text
 
  private:
   ChatTemplate(const ChatStyle& style, std::string bos, std::string eos, std::string system);
@@ -57,9 +62,13 @@ class ChatTemplate {
   std::string bos_, eos_, default_system_;
 };
 
-// The template and tokens of a `tokenizer_config.json`, given its content. `chat_template` is a
+// What a `tokenizer_config.json` says of conversations; "" where it does not. `chat_template` is a
 // string, or a list of which the one called "default" is taken; tokens are strings or objects with
-// "content". UserError, naming `name`, where there is none, or it is not known.
-ChatTemplate read_chat_template(std::string_view tokenizer_config, std::string_view name);
+// "content".
+struct ChatConfig {
+  std::string jinja, bos, eos;
+};
+// UserError, naming `name`, where it is not JSON.
+ChatConfig read_chat_config(std::string_view tokenizer_config, std::string_view name);
 
 }  // namespace tessera

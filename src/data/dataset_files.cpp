@@ -1,16 +1,25 @@
 #include "data/dataset_files.h"
 
+#include <glob.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <string>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/hub_name.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "remote/hub_reference.h"
+#include "remote/source.h"
+#include "remote/url.h"
+#include "tables/saved_dataset.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +29,7 @@ namespace fs = std::filesystem;
 enum class Part { kNone, kTraining, kValidation };
 
 // The first word of the name, between anything but letters, that names a part of a data set.
-Part part_of(const std::string& file_name) {
+Part part_of_name(const std::string& file_name) {
   std::string word;
   for (char c : lower(file_name) + '.') {
     if (std::isalpha(static_cast<unsigned char>(c))) {
@@ -36,39 +45,93 @@ Part part_of(const std::string& file_name) {
   return Part::kNone;
 }
 
+// What a file's name says, else the innermost directory whose name does.
+Part part_of_path(const fs::path& below) {
+  for (fs::path path = below; !path.empty(); path = path.parent_path()) {
+    Part part = part_of_name(path.filename().string());
+    if (part != Part::kNone) return part;
+  }
+  return Part::kNone;
+}
+
 [[noreturn]] void fail(const char* option, const fs::path& path, const std::string& cause) {
   throw UserError(cat(option, ": cannot read '", path.string(), "': ", cause));
 }
 
-void check_readable(const char* option, const fs::path& path) {
-  if (::access(path.c_str(), R_OK) != 0) fail(option, path, std::strerror(errno));
+RemoteEntry local_entry(const char* option, const fs::path& path, std::string name) {
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  std::string cause = error                               ? error.message()
+                      : fs::is_directory(status)          ? "it is a directory"
+                      : !fs::is_regular_file(status)      ? "it is not a regular file"
+                      : ::access(path.c_str(), R_OK) != 0 ? std::strerror(errno)
+                                                          : "";
+  if (!cause.empty()) {
+    if (*option != '\0') fail(option, path, cause);
+    throw UserError(cat("cannot read '", path.string(), "': ", cause));
+  }
+  RemoteEntry entry;
+  entry.path = std::move(name);
+  entry.url = path.string();
+  entry.size = fs::file_size(path);
+  return entry;
 }
 
-// The files below a directory, in the order of their paths.
+// A file of a data set, with the part that its description gives it.
+struct Found {
+  RemoteEntry entry;
+  Part part = Part::kNone;
+};
+
+// The files below a directory: those of saved data sets in their own order, all others by path.
 class Walk {
  public:
   Walk(const char* option, const fs::path& directory) : option_(option), top_(directory) {
     enter(directory);
-    if (files.empty()) {
-      std::ranges::sort(left_out_);
-      size_t more = left_out_.size() > kNamed ? left_out_.size() - kNamed : 0;
-      left_out_.resize(left_out_.size() - more);
-      if (more > 0) left_out_.push_back(cat(more, " more"));
-      throw UserError(cat(option, ": there is no file in '", directory.string(), "'",
-                          left_out_.empty() ? "" : cat("; left out: ", join(left_out_, ", "))));
-    }
-    std::ranges::sort(files, {}, [](const fs::path& file) { return file.generic_string(); });
+    if (!files.empty()) return;
+    std::ranges::sort(left_out_);
+    size_t more = left_out_.size() > kNamed ? left_out_.size() - kNamed : 0;
+    left_out_.resize(left_out_.size() - more);
+    if (more > 0) left_out_.push_back(cat(more, " more"));
+    throw UserError(cat(option, ": there is no file in '", directory.string(), "'",
+                        left_out_.empty() ? "" : cat("; left out: ", join(left_out_, ", "))));
   }
 
-  std::vector<fs::path> files;
+  std::vector<Found> files;
 
  private:
   static constexpr size_t kNamed = 5;
 
+  bool take_saved_dataset(const fs::path& directory) {
+    auto splits = saved_dataset(directory);
+    if (!splits) return false;
+    if (directory != top_)
+      TESSERA_INFO(cat("'", directory.string(), "' is a saved data set: it is what is read there"));
+    for (const SavedSplit& split : *splits) {
+      Part part = part_of_name(split.name);
+      if (part == Part::kNone) part = part_of_path(directory.lexically_relative(top_));
+      for (const fs::path& file : split.files) add(file, part);
+    }
+    return true;
+  }
+
+  void add(const fs::path& file, Part part) {
+    files.push_back(
+        {local_entry(option_, file, file.lexically_relative(top_).generic_string()), part});
+  }
+
   void enter(const fs::path& directory) {
+    if (take_saved_dataset(directory)) return;
     std::error_code error;
-    fs::directory_iterator entries(directory, error);
+    fs::directory_iterator listing(directory, error);
     if (error) fail(option_, directory, error.message());
+    std::vector<fs::directory_entry> entries(listing, {});
+    // As the whole paths sort: a directory among files as its name with a slash.
+    auto key = [](const fs::directory_entry& entry) {
+      std::error_code ignored;
+      return entry.path().filename().string() + (entry.is_directory(ignored) ? "/" : "");
+    };
+    std::ranges::sort(entries, {}, key);
     for (const auto& entry : entries) {
       const fs::file_status status = entry.status(error);
       auto leave_out = [&](const char* why) {
@@ -85,7 +148,7 @@ class Walk {
         else
           enter(entry.path());
       } else if (fs::is_regular_file(status)) {
-        files.push_back(entry.path());
+        add(entry.path(), part_of_path(entry.path().lexically_relative(top_)));
       } else {
         leave_out("no regular file");
       }
@@ -97,73 +160,198 @@ class Walk {
   std::vector<std::string> left_out_;
 };
 
-std::vector<fs::path> files_in(const char* option, const fs::path& directory) {
-  return Walk(option, directory).files;
+std::vector<RemoteEntry> entries_of(std::vector<Found> found) {
+  std::vector<RemoteEntry> entries;
+  for (Found& file : found) entries.push_back(std::move(file.entry));
+  return entries;
 }
 
-// Of a file below `directory`: what its name says, else the innermost directory whose name does.
-Part part_of(const fs::path& file, const fs::path& directory) {
-  const fs::path below = file.lexically_relative(directory);
-  for (fs::path path = below; !path.empty(); path = path.parent_path()) {
-    Part part = part_of(path.filename().string());
-    if (part != Part::kNone) return part;
-  }
-  return Part::kNone;
-}
-
-DatasetFiles files_of_dataset(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
-    fail("--dataset", path,
-         fs::status_known(status)
-             ? cat("there is no such file or directory",
-                   fetch_advice(path.string(), " --repo-type dataset", "--dataset"))
-             : error.message());
-  }
-  if (fs::is_regular_file(status)) return {{path}, {}};
-  if (!fs::is_directory(status)) fail("--dataset", path, "it is neither a file nor a directory");
-
-  DatasetFiles files;
-  std::vector<fs::path> others;
-  for (const fs::path& file : files_in("--dataset", path)) {
-    switch (part_of(file, path)) {
-      case Part::kTraining: files.training.push_back(file); break;
-      case Part::kValidation: files.validation.push_back(file); break;
-      case Part::kNone: others.push_back(file); break;
+// The files that match a pattern; none where it is no pattern, or nothing does.
+std::vector<Found> files_of_pattern(const std::string& pattern) {
+  if (pattern.find_first_of("*?[") == std::string::npos) return {};
+  glob_t matches{};
+  std::vector<Found> files;
+  if (::glob(pattern.c_str(), 0, nullptr, &matches) == 0) {
+    for (size_t i = 0; i < matches.gl_pathc; ++i) {
+      const fs::path path = matches.gl_pathv[i];
+      std::error_code error;
+      if (fs::is_directory(path, error)) continue;
+      files.push_back({local_entry("--dataset", path, path.generic_string()), Part::kNone});
     }
+  }
+  ::globfree(&matches);
+  return files;
+}
+
+std::vector<Found> remote_files(const std::string& name, const std::string& config,
+                                const RemoteOptions& remote) {
+  std::string whole = name;
+  if (!config.empty()) {
+    auto reference = name.starts_with("hf://") ? parse_hub_reference(name)
+                                               : find_dataset_name(name).value_or(HubReference{});
+    if (!reference.is_dataset)
+      throw UserError(cat("--dataset_config_name ", config, ": '", name,
+                          "' is no data set on the hub; leave it out"));
+    whole = cat("hf://datasets/", reference.repository, "/", config,
+                reference.revision.empty() ? "" : cat("@", reference.revision));
+  }
+  std::vector<Found> files;
+  for (RemoteEntry& entry : list_files(whole, remote)) {
+    const Part part = part_of_path(entry.path);
+    files.push_back({std::move(entry), part});
+  }
+  return files;
+}
+
+// All files that a name stands for.
+std::vector<Found> files_of_name(const char* option, const std::string& name,
+                                 const std::string& config, const RemoteOptions& remote) {
+  std::error_code error;
+  if (auto files = files_of_pattern(name); !files.empty()) return files;
+  if (is_remote_name(name)) return remote_files(name, config, remote);
+  const fs::file_status status = fs::status(name, error);
+  if (!fs::exists(status))
+    fail(option, name,
+         fs::status_known(status) ? "there is no such file or directory" : error.message());
+  if (fs::is_regular_file(status))
+    return {{local_entry(option, name, fs::path(name).filename().string()), Part::kNone}};
+  if (!fs::is_directory(status)) fail(option, name, "it is neither a file nor a directory");
+  if (!config.empty() && fs::is_directory(fs::path(name) / config, error))
+    return Walk(option, fs::path(name) / config).files;
+  return Walk(option, name).files;
+}
+
+DatasetFiles files_of_dataset(const DatasetNames& names, const RemoteOptions& remote) {
+  std::vector<Found> found = files_of_name("--dataset", names.dataset, names.config, remote);
+  const bool one_file =
+      found.size() == 1 && fs::path(names.dataset).filename() == found[0].entry.path;
+  DatasetFiles files;
+  std::vector<RemoteEntry> others;
+  for (Found& file : found) {
+    const Part part = one_file ? Part::kTraining : file.part;
+    auto& list = part == Part::kTraining     ? files.training
+                 : part == Part::kValidation ? files.validation
+                                             : others;
+    list.push_back(std::move(file.entry));
   }
   if (files.training.empty()) files.training = std::move(others);
   if (files.training.empty()) {
-    throw UserError(cat("--dataset: '", path.string(),
+    throw UserError(cat("--dataset: '", names.dataset,
                         "' holds validation files only; name the "
                         "training files train*, or give --training_dir"));
   }
   return files;
 }
 
+// All files of a directory, or those with the suffix if there are any.
+std::vector<RemoteEntry> files_of_directory(const char* option, const std::string& name,
+                                            const std::string& suffix,
+                                            const RemoteOptions& remote) {
+  std::error_code error;
+  if (!is_remote_name(name) && !fs::is_directory(name, error)) {
+    fail(option, name,
+         fs::exists(name, error) ? "it is not a directory" : "there is no such file or directory");
+  }
+  std::vector<RemoteEntry> files = entries_of(files_of_name(option, name, "", remote));
+  auto fits = [&](const RemoteEntry& file) { return file.path.ends_with(suffix); };
+  if (std::ranges::any_of(files, fits))
+    std::erase_if(files, [&](auto& file) { return !fits(file); });
+  return files;
+}
+
 }  // namespace
 
-DatasetFiles find_dataset_files(const DatasetPaths& paths) {
-  if (!paths.dataset.empty() && !paths.training_dir.empty()) {
+DatasetFiles find_dataset_files(const DatasetNames& names, const RemoteOptions& remote) {
+  if (!names.dataset.empty() && !names.training_dir.empty()) {
     throw UserError("--dataset and --training_dir exclude each other: give one of them");
   }
   DatasetFiles files;
-  if (!paths.training_dir.empty()) {
-    files.training = files_in("--training_dir", paths.training_dir);
-  } else if (!paths.dataset.empty()) {
-    files = files_of_dataset(paths.dataset);
-  } else if (paths.test_dir.empty()) {
+  if (!names.training_dir.empty()) {
+    files.training = files_of_directory("--training_dir", names.training_dir, names.suffix, remote);
+  } else if (!names.dataset.empty()) {
+    files = files_of_dataset(names, remote);
+  } else if (names.test_dir.empty() && names.validation.empty()) {
     throw UserError("there is no text to train on: give --dataset PATH or --training_dir DIR");
   }
-  if (!paths.test_dir.empty()) files.validation = files_in("--test_dir", paths.test_dir);
-
-  const char* option = paths.dataset.empty() ? "--training_dir" : "--dataset";
-  for (const fs::path& file : files.training) check_readable(option, file);
-  for (const fs::path& file : files.validation) {
-    check_readable(paths.test_dir.empty() ? option : "--test_dir", file);
+  if (!names.validation.empty()) {
+    files.validation =
+        entries_of(files_of_name("--validation_dataset", names.validation, "", remote));
+  } else if (!names.test_dir.empty()) {
+    files.validation = files_of_directory("--test_dir", names.test_dir, names.suffix, remote);
   }
   return files;
+}
+
+// A field a line, eight a file: none of them holds a line end, or the file is left to its names.
+std::string to_text(const DatasetFiles& files) {
+  std::string text = cat(files.training.size(), "\n", files.validation.size(), "\n");
+  for (const auto* list : {&files.training, &files.validation}) {
+    for (const RemoteEntry& entry : *list) {
+      for (std::string_view field : {std::string_view(entry.path), std::string_view(entry.url)}) {
+        if (field.find('\n') != std::string_view::npos)
+          throw UserError(cat("'", field, "' has a line end in its name; rename the file"));
+      }
+      text += cat(entry.path, "\n", entry.url, "\n", entry.size, "\n", entry.etag, "\n",
+                  entry.sha256, "\n", entry.git_sha1, "\n", entry.revision, "\n");
+    }
+  }
+  return text;
+}
+
+DatasetFiles dataset_files_from_text(std::string_view text) {
+  auto line = [&] {
+    const size_t end = text.find('\n');
+    TESSERA_CHECK(end != std::string_view::npos, "a list of files that is cut short");
+    std::string field(text.substr(0, end));
+    text.remove_prefix(end + 1);
+    return field;
+  };
+  auto number = [&] { return std::stoull(line()); };
+  DatasetFiles files;
+  const size_t training = number(), validation = number();
+  for (size_t i = 0; i < training + validation; ++i) {
+    RemoteEntry entry;
+    entry.path = line();
+    entry.url = line();
+    entry.size = number();
+    entry.etag = line();
+    entry.sha256 = line();
+    entry.git_sha1 = line();
+    entry.revision = line();
+    (i < training ? files.training : files.validation).push_back(std::move(entry));
+  }
+  return files;
+}
+
+std::vector<RemoteEntry> local_entries(std::span<const fs::path> paths) {
+  std::vector<RemoteEntry> entries;
+  for (const fs::path& path : paths)
+    entries.push_back(local_entry("", path, path.filename().string()));
+  return entries;
+}
+
+bool is_remote(const RemoteEntry& entry) {
+  return entry.url.starts_with("http://") || entry.url.starts_with("https://") ||
+         entry.url.starts_with("s3://");
+}
+
+uint64_t file_identity(const RemoteEntry& entry) {
+  if (is_remote(entry)) {
+    uint64_t hash = hash_combine(hash_text(public_url(entry.url)), entry.size);
+    return hash_combine(hash, hash_text(cat(entry.etag, "\n", entry.sha256, "\n", entry.git_sha1,
+                                            "\n", entry.revision)));
+  }
+  std::error_code error;
+  const auto size = fs::file_size(entry.url, error);
+  const auto changed = error ? fs::file_time_type{} : fs::last_write_time(entry.url, error);
+  if (error) throw UserError(cat("cannot read '", entry.url, "': ", error.message()));
+  uint64_t hash = hash_text(fs::absolute(entry.url).lexically_normal().string());
+  return hash_combine(hash_combine(hash, size),
+                      static_cast<uint64_t>(changed.time_since_epoch().count()));
+}
+
+std::string shown_name(const RemoteEntry& entry) {
+  return is_remote(entry) ? public_url(entry.url) : entry.url;
 }
 
 }  // namespace tessera

@@ -1,37 +1,66 @@
 #pragma once
 #include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
+
+#include "remote/options.h"
+#include "remote/remote_entry.h"
 
 namespace tessera {
 
-// What the command line says about where the text is; an empty path was not given.
-struct DatasetPaths {
-  std::filesystem::path dataset;       // --dataset: a file or a directory
-  std::filesystem::path training_dir;  // --training_dir
-  std::filesystem::path test_dir;      // --test_dir: validation text
+// What the command line says about where the data are; an empty name was not given. A name is one
+// of remote/source.h: a path of this machine, or what is fetched.
+struct DatasetNames {
+  std::string dataset;       // --dataset: a file, a pattern of files, a directory or a remote name
+  std::string config;        // --dataset_config_name
+  std::string training_dir;  // --training_dir
+  std::string test_dir;      // --test_dir: validation data
+  std::string validation;    // --validation_dataset
+  std::string suffix;  // of files in training_dir and test_dir; where none has it, all are taken
 };
 
-// Each list is sorted by path.
+// Each list is in the order in which it is read.
 struct DatasetFiles {
-  std::vector<std::filesystem::path> training;    // empty only if --test_dir alone was given
-  std::vector<std::filesystem::path> validation;  // may be empty
+  std::vector<RemoteEntry> training;    // empty only if validation data alone were given
+  std::vector<RemoteEntry> validation;  // may be empty
 };
 
 // Finds the files.
-//  - A dataset that is a file is training text.
-//  - In a dataset directory the first of the words train, training, val, valid, validation, test in
-//    a file's name decides (train.txt, val_00.jsonl, c4-validation.00000-of-00008.json.gz), else in
-//    that of the innermost directory that has one (validation/00.txt). If no name says train, all
-//    files that do not say validation are training; else files that say neither are left alone
-//    (README.md).
-//  - --training_dir takes the place of --dataset: every file in it is training text.
-//  - Every file in --test_dir is validation text, instead of what a dataset directory holds of it.
-// Directories are read in depth. What is hidden, links to directories and what is no regular file
-// are left out.
+//  - A dataset that is a file, or a pattern (`part-*.jsonl.gz`), is training data.
+//  - In a dataset of several files the first of the words train, training, val, valid, validation,
+//    test in a file's name decides (train.txt, val_00.jsonl, c4-validation.00000-of-00008.json.gz),
+//    else in that of the innermost directory that has one (validation/00.txt). If no name says
+//    train, all files that do not say validation are training; else files that say neither are left
+//    alone (README.md).
+//  - --dataset_config_name names a configuration on the hub, and a directory in one of this
+//    machine.
+//  - --training_dir takes the place of --dataset: every file in it is training data.
+//  - Every file of --validation_dataset and --test_dir is validation data, instead of what a
+//    dataset holds of it.
+// Directories are read in depth, by path. What is hidden, links to directories and what is no
+// regular file are left out. A directory that Hugging Face's datasets wrote
+// (tables/saved_dataset.h) is what its description says, in its order.
 //
 // UserError: nothing given, or both --dataset and --training_dir; a path is missing, unreadable or
-// of the wrong kind; a directory without a file (what was left out is named), or without a
-// training file.
-DatasetFiles find_dataset_files(const DatasetPaths& paths);
+// of the wrong kind; a directory without a file (what was left out is named), or without a training
+// file; what remote/source.h reports.
+DatasetFiles find_dataset_files(const DatasetNames& names, const RemoteOptions& remote = {});
+
+// As the other ranks of a job are told: what a server lists costs requests.
+std::string to_text(const DatasetFiles& files);
+DatasetFiles dataset_files_from_text(std::string_view text);
+
+// Files of this machine, in the order of `paths`. UserError where one cannot be read.
+std::vector<RemoteEntry> local_entries(std::span<const std::filesystem::path> paths);
+
+// Whether it lies on a server.
+bool is_remote(const RemoteEntry& entry);
+// Tells its content from that of any other: path, size and time of change of a file of this
+// machine; address, size and version of one on a server. UserError if a file is missing.
+uint64_t file_identity(const RemoteEntry& entry);
+// For messages: the path of this machine, or the URL without secrets.
+std::string shown_name(const RemoteEntry& entry);
 
 }  // namespace tessera

@@ -1,11 +1,14 @@
 #include "data/document_reader.h"
 
-#include <system_error>
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/dataset_files.h"
 #include "data/position_bytes.h"
+#include "data/table_record_reader.h"
+#include "remote/source.h"
 
 namespace tessera {
 namespace {
@@ -13,90 +16,161 @@ namespace {
 constexpr char kKind = 'd';
 constexpr size_t kMostPositionBytes = size_t{64} << 10;
 
-int64_t size_of_file(const std::filesystem::path& path) {
-  std::error_code error;
-  auto status = std::filesystem::status(path, error);
-  std::string cause = error                                       ? error.message()
-                      : std::filesystem::is_directory(status)     ? "it is a directory"
-                      : !std::filesystem::is_regular_file(status) ? "it is not a regular file"
-                                                                  : "";
-  if (!cause.empty()) throw UserError(cat("cannot read '", path.string(), "': ", cause));
-  return static_cast<int64_t>(std::filesystem::file_size(path));
+RecordOptions record_options(const DocumentReaderOptions& options) {
+  return {.text_field = options.text_field,
+          .vocab_size = options.vocab_size,
+          .skip_bad_lines = options.skip_bad_lines};
 }
 
-RecordForm form_of(const std::filesystem::path& path) {
-  return named_as_json_lines(path.filename().string()) ? RecordForm::kJsonText
-                                                       : RecordForm::kPlainText;
+// On a server the last bytes of a file would have to be fetched to look at them.
+bool is_table(const RemoteEntry& file, const ByteSource& source) {
+  const std::string name = lower(file.path);
+  for (std::string_view ending : {".parquet", ".arrow", ".feather"})
+    if (name.ends_with(ending)) return true;
+  return !is_remote(file) && !named_as_json_lines(file.path) && table_form(source).has_value();
+}
+
+RecordForm form_of(const RemoteEntry& file, RecordKind kind) {
+  const bool json = named_as_json_lines(file.path);
+  if (kind == RecordKind::kText) return json ? RecordForm::kJsonText : RecordForm::kPlainText;
+  if (!json) {
+    throw UserError(cat("'", shown_name(file), "' is plain text, where ",
+                        kind == RecordKind::kIds ? "rows of ids" : "conversations",
+                        " are read: give JSON lines (*.json, *.jsonl, also packed) or a table"));
+  }
+  return kind == RecordKind::kIds ? RecordForm::kJsonIds : RecordForm::kJsonChat;
+}
+
+std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
+                                           std::shared_ptr<const ByteSource> source,
+                                           const DocumentReaderOptions& options) {
+  if (is_table(file, *source)) {
+    return std::make_unique<TableRecordReader>(std::move(source), options.kind,
+                                               record_options(options));
+  }
+  return std::make_unique<TextRecordReader>(std::move(source), form_of(file, options.kind),
+                                            record_options(options));
 }
 
 }  // namespace
 
+std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
+                                           const DocumentReaderOptions& options) {
+  return open_records(file, open_source(file, options.remote), options);
+}
+
+RecordKind detect_kind(const RemoteEntry& file, const DocumentReaderOptions& options) {
+  std::shared_ptr<const ByteSource> source = open_source(file, options.remote);
+  if (is_table(file, *source)) return kind_of_table(*open_table(source), options.text_field);
+  if (!named_as_json_lines(file.path)) return RecordKind::kText;
+  switch (detect_json_form(source)) {
+    case RecordForm::kJsonIds: return RecordKind::kIds;
+    case RecordForm::kJsonChat: return RecordKind::kChat;
+    default: return RecordKind::kText;
+  }
+}
+
 struct DocumentReader::State {
-  State(std::vector<std::filesystem::path> given, const DocumentReaderOptions& options)
-      : files(std::move(given)),
-        reader(RecordOptions{.text_field = options.text_field,
-                             .skip_bad_lines = options.skip_bad_lines}) {
-    for (const auto& path : files) total += size_of_file(path);
+  State(std::vector<RemoteEntry> given, DocumentReaderOptions given_options)
+      : files(std::move(given)), options(std::move(given_options)) {
+    for (const RemoteEntry& entry : files) total += static_cast<int64_t>(entry.size);
   }
 
-  std::vector<std::filesystem::path> files;
-  TextRecordReader reader;
-  int64_t total = 0, finished = 0;
-  size_t file = 0;    // the file being read, if one is open, else the next
-  bool open = false;  // `reader` reads it
+  std::vector<RemoteEntry> files;
+  DocumentReaderOptions options;
+  int64_t total = 0, finished = 0, bad = 0;
+  size_t file = 0;                       // the file being read, if one is open, else the next
+  bool open = false;                     // `reader` reads it
+  std::unique_ptr<RecordReader> reader;  // of it, or of the file before
+  TextRecordReader* text = nullptr;      // the same, where it is text
+  Record record;
 
-  std::string name() const { return file < files.size() ? files[file].string() : "data set"; }
+  std::string name() const { return file < files.size() ? shown_name(files[file]) : "data set"; }
   void open_file();
-  TextPart next(std::string& text, bool whole);
+  void close_file();
+  TextPart next_part(std::string& part);
+  bool next(Record& out);
 };
 
+// A reader of text goes over to the next text: it has warned of broken lines already.
 void DocumentReader::State::open_file() {
-  reader.open(std::make_shared<ReadFile>(files[file]), form_of(files[file]));
+  const RemoteEntry& entry = files[file];
+  std::shared_ptr<const ByteSource> source = open_source(entry, options.remote);
+  if (text && !is_table(entry, *source)) {
+    text->open(std::move(source), form_of(entry, options.kind));
+  } else {
+    if (reader) bad += reader->bad_records();
+    reader = open_records(entry, std::move(source), options);
+    text = dynamic_cast<TextRecordReader*>(reader.get());
+  }
   open = true;
 }
 
-TextPart DocumentReader::State::next(std::string& text, bool whole) {
-  text.clear();
-  while (open || file < files.size()) {
+void DocumentReader::State::close_file() {
+  finished += reader->bytes_read();
+  open = false;
+  ++file;
+}
+
+bool DocumentReader::State::next(Record& out) {
+  for (; open || file < files.size(); close_file()) {
     if (!open) open_file();
-    const TextPart read = !whole                   ? reader.next_part(text)
-                          : reader.next_text(text) ? TextPart::kLast
-                                                   : TextPart::kNone;
-    if (read != TextPart::kNone) return read;
-    finished += reader.bytes_read();
-    open = false;
-    ++file;
+    if (reader->next(out)) return true;
+  }
+  return false;
+}
+
+TextPart DocumentReader::State::next_part(std::string& part) {
+  part.clear();
+  for (; open || file < files.size(); close_file()) {
+    if (!open) open_file();
+    if (text) {
+      if (TextPart read = text->next_part(part); read != TextPart::kNone) return read;
+    } else if (reader->next(record)) {
+      part.swap(record.text);
+      return TextPart::kLast;
+    }
   }
   return TextPart::kNone;
 }
 
-DocumentReader::DocumentReader(std::vector<std::filesystem::path> files,
+DocumentReader::DocumentReader(std::vector<RemoteEntry> files, DocumentReaderOptions options)
+    : state_(std::make_unique<State>(std::move(files), std::move(options))) {}
+
+DocumentReader::DocumentReader(const std::vector<std::filesystem::path>& files,
                                DocumentReaderOptions options)
-    : state_(std::make_unique<State>(std::move(files), options)) {}
+    : DocumentReader(local_entries(files), std::move(options)) {}
 
 DocumentReader::~DocumentReader() = default;
 DocumentReader::DocumentReader(DocumentReader&&) noexcept = default;
 DocumentReader& DocumentReader::operator=(DocumentReader&&) noexcept = default;
 
+bool DocumentReader::next(Record& record) { return state_->next(record); }
+
 bool DocumentReader::next(std::string& document) {
-  return state_->next(document, true) != TextPart::kNone;
+  document.clear();
+  if (!state_->next(state_->record)) return false;
+  document.swap(state_->record.text);
+  return true;
 }
 
-TextPart DocumentReader::next_part(std::string& text) { return state_->next(text, false); }
+TextPart DocumentReader::next_part(std::string& text) { return state_->next_part(text); }
 
 int64_t DocumentReader::bytes_read() const {
-  return state_->finished + (state_->open ? state_->reader.bytes_read() : 0);
+  return state_->finished + (state_->open ? state_->reader->bytes_read() : 0);
 }
 
 int64_t DocumentReader::bytes_total() const { return state_->total; }
 
-int64_t DocumentReader::bad_lines() const { return state_->reader.bad_records(); }
+int64_t DocumentReader::bad_lines() const {
+  return state_->bad + (state_->reader ? state_->reader->bad_records() : 0);
+}
 
 std::string DocumentReader::position() const {
   PositionWriter writer(kKind);
   writer.add(uint64_t{state_->files.size()});
   writer.add(uint64_t{state_->file});
-  writer.add(std::string_view(state_->open ? state_->reader.position() : ""));
+  writer.add(std::string_view(state_->open ? state_->reader->position() : ""));
   return writer.finish();
 }
 
@@ -113,10 +187,10 @@ void DocumentReader::seek(std::string_view position) {
   state.file = file;
   state.open = false;
   state.finished = 0;
-  for (size_t i = 0; i < file; ++i) state.finished += size_of_file(state.files[i]);
+  for (size_t i = 0; i < file; ++i) state.finished += static_cast<int64_t>(state.files[i].size);
   if (in_file.empty()) return;
   state.open_file();
-  state.reader.seek(in_file);
+  state.reader->seek(in_file);
 }
 
 }  // namespace tessera

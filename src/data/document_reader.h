@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "data/text_record_reader.h"
+#include "remote/options.h"
+#include "remote/remote_entry.h"
 
 namespace tessera {
 
@@ -18,36 +20,50 @@ using DocumentSource = std::function<bool(std::string& document)>;
 using TextSource = std::function<TextPart(std::string& text)>;
 
 struct DocumentReaderOptions {
-  // JSON lines: a broken line is counted, warned about once and skipped instead of being an error.
+  // A broken line of JSON, or row of a table, is counted, warned about once and skipped instead of
+  // being an error.
   bool skip_bad_lines = false;
-  std::string text_field = "text";  // JSON lines: the key of the text
+  std::string text_field = "text";  // JSON lines and tables: the key of the text
+  RecordKind kind = RecordKind::kText;
+  int64_t vocab_size = 0;  // kIds: ids are below it; 0: any that is not negative
+  RemoteOptions remote = {};
 };
 
-// Reads the documents of text files one after the other, in the order of `files`.
-//
-// Packed files are recognised by their first bytes (text_stream.h). A file whose name contains
-// ".json" holds JSON lines with a string of text, any other is plain text (text_record_reader.h,
-// which also has the limits, the memory and the errors). UserError too where a file is missing.
+// The reader of one file. Tables are recognised by their content (on a server by the name:
+// .parquet, .arrow, .feather), JSON lines by a name with ".json"; ids and conversations are in no
+// other text. Packed text is recognised by its first bytes (text_stream.h).
+std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
+                                           const DocumentReaderOptions& options);
+
+// What a file holds, by its first line or its columns. UserError as of reading it.
+RecordKind detect_kind(const RemoteEntry& file, const DocumentReaderOptions& options);
+
+// Reads the records of files one after the other, in the order of `files` (open_records(), which
+// has the limits, the memory and the errors). UserError too where a file is missing.
 class DocumentReader {
  public:
-  // Every file is looked at here: a missing one is reported before any work is done.
-  explicit DocumentReader(std::vector<std::filesystem::path> files,
+  explicit DocumentReader(std::vector<RemoteEntry> files, DocumentReaderOptions options = {});
+  // Files of this machine. Every one is looked at here: a missing one is reported before any work
+  // is done.
+  explicit DocumentReader(const std::vector<std::filesystem::path>& files,
                           DocumentReaderOptions options = {});
   ~DocumentReader();
   DocumentReader(DocumentReader&&) noexcept;
   DocumentReader& operator=(DocumentReader&&) noexcept;
 
-  // The next non-empty document; false after the last. `document` is overwritten.
+  // The next record; false after the last. `record` is overwritten.
+  bool next(Record& record);
+  // Of text: the next non-empty document.
   bool next(std::string& document);
-  // The next part of a document, however long that is; `text` is overwritten. Not to be mixed with
-  // next() inside a document.
+  // Of text: the next part of a document, however long that is; `text` is overwritten. Not to be
+  // mixed with next() inside a document.
   TextPart next_part(std::string& text);
 
-  // Bytes of the files as they lie on disk (compressed ones are counted compressed): consumed so
+  // Bytes of the files as they are stored (compressed ones are counted compressed): consumed so
   // far, and of all files together. Equal after the last document.
   int64_t bytes_read() const;
   int64_t bytes_total() const;
-  // Lines skipped so far because of skip_bad_lines.
+  // Lines and rows skipped so far because of skip_bad_lines.
   int64_t bad_lines() const;
 
   // Where the next document is, or the next part of this one; for a reader of the same files in the

@@ -8,6 +8,13 @@
 
 namespace tessera {
 
+// What records hold.
+enum class RecordKind {
+  kText,  // documents
+  kIds,   // tokens, a row each
+  kChat,  // conversations, or prompts with completions
+};
+
 // What the rows of a text file are.
 enum class RecordForm {
   kPlainText,  // documents between lines `<|endoftext|>`

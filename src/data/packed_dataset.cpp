@@ -33,7 +33,7 @@ int64_t PackedDataset::sample(int64_t w, const SampleRow& row) const {
   const auto predicted = static_cast<size_t>(std::min(context_, left - 1));
   tokens_.copy(begin, inputs.first(read));
   std::ranges::fill(inputs.subspan(read), end_of_text_);
-  tokens_.copy(begin + 1, targets.first(predicted));
+  tokens_.copy_targets(begin + 1, targets.first(predicted));
   std::ranges::fill(targets.subspan(predicted), kIgnoreIndex);
   if (!row.document_starts.empty()) {
     TESSERA_CHECK(std::ssize(row.document_starts) == context_);
@@ -43,7 +43,8 @@ int64_t PackedDataset::sample(int64_t w, const SampleRow& row) const {
       if (inputs[t] == end_of_text_) start = static_cast<int32_t>(t) + 1;
     }
   }
-  return static_cast<int64_t>(predicted);
+  if (tokens_.all_learned()) return static_cast<int64_t>(predicted);
+  return std::ssize(targets) - std::ranges::count(targets, kIgnoreIndex);
 }
 
 }  // namespace tessera

@@ -10,9 +10,9 @@ namespace tessera {
 
 // The tokens t of a data set, cut into windows of T = context tokens without loss: window w reads
 // t[wT .. wT+T) and predicts t[wT+1 .. wT+T+1), so that every token but the first is predicted
-// exactly once an epoch. Where the last window runs past the end of the data its inputs are
-// end-of-text and its targets kIgnoreIndex. Windows may begin and end inside a document; the token
-// behind an end-of-text begins one.
+// exactly once an epoch; one that is not learned is kIgnoreIndex as a target. Where the last window
+// runs past the end of the data its inputs are end-of-text and its targets kIgnoreIndex. Windows
+// may begin and end inside a document; the token behind an end-of-text begins one.
 class PackedDataset final : public SampleSource {
  public:
   // `tokens` is not copied: what holds them must live longer. `name` is for messages.

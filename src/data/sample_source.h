@@ -22,6 +22,9 @@ class SampleSource {
   virtual int64_t context() const = 0;  // T
   virtual int32_t filler() const = 0;   // the id that stands where a sample holds none
   virtual int64_t samples() const = 0;  // > 0
+  // Whether sample() takes any i >= 0, in the order in which a job reads them: samples() is then
+  // what an epoch has, and the source itself goes on from one to the next.
+  virtual bool in_own_order() const { return false; }
   // Fills `row` with sample `i` in [0, samples()). Returns how many targets are not kIgnoreIndex.
   // By many threads at once.
   virtual int64_t sample(int64_t i, const SampleRow& row) const = 0;

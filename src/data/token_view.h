@@ -14,6 +14,10 @@ class TokenStore {
   virtual ~TokenStore() = default;
   // Ids begin ... begin + out.size() - 1, all of which are stored. By many threads at once.
   virtual void read(int64_t begin, std::span<int32_t> out) const = 0;
+  // The same as targets: the id, or kIgnoreIndex where the token is not learned.
+  virtual void read_targets(int64_t begin, std::span<int32_t> out) const { read(begin, out); }
+  // Whether read_targets() is read().
+  virtual bool all_learned() const { return true; }
 };
 
 // Some of the ids of a store, which must live longer.
@@ -23,9 +27,14 @@ class TokenView {
   TokenView(const TokenStore& store, int64_t count) : store_(&store), count_(count) {}
 
   int64_t count() const { return count_; }
+  bool all_learned() const { return !store_ || store_->all_learned(); }
   // Ids begin ... begin + out.size() - 1, all of which exist. What the store throws.
   void copy(int64_t begin, std::span<int32_t> out) const {
     if (!out.empty()) store_->read(begin_ + begin, out);
+  }
+  // The same as targets: kIgnoreIndex where a token is not learned.
+  void copy_targets(int64_t begin, std::span<int32_t> out) const {
+    if (!out.empty()) store_->read_targets(begin_ + begin, out);
   }
   // Ids [begin, begin + count).
   TokenView slice(int64_t begin, int64_t count) const {

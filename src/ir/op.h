@@ -16,6 +16,7 @@
 namespace tessera {
 
 class Continuation;
+class DocumentContext;
 class Graph;
 class PlacementContext;
 struct Node;
@@ -113,6 +114,10 @@ class Op {
   // Writes this op down for tokens that continue a sequence: see ir/continuation.h. By default it
   // stays as it is: what it makes of a token depends neither on the token's place nor on others.
   virtual std::vector<Value> continue_sequence(Continuation& continuation) const;
+
+  // Writes this op down for rows of several documents, none of which knows of another: see
+  // ir/document_context.h. By default it stays as it is, by the same reason.
+  virtual std::vector<Value> restart_at_documents(DocumentContext& context) const;
 
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const;
 

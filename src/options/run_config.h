@@ -105,6 +105,12 @@ struct RunConfig {
 
   // Data
   std::string dataset = "c4";
+  std::vector<std::string> dataset_mix;
+  std::string text_field = "text";
+  std::string streaming = "auto";
+  int64_t data_lanes = 96;
+  int64_t shuffle_buffer = 1000;
+  std::string packing = "auto";
   std::string dataset_config_name;
   std::string dataset_dir = "data";
   std::optional<int64_t> max_dataset_len;
@@ -114,8 +120,10 @@ struct RunConfig {
   std::string test_dir;
   bool zipped_data = true;
   bool use_synthetic_data = false;
+  bool document_mask = false;
   int64_t data_num_workers = 4;
   std::string tokenizer = "EleutherAI/gpt-neox-20b";
+  std::string chat_template;
   std::string on_bad_line = "error";
 
   // Validation

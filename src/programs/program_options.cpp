@@ -50,6 +50,7 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   options.validation_batch = config.val_batch_size;
   options.compute = compute_dtype(config);
   if (options.compute == DType::kF16) options.loss_scaling = LossScaling{};
+  options.document_mask = config.document_mask;
   options.trains = !config.eval_only;
   options.accumulates = config.gradient_accumulation_steps > 1;
   options.z_loss = config.z_loss;

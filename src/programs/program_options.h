@@ -19,6 +19,7 @@ struct ProgramOptions {
   int64_t validation_batch = 1;
   DType compute = DType::kBF16;  // kF32: no mixed precision
   bool accumulates = false;      // more than one micro-batch a step
+  bool document_mask = false;    // rows hold several documents: argument document_starts
   bool trains = true;            // false: only `evaluate` is built, on weights in `compute`
   Parallelism parallelism;
   OptimizerOptions optimizer;

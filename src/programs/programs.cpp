@@ -3,6 +3,7 @@
 #include "ir/marks.h"
 #include "ir/rewriter.h"
 #include "passes/canonicalize.h"
+#include "passes/document_mask.h"
 #include "passes/kv_cache.h"
 #include "passes/precision.h"
 #include "programs/apply_program.h"
@@ -148,6 +149,7 @@ class ProgramBuilder {
   Graph accumulate(const ModelGraph& model, const std::string& name, Turn turn) {
     ForwardPasses forward(model, options_.compute, parallelism(), programs_.parts, programs_.units);
     std::vector<Pass> passes = forward.list();
+    add_documents(passes);
     if (options_.z_loss != 0)
       passes.insert(passes.begin(),
                     Pass{"z_loss", [&](const Graph&) { return output_squares(model); }});
@@ -173,6 +175,7 @@ class ProgramBuilder {
     ForwardPasses forward(model, options_.compute, parallelism(), programs_.parts, units,
                           masters ? Masters::kF32 : Masters::kNone);
     std::vector<Pass> passes = forward.list();
+    add_documents(passes);
     if (parallelism().mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
     passes.push_back({"canonicalize", canonicalize, true});
     add_far_state(passes, units);
@@ -184,6 +187,10 @@ class ProgramBuilder {
   void add_update() {
     Graph apply = apply_program(programs_.units, options_, *optimizer_, programs_.accumulate_first);
     programs_.apply = runner_.run("apply", apply, {{"canonicalize", canonicalize, true}});
+  }
+
+  void add_documents(std::vector<Pass>& passes) const {
+    if (options_.document_mask) passes.insert(passes.begin(), {"document_mask", document_mask});
   }
 
   void add_far_state(std::vector<Pass>& passes, const std::vector<FlatUnit>& units) const {

@@ -28,7 +28,8 @@ struct Programs {
   // only varies over the data axes: the last micro-batch's program reduces gradients, and keeps the
   // slot's type; `apply` the scalars, and gradients that are added up whole.
   std::vector<Slot> slots;
-  // (tokens, targets): the first micro-batch of a step overwrites gradients, loss and count ...
+  // (tokens, targets[, row_keys][, document_starts]): the first micro-batch of a step overwrites
+  // gradients, loss and count ...
   Graph accumulate_first;
   // ... the others add to them. Empty unless `accumulates`.
   Graph accumulate;
@@ -41,7 +42,7 @@ struct Programs {
   // token_count; with a z-loss also z_loss, factor and token mean in it and not in the loss; with
   // loss scaling also loss_scale and next_loss_scale, the factors of this step and of the next.
   Graph apply;
-  // (tokens, targets) -> loss_sum, token_count of all ranks.
+  // (tokens, targets[, document_starts]) -> loss_sum, token_count of all ranks.
   Graph evaluate;
   // On several ranks both also take stop_requests of this rank and give their sum: how many were
   // asked to end the run.

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "ir/printer.h"
+#include "passes/document_mask.h"
 #include "programs/job_slots.h"
 #include "programs/shard_pieces.h"
 
@@ -167,15 +168,19 @@ void Session::set_decay(double weight_decay, bool decay_all) {
   }
 }
 
+void Session::take(const MicroBatch& batch) {
+  batch_arguments_["tokens"] = batch.tokens.data();
+  batch_arguments_["targets"] = batch.targets.data();
+  batch_arguments_["row_keys"] = batch.row_keys.data();
+  batch_arguments_[kDocumentStarts] = batch.document_starts.data();
+}
+
 void Session::accumulate(std::span<const MicroBatch> micro_batches, const NodeObserver* observer) {
   TESSERA_CHECK(allocated() && !micro_batches.empty());
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     Executable& executable =
         program(programs_.micro_batch(i == 0, i + 1 == micro_batches.size()).name);
-    const MicroBatch& m = micro_batches[i];
-    batch_arguments_["tokens"] = m.tokens.data();
-    batch_arguments_["targets"] = m.targets.data();
-    batch_arguments_["row_keys"] = m.row_keys.data();
+    take(micro_batches[i]);
     executable.start(batch_arguments_, observer);
   }
 }
@@ -199,8 +204,7 @@ PendingStep Session::start_update(double learning_rate, double max_norm, bool st
 
 EvaluationResult Session::evaluate(MicroBatch batch, bool stop) {
   int64_t stop_requests = stop ? 1 : 0;
-  batch_arguments_["tokens"] = batch.tokens.data();
-  batch_arguments_["targets"] = batch.targets.data();
+  take(batch);
   batch_arguments_[kStopRequests] = &stop_requests;
   Pending run = program("evaluate").start(batch_arguments_);
   bool ranks = programs_.parallelism.mesh.world_size() > 1;

@@ -42,11 +42,13 @@ struct EvaluationResult {
   bool stop = false;  // as of a step
 };
 
-// One micro-batch: tokens and targets [batch, length], and for a model that trains with dropout a
-// key [batch] of which each row's random numbers are made (ops/composite/dropout.h).
+// One micro-batch: tokens and targets [batch, length]; for a model that trains with dropout a key
+// [batch] of which each row's random numbers are made (ops/composite/dropout.h); where rows hold
+// several documents, where those begin, [batch, length] (passes/document_mask.h).
 struct MicroBatch {
   std::span<const int32_t> tokens, targets;
   std::span<const int64_t> row_keys = {};
+  std::span<const int32_t> document_starts = {};
 };
 
 // Compiled programs of one rank with their state and arena: everything that a step needs, and
@@ -131,6 +133,7 @@ class Session {
 
  private:
   Executable& program(std::string_view name);
+  void take(const MicroBatch& batch);
   std::vector<const Slot*> saved_slots(const FlatUnit& unit) const;
   // A tensor of a checkpoint: consecutive elements of a slot.
   struct SavedTensor {

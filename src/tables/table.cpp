@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 // Parts of about this many bytes keep what a batch takes small; more rows gain nothing.
-constexpr int64_t kPartBytes = int64_t{16} << 20;
+constexpr int64_t kPartBytes = int64_t{4} << 20;
 constexpr int64_t kPartRows = 8192;
 constexpr int64_t kMaxRows = int64_t{1} << 48;
 

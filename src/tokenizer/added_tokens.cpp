@@ -67,6 +67,12 @@ bool is_word_at(std::string_view text, size_t begin) {
 
 }  // namespace
 
+bool SpecialNames::hold(size_t begin, size_t end) const {
+  if (anywhere) return true;
+  auto range = std::ranges::upper_bound(ranges, begin + offset, {}, &TextRange::begin);
+  return range != ranges.begin() && end + offset <= (range - 1)->end;
+}
+
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, bool spaces_are_symbols)
     : tokens_(std::move(tokens)), token_of_(1, -1), spaces_are_symbols_(spaces_are_symbols) {
   for (size_t index = 0; index < tokens_.size(); ++index) {
@@ -101,7 +107,7 @@ bool AddedTokens::longest_at(std::string_view text, size_t position, Match& matc
     node = *child;
     int32_t token = token_of_[static_cast<size_t>(node)];
     if (token < 0) continue;
-    match = {position, i + 1, static_cast<size_t>(token)};
+    match = {position, i + 1, static_cast<size_t>(token), {position, i + 1}};
     found = true;
   }
   return found;
@@ -115,9 +121,9 @@ bool AddedTokens::strips(std::string_view text, size_t& position) const {
   return true;
 }
 
-bool AddedTokens::next(std::string_view text, bool special, size_t done, size_t& from,
-                       Match& match) const {
-  if (tokens_.empty() || (all_special_ && !special)) return false;
+bool AddedTokens::next(std::string_view text, const SpecialNames& special, size_t done,
+                       size_t& from, Match& match) const {
+  if (tokens_.empty() || (all_special_ && special.nowhere())) return false;
   for (size_t i = from; i < text.size(); ++i) {
     size_t two = static_cast<size_t>(byte_at(text, i)) << 8;
     if (i + 1 < text.size()) two |= static_cast<size_t>(byte_at(text, i + 1));
@@ -127,7 +133,7 @@ bool AddedTokens::next(std::string_view text, bool special, size_t done, size_t&
     from = match.end;
     const AddedToken& token = tokens_[match.token];
     i = match.end - 1;  // what is not taken is passed over all the same
-    if (token.special && !special) continue;
+    if (token.special && !special.hold(match.begin, match.end)) continue;
     if (token.single_word && (is_word_before(text, match.begin) || is_word_at(text, match.end))) {
       continue;
     }

@@ -2,10 +2,12 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/marked_text.h"
 #include "tokenizer/pair_map.h"
 
 namespace tessera {
@@ -25,6 +27,17 @@ struct AddedToken {
   bool operator==(const AddedToken&) const = default;
 };
 
+// Where the names of special tokens are those tokens: nowhere, anywhere, or inside of ranges.
+struct SpecialNames {
+  bool anywhere = false;
+  std::span<const TextRange> ranges = {};  // ascending, apart from each other
+  size_t offset = 0;                       // of the text that is looked at in that of the ranges
+
+  bool nowhere() const { return !anywhere && ranges.empty(); }
+  // Of the bytes [begin, end) of the text that is looked at.
+  bool hold(size_t begin, size_t end) const;
+};
+
 // Finds added tokens: leftmost first, the longest of those that begin at one place. Without tokens
 // it costs nothing.
 class AddedTokens {
@@ -38,17 +51,18 @@ class AddedTokens {
   // `spaces_are_symbols`: a space stands for U+2581, which is no white space to strip.
   explicit AddedTokens(std::vector<AddedToken> tokens, bool spaces_are_symbols = false);
 
-  // Calls on_token(const AddedToken&) for each token of `text` and on_text(std::string_view) for
-  // each stretch between them, in order. Unless `special` is set, the names of special tokens are
-  // text, and tokens that begin inside of them are not found.
+  // Calls on_token(const AddedToken&, TextRange name) for each token of `text`, where its name
+  // stands, and on_text(std::string_view) for each stretch between them, in order. Where `special`
+  // does not hold them, the names of special tokens are text, and tokens that begin inside of them
+  // are not found.
   template <class Text, class Token>
-  void split(std::string_view text, bool special, const Text& on_text,
+  void split(std::string_view text, const SpecialNames& special, const Text& on_text,
              const Token& on_token) const {
     size_t done = 0, from = 0;
     Match match{};
     while (next(text, special, done, from, match)) {
       if (match.begin > done) on_text(text.substr(done, match.begin - done));
-      on_token(tokens_[match.token]);
+      on_token(tokens_[match.token], match.name);
       done = match.end;
     }
     if (done < text.size()) on_text(text.substr(done));
@@ -57,11 +71,13 @@ class AddedTokens {
  private:
   struct Match {
     size_t begin, end, token;
+    TextRange name;  // [begin, end) without the white space that the token swallows
   };
 
   // The next token of `text`: searches from `from` on, which it moves behind what it found; `done`
   // is the end of the token before.
-  bool next(std::string_view text, bool special, size_t done, size_t& from, Match& match) const;
+  bool next(std::string_view text, const SpecialNames& special, size_t done, size_t& from,
+            Match& match) const;
   // The longest token that begins at `position`, if any.
   bool longest_at(std::string_view text, size_t position, Match& match) const;
   // Whether a token swallows the character that begins at `position`; moves behind it.

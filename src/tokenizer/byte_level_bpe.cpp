@@ -109,26 +109,44 @@ void ByteLevelBpe::index_tokens() {
 }
 
 void ByteLevelBpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  encode_text(text, false, ids);
+  encode_text({text, {}}, {}, ids, nullptr);
 }
 
 void ByteLevelBpe::encode_prompt(std::string_view text, std::vector<int32_t>& ids) const {
   ids.insert(ids.end(), model_.document_prefix.begin(), model_.document_prefix.end());
-  encode_text(text, true, ids);
+  encode_text({text, {}}, {.anywhere = true}, ids, nullptr);
 }
 
 size_t ByteLevelBpe::cut(std::string_view text, size_t from) const {
   return cuts_between_lines_ ? cut_between_lines(text, from) : text.size();
 }
 
-void ByteLevelBpe::encode_text(std::string_view text, bool special,
-                               std::vector<int32_t>& ids) const {
-  auto take = [&](const AddedToken& token) { ids.push_back(token.id); };
+std::vector<EncodedRun> ByteLevelBpe::encode_marked(const MarkedText& text,
+                                                    std::vector<int32_t>& ids) const {
+  std::vector<EncodedRun> runs;
+  encode_text(text, {.ranges = text.markup}, ids, &runs);
+  return runs;
+}
+
+void ByteLevelBpe::encode_text(const MarkedText& marked, SpecialNames special,
+                               std::vector<int32_t>& ids, std::vector<EncodedRun>* runs) const {
+  const std::string_view text = marked.text;
+  auto take = [&](const AddedToken& token, TextRange name) {
+    ids.push_back(token.id);
+    if (runs) runs->push_back({name, ids.size(), true});
+  };
   std::string buffer;
-  auto normalize = [&](std::string_view stretch) {
-    if (model_.nfc) stretch = to_nfc(stretch, buffer);
+  auto normalize = [&](std::string_view raw) {
+    const std::string_view stretch = model_.nfc ? to_nfc(raw, buffer) : raw;
+    const auto begin = static_cast<size_t>(raw.data() - text.data());
+    // In what normalization changed nobody knows where something stands.
+    const bool known = special.anywhere || (runs && stretch == raw);
+    const SpecialNames names =
+        known ? SpecialNames{special.anywhere, special.ranges, begin} : SpecialNames{};
     normalized_added_.split(
-        stretch, special, [&](std::string_view part) { encode_stretch(part, ids); }, take);
+        stretch, names, [&](std::string_view part) { encode_stretch(part, ids); },
+        [&](const AddedToken& token, TextRange) { ids.push_back(token.id); });
+    if (runs) runs->push_back({{begin, begin + raw.size()}, ids.size(), false});
   };
   raw_added_.split(text, special, normalize, take);
 }

@@ -27,6 +27,8 @@ class ByteLevelBpe final : public Tokenizer {
   // Time is O(n log n) for a piece of n bytes, however long. UserError for a piece over 2 GiB.
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   void encode_prompt(std::string_view text, std::vector<int32_t>& ids) const override;
+  std::vector<EncodedRun> encode_marked(const MarkedText& text,
+                                        std::vector<int32_t>& ids) const override;
   size_t cut(std::string_view text, size_t from) const override;
   int32_t vocab_size() const override { return static_cast<int32_t>(model_.tokens.size()); }
   int32_t end_of_text() const override { return model_.end_of_text; }
@@ -39,7 +41,9 @@ class ByteLevelBpe final : public Tokenizer {
 
  private:
   void index_tokens();
-  void encode_text(std::string_view text, bool special, std::vector<int32_t>& ids) const;
+  // The runs go into `runs` if that is not null.
+  void encode_text(const MarkedText& marked, SpecialNames special, std::vector<int32_t>& ids,
+                   std::vector<EncodedRun>* runs) const;
   void encode_stretch(std::string_view text, std::vector<int32_t>& ids) const;
   template <class PieceEnd>
   void encode_pieces(std::string_view text, PieceEnd piece_end, std::vector<int32_t>& ids) const;

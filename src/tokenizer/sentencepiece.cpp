@@ -113,29 +113,52 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model, const s
 }
 
 void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  encode_text(text, false, ids);
+  encode_text({text, {}}, {}, ids, nullptr);
 }
 
 void SentencePieceTokenizer::encode_prompt(std::string_view text, std::vector<int32_t>& ids) const {
   ids.insert(ids.end(), model_.document_prefix.begin(), model_.document_prefix.end());
-  encode_text(text, true, ids);
+  encode_text({text, {}}, {.anywhere = true}, ids, nullptr);
 }
 
-void SentencePieceTokenizer::encode_text(std::string_view text, bool special,
-                                         std::vector<int32_t>& ids) const {
-  auto take = [&](const AddedToken& token) { ids.push_back(token.id); };
+std::vector<EncodedRun> SentencePieceTokenizer::encode_marked(const MarkedText& text,
+                                                              std::vector<int32_t>& ids) const {
+  std::vector<EncodedRun> runs;
+  encode_text(text, {.ranges = text.markup}, ids, &runs);
+  return runs;
+}
+
+void SentencePieceTokenizer::encode_text(const MarkedText& marked, SpecialNames special,
+                                         std::vector<int32_t>& ids,
+                                         std::vector<EncodedRun>* runs) const {
+  const std::string_view text = marked.text;
+  auto begin_of = [&](std::string_view part) {
+    return static_cast<size_t>(part.data() - text.data());
+  };
+  auto take = [&](const AddedToken& token, TextRange) { ids.push_back(token.id); };
   auto normalize = [&](std::string_view part) {
-    return normalizer_.normalize(part, part.data() == text.data());
+    return normalizer_.normalize(part, marked.begins && part.data() == text.data());
   };
   auto encode_normalized = [&](std::string_view part) { encode_stretch(part, ids); };
   auto encode_raw = [&](std::string_view part) { encode_stretch(normalize(part), ids); };
   raw_added_.split(
       text, special,
       [&](std::string_view stretch) {
-        if (model_.added_first) return normalized_added_.split(stretch, special, encode_raw, take);
-        normalized_added_.split(normalize(stretch), special, encode_normalized, take);
+        const size_t begin = begin_of(stretch);
+        if (model_.added_first) {
+          const SpecialNames names{special.anywhere, special.ranges, begin};
+          normalized_added_.split(stretch, names, encode_raw, take);
+        } else {
+          // Nobody knows where something stands in normalized text.
+          const SpecialNames names{special.anywhere};
+          normalized_added_.split(normalize(stretch), names, encode_normalized, take);
+        }
+        if (runs) runs->push_back({{begin, begin + stretch.size()}, ids.size(), false});
       },
-      take);
+      [&](const AddedToken& token, TextRange name) {
+        take(token, name);
+        if (runs) runs->push_back({name, ids.size(), true});
+      });
 }
 
 void SentencePieceTokenizer::encode_stretch(std::string_view normalized,

@@ -31,6 +31,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   void encode_prompt(std::string_view text, std::vector<int32_t>& ids) const override;
+  std::vector<EncodedRun> encode_marked(const MarkedText& text,
+                                        std::vector<int32_t>& ids) const override;
   std::span<const int32_t> document_prefix() const override { return model_.document_prefix; }
   // Nowhere: a text that begins there would get a space in front.
   size_t cut(std::string_view text, size_t) const override { return text.size(); }
@@ -45,7 +47,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   const SentencePieceModel& model() const { return model_; }
 
  private:
-  void encode_text(std::string_view text, bool special, std::vector<int32_t>& ids) const;
+  // The runs go into `runs` if that is not null.
+  void encode_text(const MarkedText& marked, SpecialNames special, std::vector<int32_t>& ids,
+                   std::vector<EncodedRun>* runs) const;
   void encode_stretch(std::string_view normalized, std::vector<int32_t>& ids) const;
 
   SentencePieceModel model_;

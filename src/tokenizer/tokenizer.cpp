@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/hub_name.h"
 #include "base/text.h"
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/merges_file.h"
 #include "tokenizer/sentencepiece.h"
@@ -28,6 +28,23 @@ constexpr std::array<char, 256> kBytes = [] {
 
 class ByteTokenizer final : public Tokenizer {
  public:
+  std::vector<EncodedRun> encode_marked(const MarkedText& marked,
+                                        std::vector<int32_t>& ids) const override {
+    std::vector<EncodedRun> runs;
+    auto take = [&](TextRange range, bool added) { runs.push_back({range, ids.size(), added}); };
+    names_.split(
+        marked.text, {.ranges = marked.markup},
+        [&](std::string_view text) {
+          encode(text, ids);
+          const auto begin = static_cast<size_t>(text.data() - marked.text.data());
+          take({begin, begin + text.size()}, false);
+        },
+        [&](const AddedToken& token, TextRange name) {
+          ids.push_back(token.id);
+          take(name, true);
+        });
+    return runs;
+  }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override {
     size_t begin = ids.size();
     ids.resize(begin + text.size());
@@ -44,6 +61,9 @@ class ByteTokenizer final : public Tokenizer {
   }
   std::string description() const override { return "bytes, 257 tokens"; }
   uint64_t fingerprint() const override { return hash_text("tessera byte tokenizer 1"); }
+
+ private:
+  AddedTokens names_{{{.text = std::string(kEndOfTextName), .id = 256, .special = true}}};
 };
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
@@ -131,8 +151,7 @@ void Tokenizer::check_id(int32_t id) const {
 std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (path.empty() || !std::filesystem::exists(path, ignored)) {
-    refuse(path.string(), cat("there is no such file or directory",
-                              fetch_advice(path.string(), "", "--tokenizer")));
+    refuse(path.string(), "there is no such file or directory");
   }
   return std::filesystem::is_directory(path, ignored) ? file_of_tokenizer(path) : path;
 }

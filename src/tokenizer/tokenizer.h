@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/marked_text.h"
+
 namespace tessera {
 
 inline constexpr std::string_view kEndOfTextName = "<|endoftext|>";
@@ -26,6 +28,13 @@ class Tokenizer {
   // Appends the ids of a prompt: document_prefix(), then the text, in which the names of special
   // tokens are those tokens. What Hugging Face's encode(text) gives.
   virtual void encode_prompt(std::string_view text, std::vector<int32_t>& ids) const;
+
+  // Appends the ids of text of which parts are a template's: no document_prefix() before it, the
+  // names of special tokens are those tokens where they lie inside of markup. The runs, in order,
+  // say which ids are whose. A special token that its file looks for in normalized text is found
+  // only where that normalization changes nothing; Hugging Face's own are not of that kind.
+  virtual std::vector<EncodedRun> encode_marked(const MarkedText& text,
+                                                std::vector<int32_t>& ids) const = 0;
 
   // The ids that stand before every document: bos where the tokenizer's file puts one there.
   virtual std::span<const int32_t> document_prefix() const { return {}; }

@@ -231,6 +231,7 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   to_resume_.reset();
   record_.step = saved.step;
   record_.position = saved.position;
+  load_stream_state(checkpoint, saved);
   record_.tokens_seen = saved.tokens_seen;
   record_.skipped_in_a_row = saved.skipped_in_a_row;
   if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
@@ -299,9 +300,14 @@ void TrainingRun::save() {
     // While updates are being skipped nothing is removed: the last good checkpoint may be the next
     // to go.
     int64_t kept = record_.skipped_in_a_row == 0 ? config_.num_kept_checkpoints.value_or(0) : 0;
+    std::vector<AttachedFile> attached = attached_;
+    if (stream_) {
+      const StreamState state = whole_stream_state();
+      attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
+    }
     auto path = save_checkpoint(
         config_.checkpoint_dir, name(record_.model.model_type), record_.step, views,
-        to_json(record_), {kept, record_.best_checkpoint}, checkpoint_group(), origin_, attached_);
+        to_json(record_), {kept, record_.best_checkpoint}, checkpoint_group(), origin_, attached);
     if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
     last_saved_step_ = record_.step;
     last_saved_path_ = path;

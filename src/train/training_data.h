@@ -6,7 +6,9 @@
 
 #include "base/thread_pool.h"
 #include "data/dataset_files.h"
-#include "data/packed_dataset.h"
+#include "data/record_encoder.h"
+#include "data/sample_source.h"
+#include "data/stream_lane.h"
 #include "data/synthetic_tokens.h"
 #include "data/token_cache.h"
 #include "data/token_file.h"
@@ -17,22 +19,40 @@ namespace tessera {
 
 // Tokens to train on, or held out, and what holds them: one of the three.
 struct TokenPart {
-  std::optional<TokenCache> text;
+  std::optional<TokenCache> cache;  // of text, rows of ids or conversations
   std::optional<TokenFile> file;
   std::unique_ptr<const SyntheticTokens> synthetic;
-  TokenView tokens;   // all that is held, or some of it; none where there is nothing
+  TokenView tokens;        // all that is held, or some of it; none where there is nothing
+  DocumentView documents;  // the same, of a cache
+  RecordKind kind = RecordKind::kText;
   uint64_t hash = 0;  // of all that is held
 };
 
-// The data of a job as tokens cut into windows.
+// Where the data sets of a job are: what is told from one rank to the others.
+struct DataSource {
+  std::string name;  // as it was given
+  double weight = 1;
+  DatasetFiles files;
+};
+
+// The data of a job as samples, or as a stream.
 struct TrainingData {
   std::unique_ptr<Tokenizer> tokenizer;  // null where the data are ids and there is none
-  DatasetFiles files;                    // of text
-  TokenPart training, validation;
-  std::vector<std::string> warnings;  // the same on all ranks: one of them gives them
-  int64_t validation_bytes = 0;       // of text behind the predicted validation tokens
+  std::unique_ptr<RecordEncoder> encoder;
+  std::vector<DataSource> sources;  // of --dataset, or of the parts of a mix
+  std::vector<TokenPart> parts;     // training data of each source; none of a stream
+  TokenPart validation;
+  std::vector<RemoteEntry> validation_files;  // that are read; none where a part is held out
+  std::vector<std::string> warnings;          // the same on all ranks: one of them gives them
+  int64_t validation_bytes = 0;               // of text behind the predicted validation tokens
 
-  std::optional<PackedDataset> training_windows, validation_windows;
+  std::shared_ptr<const SampleSource> training_samples;    // null: there is none, or a stream
+  std::optional<StreamSettings> stream;                    // --streaming
+  std::shared_ptr<const SampleSource> validation_samples;  // null: nothing is held out
+
+  bool has_training() const { return training_samples || stream; }
+  int64_t training_tokens() const;
+  uint64_t training_hash() const;
 };
 
 // Whether --tokenizer is needed to read the data: not for ids.
@@ -40,15 +60,28 @@ bool data_need_tokenizer(const RunConfig& config);
 // Whether --tokenizer names one that can be opened.
 bool is_tokenizer_there(const RunConfig& config);
 
+// Finds the files of all data sets that the options name; none where the data are in no files that
+// are looked for (--use_synthetic_data, .bin). What a server lists costs requests: where
+// `names_are_remote`, one rank asks and tells the others by these texts.
+std::vector<DataSource> find_data_sources(const RunConfig& config);
+bool names_are_remote(const RunConfig& config);
+std::string to_text(const std::vector<DataSource>& sources);
+std::vector<DataSource> data_sources_from_text(std::string_view text);
+
 // --use_synthetic_data: random tokens, 100,000 sequences, and nothing is held out. Else a --dataset
 // that is a .bin file, or a directory with train.bin (its own path, or --dataset_dir/--dataset), is
-// ids, with val.bin beside it held out; else it is text, found, tokenized into caches (or taken
-// from them). Without files to validate on, the last --validation_fraction of the training tokens
-// is held out. `tokenizer` is that of --tokenizer, which is opened if it is null and needed or
-// there. With --fast_validation the last of several validation files stands for all.
-// --max_dataset_len keeps the first so many training windows. UserError: no data, a tokenizer that
-// does not fit --vocab_size, a context longer than the data, and what the readers report.
-TrainingData prepare_training_data(const RunConfig& config, std::unique_ptr<Tokenizer> tokenizer,
-                                   int64_t vocab_size, int64_t context, ThreadPool& pool);
+// ids, with val.bin beside it held out; else it is `sources`: what their first file holds (text,
+// rows of ids, conversations) is read, by --streaming as a stream, or else tokenized into caches
+// (or taken from them) and cut into samples as --packing says. Without files to validate on, the
+// last
+// --validation_fraction of the training data is held out: of tokens, of documents where samples are
+// made of whole ones, of files of a stream. `tokenizer` is that of --tokenizer, which is opened if
+// it is null and needed or there. With --fast_validation the last of several validation files
+// stands for all. --max_dataset_len keeps the first so many training windows. UserError: no data, a
+// tokenizer that does not fit --vocab_size, a context longer than the data, and what the readers
+// report.
+TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSource> sources,
+                                   std::unique_ptr<Tokenizer> tokenizer, int64_t vocab_size,
+                                   int64_t context, ThreadPool& pool);
 
 }  // namespace tessera

@@ -88,13 +88,16 @@ std::vector<std::string> TrainingRun::on_all_ranks(const std::string& what,
 
 // Files of one name on different hosts may hold different text.
 void TrainingRun::check_same_text() const {
-  auto describe = [](const char* what, const TokenPart& part) {
-    if (part.tokens.count() == 0) return cat("no ", what, " text");
-    return cat(what, " text of ", part.tokens.count(), " tokens (hash ", hex(part.hash), ")");
+  auto describe = [&](const char* what, int64_t tokens, uint64_t hash) {
+    if (tokens == 0 && hash == 0) return cat("no ", what, " text");
+    if (tokens == 0) return cat("a stream of ", what, " text (files ", hex(hash), ")");
+    return cat(what, " text of ", tokens, " tokens (hash ", hex(hash), ")");
   };
   auto all = on_all_ranks("comparison of the text", [&] {
-    return cat(host_name(), "\n", describe("training", data_.training), "\n",
-               describe("validation", data_.validation));
+    const TokenPart& held_out = data_.validation;
+    return cat(host_name(), "\n",
+               describe("training", data_.training_tokens(), data_.training_hash()), "\n",
+               describe("validation", held_out.tokens.count(), held_out.hash));
   });
   auto first = split(all[0], '\n');
   for (size_t r = 1; r < all.size(); ++r) {
@@ -130,12 +133,21 @@ CheckpointGroup TrainingRun::checkpoint_group() const {
   return group;
 }
 
+// What a server lists is asked for once.
+std::vector<DataSource> TrainingRun::find_sources() const {
+  if (!device_.control || !names_are_remote(config_)) return find_data_sources(config_);
+  return data_sources_from_text(on_first_rank("list of the data's files",
+                                              [&] { return to_text(find_data_sources(config_)); }));
+}
+
 // Token caches are made by one rank of a host; the others find them.
 void TrainingRun::prepare_data() {
+  std::vector<DataSource> sources = find_sources();
   auto prepare = [&] {
     try {
-      data_ = prepare_training_data(config_, std::move(data_.tokenizer), record_.model.vocab_size,
-                                    config_.max_context_width, *device_.pool);
+      data_ =
+          prepare_training_data(config_, std::move(sources), std::move(data_.tokenizer),
+                                record_.model.vocab_size, config_.max_context_width, *device_.pool);
     } catch (const Interrupted&) {
       // The ranks agree on it below.
     }

@@ -48,8 +48,8 @@ void TrainingRun::record_inputs() {
     record_.tokenizer = {files.place, data_.tokenizer->fingerprint()};
     attached_ = std::move(files.files);
   }
-  if (data_.training_windows)
-    record_.training_text = {data_.training.tokens.count(), data_.training.hash};
+  if (data_.has_training())
+    record_.training_text = {data_.training_tokens(), data_.training_hash()};
   record_.data_ranks = session_->programs().parallelism.data_ranks();
 }
 

@@ -14,6 +14,7 @@
 #include "programs/frozen_parameters.h"
 #include "programs/step_costs.h"
 #include "train/baselines.h"
+#include "train/token_parts.h"
 
 namespace tessera {
 namespace {
@@ -34,7 +35,7 @@ ScheduleOptions schedule_options(const RunConfig& config) {
 constexpr std::chrono::seconds kPatience{10};
 
 MicroBatch view(const Batch& batch, std::span<const int64_t> row_keys = {}) {
-  return {batch.inputs, batch.targets, row_keys};
+  return {batch.inputs, batch.targets, row_keys, batch.document_starts};
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ void TrainingRun::run_to_the_end() {
   }
   flops_per_micro_batch_ = program_flops(session_->programs().accumulate_first);
   if (config_.eval_only) {
-    if (!data_.validation_windows)
+    if (!data_.validation_samples)
       throw UserError(
           "--eval_only: there is no validation text; give --validation_dataset or --test_dir");
     validate(config_.validation_batches);
@@ -134,38 +135,19 @@ void TrainingRun::run_to_the_end() {
 }
 
 void TrainingRun::train() {
-  if (!data_.training_windows)
+  if (!data_.has_training())
     throw UserError("there is no training data; give --dataset or --training_dir");
   catch_interruptions(saves() ? "the run ends after this step and saves a checkpoint"
                               : "the run ends after this step; without --checkpoint_dir nothing "
                                 "is saved");
   if (stop_requested()) throw Interrupted();
-  const SampleSource& windows = *data_.training_windows;
-  const Parallelism& parallelism = session_->programs().parallelism;
-  BatchReaderOptions options;
-  options.rows = config_.train_batch_size;
-  options.ranks = parallelism.data_ranks();
-  options.rank = parallelism.data_rank(rank());
-  int64_t samples_per_step =
-      config_.train_batch_size * options.ranks * config_.gradient_accumulation_steps;
-  options.end = config_.epochs * windows.samples();
-  options.position = record_.position;
-  options.seed = static_cast<uint64_t>(config_.seed);
-  options.prefetch = true;
-  BatchReader reader(windows, options);
-  int64_t left = (std::max<int64_t>(0, options.end - record_.position) + samples_per_step - 1) /
-                 samples_per_step;
-  total_steps_ = std::max(record_.step, std::min(config_.max_steps, record_.step + left));
-  first_step_ = record_.step;
-  TESSERA_INFO(cat("Training on ", windows.samples(), " windows of ", windows.context(),
-                   " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step,
-                   " windows"));
+  open_reader();
   train_start_seconds_ = monotonic_seconds();
   while (record_.step < total_steps_ && !stopping_) {
-    int64_t epoch = reader.epoch();
-    start_step(reader);
+    const int64_t epoch_before = epoch();
+    if (!start_step()) break;
     const bool last = record_.step == total_steps_;
-    const bool validates = !last && validation_due(reader.epoch() > epoch);
+    const bool validates = !last && validation_due(epoch() > epoch_before);
     const bool writes = !last && saves() && record_.step % config_.checkpoint_freq == 0;
     // A device that runs ahead of the host gets its next step before this one's results are read.
     const bool ahead = device_.backend->runs_ahead() && !last && !validates && !writes;
@@ -178,7 +160,7 @@ void TrainingRun::train() {
   }
   finish_steps(0);
   stopping_ = stopping_ || stop_requested();
-  if (!stopping_ && config_.run_validation && data_.validation_windows) {
+  if (!stopping_ && config_.run_validation && data_.validation_samples) {
     validate(config_.validation_batches);
     save_if_improved();
   }
@@ -187,7 +169,7 @@ void TrainingRun::train() {
 }
 
 bool TrainingRun::validation_due(bool epoch_ended) const {
-  if (!data_.validation_windows) return false;
+  if (!data_.validation_samples) return false;
   int64_t freq = config_.validation_freq.value_or(0);
   return (freq > 0 && record_.step % freq == 0) || (epoch_ended && config_.run_validation);
 }
@@ -221,27 +203,25 @@ std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
   for (int64_t i = 0; i < rows; ++i) {
     keys.push_back(dropout_row_key(static_cast<uint64_t>(config_.seed),
                                    static_cast<uint64_t>(record_.step),
-                                   static_cast<uint64_t>(first + i)));
+                                   static_cast<uint64_t>(first + i * batch.sample_stride)));
   }
   return keys;
 }
 
-void TrainingRun::start_step(BatchReader& reader) {
-  RunningStep& step = running_.emplace_back();
+bool TrainingRun::start_step() {
+  RunningStep step;
   StepReport& report = step.report;
   double start = monotonic_seconds();
   // Epochs count from 1 here; a step belongs to the epoch of its first window.
-  report.epoch = reader.epoch() + 1;
+  report.epoch = epoch() + 1;
   report.learning_rate = schedule_.rate(record_.step, report.epoch);
-  step.batches.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
-  step.row_keys.resize(step.batches.size());
-  for (size_t m = 0; m < step.batches.size(); ++m) {
-    Batch& batch = step.batches[m];
-    if (!reader.next(batch)) break;
-    step.row_keys[m] = row_keys_of(batch);
-    step.micro_batches.push_back(view(batch, step.row_keys[m]));
+  if (!fetch(step.batches)) return false;
+  for (const Batch& batch : step.batches) {
+    step.row_keys.push_back(row_keys_of(batch));
     report.samples += batch.rows * session_->programs().parallelism.data_ranks();
   }
+  for (size_t m = 0; m < step.batches.size(); ++m)
+    step.micro_batches.push_back(view(step.batches[m], step.row_keys[m]));
   step.start_seconds = monotonic_seconds();
   report.data_seconds = step.start_seconds - start;
   NodeObserver record;
@@ -255,9 +235,11 @@ void TrainingRun::start_step(BatchReader& reader) {
       session_->start_update(report.learning_rate, config_.grad_clip, interrupted(), observer);
   report.batch = record_.step;
   ++record_.step;
-  record_.position = reader.position();
-  report.next_learning_rate = schedule_.rate(record_.step, reader.epoch() + 1);
+  record_.position = reader_->position();
+  report.next_learning_rate = schedule_.rate(record_.step, epoch() + 1);
   report.flops = flops_per_micro_batch_ * static_cast<double>(step.micro_batches.size());
+  running_.push_back(std::move(step));
+  return true;
 }
 
 void TrainingRun::finish_steps(size_t but) {
@@ -292,6 +274,7 @@ void TrainingRun::finish_step(RunningStep& step) {
   report.peak_flops = device_.peak.flops_after(report.flops / report.step_seconds);
   report.memory_bytes = resident_bytes();
   report.seconds_left = seconds_left();
+  watch_starvation(report);
   metrics_->step(report);
   if (report.batch % config_.logging_freq == 0 || report.batch + 1 == total_steps_)
     TESSERA_INFO(progress_line(report));
@@ -330,7 +313,7 @@ void TrainingRun::report_skip(const RunningStep& step) {
 }
 
 void TrainingRun::validate(int64_t limit_batches) {
-  const SampleSource& windows = *data_.validation_windows;
+  const SampleSource& windows = *data_.validation_samples;
   const Parallelism& parallelism = session_->programs().parallelism;
   BatchReaderOptions options;
   options.rows = config_.val_batch_size;
@@ -338,6 +321,7 @@ void TrainingRun::validate(int64_t limit_batches) {
   options.rank = parallelism.data_rank(rank());
   options.end = windows.samples();
   options.shuffle = false;
+  options.document_starts = config_.document_mask;
   BatchReader reader(windows, options);
   Batch batch;
   double loss_sum = 0;
@@ -355,27 +339,28 @@ void TrainingRun::validate(int64_t limit_batches) {
   int64_t batch_number = std::max<int64_t>(0, record_.step - 1);
   TESSERA_INFO(cat("Batch ", batch_number, " Validation loss: ", last_validation_loss_));
   TESSERA_INFO(cat("Batch ", batch_number, " Validation perplexity: ", perplexity));
-  int64_t samples = data_.training_windows ? data_.training_windows->samples() : 0;
-  int64_t epoch = samples > 0 ? 1 + std::max<int64_t>(0, record_.position - 1) / samples : 1;
+  int64_t samples = data_.training_samples ? data_.training_samples->samples() : 0;
+  int64_t epoch_number =
+      samples > 0 ? 1 + std::max<int64_t>(0, record_.position - 1) / samples : stream_epoch_ + 1;
   metrics_->validation(
-      {batch_number, epoch, record_.tokens_seen, last_validation_loss_, perplexity});
+      {batch_number, epoch_number, record_.tokens_seen, last_validation_loss_, perplexity});
 }
 
 void TrainingRun::print_baselines() {
-  if (!data_.validation_windows || !data_.training.text)
-    throw UserError("--compare_baselines needs training and validation text");
-  if (validated_whole_at_ != record_.step) validate(data_.validation_windows->samples());
+  const bool text = data_.parts.size() == 1 && data_.parts[0].cache && data_.validation_bytes > 0;
+  if (!text || !data_.validation.cache)
+    throw UserError(
+        "--compare_baselines needs training text of one data set, joined to windows, and "
+        "validation files: give --validation_dataset");
+  if (validated_whole_at_ != record_.step) validate(data_.validation_samples->samples());
   if (stopping_) return;
   double nats = last_validation_loss_ * static_cast<double>(data_.validation.tokens.count() - 1);
   double model_bits =
       nats / std::numbers::ln2 / static_cast<double>(std::max<int64_t>(1, data_.validation_bytes));
-  const auto& files =
-      data_.files.validation.empty() ? data_.files.training : data_.files.validation;
-  if (data_.files.validation.empty())
-    throw UserError("--compare_baselines needs validation files: give --validation_dataset");
-  DocumentReader reader(files, {config_.on_bad_line == "skip"});
+  DocumentReader reader(data_.validation_files,
+                        reading_options(config_, RecordKind::kText, record_.model.vocab_size));
   Baselines baselines = measure_baselines(
-      data_.training.tokens, data_.validation.tokens, data_.tokenizer->vocab_size(),
+      data_.parts[0].tokens, data_.validation.tokens, data_.tokenizer->vocab_size(),
       [&](std::string& d) { return reader.next_part(d) != TextPart::kNone; });
   TESSERA_INFO(cat("Bits per byte of ", data_.validation_bytes, " bytes of held-out text:"));
   for (auto [label, bits] : {std::pair{"unigram model", baselines.unigram_bits_per_byte},

@@ -8,6 +8,7 @@
 
 #include "checkpoint/directory_lock.h"
 #include "data/batch_reader.h"
+#include "data/stream_reader.h"
 #include "hub/pretrained_weights.h"
 #include "observe/machine_peak.h"
 #include "observe/progress.h"
@@ -18,6 +19,9 @@
 #include "train/training_data.h"
 
 namespace tessera {
+
+// Of a checkpoint, in kDataFolder: to_bytes(StreamState).
+inline constexpr std::string_view kStreamName = "lanes.bin";
 
 // The device side that a run is given, and the other ranks of its job.
 struct Device {
@@ -79,6 +83,7 @@ class TrainingRun {
                             const std::function<std::string()>& work) const;
   std::vector<std::string> on_all_ranks(const std::string& what,
                                         const std::function<std::string()>& work) const;
+  std::vector<DataSource> find_sources() const;
   void check_same_text() const;
   void check_memory() const;
   void check_budgets() const;
@@ -104,7 +109,15 @@ class TrainingRun {
   void record_inputs();
   void warn_of_changes(const RunRecord& saved) const;
   void train();
-  void start_step(BatchReader& reader);
+  void open_reader();
+  StreamState whole_stream_state() const;
+  void load_stream_state(const std::filesystem::path& checkpoint, const RunRecord& saved);
+  // The batches of the next step; false where the data has ended.
+  bool fetch(std::vector<Batch>& batches);
+  void watch_starvation(const StepReport& report);
+  int64_t epoch() const;
+  // False where the data has ended.
+  bool start_step();
   // Reads the results of the oldest steps that were started, all but so many.
   void finish_steps(size_t but);
   void finish_step(RunningStep& step);
@@ -137,6 +150,12 @@ class TrainingRun {
   std::optional<MetricsFile> metrics_;
   RunningAverage average_;
   std::unique_ptr<HashRecorder> hashes_;
+  std::unique_ptr<BatchSource> reader_;              // of the training data
+  StreamReader* stream_ = nullptr;                   // the same, where it is a stream
+  StreamState stream_state_;                         // that it begins with
+  int64_t stream_epoch_ = 0;                         // the least of all ranks
+  double waited_seconds_ = 0, stepped_seconds_ = 0;  // of the steps so far
+  bool starvation_told_ = false;
   std::deque<RunningStep> running_;
   int64_t total_steps_ = 0;
   int64_t first_step_ = 0, last_saved_step_ = -1;

@@ -80,7 +80,7 @@ TEST(AttachedFiles, TheBestStaysBesideTheNewest) {
 }
 
 TEST(AttachedFiles, AManifestNamesOnlyTheirFolder) {
-  for (const char* name : {"tokenizer/a", "tokenizer/tokenizer.json"})
+  for (const char* name : {"tokenizer/a", "tokenizer/tokenizer.json", "data/lanes.bin"})
     EXPECT_TRUE(is_attached_name(name)) << name;
   for (const char* name : {"", "tokenizer", "tokenizer/", "tokenizer/..", "tokenizer/a/b",
                            "other/a", "/tokenizer/a", "../tokenizer/a"})

@@ -204,8 +204,9 @@ TEST_F(ChatTemplateTest, ReadsTokenizerConfig) {
   const std::string body =
       R"("{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}")";
   auto text = [](const std::string& config) {
-    return text_of(
-        read_chat_template(config, "c.json").render(std::vector<Message>{{"user", "a"}}));
+    const ChatConfig read = read_chat_config(config, "c.json");
+    const ChatTemplate chat(read.jinja, read.bos, read.eos, "c.json");
+    return text_of(chat.render(std::vector<Message>{{"user", "a"}}));
   };
   EXPECT_EQ(text(R"({"bos_token": null, "eos_token": "</s>", "chat_template": )" + body + "}"),
             "a</s>");
@@ -214,13 +215,12 @@ TEST_F(ChatTemplateTest, ReadsTokenizerConfig) {
           R"({"eos_token": {"content": "<e>", "lstrip": false}, "chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": )" +
           body + "}]}"),
       "a<e>");
-  auto refused = [](std::string_view config) {
-    return user_error([&] { read_chat_template(config, "c.json"); });
-  };
-  expect_contains(refused("{"), "'c.json' is not JSON");
-  expect_contains(refused("{}"), "'c.json' has no \"chat_template\"");
-  expect_contains(refused(R"({"chat_template": 5})"), "'c.json' has no \"chat_template\"");
-  expect_contains(refused(R"({"chat_template": )" + body + "}"), "(plain) needs eos_token");
+  expect_contains(user_error([&] { read_chat_config("{", "c.json"); }), "'c.json' is not JSON");
+  for (const char* config :
+       {"{}", R"({"chat_template": 5})", R"({"chat_template": [{"name": 1}]})"})
+    EXPECT_EQ(read_chat_config(config, "c.json").jinja, "");
+  expect_contains(user_error([&] { text(R"({"chat_template": )" + body + "}"); }),
+                  "(plain) needs eos_token");
 }
 
 }  // namespace

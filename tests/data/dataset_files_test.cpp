@@ -8,9 +8,10 @@
 namespace tessera {
 namespace {
 
-std::vector<std::string> names(const std::vector<std::filesystem::path>& files) {
+std::vector<std::string> names(const std::vector<RemoteEntry>& files) {
   std::vector<std::string> result;
-  for (const auto& file : files) result.push_back(file.filename().string());
+  for (const auto& file : files)
+    result.push_back(std::filesystem::path(file.url).filename().string());
   return result;
 }
 using Names = std::vector<std::string>;
@@ -27,7 +28,9 @@ class DatasetFilesTest : public testing::Test {
 TEST_F(DatasetFilesTest, AFileIsTrainingText) {
   auto file = directory_.write("valid.txt", "x");  // its name does not matter
   auto files = find_dataset_files({.dataset = file});
-  EXPECT_EQ(files.training, std::vector{file});
+  ASSERT_EQ(files.training.size(), 1u);
+  EXPECT_EQ(files.training[0].url, file);
+  EXPECT_EQ(files.training[0].size, 1u);
   EXPECT_TRUE(files.validation.empty());
 }
 
@@ -64,9 +67,9 @@ TEST_F(DatasetFilesTest, DirectoriesAreReadInDepthInTheOrderOfPaths) {
   fill({"train/b/1.txt", "train/a.txt", "train/b/0.txt", "validation/0.txt", ".cache/train.txt",
         "README.md", "train/val_0.txt"});
   std::filesystem::create_directory_symlink(directory_ / "train", directory_ / "train_again");
-  auto below = [&](const std::vector<std::filesystem::path>& files) {
+  auto below = [&](const std::vector<RemoteEntry>& files) {
     Names paths;
-    for (const auto& file : files) paths.push_back(file.lexically_relative(directory_.path()));
+    for (const auto& file : files) paths.push_back(file.path);
     return paths;
   };
   EXPECT_EQ(below(find().training), (Names{"train/a.txt", "train/b/0.txt", "train/b/1.txt"}));
@@ -81,9 +84,71 @@ TEST_F(DatasetFilesTest, WhatIsLeftOutIsNamedWhereNothingIsFound) {
                   "left out: .hidden (hidden), link (link to a directory)");
 }
 
-TEST_F(DatasetFilesTest, NamesOnTheHubAreNotFetched) {
-  expect_contains(user_error([] { find_dataset_files({.dataset = "some-org/some.text"}); }),
-                  "`hf download some-org/some.text --repo-type dataset --local-dir DIR`");
+TEST_F(DatasetFilesTest, NamesOnTheHubSayWhatToDoWithoutIt) {
+  RemoteOptions remote;
+  remote.hub.offline = true;
+  remote.hub.home = directory_ / "home";
+  std::string message =
+      user_error([&] { find_dataset_files({.dataset = "some-org/some.text"}, remote); });
+  expect_contains(message, "some-org/some.text");
+  expect_contains(message, "HF_HUB_OFFLINE");
+}
+
+TEST_F(DatasetFilesTest, APatternIsAllFilesThatMatch) {
+  fill({"part-0.txt", "part-1.txt", "val.txt", "other.txt"});
+  const std::string pattern = directory_ / "part-*.txt";
+  EXPECT_EQ(names(find_dataset_files({.dataset = pattern}).training),
+            (Names{"part-0.txt", "part-1.txt"}));
+}
+
+TEST_F(DatasetFilesTest, AConfigurationIsADirectory) {
+  for (const char* folder : {"en", "de"}) make_directories(directory_ / folder);
+  fill({"en/train.txt", "de/train.txt"});
+  auto files = find_dataset_files({.dataset = directory_.path(), .config = "en"});
+  EXPECT_EQ(names(files.training), Names{"train.txt"});
+  EXPECT_EQ(files.training[0].url, directory_ / "en/train.txt");
+}
+
+TEST_F(DatasetFilesTest, FilesWithTheSuffixAloneWhereThereAreAny) {
+  fill({"a.json.gz", "b.json", "c.json.gz"});
+  EXPECT_EQ(
+      names(find_dataset_files({.training_dir = directory_.path(), .suffix = ".json.gz"}).training),
+      (Names{"a.json.gz", "c.json.gz"}));
+  EXPECT_EQ(
+      names(find_dataset_files({.training_dir = directory_.path(), .suffix = ".txt"}).training),
+      (Names{"a.json.gz", "b.json", "c.json.gz"}));
+}
+
+TEST_F(DatasetFilesTest, RanksAreToldTheSame) {
+  fill({"train-0.txt", "train-1.txt", "val.txt"});
+  DatasetFiles files = find();
+  files.training[1].sha256 = std::string(64, 'a');
+  files.validation[0].url = "https://host/val.txt?x=1";
+  const std::string text = to_text(files);
+  const DatasetFiles told = dataset_files_from_text(text);
+  EXPECT_EQ(to_text(told), text);
+  EXPECT_EQ(names(told.training), names(files.training));
+  EXPECT_EQ(told.training[1].sha256, files.training[1].sha256);
+}
+
+TEST_F(DatasetFilesTest, ASavedDataSetIsWhatItsDescriptionSays) {
+  for (const char* folder : {"saved/train", "saved/validation"})
+    make_directories(directory_ / folder);
+  fill({"saved/train/data-00000-of-00001.arrow", "saved/validation/data-00000-of-00001.arrow",
+        "saved/train/dataset_info.json"});
+  directory_.write("saved/dataset_dict.json", R"({"splits": ["train", "validation"]})");
+  for (const char* split : {"train", "validation"}) {
+    directory_.write(cat("saved/", split, "/state.json"),
+                     cat(R"({"_data_files": [{"filename": "data-00000-of-00001.arrow"}], )",
+                         R"("_split": ")", split, "\"}"));
+  }
+  for (const auto& place : {directory_.path(), directory_ / "saved"}) {
+    auto files = find_dataset_files({.dataset = place});
+    ASSERT_EQ(files.training.size(), 1u);
+    EXPECT_EQ(files.training[0].url, directory_ / "saved/train/data-00000-of-00001.arrow");
+    ASSERT_EQ(files.validation.size(), 1u);
+    EXPECT_EQ(files.validation[0].url, directory_ / "saved/validation/data-00000-of-00001.arrow");
+  }
 }
 
 TEST_F(DatasetFilesTest, TrainingAndTestDirectoriesTakeEveryFile) {

@@ -124,9 +124,10 @@ TEST_F(DocumentReaderTest, PartsMakeUpTheDocuments) {
 }
 
 TEST_F(DocumentReaderTest, MissingAndUnreadableFilesAreReportedAtOnce) {
-  expect_contains(user_error([&] { DocumentReader({directory_ / "none"}); }),
+  expect_contains(user_error([&] { DocumentReader(std::vector{directory_ / "none"}); }),
                   "none': No such file or directory");
-  expect_contains(user_error([&] { DocumentReader({directory_.path()}); }), "it is a directory");
+  expect_contains(user_error([&] { DocumentReader(std::vector{directory_.path()}); }),
+                  "it is a directory");
   auto file = directory_.write("secret", "x");
   std::filesystem::permissions(file, std::filesystem::perms::none);
   if (::access(file.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
@@ -185,7 +186,8 @@ TEST_F(DocumentReaderTest, BrokenJsonLineIsAnErrorWithFileAndLine) {
 TEST_F(DocumentReaderTest, BrokenJsonLinesCanBeSkippedWithOneWarning) {
   std::string content = "broken\n{\"text\": \"a\"}\n{\"text\": 1}\n" + std::string(1, '\0') +
                         "\n{\"text\": \"b\"}\n{\"text\": \"cut";
-  DocumentReader reader({directory_.write("a.jsonl", content)}, {.skip_bad_lines = true});
+  DocumentReader reader(std::vector{directory_.write("a.jsonl", content)},
+                        {.skip_bad_lines = true});
   Documents documents;
   testing::internal::CaptureStderr();
   for (std::string document; reader.next(document);) documents.push_back(document);

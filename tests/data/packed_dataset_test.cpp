@@ -58,6 +58,17 @@ TEST(PackedDataset, SaysWhereDocumentsStart) {
   EXPECT_EQ(starts, (std::vector<int32_t>{0, 0, 0, 3, 4, 5, 6, 7}));
 }
 
+TEST(PackedDataset, WhatIsNotLearnedIsNoTarget) {
+  auto ids = ascending(10);
+  ids.learned = [](int64_t token) { return token % 3 == 0; };
+  PackedDataset data(ids.view().slice(1, 9), 4, kEnd, "'x'");
+  std::vector<int32_t> inputs(4), targets(4);
+  EXPECT_EQ(data.sample(0, {inputs, targets, {}}), 1);
+  EXPECT_EQ(inputs, (std::vector<int32_t>{101, 102, 103, 104}));
+  EXPECT_EQ(targets, (std::vector<int32_t>{kIgnoreIndex, 103, kIgnoreIndex, kIgnoreIndex}));
+  EXPECT_EQ(data.sample(1, {inputs, targets, {}}), 2);
+}
+
 TEST(PackedDataset, TooLittleDataIsAnErrorWithBothNumbers) {
   const auto ids = ascending(7);
   auto make = [&](int64_t count, int64_t context) {

@@ -258,7 +258,7 @@ TEST(RecordReader, DocumentsOfManyFilesGoOnInsideADocument) {
     EXPECT_EQ(other.next_part(text), TextPart::kNone);
     EXPECT_EQ(other.bytes_read(), other.bytes_total());
   }
-  DocumentReader fewer({files[0]}, options);
+  DocumentReader fewer(std::vector{files[0]}, options);
   expect_contains(user_error([&] { fewer.seek(positions[0]); }), "another number of files");
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/interruption.h"
 #include "base/random.h"
+#include "data/dataset_files.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -239,8 +240,9 @@ TEST_F(TokenCacheTest, WidthFollowsTheVocabulary) {
     j.vocab_size = vocab;
     j.end_of_text = id;
     EXPECT_EQ(ids_of(build(j)).back(), id);
-    EXPECT_EQ(std::filesystem::file_size(path_), 64u + 8u);  // 2 ids, padded to 8
-    EXPECT_EQ(read_file(path_)[8 + 12], bytes);
+    // 2 ids, padded to 8; where the document begins and where it ends
+    EXPECT_EQ(std::filesystem::file_size(path_), 8u + 16u + 96u);
+    EXPECT_EQ(read_file(path_)[24 + 12], bytes);
   }
 }
 
@@ -339,7 +341,7 @@ TEST_F(TokenCacheTest, FingerprintFollowsFilesOptionsAndTokenizer) {
   auto a = directory_.write("a", "text"), b = directory_.write("b", "text");
   auto fingerprint = [&](std::vector<std::filesystem::path> files, bool skip = false,
                          uint64_t t = 1) {
-    return dataset_fingerprint(files, {.skip_bad_lines = skip}, t);
+    return dataset_fingerprint(local_entries(files), {.skip_bad_lines = skip}, t);
   };
   const uint64_t base = fingerprint({a, b});
   EXPECT_EQ(fingerprint({a, b}), base);

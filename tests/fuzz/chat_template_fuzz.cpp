@@ -21,7 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<Message> messages{{"user", input.substr(0, size / 2)},
                                       {"assistant", input.substr(size / 2)}};
   try {
-    for (const TextSpan& span : read_chat_template(input, "input").render(messages))
+    const ChatConfig config = read_chat_config(input, "input");
+    const ChatTemplate chat(config.jinja, config.bos, config.eos, "input");
+    for (const TextSpan& span : chat.render(messages))
       if (span.text.empty()) std::abort();
   } catch (const UserError&) {
   }

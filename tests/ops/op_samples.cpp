@@ -180,6 +180,33 @@ void add_composites(std::vector<OpSample>& s) {
       s.push_back(*sample);
     }
   }
+  // Documents of 2, 1 and 3 tokens, and of 5 and 1.
+  const std::vector<double> starts{0, 0, 2, 3, 3, 3, 0, 0, 0, 0, 0, 5};
+  s.push_back({.label = "documents",
+               .op = make<Rope>(std::vector<double>{1, 0.1}, false, true),
+               .inputs = {f({2, 6, 3, 4}), ints({2, 6})},
+               .given = {{1, starts}}});
+  for (auto [label, window, p] :
+       {std::tuple{"documents", 0, 0.0}, {"documents of a window", 2, 0.4}}) {
+    const AttentionMask mask{true, window, true};
+    const AttentionDropout dropout{p, "noise", false};
+    OpSample forward{.label = label,
+                     .op = make<Attention>(0.5, mask, dropout),
+                     .inputs = {f({2, 6, 4, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4}), ints({2, 6})},
+                     .integer_bound = 1000,
+                     .statistics = {1},
+                     .given = {{3, starts}}};
+    OpSample backward{.label = label,
+                      .op = make<AttentionBackward>(0.5, mask, dropout),
+                      .inputs = {f({2, 6, 4, 4}), f({2, 6, 2, 4}), f({2, 6, 2, 4}), f({2, 6, 4, 4}),
+                                 f({2, 4, 6}), f({2, 6, 4, 4}), ints({2, 6})},
+                      .integer_bound = 1000,
+                      .given = {{6, starts}}};
+    for (OpSample* sample : {&forward, &backward}) {
+      if (p > 0) sample->inputs.push_back(keys(2));
+      s.push_back(*sample);
+    }
+  }
   // Places 0 to 4 of 9.
   s.push_back({.op = make<RopeAt>(std::vector<double>{1, 0.1}, 9),
                .inputs = {f({2, 5, 3, 4}), ints({2})},

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct OpSample {
   Mesh mesh = {};
   // Which outputs are statistics without a gradient (rms_norm's rstd, attention's lse).
   std::vector<int> statistics = {};
+  // Operands whose elements are given.
+  std::map<size_t, std::vector<double>> given = {};
 };
 
 // At least one sample for every op of the registry but `input`.

@@ -56,9 +56,9 @@ TEST(ResumeComparison, EveryChangeOfWhatIsComputedIsNamedWithBothValues) {
     EXPECT_EQ(changed_options(saved, now), expected) << row.name;
   }
   // What people change.
-  for (std::string_view option :
-       {"train_batch_size", "gradient_accumulation_steps", "beta1", "beta2", "weight_decay",
-        "grad_clip", "bf16", "use_fp16", "seed", "max_context_width", "plateau", "z_loss"})
+  for (std::string_view option : {"train_batch_size", "gradient_accumulation_steps", "beta1",
+                                  "beta2", "weight_decay", "grad_clip", "bf16", "use_fp16", "seed",
+                                  "max_context_width", "plateau", "z_loss", "document_mask"})
     EXPECT_EQ(find_option(option)->on_resume, OnResume::kWarned) << option;
   RunRecord now = saved;
   now.data_ranks = 4;

@@ -36,6 +36,8 @@ std::vector<Graph> programs_of(const ModelConfig& model, DType compute, int64_t 
   next.cache = options.length;
   next.compute = compute;
   graphs.push_back(build_next_token(model_builder(model), next).graph);
+  options.document_mask = true;
+  graphs.push_back(build_programs(model_builder(model), options).accumulate_first);
   next.batch = next.rows = 3;
   graphs.push_back(build_next_token(model_builder(model), next).graph);
   return graphs;

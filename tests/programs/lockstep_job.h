@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "ir/rewriter.h"
 #include "ops/composite/dropout.h"
+#include "passes/document_mask.h"
 #include "programs/programs.h"
 #include "programs/session.h"
 #include "programs/shard_pieces.h"
@@ -205,7 +206,7 @@ class LockstepJob {
   ref::Feeds batch(int64_t step, int64_t micro) const {
     ref::Feeds feeds;
     for (int rank = 0; rank < world(); ++rank) {
-      std::vector<double> tokens, targets;
+      std::vector<double> tokens, targets, starts;
       const Parallelism& p = programs_.parallelism;
       int64_t first = (micro * p.data_ranks() + p.data_rank(rank)) * rows_;
       std::vector<double>& keys = feeds["row_keys"].emplace_back();
@@ -219,6 +220,12 @@ class LockstepJob {
         targets.push_back(i % 7 == 3 ? kIgnoreIndex
                                      : static_cast<double>(random_below(2, 0, key, bound)));
       }
+      // Documents of 2 to 5 tokens.
+      for (int64_t i = first * length_; i < (first + rows_) * length_; ++i) {
+        int64_t t = i % length_, document = 2 + (i / length_ + step) % 4;
+        starts.push_back(static_cast<double>(t - t % document));
+      }
+      feeds[kDocumentStarts].push_back(starts);
       feeds["tokens"].push_back(tokens);
       feeds["targets"].push_back(targets);
     }

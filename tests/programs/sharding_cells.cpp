@@ -111,6 +111,7 @@ const std::vector<Factor>& sharding_factors() {
         {"offload0", "--offload_activations 1 --activation_loading_horizon 0"},
         {"offload1", "--offload_activations 1 --activation_loading_horizon 1"}}},
       {"far state", {{"", ""}, {"far", "--cpu_offload 1"}}},
+      {"documents", {{"", ""}, {"documents", "--document_mask 1"}}},
       {"optimizer", {{"", ""}, {"sgd", "--optimizer sgd --momentum 0.75"}}},
       // By patterns that name parameters of every family. bottom: embeddings (embed_tokens, wte and
       // wpe, embed_in) and the first layer, so that its backward pass is none; of a tied model the
@@ -175,7 +176,8 @@ std::string CellJob::key() const {
              p.sequence_parallel, " ", p.unsharded_accumulation && !p.data.shard.empty(), " ",
              r.share_numerator, "/", r.share_denominator, " ", static_cast<int>(r.policy), " ",
              r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state, " ",
-             options.z_loss, " ", join(options.freeze, ","), " ", options.optimizer.name);
+             options.z_loss, " ", join(options.freeze, ","), " ", options.optimizer.name, " ",
+             options.document_mask);
 }
 
 const std::vector<Cell>& possible_meshes() {
@@ -225,7 +227,8 @@ const CoveringArray& covering_cells() {
 std::vector<Cell> cells_of(const Cell& mesh) {
   std::vector<Cell> cells{mesh};
   for (const char* name : {"accumulation", "model"}) cells = with_all_levels(cells, name);
-  for (const char* name : {"unsharded", "tied", "length", "frozen"}) draw_level(cells, name);
+  for (const char* name : {"unsharded", "tied", "length", "documents", "frozen"})
+    draw_level(cells, name);
   for (const char* name : {"recompute", "offload"}) cells = with_all_levels(cells, name);
   for (const char* name : {"far state", "optimizer"}) draw_level(cells, name);
   return cells;

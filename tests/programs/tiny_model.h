@@ -125,8 +125,8 @@ struct TinyBatch {
     for (int64_t row = first; row < first + rows; ++row)
       row_keys.push_back(dropout_row_key(7, step, static_cast<uint64_t>(row)));
   }
-  MicroBatch view() const { return {tokens, targets, row_keys}; }
-  std::vector<int32_t> tokens, targets;
+  MicroBatch view() const { return {tokens, targets, row_keys, document_starts}; }
+  std::vector<int32_t> tokens, targets, document_starts;
   std::vector<int64_t> row_keys;
 };
 

@@ -12,9 +12,9 @@ TEST(TableBatches, CutsGroupsIntoPartsOfAboutEqualSize) {
   batches.add_group(1000, 100);
   batches.add_group(0, 0);
   batches.add_group(20000, 100);
-  batches.add_group(10, int64_t{64} << 20);
+  batches.add_group(10, int64_t{16} << 20);
   ASSERT_EQ(batches.rows(), 21010);
-  // 1; 20000 rows in parts of at most 8192; 64 MiB in parts of about 16.
+  // 1; 20000 rows in parts of at most 8192; 16 MiB in parts of about 4.
   ASSERT_EQ(batches.batches(), 1 + 3 + 5);
   EXPECT_EQ(batches.part(1).group, 3u);
   EXPECT_EQ(batches.part(1).rows, 6667);

@@ -12,11 +12,12 @@ namespace tessera {
 namespace {
 
 // Texts as they are, tokens as [id].
-std::string split(const AddedTokens& tokens, std::string_view text, bool special = true) {
+std::string split(const AddedTokens& tokens, std::string_view text,
+                  const SpecialNames& special = {.anywhere = true}) {
   std::string shown;
   tokens.split(
       text, special, [&](std::string_view part) { shown += cat("(", part, ")"); },
-      [&](const AddedToken& token) { shown += cat("[", token.id, "]"); });
+      [&](const AddedToken& token, TextRange) { shown += cat("[", token.id, "]"); });
   return shown;
 }
 
@@ -33,9 +34,22 @@ TEST(AddedTokens, LeftmostAndThenLongest) {
 TEST(AddedTokens, SpecialOnesAreTextWhereTheyAreNotWanted) {
   AddedTokens tokens({{.text = "<s>", .id = 1, .special = true}, {.text = "s", .id = 2}});
   EXPECT_EQ(split(tokens, "<s>s"), "[1][2]");
-  EXPECT_EQ(split(tokens, "<s>s", false), "(<s>)[2]");  // nothing is found inside of it
+  EXPECT_EQ(split(tokens, "<s>s", {}), "(<s>)[2]");  // nothing is found inside of it
   AddedTokens names({{.text = "<s>", .id = 1, .special = true}});
-  EXPECT_EQ(split(names, "<s>", false), "(<s>)");
+  EXPECT_EQ(split(names, "<s>", {}), "(<s>)");
+}
+
+TEST(AddedTokens, SpecialOnesAreFoundInsideOfRanges) {
+  AddedTokens tokens(
+      {{.text = "<s>", .id = 1, .special = true, .strip_right = true}, {.text = "s", .id = 2}});
+  const std::vector<TextRange> ranges{{3, 6}, {8, 13}};
+  EXPECT_EQ(split(tokens, "<s><s><s><s><s><s>", {.ranges = ranges}), "(<s>)[1](<s>)[1](<s><s>)");
+  EXPECT_EQ(split(tokens, "<s><s>", {.ranges = ranges, .offset = 3}), "[1](<s>)");
+  std::vector<TextRange> names;
+  tokens.split(
+      "<s>  s", {.anywhere = true}, [](std::string_view) {},
+      [&](const AddedToken&, TextRange name) { names.push_back(name); });
+  EXPECT_EQ(names, (std::vector<TextRange>{{0, 3}, {5, 6}}));
 }
 
 TEST(AddedTokens, SingleWordsStandAlone) {

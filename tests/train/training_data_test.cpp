@@ -28,9 +28,10 @@ class TrainingDataTest : public testing::Test {
     write_file_atomic(config_.dataset, text);
     config_.tokenizer = kGoldens + tokenizer;
     ThreadPool pool(1);
-    TrainingData data = prepare_training_data(config_, nullptr, vocab_size, 4, pool);
-    std::vector<int32_t> ids(static_cast<size_t>(data.training.tokens.count()));
-    data.training.tokens.copy(0, ids);
+    TrainingData data =
+        prepare_training_data(config_, find_data_sources(config_), nullptr, vocab_size, 4, pool);
+    std::vector<int32_t> ids(static_cast<size_t>(data.parts.at(0).tokens.count()));
+    data.parts.at(0).tokens.copy(0, ids);
     special_ = 0;
     for (int32_t id : ids) {
       special_ += id == data.tokenizer->end_of_text();
@@ -72,7 +73,9 @@ TEST_F(TrainingDataTest, FastValidationReadsTheLastOfSeveralFiles) {
   ThreadPool pool(1);
   auto held_out = [&] {
     testing::internal::CaptureStderr();
-    int64_t count = prepare_training_data(config_, nullptr, 257, 4, pool).validation.tokens.count();
+    int64_t count =
+        prepare_training_data(config_, find_data_sources(config_), nullptr, 257, 4, pool)
+            .validation.tokens.count();
     log_ = testing::internal::GetCapturedStderr();
     return count;
   };

@@ -122,9 +122,9 @@ def weights_only(state):
 def token_ids(cache):
     """The ids of a token cache: src/data/token_cache.h says how the file is laid out."""
     data = cache.read_bytes()
-    magic, version, width, count = struct.unpack("<8sIIQ", data[-64:-40])
-    if (magic, version, width) != (b"TSRTOKEN", 1, 2):
-        sys.exit(f"{cache}: not a token cache of version 1 with ids of two bytes")
+    magic, version, width, count = struct.unpack("<8sIIQ", data[-96:-72])
+    if (magic, version, width) != (b"TSRTOKEN", 2, 2):
+        sys.exit(f"{cache}: not a token cache of version 2 with ids of two bytes")
     return data[: count * width]
 
 

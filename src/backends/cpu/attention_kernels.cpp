@@ -28,11 +28,24 @@ AttentionProblem attention_problem(const PrepareContext& c) {
   return problem;
 }
 
-// The operands of dropout, of which there are `count` behind the first `at`.
+// Which operands there are behind the first ones.
+struct FurtherOperands {
+  bool documents;
+  int of_dropout;
+};
+template <class Op>
+FurtherOperands further_operands(const PrepareContext& c) {
+  const auto& op = static_cast<const Op&>(c.op);
+  return {op.mask().documents, op.dropout().operands()};
+}
 template <class Args>
-void take_dropout(Args& args, const LaunchArguments& a, size_t at, int count) {
-  if (count > 0) args.row_keys = a.input<int64_t>(at);
-  if (count > 1) args.first_head = *a.input<int32_t>(at + 1);
+void take(Args& args, const LaunchArguments& a, size_t at, FurtherOperands operands) {
+  if (operands.documents) {
+    args.document_starts = a.input<int32_t>(at++);
+    check_document_starts(args.document_starts, args.problem.batch, args.problem.tokens);
+  }
+  if (operands.of_dropout > 0) args.row_keys = a.input<int64_t>(at);
+  if (operands.of_dropout > 1) args.first_head = *a.input<int32_t>(at + 1);
 }
 
 constexpr int64_t kMaxHead = 256;  // of the kernels
@@ -45,7 +58,7 @@ void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
                 return cat("heads of at most ", kMaxHead, " elements");
               AttentionForward args;
               args.problem = attention_problem<Attention>(c);
-              int operands = static_cast<const Attention&>(c.op).dropout().operands();
+              auto operands = further_operands<Attention>(c);
               args.q_stride = args.o_stride = c.inputs[0].shape[2] * c.inputs[0].shape[3];
               args.k_stride = args.v_stride = c.inputs[1].shape[2] * c.inputs[1].shape[3];
               return Launch{kernel_name("attention", isa),
@@ -57,7 +70,7 @@ void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
                               args.o = a.outputs[0];
                               args.lse = a.output<float>(1);
                               args.workspace = a.workspace;
-                              take_dropout(args, a, 3, operands);
+                              take(args, a, 3, operands);
                               attention_forward(args, isa, pool);
                             }};
             }));
@@ -66,8 +79,7 @@ void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
                 return cat("heads of at most ", kMaxHead, " elements");
               AttentionBackward args;
               args.problem = attention_problem<tessera::AttentionBackward>(c);
-              int operands =
-                  static_cast<const tessera::AttentionBackward&>(c.op).dropout().operands();
+              auto operands = further_operands<tessera::AttentionBackward>(c);
               args.q_stride = args.o_stride = args.dout_stride = args.dq_stride =
                   c.inputs[0].shape[2] * c.inputs[0].shape[3];
               args.k_stride = args.v_stride = args.dk_stride = args.dv_stride =
@@ -85,7 +97,7 @@ void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
                               args.dk = a.outputs[1];
                               args.dv = a.outputs[2];
                               args.workspace = a.workspace;
-                              take_dropout(args, a, 6, operands);
+                              take(args, a, 6, operands);
                               attention_backward(args, isa, pool);
                             }};
             }));

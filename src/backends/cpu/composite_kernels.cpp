@@ -1,6 +1,17 @@
 #include "backends/cpu/composite_kernels.h"
 
+#include "base/error.h"
+
 namespace tessera::cpu {
+
+void check_document_starts(const int32_t* starts, int64_t batch, int64_t tokens) {
+  for (int64_t row = 0; row < batch; ++row, starts += tokens) {
+    int32_t before = 0;
+    for (int64_t t = 0; t < tokens; before = starts[t++])
+      TESSERA_CHECK(starts[t] >= before && starts[t] <= t,
+                    cat("document_starts[", row, ", ", t, "] is ", starts[t], " behind ", before));
+  }
+}
 
 void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool) {
   register_embedding(table, isa, pool);

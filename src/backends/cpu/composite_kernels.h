@@ -26,6 +26,10 @@ Prepare for_floats(size_t which, Make make) {
   };
 }
 
+// What kernels take of document_starts [B, T]: of ascending tokens, none behind its own.
+// InternalError.
+void check_document_starts(const int32_t* starts, int64_t batch, int64_t tokens);
+
 // What makes up register_composite_kernels(); each has a file of its name.
 
 // embedding and its gradient.

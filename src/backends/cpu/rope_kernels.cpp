@@ -73,7 +73,13 @@ void register_rope(KernelTable& table, Isa isa, ThreadPool& pool) {
               auto angles = rotary_table(op.rotary(), c.inputs[0].shape[1]);
               Rope args = rope_of(c.inputs[0], op.rotary(), op.inverse());
               return Launch{kernel_name("rope", isa), 0,
-                            [args, angles, isa, &pool](const LaunchArguments& a) mutable {
+                            [args, angles, isa, &pool,
+                             documents = op.documents()](const LaunchArguments& a) mutable {
+                              if (documents) {
+                                args.document_starts = a.input<int32_t>(1);
+                                check_document_starts(args.document_starts, args.batch,
+                                                      args.tokens);
+                              }
                               args.x = a.inputs[0];
                               args.y = a.outputs[0];
                               args.cos = angles->cos();

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ir/continuation.h"
+#include "ir/document_context.h"
 #include "ops/collective/collective.h"
 #include "ops/composite/cache_write.h"
 #include "ops/composite/dropout.h"
@@ -32,9 +33,10 @@ Value from_heads(Graph& g, Value x, int64_t heads) {
 }
 
 // scale * q k^T, minus infinity where the key is hidden: [B, H, queries, keys]. The first query is
-// token `start` [B] of the keys' sequence; no value: token 0.
-Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask,
-                    Value start = {}) {
+// token `start` [B] of the keys' sequence; no value: token 0. `document_starts` where the mask has
+// documents.
+Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask, Value start,
+                    Value document_starts) {
   DType stat = wide(g.type(q).dtype);
   Value s = dot(g, q, k, 2, 3, 3, stat);
   s = mul(g, s, constant_like(g, s, scale));
@@ -42,7 +44,7 @@ Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask
   const Shape shape = g.shape(s);
   TensorType pairs{{shape[2], shape[3]}, DType::kI32};  // or [B, queries, keys]
   std::vector<int64_t> dims{2, 3};
-  if (start) {
+  if (start || document_starts) {
     pairs.shape.insert(pairs.shape.begin(), shape[0]);
     dims.insert(dims.begin(), 0);
   }
@@ -52,6 +54,10 @@ Value masked_scores(Graph& g, Value q, Value k, double scale, AttentionMask mask
   Value visible = compare(g, Comparison::kLe, key, query);
   if (mask.window > 0) {
     Value oldest = sub(g, query, constant_like(g, query, static_cast<double>(mask.window - 1)));
+    visible = binary(g, BinaryKind::kAnd, visible, compare(g, Comparison::kGe, key, oldest));
+  }
+  if (document_starts) {
+    Value oldest = broadcast(g, document_starts, pairs.shape, {0, 1});
     visible = binary(g, BinaryKind::kAnd, visible, compare(g, Comparison::kGe, key, oldest));
   }
   return select(g, broadcast(g, visible, shape, dims), s,
@@ -93,6 +99,19 @@ void check_heads(const Op& op, std::span<const TensorType> inputs, AttentionMask
           cat("key/value heads must divide query heads: ", k.shape[2], " and ", q.shape[2]));
   require(mask.window >= 0 && (mask.causal || mask.window == 0), op, "C5",
           "a window needs the causal mask");
+  require(mask.causal || !mask.documents, op, "C11", "documents need the causal mask");
+}
+
+void check_documents(const Op& op, const TensorType& q, AttentionMask mask,
+                     std::span<const TensorType> operands) {
+  if (!mask.documents) return;
+  const TensorType each{{q.shape[0], q.shape[1]}, DType::kI32};
+  require(operands[0].shape == each.shape && operands[0].dtype == each.dtype, op, "C12",
+          cat("document_starts must be ", to_string(each), ", are ", to_string(operands[0])));
+}
+// The operand, of those behind the first `at`; no value where there is none.
+Value documents_of(AttentionMask mask, std::span<const Value> inputs, size_t at) {
+  return mask.documents ? inputs[at] : Value{};
 }
 
 void check_dropout(const Op& op, const TensorType& q, const AttentionDropout& dropout,
@@ -112,7 +131,8 @@ void check_dropout(const Op& op, const TensorType& q, const AttentionDropout& dr
 std::vector<TensorType> Attention::infer(const InferContext& context) const {
   const TensorType& q = context.inputs[0];
   check_heads(*this, context.inputs, mask_);
-  check_dropout(*this, q, dropout_, context.inputs.subspan(3));
+  check_documents(*this, q, mask_, context.inputs.subspan(3));
+  check_dropout(*this, q, dropout_, context.inputs.subspan(3 + mask_.operands()));
   return {q, {{q.shape[0], q.shape[2], q.shape[1]}, wide(q.dtype)}};
 }
 
@@ -130,11 +150,13 @@ void Attention::split(PlacementContext& context) const {
   }
   Graph& g = context.graph();
   OpPtr op = context.node().op;
+  const auto further = static_cast<size_t>(3 + mask_.operands());
+  if (mask_.documents) operands.push_back(context.replicated(3));
   if (dropout_.p > 0) {
     TESSERA_CHECK(!dropout_.part, "attention is split once");
     op = std::make_shared<Attention>(scale_, mask_,
                                      AttentionDropout{dropout_.p, dropout_.stream, true});
-    operands.push_back(context.replicated(3));
+    operands.push_back(context.replicated(further));
     operands.push_back(part_begin(g, heads.axes, g.shape(operands[0])[2]));
   }
   std::vector<Value> outputs = g.add(op, operands);
@@ -161,14 +183,16 @@ std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs)
   DType dtype = g.type(inputs[0]).dtype;
   Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
         v = to_heads(g, inputs[2], heads);
-  Value s = masked_scores(g, q, k, scale_, mask_);  // [B, H, T, T]
+  Value s =
+      masked_scores(g, q, k, scale_, mask_, {}, documents_of(mask_, inputs, 3));  // [B, H, T, T]
   const Shape shape = g.shape(s);
   Value m = reduce_max(g, s, {3});
   Value e = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, m, shape)));
   Value l = reduce_sum(g, e, {3});
   Value p = div(g, e, broadcast_trailing(g, l, shape));
   if (dropout_.p > 0)
-    p = keep_by_bits(g, p, dropout_bits(g, p, dropout_, inputs.subspan(3)), dropout_.p);
+    p = keep_by_bits(g, p, dropout_bits(g, p, dropout_, inputs.subspan(3 + mask_.operands())),
+                     dropout_.p);
   p = convert(g, p, dtype);
   Value o = transpose(g, dot(g, p, v, 2, 3, 2, dtype), {0, 2, 1, 3});
   return {o, tessera::add(g, m, unary(g, UnaryKind::kLog, l))};
@@ -176,8 +200,9 @@ std::vector<Value> Attention::decompose(Graph& g, std::span<const Value> inputs)
 
 std::vector<Value> Attention::continue_sequence(Continuation& c) const {
   Graph& g = c.graph();
-  TESSERA_CHECK(mask_.causal && dropout_.p == 0,
-                cat("only causal attention without dropout can go on (", c.node().scope, ")"));
+  TESSERA_CHECK(mask_.causal && !mask_.documents && dropout_.p == 0,
+                cat("only causal attention of one document without dropout can go on (",
+                    c.node().scope, ")"));
   auto kept = [&](const std::string& name, size_t i) {
     TensorType type = g.type(c.operand(i));
     type.shape[0] = c.rows();
@@ -192,6 +217,16 @@ std::vector<Value> Attention::continue_sequence(Continuation& c) const {
   return {g.add_one(op, {c.operand(0), k, v, c.start(), c.row()}), Value{}};
 }
 
+std::vector<Value> Attention::restart_at_documents(DocumentContext& c) const {
+  TESSERA_CHECK(mask_.causal && !mask_.documents,
+                cat("only causal attention has documents, once (", c.node().scope, ")"));
+  AttentionMask mask = mask_;
+  mask.documents = true;
+  std::vector<Value> operands = c.operands();
+  operands.insert(operands.begin() + 3, c.starts());
+  return c.graph().add(std::make_shared<Attention>(scale_, mask, dropout_), operands);
+}
+
 Cost Attention::cost(std::span<const TensorType> inputs,
                      std::span<const TensorType> outputs) const {
   const Shape& s = inputs[0].shape;
@@ -203,7 +238,8 @@ Cost Attention::cost(std::span<const TensorType> inputs,
 std::vector<TensorType> AttentionBackward::infer(const InferContext& context) const {
   const TensorType &q = context.inputs[0], &k = context.inputs[1], &v = context.inputs[2];
   check_heads(*this, context.inputs, mask_);
-  check_dropout(*this, q, dropout_, context.inputs.subspan(6));
+  check_documents(*this, q, mask_, context.inputs.subspan(6));
+  check_dropout(*this, q, dropout_, context.inputs.subspan(6 + mask_.operands()));
   require(context.inputs[3] == q && context.inputs[5].shape == q.shape &&
               context.inputs[5].dtype == q.dtype,
           *this, "C6",
@@ -220,13 +256,13 @@ std::vector<Value> AttentionBackward::decompose(Graph& g, std::span<const Value>
   Value q = to_heads(g, inputs[0], heads), k = to_heads(g, inputs[1], heads),
         v = to_heads(g, inputs[2], heads);
   Value o = to_heads(g, inputs[3], heads), lse = inputs[4], d_o = to_heads(g, inputs[5], heads);
-  Value s = masked_scores(g, q, k, scale_, mask_);
+  Value s = masked_scores(g, q, k, scale_, mask_, {}, documents_of(mask_, inputs, 6));
   const Shape shape = g.shape(s);
   Value p = unary(g, UnaryKind::kExp, sub(g, s, broadcast_trailing(g, lse, shape)));
   Value delta = reduce_sum(g, mul(g, convert(g, o, stat), convert(g, d_o, stat)), {3});
   Value dp = dot(g, d_o, v, 2, 3, 3, stat), kept = p;
   if (dropout_.p > 0) {
-    Value bits = dropout_bits(g, p, dropout_, inputs.subspan(6));
+    Value bits = dropout_bits(g, p, dropout_, inputs.subspan(6 + mask_.operands()));
     dp = keep_by_bits(g, dp, bits, dropout_.p);
     kept = keep_by_bits(g, p, bits, dropout_.p);
   }
@@ -275,7 +311,7 @@ std::vector<Value> CachedAttention::decompose(Graph& g, std::span<const Value> i
     return to_heads(g, g.add_one(std::make_shared<Gather>(), {cache, inputs[4]}), heads);
   };
   Value q = to_heads(g, inputs[0], heads), k = of_row(inputs[1]), v = of_row(inputs[2]);
-  Value s = masked_scores(g, q, k, scale_, {true, window_}, inputs[3]);  // [B, H, n, C]
+  Value s = masked_scores(g, q, k, scale_, {true, window_}, inputs[3], {});  // [B, H, n, C]
   const Shape shape = g.shape(s);
   DType dtype = g.type(v).dtype;
   Value m = reduce_max(g, s, {3});

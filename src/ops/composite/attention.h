@@ -5,10 +5,16 @@
 
 namespace tessera {
 
-// Which keys u a query t may see: causal: u <= t; window W > 0 (causal only): also t - u < W.
+// Which keys u a query t of row b may see: causal: u <= t; window W > 0 (causal only): also
+// t - u < W; documents (causal only): also u >= document_starts[b, t], an operand. So queries see
+// keys of their own document only where a row holds several one behind the other.
 struct AttentionMask {
   bool causal = true;
   int64_t window = 0;
+  bool documents = false;
+  // Operands behind q, k, v (of the gradient: behind do): document_starts i32 [B, T], of each token
+  // the place of the first of its document. It does not decrease along a row.
+  int operands() const { return documents ? 1 : 0; }
 };
 
 // Dropout of the probabilities, see composite/dropout.h; p = 0: none, and no operand of it. Head h
@@ -38,22 +44,26 @@ class Attention final : public OpOf<Attention> {
   const AttentionDropout& dropout() const { return dropout_; }
   std::string_view name() const override { return "attention"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 3 + dropout_.operands(); }
-  std::vector<TensorType> infer(
-      const InferContext& context) const override;  // (q, k, v[, row_keys[, first_head]])
+  int arity() const override { return 3 + mask_.operands() + dropout_.operands(); }
+  std::vector<TensorType> infer(const InferContext& context)
+      const override;  // (q, k, v[, document_starts][, row_keys[, first_head]])
   // Split by heads; key/value heads over fewer axes where ranks share one.
   void split(PlacementContext& context) const override;
   // Keys and values are kept; causal attention only.
   std::vector<Value> continue_sequence(Continuation& continuation) const override;
+  // Causal attention only.
+  std::vector<Value> restart_at_documents(DocumentContext& context) const override;
   bool differentiable() const override { return true; }
   bool contracts() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
+  // As if every row were one document: how long they are is known to the data only.
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {
     return std::make_tuple(field("scale", scale_), field("causal", mask_.causal),
-                           field("window", mask_.window), field("dropout", dropout_.p),
-                           field("stream", dropout_.stream), field("part", dropout_.part));
+                           field("window", mask_.window), field("documents", mask_.documents),
+                           field("dropout", dropout_.p), field("stream", dropout_.stream),
+                           field("part", dropout_.part));
   }
 
  private:
@@ -74,16 +84,17 @@ class AttentionBackward final : public OpOf<AttentionBackward> {
   const AttentionDropout& dropout() const { return dropout_; }
   std::string_view name() const override { return "attention_backward"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 6 + dropout_.operands(); }
+  int arity() const override { return 6 + mask_.operands() + dropout_.operands(); }
   bool contracts() const override { return true; }
   std::vector<TensorType> infer(const InferContext& context)
-      const override;  // (q, k, v, o, lse, do[, row_keys[, first_head]])
+      const override;  // (q, k, v, o, lse, do[, document_starts][, row_keys[, first_head]])
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {
     return std::make_tuple(field("scale", scale_), field("causal", mask_.causal),
-                           field("window", mask_.window), field("dropout", dropout_.p),
-                           field("stream", dropout_.stream), field("part", dropout_.part));
+                           field("window", mask_.window), field("documents", mask_.documents),
+                           field("dropout", dropout_.p), field("stream", dropout_.stream),
+                           field("part", dropout_.part));
   }
 
  private:
@@ -119,6 +130,7 @@ class CachedAttention final : public OpOf<CachedAttention> {
   int64_t window_;
 };
 
+// Documents are the business of a pass: passes/document_mask.h.
 Value attention(Graph& graph, Value q, Value k, Value v, double scale, AttentionMask mask);
 // With dropout of the probabilities; p = 0 is the above.
 Value attention(Graph& graph, Value q, Value k, Value v, double scale, AttentionMask mask,

@@ -1,6 +1,7 @@
 #include "ops/composite/rope.h"
 
 #include "ir/continuation.h"
+#include "ir/document_context.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
 #include "ops/wide.h"
@@ -17,8 +18,8 @@ void check_heads(const Op& op, const TensorType& x, const std::vector<double>& f
               " dims, a head has ", x.shape[3]));
 }
 
-// x turned by (start + t) f, start [B]; no value: start is 0.
-Value turned(Graph& g, Value x, const RotaryAngles& rotary, bool inverse, Value start) {
+// x turned by (t + offset) f, offset [B] or [B, T]; no value: it is 0.
+Value turned(Graph& g, Value x, const RotaryAngles& rotary, bool inverse, Value offset) {
   const Shape shape = g.shape(x);
   DType dtype = g.type(x).dtype, wide_dtype = wide(dtype);
   auto half = static_cast<int64_t>(rotary.frequencies.size());
@@ -28,14 +29,15 @@ Value turned(Graph& g, Value x, const RotaryAngles& rotary, bool inverse, Value 
   part[3] = half;
   Value table = g.add_one(std::make_shared<Table>(wide_dtype, rotary.frequencies), {});
   Shape angles{shape[1], half};  // or [B, T, R/2]
-  if (start) angles.insert(angles.begin(), shape[0]);
-  Value position = iota(g, {angles, wide_dtype}, start ? 1 : 0);
-  if (start) position = add(g, position, broadcast(g, convert(g, start, wide_dtype), angles, {0}));
+  if (offset) angles.insert(angles.begin(), shape[0]);
+  Value position = iota(g, {angles, wide_dtype}, offset ? 1 : 0);
+  if (offset)
+    position = add(g, position, broadcast_trailing(g, convert(g, offset, wide_dtype), angles));
   Value angle = mul(g, position, broadcast_leading(g, table, angles));
   auto spread = [&](Value v) {
     if (rotary.scale != 1) v = mul(g, v, constant_like(g, v, rotary.scale));
     return broadcast(g, v, part,
-                     start ? std::vector<int64_t>{0, 1, 3} : std::vector<int64_t>{1, 3});
+                     offset ? std::vector<int64_t>{0, 1, 3} : std::vector<int64_t>{1, 3});
   };
   Value cos = spread(unary(g, UnaryKind::kCos, angle)),
         sin = spread(unary(g, UnaryKind::kSin, angle));
@@ -49,8 +51,14 @@ Value turned(Graph& g, Value x, const RotaryAngles& rotary, bool inverse, Value 
 }  // namespace
 
 std::vector<TensorType> Rope::infer(const InferContext& context) const {
-  check_heads(*this, context.inputs[0], rotary_.frequencies);
-  return {context.inputs[0]};
+  const TensorType& x = context.inputs[0];
+  check_heads(*this, x, rotary_.frequencies);
+  if (documents_) {
+    const TensorType &starts = context.inputs[1], each{{x.shape[0], x.shape[1]}, DType::kI32};
+    require(starts.shape == each.shape && starts.dtype == each.dtype, *this, "C5",
+            cat("document_starts must be ", to_string(each), ", are ", to_string(starts)));
+  }
+  return {x};
 }
 
 void Rope::split(PlacementContext& context) const {
@@ -60,22 +68,36 @@ void Rope::split(PlacementContext& context) const {
     x = context.replicated(0);
     placement = {};
   }
-  context.apply({x}, placement);
+  std::vector<Value> operands{x};
+  if (documents_) operands.push_back(context.replicated(1));
+  context.apply(operands, placement);
 }
 
 std::vector<Value> Rope::vjp(const VjpContext& context) const {
-  return {
-      context.graph.add_one(std::make_shared<Rope>(rotary_, !inverse_), {context.cotangents[0]})};
+  std::vector<Value> operands = context.node.inputs, gradients(operands.size());
+  operands[0] = context.cotangents[0];
+  gradients[0] =
+      context.graph.add_one(std::make_shared<Rope>(rotary_, !inverse_, documents_), operands);
+  return gradients;
 }
 
 std::vector<Value> Rope::decompose(Graph& g, std::span<const Value> inputs) const {
-  return {turned(g, inputs[0], rotary_, inverse_, {})};
+  Value offset;
+  if (documents_)
+    offset = unary(g, UnaryKind::kNeg, convert(g, inputs[1], wide(g.type(inputs[0]).dtype)));
+  return {turned(g, inputs[0], rotary_, inverse_, offset)};
 }
 
 std::vector<Value> Rope::continue_sequence(Continuation& c) const {
-  TESSERA_CHECK(!inverse_, "a gradient continues no sequence");
+  TESSERA_CHECK(!inverse_ && !documents_, "neither a gradient nor documents continue a sequence");
   auto op = std::make_shared<RopeAt>(rotary_, c.capacity());
   return {c.graph().add_one(op, {c.operand(0), c.start()})};
+}
+
+std::vector<Value> Rope::restart_at_documents(DocumentContext& c) const {
+  TESSERA_CHECK(!documents_, "positions restart once");
+  return {c.graph().add_one(std::make_shared<Rope>(rotary_, inverse_, true),
+                            {c.operand(0), c.starts()})};
 }
 
 std::vector<TensorType> RopeAt::infer(const InferContext& context) const {

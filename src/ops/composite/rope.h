@@ -17,31 +17,36 @@ struct RotaryAngles {
 //   y_i = x_i c - x_{i+R/2} s,   y_{i+R/2} = x_{i+R/2} c + x_i s,
 //   c = scale * cos(t f_i),  s = scale * sin(t f_i);
 // elements from R on are copied. x [B, T, H, D]. `inverse` turns by the negative angle, which is
-// the gradient. Angles and products in f32, rounded once.
+// the gradient. Angles and products in f32, rounded once. With `documents` a row b holds several
+// and t counts from document_starts[b, t], an i32 operand [B, T] as attention's.
 class Rope final : public OpOf<Rope> {
  public:
-  Rope(RotaryAngles rotary, bool inverse) : rotary_(std::move(rotary)), inverse_(inverse) {}
+  Rope(RotaryAngles rotary, bool inverse, bool documents = false)
+      : rotary_(std::move(rotary)), inverse_(inverse), documents_(documents) {}
   const RotaryAngles& rotary() const { return rotary_; }
   bool inverse() const { return inverse_; }
+  bool documents() const { return documents_; }
   std::string_view name() const override { return "rope"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 1; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (x)
+  int arity() const override { return documents_ ? 2 : 1; }
+  std::vector<TensorType> infer(
+      const InferContext& context) const override;  // (x[, document_starts])
   // Heads may be split, positions not.
   void split(PlacementContext& context) const override;
   std::vector<Value> continue_sequence(Continuation& continuation) const override;
+  std::vector<Value> restart_at_documents(DocumentContext& context) const override;
   bool differentiable() const override { return true; }
   std::vector<Value> vjp(const VjpContext& context) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<InPlacePair> in_place_pairs() const override { return {{0, 0}}; }
   auto fields() const {
     return std::make_tuple(field("frequencies", rotary_.frequencies), field("scale", rotary_.scale),
-                           field("inverse", inverse_));
+                           field("inverse", inverse_), field("documents", documents_));
   }
 
  private:
   RotaryAngles rotary_;
-  bool inverse_;
+  bool inverse_, documents_;
 };
 
 // The same where the first tokens are number `start` (i32 [B]) of their sequences: t counts from

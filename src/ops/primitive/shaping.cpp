@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ir/continuation.h"
+#include "ir/document_context.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 
@@ -26,6 +27,17 @@ std::vector<Value> Iota::continue_sequence(Continuation& c) const {
     batch.clear();
   }
   return {tessera::add(g, c.same()[0], broadcast(g, start, type_.shape, batch))};
+}
+
+std::vector<Value> Iota::restart_at_documents(DocumentContext& c) const {
+  Graph& g = c.graph();
+  const Shape rows = g.shape(c.starts());
+  TESSERA_CHECK(dim_ == 1 && type_.shape.size() >= 2 && type_.shape[0] == rows[0] &&
+                    type_.shape[1] == rows[1],
+                cat("numbers of tokens must be [B, T, ...], are ", to_string(type_), " (",
+                    c.node().scope, ")"));
+  Value starts = broadcast_trailing(g, convert(g, c.starts(), type_.dtype), type_.shape);
+  return {sub(g, c.same()[0], starts)};
 }
 
 std::vector<TensorType> Reshape::infer(const InferContext& context) const {

@@ -53,6 +53,8 @@ class Iota final : public OpOf<Iota> {
   // Numbers go on where those of earlier runs ended: dim 0 is the batch, or `dim` and that of one
   // sequence.
   std::vector<Value> continue_sequence(Continuation& continuation) const override;
+  // Numbers of the tokens of [B, T, ...] count from the first of their document.
+  std::vector<Value> restart_at_documents(DocumentContext& context) const override;
   auto fields() const { return std::make_tuple(field("type", type_), field("dim", dim_)); }
 
  private:

@@ -1,5 +1,5 @@
 // The error of attention and its gradient beside that of their decomposition.
-#include "tests/backends/cpu/attention_run.h"
+#include "tests/backends/cpu/attention_documents.h"
 
 namespace tessera::cpu {
 namespace {
@@ -19,17 +19,18 @@ void expect_gaps_untouched(const Tensor& tensor, int64_t stride) {
     for (int64_t i = end - kGap; i < end; ++i) ASSERT_EQ(tensor[i], kUntouched) << i;
 }
 
-void expect_as_good_as_decomposition(const AttentionProblem& p, double spread) {
+void expect_as_good_as_decomposition(const AttentionProblem& p, double spread,
+                                     const Starts& starts = {}) {
   Packed in = random_inputs(p, 1, spread);
   Heads dout(p, 0);
   dout.all = Tensor::random(p.dtype, dout.all.size(), 2);
-  Expected exact = Decomposition<double>(p, in, dout).expected();
-  Expected rough = Decomposition<float>(p, in, dout).expected();
+  Expected exact = Decomposition<double>(p, in, dout, starts).expected();
+  Expected rough = Decomposition<float>(p, in, dout, starts).expected();
   for (Isa isa : isas_here()) {
     SCOPED_TRACE(cat(name(isa), " ", name(p.dtype), " B=", p.batch, " T=", p.tokens,
                      " D=", p.head_dim, " H=", p.heads, "/", p.kv_heads, p.causal ? " causal" : "",
                      " W=", p.window));
-    Result out = run(p, in, dout, isa, pool_of(2));
+    Result out = run(p, in, dout, isa, pool_of(2), starts);
     expect_gaps_untouched(out.o.all, out.o.stride);
     expect_gaps_untouched(out.gradient.all, out.gradient.stride);
     expect_as_good_over("o", out.o.all, rough.o, exact.o, exact.o,
@@ -139,6 +140,24 @@ TEST(Attention, Dropout) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {
       p.dtype = dtype;
       expect_as_good_as_decomposition(p, 1);
+    }
+  }
+}
+
+// Every layout over odd lengths, with windows, groups of heads, chunks and dropout; dtypes take
+// turns.
+TEST(Attention, Documents) {
+  for (size_t i = 0; i < std::size(kLayouts); ++i) {
+    SCOPED_TRACE(kLayouts[i].name);
+    const bool odd = i / 2 % 2 == 1;
+    size_t turn = i;
+    for (AttentionProblem p :
+         {problem(7, 20, 4, 2, true, 0), problem(65, 8, 6, 1, true, 0),
+          problem(130, 80, 4, 4, true, 63), problem(257, 32, 4, 2, true, 0), kInChunks[odd ? 1 : 0],
+          with_dropout(problem(200, 20, 4, 2, true, odd ? 66 : 0), 0.2)}) {
+      p.dtype = turn++ % 2 == 0 ? DType::kF32 : DType::kBF16;
+      p.batch = std::max<int64_t>(p.batch, 2);
+      expect_as_good_as_decomposition(p, 1, document_starts(p, kLayouts[i].lengths, 20));
     }
   }
 }

@@ -48,6 +48,9 @@ inline std::vector<int64_t> dropout_keys(const AttentionProblem& p) {
   return keys;
 }
 
+// Where the documents of each row begin, [B, T]; empty: a row is one.
+using Starts = std::vector<int32_t>;
+
 // What a tensor should hold, and, in the exact result, the size of the terms that a gradient is a
 // sum of: they cancel.
 struct Expected {
@@ -59,8 +62,9 @@ struct Expected {
 template <class Real>
 class Decomposition {
  public:
-  Decomposition(const AttentionProblem& problem, const Packed& in, const Heads& dout)
-      : p_(problem), in_(in), dout_(dout) {
+  Decomposition(const AttentionProblem& problem, const Packed& in, const Heads& dout,
+                const Starts& starts = {})
+      : p_(problem), in_(in), dout_(dout), starts_(starts) {
     e_.o.assign(dout.all.size(), kUntouched);
     e_.lse.assign(p_.batch * p_.heads * p_.tokens, 0);
     e_.gradient.assign(in.all.size(), kUntouched);
@@ -78,8 +82,9 @@ class Decomposition {
   Real round(Real x) const {
     return std::is_same_v<Real, float> ? static_cast<Real>(rounded(p_.dtype, x)) : x;
   }
-  bool visible(int64_t t, int64_t u) const {
-    return (!p_.causal || u <= t) && (p_.window == 0 || t - u < p_.window);
+  bool visible(int64_t b, int64_t t, int64_t u) const {
+    int64_t start = starts_.empty() ? 0 : starts_[static_cast<size_t>(b * p_.tokens + t)];
+    return (!p_.causal || u <= t) && (p_.window == 0 || t - u < p_.window) && u >= start;
   }
   Matrix head(const Tensor& from, int64_t stride, int64_t b, int64_t column) const {
     Matrix m(p_.tokens * p_.head_dim);
@@ -89,12 +94,12 @@ class Decomposition {
     return m;
   }
   // [T][T]: rows of a times rows of b, where visible.
-  Matrix by_rows(const Matrix& a, const Matrix& b) const {
+  Matrix by_rows(int64_t row, const Matrix& a, const Matrix& b) const {
     int64_t tokens = p_.tokens, dim = p_.head_dim;
     Matrix c(tokens * tokens);
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t u = 0; u < tokens; ++u) {
-        if (!visible(t, u)) continue;
+        if (!visible(row, t, u)) continue;
         Real sum = 0;
         for (int64_t d = 0; d < dim; ++d) sum += a[t * dim + d] * b[u * dim + d];
         c[t * tokens + u] = round(sum);
@@ -142,15 +147,15 @@ class Decomposition {
   }
 
   // Scores to probabilities; lse of one head.
-  void softmax(Matrix& s, double* lse) const {
+  void softmax(int64_t b, Matrix& s, double* lse) const {
     int64_t tokens = p_.tokens;
     for (int64_t t = 0; t < tokens; ++t) {
       Real* row = s.data() + t * tokens;
       Real highest = -std::numeric_limits<Real>::infinity(), sum = 0;
       for (int64_t u = 0; u < tokens; ++u)
-        if (visible(t, u)) highest = std::max(highest, row[u]);
+        if (visible(b, t, u)) highest = std::max(highest, row[u]);
       for (int64_t u = 0; u < tokens; ++u) {
-        row[u] = visible(t, u) ? std::exp(row[u] - highest) : 0;
+        row[u] = visible(b, t, u) ? std::exp(row[u] - highest) : 0;
         sum += row[u];
       }
       for (int64_t u = 0; u < tokens; ++u) row[u] = round(row[u] / sum);
@@ -164,16 +169,16 @@ class Decomposition {
     Matrix q = head(in_.all, in_.stride, b, h * dim), k = head(in_.all, in_.stride, b, k_column);
     Matrix v = head(in_.all, in_.stride, b, v_column);
     Matrix dout = head(dout_.all, dout_.stride, b, h * dim);
-    Matrix probabilities = by_rows(q, k);
+    Matrix probabilities = by_rows(b, q, k);
     for (Real& x : probabilities) x = round(x * p_.scale);
-    softmax(probabilities, e_.lse.data() + (b * p_.heads + h) * tokens);
+    softmax(b, probabilities, e_.lse.data() + (b * p_.heads + h) * tokens);
     Matrix kept_probabilities = kept(b, h, probabilities);
     Matrix o = weighted(kept_probabilities, false, v);
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t d = 0; d < dim; ++d)
         e_.o[(b * tokens + t) * dout_.stride + h * dim + d] = o[t * dim + d];
 
-    Matrix ds = kept(b, h, by_rows(dout, v)), terms(tokens * tokens);
+    Matrix ds = kept(b, h, by_rows(b, dout, v)), terms(tokens * tokens);
     for (int64_t t = 0; t < tokens; ++t) {
       Real dot = 0;
       for (int64_t u = 0; u < tokens; ++u)
@@ -196,6 +201,7 @@ class Decomposition {
   AttentionProblem p_;
   const Packed& in_;
   const Heads& dout_;
+  const Starts starts_;
   Expected e_;
 };
 

@@ -30,7 +30,7 @@ struct Result {
 };
 
 inline void run_forward(const AttentionProblem& p, Packed& in, Result& out, Isa isa,
-                        ThreadPool& pool) {
+                        ThreadPool& pool, const Starts& starts = {}) {
   Workspace workspace(attention_forward_workspace(p, isa, pool.threads()));
   std::vector<int64_t> keys = dropout_keys(p);
   AttentionForward args{.problem = p,
@@ -45,12 +45,13 @@ inline void run_forward(const AttentionProblem& p, Packed& in, Result& out, Isa 
                         .o_stride = out.o.stride,
                         .workspace = workspace.data(),
                         .row_keys = keys.data(),
-                        .first_head = kFirstHead};
+                        .first_head = kFirstHead,
+                        .document_starts = starts.empty() ? nullptr : starts.data()};
   attention_forward(args, isa, pool);
 }
 
 inline void run_backward(const AttentionProblem& p, Packed& in, const Heads& dout, Result& out,
-                         Isa isa, ThreadPool& pool) {
+                         Isa isa, ThreadPool& pool, const Starts& starts = {}) {
   Workspace workspace(attention_backward_workspace(p, isa, pool.threads()));
   std::vector<int64_t> keys = dropout_keys(p);
   int64_t stride = in.stride;
@@ -74,16 +75,17 @@ inline void run_backward(const AttentionProblem& p, Packed& in, const Heads& dou
                          .dv_stride = stride,
                          .workspace = workspace.data(),
                          .row_keys = keys.data(),
-                         .first_head = kFirstHead};
+                         .first_head = kFirstHead,
+                         .document_starts = starts.empty() ? nullptr : starts.data()};
   attention_backward(args, isa, pool);
 }
 
 inline Result run(const AttentionProblem& p, Packed& in, const Heads& dout, Isa isa,
-                  ThreadPool& pool) {
+                  ThreadPool& pool, const Starts& starts = {}) {
   Result out{Heads(p, kUntouched), Tensor(DType::kF32, p.batch * p.heads * p.tokens, kUntouched),
              Packed(p, kUntouched)};
-  run_forward(p, in, out, isa, pool);
-  run_backward(p, in, dout, out, isa, pool);
+  run_forward(p, in, out, isa, pool, starts);
+  run_backward(p, in, dout, out, isa, pool, starts);
   return out;
 }
 

@@ -138,6 +138,37 @@ void add_cached(std::vector<Case>& c) {
   }
 }
 
+// Two rows of documents, one of them long.
+void add_documents(std::vector<Case>& c) {
+  for (auto [length, heads, kv, size, window, p] : {std::tuple{3, 1, 1, 4, 0, 0.0},
+                                                    {17, 4, 2, 20, 0, 0.0},
+                                                    {150, 3, 1, 32, 40, 0.0},
+                                                    {70, 2, 2, 16, 0, 0.3}}) {
+    std::vector<double> starts;
+    for (int64_t t = 0; t < 2 * length; ++t)
+      starts.push_back(static_cast<double>(t < length ? t - t % 11 : t - length < 2 ? 0 : 2));
+    AttentionMask mask{true, window, true};
+    AttentionDropout dropout{p, "noise", false};
+    TensorType q = t({2, length, heads, size}), k = t({2, length, kv, size}), at = ids({2, length});
+    Case forward{.label = cat("attention documents T=", length),
+                 .op = make<Attention>(0.4, mask, dropout),
+                 .inputs = {q, k, k, at},
+                 .given = {{3, starts}}};
+    Case backward{.label = cat("attention_backward documents T=", length),
+                  .op = make<AttentionBackward>(0.4, mask, dropout),
+                  .inputs = {q, k, k, q, w({2, heads, length}), q, at},
+                  .given = {{6, starts}}};
+    for (Case* each : {&forward, &backward}) {
+      if (p > 0) each->inputs.push_back(keys(2));
+      c.push_back(*each);
+    }
+    c.push_back({.label = cat("rope documents T=", length),
+                 .op = make<Rope>(std::vector<double>{1, 0.3}, length == 17, true),
+                 .inputs = {q, at},
+                 .given = {{1, starts}}});
+  }
+}
+
 }  // namespace
 
 std::vector<Case> composite_cases() {
@@ -215,6 +246,7 @@ std::vector<Case> composite_cases() {
   add_log_sum_exp(c);
   add_cached(c);
   add_dropout(c);
+  add_documents(c);
   c.push_back({.label = "count_targets",
                .op = make<CountTargets>(),
                .inputs = {ids({3, 7})},

@@ -111,6 +111,15 @@ void check(const AttentionProblem& p) {
 
 bool aligned(const void* workspace) { return reinterpret_cast<uintptr_t>(workspace) % 64 == 0; }
 
+// Args is AttentionForward or AttentionBackward.
+template <class Args>
+void check(const Args& args) {
+  const AttentionProblem& p = args.problem;
+  check(p);
+  TESSERA_CHECK(aligned(args.workspace));
+  TESSERA_CHECK(args.document_starts == nullptr || (p.causal && p.first_query == 0));
+}
+
 // Where dQ is accumulated: one head per thread, or, where several chunks add to the same dQ, all
 // heads of the group per unit.
 struct DqSlots {
@@ -150,8 +159,7 @@ int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, i
 
 void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) {
   const AttentionProblem& p = args.problem;
-  check(p);
-  TESSERA_CHECK(aligned(args.workspace));
+  check(args);
   if (p.batch == 0 || p.tokens == 0) return;
   int64_t chunks = forward_chunks(p);
   for (const Family& family : families_of(p, isa)) {
@@ -170,8 +178,7 @@ void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) 
 
 void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool) {
   const AttentionProblem& p = args.problem;
-  check(p);
-  TESSERA_CHECK(aligned(args.workspace));
+  check(args);
   if (p.batch == 0 || p.tokens == 0) return;
   int64_t chunks = backward_chunks(p);
   DqSlots slots = dq_slots(p, chunks, pool.threads());

@@ -20,7 +20,10 @@ namespace tessera::cpu {
 //
 // q, o [B, T, H, D], k, v [B, T, Hk, D], lse [B, H, T] in f32. Heads are adjacent and each token is
 // a stride after the one before it, so slices of a packed qkv work; batches are T strides apart.
-// Key u is visible to query t iff (not causal or u <= t) and (window == 0 or t - u < window).
+// Key u is visible to query t iff (not causal or u <= t) and (window == 0 or t - u < window) and
+// (no document_starts or u >= document_starts[b, t]). Starts need the causal mask; along a row they
+// do not decrease, and none is above its own place. Blocks of which no pair is visible cost
+// nothing.
 //
 // Dropout: with a threshold above 0, the probability of a key counts in o (not in lse) times 1 / (1
 // - threshold / 65536) where its random bits are at least the threshold, else not at all. Those of
@@ -60,9 +63,10 @@ struct AttentionForward {
   void* o = nullptr;
   float* lse = nullptr;                                            // or null: not wanted
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;  // elements between tokens
-  void* workspace = nullptr;          // attention_forward_workspace() bytes
-  const int64_t* row_keys = nullptr;  // [B], of dropout
-  int64_t first_head = 0;             // number of head 0 among all heads, for dropout
+  void* workspace = nullptr;                 // attention_forward_workspace() bytes
+  const int64_t* row_keys = nullptr;         // [B], of dropout
+  int64_t first_head = 0;                    // number of head 0 among all heads, for dropout
+  const int32_t* document_starts = nullptr;  // [B, T], or null: the first key that a query sees
 };
 
 // Reads what the forward read and wrote (q, k, v, o, lse) and dout, the gradient of o; writes dq,
@@ -83,6 +87,7 @@ struct AttentionBackward {
   void* workspace = nullptr;  // attention_backward_workspace() bytes
   const int64_t* row_keys = nullptr;
   int64_t first_head = 0;
+  const int32_t* document_starts = nullptr;
 };
 
 // Bytes of workspace for a pool of so many threads; it must be aligned to 64 bytes.

@@ -30,6 +30,8 @@ struct Rope {
   bool inverse;
   // [batch], or null: the position of each sequence's first token instead of 0.
   const int32_t* start = nullptr;
+  // [batch, tokens], or null: positions of the tokens with position 0, each at most its token's.
+  const int32_t* document_starts = nullptr;
 };
 void rope(const Rope& args, Isa isa, ThreadPool& pool);
 

@@ -81,16 +81,17 @@ bool forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
   __builtin_memset(b.out, 0, width * kBlock * sizeof(float));
   for (int64_t i = 0; i < kBlock; ++i) b.reference[i] = kLowest, b.sum[i] = 0;
 
-  BlockRange range = visible_keys(p, block);
+  const RowMask mask = row_mask(args, batch);
+  BlockRange range = visible_keys(mask, block);
   for (int64_t key_block = range.begin; key_block < range.end; ++key_block) {
-    Pair pair = pair_of(p, block, key_block);
+    Pair pair = pair_of(mask, block, key_block);
     const Planes keys = b.keys + pair.key * width / 2;
     const Planes values_t = b.values_t + pair.key * width / 2;
     for_strips(pair, [&](int64_t u, int64_t n, int64_t t) {
       block_product<false>(n, pair.queries - t, width, {keys + u * width / 2, width * 2},
                            {b.query_t + t, kBlock * 4}, b.scores + u * kBlock + t, kBlock);
     });
-    if (pair.hidden) hide(p, pair, b.scores);
+    if (pair.hidden) hide(mask, pair, b.scores);
     online_softmax(pair, p.scale * kUnits, b);
     if (p.threshold > 0) {
       dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);

@@ -102,7 +102,7 @@ void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, c
     block_product<false>(n, queries, width, {b.values + row, width * 2},
                          {b.dout_t + right + t, kBlock * 4}, b.dscores + to, kBlock);
   });
-  if (pair.hidden) hide(p, pair, b.scores);
+  if (pair.hidden) hide(row_mask(args, batch), pair, b.scores);
   if (p.threshold > 0) {
     dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);
     drop(p, pair.keys, pair.queries, b.bits, b.dscores);
@@ -182,15 +182,16 @@ bool attention_backward_unit(const AttentionBackward& args, const AttentionUnit&
   ProductScope scope;
   int64_t blocks = attention_blocks(p), slots = slots_of(unit, blocks);
   int64_t group = p.heads / p.kv_heads, dq_block = kBlock * b.width;
+  const RowMask mask = row_mask(args, unit.batch);
   if (!load_keys(args, unit, slots, b)) return false;
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
     if (!load_head(args, unit.batch, head, b)) return false;
     __builtin_memset(dq, 0, blocks * dq_block * sizeof(float));
     for (int64_t slot = 0; slot < slots; ++slot) {
       int64_t key_block = block_of_slot(unit, slot);
-      BlockRange range = visible_queries(p, key_block);
+      BlockRange range = visible_queries(mask, key_block);
       for (int64_t block = range.begin; block < range.end; ++block) {
-        backward_pair(args, unit.batch, head, pair_of(p, block, key_block), slot,
+        backward_pair(args, unit.batch, head, pair_of(mask, block, key_block), slot,
                       dq + block * dq_block, b);
       }
     }

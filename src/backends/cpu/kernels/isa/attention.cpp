@@ -43,9 +43,10 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
   zero(b.out, p.head_dim * kBlock);
   for (int64_t i = 0; i < kBlock; ++i) b.highest[i] = kLowest, b.sum[i] = 0;
 
-  BlockRange range = visible_keys(p, block);
+  const RowMask mask = row_mask(args, batch);
+  BlockRange range = visible_keys(mask, block);
   for (int64_t key_block = range.begin; key_block < range.end; ++key_block) {
-    Pair pair = pair_of(p, block, key_block);
+    Pair pair = pair_of(mask, block, key_block);
     const float* keys = b.keys + pair.key * width;
     const float* values = b.values + pair.key * width;
     zero(b.scores, pair.keys * kBlock);
@@ -53,7 +54,7 @@ void forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
       product(n, pair.lanes - t, p.head_dim, {keys + u * width, width, 1}, {b.query + t, kBlock},
               {b.scores + u * kBlock + t, kBlock});
     });
-    if (pair.hidden) hide(p, pair, b.scores);
+    if (pair.hidden) hide(mask, pair, b.scores);
     online_softmax(p, pair, b);
     if (p.threshold > 0) {
       dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);

@@ -76,7 +76,7 @@ void backward_pair(const AttentionBackward& args, int64_t batch, int64_t head, c
     product(n, lanes, p.head_dim, {values + u * width, width, 1}, {dout_t + t, kBlock},
             {b.dscores + at, kBlock});
   });
-  if (pair.hidden) hide(p, pair, b.scores);
+  if (pair.hidden) hide(row_mask(args, batch), pair, b.scores);
   if (p.threshold > 0) {
     dropout_bits(args, batch, head, pair.query, pair.key, pair.keys, b.bits);
     drop(p, pair.keys, pair.lanes, b.bits, b.dscores);
@@ -123,15 +123,16 @@ void backward_unit(const AttentionBackward& args, const AttentionUnit& unit, flo
     widen_rows((const T*)args.v + row * args.v_stride + column, args.v_stride, keys, p.head_dim,
                {b.values + slot * slot_floats, b.width});
   }
+  const RowMask mask = row_mask(args, unit.batch);
   int64_t group = p.heads / p.kv_heads;
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
     load_head<T>(args, unit.batch, head, b);
     zero(dq, blocks * kBlock * p.head_dim);
     for (int64_t slot = 0; slot < slots; ++slot) {
       int64_t key_block = block_of_slot(unit, slot);
-      BlockRange range = visible_queries(p, key_block);
+      BlockRange range = visible_queries(mask, key_block);
       for (int64_t block = range.begin; block < range.end; ++block) {
-        backward_pair(args, unit.batch, head, pair_of(p, block, key_block), slot,
+        backward_pair(args, unit.batch, head, pair_of(mask, block, key_block), slot,
                       dq + block * kBlock * p.head_dim, b);
       }
     }

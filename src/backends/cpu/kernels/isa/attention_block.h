@@ -146,14 +146,15 @@ struct Pair {
   int64_t queries;      // queries that exist
   bool hidden, diagonal;
 };
-static inline Pair pair_of(const AttentionProblem& p, int64_t query_block, int64_t key_block) {
+static inline Pair pair_of(const RowMask& mask, int64_t query_block, int64_t key_block) {
+  const AttentionProblem& p = mask.p;
   Pair pair;
   pair.query = query_block * kBlock;
   pair.key = key_block * kBlock;
   pair.queries = smaller(kBlock, p.tokens - pair.query);
   pair.keys = smaller(kBlock, p.tokens - pair.key);
   pair.lanes = round_up(pair.queries, kLanes);
-  pair.hidden = partly_hidden(p, query_block, key_block);
+  pair.hidden = partly_hidden(mask, query_block, key_block);
   pair.diagonal = p.causal && query_block == key_block;
   return pair;
 }
@@ -173,9 +174,10 @@ TESSERA_INLINE IntVec lane_numbers(int64_t first) {
 }
 
 // Scores become -infinity where a query does not see the key.
-static inline void hide(const AttentionProblem& p, const Pair& pair, float* scores) {
+static inline void hide(const RowMask& mask, const Pair& pair, float* scores) {
+  SeeingQueries queries{mask, pair.query};
   for (int64_t u = 0; u < pair.keys; ++u) {
-    BlockRange seeing = seeing_queries(p, pair.key + u);
+    BlockRange seeing = queries.of(pair.key + u, pair.query + pair.queries);
     for (int64_t j = 0; j < pair.lanes; j += kLanes) {
       IntVec t = lane_numbers(pair.query + j);
       IntVec visible = (t >= (int32_t)seeing.begin) & (t < (int32_t)seeing.end);

@@ -41,33 +41,65 @@ TESSERA_ATTENTION_INLINE int64_t slots_of(const AttentionUnit& unit, int64_t blo
 struct BlockRange {
   int64_t begin, end;
 };
+// Which pairs of a row of the batch are visible.
+struct RowMask {
+  const AttentionProblem& p;
+  const int32_t* starts;  // of documents, [T]; or null
+};
+// Args is AttentionForward or AttentionBackward.
+template <class Args>
+TESSERA_ATTENTION_INLINE RowMask row_mask(const Args& args, int64_t batch) {
+  const int32_t* starts = args.document_starts;
+  return {args.problem, starts == nullptr ? nullptr : starts + batch * args.problem.tokens};
+}
 // Key blocks of which some query of the block sees some key.
-TESSERA_ATTENTION_INLINE BlockRange visible_keys(const AttentionProblem& p, int64_t query_block) {
+TESSERA_ATTENTION_INLINE BlockRange visible_keys(const RowMask& mask, int64_t query_block) {
+  const AttentionProblem& p = mask.p;
   int64_t first = query_block * kAttentionBlock;
-  int64_t begin = p.window > 0 ? larger(0, first - p.window + 1) / kAttentionBlock : 0;
-  return {begin, p.causal ? query_block + 1 : attention_blocks(p)};
+  int64_t begin = p.window > 0 ? larger(0, first - p.window + 1) : 0;
+  if (mask.starts) begin = larger(begin, mask.starts[first]);
+  return {begin / kAttentionBlock, p.causal ? query_block + 1 : attention_blocks(p)};
 }
 // Query blocks of which some query sees some key of the block.
-TESSERA_ATTENTION_INLINE BlockRange visible_queries(const AttentionProblem& p, int64_t key_block) {
-  int64_t blocks = attention_blocks(p);
+TESSERA_ATTENTION_INLINE BlockRange visible_queries(const RowMask& mask, int64_t key_block) {
+  const AttentionProblem& p = mask.p;
+  int64_t end = attention_blocks(p);
   int64_t last = smaller(key_block * kAttentionBlock + kAttentionBlock, p.tokens) - 1;
-  int64_t end =
-      p.window > 0 ? smaller(blocks, (last + p.window - 1) / kAttentionBlock + 1) : blocks;
+  if (p.window > 0) end = smaller(end, (last + p.window - 1) / kAttentionBlock + 1);
+  if (mask.starts) {
+    int64_t seen = key_block + 1;
+    while (seen < end && mask.starts[seen * kAttentionBlock] <= last) ++seen;
+    end = seen;
+  }
   return {p.causal ? key_block : 0, end};
 }
 // Whether some pair of the two blocks is hidden, keys past the end included.
-TESSERA_ATTENTION_INLINE bool partly_hidden(const AttentionProblem& p, int64_t query_block,
+TESSERA_ATTENTION_INLINE bool partly_hidden(const RowMask& mask, int64_t query_block,
                                             int64_t key_block) {
+  const AttentionProblem& p = mask.p;
   int64_t t = query_block * kAttentionBlock, u = key_block * kAttentionBlock;
   int64_t t_last = t + kAttentionBlock - 1, u_last = u + kAttentionBlock - 1;
+  if (mask.starts && mask.starts[smaller(t_last, p.tokens - 1)] > u) return true;
   return u_last >= p.tokens || (p.causal && u_last > t) || (p.window > 0 && t_last - u >= p.window);
 }
-// Key u is visible to the queries in [begin, end).
-TESSERA_ATTENTION_INLINE BlockRange seeing_queries(const AttentionProblem& p, int64_t u) {
-  constexpr int64_t kNone = INT32_MAX;
-  if (u >= p.tokens) return {kNone, kNone};
-  return {p.causal ? u : 0, p.window > 0 ? smaller(u + p.window, kNone) : kNone};
-}
+// Which queries of a block see a key, asked for in ascending order of keys.
+struct SeeingQueries {
+  const RowMask& mask;
+  int64_t reached;  // queries of the block before this one are of documents that the keys reach
+
+  // Key u is visible to the queries of the block in [begin, end).
+  __attribute__((always_inline)) BlockRange of(int64_t u, int64_t block_end) {
+    constexpr int64_t kNone = INT32_MAX;
+    const AttentionProblem& p = mask.p;
+    if (u >= p.tokens) return {kNone, kNone};
+    int64_t end = p.window > 0 ? smaller(u + p.window, kNone) : kNone;
+    if (mask.starts) {
+      while (reached < block_end && mask.starts[reached] <= u) ++reached;
+      end = smaller(end, reached);
+    }
+    return {p.causal ? u : 0, end};
+  }
+};
 
 // What kept probabilities are multiplied with; 1 without dropout.
 TESSERA_ATTENTION_INLINE float attention_keep_scale(const AttentionProblem& p) {

@@ -12,6 +12,7 @@ void rotate(const Rope& args, int64_t begin, int64_t end) {
   for (int64_t token = begin; token < end; ++token) {
     int64_t position = token % args.tokens;
     if (args.start) position += args.start[token / args.tokens];
+    if (args.document_starts) position -= args.document_starts[token];
     const float* cos = args.cos + position * half;
     const float* sin = args.sin + position * half;
     for (int64_t head = 0; head < args.heads; ++head) {

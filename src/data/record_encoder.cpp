@@ -1,0 +1,219 @@
+#include "data/record_encoder.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/ignore_index.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+// The text of spans, and where what is in it.
+struct JoinedSpans {
+  std::string text;
+  std::vector<TextRange> markup, learned;  // ascending, apart from each other
+};
+
+void extend(std::vector<TextRange>& ranges, TextRange range) {
+  if (range.begin == range.end) return;
+  if (!ranges.empty() && ranges.back().end == range.begin) {
+    ranges.back().end = range.end;
+  } else {
+    ranges.push_back(range);
+  }
+}
+
+JoinedSpans join_spans(std::span<const TextSpan> spans) {
+  JoinedSpans joined;
+  for (const TextSpan& span : spans) {
+    const TextRange range{joined.text.size(), joined.text.size() + span.text.size()};
+    joined.text += span.text;
+    if (span.markup) extend(joined.markup, range);
+    if (span.learn) extend(joined.learned, range);
+  }
+  return joined;
+}
+
+size_t bytes_of(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  size_t bytes = 0;
+  for (int32_t id : ids) bytes += tokenizer.token_bytes(id).size();
+  return bytes;
+}
+
+// Says which tokens of one run of text are learned.
+class LearnedTokens {
+ public:
+  LearnedTokens(const Tokenizer& tokenizer, const JoinedSpans& joined)
+      : tokenizer_(tokenizer), joined_(joined) {}
+
+  // Of the run's `ids`; runs come in order.
+  void append(const EncodedRun& run, std::span<const int32_t> ids, std::vector<uint8_t>& learned) {
+    // Ranges that end before this run are of no use any more.
+    const std::vector<TextRange>& ranges = joined_.learned;
+    while (next_ < ranges.size() && ranges[next_].end <= run.text.begin) ++next_;
+    if (next_ == ranges.size() || ranges[next_].begin >= run.text.end) {
+      learned.insert(learned.end(), ids.size(), 0);
+      return;
+    }
+    const bool all = ranges[next_].begin <= run.text.begin && run.text.end <= ranges[next_].end;
+    if (all || run.added) {
+      learned.insert(learned.end(), ids.size(), all);
+      return;
+    }
+    const bool as_text = bytes_of(tokenizer_, ids) == run.text.end - run.text.begin;
+    size_t range = next_, end = 0;
+    TextRange now = in_tokens(ranges[range], run, as_text);
+    for (int32_t id : ids) {
+      const size_t begin = end;
+      end += tokenizer_.token_bytes(id).size();
+      while (begin >= now.end && range + 1 < ranges.size() &&
+             ranges[range + 1].begin < run.text.end)
+        now = in_tokens(ranges[++range], run, as_text);
+      learned.push_back(begin >= now.begin && end <= now.end);
+    }
+  }
+
+ private:
+  // The part of `range` in a run, in bytes of the run's tokens.
+  TextRange in_tokens(TextRange range, const EncodedRun& run, bool as_text) const {
+    return {place(range.begin, run, as_text), place(range.end, run, as_text)};
+  }
+  size_t place(size_t border, const EncodedRun& run, bool as_text) const {
+    if (border <= run.text.begin) return 0;
+    if (border >= run.text.end) return SIZE_MAX;
+    if (as_text) return border - run.text.begin;
+    const auto before =
+        std::string_view(joined_.text).substr(run.text.begin, border - run.text.begin);
+    std::vector<int32_t> ids;
+    tokenizer_.encode_marked({before, {}, run.text.begin == 0}, ids);
+    return bytes_of(tokenizer_, ids);
+  }
+
+  const Tokenizer& tokenizer_;
+  const JoinedSpans& joined_;
+  size_t next_ = 0;  // the first learned range that does not end before the run
+};
+
+bool is_one_token(const Tokenizer& tokenizer, std::string_view name) {
+  std::vector<int32_t> ids;
+  const TextRange all{0, name.size()};
+  tokenizer.encode_marked({name, std::span(&all, 1)}, ids);
+  return ids.size() == 1;
+}
+
+}  // namespace
+
+RecordEncoder::RecordEncoder(const Tokenizer& tokenizer, std::optional<ChatTemplate> chat)
+    : tokenizer_(tokenizer), chat_(std::move(chat)) {
+  if (!chat_) return;
+  for (std::string_view name : {chat_->begin_token(), chat_->end_token()}) {
+    if (name.empty() || is_one_token(tokenizer_, name)) continue;
+    throw UserError(cat("the chat template ", chat_->name(), " writes the token '", name,
+                        "', which is no special token of the tokenizer (", tokenizer_.description(),
+                        "): give another --chat_template, or the tokenizer that has it"));
+  }
+}
+
+void RecordEncoder::encode(const Record& record, std::vector<int32_t>& ids,
+                           std::vector<uint8_t>& learned) const {
+  ids.clear();
+  learned.clear();
+  const std::span<const int32_t> prefix = tokenizer_.document_prefix();
+  if (!record.messages.empty()) {
+    if (!chat_) {
+      throw UserError(
+          "a conversation (\"messages\") needs a chat template, and the tokenizer has none: name "
+          "one by --chat_template, for example chatml");
+    }
+    encode_spans(chat_->render(record.messages), ids, learned);
+  } else if (!record.ids.empty()) {
+    encode_ids(record, ids, learned);
+  } else if (!record.spans.empty()) {
+    ids.assign(prefix.begin(), prefix.end());
+    learned.assign(prefix.size(), 0);
+    encode_spans(record.spans, ids, learned);
+    ids.push_back(tokenizer_.end_of_text());
+    learned.push_back(record.spans.back().learn);
+  } else if (!record.text.empty()) {
+    ids.assign(prefix.begin(), prefix.end());
+    tokenizer_.encode(record.text, ids);
+    ids.push_back(tokenizer_.end_of_text());
+    learned.assign(ids.size(), 1);
+  }
+  TESSERA_CHECK(ids.size() == learned.size());
+}
+
+void RecordEncoder::encode_ids(const Record& record, std::vector<int32_t>& ids,
+                               std::vector<uint8_t>& learned) const {
+  if (!record.labels.empty() && record.labels.size() != record.ids.size()) {
+    throw UserError(cat("there are ", record.ids.size(), " ids and ", record.labels.size(),
+                        " labels: give one for each"));
+  }
+  ids = record.ids;
+  learned.assign(ids.size(), 1);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= tokenizer_.vocab_size()) {
+      throw UserError(cat("id ", i, " is ", ids[i],
+                          ", which the tokenizer lacks (its ids are 0 to ",
+                          tokenizer_.vocab_size() - 1, "): give the tokenizer that made the ids"));
+    }
+    if (record.labels.empty() || record.labels[i] == ids[i]) continue;
+    if (record.labels[i] != kIgnoreIndex) {
+      throw UserError(cat("label ", i, " is ", record.labels[i], " where the id is ", ids[i],
+                          ": labels are the ids themselves, not shifted, or ", kIgnoreIndex));
+    }
+    learned[i] = 0;
+  }
+}
+
+void RecordEncoder::encode_spans(std::span<const TextSpan> spans, std::vector<int32_t>& ids,
+                                 std::vector<uint8_t>& learned) const {
+  const JoinedSpans joined = join_spans(spans);
+  size_t begin = ids.size();
+  LearnedTokens tokens(tokenizer_, joined);
+  for (const EncodedRun& run : tokenizer_.encode_marked({joined.text, joined.markup}, ids)) {
+    tokens.append(run, std::span(ids).subspan(begin, run.ids_end - begin), learned);
+    begin = run.ids_end;
+  }
+}
+
+uint64_t RecordEncoder::fingerprint() const {
+  Hasher hasher;
+  const uint64_t tokenizer = tokenizer_.fingerprint(), chat = chat_ ? chat_->fingerprint() : 0;
+  hasher.add(&tokenizer, sizeof tokenizer);
+  hasher.add(&chat, sizeof chat);
+  return hasher.digest();
+}
+
+std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& path,
+                                               const Tokenizer& tokenizer,
+                                               const std::string& style) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path directory = fs::is_directory(path, ignored) ? path : path.parent_path();
+  auto text_of = [&](const char* name) {
+    const fs::path file = directory / name;
+    const bool there = path != "byte" && fs::is_regular_file(file, ignored);
+    return there ? std::string(MappedFile(file).text()) : "";
+  };
+  const fs::path config_file = directory / "tokenizer_config.json";
+  ChatConfig config;
+  if (std::string json = text_of("tokenizer_config.json"); !json.empty())
+    config = read_chat_config(json, config_file.string());
+  const std::span<const int32_t> prefix = tokenizer.document_prefix();
+  if (config.bos.empty() && !prefix.empty()) config.bos = tokenizer.token_bytes(prefix[0]);
+  if (config.eos.empty()) config.eos = tokenizer.token_bytes(tokenizer.end_of_text());
+  if (!style.empty()) return ChatTemplate::named(style, config.bos, config.eos);
+  // Newer files have it in a file of its own.
+  if (std::string jinja = text_of("chat_template.jinja"); !jinja.empty()) {
+    const std::string name = (directory / "chat_template.jinja").string();
+    return ChatTemplate(jinja, config.bos, config.eos, name);
+  }
+  if (config.jinja.empty()) return std::nullopt;
+  return ChatTemplate(config.jinja, config.bos, config.eos, config_file.string());
+}
+
+}  // namespace tessera

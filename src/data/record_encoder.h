@@ -1,0 +1,65 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/chat_template.h"
+#include "data/record_reader.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tessera {
+
+// Records of any form as token ids, and which of them are learned: count as targets in the loss.
+//
+//   text      the tokenizer's document prefix, the text, end of text; all learned
+//   ids       as they are; learned unless their label is kIgnoreIndex
+//   messages  what transformers' apply_chat_template(tokenize=True) gives: the text of the chat
+//             template, nothing around it; learned are the answers (chat_template.h)
+//   spans     document prefix, all text in one, end of text, which is learned with the last span.
+//             A prompt and its completion become what TRL makes of them
+//
+// Names of special tokens are those tokens in the markup of a template alone; in messages, texts
+// and prompts they are ordinary text. Text between special tokens is encoded at once, so that words
+// reach across the ends of messages as they do for the model that is to answer. A token is learned
+// if all of its text is: one that reaches from a prompt into its answer is not, since a model that
+// is given the prompt cannot write it; nor is one that reaches out of the answer. Where a tokenizer
+// changes text (normalization, a space in front), the border lies behind as many bytes of tokens
+// as the text before it has if it is encoded alone.
+//
+// Const methods may be called from several threads at once.
+class RecordEncoder {
+ public:
+  // `tokenizer` must live longer. Without a template conversations are refused. UserError where the
+  // template ends answers by a token that the tokenizer does not have.
+  explicit RecordEncoder(const Tokenizer& tokenizer, std::optional<ChatTemplate> chat = {});
+
+  // `ids` and `learned` are overwritten; they are of one length, and empty for a record that holds
+  // nothing. UserError, which names no place, for ids outside the vocabulary, labels that do not
+  // fit, and conversations that the template refuses.
+  void encode(const Record& record, std::vector<int32_t>& ids, std::vector<uint8_t>& learned) const;
+
+  // Of all that decides on ids and learned: for caches.
+  uint64_t fingerprint() const;
+
+ private:
+  void encode_ids(const Record& record, std::vector<int32_t>& ids,
+                  std::vector<uint8_t>& learned) const;
+  void encode_spans(std::span<const TextSpan> spans, std::vector<int32_t>& ids,
+                    std::vector<uint8_t>& learned) const;
+
+  const Tokenizer& tokenizer_;
+  std::optional<ChatTemplate> chat_;
+};
+
+// The chat template `style` (chat_template.h), or, where that is "", the tokenizer's own: of
+// `chat_template.jinja` or `tokenizer_config.json` in its directory, the first. The tokens that
+// begin and end a text are those of the tokenizer_config.json, or else those that the tokenizer
+// puts around documents. `path`: the tokenizer's file or directory, or "byte". nullopt where it has
+// no template of its own. UserError where the template is not known.
+std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& path,
+                                               const Tokenizer& tokenizer,
+                                               const std::string& style);
+
+}  // namespace tessera

@@ -1,0 +1,205 @@
+#include "data/table_record_reader.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/ignore_index.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/position_bytes.h"
+#include "tables/json_text.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kKind = 't';
+
+bool has_column(const TableReader& table, std::string_view name) {
+  return std::ranges::any_of(table.columns(),
+                             [&](const TableColumn& column) { return column.name == name; });
+}
+
+bool is_chat(const TableReader& table) {
+  return has_column(table, "messages") ||
+         (has_column(table, "prompt") && has_column(table, "completion"));
+}
+
+std::string listed(const TableReader& table) {
+  std::vector<std::string> names;
+  for (const TableColumn& column : table.columns()) {
+    names.push_back(cat(column.name, " (", column.description, ")"));
+    if (names.size() == 20) break;
+  }
+  return cat(join(names, ", "), table.columns().size() > names.size() ? ", ..." : "");
+}
+
+size_t column_of(const TableReader& table, std::string_view name,
+                 std::initializer_list<ColumnType> types, std::string_view what) {
+  for (size_t i = 0; i < table.columns().size(); ++i) {
+    if (table.columns()[i].name != name) continue;
+    if (std::ranges::find(types, table.columns()[i].type) != types.end()) return i;
+    throw UserError(cat("'", table.name(), "': column '", name, "' is ",
+                        table.columns()[i].description, ", not ", what));
+  }
+  throw UserError(cat("'", table.name(), "' has no column '", name, "' of ", what,
+                      what == "text" ? "; give --text_field NAME" : "",
+                      ". It has: ", listed(table)));
+}
+
+}  // namespace
+
+RecordKind kind_of_table(const TableReader& table, std::string_view text_field) {
+  if (has_column(table, "input_ids")) return RecordKind::kIds;
+  if (!has_column(table, text_field) && is_chat(table)) return RecordKind::kChat;
+  return RecordKind::kText;
+}
+
+TableRecordReader::TableRecordReader(std::shared_ptr<const ByteSource> source, RecordKind kind,
+                                     const RecordOptions& options)
+    : source_bytes_(static_cast<int64_t>(source->size())),
+      kind_(kind),
+      options_(options),
+      json_(options) {
+  table_ = open_table(std::move(source));
+  auto add = [&](std::string_view name, std::initializer_list<ColumnType> types,
+                 std::string_view what) {
+    columns_.push_back(column_of(*table_, name, types, what));
+    names_.emplace_back(name);
+  };
+  using enum ColumnType;
+  if (kind == RecordKind::kText) {
+    add(options.text_field, {kText}, "text");
+  } else if (kind == RecordKind::kIds) {
+    add("input_ids", {kIntegers}, "lists of integers");
+    for (std::string_view name : {"attention_mask", "labels"})
+      if (has_column(*table_, name)) add(name, {kIntegers}, "lists of integers");
+  } else if (has_column(*table_, "messages")) {
+    add("messages", {kNested, kText}, "conversations");
+    if (has_column(*table_, "tools")) add("tools", {kNested, kText}, "tools");
+  } else {
+    add("prompt", {kNested, kText}, "prompts");
+    add("completion", {kNested, kText}, "completions");
+  }
+}
+
+TableRecordReader::~TableRecordReader() = default;
+
+void TableRecordReader::load_batch() {
+  const int64_t batch = table_->batch_of(row_);
+  table_->read(batch, columns_, batch_);
+  batch_begin_ = table_->first_row(batch);
+  batch_end_ = batch_begin_ + static_cast<int64_t>(batch_.rows);
+}
+
+bool TableRecordReader::next(Record& record) {
+  while (row_ < table_->rows()) {
+    if (row_ < batch_begin_ || row_ >= batch_end_) load_batch();
+    record.clear();
+    const std::string problem = read_row(static_cast<size_t>(row_ - batch_begin_), record);
+    ++row_;
+    if (!problem.empty()) {
+      const std::string message = cat("'", table_->name(), "', row ", row_ - 1, ": ", problem);
+      if (!options_.skip_bad_lines) throw UserError(message);
+      if (bad_++ == 0) TESSERA_WARN(cat(message, "; such rows are left out"));
+      continue;
+    }
+    if (!record.text.empty() || !record.ids.empty() || !record.messages.empty() ||
+        !record.spans.empty())
+      return true;
+  }
+  return false;
+}
+
+std::string TableRecordReader::read_row(size_t row, Record& record) {
+  if (kind_ == RecordKind::kIds) return read_ids(row, record);
+  if (kind_ == RecordKind::kChat) return read_chat(row, record);
+  const std::string_view text = batch_.columns[0].text(row);
+  if (text.find('\0') != std::string_view::npos)
+    return cat("'", options_.text_field, "' holds a zero byte");
+  record.text.assign(text);
+  return "";
+}
+
+std::string TableRecordReader::read_ids(size_t row, Record& record) const {
+  const int64_t end =
+      options_.vocab_size > 0 ? options_.vocab_size : int64_t{std::numeric_limits<int32_t>::max()};
+  for (int64_t id : batch_.columns[0].list(row)) {
+    if (id < 0 || id >= end)
+      return cat("input_ids[", record.ids.size(), "] is ", id, ", ids are 0 to ", end - 1);
+    record.ids.push_back(static_cast<int32_t>(id));
+  }
+  size_t kept = record.ids.size();
+  for (size_t c = 1; c < columns_.size(); ++c) {
+    const ColumnValues& column = batch_.columns[c];
+    if (column.is_null(row)) continue;
+    const auto values = column.list(row);
+    if (values.size() != record.ids.size())
+      return cat(names_[c], " has ", values.size(), " elements, input_ids ", record.ids.size());
+    if (names_[c] == "labels") {
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] != kIgnoreIndex && (values[i] < 0 || values[i] >= end))
+          return cat("labels[", i, "] is ", values[i], ", labels are ids or ", kIgnoreIndex);
+        record.labels.push_back(static_cast<int32_t>(values[i]));
+      }
+      continue;
+    }
+    const auto padding = std::ranges::find(values, 0);
+    kept = static_cast<size_t>(padding - values.begin());
+    if (auto bad = std::ranges::find_if(values, [](int64_t bit) { return bit < 0 || bit > 1; });
+        bad != values.end())
+      return cat("attention_mask[", bad - values.begin(), "] is neither 0 nor 1");
+    if (auto one = std::find(padding, values.end(), 1); one != values.end())
+      return cat("attention_mask[", one - values.begin(),
+                 "] is 1 behind a 0: only padding at the end can be cut off");
+  }
+  record.ids.resize(kept);
+  if (!record.labels.empty()) record.labels.resize(kept);
+  return "";
+}
+
+std::string TableRecordReader::read_chat(size_t row, Record& record) {
+  // As a line of JSON: the rules of conversations are there.
+  line_ = "{";
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const ColumnValues& column = batch_.columns[c];
+    if (column.is_null(row)) continue;
+    if (line_.size() > 1) line_ += ',';
+    append_json_string(names_[c], line_);
+    line_ += ':';
+    if (table_->columns()[columns_[c]].type == ColumnType::kNested)
+      line_ += column.text(row);
+    else
+      append_json_string(column.text(row), line_);
+  }
+  if (line_.size() == 1) return "";
+  line_ += '}';
+  return json_.parse(line_, RecordForm::kJsonChat, record);
+}
+
+std::string TableRecordReader::position() const {
+  PositionWriter writer(kKind);
+  writer.add(static_cast<uint64_t>(table_->rows()));
+  writer.add(static_cast<uint64_t>(row_));
+  return writer.finish();
+}
+
+void TableRecordReader::seek(std::string_view position) {
+  const std::string name = table_->name();
+  PositionReader reader(position, kKind, name);
+  if (reader.value(UINT64_MAX) != static_cast<uint64_t>(table_->rows()))
+    reader.refuse("the table has another number of rows");
+  row_ = static_cast<int64_t>(reader.value(static_cast<uint64_t>(table_->rows())));
+  reader.end();
+}
+
+int64_t TableRecordReader::bytes_total() const { return source_bytes_; }
+
+int64_t TableRecordReader::bytes_read() const {
+  if (table_->rows() == 0) return source_bytes_;
+  return static_cast<int64_t>(static_cast<double>(source_bytes_) * static_cast<double>(row_) /
+                              static_cast<double>(table_->rows()));
+}
+
+}  // namespace tessera

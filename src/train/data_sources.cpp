@@ -1,0 +1,162 @@
+// Where the data of a job are: from options to files.
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/hub_name.h"
+#include "base/text.h"
+#include "options/remote_options.h"
+#include "remote/source.h"
+#include "train/training_data.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_token_file(std::string_view name) { return name.ends_with(".bin"); }
+
+// train.bin of a directory, its own path or below --dataset_dir; nothing where there is none.
+fs::path token_directory(const RunConfig& config, const std::string& dataset) {
+  std::error_code ignored;
+  for (const fs::path& directory : {fs::path(dataset), fs::path(config.dataset_dir) / dataset})
+    if (!dataset.empty() && fs::is_regular_file(directory / "train.bin", ignored)) return directory;
+  return {};
+}
+
+DatasetFiles token_files(const fs::path& directory) {
+  std::error_code ignored;
+  DatasetFiles files;
+  files.training = local_entries(std::vector{directory / "train.bin"});
+  if (fs::is_regular_file(directory / "val.bin", ignored))
+    files.validation = local_entries(std::vector{directory / "val.bin"});
+  return files;
+}
+
+struct NamedSource {
+  std::string name;
+  double weight = 1;
+};
+
+std::vector<NamedSource> parts_of_mix(const RunConfig& config) {
+  std::vector<NamedSource> parts;
+  for (const std::string& text : config.dataset_mix) {
+    const size_t mark = text.rfind('=');
+    NamedSource part{text.substr(0, mark)};
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = mark == std::string::npos
+                                   ? std::from_chars_result{end, std::errc::invalid_argument}
+                                   : std::from_chars(text.data() + mark + 1, end, part.weight);
+    if (error != std::errc() || stop != end || part.name.empty() || !(part.weight > 0) ||
+        part.weight > 1e9) {
+      throw UsageError(cat("--dataset_mix: '", text,
+                           "' is not NAME=WEIGHT with a weight above 0; for example --dataset_mix "
+                           "c4=0.7 own.jsonl=0.3"));
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::vector<NamedSource> named_sources(const RunConfig& config) {
+  if (config.use_synthetic_data) return {};
+  if (!config.dataset_mix.empty()) return parts_of_mix(config);
+  // The default is a data set that nobody evaluates on by accident.
+  const bool held_out = !config.validation_dataset.empty() || !config.test_dir.empty();
+  if (config.eval_only && held_out && config.training_dir.empty() &&
+      config.dataset == RunConfig().dataset)
+    return {{""}};
+  return {{config.training_dir.empty() ? config.dataset : config.training_dir}};
+}
+
+std::string suffix(const RunConfig& config) {
+  if (config.dataset_type == "hf") return ".arrow";
+  return config.zipped_data ? ".json.gz" : ".json";
+}
+
+}  // namespace
+
+std::vector<DataSource> find_data_sources(const RunConfig& config) {
+  const RemoteOptions remote = remote_options(config);
+  std::vector<DataSource> sources;
+  for (const NamedSource& named : named_sources(config)) {
+    DataSource source{named.name, named.weight, {}};
+    const bool first = sources.empty();
+    DatasetNames names{.config = config.dataset_config_name, .suffix = suffix(config)};
+    if (config.dataset_mix.empty()) names.training_dir = config.training_dir;
+    if (names.training_dir.empty()) names.dataset = named.name;
+    const fs::path tokens = token_directory(config, names.dataset);
+    if (!tokens.empty()) {
+      source.files = token_files(tokens);
+      names.dataset.clear();
+    }
+    // What is held out by name belongs to the first.
+    if (first) {
+      names.validation = config.validation_dataset;
+      if (names.validation.empty()) names.test_dir = config.test_dir;
+    }
+    const bool looks = !names.dataset.empty() || !names.training_dir.empty() ||
+                       !names.validation.empty() || !names.test_dir.empty();
+    if (looks) {
+      DatasetFiles found = find_dataset_files(names, remote);
+      if (tokens.empty()) source.files.training = std::move(found.training);
+      if (tokens.empty() || !found.validation.empty())
+        source.files.validation = std::move(found.validation);
+    }
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+bool names_are_remote(const RunConfig& config) {
+  std::vector<std::string> names{config.validation_dataset, config.test_dir};
+  for (const NamedSource& source : named_sources(config)) names.push_back(source.name);
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    return !name.empty() && token_directory(config, name).empty() && is_remote_name(name);
+  });
+}
+
+std::string to_text(const std::vector<DataSource>& sources) {
+  std::string text = cat(sources.size(), "\n");
+  for (const DataSource& source : sources) {
+    const std::string files = to_text(source.files);
+    text += cat(source.name, "\n", format("%a", source.weight), "\n", files.size(), "\n", files);
+  }
+  return text;
+}
+
+std::vector<DataSource> data_sources_from_text(std::string_view text) {
+  auto line = [&] {
+    const size_t end = text.find('\n');
+    TESSERA_CHECK(end != std::string_view::npos, "a list of data sets that is cut short");
+    std::string field(text.substr(0, end));
+    text.remove_prefix(end + 1);
+    return field;
+  };
+  std::vector<DataSource> sources(std::stoull(line()));
+  for (DataSource& source : sources) {
+    source.name = line();
+    source.weight = std::stod(line());
+    const size_t size = std::stoull(line());
+    source.files = dataset_files_from_text(text.substr(0, size));
+    text.remove_prefix(size);
+  }
+  return sources;
+}
+
+bool data_need_tokenizer(const RunConfig& config) {
+  if (config.use_synthetic_data) return false;
+  const std::string held_out =
+      config.validation_dataset.empty() ? config.test_dir : config.validation_dataset;
+  if (!held_out.empty() && !is_token_file(held_out)) return true;
+  return std::ranges::any_of(named_sources(config), [&](const NamedSource& source) {
+    return !is_token_file(source.name) && token_directory(config, source.name).empty();
+  });
+}
+
+bool is_tokenizer_there(const RunConfig& config) {
+  std::error_code ignored;
+  return config.tokenizer == "byte" || fs::exists(config.tokenizer, ignored);
+}
+
+}  // namespace tessera

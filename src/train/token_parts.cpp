@@ -1,0 +1,259 @@
+#include "train/token_parts.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/ignore_index.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/best_fit_dataset.h"
+#include "data/packed_dataset.h"
+#include "data/row_dataset.h"
+#include "options/remote_options.h"
+#include "remote/source.h"
+
+namespace tessera {
+namespace {
+
+// Of its size and of parts of it: files of ids are large.
+uint64_t sampled_hash(const ByteSource& source) {
+  constexpr uint64_t kParts = 64, kPartBytes = 4096;
+  Hasher hasher;
+  const uint64_t size = source.size();
+  hasher.add(&size, sizeof size);
+  std::vector<std::byte> bytes(std::min(size, kPartBytes));
+  for (uint64_t part = 0; part < kParts; ++part) {
+    source.read((size - bytes.size()) / (kParts - 1) * part, bytes);
+    hasher.add(bytes.data(), bytes.size());
+  }
+  return hasher.digest();
+}
+
+TokenPart of_cache(TokenCache cache, RecordKind kind) {
+  TokenPart part;
+  part.cache = std::move(cache);
+  part.tokens = part.cache->tokens();
+  part.documents = part.cache->document_view();
+  part.kind = kind;
+  part.hash = part.cache->hash();
+  return part;
+}
+
+// What the job is told of a part: how its documents become ids.
+TokenCacheJob encoding_job(DocumentReader& reader, RecordKind kind, const TrainingData& data,
+                           int64_t vocab_size) {
+  TokenCacheJob job;
+  if (kind == RecordKind::kIds) {
+    job.vocab_size = vocab_size;
+    job.records = [&](Record& record) { return reader.next(record); };
+    return job;
+  }
+  const Tokenizer& tokenizer = *data.tokenizer;
+  job.vocab_size = tokenizer.vocab_size();
+  if (kind == RecordKind::kChat) {
+    job.records = [&](Record& record) { return reader.next(record); };
+    job.encode_record = [&](Record& record) {
+      std::vector<uint8_t> learned;
+      data.encoder->encode(record, record.ids, learned);
+      record.labels.resize(record.ids.size());
+      for (size_t i = 0; i < learned.size(); ++i)
+        record.labels[i] = learned[i] != 0 ? record.ids[i] : kIgnoreIndex;
+    };
+    return job;
+  }
+  std::span<const int32_t> prefix = tokenizer.document_prefix();
+  job.document_prefix.assign(prefix.begin(), prefix.end());
+  job.end_of_text = tokenizer.end_of_text();
+  job.documents = [&](std::string& text) { return reader.next_part(text); };
+  job.encode = [&](std::string_view text, std::vector<int32_t>& ids) {
+    tokenizer.encode(text, ids);
+  };
+  job.cut = [&](std::string_view text, size_t from) { return tokenizer.cut(text, from); };
+  return job;
+}
+
+// Only the first samples of another source.
+class FirstSamples final : public SampleSource {
+ public:
+  FirstSamples(std::shared_ptr<const SampleSource> all, int64_t count)
+      : all_(std::move(all)), count_(count) {}
+  int64_t context() const override { return all_->context(); }
+  int32_t filler() const override { return all_->filler(); }
+  int64_t samples() const override { return count_; }
+  int64_t sample(int64_t i, const SampleRow& row) const override { return all_->sample(i, row); }
+
+ private:
+  std::shared_ptr<const SampleSource> all_;
+  int64_t count_;
+};
+
+}  // namespace
+
+DocumentReaderOptions reading_options(const RunConfig& config, RecordKind kind,
+                                      int64_t vocab_size) {
+  return {.skip_bad_lines = config.on_bad_line == "skip",
+          .text_field = config.text_field,
+          .kind = kind,
+          .vocab_size = vocab_size,
+          .remote = remote_options(config)};
+}
+
+std::optional<RecordKind> kind_of_files(const RunConfig& config,
+                                        const std::vector<RemoteEntry>& files) {
+  if (files.empty() || files.front().path.ends_with(".bin")) return std::nullopt;
+  return detect_kind(files.front(), reading_options(config, RecordKind::kText, 0));
+}
+
+TokenPart open_token_part(const std::string& what, const std::string& name,
+                          const std::vector<RemoteEntry>& files, RecordKind kind,
+                          const RunConfig& config, const TrainingData& data, int64_t vocab_size,
+                          ThreadPool& pool) {
+  const DocumentReaderOptions options = reading_options(config, kind, vocab_size);
+  const uint64_t made_by = kind == RecordKind::kIds    ? 0
+                           : kind == RecordKind::kChat ? data.encoder->fingerprint()
+                                                       : data.tokenizer->fingerprint();
+  const uint64_t fingerprint = dataset_fingerprint(files, options, made_by);
+  make_directories(config.cache_dir);
+  const std::filesystem::path path =
+      std::filesystem::path(config.cache_dir) / cat("tokens-", hex(fingerprint), ".bin");
+  if (auto cache = open_token_cache(path, fingerprint)) return of_cache(std::move(*cache), kind);
+  DocumentReader reader(files, options);
+  const double start = monotonic_seconds();
+  double shown = start;
+  TokenCacheJob job = encoding_job(reader, kind, data, vocab_size);
+  job.name = name;
+  job.fingerprint = fingerprint;
+  job.progress = [&](const TokenCacheProgress& p) {
+    const double now = monotonic_seconds();
+    if (now - shown < 2) return;
+    shown = now;
+    const double done = static_cast<double>(reader.bytes_read()) /
+                        static_cast<double>(std::max<int64_t>(1, reader.bytes_total()));
+    TESSERA_INFO(cat("Tokenizing ", what, ": ", format("%.0f", 100 * done), "%, ",
+                     format("%.1f", static_cast<double>(p.text_bytes) / 1e6 / (now - start)),
+                     " MB/s, left ",
+                     format_duration(done > 0 ? (now - start) * (1 - done) / done : -1)));
+  };
+  TokenCache cache = build_token_cache(path, job, pool);
+  if (reader.bad_lines() > 0)
+    TESSERA_WARN(cat(reader.bad_lines(), " broken lines of ", what, " were left out"));
+  const std::string size =
+      cache.text_bytes() > 0
+          ? cat(format_count(static_cast<double>(cache.text_bytes())), "B of text, ")
+          : "";
+  TESSERA_INFO(cat("Tokenized ", what, ": ", size, cache.documents(), " documents, ",
+                   format_count(static_cast<double>(cache.tokens().count())), " tokens in ",
+                   format("%.1f", monotonic_seconds() - start), " s"));
+  return of_cache(std::move(cache), kind);
+}
+
+TokenPart open_token_file(const std::string& what, const std::vector<RemoteEntry>& files,
+                          const RunConfig& config, int64_t vocab_size) {
+  if (files.size() != 1) {
+    throw UserError(cat(files.size(), " .bin files ('", files[0].path, "', '", files[1].path,
+                        "') are given as one data set; give one, or mix them with --dataset_mix"));
+  }
+  const std::shared_ptr<const ByteSource> source = open_source(files[0], remote_options(config));
+  TokenPart part;
+  part.file.emplace(source, vocab_size);
+  part.tokens = part.file->tokens();
+  part.kind = RecordKind::kIds;
+  part.hash = sampled_hash(*source);
+  TESSERA_INFO(cat("Tokens of ", what, ": '", shown_name(files[0]), "', ",
+                   format_count(static_cast<double>(part.tokens.count())), " ids of ",
+                   part.file->width(), " bytes"));
+  return part;
+}
+
+TokenPart synthetic_part(const RunConfig& config, int64_t vocab_size, int64_t context) {
+  constexpr int64_t kSequences = 100'000;
+  const auto seed = static_cast<uint64_t>(config.seed);
+  TokenPart part;
+  part.synthetic = std::make_unique<SyntheticTokens>(seed, kSequences, context, vocab_size);
+  part.tokens = part.synthetic->tokens();
+  part.kind = RecordKind::kIds;
+  for (uint64_t number : {seed, static_cast<uint64_t>(context), static_cast<uint64_t>(vocab_size)})
+    part.hash = hash_combine(part.hash, number);
+  TESSERA_INFO(cat("Synthetic data: ", kSequences, " sequences of ", context, " random tokens"));
+  return part;
+}
+
+Packing packing_of(const RunConfig& config, const TokenPart& part) {
+  const bool has_documents = part.cache.has_value();
+  if (config.packing == "auto")
+    return has_documents && part.kind != RecordKind::kText ? Packing::kRows : Packing::kConcatenate;
+  if (config.packing == "concatenate") return Packing::kConcatenate;
+  if (!has_documents) {
+    throw UserError(cat("--packing ", config.packing,
+                        " wants to know where documents begin, which .bin files and synthetic "
+                        "data do not say; leave it out"));
+  }
+  return config.packing == "best_fit" ? Packing::kBestFit : Packing::kRows;
+}
+
+std::shared_ptr<const SampleSource> samples_of(const TokenPart& part, Packing packing,
+                                               int64_t context, int32_t filler,
+                                               const RunConfig& config, const std::string& name,
+                                               std::vector<std::string>& warnings) {
+  std::shared_ptr<const SampleSource> samples;
+  if (packing == Packing::kConcatenate) {
+    samples = std::make_shared<PackedDataset>(part.tokens, context, filler, name);
+  } else if (packing == Packing::kBestFit) {
+    auto packed =
+        std::make_shared<BestFitDataset>(part.tokens, part.documents, context, filler, name);
+    TESSERA_INFO(cat("Packed ", part.documents.count(), " documents of ", name, " into ",
+                     packed->samples(), " windows, ", format("%.1f", 100 * packed->padding()),
+                     "% of them padding; ", packed->cut_documents(),
+                     " documents are longer than a window"));
+    samples = std::move(packed);
+  } else {
+    auto rows = std::make_shared<RowDataset>(part.tokens, part.documents, context, filler,
+                                             static_cast<uint64_t>(config.seed), name);
+    if (std::string warning = rows->warning(); !warning.empty()) warnings.push_back(warning);
+    samples = std::move(rows);
+  }
+  if (config.max_dataset_len && *config.max_dataset_len < samples->samples())
+    samples = std::make_shared<FirstSamples>(std::move(samples), *config.max_dataset_len);
+  return samples;
+}
+
+void hold_out(double fraction, Packing packing, int64_t context, TokenPart& training,
+              TokenPart& validation) {
+  if (packing == Packing::kConcatenate) {
+    const int64_t count = training.tokens.count();
+    const int64_t held_out =
+        std::max<int64_t>(2, static_cast<int64_t>(fraction * static_cast<double>(count)));
+    const int64_t kept = count - held_out;
+    if (held_out <= context || kept <= context) return;
+    validation.tokens = training.tokens.slice(kept, held_out);
+    training.tokens = training.tokens.slice(0, kept);
+  } else {
+    const int64_t count = training.documents.count();
+    const auto held_out = static_cast<int64_t>(fraction * static_cast<double>(count));
+    if (held_out < 1 || held_out >= count) return;
+    validation.tokens = training.tokens;
+    validation.documents = training.documents.slice(count - held_out, held_out);
+    training.documents = training.documents.slice(0, count - held_out);
+  }
+  validation.kind = training.kind;
+  validation.hash = training.hash;
+}
+
+int64_t predicted_bytes(TokenView tokens, const Tokenizer& tokenizer) {
+  std::vector<int64_t> sizes;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    sizes.push_back(static_cast<int64_t>(tokenizer.token_bytes(id).size()));
+  }
+  sizes[static_cast<size_t>(tokenizer.end_of_text())] = 0;
+  for (int32_t id : tokenizer.document_prefix()) sizes[static_cast<size_t>(id)] = 0;
+  int64_t bytes = 0;
+  tokens.slice(1, tokens.count() - 1).for_each([&](int32_t id) {
+    bytes += sizes[static_cast<size_t>(id)];
+  });
+  return bytes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+#pragma once
+#include <string>
+
+#include "train/training_data.h"
+
+namespace tessera {
+
+// How the files of a part are read.
+DocumentReaderOptions reading_options(const RunConfig& config, RecordKind kind, int64_t vocab_size);
+
+// What the files hold, by the first of them; nothing where they are tokens already (.bin).
+std::optional<RecordKind> kind_of_files(const RunConfig& config,
+                                        const std::vector<RemoteEntry>& files);
+
+// Tokens of files, from the cache if it has them. `what` they are and the `name` of the data set,
+// for messages. `encoder`: null where the files are ids. UserError as of reading them.
+TokenPart open_token_part(const std::string& what, const std::string& name,
+                          const std::vector<RemoteEntry>& files, RecordKind kind,
+                          const RunConfig& config, const TrainingData& data, int64_t vocab_size,
+                          ThreadPool& pool);
+// Files of ids that other programs made.
+TokenPart open_token_file(const std::string& what, const std::vector<RemoteEntry>& files,
+                          const RunConfig& config, int64_t vocab_size);
+TokenPart synthetic_part(const RunConfig& config, int64_t vocab_size, int64_t context);
+
+// How a part is cut into samples: --packing, or what is usual for its kind.
+enum class Packing { kConcatenate, kBestFit, kRows };
+Packing packing_of(const RunConfig& config, const TokenPart& part);
+// UserError where there is too little of it for one sample.
+std::shared_ptr<const SampleSource> samples_of(const TokenPart& part, Packing packing,
+                                               int64_t context, int32_t filler,
+                                               const RunConfig& config, const std::string& name,
+                                               std::vector<std::string>& warnings);
+
+// Moves the last part of the training data to `validation`, where both are enough for a sample.
+void hold_out(double fraction, Packing packing, int64_t context, TokenPart& training,
+              TokenPart& validation);
+
+// Bytes of text that the tokens from the second on stand for: those around a document for none.
+int64_t predicted_bytes(TokenView tokens, const Tokenizer& tokenizer);
+
+}  // namespace tessera

@@ -1,0 +1,158 @@
+// How a training run gets its batches.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "train/training_run.h"
+
+namespace tessera {
+namespace {
+
+// Steps over which the share of waiting is taken, and the share that is told.
+constexpr int64_t kSteadySteps = 20;
+constexpr double kMuchWaiting = 0.1;
+constexpr double kNoticedSeconds = 5;  // less than that nobody minds
+
+}  // namespace
+
+void TrainingRun::open_reader() {
+  const Parallelism& parallelism = session_->programs().parallelism;
+  const int64_t ranks = parallelism.data_ranks();
+  const int64_t samples_per_step =
+      config_.train_batch_size * ranks * config_.gradient_accumulation_steps;
+  first_step_ = record_.step;
+  if (data_.stream) {
+    StreamReaderOptions options;
+    options.rows = config_.train_batch_size;
+    options.ranks = ranks;
+    options.rank = parallelism.data_rank(rank());
+    options.document_starts = config_.document_mask;
+    options.threads = static_cast<int>(std::clamp<int64_t>(config_.data_num_workers, 1, 64));
+    options.ahead = std::max<int64_t>(2, config_.gradient_accumulation_steps + 1);
+    stream_state_.position = record_.position;
+    auto stream = std::make_unique<StreamReader>(*data_.stream, options, stream_state_);
+    stream_state_.lanes.clear();
+    stream_ = stream.get();
+    reader_ = std::move(stream);
+    stream_epoch_ = reader_->epoch();
+    total_steps_ = std::max(record_.step, config_.max_steps);
+    size_t files = 0;
+    uint64_t bytes = 0;
+    for (const StreamSettings::Source& source : data_.stream->sources) {
+      files += source.files.size();
+      for (const RemoteEntry& file : source.files) bytes += file.size;
+    }
+    TESSERA_INFO(cat("Training on a stream of ", files, files == 1 ? " file (" : " files (",
+                     format_bytes(static_cast<int64_t>(bytes)), ") in ", data_.stream->lanes,
+                     " lanes, windows of ", data_.stream->context, " tokens, at most ",
+                     total_steps_ - first_step_, " steps of ", samples_per_step, " windows"));
+    return;
+  }
+  const SampleSource& samples = *data_.training_samples;
+  BatchReaderOptions options;
+  options.rows = config_.train_batch_size;
+  options.ranks = ranks;
+  options.rank = parallelism.data_rank(rank());
+  options.end = config_.epochs * samples.samples();
+  options.position = record_.position;
+  options.seed = static_cast<uint64_t>(config_.seed);
+  options.document_starts = config_.document_mask;
+  options.prefetch = true;
+  reader_ = std::make_unique<BatchReader>(samples, options);
+  const int64_t left =
+      (std::max<int64_t>(0, options.end - record_.position) + samples_per_step - 1) /
+      samples_per_step;
+  total_steps_ = std::max(record_.step, std::min(config_.max_steps, record_.step + left));
+  TESSERA_INFO(cat("Training on ", samples.samples(), " windows of ", samples.context(),
+                   " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step,
+                   " windows"));
+}
+
+int64_t TrainingRun::epoch() const { return stream_ ? stream_epoch_ : reader_->epoch(); }
+
+bool TrainingRun::fetch(std::vector<Batch>& batches) {
+  batches.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
+  for (;;) {
+    size_t count = 0;
+    int64_t tokens = 0;
+    for (; count < batches.size() && reader_->next(batches[count]); ++count)
+      tokens += batches[count].tokens;
+    if (!stream_) {
+      batches.resize(count);
+      return count > 0;
+    }
+    // No rank knows of the lanes of others: whether there are tokens, whether more may come.
+    const std::string here = cat(tokens > 0 ? 1 : 0, stream_->done() ? 1 : 0, stream_->epoch());
+    std::vector<std::string> all{here};
+    if (device_.control) all = device_.control->exchange("what is left of the stream", here);
+    stream_epoch_ = INT64_MAX;
+    for (const std::string& rank_says : all)
+      stream_epoch_ = std::min<int64_t>(stream_epoch_, std::stoll(rank_says.substr(2)));
+    if (std::ranges::any_of(all, [](const std::string& text) { return text[0] == '1'; }))
+      return true;
+    if (std::ranges::all_of(all, [](const std::string& text) { return text[1] == '1'; })) {
+      TESSERA_INFO(cat("The data has ended after ", config_.epochs,
+                       config_.epochs == 1 ? " epoch" : " epochs"));
+      total_steps_ = record_.step;
+      return false;
+    }
+  }
+}
+
+// The lanes of all ranks, on rank 0.
+StreamState TrainingRun::whole_stream_state() const {
+  if (!device_.control) return stream_->state();
+  const Parallelism& parallelism = session_->programs().parallelism;
+  // Ranks of one tensor-parallel group read the same.
+  const bool first = parallelism.mesh.index(rank(), parallelism.tp.all) == 0;
+  const auto all = device_.control->exchange("places in the stream",
+                                             first ? to_bytes(stream_->state()) : std::string());
+  StreamState whole{stream_->position(), {}};
+  if (rank() > 0) return whole;
+  for (const std::string& bytes : all) {
+    if (bytes.empty()) continue;
+    whole.lanes.merge(stream_state_from_bytes(bytes, data_.stream->sources.size(), "lanes").lanes);
+  }
+  return whole;
+}
+
+void TrainingRun::load_stream_state(const std::filesystem::path& checkpoint,
+                                    const RunRecord& saved) {
+  if (!data_.stream || config_.eval_only) return;
+  const std::filesystem::path file = checkpoint / kDataFolder / kStreamName;
+  std::error_code ignored;
+  const TextRecord mine{data_.training_tokens(), data_.training_hash()};
+  if (saved.training_text == mine && std::filesystem::exists(file, ignored)) {
+    stream_state_ = stream_state_from_bytes(read_file(file), data_.stream->sources.size(),
+                                            cat("'", file.string(), "'"));
+    return;
+  }
+  if (rank() == 0)
+    TESSERA_WARN(cat("checkpoint '", checkpoint.string(),
+                     "' does not say where it was in this stream: the data begins anew"));
+}
+
+// Once, when the pace has settled: what the step waits for.
+void TrainingRun::watch_starvation(const StepReport& report) {
+  const int64_t steps = report.batch - first_step_;
+  // The first step waits for the first documents of all.
+  if (!stream_ || steps == 0 || starvation_told_) return;
+  waited_seconds_ += report.data_seconds;
+  stepped_seconds_ += report.step_seconds + report.data_seconds;
+  if (steps < kSteadySteps || waited_seconds_ < kMuchWaiting * stepped_seconds_ ||
+      waited_seconds_ < kNoticedSeconds)
+    return;
+  starvation_told_ = true;
+  const LaneTimes times = stream_->times();
+  const bool reads = times.reading > times.encoding;
+  TESSERA_WARN(cat("the steps wait for data ",
+                   format("%.0f", 100 * waited_seconds_ / stepped_seconds_),
+                   "% of the time: its threads spend ", format("%.0f", times.reading),
+                   " s reading, ", format("%.0f", times.encoding), " s tokenizing; ",
+                   reads ? "faster storage or network helps, or more --data_num_workers"
+                         : "more --data_num_workers help, or `tessera data prepare` beforehand"));
+}
+
+}  // namespace tessera
