@@ -21,6 +21,7 @@ Commands
   generate    continue a text with a trained checkpoint
   export      write a trained model as Hugging Face's programs load it
   tokenizer   train a tokenizer, encode and decode
+  data        prepare data for training, and look at what lies in files
   bench       time every op (bench ops), or one training step by op (bench step)
   diff        find the first op whose results differ between two runs
   version     version, compiler and what this machine offers
@@ -46,7 +47,7 @@ constexpr Command kCommands[] = {
     {"generate", tessera::generate_command}, {"tokenizer", tessera::tokenizer_command},
     {"bench", tessera::bench_command},       {"diff", tessera::diff_command},
     {"version", tessera::version_command},   {"run", tessera::run_command},
-    {"export", tessera::export_command},
+    {"export", tessera::export_command},     {"data", tessera::data_command},
 };
 
 int run(const std::vector<std::string>& words) {

@@ -17,6 +17,7 @@
 #include "remote/hub_reference.h"
 #include "remote/url.h"
 #include "runtime/control.h"
+#include "train/own_tokenizer.h"
 #include "train/training_data.h"
 
 namespace tessera {
@@ -106,7 +107,7 @@ class Needs {
   std::vector<NamedModel> tokenizer() const {
     const RunConfig& config = parsed_.config;
     size_t which = std::size(kNames) - 1;
-    if (!is_remote_model(config.tokenizer)) return {};
+    if (!is_remote_model(config.tokenizer) || is_own_tokenizer(config)) return {};
     if (has_own_tokenizer() && !parsed_.is_given("tokenizer")) return {};
     if (has_own_tokenizer() && is_recorded(which)) return {named(which, {})};
     if (!parsed_.is_given("tokenizer") && find_pretrained_tokenizer(config)) return {};

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 
@@ -9,7 +10,9 @@
 #include "base/log.h"
 #include "options/model_options.h"
 #include "options/option_listing.h"
+#include "planning/job_plan.h"
 #include "planning/plan_report.h"
+#include "train/first_run_defaults.h"
 
 namespace tessera {
 namespace {
@@ -20,6 +23,7 @@ Trains a model, or evaluates it once with --eval_only. Ctrl-C, SIGTERM and SIGUS
 checkpoint and exit with status 143; Ctrl-C once more ends it at once. On many processes: tessera run --nproc_per_node 4 train ... (see tessera run --help).
 
 Examples
+  tessera train --dataset own.txt --checkpoint_dir ckpt      tokenizer, model and rates are chosen for the text
   tessera train --model_name llama3.2_1b --dataset corpus/ --tokenizer tokenizer.json --checkpoint_dir ckpt
   tessera train ... --checkpoint_dir ckpt --resume_from_checkpoint ckpt    continue where the last run stopped
   tessera train ... --resume_from_checkpoint ckpt --eval_only              loss and perplexity of held-out text
@@ -50,6 +54,16 @@ int print(const std::string& text) {
   return 0;
 }
 
+// After a restart by the agent a run goes on with its own checkpoints.
+FirstRunPlace place_of(const RunConfig& config) {
+  const std::optional<JobMember> member = job_member_from_environment();
+  const int64_t world = member ? member->world_size : 1;
+  const bool restarted = member && member->attempt > 0;
+  return {std::max<int64_t>(1, world / config.tensor_parallel_degree),
+          config.resume_from_checkpoint.empty() && restarted ? config.checkpoint_dir
+                                                             : config.resume_from_checkpoint};
+}
+
 // The names stay what they are, in the listing too.
 int print_config(ParsedOptions parsed) {
   const RunConfig given = parsed.config;
@@ -66,6 +80,7 @@ int print_config(ParsedOptions parsed) {
 int train_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kTrain);
   if (parsed.help) return print_help(parsed, kTrainHelp);
+  choose_for_text(parsed, place_of(parsed.config));
   if (parsed.config.print_config) return print_config(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   JobConnection job = join_job(parsed.config);
@@ -100,6 +115,9 @@ int train_command(std::span<const std::string> arguments) {
 int plan_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kPlan);
   if (parsed.help) return print_help(parsed, kPlanHelp);
+  const RunConfig& config = parsed.config;
+  const int64_t ranks = planned_world(config) / config.tensor_parallel_degree;
+  choose_for_text(parsed, {std::max<int64_t>(1, ranks), config.resume_from_checkpoint});
   if (parsed.config.print_config) return print_config(parsed);
   fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);

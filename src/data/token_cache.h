@@ -47,6 +47,8 @@ class TokenCache {
   // The documents; valid as long as tokens(). UserError where their order is broken.
   DocumentView document_view() const { return {*offsets_, documents_}; }
   int64_t documents() const { return documents_; }
+  // Where documents first ... begin (DocumentTable).
+  void offsets(int64_t first, std::span<int64_t> out) const { offsets_->read_offsets(first, out); }
   TokenRange document(int64_t i) const { return document_view()[i]; }
   // Whether every token is learned; else tokens().copy_targets() says which are not.
   bool all_learned() const { return tokens_->all_learned(); }

@@ -85,8 +85,7 @@ void TokenCacheWriter::add(std::span<const int32_t> ids, std::span<const uint8_t
   add_learned(learned, ids.size());
   trailer_.count += ids.size();
   trailer_.text_bytes += static_cast<uint64_t>(text_bytes);
-  if (!ends_document) return;
-  TESSERA_CHECK(trailer_.count > document_begin_, "a document without a token");
+  if (!ends_document || trailer_.count == document_begin_) return;
   offsets_.append(&document_begin_, sizeof document_begin_);
   document_begin_ = trailer_.count;
   ++trailer_.documents;

@@ -42,7 +42,7 @@ class TokenCacheWriter {
   TokenCacheWriter(const std::filesystem::path& path, int64_t vocab_size, uint64_t fingerprint);
 
   // Tokens of the document that has been begun, or of a new one. `learned`: 1 or 0 for each;
-  // empty: all 1.
+  // empty: all 1. A document without a token is none.
   void add(std::span<const int32_t> ids, std::span<const uint8_t> learned, int64_t text_bytes,
            bool ends_document);
   void add(const EncodedSegment& segment);

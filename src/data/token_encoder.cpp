@@ -43,11 +43,13 @@ class SegmentReader {
     while (batch.size() < kBatchSegments) {
       check_interruption();
       Segment segment;
+      ends_group_ = false;
       if (job_.records) {
         take_records(segment);
         if (segment.records.empty()) return;
       } else {
-        while (segment.text.size() < kSegmentBytes && (inside_ || next_document())) take(segment);
+        while (segment.text.size() < kSegmentBytes && !ends_group_ && (inside_ || next_document()))
+          take(segment);
         if (segment.pieces.empty()) return;
       }
       if (job_.position && !inside_) segment.encoded.position = job_.position();
@@ -57,14 +59,17 @@ class SegmentReader {
 
  private:
   void take_records(Segment& segment) {
-    for (size_t bytes = 0; bytes < kSegmentBytes && !ended_;) {
+    for (size_t bytes = 0; bytes < kSegmentBytes && !ends_group_ && !ended_;) {
       Record record;
       ended_ = !job_.records(record);
       if (ended_) return;
+      count_document();
       bytes += bytes_of(record);
       segment.records.push_back(std::move(record));
     }
   }
+
+  void count_document() { ends_group_ = job_.group > 0 && ++documents_ % job_.group == 0; }
 
   bool next_document() {
     text_.clear();
@@ -81,6 +86,7 @@ class SegmentReader {
     size_t end = end_of_piece();
     TESSERA_CHECK(end >= position_ && end <= text_.size());
     inside_ = !complete_ || end < text_.size();
+    if (!inside_) count_document();
     segment.pieces.push_back(
         {segment.text.size(), end - position_, std::exchange(begins_, false), !inside_});
     if (segment.text.empty() && position_ == 0 && !inside_)
@@ -126,6 +132,8 @@ class SegmentReader {
   bool begins_ = false;      // nothing of the document has been taken
   bool inside_ = false;      // not all of it has been taken
   bool ended_ = false;
+  int64_t documents_ = 0;    // that have ended
+  bool ends_group_ = false;  // with the last of them
 };
 
 void encode_text(const EncodingJob& job, Segment& segment) {
@@ -138,7 +146,7 @@ void encode_text(const EncodingJob& job, Segment& segment) {
     ids.clear();
     job.encode(std::string_view(segment.text).substr(piece.begin, piece.size), ids);
     out.ids.insert(out.ids.end(), ids.begin(), ids.end());
-    if (piece.ends_document) out.ids.push_back(job.end_of_text);
+    if (piece.ends_document && job.end_of_text >= 0) out.ids.push_back(job.end_of_text);
     out.parts.push_back({out.ids.size(), static_cast<int64_t>(piece.size), piece.ends_document});
   }
 }
@@ -148,7 +156,6 @@ void encode_record(const EncodingJob& job, Record& record, EncodedSegment& out) 
       static_cast<int64_t>(record.ids.empty() ? bytes_of(record) - 1 : size_t{0});
   if (job.encode_record) job.encode_record(record);
   TESSERA_CHECK(record.labels.empty() || record.labels.size() == record.ids.size());
-  if (record.ids.empty()) return;
   const auto limit = static_cast<uint32_t>(std::min<int64_t>(job.vocab_size, int64_t{1} << 31));
   for (int32_t id : record.ids) {
     if (static_cast<uint32_t>(id) < limit) continue;
@@ -189,7 +196,7 @@ struct TokenEncoder::State {
 TokenEncoder::TokenEncoder(const EncodingJob& job, ThreadPool& pool)
     : state_(std::make_unique<State>(job, pool)) {
   TESSERA_CHECK(job.vocab_size > 0 && (job.records || job.documents));
-  TESSERA_CHECK(job.records || (job.end_of_text >= 0 && job.end_of_text < job.vocab_size));
+  TESSERA_CHECK(job.end_of_text < job.vocab_size);
 }
 
 TokenEncoder::~TokenEncoder() = default;

@@ -20,7 +20,7 @@ using RecordSource = std::function<bool(Record& record)>;
 struct EncodingJob {
   std::string name;        // of the data set, for messages
   int64_t vocab_size = 0;  // ids are below it
-  // Of text: what stands before every document, and what follows it.
+  // Of text: what stands before every document, and what follows it; -1: nothing does.
   std::vector<int32_t> document_prefix;
   int32_t end_of_text = 0;
   TextSource documents;  // called by one thread at a time
@@ -40,12 +40,15 @@ struct EncodingJob {
 
   // Where the source is, asked between documents only: a place to go on from. May be missing.
   std::function<std::string()> position;
+  // Behind every so-manieth document a segment ends, counted from the first; 0: nowhere in
+  // particular.
+  int64_t group = 0;
 };
 
 // The tokens of some documents, or of a part of one.
 struct EncodedSegment {
   struct Part {
-    size_t end = 0;  // its tokens end here in `ids`; they begin where those of the part before end
+    size_t end = 0;  // its tokens, if any, end here in `ids`; they begin where the part before ends
     int64_t text_bytes = 0;  // of the document's text, 0 where it was ids
     bool ends_document = false;
   };

@@ -283,7 +283,7 @@ class Parser {
     const OptionRow& row = *found;
     if (row.scopes & in(parsed_.scope)) return row;
     std::vector<std::string> commands;
-    for (int i = 0; i <= static_cast<int>(OptionScope::kExport); ++i) {
+    for (int i = 0; i <= static_cast<int>(kLastScope); ++i) {
       auto scope = static_cast<OptionScope>(i);
       if (row.scopes & in(scope)) commands.push_back(cat("tessera ", name(scope)));
     }

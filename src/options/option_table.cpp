@@ -36,12 +36,14 @@ std::vector<OptionRow> build_table() {
       {"Looking inside", groups::inspection()},
       {"Configuration files", groups::configuration()},
       {"Text, tokenizers, measurements", groups::commands()},
+      {"Preparing and looking at data", groups::data_commands()},
       {"Accepted, no effect", groups::without_effect()},
   };
   std::vector<OptionRow> table;
   for (Group& group : all) {
     for (OptionRow& row : group.rows) {
       row.group = group.title;
+      groups::share_with_data_commands(row);
       table.push_back(std::move(row));
     }
   }
@@ -87,7 +89,7 @@ struct TypeName {
 
 std::string_view name(OptionScope scope) {
   constexpr std::string_view kNames[] = {"train", "plan", "generate", "tokenizer",
-                                         "bench", "diff", "export"};
+                                         "bench", "diff", "export",   "data"};
   return kNames[static_cast<size_t>(scope)];
 }
 

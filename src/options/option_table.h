@@ -12,9 +12,19 @@
 namespace tessera {
 
 // The command that is being given options; decides which rows it takes.
-enum class OptionScope : uint8_t { kTrain, kPlan, kGenerate, kTokenizer, kBench, kDiff, kExport };
+enum class OptionScope : uint8_t {
+  kTrain,
+  kPlan,
+  kGenerate,
+  kTokenizer,
+  kBench,
+  kDiff,
+  kExport,
+  kData
+};
+constexpr OptionScope kLastScope = OptionScope::kData;
 
-// "train", "plan", "generate", "tokenizer", "bench", "diff", "export".
+// "train", "plan", "generate", "tokenizer", "bench", "diff", "export", "data".
 std::string_view name(OptionScope scope);
 
 // A set of scopes.

@@ -24,6 +24,10 @@ std::vector<OptionRow> logging();
 std::vector<OptionRow> inspection();
 std::vector<OptionRow> configuration();
 std::vector<OptionRow> commands();
+std::vector<OptionRow> data_commands();
 std::vector<OptionRow> without_effect();
+
+// Gives an option of other commands to `data`, if it takes it.
+void share_with_data_commands(OptionRow& row);
 
 }  // namespace tessera::option_groups

@@ -63,7 +63,7 @@ std::string scope_text(const OptionRow& row) {
   std::vector<std::string_view> names;
   for (auto scope :
        {OptionScope::kTrain, OptionScope::kPlan, OptionScope::kBench, OptionScope::kGenerate,
-        OptionScope::kTokenizer, OptionScope::kDiff, OptionScope::kExport}) {
+        OptionScope::kTokenizer, OptionScope::kDiff, OptionScope::kExport, OptionScope::kData}) {
     if (row.scopes & in(scope)) names.push_back(name(scope));
   }
   return join(names, ", ");

@@ -209,6 +209,17 @@ struct RunConfig {
   int64_t ranks = 2;
   std::vector<std::string> op;
 
+  // Preparing and looking at data
+  std::string preset = "none";
+  std::string output_dir;
+  int64_t shard_tokens = 100'000'000;
+  std::string output_form = "shards";
+  std::string rows = "documents";
+  bool append_eos = true;
+  std::string validation_split = "random";
+  std::optional<double> val_split_percentage;
+  int64_t samples = 3;
+
   // Accepted, no effect
   double summary_first_pdrop = 0.1;
   bool use_orig_params = false;

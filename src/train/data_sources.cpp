@@ -7,14 +7,13 @@
 #include "base/text.h"
 #include "options/remote_options.h"
 #include "remote/source.h"
+#include "train/token_parts.h"
 #include "train/training_data.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_token_file(std::string_view name) { return name.ends_with(".bin"); }
 
 // train.bin of a directory, its own path or below --dataset_dir; nothing where there is none.
 fs::path token_directory(const RunConfig& config, const std::string& dataset) {
@@ -32,6 +31,8 @@ DatasetFiles token_files(const fs::path& directory) {
     files.validation = local_entries(std::vector{directory / "val.bin"});
   return files;
 }
+
+bool is_prepared(const std::string& name) { return !name.empty() && is_prepared_dataset(name); }
 
 struct NamedSource {
   std::string name;
@@ -80,11 +81,16 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
   const RemoteOptions remote = remote_options(config);
   std::vector<DataSource> sources;
   for (const NamedSource& named : named_sources(config)) {
-    DataSource source{named.name, named.weight, {}};
+    DataSource source{named.name, named.weight, "", {}};
     const bool first = sources.empty();
     DatasetNames names{.config = config.dataset_config_name, .suffix = suffix(config)};
     if (config.dataset_mix.empty()) names.training_dir = config.training_dir;
     if (names.training_dir.empty()) names.dataset = named.name;
+    if (std::string place = cat(names.dataset, names.training_dir); is_prepared(place)) {
+      source.prepared = std::move(place);
+      names.dataset.clear();
+      names.training_dir.clear();
+    }
     const fs::path tokens = token_directory(config, names.dataset);
     if (!tokens.empty()) {
       source.files = token_files(tokens);
@@ -120,7 +126,8 @@ std::string to_text(const std::vector<DataSource>& sources) {
   std::string text = cat(sources.size(), "\n");
   for (const DataSource& source : sources) {
     const std::string files = to_text(source.files);
-    text += cat(source.name, "\n", format("%a", source.weight), "\n", files.size(), "\n", files);
+    text += cat(source.name, "\n", format("%a", source.weight), "\n", source.prepared, "\n",
+                files.size(), "\n", files);
   }
   return text;
 }
@@ -137,6 +144,7 @@ std::vector<DataSource> data_sources_from_text(std::string_view text) {
   for (DataSource& source : sources) {
     source.name = line();
     source.weight = std::stod(line());
+    source.prepared = line();
     const size_t size = std::stoull(line());
     source.files = dataset_files_from_text(text.substr(0, size));
     text.remove_prefix(size);
@@ -146,11 +154,13 @@ std::vector<DataSource> data_sources_from_text(std::string_view text) {
 
 bool data_need_tokenizer(const RunConfig& config) {
   if (config.use_synthetic_data) return false;
-  const std::string held_out =
-      config.validation_dataset.empty() ? config.test_dir : config.validation_dataset;
-  if (!held_out.empty() && !is_token_file(held_out)) return true;
-  return std::ranges::any_of(named_sources(config), [&](const NamedSource& source) {
-    return !is_token_file(source.name) && token_directory(config, source.name).empty();
+  if (names_are_remote(config)) return true;  // what they hold is not known yet
+  const std::vector<DataSource> sources = find_data_sources(config);
+  auto is_to_encode = [&](const std::vector<RemoteEntry>& files) {
+    return kind_of_files(config, files).value_or(RecordKind::kIds) != RecordKind::kIds;
+  };
+  return std::ranges::any_of(sources, [&](const DataSource& source) {
+    return is_to_encode(source.files.training) || is_to_encode(source.files.validation);
   });
 }
 

@@ -168,6 +168,37 @@ TokenPart open_token_file(const std::string& what, const std::vector<RemoteEntry
   return part;
 }
 
+PreparedParts open_prepared_parts(const std::string& directory, const Tokenizer* tokenizer,
+                                  int64_t vocab_size) {
+  auto data = std::make_shared<const PreparedDataset>(open_prepared_dataset(directory));
+  const PreparedManifest& manifest = data->manifest;
+  if (manifest.vocab_size > vocab_size) {
+    throw UserError(cat("'", directory, "' was prepared with a vocabulary of ", manifest.vocab_size,
+                        " ids, the model's has only ", vocab_size, ": give --vocab_size ",
+                        manifest.vocab_size, " or more"));
+  }
+  if (tokenizer && manifest.tokenizer_fingerprint != 0 &&
+      tokenizer->fingerprint() != manifest.tokenizer_fingerprint) {
+    throw UserError(cat("'", directory, "' was prepared with the tokenizer ", manifest.tokenizer,
+                        ", --tokenizer is another one: give that one, or prepare the data again"));
+  }
+  auto part_of = [&](const PreparedTokens& tokens) {
+    TokenPart part;
+    part.prepared = data;
+    part.tokens = tokens.tokens();
+    part.documents = tokens.document_view();
+    // Rows of one length, and conversations, are samples as they are.
+    const bool rows = manifest.window > 0 || !tokens.all_learned();
+    part.kind = rows ? RecordKind::kIds : RecordKind::kText;
+    part.hash = tokens.hash();
+    return part;
+  };
+  TESSERA_INFO(cat("Prepared data: '", directory, "', ",
+                   format_count(static_cast<double>(data->training.tokens().count())),
+                   " tokens in ", data->training.documents(), " documents"));
+  return {part_of(data->training), part_of(data->validation)};
+}
+
 TokenPart synthetic_part(const RunConfig& config, int64_t vocab_size, int64_t context) {
   constexpr int64_t kSequences = 100'000;
   const auto seed = static_cast<uint64_t>(config.seed);
@@ -182,7 +213,7 @@ TokenPart synthetic_part(const RunConfig& config, int64_t vocab_size, int64_t co
 }
 
 Packing packing_of(const RunConfig& config, const TokenPart& part) {
-  const bool has_documents = part.cache.has_value();
+  const bool has_documents = part.cache || part.prepared;
   if (config.packing == "auto")
     return has_documents && part.kind != RecordKind::kText ? Packing::kRows : Packing::kConcatenate;
   if (config.packing == "concatenate") return Packing::kConcatenate;

@@ -21,6 +21,13 @@ TokenPart open_token_part(const std::string& what, const std::string& name,
 // Files of ids that other programs made.
 TokenPart open_token_file(const std::string& what, const std::vector<RemoteEntry>& files,
                           const RunConfig& config, int64_t vocab_size);
+// The training and the validation tokens of what `tessera data prepare` wrote. UserError where the
+// ids do not fit the model's vocabulary, or the tokenizer, where there is one, is another.
+struct PreparedParts {
+  TokenPart training, validation;  // of no tokens where there is none
+};
+PreparedParts open_prepared_parts(const std::string& directory, const Tokenizer* tokenizer,
+                                  int64_t vocab_size);
 TokenPart synthetic_part(const RunConfig& config, int64_t vocab_size, int64_t context);
 
 // How a part is cut into samples: --packing, or what is usual for its kind.

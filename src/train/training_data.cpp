@@ -160,7 +160,7 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     data.encoder = std::make_unique<RecordEncoder>(*data.tokenizer, std::move(chat));
   }
   // Without a tokenizer any id fills up the last window: nothing is predicted there.
-  const int32_t filler = data.tokenizer ? data.tokenizer->end_of_text() : 0;
+  int32_t filler = data.tokenizer ? data.tokenizer->end_of_text() : 0;
   auto open_part = [&](const std::string& what, const std::string& name,
                        const std::vector<RemoteEntry>& files, std::optional<RecordKind> kind) {
     return kind ? open_token_part(what, name, files, *kind, config, data, vocab_size, pool)
@@ -183,6 +183,15 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
   } else {
     for (size_t i = 0; i < data.sources.size(); ++i) {
       const DataSource& source = data.sources[i];
+      if (!source.prepared.empty()) {
+        PreparedParts prepared =
+            open_prepared_parts(source.prepared, data.tokenizer.get(), vocab_size);
+        if (i == 0) filler = prepared.training.prepared->manifest.end_of_text;
+        data.parts.push_back(std::move(prepared.training));
+        if (data.validation.tokens.count() == 0 && prepared.validation.tokens.count() > 0)
+          data.validation = std::move(prepared.validation);
+        continue;
+      }
       if (source.files.training.empty()) continue;
       const std::string what = data.sources.size() > 1 ? shown(source) : "training text";
       data.parts.push_back(open_part(what, shown(source), source.files.training, kinds[i]));
@@ -193,7 +202,8 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
   for (size_t i = 0; i < data.parts.size(); ++i) {
     TokenPart& part = data.parts[i];
     const Packing packing = packing_of(config, part);
-    if (i == 0 && held_out.empty() && config.validation_fraction > 0 && !part.synthetic)
+    if (i == 0 && data.validation.tokens.count() == 0 && config.validation_fraction > 0 &&
+        !part.synthetic)
       hold_out(config.validation_fraction, packing, context, part, data.validation);
     mix.push_back(
         {samples_of(part, packing, context, filler, config, shown(data.sources[i]), data.warnings),
@@ -208,7 +218,8 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
   TokenPart& validation = data.validation;
   if (validation.tokens.count() > 0) {
     // What is held out of a part is cut as the part is.
-    const TokenPart& like = validation.cache || validation.file ? validation : data.parts[0];
+    const bool own = validation.cache || validation.file || validation.prepared;
+    const TokenPart& like = own ? validation : data.parts[0];
     RunConfig whole = config;
     whole.max_dataset_len.reset();
     const Packing packing = packing_of(config, like);

@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "data/dataset_files.h"
+#include "data/prepared_dataset.h"
 #include "data/record_encoder.h"
 #include "data/sample_source.h"
 #include "data/stream_lane.h"
@@ -17,13 +18,14 @@
 
 namespace tessera {
 
-// Tokens to train on, or held out, and what holds them: one of the three.
+// Tokens to train on, or held out, and what holds them: one of the four.
 struct TokenPart {
   std::optional<TokenCache> cache;  // of text, rows of ids or conversations
+  std::shared_ptr<const PreparedDataset> prepared;
   std::optional<TokenFile> file;
   std::unique_ptr<const SyntheticTokens> synthetic;
   TokenView tokens;        // all that is held, or some of it; none where there is nothing
-  DocumentView documents;  // the same, of a cache
+  DocumentView documents;  // the same, of a cache or of prepared data
   RecordKind kind = RecordKind::kText;
   uint64_t hash = 0;  // of all that is held
 };
@@ -32,6 +34,7 @@ struct TokenPart {
 struct DataSource {
   std::string name;  // as it was given
   double weight = 1;
+  std::string prepared;  // the directory, if `tessera data prepare` wrote it; files are then none
   DatasetFiles files;
 };
 
@@ -70,10 +73,10 @@ std::vector<DataSource> data_sources_from_text(std::string_view text);
 
 // --use_synthetic_data: random tokens, 100,000 sequences, and nothing is held out. Else a --dataset
 // that is a .bin file, or a directory with train.bin (its own path, or --dataset_dir/--dataset), is
-// ids, with val.bin beside it held out; else it is `sources`: what their first file holds (text,
-// rows of ids, conversations) is read, by --streaming as a stream, or else tokenized into caches
-// (or taken from them) and cut into samples as --packing says. Without files to validate on, the
-// last
+// ids, with val.bin beside it held out; or what `tessera data prepare` wrote; else it is `sources`:
+// what their first file holds (text, rows of ids, conversations) is read, by --streaming as a
+// stream, or else tokenized into caches (or taken from them) and cut into samples as --packing
+// says. Without files to validate on, the last
 // --validation_fraction of the training data is held out: of tokens, of documents where samples are
 // made of whole ones, of files of a stream. `tokenizer` is that of --tokenizer, which is opened if
 // it is null and needed or there. With --fast_validation the last of several validation files

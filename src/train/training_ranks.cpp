@@ -7,6 +7,7 @@
 #include "base/process_identity.h"
 #include "options/option_record.h"
 #include "options/option_table.h"
+#include "train/own_tokenizer.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -34,6 +35,7 @@ void TrainingRun::check_ranks_agree() const {
   common.rank = common.local_rank = common.world_size = std::nullopt;
   common.cache_dir = defaults.cache_dir;
   common.max_cache_size = defaults.max_cache_size;
+  if (is_own_tokenizer(common)) common.tokenizer = defaults.tokenizer;  // lies in cache_dir
   common.config = defaults.config;  // what the files say stands in the other options
   common.hf_home = defaults.hf_home;
   common.log_level = defaults.log_level;
@@ -138,6 +140,24 @@ std::vector<DataSource> TrainingRun::find_sources() const {
   if (!device_.control || !names_are_remote(config_)) return find_data_sources(config_);
   return data_sources_from_text(on_first_rank("list of the data's files",
                                               [&] { return to_text(find_data_sources(config_)); }));
+}
+
+// That of the run's own text, by one rank of a host.
+void TrainingRun::make_tokenizer() const {
+  if (data_.tokenizer || !data_need_tokenizer(config_)) return;
+  auto make = [&] {
+    try {
+      make_own_tokenizer(config_, device_.pool->threads());
+    } catch (const Interrupted&) {
+      // The ranks agree on it below.
+    }
+  };
+  if (!device_.control) {
+    make();
+  } else {
+    while_others_wait(device_.first_on_host, "training of the tokenizer", make);
+  }
+  if (stop_requested()) throw Interrupted();
 }
 
 // Token caches are made by one rank of a host; the others find them.

@@ -91,6 +91,7 @@ void TrainingRun::run_to_the_end() {
   std::optional<std::filesystem::path> checkpoint = find_checkpoint();
   if (!checkpoint) open_pretrained();
   if (checkpoint) open_tokenizer(*checkpoint);
+  make_tokenizer();
   check_final_model();
   prepare_data();
   check_same_text();

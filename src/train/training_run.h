@@ -73,6 +73,7 @@ class TrainingRun {
   bool stop_requested() const;
   CheckpointGroup checkpoint_group() const;
   void prepare_data();
+  void make_tokenizer() const;
   // Work of the ranks that are chosen, which may take long; all return after it. A request to stop
   // reaches all ranks meanwhile.
   void while_others_wait(bool chosen, const std::string& what,

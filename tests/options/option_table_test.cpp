@@ -64,7 +64,7 @@ TEST(OptionTable, EveryMemberOfRunConfigHasARow) {
 }
 
 TEST(OptionTable, HelpNamesEveryOptionOfItsCommandAndNoOther) {
-  for (int i = 0; i <= static_cast<int>(OptionScope::kExport); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastScope); ++i) {
     auto scope = static_cast<OptionScope>(i);
     std::string help = option_help(scope);
     for (const OptionRow& row : option_table()) {

@@ -410,6 +410,14 @@ def write_goldens(folder):
     large = pa.schema([("text", pa.large_string()), ("ids", pa.large_list(pa.uint32())), ("view", pa.string_view()), ("bytes", pa.binary())])
     keep("large.arrow", pa.table([table["text"], [[i, i << 8] for i in range(40)], [w * 3 for w in WORDS * 6][:40],
                                   [bytes([i, 255]) for i in range(40)]], schema=large), arrow())
+    # Rows of ids as data sets keep them: ids of 32 bits, a mask of 8, labels of 64.
+    ids = [[(7 * i + t) % 250 for t in range(20)] for i in range(24)]
+    kept = [20 - i % 3 for i in range(24)]
+    rows = pa.table({"input_ids": pa.array(ids, pa.list_(pa.int32())),
+                     "attention_mask": pa.array([[int(t < k) for t in range(20)] for k in kept], pa.list_(pa.int8())),
+                     "labels": pa.array([[-100 if t < 5 else x for t, x in enumerate(row)] for row in ids], pa.list_(pa.int64()))})
+    keep("rows.arrow", rows, arrow())
+    keep("rows.parquet", rows, parquet(compression="snappy"))
     words = pa.table({"word": pa.chunked_array([pa.array(WORDS[:n], pa.string()).dictionary_encode() for n in (2, 4, 7)])})
     for name, options in {"dictionary": {}, "dictionary_delta": dict(emit_dictionary_deltas=True)}.items():
         keep(f"{name}.arrow", words, arrow(**options))

@@ -1,0 +1,83 @@
+#include "apps/data_input.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/ignore_index.h"
+#include "base/text.h"
+#include "options/remote_options.h"
+
+namespace tessera {
+namespace {
+
+std::string text_field(const RunConfig& config) {
+  const OptionRow* row = find_option("text_field");
+  const auto* field = row ? std::get_if<std::string RunConfig::*>(&row->field) : nullptr;
+  return field ? config.**field : "text";
+}
+
+}  // namespace
+
+EncodingJob DataInput::encoding(bool append_eos) const {
+  EncodingJob job;
+  job.name = name;
+  job.vocab_size = vocab_size;
+  job.end_of_text = -1;
+  if (reading.kind == RecordKind::kChat) {
+    job.encode_record = [this](Record& record) {
+      std::vector<int32_t> ids;
+      std::vector<uint8_t> learned;
+      encoder->encode(record, ids, learned);
+      record.labels.resize(ids.size());
+      for (size_t i = 0; i < ids.size(); ++i)
+        record.labels[i] = learned[i] != 0 ? ids[i] : kIgnoreIndex;
+      record.ids = std::move(ids);
+    };
+  }
+  if (!is_text()) return job;
+  const std::span<const int32_t> prefix = tokenizer->document_prefix();
+  job.document_prefix.assign(prefix.begin(), prefix.end());
+  if (append_eos) job.end_of_text = tokenizer->end_of_text();
+  job.encode = [this](std::string_view text, std::vector<int32_t>& ids) {
+    tokenizer->encode(text, ids);
+  };
+  job.cut = [this](std::string_view text, size_t from) { return tokenizer->cut(text, from); };
+  return job;
+}
+
+DataInput open_data_input(const ParsedOptions& parsed, const DatasetNames& names,
+                          bool needs_tokens) {
+  const RunConfig& config = parsed.config;
+  DataInput input;
+  input.name = cat("'", names.dataset, "'");
+  input.reading.skip_bad_lines = config.on_bad_line == "skip";
+  input.reading.text_field = text_field(config);
+  input.reading.remote = remote_options(config);
+  input.files = find_dataset_files(names, input.reading.remote);
+  const auto& files = input.files.training.empty() ? input.files.validation : input.files.training;
+  input.reading.kind = detect_kind(files.front(), input.reading);
+  const bool ids = input.reading.kind == RecordKind::kIds;
+  if (parsed.is_given("tokenizer") || config.preset != "none") {
+    input.tokenizer = load_tokenizer(config.tokenizer);
+    input.vocab_size = input.tokenizer->vocab_size();
+    if (input.reading.kind == RecordKind::kChat) {
+      input.encoder = std::make_unique<RecordEncoder>(
+          *input.tokenizer,
+          find_chat_template(config.tokenizer, *input.tokenizer, config.chat_template));
+    }
+  }
+  if (ids && parsed.is_given("vocab_size")) input.vocab_size = config.vocab_size;
+  input.reading.vocab_size = input.vocab_size;
+  if (needs_tokens && !input.has_tokens()) {
+    throw UsageError(ids ? "rows of ids need --tokenizer, the one that they were made with, or "
+                           "--vocab_size"
+                         : "--tokenizer is required: a file, a directory or 'byte'");
+  }
+  return input;
+}
+
+int threads_of(const ParsedOptions& parsed) {
+  return parsed.config.threads ? static_cast<int>(*parsed.config.threads) : available_cores();
+}
+
+}  // namespace tessera

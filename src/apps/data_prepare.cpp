@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/data_command.h"
+#include "apps/data_input.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/interruption.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/directory_lock.h"
+#include "data/preparation.h"
+#include "data/prepared_dataset.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a preset says where the command line does not. nanoGPT's and the corpus preparation's own
+// names for options are aliases in the table.
+void apply_preset(ParsedOptions& parsed) {
+  RunConfig& config = parsed.config;
+  auto preset = [&](std::string_view option, auto& field, const auto& value) {
+    if (!parsed.is_given(option)) field = value;
+  };
+  if (config.preset == "grouped" || config.preset == "wikicorpus") {
+    preset("rows", config.rows, "windows");
+    preset("max_context_width", config.max_context_width, 4096);
+    preset("append_eos", config.append_eos, false);
+  }
+  if (config.preset == "grouped") {
+    preset("tokenizer", config.tokenizer, "meta-llama/Llama-2-7b-hf");
+    if (!parsed.is_given("validation_fraction"))
+      preset("val_split_percentage", config.val_split_percentage, 20.0);
+  } else if (config.preset == "wikicorpus") {
+    preset("dataset", config.dataset, "wikicorpus");
+    preset("dataset_config_name", config.dataset_config_name, "raw_en");
+    preset("tokenizer", config.tokenizer, ".");
+    preset("validation_fraction", config.validation_fraction, 0.0);
+    preset("output_dir", config.output_dir, "wikicorpus_llama2_7B_tokenized_4k");
+  } else if (config.preset == "openwebtext") {
+    preset("dataset", config.dataset, "openwebtext");
+    preset("tokenizer", config.tokenizer, "gpt2");
+    preset("output_form", config.output_form, "bin");
+    preset("validation_fraction", config.validation_fraction, 0.0005);
+    preset("seed", config.seed, 2357);
+    preset("output_dir", config.output_dir, "data");
+    const std::string name = fs::path(config.dataset).lexically_normal().filename().string();
+    config.output_dir = fs::path(config.output_dir) / (name.empty() ? "openwebtext" : name);
+  }
+  const bool has_dataset = config.preset == "wikicorpus" || config.preset == "openwebtext";
+  if (!parsed.is_given("dataset") && !has_dataset)
+    throw UsageError("--dataset is required: what to prepare");
+  if (config.output_dir.empty()) throw UsageError("--output_dir is required: where to write");
+  if (config.val_split_percentage) {
+    if (parsed.is_given("validation_fraction")) {
+      throw UsageError(
+          "--val_split_percentage and --validation_fraction (--test_size) contradict "
+          "each other: give one");
+    }
+    config.validation_fraction = *config.val_split_percentage / 100;
+    if (!parsed.is_given("validation_split")) config.validation_split = "last";
+  }
+}
+
+PreparationJob preparation_of(const RunConfig& config, const DataInput& input) {
+  PreparationJob job;
+  job.encoding = input.encoding(config.append_eos);
+  if (input.tokenizer) {
+    job.tokenizer = input.tokenizer->description();
+    job.tokenizer_fingerprint =
+        input.encoder ? input.encoder->fingerprint() : input.tokenizer->fingerprint();
+    job.end_of_text = input.tokenizer->end_of_text();
+  }
+  job.training = input.files.training;
+  job.validation = input.files.validation;
+  job.reading = input.reading;
+  if (job.validation.empty()) job.validation_fraction = config.validation_fraction;
+  job.split = config.validation_split == "last" ? PreparationJob::Split::kLast
+                                                : PreparationJob::Split::kRandom;
+  job.seed = static_cast<uint64_t>(config.seed);
+  job.shard_tokens = config.shard_tokens;
+  if (config.rows == "windows") job.window = config.max_context_width;
+  job.folders = config.preset == "grouped" && config.output_form == "shards";
+  return job;
+}
+
+// A line every other second: how much is done, how fast, the time left.
+class PreparationLines {
+ public:
+  void show(const PreparationProgress& p) {
+    const double now = monotonic_seconds();
+    if (begin_ < 0 || p.counting != counting_) {
+      begin_ = shown_ = now;
+      first_ = p.bytes_read;
+      counting_ = p.counting;
+    }
+    if (now - shown_ < 2) return;
+    shown_ = now;
+    const double seconds = now - begin_;
+    const double rate = static_cast<double>(p.bytes_read - first_) / seconds;
+    const double left = static_cast<double>(p.bytes_total - p.bytes_read) / rate;
+    const double share = 100.0 * static_cast<double>(p.bytes_read) /
+                         static_cast<double>(std::max<int64_t>(1, p.bytes_total));
+    const std::string done =
+        p.counting ? std::string()
+                   : cat(", ", format_count(static_cast<double>(p.tokens) / seconds), " tokens/s, ",
+                         p.shards, p.shards == 1 ? " shard" : " shards");
+    TESSERA_INFO(cat(p.counting ? "Counting documents: " : "Preparing: ", format("%.0f", share),
+                     "%, ", format("%.1f", rate / 1e6), " MB/s of files", done, ", left ",
+                     format_duration(rate > 0 ? left : -1)));
+  }
+
+ private:
+  double begin_ = -1, shown_ = 0;
+  int64_t first_ = 0;
+  bool counting_ = false;
+};
+
+std::string summary(const PreparedManifest& manifest, bool validation) {
+  int64_t shards = 0, tokens = 0, documents = 0;
+  for (const PreparedShard& shard : manifest.shards) {
+    if (shard.validation != validation) continue;
+    ++shards;
+    tokens += shard.tokens;
+    documents += shard.documents;
+  }
+  return cat(validation ? "held out  " : "training  ", tokens, " tokens, ", documents,
+             manifest.window > 0 ? " rows, " : " documents, ", shards,
+             shards == 1 ? " shard\n" : " shards\n");
+}
+
+// The files of nanoGPT instead of the shards.
+void write_bin_files(const fs::path& directory) {
+  const PreparedDataset data = open_prepared_dataset(directory);
+  if (!data.training.all_learned() || !data.validation.all_learned()) {
+    throw UserError(
+        "what is learned of the rows cannot be said in a .bin file: leave out "
+        "--output_form bin");
+  }
+  const int64_t vocab_size = data.manifest.vocab_size;
+  write_flat_tokens(directory / "train.bin", data.training.tokens(), vocab_size);
+  if (data.validation.tokens().count() > 0)
+    write_flat_tokens(directory / "val.bin", data.validation.tokens(), vocab_size);
+  // What the next call would go by goes first.
+  fs::remove(directory / kPreparedManifestName);
+  for (const PreparedShard& shard : data.manifest.shards) fs::remove(directory / shard.name);
+}
+
+}  // namespace
+
+int prepare_data(ParsedOptions& parsed) {
+  if (parsed.words.size() > 1)
+    throw UsageError(cat("unexpected word '", parsed.words[1], "' behind data prepare"));
+  apply_preset(parsed);
+  const RunConfig& config = parsed.config;
+  DatasetNames names;
+  names.dataset = config.dataset;
+  names.config = config.dataset_config_name;
+  names.validation = config.validation_dataset;
+  const DataInput input = open_data_input(parsed, names, /*needs_tokens=*/true);
+  PreparationJob job = preparation_of(config, input);
+  PreparationLines lines;
+  job.progress = [&](const PreparationProgress& p) { lines.show(p); };
+
+  catch_interruptions("the shards that are whole stay; the same command goes on behind them");
+  const fs::path directory = config.output_dir;
+  try {
+    DirectoryLock lock(directory, {.job = "data prepare"});
+    ThreadPool pool(threads_of(parsed));
+    const PreparedManifest manifest = prepare_dataset(directory, job, pool);
+    std::string text = summary(manifest, false) + summary(manifest, true);
+    if (manifest.dropped > 0) text += cat("dropped   ", manifest.dropped, " tokens\n");
+    if (manifest.bad_lines > 0) text += cat("broken    ", manifest.bad_lines, " lines\n");
+    if (config.output_form == "bin") write_bin_files(directory);
+    std::printf("%s", text.c_str());
+  } catch (const DirectoryInUse&) {
+    throw UserError(cat("another process prepares '", directory.string(),
+                        "': wait for its end, or give another --output_dir"));
+  } catch (const Interrupted&) {
+    throw UserError(
+        cat("interrupted; the same command goes on behind the shards that are whole "
+            "in '",
+            directory.string(), "'"));
+  }
+  return 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,219 @@
+// Training on data of every form, and on streams of it.
+
+#include "tests/train/training_fixture.h"
+
+namespace tessera {
+namespace {
+
+class DataFormsTest : public TrainingTest {
+ protected:
+  // The lines of a text as JSON lines.
+  void write_json_lines(const std::string& file, const std::string& text,
+                        const std::string& key = "text") const {
+    std::string lines;
+    for (std::string_view line : split(text, '\n'))
+      if (!line.empty()) lines += nlohmann::json{{key, line}}.dump() + "\n";
+    write(file, lines);
+  }
+  // The same lines as one text.
+  void write_documents(const std::string& file, const std::string& text) const {
+    std::string documents;
+    for (std::string_view line : split(text, '\n'))
+      if (!line.empty()) documents += cat(line, "<|endoftext|>");
+    write(file, documents);
+  }
+  RunConfig on(const std::string& dataset, int64_t steps = 4) const {
+    RunConfig c = options(steps);
+    c.dataset = path(dataset);
+    c.checkpoint_dir.clear();
+    c.validation_fraction = 0;
+    return c;
+  }
+  void write_stream() const {
+    std::filesystem::create_directories(path("stream"));
+    for (int i = 0; i < 5; ++i)
+      write_json_lines(cat("stream/train-", i, ".jsonl"),
+                       made_up_text(400, static_cast<uint64_t>(i + 10)));
+    write_json_lines("stream/validation.jsonl", made_up_text(100, 99));
+  }
+  RunConfig streaming(int64_t steps) const {
+    RunConfig c = options(steps);
+    c.dataset = path("stream");
+    c.streaming = "on";
+    c.data_lanes = 6;
+    c.shuffle_buffer = 18;
+    return c;
+  }
+};
+
+TEST_F(DataFormsTest, AnotherKeyOfJsonIsTheSameText) {
+  write_json_lines("a.jsonl", made_up_text(300));
+  write_json_lines("b.jsonl", made_up_text(300), "content");
+  RunTrace a = train(on("a.jsonl"));
+  RunConfig config = on("b.jsonl");
+  config.text_field = "content";
+  EXPECT_EQ(train(config).losses, a.losses);
+  config.text_field = "body";
+  expect_contains(failure(config), "there is no key \"body\"");
+}
+
+TEST_F(DataFormsTest, RowsOfIdsAreSamples) {
+  std::filesystem::create_directories(path("rows"));
+  std::string rows;
+  for (int i = 0; i < 12; ++i) {
+    std::vector<int> ids(static_cast<size_t>(8 + i)), mask(ids.size(), 1);
+    for (size_t t = 0; t < ids.size(); ++t) ids[t] = static_cast<int>(t) * 7 + i;
+    rows += nlohmann::json{{"input_ids", ids}, {"attention_mask", mask}}.dump() + "\n";
+  }
+  write("rows/b.json", rows);
+  write("rows/c.txt", "not this");
+  RunConfig config = options(3);
+  config.training_dir = path("rows");
+  config.zipped_data = false;
+  config.tokenizer = "nowhere";  // ids need none
+  RunTrace trace = train(config);
+  EXPECT_EQ(trace.losses.size(), 3u);
+  // A row of n ids has n - 1 targets, at most 15 of a window of 16: one epoch.
+  int64_t targets = 0;
+  for (int n = 8; n < 20; ++n) targets += std::min(n - 1, 15);
+  EXPECT_EQ(trace.tokens_seen, targets);
+  expect_contains(trace.log, "rows are shorter than the context of 16 tokens");
+}
+
+TEST_F(DataFormsTest, ASavedDataSetOfRowsIsRead) {
+  std::filesystem::create_directories(path("saved"));
+  std::filesystem::copy(TESSERA_SOURCE_DIR "/tests/goldens/tables/rows.arrow",
+                        path("saved/a.arrow"));
+  write("saved/state.json", R"({"_data_files": [{"filename": "a.arrow"}], "_split": null})");
+  write("saved/dataset_info.json", "{}");
+  RunConfig config = on("saved", 6);
+  config.epochs = 1;
+  config.max_context_width = 20;
+  config.tokenizer = "nowhere";
+  RunTrace trace = train(config);
+  // Of 20, 19 or 18 ids the first is no target, nor are the next four.
+  EXPECT_EQ(trace.tokens_seen, 8 * (15 + 14 + 13));
+  // The same below another directory.
+  std::filesystem::create_directories(path("outer"));
+  std::filesystem::rename(path("saved"), path("outer/saved"));
+  config.dataset = path("outer");
+  EXPECT_EQ(train(config).losses, trace.losses);
+  // And as a stream.
+  config.streaming = "on";
+  config.data_lanes = 3;
+  EXPECT_EQ(train(config).tokens_seen, trace.tokens_seen);
+}
+
+TEST_F(DataFormsTest, OfConversationsAnswersAreLearned) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i) {
+    lines += nlohmann::json{{"messages",
+                             {{{"role", "user"}, {"content", "ab"}},
+                              {{"role", "assistant"}, {"content", "cd"}}}}}
+                 .dump() +
+             "\n";
+  }
+  write("chat.jsonl", lines);
+  RunConfig config = on("chat.jsonl", 2);
+  config.max_context_width = 64;
+  config.chat_template = "plain";
+  RunTrace rows = train(config);
+  // The answer, and the token that ends it.
+  EXPECT_GT(rows.tokens_seen, 0);
+  EXPECT_LE(rows.tokens_seen, 8 * 16);
+  config.packing = "best_fit";
+  RunTrace packed = train(config);
+  EXPECT_GT(packed.tokens_seen, rows.tokens_seen);
+  config.chat_template.clear();
+  expect_contains(failure(config), "chat template");
+}
+
+TEST_F(DataFormsTest, AMixNamesItsParts) {
+  write_json_lines("a.jsonl", made_up_text(300));
+  write_json_lines("b.jsonl", made_up_text(300, 5));
+  RunConfig config = on("a.jsonl");
+  config.dataset_mix = {path("a.jsonl") + "=3", path("b.jsonl") + "=1"};
+  RunTrace mix = train(config);
+  EXPECT_EQ(mix.losses.size(), 4u);
+  EXPECT_NE(mix.losses, train(on("a.jsonl")).losses);
+  config.dataset_mix = {path("a.jsonl")};
+  try {
+    train(config);
+    FAIL() << "a part without a weight was taken";
+  } catch (const UsageError& error) {
+    expect_contains(error.what(), "NAME=WEIGHT");
+  }
+}
+
+TEST_F(DataFormsTest, MaxDatasetLenKeepsTheFirstWindows) {
+  RunConfig config = on("text.txt");
+  config.max_dataset_len = 8;
+  expect_contains(train(config).log, "Training on 8 windows");
+}
+
+TEST_F(DataFormsTest, AStreamResumesToTheBit) {
+  write_stream();
+  RunTrace whole = train(streaming(9));
+  ASSERT_EQ(whole.losses.size(), 9u);
+  expect_contains(whole.log, "Training on a stream of 5 files");
+  RunConfig config = streaming(4);
+  config.checkpoint_dir = path("parts");
+  RunTrace first = train(config);
+  config.resume_from_checkpoint = path("parts");
+  config.max_steps = 6;
+  RunTrace second = train(config);
+  config.max_steps = 9;
+  RunTrace third = train(config);
+  std::vector<std::string> losses = first.losses;
+  losses.insert(losses.end(), second.losses.begin(), second.losses.end());
+  losses.insert(losses.end(), third.losses.begin(), third.losses.end());
+  EXPECT_EQ(losses, whole.losses);
+  EXPECT_EQ(third.fingerprint, whole.fingerprint);
+  // Threads change nothing.
+  config = streaming(9);
+  config.data_num_workers = 1;
+  config.checkpoint_dir = path("one_thread");
+  EXPECT_EQ(train(config).fingerprint, whole.fingerprint);
+}
+
+TEST_F(DataFormsTest, AStreamOfOtherFilesBeginsAnewWithAWarning) {
+  write_stream();
+  train(streaming(3));
+  write_json_lines("stream/train-5.jsonl", made_up_text(400, 77));
+  RunConfig config = streaming(5);
+  config.resume_from_checkpoint = path("ckpt");
+  RunTrace trace = train(config);
+  EXPECT_EQ(trace.losses.size(), 2u);
+  expect_contains(trace.log, "does not say where it was in this stream");
+}
+
+TEST_F(DataFormsTest, AStreamEndsWithItsEpochs) {
+  write_stream();
+  RunConfig config = streaming(100'000);
+  config.epochs = 2;
+  RunTrace trace = train(config);
+  expect_contains(trace.log, "The data has ended after 2 epochs");
+  ASSERT_FALSE(trace.epochs.empty());
+  EXPECT_EQ(trace.epochs.front(), 1);
+  EXPECT_EQ(trace.epochs.back(), 2);
+  EXPECT_LT(trace.losses.size(), 2000u);
+  for (bool ok : trace.ok) EXPECT_TRUE(ok);
+  // Each token but the first of each lane, twice.
+  int64_t bytes = 0;
+  for (int i = 0; i < 5; ++i) {
+    for (std::string_view line : split(made_up_text(400, static_cast<uint64_t>(i + 10)), '\n'))
+      if (!line.empty()) bytes += std::ssize(line) + 1;
+  }
+  EXPECT_EQ(trace.tokens_seen, 2 * bytes - 6);
+}
+
+TEST_F(DataFormsTest, AStreamWithoutHeldOutFilesHoldsOutItsLast) {
+  write_stream();
+  std::filesystem::remove(path("stream/validation.jsonl"));
+  RunTrace trace = train(streaming(3));
+  EXPECT_FALSE(trace.validations.empty());
+  expect_contains(trace.log, "Training on a stream of 4 files");
+}
+
+}  // namespace
+}  // namespace tessera
