@@ -215,6 +215,9 @@ TEST_F(NamedModels, OtherCommandsTakeThemToo) {
   ProgramResult result = run({"export", "made", "again", "--tokenizer", "o/m"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(read_file(path("again/tokenizer.json")), read_file(path("model/tokenizer.json")));
+  result = run({"data", "prepare", "--dataset", "text.txt", "--tokenizer", "o/m", "--output_dir",
+                "prepared", "--validation_fraction", "0"});
+  EXPECT_EQ(result.status, 0) << result.err;
   result = run(train({"--tokenizer", server_.other_url("/files/m/none.json")}));
   EXPECT_EQ(result.status, 1);
   expect_contains(result.message(), "none.json' is not there: check the address");
