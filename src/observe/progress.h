@@ -16,8 +16,8 @@ struct StepReport {
   double step_seconds = 0;  // from the first forward pass to the loss, waiting for data excluded
   double data_seconds = 0;
   std::optional<int64_t> batches_ready;  // that a stream had read ahead
-  double learning_rate = 0;       // that the update used
-  double next_learning_rate = 0;  // of the step to come
+  double learning_rate = 0;              // that the update used
+  double next_learning_rate = 0;         // of the step to come
   double gradient_norm = 0;
   std::optional<double> loss_scale;  // of this step; where there is one
   bool ok = true;                    // false: the update was skipped
