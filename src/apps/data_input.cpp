@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "apps/named_models.h"
 #include "base/error.h"
 #include "base/ignore_index.h"
 #include "base/text.h"
@@ -48,12 +49,12 @@ DataInput open_data_input(const ParsedOptions& parsed, const DatasetNames& names
   input.reading.kind = detect_kind(files.front(), input.reading);
   const bool ids = input.reading.kind == RecordKind::kIds;
   if (parsed.is_given("tokenizer") || config.preset != "none") {
-    input.tokenizer = load_tokenizer(config.tokenizer);
+    const std::string named = fetch_named_tokenizer(config.tokenizer, config);
+    input.tokenizer = load_tokenizer(named);
     input.vocab_size = input.tokenizer->vocab_size();
     if (input.reading.kind == RecordKind::kChat) {
       input.encoder = std::make_unique<RecordEncoder>(
-          *input.tokenizer,
-          find_chat_template(config.tokenizer, *input.tokenizer, config.chat_template));
+          *input.tokenizer, find_chat_template(named, *input.tokenizer, config.chat_template));
     }
   }
   if (ids && parsed.is_given("vocab_size")) input.vocab_size = config.vocab_size;

@@ -18,13 +18,4 @@ inline bool is_hub_name(std::string_view text) {
          std::ranges::all_of(name, letter);
 }
 
-// What to do about a name that nothing on this machine has; empty where it is no such name. `kind`:
-// "", or " --repo-type dataset". `option` takes what was fetched.
-inline std::string fetch_advice(std::string_view text, std::string_view kind,
-                                std::string_view option) {
-  if (!is_hub_name(text)) return "";
-  return "; names on the hub are not fetched: `hf download " + std::string(text) +
-         std::string(kind) + " --local-dir DIR` does, then give " + std::string(option) + " DIR";
-}
-
 }  // namespace tessera

@@ -19,6 +19,7 @@ namespace {
 constexpr char kKind = 'l';
 constexpr uint64_t kStream = stream_of("data.buffer");
 constexpr uint64_t kLargest = uint64_t{1} << 62;
+constexpr uint64_t kMostEpochs = uint64_t{1} << 31;
 constexpr size_t kMostPositionBytes = size_t{64} << 10;
 constexpr size_t kMostDocumentBytes = size_t{kMaxDocumentBytes} * 4;
 
@@ -67,7 +68,7 @@ LaneState lane_state_from_bytes(std::string_view bytes, size_t sources, const st
   if (reader.value(kLargest) != sources) reader.refuse("the data has another number of sources");
   state.sources.resize(sources);
   for (LaneState::Source& source : state.sources) {
-    source.epoch = value();
+    source.epoch = static_cast<int64_t>(reader.value(kMostEpochs));
     source.part = value();
     source.record = value();
     source.documents = value();
@@ -93,6 +94,10 @@ StreamLane::StreamLane(const StreamSettings& settings, int64_t lane, LaneState s
     : settings_(settings), lane_(lane), state_(std::move(state)) {
   const size_t sources = settings.sources.size();
   state_.sources.resize(sources);
+  for (size_t s = 0; s < sources; ++s)
+    for (const auto& document : state_.sources[s].buffer) check_ids(*document);
+  if (state_.document) check_ids(*state_.document);
+  if (state_.last) check_ids({{*state_.last}, {}});
   readers_.resize(sources);
   moved_.resize(sources, false);
   for (size_t s = 0; s < sources; ++s)
@@ -101,6 +106,18 @@ StreamLane::StreamLane(const StreamSettings& settings, int64_t lane, LaneState s
 }
 
 StreamLane::~StreamLane() = default;
+
+// Of a state that was kept: ids of another vocabulary would be read behind the model's embedding.
+void StreamLane::check_ids(const TokenDocument& document) const {
+  for (const StreamSettings::Source& source : settings_.sources) {
+    const int64_t words = source.reading.vocab_size;
+    for (int32_t id : document.ids) {
+      if (id < 0 || (words > 0 && id >= words))
+        throw UserError(cat("a place in the data holds id ", id, ", ids are 0 to ", words - 1,
+                            ": it is of another tokenizer, or damaged"));
+    }
+  }
+}
 
 int64_t StreamLane::next(const SampleRow& row) {
   const auto context = static_cast<size_t>(settings_.context);

@@ -82,7 +82,8 @@ struct LaneTimes {
 // One lane. For one thread at a time. Errors are those of the readers and of `encode`.
 class StreamLane {
  public:
-  // `settings` must live longer. From the beginning, or from a state.
+  // `settings` must live longer. From the beginning, or from a state. UserError where that has ids
+  // that the vocabulary lacks.
   StreamLane(const StreamSettings& settings, int64_t lane, LaneState state = {});
   ~StreamLane();
 
@@ -98,6 +99,7 @@ class StreamLane {
     int32_t id;
     bool learned, begins_document;
   };
+  void check_ids(const TokenDocument& document) const;
   std::optional<Token> next_token();
   bool next_document();
   std::shared_ptr<const TokenDocument> draw(size_t source);

@@ -94,6 +94,7 @@ void MetricsFile::step(const StepReport& r) {
             ",\"samples\":", r.samples, ",\"tokens\":", r.tokens,
             ",\"tokens_seen\":", r.tokens_seen, ",\"step_seconds\":", number(r.step_seconds),
             ",\"data_seconds\":", number(r.data_seconds),
+            r.batches_ready ? cat(",\"batches_ready\":", *r.batches_ready) : "",
             ",\"tokens_per_second\":", number(rate(static_cast<double>(r.tokens), r.step_seconds)),
             ",\"flops\":", number(r.flops), ",\"memory_bytes\":", r.memory_bytes));
 }

@@ -15,6 +15,7 @@ struct StepReport {
   int64_t tokens_seen = 0;  // of the whole job, with this step
   double step_seconds = 0;  // from the first forward pass to the loss, waiting for data excluded
   double data_seconds = 0;
+  std::optional<int64_t> batches_ready;  // that a stream had read ahead
   double learning_rate = 0;       // that the update used
   double next_learning_rate = 0;  // of the step to come
   double gradient_norm = 0;

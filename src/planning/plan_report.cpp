@@ -210,6 +210,10 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const 
       heading(config, model, trainable_count(session->programs().parameters), plan.parallelism) +
       memory_text(config, *session, plan, target) + declined_text(*session) +
       wire_text(*session, config, plan) + arithmetic_text(*session, plan);
+  if (config.document_mask)
+    text +=
+        "Attention is counted over whole windows; with --document_mask it computes less, as the "
+        "documents are.\n";
   if (config.activation_checkpointing && !config.eval_only)
     text += recomputation_text(config, model, target, plan);
   text += times_text(config, target, plan);

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/hub_name.h"
 #include "base/text.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/byte_level_bpe.h"
@@ -152,8 +151,7 @@ void Tokenizer::check_id(int32_t id) const {
 std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (path.empty() || !std::filesystem::exists(path, ignored)) {
-    refuse(path.string(), cat("there is no such file or directory",
-                              fetch_advice(path.string(), "", "--tokenizer")));
+    refuse(path.string(), "there is no such file or directory");
   }
   return std::filesystem::is_directory(path, ignored) ? file_of_tokenizer(path) : path;
 }

@@ -10,7 +10,7 @@ namespace tessera {
 // suit its text. By the bytes of training text, unpacked:
 //
 //   below      vocabulary  width  layers  heads  context  rate
-//   300 KB           1024    128       4    4/2      128  3e-3
+//   300 KB            512    128       4    4/2      128  3e-3
 //   3 MB             4096    192       4      3      256  3e-3
 //   30 MB            8192    256       6    4/2      256  1.5e-3
 //   300 MB          16384    384       8    6/3      512  1e-3

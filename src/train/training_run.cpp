@@ -225,6 +225,7 @@ bool TrainingRun::start_step() {
     step.micro_batches.push_back(view(step.batches[m], step.row_keys[m]));
   step.start_seconds = monotonic_seconds();
   report.data_seconds = step.start_seconds - start;
+  if (stream_) report.batches_ready = stream_->queue_depth();
   NodeObserver record;
   if (hashes_) {
     hashes_->begin_step(record_.step);

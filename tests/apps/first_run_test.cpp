@@ -105,9 +105,6 @@ TEST_F(FirstRun, ErrorsNameTheWayOut) {
   };
   expect_contains(failure({"train", "--dataset", "none.txt"}),
                   "--dataset: cannot read 'none.txt': there is no such file or directory");
-  expect_contains(failure({"train", "--dataset", "org/name"}), "names on the hub");
-  write("rows.jsonl", R"({"input_ids": [1, 2]})");
-  expect_contains(failure({"train", "--dataset", "rows.jsonl"}), "--tokenizer");
   write("empty.txt", "");
   expect_contains(failure({"train", "--dataset", "empty.txt"}), "empty");
 }

@@ -66,6 +66,14 @@ TEST_F(PlanCommand, BudgetsOfDeviceAndHostAreTwo) {
   expect_contains(refused.message(), "more than --host_memory 100.0 KiB");
 }
 
+TEST_F(PlanCommand, DocumentsAreAnArgumentAndCountAsOne) {
+  ProgramResult plain = plan({}), masked = plan({"--document_mask", "1"});
+  EXPECT_EQ(masked.status, 0);
+  expect_contains(masked.out, "Attention is counted over whole windows");
+  const std::string flops = R"(Arithmetic: (\S+) FLOP)";
+  EXPECT_EQ(match(masked.out, flops), match(plain.out, flops));
+}
+
 TEST_F(PlanCommand, NamesWhatNoKernelTakesAsTrainingDoes) {
   Words wide_heads{"--hidden_width", "640", "--num_heads", "2", "--max_steps", "1"};
   EXPECT_EQ(plan({}).out.find("Without a kernel"), std::string::npos);

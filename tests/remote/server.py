@@ -247,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self.answer(403, headers=[("X-Error-Code", "GatedRepo"),
                                                  ("X-Error-Message", "Access to this model is restricted")])
             if resolve[4] == settings.get("slow"):
-                time.sleep(1)
+                time.sleep(0.5)
             file = folder / resolve[4]
             if resolve[4] == settings.get("missing"):
                 return self.answer(404, headers=[("X-Error-Message", "Entry not found")])

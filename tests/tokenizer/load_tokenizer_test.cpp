@@ -91,11 +91,6 @@ TEST_F(LoadTokenizer, ADirectoryMayHoldAModelOfAnyName) {
   expect_error(folder_, "several files of tokenizers, other.model and spiece.model");
 }
 
-TEST_F(LoadTokenizer, NamesOnTheHubAreNotFetched) {
-  expect_error("some-org/some.model",
-               "`hf download some-org/some.model --local-dir DIR` does, then give --tokenizer DIR");
-}
-
 // An export holds both: the file that it was made from is the tokenizer.
 TEST_F(LoadTokenizer, ATokenizerJsonWrittenForTheModelBesideIt) {
   for (const char* name : {"bpe", "bpe_nfkc", "unigram", "unigram_bytes"}) {

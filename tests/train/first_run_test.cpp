@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "data/dataset_files.h"
 #include "options/model_options.h"
 #include "options/option_table.h"
 #include "tests/base/error_expectation.h"
@@ -202,7 +203,7 @@ TEST_F(FirstRunTest, ATokenizerIsMadeOnceForATextAndASize) {
 
   RunConfig other = c;
   other.vocab_size = 400;
-  const std::vector<fs::path> files{path("own.txt")};
+  const auto files = local_entries(std::vector<fs::path>{path("own.txt")});
   EXPECT_NE(own_tokenizer_path(other, files), c.tokenizer);
   directory_.write("own.txt", made_up_text(60'000));
   EXPECT_NE(chosen_for("own.txt").config.tokenizer, c.tokenizer);
