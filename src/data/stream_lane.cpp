@@ -35,7 +35,7 @@ std::shared_ptr<const TokenDocument> read_document(PositionReader& reader) {
   if (ids.size() % 4 != 0 || (!learned.empty() && learned.size() != ids.size() / 4))
     reader.refuse("a document is broken");
   document->ids.resize(ids.size() / 4);
-  std::memcpy(document->ids.data(), ids.data(), ids.size());
+  if (!ids.empty()) std::memcpy(document->ids.data(), ids.data(), ids.size());
   document->learned.assign(learned.begin(), learned.end());
   return document;
 }
