@@ -4,35 +4,15 @@
 
 #include "apps/named_models.h"
 #include "base/error.h"
-#include "base/ignore_index.h"
 #include "base/text.h"
 #include "options/remote_options.h"
 
 namespace tessera {
+
 EncodingJob DataInput::encoding(bool append_eos) const {
-  EncodingJob job;
+  EncodingJob job = encoding_of(reading.kind, tokenizer.get(), encoder.get(), vocab_size);
   job.name = name;
-  job.vocab_size = vocab_size;
-  job.end_of_text = -1;
-  if (reading.kind == RecordKind::kChat) {
-    job.encode_record = [this](Record& record) {
-      std::vector<int32_t> ids;
-      std::vector<uint8_t> learned;
-      encoder->encode(record, ids, learned);
-      record.labels.resize(ids.size());
-      for (size_t i = 0; i < ids.size(); ++i)
-        record.labels[i] = learned[i] != 0 ? ids[i] : kIgnoreIndex;
-      record.ids = std::move(ids);
-    };
-  }
-  if (!is_text()) return job;
-  const std::span<const int32_t> prefix = tokenizer->document_prefix();
-  job.document_prefix.assign(prefix.begin(), prefix.end());
-  if (append_eos) job.end_of_text = tokenizer->end_of_text();
-  job.encode = [this](std::string_view text, std::vector<int32_t>& ids) {
-    tokenizer->encode(text, ids);
-  };
-  job.cut = [this](std::string_view text, size_t from) { return tokenizer->cut(text, from); };
+  if (!append_eos) job.end_of_text = -1;
   return job;
 }
 

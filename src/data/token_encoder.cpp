@@ -193,6 +193,35 @@ struct TokenEncoder::State {
   bool begun = false;
 };
 
+EncodingJob encoding_of(RecordKind kind, const Tokenizer* tokenizer, const RecordEncoder* encoder,
+                        int64_t vocab_size) {
+  EncodingJob job;
+  job.vocab_size = vocab_size;
+  job.end_of_text = -1;
+  if (kind == RecordKind::kChat) {
+    job.encode_record = [encoder](Record& record) {
+      std::vector<int32_t> ids;
+      std::vector<uint8_t> learned;
+      encoder->encode(record, ids, learned);
+      record.labels.resize(ids.size());
+      for (size_t i = 0; i < ids.size(); ++i)
+        record.labels[i] = learned[i] != 0 ? ids[i] : kIgnoreIndex;
+      record.ids = std::move(ids);
+    };
+  } else if (kind == RecordKind::kText) {
+    const std::span<const int32_t> prefix = tokenizer->document_prefix();
+    job.document_prefix.assign(prefix.begin(), prefix.end());
+    job.end_of_text = tokenizer->end_of_text();
+    job.encode = [tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+      tokenizer->encode(text, ids);
+    };
+    job.cut = [tokenizer](std::string_view text, size_t from) {
+      return tokenizer->cut(text, from);
+    };
+  }
+  return job;
+}
+
 TokenEncoder::TokenEncoder(const EncodingJob& job, ThreadPool& pool)
     : state_(std::make_unique<State>(job, pool)) {
   TESSERA_CHECK(job.vocab_size > 0 && (job.records || job.documents));

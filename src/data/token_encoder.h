@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "data/document_reader.h"
+#include "data/record_encoder.h"
 #include "data/record_reader.h"
 
 namespace tessera {
@@ -44,6 +45,12 @@ struct EncodingJob {
   // particular.
   int64_t group = 0;
 };
+
+// How records of a kind become tokens: text by the tokenizer alone, conversations by `encoder`, ids
+// as they are. Where the kind does not need them both may be null; else they must live longer. The
+// caller adds the name and the source, and may leave out end_of_text.
+EncodingJob encoding_of(RecordKind kind, const Tokenizer* tokenizer, const RecordEncoder* encoder,
+                        int64_t vocab_size);
 
 // The tokens of some documents, or of a part of one.
 struct EncodedSegment {

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/ignore_index.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/best_fit_dataset.h"
@@ -40,39 +39,6 @@ TokenPart of_cache(TokenCache cache, RecordKind kind) {
   part.kind = kind;
   part.hash = part.cache->hash();
   return part;
-}
-
-// What the job is told of a part: how its documents become ids.
-TokenCacheJob encoding_job(DocumentReader& reader, RecordKind kind, const TrainingData& data,
-                           int64_t vocab_size) {
-  TokenCacheJob job;
-  if (kind == RecordKind::kIds) {
-    job.vocab_size = vocab_size;
-    job.records = [&](Record& record) { return reader.next(record); };
-    return job;
-  }
-  const Tokenizer& tokenizer = *data.tokenizer;
-  job.vocab_size = tokenizer.vocab_size();
-  if (kind == RecordKind::kChat) {
-    job.records = [&](Record& record) { return reader.next(record); };
-    job.encode_record = [&](Record& record) {
-      std::vector<uint8_t> learned;
-      data.encoder->encode(record, record.ids, learned);
-      record.labels.resize(record.ids.size());
-      for (size_t i = 0; i < learned.size(); ++i)
-        record.labels[i] = learned[i] != 0 ? record.ids[i] : kIgnoreIndex;
-    };
-    return job;
-  }
-  std::span<const int32_t> prefix = tokenizer.document_prefix();
-  job.document_prefix.assign(prefix.begin(), prefix.end());
-  job.end_of_text = tokenizer.end_of_text();
-  job.documents = [&](std::string& text) { return reader.next_part(text); };
-  job.encode = [&](std::string_view text, std::vector<int32_t>& ids) {
-    tokenizer.encode(text, ids);
-  };
-  job.cut = [&](std::string_view text, size_t from) { return tokenizer.cut(text, from); };
-  return job;
 }
 
 // Only the first samples of another source.
@@ -123,7 +89,12 @@ TokenPart open_token_part(const std::string& what, const std::string& name,
   DocumentReader reader(files, options);
   const double start = monotonic_seconds();
   double shown = start;
-  TokenCacheJob job = encoding_job(reader, kind, data, vocab_size);
+  const int64_t words = kind == RecordKind::kIds ? vocab_size : data.tokenizer->vocab_size();
+  TokenCacheJob job{encoding_of(kind, data.tokenizer.get(), data.encoder.get(), words)};
+  if (kind == RecordKind::kText)
+    job.documents = [&](std::string& text) { return reader.next_part(text); };
+  else
+    job.records = [&](Record& record) { return reader.next(record); };
   job.name = name;
   job.fingerprint = fingerprint;
   job.progress = [&](const TokenCacheProgress& p) {
