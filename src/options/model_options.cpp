@@ -301,6 +301,8 @@ void set_shape(RunConfig& config, const ModelConfig& model) {
   config.num_experts_per_tok = model.num_experts_per_tok;
 }
 
+std::span<const std::string_view> shape_options() { return kShapeOptions; }
+
 ModelConfig resolve_model(ParsedOptions& parsed) {
   std::string_view source = model_source(parsed);
   bool described = false;

@@ -1,4 +1,7 @@
 #pragma once
+#include <span>
+#include <string_view>
+
 #include "models/model_config.h"
 #include "options/option_parser.h"
 
@@ -18,6 +21,9 @@ namespace tessera {
 // throws, longer windows than the model computes and, except in `plan`, a family that is not built
 // yet (in `plan` a note). Adds to parsed.notes and parsed.warnings.
 ModelConfig resolve_model(ParsedOptions& parsed);
+
+// Options that describe the shape of a model, and the names of those that are known.
+std::span<const std::string_view> shape_options();
 
 // The option that describes a whole model ("model_name"), or "" if the shape options do.
 // UsageError: several do.

@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "data/dataset_files.h"
 #include "data/document_reader.h"
+#include "options/model_options.h"
 #include "options/option_table.h"
 #include "options/run_record.h"
 #include "train/own_tokenizer.h"
@@ -22,27 +23,9 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-// Whoever gives one of these has a model or a tokenizer in mind.
+// Whoever gives one of these, or a shape option, has a model or a tokenizer in mind.
 constexpr std::string_view kSaysModel[] = {"tokenizer",
-                                           "model_type",
-                                           "model_name",
-                                           "model_size",
                                            "model_config",
-                                           "vocab_size",
-                                           "hidden_width",
-                                           "num_layers",
-                                           "num_heads",
-                                           "num_key_value_heads",
-                                           "head_dim",
-                                           "intermediate_size",
-                                           "tie_word_embeddings",
-                                           "sliding_window",
-                                           "rotary_pct",
-                                           "rotary_emb_base",
-                                           "bias",
-                                           "gelu",
-                                           "num_experts_per_tok",
-                                           "num_local_experts",
                                            "moe",
                                            "finetune",
                                            "pretrained_model_name",
@@ -192,6 +175,7 @@ void take_from_checkpoint(ParsedOptions& parsed, const fs::path& checkpoint) {
     const std::string value = value_text(saved.options, row);
     if (value != value_text(defaults, row)) choice.set(name, value);
   };
+  for (std::string_view name : shape_options()) take(name);
   for (std::string_view name : kSaysModel) take(name);
   for (std::string_view name : kRunOptions) take(name);
   parsed.notes.push_back(cat("Model, tokenizer and rates that are not given are those of ",
@@ -209,8 +193,8 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
   const RunConfig& c = parsed.config;
   std::error_code ignored;
   auto given = [&](std::string_view option) { return parsed.is_given(option); };
-  if (std::ranges::any_of(kSaysModel, given) || !given("dataset") || c.use_synthetic_data ||
-      !c.training_dir.empty())
+  if (std::ranges::any_of(kSaysModel, given) || std::ranges::any_of(shape_options(), given) ||
+      !given("dataset") || c.use_synthetic_data || !c.training_dir.empty())
     return;
   if (!place.checkpoint.empty()) {
     if (auto found = newest_complete_checkpoint(place.checkpoint))
