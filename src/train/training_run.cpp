@@ -217,6 +217,7 @@ bool TrainingRun::start_step() {
   report.epoch = epoch() + 1;
   report.learning_rate = schedule_.rate(record_.step, report.epoch);
   if (!fetch(step.batches)) return false;
+  if (config_.data_hash) report.data_hash = hash_on_all_ranks(step.batches);
   for (const Batch& batch : step.batches) {
     step.row_keys.push_back(row_keys_of(batch));
     report.samples += batch.rows * session_->programs().parallelism.data_ranks();
