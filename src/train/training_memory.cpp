@@ -47,6 +47,11 @@ std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
   return cat("what would fit: ", join(parts, "; "));
 }
 
+// What --streaming auto comes to is known with the data only.
+bool TrainingRun::will_stream() const {
+  return data_.stream || (config_.streaming == "on" && !config_.eval_only);
+}
+
 // Before anything is allocated, all ranks hold what they need against what their hosts have left,
 // and come to the same result. With --memory the user knows better.
 void TrainingRun::check_memory() const {
@@ -54,6 +59,8 @@ void TrainingRun::check_memory() const {
   int64_t planned = session_->planned_memory().total();
   RankMemory own{planned, memory_beside_plan(config_, planned, device_.pool->threads()),
                  memory_pools(device_.system_root)};
+  if (will_stream())
+    own.beside += memory_of_lanes(config_, session_->programs().parallelism.data_ranks());
   std::vector<RankMemory> ranks{own};
   if (device_.control) {
     ranks.clear();

@@ -93,7 +93,9 @@ void TrainingRun::run_to_the_end() {
   if (checkpoint) open_tokenizer(*checkpoint);
   make_tokenizer();
   check_final_model();
+  const bool counted = will_stream();
   prepare_data();
+  if (will_stream() && !counted) check_memory();
   check_same_text();
   record_inputs();
   if (rank() == 0)

@@ -87,6 +87,7 @@ class TrainingRun {
   std::vector<DataSource> find_sources() const;
   void check_same_text() const;
   void check_memory() const;
+  bool will_stream() const;
   void check_budgets() const;
   std::string what_would_fit(int64_t bytes_each) const;
   void open_checkpoint_directory();
