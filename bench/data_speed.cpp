@@ -5,7 +5,8 @@
 //
 //   unpack   the bytes of the files, unpacked: what a decompressor gives at best
 //   records  each document, as text
-//   stream   windows of 1024 ids from a stream of 96 lanes, which reads and encodes
+//   stream   windows of 1024 ids from a stream that reads and encodes, a lane a file: with more lanes
+//            than files each file would be read by several
 //   cached   the same number of ids from a token cache, which is made before: windows in the order
 //   of
 //            a job, each from another place
@@ -106,8 +107,9 @@ class DataSpeed {
       encoder_.encode(record, out.ids, out.learned);
     };
     all.sources.push_back(std::move(source));
+    all.lanes = std::ssize(files_);
     all.context = kContext;
-    all.buffer = 11;
+    all.buffer = 1000 / all.lanes;
     StreamReader reader(all, {.rows = kRows});
     return take(reader);
   }
