@@ -113,6 +113,7 @@ class SafetensorsWriter {
                     const SafetensorsMetadata& metadata = {{"format", "pt"}});
   // The next bytes of the data, tensor after tensor.
   void write(const void* data, uint64_t bytes);
+  uint64_t bytes_written() const { return bytes_; }  // at first those of the header
   // All bytes must have been written.
   FileDigest commit();
 

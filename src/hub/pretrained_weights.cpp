@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "hub/element_types.h"
+#include "base/element_types.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
-#include "hub/element_types.h"
+#include "base/element_types.h"
 #include "hub/weight_index.h"
 
 namespace tessera {

@@ -11,6 +11,7 @@
 #include "checkpoint/directory.h"
 #include "programs/frozen_parameters.h"
 #include "train/training_run.h"
+#include "weights/open_checkpoint.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -192,7 +193,8 @@ std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std
         report.finding = Finding::kAnother;
         report.text = what_is_seen(checkpoint.parent_path());
       } else {
-        to_resume_.emplace(checkpoint, checkpoint_group());
+        to_resume_ = open_checkpoint(checkpoint);
+        to_resume_->verify(session_->checkpoint_targets());
       }
     } catch (const DamagedCheckpoint& error) {
       report = {Finding::kDamaged, report.host, error.what()};
@@ -222,8 +224,10 @@ std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std
 
 void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   const std::string where = checkpoint.string();
+  RunRecord saved = record_of(*to_resume_);
   TESSERA_INFO(cat("Loading checkpoint from ", where, " ..."));
-  RunRecord saved = run_record_from_json(to_resume_->run_json(), (checkpoint / kRunName).string());
+  if (saved.mesh != record_.mesh)
+    TESSERA_INFO(cat("It was saved with ", saved.mesh, ", this run has ", record_.mesh, "."));
   on_all_ranks("loading of the checkpoint", [&] {
     load(checkpoint, saved);
     return std::string();
@@ -249,11 +253,6 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
 // The state, of a checkpoint that fits.
 void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
   const std::string where = checkpoint.string();
-  if (saved.mesh != record_.mesh) {
-    throw UserError(
-        cat("checkpoint '", where, "' was saved with ", saved.mesh, ", this run has ", record_.mesh,
-            ": resume with the number of ranks and the sharding that it was saved with"));
-  }
   if (!config_.eval_only && saved.options.optimizer != config_.optimizer) {
     throw UserError(
         cat("checkpoint '", where, "' was trained with --optimizer ", saved.options.optimizer,
@@ -261,12 +260,12 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
             ", which keeps other state: give --optimizer ", saved.options.optimizer,
             ", or begin a new run with its weights (tessera export, then --finetune 1)"));
   }
-  std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
+  std::vector<StateTarget> targets = session_->checkpoint_targets();
   if (config_.eval_only) {  // of the weights
-    to_resume_->load_some(buffers);
+    to_resume_->load_some(targets);
   } else {
     require_same_frozen(session_->programs().parameters, config_, saved.options, where);
-    to_resume_->load_all(buffers);
+    to_resume_->load_all(targets);
   }
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
     throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));
@@ -296,7 +295,7 @@ void TrainingRun::save() {
       if (lock_) lock_->require_held();
       return std::string();
     });
-    std::vector<TensorView> views = session_->checkpoint_views();
+    std::vector<StateBox> boxes = session_->checkpoint_boxes();
     // While updates are being skipped nothing is removed: the last good checkpoint may be the next
     // to go.
     int64_t kept = record_.skipped_in_a_row == 0 ? config_.num_kept_checkpoints.value_or(0) : 0;
@@ -306,7 +305,7 @@ void TrainingRun::save() {
       attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
     }
     auto path = save_checkpoint(
-        config_.checkpoint_dir, name(record_.model.model_type), record_.step, views,
+        config_.checkpoint_dir, name(record_.model.model_type), record_.step, boxes,
         to_json(record_), {kept, record_.best_checkpoint}, checkpoint_group(), origin_, attached);
     if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
     last_saved_step_ = record_.step;

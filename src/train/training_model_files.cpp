@@ -76,7 +76,7 @@ void TrainingRun::save_final_model() {
   fs::path pieces = last_saved_path_, scratch = model_directory() += ".pieces";
   if (!saved()) {
     pieces = save_checkpoint(scratch, name(record_.model.model_type), record_.step,
-                             session_->weight_views(), to_json(record_), 0, checkpoint_group());
+                             session_->weight_boxes(), to_json(record_), 0, checkpoint_group());
   }
   while_others_wait(rank() == 0, "export of the model", [&] {
     write(CheckpointParameters(pieces));

@@ -147,7 +147,7 @@ class TrainingRun {
   std::string pretrained_path_;
   CheckpointOrigin origin_;                    // of the checkpoints that this run writes
   std::optional<DirectoryLock> lock_;          // of --checkpoint_dir, on rank 0
-  std::optional<CheckpointReader> to_resume_;  // verified; until it is loaded
+  std::unique_ptr<CheckpointReader> to_resume_;  // verified; until it is loaded
   std::optional<MetricsFile> metrics_;
   RunningAverage average_;
   std::unique_ptr<HashRecorder> hashes_;
