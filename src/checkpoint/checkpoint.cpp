@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/state_files.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -25,12 +24,14 @@ constexpr std::string_view kOk = "ok";
 std::vector<std::string> together(const CheckpointGroup& group,
                                   const std::function<std::string()>& work) {
   std::string result;
-  try {
-    result = cat(kOk, work());
-  } catch (const UserError& error) {
-    if (group.ranks == 1) throw;
-    result = error.what();
-  }
+  group.long_work([&] {
+    try {
+      result = cat(kOk, work());
+    } catch (const UserError& error) {
+      if (group.ranks == 1) throw;
+      result = error.what();
+    }
+  });
   if (group.ranks == 1) return {result.substr(kOk.size())};
   std::vector<std::string> all = group.exchange(result);
   for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -64,20 +65,20 @@ void add_state_files(Manifest& all, std::span<const std::string> written) {
 
 }  // namespace
 
-fs::path save_checkpoint(const fs::path& directory, std::string_view model_type, int64_t step,
-                         std::span<const StateBox> state, std::string_view run_json,
+fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& content,
                          const Retention& retention, const CheckpointGroup& group,
-                         const CheckpointOrigin& origin, std::span<const AttachedFile> attached) {
+                         const std::function<void()>& check) {
   TESSERA_CHECK(retention.num_kept >= 0);
-  fs::path final = directory / checkpoint_name(model_type, step);
+  fs::path final = directory / checkpoint_name(content.model_type, content.step);
   std::optional<TemporaryDirectory> temporary;  // of the first process
   std::string aside = together(group, [&]() -> std::string {
     if (group.rank > 0) return "";
+    if (check) check();
     make_directories(directory);
     remove_leftovers(directory);
-    if (!origin.run.empty() && !incomplete_reason(final)) {
+    if (!content.origin.run.empty() && !incomplete_reason(final)) {
       std::string other = read_manifest(final).origin.run;
-      if (!other.empty() && other != origin.run) {
+      if (!other.empty() && other != content.origin.run) {
         throw UserError(cat("'", final.string(), "' belongs to another run, ", other,
                             ": it is not overwritten"));
       }
@@ -85,17 +86,17 @@ fs::path save_checkpoint(const fs::path& directory, std::string_view model_type,
     temporary.emplace(fs::path(final) += cat(".tmp-", unique_suffix()));
     return temporary->path().string();
   })[0];
-  std::vector<std::string> written = together(group, [&]() -> std::string {
-    return to_json(write_state_files(aside, state, group.rank, group.ranks));
-  });
+  std::vector<std::string> written =
+      together(group, [&]() -> std::string { return to_json(content.write_state(aside)); });
   together(group, [&]() -> std::string {
     if (group.rank > 0) return "";
-    Manifest manifest{{}, origin};
+    Manifest manifest{{}, content.origin};
     add_state_files(manifest, written);
-    for (ManifestFile& file : write_attached(temporary->path(), attached))
+    for (ManifestFile& file : write_attached(temporary->path(), content.attached))
       manifest.files.push_back(std::move(file));
-    write_file_atomic(temporary->path() / kRunName, run_json);
-    manifest.files.push_back({std::string(kRunName), run_json.size(), hash_text(run_json)});
+    write_file_atomic(temporary->path() / kRunName, content.run_json);
+    manifest.files.push_back(
+        {std::string(kRunName), content.run_json.size(), hash_text(content.run_json)});
     write_file_atomic(temporary->path() / kManifestName, to_json(manifest));
     move_into_place(temporary->path(), final);
     return "";

@@ -21,11 +21,14 @@ namespace tessera {
 inline constexpr std::string_view kStateName = "state.safetensors";
 inline constexpr std::string_view kRunName = "run.json";
 
-// The processes that write a checkpoint together, on one file system. `exchange` is called by all of
-// them at the same points and gives the texts of all, by rank.
+// The processes that write a checkpoint together, on one file system. `exchange` is called by all
+// of them at the same points and gives the texts of all, by rank. `long_work` runs what may take
+// longer than a call of exchange may, in all of them.
 struct CheckpointGroup {
   int rank = 0, ranks = 1;
-  std::function<std::vector<std::string>(const std::string& text)> exchange;
+  std::function<std::vector<std::string>(const std::string& text)> exchange = {};
+  std::function<void(const std::function<void()>& work)> long_work =
+      [](const std::function<void()>& work) { work(); };
 };
 
 // What a process has of a tensor of the state, C-contiguous.
@@ -46,8 +49,19 @@ struct Retention {
   std::string also;  // and, beside them, the one of this name
 };
 
-// Writes the checkpoint `{directory}/{model_type}-{step}steps/` and returns its path. `state` is
-// what this process has of the state of the run, `run_json` what else the caller wants back.
+// What goes into a checkpoint, of this process.
+struct CheckpointContent {
+  std::string model_type;
+  int64_t step = 0;
+  // Writes the state files of this process into a directory and says what is where:
+  // StateFiles::write().
+  std::function<Manifest(const std::filesystem::path&)> write_state;
+  std::string run_json;  // what else the caller wants back
+  CheckpointOrigin origin = {};
+  std::vector<AttachedFile> attached = {};
+};
+
+// Writes the checkpoint `{directory}/{model_type}-{step}steps/` and returns its path.
 //
 // Everything is written and flushed under another name and then renamed: killed at any point, or
 // with the disk full, what was complete before is still found by newest_complete_checkpoint. A
@@ -55,14 +69,13 @@ struct Retention {
 // are removed as `retention` says; the one just written stays in any case. One process or group at
 // a time saves in a directory: DirectoryLock sees to that. UserError with path and cause, in all
 // processes, when one of them cannot write; nothing of it is left then. Of several processes each
-// writes its own boxes, in files of its own, the first what belongs to all, `attached` among it.
+// writes its own boxes, in files of its own, the first what belongs to all, `attached` among it; it
+// calls `check` before all else.
 std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
-                                      std::string_view model_type, int64_t step,
-                                      std::span<const StateBox> state, std::string_view run_json,
+                                      const CheckpointContent& content,
                                       const Retention& retention = {},
                                       const CheckpointGroup& group = {},
-                                      const CheckpointOrigin& origin = {},
-                                      std::span<const AttachedFile> attached = {});
+                                      const std::function<void()>& check = {});
 
 // The newest complete checkpoint by step: `path` itself if that is one, else of those in it;
 // nullopt if there is none or the path does not exist. Newer ones that are not complete are skipped

@@ -79,8 +79,7 @@ CheckpointReader::CheckpointReader(fs::path checkpoint)
     reading([&] { check_hash(path_ / file.name, file); });
   }
   if (!has_record) {
-    throw UserError(
-        cat("'", (path_ / kManifestName).string(), "' does not name '", kRunName, "'"));
+    throw UserError(cat("'", (path_ / kManifestName).string(), "' does not name '", kRunName, "'"));
   }
   run_json_ = read_file(path_ / kRunName);
 }
@@ -174,14 +173,13 @@ void CheckpointReader::read(const ManifestTensor& tensor, const TensorBox& box,
   const auto element = size_of(tensor.dtype);
   int64_t found = 0;
   for (const StoredBox& stored : tensor.boxes) {
-    found += for_each_common_run(
-        stored.box, box, [&](int64_t from, int64_t to, int64_t count) {
-          read_bytes(stored.file, stored.offset + static_cast<uint64_t>(from * element),
-                     static_cast<uint64_t>(count * element),
-                     [&](uint64_t done, std::span<const std::byte> part) {
-                       write(to + static_cast<int64_t>(done) / element, part);
-                     });
-        });
+    found += for_each_common_run(stored.box, box, [&](int64_t from, int64_t to, int64_t count) {
+      read_bytes(stored.file, stored.offset + static_cast<uint64_t>(from * element),
+                 static_cast<uint64_t>(count * element),
+                 [&](uint64_t done, std::span<const std::byte> part) {
+                   write(to + static_cast<int64_t>(done) / element, part);
+                 });
+    });
   }
   if (found != box.elements()) {
     throw DamagedCheckpoint(cat("checkpoint '", path_.string(), "' has no whole tensor '",

@@ -37,8 +37,8 @@ struct StateTarget {
 // needs, and only their bytes are read. Several threads may read at once.
 class CheckpointReader {
  public:
-  // Reads the manifest, run.json and the attached files. DamagedCheckpoint that names the file which
-  // is missing, damaged or of another size.
+  // Reads the manifest, run.json and the attached files. DamagedCheckpoint that names the file
+  // which is missing, damaged or of another size.
   explicit CheckpointReader(std::filesystem::path checkpoint);
 
   const std::filesystem::path& path() const { return path_; }
@@ -53,8 +53,8 @@ class CheckpointReader {
   void verify_files() const;
   void set_tensors(std::vector<ManifestTensor> tensors);
 
-  // Whether what is stored is what was written, by the hashes of boxes: of those whose first element
-  // lies in a target, so that processes which share out a tensor check every box once.
+  // Whether what is stored is what was written, by the hashes of boxes: of those whose first
+  // element lies in a target, so that processes which share out a tensor check every box once.
   // DamagedCheckpoint that names tensor and file.
   void verify(std::span<const StateTarget> targets) const;
   void verify(const ManifestTensor& tensor, const StoredBox& stored) const;

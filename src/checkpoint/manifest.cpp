@@ -65,10 +65,9 @@ std::string quoted(const std::string& text) { return Json(text).dump(); }
 std::string to_json(const ManifestTensor& tensor) {
   std::vector<std::string> boxes;
   for (const StoredBox& b : tensor.boxes) {
-    boxes.push_back(cat("{\"file\": ", b.file, ", \"offset\": ", b.offset,
-                        ", \"begin\": ", to_string(b.box.begin),
-                        ", \"shape\": ", to_string(b.box.shape), ", \"xxh3\": \"", hex(b.hash.value()),
-                        "\"}"));
+    boxes.push_back(cat(
+        "{\"file\": ", b.file, ", \"offset\": ", b.offset, ", \"begin\": ", to_string(b.box.begin),
+        ", \"shape\": ", to_string(b.box.shape), ", \"xxh3\": \"", hex(b.hash.value()), "\"}"));
   }
   return cat("{\"name\": ", quoted(tensor.name), ", \"role\": \"", name(tensor.role),
              "\", \"dtype\": \"", name(tensor.dtype), "\", \"shape\": ", to_string(tensor.shape),
@@ -170,7 +169,8 @@ class Parser {
       if (!name || !role || !dtype) fail("an entry of 'tensors' lacks name, role or dtype");
       ManifestTensor tensor;
       tensor.name = *name;
-      auto known = std::ranges::find(kRoles, *role, &std::pair<TensorRole, std::string_view>::second);
+      auto known =
+          std::ranges::find(kRoles, *role, &std::pair<TensorRole, std::string_view>::second);
       if (known == std::end(kRoles)) fail(cat("'", *name, "' has no known role: '", *role, "'"));
       tensor.role = known->first;
       tensor.dtype = dtype_from_name(*dtype);
@@ -198,10 +198,12 @@ class Parser {
       int64_t elements = stored.box.elements();
       if (elements > left) fail(cat("the boxes of '", tensor.name, "' overlap"));
       left -= elements;
-      uint64_t bytes = static_cast<uint64_t>(elements) * static_cast<uint64_t>(size_of(tensor.dtype));
+      uint64_t bytes =
+          static_cast<uint64_t>(elements) * static_cast<uint64_t>(size_of(tensor.dtype));
       uint64_t size = manifest_.files[*file].bytes;
       if (*offset > size || bytes > size - *offset)
-        fail(cat("a box of '", tensor.name, "' is not inside of '", manifest_.files[*file].name, "'"));
+        fail(cat("a box of '", tensor.name, "' is not inside of '", manifest_.files[*file].name,
+                 "'"));
       tensor.boxes.push_back(std::move(stored));
     }
     if (left > 0 && !partial_) fail(cat("'", tensor.name, "' is not whole"));
@@ -230,8 +232,7 @@ std::string to_json(const Manifest& manifest) {
     files.push_back(cat("\n  {\"name\": ", quoted(file.name), ", \"bytes\": ", file.bytes,
                         ", \"xxh3\": \"", hex(file.hash), "\"}"));
   }
-  for (const ManifestTensor& tensor : manifest.tensors)
-    tensors.push_back("\n  " + to_json(tensor));
+  for (const ManifestTensor& tensor : manifest.tensors) tensors.push_back("\n  " + to_json(tensor));
   return cat(json, " \"files\": [", join(files, ","), "\n ],\n \"tensors\": [", join(tensors, ","),
              "\n ],\n \"xxh3\": \"", hex(digest(manifest)), "\"\n}\n");
 }

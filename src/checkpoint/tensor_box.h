@@ -28,8 +28,8 @@ bool is_inside(const TensorBox& box, const Shape& shape);
 // a row, rows, the beginning of a row.
 std::vector<TensorBox> boxes_of_range(const Shape& shape, int64_t first, int64_t count);
 
-// Calls visit(element of a, element of b, count) for all elements that both boxes have, in runs that
-// are consecutive in both, row-major. Returns how many elements these are.
+// Calls visit(element of a, element of b, count) for all elements that both boxes have, in runs
+// that are consecutive in both, row-major. Returns how many elements these are.
 int64_t for_each_common_run(const TensorBox& a, const TensorBox& b,
                             const std::function<void(int64_t, int64_t, int64_t)>& visit);
 

@@ -259,16 +259,26 @@ void Session::add_counters(std::vector<StateBox>& boxes, const Slot& slot) const
   auto read = [this](uint64_t offset, std::span<std::byte> to) {
     state_->read_bytes(kOptimizerStep, static_cast<int64_t>(offset), to);
   };
-  boxes.push_back({kOptimizerStep, TensorRole::kCounter, DType::kI64, {}, {},
-                   TensorBytes::Read(read), rank_ > 0});
+  boxes.push_back({kOptimizerStep,
+                   TensorRole::kCounter,
+                   DType::kI64,
+                   {},
+                   {},
+                   TensorBytes::Read(read),
+                   rank_ > 0});
   auto as_f32 = [this](uint64_t offset, std::span<std::byte> to) {
     auto steps = static_cast<float>(state_->scalar<int64_t>(kOptimizerStep));
     std::ranges::copy(std::as_bytes(std::span(&steps, 1)).subspan(offset, to.size()), to.begin());
   };
   for (const Parameter& p : programs_.parameters) {
     if (!p.trainable) continue;
-    boxes.push_back({cat("optim.state.", p.name, ".step"), TensorRole::kCounter, DType::kF32, {},
-                     {}, TensorBytes::Read(as_f32), rank_ > 0});
+    boxes.push_back({cat("optim.state.", p.name, ".step"),
+                     TensorRole::kCounter,
+                     DType::kF32,
+                     {},
+                     {},
+                     TensorBytes::Read(as_f32),
+                     rank_ > 0});
   }
 }
 

@@ -47,8 +47,8 @@ std::vector<PieceBox> piece_boxes(const Programs& programs, const FlatUnit& unit
   const ParameterPart& part = programs.parts[index];
   int64_t shard_begin = parallelism.mesh.index(rank, parallelism.data.shard) * unit.shard_size;
   int64_t begin = std::max<int64_t>(shard_begin - unit.members[k].offset, 0);
-  int64_t end = std::min(shard_begin + unit.shard_size - unit.members[k].offset,
-                         num_elements(part.shape));
+  int64_t end =
+      std::min(shard_begin + unit.shard_size - unit.members[k].offset, num_elements(part.shape));
   std::vector<PieceBox> boxes;
   if (begin >= end) return boxes;
   int64_t local = unit.members[k].offset + begin - shard_begin;
@@ -70,8 +70,8 @@ std::vector<PieceBox> piece_boxes(const Programs& programs, const FlatUnit& unit
 
 bool is_copy(const Programs& programs, const FlatUnit& unit, size_t k, int rank) {
   const Parallelism& parallelism = programs.parallelism;
-  const AxisSet cut = parallelism.data.shard |
-                      programs.parts[static_cast<size_t>(unit.parameters[k])].axes;
+  const AxisSet cut =
+      parallelism.data.shard | programs.parts[static_cast<size_t>(unit.parameters[k])].axes;
   return parallelism.mesh.index(rank, parallelism.mesh.all_axes() - cut) != 0;
 }
 

@@ -278,42 +278,76 @@ void TrainingRun::save_if_improved() {
   double best = record_.best_validation_loss.value_or(config_.best_val_loss);
   if (!wanted || !saves() || saved() || loss < 0 || !(loss < best)) return;
   TESSERA_INFO(cat("New validation loss record: ", loss));
-  auto before = std::pair(record_.best_validation_loss, record_.best_checkpoint);
+  auto forget = [this, before = std::pair(record_.best_validation_loss, record_.best_checkpoint)] {
+    std::tie(record_.best_validation_loss, record_.best_checkpoint) = before;
+  };
   record_.best_validation_loss = loss;
   record_.best_checkpoint = checkpoint_name(name(record_.model.model_type), record_.step);
-  save();
-  if (!saved()) std::tie(record_.best_validation_loss, record_.best_checkpoint) = before;
+  save(forget);
 }
 
-void TrainingRun::save() {
+void TrainingRun::save(std::function<void()> on_failure) {
+  if (saving_ && skips_busy_save()) return;
+  finish_save();
   record_.schedule = schedule_.state(record_.step);
   record_.loss_scale = session_->loss_scale();
+  CheckpointContent content{std::string(name(record_.model.model_type)),
+                            record_.step,
+                            {},
+                            to_json(record_),
+                            origin_,
+                            attached_};
   TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/",
-                   name(record_.model.model_type), "-", record_.step, "steps."));
+                   checkpoint_name(content.model_type, record_.step), "."));
+  if (stream_) {
+    const StreamState state = whole_stream_state();
+    content.attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
+  }
+  // While updates are being skipped nothing is removed: the last good checkpoint may be the next to
+  // go.
+  const bool good = record_.skipped_in_a_row == 0;
+  Retention retention{good ? config_.num_kept_checkpoints.value_or(0) : 0, record_.best_checkpoint};
+  saving_ = {record_.step, good, std::move(on_failure)};
+  saver_->start(config_.checkpoint_dir, std::move(content), std::move(retention), [this] {
+    if (lock_) lock_->require_held();
+  });
+  if (!saver_->is_beside_training()) finish_save();
+}
+
+// All ranks skip it or none does.
+bool TrainingRun::skips_busy_save() const {
+  if (config_.busy_checkpoint != "skip") return false;
+  bool busy = !saver_->is_done();
+  if (device_.control) busy = device_.control->any("whether a checkpoint is still written", busy);
+  if (busy) {
+    TESSERA_INFO(cat("No checkpoint of step ", record_.step, ": that of step ", saving_->step,
+                     " is still written"));
+  }
+  return busy;
+}
+
+void TrainingRun::finish_save_if_done() {
+  if (saving_ && saver_->is_done()) finish_save();
+}
+
+void TrainingRun::finish_save() {
+  if (!saving_) return;
+  const Saving saving = *std::exchange(saving_, std::nullopt);
   try {
-    on_first_rank("look at the lock", [&] {
-      if (lock_) lock_->require_held();
-      return std::string();
-    });
-    std::vector<StateBox> boxes = session_->checkpoint_boxes();
-    // While updates are being skipped nothing is removed: the last good checkpoint may be the next
-    // to go.
-    int64_t kept = record_.skipped_in_a_row == 0 ? config_.num_kept_checkpoints.value_or(0) : 0;
-    std::vector<AttachedFile> attached = attached_;
-    if (stream_) {
-      const StreamState state = whole_stream_state();
-      attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
-    }
-    auto path = save_checkpoint(
-        config_.checkpoint_dir, name(record_.model.model_type), record_.step, boxes,
-        to_json(record_), {kept, record_.best_checkpoint}, checkpoint_group(), origin_, attached);
-    if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
-    last_saved_step_ = record_.step;
-    last_saved_path_ = path;
+    const CheckpointSaver::Result result = saver_->finish();
+    if (saving.good) record_.last_good_checkpoint = result.path.string();
+    last_saved_step_ = saving.step;
+    last_saved_path_ = result.path;
     TESSERA_INFO("Completed checkpoint.");
+    const auto bytes = static_cast<double>(saver_->staging_bytes());
+    TESSERA_INFO(cat("Checkpoint of step ", saving.step, ": ",
+                     format_bytes(saver_->staging_bytes()), world_size() > 1 ? " of this rank" : "",
+                     format(" in %.2f s (%.2f GB/s); training waited %.2f s", result.seconds,
+                            bytes / result.seconds / 1e9, result.waiting_seconds)));
   } catch (const UserError& error) {
     // A full disk must not end a run: what was saved before is intact, and the next one may fit.
     TESSERA_WARN(cat("Checkpoint failed, training goes on: ", error.what()));
+    if (saving.on_failure) saving.on_failure();
   }
 }
 

@@ -122,6 +122,9 @@ bool TrainingRun::stop_requested() const {
 CheckpointGroup TrainingRun::checkpoint_group() const {
   if (!device_.control) return {};
   CheckpointGroup group{rank(), world_size(), {}};
+  group.long_work = [this](const std::function<void()>& work) {
+    tessera::while_others_wait(*device_.control, true, "work on the checkpoint", work);
+  };
   group.exchange = [this](const std::string& text) {
     return device_.control->exchange("checkpoint", text);
   };

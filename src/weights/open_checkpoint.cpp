@@ -25,7 +25,8 @@ Programs layout_of(const RunRecord& record, int parts) {
 }
 
 // Version 1: of one process tensors were whole, of several each had its piece of every parameter in
-// one tensor, flat, and all a file of the same names. Nothing but the mesh said what it was a piece of.
+// one tensor, flat, and all a file of the same names. Nothing but the mesh said what it was a piece
+// of.
 class FirstVersion {
  public:
   explicit FirstVersion(const CheckpointReader& checkpoint)
@@ -67,7 +68,10 @@ class FirstVersion {
     const size_t index = files_[static_cast<size_t>(part)];
     SafetensorsFile file(checkpoint_.path() / checkpoint_.manifest().files[index].name);
     if (const TensorInfo* steps = file.find(kOptimizerStep); steps && part == 0) {
-      tensors_[kOptimizerStep] = {kOptimizerStep, TensorRole::kCounter, steps->dtype, steps->shape,
+      tensors_[kOptimizerStep] = {kOptimizerStep,
+                                  TensorRole::kCounter,
+                                  steps->dtype,
+                                  steps->shape,
                                   {{index, steps->offset, {}, {}}}};
     }
     for (const FlatUnit& unit : layout.units) {
@@ -92,16 +96,16 @@ class FirstVersion {
                   const std::vector<PieceRange>& ranges, size_t file, const TensorInfo* stored) {
     int64_t begin = ranges.front().local, end = ranges.back().local + ranges.back().count;
     if (!stored || num_elements(stored->shape) != end - begin) {
-      throw UserError(cat("checkpoint '", checkpoint_.path().string(), "' does not fit its record: '",
-                          checkpoint_.manifest().files[file].name, "' should have ", end - begin,
-                          " elements of '", name, "'"));
+      throw UserError(cat("checkpoint '", checkpoint_.path().string(),
+                          "' does not fit its record: '", checkpoint_.manifest().files[file].name,
+                          "' should have ", end - begin, " elements of '", name, "'"));
     }
     auto [found, fresh] = tensors_.try_emplace(name);
     ManifestTensor& tensor = found->second;
     if (fresh) tensor = {name, role, stored->dtype, p.shape, {}};
     for (const PieceRange& range : ranges) {
-      uint64_t offset = stored->offset +
-                        static_cast<uint64_t>((range.local - begin) * size_of(stored->dtype));
+      uint64_t offset =
+          stored->offset + static_cast<uint64_t>((range.local - begin) * size_of(stored->dtype));
       for (TensorBox& box : boxes_of_range(p.shape, range.global, range.count)) {
         auto bytes = static_cast<uint64_t>(box.elements() * size_of(stored->dtype));
         tensor.boxes.push_back({file, offset, std::move(box), {}});

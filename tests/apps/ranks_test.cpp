@@ -126,8 +126,8 @@ TEST_P(Layouts, ResumeToTheBit) {
   EXPECT_EQ(losses("first") + losses("second"), losses("straight"));
 }
 
-// One run that goes over every mesh: of each step the losses are those of a run on one rank, but for
-// the order of sums.
+// One run that goes over every mesh: of each step the losses are those of a run on one rank, but
+// for the order of sums.
 TEST_F(Ranks, ARunGoesOnOnAnyMesh) {
   constexpr int kBatch = 12;
   ProgramResult alone = run(job(kBatch, {"--metrics_file", "one"}));
@@ -139,14 +139,13 @@ TEST_F(Ranks, ARunGoesOnOnAnyMesh) {
   };
   int step = 0;
   std::string before;
-  for (const Mesh& mesh : {Mesh{1, 1, {}, "whole parameters"}, Mesh{2, 2, {}, "shard 2"},
-                           Mesh{3, 3, {}, "shard 3"},
-                           Mesh{2, 1, {"--tensor_parallel_degree", "2"}, "tp 2"},
-                           Mesh{4, 4, {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"},
-                                "shard 2"},
-                           Mesh{4, 2, {"--tensor_parallel_degree", "2"}, "shard 2 x tp 2"},
-                           Mesh{2, 2, {"--sharding_strategy", "no_shard"}, "whole parameters"},
-                           Mesh{1, 1, {}, "whole parameters"}}) {
+  for (const Mesh& mesh :
+       {Mesh{1, 1, {}, "whole parameters"}, Mesh{2, 2, {}, "shard 2"}, Mesh{3, 3, {}, "shard 3"},
+        Mesh{2, 1, {"--tensor_parallel_degree", "2"}, "tp 2"},
+        Mesh{4, 4, {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}, "shard 2"},
+        Mesh{4, 2, {"--tensor_parallel_degree", "2"}, "shard 2 x tp 2"},
+        Mesh{2, 2, {"--sharding_strategy", "no_shard"}, "whole parameters"},
+        Mesh{1, 1, {}, "whole parameters"}}) {
     SCOPED_TRACE(cat(mesh.ranks, " ranks, ", mesh.text));
     Words words = job(kBatch / mesh.data_ranks,
                       Words{"--checkpoint_dir", "ckpt", "--resume_from_checkpoint", "ckpt",

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/checkpoint/save_boxes.h"
 
 namespace tessera {
 
@@ -25,9 +26,9 @@ StateTarget::Write into(T* data) {
 struct State {
   explicit State(int64_t step) : counter(step) { std::fill(weight.begin(), weight.end(), step); }
   std::vector<StateBox> boxes() const {
-    return {{"layers.0.w", TensorRole::kWeight, DType::kF32, {3, 4}, {{0, 0}, {3, 4}},
-             weight.data()},
-            {"step", TensorRole::kOther, DType::kI64, {}, {}, &counter}};
+    return {
+        {"layers.0.w", TensorRole::kWeight, DType::kF32, {3, 4}, {{0, 0}, {3, 4}}, weight.data()},
+        {"step", TensorRole::kOther, DType::kI64, {}, {}, &counter}};
   }
   std::vector<StateTarget> targets() {
     return {{"layers.0.w", DType::kF32, {3, 4}, {{0, 0}, {3, 4}}, into(weight.data())},
@@ -42,7 +43,7 @@ inline std::filesystem::path save(const std::filesystem::path& directory, int64_
                                   const std::string& run = "{}",
                                   const CheckpointOrigin& origin = {}) {
   State state(step);
-  return save_checkpoint(directory, model, step, state.boxes(), run, {num_kept}, {}, origin);
+  return save_boxes(directory, model, step, state.boxes(), run, {num_kept}, origin);
 }
 
 using Names = std::set<std::string>;

@@ -31,8 +31,8 @@ fs::path save_filled(const fs::path& directory, int64_t step, int64_t num_kept) 
   std::vector<StateBox> boxes = {
       {"state", TensorRole::kOther, DType::kI64, {kElements}, {{0}, {kElements}}, state.data()}};
   std::vector<AttachedFile> attached = {{"a", cat(step)}, {"b", std::string(10'000, 'b')}};
-  return save_checkpoint(directory, "llama", step, boxes, cat("{\"step\": ", step, "}"), num_kept,
-                         {}, {}, attached);
+  return save_boxes(directory, "llama", step, boxes, cat("{\"step\": ", step, "}"), num_kept, {},
+                    attached);
 }
 
 // Step of the newest complete checkpoint after checking all of its content; -1 if there is none.

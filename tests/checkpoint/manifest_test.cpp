@@ -16,7 +16,8 @@ const CheckpointOrigin kOrigin{"00112233445566778899aabbccddeeff",
                                "ffeeddccbbaa99887766554433221100"};
 
 TEST(Manifest, ReadsWhatItWrites) {
-  Manifest manifest = parse_manifest(to_json(Manifest{{{"a \"b\"", 7, 0xabcull}, {"c", 0, ~0ull}}}), "m");
+  Manifest manifest =
+      parse_manifest(to_json(Manifest{{{"a \"b\"", 7, 0xabcull}, {"c", 0, ~0ull}}}), "m");
   ASSERT_EQ(manifest.files.size(), 2u);
   EXPECT_EQ(manifest.files[0].name, "a \"b\"");
   EXPECT_EQ(manifest.files[0].bytes, 7u);

@@ -10,16 +10,18 @@ namespace {
 // Which elements of the whole tensor a box has, in its order.
 std::vector<int64_t> elements_of(const TensorBox& box, const Shape& shape) {
   std::vector<int64_t> elements(static_cast<size_t>(box.elements()), -1);
-  int64_t found = for_each_common_run(
-      whole_box(shape), box, [&](int64_t in_whole, int64_t in_box, int64_t count) {
-        for (int64_t i = 0; i < count; ++i) elements[static_cast<size_t>(in_box + i)] = in_whole + i;
-      });
+  int64_t found = for_each_common_run(whole_box(shape), box,
+                                      [&](int64_t in_whole, int64_t in_box, int64_t count) {
+                                        for (int64_t i = 0; i < count; ++i)
+                                          elements[static_cast<size_t>(in_box + i)] = in_whole + i;
+                                      });
   EXPECT_EQ(found, box.elements());
   return elements;
 }
 
 TEST(TensorBox, ARangeIsBoxesOfConsecutiveElements) {
-  for (const Shape& shape : std::vector<Shape>{{}, {1}, {7}, {3, 4}, {1, 5}, {5, 1}, {2, 3, 4}, {2, 1, 3, 2}}) {
+  for (const Shape& shape :
+       std::vector<Shape>{{}, {1}, {7}, {3, 4}, {1, 5}, {5, 1}, {2, 3, 4}, {2, 1, 3, 2}}) {
     const int64_t n = num_elements(shape);
     for (int64_t first = 0; first <= n; ++first) {
       for (int64_t count = 0; first + count <= n; ++count) {

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "checkpoint/safetensors.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/checkpoint/save_boxes.h"
 #include "tests/programs/tiny_model.h"
 
 namespace tessera {
@@ -65,8 +66,8 @@ class Ranks {
     options.batch = options.validation_batch = 1;
     options.length = 16;
     for (int rank = 0; rank < count_; ++rank) {
-      sessions_.push_back(std::make_unique<Session>(build_programs(model_builder(model), options),
-                                                    backend_, rank));
+      sessions_.push_back(
+          std::make_unique<Session>(build_programs(model_builder(model), options), backend_, rank));
       sessions_.back()->allocate();
     }
   }
@@ -127,7 +128,7 @@ class Ranks {
                                 return all;
                               }};
         auto boxes = sessions_[static_cast<size_t>(rank)]->checkpoint_boxes();
-        fs::path path = save_checkpoint(directory, "llama", step, boxes, "{}", {}, group);
+        fs::path path = save_boxes(directory, "llama", step, boxes, "{}", {}, {}, {}, group);
         if (rank == 0) saved = path;
       });
     }
@@ -138,8 +139,7 @@ class Ranks {
   void load(const fs::path& checkpoint) {
     for (int rank = 0; rank < count_; ++rank) {
       CheckpointReader reader(checkpoint);
-      std::vector<StateTarget> targets =
-          sessions_[static_cast<size_t>(rank)]->checkpoint_targets();
+      std::vector<StateTarget> targets = sessions_[static_cast<size_t>(rank)]->checkpoint_targets();
       reader.verify(targets);
       int64_t verified = reader.bytes_read();
       reader.load_all(targets);

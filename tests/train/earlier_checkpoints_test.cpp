@@ -1,6 +1,6 @@
 // Checkpoints as versions of the program wrote them whose manifests did not say where tensors are.
-// Those in tests/goldens/checkpoint_version_1 are of one job of three steps on the same rows: on one
-// rank, and on four, cut over two shards and two ranks of tensor parallelism.
+// Those in tests/goldens/checkpoint_version_1 are of one job of three steps on the same rows: on
+// one rank, and on four, cut over two shards and two ranks of tensor parallelism.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -3,6 +3,7 @@
 #include "models/model_family.h"
 #include "options/model_options.h"
 #include "options/option_parser.h"
+#include "tests/checkpoint/save_boxes.h"
 #include "tests/train/training_fixture.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/checkpoint_parameters.h"
@@ -212,7 +213,7 @@ TEST_F(FineTuning, ACheckpointMustHoldWhatItsRecordSays) {
   RunRecord record;
   record.model = tiny_model();
   record.options.model_type = "llama_v2";
-  auto checkpoint = save_checkpoint(path("ckpt"), "llama_v2", 1, boxes, to_json(record));
+  auto checkpoint = save_boxes(path("ckpt"), "llama_v2", 1, boxes, to_json(record));
   expect_contains(user_error([&] { CheckpointParameters parameters(checkpoint); }),
                   "does not fit its record: it should have 'model.embed_tokens.weight' with shape "
                   "[300, 32]");

@@ -310,10 +310,9 @@ TEST_F(FrozenRun, ResumesToTheBit) {
                             "optim.state.model.layers.1.mlp.up_proj.weight.exp_avg",
                             "optim.state.lm_head.weight.exp_avg_sq"})
     EXPECT_NE(saved_state.find(saved), nullptr) << saved;
-  for (const char* none :
-       {"optim.state.model.embed_tokens.weight.exp_avg",
-        "optim.state.model.layers.0.mlp.up_proj.weight.exp_avg_sq",
-        "optim.state.model.embed_tokens.weight.step"})
+  for (const char* none : {"optim.state.model.embed_tokens.weight.exp_avg",
+                           "optim.state.model.layers.0.mlp.up_proj.weight.exp_avg_sq",
+                           "optim.state.model.embed_tokens.weight.step"})
     EXPECT_EQ(saved_state.find(none), nullptr) << none;
   config.max_steps = 8;
   RunTrace rest = train(config);

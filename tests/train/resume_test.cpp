@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "tests/checkpoint/save_boxes.h"
 #include "tests/checkpoint/whole_state.h"
 #include "tests/train/training_fixture.h"
 
@@ -139,8 +140,8 @@ TEST_F(ResumeTest, ACheckpointFromBeforeThereWereOptimizersIsOfAdamW) {
     auto record = nlohmann::json::parse(reader.run_json());
     EXPECT_EQ(record.at("options").erase("optimizer"), 1u);
     EXPECT_EQ(record.at("options").erase("momentum"), 1u);
-    save_checkpoint(path("ckpt"), "llama_v2", 2, WholeState(reader).boxes(), record.dump(), {}, {},
-                    reader.origin());
+    save_boxes(path("ckpt"), "llama_v2", 2, WholeState(reader).boxes(), record.dump(), {},
+               reader.origin());
   }
   config.max_steps = 4;
   config.resume_from_checkpoint = config.checkpoint_dir;

@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "data/sample_order.h"
+#include "tests/checkpoint/save_boxes.h"
 #include "tests/checkpoint/whole_state.h"
 #include "tests/train/training_fixture.h"
 
@@ -39,8 +40,7 @@ class Poisoned : public TrainingTest {
     WholeState state(reader);
     auto* table = reinterpret_cast<float*>(state.content("model.embed_tokens.weight").data());
     table['Z' * 32 + 1] = std::numeric_limits<float>::quiet_NaN();
-    save_checkpoint(path("ckpt"), "llama_v2", 0, state.boxes(), reader.run_json(), {}, {},
-                    reader.origin());
+    save_boxes(path("ckpt"), "llama_v2", 0, state.boxes(), reader.run_json(), {}, reader.origin());
   }
 };
 
