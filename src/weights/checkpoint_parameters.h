@@ -6,7 +6,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "hub/parameter_source.h"
-#include "nn/parameter.h"
+#include "models/build_model.h"
 #include "options/run_record.h"
 
 namespace tessera {
