@@ -126,8 +126,8 @@ class Jobs:
         return steps
 
     def last_step(self):
-        """The last step that any start has done; -1: none."""
-        return max((line["batch"] for start in range(1, self.starts + 1) for line in self.steps_of(start)), default=-1)
+        """The last step that the newest start has done; -1: none."""
+        return max((line["batch"] for line in self.steps_of(self.starts)), default=-1)
 
     def checkpoint(self):
         """The step of the newest checkpoint; 0: there is none."""
