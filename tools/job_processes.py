@@ -21,10 +21,14 @@ def require(condition, text):
 
 
 def lives(process):
+    """Whether any thread of it does: they end one by one, and files stay open until the last has."""
     try:
-        return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
+            if (thread / "stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
+                return True
     except OSError:
-        return False
+        pass
+    return False
 
 
 class Jobs:
