@@ -23,11 +23,16 @@ def require(condition, text):
 def lives(process):
     """Whether any thread of it does: they end one by one, and files stay open until the last has."""
     try:
-        for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
-            if (thread / "stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
-                return True
+        threads = os.listdir(f"/proc/{process}/task")
     except OSError:
-        pass
+        return False
+    for thread in threads:
+        try:
+            stat = pathlib.Path(f"/proc/{process}/task/{thread}/stat").read_text()
+        except OSError:
+            continue  # it has ended
+        if stat.rsplit(")", 1)[1].split()[0] not in "ZX":
+            return True
     return False
 
 
