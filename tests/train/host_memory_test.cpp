@@ -114,10 +114,10 @@ TEST_F(HostMemoryRun, TheErrorNamesWhatWouldFit) {
 
 TEST_F(HostMemoryRun, LanesOfAStreamAreCounted) {
   RunConfig config = options(2);
-  EXPECT_EQ(memory_of_lanes(config, 1), 288 * kMiB);
-  EXPECT_EQ(memory_of_lanes(config, 4), 72 * kMiB);
-  EXPECT_EQ(memory_of_lanes(config, 5), 288 * kMiB) << "each rank reads all";
-  host(200 * kMiB, "max");
+  EXPECT_EQ(memory_of_lanes(config, 1), 192 * kMiB);
+  EXPECT_EQ(memory_of_lanes(config, 4), 48 * kMiB);
+  EXPECT_EQ(memory_of_lanes(config, 5), 192 * kMiB) << "each rank reads all";
+  host(150 * kMiB, "max");
   EXPECT_EQ(train(config).steps, 2);
   config.checkpoint_dir.clear();
   config.streaming = "on";
