@@ -8,6 +8,20 @@
 
 namespace tessera {
 
+uint64_t data_hash(const Batch& batch) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < batch.targets.size(); ++i) {
+    if (batch.targets[i] == kIgnoreIndex) continue;
+    uint64_t x = static_cast<uint64_t>(static_cast<uint32_t>(batch.inputs[i])) << 32;
+    x += static_cast<uint32_t>(batch.targets[i]);
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    sum += x ^ (x >> 31);
+  }
+  return sum;
+}
+
 BatchReader::BatchReader(const SampleSource& dataset, const BatchReaderOptions& options)
     : dataset_(dataset),
       options_(options),

@@ -20,6 +20,13 @@ struct Batch {
   std::vector<int32_t> document_starts;  // [rows_per_batch, context] (sample_source.h), or empty
 };
 
+// What a batch teaches, as a number: over all targets but kIgnoreIndex the sum of
+// mix(input * 2^32 + target) modulo 2^64, where mix is SplitMix64's (Steele, Lea, Flood: "Fast
+// splittable pseudorandom number generators", OOPSLA 2014). It does not depend on the order of
+// samples and adds up over batches, ranks and steps. So two jobs that have the same sum have seen
+// the same pairs of neighbouring tokens, each as often; of joined text, whatever the context is.
+uint64_t data_hash(const Batch& batch);
+
 // Hands out the samples of a job in batches, each rank its own.
 class BatchSource {
  public:

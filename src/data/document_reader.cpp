@@ -19,7 +19,8 @@ constexpr size_t kMostPositionBytes = size_t{64} << 10;
 RecordOptions record_options(const DocumentReaderOptions& options) {
   return {.text_field = options.text_field,
           .vocab_size = options.vocab_size,
-          .skip_bad_lines = options.skip_bad_lines};
+          .skip_bad_lines = options.skip_bad_lines,
+          .longest_document = options.longest_document};
 }
 
 // On a server the last bytes of a file would have to be fetched to look at them.

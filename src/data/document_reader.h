@@ -26,6 +26,7 @@ struct DocumentReaderOptions {
   std::string text_field = "text";  // JSON lines and tables: the key of the text
   RecordKind kind = RecordKind::kText;
   int64_t vocab_size = 0;  // kIds: ids are below it; 0: any that is not negative
+  int64_t longest_document = kMaxDocumentBytes;  // of plain text, by next()
   RemoteOptions remote = {};
 };
 

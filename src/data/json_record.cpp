@@ -29,6 +29,7 @@ struct JsonRecordParser::Parser {
   RecordOptions options;
   simdjson::dom::parser json;
 
+  std::string read(std::string& line, RecordForm form, Record& record);
   std::string read_object(std::string& line, object& row);
   std::string read_text(const object& row, Record& record) const;
   std::string read_ids(const object& row, Record& record) const;
@@ -174,16 +175,25 @@ JsonRecordParser::JsonRecordParser(const RecordOptions& options)
 
 JsonRecordParser::~JsonRecordParser() = default;
 
-std::string JsonRecordParser::parse(std::string& line, RecordForm form, Record& record) {
+std::string JsonRecordParser::Parser::read(std::string& line, RecordForm form, Record& record) {
   object row;
-  if (std::string problem = parser_->read_object(line, row); !problem.empty()) return problem;
+  if (std::string problem = read_object(line, row); !problem.empty()) return problem;
   switch (form) {
-    case RecordForm::kJsonText: return parser_->read_text(row, record);
-    case RecordForm::kJsonIds: return parser_->read_ids(row, record);
-    case RecordForm::kJsonChat: return parser_->read_chat(row, record);
+    case RecordForm::kJsonText: return read_text(row, record);
+    case RecordForm::kJsonIds: return read_ids(row, record);
+    case RecordForm::kJsonChat: return read_chat(row, record);
     case RecordForm::kPlainText: break;
   }
   internal_error(__FILE__, __LINE__, "form", "plain text is not JSON");
+}
+
+std::string JsonRecordParser::parse(std::string& line, RecordForm form, Record& record) {
+  if (std::ssize(line) > kMaxJsonLineBytes)
+    return cat("it has ", format_bytes(std::ssize(line)), ", at most ",
+               format_bytes(kMaxJsonLineBytes), " are read");
+  std::string problem = parser_->read(line, form, record);
+  if (line.size() > kKeptBytes) parser_->json = simdjson::dom::parser();
+  return problem;
 }
 
 std::string JsonRecordParser::expectation(RecordForm form) const {

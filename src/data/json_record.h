@@ -23,12 +23,22 @@ enum class RecordForm {
   kJsonChat,   // JSON lines with "messages", or "prompt" and "completion"
 };
 
+// A longer line of a JSON-lines file, or a longer document in one piece, is an error: what is read
+// stays bounded for any input, a small packed file that unpacks to terabytes included.
+constexpr int64_t kMaxJsonLineBytes = int64_t{64} << 20;
+constexpr int64_t kMaxDocumentBytes = int64_t{2} << 30;
+// What one long line or document took is given back behind it, so that of many readers not each
+// keeps it.
+constexpr size_t kKeptBytes = size_t{1} << 20;
+
 struct RecordOptions {
   std::string text_field = "text";  // of kJsonText: the key of the text
   // Ids are below it; 0: any that is not negative.
   int64_t vocab_size = 0;
   // JSON lines: a broken line is counted, warned about once and skipped instead of being an error.
   bool skip_bad_lines = false;
+  // Plain text: a document that is longer is an error where it is read in one piece.
+  int64_t longest_document = kMaxDocumentBytes;
 };
 
 // Makes records of JSON objects, one a line. Keys that a form does not know are ignored.
@@ -49,7 +59,8 @@ class JsonRecordParser {
   JsonRecordParser& operator=(const JsonRecordParser&) = delete;
 
   // Puts the record of `line` into `record`, which comes cleared. What is wrong with the line, or
-  // "". Reserves some bytes behind `line`. In memory: up to 14 times the line.
+  // "": it may have kMaxJsonLineBytes. Reserves some bytes behind `line`. In memory: up to 14 times
+  // the line; of one that exceeds kKeptBytes it is given back.
   std::string parse(std::string& line, RecordForm form, Record& record);
   // What a line must be.
   std::string expectation(RecordForm form) const;

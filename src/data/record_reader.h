@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -29,6 +30,13 @@ struct Record {
   std::vector<Message> messages;  // a conversation
   std::vector<TextSpan> spans;    // text of which parts are learned: a prompt and its completion
 
+  // Of text, ids and labels.
+  size_t bytes() const {
+    size_t sum = text.size() + (ids.size() + labels.size()) * sizeof(int32_t);
+    for (const Message& message : messages) sum += message.content.size();
+    for (const TextSpan& span : spans) sum += span.text.size();
+    return sum;
+  }
   // Keeps the memory.
   void clear() {
     text.clear();

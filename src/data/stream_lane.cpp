@@ -100,6 +100,10 @@ StreamLane::StreamLane(const StreamSettings& settings, int64_t lane, LaneState s
   if (state_.last) check_ids({{*state_.last}, {}});
   readers_.resize(sources);
   moved_.resize(sources, false);
+  for (const LaneState::Source& source : state_.sources) {
+    int64_t& tokens = buffered_.emplace_back(0);
+    for (const auto& document : source.buffer) tokens += std::ssize(document->ids);
+  }
   for (size_t s = 0; s < sources; ++s)
     files_.emplace_back(settings.sources[s].files.size(), settings.lanes,
                         hash_combine(settings.seed, s), settings.shuffle);
@@ -206,6 +210,7 @@ std::shared_ptr<const TokenDocument> StreamLane::draw(size_t source) {
     const size_t place =
         settings_.shuffle ? random_below(key, kStream, state.draws++, state.buffer.size()) : 0;
     std::shared_ptr<const TokenDocument> document = std::move(state.buffer[place]);
+    buffered_[source] -= std::ssize(document->ids);
     if (settings_.shuffle) {
       state.buffer[place] = std::move(state.buffer.back());
       state.buffer.pop_back();
@@ -228,10 +233,13 @@ bool StreamLane::end_epoch(LaneState::Source& state) const {
 
 void StreamLane::fill_buffer(size_t source) {
   LaneState::Source& state = state_.sources[source];
-  while (std::ssize(state.buffer) < std::max<int64_t>(settings_.buffer, 1)) {
+  const int64_t most = kMostBufferedTokens / settings_.lanes;
+  while (state.buffer.empty() ||
+         (std::ssize(state.buffer) < settings_.buffer && buffered_[source] < most)) {
     auto document = read(source);
     if (!document) return;
     ++state.documents;
+    buffered_[source] += std::ssize(document->ids);
     state.buffer.push_back(std::move(document));
   }
 }
@@ -251,17 +259,22 @@ std::shared_ptr<const TokenDocument> StreamLane::read(size_t source) {
     check_interruption();
     const LanePart part = files_[source].part(lane_, state.epoch, state.part);
     if (!reader) {
-      reader = open_records(settings.files[part.file], settings.reading);
+      DocumentReaderOptions reading = settings.reading;
+      reading.longest_document = kMaxStreamDocumentBytes;
+      reader = open_records(settings.files[part.file], reading);
       if (state.position) reader->seek(*state.position);
     }
     while (reader->next(record_)) {
       moved_[source] = true;
-      if (!part.holds(state.record++)) continue;
-      auto document = std::make_shared<TokenDocument>();
-      const double before = monotonic_seconds();
-      settings.encode(record_, *document);
-      encoding += monotonic_seconds() - before;
-      if (document->ids.empty()) continue;
+      std::shared_ptr<TokenDocument> document;
+      if (part.holds(state.record++)) {
+        document = std::make_shared<TokenDocument>();
+        const double before = monotonic_seconds();
+        settings.encode(record_, *document);
+        encoding += monotonic_seconds() - before;
+      }
+      if (record_.bytes() > kKeptBytes) record_ = Record();
+      if (!document || document->ids.empty()) continue;
       note_times();
       return document;
     }

@@ -13,6 +13,11 @@
 
 namespace tessera {
 
+// Checkpoints have what is buffered.
+constexpr int64_t kMostBufferedTokens = int64_t{16} << 20;
+// A lane reads and encodes a document in one piece.
+constexpr int64_t kMaxStreamDocumentBytes = kMaxJsonLineBytes;
+
 // A document as tokens, and which of them are learned: empty where all are.
 struct TokenDocument {
   std::vector<int32_t> ids;
@@ -39,7 +44,9 @@ struct StreamSettings {
   std::vector<Source> sources;
   int64_t lanes = 96;
   int64_t context = 0;  // T
-  int64_t buffer = 1;   // documents of a source of a lane among which the next one is drawn
+  // Documents of a source of a lane among which the next one is drawn; fewer where they are so long
+  // that those of all lanes would have more than kMostBufferedTokens.
+  int64_t buffer = 1;
   int64_t epochs = 1;   // of a single source; of several each begins again for ever
   bool shuffle = true;  // the order of files, and within the buffer
   uint64_t seed = 0;
@@ -79,7 +86,10 @@ struct LaneTimes {
   double reading = 0, encoding = 0;
 };
 
-// One lane. For one thread at a time. Errors are those of the readers and of `encode`.
+// One lane. For one thread at a time. Errors are those of the readers and of `encode`; plain text
+// of more than kMaxStreamDocumentBytes in one document is one. In memory are a reader (a file, what
+// unpacks it: of zstd and xz up to 128 MiB if they were packed so; of tables a batch), the buffer,
+// and while it reads the record.
 class StreamLane {
  public:
   // `settings` must live longer. From the beginning, or from a state. UserError where that has ids
@@ -112,6 +122,7 @@ class StreamLane {
   LaneState state_;
   std::vector<std::unique_ptr<RecordReader>> readers_;  // of each source's part, once it is opened
   std::vector<bool> moved_;                             // since its position was noted
+  std::vector<int64_t> buffered_;                       // tokens in each source's buffer
   std::vector<LaneFiles> files_;
   Record record_;
   LaneTimes times_;

@@ -175,7 +175,9 @@ std::string TableRecordReader::read_chat(size_t row, Record& record) {
   }
   if (line_.size() == 1) return "";
   line_ += '}';
-  return json_.parse(line_, RecordForm::kJsonChat, record);
+  std::string problem = json_.parse(line_, RecordForm::kJsonChat, record);
+  if (line_.size() > kKeptBytes) line_ = std::string();
+  return problem;
 }
 
 std::string TableRecordReader::position() const {

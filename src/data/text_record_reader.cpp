@@ -109,8 +109,12 @@ TextPart TextRecordReader::State::next_plain(std::string& text, int64_t part) {
     }
     const size_t start = text.size();
     const bool whole = !inside_line;
-    Line read = append_line(text, kMaxDocumentBytes,
-                            "separate its documents by lines '<|endoftext|>'", part);
+    const bool lowered = options.longest_document < kMaxDocumentBytes;
+    Line read = append_line(text, options.longest_document,
+                            lowered ? "separate its documents by lines '<|endoftext|>', or read "
+                                      "it whole beforehand (--streaming off)"
+                                    : "separate its documents by lines '<|endoftext|>'",
+                            part);
     inside_line = read == Line::kPart;
     bool separator = whole && read == Line::kWhole &&
                      without_line_end(std::string_view(text).substr(start)) == kSeparator;
@@ -140,7 +144,9 @@ bool TextRecordReader::State::next_line() {
 bool TextRecordReader::State::next_json(Record& into) {
   while (next_line()) {
     into.clear();
-    if (std::string problem = parser.parse(line, form, into); !problem.empty()) {
+    const std::string problem = parser.parse(line, form, into);
+    if (line.size() > kKeptBytes) line = std::string();
+    if (!problem.empty()) {
       report_bad_line(problem);
     } else if (!into.text.empty() || !into.ids.empty() || !into.messages.empty() ||
                !into.spans.empty()) {

@@ -14,10 +14,6 @@ namespace tessera {
 // on, its last part (which may be empty), or nothing, at the end of all.
 enum class TextPart { kMore, kLast, kNone };
 
-// A longer line of a JSON-lines file, or a longer document, is an error: what is read stays bounded
-// for any input, a small packed file that unpacks to terabytes included.
-constexpr int64_t kMaxJsonLineBytes = int64_t{64} << 20;
-constexpr int64_t kMaxDocumentBytes = int64_t{2} << 30;
 // Plain text comes in parts of about so much.
 constexpr int64_t kPartBytes = int64_t{1} << 20;
 
@@ -29,7 +25,8 @@ constexpr int64_t kPartBytes = int64_t{1} << 20;
 // out.
 //
 // Memory: one record, or by next_part() one part of it, and two buffers of 256 KiB beside what
-// unpacks; for JSON also up to 14 times the longest line, which is what the parser sets aside.
+// unpacks; for JSON also up to 14 times the line, which is what the parser sets aside. Of a line of
+// more than kKeptBytes nothing of that stays.
 //
 // A position is exact: the next record, or inside a document the next part, with the number of its
 // line. What it costs to go on from: text_stream.h.

@@ -20,18 +20,13 @@ struct Segment {
   std::string text;
   std::vector<Piece> pieces;
   std::vector<Record> records;  // instead of text
+  size_t bytes = 0;
   EncodedSegment encoded;
 };
 
 constexpr size_t kSegmentBytes = size_t{64} << 10;
 constexpr size_t kBatchSegments = 128;  // one batch is encoded while the next is read
-
-size_t bytes_of(const Record& record) {
-  size_t bytes = record.text.size() + (record.ids.size() + record.labels.size()) * sizeof(int32_t);
-  for (const Message& message : record.messages) bytes += message.content.size();
-  for (const TextSpan& span : record.spans) bytes += span.text.size();
-  return bytes + 1;
-}
+constexpr size_t kBatchBytes = 2 * kBatchSegments * kSegmentBytes;  // or fewer, of long records
 
 class SegmentReader {
  public:
@@ -40,7 +35,7 @@ class SegmentReader {
   // The next batch; empty at the end of the data.
   void read(std::vector<Segment>& batch) {
     batch.clear();
-    while (batch.size() < kBatchSegments) {
+    for (size_t bytes = 0; batch.size() < kBatchSegments && bytes < kBatchBytes;) {
       check_interruption();
       Segment segment;
       ends_group_ = false;
@@ -51,7 +46,9 @@ class SegmentReader {
         while (segment.text.size() < kSegmentBytes && !ends_group_ && (inside_ || next_document()))
           take(segment);
         if (segment.pieces.empty()) return;
+        segment.bytes = segment.text.size();
       }
+      bytes += segment.bytes;
       if (job_.position && !inside_) segment.encoded.position = job_.position();
       batch.push_back(std::move(segment));
     }
@@ -59,12 +56,12 @@ class SegmentReader {
 
  private:
   void take_records(Segment& segment) {
-    for (size_t bytes = 0; bytes < kSegmentBytes && !ends_group_ && !ended_;) {
+    while (segment.bytes < kSegmentBytes && !ends_group_ && !ended_) {
       Record record;
       ended_ = !job_.records(record);
       if (ended_) return;
       count_document();
-      bytes += bytes_of(record);
+      segment.bytes += record.bytes() + 1;
       segment.records.push_back(std::move(record));
     }
   }
@@ -152,8 +149,7 @@ void encode_text(const EncodingJob& job, Segment& segment) {
 }
 
 void encode_record(const EncodingJob& job, Record& record, EncodedSegment& out) {
-  const auto text_bytes =
-      static_cast<int64_t>(record.ids.empty() ? bytes_of(record) - 1 : size_t{0});
+  const auto text_bytes = static_cast<int64_t>(record.ids.empty() ? record.bytes() : size_t{0});
   if (job.encode_record) job.encode_record(record);
   TESSERA_CHECK(record.labels.empty() || record.labels.size() == record.ids.size());
   const auto limit = static_cast<uint32_t>(std::min<int64_t>(job.vocab_size, int64_t{1} << 31));

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -54,6 +55,7 @@ void Unpacker::fail_truncated(const char* what, uint64_t part) const {
 
 void Unpacker::skip_zeros() {
   for (;;) {
+    check_interruption();
     const std::span<const uint8_t> next = source_.ahead();
     const auto zeros = std::ranges::find_if(next, [](uint8_t b) { return b != 0; }) - next.begin();
     source_.consume(static_cast<size_t>(zeros));

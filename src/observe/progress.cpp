@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -95,6 +96,7 @@ void MetricsFile::step(const StepReport& r) {
             ",\"tokens_seen\":", r.tokens_seen, ",\"step_seconds\":", number(r.step_seconds),
             ",\"data_seconds\":", number(r.data_seconds),
             r.batches_ready ? cat(",\"batches_ready\":", *r.batches_ready) : "",
+            r.data_hash ? cat(",\"data_hash\":\"", hex(*r.data_hash), "\"") : "",
             ",\"tokens_per_second\":", number(rate(static_cast<double>(r.tokens), r.step_seconds)),
             ",\"flops\":", number(r.flops), ",\"memory_bytes\":", r.memory_bytes));
 }

@@ -16,6 +16,7 @@ struct StepReport {
   double step_seconds = 0;  // from the first forward pass to the loss, waiting for data excluded
   double data_seconds = 0;
   std::optional<int64_t> batches_ready;  // that a stream had read ahead
+  std::optional<uint64_t> data_hash;     // of what the step learns from, on all ranks; where asked
   double learning_rate = 0;              // that the update used
   double next_learning_rate = 0;         // of the step to come
   double gradient_norm = 0;

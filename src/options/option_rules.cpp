@@ -74,6 +74,7 @@ void check_residency(ParsedOptions& parsed) {
     idle("selective_checkpointing", "activation_checkpointing");
     idle("checkpointing_policy", "activation_checkpointing");
   }
+  if (c.metrics_file.empty()) idle("data_hash", "metrics_file");
   if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
 }
 

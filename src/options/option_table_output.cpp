@@ -137,6 +137,12 @@ std::vector<OptionRow> logging() {
        .field = &RunConfig::metrics_file,
        .help = "one JSON line a step and validation: docs/metrics.md",
        .on_resume = kFree},
+      {.name = "data_hash",
+       .field = &RunConfig::data_hash,
+       .help =
+           "in metrics_file, of every step: a sum over what it learns from, by which the data of "
+           "two runs can be compared",
+       .on_resume = kFree},
       {.name = "log_level",
        .field = &RunConfig::log_level,
        .help = "least level that is printed",

@@ -160,6 +160,7 @@ struct RunConfig {
   int64_t logging_freq_for_avg = 50;
   std::optional<int64_t> report_interval;
   std::string metrics_file;
+  bool data_hash = false;
   std::vector<std::string> tensorboard_dir;
   bool use_wandb = false;
   std::optional<double> peak_tflops_per_gpu;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/shape.h"
@@ -22,6 +23,8 @@ constexpr int64_t kOneDnn = int64_t{8} << 20, kOneDnnPerThread = int64_t{5} << 2
 constexpr int64_t kExport = int64_t{32} << 20;
 // Page tables where there are no huge pages: 8 bytes for 4096.
 constexpr int64_t kBytesPerPageTableByte = 512;
+// A lane of a stream: its file, what unpacks and parses it, documents (host_memory.h).
+constexpr int64_t kLane = int64_t{3} << 20;
 // Memory of a tokenizer over the size of its file: 9.4 in the step from 4,096 to 12,042 tokens.
 constexpr int64_t kTokenizerPerFileByte = 10;
 
@@ -54,6 +57,10 @@ int64_t memory_beside_plan(const RunConfig& config, int64_t planned, int threads
          (by_onednn ? kOneDnn + kOneDnnPerThread * threads : 0) +
          (config.save_final_model ? kExport : 0) + planned / kBytesPerPageTableByte +
          kTokenizerPerFileByte * tokenizer_bytes(config.tokenizer);
+}
+
+int64_t memory_of_lanes(const RunConfig& config, int64_t data_ranks) {
+  return config.data_lanes / std::gcd(config.data_lanes, data_ranks) * kLane;
 }
 
 std::string RankMemory::to_text() const {

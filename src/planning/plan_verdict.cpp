@@ -128,7 +128,9 @@ std::string machine_verdict_text(const RunConfig& config, const JobPlan& plan,
   auto threads =
       static_cast<int>(config.threads.value_or(std::max<int64_t>(1, cores / plan.ranks_on_host)));
   int64_t planned = plan.memory.total();
-  RankMemory rank{planned, memory_beside_plan(config, planned, threads), memory_pools(root)};
+  int64_t beside = memory_beside_plan(config, planned, threads);
+  if (config.streaming == "on") beside += memory_of_lanes(config, plan.parallelism.data_ranks());
+  RankMemory rank{planned, beside, memory_pools(root)};
   auto smallest = smallest_pool(rank);
   if (!smallest) return "";
   std::vector<RankMemory> host(static_cast<size_t>(plan.ranks_on_host), rank);

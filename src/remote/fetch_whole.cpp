@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
+#include "remote/partial_file.h"
 #include "remote/range_lock.h"
 #include "remote/url.h"
 
@@ -125,18 +126,33 @@ void fetch_whole(const RemoteLocation& location, const RemoteEntry& entry, const
   fetch_once(path, location.size, location.name, options, [&] {
     require_online(location, options);
     RangeReader reader(location, options.http);
-    AtomicFile file(path);
+    PartialFile file(
+        path, cat(location.identity, "\n", entry.sha256, entry.git_sha1, "\n", location.size),
+        options.block_bytes);
+    if (file.kept() > 0) {
+      TESSERA_INFO(cat("Fetching '", location.name, "' goes on behind ",
+                       format_bytes(static_cast<int64_t>(file.kept()))));
+    }
     ContentCheck check(entry, location.name);
     std::vector<std::byte> part(static_cast<size_t>(std::min(options.block_bytes, location.size)));
     for (uint64_t offset = 0; offset < location.size; offset += part.size()) {
       check_interruption();
       part.resize(static_cast<size_t>(std::min<uint64_t>(part.size(), location.size - offset)));
-      reader.read(offset, part);
+      if (offset < file.kept()) {
+        file.read(offset, part);
+      } else {
+        reader.read(offset, part);
+        file.write(part);
+      }
       check.add(part);
-      file.write(part.data(), part.size());
       if (progress) progress->add(location.name, part.size());
     }
-    check.finish();
+    try {
+      check.finish();
+    } catch (const UserError&) {
+      file.discard();
+      throw;
+    }
     file.commit();
   });
 }

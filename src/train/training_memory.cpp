@@ -48,12 +48,19 @@ std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
   return cat("what would fit: ", join(parts, "; "));
 }
 
+// What --streaming auto comes to is known with the data only.
+bool TrainingRun::will_stream() const {
+  return data_.stream || (config_.streaming == "on" && !config_.eval_only);
+}
+
 // What all ranks need, with so many bytes for what checkpoints are written from, held against what
 // their hosts have left; the same on every rank.
 std::optional<MemoryShortage> TrainingRun::memory_shortage(int64_t staging) const {
   int64_t planned = session_->planned_memory().total() + staging;
   RankMemory own{planned, memory_beside_plan(config_, planned, device_.pool->threads()),
                  memory_pools(device_.system_root)};
+  if (will_stream())
+    own.beside += memory_of_lanes(config_, session_->programs().parallelism.data_ranks());
   std::vector<RankMemory> ranks{own};
   if (device_.control) {
     ranks.clear();

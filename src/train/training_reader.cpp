@@ -101,14 +101,28 @@ bool TrainingRun::fetch(std::vector<Batch>& batches) {
   }
 }
 
+// Ranks of one tensor-parallel group read the same.
+bool TrainingRun::is_first_reader() const {
+  const Parallelism& parallelism = session_->programs().parallelism;
+  return parallelism.mesh.index(rank(), parallelism.tp.all) == 0;
+}
+
+uint64_t TrainingRun::hash_on_all_ranks(const std::vector<Batch>& batches) const {
+  uint64_t sum = 0;
+  if (is_first_reader())
+    for (const Batch& batch : batches) sum += data_hash(batch);
+  if (!device_.control) return sum;
+  uint64_t all = 0;
+  for (const std::string& text : device_.control->exchange("hash of the data", cat(sum)))
+    all += std::stoull(text);
+  return all;
+}
+
 // The lanes of all ranks, on rank 0.
 StreamState TrainingRun::whole_stream_state() const {
   if (!device_.control) return stream_->state();
-  const Parallelism& parallelism = session_->programs().parallelism;
-  // Ranks of one tensor-parallel group read the same.
-  const bool first = parallelism.mesh.index(rank(), parallelism.tp.all) == 0;
-  const auto all = device_.control->exchange("places in the stream",
-                                             first ? to_bytes(stream_->state()) : std::string());
+  const auto all = device_.control->exchange(
+      "places in the stream", is_first_reader() ? to_bytes(stream_->state()) : std::string());
   StreamState whole{stream_->position(), {}};
   if (rank() > 0) return whole;
   for (const std::string& bytes : all) {

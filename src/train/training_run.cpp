@@ -95,7 +95,9 @@ void TrainingRun::run_to_the_end() {
   if (checkpoint) open_tokenizer(*checkpoint);
   make_tokenizer();
   check_final_model();
+  const bool counted = will_stream();
   prepare_data();
+  if (will_stream() && !counted) check_memory();
   check_same_text();
   record_inputs();
   if (rank() == 0)
@@ -227,6 +229,7 @@ bool TrainingRun::start_step() {
   report.epoch = epoch() + 1;
   report.learning_rate = schedule_.rate(record_.step, report.epoch);
   if (!fetch(step.batches)) return false;
+  if (config_.data_hash) report.data_hash = hash_on_all_ranks(step.batches);
   for (const Batch& batch : step.batches) {
     step.row_keys.push_back(row_keys_of(batch));
     report.samples += batch.rows * session_->programs().parallelism.data_ranks();

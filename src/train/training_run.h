@@ -89,6 +89,7 @@ class TrainingRun {
   std::vector<DataSource> find_sources() const;
   void check_same_text() const;
   void check_memory();
+  bool will_stream() const;
   void check_budgets() const;
   std::optional<MemoryShortage> memory_shortage(int64_t staging) const;
   std::string what_would_fit(int64_t bytes_each) const;
@@ -118,8 +119,12 @@ class TrainingRun {
   void load_stream_state(const std::filesystem::path& checkpoint, const RunRecord& saved);
   // The batches of the next step; false where the data has ended.
   bool fetch(std::vector<Batch>& batches);
+  // Of all ranks (batch_reader.h).
+  uint64_t hash_on_all_ranks(const std::vector<Batch>& batches) const;
   void watch_starvation(const StepReport& report);
   int64_t epoch() const;
+  // Of the ranks that read the same data.
+  bool is_first_reader() const;
   // False where the data has ended.
   bool start_step();
   // Reads the results of the oldest steps that were started, all but so many.

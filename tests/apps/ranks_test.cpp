@@ -46,6 +46,36 @@ TEST_F(Ranks, EveryTransportGivesTheSameBits) {
   }
 }
 
+TEST_F(Ranks, LearnFromTheDataOfOneRank) {
+  std::string lines;
+  for (int i = 0; i < 60; ++i)
+    lines += nlohmann::json{{"text", cat(i, " ", made_up_text(5 + i % 7))}}.dump() + "\n";
+  write("lines.jsonl", lines);
+  auto hashes = [&](const std::string& file) {
+    Words found;
+    for (std::string_view line : split(trim(read_file(path(file))), '\n'))
+      found.push_back(nlohmann::json::parse(line).at("data_hash").get<std::string>());
+    EXPECT_EQ(found.size(), size_t{kSteps});
+    return found;
+  };
+  for (std::string streaming : {"off", "on"}) {
+    Words data{"--dataset", "lines.jsonl", "--streaming", streaming, "--data_hash", "1"};
+    data = data + Words{"--epochs", "9", "--data_lanes", "3", "--validation_fraction", "0"};
+    const std::string one = streaming + "1";
+    ProgramResult alone = run(job(kGlobalBatch, data + Words{"--metrics_file", one}));
+    ASSERT_EQ(alone.status, 0) << alone.err;
+    for (int ranks : {2, 4}) {
+      const std::string file = cat(streaming, ranks);
+      run_ranks(ranks, job(kGlobalBatch / ranks, data + Words{"--metrics_file", file}));
+      EXPECT_EQ(hashes(file), hashes(one)) << file;
+    }
+    run_ranks(2, job(1, data + Words{"--metrics_file", streaming + "2x2",
+                                     "--gradient_accumulation_steps", "2"}));
+    EXPECT_EQ(hashes(streaming + "2x2"), hashes(one));
+  }
+  EXPECT_NE(hashes("on1"), hashes("off1"));
+}
+
 // Hosts have cores of their own number, and nodes ranks: threads are each rank's own affair.
 TEST_F(Ranks, MayHaveDifferentNumbersOfThreads) {
   auto losses_with = [&](const Words& threads) {

@@ -209,6 +209,33 @@ TEST_F(BatchReaderTest, StopsAtTheEndOfTheJob) {
   EXPECT_EQ(reader.position(), 24);
 }
 
+TEST(DataHash, IsASumOverPairs) {
+  // By the formula in Python; that of 0 is the first number of SplitMix64 with seed 0.
+  Batch batch;
+  batch.inputs = {0};
+  batch.targets = {0};
+  EXPECT_EQ(data_hash(batch), 0xe220a8397b1dcdafu);
+  batch.inputs = {1, 2, 7, 50256};
+  batch.targets = {2, 1, kIgnoreIndex, 0};
+  EXPECT_EQ(data_hash(batch), 0xf708acf06309f5b2u);
+}
+
+TEST_F(BatchReaderTest, AnEpochHasTheHashOfItsTokensForAnyRanksAndContext) {
+  Batch whole;  // every token and the one behind it
+  whole.inputs.assign(ids_.begin(), ids_.end() - 1);
+  whole.targets.assign(ids_.begin() + 1, ids_.end());
+  for (int64_t context : {1, 5, 16, 112}) {
+    PackedDataset data(tokens_.view(), context, kEnd, "'x'");
+    uint64_t sum = 0;
+    for (int64_t rank = 0; rank < 3; ++rank) {
+      BatchReader reader(data, {.rows = 2, .ranks = 3, .rank = rank, .end = data.samples()});
+      Batch batch;
+      while (reader.next(batch)) sum += data_hash(batch);
+    }
+    EXPECT_EQ(sum, data_hash(whole)) << context;
+  }
+}
+
 TEST_F(BatchReaderTest, ValidationReadsInFileOrder) {
   auto o = options(4);
   o.shuffle = false;

@@ -1,49 +1,10 @@
 // A model is never in memory twice: what was copied out of a mapped file is given back on the way.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <functional>
-
-#include "base/clock.h"
 #include "hub/weight_writer.h"
+#include "tests/base/memory_growth.h"
 #include "tests/hub/weight_model.h"
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
-
-// Bytes by which the resident memory of a process grows: the most on the way, and what stays.
-struct Growth {
-  int64_t most = 0, kept = 0;
-};
-
-// What `action` takes, in a forked process: the peak of one begins anew.
-Growth growth_of(const std::function<void()>& action) {
-  int ends[2];
-  TESSERA_CHECK(::pipe(ends) == 0);
-  pid_t child = ::fork();
-  if (child == 0) {
-    try {
-      int64_t before = resident_bytes();
-      action();
-      Growth growth{peak_resident_bytes() - before, resident_bytes() - before};
-      ::_exit(::write(ends[1], &growth, sizeof growth) == sizeof growth ? 0 : 1);
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-      ::_exit(1);
-    }
-  }
-  ::close(ends[1]);
-  Growth growth;
-  EXPECT_EQ(::read(ends[0], &growth, sizeof growth), ssize_t{sizeof growth});
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
-  return growth;
-}
 
 class ResidentMemory : public testing::Test {
  protected:
@@ -76,6 +37,7 @@ TEST_F(ResidentMemory, ImportTakesItsTargetAndABit) {
                     pool);
     TESSERA_CHECK(target[12345] == 0);
   });
+  EXPECT_EQ(growth.error, "");
   // The file would add 192 MiB.
   EXPECT_LT(growth.most, 96 * kMiB);
   EXPECT_LT(growth.kept, 16 * kMiB);
@@ -91,6 +53,7 @@ TEST_F(ResidentMemory, ARankReadsItsPieceOnly) {
         std::vector<ParameterTarget>{{shapes_[0].name, {{1 << 20, 4 * kMiB, 0}}, into(target)}},
         pool);
   });
+  EXPECT_EQ(growth.error, "");
   EXPECT_LT(growth.most, 24 * kMiB);
 }
 
@@ -100,6 +63,7 @@ TEST_F(ResidentMemory, ExportHoldsAFewPieces) {
   std::filesystem::create_directories(out);
   Growth growth =
       growth_of([&] { write_weights(out, shapes_, weights, DType::kBF16, int64_t{1} << 40); });
+  EXPECT_EQ(growth.error, "");
   EXPECT_LT(growth.most, 64 * kMiB);
 }
 

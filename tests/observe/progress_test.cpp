@@ -147,6 +147,18 @@ TEST_F(MetricsFileTest, EveryLineSaysWhenItWasWritten) {
   }
 }
 
+TEST_F(MetricsFileTest, HasTheHashOfTheDataWhereThereIsOne) {
+  StepReport r = sample_report();
+  MetricsFile metrics(path_.string());
+  metrics.step(r);
+  r.data_hash = 0x1f;
+  metrics.step(r);
+  const std::string text = read_file(path_);
+  const std::vector<std::string_view> lines = split(text, '\n');
+  EXPECT_FALSE(nlohmann::json::parse(lines.at(0)).contains("data_hash"));
+  EXPECT_EQ(nlohmann::json::parse(lines.at(1)).at("data_hash"), "000000000000001f");
+}
+
 TEST_F(MetricsFileTest, NoNameWritesNothing) {
   MetricsFile metrics("");
   metrics.step(sample_report());

@@ -288,6 +288,12 @@ TEST(OptionParser, OnePrecision) {
             "--bf16 and --use_fp16 contradict each other: give one");
 }
 
+TEST(OptionParser, AHashOfTheDataNeedsAFile) {
+  EXPECT_EQ(parse({"--data_hash"}).warnings,
+            std::vector<std::string>{"--data_hash has no effect without --metrics_file"});
+  EXPECT_TRUE(parse({"--data_hash", "--metrics_file=m"}).warnings.empty());
+}
+
 TEST(OptionParser, SaysWhichOptionsOfRecomputationAndOffloadAreIdle) {
   EXPECT_EQ(parse({"--activation_checkpointing=0", "--selective_checkpointing=2",
                    "--checkpointing_policy=op", "--activation_loading_horizon=1"})

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "remote/fetch_whole.h"
+#include "remote/partial_file.h"
 #include "remote/range_lock.h"
 #include "remote/source.h"
 #include "tests/base/child_process.h"
@@ -291,6 +293,9 @@ TEST(SharedCache, AFetcherThatIsKilledLeavesNoWholeFile) {
   EXPECT_FALSE(fs::exists(path));
   fetch_whole(location, entry, path, options);
   EXPECT_EQ(read_file(path), content);
+  // What had come was not fetched again.
+  for (int block : {0, 1})
+    EXPECT_EQ(server.requests(cat("range=bytes=", block * 1000, "-")).size(), 1u) << block;
   // What the dead process had begun is gone.
   EXPECT_EQ(std::distance(fs::directory_iterator(path.parent_path()), fs::directory_iterator()), 2);
   entry.sha256 = std::string(64, '0');
@@ -298,6 +303,75 @@ TEST(SharedCache, AFetcherThatIsKilledLeavesNoWholeFile) {
       user_error([&] { fetch_whole(location, entry, options.cache_directory / "b", options); }),
       "'model.bin' arrived with the hash ");
   EXPECT_FALSE(fs::exists(options.cache_directory / "b"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(path.parent_path()), fs::directory_iterator()), 2);
+}
+
+std::string text(const PartialFile& file) {
+  std::string content(file.kept(), ' ');
+  file.read(0, std::as_writable_bytes(std::span(content)));
+  return content;
+}
+void append(PartialFile& file, const std::string& content) {
+  file.write(std::as_bytes(std::span(content)));
+}
+size_t files_in(const ScratchDirectory& directory) {
+  return static_cast<size_t>(
+      std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()));
+}
+
+TEST(PartialFile, GoesOnWithTheSameContentOnly) {
+  ScratchDirectory scratch;
+  const fs::path path = scratch / "a";
+  append(*std::make_unique<PartialFile>(path, "one", 4), "0123456789");
+  {
+    PartialFile again(path, "one", 4);
+    EXPECT_EQ(text(again), "01234567");
+    PartialFile beside(path, "one", 4);  // what the first has nobody else takes
+    EXPECT_EQ(beside.kept(), 0u);
+    beside.discard();
+    append(again, "89ab");
+  }
+  EXPECT_EQ(files_in(scratch), 1u);
+  {
+    PartialFile other(path, "two", 4);
+    EXPECT_EQ(other.kept(), 0u);
+    EXPECT_EQ(files_in(scratch), 1u);
+    append(other, "abcd");
+    other.commit();
+  }
+  EXPECT_EQ(read_file(path), "abcd");
+  EXPECT_EQ(files_in(scratch), 1u);
+}
+
+TEST(PartialFile, OfAProcessThatWasKilledIsTaken) {
+  ScratchDirectory scratch;
+  const fs::path path = scratch / "a";
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = in_child([&] {
+      PartialFile file(path, "one", 4);
+      append(file, "0123");
+      ::kill(::getpid(), SIGKILL);
+      return true;
+    });
+    EXPECT_EQ(wait_for_end(child, "child"), 128 + SIGKILL);
+    EXPECT_EQ(files_in(scratch), 1u);
+  }
+  PartialFile file(path, "one", 4);
+  EXPECT_EQ(text(file), "012301230123");
+}
+
+TEST(PartialFile, WithoutRoomNothingIsLeft) {
+  ScratchDirectory scratch;
+  const pid_t child = in_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    rlimit limit{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    PartialFile file(scratch / "a", "one", 4);
+    expect_contains(user_error([&] { append(file, std::string(2000, 'x')); }), "File too large");
+    return !testing::Test::HasFailure();
+  });
+  EXPECT_EQ(wait_for_end(child, "child"), 0);
+  EXPECT_EQ(files_in(scratch), 0u);
 }
 
 }  // namespace

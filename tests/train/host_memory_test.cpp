@@ -112,6 +112,20 @@ TEST_F(HostMemoryRun, TheErrorNamesWhatWouldFit) {
   expect_contains(message, " % more FLOP");
 }
 
+TEST_F(HostMemoryRun, LanesOfAStreamAreCounted) {
+  RunConfig config = options(2);
+  EXPECT_EQ(memory_of_lanes(config, 1), 288 * kMiB);
+  EXPECT_EQ(memory_of_lanes(config, 4), 72 * kMiB);
+  EXPECT_EQ(memory_of_lanes(config, 5), 288 * kMiB) << "each rank reads all";
+  host(200 * kMiB, "max");
+  EXPECT_EQ(train(config).steps, 2);
+  config.checkpoint_dir.clear();
+  config.streaming = "on";
+  expect_contains(failure(config), "not enough memory: a rank needs ");
+  config.data_lanes = 2;
+  EXPECT_EQ(train(config).steps, 2);
+}
+
 TEST_F(HostMemoryRun, ABudgetOfTheUserOrNoAnswerIsNoRefusal) {
   RunConfig config = options(1);
   config.save_ckpt = false;
