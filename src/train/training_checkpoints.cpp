@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -228,10 +229,15 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   TESSERA_INFO(cat("Loading checkpoint from ", where, " ..."));
   if (saved.mesh != record_.mesh)
     TESSERA_INFO(cat("It was saved with ", saved.mesh, ", this run has ", record_.mesh, "."));
+  const double start = monotonic_seconds();
   on_all_ranks("loading of the checkpoint", [&] {
     load(checkpoint, saved);
     return std::string();
   });
+  const double seconds = monotonic_seconds() - start;
+  TESSERA_INFO(cat("Read ", format_bytes(to_resume_->bytes_read()),
+                   world_size() > 1 ? " by this rank" : "", ", to check and to load them",
+                   format("; loading took %.2f s", seconds)));
   to_resume_.reset();
   record_.step = saved.step;
   record_.position = saved.position;
