@@ -167,7 +167,7 @@ int diff_checkpoints(const ParsedOptions& parsed) {
     return equal ? 0 : 1;
   }
   std::string text = cat(a->path().string(), " | ", b->path().string(), "\n");
-  text += cat("record: ", fields.empty() ? "equal" : "", "\n");
+  text += fields.empty() ? "record: equal\n" : "record:\n";
   for (const FieldDifference& d : fields)
     text += cat("  ", d.field, ": ", field_text(d.a), " | ", field_text(d.b), "\n");
   for (const std::string& file : files) text += cat("file ", file, " differs\n");

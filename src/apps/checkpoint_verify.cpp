@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/verification.h"
 #include "weights/open_checkpoint.h"
 
