@@ -26,7 +26,12 @@ CheckpointVerification verify_all_of(const fs::path& checkpoint, int threads) {
   if (!result.damages.empty()) return result;
   // The bytes are those that were written; whether they are a checkpoint of a run is left.
   try {
-    record_of(*open_checkpoint(checkpoint));
+    const auto reader = open_checkpoint(checkpoint);
+    record_of(*reader);
+    result.tensors = std::ssize(reader->manifest().tensors);
+    result.boxes = 0;  // manifests of version 1 do not tell of them
+    for (const ManifestTensor& tensor : reader->manifest().tensors)
+      result.boxes += std::ssize(tensor.boxes);
   } catch (const UserError& error) {
     result.damages.push_back({std::string(kRunName), "", {}, error.what()});
   }
