@@ -56,8 +56,8 @@ constexpr const char* kPruneHelp =
 constexpr const char* kDiffHelp =
     R"(tessera checkpoint diff A B [--threads N] [--json]
   The differences of two checkpoints, or of the newest complete ones of two directories, whatever ranks wrote
-  them: of the record (step, model, options), and of tensors, largest difference first. Exit status 0: equal;
-  1: different.
+  them: of the record (step, model, options), and of tensors, weights before moments and counters, and the
+  largest difference first. Exit status 0: equal; 1: different.
 
     tessera checkpoint diff straight/llama_v2-20steps resumed/llama_v2-20steps
     tessera checkpoint diff checkpoints/llama_v2-600steps checkpoints/llama_v2-700steps --json

@@ -24,6 +24,7 @@ struct Pair {
   const ManifestTensor *a = nullptr, *b = nullptr;  // null where one has none of the name
   TensorDifference difference;
 
+  TensorRole role() const { return (a ? a : b)->role; }
   bool comparable() const { return a && b && a->shape == b->shape; }
   bool equal() const { return comparable() && a->dtype == b->dtype && difference.different == 0; }
 };
@@ -79,12 +80,13 @@ std::vector<Pair> compare_tensors(const CheckpointReader& a, const CheckpointRea
     Pair& pair = pairs[static_cast<size_t>(i)];
     if (pair.comparable()) pair.difference = difference_of(a, *pair.a, b, *pair.b);
   });
+  // Weights first, and of each role the largest difference.
   std::ranges::stable_sort(pairs, [](const Pair& x, const Pair& y) {
     auto size = [](const Pair& p) {
       return std::tuple(!p.comparable(), p.difference.non_finite > 0, p.difference.absolute,
                         p.difference.different);
     };
-    return size(x) > size(y);
+    return x.role() != y.role() ? x.role() < y.role() : size(x) > size(y);
   });
   return pairs;
 }
@@ -126,7 +128,10 @@ Json to_json(const std::vector<Pair>& pairs) {
   for (const Pair& pair : pairs) {
     if (pair.equal()) continue;
     const TensorDifference& d = pair.difference;
-    Json one{{"name", pair.name}, {"a", type_json(pair.a)}, {"b", type_json(pair.b)}};
+    Json one{{"name", pair.name},
+             {"role", name(pair.role())},
+             {"a", type_json(pair.a)},
+             {"b", type_json(pair.b)}};
     if (pair.comparable()) {
       one["elements"] = d.elements;
       one["different"] = d.different;
