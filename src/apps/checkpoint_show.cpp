@@ -51,8 +51,9 @@ std::map<TensorRole, RoleTotal> totals_of(const Manifest& manifest) {
 std::string model_text(const RunRecord& record) {
   const ModelConfig& m = record.model;
   return cat(name(m.model_type), ", ", format_count(static_cast<double>(record.parameter_count)),
-             " parameters: ", m.num_layers, " layers of width ", m.hidden_width, ", ", m.num_heads,
-             " heads, vocabulary of ", m.vocab_size, ", context of ", m.max_context_width);
+             " parameters: num_layers ", m.num_layers, ", hidden_width ", m.hidden_width,
+             ", num_heads ", m.num_heads, ", vocab_size ", m.vocab_size, ", max_context_width ",
+             m.max_context_width);
 }
 
 std::string schedule_text(const ScheduleState& s) {
@@ -68,9 +69,9 @@ std::string record_text(const CheckpointReader& reader, const RunRecord& record)
   text += labelled("step", cat(record.step));
   text += labelled("tokens seen", cat(record.tokens_seen));
   text += labelled("model", model_text(record));
-  text += labelled("mesh",
-                   cat(record.mesh, record.data_ranks ? cat(", ", *record.data_ranks, " data ranks")
-                                                      : std::string()));
+  text += labelled(
+      "mesh", cat(record.mesh, record.data_ranks ? cat("; its data ranks: ", *record.data_ranks)
+                                                 : std::string()));
   text += labelled("optimizer", record.options.optimizer);
   text += labelled("schedule", schedule_text(record.schedule));
   if (record.tokenizer) {

@@ -109,8 +109,8 @@ TEST_F(CheckpointCommand, ShowsWhatIsInACheckpoint) {
   const std::string text = output({"show", "ckpt"});
   for (const char* part :
        {"checkpoint    ckpt/llama_v2-6steps\n", "step          6\n", "tokens seen   384\n",
-        "model         llama_v2, 35.04 K parameters: 2 layers of width 32, 4 heads",
-        "mesh          whole parameters, 1 data ranks\n", "tokenizer     byte, fingerprint ",
+        "model         llama_v2, 35.04 K parameters: num_layers 2, hidden_width 32, num_heads 4",
+        "mesh          whole parameters; its data ranks: 1\n", "tokenizer     byte, fingerprint ",
         "data          next sample 24 of a text of ", "version 2 of the format\n",
         "weights       21 tensors in 21 boxes, 35040 elements, 136.9 KiB\n",
         "weight   f32    [257, 32]  1      lm_head.weight\n",
