@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <tuple>
 
 #include "apps/checkpoint_command.h"
 #include "apps/data_input.h"
+#include "apps/progress.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
@@ -75,10 +77,19 @@ std::vector<Pair> compare_tensors(const CheckpointReader& a, const CheckpointRea
     pairs.push_back({tensor.name, &tensor, b.find(tensor.name), {}});
   for (const ManifestTensor& tensor : b.manifest().tensors)
     if (!a.find(tensor.name)) pairs.push_back({tensor.name, nullptr, &tensor, {}});
+  auto bytes_of = [](const Pair& pair) {
+    return pair.a ? num_elements(pair.a->shape) * size_of(pair.a->dtype) : 0;
+  };
+  int64_t done = 0, total = 0;
+  for (const Pair& pair : pairs) total += bytes_of(pair);
+  Progress progress("comparing");
+  std::mutex mutex;
   ThreadPool pool(threads);
   pool.run(std::ssize(pairs), [&](int64_t i, int) {
     Pair& pair = pairs[static_cast<size_t>(i)];
     if (pair.comparable()) pair.difference = difference_of(a, *pair.a, b, *pair.b);
+    std::lock_guard lock(mutex);
+    progress.show(done += bytes_of(pair), total, format_bytes);
   });
   // Weights first, and of each role the largest difference.
   std::ranges::stable_sort(pairs, [](const Pair& x, const Pair& y) {

@@ -7,6 +7,7 @@
 #include "apps/progress.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/verification.h"
@@ -90,6 +91,10 @@ int verify_checkpoints(const ParsedOptions& parsed) {
   for (const CheckpointEntry& entry : checkpoints_at(parsed.words[1])) {
     const double begin = monotonic_seconds();
     CheckpointVerification result = verify_all_of(entry.path, threads_of(parsed));
+    if (std::error_code error; !fs::exists(entry.path, error)) {
+      TESSERA_WARN(cat("'", entry.path.string(), "' was removed while it was read"));
+      continue;  // by a job that saves there
+    }
     whole = whole && result.damages.empty();
     if (parsed.config.json) {
       results.push_back(to_json(entry.path, result));
