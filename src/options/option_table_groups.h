@@ -25,6 +25,7 @@ std::vector<OptionRow> inspection();
 std::vector<OptionRow> configuration();
 std::vector<OptionRow> commands();
 std::vector<OptionRow> data_commands();
+std::vector<OptionRow> checkpoint_commands();
 std::vector<OptionRow> without_effect();
 
 // Gives an option of other commands to `data`, if it takes it.

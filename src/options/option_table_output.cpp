@@ -5,8 +5,9 @@ namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kGenerate = in(OptionScope::kGenerate);
 constexpr OptionScopes kExport = in(OptionScope::kExport);
-constexpr OptionScopes kEverywhere =
-    kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kDiff) | kExport;
+constexpr OptionScopes kEverywhere = kRunScopes | kGenerate | in(OptionScope::kTokenizer) |
+                                     in(OptionScope::kDiff) | kExport |
+                                     in(OptionScope::kCheckpoint);
 constexpr std::string_view kFromEnvironment = "the environment decides";
 }  // namespace
 
@@ -220,7 +221,8 @@ std::vector<OptionRow> logging() {
        .minimum = 1,
        .maximum = 4096,
        .unset = "one a core",
-       .scopes = kRunScopes | kGenerate | in(OptionScope::kTokenizer),
+       .scopes =
+           kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kCheckpoint),
        .on_resume = kFree},
   };
 }

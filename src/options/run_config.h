@@ -222,6 +222,13 @@ struct RunConfig {
   std::optional<double> val_split_percentage;
   int64_t samples = 3;
 
+  // Looking after checkpoints
+  std::optional<int64_t> keep;
+  std::optional<int64_t> every;
+  bool keep_best = false;
+  bool dry_run = false;
+  bool json = false;
+
   // Accepted, no effect
   double summary_first_pdrop = 0.1;
   bool use_orig_params = false;
