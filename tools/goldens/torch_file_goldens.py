@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Writes tests/goldens/torch_files/: small files of torch.save and torch.distributed.checkpoint, what
+is in them, and pickles that must be refused.
+
+    /tmp/venv-torch/bin/python tools/goldens/torch_file_goldens.py
+
+Python 3.11, torch 2.15.0, safetensors 0.8.0.
+"""
+
+import collections
+import io
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import zipfile
+
+import numpy
+import safetensors.torch
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed._shard.sharded_tensor.metadata import MEM_FORMAT_ENCODING
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint.state_dict import get_state_dict
+
+GOLDENS = pathlib.Path(__file__).parents[2] / "tests" / "goldens"
+OUT = GOLDENS / "torch_files"
+MODEL = "qwen2_window_tiny"
+
+
+def numbers(tensor):
+    """All elements, row-major, as numbers that JSON holds exactly."""
+    if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64) or tensor.dtype.itemsize == 1:
+        return tensor.reshape(-1).view(torch.uint8).tolist() if tensor.dtype != torch.bool else tensor.reshape(-1).int().tolist()
+    return tensor.detach().reshape(-1).to(torch.float64).tolist()
+
+
+def described(tensors):
+    return {
+        name: {"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape),
+               "stride": list(t.stride()), "values": numbers(t)}
+        for name, t in tensors.items()
+    }
+
+
+def archives():
+    """Tensors of every kind in nested dicts, beside values that are none."""
+    base = torch.arange(24.0).reshape(2, 3, 4)
+    tensors = collections.OrderedDict()
+    tensors["f32"] = base
+    tensors["transposed"] = torch.arange(6.0).reshape(2, 3).t()
+    tensors["permuted"] = base.permute(2, 0, 1)
+    tensors["twin"] = base
+    tensors["view"] = base[1, :, 1:3]
+    tensors["expanded"] = torch.tensor([1.5, -2.5]).expand(3, 2)
+    tensors["parameter"] = torch.nn.Parameter(torch.tensor([0.5, 1.0, -2.0], dtype=torch.bfloat16))
+    tensors["f16"] = torch.tensor([1.0, 65504.0, -0.125], dtype=torch.float16)
+    tensors["f64"] = torch.tensor([[0.1]], dtype=torch.float64)
+    tensors["scalar"] = torch.tensor(-7)
+    tensors["i32"] = torch.tensor([1, -2], dtype=torch.int32)
+    tensors["bool"] = torch.tensor([True, False, True])
+    tensors["empty"] = torch.zeros(0, 4)
+    tensors["u8"] = torch.tensor([0, 255], dtype=torch.uint8)
+    tensors["u16"] = torch.tensor([1, 65535], dtype=torch.uint16)
+    tensors["f8"] = torch.tensor([1.0, -2.0]).to(torch.float8_e4m3fn)
+    nested = {"model": {"a.b": torch.ones(2), 3: torch.zeros(1)}, "model.c": torch.full((1,), 4.0)}
+    flat = {"model.a.b": torch.ones(2), "model.3": torch.zeros(1), "model.c": torch.full((1,), 4.0)}
+    rest = {"step": 5, "wide": 2**70, "deep": {"y": [1, 2.5, (1, 2), None, True, "z", -3, 2**62, -(2**63)]},
+            "set": {1}, "raw": b"\x00\xff", "size": torch.Size([1, 2]), "dtype": torch.bfloat16,
+            "device": torch.device("cpu"), "default": collections.defaultdict(dict, {"k": 1})}
+    saved = collections.OrderedDict({**tensors, **nested, **rest})
+    saved._metadata = {"version": 1}
+    torch.save(saved, OUT / "plain.pt")
+    torch.save(saved, OUT / "protocol5.pt", pickle_protocol=5)
+    torch.save(base[1], OUT / "tensor.pt")
+    torch.save({"weight": torch.ones(2)}, OUT / "before_1_6.bin", _use_new_zipfile_serialization=False)
+    (OUT / "plain.json").write_text(json.dumps(described({**tensors, **flat}), indent=1) + "\n")
+
+
+def model():
+    """The tiny model in two files of torch.save and in one."""
+    weights = safetensors.torch.load_file(GOLDENS / MODEL / "model.safetensors")
+    folder = OUT / MODEL
+    folder.mkdir()
+    names = sorted(weights)
+    shards = {"pytorch_model-00001-of-00002.bin": names[: len(names) // 2],
+              "pytorch_model-00002-of-00002.bin": names[len(names) // 2 :]}
+    for file, own in shards.items():
+        torch.save(collections.OrderedDict((n, weights[n]) for n in own), folder / file)
+    index = {"metadata": {"total_size": sum(w.numel() * w.element_size() for w in weights.values())},
+             "weight_map": {n: f for f, own in shards.items() for n in own}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+class Call:
+    """Pickles as a call."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+def zip_with(pickled):
+    """What torch.save would write around a pickle."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/byteorder", "little")
+        archive.writestr("archive/version", "3\n")
+    return content.getvalue()
+
+
+def hostile():
+    """What must be refused, by the words that the message must have."""
+    folder = OUT / "hostile"
+    folder.mkdir()
+    refused = {}
+    calls = {
+        "os_system": (Call(os.system, "touch pwned"), "'posix.system'"),
+        "eval": (Call(eval, "open('pwned', 'w')"), ".eval'"),
+        "exec": (Call(exec, "open('pwned', 'w')"), ".exec'"),
+        "getattr": (Call(getattr, 1, "real"), ".getattr'"),
+        "import": (Call(__import__, "os"), ".__import__'"),
+        "numpy_scalar": (numpy.float64(1.5), "scalar'"),
+        "numpy_array": (numpy.ones(2), "_reconstruct'"),
+        "path": (pathlib.PurePosixPath("x"), "'pathlib.PurePosixPath'"),
+    }
+    for name, (value, words) in calls.items():
+        for protocol in (2, 4):
+            file = f"{name}_{protocol}.pt"
+            (folder / file).write_bytes(zip_with(pickle.dumps({"weight": value}, protocol)))
+            refused[file] = words
+    torch.save(torch.nn.Linear(1, 1), folder / "module.pt")
+    refused["module.pt"] = "'torch.nn.modules.linear.Linear'"
+    # Operations that run code or reach outside in Python's machine.
+    raw = {
+        "inst": (b"\x80\x02(X\x01\x00\x00\x00xiposix\nsystem\n.", "operation 0x69"),
+        "obj": (b"\x80\x02(cposix\nsystem\nX\x01\x00\x00\x00xo.", "'posix.system'"),
+        "ext1": (b"\x80\x02\x82\x01.", "operation 0x82"),
+        "persid": (b"\x80\x02Pfile\n.", "operation 0x50"),
+        "text_int": (b"\x80\x02I1\n.", "operation 0x49"),
+        "next_buffer": (b"\x80\x05\x97.", "operation 0x97"),
+        "protocol_1": (b"}q\x00.", "no pickle of protocol 2"),
+    }
+    for name, (pickled, words) in raw.items():
+        (folder / f"{name}.pt").write_bytes(zip_with(pickled))
+        refused[f"{name}.pt"] = words
+    (folder / "refused.json").write_text(json.dumps(refused, indent=1) + "\n")
+
+
+def trained(mesh=None):
+    """A model of odd sizes with its AdamW after two steps; sharded where there is a mesh."""
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, 7, bias=False))
+    if mesh is not None:
+        torch.distributed.fsdp.fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-7, weight_decay=0.1)
+    for step in range(2):
+        optimizer.zero_grad()
+        model(torch.linspace(-1, 1, 20).reshape(4, 5) + step).square().mean().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def state_of(model, optimizer):
+    own, moments = get_state_dict(model, optimizer)
+    return {"model": own, "optim": moments, "step": 2, "note": {"text": "x", "list": [1, 2.5]}}
+
+
+def one_rank():
+    """What one process saves, flattened as DCP does it."""
+    state = state_of(*trained())
+    dcp.save(state, checkpoint_id="dcp_one")
+    flat, _ = flatten_state_dict(state)
+    tensors = {n: t for n, t in flat.items() if isinstance(t, torch.Tensor)}
+    items = {n: v for n, v in flat.items() if not isinstance(v, torch.Tensor)}
+    (OUT / "dcp.json").write_text(json.dumps({"tensors": described(tensors), "items": items}, indent=1) + "\n")
+
+
+def rank_of_four(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="4")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    mesh = torch.distributed.init_device_mesh("cpu", (4,))
+    dcp.save(state_of(*trained(mesh)), checkpoint_id="dcp_four")
+    torch.distributed.destroy_process_group()
+
+
+def old_metadata():
+    """The first checkpoint's metadata as PyTorch before 2.3 wrote it: other modules, fewer fields."""
+    folder = OUT / "dcp_old"
+    folder.mkdir()
+    metadata = pickle.loads((OUT / "dcp_one" / ".metadata").read_bytes())
+    old = torch.distributed._shard.sharded_tensor.metadata.TensorProperties
+    old.__getstate__ = lambda self: (self.dtype, self.layout, self.requires_grad,
+                                     MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT, self.pin_memory)
+    for tensor in metadata.state_dict_metadata.values():
+        if hasattr(tensor, "properties"):
+            tensor.properties = old(dtype=tensor.properties.dtype)
+    del metadata.storage_meta, metadata.version
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata, 4))
+
+
+def main():
+    torch.set_num_threads(1)
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir()
+    os.chdir(OUT)  # a checkpoint notes the path that it was saved to
+    archives()
+    model()
+    hostile()
+    one_rank()
+    torch.multiprocessing.spawn(rank_of_four, (29517,), nprocs=4)
+    old_metadata()
+
+
+if __name__ == "__main__":
+    main()
