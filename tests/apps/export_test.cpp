@@ -42,6 +42,30 @@ TEST_F(Export, WritesADirectoryThatTrainingStartsFrom) {
   EXPECT_EQ(config["eos_token_id"], 256);
 }
 
+// The same model as PyTorch's own programs and as safetensors keep it.
+TEST_F(Export, FilesOfTorchSaveAreTheSameModel) {
+  namespace fs = std::filesystem;
+  const fs::path goldens = fs::path(TESSERA_SOURCE_DIR) / "tests/goldens";
+  fs::copy(goldens / "torch_files/qwen2_window_tiny", path("torch"));
+  for (const char* to : {"torch", "safe"}) {
+    fs::create_directory(path(to));
+    fs::copy(goldens / "qwen2_window_tiny/config.json", path(to) / "config.json");
+  }
+  fs::copy(goldens / "qwen2_window_tiny/model.safetensors", path("safe") / "model.safetensors");
+  std::string ids;
+  for (int i = 0; i < 2000; ++i) ids += {static_cast<char>(i * i % 101), '\0'};
+  write("ids.bin", ids);
+  auto trained = [&](const std::string& from) {
+    ProgramResult result =
+        ok({"train", "--hf_model", from, "--dataset", "ids.bin", "--max_context_width", "16",
+            "--max_steps", "2", "--threads", "1", "--bf16", "0", "--save_final_model", "1",
+            "--model_dir", from + "-out", "--peak_tflops_per_gpu", "1"});
+    expect_contains(result.err, "Loading weights from " + from);
+    return weights(from + "-out");
+  };
+  EXPECT_EQ(trained("torch"), trained("safe"));
+}
+
 // Of the kind of GPT-2's file, filled up with tokens that the text does not hold.
 TEST_F(Export, WritesRanksAsATokenizerJson) {
   std::vector<std::string> tokens = tokens_with({"th", "he", "the", " t", " the", "qu"});

@@ -36,7 +36,7 @@ TEST(WeightFiles, AreOneFileOrShardsOrAnIndex) {
     WeightFiles files(path);
     EXPECT_EQ(files.tensors().size(), 2u);
     ASSERT_NE(files.find("b"), nullptr);
-    EXPECT_EQ(files.find("b")->info->shape, Shape{3});
+    EXPECT_EQ(files.find("b")->shape, Shape{3});
     EXPECT_EQ(files.find("c"), nullptr);
   }
   WeightFile one;
@@ -49,20 +49,79 @@ TEST(WeightFiles, AreOneFileOrShardsOrAnIndex) {
 TEST(WeightFiles, SaysWhatIsMissing) {
   ScratchDirectory scratch;
   expect_refused(scratch / "nowhere", "there are no weights: no '");
-  expect_refused(scratch.path(), "neither model.safetensors nor model.safetensors.index.json");
+  expect_refused(scratch.path(),
+                 "there is none of model.safetensors, model.safetensors.index.json, "
+                 "pytorch_model.bin, pytorch_model.bin.index.json");
   write_shards(scratch);
   std::filesystem::remove(scratch / "model-00002-of-00002.safetensors");
   expect_refused(scratch.path(),
                  "names 'model-00002-of-00002.safetensors', which is not there: is the download");
 }
 
-TEST(WeightFiles, NeverOpensPickledFiles) {
-  ScratchDirectory scratch;
-  make_file(scratch / "pytorch_model.bin");
-  for (const auto& path : {scratch.path(), scratch / "pytorch_model.bin"}) {
-    expect_refused(path, "pytorch_model.bin' is a pickled file, which is not read");
-    expect_contains(error_of(path), "save_pretrained");
+std::filesystem::path golden(const std::string& name) {
+  return std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/goldens" / name;
+}
+
+std::vector<float> all_of(const StoredTensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(num_elements(tensor.shape)));
+  tensor.read(0, values);
+  return values;
+}
+
+// The same model by PyTorch, in two files with an index, and by safetensors.
+TEST(WeightFiles, ReadsWhatTorchSaveWrote) {
+  WeightFiles expected(golden("qwen2_window_tiny"));
+  const std::filesystem::path torch = golden("torch_files/qwen2_window_tiny");
+  for (const auto& path : {torch, torch / "pytorch_model.bin.index.json"}) {
+    WeightFiles files(path);
+    ASSERT_EQ(files.tensors().size(), expected.tensors().size());
+    for (const auto& [name, tensor] : expected.tensors()) {
+      ASSERT_NE(files.find(name), nullptr) << name;
+      EXPECT_EQ(files.find(name)->to_string(), tensor.to_string());
+      EXPECT_EQ(all_of(*files.find(name)), all_of(tensor)) << name;
+    }
   }
+}
+
+TEST(WeightFiles, KnowsFilesOfTorchSaveByTheirContent) {
+  const std::filesystem::path file = golden("torch_files/plain.pt");
+  ScratchDirectory scratch;
+  for (const char* name : {"pytorch_model.bin", "weights.pth", "weights"}) {
+    std::filesystem::copy(file, scratch / name);
+    EXPECT_EQ(WeightFiles(scratch / name).find("f16")->to_string(), "f16 [3]");
+  }
+  EXPECT_NE(WeightFiles(scratch.path()).find("f16"), nullptr);
+  WeightFile safe;
+  safe.add("safe", {1});
+  safe.write(scratch / "model.safetensors");
+  EXPECT_NE(WeightFiles(scratch.path()).find("safe"), nullptr) << "it goes before the other";
+  make_file(scratch / "text.bin", "text");
+  expect_refused(scratch / "text.bin", "text.bin' is no file of torch.save");
+}
+
+TEST(WeightFiles, ReadsViewsInTheOrderOfTheirShape) {
+  WeightFiles files(golden("torch_files/plain.pt"));
+  EXPECT_EQ(all_of(*files.find("transposed")), (std::vector<float>{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(all_of(*files.find("expanded")), (std::vector<float>{1.5, -2.5, 1.5, -2.5, 1.5, -2.5}));
+  std::vector<float> part(3);
+  files.find("transposed")->read(2, part);
+  EXPECT_EQ(part, (std::vector<float>{1, 4, 2}));
+  for (const auto& [name, tensor] : files.tensors()) {
+    for (Advice advice : {Advice::kSoon, Advice::kDone}) {
+      if (tensor.dtype) tensor.advise(0, num_elements(tensor.shape), advice);
+    }
+  }
+}
+
+TEST(WeightFiles, RunsNothingOfAPickle) {
+  for (const char* name : {"os_system_2.pt", "eval_4.pt"}) {
+    ScratchDirectory scratch;
+    std::filesystem::copy(golden("torch_files/hostile") / name, scratch / "pytorch_model.bin");
+    expect_refused(scratch.path(), "pytorch_model.bin' asks for the Python object '");
+    expect_refused(scratch.path(), "nothing of it was run");
+    EXPECT_EQ(names_in(scratch.path()), Names{"pytorch_model.bin"});
+  }
+  expect_refused(golden("torch_files/before_1_6.bin"), "the form that torch.save wrote before");
 }
 
 TEST(WeightFiles, PointsToExportForACheckpoint) {
