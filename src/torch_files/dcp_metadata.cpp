@@ -88,15 +88,7 @@ class MetadataReader {
       pickle_.fail(cat("a name is longer than ", kMaxNameBytes, " bytes"));
     return name;
   }
-  // torch.Size of a tuple.
   Shape numbers(PickleValue value, std::string_view what) const {
-    if (value.is(Kind::kObject)) {
-      const PickleObject& size = pickle_.object(value, what);
-      auto arguments = pickle_.items(size.arguments, what);
-      if (pickle_.global(size.maker, what) != "torch.Size" || arguments.size() != 1)
-        pickle_.fail(cat("there is another object in place of ", what));
-      value = arguments[0];
-    }
     auto items = pickle_.items(value, what);
     if (items.size() > kMaxRank) pickle_.fail(cat(what, " has ", items.size(), " dims"));
     Shape all;

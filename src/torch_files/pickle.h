@@ -64,7 +64,8 @@ struct PickleObject {
 };
 
 // What Python's pickle module wrote (protocols 2 to 5), as plain values. Nothing is ever executed:
-// a global is a name, and one that the reader of a file does not know is an error.
+// a global is a name, and one that the reader of a file does not know is an error. Three classes
+// are plain values: collections.OrderedDict and defaultdict are dicts, torch.Size is its tuple.
 class Pickle {
  public:
   // `globals` are the names that may appear, "module.name". `where` is what messages call the file.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,7 @@ struct Opcode {
 
 constexpr size_t kMaxGlobalBytes = 256;
 constexpr uint64_t kFreeBytes = uint64_t{64} << 20, kBytesPerByte = 16;
+constexpr uint64_t kBytesPerText = 64;  // of a hash table
 constexpr size_t kOperationsPerReport = 4096;
 
 // What people can read of bytes that may be anything.
@@ -235,6 +237,14 @@ class PickleReader {
     if (!bytes.empty()) std::memcpy(&value, bytes.data(), bytes.size());
     push_int(value);
   }
+  // What several processes wrote has the same names again and again: they are kept once.
+  void push_text(std::string_view text) {
+    auto known = texts_.find(text);
+    if (known != texts_.end()) return push(known->second);
+    push_characters(PickleKind::kText, text);
+    charge(kBytesPerText);
+    texts_.emplace(pickle_.text(top(), "a text"), top());
+  }
   void push_characters(PickleKind kind, std::string_view text) {
     char* copy = nullptr;
     if (!text.empty()) {
@@ -260,21 +270,21 @@ class PickleReader {
     push({PickleKind::kGlobal, known - pickle_.globals_.begin()});
   }
 
-  // Two dicts of Python's are written as calls of their classes and filled like others.
-  bool makes_dict(Value maker) const {
-    std::string_view name = pickle_.global(maker, "what makes an object");
-    return name == "collections.OrderedDict" || name == "collections.defaultdict";
-  }
+  // Three classes are plain values by another name: they are written as calls, and dicts are filled
+  // like others behind that.
   void make_object() {
     Value arguments = pop(), maker = pop();
     if (!maker.is(PickleKind::kGlobal) || !arguments.is(PickleKind::kTuple))
       fail("its pickle makes an object without a class or without arguments");
-    if (!makes_dict(maker))
-      return push(record(PickleKind::kObject, Pickle::Object{{maker, arguments, {}}}));
-    bool filled =
-        pickle_.global(maker, "") == "collections.OrderedDict" && sequence(arguments).size > 0;
-    if (filled) fail("its pickle has an OrderedDict in a form that is not read");
-    push(record(PickleKind::kDict, Sequence{}));
+    const std::string_view name = pickle_.global(maker, "what makes an object");
+    const Sequence& given = sequence(arguments);
+    if (name == "torch.Size" && given.size == 1 && given.items[0].is(PickleKind::kTuple))
+      return push(given.items[0]);
+    if (name == "collections.OrderedDict" && given.size > 0)
+      fail("its pickle has an OrderedDict in a form that is not read");
+    if (name == "collections.OrderedDict" || name == "collections.defaultdict")
+      return push(record(PickleKind::kDict, Sequence{}));
+    push(record(PickleKind::kObject, Pickle::Object{{maker, arguments, {}}}));
   }
   // Attributes of a dict are nothing that is stored in it.
   void build() {
@@ -341,11 +351,9 @@ class PickleReader {
     using Kind = PickleKind;
     switch (opcode) {
       case Opcode::kShortBinString:
-      case Opcode::kShortBinUnicode:
-        return push_characters(Kind::kText, characters(number<uint8_t>()));
-      case Opcode::kBinUnicode: return push_characters(Kind::kText, characters(number<uint32_t>()));
-      case Opcode::kBinUnicode8:
-        return push_characters(Kind::kText, characters(number<uint64_t>()));
+      case Opcode::kShortBinUnicode: return push_text(characters(number<uint8_t>()));
+      case Opcode::kBinUnicode: return push_text(characters(number<uint32_t>()));
+      case Opcode::kBinUnicode8: return push_text(characters(number<uint64_t>()));
       case Opcode::kShortBinBytes:
         return push_characters(Kind::kBytes, characters(number<uint8_t>()));
       case Opcode::kBinBytes: return push_characters(Kind::kBytes, characters(number<uint32_t>()));
@@ -388,6 +396,7 @@ class PickleReader {
   size_t at_ = 0;
   std::vector<Value> stack_, memo_;
   std::vector<bool> is_kept_;
+  std::unordered_map<std::string_view, Value> texts_;
   std::vector<size_t> marks_;
 };
 
