@@ -1,12 +1,14 @@
 // For tools/goldens/torch_file_goldens.py and by hand: what a checkpoint of
-// torch.distributed.checkpoint says of itself.
+// torch.distributed.checkpoint says of itself, and a small one that this program writes.
 //
 //   dcp_tool list DIR
+//   dcp_tool write DIR
 #include <cstdio>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tests/torch_files/dcp_sample.h"
 #include "torch_files/dcp_checkpoint.h"
 
 namespace {
@@ -34,7 +36,12 @@ int main(int count, char** words) {
       list(words[2]);
       return 0;
     }
-    std::fputs("usage: dcp_tool list DIR\n", stderr);
+    if (count == 3 && std::strcmp(words[1], "write") == 0) {
+      tessera::make_directories(words[2]);
+      tessera::write_dcp_sample(words[2]);
+      return 0;
+    }
+    std::fputs("usage: dcp_tool list|write DIR\n", stderr);
     return 2;
   } catch (const tessera::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -2,7 +2,10 @@
 """Writes tests/goldens/torch_files/: small files of torch.save and torch.distributed.checkpoint, what
 is in them, and pickles that must be refused.
 
-    /tmp/venv-torch/bin/python tools/goldens/torch_file_goldens.py
+    /tmp/venv-torch/bin/python tools/goldens/torch_file_goldens.py write
+
+`check DCP_TOOL` loads the checkpoint that tests/torch_files/dcp_tool writes with PyTorch, on one rank and
+as DTensors on two.
 
 Python 3.11, torch 2.15.0, safetensors 0.8.0.
 """
@@ -14,6 +17,9 @@ import os
 import pathlib
 import pickle
 import shutil
+import subprocess
+import sys
+import tempfile
 import zipfile
 
 import numpy
@@ -22,6 +28,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed._shard.sharded_tensor.metadata import MEM_FORMAT_ENCODING
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "tests" / "goldens"
@@ -180,10 +187,14 @@ def one_rank():
     (OUT / "dcp.json").write_text(json.dumps({"tensors": described(tensors), "items": items}, indent=1) + "\n")
 
 
-def rank_of_four(rank, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="4")
+def start_rank(rank, port, ranks):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
+
+
+def rank_of_four(rank, port):
+    start_rank(rank, port, 4)
     mesh = torch.distributed.init_device_mesh("cpu", (4,))
     dcp.save(state_of(*trained(mesh)), checkpoint_id="dcp_four")
     torch.distributed.destroy_process_group()
@@ -204,8 +215,64 @@ def old_metadata():
     (folder / ".metadata").write_bytes(pickle.dumps(metadata, 4))
 
 
+# As in tests/torch_files/dcp_sample.h.
+SAMPLE = {"model": {"a.weight": (torch.float32, (7, 5)), "b.weight": (torch.bfloat16, (4, 6)),
+                    "b.bias": (torch.float32, (2,)), "none": (torch.float32, (0, 3))},
+          "optim.state.a.weight": {"exp_avg": (torch.float32, (7, 5)), "step": (torch.float32, ())}}
+
+
+def sample_value(name, dtype, shape):
+    count = torch.Size(shape).numel()
+    return ((torch.arange(count) + len(name)) / 4).reshape(shape).to(dtype)
+
+
+def check_sample(folder, mesh=None):
+    """Loads the sample into tensors of zeros, cut along their first dim where there is a mesh."""
+    def zeros(dtype, shape):
+        tensor = torch.zeros(shape, dtype=dtype)
+        if mesh is None or not shape:
+            return tensor
+        return torch.distributed.tensor.distribute_tensor(tensor, mesh, [torch.distributed.tensor.Shard(0)])
+
+    state = {part: {n: zeros(*about) for n, about in names.items()} for part, names in SAMPLE.items()}
+    state["counter"] = torch.zeros((), dtype=torch.int64)
+    state["optim"] = {"param_groups": [{"lr": 0.0, "betas": (0.0, 0.0)}]}
+    state["note"] = {"list": []}
+    dcp.load(state, checkpoint_id=folder)
+    for part, names in SAMPLE.items():
+        for name, about in names.items():
+            tensor = state[part][name]
+            tensor = tensor.full_tensor() if mesh is not None and about[1] else tensor
+            assert torch.equal(tensor, sample_value(f"{part}.{name}", *about)), name
+    assert state["counter"].item() == 2**40
+    assert state["optim"]["param_groups"][0] == {"lr": 3e-4, "betas": (0.9, 0.95)}
+    assert state["note"] == {"list": [-1, 255, 65535, 65536, -(2**63), None, True]}, state["note"]
+
+
+def check_rank(rank, port, folder):
+    start_rank(rank, port, 2)
+    check_sample(folder, torch.distributed.init_device_mesh("cpu", (2,)))
+    torch.distributed.destroy_process_group()
+
+
+def check(tool):
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([tool, "write", folder], check=True)
+        check_sample(folder)
+        torch.multiprocessing.spawn(check_rank, (29518, folder), nprocs=2)
+        whole = pathlib.Path(folder) / "whole.pt"
+        dcp_to_torch_save(folder, whole)
+        loaded = torch.load(whole, weights_only=True)
+        assert loaded["optim"]["param_groups"][0]["lr"] == 3e-4, loaded
+    print("PyTorch reads what dcp_tool writes")
+
+
 def main():
     torch.set_num_threads(1)
+    if sys.argv[1:2] == ["check"] and len(sys.argv) == 3:
+        return check(sys.argv[2])
+    if sys.argv[1:] != ["write"]:
+        sys.exit(__doc__)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
     os.chdir(OUT)  # a checkpoint notes the path that it was saved to
