@@ -23,7 +23,10 @@ std::string first_five(const std::vector<std::string>& items) {
 bool equal_elements(const StoredTensor& a, const StoredTensor& b) {
   if (!a.dtype || !is_weight_dtype(*a.dtype)) return false;
   // PyTorch stores what two names share once.
-  if (a.bytes.data() == b.bytes.data() && a.strides == b.strides) return true;
+  if (a.pieces.size() == 1 && b.pieces.size() == 1 &&
+      a.pieces[0].bytes.data() == b.pieces[0].bytes.data() &&
+      a.pieces[0].strides == b.pieces[0].strides)
+    return true;
   constexpr int64_t kWindow = int64_t{1} << 22;
   const int64_t count = num_elements(a.shape);
   std::vector<float> of_a, of_b;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/manifest.h"
 #include "hub/element_types.h"
+#include "hub/meta_llama.h"
 #include "hub/weight_index.h"
 #include "torch_files/strided.h"
 
@@ -30,6 +31,27 @@ bool is_torch_file(const fs::path& path) {
   return end == ".bin" || end == ".pt" || end == ".pth" || end == ".ckpt";
 }
 
+void read_piece(const StoredPiece& piece, DType dtype, int64_t first, std::span<float> values) {
+  const int64_t size = size_of(dtype), count = static_cast<int64_t>(values.size());
+  if (is_contiguous(piece.shape, piece.strides)) {
+    TESSERA_CHECK((first + count) * size <= static_cast<int64_t>(piece.bytes.size()));
+    return to_f32(dtype, piece.bytes.data() + first * size, values);
+  }
+  TESSERA_CHECK(first + count <= num_elements(piece.shape));
+  std::vector<std::byte> row_major(static_cast<size_t>(count * size));
+  copy_strided(piece.bytes.data(), piece.shape, piece.strides, size, first, row_major);
+  to_f32(dtype, row_major.data(), values);
+}
+
+void advise_piece(const StoredPiece& piece, DType dtype, int64_t first, int64_t count,
+                  Advice advice) {
+  // Elements that are neighbours may be far from each other.
+  if (!is_contiguous(piece.shape, piece.strides))
+    return piece.advise(0, piece.bytes.size(), advice);
+  const int64_t size = size_of(dtype);
+  piece.advise(static_cast<uint64_t>(first * size), static_cast<uint64_t>(count * size), advice);
+}
+
 }  // namespace
 
 std::string StoredTensor::to_string() const {
@@ -38,22 +60,49 @@ std::string StoredTensor::to_string() const {
 
 void StoredTensor::read(int64_t first, std::span<float> values) const {
   TESSERA_CHECK(dtype && first >= 0);
-  const int64_t size = size_of(*dtype), count = static_cast<int64_t>(values.size());
-  if (is_contiguous(shape, strides)) {
-    TESSERA_CHECK((first + count) * size <= static_cast<int64_t>(bytes.size()));
-    return to_f32(*dtype, bytes.data() + first * size, values);
+  for (int64_t done = 0, count = static_cast<int64_t>(values.size()); done < count;) {
+    auto [piece, begin, left] = find(first + done);
+    const int64_t n = std::min(left, count - done);
+    read_piece(*piece, *dtype, begin,
+               values.subspan(static_cast<size_t>(done), static_cast<size_t>(n)));
+    done += n;
   }
-  TESSERA_CHECK(first + count <= num_elements(shape));
-  std::vector<std::byte> row_major(static_cast<size_t>(count * size));
-  copy_strided(bytes.data(), shape, strides, size, first, row_major);
-  to_f32(*dtype, row_major.data(), values);
+}
+
+StoredTensor::Position StoredTensor::find(int64_t element) const {
+  const auto count = static_cast<int64_t>(pieces.size());
+  if (count == 1) return {&pieces[0], element, INT64_MAX - element};
+  const int64_t number = element / run, within = element % run;
+  return {&pieces[static_cast<size_t>(number % count)], number / count * run + within,
+          run - within};
 }
 
 void StoredTensor::advise(int64_t first, int64_t count, Advice advice) const {
-  // Elements that are neighbours may be far from each other.
-  if (!is_contiguous(shape, strides)) return advise_bytes(0, bytes.size(), advice);
-  const int64_t size = size_of(*dtype);
-  advise_bytes(static_cast<uint64_t>(first * size), static_cast<uint64_t>(count * size), advice);
+  if (pieces.size() == 1) return advise_piece(pieces[0], *dtype, first, count, advice);
+  if (count == 0) return;
+  const int64_t last = first + count, round = run * static_cast<int64_t>(pieces.size());
+  if (first / round == (last - 1) / round) {
+    for (int64_t at = first; at < last;) {
+      auto [piece, begin, left] = find(at);
+      advise_piece(*piece, *dtype, begin, std::min(left, last - at), advice);
+      at += left;
+    }
+    return;
+  }
+  const int64_t begin = first / round * run, end = ((last - 1) / round + 1) * run;
+  for (const StoredPiece& piece : pieces) advise_piece(piece, *dtype, begin, end - begin, advice);
+}
+
+StoredPiece stored_piece(const TorchFile& file, const TorchTensor& tensor) {
+  return {tensor.shape, tensor.strides, file.archive().stored(tensor),
+          [&file, &tensor](uint64_t begin, uint64_t count, Advice advice) {
+            file.mapping().advise(tensor.offset + begin, count, advice);
+          }};
+}
+
+StoredTensor stored_tensor(const TorchFile& file, const fs::path& path, const TorchTensor& tensor) {
+  std::string type = tensor.dtype ? std::string(name(*tensor.dtype)) : tensor.element_type;
+  return {path, std::move(type), tensor.dtype, tensor.shape, {stored_piece(file, tensor)}};
 }
 
 WeightFiles::WeightFiles(fs::path path) : path_(std::move(path)) { open(); }
@@ -63,12 +112,14 @@ void WeightFiles::open() {
   if (!is_there(path_)) throw UserError(cat("there are no weights: no '", path_.string(), "'"));
   if (!fs::is_directory(path_, ignored)) {
     if (path_.filename().string().ends_with(".index.json")) return add_indexed(path_);
+    if (is_meta_llama(path_)) return add_meta_llama(path_.parent_path());
     return add_file(path_);
   }
   for (const WeightFileNames& names : kWeightFileNames) {
     if (is_there(path_ / names.whole)) return add_file(path_ / names.whole);
     if (is_there(path_ / names.index)) return add_indexed(path_ / names.index);
   }
+  if (is_meta_llama(path_)) return add_meta_llama(path_);
   if (is_there(path_ / kManifestName)) {
     throw UserError(cat("'", path_.string(), "' is a checkpoint of tessera: `tessera export ",
                         path_.string(), " DIR` makes a model directory of it, and ",
@@ -95,27 +146,28 @@ void WeightFiles::add(const std::string& name, StoredTensor tensor) {
 void WeightFiles::add_safetensors(const fs::path& path) {
   const SafetensorsFile& file = *files_.emplace_back(std::make_unique<SafetensorsFile>(path));
   for (const TensorInfo& tensor : file.tensors()) {
-    add(tensor.name, {path, std::string(name(tensor.dtype)), tensor.dtype, tensor.shape,
-                      contiguous_strides(tensor.shape), file.bytes(tensor),
+    StoredPiece whole{tensor.shape, contiguous_strides(tensor.shape), file.bytes(tensor),
                       [&file, &tensor](uint64_t begin, uint64_t count, Advice advice) {
                         file.advise(tensor, begin, count, advice);
-                      }});
+                      }};
+    add(tensor.name,
+        {path, std::string(name(tensor.dtype)), tensor.dtype, tensor.shape, {std::move(whole)}});
   }
   for (const ForeignTensor& tensor : file.foreign())
-    add(tensor.name, {path, tensor.element_type, {}, tensor.shape});
+    add(tensor.name, {path, tensor.element_type, {}, tensor.shape, {}});
 }
 
 void WeightFiles::add_torch_file(const fs::path& path) {
   const TorchFile& file = *torch_files_.emplace_back(std::make_unique<TorchFile>(path));
-  const TorchArchive& archive = file.archive();
-  for (const TorchTensor& tensor : archive.tensors()) {
-    std::string type = tensor.dtype ? std::string(name(*tensor.dtype)) : tensor.element_type;
-    add(tensor.name,
-        {path, type, tensor.dtype, tensor.shape, tensor.strides, archive.stored(tensor),
-         [&file, &tensor](uint64_t begin, uint64_t count, Advice advice) {
-           file.mapping().advise(tensor.offset + begin, count, advice);
-         }});
-  }
+  for (const TorchTensor& tensor : file.archive().tensors())
+    add(tensor.name, stored_tensor(file, path, tensor));
+}
+
+void WeightFiles::add_meta_llama(const fs::path& directory) {
+  const std::vector<fs::path> paths = meta_llama_parts(directory);
+  for (const fs::path& path : paths) torch_files_.push_back(std::make_unique<TorchFile>(path));
+  for (auto& [name, tensor] : meta_llama_tensors(directory, paths, torch_files_))
+    add(name, std::move(tensor));
 }
 
 void WeightFiles::add_indexed(const fs::path& index) {

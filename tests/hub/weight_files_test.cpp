@@ -113,6 +113,63 @@ TEST(WeightFiles, ReadsViewsInTheOrderOfTheirShape) {
   }
 }
 
+// Two parts of a Llama: rows of q and k in another order, matrices cut by rows or by columns.
+TEST(WeightFiles, JoinsThePartsOfMetasOwnFiles) {
+  WeightFiles expected(golden("ministral_tiny"));
+  const std::filesystem::path columns = golden("torch_files/consolidated_columns");
+  for (const auto& path : {columns, columns / "consolidated.00.pth"}) {
+    WeightFiles files(path);
+    EXPECT_EQ(files.tensors().size(), expected.tensors().size());
+    EXPECT_EQ(files.find("model.embed_tokens.weight")->shape, (Shape{100, 32}));
+    for (const auto& [name, tensor] : expected.tensors()) {
+      const StoredTensor* joined = files.find(name);
+      ASSERT_NE(joined, nullptr) << name;
+      std::vector<float> all = all_of(tensor), got = all_of(*joined);
+      bool cut_off = name == "model.embed_tokens.weight" || name == "lm_head.weight";
+      if (cut_off) all.resize(100 * 32);
+      EXPECT_EQ(got, all) << name;
+      // Any part of it, across pieces.
+      for (size_t first = 0; first < all.size(); first += 397) {
+        std::vector<float> part(std::min<size_t>(500, all.size() - first));
+        joined->read(static_cast<int64_t>(first), part);
+        ASSERT_TRUE(
+            std::equal(part.begin(), part.end(), all.begin() + static_cast<ptrdiff_t>(first)))
+            << name << first;
+        joined->advise(static_cast<int64_t>(first), static_cast<int64_t>(part.size()),
+                       Advice::kDone);
+      }
+    }
+  }
+  WeightFiles rows(golden("torch_files/consolidated_rows"));
+  EXPECT_EQ(rows.tensors().size(), 3u);
+  for (const auto& [name, tensor] : rows.tensors()) {
+    std::vector<float> all = all_of(*expected.find(name)), got = all_of(tensor);
+    all.resize(got.size());
+    EXPECT_EQ(got, all) << name;
+  }
+}
+
+TEST(WeightFiles, NamesWhatIsWrongWithPartsOfMetas) {
+  ScratchDirectory scratch;
+  const std::filesystem::path from = golden("torch_files/consolidated_columns");
+  std::filesystem::copy(from / "consolidated.00.pth", scratch / "consolidated.00.pth");
+  expect_refused(scratch.path(), "params.json' is missing or too large");
+  std::filesystem::copy(golden("torch_files/consolidated_rows/consolidated.01.pth"),
+                        scratch / "consolidated.01.pth");
+  make_file(scratch / "params.json", R"({"dim": 32, "n_heads": 3})");
+  expect_refused(scratch.path(), "3 heads of an even width do not make up 32");
+  make_file(scratch / "params.json", R"({"dim": "32", "n_heads": 4})");
+  expect_refused(scratch.path(), "params.json': 'dim' must be a number above 0");
+  make_file(scratch / "params.json", R"({"dim": 32, "n_heads": 4})");
+  expect_refused(scratch.path(), "consolidated.01.pth' it is missing");
+  std::filesystem::copy(from / "consolidated.00.pth", scratch / "consolidated.01.pth",
+                        std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(from / "consolidated.00.pth", scratch / "consolidated.02.pth");
+  expect_refused(scratch.path(), "tensor 'layers.0.attention.wq.weight' in '" +
+                                     (scratch / "consolidated.00.pth").string() +
+                                     "' has 16 rows in each of 3 parts, not 32 in all");
+}
+
 TEST(WeightFiles, RunsNothingOfAPickle) {
   for (const char* name : {"os_system_2.pt", "eval_4.pt"}) {
     ScratchDirectory scratch;

@@ -34,6 +34,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 GOLDENS = pathlib.Path(__file__).parents[2] / "tests" / "goldens"
 OUT = GOLDENS / "torch_files"
 MODEL = "qwen2_window_tiny"
+LLAMA = "ministral_tiny"
 
 
 def numbers(tensor):
@@ -100,6 +101,60 @@ def model():
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=2) + "\n")
 
 
+def halves_to_pairs(weight, head_dim):
+    """Rows of queries or keys as Meta's files have them; the inverse of what transformers' conversion does."""
+    def to_halves(w):  # convert_llama_weights_to_hf.py: permute()
+        return w.view(-1, head_dim // 2, 2, w.shape[1]).transpose(1, 2).reshape(w.shape)
+
+    pairs = weight.view(-1, 2, head_dim // 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+    assert torch.equal(to_halves(pairs), weight)
+    return pairs.contiguous()
+
+
+def consolidated():
+    """A tiny model as Meta publishes Llamas: in two parts, the embedding by columns, and some by rows.
+
+    Its last token is left out, so that the others are an even number.
+    """
+    weights = safetensors.torch.load_file(GOLDENS / LLAMA / "model.safetensors")
+    config = json.loads((GOLDENS / LLAMA / "config.json").read_text())
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    layer = {"attention.wq": ("self_attn.q_proj", 0), "attention.wk": ("self_attn.k_proj", 0),
+             "attention.wv": ("self_attn.v_proj", 0), "attention.wo": ("self_attn.o_proj", 1),
+             "feed_forward.w1": ("mlp.gate_proj", 0), "feed_forward.w2": ("mlp.down_proj", 1),
+             "feed_forward.w3": ("mlp.up_proj", 0), "attention_norm": ("input_layernorm", None),
+             "ffn_norm": ("post_attention_layernorm", None)}
+    own = {"tok_embeddings": ("model.embed_tokens", 1), "norm": ("model.norm", None),
+           "output": ("lm_head", 0)}
+    own |= {f"layers.{n}.{a}": (f"model.layers.{n}.{b}", dim)
+            for n in range(config["num_hidden_layers"]) for a, (b, dim) in layer.items()}
+    for folder, embedding_dim in (("consolidated_columns", 1), ("consolidated_rows", 0)):
+        (OUT / folder).mkdir()
+        for part in range(2):
+            saved = {"rope.freqs": torch.ones(head_dim // 2)}
+            for name, (ours, dim) in own.items():
+                if embedding_dim == 0 and name not in ("tok_embeddings", "norm", "layers.0.attention.wq"):
+                    continue
+                weight = weights[ours + ".weight"]
+                if name in ("tok_embeddings", "output"):
+                    weight = weight[:-1]
+                if name.endswith((".wq", ".wk")):
+                    weight = halves_to_pairs(weight, head_dim)
+                if name == "tok_embeddings":
+                    dim = embedding_dim
+                if dim is not None:
+                    weight = weight.chunk(2, dim)[part].clone(memory_format=torch.contiguous_format)
+                saved[name + ".weight"] = weight
+            torch.save(saved, OUT / folder / f"consolidated.{part:02}.pth")
+        params = {"dim": config["hidden_size"], "n_layers": config["num_hidden_layers"],
+                  "n_heads": config["num_attention_heads"], "n_kv_heads": config["num_key_value_heads"],
+                  "vocab_size": config["vocab_size"] - 1, "multiple_of": config["intermediate_size"],
+                  "norm_eps": 1e-05, "ffn_dim_multiplier": 0.5}
+        if embedding_dim == 0:
+            params |= {"rope_theta": 500000.0, "use_scaled_rope": True}
+        (OUT / folder / "params.json").write_text(json.dumps(params) + "\n")
+
+
 class Call:
     """Pickles as a call."""
 
@@ -114,9 +169,8 @@ def zip_with(pickled):
     """What torch.save would write around a pickle."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("archive/data.pkl", pickled)
-        archive.writestr("archive/byteorder", "little")
-        archive.writestr("archive/version", "3\n")
+        for name, text in (("data.pkl", pickled), ("byteorder", "little"), ("version", "3\n")):
+            archive.writestr(zipfile.ZipInfo(f"archive/{name}"), text)  # without the time
     return content.getvalue()
 
 
@@ -278,6 +332,7 @@ def main():
     os.chdir(OUT)  # a checkpoint notes the path that it was saved to
     archives()
     model()
+    consolidated()
     hostile()
     one_rank()
     torch.multiprocessing.spawn(rank_of_four, (29517,), nprocs=4)
