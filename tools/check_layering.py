@@ -39,7 +39,7 @@ MAY_INCLUDE = {
     "data": {"tables", "remote", "tokenizer", "base"},
     "tokenizer": {"base"},
     "checkpoint": {"base"},
-    "torch_files": {"base"},
+    "torch_files": {"checkpoint", "base"},
     "hub": {"torch_files", "checkpoint", "remote", "base"},
     "observe": {"base"},
     "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},

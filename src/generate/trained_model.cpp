@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "checkpoint/checkpoint.h"
 #include "hub/pretrained_weights.h"
 #include "hub/remote_model.h"
 #include "models/build_model.h"
@@ -15,7 +16,7 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-TrainedModel open_checkpoint(const fs::path& path, const std::optional<std::string>& tokenizer) {
+TrainedModel open_trained(const fs::path& path, const std::optional<std::string>& tokenizer) {
   auto weights = std::make_shared<CheckpointParameters>(path);
   const RunRecord& record = weights->record();
   TrainedModel trained;
@@ -85,7 +86,7 @@ TrainedModel open_trained_model(const std::string& name, const RunConfig& option
                     fs::exists(*directory / kMetaParamsName, ignored)))
     return open_hugging_face(*directory, options, tokenizer);
   if (auto checkpoint = newest_complete_checkpoint(name))
-    return open_checkpoint(*checkpoint, tokenizer);
+    return open_trained(*checkpoint, tokenizer);
   throw UserError(cat("there is no complete checkpoint in '", name,
                       "', and it is no Hugging Face model of this machine"));
 }

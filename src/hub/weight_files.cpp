@@ -4,10 +4,10 @@
 #include <array>
 #include <set>
 
+#include "base/element_types.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/manifest.h"
-#include "hub/element_types.h"
 #include "hub/meta_llama.h"
 #include "hub/weight_index.h"
 #include "torch_files/strided.h"

@@ -27,12 +27,11 @@ class DcpCheckpoint {
 
   const DcpMetadata& metadata() const { return metadata_; }
 
-  // All elements of the box at `offsets` of size `sizes` in row-major order, out of the chunks that
-  // it touches. The tensor must have a dtype, the box must lie in it and `out` must have its size.
-  // UserError that names file and tensor: a file that is missing or too short, a chunk that is not
-  // what the metadata says, and what TorchArchive reports.
-  void read(const DcpTensor& tensor, const Shape& offsets, const Shape& sizes,
-            std::span<std::byte> out) const;
+  // All elements of a box in row-major order, out of the chunks that it touches. The tensor must
+  // have a dtype, the box must lie in it and `out` must have its size. UserError that names file
+  // and tensor: a file that is missing or too short, a chunk that is not what the metadata says,
+  // and what TorchArchive reports.
+  void read(const DcpTensor& tensor, const TensorBox& box, std::span<std::byte> out) const;
 
   // What is no tensor, as plain values: root() is the number, list or dict. UserError as above.
   Pickle item(std::string_view name) const;

@@ -48,7 +48,7 @@ std::span<const std::string_view> metadata_globals() {
   return all;
 }
 
-bool by_offsets(const DcpChunk& a, const DcpChunk& b) { return a.offsets < b.offsets; }
+bool lies_before(const DcpChunk& a, const DcpChunk& b) { return a.box.begin < b.box.begin; }
 
 class MetadataReader {
  public:
@@ -150,7 +150,7 @@ class MetadataReader {
       if (++chunks_ % kChunksPerCheck == 0) check_interruption();
       add_chunk(tensor, chunk);
     }
-    std::ranges::sort(tensor.chunks, by_offsets);
+    std::ranges::sort(tensor.chunks, lies_before);
     check_volumes(tensor, whole);
     return tensor;
   }
@@ -169,32 +169,26 @@ class MetadataReader {
   }
   void add_chunk(DcpTensor& tensor, PickleValue value) const {
     PickleValue fields = state(value, kChunk, "a chunk of a tensor");
-    DcpChunk chunk{numbers(field(fields, "offsets"), "the offsets of a chunk"),
-                   numbers(field(fields, "sizes"), "the sizes of a chunk"),
+    DcpChunk chunk{{numbers(field(fields, "offsets"), "the offsets of a chunk"),
+                    numbers(field(fields, "sizes"), "the sizes of a chunk")},
                    {kNoFile, 0, 0}};
-    const size_t rank = tensor.shape.size();
-    bool inside = chunk.offsets.size() == rank && chunk.sizes.size() == rank;
-    for (size_t i = 0; inside && i < rank; ++i) {
-      inside = chunk.offsets[i] <= tensor.shape[i] &&
-               chunk.sizes[i] <= tensor.shape[i] - chunk.offsets[i];
-    }
-    if (!inside) {
-      pickle_.fail(cat("a chunk of tensor '", tensor.name, "' at ", to_string(chunk.offsets),
-                       " of size ", to_string(chunk.sizes), " is not inside of ",
+    if (!is_inside(chunk.box, tensor.shape)) {
+      pickle_.fail(cat("a chunk of tensor '", tensor.name, "' at ", to_string(chunk.box.begin),
+                       " of size ", to_string(chunk.box.shape), " is not inside of ",
                        to_string(tensor.shape)));
     }
     // Ranks without a part of it have chunks without elements, several at one place.
-    if (std::ranges::find(chunk.sizes, 0) == chunk.sizes.end())
+    if (std::ranges::find(chunk.box.shape, 0) == chunk.box.shape.end())
       tensor.chunks.push_back(std::move(chunk));
   }
   void check_volumes(const DcpTensor& tensor, int64_t whole) const {
     int64_t left = whole;
     for (size_t i = 0; left >= 0 && i < tensor.chunks.size(); ++i) {
-      if (i > 0 && tensor.chunks[i].offsets == tensor.chunks[i - 1].offsets) {
+      if (i > 0 && tensor.chunks[i].box.begin == tensor.chunks[i - 1].box.begin) {
         pickle_.fail(cat("two chunks of tensor '", tensor.name, "' are at ",
-                         to_string(tensor.chunks[i].offsets)));
+                         to_string(tensor.chunks[i].box.begin)));
       }
-      left -= volume(tensor.chunks[i].sizes, tensor.name);
+      left -= volume(tensor.chunks[i].box.shape, tensor.name);
     }
     if (left != 0) {
       pickle_.fail(cat("the chunks of tensor '", tensor.name, "' do not make up its shape ",
@@ -224,9 +218,10 @@ class MetadataReader {
   }
   void set_place(DcpTensor& tensor, PickleValue offset, DcpPlace place) const {
     Shape offsets = numbers(offset, "the offsets of a chunk");
-    auto chunk = std::ranges::lower_bound(tensor.chunks, offsets, {}, &DcpChunk::offsets);
+    auto chunk = std::ranges::lower_bound(
+        tensor.chunks, offsets, {}, [](const DcpChunk& c) -> const Shape& { return c.box.begin; });
     // Others are of chunks without elements.
-    if (chunk != tensor.chunks.end() && chunk->offsets == offsets) chunk->place = place;
+    if (chunk != tensor.chunks.end() && chunk->box.begin == offsets) chunk->place = place;
   }
   DcpPlace place_of(PickleValue value, std::string_view name) {
     PickleValue fields = state(value, kPlace, "a place");
@@ -260,7 +255,7 @@ class MetadataReader {
   void check_whole(const DcpTensor& tensor) const {
     for (const DcpChunk& chunk : tensor.chunks) {
       if (chunk.place.file == kNoFile) {
-        pickle_.fail(cat("the chunk of tensor '", tensor.name, "' at ", to_string(chunk.offsets),
+        pickle_.fail(cat("the chunk of tensor '", tensor.name, "' at ", to_string(chunk.box.begin),
                          " has no place"));
       }
     }

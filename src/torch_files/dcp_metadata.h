@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "checkpoint/tensor_box.h"
 
 namespace tessera {
 
@@ -22,9 +23,8 @@ struct DcpPlace {
   uint64_t offset = 0, bytes = 0;
 };
 
-// A box of a tensor.
 struct DcpChunk {
-  Shape offsets, sizes;
+  TensorBox box;
   DcpPlace place;
 };
 
@@ -33,7 +33,7 @@ struct DcpTensor {
   std::string element_type;    // as PyTorch calls it: "float32"
   std::optional<DType> dtype;  // nullopt: one that is not among DType's
   Shape shape;
-  std::vector<DcpChunk> chunks;  // by offsets; none is empty
+  std::vector<DcpChunk> chunks;  // by their beginnings; none is empty
 };
 
 // Anything but a tensor: a number, a list, a dict.

@@ -143,9 +143,9 @@ class MetadataWriter {
     if (++chunks_ % kChunksPerCheck == 0) check_interruption();
     instance(w, kModule, "ChunkStorageMetadata", [&] {
       w.name("offsets");
-      size(w, chunk.offsets);
+      size(w, chunk.box.begin);
       w.name("sizes");
-      size(w, chunk.sizes);
+      size(w, chunk.box.shape);
     });
   }
 
@@ -176,7 +176,7 @@ class MetadataWriter {
     for (const DcpTensor& tensor : metadata_.tensors) {
       int64_t number = 0;
       for (const DcpChunk& chunk : tensor.chunks)
-        place(tensor.name, &chunk.offsets, number++, chunk.place);
+        place(tensor.name, &chunk.box.begin, number++, chunk.place);
     }
     for (const DcpItem& item : metadata_.items) place(item.name, nullptr, 0, item.place);
   }

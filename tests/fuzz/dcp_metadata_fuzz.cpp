@@ -12,12 +12,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       int64_t elements = 0;
       for (const DcpChunk& chunk : tensor.chunks) {
         TESSERA_CHECK(chunk.place.file < metadata.files.size());
-        TESSERA_CHECK(chunk.offsets.size() == tensor.shape.size());
+        TESSERA_CHECK(chunk.box.begin.size() == tensor.shape.size());
         for (size_t i = 0; i < tensor.shape.size(); ++i) {
-          TESSERA_CHECK(chunk.offsets[i] >= 0 && chunk.sizes[i] > 0);
-          TESSERA_CHECK(chunk.offsets[i] + chunk.sizes[i] <= tensor.shape[i]);
+          TESSERA_CHECK(chunk.box.begin[i] >= 0 && chunk.box.shape[i] > 0);
+          TESSERA_CHECK(chunk.box.begin[i] + chunk.box.shape[i] <= tensor.shape[i]);
         }
-        elements += num_elements(chunk.sizes);
+        elements += num_elements(chunk.box.shape);
       }
       TESSERA_CHECK(elements == num_elements(tensor.shape));
       TESSERA_CHECK(metadata.find_tensor(tensor.name) == &tensor);

@@ -24,7 +24,7 @@ nlohmann::json golden_json() { return nlohmann::json::parse(read_file(golden("dc
 std::vector<double> box_of(const DcpCheckpoint& checkpoint, const DcpTensor& tensor,
                            const Shape& offsets, const Shape& sizes) {
   std::vector<float> values(static_cast<size_t>(num_elements(sizes)));
-  checkpoint.read(tensor, offsets, sizes, std::as_writable_bytes(std::span(values)));
+  checkpoint.read(tensor, {offsets, sizes}, std::as_writable_bytes(std::span(values)));
   return {values.begin(), values.end()};
 }
 std::vector<double> all_of(const DcpCheckpoint& checkpoint, const DcpTensor& tensor) {
@@ -73,8 +73,8 @@ TEST(DcpCheckpoint, ChunksAreBoxesInFiles) {
   const DcpTensor* seven = metadata.find_tensor("model.1.weight");
   ASSERT_EQ(seven->chunks.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(seven->chunks[i].offsets, (Shape{2 * static_cast<int64_t>(i), 0}));
-    EXPECT_EQ(seven->chunks[i].sizes, (Shape{i < 3 ? 2 : 1, 3}));
+    EXPECT_EQ(seven->chunks[i].box.begin, (Shape{2 * static_cast<int64_t>(i), 0}));
+    EXPECT_EQ(seven->chunks[i].box.shape, (Shape{i < 3 ? 2 : 1, 3}));
     EXPECT_EQ(metadata.files[seven->chunks[i].place.file], cat("__", i, "_0.distcp"));
   }
   EXPECT_EQ(metadata.find_tensor("model.0.weight")->chunks.size(), 3u) << "the fourth is empty";
@@ -182,7 +182,7 @@ TEST(DcpMetadata, ChangedBytesAreReadOrRefused) {
     try {
       for (const DcpTensor& tensor : parse(content).tensors) {
         for (const DcpChunk& chunk : tensor.chunks)
-          ASSERT_EQ(chunk.sizes.size(), tensor.shape.size());
+          ASSERT_EQ(chunk.box.shape.size(), tensor.shape.size());
       }
     } catch (const UserError&) {
     }
@@ -228,7 +228,7 @@ TEST_F(DamagedDcpCheckpoint, ChunksAreHeldAgainstTheMetadata) {
   DcpCheckpoint checkpoint(directory_.path());
   const DcpTensor& tensor = *checkpoint.metadata().find_tensor("model.0.bias");
   std::vector<std::byte> bytes(24);
-  std::string message = user_error([&] { checkpoint.read(tensor, {0}, {3}, bytes); });
+  std::string message = user_error([&] { checkpoint.read(tensor, {{0}, {3}}, bytes); });
   expect_contains(message, "'model.0.bias in ");
   expect_contains(message, "it is not the chunk of float64 [1] that .metadata says");
 }

@@ -37,21 +37,21 @@ inline DcpMetadata write_dcp_sample(const std::filesystem::path& directory) {
     DcpTensor tensor{t.name, "", t.dtype, t.shape, {}};
     const size_t dim = t.by_columns ? 1 : 0;
     for (int64_t rank = 0; rank < kRanks; ++rank) {
-      DcpChunk chunk{Shape(t.shape.size()), t.shape, {}};
+      DcpChunk chunk{whole_box(t.shape), {}};
       if (t.shape.empty()) {
         if (rank != 1) continue;  // one rank has what is small
       } else {
         const int64_t part = (t.shape[dim] + kRanks - 1) / kRanks;
-        chunk.offsets[dim] = std::min(rank * part, t.shape[dim]);
-        chunk.sizes[dim] = std::min(part, t.shape[dim] - chunk.offsets[dim]);
-        if (num_elements(chunk.sizes) == 0) continue;
+        chunk.box.begin[dim] = std::min(rank * part, t.shape[dim]);
+        chunk.box.shape[dim] = std::min(part, t.shape[dim] - chunk.box.begin[dim]);
+        if (num_elements(chunk.box.shape) == 0) continue;
       }
       std::vector<std::byte> bytes;
-      for (int64_t e = 0; e < num_elements(chunk.sizes); ++e) {
+      for (int64_t e = 0; e < num_elements(chunk.box.shape); ++e) {
         int64_t rest = e, number = 0, stride = 1;
         for (size_t d = t.shape.size(); d > 0; --d) {
-          number += (chunk.offsets[d - 1] + rest % chunk.sizes[d - 1]) * stride;
-          rest /= chunk.sizes[d - 1];
+          number += (chunk.box.begin[d - 1] + rest % chunk.box.shape[d - 1]) * stride;
+          rest /= chunk.box.shape[d - 1];
           stride *= t.shape[d - 1];
         }
         const float value = static_cast<float>(number + static_cast<int64_t>(t.name.size())) / 4;
@@ -64,7 +64,7 @@ inline DcpMetadata write_dcp_sample(const std::filesystem::path& directory) {
         if (t.dtype == DType::kI64) put(int64_t{1} << 40);
       }
       chunk.place = files[static_cast<size_t>(rank)]->add_chunk(
-          t.dtype, chunk.sizes, [&](uint64_t offset, std::span<std::byte> to) {
+          t.dtype, chunk.box.shape, [&](uint64_t offset, std::span<std::byte> to) {
             std::memcpy(to.data(), bytes.data() + offset, to.size());
           });
       tensor.chunks.push_back(chunk);

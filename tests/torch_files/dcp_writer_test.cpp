@@ -30,7 +30,7 @@ TEST(DcpWriter, WritesWhatTheReaderReads) {
     EXPECT_EQ(read->chunks.size(), tensor.chunks.size());
     const auto count = static_cast<size_t>(num_elements(tensor.shape));
     std::vector<std::byte> bytes(count * static_cast<size_t>(size_of(*tensor.dtype)));
-    checkpoint.read(*read, Shape(tensor.shape.size()), tensor.shape, bytes);
+    checkpoint.read(*read, whole_box(tensor.shape), bytes);
     for (size_t e = 0; e < count; ++e) {
       const float expected = static_cast<float>(e + tensor.name.size()) / 4;
       if (tensor.dtype == DType::kF32) {
