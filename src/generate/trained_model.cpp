@@ -82,7 +82,8 @@ TrainedModel open_trained_model(const std::string& name, const RunConfig& option
     ModelParts parts{.configuration = true, .tokenizer = !tokenizer, .weights = true};
     directory = fetch_model(name, parts, remote_options(options));
   }
-  if (directory && fs::exists(*directory / "config.json", ignored))
+  if (directory && (fs::exists(*directory / "config.json", ignored) ||
+                    fs::exists(*directory / kMetaParamsName, ignored)))
     return open_hugging_face(*directory, options, tokenizer);
   if (auto checkpoint = newest_complete_checkpoint(name))
     return open_trained(*checkpoint, tokenizer);

@@ -122,6 +122,13 @@ ModelConfig read_hugging_face_config(const std::filesystem::path& path);
 // The same from text; `where` stands in messages.
 ModelConfig parse_hugging_face_config(std::string_view text, std::string_view where);
 
+// The shape of a Llama in the params.json of Meta's own files, which read_hugging_face_config()
+// takes where a folder has no config.json. It does not say how many positions there are (taken:
+// those of the published model with such rope settings) nor, before Llama 3, how many tokens
+// (taken: 32,000). UserError as above.
+inline constexpr std::string_view kMetaParamsName = "params.json";
+ModelConfig parse_meta_params(std::string_view text, std::string_view where);
+
 // The inverse: a config.json that transformers reads as this model, with `rope_theta` and
 // `rope_scaling` as all its versions know them. What is no shape (token ids, the dtype of weights)
 // is not in it. UserError as hugging_face_model_type.

@@ -89,7 +89,8 @@ std::vector<OptionRow> checkpoints() {
       {.name = "pretrained_checkpoint_file",
        .field = &RunConfig::pretrained_checkpoint_file,
        .help =
-           "finetune: weights, a .safetensors file or an index; shape from a config.json beside "
+           "finetune: weights, a .safetensors file, one of torch.save or an index; shape from a "
+           "config.json beside "
            "it, else from the options",
        .on_resume = kFree},
       {.name = "finetune_checkpoint_load_dir",
