@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 #include <set>
 
 #include "base/hash.h"
@@ -17,8 +18,16 @@ namespace {
 
 // Elements of a parameter from `first` on as its Init says, wherever they lie.
 void draw(const Init& init, uint64_t seed, uint64_t stream, int64_t first, std::span<float> out) {
-  if (init.kind != InitKind::kNormal) {
+  if (init.kind == InitKind::kOnes || init.kind == InitKind::kZeros) {
     std::ranges::fill(out, init.kind == InitKind::kOnes ? 1.0f : 0.0f);
+    return;
+  }
+  if (init.kind == InitKind::kUniform) {
+    const double half_width = init.standard_deviation * std::numbers::sqrt3;
+    for (float& value : out) {
+      double u = random_uniform(seed, stream, static_cast<uint64_t>(first++));
+      value = static_cast<float>(half_width * (2 * u - 1));
+    }
     return;
   }
   int64_t end = first + std::ssize(out);
@@ -135,12 +144,17 @@ Session::Memory Session::planned_memory() const {
   return memory;
 }
 
-void Session::initialize(uint64_t seed, ThreadPool& pool) {
+void Session::initialize(uint64_t seed, ThreadPool& pool) { initialize(seed, pool, false); }
+
+void Session::initialize_adapters(uint64_t seed, ThreadPool& pool) { initialize(seed, pool, true); }
+
+void Session::initialize(uint64_t seed, ThreadPool& pool, bool adapters_alone) {
   constexpr int64_t kTile = 1 << 14;
   for (const FlatUnit& unit : programs_.units) {
     const std::string slot = weight_slot(unit);
     for (size_t k = 0; k < unit.members.size(); ++k) {
       const Parameter& p = programs_.parameters[static_cast<size_t>(unit.parameters[k])];
+      if (adapters_alone && !p.adapter) continue;
       std::vector<PieceRange> tiles;
       for (const PieceRange& range : piece_ranges(programs_, unit, k, rank_)) {
         for (int64_t at = 0; at < range.count; at += kTile) {
@@ -276,7 +290,7 @@ void Session::add_parameters(std::vector<SavedTensor>& tensors) const {
 std::vector<TensorBuffer> Session::checkpoint_buffers() {
   std::vector<TensorBuffer> buffers;
   for (const SavedTensor& t : saved_tensors()) {
-    // Of f32 in every checkpoint; where nothing is trained there are no masters.
+    // Of f32 in every checkpoint; what is not trained may have no masters.
     if (t.dtype == DType::kBF16) {
       auto write = [this, slot = t.slot, first = t.first](std::span<const std::byte> content) {
         state_->write_rounded(
@@ -298,6 +312,15 @@ std::vector<TensorBuffer> Session::checkpoint_buffers() {
 std::vector<TensorView> Session::checkpoint_views() const {
   std::vector<TensorView> views;
   for (const SavedTensor& t : saved_tensors()) {
+    if (t.dtype == DType::kBF16) {  // weights without masters: of f32 in every checkpoint
+      auto read = [this, slot = t.slot, first = t.first](uint64_t offset, std::span<std::byte> to) {
+        TESSERA_CHECK(offset % sizeof(float) == 0 && to.size() % sizeof(float) == 0);
+        state_->read_as_f32(slot, first + static_cast<int64_t>(offset / sizeof(float)),
+                            {reinterpret_cast<float*>(to.data()), to.size() / sizeof(float)});
+      };
+      views.push_back({t.name, DType::kF32, t.shape, TensorBytes::Read(read)});
+      continue;
+    }
     int64_t begin = t.first * size_of(t.dtype);
     auto read = [this, slot = t.slot, begin](uint64_t offset, std::span<std::byte> to) {
       state_->read_bytes(slot, begin + static_cast<int64_t>(offset), to);
@@ -328,7 +351,7 @@ std::pair<const FlatUnit*, const UnitMember*> Session::place(const std::string& 
 
 void Session::read_parameter(const std::string& name, int64_t first, std::span<float> to) const {
   auto [unit, member] = place(name);
-  state_->read(weight_slot(*unit), member->offset + first, to);
+  state_->read_as_f32(weight_slot(*unit), member->offset + first, to);
 }
 
 void Session::write_parameter(const std::string& name, int64_t first, std::span<const float> from) {
