@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -17,6 +18,9 @@
 
 namespace tessera {
 namespace {
+
+// Of writes past the page cache: what disks ask for, and what keeps them busy.
+constexpr size_t kAlignment = 4096, kBlock = size_t{4} << 20;
 
 [[noreturn]] void fail(const char* action, const std::filesystem::path& path) {
   throw UserError(cat("cannot ", action, " '", path.string(), "': ", std::strerror(errno)));
@@ -153,11 +157,22 @@ void MappedFile::advise(size_t offset, size_t bytes, Advice advice) const {
             advice == Advice::kSoon ? MADV_WILLNEED : MADV_DONTNEED);
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path, Caching caching) : path_(std::move(path)) {
   temporary_ = path_;
   temporary_ += ".tmp-" + unique_suffix();
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  if (caching == Caching::kNone) {
+    fd_ = ::open(temporary_.c_str(), flags | O_DIRECT, 0666);
+    direct_ = fd_ >= 0;
+    // Where a file system cannot, some have made the file all the same.
+    if (fd_ < 0 && errno == EINVAL) ::unlink(temporary_.c_str());
+  }
+  if (fd_ < 0) fd_ = ::open(temporary_.c_str(), flags, 0666);
   if (fd_ < 0) fail("create", temporary_);
+  if (direct_) {
+    block_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBlock)));
+    if (!block_) end_direct();
+  }
 }
 
 AtomicFile::~AtomicFile() {
@@ -167,11 +182,50 @@ AtomicFile::~AtomicFile() {
   }
 }
 
+void AtomicFile::end_direct() {
+  direct_ = false;
+  ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) & ~O_DIRECT);
+}
+
+// Whole blocks of aligned memory; through the page cache from the first that is refused.
+void AtomicFile::write_direct(const std::byte* data, size_t size) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = ::write(fd_, data + done, std::min(kBlock, size - done));
+    if (n >= 0) {
+      done += static_cast<size_t>(n);
+      if (static_cast<size_t>(n) % kAlignment != 0) end_direct();  // the disk is nearly full
+    } else if (errno == EINVAL && direct_) {
+      end_direct();
+    } else if (errno != EINTR) {
+      fail("write", path_);
+    }
+  }
+}
+
 void AtomicFile::write(const void* data, size_t size) {
-  if (write_fully(fd_, {static_cast<const char*>(data), size}) < size) fail("write", path_);
+  auto* p = static_cast<const std::byte*>(data);
+  while (direct_ && size > 0) {
+    size_t n = std::min(kBlock - filled_, size);
+    if (filled_ == 0 && size >= kAlignment && reinterpret_cast<uintptr_t>(p) % kAlignment == 0) {
+      n = size / kAlignment * kAlignment;
+      write_direct(p, n);
+    } else {
+      std::memcpy(block_.get() + filled_, p, n);
+      filled_ += n;
+      if (filled_ == kBlock) write_direct(block_.get(), std::exchange(filled_, 0));
+    }
+    p += n;
+    size -= n;
+  }
+  if (size > 0 && write_fully(fd_, {reinterpret_cast<const char*>(p), size}) < size)
+    fail("write", path_);
 }
 
 void AtomicFile::commit() {
+  if (direct_) {
+    end_direct();
+    write(block_.get(), std::exchange(filled_, 0));
+  }
   if (::fsync(fd_) != 0) fail("write", path_);
   int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {

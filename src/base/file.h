@@ -1,7 +1,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,11 +72,15 @@ class MappedFile {
 // written; where not all, errno says why.
 size_t write_fully(int fd, std::string_view text);
 
+// How written bytes get to the disk: through the system's page cache, or past it where the file
+// system can (O_DIRECT). That is twice as fast for files of gigabytes, and evicts nothing.
+enum class Caching { kPages, kNone };
+
 // Writes a file aside (`PATH.tmp-MAKER`), and moves it into place on commit() after flushing it to
 // disk. Without commit() nothing is left behind. Every failure is a UserError with path and cause.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path);
+  explicit AtomicFile(std::filesystem::path path, Caching caching = Caching::kPages);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -83,8 +89,16 @@ class AtomicFile {
   void commit();
 
  private:
+  void write_direct(const std::byte* data, size_t size);
+  void end_direct();
+
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
+  // Past the page cache blocks are written whole, from memory that is aligned: what does not make
+  // up one yet, of kBlock bytes.
+  bool direct_ = false;
+  std::unique_ptr<std::byte, void (*)(void*)> block_{nullptr, std::free};
+  size_t filled_ = 0;
 };
 
 // Makes a directory that vanishes with all that is in it unless it was moved away.

@@ -102,13 +102,19 @@ struct FileDigest {
   uint64_t hash = 0;
 };
 
+// What a file begins with, up to the first byte of its data: the length of the header and the
+// header. Of `tensors`, name, dtype and shape; they follow each other as given. So each is aligned
+// to its element size if these do not increase. InternalError for names twice or too long;
+// UserError for those that are not UTF-8.
+std::string safetensors_beginning(std::span<const TensorInfo> tensors,
+                                  const SafetensorsMetadata& metadata);
+
 // Writes a file of tensors whose bytes come piece by piece: aside, and in its place with commit()
 // (AtomicFile). UserError with path and cause when the disk fails.
 class SafetensorsWriter {
  public:
-  // Of `tensors`, name, dtype and shape; they follow each other as given. So each is aligned to its
-  // element size if these do not increase. The default metadata is what Hugging Face's loaders ask
-  // for.
+  // `tensors` as for safetensors_beginning(). The default metadata is what Hugging Face's loaders
+  // ask for.
   SafetensorsWriter(const std::filesystem::path& path, std::span<const TensorInfo> tensors,
                     const SafetensorsMetadata& metadata = {{"format", "pt"}});
   // The next bytes of the data, tensor after tensor.

@@ -73,18 +73,25 @@ TensorBytes::TensorBytes(const void* data)
           std::memcpy(to.data(), static_cast<const std::byte*>(data) + offset, to.size());
       }) {}
 
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
-                                     std::span<const TensorInfo> tensors,
-                                     const SafetensorsMetadata& metadata)
-    : file_(path) {
+std::string safetensors_beginning(std::span<const TensorInfo> tensors,
+                                  const SafetensorsMetadata& metadata) {
   check_names(tensors);
   std::string header = header_text(tensors, metadata);
   uint64_t length = header.size();
   TESSERA_CHECK(length <= kMaxHeaderBytes, "too many tensors for one safetensors file");
-  end_ = kLengthBytes + length;
+  std::string beginning(kLengthBytes, '\0');
+  std::memcpy(beginning.data(), &length, kLengthBytes);
+  return beginning + header;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::span<const TensorInfo> tensors,
+                                     const SafetensorsMetadata& metadata)
+    : file_(path) {
+  std::string beginning = safetensors_beginning(tensors, metadata);
+  end_ = beginning.size();
   for (const TensorInfo& tensor : tensors) end_ += bytes_of(tensor);
-  write(&length, kLengthBytes);
-  write(header.data(), length);
+  write(beginning.data(), beginning.size());
 }
 
 void SafetensorsWriter::write(const void* data, uint64_t bytes) {

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <set>
 
+#include "base/element_types.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "hub/element_types.h"
 
 namespace tessera {
 namespace {

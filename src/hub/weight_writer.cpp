@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/element_types.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
-#include "hub/element_types.h"
 #include "hub/weight_index.h"
 
 namespace tessera {

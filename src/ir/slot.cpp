@@ -11,7 +11,8 @@ std::string slot_name(std::string_view kind, std::string_view unit) {
 std::string Slot::name() const { return slot_name(kind, unit); }
 
 std::string Slot::tensor_name(std::string_view parameter) const {
-  return role == SlotRole::kWeight ? std::string(parameter) : slot_name(kind, parameter);
+  return role == SlotRole::kWeight ? std::string(parameter)
+                                   : cat("optim.state.", parameter, ".", kind);
 }
 
 }  // namespace tessera

@@ -16,17 +16,17 @@ enum class SlotRole : uint8_t {
 
 // A state slot of a training job. All but scalars belong to a flat unit: a rank's piece of it.
 struct Slot {
-  std::string kind;  // "moment1": what the slots of all units have in common
+  std::string kind;  // "exp_avg": what the slots of all units have in common
   SlotRole role = SlotRole::kScalar;
   std::string unit;  // "layers.0"; of a scalar empty
   TensorType type;
   bool saved = false;  // in checkpoints
 
-  // In programs and their state: "moment1.layers.0", "loss_sum".
+  // In programs and their state: "exp_avg.layers.0", "loss_sum".
   std::string name() const;
-  // In a checkpoint: that of a parameter of the unit is the parameter's own for weights, else
-  // "moment1.PARAMETER"; that of a scalar is the slot's.
-  std::string tensor_name(std::string_view parameter = {}) const;
+  // In a checkpoint, of a parameter of the unit: the parameter's own for weights, else as PyTorch's
+  // optimizers have it, "optim.state.PARAMETER.exp_avg".
+  std::string tensor_name(std::string_view parameter) const;
 };
 
 // Kinds that are the same for every optimizer; those of an optimizer are in its file in optim/.

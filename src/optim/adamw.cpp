@@ -11,7 +11,7 @@ class AdamWOptimizer final : public Optimizer {
       : op_(std::make_shared<AdamW>(o.beta1, o.beta2, o.epsilon)) {}
 
   std::vector<Slot> slots(const std::string& unit, const TensorType& weights) const override {
-    return {optimizer_slot("moment1", unit, weights), optimizer_slot("moment2", unit, weights)};
+    return {optimizer_slot("exp_avg", unit, weights), optimizer_slot("exp_avg_sq", unit, weights)};
   }
 
   std::vector<Value> update(Graph& graph, const UnitUpdate& u) const override {

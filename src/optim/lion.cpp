@@ -11,7 +11,7 @@ class LionOptimizer final : public Optimizer {
       : op_(std::make_shared<Lion>(o.beta1, o.beta2)) {}
 
   std::vector<Slot> slots(const std::string& unit, const TensorType& weights) const override {
-    return {optimizer_slot("momentum", unit, weights)};
+    return {optimizer_slot("exp_avg", unit, weights)};
   }
 
   std::vector<Value> update(Graph& graph, const UnitUpdate& u) const override {

@@ -10,7 +10,7 @@ class SgdOptimizer final : public Optimizer {
   explicit SgdOptimizer(const OptimizerOptions& o) : op_(std::make_shared<Sgd>(o.momentum)) {}
 
   std::vector<Slot> slots(const std::string& unit, const TensorType& weights) const override {
-    return {optimizer_slot("momentum", unit, weights)};
+    return {optimizer_slot("momentum_buffer", unit, weights)};
   }
 
   std::vector<Value> update(Graph& graph, const UnitUpdate& u) const override {

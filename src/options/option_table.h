@@ -46,7 +46,7 @@ enum class OnResume : uint8_t {
   kWarned,      // what is computed from there on is another thing: a warning with both values
   kText,        // a part of what makes the training text, which is compared as a whole; a warning
   kOverridden,  // the checkpoint's value holds; a warning that this one is ignored
-  kRefused,     // what it stands for (model, optimizer, pieces of the state, frozen parameters,
+  kRefused,     // what it stands for (model, optimizer, frozen parameters,
                 // tokenizer) is compared: an error
 };
 

@@ -75,10 +75,9 @@ std::string resume_markdown() {
       "checkpoint of other values ([checkpoints.md](checkpoints.md)). Options that are not here "
       "may change.\n\n| | |\n|---|---|\n";
   for (auto [kind, meaning] :
-       {std::pair{
-            OnResume::kRefused,
-            "what they stand for must be the same (model, optimizer, pieces of the state, frozen "
-            "parameters, tokenizer), else an error"},
+       {std::pair{OnResume::kRefused,
+                  "what they stand for must be the same (model, optimizer, frozen "
+                  "parameters, tokenizer), else an error"},
         {OnResume::kWarned, "change what is computed from there on: a warning with both values"},
         {OnResume::kText, "a warning if the training text has become another one"},
         {OnResume::kOverridden,

@@ -25,6 +25,18 @@ std::vector<OptionRow> checkpoints() {
        .minimum = 1,
        .form = ValueForm::kFirstOfList,
        .on_resume = kFree},
+      {.name = "async_checkpoint",
+       .field = &RunConfig::async_checkpoint,
+       .help = "write checkpoints beside the steps that follow, from a copy of the state in memory "
+               "kept for it; auto: where every host has that memory beside what is planned",
+       .values = {{.name = "auto"}, {.name = "on"}, {.name = "off"}},
+       .on_resume = kFree},
+      {.name = "busy_checkpoint",
+       .field = &RunConfig::busy_checkpoint,
+       .help = "when a checkpoint is due while the one before is still written: wait for that one, "
+               "or skip this one",
+       .values = {{.name = "wait"}, {.name = "skip"}},
+       .on_resume = kFree},
       {.name = "num_kept_checkpoints",
        .field = &RunConfig::num_kept_checkpoints,
        .help = "newest checkpoints that are kept",

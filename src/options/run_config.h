@@ -140,6 +140,7 @@ struct RunConfig {
   // Checkpoints, fine-tuning
   std::string checkpoint_dir;
   int64_t checkpoint_freq = 1000;
+  std::string async_checkpoint = "auto", busy_checkpoint = "wait";
   std::optional<int64_t> num_kept_checkpoints;
   std::string resume_from_checkpoint;
   std::string checkpoint_type = "sharded";

@@ -93,6 +93,12 @@ std::string memory_text(const RunConfig& config, const ModelConfig& model, const
                  cat(plan.ranks_on_host, plan.ranks_on_host == 1 ? " rank" : " ranks",
                      ", held against --host_memory"));
   }
+  bool saves = config.save_ckpt && !config.checkpoint_dir.empty() && !config.eval_only;
+  if (saves && config.async_checkpoint != "off") {
+    text += line("beside it", memory.parameters + memory.optimizer,
+                 cat("from which checkpoints are written beside training",
+                     config.async_checkpoint == "auto" ? ", where the host has it" : ""));
+  }
   const Session::Program* largest = nullptr;
   text += "\nPrograms:\n";
   for (const Session::Program& p : session.compiled()) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <numbers>
-#include <set>
 
 #include "base/hash.h"
 #include "base/random.h"
@@ -39,6 +38,10 @@ void draw(const Init& init, uint64_t seed, uint64_t stream, int64_t first, std::
             static_cast<float>(init.standard_deviation * normals[static_cast<size_t>(element & 1)]);
     }
   }
+}
+
+TensorRole role_of(const Slot& slot) {
+  return slot.role == SlotRole::kWeight ? TensorRole::kWeight : TensorRole::kMoment;
 }
 
 }  // namespace
@@ -241,101 +244,93 @@ std::vector<const Slot*> Session::saved_slots(const FlatUnit& unit) const {
   return slots;
 }
 
-// Tensors are saved by parameter, so that a file says what it holds and padding is in none. A rank
-// that has pieces saves them flat, for the same mesh.
-std::vector<Session::SavedTensor> Session::saved_tensors() const {
-  std::vector<SavedTensor> tensors;
-  if (programs_.parallelism.mesh.world_size() > 1)
-    add_pieces(tensors);
-  else
-    add_parameters(tensors);
-  for (const Slot& slot : programs_.slots) {
-    if (slot.saved && slot.role == SlotRole::kScalar)
-      tensors.push_back({slot.tensor_name(), slot.type.dtype, slot.type.shape, slot.name(), 0});
-  }
-  return tensors;
-}
-
-void Session::add_pieces(std::vector<SavedTensor>& tensors) const {
+std::vector<StateBox> Session::checkpoint_boxes() const {
+  std::vector<StateBox> boxes;
   for (const FlatUnit& unit : programs_.units) {
-    const std::vector<const Slot*> slots = saved_slots(unit);
     for (size_t k = 0; k < unit.members.size(); ++k) {
-      // Consecutive in the rank's own memory, whatever they are in the whole parameter.
-      std::vector<PieceRange> ranges = piece_ranges(programs_, unit, k, rank_);
-      if (ranges.empty()) continue;
-      int64_t begin = ranges.front().local, end = ranges.back().local + ranges.back().count;
-      const std::string& name = programs_.parameters[static_cast<size_t>(unit.parameters[k])].name;
-      for (const Slot* slot : slots)
-        tensors.push_back(
-            {slot->tensor_name(name), slot->type.dtype, {end - begin}, slot->name(), begin});
+      const Parameter& p = programs_.parameters[static_cast<size_t>(unit.parameters[k])];
+      const bool copy = is_copy(programs_, unit, k, rank_);
+      for (const PieceBox& piece : piece_boxes(programs_, unit, k, rank_)) {
+        for (const Slot* slot : saved_slots(unit)) {
+          int64_t begin = piece.local * size_of(slot->type.dtype);
+          auto read = [this, name = slot->name(), begin](uint64_t offset, std::span<std::byte> to) {
+            state_->read_bytes(name, begin + static_cast<int64_t>(offset), to);
+          };
+          boxes.push_back({slot->tensor_name(p.name), role_of(*slot), slot->type.dtype, p.shape,
+                           piece.box, TensorBytes::Read(read), copy});
+        }
+      }
     }
+  }
+  for (const Slot& slot : programs_.slots)
+    if (slot.saved && slot.role == SlotRole::kScalar) add_counters(boxes, slot);
+  return boxes;
+}
+
+// f32 holds 16 million steps exactly.
+void Session::add_counters(std::vector<StateBox>& boxes, const Slot& slot) const {
+  TESSERA_CHECK(slot.name() == kOptimizerStep, slot.name());
+  auto read = [this](uint64_t offset, std::span<std::byte> to) {
+    state_->read_bytes(kOptimizerStep, static_cast<int64_t>(offset), to);
+  };
+  boxes.push_back({kOptimizerStep,
+                   TensorRole::kCounter,
+                   DType::kI64,
+                   {},
+                   {},
+                   TensorBytes::Read(read),
+                   rank_ > 0});
+  auto as_f32 = [this](uint64_t offset, std::span<std::byte> to) {
+    auto steps = static_cast<float>(state_->scalar<int64_t>(kOptimizerStep));
+    std::ranges::copy(std::as_bytes(std::span(&steps, 1)).subspan(offset, to.size()), to.begin());
+  };
+  for (const Parameter& p : programs_.parameters) {
+    if (!p.trainable) continue;
+    boxes.push_back({cat("optim.state.", p.name, ".step"),
+                     TensorRole::kCounter,
+                     DType::kF32,
+                     {},
+                     {},
+                     TensorBytes::Read(as_f32),
+                     rank_ > 0});
   }
 }
 
-// All weights first, then what else is saved of each.
-void Session::add_parameters(std::vector<SavedTensor>& tensors) const {
-  for (size_t k = 0, found = 1; found > 0; ++k) {
-    found = 0;
-    for (const Parameter& p : programs_.parameters) {
-      auto [unit, member] = place(p.name);
-      const std::vector<const Slot*> slots = saved_slots(*unit);
-      if (k >= slots.size()) continue;
-      ++found;
-      tensors.push_back({slots[k]->tensor_name(p.name), slots[k]->type.dtype, p.shape,
-                         slots[k]->name(), member->offset});
+std::vector<StateTarget> Session::checkpoint_targets() {
+  std::vector<StateTarget> targets;
+  for (const FlatUnit& unit : programs_.units) {
+    for (size_t k = 0; k < unit.members.size(); ++k) {
+      const Parameter& p = programs_.parameters[static_cast<size_t>(unit.parameters[k])];
+      std::vector<PieceBox> pieces = piece_boxes(programs_, unit, k, rank_);
+      // Of what other ranks have, too, it is known that it belongs to the run.
+      if (pieces.empty()) pieces.push_back({{Shape(p.shape.size(), 0), Shape(p.shape.size(), 0)}});
+      for (const PieceBox& piece : pieces) {
+        for (const Slot* slot : saved_slots(unit)) {
+          auto write = [this, name = slot->name(), first = piece.local,
+                        size = size_of(slot->type.dtype)](int64_t at,
+                                                          std::span<const std::byte> content) {
+            state_->write_bytes(name, (first + at) * size, content);
+          };
+          targets.push_back(
+              {slot->tensor_name(p.name), slot->type.dtype, p.shape, piece.box, write});
+        }
+      }
     }
   }
-}
-
-std::vector<TensorBuffer> Session::checkpoint_buffers() {
-  std::vector<TensorBuffer> buffers;
-  for (const SavedTensor& t : saved_tensors()) {
-    // Of f32 in every checkpoint; what is not trained may have no masters.
-    if (t.dtype == DType::kBF16) {
-      auto write = [this, slot = t.slot, first = t.first](std::span<const std::byte> content) {
-        state_->write_rounded(
-            slot, first,
-            {reinterpret_cast<const float*>(content.data()), content.size() / sizeof(float)});
-      };
-      buffers.push_back({t.name, DType::kF32, t.shape, TensorSink::Write(write)});
-      continue;
-    }
-    int64_t begin = t.first * size_of(t.dtype);
-    auto write = [this, slot = t.slot, begin](std::span<const std::byte> content) {
-      state_->write_bytes(slot, begin, content);
+  for (const Slot& slot : programs_.slots) {
+    if (!slot.saved || slot.role != SlotRole::kScalar) continue;
+    auto write = [this, name = slot.name()](int64_t, std::span<const std::byte> content) {
+      state_->write_bytes(name, 0, content);
     };
-    buffers.push_back({t.name, t.dtype, t.shape, TensorSink::Write(write)});
+    targets.push_back({slot.name(), slot.type.dtype, {}, {}, write});
   }
-  return buffers;
+  return targets;
 }
 
-std::vector<TensorView> Session::checkpoint_views() const {
-  std::vector<TensorView> views;
-  for (const SavedTensor& t : saved_tensors()) {
-    if (t.dtype == DType::kBF16) {  // weights without masters: of f32 in every checkpoint
-      auto read = [this, slot = t.slot, first = t.first](uint64_t offset, std::span<std::byte> to) {
-        TESSERA_CHECK(offset % sizeof(float) == 0 && to.size() % sizeof(float) == 0);
-        state_->read_as_f32(slot, first + static_cast<int64_t>(offset / sizeof(float)),
-                            {reinterpret_cast<float*>(to.data()), to.size() / sizeof(float)});
-      };
-      views.push_back({t.name, DType::kF32, t.shape, TensorBytes::Read(read)});
-      continue;
-    }
-    int64_t begin = t.first * size_of(t.dtype);
-    auto read = [this, slot = t.slot, begin](uint64_t offset, std::span<std::byte> to) {
-      state_->read_bytes(slot, begin + static_cast<int64_t>(offset), to);
-    };
-    views.push_back({t.name, t.dtype, t.shape, TensorBytes::Read(read)});
-  }
-  return views;
-}
-
-std::vector<TensorView> Session::weight_views() const {
-  std::set<std::string> weights;
-  for (const Parameter& p : programs_.parameters) weights.insert(p.name);
-  std::vector<TensorView> views = checkpoint_views();
-  std::erase_if(views, [&](const TensorView& v) { return !weights.contains(v.name); });
-  return views;
+std::vector<StateBox> Session::weight_boxes() const {
+  std::vector<StateBox> boxes = checkpoint_boxes();
+  std::erase_if(boxes, [](const StateBox& b) { return b.role != TensorRole::kWeight; });
+  return boxes;
 }
 
 std::pair<const FlatUnit*, const UnitMember*> Session::place(const std::string& parameter) const {

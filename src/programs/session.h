@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "programs/programs.h"
 #include "runtime/backend.h"
 
@@ -114,12 +115,14 @@ class Session {
   void set_loss_scale(const LossScaleState& state);
   EvaluationResult evaluate(MicroBatch batch, bool stop = false);
 
-  // The slots that are saved, by parameter, as views and as targets for loading; of several ranks
-  // each has its pieces, flat.
-  std::vector<TensorView> checkpoint_views() const;
-  std::vector<TensorBuffer> checkpoint_buffers();
-  // Of them the weights alone.
-  std::vector<TensorView> weight_views() const;
+  // What checkpoints hold, by parameter, as this rank has it; of several ranks boxes of what each
+  // parameter is as a whole. Also updates so far, as the counter of every trained parameter that
+  // PyTorch's optimizers have.
+  std::vector<StateBox> checkpoint_boxes() const;
+  // Where to load it.
+  std::vector<StateTarget> checkpoint_targets();
+  // Of the boxes the weights alone.
+  std::vector<StateBox> weight_boxes() const;
   // Where there is one rank: master weights of one parameter, from element `first` on.
   void read_parameter(const std::string& name, int64_t first, std::span<float> to) const;
   void write_parameter(const std::string& name, int64_t first, std::span<const float> from);
@@ -138,17 +141,7 @@ class Session {
   void initialize(uint64_t seed, ThreadPool& pool, bool adapters_alone);
   void take(const MicroBatch& batch);
   std::vector<const Slot*> saved_slots(const FlatUnit& unit) const;
-  // A tensor of a checkpoint: consecutive elements of a slot.
-  struct SavedTensor {
-    std::string name;
-    DType dtype = DType::kF32;
-    Shape shape;
-    std::string slot;
-    int64_t first = 0;
-  };
-  std::vector<SavedTensor> saved_tensors() const;
-  void add_pieces(std::vector<SavedTensor>& tensors) const;
-  void add_parameters(std::vector<SavedTensor>& tensors) const;
+  void add_counters(std::vector<StateBox>& boxes, const Slot& slot) const;
   std::pair<const FlatUnit*, const UnitMember*> place(const std::string& parameter) const;
 
   Programs programs_;

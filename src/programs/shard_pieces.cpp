@@ -1,6 +1,9 @@
 #include "programs/shard_pieces.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "base/error.h"
 
 namespace tessera {
 
@@ -34,6 +37,42 @@ std::vector<PieceRange> piece_ranges(const Programs& programs, const FlatUnit& u
     ranges.push_back({(o * whole_rows + first_row) * inner + in_block, from - begin, to - from});
   }
   return ranges;
+}
+
+std::vector<PieceBox> piece_boxes(const Programs& programs, const FlatUnit& unit, size_t k,
+                                  int rank) {
+  const Parallelism& parallelism = programs.parallelism;
+  auto index = static_cast<size_t>(unit.parameters[k]);
+  const Shape& whole = programs.parameters[index].shape;
+  const ParameterPart& part = programs.parts[index];
+  int64_t shard_begin = parallelism.mesh.index(rank, parallelism.data.shard) * unit.shard_size;
+  int64_t begin = std::max<int64_t>(shard_begin - unit.members[k].offset, 0);
+  int64_t end =
+      std::min(shard_begin + unit.shard_size - unit.members[k].offset, num_elements(part.shape));
+  std::vector<PieceBox> boxes;
+  if (begin >= end) return boxes;
+  int64_t local = unit.members[k].offset + begin - shard_begin;
+  for (TensorBox& box : boxes_of_range(part.shape, begin, end - begin)) {
+    const int64_t elements = box.elements();
+    if (part.dim >= 0) {
+      auto dim = static_cast<size_t>(part.dim);
+      box.begin[dim] += parallelism.mesh.index(rank, part.axes) * part.shape[dim];
+      // Rows behind the parameter's own are padding.
+      int64_t own = std::clamp<int64_t>(whole[dim] - box.begin[dim], 0, box.shape[dim]);
+      TESSERA_CHECK(own == box.shape[dim] || dim == 0, "a parameter is padded along an inner dim");
+      box.shape[dim] = own;
+    }
+    if (box.elements() > 0) boxes.push_back({std::move(box), local});
+    local += elements;
+  }
+  return boxes;
+}
+
+bool is_copy(const Programs& programs, const FlatUnit& unit, size_t k, int rank) {
+  const Parallelism& parallelism = programs.parallelism;
+  const AxisSet cut =
+      parallelism.data.shard | programs.parts[static_cast<size_t>(unit.parameters[k])].axes;
+  return parallelism.mesh.index(rank, parallelism.mesh.all_axes() - cut) != 0;
 }
 
 std::vector<int64_t> segment_begin(const FlatUnit& unit, int shard_index) {

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include "checkpoint/directory.h"
 #include "programs/frozen_parameters.h"
 #include "train/training_run.h"
+#include "weights/open_checkpoint.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -192,7 +194,8 @@ std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std
         report.finding = Finding::kAnother;
         report.text = what_is_seen(checkpoint.parent_path());
       } else {
-        to_resume_.emplace(checkpoint, checkpoint_group());
+        to_resume_ = open_checkpoint(checkpoint);
+        to_resume_->verify(session_->checkpoint_targets());
       }
     } catch (const DamagedCheckpoint& error) {
       report = {Finding::kDamaged, report.host, error.what()};
@@ -222,12 +225,19 @@ std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std
 
 void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   const std::string where = checkpoint.string();
+  RunRecord saved = record_of(*to_resume_);
   TESSERA_INFO(cat("Loading checkpoint from ", where, " ..."));
-  RunRecord saved = run_record_from_json(to_resume_->run_json(), (checkpoint / kRunName).string());
+  if (saved.mesh != record_.mesh)
+    TESSERA_INFO(cat("It was saved with ", saved.mesh, ", this run has ", record_.mesh, "."));
+  const double start = monotonic_seconds();
   on_all_ranks("loading of the checkpoint", [&] {
     load(checkpoint, saved);
     return std::string();
   });
+  const double seconds = monotonic_seconds() - start;
+  TESSERA_INFO(cat("Read ", format_bytes(to_resume_->bytes_read()),
+                   world_size() > 1 ? " by this rank" : "", ", to check and to load them",
+                   format("; loading took %.2f s", seconds)));
   to_resume_.reset();
   record_.step = saved.step;
   record_.position = saved.position;
@@ -249,11 +259,6 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
 // The state, of a checkpoint that fits.
 void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
   const std::string where = checkpoint.string();
-  if (saved.mesh != record_.mesh) {
-    throw UserError(
-        cat("checkpoint '", where, "' was saved with ", saved.mesh, ", this run has ", record_.mesh,
-            ": resume with the number of ranks and the sharding that it was saved with"));
-  }
   if (!config_.eval_only && saved.options.optimizer != config_.optimizer) {
     throw UserError(
         cat("checkpoint '", where, "' was trained with --optimizer ", saved.options.optimizer,
@@ -261,12 +266,12 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
             ", which keeps other state: give --optimizer ", saved.options.optimizer,
             ", or begin a new run with its weights (tessera export, then --finetune 1)"));
   }
-  std::vector<TensorBuffer> buffers = session_->checkpoint_buffers();
+  std::vector<StateTarget> targets = session_->checkpoint_targets();
   if (config_.eval_only) {  // of the weights
-    to_resume_->load_some(buffers);
+    to_resume_->load_some(targets);
   } else {
     require_same_frozen(session_->programs().parameters, config_, saved.options, where);
-    to_resume_->load_all(buffers);
+    to_resume_->load_all(targets);
   }
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
     throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));
@@ -279,42 +284,76 @@ void TrainingRun::save_if_improved() {
   double best = record_.best_validation_loss.value_or(config_.best_val_loss);
   if (!wanted || !saves() || saved() || loss < 0 || !(loss < best)) return;
   TESSERA_INFO(cat("New validation loss record: ", loss));
-  auto before = std::pair(record_.best_validation_loss, record_.best_checkpoint);
+  auto forget = [this, before = std::pair(record_.best_validation_loss, record_.best_checkpoint)] {
+    std::tie(record_.best_validation_loss, record_.best_checkpoint) = before;
+  };
   record_.best_validation_loss = loss;
   record_.best_checkpoint = checkpoint_name(name(record_.model.model_type), record_.step);
-  save();
-  if (!saved()) std::tie(record_.best_validation_loss, record_.best_checkpoint) = before;
+  save(forget);
 }
 
-void TrainingRun::save() {
+void TrainingRun::save(std::function<void()> on_failure) {
+  if (saving_ && skips_busy_save()) return;
+  finish_save();
   record_.schedule = schedule_.state(record_.step);
   record_.loss_scale = session_->loss_scale();
+  CheckpointContent content{std::string(name(record_.model.model_type)),
+                            record_.step,
+                            {},
+                            to_json(record_),
+                            origin_,
+                            attached_};
   TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/",
-                   name(record_.model.model_type), "-", record_.step, "steps."));
+                   checkpoint_name(content.model_type, record_.step), "."));
+  if (stream_) {
+    const StreamState state = whole_stream_state();
+    content.attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
+  }
+  // While updates are being skipped nothing is removed: the last good checkpoint may be the next to
+  // go.
+  const bool good = record_.skipped_in_a_row == 0;
+  Retention retention{good ? config_.num_kept_checkpoints.value_or(0) : 0, record_.best_checkpoint};
+  saving_ = {record_.step, good, std::move(on_failure)};
+  saver_->start(config_.checkpoint_dir, std::move(content), std::move(retention), [this] {
+    if (lock_) lock_->require_held();
+  });
+  if (!saver_->is_beside_training()) finish_save();
+}
+
+// All ranks skip it or none does.
+bool TrainingRun::skips_busy_save() const {
+  if (config_.busy_checkpoint != "skip") return false;
+  bool busy = !saver_->is_done();
+  if (device_.control) busy = device_.control->any("whether a checkpoint is still written", busy);
+  if (busy) {
+    TESSERA_INFO(cat("No checkpoint of step ", record_.step, ": that of step ", saving_->step,
+                     " is still written"));
+  }
+  return busy;
+}
+
+void TrainingRun::finish_save_if_done() {
+  if (saving_ && saver_->is_done()) finish_save();
+}
+
+void TrainingRun::finish_save() {
+  if (!saving_) return;
+  const Saving saving = *std::exchange(saving_, std::nullopt);
   try {
-    on_first_rank("look at the lock", [&] {
-      if (lock_) lock_->require_held();
-      return std::string();
-    });
-    std::vector<TensorView> views = session_->checkpoint_views();
-    // While updates are being skipped nothing is removed: the last good checkpoint may be the next
-    // to go.
-    int64_t kept = record_.skipped_in_a_row == 0 ? config_.num_kept_checkpoints.value_or(0) : 0;
-    std::vector<AttachedFile> attached = attached_;
-    if (stream_) {
-      const StreamState state = whole_stream_state();
-      attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
-    }
-    auto path = save_checkpoint(
-        config_.checkpoint_dir, name(record_.model.model_type), record_.step, views,
-        to_json(record_), {kept, record_.best_checkpoint}, checkpoint_group(), origin_, attached);
-    if (record_.skipped_in_a_row == 0) record_.last_good_checkpoint = path.string();
-    last_saved_step_ = record_.step;
-    last_saved_path_ = path;
+    const CheckpointSaver::Result result = saver_->finish();
+    if (saving.good) record_.last_good_checkpoint = result.path.string();
+    last_saved_step_ = saving.step;
+    last_saved_path_ = result.path;
     TESSERA_INFO("Completed checkpoint.");
+    const auto bytes = static_cast<double>(saver_->staging_bytes());
+    TESSERA_INFO(cat("Checkpoint of step ", saving.step, ": ",
+                     format_bytes(saver_->staging_bytes()), world_size() > 1 ? " of this rank" : "",
+                     format(" in %.2f s (%.2f GB/s); training waited %.2f s", result.seconds,
+                            bytes / result.seconds / 1e9, result.waiting_seconds)));
   } catch (const UserError& error) {
     // A full disk must not end a run: what was saved before is intact, and the next one may fit.
     TESSERA_WARN(cat("Checkpoint failed, training goes on: ", error.what()));
+    if (saving.on_failure) saving.on_failure();
   }
 }
 

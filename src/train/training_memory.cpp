@@ -9,7 +9,8 @@ namespace tessera {
 // The limits that the user gave: --memory of a rank, --host_memory for what is offloaded.
 void TrainingRun::check_budgets() const {
   const Session::Memory memory = session_->planned_memory();
-  int64_t need = memory.near(), of_host = memory.far() * device_.ranks_per_host;
+  const int64_t staging = saver_ && config_.async_checkpoint == "on" ? saver_->staging_bytes() : 0;
+  int64_t need = memory.near() + staging, of_host = memory.far() * device_.ranks_per_host;
   if (config_.host_memory && of_host > *config_.host_memory) {
     throw UserError(cat("this run needs ", format_bytes(of_host),
                         " of its host for what is offloaded by ", device_.ranks_per_host,
@@ -47,11 +48,10 @@ std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
   return cat("what would fit: ", join(parts, "; "));
 }
 
-// Before anything is allocated, all ranks hold what they need against what their hosts have left,
-// and come to the same result. With --memory the user knows better.
-void TrainingRun::check_memory() const {
-  check_budgets();
-  int64_t planned = session_->planned_memory().total();
+// What all ranks need, with so many bytes for what checkpoints are written from, held against what
+// their hosts have left; the same on every rank.
+std::optional<MemoryShortage> TrainingRun::memory_shortage(int64_t staging) const {
+  int64_t planned = session_->planned_memory().total() + staging;
   RankMemory own{planned, memory_beside_plan(config_, planned, device_.pool->threads()),
                  memory_pools(device_.system_root)};
   std::vector<RankMemory> ranks{own};
@@ -60,7 +60,22 @@ void TrainingRun::check_memory() const {
     for (const std::string& text : device_.control->exchange("memory of hosts", own.to_text()))
       ranks.push_back(RankMemory::from_text(text));
   }
-  std::optional<MemoryShortage> shortage = find_shortage(ranks);
+  return find_shortage(ranks);
+}
+
+// Before anything is allocated. With --memory the user knows better.
+void TrainingRun::check_memory() {
+  check_budgets();
+  const bool may_stage = saver_ && config_.async_checkpoint != "off";
+  int64_t staging = may_stage ? saver_->staging_bytes() : 0;
+  std::optional<MemoryShortage> shortage = memory_shortage(staging);
+  if (may_stage && config_.async_checkpoint == "auto") {
+    bool over = config_.memory && session_->planned_memory().near() + staging > *config_.memory;
+    if (device_.control) over = device_.control->any("memory for checkpoints", over);
+    if (shortage || over) staging = 0;
+    if (shortage) shortage = memory_shortage(0);
+  }
+  saves_beside_training_ = staging > 0;
   if (!shortage) return;
   if (config_.memory) {
     if (rank() == 0) TESSERA_WARN(cat(shortage->text, "; going on, as --memory is given"));

@@ -104,8 +104,11 @@ void TrainingRun::save_final_model() {
   if (world_size() == 1) return write(SessionParameters(*session_));
   fs::path pieces = last_saved_path_, scratch = model_directory() += ".pieces";
   if (!saved()) {
-    pieces = save_checkpoint(scratch, name(record_.model.model_type), record_.step,
-                             session_->weight_views(), to_json(record_), 0, checkpoint_group());
+    StateFiles files(session_->weight_boxes(), rank(), world_size());
+    auto write_files = [&](const fs::path& to) { return files.write(to); };
+    CheckpointContent content{std::string(name(record_.model.model_type)), record_.step,
+                              write_files, to_json(record_)};
+    pieces = save_checkpoint(scratch, content, 0, checkpoint_group());
   }
   while_others_wait(rank() == 0, "export of the model", [&] {
     write(CheckpointParameters(pieces));

@@ -121,14 +121,10 @@ bool TrainingRun::stop_requested() const {
 
 CheckpointGroup TrainingRun::checkpoint_group() const {
   if (!device_.control) return {};
-  const Parallelism& p = session_->programs().parallelism;
-  AxisSet apart = p.data.shard | p.tp.all;
-  CheckpointGroup group;
-  group.rank = rank();
-  group.ranks = world_size();
-  group.part = p.mesh.index(rank(), apart);
-  group.parts = p.mesh.size(apart);
-  group.writes = p.mesh.index(rank(), p.data.replicate) == 0;
+  CheckpointGroup group{rank(), world_size(), {}};
+  group.long_work = [this](const std::function<void()>& work) {
+    tessera::while_others_wait(*device_.control, true, "work on the checkpoint", work);
+  };
   group.exchange = [this](const std::string& text) {
     return device_.control->exchange("checkpoint", text);
   };

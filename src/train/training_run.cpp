@@ -86,6 +86,8 @@ void TrainingRun::run_to_the_end() {
       TESSERA_WARN(cat("No kernel takes ", to_string(declined),
                        ". The definition runs, which may take memory and time of another order"));
   check_ranks_agree();
+  if (saves() && !config_.eval_only)
+    saver_ = std::make_unique<CheckpointSaver>(*session_, checkpoint_group());
   check_memory();
   open_checkpoint_directory();
   std::optional<std::filesystem::path> checkpoint = find_checkpoint();
@@ -109,6 +111,11 @@ void TrainingRun::run_to_the_end() {
           format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer),
           ", gradients ", format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena),
           memory.far_arena > 0 ? cat(", far arena ", format_bytes(memory.far_arena)) : "", ")"));
+  if (saves_beside_training_) {
+    saver_->save_beside_training(*device_.pool);
+    TESSERA_INFO(cat("Checkpoints are written beside training, from ",
+                     format_bytes(saver_->staging_bytes()), " more"));
+  }
   if (checkpoint)
     resume(*checkpoint);
   else
@@ -156,6 +163,7 @@ void TrainingRun::train() {
       save_if_improved();
     }
     if (writes && !stopping_ && !saved()) save();
+    finish_save_if_done();
   }
   finish_steps(0);
   stopping_ = stopping_ || stop_requested();
@@ -163,7 +171,9 @@ void TrainingRun::train() {
     validate(config_.validation_batches);
     save_if_improved();
   }
+  finish_save();
   if (saves() && !saved()) save();
+  finish_save();
   finish();
 }
 
@@ -231,6 +241,7 @@ bool TrainingRun::start_step() {
   }
   const NodeObserver* observer = hashes_ ? &record : nullptr;
   session_->accumulate(step.micro_batches, observer);
+  if (saver_) saver_->wait_for_copy();
   step.update =
       session_->start_update(report.learning_rate, config_.grad_clip, interrupted(), observer);
   report.batch = record_.step;

@@ -13,9 +13,11 @@
 #include "observe/machine_peak.h"
 #include "observe/progress.h"
 #include "options/run_record.h"
+#include "planning/host_memory.h"
 #include "programs/session.h"
 #include "runtime/control.h"
 #include "runtime/observers.h"
+#include "train/checkpoint_saver.h"
 #include "train/training_data.h"
 #include "weights/adapter_weights.h"
 
@@ -87,8 +89,9 @@ class TrainingRun {
                                         const std::function<std::string()>& work) const;
   std::vector<DataSource> find_sources() const;
   void check_same_text() const;
-  void check_memory() const;
+  void check_memory();
   void check_budgets() const;
+  std::optional<MemoryShortage> memory_shortage(int64_t staging) const;
   std::string what_would_fit(int64_t bytes_each) const;
   void open_checkpoint_directory();
   std::optional<std::filesystem::path> find_checkpoint();
@@ -127,9 +130,16 @@ class TrainingRun {
   void report_skip(const RunningStep& step);
   void validate(int64_t limit_batches);
   void save_if_improved();
-  void save();
+  // `on_failure` is called where it comes to nothing.
+  void save(std::function<void()> on_failure = {});
+  // Ends the save that runs beside training: waits for it, or does so only if that takes no time.
+  void finish_save();
+  void finish_save_if_done();
+  bool skips_busy_save() const;
   bool saves() const { return config_.save_ckpt && !config_.checkpoint_dir.empty(); }
-  bool saved() const { return last_saved_step_ == record_.step; }
+  bool saved() const {
+    return last_saved_step_ == record_.step || (saving_ && saving_->step == record_.step);
+  }
   void finish();
   void tell_interruption() const;
   void print_baselines();
@@ -147,9 +157,9 @@ class TrainingRun {
   std::unique_ptr<PretrainedWeights> pretrained_;  // until they are loaded
   std::unique_ptr<AdapterWeights> adapter_;        // likewise
   std::string pretrained_path_;
-  CheckpointOrigin origin_;                    // of the checkpoints that this run writes
-  std::optional<DirectoryLock> lock_;          // of --checkpoint_dir, on rank 0
-  std::optional<CheckpointReader> to_resume_;  // verified; until it is loaded
+  CheckpointOrigin origin_;                      // of the checkpoints that this run writes
+  std::optional<DirectoryLock> lock_;            // of --checkpoint_dir, on rank 0
+  std::unique_ptr<CheckpointReader> to_resume_;  // verified; until it is loaded
   std::optional<MetricsFile> metrics_;
   RunningAverage average_;
   std::unique_ptr<HashRecorder> hashes_;
@@ -161,6 +171,15 @@ class TrainingRun {
   bool starvation_told_ = false;
   std::deque<RunningStep> running_;
   int64_t total_steps_ = 0;
+  // Where checkpoints are saved; behind what it reads.
+  std::unique_ptr<CheckpointSaver> saver_;
+  struct Saving {
+    int64_t step = 0;
+    bool good = true;  // no update was being skipped
+    std::function<void()> on_failure;
+  };
+  std::optional<Saving> saving_;  // started and not finished
+  bool saves_beside_training_ = false;
   int64_t first_step_ = 0, last_saved_step_ = -1;
   std::filesystem::path last_saved_path_;
   double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;

@@ -126,24 +126,39 @@ TEST_P(Layouts, ResumeToTheBit) {
   EXPECT_EQ(losses("first") + losses("second"), losses("straight"));
 }
 
-TEST_F(Ranks, AnotherShardingDoesNotResume) {
-  Words saving{"--checkpoint_dir", "ckpt", "--resume_from_checkpoint", "ckpt"};
-  run_ranks(2, job(1, saving) + Words{"--max_steps", "2"});
-  struct Case {
-    int ranks;
+// One run that goes over every mesh: of each step the losses are those of a run on one rank, but
+// for the order of sums.
+TEST_F(Ranks, ARunGoesOnOnAnyMesh) {
+  constexpr int kBatch = 12;
+  ProgramResult alone = run(job(kBatch, {"--metrics_file", "one"}));
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  struct Mesh {
+    int ranks, data_ranks;
     Words options;
-    std::string why;
+    std::string text;
   };
-  for (const Case& other :
-       {Case{4, {}, "has 2 parts, this run has 4"}, Case{1, {}, "has 2 parts, this run has 1"},
-        Case{2, {"--tensor_parallel_degree", "2"}, "was saved with shard 2, this run has tp 2"}}) {
-    ProgramResult result = run(agent(other.ranks, job(1, saving) + other.options));
-    EXPECT_EQ(result.status, 1);
-    expect_contains(result.err,
-                    cat("checkpoint 'ckpt/llama_v2-2steps' ", other.why,
-                        ": resume with the number of ranks and the sharding that it was "
-                        "saved with"));
+  int step = 0;
+  std::string before;
+  for (const Mesh& mesh :
+       {Mesh{1, 1, {}, "whole parameters"}, Mesh{2, 2, {}, "shard 2"}, Mesh{3, 3, {}, "shard 3"},
+        Mesh{2, 1, {"--tensor_parallel_degree", "2"}, "tp 2"},
+        Mesh{4, 4, {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}, "shard 2"},
+        Mesh{4, 2, {"--tensor_parallel_degree", "2"}, "shard 2 x tp 2"},
+        Mesh{2, 2, {"--sharding_strategy", "no_shard"}, "whole parameters"},
+        Mesh{1, 1, {}, "whole parameters"}}) {
+    SCOPED_TRACE(cat(mesh.ranks, " ranks, ", mesh.text));
+    Words words = job(kBatch / mesh.data_ranks,
+                      Words{"--checkpoint_dir", "ckpt", "--resume_from_checkpoint", "ckpt",
+                            "--lr_decay_iters", cat(kSteps), "--metrics_file", "many"} +
+                          mesh.options);
+    ProgramResult result = run_ranks(mesh.ranks, words + Words{"--max_steps", cat(++step)});
+    if (!before.empty() && before != mesh.text) {
+      expect_contains(result.err,
+                      cat("It was saved with ", before, ", this run has ", mesh.text, "."));
+    }
+    before = mesh.text;
   }
+  expect_close(losses("many"), losses("one"), 1e-3);
 }
 
 class RankSignals : public Ranks, public testing::WithParamInterface<int> {};

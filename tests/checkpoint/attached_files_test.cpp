@@ -16,7 +16,7 @@ const std::vector<AttachedFile> kFiles{{"tokenizer.json", "{}"}, {"merges.txt", 
 
 fs::path save_with_files(const fs::path& directory, int64_t step, const Retention& retention = {}) {
   State state(step);
-  return save_checkpoint(directory, "llama", step, state.views(), "{}", retention, {}, {}, kFiles);
+  return save_boxes(directory, "llama", step, state.boxes(), "{}", retention, {}, kFiles);
 }
 
 TEST(AttachedFiles, GoWithTheCheckpoint) {
@@ -71,7 +71,7 @@ TEST(AttachedFiles, TheBestStaysBesideTheNewest) {
   for (int64_t step : {10, 20, 30, 40}) save(scratch.path(), step);
   State state(50);
   auto save_keeping = [&](int64_t step, const std::string& best) {
-    save_checkpoint(scratch.path(), "llama", step, state.views(), "{}", {2, best});
+    save_boxes(scratch.path(), "llama", step, state.boxes(), "{}", {2, best});
   };
   save_keeping(50, "llama-20steps");
   EXPECT_EQ(names_in(scratch.path()), (Names{"llama-20steps", "llama-40steps", "llama-50steps"}));

@@ -22,9 +22,9 @@ TEST(Checkpoint, LoadsWhatWasSaved) {
 
   CheckpointReader reader(path);
   EXPECT_EQ(reader.run_json(), run);
-  EXPECT_EQ(reader.state().tensors().size(), 2u);
+  EXPECT_EQ(reader.manifest().tensors.size(), 2u);
   State state(0);
-  reader.load_all(state.buffers());
+  reader.load_all(state.targets());
   EXPECT_EQ(state.counter, 20);
   EXPECT_EQ(state.weight, std::vector<float>(12, 20));
 }
@@ -33,12 +33,12 @@ TEST(Checkpoint, LoadsTheTensorsAskedFor) {
   ScratchDirectory scratch;
   CheckpointReader reader(save(scratch.path(), 5));
   State state(0);
-  auto buffers = state.buffers();
-  buffers.resize(1);
-  reader.load_some(buffers);
+  auto targets = state.targets();
+  targets.resize(1);
+  reader.load_some(targets);
   EXPECT_EQ(state.weight[11], 5);
   EXPECT_EQ(state.counter, 0);
-  EXPECT_EQ(user_error([&] { reader.load_all(buffers); }),
+  EXPECT_EQ(user_error([&] { reader.load_all(targets); }),
             "checkpoint '" + reader.path().string() +
                 "' does not fit: its tensor 'step', i64 [], is not part of this run");
 }
@@ -48,23 +48,23 @@ TEST(Checkpoint, NamesTheTensorThatDoesNotFitAndBothShapes) {
   CheckpointReader reader(save(scratch.path(), 5));
   State state(0);
   const std::string start = "checkpoint '" + reader.path().string() + "' does not fit: ";
-  auto refused = [&](std::vector<TensorBuffer> buffers) {
-    std::string message = user_error([&] { reader.load_all(buffers); });
+  auto refused = [&](const std::vector<StateTarget>& targets) {
+    std::string message = user_error([&] { reader.load_all(targets); });
     EXPECT_EQ(state.counter, 0) << "a buffer was touched before the check";
     EXPECT_EQ(state.weight, std::vector<float>(12, 0));
     return message;
   };
-  auto buffers = state.buffers();
-  std::swap(buffers[0], buffers[1]);  // the one that fits comes first
-  buffers[1].shape = {4, 3};
-  EXPECT_EQ(refused(buffers),
+  auto targets = state.targets();
+  std::swap(targets[0], targets[1]);  // the one that fits comes first
+  targets[1].shape = {4, 3};
+  EXPECT_EQ(refused(targets),
             start + "tensor 'layers.0.w' is f32 [3, 4] there, expected f32 [4, 3]");
-  buffers[1].shape = {3, 4};
-  buffers[1].dtype = DType::kBF16;
-  EXPECT_EQ(refused(buffers),
-            start + "tensor 'layers.0.w' is f32 [3, 4] there, expected bf16 [3, 4]");
-  buffers[1].name = "layers.1.w";
-  EXPECT_EQ(refused(buffers), start + "it has no tensor 'layers.1.w', expected as bf16 [3, 4]");
+  targets[1].shape = {3, 4};
+  targets[1].dtype = DType::kI64;
+  EXPECT_EQ(refused(targets),
+            start + "tensor 'layers.0.w' is f32 [3, 4] there, expected i64 [3, 4]");
+  targets[1].tensor = "layers.1.w";
+  EXPECT_EQ(refused(targets), start + "it has no tensor 'layers.1.w', expected as i64 [3, 4]");
 }
 
 TEST(Checkpoint, DamageIsAnErrorThatNamesTheFile) {
@@ -74,15 +74,20 @@ TEST(Checkpoint, DamageIsAnErrorThatNamesTheFile) {
     std::string whole = read_file(path / name), broken = whole;
     broken[position < whole.size() ? position : whole.size() - 1] ^= 1;
     make_file(path / name, broken);
-    auto read = [&] { CheckpointReader reader(path); };
+    auto read = [&] {
+      CheckpointReader reader(path);
+      State state(0);
+      reader.verify(state.targets());
+    };
     std::string message =
         name == "manifest.json" ? user_error(read) : message_of<DamagedCheckpoint>(read);
     make_file(path / name, whole);
     return message;
   };
-  for (size_t position : {size_t{0}, size_t{20}, ~size_t{0}}) {
+  const size_t end = read_file(path / "state.safetensors").size();
+  for (size_t position : {end - 48 - 8, end - 20, end - 1}) {
     std::string message = flipped("state.safetensors", position);
-    expect_contains(message, (path / "state.safetensors").string());
+    expect_contains(message, (path / "state.safetensors").string() + "': tensor '");
     expect_contains(message, "has hash ");
   }
   expect_contains(flipped("run.json", 3), (path / "run.json").string() + "' has hash ");
@@ -97,12 +102,12 @@ TEST(Checkpoint, DamageIsAnErrorThatNamesTheFile) {
                   "cannot read '" + (path / "run.json").string());
 }
 
-TEST(Checkpoint, TheManifestMustNameBothFiles) {
+TEST(Checkpoint, TheManifestMustNameTheRecord) {
   ScratchDirectory scratch;
   fs::path path = save(scratch.path(), 5);
-  make_file(path / "manifest.json", to_json({{{"run.json", 2, 0}}}));
+  make_file(path / "manifest.json", to_json(Manifest{{{"state.safetensors", 2, 0}}}));
   expect_contains(user_error([&] { CheckpointReader reader(path); }),
-                  "manifest.json' does not name 'state.safetensors'");
+                  "manifest.json' does not name 'run.json'");
 }
 
 TEST(Checkpoint, CannotBeSavedWhereTheDirectoryCannotBe) {

@@ -28,10 +28,11 @@ constexpr int64_t kElements = 20'000;
 
 fs::path save_filled(const fs::path& directory, int64_t step, int64_t num_kept) {
   std::vector<int64_t> state(kElements, step);
-  std::vector<TensorView> tensors = {{"state", DType::kI64, {kElements}, state.data()}};
+  std::vector<StateBox> boxes = {
+      {"state", TensorRole::kOther, DType::kI64, {kElements}, {{0}, {kElements}}, state.data()}};
   std::vector<AttachedFile> attached = {{"a", cat(step)}, {"b", std::string(10'000, 'b')}};
-  return save_checkpoint(directory, "llama", step, tensors, cat("{\"step\": ", step, "}"), num_kept,
-                         {}, {}, attached);
+  return save_boxes(directory, "llama", step, boxes, cat("{\"step\": ", step, "}"), num_kept, {},
+                    attached);
 }
 
 // Step of the newest complete checkpoint after checking all of its content; -1 if there is none.
@@ -40,8 +41,10 @@ int64_t newest_verified_step(const fs::path& directory) {
   if (!path) return -1;
   CheckpointReader reader(*path);
   std::vector<int64_t> state(kElements);
-  std::vector<TensorBuffer> buffers = {{"state", DType::kI64, {kElements}, state.data()}};
-  reader.load_all(buffers);
+  std::vector<StateTarget> targets = {
+      {"state", DType::kI64, {kElements}, {{0}, {kElements}}, into(state.data())}};
+  reader.verify(targets);
+  reader.load_all(targets);
   EXPECT_EQ(state, std::vector<int64_t>(kElements, state[0]));
   EXPECT_EQ(reader.run_json(), cat("{\"step\": ", state[0], "}"));
   EXPECT_EQ(read_file(*path / "tokenizer/a"), cat(state[0]));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "base/error.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
 
@@ -10,8 +12,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const CheckpointOrigin kOrigin{"00112233445566778899aabbccddeeff",
+                               "ffeeddccbbaa99887766554433221100"};
+
 TEST(Manifest, ReadsWhatItWrites) {
-  Manifest manifest = parse_manifest(to_json({{{"a \"b\"", 7, 0xabcull}, {"c", 0, ~0ull}}}), "m");
+  Manifest manifest =
+      parse_manifest(to_json(Manifest{{{"a \"b\"", 7, 0xabcull}, {"c", 0, ~0ull}}}), "m");
   ASSERT_EQ(manifest.files.size(), 2u);
   EXPECT_EQ(manifest.files[0].name, "a \"b\"");
   EXPECT_EQ(manifest.files[0].bytes, 7u);
@@ -19,18 +25,62 @@ TEST(Manifest, ReadsWhatItWrites) {
   EXPECT_EQ(manifest.files[1].hash, ~0ull);
 }
 
-const CheckpointOrigin kOrigin{"00112233445566778899aabbccddeeff",
-                               "ffeeddccbbaa99887766554433221100"};
+// A matrix in two boxes and a counter.
+const std::vector<ManifestTensor> kTensors{
+    {"layers.0.\"w\"",
+     TensorRole::kWeight,
+     DType::kF32,
+     {3, 4},
+     {{0, 100, {{0, 0}, {2, 4}}, 1}, {0, 132, {{2, 0}, {1, 4}}, 2}}},
+    {"optimizer_step", TensorRole::kCounter, DType::kI64, {}, {{0, 148, {}, 0xabcull}}}};
+
+TEST(Manifest, SaysWhereTensorsAre) {
+  Manifest manifest = parse_manifest(to_json(Manifest{{{"s", 156, 1}}, kOrigin, kTensors}), "m");
+  ASSERT_EQ(manifest.tensors.size(), 2u);
+  const ManifestTensor &matrix = manifest.tensors[0], &counter = manifest.tensors[1];
+  EXPECT_EQ(matrix.name, "layers.0.\"w\"");
+  EXPECT_EQ(matrix.shape, (Shape{3, 4}));
+  ASSERT_EQ(matrix.boxes.size(), 2u);
+  EXPECT_EQ(matrix.boxes[1].box, (TensorBox{{2, 0}, {1, 4}}));
+  EXPECT_EQ(matrix.boxes[1].offset, 132u);
+  EXPECT_EQ(matrix.boxes[1].hash, 2u);
+  EXPECT_EQ(counter.role, TensorRole::kCounter);
+  EXPECT_EQ(counter.dtype, DType::kI64);
+}
+
+TEST(Manifest, RefusesBoxesThatDoNotMakeUpTheirTensor) {
+  auto refused = [&](const std::function<void(ManifestTensor&)>& change, bool partial = false) {
+    Manifest manifest{{{"s", 156, 1}}, kOrigin, kTensors};
+    change(manifest.tensors[0]);
+    return user_error([&] { parse_manifest(to_json(manifest), "m", partial); });
+  };
+  auto drop = [](ManifestTensor& t) { t.boxes.pop_back(); };
+  expect_contains(refused(drop), "is not whole");
+  Manifest part{{{"s", 156, 1}}, kOrigin, kTensors};
+  drop(part.tensors[0]);
+  EXPECT_NO_THROW(parse_manifest(to_json(part), "m", /*partial=*/true));
+  expect_contains(refused([](ManifestTensor& t) { t.boxes.push_back(t.boxes[0]); }), "overlap");
+  expect_contains(refused([](ManifestTensor& t) { t.boxes[1].box.begin[0] = 3; }),
+                  "is not inside of it");
+  expect_contains(refused([](ManifestTensor& t) { t.boxes[1].offset = 141; }),
+                  "is not inside of 's'");
+  expect_contains(refused([](ManifestTensor& t) { t.boxes[1].offset = ~uint64_t{0}; }),
+                  "is not inside of 's'");
+  expect_contains(refused([](ManifestTensor& t) { t.boxes[1].file = 1; }), "lacks file");
+  expect_contains(refused([](ManifestTensor& t) { t.shape = {1 << 30, 1 << 30, 1 << 30}; }), "[");
+  expect_contains(refused([](ManifestTensor& t) { t.name = "optimizer_step"; }), "twice");
+}
 
 TEST(Manifest, SaysWhoWroteIt) {
-  Manifest manifest = parse_manifest(to_json({{{"a", 7, 1}}, kOrigin}), "m");
+  Manifest manifest = parse_manifest(to_json(Manifest{{{"a", 7, 1}}, kOrigin}), "m");
   EXPECT_EQ(manifest.origin.run, kOrigin.run);
   EXPECT_EQ(manifest.origin.job, kOrigin.job);
-  EXPECT_EQ(parse_manifest(to_json({{{"a", 7, 1}}}), "m").origin.run, "");
+  EXPECT_EQ(parse_manifest(to_json(Manifest{{{"a", 7, 1}}}), "m").origin.run, "");
 }
 
 TEST(Manifest, NoticesAFlippedBit) {
-  const std::string json = to_json({{{"state", 1234, 0xabcull}, {"run.json", 5, 77}}, kOrigin});
+  const std::string json =
+      to_json(Manifest{{{"state", 1234, 0xabcull}, {"run.json", 5, 77}}, kOrigin, kTensors});
   for (size_t at = 0; at < json.size(); ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string flipped = json;
@@ -62,7 +112,7 @@ TEST(Manifest, RefusesAnythingElse) {
            {"{}", "format"},
            {R"({"format": 1})", "format"},
            {R"({"format": "tessera checkpoint"})", "'version' is missing"},
-           {R"({"format": "tessera checkpoint", "version": 2, "files": []})", "version 2"},
+           {R"({"format": "tessera checkpoint", "version": 3, "files": []})", "version 3"},
            {head + "{}}", "'files' is missing"},
            {head + "[1]}", "not an object"},
            {head + R"([{"name": "a", "bytes": 1}]})", "lacks name, bytes or xxh3"},
@@ -79,7 +129,7 @@ TEST(Manifest, RefusesAnythingElse) {
     expect_contains(message, "'m' is not a valid checkpoint manifest: ");
     expect_contains(message, c.part);
   }
-  std::string twice = to_json({{{"a", 1, 1}, {"a", 1, 1}}});
+  std::string twice = to_json(Manifest{{{"a", 1, 1}, {"a", 1, 1}}});
   expect_contains(user_error([&] { parse_manifest(twice, "m"); }), "twice");
 }
 

@@ -85,7 +85,7 @@ class LockstepJob {
     return results.outputs["loss_sum"][0].data[0] / results.outputs["token_count"][0].data[0];
   }
 
-  // The kinds of slot that checkpoints have of a parameter: "weight", "moment1" and "moment2".
+  // The kinds of slot that checkpoints have of a parameter: "weight", "exp_avg" and "exp_avg_sq".
   std::vector<std::string> saved_kinds(const Parameter& parameter) const {
     std::vector<std::string> kinds;
     for (const Slot& slot : saved_slots(*find(parameter).first)) kinds.push_back(slot.kind);

@@ -102,7 +102,7 @@ TEST_P(SessionOfOptimizer, SlotsAreAListWithRoles) {
   EXPECT_EQ(memory.counters, bytes[SlotRole::kScalar]);
   EXPECT_EQ(memory.optimizer, memory.gradients * (GetParam() == "adamw" ? 2 : 1));
   std::set<std::string> weights;
-  for (const TensorView& view : tiny.session.weight_views()) weights.insert(view.name);
+  for (const StateBox& state : tiny.session.weight_boxes()) weights.insert(state.tensor);
   EXPECT_EQ(weights.size(), tiny.session.programs().parameters.size());
   EXPECT_TRUE(weights.contains("lm_head.weight"));
 }

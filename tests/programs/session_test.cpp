@@ -184,10 +184,10 @@ TEST(Session, ClippingScalesTheGradientAndReportsItsNorm) {
   auto moment = [&](double max_norm, StepResult& result) {
     TinySession tiny(tiny_model(), tiny_programs(2, 16, DType::kF32));
     result = tiny.session.step(step, kLr, max_norm);
-    for (const TensorView& v : tiny.session.checkpoint_views()) {
-      if (v.name != "moment1.lm_head.weight") continue;
+    for (const StateBox& state : tiny.session.checkpoint_boxes()) {
+      if (state.tensor != "optim.state.lm_head.weight.exp_avg") continue;
       float element = 0;
-      v.data.read(400, std::as_writable_bytes(std::span(&element, 1)));
+      state.data.read(400, std::as_writable_bytes(std::span(&element, 1)));
       return element;
     }
     return 0.0f;

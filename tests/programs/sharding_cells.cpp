@@ -282,8 +282,8 @@ std::string CellChecker::check(const CellJob& job) {
   hold("loss", kept.losses, one.losses, kGradientBound);
   hold("norm", kept.norms, one.norms, kGradientBound);
   for (const auto& [name, values] : one.tensors) {
-    bool gradient =
-        !name.starts_with("weight.") && !name.starts_with("moment2.") && name.ends_with("step 0");
+    bool gradient = !name.starts_with("weight.") && !name.starts_with("exp_avg_sq.") &&
+                    name.ends_with("step 0");
     hold(name, kept.tensors.at(name), values, gradient ? kGradientBound : kLaterBound);
   }
   if (kept.strays > 0) report += cat(kept.strays, " elements of padding are not zero\n");

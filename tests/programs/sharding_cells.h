@@ -56,7 +56,7 @@ std::vector<Cell> cells_of(const Cell& mesh);
 // All that can be seen of two steps and a validation batch.
 struct Outcome {
   std::vector<double> losses, norms;
-  std::map<std::string, std::vector<double>> tensors;  // "moment1.NAME step 0"
+  std::map<std::string, std::vector<double>> tensors;  // "exp_avg.NAME step 0"
   int64_t strays = 0;
   bool operator==(const Outcome&) const = default;
 };

@@ -76,10 +76,11 @@ inline ProgramOptions tiny_programs(int64_t batch, int64_t length, DType compute
 // Everything that a checkpoint would hold, bit by bit, but for the tensors named.
 inline uint64_t fingerprint_of(const Session& session, const std::string& but = "") {
   uint64_t hash = 0;
-  for (const TensorView& view : session.checkpoint_views()) {
-    if (view.name == but) continue;
-    std::vector<std::byte> content(view.bytes());
-    view.data.read(0, content);
+  for (const StateBox& state : session.checkpoint_boxes()) {
+    if (state.tensor == but) continue;
+    std::vector<std::byte> content(
+        static_cast<size_t>(state.box.elements() * size_of(state.dtype)));
+    state.data.read(0, content);
     hash = hash_combine(hash, hash_bytes(content.data(), content.size()));
   }
   return hash;

@@ -3,6 +3,7 @@
 #include "models/model_family.h"
 #include "options/model_options.h"
 #include "options/option_parser.h"
+#include "tests/checkpoint/save_boxes.h"
 #include "tests/train/training_fixture.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/checkpoint_parameters.h"
@@ -207,14 +208,15 @@ TEST_F(FineTuning, FindsAModelByNameInTheCache) {
 
 TEST_F(FineTuning, ACheckpointMustHoldWhatItsRecordSays) {
   std::vector<float> weight(64);
-  std::vector<TensorView> views{{"model.norm.weight", DType::kF32, {64}, weight.data()}};
+  std::vector<StateBox> boxes{
+      {"model.norm.weight", TensorRole::kWeight, DType::kF32, {64}, {{0}, {64}}, weight.data()}};
   RunRecord record;
   record.model = tiny_model();
   record.options.model_type = "llama_v2";
-  auto checkpoint = save_checkpoint(path("ckpt"), "llama_v2", 1, views, to_json(record));
+  auto checkpoint = save_boxes(path("ckpt"), "llama_v2", 1, boxes, to_json(record));
   expect_contains(user_error([&] { CheckpointParameters parameters(checkpoint); }),
-                  "does not fit its record: part 1 should have 9600 elements of "
-                  "'model.embed_tokens.weight' in f32");
+                  "does not fit its record: it should have 'model.embed_tokens.weight' with shape "
+                  "[300, 32]");
 }
 
 TEST_F(FineTuning, NeverOverwritesWhatItDidNotWrite) {

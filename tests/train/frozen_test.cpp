@@ -101,7 +101,7 @@ TEST(FrozenPrograms, HaveNoBackwardPassBelowTheFirstTrainedLayer) {
   std::set<std::string> expected{"weight.embed", "weight.layers.0", "weight.layers.1",
                                  "loss_sum",     "token_count",     "optimizer_step"};
   for (const char* unit : {"layers.2", "layers.3", "head"})
-    for (const char* slot : {"weight.", "gradient.", "moment1.", "moment2."})
+    for (const char* slot : {"weight.", "gradient.", "exp_avg.", "exp_avg_sq."})
       expected.insert(cat(slot, unit));
   EXPECT_EQ(slots_of(programs), expected);
   EXPECT_EQ(count(programs.apply, "adamw"), 3);
@@ -157,7 +157,7 @@ std::map<std::string, std::vector<double>> gradients_of(const ModelConfig& model
   double clip = std::min(1.0, 0.5 / (job.norm() + 1e-6)), squares = 0;
   for (const Parameter& p : job.programs().parameters) {
     if (!p.trainable) continue;
-    std::vector<double>& gradient = gradients[p.name] = job.whole("moment1", p);
+    std::vector<double>& gradient = gradients[p.name] = job.whole("exp_avg", p);
     for (double& g : gradient) {
       g /= clip * (1 - options.optimizer.beta1);
       squares += g * g;
@@ -305,13 +305,15 @@ TEST_F(FrozenRun, ResumesToTheBit) {
   config = frozen(5);
   config.resume_from_checkpoint = config.checkpoint_dir;
   train(config);
-  SafetensorsFile file(path("ckpt/llama_v2-5steps/state.safetensors"));
+  CheckpointReader saved_state(path("ckpt/llama_v2-5steps"));
   for (const char* saved : {"model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight",
-                            "moment1.model.layers.1.mlp.up_proj.weight", "moment2.lm_head.weight"})
-    EXPECT_NE(file.find(saved), nullptr) << saved;
-  for (const char* none :
-       {"moment1.model.embed_tokens.weight", "moment2.model.layers.0.mlp.up_proj.weight"})
-    EXPECT_EQ(file.find(none), nullptr) << none;
+                            "optim.state.model.layers.1.mlp.up_proj.weight.exp_avg",
+                            "optim.state.lm_head.weight.exp_avg_sq"})
+    EXPECT_NE(saved_state.find(saved), nullptr) << saved;
+  for (const char* none : {"optim.state.model.embed_tokens.weight.exp_avg",
+                           "optim.state.model.layers.0.mlp.up_proj.weight.exp_avg_sq",
+                           "optim.state.model.embed_tokens.weight.step"})
+    EXPECT_EQ(saved_state.find(none), nullptr) << none;
   config.max_steps = 8;
   RunTrace rest = train(config);
   EXPECT_EQ(rest.losses, std::vector(straight.losses.begin() + 5, straight.losses.end()));

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "tests/checkpoint/save_boxes.h"
+#include "tests/checkpoint/whole_state.h"
 #include "tests/train/training_fixture.h"
 
 namespace tessera {
@@ -138,14 +140,8 @@ TEST_F(ResumeTest, ACheckpointFromBeforeThereWereOptimizersIsOfAdamW) {
     auto record = nlohmann::json::parse(reader.run_json());
     EXPECT_EQ(record.at("options").erase("optimizer"), 1u);
     EXPECT_EQ(record.at("options").erase("momentum"), 1u);
-    std::vector<std::vector<std::byte>> contents;
-    std::vector<TensorView> views;
-    for (const TensorInfo& t : reader.state().tensors()) {
-      auto bytes = reader.state().bytes(t);
-      contents.emplace_back(bytes.begin(), bytes.end());
-      views.push_back({t.name, t.dtype, t.shape, contents.back().data()});
-    }
-    save_checkpoint(path("ckpt"), "llama_v2", 2, views, record.dump(), {}, {}, reader.origin());
+    save_boxes(path("ckpt"), "llama_v2", 2, WholeState(reader).boxes(), record.dump(), {},
+               reader.origin());
   }
   config.max_steps = 4;
   config.resume_from_checkpoint = config.checkpoint_dir;

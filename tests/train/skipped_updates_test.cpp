@@ -3,6 +3,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "data/sample_order.h"
+#include "tests/checkpoint/save_boxes.h"
+#include "tests/checkpoint/whole_state.h"
 #include "tests/train/training_fixture.h"
 
 namespace tessera {
@@ -34,24 +36,11 @@ class Poisoned : public TrainingTest {
 
   void poison() {
     std::filesystem::path saved = path("ckpt/llama_v2-0steps");
-    std::string record;
-    CheckpointOrigin origin;
-    std::vector<std::vector<std::byte>> contents;
-    std::vector<TensorView> views;
-    {
-      CheckpointReader reader(saved);
-      record = reader.run_json();
-      origin = reader.origin();
-      for (const TensorInfo& t : reader.state().tensors()) {
-        std::span<const std::byte> bytes = reader.state().bytes(t);
-        contents.emplace_back(bytes.begin(), bytes.end());
-        views.push_back({t.name, t.dtype, t.shape, contents.back().data()});
-        if (t.name != "model.embed_tokens.weight") continue;
-        auto* table = reinterpret_cast<float*>(contents.back().data());
-        table['Z' * 32 + 1] = std::numeric_limits<float>::quiet_NaN();
-      }
-    }
-    save_checkpoint(path("ckpt"), "llama_v2", 0, views, record, {}, {}, origin);
+    CheckpointReader reader(saved);
+    WholeState state(reader);
+    auto* table = reinterpret_cast<float*>(state.content("model.embed_tokens.weight").data());
+    table['Z' * 32 + 1] = std::numeric_limits<float>::quiet_NaN();
+    save_boxes(path("ckpt"), "llama_v2", 0, state.boxes(), reader.run_json(), {}, reader.origin());
   }
 };
 

@@ -1,4 +1,4 @@
-#include "hub/element_types.h"
+#include "base/element_types.h"
 
 #include <cmath>
 #include <cstring>

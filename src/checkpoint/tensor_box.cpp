@@ -1,0 +1,104 @@
+#include "checkpoint/tensor_box.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+// Elements of a whole tensor that one step along each dim skips.
+Shape strides_of(const Shape& shape) {
+  Shape strides(shape.size(), 1);
+  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+  return strides;
+}
+
+}  // namespace
+
+std::string to_string(const TensorBox& box) {
+  std::vector<std::string> ranges;
+  for (size_t d = 0; d < box.shape.size(); ++d)
+    ranges.push_back(cat(box.begin[d], ":", box.begin[d] + box.shape[d]));
+  return cat("[", join(ranges, ", "), "]");
+}
+
+bool is_inside(const TensorBox& box, const Shape& shape) {
+  if (box.begin.size() != shape.size() || box.shape.size() != shape.size()) return false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (box.begin[d] < 0 || box.shape[d] < 0 || box.begin[d] > shape[d] ||
+        box.shape[d] > shape[d] - box.begin[d])
+      return false;
+  }
+  return true;
+}
+
+std::vector<TensorBox> boxes_of_range(const Shape& shape, int64_t first, int64_t count) {
+  TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= num_elements(shape),
+                "a range outside of its tensor");
+  if (shape.empty()) return count > 0 ? std::vector{TensorBox{}} : std::vector<TensorBox>{};
+  const Shape strides = strides_of(shape);
+  std::vector<TensorBox> boxes;
+  for (int64_t end = first + count; first < end;) {
+    // The outermost dim along which a whole step begins here and ends in the range.
+    size_t dim = 0;
+    while (first % strides[dim] != 0 || end - first < strides[dim]) ++dim;
+    // Up to the end of the range, and of the row of the next outer dim.
+    int64_t index = first / strides[dim], steps = (end - first) / strides[dim];
+    if (dim > 0) steps = std::min(steps, shape[dim] - index % shape[dim]);
+    TensorBox box = whole_box(shape);
+    for (size_t d = 0; d <= dim; ++d) {
+      box.begin[d] = first / strides[d] % (d > 0 ? shape[d] : shape[0]);
+      box.shape[d] = d < dim ? 1 : steps;
+    }
+    first += box.elements();
+    boxes.push_back(std::move(box));
+  }
+  return boxes;
+}
+
+int64_t for_each_common_run(const TensorBox& a, const TensorBox& b,
+                            const std::function<void(int64_t, int64_t, int64_t)>& visit) {
+  const size_t rank = a.shape.size();
+  TESSERA_CHECK(b.shape.size() == rank, "boxes of tensors of different rank");
+  TensorBox common = a;
+  for (size_t d = 0; d < rank; ++d) {
+    common.begin[d] = std::max(a.begin[d], b.begin[d]);
+    int64_t end = std::min(a.begin[d] + a.shape[d], b.begin[d] + b.shape[d]);
+    if (end <= common.begin[d]) return 0;
+    common.shape[d] = end - common.begin[d];
+  }
+  // A run goes over the dims behind `outer`, which both have whole, and along the last before them.
+  size_t outer = rank;
+  int64_t run = 1;
+  while (outer > 0) {
+    --outer;
+    run *= common.shape[outer];
+    if (common.shape[outer] != a.shape[outer] || common.shape[outer] != b.shape[outer]) break;
+  }
+  const Shape strides_a = strides_of(a.shape), strides_b = strides_of(b.shape);
+  int64_t at_a = 0, at_b = 0;
+  for (size_t d = 0; d < rank; ++d) {
+    at_a += (common.begin[d] - a.begin[d]) * strides_a[d];
+    at_b += (common.begin[d] - b.begin[d]) * strides_b[d];
+  }
+  Shape index(outer, 0);
+  while (true) {
+    visit(at_a, at_b, run);
+    size_t d = outer;
+    while (d > 0) {
+      --d;
+      at_a += strides_a[d];
+      at_b += strides_b[d];
+      if (++index[d] < common.shape[d]) break;
+      at_a -= index[d] * strides_a[d];
+      at_b -= index[d] * strides_b[d];
+      index[d] = 0;
+      if (d == 0) return common.elements();
+    }
+    if (outer == 0) return common.elements();
+  }
+}
+
+}  // namespace tessera

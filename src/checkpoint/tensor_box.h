@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace tessera {
+
+// A part of a tensor: in every dim `shape` elements from `begin` on. Of a scalar both are empty.
+struct TensorBox {
+  Shape begin, shape;
+  int64_t elements() const { return num_elements(shape); }
+  bool operator==(const TensorBox&) const = default;
+};
+
+// "[2:4, 0:64]"
+std::string to_string(const TensorBox& box);
+
+inline TensorBox whole_box(const Shape& shape) { return {Shape(shape.size(), 0), shape}; }
+
+// Whether the box lies in a tensor of this shape.
+bool is_inside(const TensorBox& box, const Shape& shape);
+
+// Consecutive elements [first, first + count) of a tensor, row-major, as boxes in their order: the
+// elements of each follow each other in the tensor. Of a matrix these are at most three: the end of
+// a row, rows, the beginning of a row.
+std::vector<TensorBox> boxes_of_range(const Shape& shape, int64_t first, int64_t count);
+
+// Calls visit(element of a, element of b, count) for all elements that both boxes have, in runs
+// that are consecutive in both, row-major. Returns how many elements these are.
+int64_t for_each_common_run(const TensorBox& a, const TensorBox& b,
+                            const std::function<void(int64_t, int64_t, int64_t)>& visit);
+
+}  // namespace tessera

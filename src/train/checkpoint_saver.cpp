@@ -1,0 +1,73 @@
+#include "train/checkpoint_saver.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace tessera {
+
+CheckpointSaver::CheckpointSaver(const Session& session, CheckpointGroup group)
+    : group_(std::move(group)), files_(session.checkpoint_boxes(), group_.rank, group_.ranks) {}
+
+void CheckpointSaver::save_beside_training(ThreadPool& pool) {
+  staging_ = HostBuffer(std::max<int64_t>(staging_bytes(), 1));
+  constexpr int64_t kTile = 4 << 20;
+  pool.run((staging_.bytes() + kTile - 1) / kTile, [&](int64_t tile, int) {
+    int64_t begin = tile * kTile, end = std::min(begin + kTile, staging_.bytes());
+    std::memset(staging_.data() + begin, 0, static_cast<size_t>(end - begin));
+  });
+}
+
+void CheckpointSaver::start(std::filesystem::path directory, CheckpointContent content,
+                            Retention retention, std::function<void()> check) {
+  TESSERA_CHECK(!saved_.valid(), "a save is still running");
+  start_seconds_ = monotonic_seconds();
+  waiting_seconds_ = 0;
+  std::promise<void> copied;
+  copied_ = copied.get_future();
+  auto save = [this, directory = std::move(directory), content = std::move(content),
+               retention = std::move(retention), check = std::move(check),
+               copied = std::move(copied)]() mutable {
+    std::span<std::byte> staged(staging_.data(), static_cast<size_t>(staging_.bytes()));
+    if (is_beside_training()) {
+      try {
+        files_.stage(staged);
+      } catch (...) {
+        copied.set_exception(std::current_exception());
+        throw;
+      }
+    }
+    copied.set_value();
+    content.write_state = [&](const std::filesystem::path& to) { return files_.write(to, staged); };
+    Result result;
+    result.path = save_checkpoint(directory, content, retention, group_, check);
+    result.seconds = monotonic_seconds() - start_seconds_;
+    return result;
+  };
+  saved_ = std::async(std::launch::async, std::move(save));
+  waiting_seconds_ = monotonic_seconds() - start_seconds_;
+}
+
+void CheckpointSaver::wait_for_copy() {
+  if (!copied_.valid()) return;
+  double before = monotonic_seconds();
+  copied_.get();
+  waiting_seconds_ += monotonic_seconds() - before;
+}
+
+bool CheckpointSaver::is_done() const {
+  return saved_.valid() && saved_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+CheckpointSaver::Result CheckpointSaver::finish() {
+  double before = monotonic_seconds();
+  Result result = saved_.get();
+  copied_ = {};
+  result.waiting_seconds = waiting_seconds_ + monotonic_seconds() - before;
+  return result;
+}
+
+}  // namespace tessera

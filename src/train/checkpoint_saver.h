@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <future>
+
+#include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/state_files.h"
+#include "programs/session.h"
+#include "runtime/memory.h"
+
+namespace tessera {
+
+// Saves the state of a session: while the caller waits or, with memory to stage it in, beside the
+// steps that follow. Then a thread copies the state, which only an update changes, while the next
+// gradients are computed, and writes the files behind that.
+class CheckpointSaver {
+ public:
+  CheckpointSaver(const Session& session, CheckpointGroup group);
+
+  // What saving beside training takes of the host, of this rank.
+  int64_t staging_bytes() const { return files_.staging_bytes(); }
+  // From here on saves run beside training. The memory is touched here: the first touch of a page
+  // costs thirty times what copying to it does.
+  void save_beside_training(ThreadPool& pool);
+  bool is_beside_training() const { return staging_.bytes() > 0; }
+
+  struct Result {
+    std::filesystem::path path;
+    double seconds = 0;          // from the call of start() to the end
+    double waiting_seconds = 0;  // of them, those that the caller spent in calls of this class
+  };
+
+  // Begins to save; `check` runs on the thread that writes, before anything else. The one before
+  // must have been finished. `content` lacks the state.
+  void start(std::filesystem::path directory, CheckpointContent content, Retention retention,
+             std::function<void()> check);
+  // To be called before the state is changed.
+  void wait_for_copy();
+  // Whether finish() would return at once.
+  bool is_done() const;
+  // Waits for the end of what was started. Throws what save_checkpoint() does.
+  Result finish();
+
+ private:
+  CheckpointGroup group_;
+  StateFiles files_;
+  HostBuffer staging_;
+  double start_seconds_ = 0, waiting_seconds_ = 0;
+  std::future<void> copied_;
+  std::future<Result> saved_;  // its end waits for the thread
+};
+
+}  // namespace tessera

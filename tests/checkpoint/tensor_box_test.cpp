@@ -1,0 +1,78 @@
+#include "checkpoint/tensor_box.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+// Which elements of the whole tensor a box has, in its order.
+std::vector<int64_t> elements_of(const TensorBox& box, const Shape& shape) {
+  std::vector<int64_t> elements(static_cast<size_t>(box.elements()), -1);
+  int64_t found = for_each_common_run(whole_box(shape), box,
+                                      [&](int64_t in_whole, int64_t in_box, int64_t count) {
+                                        for (int64_t i = 0; i < count; ++i)
+                                          elements[static_cast<size_t>(in_box + i)] = in_whole + i;
+                                      });
+  EXPECT_EQ(found, box.elements());
+  return elements;
+}
+
+TEST(TensorBox, ARangeIsBoxesOfConsecutiveElements) {
+  for (const Shape& shape :
+       std::vector<Shape>{{}, {1}, {7}, {3, 4}, {1, 5}, {5, 1}, {2, 3, 4}, {2, 1, 3, 2}}) {
+    const int64_t n = num_elements(shape);
+    for (int64_t first = 0; first <= n; ++first) {
+      for (int64_t count = 0; first + count <= n; ++count) {
+        int64_t next = first;
+        std::vector<TensorBox> boxes = boxes_of_range(shape, first, count);
+        for (const TensorBox& box : boxes) {
+          EXPECT_TRUE(is_inside(box, shape));
+          for (int64_t element : elements_of(box, shape)) EXPECT_EQ(element, next++);
+        }
+        EXPECT_EQ(next, first + count) << to_string(shape) << " " << first;
+        EXPECT_LE(boxes.size(), shape.empty() ? 1 : 2 * shape.size() - 1);
+      }
+    }
+  }
+}
+
+TEST(TensorBox, CommonElementsOfAnyTwoBoxes) {
+  const Shape shape{3, 4, 2};
+  std::vector<TensorBox> boxes;
+  for (int64_t a = 0; a < 3; ++a)
+    for (int64_t b = 0; b < 4; ++b)
+      for (int64_t c = 0; c < 2; ++c)
+        for (int64_t x = 1; x <= 3 - a; ++x)
+          for (int64_t y = 1; y <= 4 - b; ++y)
+            for (int64_t z = 1; z <= 2 - c; ++z) boxes.push_back({{a, b, c}, {x, y, z}});
+  for (const TensorBox& one : boxes) {
+    std::vector<int64_t> ones = elements_of(one, shape);
+    for (const TensorBox& other : boxes) {
+      std::vector<int64_t> others = elements_of(other, shape), seen;
+      int64_t common = 0;
+      for (int64_t e : ones) common += std::ranges::count(others, e);
+      int64_t said = for_each_common_run(one, other, [&](int64_t i, int64_t k, int64_t count) {
+        for (; count-- > 0; ++i, ++k) {
+          ASSERT_EQ(ones[static_cast<size_t>(i)], others[static_cast<size_t>(k)]);
+          seen.push_back(i);
+        }
+      });
+      ASSERT_EQ(said, common);
+      ASSERT_EQ(std::ssize(seen), common);
+      ASSERT_TRUE(std::ranges::is_sorted(seen));
+    }
+  }
+}
+
+TEST(TensorBox, SaysItsRanges) {
+  EXPECT_EQ(to_string(TensorBox{{2, 0}, {3, 64}}), "[2:5, 0:64]");
+  EXPECT_FALSE(is_inside({{2}, {3}}, {4}));
+  EXPECT_FALSE(is_inside({{2}, {3}}, {5, 1}));
+  EXPECT_TRUE(is_inside({{2}, {3}}, {5}));
+  EXPECT_FALSE(is_inside({{INT64_MAX}, {INT64_MAX}}, {5}));
+}
+
+}  // namespace
+}  // namespace tessera
