@@ -4,6 +4,7 @@
 #include "apps/commands.h"
 #include "apps/named_models.h"
 #include "base/dtype.h"
+#include "checkpoint/checkpoint.h"
 #include "weights/checkpoint_parameters.h"
 #include "weights/model_export.h"
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "checkpoint/checkpoint.h"
 #include "hub/pretrained_weights.h"
 #include "hub/remote_model.h"
 #include "models/build_model.h"
