@@ -7,6 +7,7 @@
 #include "hub/pretrained_weights.h"
 #include "hub/remote_model.h"
 #include "models/build_model.h"
+#include "models/peft_config.h"
 #include "options/lora_options.h"
 #include "options/pretrained_source.h"
 #include "options/remote_options.h"
@@ -104,6 +105,10 @@ TrainedModel open_trained_model(const std::string& name, const RunConfig& option
     return adapted(open_hugging_face(*directory, options, tokenizer), options);
   if (auto checkpoint = newest_complete_checkpoint(name))
     return adapted(open_checkpoint(*checkpoint, tokenizer), options);
+  if (directory && fs::exists(*directory / kPeftConfigName, ignored)) {
+    throw UserError(cat("'", name, "' is an adapter: give the model that it was made for, and ",
+                        "--lora_adapter ", name));
+  }
   throw UserError(cat("there is no complete checkpoint in '", name,
                       "', and it is no Hugging Face model of this machine"));
 }

@@ -15,11 +15,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxBytes = 1 << 20;
+constexpr size_t kMaxConfigBytes = 1 << 20;
 
 // Keys that change nothing of what a saved adapter computes: how it was first drawn, which layers
 // were chosen (its tensors say that), what it was trained for and with.
-constexpr std::string_view kHarmless[] = {
+constexpr std::string_view kHarmlessKeys[] = {
     "target_modules",
     "exclude_modules",
     "layers_to_transform",
@@ -79,7 +79,7 @@ void refuse_variants(const HuggingFaceKeys& keys) {
 }  // namespace
 
 Lora parse_peft_config(std::string_view text, std::string_view where) {
-  if (text.size() > kMaxBytes) throw UserError(cat("'", where, "' is larger than 1 MiB"));
+  if (text.size() > kMaxConfigBytes) throw UserError(cat("'", where, "' is larger than 1 MiB"));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw UserError(cat("'", where, "' is not a JSON object"));
   HuggingFaceKeys keys(json, where);
@@ -92,7 +92,7 @@ Lora parse_peft_config(std::string_view text, std::string_view where) {
   if (lora.dropout < 0 || lora.dropout >= 1)
     keys.fail("lora_dropout", "a probability below 1", json["lora_dropout"]);
   lora.rank_stabilised = keys.boolean("use_rslora", false);
-  std::vector<std::string_view> harmless(std::begin(kHarmless), std::end(kHarmless));
+  std::vector<std::string_view> harmless(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
   for (const auto& [key, value] : json.items()) {
     if (says_nothing(value)) harmless.push_back(key);
   }

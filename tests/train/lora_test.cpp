@@ -158,6 +158,10 @@ TEST_F(LoraRun, AdaptersGoOutAndComeBack) {
     expect_near(logits(path("tuned")), with, 0);
     expect_near(logits(path("merged")), with, 1e-5);
     EXPECT_NE(logits(path("base")), with);
+    expect_contains(user_error([&] { logits(path("adapter")); }),
+                    "is an adapter: give the model that it was made for, and --lora_adapter");
+    expect_contains(user_error([&] { logits(path("tuned"), path("adapter")); }),
+                    "has adapters already");
   }
 }
 
