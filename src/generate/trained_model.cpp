@@ -19,7 +19,7 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-TrainedModel open_checkpoint(const fs::path& path, const std::optional<std::string>& tokenizer) {
+TrainedModel open_trained(const fs::path& path, const std::optional<std::string>& tokenizer) {
   auto weights = std::make_shared<CheckpointParameters>(path);
   const RunRecord& record = weights->record();
   TrainedModel trained;
@@ -104,7 +104,7 @@ TrainedModel open_trained_model(const std::string& name, const RunConfig& option
   if (directory && fs::exists(*directory / "config.json", ignored))
     return adapted(open_hugging_face(*directory, options, tokenizer), options);
   if (auto checkpoint = newest_complete_checkpoint(name))
-    return adapted(open_checkpoint(*checkpoint, tokenizer), options);
+    return adapted(open_trained(*checkpoint, tokenizer), options);
   if (directory && fs::exists(*directory / kPeftConfigName, ignored)) {
     throw UserError(cat("'", name, "' is an adapter: give the model that it was made for, and ",
                         "--lora_adapter ", name));

@@ -147,10 +147,10 @@ TEST_F(Ranks, ARunGoesOnOnAnyMesh) {
         Mesh{2, 2, {"--sharding_strategy", "no_shard"}, "whole parameters"},
         Mesh{1, 1, {}, "whole parameters"}}) {
     SCOPED_TRACE(cat(mesh.ranks, " ranks, ", mesh.text));
-    Words words = job(kBatch / mesh.data_ranks,
-                      Words{"--checkpoint_dir", "ckpt", "--resume_from_checkpoint", "ckpt",
-                            "--lr_decay_iters", cat(kSteps), "--metrics_file", "many"} +
-                          mesh.options);
+    Words words =
+        job(kBatch / mesh.data_ranks, Words{"--checkpoint_dir", "ckpt", "--resume_from_checkpoint",
+                                            "ckpt", "--metrics_file", "many"} +
+                                          mesh.options);
     ProgramResult result = run_ranks(mesh.ranks, words + Words{"--max_steps", cat(++step)});
     if (!before.empty() && before != mesh.text) {
       expect_contains(result.err,

@@ -177,10 +177,12 @@ TEST(Optimizers, KeepSlotsUnderTheseNames) {
     return names;
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(names_of("adamw"), (Names{"exp_avg.layers.0", "exp_avg.lm_head.weight",
-                                      "exp_avg_sq.layers.0", "exp_avg_sq.lm_head.weight"}));
-  EXPECT_EQ(names_of("sgd"), (Names{"momentum_buffer.layers.0", "momentum_buffer.lm_head.weight"}));
-  EXPECT_EQ(names_of("lion"), (Names{"exp_avg.layers.0", "exp_avg.lm_head.weight"}));
+  EXPECT_EQ(names_of("adamw"),
+            (Names{"exp_avg.layers.0", "optim.state.lm_head.weight.exp_avg", "exp_avg_sq.layers.0",
+                   "optim.state.lm_head.weight.exp_avg_sq"}));
+  EXPECT_EQ(names_of("sgd"),
+            (Names{"momentum_buffer.layers.0", "optim.state.lm_head.weight.momentum_buffer"}));
+  EXPECT_EQ(names_of("lion"), (Names{"exp_avg.layers.0", "optim.state.lm_head.weight.exp_avg"}));
 }
 
 }  // namespace

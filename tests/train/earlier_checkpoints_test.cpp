@@ -51,6 +51,7 @@ TEST(EarlierCheckpoints, PiecesOfRanksArePutTogether) {
 using EarlierRun = TrainingTest;
 
 TEST_F(EarlierRun, GoesOn) {
+  fs::create_directory(path("ckpt"));
   fs::copy(golden("four_ranks"), path("ckpt/llama_v2-3steps"), fs::copy_options::recursive);
   auto reader = open_checkpoint(path("ckpt/llama_v2-3steps"));
   RunRecord record = record_of(*reader);

@@ -46,19 +46,14 @@ class ResumeContent : public TrainingTest {
     for (const char* key : {"tokenizer", "training_text", "data_ranks"}) run.erase(key);
     std::string text = run.dump();
     write(directory + "/run.json", text);
-    auto manifest = nlohmann::ordered_json::parse(read_file(path(directory + "/manifest.json")));
-    auto files = manifest["files"];
-    manifest = {{"format", manifest["format"]}, {"version", manifest["version"]}};
-    manifest["files"] = nlohmann::ordered_json::array();
-    for (auto& file : files) {
-      if (file["name"].get<std::string>().starts_with("tokenizer")) continue;
-      if (file["name"] == "run.json") {
-        file["bytes"] = text.size();
-        file["xxh3"] = hex(hash_text(text));
-      }
-      manifest["files"].push_back(file);
-    }
-    write(directory + "/manifest.json", manifest.dump());
+    Manifest manifest = read_manifest(path(directory));
+    manifest.origin = {};
+    std::erase_if(manifest.files, [](const ManifestFile& file) {  // behind those of the state
+      return file.name.starts_with("tokenizer");
+    });
+    for (ManifestFile& file : manifest.files)
+      if (file.name == "run.json") file = {file.name, text.size(), hash_text(text)};
+    write(directory + "/manifest.json", to_json(manifest));
   }
 };
 
