@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/model_families.h"
+#include "nn/lora.h"
 
 namespace tessera {
 
@@ -70,6 +71,7 @@ struct ModelConfig {
   double resid_pdrop = 0.0, embd_pdrop = 0.0, attn_pdrop = 0.0;
   // An id whose embedding gets no gradient where it is an input: families like Llama.
   std::optional<int64_t> padding_id;
+  Lora lora;  // its parameters are not among those that are counted below
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -32,6 +32,7 @@ std::vector<OptionRow> build_table() {
       {"Data", groups::data()},
       {"Validation", groups::validation()},
       {"Checkpoints, fine-tuning", groups::checkpoints()},
+      {"Low-rank adapters", groups::adapters()},
       {"Logging, profiling, device", groups::logging()},
       {"Looking inside", groups::inspection()},
       {"Configuration files", groups::configuration()},

@@ -20,6 +20,7 @@ std::vector<OptionRow> parallelism();
 std::vector<OptionRow> data();
 std::vector<OptionRow> validation();
 std::vector<OptionRow> checkpoints();
+std::vector<OptionRow> adapters();
 std::vector<OptionRow> logging();
 std::vector<OptionRow> inspection();
 std::vector<OptionRow> configuration();

@@ -155,6 +155,15 @@ struct RunConfig {
   std::string hf_pretrained_model_name_or_dir;
   std::string hf_home;
 
+  // Low-rank adapters
+  int64_t lora_rank = 0;
+  std::optional<double> lora_alpha;
+  bool lora_rank_stabilised = false;
+  double lora_dropout = 0.0;
+  std::vector<std::string> lora_targets;
+  std::string lora_adapter;
+  bool merge_adapter = false;
+
   // Logging, profiling, device
   int64_t logging_freq = 1;
   int64_t logging_freq_for_avg = 50;
