@@ -5,7 +5,8 @@
 //
 //   unpack   the bytes of the files, unpacked: what a decompressor gives at best
 //   records  each document, as text
-//   stream   windows of 1024 ids from a stream that reads and encodes, a lane a file: with more lanes
+//   stream   windows of 1024 ids from a stream that reads and encodes, a lane a file: with more
+//   lanes
 //            than files each file would be read by several
 //   cached   the same number of ids from a token cache, which is made before: windows in the order
 //   of

@@ -18,6 +18,7 @@ import sys
 
 FOLDERS = ("src", "tests", "bench", "examples", "docs", "tools", "cmake", ".ci", ".vscode")
 TEXT = {"", ".cpp", ".h", ".py", ".sh", ".md", ".txt", ".cmake", ".json", ".toml", ".in"}
+BINARY = {".metadata"}  # a pickle, in checkpoints of PyTorch
 MENTIONED_LINES, MAX_LINES, MAX_README_LINES = 400, 450, 30
 # Not part of the repository: a link into a build folder that language servers ask for, Python's
 # cache, and the file .git of a worktree.
@@ -83,7 +84,7 @@ def check(root):
         file = path.relative_to(root).as_posix()
         if any(VAGUE.search(part) for part in file.split("/")):
             yield f"{file}: the name does not say what is inside"
-        if path.suffix not in TEXT or file.startswith("tests/fuzz/corpus/"):
+        if path.suffix not in TEXT or path.name in BINARY or file.startswith("tests/fuzz/corpus/"):
             continue
         lines = path.read_text(encoding="utf-8").splitlines()
         yield from check_size(file, lines)

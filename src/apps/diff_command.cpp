@@ -27,7 +27,9 @@ class HashFile {
  public:
   explicit HashFile(const std::string& path) : path_(path), file_(path) {
     if (!file_ || std::filesystem::is_directory(path)) {
-      throw UserError(cat("cannot read '", path, "': give the file that --hash_file wrote"));
+      throw UserError(cat("cannot read '", path,
+                          "': give the file that --hash_file wrote; two checkpoints are compared "
+                          "by tessera checkpoint diff"));
     }
   }
   const std::string& path() const { return path_; }

@@ -15,11 +15,13 @@ constexpr const char* kHelp = R"(Usage: tessera export CHECKPOINT DIR [OPTIONS]
 
 Writes a trained model as a directory that Hugging Face's transformers loads: configuration, weights and
 tokenizer. CHECKPOINT is a checkpoint of any number of ranks, or a directory of checkpoints (the newest is
-taken). The tokenizer of the training run is used unless --tokenizer is given.
+taken). The tokenizer of the training run is used unless --tokenizer is given. Of a run with adapters
+(--lora_rank) these are written, as PEFT loads them, or with --merge_adapter 1 the whole model.
 
 Examples
   tessera export checkpoints my-model
   tessera export checkpoints/llama_v2-700steps my-model --dtype bf16 --max_shard_size 2GB
+  tessera export checkpoints merged --merge_adapter 1        a model and the adapters that it was given, as one
   tessera train --hf_pretrained_model_name_or_dir my-model --dataset more.txt      train on from it
 
 Options
@@ -44,7 +46,9 @@ int export_command(std::span<const std::string> arguments) {
   ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
   options.tokenizer = parsed.is_given("tokenizer") ? fetch_named_tokenizer(config.tokenizer, config)
                                                    : tokenizer_of(*found, weights.record());
-  export_model(parsed.words[1], weights.record().model, weights, options);
+  options.merge_adapter = config.merge_adapter;
+  options.base_model = base_model_of(weights.record().options);
+  export_trained(parsed.words[1], weights.record().model, weights, options);
   return 0;
 }
 

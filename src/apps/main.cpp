@@ -22,6 +22,7 @@ Commands
   export      write a trained model as Hugging Face's programs load it
   tokenizer   train a tokenizer, encode and decode
   data        prepare data for training, and look at what lies in files
+  checkpoint  list, look into, verify, compare and remove checkpoints
   bench       time every op (bench ops), or one training step by op (bench step)
   diff        find the first op whose results differ between two runs
   version     version, compiler and what this machine offers
@@ -43,11 +44,12 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", tessera::train_command},       {"plan", tessera::plan_command},
-    {"generate", tessera::generate_command}, {"tokenizer", tessera::tokenizer_command},
-    {"bench", tessera::bench_command},       {"diff", tessera::diff_command},
-    {"version", tessera::version_command},   {"run", tessera::run_command},
-    {"export", tessera::export_command},     {"data", tessera::data_command},
+    {"train", tessera::train_command},           {"plan", tessera::plan_command},
+    {"generate", tessera::generate_command},     {"tokenizer", tessera::tokenizer_command},
+    {"bench", tessera::bench_command},           {"diff", tessera::diff_command},
+    {"version", tessera::version_command},       {"run", tessera::run_command},
+    {"export", tessera::export_command},         {"data", tessera::data_command},
+    {"checkpoint", tessera::checkpoint_command},
 };
 
 int run(const std::vector<std::string>& words) {

@@ -38,23 +38,6 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// Checkpoints and their temporary forms in `directory`, newest step first, a final name before its
-// replaced one. UserError if the directory cannot be read.
-std::vector<CheckpointEntry> list_entries(const fs::path& directory) {
-  std::vector<CheckpointEntry> entries;
-  std::error_code error;
-  fs::directory_iterator it(directory, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    auto entry = parse_checkpoint_name(it->path());
-    if (entry && is_folder(it->path())) entries.push_back(*std::move(entry));
-  }
-  if (error) throw UserError(cat("cannot read '", directory.string(), "': ", error.message()));
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return std::tie(b.step, a.replaced, a.path) < std::tie(a.step, b.replaced, b.path);
-  });
-  return entries;
-}
-
 // One of our files, or such a file while it is written aside.
 bool is_checkpoint_file(std::string_view name) {
   name = name.substr(0, name.find(kTemporaryMark));
@@ -137,6 +120,21 @@ std::optional<CheckpointEntry> parse_checkpoint_name(const fs::path& path) {
   return entry;
 }
 
+std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
+  std::vector<CheckpointEntry> entries;
+  std::error_code error;
+  fs::directory_iterator it(directory, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    auto entry = parse_checkpoint_name(it->path());
+    if (entry && is_folder(it->path())) entries.push_back(*std::move(entry));
+  }
+  if (error) throw UserError(cat("cannot read '", directory.string(), "': ", error.message()));
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(b.step, a.replaced, a.path) < std::tie(a.step, b.replaced, b.path);
+  });
+  return entries;
+}
+
 std::optional<std::string> incomplete_reason(const fs::path& checkpoint) {
   fs::path manifest_path = checkpoint / kManifestName;
   if (!is_there(manifest_path)) return cat(manifest_path.string(), " not found");
@@ -177,7 +175,7 @@ std::optional<fs::path> newest_complete_checkpoint(
     return {};
   }
   bool any = false;
-  for (const CheckpointEntry& entry : list_entries(directory)) {
+  for (const CheckpointEntry& entry : list_checkpoints(directory)) {
     if (!entry.maker.empty()) continue;
     any = true;
     if (takes(entry.path)) return entry.path;
@@ -194,7 +192,7 @@ void remove_checkpoint(const fs::path& checkpoint) {
 }
 
 std::optional<fs::path> checkpoint_of_another_run(const fs::path& directory, std::string_view run) {
-  for (const CheckpointEntry& entry : list_entries(directory)) {
+  for (const CheckpointEntry& entry : list_checkpoints(directory)) {
     if (!entry.maker.empty() || incomplete_reason(entry.path)) continue;
     std::string other = read_manifest(entry.path).origin.run;
     if (run.empty() || (!other.empty() && other != run)) return entry.path;
@@ -203,7 +201,7 @@ std::optional<fs::path> checkpoint_of_another_run(const fs::path& directory, std
 }
 
 void remove_leftovers(const fs::path& directory, Leftovers which) {
-  for (const CheckpointEntry& entry : list_entries(directory)) {
+  for (const CheckpointEntry& entry : list_checkpoints(directory)) {
     if (entry.maker.empty()) continue;
     if (which != Leftovers::kAll && !made_here(entry.maker) && !maker_has_ended(entry.maker))
       continue;
@@ -230,7 +228,7 @@ void remove_old_checkpoints(const fs::path& written, int64_t num_kept, std::stri
   std::string model_type = parse_checkpoint_name(written).value().model_type;
   std::string run = read_manifest(written).origin.run;
   int64_t kept = 0;
-  for (const CheckpointEntry& entry : list_entries(written.parent_path())) {
+  for (const CheckpointEntry& entry : list_checkpoints(written.parent_path())) {
     bool ours =
         entry.maker.empty() && entry.model_type == model_type && !fs::is_symlink(entry.path);
     if (!ours) continue;

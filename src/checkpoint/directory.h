@@ -28,6 +28,10 @@ std::string checkpoint_name(std::string_view model_type, int64_t step);
 // nullopt for the name of anything else.
 std::optional<CheckpointEntry> parse_checkpoint_name(const std::filesystem::path& path);
 
+// Checkpoints and their temporary forms in `directory`, newest step first, a final name before its
+// replaced one. UserError if the directory cannot be read.
+std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);
+
 // Why the directory is not a whole checkpoint, judged by its manifest and the sizes of its files;
 // nullopt if it is one. Hashes are checked when it is read.
 std::optional<std::string> incomplete_reason(const std::filesystem::path& checkpoint);

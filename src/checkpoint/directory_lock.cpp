@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -272,6 +273,20 @@ void DirectoryLock::require_held() {
 void DirectoryLock::beat() {
   std::unique_lock lock(mutex_);
   while (!ending_.wait_for(lock, timing_.beat, [this] { return end_; })) file_->touch();
+}
+
+std::optional<LockSighting> find_lock(const fs::path& directory) {
+  look_again(directory);
+  const fs::path path = directory / kLockName;
+  std::error_code error;
+  fs::file_time_type touched = fs::last_write_time(path, error);
+  if (error) return {};
+  try {
+    std::chrono::duration<double> age = fs::file_time_type::clock::now() - touched;
+    return LockSighting{describe(parse(read_file(path))), std::max(0.0, age.count())};
+  } catch (const UserError&) {
+    return {};  // it went just now
+  }
 }
 
 std::optional<std::string> lock_token(const fs::path& directory) {

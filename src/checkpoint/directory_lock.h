@@ -79,6 +79,15 @@ class DirectoryLock {
   std::thread beating_;
 };
 
+// What the lock file of a directory says, for people: who holds the lock, and for how many seconds
+// of this machine's clock the file has not been touched. A holder that lives touches it every 5 s.
+struct LockSighting {
+  std::string holder;  // "process 12 on host (job 00..ff)"
+  double untouched = 0;
+};
+// nullopt where there is none.
+std::optional<LockSighting> find_lock(const std::filesystem::path& directory);
+
 // The token in the lock file of the directory; nullopt where there is none. Of a file system that
 // remembers what it was told before, asks again.
 std::optional<std::string> lock_token(const std::filesystem::path& directory);

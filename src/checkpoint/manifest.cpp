@@ -38,7 +38,8 @@ std::optional<uint64_t> parse_hash(const std::string& text) {
   uint64_t hash = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
   if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) return {};
-  return hash;
+  // Upper-case digits are a flipped bit.
+  return hex(hash) == text ? std::optional(hash) : std::nullopt;
 }
 
 // Of everything that a manifest says: a bit of it that flipped is noticed.

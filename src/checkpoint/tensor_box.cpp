@@ -1,6 +1,7 @@
 #include "checkpoint/tensor_box.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -56,6 +57,30 @@ std::vector<TensorBox> boxes_of_range(const Shape& shape, int64_t first, int64_t
     boxes.push_back(std::move(box));
   }
   return boxes;
+}
+
+std::optional<std::pair<size_t, size_t>> find_overlap(std::span<const TensorBox> boxes) {
+  auto overlap = [](const TensorBox& a, const TensorBox& b) {
+    for (size_t d = 0; d < a.shape.size(); ++d) {
+      int64_t end = std::min(a.begin[d] + a.shape[d], b.begin[d] + b.shape[d]);
+      if (end <= std::max(a.begin[d], b.begin[d])) return false;
+    }
+    return true;
+  };
+  // In the order of the first dim only boxes that reach so far can overlap the next one.
+  auto begin_of = [&](size_t i) { return boxes[i].begin.empty() ? 0 : boxes[i].begin[0]; };
+  std::vector<size_t> order(boxes.size()), reaching;
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, begin_of);
+  for (size_t i : order) {
+    std::erase_if(reaching, [&](size_t k) {
+      return !boxes[k].begin.empty() && boxes[k].begin[0] + boxes[k].shape[0] <= begin_of(i);
+    });
+    for (size_t k : reaching)
+      if (overlap(boxes[k], boxes[i])) return std::pair(k, i);
+    reaching.push_back(i);
+  }
+  return {};
 }
 
 int64_t for_each_common_run(const TensorBox& a, const TensorBox& b,

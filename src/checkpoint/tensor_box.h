@@ -1,7 +1,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/shape.h"
@@ -27,6 +30,9 @@ bool is_inside(const TensorBox& box, const Shape& shape);
 // elements of each follow each other in the tensor. Of a matrix these are at most three: the end of
 // a row, rows, the beginning of a row.
 std::vector<TensorBox> boxes_of_range(const Shape& shape, int64_t first, int64_t count);
+
+// Two boxes of a tensor, by their numbers, that have an element in common, if any have.
+std::optional<std::pair<size_t, size_t>> find_overlap(std::span<const TensorBox> boxes);
 
 // Calls visit(element of a, element of b, count) for all elements that both boxes have, in runs
 // that are consecutive in both, row-major. Returns how many elements these are.

@@ -7,8 +7,11 @@
 #include "hub/pretrained_weights.h"
 #include "hub/remote_model.h"
 #include "models/build_model.h"
+#include "models/peft_config.h"
+#include "options/lora_options.h"
 #include "options/pretrained_source.h"
 #include "options/remote_options.h"
+#include "weights/adapter_weights.h"
 #include "weights/checkpoint_parameters.h"
 #include "weights/model_weights.h"
 
@@ -72,6 +75,22 @@ TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& optio
   return trained;
 }
 
+// A model with the adapters of --lora_adapter.
+TrainedModel adapted(TrainedModel trained, const RunConfig& options) {
+  if (options.lora_adapter.empty()) return trained;
+  if (trained.model.lora.rank > 0) {
+    throw UserError(cat("'", trained.path.string(),
+                        "' has adapters already: leave out --lora_adapter, or merge them first "
+                        "(tessera export --merge_adapter 1)"));
+  }
+  trained.model.lora = lora_of_adapter(options.lora_adapter, trained.model);
+  auto parameters = build_model(trained.model, 1, 1, ModelHead::kNext).parameters;
+  trained.weights = std::make_shared<AdaptedWeights>(
+      trained.weights,
+      std::make_shared<AdapterWeights>(options.lora_adapter, trained.model, parameters));
+  return trained;
+}
+
 }  // namespace
 
 TrainedModel open_trained_model(const std::string& name, const RunConfig& options,
@@ -82,10 +101,15 @@ TrainedModel open_trained_model(const std::string& name, const RunConfig& option
     ModelParts parts{.configuration = true, .tokenizer = !tokenizer, .weights = true};
     directory = fetch_model(name, parts, remote_options(options));
   }
-  if (directory && fs::exists(*directory / "config.json", ignored))
-    return open_hugging_face(*directory, options, tokenizer);
+  if (directory && (fs::exists(*directory / "config.json", ignored) ||
+                    fs::exists(*directory / kMetaParamsName, ignored)))
+    return adapted(open_hugging_face(*directory, options, tokenizer), options);
   if (auto checkpoint = newest_complete_checkpoint(name))
-    return open_trained(*checkpoint, tokenizer);
+    return adapted(open_trained(*checkpoint, tokenizer), options);
+  if (directory && fs::exists(*directory / kPeftConfigName, ignored)) {
+    throw UserError(cat("'", name, "' is an adapter: give the model that it was made for, and ",
+                        "--lora_adapter ", name));
+  }
   throw UserError(cat("there is no complete checkpoint in '", name,
                       "', and it is no Hugging Face model of this machine"));
 }

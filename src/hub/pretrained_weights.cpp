@@ -11,16 +11,36 @@
 namespace tessera {
 namespace {
 
-std::string describe(const StoredTensor& stored) {
-  return cat(name(stored.info->dtype), " ", to_string(stored.info->shape));
-}
-
 // "a, b, c, d, e and 3 more"
 std::string first_five(const std::vector<std::string>& items) {
   constexpr size_t kShown = 5;
   std::span<const std::string> shown(items.data(), std::min(items.size(), kShown));
   return cat(join(shown, ", "),
              items.size() > kShown ? cat(" and ", items.size() - kShown, " more") : "");
+}
+
+// Of two tensors of one type and shape, whether they have the same bits.
+bool equal_elements(const StoredTensor& a, const StoredTensor& b) {
+  if (!a.dtype || !is_weight_dtype(*a.dtype)) return false;
+  // PyTorch stores what two names share once.
+  if (a.pieces.size() == 1 && b.pieces.size() == 1 &&
+      a.pieces[0].bytes.data() == b.pieces[0].bytes.data() &&
+      a.pieces[0].strides == b.pieces[0].strides)
+    return true;
+  constexpr int64_t kWindow = int64_t{1} << 22;
+  const int64_t count = num_elements(a.shape);
+  std::vector<float> of_a, of_b;
+  for (int64_t at = 0; at < count; at += kWindow) {
+    const int64_t n = std::min(kWindow, count - at);
+    of_a.resize(static_cast<size_t>(n));
+    of_b.resize(static_cast<size_t>(n));
+    a.read(at, of_a);
+    b.read(at, of_b);
+    if (std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)) != 0) return false;
+    a.advise(at, n, Advice::kDone);
+    b.advise(at, n, Advice::kDone);
+  }
+  return true;
 }
 
 }  // namespace
@@ -54,7 +74,7 @@ void PretrainedWeights::check_all_there(std::span<const FileTensor> tensors) con
     bool buffer = std::ranges::any_of(
         family_.buffers, [&name = name](std::string_view end) { return name.ends_with(end); });
     if (known.contains(name) || buffer) continue;
-    extra.push_back(stored.info ? cat(name, " ", to_string(stored.info->shape)) : name);
+    extra.push_back(stored.dtype ? cat(name, " ", to_string(stored.shape)) : name);
   }
   if (missing.empty() && extra.empty()) return;
   std::string lacks = missing.empty()
@@ -74,16 +94,11 @@ void PretrainedWeights::check_all_there(std::span<const FileTensor> tensors) con
 PretrainedWeights::Entry PretrainedWeights::entry_of(const FileTensor& tensor) const {
   std::string name = name_in_files(tensor.name);
   const StoredTensor& stored = *files_.find(name);
-  auto refuse = [&](const std::string& is) {
-    throw UserError(cat("tensor '", name, "' in '", stored.path.string(), "' is ", is,
-                        ", the model needs f32, bf16 or f16 ", to_string(tensor.shape)));
-  };
-  if (!stored.info) {
-    auto foreign = std::ranges::find(stored.file->foreign(), name, &ForeignTensor::name);
-    refuse(cat(foreign->element_type, " ", to_string(foreign->shape)));
+  if (stored.shape != tensor.shape || !stored.dtype || !is_weight_dtype(*stored.dtype)) {
+    throw UserError(cat("tensor '", name, "' in '", stored.path.string(), "' is ",
+                        stored.to_string(), ", the model needs f32, bf16 or f16 ",
+                        to_string(tensor.shape)));
   }
-  if (stored.info->shape != tensor.shape || !is_weight_dtype(stored.info->dtype))
-    refuse(describe(stored));
   Entry entry{stored};
   if (tensor.transposed) {
     entry.rows = tensor.shape[1];
@@ -97,17 +112,9 @@ void PretrainedWeights::check_tied_head(std::span<const FileTensor> tensors) con
   const StoredTensor* head = files_.find(family_.head);
   if (!head || std::ranges::find(tensors, family_.head, &FileTensor::name) != tensors.end()) return;
   const StoredTensor& embedding = find(family_.embedding).stored;
-  bool equal = head->info && head->info->shape == embedding.info->shape &&
-               head->info->dtype == embedding.info->dtype;
-  constexpr uint64_t kWindow = uint64_t{32} << 20;
-  for (uint64_t at = 0; equal && at < head->info->bytes; at += kWindow) {
-    uint64_t bytes = std::min(kWindow, head->info->bytes - at);
-    equal = std::memcmp(head->file->bytes(*head->info).data() + at,
-                        embedding.file->bytes(*embedding.info).data() + at, bytes) == 0;
-    head->file->advise(*head->info, at, bytes, Advice::kDone);
-    embedding.file->advise(*embedding.info, at, bytes, Advice::kDone);
-  }
-  if (equal) return;
+  if (head->dtype == embedding.dtype && head->shape == embedding.shape &&
+      equal_elements(*head, embedding))
+    return;
   throw UserError(cat("tensor '", family_.head, "' in '", head->path.string(),
                       "' differs from the embedding, but the model has one matrix for both; for a "
                       "model with two, its config.json must say \"tie_word_embeddings\": false"));
@@ -122,21 +129,17 @@ const PretrainedWeights::Entry& PretrainedWeights::find(std::string_view paramet
 void PretrainedWeights::read(std::string_view parameter, int64_t first,
                              std::span<float> values) const {
   const Entry& entry = find(parameter);
-  const TensorInfo& info = *entry.stored.info;
-  const std::byte* data = entry.stored.file->bytes(info).data();
-  int64_t size = size_of(info.dtype), count = static_cast<int64_t>(values.size());
-  TESSERA_CHECK(first >= 0 && (first + count) * size <= static_cast<int64_t>(info.bytes));
-  if (entry.columns == 0) return to_f32(info.dtype, data + first * size, values);
+  if (entry.columns == 0) return entry.stored.read(first, values);
   // Row r of the parameter is column r of what is stored: a few rows at once, so that neighbours in
   // the file are read together.
   constexpr int64_t kRows = 64;
-  int64_t last = first + count;
+  const int64_t last = first + static_cast<int64_t>(values.size());
+  TESSERA_CHECK(first >= 0 && last <= entry.rows * entry.columns);
   for (int64_t top = first / entry.columns; top * entry.columns < last; top += kRows) {
     int64_t bottom = std::min(top + kRows, entry.rows);
     float column[kRows];
     for (int64_t c = 0; c < entry.columns; ++c) {
-      to_f32(info.dtype, data + (c * entry.rows + top) * size,
-             {column, static_cast<size_t>(bottom - top)});
+      entry.stored.read(c * entry.rows + top, {column, static_cast<size_t>(bottom - top)});
       for (int64_t r = top; r < bottom; ++r) {
         int64_t element = r * entry.columns + c;
         if (element >= first && element < last)
@@ -149,11 +152,9 @@ void PretrainedWeights::read(std::string_view parameter, int64_t first,
 void PretrainedWeights::advise(std::string_view parameter, int64_t first, int64_t count,
                                Advice advice) const {
   const Entry& entry = find(parameter);
-  const TensorInfo& info = *entry.stored.info;
-  auto size = static_cast<uint64_t>(size_of(info.dtype));
-  bool whole = entry.columns > 0;  // a few rows of a transposed matrix are spread over all of it
-  entry.stored.file->advise(info, whole ? 0 : static_cast<uint64_t>(first) * size,
-                            whole ? info.bytes : static_cast<uint64_t>(count) * size, advice);
+  if (entry.columns == 0) return entry.stored.advise(first, count, advice);
+  // A few rows of a transposed matrix are spread over all of it.
+  entry.stored.advise(0, entry.rows * entry.columns, advice);
 }
 
 }  // namespace tessera

@@ -23,7 +23,6 @@ namespace {
 
 constexpr std::string_view kConfiguration = "config.json";
 constexpr std::string_view kGeneration = "generation_config.json";
-constexpr std::string_view kWeights = "model.safetensors";
 
 using Entries = std::vector<RemoteEntry>;
 
@@ -64,23 +63,6 @@ bool is_top(std::string_view path) { return path.find('/') == path.npos; }
 bool is_of_tokenizer(std::string_view path) {
   return is_top(path) &&
          (is_tokenizer_file(path) || path.ends_with(".model") || path.ends_with(".tiktoken"));
-}
-
-[[noreturn]] void refuse_weights(const Entries& entries, std::string_view name) {
-  auto pickled = [](const RemoteEntry& e) {
-    return is_top(e.path) && (e.path.ends_with(".bin") || e.path.ends_with(".pt") ||
-                              e.path.ends_with(".pth") || e.path.ends_with(".ckpt"));
-  };
-  if (std::ranges::any_of(entries, pickled)) {
-    throw UserError(
-        cat("'", name,
-            "' has its weights as pickled files only, which are not read since reading one runs "
-            "what it contains; take a revision with safetensors or, where its source is trusted, "
-            "convert it with transformers: "
-            "AutoModelForCausalLM.from_pretrained(NAME).save_pretrained(DIR), and give DIR"));
-  }
-  throw UserError(cat("'", name, "' has no weights: neither ", kWeights, " nor ", kWeightIndexName,
-                      " is there"));
 }
 
 // A place with files of models, and what is wanted of it.
@@ -129,13 +111,24 @@ class ModelPlace {
  private:
   template <class Add>
   void add_weights(Entries& chosen, const Add& add) const {
-    if (const RemoteEntry* whole = find(entries_, kWeights)) return add(whole);
-    const RemoteEntry* index = find(entries_, kWeightIndexName);
-    if (!index) refuse_weights(entries_, name_);
-    add(index);
-    fs::path file = fetch_file(*index, options_);
+    for (const WeightFileNames& names : kWeightFileNames) {
+      if (const RemoteEntry* whole = find(entries_, names.whole)) return add(whole);
+      if (const RemoteEntry* index = find(entries_, names.index))
+        return add_indexed(*index, chosen, add);
+    }
+    std::vector<std::string_view> all;
+    for (const WeightFileNames& names : kWeightFileNames)
+      all.insert(all.end(), {names.whole, names.index});
+    throw UserError(cat("'", name_, "' has no weights: there is none of ", join(all, ", "),
+                        "; check the name"));
+  }
+
+  template <class Add>
+  void add_indexed(const RemoteEntry& index, Entries& chosen, const Add& add) const {
+    add(&index);
+    fs::path file = fetch_file(index, options_);
     std::set<std::string> shards;
-    for (const auto& [tensor, shard] : parse_weight_index(read_file(file), index->path))
+    for (const auto& [tensor, shard] : parse_weight_index(read_file(file), index.path))
       shards.insert(shard);
     for (const std::string& shard : shards) {
       if (const RemoteEntry* entry = find(entries_, shard)) {
@@ -143,7 +136,7 @@ class ModelPlace {
       } else if (auto found = more_ ? more_(shard) : std::nullopt) {
         chosen.push_back(*found);
       } else {
-        throw UserError(cat("'", kWeightIndexName, "' of '", name_, "' names '", shard,
+        throw UserError(cat("'", index.path, "' of '", name_, "' names '", shard,
                             "', which is not there: it is not whole"));
       }
     }
@@ -176,6 +169,17 @@ Address address_of(std::string_view name) {
   return address;
 }
 
+// The first of the names of weights that is there, of a place that cannot be listed.
+std::optional<RemoteEntry> find_weights(
+    const std::function<std::optional<RemoteEntry>(const std::string&)>& look_for) {
+  for (const WeightFileNames& names : kWeightFileNames) {
+    for (std::string_view name : {names.whole, names.index}) {
+      if (auto found = look_for(std::string(name))) return found;
+    }
+  }
+  return {};
+}
+
 fs::path fetch_from_address(std::string_view name, ModelParts parts, const RemoteOptions& options) {
   Address address = address_of(name);
   Entries entries;
@@ -191,15 +195,15 @@ fs::path fetch_from_address(std::string_view name, ModelParts parts, const Remot
     if (parts.tokenizer) files = tokenizer_file_names();
     if (parts.configuration || parts.tokenizer) files.emplace_back(kConfiguration);
     if (parts.configuration) files.emplace_back(kGeneration);
-    if (parts.weights) files.insert(files.end(), {std::string(kWeights)});
     if (!address.file.empty()) files.push_back(address.file);
     std::ranges::sort(files);
     files.erase(std::unique(files.begin(), files.end()), files.end());
     for (const std::string& file : files) {
       if (auto entry = more(file)) entries.push_back(std::move(*entry));
     }
-    if (parts.weights && !find(entries, kWeights)) {
-      if (auto index = more(std::string(kWeightIndexName))) entries.push_back(std::move(*index));
+    if (parts.weights) {
+      auto weights = find_weights(more);
+      if (weights && !find(entries, weights->path)) entries.push_back(std::move(*weights));
     }
   }
   if (!address.file.empty() && !find(entries, address.file))

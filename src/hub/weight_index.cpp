@@ -50,10 +50,11 @@ class IndexBuilder {
   bool string(std::string& file) {
     if (!in_map_ || depth_ != 2) return value("a string");
     if (key_.size() > kMaxNameBytes) fail(cat("a name is longer than ", kMaxNameBytes, " bytes"));
-    if (file.size() > kMaxNameBytes || !is_plain_name(file) || !file.ends_with(".safetensors")) {
+    bool known = file.ends_with(".safetensors") || file.ends_with(".bin");
+    if (file.size() > kMaxNameBytes || !is_plain_name(file) || !known) {
       fail(cat("tensor '", key_.substr(0, 100),
-               "' must be in a file of the same directory with a name that ends in .safetensors, "
-               "not in '",
+               "' must be in a file of the same directory with a name that ends in .safetensors or "
+               ".bin, not in '",
                file.substr(0, 100), "'"));
     }
     auto [place, added] = index_.emplace(std::move(key_), std::move(file));

@@ -9,6 +9,14 @@ namespace tessera {
 
 inline constexpr std::string_view kWeightIndexName = "model.safetensors.index.json";
 
+// What a directory of a model calls its weights: one file, or an index of several. Where it has
+// several kinds, the first is taken.
+struct WeightFileNames {
+  std::string_view whole, index;
+};
+inline constexpr WeightFileNames kWeightFileNames[] = {
+    {"model.safetensors", kWeightIndexName}, {"pytorch_model.bin", "pytorch_model.bin.index.json"}};
+
 // By tensor, the file of the same directory that has it.
 using WeightIndex = std::map<std::string, std::string, std::less<>>;
 
@@ -17,7 +25,7 @@ using WeightIndex = std::map<std::string, std::string, std::less<>>;
 //   ...}}
 // Keys besides weight_map are not looked at. UserError that names `where`: larger than 64 MiB,
 // broken or deeply nested JSON, no weight_map or an empty one, a tensor twice, a file that is not a
-// plain name of a .safetensors file, a name over 1,024 bytes.
+// plain name of a .safetensors or .bin file, a name over 1,024 bytes.
 WeightIndex parse_weight_index(std::string_view json, std::string_view where);
 
 // The inverse; `total_bytes` of all tensors.

@@ -93,6 +93,11 @@ class Writer {
 
 }  // namespace
 
+void write_weight_file(const fs::path& path, std::span<const FileTensor> tensors,
+                       const ParameterSource& source, DType dtype) {
+  Writer(source, dtype).write_file(path, tensors);
+}
+
 void write_weights(const fs::path& directory, std::span<const FileTensor> tensors,
                    const ParameterSource& source, DType dtype, int64_t max_shard_bytes) {
   Writer writer(source, dtype);

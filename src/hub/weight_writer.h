@@ -20,4 +20,8 @@ inline constexpr std::string_view kWriterKey = "written_by", kWriter = "tessera"
 void write_weights(const std::filesystem::path& directory, std::span<const FileTensor> tensors,
                    const ParameterSource& source, DType dtype, int64_t max_shard_bytes);
 
+// The same to one file of any name.
+void write_weight_file(const std::filesystem::path& path, std::span<const FileTensor> tensors,
+                       const ParameterSource& source, DType dtype);
+
 }  // namespace tessera

@@ -13,6 +13,11 @@ ModelGraph build_model(const ModelConfig& config, int64_t batch, int64_t length,
   return family.build(config, batch, length, head);
 }
 
+std::vector<std::string> linear_layers(const ModelConfig& config) {
+  if (!model_family(config.model_type).build) return {};
+  return build_model(config, 1, 1, ModelHead::kLogits).linear_layers;
+}
+
 ModelBuilder model_builder(const ModelConfig& config) {
   return [config](int64_t batch, int64_t length, ModelHead head) {
     return build_model(config, batch, length, head);

@@ -171,7 +171,11 @@ ModelConfig parse_hugging_face_config(std::string_view text, std::string_view wh
 ModelConfig read_hugging_face_config(const std::filesystem::path& path) {
   std::error_code ignored;
   std::filesystem::path file = path;
-  if (std::filesystem::is_directory(path, ignored)) file /= "config.json";
+  if (std::filesystem::is_directory(path, ignored)) {
+    const bool theirs = std::filesystem::exists(path / kMetaParamsName, ignored) &&
+                        !std::filesystem::exists(path / "config.json", ignored);
+    file /= theirs ? kMetaParamsName : "config.json";
+  }
   // Checked before reading, so that neither a device nor a huge file is taken into memory.
   if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
     throw UserError(cat("cannot read '", file.string(), "': not a regular file"));
@@ -181,6 +185,7 @@ ModelConfig read_hugging_face_config(const std::filesystem::path& path) {
     throw UserError(cat(file.string(), ": a config.json has at most 1 MiB: this has ",
                         static_cast<uint64_t>(size), " bytes"));
   }
+  if (file.filename() == kMetaParamsName) return parse_meta_params(read_file(file), file.string());
   return parse_hugging_face_config(read_file(file), file.string());
 }
 

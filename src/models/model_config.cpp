@@ -45,6 +45,16 @@ void check_dropout(const ModelConfig& c) {
   }
 }
 
+void check_lora(const Lora& lora) {
+  if (lora.rank == 0) return;
+  check_range("lora_rank", lora.rank, int64_t{1} << 16);
+  check_number("--lora_alpha", lora.alpha, 0, true);
+  check_number("--lora_dropout", lora.dropout, 0, false);
+  if (lora.dropout >= 1)
+    throw UserError(cat("--lora_dropout must be below 1: it is ", lora.dropout));
+  if (lora.targets.empty()) throw UserError("--lora_targets must name what is adapted");
+}
+
 }  // namespace
 
 ModelConfig family_defaults(ModelType type) {
@@ -95,6 +105,7 @@ void check(const ModelConfig& c) {
   check_rope_scaling(c);
   check_number("--initializer_range", c.initializer_range, 0, false);
   check_dropout(c);
+  check_lora(c.lora);
   if (c.padding_id && (*c.padding_id < 0 || *c.padding_id >= c.vocab_size)) {
     throw UserError(
         cat("the padding id ", *c.padding_id, " lies outside of the vocabulary of ", c.vocab_size));

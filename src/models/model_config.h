@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/model_families.h"
+#include "nn/lora.h"
 
 namespace tessera {
 
@@ -70,6 +71,7 @@ struct ModelConfig {
   double resid_pdrop = 0.0, embd_pdrop = 0.0, attn_pdrop = 0.0;
   // An id whose embedding gets no gradient where it is an input: families like Llama.
   std::optional<int64_t> padding_id;
+  Lora lora;  // its parameters are not among those that are counted below
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -121,6 +123,13 @@ void apply_preset_size(ModelConfig& config, std::string_view size);
 ModelConfig read_hugging_face_config(const std::filesystem::path& path);
 // The same from text; `where` stands in messages.
 ModelConfig parse_hugging_face_config(std::string_view text, std::string_view where);
+
+// The shape of a Llama in the params.json of Meta's own files, which read_hugging_face_config()
+// takes where a folder has no config.json. It does not say how many positions there are (taken:
+// those of the published model with such rope settings) nor, before Llama 3, how many tokens
+// (taken: 32,000). UserError as above.
+inline constexpr std::string_view kMetaParamsName = "params.json";
+ModelConfig parse_meta_params(std::string_view text, std::string_view where);
 
 // The inverse: a config.json that transformers reads as this model, with `rope_theta` and
 // `rope_scaling` as all its versions know them. What is no shape (token ids, the dtype of weights)

@@ -7,18 +7,27 @@
 
 namespace tessera {
 
+ModelGraph begin_model(const ModelConfig& config) {
+  ModelGraph model;
+  model.lora = config.lora;
+  return model;
+}
+
 Value token_input(ModelGraph& model, int64_t batch, int64_t length) {
   return model.graph.input("tokens", InputKind::kArgument, {{batch, length}, DType::kI32});
 }
 
 ModelConfig for_head(ModelConfig config, ModelHead head) {
-  if (head != ModelHead::kTraining) config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
+  if (head == ModelHead::kTraining) return config;
+  config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = config.lora.dropout = 0;
   return config;
 }
 
 Value row_keys_input(ModelGraph& model, const ModelConfig& config, int64_t batch) {
-  if (config.resid_pdrop + config.embd_pdrop + config.attn_pdrop == 0) return {};
-  return model.graph.input("row_keys", InputKind::kArgument, {{batch}, DType::kI64});
+  double lora = config.lora.rank > 0 ? config.lora.dropout : 0;
+  if (config.resid_pdrop + config.embd_pdrop + config.attn_pdrop + lora == 0) return {};
+  model.row_keys = model.graph.input("row_keys", InputKind::kArgument, {{batch}, DType::kI64});
+  return model.row_keys;
 }
 
 Value drop(Graph& g, Value x, Value row_keys, double p) {

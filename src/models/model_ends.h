@@ -16,6 +16,9 @@ enum class ModelHead {
 
 // What every family begins and ends with.
 
+// A graph in which nothing is written down yet. `config` is that of for_head().
+ModelGraph begin_model(const ModelConfig& config);
+
 // Input "tokens" i32 [B, T].
 Value token_input(ModelGraph& model, int64_t batch, int64_t length);
 

@@ -66,6 +66,9 @@ struct ModelFamily {
   std::span<const ModelPreset> presets = {};
   std::span<const ModelSize> sizes = {};
 
+  // What PEFT adapts of it unless it is told.
+  std::span<const std::string_view> lora_targets = {};
+
   // The forward pass of one device (model_ends.h). Null: such models are counted, not run.
   ModelGraph (*build)(const ModelConfig& config, int64_t batch, int64_t length,
                       ModelHead head) = nullptr;

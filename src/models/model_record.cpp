@@ -59,6 +59,11 @@ void for_each_newer_field(Config& c, Visitor&& visit) {
   visit("rope_truncate", c.rope_scaling.truncate);
   visit("windowed_layers", c.windowed_layers);
   visit("padding_id", c.padding_id);
+  visit("lora_rank", c.lora.rank);
+  visit("lora_alpha", c.lora.alpha);
+  visit("lora_rank_stabilised", c.lora.rank_stabilised);
+  visit("lora_dropout", c.lora.dropout);
+  visit("lora_targets", c.lora.targets);
 }
 
 [[noreturn]] void fail(std::string_view what) { throw UserError(cat("model record: ", what)); }
@@ -92,6 +97,13 @@ void read(const OrderedJson& json, const char* key, std::vector<bool>& field) {
   for (const OrderedJson& element : take(json, key, OrderedJson::value_t::array)) {
     if (!element.is_boolean()) fail(cat("'", key, "' has another type"));
     field.push_back(element.get<bool>());
+  }
+}
+void read(const OrderedJson& json, const char* key, std::vector<std::string>& field) {
+  field.clear();
+  for (const OrderedJson& element : take(json, key, OrderedJson::value_t::array)) {
+    if (!element.is_string()) fail(cat("'", key, "' has another type"));
+    field.push_back(element.get<std::string>());
   }
 }
 

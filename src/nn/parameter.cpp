@@ -1,5 +1,7 @@
 #include "nn/parameter.h"
 
+#include <cmath>
+
 namespace tessera {
 
 int64_t ModelGraph::parameter_count() const {
@@ -15,9 +17,14 @@ const Parameter& ModelGraph::parameter(std::string_view name) const {
   throw InternalError(cat("the model has no parameter '", name, "'"));
 }
 
+std::string ParameterScope::whole_name(const std::string& name) const {
+  return prefix_.empty() ? name : cat(prefix_, ".", name);
+}
+
 Value ParameterScope::declare(Parameter parameter) const {
-  if (!prefix_.empty()) parameter.name = cat(prefix_, ".", parameter.name);
+  parameter.name = whole_name(parameter.name);
   parameter.unit = unit_;
+  parameter.trainable = parameter.adapter || !model_.adapted();
   parameter.value =
       model_.graph.input(parameter.name, InputKind::kParameter, {parameter.shape, DType::kF32});
   model_.parameters.push_back(parameter);
@@ -47,6 +54,27 @@ Value ParameterScope::norm_weight(const std::string& name, int64_t width) const 
                   .axes = {"embed"},
                   .init = {InitKind::kOnes, 0},
                   .decay = false});
+}
+
+Value ParameterScope::lora_a(const std::string& name, int64_t in,
+                             const std::string& in_axis) const {
+  const double width = 2 / std::sqrt(static_cast<double>(in));
+  return declare({.name = name + ".lora_A.weight",
+                  .shape = {model_.lora.rank, in},
+                  .axes = {"", in_axis},
+                  .init = {InitKind::kUniform, width / std::sqrt(12.0)},
+                  .adapter = true});
+}
+
+Value ParameterScope::lora_b(const std::string& name, Shape shape,
+                             std::vector<std::string> axes) const {
+  shape.back() = model_.lora.rank;
+  axes.back().clear();
+  return declare({.name = name + ".lora_B.weight",
+                  .shape = std::move(shape),
+                  .axes = std::move(axes),
+                  .init = {InitKind::kZeros, 0},
+                  .adapter = true});
 }
 
 }  // namespace tessera

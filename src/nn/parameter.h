@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "nn/lora.h"
 
 namespace tessera {
 
-enum class InitKind { kNormal, kOnes, kZeros };
+enum class InitKind { kNormal, kUniform, kOnes, kZeros };
 
-// First values of a parameter: element k of the parameter is standard_deviation * N(0, 1) drawn
-// from (seed, parameter name, k), or a constant. So they depend on no sharding and no order.
+// First values of a parameter: element k of the parameter is drawn from (seed, parameter name, k),
+// normal or uniform around 0, or a constant. So they depend on no sharding and no order.
 struct Init {
   InitKind kind = InitKind::kNormal;
   double standard_deviation = 0.02;
@@ -27,6 +28,7 @@ struct Parameter {
   Init init;
   bool decay = true;      // weight decay applies: matrices and embeddings
   bool trainable = true;  // false: frozen, a constant that is sharded and saved like the others
+  bool adapter = false;   // added to the model by its Lora
 };
 
 // What a model file returns: the forward pass of one device and the parameters that it declared.
@@ -34,6 +36,14 @@ struct ModelGraph {
   Graph graph;
   std::vector<Parameter> parameters;
   Value square_sum;  // what a z-loss is made of; of a head without a loss no value
+
+  // What layers are written down with: given before the first.
+  Lora lora;
+  Value row_keys;  // of dropout (ops/composite/dropout.h); where there is none no value
+
+  std::vector<std::string> linear_layers;  // names of all that can be adapted
+
+  bool adapted() const { return lora.rank > 0; }
   int64_t parameter_count() const;
   const Parameter& parameter(std::string_view name) const;
 };
@@ -52,7 +62,16 @@ class ParameterScope {
   // A norm's weight "PREFIX.NAME.weight" [width], ones, without decay.
   Value norm_weight(const std::string& name, int64_t width) const;
 
+  // Of a linear layer "PREFIX.NAME" that is adapted (nn/lora.h): "PREFIX.NAME.lora_A.weight"
+  // [rank, in] and "PREFIX.NAME.lora_B.weight", which is the layer's matrix with `rank` in the
+  // place of `in`. With decay.
+  Value lora_a(const std::string& name, int64_t in, const std::string& in_axis) const;
+  Value lora_b(const std::string& name, Shape shape, std::vector<std::string> axes) const;
+
   Graph& graph() const { return model_.graph; }
+  ModelGraph& model() const { return model_; }
+  // "PREFIX.NAME"
+  std::string whole_name(const std::string& name) const;
 
  private:
   Value declare(Parameter parameter) const;

@@ -82,6 +82,7 @@ constexpr OpRecord kOps[] = {
     {"gelu", Tier::kComposite, ""},
     {"gelu_backward", Tier::kComposite, kBackward},
     {"dropout", Tier::kComposite, ""},
+    {"scale", Tier::kComposite, ""},
     {"rope", Tier::kComposite, ""},
     {"rope_at", Tier::kComposite, kContinues},
     {"attention", Tier::kComposite, ""},

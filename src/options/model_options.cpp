@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "models/model_family.h"
+#include "options/lora_options.h"
 #include "options/option_rules.h"
 #include "options/pretrained_source.h"
 
@@ -325,6 +326,10 @@ ModelConfig resolve_model(ParsedOptions& parsed) {
   if (!resumed) take_tokenizer(parsed);
   check(model);
   check_built(parsed, model);
+  if (!resumed) {
+    apply_lora_options(parsed, model);
+    check(model);
+  }
   warn_of_other_families(parsed, model, described);
   fit_window(parsed, model);
   return model;

@@ -14,8 +14,8 @@ namespace tessera {
 // with --model_type, or the shape options. With a config.json the shape options are ignored with a
 // warning, save a longer --max_context_width; beside a name or size a given option wins over the
 // preset's value. Where the model computes fewer positions (longest_window) than the default of
-// --max_context_width, that option is lowered. The tokenizer that lies with pretrained weights
-// becomes that of the run unless one is given.
+// --max_context_width, that option is lowered. --lora_* add adapters (options/lora_options.h). The
+// tokenizer that lies with pretrained weights becomes that of the run unless one is given.
 // UsageError: two of these sources at once, a family that contradicts the preset, a window for a
 // family without one, --finetune with nothing to start from. UserError: what models/model_config.h
 // throws, longer windows than the model computes and, except in `plan`, a family that is not built

@@ -120,7 +120,8 @@ RunConfig with_absolute_paths(RunConfig config) {
        {&RunConfig::dataset, &RunConfig::training_dir, &RunConfig::test_dir,
         &RunConfig::validation_dataset, &RunConfig::tokenizer, &RunConfig::model_config,
         &RunConfig::pretrained_model_name, &RunConfig::pretrained_checkpoint_file,
-        &RunConfig::finetune_checkpoint_load_dir, &RunConfig::hf_pretrained_model_name_or_dir}) {
+        &RunConfig::finetune_checkpoint_load_dir, &RunConfig::hf_pretrained_model_name_or_dir,
+        &RunConfig::lora_adapter}) {
     std::string& text = config.*field;
     std::error_code error;
     bool is_kind = field == &RunConfig::tokenizer && text == "byte";

@@ -32,11 +32,13 @@ std::vector<OptionRow> build_table() {
       {"Data", groups::data()},
       {"Validation", groups::validation()},
       {"Checkpoints, fine-tuning", groups::checkpoints()},
+      {"Low-rank adapters", groups::adapters()},
       {"Logging, profiling, device", groups::logging()},
       {"Looking inside", groups::inspection()},
       {"Configuration files", groups::configuration()},
       {"Text, tokenizers, measurements", groups::commands()},
       {"Preparing and looking at data", groups::data_commands()},
+      {"Looking after checkpoints", groups::checkpoint_commands()},
       {"Accepted, no effect", groups::without_effect()},
   };
   std::vector<OptionRow> table;
@@ -88,8 +90,8 @@ struct TypeName {
 }  // namespace
 
 std::string_view name(OptionScope scope) {
-  constexpr std::string_view kNames[] = {"train", "plan", "generate", "tokenizer",
-                                         "bench", "diff", "export",   "data"};
+  constexpr std::string_view kNames[] = {"train", "plan",   "generate", "tokenizer", "bench",
+                                         "diff",  "export", "data",     "checkpoint"};
   return kNames[static_cast<size_t>(scope)];
 }
 

@@ -20,11 +20,12 @@ enum class OptionScope : uint8_t {
   kBench,
   kDiff,
   kExport,
-  kData
+  kData,
+  kCheckpoint
 };
-constexpr OptionScope kLastScope = OptionScope::kData;
+constexpr OptionScope kLastScope = OptionScope::kCheckpoint;
 
-// "train", "plan", "generate", "tokenizer", "bench", "diff", "export", "data".
+// "train", "plan", "generate", "tokenizer", "bench", "diff", "export", "data", "checkpoint".
 std::string_view name(OptionScope scope);
 
 // A set of scopes.

@@ -1,9 +1,10 @@
 #include "options/option_table_groups.h"
 
-// Options of `tessera data`.
+// Options of `tessera data` and `tessera checkpoint`.
 namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kData = in(OptionScope::kData);
+constexpr OptionScopes kCheckpoint = in(OptionScope::kCheckpoint);
 }  // namespace
 
 std::vector<OptionRow> data_commands() {
@@ -60,6 +61,34 @@ std::vector<OptionRow> data_commands() {
        .minimum = 0,
        .maximum = 1000,
        .scopes = kData},
+  };
+}
+
+std::vector<OptionRow> checkpoint_commands() {
+  return {
+      {.name = "keep",
+       .field = &RunConfig::keep,
+       .help = "checkpoint prune: so many complete checkpoints of every run stay, the newest",
+       .minimum = 1,
+       .scopes = kCheckpoint},
+      {.name = "every",
+       .field = &RunConfig::every,
+       .help = "checkpoint prune: those of every so many steps stay, too",
+       .minimum = 1,
+       .scopes = kCheckpoint},
+      {.name = "keep_best",
+       .field = &RunConfig::keep_best,
+       .help = "checkpoint prune: the one with the least validation loss stays, too "
+               "(best_val_loss)",
+       .scopes = kCheckpoint},
+      {.name = "dry_run",
+       .field = &RunConfig::dry_run,
+       .help = "checkpoint prune: say what would go, remove nothing",
+       .scopes = kCheckpoint},
+      {.name = "json",
+       .field = &RunConfig::json,
+       .help = "checkpoint ls, show, verify, diff: one JSON object on standard output",
+       .scopes = kCheckpoint},
   };
 }
 

@@ -20,11 +20,13 @@ std::vector<OptionRow> parallelism();
 std::vector<OptionRow> data();
 std::vector<OptionRow> validation();
 std::vector<OptionRow> checkpoints();
+std::vector<OptionRow> adapters();
 std::vector<OptionRow> logging();
 std::vector<OptionRow> inspection();
 std::vector<OptionRow> configuration();
 std::vector<OptionRow> commands();
 std::vector<OptionRow> data_commands();
+std::vector<OptionRow> checkpoint_commands();
 std::vector<OptionRow> without_effect();
 
 // Gives an option of other commands to `data`, if it takes it.

@@ -5,8 +5,9 @@ namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kGenerate = in(OptionScope::kGenerate);
 constexpr OptionScopes kExport = in(OptionScope::kExport);
-constexpr OptionScopes kEverywhere =
-    kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kDiff) | kExport;
+constexpr OptionScopes kEverywhere = kRunScopes | kGenerate | in(OptionScope::kTokenizer) |
+                                     in(OptionScope::kDiff) | kExport |
+                                     in(OptionScope::kCheckpoint);
 constexpr std::string_view kFromEnvironment = "the environment decides";
 }  // namespace
 
@@ -88,7 +89,8 @@ std::vector<OptionRow> checkpoints() {
       {.name = "pretrained_checkpoint_file",
        .field = &RunConfig::pretrained_checkpoint_file,
        .help =
-           "finetune: weights, a .safetensors file or an index; shape from a config.json beside "
+           "finetune: weights, a .safetensors file, one of torch.save or an index; shape from a "
+           "config.json beside "
            "it, else from the options",
        .on_resume = kFree},
       {.name = "finetune_checkpoint_load_dir",
@@ -220,7 +222,8 @@ std::vector<OptionRow> logging() {
        .minimum = 1,
        .maximum = 4096,
        .unset = "one a core",
-       .scopes = kRunScopes | kGenerate | in(OptionScope::kTokenizer),
+       .scopes =
+           kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kCheckpoint),
        .on_resume = kFree},
   };
 }

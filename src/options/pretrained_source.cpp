@@ -42,9 +42,11 @@ std::optional<fs::path> find_pretrained_weights(const RunConfig& config) {
 
 std::optional<fs::path> configuration_of_file(const RunConfig& config) {
   if (!config.finetune || config.pretrained_checkpoint_file.empty()) return {};
-  fs::path beside = fs::path(config.pretrained_checkpoint_file).parent_path() / "config.json";
-  if (!is_file(beside)) return {};
-  return beside;
+  for (std::string_view name : {std::string_view("config.json"), kMetaParamsName}) {
+    fs::path beside = fs::path(config.pretrained_checkpoint_file).parent_path() / name;
+    if (is_file(beside)) return beside;
+  }
+  return {};
 }
 
 std::optional<RunRecord> resumed_fine_tuning(const RunConfig& config) {

@@ -155,6 +155,15 @@ struct RunConfig {
   std::string hf_pretrained_model_name_or_dir;
   std::string hf_home;
 
+  // Low-rank adapters
+  int64_t lora_rank = 0;
+  std::optional<double> lora_alpha;
+  bool lora_rank_stabilised = false;
+  double lora_dropout = 0.0;
+  std::vector<std::string> lora_targets;
+  std::string lora_adapter;
+  bool merge_adapter = false;
+
   // Logging, profiling, device
   int64_t logging_freq = 1;
   int64_t logging_freq_for_avg = 50;
@@ -221,6 +230,13 @@ struct RunConfig {
   std::string validation_split = "random";
   std::optional<double> val_split_percentage;
   int64_t samples = 3;
+
+  // Looking after checkpoints
+  std::optional<int64_t> keep;
+  std::optional<int64_t> every;
+  bool keep_best = false;
+  bool dry_run = false;
+  bool json = false;
 
   // Accepted, no effect
   double summary_first_pdrop = 0.1;

@@ -137,8 +137,8 @@ std::string model_difference(const ModelConfig& checkpoint, const ModelConfig& r
        right = Json::parse(model_config_json(run));
   for (const auto& [field, value] : left.items()) {
     bool learned_positions = model_family(run.model_type).learned_positions;
-    bool of_training =
-        field == "initializer_range" || field == "padding_id" || field.ends_with("_pdrop");
+    bool of_training = field == "initializer_range" || field == "padding_id" ||
+                       field == "lora_dropout" || field.ends_with("_pdrop");
     if (of_training || value == right.at(field) ||
         (field == "max_context_width" && !learned_positions))
       continue;

@@ -193,7 +193,9 @@ std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter
       FlatUnit& unit = units.emplace_back();
       unit.name = number == 0 ? p.unit : cat(p.unit, "/", number);
       unit.varying = cut;
-      unit.dtype = masters == Masters::kF32 ? wide(dtype) : dtype;
+      const bool is_master =
+          masters == Masters::kF32 || (masters == Masters::kTrained && p.trainable);
+      unit.dtype = is_master ? wide(dtype) : dtype;
       unit.trainable = p.trainable;
     }
     FlatUnit& unit = units[entry->second];

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// A sharding unit: parameters of one layer in one contiguous f32 buffer, of which every rank along
+// A sharding unit: parameters of one layer in one contiguous buffer, of which every rank along
 // the shard axes keeps an equal piece. Parameters of a layer share a unit when they agree in what
 // the collectives need (the axes over which they are cut, those over which their gradients differ
 // in addition, the dtype on the wire) and in whether they are trained.
@@ -43,7 +43,8 @@ constexpr int64_t kUnitGranule = 1024;
 
 // What is kept of parameters that are declared in bf16 or f16 (by precision(), for one).
 enum class Masters {
-  kF32,   // f32, of which the parameters are rounded copies; f64 of f64
+  kF32,      // f32, of which the parameters are rounded copies; f64 of f64
+  kTrained,  // f32 of what is trained, of frozen parameters as kNone
   kNone,  // the parameters themselves: the same bits, for programs whose weights are rounded when
           // they are loaded, and half the bytes
 };

@@ -16,13 +16,22 @@ std::string line(const std::string& label, int64_t bytes, const std::string& not
   return format("  %-28s %12s  %s\n", label.c_str(), format_bytes(bytes).c_str(), note.c_str());
 }
 
+// Whether weights that are not trained are kept in the dtype of compute (Masters::kTrained).
+bool has_narrow_weights(const RunConfig& config, const ModelConfig& model) {
+  return model.lora.rank > 0 && compute_dtype(config) == DType::kBF16;
+}
+
 std::string heading(const RunConfig& config, const ModelConfig& model, int64_t trainable,
                     const Parallelism& parallelism) {
   int64_t parameters = parameter_count(model);
-  std::string of_them = trainable == parameters
-                            ? ""
-                            : cat(", of which ", trainable, " (",
-                                  format_count(static_cast<double>(trainable)), ") are trained");
+  std::string of_them =
+      model.lora.rank > 0
+          ? cat(" and adapters of rank ", model.lora.rank, " with ", trainable, " (",
+                format_count(static_cast<double>(trainable)), "), which are trained")
+      : trainable == parameters
+          ? ""
+          : cat(", of which ", trainable, " (", format_count(static_cast<double>(trainable)),
+                ") are trained");
   DType compute = compute_dtype(config);
   int64_t world = parallelism.mesh.world_size();
   std::string ranks = world == 1 ? "one rank (--world)"
@@ -42,7 +51,7 @@ std::string heading(const RunConfig& config, const ModelConfig& model, int64_t t
                 " tokens (--gradient_accumulation_steps x --train_batch_size, "
                 "--max_context_width)",
                 data_ranks, ", ", computed, compute == DType::kF32 ? "" : " over f32 masters",
-                "\n");
+                has_narrow_weights(config, model) ? " of the adapters" : "", "\n");
   return cat("Model ", name(model.model_type), ": ", parameters, " parameters (",
              format_count(static_cast<double>(parameters)), ")", of_them, ", ", model.num_layers,
              " layers, width ", model.hidden_width, ", ", model.num_heads, " heads, ",
@@ -50,16 +59,20 @@ std::string heading(const RunConfig& config, const ModelConfig& model, int64_t t
              "\nWorld: ", ranks, batch);
 }
 
-std::string state_lines(const RunConfig& config, const Session::Memory& memory) {
+std::string state_lines(const RunConfig& config, const ModelConfig& model,
+                        const Session::Memory& memory) {
   if (config.eval_only)
     return line(compute_dtype(config) == DType::kBF16 ? "parameters (bf16)" : "parameters (f32)",
                 memory.parameters);
+  if (has_narrow_weights(config, model))
+    return line("parameters", memory.parameters, "bf16, of the adapters f32") +
+           line("moments (f32)", memory.optimizer) + line("gradients (f32)", memory.gradients);
   return line("parameters (f32)", memory.parameters) + line("moments (f32)", memory.optimizer) +
          line("gradients (f32)", memory.gradients);
 }
 
-std::string memory_text(const RunConfig& config, const Session& session, const JobPlan& plan,
-                        const PlanTarget& target) {
+std::string memory_text(const RunConfig& config, const ModelConfig& model, const Session& session,
+                        const JobPlan& plan, const PlanTarget& target) {
   const Session::Memory& memory = plan.memory;
   std::string text =
       cat("Device: ", target.description, "\n\nMemory of one rank, ",
@@ -67,7 +80,7 @@ std::string memory_text(const RunConfig& config, const Session& session, const J
               ? cat("to the byte what ", config.eval_only ? "evaluation" : "training", " allocates")
               : "an estimate without the workspaces of kernels",
           ":\n");
-  text += state_lines(config, memory);
+  text += state_lines(config, model, memory);
   text += line("counters", memory.counters);
   text += line("arena", memory.arena, "the largest of the programs below; they share it");
   if (memory.far_arena > 0) text += line("far arena", memory.far_arena, "in host memory");
@@ -197,7 +210,7 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
       cat("\nMemory of one rank that holds the whole model, without activations: this family is "
           "not built yet",
           config.freeze.empty() ? "" : "; all parameters are counted as trained", ".\n");
-  text += state_lines(config, plan.memory);
+  text += state_lines(config, model, plan.memory);
   MemoryLimits limits{config.memory, {}, {}};
   bool fits = plan.fits(limits);
   // What is missing may still be too much.
@@ -214,7 +227,7 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const 
   const JobPlan plan = job_plan(config, *session);
   std::string text =
       heading(config, model, trainable_count(session->programs().parameters), plan.parallelism) +
-      memory_text(config, *session, plan, target) + declined_text(*session) +
+      memory_text(config, model, *session, plan, target) + declined_text(*session) +
       wire_text(*session, config, plan) + arithmetic_text(*session, plan);
   if (config.document_mask)
     text +=

@@ -66,9 +66,12 @@ int64_t trainable_count(const std::vector<Parameter>& parameters) {
 
 void require_same_frozen(const std::vector<Parameter>& parameters, const RunConfig& run,
                          const RunConfig& saved, const std::string& checkpoint) {
+  const bool adapted = std::ranges::any_of(parameters, &Parameter::adapter);
   for (const Parameter& p : parameters) {
-    bool trainable = std::ranges::none_of(
-        saved.freeze, [&](const std::string& pattern) { return matches(pattern, p); });
+    bool trainable = (p.adapter || !adapted) &&
+                     std::ranges::none_of(saved.freeze, [&](const std::string& pattern) {
+                       return matches(pattern, p);
+                     });
     if (trainable == p.trainable) continue;
     const OptionRow& freeze = *find_option("freeze");
     auto state = [](bool trained) { return trained ? "trained" : "frozen"; };

@@ -45,6 +45,12 @@ Graph sum_outputs(const Graph& graph) {
   return result;
 }
 
+// Weights that adapters are trained for came rounded, and are kept for these alone: they need no
+// masters. f16 holds less than the files do.
+Masters masters_of(const ModelGraph& model, DType compute) {
+  return model.adapted() && compute == DType::kBF16 ? Masters::kTrained : Masters::kF32;
+}
+
 // From a model's forward pass to that of one rank on flat state.
 class ForwardPasses {
  public:
@@ -147,7 +153,8 @@ class ProgramBuilder {
   }
 
   Graph accumulate(const ModelGraph& model, const std::string& name, Turn turn) {
-    ForwardPasses forward(model, options_.compute, parallelism(), programs_.parts, programs_.units);
+    ForwardPasses forward(model, options_.compute, parallelism(), programs_.parts, programs_.units,
+                          masters_of(model, options_.compute));
     std::vector<Pass> passes = forward.list();
     add_documents(passes);
     if (options_.z_loss != 0)
@@ -173,7 +180,7 @@ class ProgramBuilder {
     const bool masters = options_.trains || options_.compute != DType::kBF16;
     std::vector<FlatUnit> units;
     ForwardPasses forward(model, options_.compute, parallelism(), programs_.parts, units,
-                          masters ? Masters::kF32 : Masters::kNone);
+                          masters ? masters_of(model, options_.compute) : Masters::kNone);
     std::vector<Pass> passes = forward.list();
     add_documents(passes);
     if (parallelism().mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
@@ -228,8 +235,8 @@ Programs build_state_layout(const ModelBuilder& unfrozen, const ProgramOptions& 
   programs.parameters = model.parameters;
   programs.parts =
       parameter_parts(model.parameters, options.parallelism.mesh, options.parallelism.tp);
-  ForwardPasses forward(model, options.compute, options.parallelism, programs.parts,
-                        programs.units);
+  ForwardPasses forward(model, options.compute, options.parallelism, programs.parts, programs.units,
+                        masters_of(model, options.compute));
   runner.run("state", model.graph, forward.list());
   return programs;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 
 #include "base/hash.h"
 #include "base/random.h"
@@ -16,8 +17,16 @@ namespace {
 
 // Elements of a parameter from `first` on as its Init says, wherever they lie.
 void draw(const Init& init, uint64_t seed, uint64_t stream, int64_t first, std::span<float> out) {
-  if (init.kind != InitKind::kNormal) {
+  if (init.kind == InitKind::kOnes || init.kind == InitKind::kZeros) {
     std::ranges::fill(out, init.kind == InitKind::kOnes ? 1.0f : 0.0f);
+    return;
+  }
+  if (init.kind == InitKind::kUniform) {
+    const double half_width = init.standard_deviation * std::numbers::sqrt3;
+    for (float& value : out) {
+      double u = random_uniform(seed, stream, static_cast<uint64_t>(first++));
+      value = static_cast<float>(half_width * (2 * u - 1));
+    }
     return;
   }
   int64_t end = first + std::ssize(out);
@@ -138,12 +147,17 @@ Session::Memory Session::planned_memory() const {
   return memory;
 }
 
-void Session::initialize(uint64_t seed, ThreadPool& pool) {
+void Session::initialize(uint64_t seed, ThreadPool& pool) { initialize(seed, pool, false); }
+
+void Session::initialize_adapters(uint64_t seed, ThreadPool& pool) { initialize(seed, pool, true); }
+
+void Session::initialize(uint64_t seed, ThreadPool& pool, bool adapters_alone) {
   constexpr int64_t kTile = 1 << 14;
   for (const FlatUnit& unit : programs_.units) {
     const std::string slot = weight_slot(unit);
     for (size_t k = 0; k < unit.members.size(); ++k) {
       const Parameter& p = programs_.parameters[static_cast<size_t>(unit.parameters[k])];
+      if (adapters_alone && !p.adapter) continue;
       std::vector<PieceRange> tiles;
       for (const PieceRange& range : piece_ranges(programs_, unit, k, rank_)) {
         for (int64_t at = 0; at < range.count; at += kTile) {
@@ -332,7 +346,7 @@ std::pair<const FlatUnit*, const UnitMember*> Session::place(const std::string& 
 
 void Session::read_parameter(const std::string& name, int64_t first, std::span<float> to) const {
   auto [unit, member] = place(name);
-  state_->read(weight_slot(*unit), member->offset + first, to);
+  state_->read_as_f32(weight_slot(*unit), member->offset + first, to);
 }
 
 void Session::write_parameter(const std::string& name, int64_t first, std::span<const float> from) {

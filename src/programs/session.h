@@ -92,6 +92,8 @@ class Session {
   // First weights from the seed, by (seed, parameter name, element): see nn/parameter.h. A rank
   // draws its own pieces only, so no rank ever holds the whole model.
   void initialize(uint64_t seed, ThreadPool& pool);
+  // Of adapters alone (nn/lora.h).
+  void initialize_adapters(uint64_t seed, ThreadPool& pool);
   // Decay of every parameter whose Parameter::decay is set, or of all.
   void set_decay(double weight_decay, bool decay_all);
 
@@ -136,6 +138,7 @@ class Session {
 
  private:
   Executable& program(std::string_view name);
+  void initialize(uint64_t seed, ThreadPool& pool, bool adapters_alone);
   void take(const MicroBatch& batch);
   std::vector<const Slot*> saved_slots(const FlatUnit& unit) const;
   void add_counters(std::vector<StateBox>& boxes, const Slot& slot) const;

@@ -70,6 +70,18 @@ void State::write_rounded(const std::string& slot, int64_t first, std::span<cons
   }
 }
 
+void State::read_as_f32(const std::string& slot, int64_t first, std::span<float> to) const {
+  if (type(slot).dtype != DType::kBF16) return read(slot, first, to);
+  constexpr size_t kAtATime = 1 << 16;
+  std::vector<BF16> stored(std::min(to.size(), kAtATime));
+  for (size_t i = 0; i < to.size(); i += kAtATime) {
+    std::span<BF16> part(stored.data(), std::min(kAtATime, to.size() - i));
+    read(slot, first + static_cast<int64_t>(i), part);
+    std::ranges::transform(part, to.begin() + static_cast<int64_t>(i),
+                           [](BF16 x) { return static_cast<float>(x); });
+  }
+}
+
 std::byte* HostState::data(const std::string& slot) const {
   auto found = buffers_.find(slot);
   TESSERA_CHECK(found != buffers_.end(), cat("no state slot '", slot, "'"));

@@ -43,6 +43,8 @@ class State {
   }
   // f32 numbers into a slot of f32, or of bf16, to which they are rounded.
   void write_rounded(const std::string& slot, int64_t first, std::span<const float> from);
+  // The numbers of a slot of f32 or of bf16.
+  void read_as_f32(const std::string& slot, int64_t first, std::span<float> to) const;
   // The first element: of scalars the only one.
   template <class T>
   T scalar(const std::string& slot) const {

@@ -31,19 +31,46 @@ class SessionParameters : public ParameterSource {
 }  // namespace
 
 void TrainingRun::open_pretrained() {
+  const bool adapted = record_.model.lora.rank > 0;
+  if (!config_.lora_adapter.empty()) {
+    adapter_ = std::make_unique<AdapterWeights>(config_.lora_adapter, record_.model,
+                                                session_->programs().parameters);
+  }
   auto path = find_pretrained_weights(config_);
+  if (!path && adapted && rank() == 0)
+    TESSERA_WARN(
+        "there are no pretrained weights: the adapters are trained for a model of random weights "
+        "(give --hf_pretrained_model_name_or_dir)");
   if (!path) return;
   ModelType family = record_.model.model_type;
-  std::vector<FileTensor> tensors = file_tensors(family, session_->programs().parameters);
+  std::vector<FileTensor> tensors =
+      file_tensors(family, base_parameters(session_->programs().parameters));
   pretrained_ = std::make_unique<PretrainedWeights>(*path, family_names(family), tensors);
   pretrained_path_ = path->string();
 }
 
-void TrainingRun::load_pretrained() {
-  TESSERA_INFO(cat("Loading weights from ", pretrained_path_, " ..."));
-  copy_parameters(*pretrained_, weight_targets(session_->programs(), session_->state(), rank()),
-                  *device_.pool);
-  pretrained_.reset();
+// All of them from random numbers, but for those that are in files.
+void TrainingRun::load_weights() {
+  const Programs& programs = session_->programs();
+  const auto seed = static_cast<uint64_t>(config_.seed);
+  std::vector<ParameterTarget> base = weight_targets(programs, session_->state(), rank()), adapters;
+  for (const Parameter& p : adapter_parameters(programs.parameters)) {
+    auto own = std::ranges::find(base, p.name, &ParameterTarget::parameter);
+    adapters.push_back(std::move(*own));
+    base.erase(own);
+  }
+  if (pretrained_) {
+    TESSERA_INFO(cat("Loading weights from ", pretrained_path_, " ..."));
+    copy_parameters(*pretrained_, base, *device_.pool);
+    pretrained_.reset();
+    session_->initialize_adapters(seed, *device_.pool);
+  } else {
+    session_->initialize(seed, *device_.pool);
+  }
+  if (!adapter_) return;
+  TESSERA_INFO(cat("Loading adapters from ", config_.lora_adapter, " ..."));
+  copy_parameters(*adapter_, adapters, *device_.pool);
+  adapter_.reset();
 }
 
 fs::path TrainingRun::model_directory() const {
@@ -57,6 +84,7 @@ void TrainingRun::check_final_model() const {
   if (!config_.save_final_model || config_.eval_only) return;
   hugging_face_model_type(record_.model.model_type);
   check_export_directory(model_directory());
+  if (record_.model.lora.rank > 0) return;  // the adapters alone
   check_tokenizer_export(config_.tokenizer, *load_tokenizer(config_.tokenizer),
                          record_.model.model_type);
 }
@@ -70,7 +98,8 @@ void TrainingRun::save_final_model() {
     write_attached(kept.path(), attached_);
     ExportOptions options;
     options.tokenizer = tokenizer_of(kept.path(), record_);
-    export_model(model_directory(), record_.model, weights, options);
+    options.base_model = base_model_of(record_.options);
+    export_trained(model_directory(), record_.model, weights, options);
   };
   if (world_size() == 1) return write(SessionParameters(*session_));
   fs::path pieces = last_saved_path_, scratch = model_directory() += ".pieces";

@@ -78,7 +78,7 @@ void TrainingRun::run_to_the_end() {
   TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)",
                       static_cast<long long>(record_.parameter_count),
                       static_cast<double>(record_.parameter_count) / 1e9));
-  if (!config_.freeze.empty())
+  if (!config_.freeze.empty() || record_.model.lora.rank > 0)
     TESSERA_INFO(cat("Trained parameters: ", trainable_count(session_->programs().parameters)));
   if (world_size() > 1) TESSERA_INFO(cat("Ranks: ", parallelism.to_text()));
   for (const Declined& declined : session_->declined())
@@ -120,10 +120,8 @@ void TrainingRun::run_to_the_end() {
   }
   if (checkpoint)
     resume(*checkpoint);
-  else if (pretrained_)
-    load_pretrained();
   else
-    session_->initialize(static_cast<uint64_t>(config_.seed), *device_.pool);
+    load_weights();
   // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
   metrics_.emplace(rank() == 0 ? config_.metrics_file : "");
   if (!config_.hash_file.empty()) {

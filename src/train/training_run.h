@@ -19,6 +19,7 @@
 #include "runtime/observers.h"
 #include "train/checkpoint_saver.h"
 #include "train/training_data.h"
+#include "weights/adapter_weights.h"
 
 namespace tessera {
 
@@ -102,7 +103,7 @@ class TrainingRun {
   std::string open_on_all_ranks(const std::filesystem::path& checkpoint,
                                 const std::string& manifest_hash);
   void open_pretrained();
-  void load_pretrained();
+  void load_weights();
   std::filesystem::path model_directory() const;
   void check_final_model() const;
   void save_final_model();
@@ -159,6 +160,7 @@ class TrainingRun {
   std::vector<AttachedFile> attached_;  // the tokenizer, of the rank that saves it
   std::unique_ptr<Session> session_;
   std::unique_ptr<PretrainedWeights> pretrained_;  // until they are loaded
+  std::unique_ptr<AdapterWeights> adapter_;        // likewise
   std::string pretrained_path_;
   CheckpointOrigin origin_;                      // of the checkpoints that this run writes
   std::optional<DirectoryLock> lock_;            // of --checkpoint_dir, on rank 0

@@ -16,7 +16,9 @@
 #include "hub/weight_writer.h"
 #include "models/build_model.h"
 #include "models/model_family.h"
+#include "models/peft_config.h"
 #include "tokenizer/tokenizer.h"
+#include "weights/adapter_weights.h"
 #include "weights/model_weights.h"
 #include "weights/tokenizer_export.h"
 
@@ -49,6 +51,22 @@ class ZerosElsewhere : public ParameterSource {
  private:
   const ParameterSource& source_;
   std::set<std::string, std::less<>> known_;
+};
+
+// The adapters of a source under the names that PEFT has for them.
+class PeftNames : public ParameterSource {
+ public:
+  explicit PeftNames(const ParameterSource& source) : source_(source) {}
+  void read(std::string_view parameter, int64_t first, std::span<float> values) const override {
+    source_.read(parameter.substr(kPeftPrefix.size()), first, values);
+  }
+  void advise(std::string_view parameter, int64_t first, int64_t count,
+              Advice advice) const override {
+    source_.advise(parameter.substr(kPeftPrefix.size()), first, count, advice);
+  }
+
+ private:
+  const ParameterSource& source_;
 };
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, const ModelConfig& model) {
@@ -98,7 +116,8 @@ void check_export_directory(const fs::path& directory) {
   for (const auto& entry : fs::directory_iterator(path, ignored)) {
     std::string name = entry.path().filename().string();
     bool ours = name == "config.json" || name == kWeightIndexName || is_tokenizer_file(name);
-    if (name.starts_with("model") && name.ends_with(".safetensors")) {
+    ours = ours || name == kPeftConfigName;
+    if ((name.starts_with("model") && name.ends_with(".safetensors")) || name == kPeftWeightsName) {
       SafetensorsMetadata metadata = SafetensorsFile(entry.path()).metadata();
       ours = has_weights = metadata[std::string(kWriterKey)] == kWriter;
     }
@@ -109,6 +128,45 @@ void check_export_directory(const fs::path& directory) {
                       foreign.empty() ? "no model that was written by tessera"
                                       : cat("'", foreign, "' in it was not written by tessera"),
                       ", so it is not overwritten: give another directory"));
+}
+
+void export_adapter(const fs::path& directory, const ModelConfig& model,
+                    const ParameterSource& source, const ExportOptions& options) {
+  check_export_directory(directory);
+  fs::path final = plain(directory), aside = final;
+  if (final.has_parent_path()) make_directories(final.parent_path());
+  aside += ".tmp-" + unique_suffix();
+  TemporaryDirectory temporary(aside);
+  write_file_atomic(temporary.path() / kPeftConfigName,
+                    peft_config_json(model, options.base_model));
+  const std::vector<FileTensor> tensors = adapter_tensors(model.model_type, parameters_of(model));
+  write_weight_file(temporary.path() / kPeftWeightsName, tensors, PeftNames(source), options.dtype);
+  put_in_place(temporary.path(), final);
+  int64_t count = 0;
+  for (const FileTensor& tensor : tensors) count += num_elements(tensor.shape);
+  TESSERA_INFO(cat("Wrote ", final.string(), ": adapters of rank ", model.lora.rank, ", ",
+                   format_count(static_cast<double>(count)), " parameters in ",
+                   name(options.dtype)));
+}
+
+void export_trained(const fs::path& directory, const ModelConfig& model,
+                    const ParameterSource& source, const ExportOptions& options) {
+  if (model.lora.rank == 0) {
+    if (options.merge_adapter)
+      throw UserError("--merge_adapter: this model was trained without adapters (--lora_rank)");
+    return export_model(directory, model, source, options);
+  }
+  if (!options.merge_adapter) return export_adapter(directory, model, source, options);
+  ModelConfig merged = model;
+  merged.lora = {};
+  export_model(directory, merged, MergedWeights(source, model, parameters_of(model)), options);
+}
+
+std::string base_model_of(const RunConfig& options) {
+  for (const std::string* name :
+       {&options.hf_pretrained_model_name_or_dir, &options.finetune_checkpoint_load_dir})
+    if (!name->empty()) return *name;
+  return fs::path(options.pretrained_checkpoint_file).parent_path().string();
 }
 
 void export_model(const fs::path& directory, const ModelConfig& model,

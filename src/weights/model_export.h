@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "hub/parameter_source.h"
 #include "models/model_config.h"
+#include "options/run_config.h"
 
 namespace tessera {
 
@@ -12,6 +13,8 @@ struct ExportOptions {
   DType dtype = DType::kF32;                // of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;  // of one file of weights
   std::string tokenizer;                    // as --tokenizer names it
+  bool merge_adapter = false;               // of a model with adapters: see export_trained()
+  std::string base_model;                   // what they adapt: peft_config_json()
 };
 
 // Writes a directory from which transformers loads model and tokenizer (AutoModelForCausalLM,
@@ -27,7 +30,20 @@ struct ExportOptions {
 void export_model(const std::filesystem::path& directory, const ModelConfig& model,
                   const ParameterSource& source, const ExportOptions& options);
 
-// UserError if something is there that export_model() did not write: it is never overwritten.
+// Writes a directory from which PEFT loads the adapters of a model (nn/lora.h) and nothing else:
+// adapter_config.json, adapter_model.safetensors. As export_model(), but for the tokenizer.
+void export_adapter(const std::filesystem::path& directory, const ModelConfig& model,
+                    const ParameterSource& source, const ExportOptions& options);
+
+// What was trained: the adapters of a model that has some, else the model. Merged, the model with W
+// + scale B A in the place of each matrix that is adapted. UserError: nothing to merge.
+void export_trained(const std::filesystem::path& directory, const ModelConfig& model,
+                    const ParameterSource& source, const ExportOptions& options);
+
+// The model that a run with these options began with, for ExportOptions::base_model; "" if none.
+std::string base_model_of(const RunConfig& options);
+
+// UserError if something is there that the functions above did not write: it is never overwritten.
 void check_export_directory(const std::filesystem::path& directory);
 
 }  // namespace tessera

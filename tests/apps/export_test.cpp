@@ -42,6 +42,63 @@ TEST_F(Export, WritesADirectoryThatTrainingStartsFrom) {
   EXPECT_EQ(config["eos_token_id"], 256);
 }
 
+namespace fs = std::filesystem;
+
+fs::path golden(const std::string& name) {
+  return fs::path(TESSERA_SOURCE_DIR) / "tests/goldens" / name;
+}
+
+// Training from one model as several programs keep it.
+class SameModel : public Export {
+ protected:
+  SameModel() {
+    std::string ids;
+    for (int i = 0; i < 2000; ++i) ids += {static_cast<char>(i * i % 100), '\0'};
+    write("ids.bin", ids);
+  }
+  Words trained(const std::string& from) {
+    ProgramResult result =
+        ok({"train", "--hf_model", from, "--dataset", "ids.bin", "--max_context_width", "16",
+            "--max_steps", "2", "--threads", "1", "--bf16", "0", "--save_ckpt", "0",
+            "--metrics_file", from + ".jsonl", "--peak_tflops_per_gpu", "1"});
+    expect_contains(result.err, "Loading weights from " + from);
+    return losses(from + ".jsonl");
+  }
+};
+
+TEST_F(SameModel, InFilesOfTorchSave) {
+  fs::copy(golden("torch_files/qwen2_window_tiny"), path("torch"));
+  fs::create_directory(path("safe"));
+  for (const char* to : {"torch", "safe"})
+    fs::copy(golden("qwen2_window_tiny/config.json"), path(to) / "config.json");
+  fs::copy(golden("qwen2_window_tiny/model.safetensors"), path("safe") / "model.safetensors");
+  const Words losses_of_torch = trained("torch");
+  EXPECT_EQ(losses_of_torch.size(), 2u);
+  EXPECT_EQ(losses_of_torch, trained("safe"));
+}
+
+// In two parts, with a params.json, and as transformers' files, one token fewer than the golden.
+TEST_F(SameModel, InMetasOwnFiles) {
+  fs::copy(golden("torch_files/consolidated_columns"), path("meta"));
+  fs::create_directory(path("safe"));
+  write("safe/config.json",
+        R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32,
+            "intermediate_size": 56, "num_attention_heads": 4, "num_hidden_layers": 2,
+            "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "vocab_size": 100,
+            "max_position_embeddings": 4096})");
+  SafetensorsFile weights(golden("ministral_tiny/model.safetensors"));
+  std::vector<TensorView> views;
+  for (const TensorInfo& tensor : weights.tensors()) {
+    Shape shape = tensor.shape;
+    if (shape[0] == 101) shape[0] = 100;
+    views.push_back({tensor.name, tensor.dtype, shape, weights.bytes(tensor).data()});
+  }
+  write_safetensors(path("safe/model.safetensors"), views);
+  const Words losses_of_meta = trained("meta");
+  EXPECT_EQ(losses_of_meta.size(), 2u);
+  EXPECT_EQ(losses_of_meta, trained("safe"));
+}
+
 // Of the kind of GPT-2's file, filled up with tokens that the text does not hold.
 TEST_F(Export, WritesRanksAsATokenizerJson) {
   std::vector<std::string> tokens = tokens_with({"th", "he", "the", " t", " the", "qu"});

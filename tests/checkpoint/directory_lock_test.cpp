@@ -194,6 +194,19 @@ TEST_F(Lock, OneOfSeveralTakesItOver) {
   }
 }
 
+TEST_F(Lock, IsSeenWithoutBeingTaken) {
+  EXPECT_FALSE(find_lock(directory()));
+  write_lock(leave_as_it_is);
+  EXPECT_EQ(find_lock(directory()).value().holder,
+            cat("process ", ::getpid(), " on elsewhere (job ", kOtherJob, ")"));
+  fs::last_write_time(file(), fs::file_time_type::clock::now() - std::chrono::seconds(1000));
+  EXPECT_GE(find_lock(directory()).value().untouched, 1000);
+  fs::last_write_time(file(), fs::file_time_type::clock::now() + std::chrono::hours(10));
+  EXPECT_EQ(find_lock(directory()).value().untouched, 0);  // by another clock
+  make_file(file(), "");
+  EXPECT_EQ(find_lock(directory()).value().holder, "an unknown process");
+}
+
 TEST_F(Lock, ItsHolderRemovesWhatOthersLeft) {
   std::string elsewhere = cat("llama-9steps.tmp-", ::getpid(), ".1.0123456789abcdef.77");
   fs::create_directories(directory() / elsewhere);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/random.h"
+
 namespace tessera {
 namespace {
 
@@ -64,6 +66,43 @@ TEST(TensorBox, CommonElementsOfAnyTwoBoxes) {
       ASSERT_TRUE(std::ranges::is_sorted(seen));
     }
   }
+}
+
+TEST(TensorBox, FindsBoxesThatOverlap) {
+  const Shape shape{3, 2, 2};
+  std::vector<TensorBox> boxes;
+  for (int64_t a = 0; a < 3; ++a)
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t x = 0; x <= 3 - a; ++x)
+        for (int64_t y = 1; y <= 2 - b; ++y) boxes.push_back({{a, b, b}, {x, y, y}});
+  auto in_common = [&](size_t i, size_t k) {
+    return for_each_common_run(boxes[i], boxes[k], [](int64_t, int64_t, int64_t) {}) > 0;
+  };
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    for (size_t k = 0; k < boxes.size(); ++k) {
+      if (i == k) continue;
+      EXPECT_EQ(find_overlap(std::vector{boxes[i], boxes[k]}).has_value(), in_common(i, k));
+    }
+  }
+  for (int seed = 0; seed < 300; ++seed) {
+    std::vector<TensorBox> some;
+    std::vector<size_t> chosen;
+    for (uint64_t i = 0; i < 4; ++i)
+      chosen.push_back(random_below(static_cast<uint64_t>(seed), 0, i, boxes.size()));
+    bool any = false;
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      some.push_back(boxes[chosen[i]]);
+      for (size_t k = 0; k < i; ++k) any |= in_common(chosen[i], chosen[k]);
+    }
+    auto found = find_overlap(some);
+    ASSERT_EQ(found.has_value(), any);
+    if (found) {
+      EXPECT_TRUE(in_common(chosen[found->first], chosen[found->second]));
+    }
+  }
+  EXPECT_EQ(find_overlap(std::vector<TensorBox>{}), std::nullopt);
+  EXPECT_TRUE(find_overlap(std::vector<TensorBox>{{}, {}}).has_value());  // of a scalar
+  EXPECT_EQ(find_overlap(boxes_of_range({5, 7, 3}, 0, 105)), std::nullopt);
 }
 
 TEST(TensorBox, SaysItsRanges) {

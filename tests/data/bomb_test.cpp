@@ -204,8 +204,8 @@ TEST_F(Bomb, LongDocumentsAreNotBufferedByTheHundred) {
 }
 
 TEST_F(Bomb, LanesKeepNothingOfALongLine) {
-  // A line of 2 million numbers, for which the parser takes 14 times as much. All lanes read it, and
-  // are in the midst of the file when they have given a window.
+  // A line of 2 million numbers, for which the parser takes 14 times as much. All lanes read it,
+  // and are in the midst of the file when they have given a window.
   std::string lines;
   for (int i = 0; i < 12 * 40; ++i) {
     lines += "{\"input_ids\": [1, 2, 3]}\n";

@@ -12,7 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     WeightIndex index = parse_weight_index({reinterpret_cast<const char*>(data), size}, "fuzz");
     for (const auto& [tensor, file] : index)
-      TESSERA_CHECK(is_plain_name(file) && file.ends_with(".safetensors"));
+      TESSERA_CHECK(is_plain_name(file) &&
+                    (file.ends_with(".safetensors") || file.ends_with(".bin")));
     TESSERA_CHECK(parse_weight_index(weight_index_json(index, 1), "fuzz") == index);
   } catch (const UserError&) {
   }

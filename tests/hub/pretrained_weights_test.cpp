@@ -74,6 +74,25 @@ TEST(PretrainedWeights, TransposesOnTheWay) {
   }
 }
 
+// PyTorch stores views as they are: a parameter may be the transpose of one, too.
+TEST(PretrainedWeights, ReadsViewsOfStorages) {
+  const std::filesystem::path file =
+      std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/goldens/torch_files/plain.pt";
+  constexpr std::string_view kOthers[] = {"16", "64", "32", "8", "c", "b", "r", "3", "l", "y", "w"};
+  FamilyNames family{"llama", "model.", "f32", "twin", kOthers};
+  FileTensor straight{"transposed", {3, 2}}, turned{"transposed", {3, 2}, true};
+  FileTensor embedding{"f32", {2, 3, 4}}, permuted{"permuted", {4, 2, 3}},
+      expanded{"expanded", {3, 2}};
+  for (const FileTensor& t : {straight, turned}) {
+    PretrainedWeights weights(file, family, std::vector{t, embedding, permuted, expanded});
+    EXPECT_EQ(whole(weights, t), t.transposed ? (std::vector<float>{0, 1, 2, 3, 4, 5})
+                                              : (std::vector<float>{0, 3, 1, 4, 2, 5}));
+    EXPECT_EQ(whole(weights, permuted)[1], 4);
+    EXPECT_EQ(whole(weights, expanded)[4], 1.5);
+    weights.advise(t.name, 0, 6, Advice::kSoon);
+  }
+}
+
 TEST(PretrainedWeights, NamesAllThatIsMissingOrTooMuch) {
   std::vector<FileTensor> shapes = tiny_llama();
   WeightFile none;

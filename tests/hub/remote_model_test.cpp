@@ -100,13 +100,33 @@ TEST_F(HubModel, WhatIsNoModelIsRefused) {
                   "has no config.json");
   expect_contains(refusal("o/m", {.weights = true}), "has no weights");
   file("pytorch_model-00001-of-00002.bin", "pickled");
-  expect_contains(refusal("o/m", {.weights = true}), "pickled files only");
+  expect_contains(
+      refusal("o/m", {.weights = true}),
+      "has no weights: there is none of model.safetensors, model.safetensors.index.json, "
+      "pytorch_model.bin, pytorch_model.bin.index.json; check the name");
   EXPECT_EQ(server_.requests("pytorch").size(), 0u);
   file("model.safetensors.index.json", R"({"weight_map": {"a": "gone.safetensors"}})");
   expect_contains(refusal("o/m", {.weights = true}), "names 'gone.safetensors'");
   file("model.safetensors.index.json", R"({"weight_map": {"a": "../x.safetensors"}})");
   expect_contains(refusal("o/m", {.weights = true}), "model.safetensors.index.json");
   expect_contains(refusal("hf://datasets/o/m", kAll), "is a data set");
+}
+
+TEST_F(HubModel, FilesOfTorchSaveAreTakenWhereThereAreNoOthers) {
+  publish();
+  file("config.json", "{}");
+  file("pytorch_model.bin.index.json", R"({"weight_map": {"a": "pytorch_model-1.bin"}})");
+  file("pytorch_model-1.bin", "first");
+  file("pytorch_model-2.bin", "of no index");
+  const ModelParts parts{.configuration = true, .weights = true};
+  const std::set<std::string> wanted{"config.json", "pytorch_model-1.bin",
+                                     "pytorch_model.bin.index.json"};
+  for (std::string name : {std::string("o/m"), server_.other_url("/files/m")})
+    EXPECT_EQ(names(fetch_model(name, parts, options_)), wanted) << name;
+  file("model.safetensors", "safe");
+  options_.cache_directory += "x";
+  EXPECT_EQ(names(fetch_model("o/m", parts, options_)),
+            (std::set<std::string>{"config.json", "model.safetensors"}));
 }
 
 TEST_F(HubModel, ADamagedFileIsNotTaken) {

@@ -25,7 +25,7 @@ TEST(WeightIndex, IsTheMapAndNothingElse) {
 
 TEST(WeightIndex, RefusesWhatLeadsOutOfTheDirectory) {
   for (const char* file : {"../model.safetensors", "/model.safetensors", "a/b.safetensors", "..",
-                           "", "pytorch_model.bin", "a\\u0000.safetensors"}) {
+                           "", "model.gguf", "../pytorch_model.bin", "a\\u0000.safetensors"}) {
     expect_refused(cat(R"({"weight_map": {"w": ")", file, R"("}})"),
                    "must be in a file of the same directory");
   }

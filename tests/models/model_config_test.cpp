@@ -236,6 +236,11 @@ TEST(ModelRecord, RoundTripsEveryField) {
   c.resid_pdrop = 0.1;
   c.embd_pdrop = 0.2;
   c.attn_pdrop = 0.3;
+  c.lora = {.rank = 3,
+            .alpha = 2.5,
+            .rank_stabilised = true,
+            .dropout = 0.25,
+            .targets = {"q_proj", "layers.0.mlp.up_proj"}};
   EXPECT_EQ(model_config_from_json(model_config_json(c)), c);
 }
 
@@ -244,7 +249,8 @@ TEST(ModelRecord, OlderRecordsHaveTheDefaults) {
   ModelConfig c = preset_by_name("llama3.1_8b");
   std::string text = model_config_json(c);
   for (const char* key : {"rope_beta_fast", "rope_beta_slow", "rope_attention_factor",
-                          "rope_truncate", "windowed_layers", "padding_id"}) {
+                          "rope_truncate", "windowed_layers", "padding_id", "lora_rank",
+                          "lora_alpha", "lora_rank_stabilised", "lora_dropout", "lora_targets"}) {
     size_t begin = text.find(cat(",\n  \"", key, "\"")), end = text.find_first_of(",\n", begin + 2);
     ASSERT_NE(begin, std::string::npos) << key;
     text.erase(begin, end - begin);

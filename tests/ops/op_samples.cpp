@@ -14,6 +14,7 @@
 #include "ops/composite/lion.h"
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
+#include "ops/composite/scale.h"
 #include "ops/composite/sgd.h"
 #include "ops/composite/sum_n.h"
 #include "ops/composite/sum_squares.h"
@@ -137,6 +138,7 @@ void add_composites(std::vector<OpSample>& s) {
       {"", make<LayerNormBackward>(), {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3}), f({2, 3, 5})}});
   s.push_back({"", make<AddBias>(), {f({2, 3, 5}), f({5})}});
   s.push_back({"", make<AddBiasBackward>(), {f({2, 3, 5})}});
+  s.push_back({"", make<Scale>(-2.75), {f({3, 5})}});
   for (GeluKind kind : {GeluKind::kExact, GeluKind::kTanh}) {
     s.push_back({std::string(name(kind)), make<Gelu>(kind), {f({7, 9})}, -4, 4});
     s.push_back({std::string(name(kind)), make<GeluBackward>(kind), {f({7, 9}), f({7, 9})}, -4, 4});

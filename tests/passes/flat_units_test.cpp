@@ -62,6 +62,18 @@ TEST(Units, ATiedMatrixIsAUnitOfItsOwn) {
   EXPECT_EQ(units["head"], (std::vector<std::string>{"model.norm.weight"}));
 }
 
+TEST(Units, KeepMastersOfAllOfWhatIsTrainedOrOfNothing) {
+  ModelGraph model = tiny_llama(false);
+  for (Parameter& p : model.parameters) p.trainable = p.unit == "layers.1";
+  Graph graph = precision(model.graph, DType::kBF16);
+  for (auto [masters, trained, frozen] : {std::tuple{Masters::kF32, DType::kF32, DType::kF32},
+                                          {Masters::kTrained, DType::kF32, DType::kBF16},
+                                          {Masters::kNone, DType::kBF16, DType::kBF16}}) {
+    for (const FlatUnit& unit : make_units(graph, model.parameters, {}, {}, masters))
+      EXPECT_EQ(unit.dtype, unit.trainable ? trained : frozen) << unit.name;
+  }
+}
+
 TEST(Units, FrozenParametersOfALayerAreAUnitOfTheirOwn) {
   ModelGraph model = tiny_llama(false);
   for (Parameter& p : model.parameters)

@@ -130,28 +130,7 @@ class LockstepJob {
     return strays;
   }
 
- private:
-  std::vector<Slot> saved_slots(const FlatUnit& unit) const {
-    std::vector<Slot> slots;
-    for (const Slot& slot : programs_.slots)
-      if (slot.saved && slot.unit == unit.name) slots.push_back(slot);
-    return slots;
-  }
-
-  static size_t at(int64_t i) { return static_cast<size_t>(i); }
-  int shard_index(int rank) const {
-    return programs_.parallelism.mesh.index(rank, programs_.parallelism.data.shard);
-  }
-
-  std::pair<const FlatUnit*, size_t> find(const Parameter& parameter) const {
-    for (const FlatUnit& unit : programs_.units) {
-      for (size_t k = 0; k < unit.members.size(); ++k) {
-        if (programs_.parameters[at(unit.parameters[k])].name == parameter.name) return {&unit, k};
-      }
-    }
-    throw InternalError(parameter.name);
-  }
-
+  // The same model with all that is f32 in f64.
   static ModelGraph in_f64(const ModelGraph& model) {
     ModelGraph result;
     result.parameters = model.parameters;
@@ -173,6 +152,28 @@ class LockstepJob {
     rewriter.finish();
     if (model.square_sum) result.square_sum = rewriter(model.square_sum);
     return result;
+  }
+
+ private:
+  std::vector<Slot> saved_slots(const FlatUnit& unit) const {
+    std::vector<Slot> slots;
+    for (const Slot& slot : programs_.slots)
+      if (slot.saved && slot.unit == unit.name) slots.push_back(slot);
+    return slots;
+  }
+
+  static size_t at(int64_t i) { return static_cast<size_t>(i); }
+  int shard_index(int rank) const {
+    return programs_.parallelism.mesh.index(rank, programs_.parallelism.data.shard);
+  }
+
+  std::pair<const FlatUnit*, size_t> find(const Parameter& parameter) const {
+    for (const FlatUnit& unit : programs_.units) {
+      for (size_t k = 0; k < unit.members.size(); ++k) {
+        if (programs_.parameters[at(unit.parameters[k])].name == parameter.name) return {&unit, k};
+      }
+    }
+    throw InternalError(parameter.name);
   }
 
   void declare(const Graph& graph) {

@@ -117,9 +117,11 @@ const std::vector<Factor>& sharding_factors() {
       // wpe, embed_in) and the first layer, so that its backward pass is none; of a tied model the
       // head too. parts: of the layers some matrices, and a head that is not tied.
       {"frozen",
+       {{"", ""}, {"bottom", "--freeze *.[we][tpm]*,*.0.*"}, {"parts", "--freeze *[djnt].weight"}}},
+      {"adapters",
        {{"", ""},
-        {"bottom", "--freeze *.[we][tpm]*,*.0.*"},
-        {"parts", "--freeze *[djnt].weight"}}}};
+        {"lora", "--lora_rank 3 --lora_targets all-linear --lora_dropout 0.25"},
+        {"loras", "--lora_rank 2 --lora_alpha 3 --lora_rank_stabilised 1"}}}};
   return factors;
 }
 
@@ -171,13 +173,14 @@ CellJob CellJob::on_one_rank() const {
 std::string CellJob::key() const {
   const Parallelism& p = parallelism();
   const ResidencyOptions& r = options.residency;
+  const Lora& l = model.lora;
   return cat(name(model.model_type), " ", model.num_key_value_heads, " ", model.tie_word_embeddings,
              " ", options.batch, " ", options.length, " ", micro_batches, " ", p.to_text(), " ",
              p.sequence_parallel, " ", p.unsharded_accumulation && !p.data.shard.empty(), " ",
              r.share_numerator, "/", r.share_denominator, " ", static_cast<int>(r.policy), " ",
              r.regather, " ", r.offload, " ", r.horizon, " ", options.far_state, " ",
              options.z_loss, " ", join(options.freeze, ","), " ", options.optimizer.name, " ",
-             options.document_mask);
+             options.document_mask, " ", l.rank, " ", join(l.targets, ","), " ", l.dropout);
 }
 
 const std::vector<Cell>& possible_meshes() {
@@ -227,7 +230,7 @@ const CoveringArray& covering_cells() {
 std::vector<Cell> cells_of(const Cell& mesh) {
   std::vector<Cell> cells{mesh};
   for (const char* name : {"accumulation", "model"}) cells = with_all_levels(cells, name);
-  for (const char* name : {"unsharded", "tied", "length", "documents", "frozen"})
+  for (const char* name : {"unsharded", "tied", "length", "documents", "frozen", "adapters"})
     draw_level(cells, name);
   for (const char* name : {"recompute", "offload"}) cells = with_all_levels(cells, name);
   for (const char* name : {"far state", "optimizer"}) draw_level(cells, name);

@@ -194,7 +194,7 @@ TEST(ShardingCells, DoWhatTheyAreCalled) {
     EXPECT_EQ(has("offload", Phase::kForward), is("offload0") || (is("offload1") && first)) << name;
     bool frozen =
         std::ranges::any_of(programs.units, [](const FlatUnit& u) { return !u.trainable; });
-    EXPECT_EQ(frozen, is("bottom") || is("parts")) << name;
+    EXPECT_EQ(frozen, is("bottom") || is("parts") || is("lora") || is("loras")) << name;
     EXPECT_EQ(has("fetch", Phase::kForward), is("far")) << name;
     EXPECT_EQ(programs.accumulate.nodes().empty(), !is("a3")) << name;
     EXPECT_EQ(job.parallelism().sequence_parallel, (is("tp2") || is("tp4")) && !is("odd")) << name;

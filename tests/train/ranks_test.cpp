@@ -25,7 +25,14 @@ struct Job {
   ModelType family = ModelType::kLlamaV2;
   std::vector<std::string> freeze = {};
   int64_t planned = 0;  // micro-batches of a step otherwise, where this one has fewer
+  bool adapted = false;
 };
+
+ModelConfig model_of(const Job& job) {
+  ModelConfig model = tiny_model_of(job.family);
+  if (job.adapted) model.lora = {.rank = 4, .alpha = 8, .dropout = 0.1, .targets = {"all-linear"}};
+  return model;
+}
 
 constexpr int64_t kRows = 4, kLength = 16;  // rows of the global micro-batch
 
@@ -47,7 +54,7 @@ struct Outcome {
 // With `order`, on a device that works in its own time, its lanes in this order.
 Outcome train(const Job& job, int rank, Communicator* communicator, DType compute,
               std::optional<uint64_t> order = {}) {
-  ModelConfig model = tiny_model_of(job.family);
+  ModelConfig model = model_of(job);
   ProgramOptions options;
   options.parallelism = parallelism_of(job, model);
   int64_t rows = kRows / options.parallelism.data_ranks();
@@ -111,6 +118,7 @@ TEST_P(Ranks, TrainLikeOne) {
     alone.micro_batches = job.micro_batches;
     alone.family = job.family;
     alone.freeze = job.freeze;
+    alone.adapted = job.adapted;
     Outcome one = train(alone, 0, nullptr, compute);
     std::vector<Outcome> many = run(job, compute);
     double bound = compute == DType::kF32 ? 1e-5 : 2e-3;
@@ -132,23 +140,24 @@ TEST_P(Ranks, TrainLikeOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, Ranks,
-                         testing::Values(Job{2}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2},
-                                         Job{2, "no_shard", 0, 2}, Job{4, "full_shard", 0, 2},
-                                         Job{4, "no_shard", 0, 4}, Job{2, "full_shard", 0, 1, 1},
-                                         Job{.strategy = "shard_grad_op", .unsharded = true},
-                                         Job{.world = 4, .tp = 2, .family = ModelType::kGpt2},
-                                         Job{.world = 4,
-                                             .strategy = "no_shard",
-                                             .tp = 4,
-                                             .micro_batches = 1,
-                                             .family = ModelType::kGpt2},
-                                         Job{.world = 4, .tp = 2, .family = ModelType::kGptNeox},
-                                         Job{.world = 4, .tp = 2, .family = ModelType::kQwen3},
-                                         Job{.world = 4, .tp = 2, .freeze = {"lm_*", "*.0.*"}},
-                                         Job{.unsharded = true,
-                                             .family = ModelType::kGpt2,
-                                             .freeze = {"*.wte.*", "*attn*"}}));
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, Ranks,
+    testing::Values(
+        Job{2}, Job{2, "no_shard"}, Job{4, "hybrid_shard", 2}, Job{2, "no_shard", 0, 2},
+        Job{4, "full_shard", 0, 2}, Job{4, "no_shard", 0, 4}, Job{2, "full_shard", 0, 1, 1},
+        Job{.strategy = "shard_grad_op", .unsharded = true},
+        Job{.world = 4, .tp = 2, .family = ModelType::kGpt2},
+        Job{.world = 4,
+            .strategy = "no_shard",
+            .tp = 4,
+            .micro_batches = 1,
+            .family = ModelType::kGpt2},
+        Job{.world = 4, .tp = 2, .family = ModelType::kGptNeox},
+        Job{.world = 4, .tp = 2, .family = ModelType::kQwen3},
+        Job{.world = 4, .tp = 2, .freeze = {"lm_*", "*.0.*"}}, Job{.adapted = true},
+        Job{.strategy = "no_shard", .tp = 2, .adapted = true},
+        Job{.world = 4, .tp = 2, .family = ModelType::kGpt2, .adapted = true},
+        Job{.unsharded = true, .family = ModelType::kGpt2, .freeze = {"*.wte.*", "*attn*"}}));
 
 // Exchanges begin and end at other moments of the step, between others and in another order.
 TEST(Ranks, GiveTheSameBitsWheneverExchangesRun) {

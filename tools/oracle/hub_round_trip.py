@@ -164,8 +164,9 @@ def validation_loss(model, ids):
 
 
 @torch.no_grad()
-def greedy_text(model, tokenizer, new_tokens):
-    ids = [tokenizer.eos_token_id] + tokenizer(PROMPT)["input_ids"]
+def greedy_text(model, tokenizer, new_tokens, joined=True):
+    """`joined`: as what was trained on documents with an end of text between them."""
+    ids = [tokenizer.eos_token_id] * joined + tokenizer(PROMPT)["input_ids"]
     made = []
     for _ in range(new_tokens):
         logits = model(input_ids=torch.tensor([ids + made])).logits[0, -1, : len(tokenizer)]

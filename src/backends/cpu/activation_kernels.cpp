@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "ops/composite/dropout.h"
 #include "ops/composite/gelu.h"
+#include "ops/composite/scale.h"
 
 namespace tessera::cpu {
 namespace {
@@ -119,6 +120,17 @@ void register_dropout(KernelTable& table, Isa isa, ThreadPool& pool) {
             }));
 }
 
+void register_scale(KernelTable& table, Isa isa, ThreadPool& pool) {
+  table.add("scale", for_floats(0, [isa, &pool](const PrepareContext& c) {
+              auto factor = static_cast<float>(static_cast<const tessera::Scale&>(c.op).factor());
+              return Launch{kernel_name("scale", isa), 0,
+                            [factor, dtype = c.inputs[0].dtype, n = c.inputs[0].elements(), isa,
+                             &pool](const LaunchArguments& a) {
+                              scale(dtype, a.inputs[0], &factor, a.outputs[0], n, isa, pool);
+                            }};
+            }));
+}
+
 }  // namespace
 
 void register_activations(KernelTable& table, Isa isa, ThreadPool& pool) {
@@ -126,6 +138,7 @@ void register_activations(KernelTable& table, Isa isa, ThreadPool& pool) {
   register_gelu(table, isa, pool);
   register_bias(table, isa, pool);
   register_dropout(table, isa, pool);
+  register_scale(table, isa, pool);
 }
 
 }  // namespace tessera::cpu

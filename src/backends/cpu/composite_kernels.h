@@ -42,7 +42,7 @@ void register_linear(KernelTable& table, Isa isa, ThreadPool& pool);
 void register_rope(KernelTable& table, Isa isa, ThreadPool& pool);
 // attention and its gradient.
 void register_attention(KernelTable& table, Isa isa, ThreadPool& pool);
-// swiglu, gelu, add_bias, their gradients, and dropout.
+// swiglu, gelu, add_bias, their gradients, dropout and scale.
 void register_activations(KernelTable& table, Isa isa, ThreadPool& pool);
 // linear_cross_entropy, linear_log_sum_exp and their gradients.
 void register_head(KernelTable& table, Isa isa, ThreadPool& pool);

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "base/text.h"
 #include "models/model_family.h"
@@ -8,7 +7,6 @@
 #include "ops/composite/attention.h"
 #include "ops/composite/embedding.h"
 #include "ops/composite/gelu.h"
-#include "ops/composite/linear.h"
 #include "ops/move/unstack.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/shaping.h"
@@ -25,17 +23,10 @@ Value attention_block(Graph& g, const ModelConfig& c, const ParameterScope& p, V
   Scope scope(g, "attn");
   int64_t B = g.shape(x)[0], T = g.shape(x)[1], E = c.hidden_width;
   int64_t H = c.num_heads, D = c.head_dim;
-  std::vector<Value> w = unstack(g, p.matrix("c_attn", {3, E, E}, {"", "heads", "embed"},
-                                             c.initializer_range));  // 3 of [E, E]
-  std::vector<std::optional<Value>> b(3);
-  if (c.bias) {
-    std::vector<Value> biases = unstack(g, p.bias("c_attn", {3, E}, {"", "heads"}));  // 3 of [E]
-    b.assign(biases.begin(), biases.end());
-  }
-  auto heads = [&](size_t i) {
-    return reshape(g, linear(g, x, w[i], b[i]), {B, T, H, D});  // [B, T, H, D]
-  };
-  Value q = heads(0), k = heads(1), v = heads(2);  // [B, T, H, D]
+  FusedLinear qkv(p, "c_attn", x, {3, E, E}, {"", "heads", "embed"}, c.initializer_range, c.bias,
+                  [&](Value stacked) { return unstack(g, stacked); });
+  auto heads = [&](size_t i) { return reshape(g, qkv(i), {B, T, H, D}); };  // [B, T, H, D]
+  Value q = heads(0), k = heads(1), v = heads(2);                           // [B, T, H, D]
   double scale = 1 / std::sqrt(static_cast<double>(D));
   Value o = attention(g, q, k, v, scale, {}, row_keys, c.attn_pdrop,
                       cat(g.scope(), ".weights"));  // [B, T, H, D]
@@ -67,7 +58,7 @@ Value mlp_block(Graph& g, const ModelConfig& c, const ParameterScope& p, Value x
 // deviation of initializer_range / sqrt(2 L).
 ModelGraph build(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
   ModelConfig c = for_head(config, head);
-  ModelGraph m;
+  ModelGraph m = begin_model(c);
   Graph& g = m.graph;
   int64_t B = batch, T = length, V = c.vocab_size, E = c.hidden_width, P = c.max_context_width;
   double sd = c.initializer_range, epsilon = c.norm_epsilon;
@@ -152,6 +143,7 @@ void write(const ModelConfig& c, nlohmann::ordered_json& json) {
 void add_biases(ModelConfig& c) { c.bias = true; }
 
 constexpr HuggingFaceClass kClasses[] = {{"GPT2LMHeadModel", "gpt2", read}};
+constexpr std::string_view kLoraTargets[] = {"c_attn"};
 constexpr std::string_view kOptions[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", "bias", "gelu"};
 constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias"};
 constexpr std::string_view kConv1d[] = {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"};
@@ -189,6 +181,7 @@ constinit const ModelFamily families::kGpt2{
     .always_tied = true,
     .options = kOptions,
     .presets = kPresets,
+    .lora_targets = kLoraTargets,
     .build = build,
     .classes = kClasses,
     .write = write,

@@ -9,7 +9,6 @@
 #include "ops/composite/attention.h"
 #include "ops/composite/embedding.h"
 #include "ops/composite/gelu.h"
-#include "ops/composite/linear.h"
 #include "ops/composite/rope.h"
 #include "ops/move/unstack.h"
 #include "ops/primitive/elementwise.h"
@@ -25,16 +24,21 @@ Value attention_block(Graph& g, const ModelConfig& c, const ParameterScope& p, V
   int64_t H = c.num_heads, D = c.head_dim;
   // The parameters are brought into order, not queries, keys and values: they are the smaller ones
   // in most steps.
-  Value w = p.matrix("query_key_value", {H, 3, D, E}, {"heads", "", "", "embed"},
-                     c.initializer_range);                                  // [H, 3, D, E]
-  Value b = p.bias("query_key_value", {H, 3, D}, {"heads", "", ""});        // [H, 3, D]
-  std::vector<Value> matrices = unstack(g, transpose(g, w, {1, 0, 2, 3}));  // 3 of [H, D, E]
-  std::vector<Value> biases = unstack(g, transpose(g, b, {1, 0, 2}));       // 3 of [H, D]
-  auto heads = [&](size_t i) {
-    Value matrix = reshape(g, matrices[i], {H * D, E});           // [H*D, E]
-    Value bias = reshape(g, biases[i], {H * D});                  // [H*D]
-    return reshape(g, linear(g, x, matrix, bias), {B, T, H, D});  // [B, T, H, D]
+  auto parts = [&](Value fused) {
+    std::vector<int64_t> order{1, 0, 2, 3};
+    order.resize(g.shape(fused).size());
+    std::vector<Value> three = unstack(g, transpose(g, fused, order));  // 3 of [H, D, ..]
+    for (Value& part : three) {
+      Shape shape = g.shape(part);
+      shape.erase(shape.begin());
+      shape[0] = H * D;
+      part = reshape(g, part, shape);  // [H*D, ..]
+    }
+    return three;
   };
+  FusedLinear qkv(p, "query_key_value", x, {H, 3, D, E}, {"heads", "", "", "embed"},
+                  c.initializer_range, true, parts);
+  auto heads = [&](size_t i) { return reshape(g, qkv(i), {B, T, H, D}); };  // [B, T, H, D]
   RotaryAngles angles = rotary_angles(c);
   Value q = rope(g, heads(0), angles);  // [B, T, H, D]
   Value k = rope(g, heads(1), angles);  // [B, T, H, D]
@@ -67,7 +71,7 @@ Value mlp_block(Graph& g, const ModelConfig& c, const ParameterScope& p, Value x
 // [H, 3, D, E] and [H, 3, D]: the rows of a checkpoint's tensor [3 E, E], and cut like them.
 ModelGraph build(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head) {
   ModelConfig c = for_head(config, head);
-  ModelGraph m;
+  ModelGraph m = begin_model(c);
   Graph& g = m.graph;
   int64_t V = c.vocab_size, E = c.hidden_width;
   double sd = c.initializer_range, epsilon = c.norm_epsilon;
@@ -163,6 +167,7 @@ void write(const ModelConfig& c, nlohmann::ordered_json& json) {
 }
 
 constexpr HuggingFaceClass kClasses[] = {{"GPTNeoXForCausalLM", "gpt_neox", read}};
+constexpr std::string_view kLoraTargets[] = {"query_key_value"};
 constexpr std::string_view kOptions[] = {"rotary_pct", "rotary_emb_base"};
 constexpr std::string_view kBuffers[] = {".attention.bias", ".attention.masked_bias",
                                          ".rotary_emb.inv_freq"};
@@ -191,6 +196,7 @@ constinit const ModelFamily families::kGptNeox{
     .mlp_widths = 4,
     .options = kOptions,
     .sizes = kSizes,
+    .lora_targets = kLoraTargets,
     .build = build,
     .classes = kClasses,
     .write = write,

@@ -84,7 +84,7 @@ ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, 
 ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head,
                       bool head_norms) {
   ModelConfig c = for_head(config, head);
-  ModelGraph m;
+  ModelGraph m = begin_model(c);
   Graph& g = m.graph;
   int64_t V = c.vocab_size, E = c.hidden_width;
   double sd = c.initializer_range, epsilon = c.norm_epsilon;

@@ -32,6 +32,7 @@ void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& json);
 void read_qwen_window(const HuggingFaceKeys& keys, ModelConfig& config);
 void write_qwen_window(const ModelConfig& config, nlohmann::ordered_json& json);
 
+inline constexpr std::string_view kLlamaLoraTargets[] = {"q_proj", "v_proj"};
 inline constexpr std::string_view kLlamaBuffers[] = {".rotary_emb.inv_freq"};
 inline constexpr TensorNames kLlamaTensors{"model.", "model.embed_tokens.weight", "lm_head.weight",
                                            kLlamaBuffers};

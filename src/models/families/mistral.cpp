@@ -57,6 +57,7 @@ constinit const ModelFamily families::kMistral{
     .parameter_count = count_llama_like,
     .options = kOptions,
     .presets = kPresets,
+    .lora_targets = kLlamaLoraTargets,
     .build = llama_like,
     .classes = kClasses,
     .write = write,

@@ -37,6 +37,7 @@ constinit const ModelFamily families::kQwen2{
     .set_defaults = set_defaults,
     .check = check_rotary_heads,
     .parameter_count = count_llama_like,
+    .lora_targets = kLlamaLoraTargets,
     .build = llama_like,
     .classes = kClasses,
     .write = write,

@@ -71,6 +71,7 @@ constinit const ModelFamily families::kQwen3{
     .check = check_rotary_heads,
     .parameter_count = count,
     .presets = kPresets,
+    .lora_targets = kLlamaLoraTargets,
     .build = build,
     .classes = kClasses,
     .write = write,

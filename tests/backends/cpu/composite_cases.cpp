@@ -15,6 +15,7 @@
 #include "ops/composite/lion.h"
 #include "ops/composite/rms_norm.h"
 #include "ops/composite/rope.h"
+#include "ops/composite/scale.h"
 #include "ops/composite/sgd.h"
 #include "ops/composite/sum_n.h"
 #include "ops/composite/sum_squares.h"
@@ -64,6 +65,7 @@ void add_dense(std::vector<Case>& c, int64_t rows, int64_t width) {
                  {x, row, w({rows}), w({rows}), x}});
   }
   c.push_back({cat("add_bias ", size), make<AddBias>(), {x, row}});
+  c.push_back({cat("scale ", size), make<Scale>(0.3), {x}});
   c.push_back({cat("add_bias_backward ", size), make<AddBiasBackward>(), {x}});
   for (GeluKind kind : {GeluKind::kExact, GeluKind::kTanh}) {
     c.push_back({cat("gelu ", name(kind), " ", size), make<Gelu>(kind), {x}});
