@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kPiece = 4 << 20;
+constexpr uint64_t kReadAtOnce = 4 << 20;
 constexpr const char* kOtherHash = "has another hash than when it was written";
 
 // A box of a tensor as a range of bytes of a file.
@@ -170,10 +170,10 @@ class Verifier {
       ReadFile file(path);
       const uint64_t bytes = std::min(file.size(), expected.bytes);
       Hasher whole;
-      std::vector<std::byte> piece(std::min(kPiece, bytes));
-      for (; done < bytes; done += std::min(kPiece, bytes - done)) {
+      std::vector<std::byte> piece(std::min(kReadAtOnce, bytes));
+      for (; done < bytes; done += std::min(kReadAtOnce, bytes - done)) {
         check_interruption();
-        auto part = std::span(piece).first(std::min(kPiece, bytes - done));
+        auto part = std::span(piece).first(std::min(kReadAtOnce, bytes - done));
         file.read(done, part);
         whole.add(part.data(), part.size());
         hashes.add(done, part, [&](const BoxBytes& box) { report(kOtherHash, &box); });
