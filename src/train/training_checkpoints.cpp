@@ -293,7 +293,8 @@ void TrainingRun::save_if_improved() {
 }
 
 void TrainingRun::save(std::function<void()> on_failure) {
-  if (saving_ && skips_busy_save()) return;
+  // The best one is worth waiting for.
+  if (!on_failure && skips_busy_save()) return;
   finish_save();
   record_.schedule = schedule_.state(record_.step);
   record_.loss_scale = session_->loss_scale();
@@ -320,15 +321,14 @@ void TrainingRun::save(std::function<void()> on_failure) {
   if (!saver_->is_beside_training()) finish_save();
 }
 
-// All ranks skip it or none does.
+// All ranks skip it or none does, also where some of them have already seen the end of the one
+// before.
 bool TrainingRun::skips_busy_save() const {
   if (config_.busy_checkpoint != "skip") return false;
-  bool busy = !saver_->is_done();
+  bool busy = saving_ && !saver_->is_done();
   if (device_.control) busy = device_.control->any("whether a checkpoint is still written", busy);
-  if (busy) {
-    TESSERA_INFO(cat("No checkpoint of step ", record_.step, ": that of step ", saving_->step,
-                     " is still written"));
-  }
+  if (busy)
+    TESSERA_INFO(cat("No checkpoint of step ", record_.step, ": the one before is still written"));
   return busy;
 }
 

@@ -191,6 +191,19 @@ TEST_F(Ranks, ARunGoesOnOnAnyMesh) {
   expect_close(losses("many"), losses("one"), 1e-3);
 }
 
+TEST_F(Ranks, AgreeOnWhichCheckpointsAreSkipped) {
+  Words words = job(1, {"--checkpoint_dir", "ckpt", "--checkpoint_freq", "1", "--async_checkpoint",
+                        "on", "--busy_checkpoint", "skip", "--max_steps", "40"});
+  ProgramResult result = run_ranks(4, words);
+  std::set<std::string> saved = names("ckpt");
+  EXPECT_TRUE(saved.contains("llama_v2-40steps"));
+  size_t skipped = 0;
+  for (size_t at = 0; (at = result.err.find("No checkpoint of step", at)) != std::string::npos;
+       ++at)
+    ++skipped;
+  EXPECT_EQ(saved.size() + skipped, 40u);
+}
+
 class RankSignals : public Ranks, public testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Each, RankSignals, testing::Values(SIGTERM, SIGUSR1, SIGUSR2),
                          [](const auto& test) { return cat("SIG", ::sigabbrev_np(test.param)); });
