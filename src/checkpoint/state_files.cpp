@@ -87,28 +87,24 @@ Manifest StateFiles::write(const std::filesystem::path& directory,
   std::map<std::string_view, size_t> index_of;
   for (size_t f = 0; f < files_.size(); ++f) {
     const File& file = files_[f];
-    uint64_t hash = 0;
-    std::vector<uint64_t> hashes =
-        staged.empty()
-            ? write(file, directory / file.name, hash)
-            : write_staged(file, directory / file.name, staged.data() + file.staged_at, hash);
-    manifest.files.push_back({file.name, file.bytes, hash});
+    const std::filesystem::path path = directory / file.name;
+    const Hashes hashes = staged.empty() ? write(file, path)
+                                         : write_staged(file, path, staged.data() + file.staged_at);
+    manifest.files.push_back({file.name, file.bytes, hashes.file});
     for (size_t k = 0; k < file.boxes.size(); ++k) {
       const StateBox& b = file.boxes[k];
       auto [it, fresh] = index_of.try_emplace(b.tensor, manifest.tensors.size());
       if (fresh) manifest.tensors.push_back({b.tensor, b.role, b.dtype, b.shape, {}});
-      manifest.tensors[it->second].boxes.push_back({f, file.offsets[k], b.box, hashes[k]});
+      manifest.tensors[it->second].boxes.push_back({f, file.offsets[k], b.box, hashes.boxes[k]});
     }
   }
   return manifest;
 }
 
-// Returns the hashes of the boxes.
-std::vector<uint64_t> StateFiles::write(const File& file, const std::filesystem::path& path,
-                                        uint64_t& hash) const {
+StateFiles::Hashes StateFiles::write(const File& file, const std::filesystem::path& path) {
   AtomicFile out(path, Caching::kNone);
   Hasher whole;
-  std::vector<uint64_t> hashes;
+  Hashes hashes;
   std::vector<std::byte> chunk(kChunk);
   whole.add(file.beginning.data(), file.beginning.size());
   out.write(file.beginning);
@@ -121,15 +117,15 @@ std::vector<uint64_t> StateFiles::write(const File& file, const std::filesystem:
       whole.add(part.data(), part.size());
       out.write(part.data(), part.size());
     }
-    hashes.push_back(own.digest());
+    hashes.boxes.push_back(own.digest());
   }
   out.commit();
-  hash = whole.digest();
+  hashes.file = whole.digest();
   return hashes;
 }
 
-std::vector<uint64_t> StateFiles::write_staged(const File& file, const std::filesystem::path& path,
-                                               const std::byte* content, uint64_t& hash) const {
+StateFiles::Hashes StateFiles::write_staged(const File& file, const std::filesystem::path& path,
+                                            const std::byte* content) {
   AtomicFile out(path, Caching::kNone);
   Hasher whole;
   for (uint64_t done = 0; done < file.bytes; done += kPiece) {
@@ -138,10 +134,9 @@ std::vector<uint64_t> StateFiles::write_staged(const File& file, const std::file
     out.write(content + done, n);
   }
   out.commit();
-  hash = whole.digest();
-  std::vector<uint64_t> hashes;
+  Hashes hashes{whole.digest(), {}};
   for (size_t k = 0; k < file.boxes.size(); ++k)
-    hashes.push_back(hash_bytes(content + file.offsets[k], bytes_of(file.boxes[k])));
+    hashes.boxes.push_back(hash_bytes(content + file.offsets[k], bytes_of(file.boxes[k])));
   return hashes;
 }
 

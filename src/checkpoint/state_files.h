@@ -41,11 +41,14 @@ class StateFiles {
   static uint64_t bytes_of(const StateBox& box) {
     return static_cast<uint64_t>(box.box.elements() * size_of(box.dtype));
   }
-  void lay_out(File& file);
-  std::vector<uint64_t> write(const File& file, const std::filesystem::path& path,
-                              uint64_t& hash) const;
-  std::vector<uint64_t> write_staged(const File& file, const std::filesystem::path& path,
-                                     const std::byte* content, uint64_t& hash) const;
+  static void lay_out(File& file);
+  struct Hashes {
+    uint64_t file = 0;
+    std::vector<uint64_t> boxes;
+  };
+  static Hashes write(const File& file, const std::filesystem::path& path);
+  static Hashes write_staged(const File& file, const std::filesystem::path& path,
+                             const std::byte* content);
 
   std::vector<File> files_;
 };
