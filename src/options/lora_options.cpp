@@ -33,7 +33,8 @@ std::string all_names(const std::vector<std::string>& layers) {
   return cat(join(last_words(layers), ", "), " (", layers.front(), " and so on)");
 }
 
-void check_targets(const Lora& lora, const ModelConfig& model) {
+// As those of another list that names the same layers.
+std::vector<std::string> checked_targets(const Lora& lora, const ModelConfig& model) {
   const std::vector<std::string> layers = linear_layers(model);
   if (layers.empty()) {
     throw UserError(
@@ -50,6 +51,10 @@ void check_targets(const Lora& lora, const ModelConfig& model) {
                         close.empty() ? "" : cat("; did you mean ", close, "?"), "; there are ",
                         all_names(layers), ", and ", kAllLinear));
   }
+  std::vector<std::string> adapted;
+  std::ranges::copy_if(layers, std::back_inserter(adapted),
+                       [&](const std::string& layer) { return lora.adapts(layer); });
+  return targets_for(adapted, layers);
 }
 
 // The layers of which an adapter has tensors.
@@ -67,6 +72,11 @@ std::vector<std::string> adapted_layers(const fs::path& file) {
 }
 
 }  // namespace
+
+std::string describe(const Lora& lora) {
+  if (lora.rank == 0) return "no adapters";
+  return cat("adapters of rank ", lora.rank, " on ", join(lora.targets, ", "));
+}
 
 Lora lora_of_adapter(const fs::path& directory, const ModelConfig& model) {
   const fs::path config = directory / kPeftConfigName, weights = directory / kPeftWeightsName;
@@ -127,7 +137,7 @@ void apply_lora_options(const ParsedOptions& parsed, ModelConfig& model) {
     const auto usual = model_family(model.model_type).lora_targets;
     lora.targets.assign(usual.begin(), usual.end());
   }
-  check_targets(lora, model);
+  lora.targets = checked_targets(lora, model);
 }
 
 }  // namespace tessera

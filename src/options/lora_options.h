@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <string>
 
 #include "models/model_config.h"
 #include "options/option_parser.h"
@@ -11,6 +12,9 @@ namespace tessera {
 // lora_of_adapter() reports. UsageError: options that say what an adapter says itself, or that say
 // nothing without adapters.
 void apply_lora_options(const ParsedOptions& parsed, ModelConfig& model);
+
+// "adapters of rank 8 on q_proj, v_proj", "no adapters".
+std::string describe(const Lora& lora);
 
 // What the directory of an adapter, as PEFT saves it, adapts of this model, and how. UserError that
 // names the file: it is missing, broken, of another kind, or of another model.

@@ -67,6 +67,7 @@ CheckpointSaver::Result CheckpointSaver::finish() {
   Result result = saved_.get();
   copied_ = {};
   result.waiting_seconds = waiting_seconds_ + monotonic_seconds() - before;
+  result.seconds = std::max(result.seconds, result.waiting_seconds);  // which end a moment later
   return result;
 }
 

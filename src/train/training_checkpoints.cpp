@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "checkpoint/directory.h"
+#include "options/lora_options.h"
 #include "programs/frozen_parameters.h"
 #include "train/training_run.h"
 #include "weights/open_checkpoint.h"
@@ -265,6 +266,13 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
             ", this run has --optimizer ", config_.optimizer,
             ", which keeps other state: give --optimizer ", saved.options.optimizer,
             ", or begin a new run with its weights (tessera export, then --finetune 1)"));
+  }
+  const Lora &there = saved.model.lora, &here = record_.model.lora;
+  if (there.rank != here.rank || there.targets != here.targets) {
+    throw UserError(cat("checkpoint '", where, "' has ", describe(there), ", this run has ",
+                        describe(here),
+                        ": give the same --lora_rank and --lora_targets, or begin a new run with "
+                        "its weights (tessera export, of adapters with --merge_adapter 1)"));
   }
   std::vector<StateTarget> targets = session_->checkpoint_targets();
   if (config_.eval_only) {  // of the weights

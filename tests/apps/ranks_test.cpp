@@ -53,7 +53,8 @@ TEST_F(Ranks, LearnFromTheDataOfOneRank) {
   write("lines.jsonl", lines);
   auto hashes = [&](const std::string& file) {
     Words found;
-    for (std::string_view line : split(trim(read_file(path(file))), '\n'))
+    const std::string content = read_file(path(file));
+    for (std::string_view line : split(trim(content), '\n'))
       found.push_back(nlohmann::json::parse(line).at("data_hash").get<std::string>());
     EXPECT_EQ(found.size(), size_t{kSteps});
     return found;

@@ -22,7 +22,7 @@ inline std::span<const std::byte> bytes_of(std::string_view content) {
 // A number as `bytes` bytes, the least first.
 inline std::string little(uint64_t number, int bytes) {
   std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(number >> (8 * i));
+  for (int i = 0; i < bytes; ++i) text += i < 8 ? static_cast<char>(number >> (8 * i)) : '\0';
   return text;
 }
 

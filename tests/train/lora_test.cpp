@@ -105,7 +105,10 @@ TEST_F(LoraRun, OtherAdaptersDoNotResume) {
   config.resume_from_checkpoint = config.checkpoint_dir;
   ModelConfig other = adapted();
   other.lora.rank = 8;
-  EXPECT_NE(failure(config, other), "");
+  expect_contains(failure(config, other),
+                  "has adapters of rank 4 on all-linear, this run has adapters of rank 8 on "
+                  "all-linear: give the same --lora_rank and --lora_targets, or begin a new run");
+  expect_contains(failure(config), "this run has no adapters");
   other = adapted();
   other.lora.alpha = 3;
   expect_contains(failure(config, other),
@@ -220,6 +223,9 @@ TEST(LoraOptions, BecomeTheAdaptersOfTheModel) {
                         .dropout = 0.1,
                         .targets = {"up_proj", "down_proj"}}));
   EXPECT_EQ(resolve({"--model_name", "gpt2"}).lora, Lora{});
+  lora = resolve({"--model_name", "gpt2", "--lora_rank", "4", "--lora_targets", "all-linear"}).lora;
+  EXPECT_EQ(lora.targets, (std::vector<std::string>{"c_attn", "c_proj", "c_fc"}))
+      << "one list for the same layers, so that runs can be compared";
 }
 
 TEST(LoraOptions, SayWhatCannotBe) {
