@@ -261,7 +261,8 @@ TEST_F(CheckpointCommand, PrunesNothingWhileAJobSavesThere) {
   save_three();
   const pid_t job = start(
       train({"--max_steps", "100000", "--checkpoint_dir", "ckpt", "--resume_from_checkpoint",
-             "ckpt", "--lr_decay_iters", "20", "--checkpoint_freq", "100000"}),
+             "ckpt", "--lr_decay_iters", "20", "--checkpoint_freq", "100000", "--epochs",
+             "1000000"}),
       [] {}, "job");
   wait_for("ckpt/run.lock", "token");
   const ProgramResult refused = checkpoint({"prune", "ckpt", "--keep", "1"});
