@@ -7,14 +7,38 @@
 
 namespace tessera {
 
-std::vector<PieceRange> piece_ranges(const Programs& programs, const FlatUnit& unit, size_t k,
-                                     int rank) {
+namespace {
+
+// Member k of a unit as one rank has it: a part of the parameter, of which elements [begin, end),
+// where they are elements of the part, lie in the rank's piece.
+struct MemberPiece {
+  const Shape& whole;
+  const ParameterPart& part;
+  int64_t first_row = 0;  // of the part, along its dim
+  int64_t begin = 0, end = 0;
+};
+
+MemberPiece member_piece(const Programs& programs, const FlatUnit& unit, size_t k, int rank) {
   const Parallelism& parallelism = programs.parallelism;
   auto index = static_cast<size_t>(unit.parameters[k]);
-  const Shape& whole = programs.parameters[index].shape;
-  const ParameterPart& part = programs.parts[index];
+  MemberPiece piece{programs.parameters[index].shape, programs.parts[index]};
+  if (piece.part.dim >= 0) {
+    piece.first_row = parallelism.mesh.index(rank, piece.part.axes) *
+                      piece.part.shape[static_cast<size_t>(piece.part.dim)];
+  }
+  piece.begin = parallelism.mesh.index(rank, parallelism.data.shard) * unit.shard_size -
+                unit.members[k].offset;
+  piece.end = piece.begin + unit.shard_size;
+  return piece;
+}
+
+}  // namespace
+
+std::vector<PieceRange> piece_ranges(const Programs& programs, const FlatUnit& unit, size_t k,
+                                     int rank) {
+  const auto [whole, part, first_row, begin, end] = member_piece(programs, unit, k, rank);
   // The part as [outer, rows, inner] of which `rows` are the parameter's own.
-  int64_t outer = 1, rows = 1, inner = num_elements(whole), first_row = 0, whole_rows = 1;
+  int64_t outer = 1, rows = 1, inner = num_elements(whole), whole_rows = 1;
   if (part.dim >= 0) {
     auto dim = static_cast<size_t>(part.dim);
     inner = 1;
@@ -22,12 +46,8 @@ std::vector<PieceRange> piece_ranges(const Programs& programs, const FlatUnit& u
     for (size_t d = dim + 1; d < whole.size(); ++d) inner *= whole[d];
     whole_rows = whole[dim];
     rows = part.shape[dim];
-    first_row = parallelism.mesh.index(rank, part.axes) * rows;
   }
   int64_t own_rows = std::clamp<int64_t>(whole_rows - first_row, 0, rows);
-  int64_t begin = parallelism.mesh.index(rank, parallelism.data.shard) * unit.shard_size -
-                  unit.members[k].offset;
-  int64_t end = begin + unit.shard_size;  // [begin, end) of the part lies in this piece
   std::vector<PieceRange> ranges;
   for (int64_t o = 0; o < outer; ++o) {
     int64_t from = std::max(begin, o * rows * inner);
@@ -41,29 +61,22 @@ std::vector<PieceRange> piece_ranges(const Programs& programs, const FlatUnit& u
 
 std::vector<PieceBox> piece_boxes(const Programs& programs, const FlatUnit& unit, size_t k,
                                   int rank) {
-  const Parallelism& parallelism = programs.parallelism;
-  auto index = static_cast<size_t>(unit.parameters[k]);
-  const Shape& whole = programs.parameters[index].shape;
-  const ParameterPart& part = programs.parts[index];
-  int64_t shard_begin = parallelism.mesh.index(rank, parallelism.data.shard) * unit.shard_size;
-  int64_t begin = std::max<int64_t>(shard_begin - unit.members[k].offset, 0);
-  int64_t end =
-      std::min(shard_begin + unit.shard_size - unit.members[k].offset, num_elements(part.shape));
+  const auto [whole, part, first_row, begin, end] = member_piece(programs, unit, k, rank);
+  int64_t from = std::max<int64_t>(begin, 0), to = std::min(end, num_elements(part.shape));
   std::vector<PieceBox> boxes;
-  if (begin >= end) return boxes;
-  int64_t local = unit.members[k].offset + begin - shard_begin;
-  for (TensorBox& box : boxes_of_range(part.shape, begin, end - begin)) {
+  if (from >= to) return boxes;
+  for (TensorBox& box : boxes_of_range(part.shape, from, to - from)) {
     const int64_t elements = box.elements();
     if (part.dim >= 0) {
       auto dim = static_cast<size_t>(part.dim);
-      box.begin[dim] += parallelism.mesh.index(rank, part.axes) * part.shape[dim];
+      box.begin[dim] += first_row;
       // Rows behind the parameter's own are padding.
       int64_t own = std::clamp<int64_t>(whole[dim] - box.begin[dim], 0, box.shape[dim]);
       TESSERA_CHECK(own == box.shape[dim] || dim == 0, "a parameter is padded along an inner dim");
       box.shape[dim] = own;
     }
-    if (box.elements() > 0) boxes.push_back({std::move(box), local});
-    local += elements;
+    if (box.elements() > 0) boxes.push_back({std::move(box), from - begin});
+    from += elements;
   }
   return boxes;
 }
