@@ -132,7 +132,8 @@ class CachedDocuments final : public DocumentTable {
     for (size_t i = 0; i < out.size(); ++i) {
       const int64_t number = first + static_cast<int64_t>(i);
       const int64_t low = number == documents_ ? count_ : i == 0 ? number : out[i - 1] + 1;
-      const int64_t high = number == 0 ? 0 : count_;
+      // Every document behind has a token too.
+      const int64_t high = number == 0 ? 0 : count_ - (documents_ - number);
       if (out[i] >= low && out[i] <= high) continue;
       throw UserError(cat("token file '", source_->name(), "' is damaged: document ", number,
                           " begins at token ", out[i], " of ", count_, ": make it again"));

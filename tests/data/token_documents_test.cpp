@@ -200,6 +200,7 @@ TEST_F(TokenDocumentsTest, DocumentsOutOfOrderAreRefusedOrFoundWhenTheyAreRead) 
   for (auto& row : rows) row.ids = {1, 2, 3};
   for (const std::vector<uint64_t>& offsets : {std::vector<uint64_t>{0, 3, 3, 9},
                                                {0, 6, 3, 9},
+                                               {0, 3, 9, 9},
                                                {1, 3, 6, 9},
                                                {0, 3, 6, 8},
                                                {0, 3, 6, 10},
