@@ -22,7 +22,7 @@ Commands
   export      write a trained model as Hugging Face's programs load it
   tokenizer   train a tokenizer, encode and decode
   data        prepare data for training, and look at what lies in files
-  checkpoint  list, look into, verify, compare and remove checkpoints
+  checkpoint  list, look into, verify, compare, remove and convert checkpoints
   bench       time every op (bench ops), or one training step by op (bench step)
   diff        find the first op whose results differ between two runs
   version     version, compiler and what this machine offers

@@ -319,6 +319,12 @@ std::vector<OptionRow> commands() {
                   {.name = "bf16", .synonyms = {"bfloat16"}},
                   {.name = "f16", .synonyms = {"float16"}}},
        .scopes = kExport},
+      {.name = "format",
+       .field = &RunConfig::format,
+       .help = "of an export: a directory that transformers loads, or one file for llama.cpp's "
+               "programs",
+       .values = {{.name = "safetensors"}, {.name = "gguf"}},
+       .scopes = kExport},
       {.name = "max_shard_size",
        .field = &RunConfig::max_shard_size,
        .help = "bytes of weights in one exported file",

@@ -37,6 +37,7 @@ void add_later_fields(Json& json, const RunRecord& r) {
   if (r.best_validation_loss)
     json["best_validation"] = {{"loss", *r.best_validation_loss},
                                {"checkpoint", r.best_checkpoint}};
+  if (!r.converted_from.empty()) json["converted_from"] = r.converted_from;
 }
 
 void read_later_fields(const Json& json, RunRecord& r) {
@@ -57,6 +58,8 @@ void read_later_fields(const Json& json, RunRecord& r) {
     r.best_validation_loss = best.at("loss").get<double>();
     r.best_checkpoint = best.at("checkpoint").get<std::string>();
   }
+  if (json.contains("converted_from"))
+    r.converted_from = json.at("converted_from").get<std::string>();
 }
 
 }  // namespace

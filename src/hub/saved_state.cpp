@@ -1,0 +1,247 @@
+#include "hub/saved_state.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/element_types.h"
+#include "base/error.h"
+#include "base/interruption.h"
+#include "base/text.h"
+#include "checkpoint/manifest.h"
+#include "hub/weight_index.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+std::vector<fs::path> safetensors_in(const fs::path& directory) {
+  std::vector<fs::path> paths;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored))
+    if (entry.path().extension() == ".safetensors" && is_there(entry.path()))
+      paths.push_back(entry.path());
+  std::ranges::sort(paths);
+  return paths;
+}
+
+// "f32", or the name that PyTorch has for it.
+std::string type_text(const std::optional<DType>& dtype, const std::string& as_saved) {
+  return dtype ? std::string(name(*dtype)) : as_saved;
+}
+
+// A number that a name ends in, so that step-9 comes before step-10; -1 if there is none.
+int64_t number_in(const std::string& text) {
+  const size_t last = text.find_last_of("0123456789");
+  if (last == text.npos) return -1;
+  size_t first = last;
+  while (first > 0 && text[first - 1] >= '0' && text[first - 1] <= '9') --first;
+  int64_t number = -1;
+  std::from_chars(text.data() + first, text.data() + last + 1, number);
+  return number;
+}
+
+// Where every tensor of a file begins in the whole one.
+nlohmann::json sharding_of(const SafetensorsFile& file, const fs::path& path) {
+  auto text = file.metadata().find(kShardingKey);
+  if (text == file.metadata().end())
+    throw UserError(cat("'", path.string(), "' has no ", kShardingKey,
+                        " in its metadata: it is not of the checkpoint that it lies in"));
+  nlohmann::json json = nlohmann::json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    throw UserError(cat("'", path.string(), "': ", kShardingKey, " is broken JSON"));
+  return json;
+}
+
+Shape begin_of(const nlohmann::json& sharding, const TensorInfo& tensor, const fs::path& path) {
+  auto entry = sharding.find(tensor.name);
+  auto begins =
+      entry != sharding.end() && entry->is_object() ? entry->find("saved_offsets") : entry;
+  bool right = entry != sharding.end() && entry->is_object() && begins != entry->end() &&
+               begins->is_array() && begins->size() == tensor.shape.size();
+  Shape begin;
+  for (size_t d = 0; right && d < tensor.shape.size(); ++d) {
+    const nlohmann::json& number = (*begins)[d];
+    constexpr int64_t kFarthest = int64_t{1} << 48;
+    right = number.is_number_integer() && number >= 0 && number < kFarthest;
+    if (right) begin.push_back(number.get<int64_t>());
+  }
+  if (!right)
+    throw UserError(cat("'", path.string(), "': ", kShardingKey, " does not say where tensor '",
+                        tensor.name, "' begins"));
+  return begin;
+}
+
+}  // namespace
+
+SavedState::SavedState(fs::path path) : path_(std::move(path)) {
+  std::error_code ignored;
+  if (!fs::is_directory(path_, ignored))
+    add_torch_file();
+  else if (!is_there(path_ / kDcpMetadataName) && is_torch_checkpoint(path_))
+    add_safetensors();
+  else
+    add_dcp();
+}
+
+void SavedState::add_dcp() {
+  dcp_ = std::make_unique<DcpCheckpoint>(path_);
+  for (const DcpTensor& tensor : dcp_->metadata().tensors) {
+    auto read = [this, &tensor](const TensorBox& box, std::span<std::byte> out) {
+      dcp_->read(tensor, box, out);
+    };
+    tensors_[tensor.name] = {type_text(tensor.dtype, tensor.element_type), tensor.dtype,
+                             tensor.shape, read};
+  }
+}
+
+void SavedState::add_torch_file() {
+  torch_file_ = std::make_unique<TorchFile>(path_);
+  for (const TorchTensor& tensor : torch_file_->archive().tensors()) {
+    auto read = [this, &tensor](const TensorBox& box, std::span<std::byte> out) {
+      const auto size = static_cast<int64_t>(tensor.element_bytes);
+      for_each_common_run(
+          box, whole_box(tensor.shape), [&](int64_t wanted, int64_t stored, int64_t count) {
+            torch_file_->archive().read(
+                tensor, stored,
+                out.subspan(static_cast<size_t>(wanted * size), static_cast<size_t>(count * size)));
+          });
+    };
+    tensors_[tensor.name] = {type_text(tensor.dtype, tensor.element_type), tensor.dtype,
+                             tensor.shape, read};
+  }
+}
+
+void SavedState::add_safetensors() {
+  std::map<std::string, std::vector<Part>> parts;
+  for (const fs::path& path : safetensors_in(path_)) {
+    check_interruption();
+    const SafetensorsFile& file = *files_.emplace_back(std::make_unique<SafetensorsFile>(path));
+    const nlohmann::json sharding = sharding_of(file, path);
+    for (const TensorInfo& info : file.tensors()) {
+      TensorBox box{begin_of(sharding, info, path), info.shape};
+      if (num_elements(info.shape) > 0) parts[info.name].push_back({&file, &info, std::move(box)});
+    }
+    for (const ForeignTensor& tensor : file.foreign())
+      tensors_[tensor.name] = {tensor.element_type, {}, tensor.shape, {}};
+  }
+  for (auto& [name, all] : parts) add_parts(name, std::move(all));
+}
+
+void SavedState::add_parts(const std::string& name, std::vector<Part> parts) {
+  // What several ranks have whole may be there several times.
+  auto begin = [](const Part& part) -> const Shape& { return part.box.begin; };
+  std::ranges::stable_sort(parts, {}, begin);
+  auto same = [](const Part& a, const Part& b) { return a.box == b.box; };
+  parts.erase(std::unique(parts.begin(), parts.end(), same), parts.end());
+  const DType dtype = parts[0].info->dtype;
+  Shape shape(parts[0].box.begin.size(), 0);
+  for (const Part& part : parts) {
+    bool fits = part.info->dtype == dtype && part.box.begin.size() == shape.size();
+    if (!fits)
+      throw UserError(cat("the files in '", path_.string(), "' disagree on tensor '", name, "'"));
+    for (size_t d = 0; d < shape.size(); ++d)
+      shape[d] = std::max(shape[d], part.box.begin[d] + part.box.shape[d]);
+  }
+  int64_t left = 1;  // elements that no part has yet
+  bool whole = true;
+  for (int64_t size : shape) whole = whole && !__builtin_mul_overflow(left, size, &left);
+  for (const Part& part : parts) left -= part.box.elements();
+  whole = whole && left == 0 && boxes_tile(shape, parts.size(), [&](size_t i) -> const TensorBox& {
+            return parts[i].box;
+          });
+  if (!whole) {
+    throw UserError(cat("the parts of tensor '", name, "' in '", path_.string(),
+                        "' do not make it up: is a file missing?"));
+  }
+  auto read = [parts = std::move(parts), size = size_of(dtype)](const TensorBox& box,
+                                                                std::span<std::byte> out) {
+    for (const Part& part : parts) {
+      const int64_t all =
+          for_each_common_run(box, part.box, [&](int64_t wanted, int64_t stored, int64_t count) {
+            std::memcpy(out.data() + wanted * size,
+                        part.file->bytes(*part.info).data() + stored * size,
+                        static_cast<size_t>(count * size));
+          });
+      if (all > 0) part.file->advise(*part.info, 0, part.info->bytes, Advice::kDone);
+    }
+  };
+  tensors_[name] = {std::string(tessera::name(dtype)), dtype, std::move(shape), std::move(read)};
+}
+
+std::vector<std::string> SavedState::items() const {
+  std::vector<std::string> names;
+  if (!dcp_) return names;
+  for (const DcpItem& item : dcp_->metadata().items) names.push_back(item.name);
+  return names;
+}
+
+std::optional<std::vector<double>> SavedState::numbers(const std::string& name) const {
+  if (auto found = tensors_.find(name); found != tensors_.end()) {
+    const SavedTensor& tensor = found->second;
+    if (num_elements(tensor.shape) != 1 || !tensor.dtype) return {};
+    std::vector<std::byte> bytes(static_cast<size_t>(size_of(*tensor.dtype)));
+    tensor.read(whole_box(tensor.shape), bytes);
+    if (*tensor.dtype == DType::kI64) {
+      int64_t value = 0;
+      std::memcpy(&value, bytes.data(), sizeof value);
+      return std::vector{static_cast<double>(value)};
+    }
+    if (!is_weight_dtype(*tensor.dtype)) return {};
+    float value = 0;
+    to_f32(*tensor.dtype, bytes.data(), {&value, 1});
+    return std::vector{static_cast<double>(value)};
+  }
+  if (!dcp_ || !dcp_->metadata().find_item(name)) return {};
+  const Pickle item = dcp_->item(name);
+  auto is_number = [](PickleValue v) {
+    return v.is(PickleKind::kInt) || v.is(PickleKind::kFloat) || v.is(PickleKind::kBool);
+  };
+  const PickleValue root = item.root();
+  if (is_number(root)) return std::vector{item.number(root, name)};
+  if (!root.is(PickleKind::kTuple) && !root.is(PickleKind::kList)) return {};
+  std::vector<double> values;
+  for (PickleValue v : item.items(root, name)) {
+    if (!is_number(v)) return {};
+    values.push_back(item.number(v, name));
+  }
+  return values;
+}
+
+bool is_torch_checkpoint(const fs::path& directory) {
+  if (is_there(directory / kDcpMetadataName)) return true;
+  if (is_there(directory / kManifestName) || is_there(directory / kWeightIndexName)) return false;
+  const std::vector<fs::path> files = safetensors_in(directory);
+  try {
+    return !files.empty() && SafetensorsFile(files[0]).metadata().contains(kShardingKey);
+  } catch (const UserError&) {
+    return false;  // some other file
+  }
+}
+
+std::optional<fs::path> find_torch_checkpoint(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return {};
+  if (is_torch_checkpoint(directory)) return directory;
+  std::optional<fs::path> newest;
+  int64_t largest = -2;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const int64_t number = number_in(entry.path().filename().string());
+    if (number <= largest || !entry.is_directory(ignored)) continue;
+    if (!is_torch_checkpoint(entry.path())) continue;
+    newest = entry.path();
+    largest = number;
+  }
+  return newest;
+}
+
+}  // namespace tessera
