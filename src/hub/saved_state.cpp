@@ -50,37 +50,6 @@ int64_t number_in(const std::string& text) {
   return number;
 }
 
-// Where every tensor of a file begins in the whole one.
-nlohmann::json sharding_of(const SafetensorsFile& file, const fs::path& path) {
-  auto text = file.metadata().find(kShardingKey);
-  if (text == file.metadata().end())
-    throw UserError(cat("'", path.string(), "' has no ", kShardingKey,
-                        " in its metadata: it is not of the checkpoint that it lies in"));
-  nlohmann::json json = nlohmann::json::parse(text->second, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object())
-    throw UserError(cat("'", path.string(), "': ", kShardingKey, " is broken JSON"));
-  return json;
-}
-
-Shape begin_of(const nlohmann::json& sharding, const TensorInfo& tensor, const fs::path& path) {
-  auto entry = sharding.find(tensor.name);
-  auto begins =
-      entry != sharding.end() && entry->is_object() ? entry->find("saved_offsets") : entry;
-  bool right = entry != sharding.end() && entry->is_object() && begins != entry->end() &&
-               begins->is_array() && begins->size() == tensor.shape.size();
-  Shape begin;
-  for (size_t d = 0; right && d < tensor.shape.size(); ++d) {
-    const nlohmann::json& number = (*begins)[d];
-    constexpr int64_t kFarthest = int64_t{1} << 48;
-    right = number.is_number_integer() && number >= 0 && number < kFarthest;
-    if (right) begin.push_back(number.get<int64_t>());
-  }
-  if (!right)
-    throw UserError(cat("'", path.string(), "': ", kShardingKey, " does not say where tensor '",
-                        tensor.name, "' begins"));
-  return begin;
-}
-
 }  // namespace
 
 SavedState::SavedState(fs::path path) : path_(std::move(path)) {
@@ -121,14 +90,47 @@ void SavedState::add_torch_file() {
   }
 }
 
+std::map<std::string, Shape, std::less<>> parse_sharding(std::string_view text,
+                                                         std::string_view where) {
+  constexpr size_t kMaxDims = 32;
+  constexpr int64_t kFarthest = int64_t{1} << 48;
+  auto fail = [&](std::string_view what) {
+    throw UserError(cat("'", where, "': ", kShardingKey, " ", what));
+  };
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) fail("is no JSON object");
+  std::map<std::string, Shape, std::less<>> begins;
+  for (const auto& [name, about] : json.items()) {
+    auto offsets = about.is_object() ? about.find("saved_offsets") : about.end();
+    if (!about.is_object() || offsets == about.end() || !offsets->is_array() ||
+        offsets->size() > kMaxDims)
+      fail(cat("does not say where tensor '", name, "' begins"));
+    Shape& begin = begins[name];
+    for (const nlohmann::json& number : *offsets) {
+      if (!number.is_number_integer() || number < 0 || number > kFarthest)
+        fail(cat("has an impossible beginning of tensor '", name, "'"));
+      begin.push_back(number.get<int64_t>());
+    }
+  }
+  return begins;
+}
+
 void SavedState::add_safetensors() {
   std::map<std::string, std::vector<Part>> parts;
   for (const fs::path& path : safetensors_in(path_)) {
     check_interruption();
     const SafetensorsFile& file = *files_.emplace_back(std::make_unique<SafetensorsFile>(path));
-    const nlohmann::json sharding = sharding_of(file, path);
+    auto text = file.metadata().find(kShardingKey);
+    if (text == file.metadata().end())
+      throw UserError(cat("'", path.string(), "' has no ", kShardingKey,
+                          " in its metadata: it is not of the checkpoint that it lies in"));
+    const auto begins = parse_sharding(text->second, path.string());
     for (const TensorInfo& info : file.tensors()) {
-      TensorBox box{begin_of(sharding, info, path), info.shape};
+      auto begin = begins.find(info.name);
+      if (begin == begins.end() || begin->second.size() != info.shape.size())
+        throw UserError(cat("'", path.string(), "': ", kShardingKey, " does not say where tensor '",
+                            info.name, "' begins"));
+      TensorBox box{begin->second, info.shape};
       if (num_elements(info.shape) > 0) parts[info.name].push_back({&file, &info, std::move(box)});
     }
     for (const ForeignTensor& tensor : file.foreign())

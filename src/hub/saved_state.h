@@ -66,6 +66,13 @@ class SavedState {
   std::map<std::string, SavedTensor, std::less<>> tensors_;
 };
 
+// Where the tensors of a file of HuggingFaceStorageWriter begin in the whole ones:
+//   {"model.norm.weight": {"saved_offsets": [512]}, ...}
+// UserError that names `where`: broken or other JSON, more than 32 numbers, one below 0 or above
+// 2^48.
+std::map<std::string, Shape, std::less<>> parse_sharding(std::string_view json,
+                                                         std::string_view where);
+
 // Whether a directory is of torch.distributed.checkpoint, in either form, and not one of tessera's
 // or of a model.
 bool is_torch_checkpoint(const std::filesystem::path& directory);

@@ -45,7 +45,7 @@ void TrainingRun::open_pretrained() {
   if (!path) return;
   ModelType family = record_.model.model_type;
   std::vector<Parameter> parameters = base_parameters(session_->programs().parameters);
-  if (is_training_state(*path)) {
+  if (is_training_state(*path, family)) {
     pretrained_ = std::make_unique<TorchTrainingState>(*path, record_.model, std::move(parameters));
   } else {
     pretrained_ = std::make_unique<PretrainedWeights>(*path, family_names(family),

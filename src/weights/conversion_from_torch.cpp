@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -204,15 +203,12 @@ ConvertedCheckpoint convert_from_torch(const FromTorch& job) {
   RunRecord& record = result.record;
   record.options = job.config;
   Settings(state, result).apply(optimizer);
-  result.left_out = state.left_out();
   record.converted_from = fs::absolute(job.from).string();
   record.step = optimizer.steps;
   record.position = job.position;
-  for (const char* name : {"tokens_seen", "train_state.ntokens_seen"}) {
-    auto tokens = state.state().numbers(name);
-    if (tokens && tokens->size() == 1 && tokens->at(0) >= 0 && tokens->at(0) < 1e18)
-      record.tokens_seen = static_cast<int64_t>(std::llround(tokens->at(0)));
-  }
+  for (const char* name : {"tokens_seen", "train_state.ntokens_seen"})
+    if (auto tokens = state.take_count(name)) record.tokens_seen = *tokens;
+  result.left_out = state.left_out();
   for (const Parameter& p : state.parameters()) record.parameter_count += num_elements(p.shape);
   record.model = job.model;
   record.schedule = Schedule({.lr = record.options.lr}).state(record.step);

@@ -107,7 +107,7 @@ void TorchTrainingState::find_weights() {
       std::vector<std::string> lacks;
       for (size_t i = 0; i < naming.names.size(); ++i)
         if (!saved_name_of_.contains(candidate + naming.names[i]))
-          lacks.push_back(cat(candidate, naming.names[i], " ", to_string(parameters_[i].shape)));
+          lacks.push_back(candidate + naming.names[i]);
       if (found && lacks.size() >= missing.size()) continue;
       found = true;
       missing = std::move(lacks);
@@ -143,7 +143,32 @@ void TorchTrainingState::find_weights() {
   // Of a model with one matrix for both ends the other name has the same, or is not of this model.
   std::string head(family.output);
   if (naming_.interleaves) head = meta_name_of(head)->name;
-  if (!weights_.contains(family.output)) find(prefix + head);
+  if (!weights_.contains(family.output)) check_tied_head(prefix + head);
+}
+
+void TorchTrainingState::check_tied_head(const std::string& head) {
+  const SavedTensor* other = find(head);
+  if (!other) return;
+  const TensorNames& family = model_family(model_.model_type).tensors;
+  const SavedTensor& embedding = *weights_.find(family.embedding)->second;
+  bool equal = other->dtype == embedding.dtype && other->shape == embedding.shape;
+  const int64_t rows = equal ? embedding.shape[0] : 0, width = equal ? embedding.shape[1] : 1;
+  const int64_t step = std::max<int64_t>(1, (int64_t{1} << 20) / width);
+  std::vector<std::byte> a, b;
+  for (int64_t row = 0; equal && row < rows; row += step) {
+    check_interruption();
+    const TensorBox box{{row, 0}, {std::min(step, rows - row), width}};
+    a.resize(static_cast<size_t>(box.elements() * size_of(*embedding.dtype)));
+    b.resize(a.size());
+    embedding.read(box, a);
+    other->read(box, b);
+    equal = a == b;
+  }
+  if (equal) return;
+  throw UserError(
+      cat("tensor '", head, "' in '", state_.path().string(),
+          "' differs from the embedding, but the model has one matrix for both; for a "
+          "model with two give --tie_word_embeddings 0, or a config.json that says so"));
 }
 
 // Matrices may be stacked here, and are one there.
@@ -220,8 +245,8 @@ int64_t TorchTrainingState::steps_of(const std::string& prefix, const std::vecto
   }
   // Some optimizers count nothing, their programs do.
   for (const char* name : {"step", "total_steps", "train_state.step"}) {
-    if (steps) break;
-    if (auto numbers = state_.numbers(name); numbers && numbers->size() == 1) steps = (*numbers)[0];
+    auto count = take_count(name);
+    if (!steps && count) steps = static_cast<double>(*count);
   }
   constexpr double kMost = 1e15;
   if (!steps || !(*steps >= 1 && *steps < kMost)) {
@@ -244,6 +269,14 @@ std::vector<std::vector<double>> TorchTrainingState::settings(std::string_view n
   return values;
 }
 
+std::optional<int64_t> TorchTrainingState::take_count(const std::string& name) {
+  constexpr double kMost = 1e15;
+  auto numbers = state_.numbers(name);
+  if (!numbers || numbers->size() != 1 || !((*numbers)[0] >= 1 && (*numbers)[0] < kMost)) return {};
+  used_.insert(name);
+  return static_cast<int64_t>((*numbers)[0]);
+}
+
 std::vector<std::string> TorchTrainingState::left_out() const {
   std::vector<std::string> names;
   const std::string groups = cat(optimizer_prefix_, kGroups),
@@ -257,10 +290,18 @@ std::vector<std::string> TorchTrainingState::left_out() const {
   return names;
 }
 
-bool is_training_state(const std::filesystem::path& path) {
+bool is_training_state(const std::filesystem::path& path, ModelType family) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return is_torch_checkpoint(path);
-  return false;
+  std::array<std::byte, 16> begin{};
+  ReadFile file(path);
+  if (file.size() < begin.size() || is_meta_llama(path)) return false;
+  file.read(0, begin);
+  if (!looks_like_torch_file(begin)) return false;
+  const TensorNames& names = model_family(family).tensors;
+  const TorchFile content(path);
+  return !content.archive().find(names.embedding) &&
+         !content.archive().find(names.embedding.substr(names.prefix.size()));
 }
 
 const Parameter& TorchTrainingState::parameter(std::string_view name) const {

@@ -43,6 +43,9 @@ class TorchTrainingState : public ParameterSource {
   // which they come; a list is one value.
   std::vector<std::vector<double>> settings(std::string_view name) const;
 
+  // Of an item that is one number above 0, which is taken over then.
+  std::optional<int64_t> take_count(const std::string& name);
+
   // What is in it besides: "lr_scheduler.last_epoch", by name, without what the settings are.
   std::vector<std::string> left_out() const;
 
@@ -66,6 +69,7 @@ class TorchTrainingState : public ParameterSource {
   const SavedTensor* find(std::string_view plain_name);
   std::vector<std::string> prefixes_of(std::string_view ending) const;
   void find_weights();
+  void check_tied_head(const std::string& head);
   void check_shape(const std::string& name, const SavedTensor& tensor, const Parameter& p) const;
   int64_t steps_of(const std::string& prefix, const std::vector<bool>& trained);
   void read(const SavedTensor& tensor, const Parameter& p, int64_t first,
@@ -81,8 +85,9 @@ class TorchTrainingState : public ParameterSource {
   std::set<std::string, std::less<>> used_;  // names of tensors as the state has them
 };
 
-// Whether a path is to be read by it: a checkpoint of torch.distributed.checkpoint, or a file of
-// torch.save with more in it than the weights of a model.
-bool is_training_state(const std::filesystem::path& path);
+// Whether the weights of a model are to be read by it: of a checkpoint of
+// torch.distributed.checkpoint, or of a file of torch.save in which they are in a dict of their own
+// ("model", "state_dict").
+bool is_training_state(const std::filesystem::path& path, ModelType family);
 
 }  // namespace tessera
