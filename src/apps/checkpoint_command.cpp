@@ -70,7 +70,7 @@ constexpr const char* kConvertHelp =
   {"model": ..., "optim": ...} of a model with fully_shard and its AdamW. Or FROM is one of PyTorch's (a directory
   with .metadata, of HuggingFaceStorageWriter, a file of torch.save, or a directory of such): TO becomes a directory
   of checkpoints for --resume_from_checkpoint. Which model it is says a config.json in FROM, or options as of tessera
-  train. What was not taken over is named, and the options to go on with.
+  train; the tokenizer beside it, or of --tokenizer, goes into the checkpoint. What was not taken over is named, and the options to go on with.
 
     tessera checkpoint convert checkpoints for-pytorch
     tessera checkpoint convert outputs/step-1000 checkpoints --model_config models/Llama-3.2-1B

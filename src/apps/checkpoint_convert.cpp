@@ -4,6 +4,7 @@
 
 #include "apps/checkpoint_command.h"
 #include "apps/command_options.h"
+#include "apps/named_models.h"
 #include "apps/progress.h"
 #include "base/error.h"
 #include "base/interruption.h"
@@ -11,6 +12,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "hub/saved_state.h"
+#include "hub/tokenizer_files.h"
 #include "options/model_options.h"
 #include "weights/checkpoint_conversion.h"
 
@@ -36,6 +38,17 @@ ModelConfig model_of(ParsedOptions& parsed, const fs::path& from) {
   return resolve_model(parsed);
 }
 
+// The one that is given, or lies with the description of the model.
+std::string tokenizer_for(const ParsedOptions& parsed) {
+  const RunConfig& config = parsed.config;
+  if (parsed.is_given("tokenizer")) return fetch_named_tokenizer(config.tokenizer, config);
+  fs::path beside = config.model_config;
+  std::error_code ignored;
+  if (beside.empty()) return "";
+  if (!fs::is_directory(beside, ignored)) beside = beside.parent_path();
+  return has_tokenizer(beside) ? beside.string() : "";
+}
+
 // "lr_scheduler.last_epoch", but of many names that begin alike: "lr_scheduler.* (12)".
 std::vector<std::string> gathered(const std::vector<std::string>& names) {
   constexpr size_t kShown = 4;
@@ -53,10 +66,11 @@ std::vector<std::string> gathered(const std::vector<std::string>& names) {
 
 void from_torch(ParsedOptions& parsed, const fs::path& from, const ConversionProgress& progress) {
   const ModelConfig model = model_of(parsed, from);
+  parsed.notes.clear();  // of runs
   log_messages(parsed);
   const fs::path to = parsed.words[2];
-  const ConvertedCheckpoint made =
-      convert_from_torch({from, to, model, parsed.config, parsed.config.position, progress});
+  const ConvertedCheckpoint made = convert_from_torch(
+      {from, to, model, parsed.config, tokenizer_for(parsed), parsed.config.position, progress});
   for (const std::string& warning : made.warnings) TESSERA_WARN(warning);
   std::string text = labelled("checkpoint", made.path.string());
   text += labelled("step", cat(made.record.step));
@@ -69,11 +83,9 @@ void from_torch(ParsedOptions& parsed, const fs::path& from, const ConversionPro
 
 void to_torch(const ParsedOptions& parsed, const ConversionProgress& progress) {
   for (const auto& [option, origin] : parsed.given) {
-    const bool of_model =
-        option == "position" || std::ranges::find(shape_options(), option) != shape_options().end();
-    if (of_model)
-      throw UsageError(cat("--", option, " is for checkpoints of other programs: '",
-                           parsed.words[1], "' says itself what it is"));
+    if (option == "config" || option == "log_level") continue;
+    throw UsageError(cat("--", option, " is for checkpoints of other programs: '", parsed.words[1],
+                         "' says itself what it is"));
   }
   log_messages(parsed);
   auto found = newest_complete_checkpoint(parsed.words[1]);

@@ -39,6 +39,22 @@ std::string type_text(const std::optional<DType>& dtype, const std::string& as_s
   return dtype ? std::string(name(*dtype)) : as_saved;
 }
 
+// The number that a value is, or those that a list is.
+std::optional<std::vector<double>> numbers_of(const Pickle& pickle, PickleValue value,
+                                              std::string_view what) {
+  auto is_number = [](PickleValue v) {
+    return v.is(PickleKind::kInt) || v.is(PickleKind::kFloat) || v.is(PickleKind::kBool);
+  };
+  if (is_number(value)) return std::vector{pickle.number(value, what)};
+  if (!value.is(PickleKind::kTuple) && !value.is(PickleKind::kList)) return {};
+  std::vector<double> values;
+  for (PickleValue v : pickle.items(value, what)) {
+    if (!is_number(v)) return {};
+    values.push_back(pickle.number(v, what));
+  }
+  return values;
+}
+
 // A number that a name ends in, so that step-9 comes before step-10; -1 if there is none.
 int64_t number_in(const std::string& text) {
   const size_t last = text.find_last_of("0123456789");
@@ -87,6 +103,31 @@ void SavedState::add_torch_file() {
     };
     tensors_[tensor.name] = {type_text(tensor.dtype, tensor.element_type), tensor.dtype,
                              tensor.shape, read};
+  }
+  const PickleValue root = torch_file_->archive().values().root();
+  if (root.is(PickleKind::kDict)) add_values(root, "", 0);
+}
+
+// {"epoch": 3, "optim": {"param_groups": [{"lr": 0.1}]}} -> epoch, optim.param_groups.0.lr
+void SavedState::add_values(PickleValue dict, const std::string& prefix, int depth) {
+  constexpr int kDepth = 2;  // a pickle may hold itself
+  if (depth > kDepth) return;
+  const Pickle& pickle = torch_file_->archive().values();
+  auto pairs = pickle.pairs(dict, "a dict");
+  for (size_t i = 0; i < pairs.size(); i += 2) {
+    const PickleValue value = pairs[i + 1];
+    if (!pairs[i].is(PickleKind::kText)) continue;
+    const std::string key(pickle.text(pairs[i], "a key")), name = prefix + key;
+    if (value.is(PickleKind::kDict)) {
+      if (depth == 0) add_values(value, name + ".", 1);
+    } else if (value.is(PickleKind::kList) && key == "param_groups") {
+      auto groups = pickle.items(value, name);
+      for (size_t g = 0; g < groups.size(); ++g)
+        if (groups[g].is(PickleKind::kDict))
+          add_values(groups[g], cat(name, ".", g, "."), depth + 1);
+    } else if (!value.is(PickleKind::kObject)) {
+      values_[name] = value;
+    }
   }
 }
 
@@ -182,6 +223,7 @@ void SavedState::add_parts(const std::string& name, std::vector<Part> parts) {
 
 std::vector<std::string> SavedState::items() const {
   std::vector<std::string> names;
+  for (const auto& [name, value] : values_) names.push_back(name);
   if (!dcp_) return names;
   for (const DcpItem& item : dcp_->metadata().items) names.push_back(item.name);
   return names;
@@ -203,20 +245,11 @@ std::optional<std::vector<double>> SavedState::numbers(const std::string& name) 
     to_f32(*tensor.dtype, bytes.data(), {&value, 1});
     return std::vector{static_cast<double>(value)};
   }
+  if (auto found = values_.find(name); found != values_.end())
+    return numbers_of(torch_file_->archive().values(), found->second, name);
   if (!dcp_ || !dcp_->metadata().find_item(name)) return {};
   const Pickle item = dcp_->item(name);
-  auto is_number = [](PickleValue v) {
-    return v.is(PickleKind::kInt) || v.is(PickleKind::kFloat) || v.is(PickleKind::kBool);
-  };
-  const PickleValue root = item.root();
-  if (is_number(root)) return std::vector{item.number(root, name)};
-  if (!root.is(PickleKind::kTuple) && !root.is(PickleKind::kList)) return {};
-  std::vector<double> values;
-  for (PickleValue v : item.items(root, name)) {
-    if (!is_number(v)) return {};
-    values.push_back(item.number(v, name));
-  }
-  return values;
+  return numbers_of(item, item.root(), name);
 }
 
 bool is_torch_checkpoint(const fs::path& directory) {

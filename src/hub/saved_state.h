@@ -42,7 +42,8 @@ class SavedState {
 
   const std::filesystem::path& path() const { return path_; }
   const std::map<std::string, SavedTensor, std::less<>>& tensors() const { return tensors_; }
-  // Names of what is no tensor, in order; of a file of torch.save none.
+  // Names of what is no tensor, in order. Of a file of torch.save these are the values of its dict
+  // and of dicts in it, and what param_groups say.
   std::vector<std::string> items() const;
   // Of an item, or of a tensor with one element: the number that it is, or the numbers that the
   // list is. nullopt: there is no such item, or it is anything else.
@@ -52,6 +53,7 @@ class SavedState {
   void add_dcp();
   void add_safetensors();
   void add_torch_file();
+  void add_values(PickleValue dict, const std::string& prefix, int depth);
   struct Part {
     const SafetensorsFile* file;
     const TensorInfo* info;
@@ -64,6 +66,7 @@ class SavedState {
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::unique_ptr<TorchFile> torch_file_;
   std::map<std::string, SavedTensor, std::less<>> tensors_;
+  std::map<std::string, PickleValue, std::less<>> values_;  // of torch_file_
 };
 
 // Where the tensors of a file of HuggingFaceStorageWriter begin in the whole ones:

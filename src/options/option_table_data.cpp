@@ -123,6 +123,7 @@ void share_with_convert(OptionRow& row) {
                                                  "bias",
                                                  "gelu",
                                                  "config",
+                                                 "tokenizer",
                                                  "log_level"};
   if (std::ranges::find(kShared, row.name) != std::end(kShared))
     row.scopes |= in(OptionScope::kConvert);

@@ -126,6 +126,10 @@ std::string tokenizer_of(const std::filesystem::path& checkpoint, const RunRecor
     const std::string& place = record.tokenizer->place;
     return place == "byte" ? place : (checkpoint / place).string();
   }
+  if (!record.converted_from.empty()) {
+    throw UserError(cat("checkpoint '", checkpoint.string(), "' was made of ",
+                        record.converted_from, " without a tokenizer: give --tokenizer"));
+  }
   const std::string& named = record.options.tokenizer;
   std::error_code ignored;
   if (named == "byte" || std::filesystem::exists(named, ignored)) return named;

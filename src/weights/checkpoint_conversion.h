@@ -19,8 +19,9 @@ struct FromTorch {
   std::filesystem::path from;  // what SavedState takes
   std::filesystem::path to;    // a directory of checkpoints that is made, or is empty
   ModelConfig model;
-  RunConfig config;      // for the record; what the state says of its optimizer is put in
-  int64_t position = 0;  // samples of the job's order that were learned
+  RunConfig config;       // for the record; what the state says of its optimizer is put in
+  std::string tokenizer;  // as --tokenizer names it, to go into the checkpoint; "": none
+  int64_t position = 0;   // samples of the job's order that were learned
   ConversionProgress progress = {};
 };
 

@@ -8,8 +8,10 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/state_files.h"
+#include "hub/tokenizer_files.h"
 #include "models/build_model.h"
 #include "programs/programs.h"
+#include "tokenizer/tokenizer.h"
 #include "weights/checkpoint_conversion.h"
 #include "weights/torch_training_state.h"
 
@@ -211,6 +213,12 @@ ConvertedCheckpoint convert_from_torch(const FromTorch& job) {
   result.left_out = state.left_out();
   for (const Parameter& p : state.parameters()) record.parameter_count += num_elements(p.shape);
   record.model = job.model;
+  TokenizerFiles tokenizer;
+  record.options.tokenizer = job.tokenizer;
+  if (!job.tokenizer.empty()) {
+    tokenizer = read_tokenizer_files(job.tokenizer);
+    record.tokenizer = {tokenizer.place, load_tokenizer(job.tokenizer)->fingerprint()};
+  }
   record.schedule = Schedule({.lr = record.options.lr}).state(record.step);
   const StateWriter writer(state, optimizer, job.progress);
   CheckpointContent content{std::string(name(job.model.model_type)),
@@ -218,7 +226,7 @@ ConvertedCheckpoint convert_from_torch(const FromTorch& job) {
                             [&](const fs::path& directory) { return writer.write(directory); },
                             to_json(record),
                             {random_id(), random_id()},
-                            {}};
+                            std::move(tokenizer.files)};
   result.path = save_checkpoint(job.to, content);
   to.keep();
   return result;

@@ -198,6 +198,11 @@ TorchTrainingState::Optimizer TorchTrainingState::find_optimizer() {
       break;
     }
   }
+  if (optimizer.name.empty() && !prefixes_of("state.0.exp_avg").empty()) {
+    throw UserError(cat("the optimizer in ", where, " knows its parameters by numbers, which mean ",
+                        "nothing without the program that saved it: save it by names ",
+                        "(torch.distributed.checkpoint.state_dict.get_optimizer_state_dict)"));
+  }
   if (optimizer.name.empty()) {
     throw UserError(cat(where, " has weights, but nothing that an optimizer keeps (no exp_avg): ",
                         "start from its weights with --finetune 1 --pretrained_checkpoint_file ",

@@ -43,7 +43,7 @@ class CheckpointConversion : public testing::TestWithParam<ModelType> {
                  [](int64_t e) { return state_value(0, "weight", e); });
       }
     });
-    job_ = {from(), directory_ / "ckpt", model, RunConfig(), 24};
+    job_ = {from(), directory_ / "ckpt", model, RunConfig(), "byte", 24};
   }
   fs::path from() const { return directory_ / "torch"; }
 
@@ -72,6 +72,7 @@ TEST_P(CheckpointConversion, KeepsEveryElementThereAndBack) {
   const RunRecord record = record_of(*reader);
   EXPECT_EQ(record.step, 7);
   EXPECT_EQ(record.position, 24);
+  EXPECT_EQ(tokenizer_of(made.path, record), "byte");
   EXPECT_EQ(record.tokens_seen, 4711);
   EXPECT_EQ(record.converted_from, from().string());
   EXPECT_EQ(record.options.lr, 3e-4);

@@ -170,6 +170,15 @@ TEST_F(TorchTrainingStateTest, NamesWhatIsMissing) {
   form.trained = [](const std::string&) { return false; };
   write_torch_state(directory_.path(), model_, form);
   expect_contains(refusal(), "has weights, but nothing that an optimizer keeps");
+  ScratchDirectory numbered;
+  write_torch_state(numbered.path(), model_, form, [](TorchStateWriter& w) {
+    w.tensor("optimizer.state.0.exp_avg", {2}, [](int64_t) { return 0.0f; });
+  });
+  expect_contains(
+      user_error([&] {
+        TorchTrainingState(numbered.path(), model_, parameters_of(model_)).find_optimizer();
+      }),
+      "knows its parameters by numbers");
   model_.num_layers = 3;
   expect_contains(refusal(),
                   "do not fit this llama_v2 model: 9 tensors are missing: "
