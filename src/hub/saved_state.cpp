@@ -55,6 +55,13 @@ std::optional<std::vector<double>> numbers_of(const Pickle& pickle, PickleValue 
   return values;
 }
 
+// Whoever reads a tensor in order needs no more of it then.
+bool reaches_end(const TensorBox& box, const Shape& shape) {
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (box.begin[d] + box.shape[d] != shape[d]) return false;
+  return true;
+}
+
 // A number that a name ends in, so that step-9 comes before step-10; -1 if there is none.
 int64_t number_in(const std::string& text) {
   const size_t last = text.find_last_of("0123456789");
@@ -100,6 +107,8 @@ void SavedState::add_torch_file() {
                 tensor, stored,
                 out.subspan(static_cast<size_t>(wanted * size), static_cast<size_t>(count * size)));
           });
+      if (reaches_end(box, tensor.shape))
+        torch_file_->mapping().advise(tensor.offset, tensor.bytes, Advice::kDone);
     };
     tensors_[tensor.name] = {type_text(tensor.dtype, tensor.element_type), tensor.dtype,
                              tensor.shape, read};
@@ -206,17 +215,17 @@ void SavedState::add_parts(const std::string& name, std::vector<Part> parts) {
     throw UserError(cat("the parts of tensor '", name, "' in '", path_.string(),
                         "' do not make it up: is a file missing?"));
   }
-  auto read = [parts = std::move(parts), size = size_of(dtype)](const TensorBox& box,
-                                                                std::span<std::byte> out) {
+  auto read = [parts = std::move(parts), shape, size = size_of(dtype)](const TensorBox& box,
+                                                                       std::span<std::byte> out) {
     for (const Part& part : parts) {
-      const int64_t all =
-          for_each_common_run(box, part.box, [&](int64_t wanted, int64_t stored, int64_t count) {
-            std::memcpy(out.data() + wanted * size,
-                        part.file->bytes(*part.info).data() + stored * size,
-                        static_cast<size_t>(count * size));
-          });
-      if (all > 0) part.file->advise(*part.info, 0, part.info->bytes, Advice::kDone);
+      for_each_common_run(box, part.box, [&](int64_t wanted, int64_t stored, int64_t count) {
+        std::memcpy(out.data() + wanted * size, part.file->bytes(*part.info).data() + stored * size,
+                    static_cast<size_t>(count * size));
+      });
     }
+    if (!reaches_end(box, shape)) return;
+    for (const Part& part : parts)
+      part.file->advise(*part.info, 0, part.info->bytes, Advice::kDone);
   };
   tensors_[name] = {std::string(tessera::name(dtype)), dtype, std::move(shape), std::move(read)};
 }

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -32,7 +34,11 @@ class DcpConversion {
         record_(record),
         directory_(directory),
         progress_(progress),
-        parameters_(build_model(record.model, 1, 1, ModelHead::kLoss).parameters) {}
+        model_(completed(record.model)),
+        parameters_(build_model(model_, 1, 1, ModelHead::kLoss).parameters) {
+    for (const Parameter& p : build_model(record.model, 1, 1, ModelHead::kLoss).parameters)
+      own_.insert(p.name);
+  }
 
   void run() {
     for (const Parameter& p : parameters_) add_total(p);
@@ -41,15 +47,28 @@ class DcpConversion {
     if (file_) file_->commit();
     write_dcp_metadata(directory_, metadata_, paths_);
     if (!model_family(record_.model.model_type).classes.empty())
-      write_file_atomic(directory_ / "config.json", hugging_face_config_json(record_.model));
+      write_file_atomic(directory_ / "config.json", hugging_face_config_json(model_));
   }
 
  private:
+  // As PyTorch's model of the family is.
+  static ModelConfig completed(ModelConfig model) {
+    if (auto complete = model_family(model.model_type).complete) complete(model);
+    return model;
+  }
+
   static std::string kept_name(const Parameter& p, std::string_view kind) {
     return cat("optim.state.", p.name, ".", kind);
   }
 
-  const ManifestTensor* find_weight(const Parameter& p) const {
+  // Of a parameter that this model lacks, so that it is zero.
+  const ManifestTensor* zeros(const Parameter& p) {
+    return &zeros_.emplace_back(
+        ManifestTensor{p.name, TensorRole::kWeight, DType::kF32, p.shape, {}});
+  }
+
+  const ManifestTensor* find_weight(const Parameter& p) {
+    if (!own_.contains(p.name)) return zeros(p);
     const ManifestTensor* tensor = reader_.find(p.name);
     if (!tensor || tensor->shape != p.shape) {
       throw UserError(cat("checkpoint '", reader_.path().string(),
@@ -59,8 +78,17 @@ class DcpConversion {
     return tensor;
   }
 
-  std::vector<std::pair<std::string, const ManifestTensor*>> kept(const Parameter& p) const {
+  std::vector<std::pair<std::string, const ManifestTensor*>> kept(const Parameter& p) {
     std::vector<std::pair<std::string, const ManifestTensor*>> all;
+    if (!own_.contains(p.name)) {  // as if it had been trained, with gradients of zero
+      auto other = std::ranges::find_if(parameters_, [&](const Parameter& q) {
+        return own_.contains(q.name) && reader_.find(kept_name(q, "step"));
+      });
+      if (other == parameters_.end()) return all;
+      for (auto& [kind, tensor] : kept(*other))
+        all.emplace_back(kind, kind == "step" ? tensor : zeros(p));
+      return all;
+    }
     for (const char* kind : {"exp_avg", "exp_avg_sq", "momentum_buffer", "step"})
       if (const ManifestTensor* tensor = reader_.find(kept_name(p, kind)))
         all.emplace_back(kind, tensor);
@@ -116,9 +144,14 @@ class DcpConversion {
         box.shape[0] = std::min(step, rows - row);
       }
       const int64_t count = box.elements();
-      chunk_.resize(static_cast<size_t>(count * size));
-      there.transposed ? read_columns(tensor, row, box.shape[0], width)
-                       : read_elements(tensor, row * width, count);
+      chunk_.assign(static_cast<size_t>(count * size), std::byte{0});
+      if (tensor.boxes.empty()) {
+        // zeros
+      } else if (there.transposed) {
+        read_columns(tensor, row, box.shape[0], width);
+      } else {
+        read_elements(tensor, row * width, count);
+      }
       out.chunks.push_back({box, add_chunk(tensor.dtype, box.shape)});
       done_ += count * size;
       if (progress_) progress_(done_, total_);
@@ -243,7 +276,10 @@ class DcpConversion {
   const RunRecord& record_;
   fs::path directory_;
   const ConversionProgress& progress_;
+  ModelConfig model_;
   std::vector<Parameter> parameters_;
+  std::set<std::string, std::less<>> own_;  // those that the checkpoint has
+  std::deque<ManifestTensor> zeros_;
   std::vector<const Parameter*> trained_;
   DcpMetadata metadata_;
   DcpPaths paths_;

@@ -18,6 +18,7 @@
 #include "nn/rotary.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/gguf_tokenizer.h"
+#include "weights/zeros_elsewhere.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -314,8 +315,11 @@ void export_gguf(const fs::path& path, const ModelConfig& model, const Parameter
             " positions is not in the file: llama.cpp lets every token see all before it"));
   }
   if (path.has_parent_path()) make_directories(path.parent_path());
+  ModelConfig there = model;  // as those programs have it
+  if (auto complete = model_family(model.model_type).complete) complete(there);
+  const ZerosElsewhere weights(source, build_model(model, 1, 1, ModelHead::kLogits).parameters);
   GgufWriter file(path);
-  GgufExport job(file, model, source, options);
+  GgufExport job(file, there, weights, options);
   job.write_sizes(path.stem().string());
   write_gguf_tokenizer(file, options.tokenizer, *tokenizer, model.vocab_size);
   job.write_tensors();

@@ -106,6 +106,30 @@ TEST_P(CheckpointConversion, KeepsEveryElementThereAndBack) {
   EXPECT_TRUE(fs::exists(directory_ / "again/config.json"));
 }
 
+// GPT-2's biases, which this model may lack and PyTorch's has.
+TEST(ConvertToTorch, GivesPyTorchWhatItsModelHasBesides) {
+  ScratchDirectory directory;
+  ModelConfig bare = tiny_model(ModelType::kGpt2, true);
+  bare.bias = false;
+  TorchStateForm form;
+  form.place = [](const Parameter& p, int64_t e) {
+    return hugging_face_tensor(ModelType::kGpt2, p).transposed ? transposed_place(p, e) : e;
+  };
+  make_directories(directory / "torch");
+  write_torch_state(directory / "torch", bare, form);
+  const fs::path made =
+      convert_from_torch({directory / "torch", directory / "ckpt", bare, RunConfig(), "byte"}).path;
+  convert_to_torch(made, directory / "again");
+  const ModelConfig whole = tiny_model(ModelType::kGpt2, true);
+  TorchTrainingState state(directory / "again", whole, parameters_of(whole));
+  EXPECT_EQ(state.find_optimizer().steps, 7);
+  std::vector<float> bias(24, 1), moment(8, 1);
+  state.read("transformer.h.1.attn.c_attn.bias", 0, bias);
+  state.read_kept("exp_avg_sq", "transformer.h.0.ln_1.bias", 0, moment);
+  EXPECT_EQ(bias, std::vector<float>(24, 0));
+  EXPECT_EQ(moment, std::vector<float>(8, 0));
+}
+
 TEST_P(CheckpointConversion, LeavesNothingWhereItIsInterruptedOrFails) {
   job_.progress = [&](int64_t done, int64_t total) {
     if (done > total / 2) request_interruption();

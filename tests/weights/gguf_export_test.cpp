@@ -193,6 +193,12 @@ TEST_F(GgufExportTest, OtherFamiliesHaveTheirOwnOrder) {
   expect_rows(gpt2, "blk.1.attn_qkv.weight", "transformer.h.1.attn.c_attn.weight", same);
   expect_rows(gpt2, "position_embd.weight", "transformer.wpe.weight", same);
 
+  ModelConfig bare = tiny_model(ModelType::kGpt2, true);
+  bare.bias = false;
+  gpt2 = written(bare);
+  EXPECT_EQ(gpt2.values("blk.1.attn_norm.bias"), std::vector<float>(8, 0.0f))
+      << "it must have some";
+
   GgufFile neox = written(tiny_model(ModelType::kGptNeox));
   EXPECT_EQ(neox.keys["general.architecture"], "gptneox");
   EXPECT_EQ(neox.keys["gptneox.use_parallel_residual"], model_.parallel_residual);

@@ -24,6 +24,7 @@ inline ModelConfig tiny_model(ModelType family, bool tied = false) {
   model.max_context_width = 6;
   model.tie_word_embeddings = tied;
   if (family == ModelType::kGptNeox) model.rotary_pct = 0.5;
+  if (family == ModelType::kGpt2) model.bias = true;  // as PyTorch's has them
   derive_shape(model);
   check(model);
   return model;
