@@ -3,11 +3,12 @@
 
 #include "options/option_table_groups.h"
 
-// Options of `tessera data` and `tessera checkpoint`.
+// Options of `tessera data`, `tessera checkpoint` and `tessera plot`.
 namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kData = in(OptionScope::kData);
 constexpr OptionScopes kCheckpoint = in(OptionScope::kCheckpoint);
+constexpr OptionScopes kPlot = in(OptionScope::kPlot);
 }  // namespace
 
 std::vector<OptionRow> data_commands() {
@@ -127,6 +128,27 @@ void share_with_convert(OptionRow& row) {
                                                  "log_level"};
   if (std::ranges::find(kShared, row.name) != std::end(kShared))
     row.scopes |= in(OptionScope::kConvert);
+}
+
+std::vector<OptionRow> plot_command() {
+  return {
+      {.name = "metrics",
+       .field = &RunConfig::metrics,
+       .help = "plot: keys of the metrics files, a panel each (docs/metrics.md)",
+       .unset = "loss",
+       .scopes = kPlot},
+      {.name = "smooth",
+       .field = &RunConfig::smooth,
+       .help = "plot: how much of each value comes from those before it",
+       .minimum = 0,
+       .maximum = 1,
+       .below_maximum = true,
+       .scopes = kPlot},
+      {.name = "plot_file",
+       .field = &RunConfig::plot_file,
+       .help = "plot: what to write instead of drawing in the terminal: FILE.svg or FILE.html",
+       .scopes = kPlot},
+  };
 }
 
 // `data prepare` goes by the names that the programs whose work it does have for these.
