@@ -17,6 +17,7 @@ Usage: tessera COMMAND [OPTIONS]
 Commands
   train       train or fine-tune a model, or evaluate it (--eval_only)
   run         train on many processes and hosts: starts and watches the ranks
+  slurm       the batch script of a job for Slurm: write it, submit it
   plan        parameters, memory to the byte and arithmetic of a run, without running it
   generate    continue a text with a trained checkpoint
   export      write a trained model as Hugging Face's programs load it
@@ -49,7 +50,7 @@ constexpr Command kCommands[] = {
     {"bench", tessera::bench_command},           {"diff", tessera::diff_command},
     {"version", tessera::version_command},       {"run", tessera::run_command},
     {"export", tessera::export_command},         {"data", tessera::data_command},
-    {"checkpoint", tessera::checkpoint_command},
+    {"checkpoint", tessera::checkpoint_command}, {"slurm", tessera::slurm_command},
 };
 
 int run(const std::vector<std::string>& words) {
