@@ -19,6 +19,7 @@ int data_command(std::span<const std::string> arguments);
 int checkpoint_command(std::span<const std::string> arguments);
 int diff_command(std::span<const std::string> arguments);
 int version_command(std::span<const std::string> arguments);
+int k8s_command(std::span<const std::string> arguments);
 int slurm_command(std::span<const std::string> arguments);
 int run_command(std::span<const std::string> arguments);
 

@@ -18,6 +18,7 @@ Commands
   train       train or fine-tune a model, or evaluate it (--eval_only)
   run         train on many processes and hosts: starts and watches the ranks
   slurm       the batch script of a job for Slurm: write it, submit it
+  k8s         the objects of a job for Kubernetes
   plan        parameters, memory to the byte and arithmetic of a run, without running it
   generate    continue a text with a trained checkpoint
   export      write a trained model as Hugging Face's programs load it
@@ -45,12 +46,19 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", tessera::train_command},           {"plan", tessera::plan_command},
-    {"generate", tessera::generate_command},     {"tokenizer", tessera::tokenizer_command},
-    {"bench", tessera::bench_command},           {"diff", tessera::diff_command},
-    {"version", tessera::version_command},       {"run", tessera::run_command},
-    {"export", tessera::export_command},         {"data", tessera::data_command},
-    {"checkpoint", tessera::checkpoint_command}, {"slurm", tessera::slurm_command},
+    {"train", tessera::train_command},
+    {"plan", tessera::plan_command},
+    {"generate", tessera::generate_command},
+    {"tokenizer", tessera::tokenizer_command},
+    {"bench", tessera::bench_command},
+    {"diff", tessera::diff_command},
+    {"version", tessera::version_command},
+    {"run", tessera::run_command},
+    {"export", tessera::export_command},
+    {"data", tessera::data_command},
+    {"checkpoint", tessera::checkpoint_command},
+    {"slurm", tessera::slurm_command},
+    {"k8s", tessera::k8s_command},
 };
 
 int run(const std::vector<std::string>& words) {

@@ -163,8 +163,10 @@ constexpr Row kRows[] = {
     {"elastic", "", "", kKubernetes,
      "pytorchjob: an elastic policy, by which pods meet at worker 0; as many as --nodes",
      [](Options& o, Text v, Text s) { o.elastic = boolean(v, s); }},
-    {"etcd", "", "", kKubernetes, "a Service and a Deployment of etcd, too",
-     [](Options& o, Text v, Text s) { o.etcd = boolean(v, s); }},
+    {"etcd_image", "", "IMAGE", kKubernetes,
+     "a Service and a Deployment of etcd, too, for programs that meet there; tessera run does not "
+     "yet",
+     [](Options& o, Text v, Text s) { o.etcd_image = line(v, s); }},
     {"runtime", "", "NAME", kKubernetes,
      "trainjob: its ClusterTrainingRuntime, default torch-distributed",
      [](Options& o, Text v, Text s) { o.runtime = plain(v, s); }},

@@ -41,7 +41,7 @@ struct ClusterOptions {
   std::string pull_policy = "IfNotPresent";
   int grace = 120;  // seconds
   bool elastic = false;
-  bool etcd = false;
+  std::string etcd_image;
   std::string runtime = "torch-distributed";
 
   std::vector<std::string> command;  // the words of a worker: `train --...`
