@@ -48,17 +48,16 @@ AgentSignals::AgentSignals() {
 }
 
 void AgentSignals::let_through(bool yes) {
-  sigset_t stop;
-  ::sigemptyset(&stop);
-  ::sigaddset(&stop, SIGTSTP);
-  ::pthread_sigmask(yes && !is_ignored(SIGTSTP) ? SIG_UNBLOCK : SIG_BLOCK, &stop, nullptr);
   ending_ = {};  // has ended then
   if (!yes) return;
   ending_ = std::jthread([](std::stop_token asked) {
-    const sigset_t ending = ending_signals();
+    sigset_t set = ending_signals();
+    if (!is_ignored(SIGTSTP)) ::sigaddset(&set, SIGTSTP);
     const timespec tick{0, 50'000'000};
     while (!asked.stop_requested()) {
-      if (int signal = ::sigtimedwait(&ending, nullptr, &tick); signal > 0) end_by(signal);
+      int signal = ::sigtimedwait(&set, nullptr, &tick);
+      if (signal == SIGTSTP) ::raise(SIGSTOP);
+      if (signal > 0 && signal != SIGTSTP) end_by(signal);
     }
   });
 }
