@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/thread_pool.h"
 #include "checkpoint/manifest.h"
 
 namespace tessera {
@@ -34,7 +35,8 @@ struct StateTarget {
 };
 
 // A complete checkpoint, of any number of processes: whoever reads it asks for the boxes that it
-// needs, and only their bytes are read. Several threads may read at once.
+// needs, and only their bytes are read. Several threads may read at once; with a pool it uses
+// those, and targets are written to by several of them at once.
 class CheckpointReader {
  public:
   // Reads the manifest, run.json and the attached files. DamagedCheckpoint that names the file
@@ -56,15 +58,15 @@ class CheckpointReader {
   // Whether what is stored is what was written, by the hashes of boxes: of those whose first
   // element lies in a target, so that processes which share out a tensor check every box once.
   // DamagedCheckpoint that names tensor and file.
-  void verify(std::span<const StateTarget> targets) const;
+  void verify(std::span<const StateTarget> targets, ThreadPool* pool = nullptr) const;
   void verify(const ManifestTensor& tensor, const StoredBox& stored) const;
 
   // Names, shapes and element types of the targets must be those of the checkpoint, but f32, bf16
   // and f16 become each other. load_all also wants every tensor of the checkpoint, counters aside,
   // to have a target, if with an empty box. Otherwise UserError, which names the first tensor that
   // does not fit and both its types and shapes, before any target is written to.
-  void load_all(std::span<const StateTarget> targets) const;
-  void load_some(std::span<const StateTarget> targets) const;
+  void load_all(std::span<const StateTarget> targets, ThreadPool* pool = nullptr) const;
+  void load_some(std::span<const StateTarget> targets, ThreadPool* pool = nullptr) const;
   // Elements of a box of the tensor, as they are stored.
   void read(const ManifestTensor& tensor, const TensorBox& box,
             const StateTarget::Write& write) const;

@@ -196,7 +196,7 @@ std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std
         report.text = what_is_seen(checkpoint.parent_path());
       } else {
         to_resume_ = open_checkpoint(checkpoint);
-        to_resume_->verify(session_->checkpoint_targets());
+        to_resume_->verify(session_->checkpoint_targets(), device_.pool);
       }
     } catch (const DamagedCheckpoint& error) {
       report = {Finding::kDamaged, report.host, error.what()};
@@ -276,10 +276,10 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
   }
   std::vector<StateTarget> targets = session_->checkpoint_targets();
   if (config_.eval_only) {  // of the weights
-    to_resume_->load_some(targets);
+    to_resume_->load_some(targets, device_.pool);
   } else {
     require_same_frozen(session_->programs().parameters, config_, saved.options, where);
-    to_resume_->load_all(targets);
+    to_resume_->load_all(targets, device_.pool);
   }
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
     throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));

@@ -12,6 +12,8 @@
 #include "hub/pretrained_weights.h"
 #include "observe/machine_peak.h"
 #include "observe/progress.h"
+#include "observe/reports.h"
+#include "observe/run_report.h"
 #include "options/run_record.h"
 #include "planning/host_memory.h"
 #include "programs/session.h"
@@ -114,6 +116,7 @@ class TrainingRun {
                               const RunRecord& saved) const;
   void record_inputs();
   void warn_of_changes(const RunRecord& saved) const;
+  void open_sinks();
   void train();
   void open_reader();
   StreamState whole_stream_state() const;
@@ -162,11 +165,12 @@ class TrainingRun {
   std::unique_ptr<PretrainedWeights> pretrained_;  // until they are loaded
   std::unique_ptr<AdapterWeights> adapter_;        // likewise
   std::string pretrained_path_;
-  CheckpointOrigin origin_;                      // of the checkpoints that this run writes
-  std::optional<DirectoryLock> lock_;            // of --checkpoint_dir, on rank 0
-  std::unique_ptr<CheckpointReader> to_resume_;  // verified; until it is loaded
-  std::optional<MetricsFile> metrics_;
+  CheckpointOrigin origin_;                          // of the checkpoints that this run writes
+  std::optional<DirectoryLock> lock_;                // of --checkpoint_dir, on rank 0
+  std::unique_ptr<CheckpointReader> to_resume_;      // verified; until it is loaded
+  std::vector<std::unique_ptr<MetricsSink>> sinks_;  // on rank 0
   RunningAverage average_;
+  std::optional<RunReport> report_;  // where it is asked for
   std::unique_ptr<HashRecorder> hashes_;
   std::unique_ptr<BatchSource> reader_;              // of the training data
   StreamReader* stream_ = nullptr;                   // the same, where it is a stream
