@@ -270,10 +270,16 @@ ClusterOptions parse_cluster_options(std::span<const std::string> arguments, Clu
   return o;
 }
 
+std::vector<ClusterOption> cluster_option_list(ClusterSystem system) {
+  std::vector<ClusterOption> list;
+  for (const Row& row : kRows)
+    if (is_of(row, system)) list.push_back({row.name, row.alias, row.value, row.help});
+  return list;
+}
+
 std::string cluster_option_help(ClusterSystem system) {
   std::string text;
-  for (const Row& row : kRows) {
-    if (!is_of(row, system)) continue;
+  for (const ClusterOption& row : cluster_option_list(system)) {
     std::string name = cat("--", row.name, row.value.empty() ? "" : " ", row.value);
     if (!row.alias.empty()) name += cat(row.alias.size() == 1 ? ", -" : ", --", row.alias);
     text += format("  %-42s %s\n", name.c_str(), std::string(row.help).c_str());

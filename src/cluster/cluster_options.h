@@ -55,6 +55,13 @@ enum class ClusterSystem { kSlurm = 1, kKubernetes = 2 };
 // contradictory, or not of this system.
 ClusterOptions parse_cluster_options(std::span<const std::string> arguments, ClusterSystem system);
 
+// The options of a system, for help and for completion in shells.
+struct ClusterOption {
+  std::string_view name, alias;  // an alias of one letter stands behind one dash
+  std::string_view value;        // what help calls it; empty: a flag
+  std::string_view help;
+};
+std::vector<ClusterOption> cluster_option_list(ClusterSystem system);
 // A line an option of this system.
 std::string cluster_option_help(ClusterSystem system);
 
