@@ -48,6 +48,7 @@ constexpr Command kCommands[] = {
     {"data", "prepare data for training, and look at what lies in files", tessera::data_command},
     {"checkpoint", "list, look into, verify, compare and remove checkpoints",
      tessera::checkpoint_command},
+    {"plot", "draw curves of runs", tessera::plot_command},
     {"bench", "time every op (bench ops), or one training step by op (bench step)",
      tessera::bench_command},
     {"diff", "find the first op whose results differ between two runs", tessera::diff_command},
