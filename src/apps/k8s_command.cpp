@@ -3,7 +3,9 @@
 #include "apps/commands.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "cluster/kubernetes_manifest.h"
+#include "options/option_table.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +26,21 @@ Examples
 Options
 )";
 
+// Pods that all come back are another job, which must be told to go on.
+void warn_of_restarts(const ClusterOptions& options) {
+  if (options.command[0] != "train") return;
+  for (const std::string& word : options.command) {
+    if (!word.starts_with("--")) continue;
+    std::string name =
+        word.substr(2, word.find('=') == std::string::npos ? word.npos : word.find('=') - 2);
+    const OptionRow* row = find_option(name);
+    if (row && (row->name == "resume_from_checkpoint" || row->name == "config")) return;
+  }
+  TESSERA_WARN(
+      "without --resume_from_checkpoint a job whose pods were all replaced does not go on with its "
+      "checkpoints: give it the directory of --checkpoint_dir");
+}
+
 }  // namespace
 
 int k8s_command(std::span<const std::string> arguments) {
@@ -40,6 +57,7 @@ int k8s_command(std::span<const std::string> arguments) {
     std::fputs((kHelp + cluster_option_help(ClusterSystem::kKubernetes)).c_str(), stdout);
     return 0;
   }
+  warn_of_restarts(options);
   std::string manifest = kubernetes_manifest(options);
   if (options.file.empty()) {
     std::fputs(manifest.c_str(), stdout);

@@ -32,6 +32,18 @@ class Pods : public Ranks {
   }
 };
 
+TEST_F(Pods, AreRenderedWithAHintWhereTheyWouldNotGoOn) {
+  Words render{"k8s", "render", "--image", "i", "--file", "job.yaml", "train"};
+  ProgramResult result = run(render + Words{"--checkpoint_dir", "c"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err,
+                  "without --resume_from_checkpoint a job whose pods were all replaced");
+  expect_contains(read_file(path("job.yaml")), "kind: Job");
+  EXPECT_EQ(run(render + Words{"--checkpoint_dir", "c", "--resume-from-checkpoint=c"}).err, "");
+  EXPECT_EQ(run({"k8s"}).status, 2);
+  expect_contains(run({"k8s", "--help"}).out, "--claim_size QUANTITY");
+}
+
 TEST_F(Pods, OfAPyTorchJobWithAMaster) {
   std::vector<Variables> pods;
   std::string port = cat(free_port());
