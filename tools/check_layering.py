@@ -50,6 +50,7 @@ MAY_INCLUDE = {
     "train": JOB | READERS | {"runtime", "models", "ops", "base"},
     "generate": ENGINE | READERS | {"weights", "programs", "options"},
     "launch": {"comm", "base"},
+    "cluster": {"base"},
     "apps": EVERYTHING,
 }
 
