@@ -63,10 +63,8 @@ struct NamedModel {
 // The run that is gone on with, if there is one.
 std::optional<RunRecord> record_of_resumed(const RunConfig& config, int attempt) {
   std::optional<fs::path> found;
-  if (attempt > 0 && !config.checkpoint_dir.empty())
-    found = newest_complete_checkpoint(config.checkpoint_dir);
-  if (!found && !config.resume_from_checkpoint.empty())
-    found = newest_complete_checkpoint(config.resume_from_checkpoint);
+  if (attempt > 0) found = newest_of_all(config.checkpoint_dir);
+  if (!found) found = newest_of_all(config.resume_from_checkpoint);
   if (!found) return {};
   fs::path record = *found / kRunName;
   return run_record_from_json(read_file(record), record.string());

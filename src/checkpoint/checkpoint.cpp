@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "checkpoint/directory.h"
@@ -102,7 +103,12 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
     return "";
   });
   temporary.reset();
-  if (group.rank == 0) remove_old_checkpoints(final, retention.num_kept, retention.also);
+  // What is whole stays so, whatever becomes of the older ones: all ranks say the same of it.
+  try {
+    if (group.rank == 0) remove_old_checkpoints(final, retention.num_kept, retention.also);
+  } catch (const UserError& error) {
+    TESSERA_WARN(cat("older checkpoints stay: ", error.what()));
+  }
   return final;
 }
 

@@ -85,4 +85,10 @@ std::optional<std::filesystem::path> newest_complete_checkpoint(
     const std::filesystem::path& path,
     const std::function<bool(const std::filesystem::path&)>& wanted = {});
 
+// The newest of what newest_complete_checkpoint() finds at each of the places, by the steps in
+// their names; of equal ones the first. Of several places one that cannot be read is warned about.
+std::optional<std::filesystem::path> newest_of_all(
+    std::span<const std::string> places,
+    const std::function<bool(const std::filesystem::path&)>& wanted = {});
+
 }  // namespace tessera

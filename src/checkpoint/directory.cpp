@@ -185,6 +185,28 @@ std::optional<fs::path> newest_complete_checkpoint(
   return {};
 }
 
+std::optional<fs::path> newest_of_all(std::span<const std::string> places,
+                                      const std::function<bool(const fs::path&)>& wanted) {
+  std::optional<fs::path> newest;
+  int64_t newest_step = 0;
+  for (const std::string& place : places) {
+    std::optional<fs::path> found;
+    try {
+      found = newest_complete_checkpoint(place, wanted);
+    } catch (const UserError& error) {
+      if (places.size() == 1) throw;
+      TESSERA_WARN(cat(error.what(), ": no checkpoint is looked for there"));
+    }
+    if (!found) continue;
+    const auto entry = parse_checkpoint_name(*found);
+    const int64_t step = entry ? entry->step : -1;
+    if (newest && step <= newest_step) continue;
+    newest = std::move(found);
+    newest_step = step;
+  }
+  return newest;
+}
+
 void remove_checkpoint(const fs::path& checkpoint) {
   fs::path aside = with_suffix(checkpoint, cat(kTemporaryMark, unique_suffix()));
   rename_directory(checkpoint, aside);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "optim/optimizer.h"
+#include "options/checkpoint_tiers.h"
 
 namespace tessera {
 namespace {
@@ -143,6 +144,7 @@ void check_fine_tuning_source(const RunConfig& c) {
 void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);
   check_final_model(parsed.config);
+  checkpoint_tiers(parsed.config);
   apply_tensor_parallelism(parsed);
   check_precision(parsed);
   check_residency(parsed);

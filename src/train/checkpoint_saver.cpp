@@ -21,15 +21,13 @@ void CheckpointSaver::save_beside_training(ThreadPool& pool) {
   });
 }
 
-void CheckpointSaver::start(std::filesystem::path directory, CheckpointContent content,
-                            Retention retention, std::function<void()> check) {
+void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointContent content) {
   TESSERA_CHECK(!saved_.valid(), "a save is still running");
   start_seconds_ = monotonic_seconds();
   waiting_seconds_ = 0;
   std::promise<void> copied;
   copied_ = copied.get_future();
-  auto save = [this, directory = std::move(directory), content = std::move(content),
-               retention = std::move(retention), check = std::move(check),
+  auto save = [this, destinations = std::move(destinations), content = std::move(content),
                copied = std::move(copied)]() mutable {
     std::span<std::byte> staged(staging_.data(), static_cast<size_t>(staging_.bytes()));
     if (is_beside_training()) {
@@ -43,8 +41,15 @@ void CheckpointSaver::start(std::filesystem::path directory, CheckpointContent c
     copied.set_value();
     content.write_state = [&](const std::filesystem::path& to) { return files_.write(to, staged); };
     Result result;
-    result.path = save_checkpoint(directory, content, retention, group_, check);
-    result.seconds = monotonic_seconds() - start_seconds_;
+    for (const Destination& to : destinations) {
+      Saved& saved = result.saved.emplace_back();
+      try {
+        saved.path = save_checkpoint(to.directory, content, to.retention, group_, to.check);
+      } catch (const UserError& error) {
+        saved.error = error.what();
+      }
+      saved.seconds = monotonic_seconds() - start_seconds_;
+    }
     return result;
   };
   saved_ = std::async(std::launch::async, std::move(save));
@@ -67,7 +72,6 @@ CheckpointSaver::Result CheckpointSaver::finish() {
   Result result = saved_.get();
   copied_ = {};
   result.waiting_seconds = waiting_seconds_ + monotonic_seconds() - before;
-  result.seconds = std::max(result.seconds, result.waiting_seconds);  // which end a moment later
   return result;
 }
 

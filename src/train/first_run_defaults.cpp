@@ -196,10 +196,7 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
   if (std::ranges::any_of(kSaysModel, given) || std::ranges::any_of(shape_options(), given) ||
       !given("dataset") || c.use_synthetic_data || !c.training_dir.empty())
     return;
-  if (!place.checkpoint.empty()) {
-    if (auto found = newest_complete_checkpoint(place.checkpoint))
-      return take_from_checkpoint(parsed, *found);
-  }
+  if (auto found = newest_of_all(place.checkpoints)) return take_from_checkpoint(parsed, *found);
   if (!fs::exists(c.dataset, ignored) || !data_need_tokenizer(c)) return;
   if (!c.dataset_mix.empty() || c.streaming == "on") return;
   const DatasetFiles files =

@@ -12,6 +12,7 @@
 #include "hub/pretrained_weights.h"
 #include "observe/machine_peak.h"
 #include "observe/progress.h"
+#include "options/checkpoint_tiers.h"
 #include "options/run_record.h"
 #include "planning/host_memory.h"
 #include "programs/session.h"
@@ -46,8 +47,8 @@ enum class RunEnd { kFinished, kInterrupted };
 // A training job from options to the last checkpoint: data, session, the loop, validation, saving.
 // One call of run() does all. A request to end (base/interruption.h) to any rank makes all finish
 // the step, save and return kInterrupted; what is not a step is given up. A checkpoint that cannot
-// be written is a warning as long as steps follow it; UserError if it was to be the last of a
-// finished run.
+// be written is a warning as long as steps follow it, or another of its directories has it;
+// UserError if it was to be the last of a finished run.
 class TrainingRun {
  public:
   TrainingRun(const RunConfig& config, const ModelConfig& model, Device device);
@@ -94,10 +95,13 @@ class TrainingRun {
   void check_budgets() const;
   std::optional<MemoryShortage> memory_shortage(int64_t staging) const;
   std::string what_would_fit(int64_t bytes_each) const;
-  void open_checkpoint_directory();
+  void open_checkpoint_directories();
   std::optional<std::filesystem::path> find_checkpoint();
   std::optional<std::filesystem::path> newest_checkpoint(
       const std::set<std::filesystem::path>& damaged) const;
+  struct Tier;
+  std::string lock_tier(Tier& tier, const std::string& job) const;
+  void require_same_directory(const Tier& tier, const std::string& lock_token) const;
   void require_none_seen() const;
   void require_own_directory(const std::optional<std::filesystem::path>& resumed) const;
   std::string open_on_all_ranks(const std::filesystem::path& checkpoint,
@@ -134,17 +138,24 @@ class TrainingRun {
   std::vector<int64_t> row_keys_of(const Batch& batch) const;
   void report_skip(const RunningStep& step);
   void validate(int64_t limit_batches);
+  // Of tiers, by their bits. They are due by the step that was started last; by rank 0's clock.
+  uint32_t all_tiers() const { return (uint32_t{1} << tiers_.size()) - 1; }
+  uint32_t due_by_steps() const;
+  uint32_t due_by_time() const;
   void save_if_improved();
-  // `on_failure` is called where it comes to nothing.
-  void save(std::function<void()> on_failure = {});
+  // Into those of the tiers that do not have this step. `on_failure` is called where it comes to
+  // nothing in all of them.
+  void save(uint32_t tiers, std::function<void()> on_failure = {});
   // Ends the save that runs beside training: waits for it, or does so only if that takes no time.
   void finish_save();
   void finish_save_if_done();
   bool skips_busy_save() const;
   bool saves() const { return config_.save_ckpt && !config_.checkpoint_dir.empty(); }
+  // Whether this step has been saved or is being saved: anywhere, in a tier.
   bool saved() const {
     return last_saved_step_ == record_.step || (saving_ && saving_->step == record_.step);
   }
+  bool saved_in(size_t tier) const;
   void finish();
   void tell_interruption() const;
   void print_baselines();
@@ -162,8 +173,15 @@ class TrainingRun {
   std::unique_ptr<PretrainedWeights> pretrained_;  // until they are loaded
   std::unique_ptr<AdapterWeights> adapter_;        // likewise
   std::string pretrained_path_;
-  CheckpointOrigin origin_;                      // of the checkpoints that this run writes
-  std::optional<DirectoryLock> lock_;            // of --checkpoint_dir, on rank 0
+  CheckpointOrigin origin_;  // of the checkpoints that this run writes
+  struct Tier {
+    CheckpointTier options;
+    std::unique_ptr<DirectoryLock> lock;  // on rank 0
+    bool usable = true;                   // a restart may go on without one of several
+    int64_t last_saved_step = -1;
+    double last_begin_seconds = 0;  // of its last save, or of training
+  };
+  std::vector<Tier> tiers_;                      // none where nothing is saved
   std::unique_ptr<CheckpointReader> to_resume_;  // verified; until it is loaded
   std::optional<MetricsFile> metrics_;
   RunningAverage average_;
@@ -180,11 +198,13 @@ class TrainingRun {
   std::unique_ptr<CheckpointSaver> saver_;
   struct Saving {
     int64_t step = 0;
+    uint32_t tiers = 0;
     bool good = true;  // no update was being skipped
     std::function<void()> on_failure;
   };
   std::optional<Saving> saving_;  // started and not finished
   bool saves_beside_training_ = false;
+  uint32_t announced_tiers_ = 0;  // that rank 0 found to be due by time
   int64_t first_step_ = 0, last_saved_step_ = -1;
   std::filesystem::path last_saved_path_;
   double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;
