@@ -194,7 +194,8 @@ std::string for_option(const NamedModel& model, const RunConfig& config, const W
     return work();
   } catch (const UserError& error) {
     const auto& known = kNames[model.which];
-    bool is_default = config.*known.field == RunConfig{}.*known.field;
+    const RunConfig defaults;  // not a temporary: GCC 12 ends with an internal error there
+    bool is_default = config.*known.field == defaults.*known.field;
     throw UserError(cat("--", known.option, " ", public_url(config.*known.field),
                         is_default ? ", the default" : "", ": ", error.what()));
   }
