@@ -1,5 +1,4 @@
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory_lock.h"
+#include "checkpoint/places.h"
 #include "options/run_record.h"
 #include "weights/open_checkpoint.h"
 
@@ -41,12 +41,7 @@ int64_t ranks_of(std::string_view state_file) {
 
 Listed look_at(const CheckpointEntry& entry) {
   Listed one{.entry = entry, .incomplete = incomplete_reason(entry.path)};
-  std::error_code error;
-  auto written = fs::last_write_time(entry.path / kManifestName, error);
-  if (!error) {
-    std::chrono::duration<double> age = fs::file_time_type::clock::now() - written;
-    one.age = std::max(0.0, age.count());
-  }
+  one.age = age_of(entry.path / kManifestName).value_or(0);
   try {
     Manifest manifest = read_manifest(entry.path);
     one.origin = manifest.origin;
@@ -73,7 +68,8 @@ void mark(std::vector<Listed>& all) {
     } catch (const UserError&) {
       return;  // verify says what is wrong with it
     }
-    for (Listed& one : all) one.best = !best.empty() && one.entry.path.filename() == best;
+    for (Listed& one : all)
+      one.best = !best.empty() && checkpoint_name(one.entry.model_type, one.entry.step) == best;
     return;
   }
 }
@@ -127,8 +123,7 @@ int list_checkpoint_directory(const ParsedOptions& parsed) {
   const fs::path directory = parsed.words[1];
   std::vector<Listed> all;
   std::vector<CheckpointEntry> leftovers;
-  std::error_code ignored;
-  if (fs::exists(directory / kManifestName, ignored)) {
+  if (is_stored(directory / kManifestName)) {
     for (const CheckpointEntry& entry : checkpoints_at(directory)) all.push_back(look_at(entry));
   } else {
     for (const CheckpointEntry& entry : list_checkpoints(directory)) {

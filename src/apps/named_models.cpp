@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "hub/remote_model.h"
 #include "options/pretrained_source.h"
 #include "options/remote_options.h"
@@ -67,7 +68,7 @@ std::optional<RunRecord> record_of_resumed(const RunConfig& config, int attempt)
   if (!found) found = newest_of_all(config.resume_from_checkpoint);
   if (!found) return {};
   fs::path record = *found / kRunName;
-  return run_record_from_json(read_file(record), record.string());
+  return run_record_from_json(read_content(record), record.string());
 }
 
 // Whether the run that recorded the one meant the other, which may have moved on since.

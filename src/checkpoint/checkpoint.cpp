@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "base/text.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -40,6 +42,61 @@ std::vector<std::string> together(const CheckpointGroup& group,
     all[rank] = all[rank].substr(kOk.size());
   }
   return all;
+}
+
+// Where a checkpoint is made; without finish() nothing of it stays.
+class Aside {
+ public:
+  virtual ~Aside() = default;
+  virtual const fs::path& path() const = 0;
+  // Of one that has its manifest: makes it the checkpoint of its step.
+  virtual void finish() = 0;
+};
+
+class DirectoryAside : public Aside {
+ public:
+  explicit DirectoryAside(const fs::path& final)
+      : final_(final), directory_(fs::path(final) += cat(".tmp-", unique_suffix())) {}
+  const fs::path& path() const override { return directory_.path(); }
+  void finish() override { move_into_place(directory_.path(), final_); }
+
+ private:
+  fs::path final_;
+  TemporaryDirectory directory_;
+};
+
+// Nothing can be renamed there, and the manifest alone makes it a checkpoint. Where there is a
+// whole one of the step the new one is called NAME.replaced, and stays so: the other goes behind
+// it.
+class BucketAside : public Aside {
+ public:
+  explicit BucketAside(const fs::path& final) : final_(final), path_(final) {
+    if (!incomplete_reason(final)) path_ += ".replaced";
+    remove_checkpoint(path_);
+    bucket_store().abort_uploads((path_ / "").string());
+  }
+  ~BucketAside() override {
+    if (finished_) return;
+    try {
+      remove_checkpoint(path_);
+    } catch (const std::exception&) {
+      // The next holder of the lock removes it.
+    }
+  }
+  const fs::path& path() const override { return path_; }
+  void finish() override {
+    finished_ = true;
+    if (path_ != final_) remove_checkpoint(final_);
+  }
+
+ private:
+  fs::path final_, path_;
+  bool finished_ = false;
+};
+
+std::unique_ptr<Aside> make_aside(const fs::path& final) {
+  if (is_in_bucket(final)) return std::make_unique<BucketAside>(final);
+  return std::make_unique<DirectoryAside>(final);
 }
 
 // What all processes wrote, as one manifest.
@@ -71,11 +128,11 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
                          const std::function<void()>& check) {
   TESSERA_CHECK(retention.num_kept >= 0);
   fs::path final = directory / checkpoint_name(content.model_type, content.step);
-  std::optional<TemporaryDirectory> temporary;  // of the first process
+  std::unique_ptr<Aside> made;  // of the first process
   std::string aside = together(group, [&]() -> std::string {
     if (group.rank > 0) return "";
     if (check) check();
-    make_directories(directory);
+    if (!is_in_bucket(directory)) make_directories(directory);
     remove_leftovers(directory);
     if (!content.origin.run.empty() && !incomplete_reason(final)) {
       std::string other = read_manifest(final).origin.run;
@@ -84,8 +141,8 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
                             ": it is not overwritten"));
       }
     }
-    temporary.emplace(fs::path(final) += cat(".tmp-", unique_suffix()));
-    return temporary->path().string();
+    made = make_aside(final);
+    return made->path().string();
   })[0];
   std::vector<std::string> written =
       together(group, [&]() -> std::string { return to_json(content.write_state(aside)); });
@@ -93,16 +150,17 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
     if (group.rank > 0) return "";
     Manifest manifest{{}, content.origin};
     add_state_files(manifest, written);
-    for (ManifestFile& file : write_attached(temporary->path(), content.attached))
+    for (ManifestFile& file : write_attached(made->path(), content.attached))
       manifest.files.push_back(std::move(file));
-    write_file_atomic(temporary->path() / kRunName, content.run_json);
+    write_content(made->path() / kRunName, content.run_json);
     manifest.files.push_back(
         {std::string(kRunName), content.run_json.size(), hash_text(content.run_json)});
-    write_file_atomic(temporary->path() / kManifestName, to_json(manifest));
-    move_into_place(temporary->path(), final);
+    write_content(made->path() / kManifestName, to_json(manifest));
+    made->finish();
     return "";
   });
-  temporary.reset();
+  made.reset();
+  if (is_in_bucket(final)) final = aside;
   // What is whole stays so, whatever becomes of the older ones: all ranks say the same of it.
   try {
     if (group.rank == 0) remove_old_checkpoints(final, retention.num_kept, retention.also);

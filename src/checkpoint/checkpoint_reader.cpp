@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -28,16 +29,16 @@ bool contains(const TensorBox& box, const Shape& element) {
 
 // Throws what the file system says of the file, too.
 void check_hash(const fs::path& path, const ManifestFile& expected) {
-  ReadFile file(path);
-  if (file.size() != expected.bytes) {
-    throw UserError(cat("'", path.string(), "' has ", file.size(), " bytes, the manifest says ",
+  const auto file = open_content(path, expected.bytes);
+  if (file->size() != expected.bytes) {
+    throw UserError(cat("'", path.string(), "' has ", file->size(), " bytes, the manifest says ",
                         expected.bytes));
   }
   Hasher hasher;
-  std::vector<std::byte> chunk(std::min(kChunk, file.size()));
-  for (uint64_t at = 0; at < file.size(); at += kChunk) {
-    auto part = std::span(chunk).first(std::min(kChunk, file.size() - at));
-    file.read(at, part);
+  std::vector<std::byte> chunk(std::min(kChunk, file->size()));
+  for (uint64_t at = 0; at < file->size(); at += kChunk) {
+    auto part = std::span(chunk).first(std::min(kChunk, file->size() - at));
+    file->read(at, part);
     hasher.add(part.data(), part.size());
   }
   if (uint64_t hash = hasher.digest(); hash != expected.hash) {
@@ -81,7 +82,7 @@ CheckpointReader::CheckpointReader(fs::path checkpoint)
   if (!has_record) {
     throw UserError(cat("'", (path_ / kManifestName).string(), "' does not name '", kRunName, "'"));
   }
-  run_json_ = read_file(path_ / kRunName);
+  run_json_ = read_content(path_ / kRunName);
 }
 
 void CheckpointReader::verify_files() const {
@@ -104,7 +105,7 @@ const ByteSource& CheckpointReader::file(size_t index) const {
   std::unique_ptr<ByteSource>& source = files_[index];
   if (source) return *source;
   const ManifestFile& expected = manifest_.files.at(index);
-  auto opened = std::make_unique<ReadFile>(path_ / expected.name);
+  auto opened = open_content(path_ / expected.name, expected.bytes);
   if (opened->size() != expected.bytes) {
     throw UserError(cat("'", opened->name(), "' has ", opened->size(), " bytes, the manifest says ",
                         expected.bytes));

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace {
@@ -245,12 +246,13 @@ Manifest parse_manifest(std::string_view json, std::string_view file, bool parti
 Manifest read_manifest(const std::filesystem::path& checkpoint) {
   std::filesystem::path path = checkpoint / kManifestName;
   std::error_code error;
-  uintmax_t bytes = std::filesystem::file_size(path, error);
+  const bool in_bucket = is_in_bucket(path);
+  uintmax_t bytes = in_bucket ? 0 : std::filesystem::file_size(path, error);
   if (!error && bytes > kMaxManifestBytes) {
     throw UserError(
         cat("'", path.string(), "' is not a valid checkpoint manifest: it has ", bytes, " bytes"));
   }
-  return parse_manifest(read_file(path), path.string());
+  return parse_manifest(read_content(path), path.string());
 }
 
 }  // namespace tessera

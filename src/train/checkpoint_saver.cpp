@@ -1,11 +1,13 @@
 #include "train/checkpoint_saver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/interruption.h"
 
 namespace tessera {
 
@@ -29,6 +31,9 @@ void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointCon
   copied_ = copied.get_future();
   auto save = [this, destinations = std::move(destinations), content = std::move(content),
                copied = std::move(copied)]() mutable {
+    // What is asked to end ends with a checkpoint, wherever that goes.
+    static const std::atomic<bool> kNever = false;
+    InterruptedBy nothing(kNever);
     std::span<std::byte> staged(staging_.data(), static_cast<size_t>(staging_.bytes()));
     if (is_beside_training()) {
       try {

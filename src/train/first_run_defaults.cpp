@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "data/dataset_files.h"
 #include "data/document_reader.h"
 #include "options/model_options.h"
@@ -166,7 +167,7 @@ void choose_rest(Choice& choice, const RunConfig& c, const FirstRunShape& shape,
 
 void take_from_checkpoint(ParsedOptions& parsed, const fs::path& checkpoint) {
   const fs::path file = checkpoint / kRunName;
-  const RunRecord saved = run_record_from_json(read_file(file), file.string());
+  const RunRecord saved = run_record_from_json(read_content(file), file.string());
   Choice choice(parsed, cat("checkpoint ", checkpoint.string()));
   if (saved.tokenizer) choice.set("tokenizer", tokenizer_of(checkpoint, saved));
   const RunConfig defaults;

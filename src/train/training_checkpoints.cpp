@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/places.h"
 #include "options/lora_options.h"
 #include "programs/frozen_parameters.h"
 #include "train/training_run.h"
@@ -36,7 +37,7 @@ struct Report {
 };
 
 std::string manifest_hash(const fs::path& checkpoint) {
-  return hex(hash_text(read_file(checkpoint / kManifestName)));
+  return hex(hash_text(read_content(checkpoint / kManifestName)));
 }
 
 bool has_manifest(const fs::path& checkpoint, const std::string& hash) {
@@ -97,8 +98,7 @@ void TrainingRun::open_checkpoint_directories() {
 // Of rank 0. What is wrong with the directory; DirectoryInUse is wrong in any case.
 std::string TrainingRun::lock_tier(Tier& tier, const std::string& job) const {
   try {
-    tier.lock = std::make_unique<DirectoryLock>(tier.options.directory,
-                                                DirectoryLock::Holder{job, device_.attempt});
+    tier.lock = lock_checkpoints(tier.options.directory, {job, device_.attempt});
     return "";
   } catch (const DirectoryInUse& error) {
     throw UserError(error.what());

@@ -176,8 +176,8 @@ class TrainingRun {
   CheckpointOrigin origin_;  // of the checkpoints that this run writes
   struct Tier {
     CheckpointTier options;
-    std::unique_ptr<DirectoryLock> lock;  // on rank 0
-    bool usable = true;                   // a restart may go on without one of several
+    std::unique_ptr<CheckpointLock> lock;  // on rank 0
+    bool usable = true;                    // a restart may go on without one of several
     int64_t last_saved_step = -1;
     double last_begin_seconds = 0;  // of its last save, or of training
   };
