@@ -17,7 +17,8 @@ std::vector<OptionRow> checkpoints() {
        .aliases = {"ckpt_save_path", "save_ckpt_path"},
        .field = &RunConfig::checkpoint_dir,
        .help =
-           "where checkpoints go; none: no checkpoints; a list: several places, each with its own "
+           "where checkpoints go, directories or s3://BUCKET/PREFIX; none: no checkpoints; a list: "
+           "several places, each with its own "
            "checkpoint_freq and num_kept_checkpoints, the fastest first",
        .on_resume = kFree},
       {.name = "checkpoint_freq",
