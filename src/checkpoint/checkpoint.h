@@ -26,6 +26,9 @@ inline constexpr std::string_view kRunName = "run.json";
 // longer than a call of exchange may, in all of them.
 struct CheckpointGroup {
   int rank = 0, ranks = 1;
+  // The one that makes the directory which this one writes to: of one that all see the first, else
+  // the first that sees it. Ranks that share a directory follow each other.
+  int first_here = 0;
   std::function<std::vector<std::string>(const std::string& text)> exchange = {};
   std::function<void(const std::function<void()>& work)> long_work =
       [](const std::function<void()>& work) { work(); };

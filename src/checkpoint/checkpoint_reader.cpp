@@ -1,6 +1,8 @@
 #include "checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
+#include <cstring>
+#include <set>
 #include <utility>
 
 #include "base/element_types.h"
@@ -14,7 +16,7 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kChunk = 4 << 20;
+constexpr uint64_t kChunk = 256 << 10;  // stays in a core's cache until it is used
 
 std::string describe(DType dtype, const Shape& shape) {
   return cat(name(dtype), " ", to_string(shape));
@@ -47,6 +49,13 @@ void check_hash(const fs::path& path, const ManifestFile& expected) {
   }
 }
 
+void run_all(ThreadPool* pool, size_t tasks, const std::function<void(size_t)>& task) {
+  if (pool)
+    return pool->run(static_cast<int64_t>(tasks),
+                     [&](int64_t i, int) { task(static_cast<size_t>(i)); });
+  for (size_t i = 0; i < tasks; ++i) task(i);
+}
+
 StateTarget::Write converted(DType stored, const StateTarget& target) {
   return [stored, &target](int64_t first, std::span<const std::byte> content) {
     std::vector<float> values(content.size() / static_cast<size_t>(size_of(stored)));
@@ -63,6 +72,8 @@ void reading(const Work& work) {
   try {
     work();
   } catch (const DamagedCheckpoint&) {
+    throw;
+  } catch (const PartElsewhere&) {
     throw;
   } catch (const UserError& error) {
     throw DamagedCheckpoint(cat(error.what(), ": the checkpoint is damaged, use another one"));
@@ -90,6 +101,53 @@ void CheckpointReader::verify_files() const {
     reading([&] { check_hash(path_ / file.name, file); });
 }
 
+bool CheckpointReader::has_file(size_t file) const {
+  return !manifest_.is_elsewhere(file) || is_stored(path_ / manifest_.files[file].name);
+}
+
+std::vector<BoxIndex> CheckpointReader::missing_boxes(std::span<const StateTarget> targets) const {
+  std::set<BoxIndex> missing;
+  if (manifest_.elsewhere.empty()) return {};
+  for (const StateTarget& target : targets) {
+    const ManifestTensor* tensor = find(target.tensor);
+    if (!tensor || tensor->shape.size() != target.shape.size()) continue;  // loading says so
+    for (size_t b = 0; b < tensor->boxes.size(); ++b) {
+      const StoredBox& stored = tensor->boxes[b];
+      const bool needed =
+          for_each_common_run(stored.box, target.box, [](int64_t, int64_t, int64_t) {}) > 0;
+      if ((needed || contains(target.box, stored.box.begin)) && !has_file(stored.file))
+        missing.insert({static_cast<size_t>(tensor - manifest_.tensors.data()), b});
+    }
+  }
+  return {missing.begin(), missing.end()};
+}
+
+uint64_t CheckpointReader::bytes_of(BoxIndex box) const {
+  const ManifestTensor& tensor = manifest_.tensors.at(box.tensor);
+  return static_cast<uint64_t>(tensor.boxes.at(box.box).box.elements() * size_of(tensor.dtype));
+}
+
+std::string CheckpointReader::stored_bytes(BoxIndex box) const {
+  const StoredBox& stored = manifest_.tensors.at(box.tensor).boxes.at(box.box);
+  std::string bytes(bytes_of(box), '\0');
+  read_bytes(stored.file, stored.offset, bytes.size(),
+             [&](uint64_t at, std::span<const std::byte> part) {
+               std::memcpy(bytes.data() + at, part.data(), part.size());
+             });
+  return bytes;
+}
+
+void CheckpointReader::supply(BoxIndex box, std::string bytes) {
+  const StoredBox& stored = manifest_.tensors.at(box.tensor).boxes.at(box.box);
+  if (bytes.size() != bytes_of(box)) return;  // it stays missing
+  supplied_[{stored.file, stored.offset}] = std::move(bytes);
+}
+
+void CheckpointReader::require(BoxIndex box) const {
+  const StoredBox& stored = manifest_.tensors.at(box.tensor).boxes.at(box.box);
+  if (!supplied_.contains({stored.file, stored.offset})) file(stored.file);
+}
+
 void CheckpointReader::set_tensors(std::vector<ManifestTensor> tensors) {
   std::ranges::sort(tensors, {}, &ManifestTensor::name);
   manifest_.tensors = std::move(tensors);
@@ -105,6 +163,10 @@ const ByteSource& CheckpointReader::file(size_t index) const {
   std::unique_ptr<ByteSource>& source = files_[index];
   if (source) return *source;
   const ManifestFile& expected = manifest_.files.at(index);
+  if (!has_file(index)) {
+    throw PartElsewhere(cat("checkpoint '", path_.string(), "' is the part of one host: '",
+                            expected.name, "' is in the part of another"));
+  }
   auto opened = open_content(path_ / expected.name, expected.bytes);
   if (opened->size() != expected.bytes) {
     throw UserError(cat("'", opened->name(), "' has ", opened->size(), " bytes, the manifest says ",
@@ -117,6 +179,12 @@ const ByteSource& CheckpointReader::file(size_t index) const {
 void CheckpointReader::read_bytes(
     size_t index, uint64_t offset, uint64_t bytes,
     const std::function<void(uint64_t, std::span<const std::byte>)>& take) const {
+  auto supplied = supplied_.upper_bound({index, offset});
+  if (supplied != supplied_.begin() && (--supplied)->first.first == index &&
+      offset + bytes <= supplied->first.second + supplied->second.size())
+    return take(
+        0,
+        std::as_bytes(std::span(supplied->second)).subspan(offset - supplied->first.second, bytes));
   thread_local std::vector<std::byte> chunk;
   const ByteSource& source = file(index);
   if (chunk.size() < std::min(kChunk, bytes)) chunk.resize(std::min(kChunk, bytes));
@@ -143,13 +211,15 @@ void CheckpointReader::verify(const ManifestTensor& tensor, const StoredBox& sto
   });
 }
 
-void CheckpointReader::verify(std::span<const StateTarget> targets) const {
+void CheckpointReader::verify(std::span<const StateTarget> targets, ThreadPool* pool) const {
+  std::vector<std::pair<const ManifestTensor*, const StoredBox*>> boxes;
   for (const StateTarget& target : targets) {
     const ManifestTensor* tensor = find(target.tensor);
     if (!tensor || tensor->shape.size() != target.shape.size()) continue;  // loading says so
     for (const StoredBox& stored : tensor->boxes)
-      if (contains(target.box, stored.box.begin)) verify(*tensor, stored);
+      if (contains(target.box, stored.box.begin)) boxes.emplace_back(tensor, &stored);
   }
+  run_all(pool, boxes.size(), [&](size_t i) { verify(*boxes[i].first, *boxes[i].second); });
 }
 
 void CheckpointReader::check_fit(std::span<const StateTarget> targets) const {
@@ -188,16 +258,17 @@ void CheckpointReader::read(const ManifestTensor& tensor, const TensorBox& box,
   }
 }
 
-void CheckpointReader::load_some(std::span<const StateTarget> targets) const {
+void CheckpointReader::load_some(std::span<const StateTarget> targets, ThreadPool* pool) const {
   check_fit(targets);
-  for (const StateTarget& target : targets) {
+  run_all(pool, targets.size(), [&](size_t i) {
+    const StateTarget& target = targets[i];
     const ManifestTensor& tensor = *find(target.tensor);
     read(tensor, target.box,
          tensor.dtype == target.dtype ? target.write : converted(tensor.dtype, target));
-  }
+  });
 }
 
-void CheckpointReader::load_all(std::span<const StateTarget> targets) const {
+void CheckpointReader::load_all(std::span<const StateTarget> targets, ThreadPool* pool) const {
   check_fit(targets);
   std::vector<std::string_view> wanted;
   for (const StateTarget& target : targets) wanted.push_back(target.tensor);
@@ -210,7 +281,7 @@ void CheckpointReader::load_all(std::span<const StateTarget> targets) const {
                           ", is not part of this run"));
     }
   }
-  load_some(targets);
+  load_some(targets, pool);
 }
 
 }  // namespace tessera

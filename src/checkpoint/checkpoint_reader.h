@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/thread_pool.h"
 #include "checkpoint/manifest.h"
 
 namespace tessera {
@@ -33,8 +34,20 @@ struct StateTarget {
   Write write;
 };
 
+// A checkpoint is the part that a host wrote, and what is asked for is in the part of another.
+struct PartElsewhere : UserError {
+  using UserError::UserError;
+};
+
+// A box that is stored: indices into Manifest::tensors and ManifestTensor::boxes.
+struct BoxIndex {
+  size_t tensor = 0, box = 0;
+  auto operator<=>(const BoxIndex&) const = default;
+};
+
 // A complete checkpoint, of any number of processes: whoever reads it asks for the boxes that it
-// needs, and only their bytes are read. Several threads may read at once.
+// needs, and only their bytes are read. Several threads may read at once; with a pool it uses
+// those, and targets are written to by several of them at once.
 class CheckpointReader {
  public:
   // Reads the manifest, run.json and the attached files. DamagedCheckpoint that names the file
@@ -56,18 +69,28 @@ class CheckpointReader {
   // Whether what is stored is what was written, by the hashes of boxes: of those whose first
   // element lies in a target, so that processes which share out a tensor check every box once.
   // DamagedCheckpoint that names tensor and file.
-  void verify(std::span<const StateTarget> targets) const;
+  void verify(std::span<const StateTarget> targets, ThreadPool* pool = nullptr) const;
   void verify(const ManifestTensor& tensor, const StoredBox& stored) const;
 
   // Names, shapes and element types of the targets must be those of the checkpoint, but f32, bf16
   // and f16 become each other. load_all also wants every tensor of the checkpoint, counters aside,
   // to have a target, if with an empty box. Otherwise UserError, which names the first tensor that
   // does not fit and both its types and shapes, before any target is written to.
-  void load_all(std::span<const StateTarget> targets) const;
-  void load_some(std::span<const StateTarget> targets) const;
+  void load_all(std::span<const StateTarget> targets, ThreadPool* pool = nullptr) const;
+  void load_some(std::span<const StateTarget> targets, ThreadPool* pool = nullptr) const;
   // Elements of a box of the tensor, as they are stored.
   void read(const ManifestTensor& tensor, const TensorBox& box,
             const StateTarget::Write& write) const;
+
+  // Of the part of a host: boxes that the targets need and that are not in its files. Reading them
+  // throws PartElsewhere until they are supplied with the bytes as they are stored.
+  std::vector<BoxIndex> missing_boxes(std::span<const StateTarget> targets) const;
+  bool has_file(size_t file) const;
+  uint64_t bytes_of(BoxIndex box) const;
+  std::string stored_bytes(BoxIndex box) const;
+  void supply(BoxIndex box, std::string bytes);
+  // PartElsewhere unless it has been supplied.
+  void require(BoxIndex box) const;
 
   // Of state files, so far.
   int64_t bytes_read() const { return bytes_read_; }
@@ -84,6 +107,7 @@ class CheckpointReader {
   mutable std::atomic<int64_t> bytes_read_ = 0;
   mutable std::mutex mutex_;  // of the files, which are opened when they are first read
   mutable std::map<size_t, std::unique_ptr<ByteSource>> files_;
+  std::map<std::pair<size_t, uint64_t>, std::string> supplied_;  // by file and offset
 };
 
 }  // namespace tessera

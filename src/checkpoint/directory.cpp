@@ -191,7 +191,10 @@ std::optional<std::string> incomplete_reason(const fs::path& checkpoint) {
     return cat(manifest_path.string(), " not found");
   try {
     const FileSizes sizes(checkpoint);
-    for (const ManifestFile& file : read_manifest(checkpoint).files) {
+    const Manifest manifest = read_manifest(checkpoint);
+    for (size_t i = 0; i < manifest.files.size(); ++i) {
+      const ManifestFile& file = manifest.files[i];
+      if (manifest.is_elsewhere(i) && !is_stored(checkpoint / file.name)) continue;
       const uint64_t bytes = sizes.of(file.name);
       if (bytes == file.bytes) continue;
       return cat("'", (checkpoint / file.name).string(), "' has ", bytes, " bytes instead of ",

@@ -159,7 +159,11 @@ class Verifier {
     };
     const fs::path path = checkpoint_ / expected.name;
     if (!is_stored_file(path)) {
-      report(cat(is_stored(path) ? "is no plain file" : "is missing", lost(boxes_[index])));
+      const bool away = manifest_.is_elsewhere(index) && !is_stored(path);
+      report(cat(away              ? "is in the part of another host"
+                 : is_stored(path) ? "is no plain file"
+                                   : "is missing",
+                 lost(boxes_[index])));
       return add_progress(expected.bytes);
     }
     BoxHashes hashes(boxes_[index]);

@@ -36,6 +36,10 @@ std::string PositionWriter::finish() {
   return std::move(bytes_);
 }
 
+bool is_of_kind(std::string_view position, char kind) {
+  return position.size() > kMagic.size() + 1 && position[kMagic.size() + 1] == kind;
+}
+
 PositionReader::PositionReader(std::string_view position, char kind, std::string_view name)
     : left_(position), name_(name) {
   if (!position.starts_with(kMagic)) refuse("it is none");
@@ -45,7 +49,7 @@ PositionReader::PositionReader(std::string_view position, char kind, std::string
   std::memcpy(&hash, position.data() + position.size() - sizeof hash, sizeof hash);
   left_.remove_suffix(sizeof hash);
   if (hash != hash_text(left_)) refuse("it is damaged");
-  if (left_[kMagic.size() + 1] != kind) refuse("it is that of another kind of reader");
+  if (!is_of_kind(left_, kind)) refuse("it is that of another kind of reader");
   left_.remove_prefix(kMagic.size() + 2);
 }
 

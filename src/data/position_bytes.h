@@ -18,6 +18,9 @@ class PositionWriter {
   std::string bytes_;
 };
 
+// Whether they were written as those of this kind; nothing of them is checked.
+bool is_of_kind(std::string_view position, char kind);
+
 // The values in the order in which they were added. UserError, naming `name`, where the bytes are
 // damaged, of another kind or version, hold other values than are asked for, or a value exceeds its
 // limit.

@@ -6,6 +6,9 @@
 
 namespace tessera {
 
+// How documents become samples: joined and cut, whole ones together, or one each.
+enum class Packing : uint8_t { kConcatenate, kBestFit, kRows };
+
 // Where a sample goes: one row of a batch, T = context elements in each span.
 struct SampleRow {
   std::span<int32_t> inputs;   // ids; where the sample holds none, any id

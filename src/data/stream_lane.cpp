@@ -16,79 +16,28 @@
 namespace tessera {
 namespace {
 
-constexpr char kKind = 'l';
-constexpr uint64_t kStream = stream_of("data.buffer");
-constexpr uint64_t kLargest = uint64_t{1} << 62;
-constexpr uint64_t kMostEpochs = uint64_t{1} << 31;
-constexpr size_t kMostPositionBytes = size_t{64} << 10;
-constexpr size_t kMostDocumentBytes = size_t{kMaxDocumentBytes} * 4;
+constexpr uint64_t kBufferStream = stream_of("data.buffer");
+constexpr uint64_t kCropStream = stream_of("data.crop");
 
-void add(PositionWriter& writer, const TokenDocument& document) {
-  writer.add({reinterpret_cast<const char*>(document.ids.data()), document.ids.size() * 4});
-  writer.add({reinterpret_cast<const char*>(document.learned.data()), document.learned.size()});
+bool is_learned(const TokenDocument& document, size_t i) {
+  return document.learned.empty() || document.learned[i] != 0;
 }
 
-std::shared_ptr<const TokenDocument> read_document(PositionReader& reader) {
-  auto document = std::make_shared<TokenDocument>();
-  const std::string_view ids = reader.bytes(kMostDocumentBytes);
-  const std::string_view learned = reader.bytes(kMostDocumentBytes);
-  if (ids.size() % 4 != 0 || (!learned.empty() && learned.size() != ids.size() / 4))
-    reader.refuse("a document is broken");
-  document->ids.resize(ids.size() / 4);
-  if (!ids.empty()) std::memcpy(document->ids.data(), ids.data(), ids.size());
-  document->learned.assign(learned.begin(), learned.end());
-  return document;
+// Tokens [begin, begin + length) of a document, at place `at` of a row. They predict each other,
+// the last one the next of the document if there is one.
+void put(const TokenDocument& document, size_t begin, size_t length, size_t at,
+         const SampleRow& row) {
+  for (size_t i = 0; i < length; ++i) {
+    const size_t next = begin + i + 1;
+    row.inputs[at + i] = document.ids[begin + i];
+    row.targets[at + i] = next < document.ids.size() && is_learned(document, next)
+                              ? document.ids[next]
+                              : kIgnoreIndex;
+  }
+  if (!row.document_starts.empty())
+    std::ranges::fill(row.document_starts.subspan(at, length), static_cast<int32_t>(at));
 }
-
 }  // namespace
-
-std::string to_bytes(const LaneState& state) {
-  PositionWriter writer(kKind);
-  writer.add(uint64_t{state.sources.size()});
-  for (const LaneState::Source& source : state.sources) {
-    for (int64_t value :
-         {source.epoch, source.part, source.record, source.documents,
-          static_cast<int64_t>(source.draws), source.tokens, static_cast<int64_t>(source.ended)})
-      writer.add(static_cast<uint64_t>(value));
-    writer.add(std::string_view(source.position ? *source.position : ""));
-    writer.add(uint64_t{source.buffer.size()});
-    for (const auto& document : source.buffer) add(writer, *document);
-  }
-  add(writer, state.document ? *state.document : TokenDocument{});
-  writer.add(uint64_t{state.next});
-  writer.add(state.last ? static_cast<uint64_t>(*state.last) + 1 : 0);
-  writer.add(uint64_t{state.ended});
-  return writer.finish();
-}
-
-LaneState lane_state_from_bytes(std::string_view bytes, size_t sources, const std::string& name) {
-  PositionReader reader(bytes, kKind, name);
-  auto value = [&] { return static_cast<int64_t>(reader.value(kLargest)); };
-  LaneState state;
-  if (reader.value(kLargest) != sources) reader.refuse("the data has another number of sources");
-  state.sources.resize(sources);
-  for (LaneState::Source& source : state.sources) {
-    source.epoch = static_cast<int64_t>(reader.value(kMostEpochs));
-    source.part = value();
-    source.record = value();
-    source.documents = value();
-    source.draws = reader.value(kLargest);
-    source.tokens = value();
-    source.ended = reader.value(1) == 1;
-    if (std::string_view position = reader.bytes(kMostPositionBytes); !position.empty())
-      source.position = std::make_shared<const std::string>(position);
-    const uint64_t documents = reader.value(bytes.size());
-    for (uint64_t i = 0; i < documents; ++i) source.buffer.push_back(read_document(reader));
-  }
-  if (auto document = read_document(reader); !document->ids.empty())
-    state.document = std::move(document);
-  state.next = reader.value(state.document ? state.document->ids.size() : 0);
-  if (uint64_t last = reader.value(uint64_t{1} << 31); last > 0)
-    state.last = static_cast<int32_t>(last - 1);
-  state.ended = reader.value(1) == 1;
-  reader.end();
-  return state;
-}
 
 StreamLane::StreamLane(const StreamSettings& settings, int64_t lane, LaneState state)
     : settings_(settings), lane_(lane), state_(std::move(state)) {
@@ -126,29 +75,61 @@ void StreamLane::check_ids(const TokenDocument& document) const {
 int64_t StreamLane::next(const SampleRow& row) {
   const auto context = static_cast<size_t>(settings_.context);
   TESSERA_CHECK(row.inputs.size() == context && row.targets.size() == context);
-  const bool tells = !row.document_starts.empty();
-  int64_t tokens = 0;
+  const size_t filled = settings_.packing == Packing::kConcatenate ? fill_joined(row)
+                        : settings_.packing == Packing::kBestFit   ? fill_best_fit(row)
+                                                                   : fill_row(row);
+  std::ranges::fill(row.inputs.subspan(filled), settings_.filler);
+  std::ranges::fill(row.targets.subspan(filled), kIgnoreIndex);
+  if (!row.document_starts.empty())
+    std::ranges::fill(row.document_starts.subspan(filled),
+                      static_cast<int32_t>(filled == context ? 0 : filled));
+  return settings_.context - std::ranges::count(row.targets, kIgnoreIndex);
+}
+
+size_t StreamLane::fill_joined(const SampleRow& row) {
   int32_t start = 0;
   size_t t = 0;
   if (!state_.last && !state_.ended) {
     if (auto first = next_token()) state_.last = first->id;
   }
-  while (t < context && state_.last) {
+  while (t < row.inputs.size() && state_.last) {
     row.inputs[t] = *state_.last;
-    if (tells) row.document_starts[t] = start;
+    if (!row.document_starts.empty()) row.document_starts[t] = start;
     auto target = next_token();
     state_.last = target ? std::optional(target->id) : std::nullopt;
-    const bool learned = target && target->learned;
-    row.targets[t] = learned ? target->id : kIgnoreIndex;
-    tokens += learned;
+    row.targets[t] = target && target->learned ? target->id : kIgnoreIndex;
     ++t;
     if (target && target->begins_document) start = static_cast<int32_t>(t);
   }
-  std::ranges::fill(row.inputs.subspan(t), settings_.filler);
-  std::ranges::fill(row.targets.subspan(t), kIgnoreIndex);
-  if (tells)
-    std::ranges::fill(row.document_starts.subspan(t), static_cast<int32_t>(t == context ? 0 : t));
-  return tokens;
+  return t;
+}
+
+size_t StreamLane::fill_best_fit(const SampleRow& row) {
+  const size_t context = row.inputs.size();
+  size_t at = 0;
+  while (at < context && (state_.document || next_document(at == 0 ? SIZE_MAX : context - at))) {
+    const TokenDocument& document = *state_.document;
+    const size_t length = std::min<size_t>(context - at, document.ids.size() - state_.next);
+    put(document, state_.next, length, at, row);
+    state_.next += length;
+    at += length;
+    if (state_.next == document.ids.size()) leave_document();
+  }
+  return at;
+}
+
+size_t StreamLane::fill_row(const SampleRow& row) {
+  if (!state_.document && !next_document()) return 0;
+  const TokenDocument& document = *state_.document;
+  const size_t length = std::min(row.inputs.size(), document.ids.size());
+  uint64_t given = 0;
+  for (const LaneState::Source& source : state_.sources)
+    given += static_cast<uint64_t>(source.tokens);
+  const uint64_t key = hash_combine(settings_.seed, static_cast<uint64_t>(lane_));
+  const uint64_t begin = random_below(key, kCropStream, given, document.ids.size() - length + 1);
+  put(document, begin, length, 0, row);
+  leave_document();
+  return length;
 }
 
 const LaneState& StreamLane::state() {
@@ -161,39 +142,48 @@ const LaneState& StreamLane::state() {
 }
 
 std::optional<StreamLane::Token> StreamLane::next_token() {
-  if (!state_.document && !next_document()) {
-    state_.ended = true;
-    return std::nullopt;
-  }
+  if (!state_.document && !next_document()) return std::nullopt;
   const TokenDocument& document = *state_.document;
   const size_t i = state_.next++;
-  Token token{document.ids[i], document.learned.empty() || document.learned[i] != 0, i == 0};
-  if (state_.next == document.ids.size()) {
-    state_.document.reset();
-    state_.next = 0;
-  }
+  Token token{document.ids[i], is_learned(document, i), i == 0};
+  if (state_.next == document.ids.size()) leave_document();
   return token;
 }
 
-// Of the source that has given the fewest tokens for its weight; the first of equal ones.
-bool StreamLane::next_document() {
-  for (;;) {
-    std::optional<size_t> chosen;
-    double least = 0;
-    for (size_t s = 0; s < state_.sources.size(); ++s) {
-      if (state_.sources[s].ended) continue;
-      const double share =
-          static_cast<double>(state_.sources[s].tokens) / settings_.sources[s].weight;
-      if (chosen && share >= least) continue;
-      chosen = s;
-      least = share;
-    }
-    if (!chosen) return false;
-    state_.document = draw(*chosen);
-    if (!state_.document) continue;
-    state_.sources[*chosen].tokens += std::ssize(state_.document->ids);
-    return true;
+void StreamLane::leave_document() {
+  state_.document.reset();
+  state_.next = 0;
+}
+
+// The one that has given the fewest tokens for its weight, the first of equal ones; nothing where
+// all have ended.
+std::optional<size_t> StreamLane::next_source() const {
+  std::optional<size_t> chosen;
+  double least = 0;
+  for (size_t s = 0; s < state_.sources.size(); ++s) {
+    if (state_.sources[s].ended) continue;
+    const double share =
+        static_cast<double>(state_.sources[s].tokens) / settings_.sources[s].weight;
+    if (chosen && share >= least) continue;
+    chosen = s;
+    least = share;
   }
+  return chosen;
+}
+
+// One that has at most `room` tokens. Whether there is one; the lane has ended where there is none
+// of any length.
+bool StreamLane::next_document(size_t room) {
+  while (const std::optional<size_t> source = next_source()) {
+    state_.document = room == SIZE_MAX ? draw(*source) : longest(*source, room);
+    if (state_.document) {
+      state_.sources[*source].tokens += std::ssize(state_.document->ids);
+      return true;
+    }
+    if (room != SIZE_MAX) return false;
+  }
+  state_.ended = true;
+  return false;
 }
 
 // A document of the buffer; null where the source has ended.
@@ -202,32 +192,52 @@ std::shared_ptr<const TokenDocument> StreamLane::draw(size_t source) {
   while (!state.ended) {
     fill_buffer(source);
     if (state.buffer.empty()) {
-      state.ended = end_epoch(state);
+      state.ended = end_epoch(source);
       continue;
     }
     const uint64_t key =
         hash_combine(hash_combine(settings_.seed, source), static_cast<uint64_t>(lane_));
-    const size_t place =
-        settings_.shuffle ? random_below(key, kStream, state.draws++, state.buffer.size()) : 0;
-    std::shared_ptr<const TokenDocument> document = std::move(state.buffer[place]);
-    buffered_[source] -= std::ssize(document->ids);
-    if (settings_.shuffle) {
-      state.buffer[place] = std::move(state.buffer.back());
-      state.buffer.pop_back();
-    } else {
-      state.buffer.erase(state.buffer.begin());
-    }
-    return document;
+    return take(source, settings_.shuffle
+                            ? random_below(key, kBufferStream, state.draws++, state.buffer.size())
+                            : 0);
   }
   return nullptr;
 }
 
+// The longest of at most `room` tokens in the buffer, of equal ones the first; null if none fits.
+std::shared_ptr<const TokenDocument> StreamLane::longest(size_t source, size_t room) {
+  fill_buffer(source);
+  const auto& buffer = state_.sources[source].buffer;
+  auto best = buffer.end();
+  for (auto i = buffer.begin(); i != buffer.end(); ++i) {
+    const size_t length = (*i)->ids.size();
+    if (length <= room && (best == buffer.end() || length > (*best)->ids.size())) best = i;
+  }
+  return best == buffer.end() ? nullptr : take(source, static_cast<size_t>(best - buffer.begin()));
+}
+
+std::shared_ptr<const TokenDocument> StreamLane::take(size_t source, size_t place) {
+  auto& buffer = state_.sources[source].buffer;
+  std::shared_ptr<const TokenDocument> document = std::move(buffer[place]);
+  buffered_[source] -= std::ssize(document->ids);
+  if (settings_.shuffle) {
+    buffer[place] = std::move(buffer.back());
+    buffer.pop_back();
+  } else {
+    buffer.erase(buffer.begin() + static_cast<std::ptrdiff_t>(place));
+  }
+  return document;
+}
+
 // Whether that was the last. An epoch is given whole before the next begins.
-bool StreamLane::end_epoch(LaneState::Source& state) const {
+bool StreamLane::end_epoch(size_t source) {
+  LaneState::Source& state = state_.sources[source];
+  close_reader(source);
   ++state.epoch;
   state.part = 0;
   const bool nothing = state.documents == 0;  // and so for ever
   state.documents = 0;
+  state.read_tokens = 0;
   return nothing || (settings_.sources.size() == 1 && state.epoch >= settings_.epochs);
 }
 
@@ -236,12 +246,29 @@ void StreamLane::fill_buffer(size_t source) {
   const int64_t most = kMostBufferedTokens / settings_.lanes;
   while (state.buffer.empty() ||
          (std::ssize(state.buffer) < settings_.buffer && buffered_[source] < most)) {
+    if (has_share(state)) return;
     auto document = read(source);
     if (!document) return;
     ++state.documents;
+    state.read_tokens += std::ssize(document->ids);
     buffered_[source] += std::ssize(document->ids);
     state.buffer.push_back(std::move(document));
   }
+}
+
+// Whether what was read of this epoch makes as many windows as the lane may have.
+bool StreamLane::has_share(const LaneState::Source& state) const {
+  if (settings_.epoch_windows == 0) return false;
+  const int64_t windows = (settings_.epoch_windows - lane_ + settings_.lanes - 1) / settings_.lanes;
+  if (settings_.packing == Packing::kRows) return state.documents >= windows;
+  return state.read_tokens >= windows * settings_.context;
+}
+
+void StreamLane::close_reader(size_t source) {
+  readers_[source].reset();
+  moved_[source] = false;
+  state_.sources[source].position.reset();
+  state_.sources[source].record = 0;
 }
 
 // The next document of this epoch that has tokens; null where there is none.
@@ -257,7 +284,8 @@ std::shared_ptr<const TokenDocument> StreamLane::read(size_t source) {
   };
   while (state.part < files_[source].parts(lane_)) {
     check_interruption();
-    const LanePart part = files_[source].part(lane_, state.epoch, state.part);
+    const int64_t order = settings_.epoch_windows > 0 ? 0 : state.epoch;
+    const LanePart part = files_[source].part(lane_, order, state.part);
     if (!reader) {
       DocumentReaderOptions reading = settings.reading;
       reading.longest_document = kMaxStreamDocumentBytes;
@@ -278,10 +306,7 @@ std::shared_ptr<const TokenDocument> StreamLane::read(size_t source) {
       note_times();
       return document;
     }
-    reader.reset();
-    moved_[source] = false;
-    state.position.reset();
-    state.record = 0;
+    close_reader(source);
     ++state.part;
   }
   note_times();

@@ -50,6 +50,10 @@ uint64_t stream_fingerprint(const StreamSettings& settings, uint64_t tokenizer_f
   for (int64_t value :
        {settings.lanes, settings.buffer, int64_t{settings.shuffle}, std::ssize(settings.sources)})
     hash = hash_combine(hash, static_cast<uint64_t>(value));
+  if (settings.packing != Packing::kConcatenate)
+    hash = hash_combine(hash, static_cast<uint64_t>(settings.packing));
+  if (settings.epoch_windows > 0)
+    hash = hash_combine(hash, static_cast<uint64_t>(settings.epoch_windows));
   for (const StreamSettings::Source& source : settings.sources) {
     hash = hash_combine(hash, std::bit_cast<uint64_t>(source.weight));
     hash = hash_combine(hash, static_cast<uint64_t>(source.reading.kind));

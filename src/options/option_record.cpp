@@ -98,15 +98,22 @@ class Loader {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> option_values(const RunConfig& config) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const OptionRow& row : option_table())
+    values.emplace_back(row.name, value_text(config, row));
+  std::ranges::sort(values);
+  return values;
+}
+
 std::string describe(const RunConfig& config) {
-  std::vector<const OptionRow*> rows;
-  for (const OptionRow& row : option_table()) rows.push_back(&row);
-  std::sort(rows.begin(), rows.end(), [](auto* a, auto* b) { return a->name < b->name; });
+  const auto values = option_values(config);
   std::string text;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    text += format("Arguments [%03d/%03d] %-30s: ", static_cast<int>(i + 1),
-                   static_cast<int>(rows.size()), std::string(rows[i]->name).c_str());
-    text += cat(value_text(config, *rows[i]), "\n");
+  int number = 0;
+  for (const auto& [name, value] : values) {
+    text += format("Arguments [%03d/%03d] %-30s: ", ++number, static_cast<int>(values.size()),
+                   name.c_str());
+    text += cat(value, "\n");
   }
   return text;
 }

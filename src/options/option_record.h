@@ -1,12 +1,17 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "options/run_config.h"
 
 namespace tessera {
 
-// All options as lines `Arguments [001/170] name                          : value`, sorted by name.
+// All options, name and value, sorted by name.
+std::vector<std::pair<std::string, std::string>> option_values(const RunConfig& config);
+
+// The same as lines `Arguments [001/170] name                          : value`.
 std::string describe(const RunConfig& config);
 
 // All options as one JSON object in UTF-8 (other bytes become U+FFFD), for the record of a run and

@@ -1,8 +1,6 @@
 #include "remote/s3_store.h"
 
 #include <algorithm>
-#include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "base/cryptography.h"
@@ -10,6 +8,7 @@
 #include "base/interruption.h"
 #include "base/text.h"
 #include "remote/range_reader.h"
+#include "remote/remote_file.h"
 #include "remote/s3_answer.h"
 #include "remote/s3_files.h"
 #include "remote/url.h"
@@ -18,7 +17,8 @@ namespace tessera {
 namespace {
 
 constexpr uint64_t kMaxParts = 9000;  // S3 takes 10,000
-constexpr uint64_t kReadAhead = uint64_t{1} << 20;
+constexpr uint64_t kReadAtOnce = uint64_t{4} << 20;
+constexpr int kBlocksInMemory = 16;  // of an open object, for threads that read at several places
 constexpr int kMaxRounds = 100;
 
 const std::atomic<bool> kNever = false;
@@ -27,39 +27,6 @@ std::string etag_of(const HttpResponse& response) {
   const std::string* value = find_header(response.headers, "etag");
   return value ? *value : "";
 }
-
-// What is read in small pieces is fetched in larger ones, of which the last stays.
-class ObjectSource : public ByteSource {
- public:
-  ObjectSource(RemoteLocation location, const HttpSettings& settings)
-      : reader_(std::move(location), settings) {}
-  std::string name() const override { return reader_.location().name; }
-  uint64_t size() const override { return reader_.location().size; }
-  void read(uint64_t offset, std::span<std::byte> out) const override {
-    if (offset > size() || out.size() > size() - offset)
-      throw UserError(cat("cannot read '", name(), "': it has ", size(), " bytes, and ", out.size(),
-                          " at ", offset, " are asked for; it is damaged"));
-    if (out.size() >= kReadAhead) return reader_.read(offset, out);
-    std::lock_guard lock(mutex_);
-    if (offset < begin_ || offset + out.size() > begin_ + block_.size()) {
-      block_.resize(std::min(kReadAhead, size() - offset));
-      begin_ = offset;
-      try {
-        reader_.read(offset, block_);
-      } catch (...) {
-        block_.clear();
-        throw;
-      }
-    }
-    if (!out.empty()) std::memcpy(out.data(), block_.data() + (offset - begin_), out.size());
-  }
-
- private:
-  RangeReader reader_;
-  mutable std::mutex mutex_;
-  mutable uint64_t begin_ = 0;
-  mutable std::vector<std::byte> block_;
-};
 
 }  // namespace
 
@@ -95,7 +62,10 @@ std::optional<S3Store::Content> S3Store::read(const std::string& name, uint64_t 
 std::unique_ptr<ByteSource> S3Store::open(const std::string& name, uint64_t bytes) const {
   RemoteLocation location = s3_location(parse_s3_name(name), options_.s3);
   location.size = bytes;
-  return std::make_unique<ObjectSource>(std::move(location), options_.http);
+  RemoteOptions reading = options_;
+  reading.block_bytes = kReadAtOnce;
+  reading.blocks_in_memory = kBlocksInMemory;
+  return std::make_unique<RemoteFile>(std::move(location), reading, nullptr);
 }
 
 bool S3Store::write(const std::string& name, std::string_view content,

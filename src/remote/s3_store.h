@@ -29,7 +29,7 @@ class S3Store {
     std::string text, etag;
   };
   std::optional<Content> read(const std::string& name, uint64_t max_bytes) const;
-  // To read parts of: an object of a known size.
+  // To read parts of: an object of a known size, fetched in blocks that stay in memory only.
   std::unique_ptr<ByteSource> open(const std::string& name, uint64_t bytes) const;
 
   // What must hold for an object to be written: nothing, that there is none of its name, or that it

@@ -49,7 +49,9 @@ void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointCon
     for (const Destination& to : destinations) {
       Saved& saved = result.saved.emplace_back();
       try {
-        saved.path = save_checkpoint(to.directory, content, to.retention, group_, to.check);
+        CheckpointGroup group = group_;
+        group.first_here = to.first_here;
+        saved.path = save_checkpoint(to.directory, content, to.retention, group, to.check);
       } catch (const UserError& error) {
         saved.error = error.what();
       }

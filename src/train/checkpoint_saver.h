@@ -32,8 +32,9 @@ class CheckpointSaver {
   struct Destination {
     std::filesystem::path directory;
     Retention retention = {};
-    // Runs on the thread that writes, before anything else; of the first rank. May be null.
+    // Runs on the thread that writes, before anything else; of the first rank here. May be null.
     std::function<void()> check = {};
+    int first_here = 0;  // CheckpointGroup::first_here
   };
   // What has become of a destination: the checkpoint, or the UserError of save_checkpoint().
   struct Saved {

@@ -183,17 +183,23 @@ TokenPart synthetic_part(const RunConfig& config, int64_t vocab_size, int64_t co
   return part;
 }
 
+std::optional<Packing> given_packing(const RunConfig& config) {
+  if (config.packing == "auto") return std::nullopt;
+  if (config.packing == "concatenate") return Packing::kConcatenate;
+  return config.packing == "best_fit" ? Packing::kBestFit : Packing::kRows;
+}
+
 Packing packing_of(const RunConfig& config, const TokenPart& part) {
   const bool has_documents = part.cache || part.prepared;
-  if (config.packing == "auto")
-    return has_documents && part.kind != RecordKind::kText ? Packing::kRows : Packing::kConcatenate;
-  if (config.packing == "concatenate") return Packing::kConcatenate;
-  if (!has_documents) {
+  const bool has_rows = has_documents && part.kind != RecordKind::kText;
+  const Packing packing =
+      given_packing(config).value_or(has_rows ? Packing::kRows : Packing::kConcatenate);
+  if (packing != Packing::kConcatenate && !has_documents) {
     throw UserError(cat("--packing ", config.packing,
                         " wants to know where documents begin, which .bin files and synthetic "
                         "data do not say; leave it out"));
   }
-  return config.packing == "best_fit" ? Packing::kBestFit : Packing::kRows;
+  return packing;
 }
 
 std::shared_ptr<const SampleSource> samples_of(const TokenPart& part, Packing packing,

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 
 #include "train/training_data.h"
@@ -30,8 +31,9 @@ PreparedParts open_prepared_parts(const std::string& directory, const Tokenizer*
                                   int64_t vocab_size);
 TokenPart synthetic_part(const RunConfig& config, int64_t vocab_size, int64_t context);
 
-// How a part is cut into samples: --packing, or what is usual for its kind.
-enum class Packing { kConcatenate, kBestFit, kRows };
+// What --packing says; nothing for auto.
+std::optional<Packing> given_packing(const RunConfig& config);
+// How a part is cut into samples: that, or what is usual for its kind.
 Packing packing_of(const RunConfig& config, const TokenPart& part);
 // UserError where there is too little of it for one sample.
 std::shared_ptr<const SampleSource> samples_of(const TokenPart& part, Packing packing,

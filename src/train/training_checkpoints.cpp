@@ -14,6 +14,7 @@
 #include "checkpoint/places.h"
 #include "options/lora_options.h"
 #include "programs/frozen_parameters.h"
+#include "remote/http_headers.h"
 #include "train/training_run.h"
 #include "weights/open_checkpoint.h"
 
@@ -37,7 +38,7 @@ struct Report {
 };
 
 std::string manifest_hash(const fs::path& checkpoint) {
-  return hex(hash_text(read_content(checkpoint / kManifestName)));
+  return hex(identity_of(read_manifest(checkpoint)));
 }
 
 bool has_manifest(const fs::path& checkpoint, const std::string& hash) {
@@ -57,6 +58,9 @@ std::string what_is_seen(const fs::path& directory) {
 
 // NFS may tell a host of a file that another made a moment later.
 constexpr std::chrono::seconds kVisibleWithin{2};
+
+// Of a checkpoint in parts: what hosts tell each other when they load it.
+constexpr int64_t kMaxSharedBytes = 16 << 20;
 
 bool sees_lock(const fs::path& directory, const std::string& token) {
   auto deadline = std::chrono::steady_clock::now() + kVisibleWithin;
@@ -91,7 +95,7 @@ void TrainingRun::open_checkpoint_directories() {
   origin_.job = lines[0];
   for (size_t t = 0; t < tiers_.size(); ++t) {
     tiers_[t].usable = !lines.at(t + 1).empty();
-    if (tiers_[t].usable) require_same_directory(tiers_[t], std::string(lines[t + 1]));
+    if (tiers_[t].usable) look_at_directory(tiers_[t], origin_.job, std::string(lines[t + 1]));
   }
 }
 
@@ -109,17 +113,77 @@ std::string TrainingRun::lock_tier(Tier& tier, const std::string& job) const {
   }
 }
 
-void TrainingRun::require_same_directory(const Tier& tier, const std::string& token) const {
+void TrainingRun::look_at_directory(Tier& tier, const std::string& job, const std::string& token) {
   const std::string& directory = tier.options.directory;
   auto seen = on_all_ranks("look at the checkpoint directory", [&] {
     return cat(rank() == 0 || sees_lock(directory, token) ? "1" : "0", host_name());
   });
   for (size_t r = 1; r < seen.size(); ++r) {
     if (seen[r][0] == '1') continue;
+    tier.apart = config_.checkpoint_type == "local";
+    if (tier.apart) break;
     throw UserError(cat("--checkpoint_dir '", directory, "' is another directory for rank ", r,
                         " on ", seen[r].substr(1), " than for rank 0 on ", seen[0].substr(1),
                         ", whose '", kLockName,
-                        "' it does not see there: give a directory that all hosts share"));
+                        "' it does not see there: give a directory that all hosts share, or "
+                        "--checkpoint_type local"));
+  }
+  if (!tier.apart) return;
+  TESSERA_INFO(cat("'", directory, "' is a directory of each host: all parts make a checkpoint"));
+  on_all_ranks("lock of the hosts' checkpoint directories", [&] {
+    if (rank() == 0 || rank() != first_on_host()) return std::string();
+    std::string failure;
+    try {
+      failure = lock_tier(tier, job);
+    } catch (const UserError& error) {
+      failure = cat(error.what(), "; where some hosts share a directory, all must");
+    }
+    if (!failure.empty()) throw UserError(failure);
+    return std::string();
+  });
+  int64_t copies = 0;  // that other ranks would write, perhaps elsewhere
+  for (const StateBox& box : session_->checkpoint_boxes())
+    if (box.is_copy) copies += box.box.elements() * size_of(box.dtype);
+  if (device_.control->any("copies between hosts", copies > kMaxSharedBytes)) {
+    throw UserError(
+        cat("--checkpoint_type local needs a state of which each rank has its own part, "
+            "and here ranks have copies: give --sharding_strategy full_shard, or a "
+            "directory that all hosts share"));
+  }
+}
+
+void TrainingRun::share_missing_boxes() {
+  if (!device_.control) return;
+  const std::vector<BoxIndex> missing = to_resume_->missing_boxes(session_->checkpoint_targets());
+  std::string wanted;
+  for (const BoxIndex& box : missing) wanted += cat(box.tensor, " ", box.box, "\n");
+  if (wanted.size() > kMaxSharedBytes) wanted.clear();
+  std::set<BoxIndex> all;
+  for (const std::string& text : device_.control->exchange("missing parts", wanted)) {
+    for (std::string_view line : split(text, '\n')) {
+      const size_t blank = line.find(' ');
+      if (blank == std::string_view::npos) continue;
+      all.insert({parse_decimal(line.substr(0, blank)).value_or(0),
+                  parse_decimal(line.substr(blank + 1)).value_or(0)});
+    }
+  }
+  // One rank of each host has them, one after the other.
+  int64_t shared = 0;
+  for (const BoxIndex& box : all) {
+    const bool too_much =
+        (shared += static_cast<int64_t>(to_resume_->bytes_of(box))) > kMaxSharedBytes;
+    if (too_much) break;
+    std::string mine;
+    const size_t file = to_resume_->manifest().tensors.at(box.tensor).boxes.at(box.box).file;
+    if (rank() == first_on_host() && to_resume_->has_file(file)) {
+      try {
+        mine = to_resume_->stored_bytes(box);
+      } catch (const UserError&) {
+        // Whoever needs it says that it is missing.
+      }
+    }
+    for (std::string& bytes : device_.control->exchange("missing parts", mine))
+      if (!bytes.empty()) to_resume_->supply(box, std::move(bytes));
   }
 }
 
@@ -211,23 +275,49 @@ void TrainingRun::require_own_directory(const std::optional<fs::path>& resumed) 
 // "" if the checkpoint is whole for all, else what is damaged. UserError where ranks see different
 // ones, or it is not of this job's shape.
 std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std::string& hash) {
-  auto all = on_all_ranks("verification of the checkpoint", [&] {
-    Report report{Finding::kWhole, host_name(), ""};
+  auto examine = [&](const std::function<void(Report&)>& work) {
+    Report found{Finding::kWhole, host_name(), ""};
     try {
-      if (!has_manifest(checkpoint, hash)) {
-        report.finding = Finding::kAnother;
-        report.text = what_is_seen(checkpoint.parent_path());
-      } else {
-        to_resume_ = open_checkpoint(checkpoint);
-        to_resume_->verify(session_->checkpoint_targets());
-      }
+      work(found);
     } catch (const DamagedCheckpoint& error) {
-      report = {Finding::kDamaged, report.host, error.what()};
+      found = {Finding::kDamaged, found.host, error.what()};
+    } catch (const PartElsewhere& error) {
+      found = {Finding::kUnfit, found.host,
+               cat(error.what(),
+                   ": start with the mesh that wrote it, ranks on the same hosts, or "
+                   "copy the directories of all hosts into one that they share")};
     } catch (const UserError& error) {
-      report = {Finding::kUnfit, report.host, error.what()};
+      found = {Finding::kUnfit, found.host, error.what()};
     }
-    return report.to_text();
+    return found.to_text();
+  };
+  to_resume_.reset();
+  auto all = on_all_ranks("look for the checkpoint", [&] {
+    return examine([&](Report& mine) {
+      if (has_manifest(checkpoint, hash)) {
+        to_resume_ = open_checkpoint(checkpoint);
+      } else {
+        const bool local = config_.checkpoint_type == "local";
+        mine.finding = local ? Finding::kDamaged : Finding::kAnother;
+        mine.text = local ? cat("'", checkpoint.string(), "' has no part here")
+                          : what_is_seen(checkpoint.parent_path());
+      }
+    });
   });
+  const bool open = std::ranges::all_of(all, [](const std::string& text) {
+    return Report::from_text(text).finding == Finding::kWhole;
+  });
+  if (open) {
+    if (config_.checkpoint_type == "local") share_missing_boxes();
+    all = on_all_ranks("verification of the checkpoint", [&] {
+      return examine([&](Report&) {
+        to_resume_->verify(session_->checkpoint_targets(), device_.pool);
+        // All ranks say so before any has loaded a byte.
+        for (const BoxIndex& box : to_resume_->missing_boxes(session_->checkpoint_targets()))
+          to_resume_->require(box);
+      });
+    });
+  }
   std::vector<Report> reports;
   for (const std::string& text : all) reports.push_back(Report::from_text(text));
   std::string damage;
@@ -300,10 +390,10 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
   }
   std::vector<StateTarget> targets = session_->checkpoint_targets();
   if (config_.eval_only) {  // of the weights
-    to_resume_->load_some(targets);
+    to_resume_->load_some(targets, device_.pool);
   } else {
     require_same_frozen(session_->programs().parameters, config_, saved.options, where);
-    to_resume_->load_all(targets);
+    to_resume_->load_all(targets, device_.pool);
   }
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
     throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));

@@ -17,6 +17,10 @@ namespace {
 // Above this a data set on a server is read as a stream, unless the options say.
 constexpr uint64_t kFetchedWhole = uint64_t{1} << 30;
 
+// Documents of a lane among which those that fit are looked for. With 16 of them, of lengths as
+// C4's, 4 % of windows of 512 tokens are filled up, with 64 1.4 %, with 256 0.8 %.
+constexpr int64_t kBestFitBuffer = 64;
+
 void check_vocabulary(TrainingData& data, int64_t vocab_size) {
   int64_t words = data.tokenizer->vocab_size();
   if (words > vocab_size) {
@@ -78,6 +82,11 @@ StreamSettings stream_settings(const RunConfig& config, const TrainingData& data
   stream.epochs = config.epochs;
   stream.seed = static_cast<uint64_t>(config.seed);
   stream.filler = data.tokenizer ? data.tokenizer->end_of_text() : 0;
+  const bool has_text = std::ranges::find(kinds, RecordKind::kText) != kinds.end();
+  stream.packing =
+      given_packing(config).value_or(has_text ? Packing::kConcatenate : Packing::kRows);
+  if (stream.packing == Packing::kBestFit) stream.buffer = std::max(stream.buffer, kBestFitBuffer);
+  stream.epoch_windows = config.max_dataset_len.value_or(0);
   for (size_t i = 0; i < data.sources.size(); ++i) {
     if (!kinds[i]) {
       throw UserError(cat("'", data.sources[i].name,

@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/interruption.h"
 #include "base/log.h"
+#include "observe/metrics_file.h"
+#include "observe/tensorboard.h"
 #include "ops/composite/dropout.h"
 #include "options/option_record.h"
 #include "options/option_table.h"
@@ -125,8 +127,8 @@ void TrainingRun::run_to_the_end() {
     resume(*checkpoint);
   else
     load_weights();
-  // Only now, when nothing that the user gave is in doubt: opening the file of hashes empties it.
-  metrics_.emplace(rank() == 0 ? config_.metrics_file : "");
+  // Only now, when nothing that the user gave is in doubt: these make files.
+  open_sinks();
   if (!config_.hash_file.empty()) {
     std::string suffix = world_size() > 1 ? cat(".rank", rank()) : "";
     hashes_ = std::make_unique<HashRecorder>(config_.hash_file + suffix);
@@ -143,6 +145,19 @@ void TrainingRun::run_to_the_end() {
   if (config_.compare_baselines && !stopping_) print_baselines();
   TESSERA_INFO(cat("Peak resident memory of the process: ", format_bytes(peak_resident_bytes()),
                    ", of which planned ", format_bytes(memory.total())));
+}
+
+void TrainingRun::open_sinks() {
+  if (rank() > 0) return;
+  if (!config_.metrics_file.empty())
+    sinks_.push_back(std::make_unique<MetricsFile>(config_.metrics_file));
+  for (const std::string& directory : config_.tensorboard_dir) {
+    TESSERA_INFO(cat("Writing metrics for tensorboard to ", directory, "."));
+    auto writer = std::make_unique<TensorBoardWriter>(directory, record_.step);
+    writer->arguments(option_values(config_));
+    sinks_.push_back(std::move(writer));
+  }
+  if (config_.report_interval) report_.emplace(*config_.report_interval, world_size());
 }
 
 void TrainingRun::train() {
@@ -296,10 +311,13 @@ void TrainingRun::finish_step(RunningStep& step) {
   report.memory_bytes = resident_bytes();
   report.seconds_left = seconds_left();
   watch_starvation(report);
-  metrics_->step(report);
+  for (const auto& sink : sinks_) sink->step(report);
   if (report.batch % config_.logging_freq == 0 || report.batch + 1 == total_steps_)
     TESSERA_INFO(progress_line(report));
   if (average_.add(report)) TESSERA_INFO(average_.line());
+  if (report_) {
+    if (const auto lines = report_->add(report)) TESSERA_INFO(cat("Report:\n", *lines));
+  }
   if (lowered) {
     TESSERA_INFO(cat("Step ", report.batch, ": gradients overflow at loss scale ",
                      *result.loss_scale, "; the update was skipped, the scale is now ",
@@ -364,8 +382,9 @@ void TrainingRun::validate(int64_t limit_batches) {
   int64_t samples = data_.training_samples ? data_.training_samples->samples() : 0;
   int64_t epoch_number =
       samples > 0 ? 1 + std::max<int64_t>(0, record_.position - 1) / samples : stream_epoch_ + 1;
-  metrics_->validation(
-      {batch_number, epoch_number, record_.tokens_seen, last_validation_loss_, perplexity});
+  const ValidationReport report{batch_number, epoch_number, record_.tokens_seen,
+                                last_validation_loss_, perplexity};
+  for (const auto& sink : sinks_) sink->validation(report);
 }
 
 void TrainingRun::print_baselines() {

@@ -12,6 +12,8 @@
 #include "hub/pretrained_weights.h"
 #include "observe/machine_peak.h"
 #include "observe/progress.h"
+#include "observe/reports.h"
+#include "observe/run_report.h"
 #include "options/checkpoint_tiers.h"
 #include "options/run_record.h"
 #include "planning/host_memory.h"
@@ -101,7 +103,11 @@ class TrainingRun {
       const std::set<std::filesystem::path>& damaged) const;
   struct Tier;
   std::string lock_tier(Tier& tier, const std::string& job) const;
-  void require_same_directory(const Tier& tier, const std::string& lock_token) const;
+  // That each host has its own is an error, or is found out.
+  void look_at_directory(Tier& tier, const std::string& job, const std::string& lock_token);
+  int first_on_host() const { return rank() / device_.ranks_per_host * device_.ranks_per_host; }
+  // Of a checkpoint whose parts are on several hosts: what ranks need of others, if it is little.
+  void share_missing_boxes();
   void require_none_seen() const;
   void require_own_directory(const std::optional<std::filesystem::path>& resumed) const;
   std::string open_on_all_ranks(const std::filesystem::path& checkpoint,
@@ -118,6 +124,7 @@ class TrainingRun {
                               const RunRecord& saved) const;
   void record_inputs();
   void warn_of_changes(const RunRecord& saved) const;
+  void open_sinks();
   void train();
   void open_reader();
   StreamState whole_stream_state() const;
@@ -176,15 +183,17 @@ class TrainingRun {
   CheckpointOrigin origin_;  // of the checkpoints that this run writes
   struct Tier {
     CheckpointTier options;
-    std::unique_ptr<CheckpointLock> lock;  // on rank 0
+    std::unique_ptr<CheckpointLock> lock;  // on the rank that makes the directory
+    bool apart = false;                    // hosts have directories of their own
     bool usable = true;                    // a restart may go on without one of several
     int64_t last_saved_step = -1;
     double last_begin_seconds = 0;  // of its last save, or of training
   };
-  std::vector<Tier> tiers_;                      // none where nothing is saved
-  std::unique_ptr<CheckpointReader> to_resume_;  // verified; until it is loaded
-  std::optional<MetricsFile> metrics_;
+  std::vector<Tier> tiers_;                          // none where nothing is saved
+  std::unique_ptr<CheckpointReader> to_resume_;      // verified; until it is loaded
+  std::vector<std::unique_ptr<MetricsSink>> sinks_;  // on rank 0
   RunningAverage average_;
+  std::optional<RunReport> report_;  // where it is asked for
   std::unique_ptr<HashRecorder> hashes_;
   std::unique_ptr<BatchSource> reader_;              // of the training data
   StreamReader* stream_ = nullptr;                   // the same, where it is a stream

@@ -86,7 +86,8 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
                             {good ? tier.options.num_kept : 0, record_.best_checkpoint},
                             [lock = tier.lock.get()] {
                               if (lock) lock->require_held();
-                            }});
+                            },
+                            tier.apart ? first_on_host() : 0});
   }
   saving_ = {record_.step, tiers, good, std::move(on_failure)};
   saver_->start(std::move(destinations), std::move(content));

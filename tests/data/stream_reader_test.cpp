@@ -18,45 +18,6 @@ namespace {
 
 constexpr int32_t kFill = 0;
 
-TEST(LaneFiles, DealEveryRecordToOneLane) {
-  for (int64_t lanes : {1, 3, 7, 96}) {
-    for (size_t files : {1u, 2u, 5u, 7u, 8u, 95u, 96u, 97u, 1024u}) {
-      SCOPED_TRACE(cat(lanes, " lanes, ", files, " files"));
-      LaneFiles deal(files, lanes, 5, true);
-      std::vector<std::vector<int>> taken(files, std::vector<int>(static_cast<size_t>(lanes), 0));
-      std::vector<double> shares(static_cast<size_t>(lanes));
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        for (int64_t i = 0; i < deal.parts(lane); ++i) {
-          const LanePart part = deal.part(lane, 3, i);
-          int64_t records = 0;
-          for (int64_t record = 0; record < lanes; ++record) {
-            if (!part.holds(record)) continue;
-            ++taken[part.file][static_cast<size_t>(record)];
-            ++records;
-          }
-          EXPECT_GT(records, 0);
-          shares[static_cast<size_t>(lane)] +=
-              static_cast<double>(records) / static_cast<double>(lanes);
-        }
-      }
-      for (const auto& file : taken)
-        for (int times : file) EXPECT_EQ(times, 1);
-      for (double share : shares)
-        EXPECT_NEAR(share, static_cast<double>(files) / static_cast<double>(lanes), 1e-9);
-    }
-  }
-}
-
-TEST(LaneFiles, DealOtherwiseInEveryEpoch) {
-  LaneFiles deal(50, 10, 1, true), plain(50, 10, 1, false);
-  int same = 0;
-  for (int64_t i = 0; i < 5; ++i) {
-    same += deal.part(2, 0, i).file == deal.part(2, 1, i).file;
-    EXPECT_EQ(plain.part(2, 4, i).file, static_cast<size_t>(10 * i + 2));
-  }
-  EXPECT_LT(same, 5);
-}
-
 // Documents of numbers that are all different, over some files of JSON lines.
 class StreamReaderTest : public testing::Test {
  protected:
@@ -157,18 +118,9 @@ class StreamReaderTest : public testing::Test {
     EXPECT_EQ(missing, all.lanes);
   }
 
-  ScratchDirectory directory_;
-  int32_t tokens_ = 0;
-};
-
-TEST_F(StreamReaderTest, EveryTokenOnceOnWorldsThatChange) {
-  for (int files : {1, 5, 12, 31}) {
-    SCOPED_TRACE(cat(files, " files"));
-    const StreamSettings all = settings(make_files(cat("f", files), files, 60));
-    std::map<int64_t, Sample> undisturbed;
-    run(all, 1, 6, {}, INT64_MAX, undisturbed, 1);
-    expect_all_once(undisturbed, all);
-
+  // Six worlds one after the other, each from what the one before has kept.
+  void expect_same_on_worlds_that_change(const StreamSettings& all,
+                                         const std::map<int64_t, Sample>& undisturbed) {
     std::map<int64_t, Sample> samples;
     StreamState state;
     const auto end = static_cast<int64_t>(undisturbed.size());
@@ -191,7 +143,141 @@ TEST_F(StreamReaderTest, EveryTokenOnceOnWorldsThatChange) {
       }
       if (HasFailure()) return;
     }
-    expect_all_once(samples, all);
+    for (const auto& [number, sample] : undisturbed)
+      EXPECT_TRUE(sample[0] == kFill || samples.contains(number)) << number;
+  }
+
+  ScratchDirectory directory_;
+  int32_t tokens_ = 0;
+};
+
+TEST_F(StreamReaderTest, EveryTokenOnceOnWorldsThatChange) {
+  for (int files : {1, 5, 12, 31}) {
+    SCOPED_TRACE(cat(files, " files"));
+    const StreamSettings all = settings(make_files(cat("f", files), files, 60));
+    std::map<int64_t, Sample> undisturbed;
+    run(all, 1, 6, {}, INT64_MAX, undisturbed, 1);
+    expect_all_once(undisturbed, all);
+
+    expect_same_on_worlds_that_change(all, undisturbed);
+    if (HasFailure()) return;
+  }
+}
+
+// A document is one run of numbers: where it begins and how many there are.
+using Runs = std::vector<std::pair<int32_t, size_t>>;
+
+Runs runs_of(const std::vector<int32_t>& sample, size_t context) {
+  Runs runs;
+  for (size_t t = 0; t < context && sample[t] != kFill; ++t) {
+    if (t == 0 || sample[t] != sample[t - 1] + 1) runs.emplace_back(sample[t], 0);
+    ++runs.back().second;
+    const bool goes_on = t + 1 < context && sample[t + 1] == sample[t] + 1;
+    const int32_t target = sample[context + t];
+    // The last of a document predicts nothing; that of a full window the next one if there is one.
+    if (goes_on || target != kIgnoreIndex) {
+      EXPECT_EQ(target, sample[t] + 1);
+    }
+    EXPECT_TRUE(goes_on || target == kIgnoreIndex || t + 1 == context);
+  }
+  return runs;
+}
+
+TEST_F(StreamReaderTest, BestFitCutsOnlyWhatIsLongerThanAWindow) {
+  StreamSettings all = settings(make_files("f", 7, 60));
+  // There are gaps between the numbers of documents, so that these can be told apart.
+  all.sources[0].encode = [](const Record& record, TokenDocument& out) {
+    numbers(record, out);
+    const int32_t gap = 2 * out.ids[0];
+    for (int32_t& id : out.ids) id += gap;
+  };
+  all.packing = Packing::kBestFit;
+  all.buffer = 20;
+  std::map<int64_t, Sample> samples;
+  run(all, 1, 6, {}, INT64_MAX, samples);
+  std::map<int32_t, size_t> seen;  // pieces that begin with this number
+  size_t tokens = 0, windows = 0;
+  for (const auto& [number, sample] : samples) {
+    const Runs runs = runs_of(sample, 16);
+    windows += !runs.empty();
+    for (const auto& [first, length] : runs) {
+      EXPECT_TRUE(seen.emplace(first, length).second);
+      tokens += length;
+    }
+  }
+  EXPECT_EQ(tokens, static_cast<size_t>(tokens_));
+  int64_t whole = 0;
+  for (auto piece = seen.begin(); piece != seen.end(); ++piece) {
+    const auto next = std::next(piece);
+    // A piece that goes on elsewhere is a window of its own.
+    if (next != seen.end() && next->first == piece->first + static_cast<int32_t>(piece->second)) {
+      EXPECT_EQ(piece->second, 16u);
+    } else {
+      ++whole;
+    }
+  }
+  EXPECT_EQ(whole, 7 * 60);
+  const double padding = 1 - static_cast<double>(tokens) / static_cast<double>(windows * 16);
+  EXPECT_LT(padding, 0.16);  // a lane has 35 documents; one each would be a third
+  expect_same_on_worlds_that_change(all, samples);
+}
+
+TEST_F(StreamReaderTest, RowsAreADocumentEach) {
+  StreamSettings all = settings(make_files("f", 7, 60));
+  all.packing = Packing::kRows;
+  std::map<int64_t, Sample> samples;
+  run(all, 1, 6, {}, INT64_MAX, samples);
+  int64_t rows = 0, cut_before_their_end = 0, cut = 0;
+  std::set<int32_t> seen;
+  for (const auto& [number, sample] : samples) {
+    const Runs runs = runs_of(sample, 16);
+    // Documents follow each other in their numbers, so one run is one document or two neighbours.
+    ASSERT_LE(runs.size(), 1u);
+    if (runs.empty()) continue;
+    ++rows;
+    for (int32_t t = 0; t < static_cast<int32_t>(runs[0].second); ++t)
+      EXPECT_TRUE(seen.insert(runs[0].first + t).second);
+    cut += runs[0].second == 16;
+    cut_before_their_end += sample[31] != kIgnoreIndex;
+  }
+  EXPECT_EQ(rows, 7 * 60);
+  EXPECT_GT(cut_before_their_end, cut / 2);  // from a random place
+  EXPECT_LT(cut_before_their_end, cut);
+  expect_same_on_worlds_that_change(all, samples);
+}
+
+TEST_F(StreamReaderTest, ALimitedEpochIsTheSameDocumentsAgain) {
+  for (Packing packing : {Packing::kConcatenate, Packing::kBestFit, Packing::kRows}) {
+    StreamSettings all = settings(make_files("f", 30, 60));
+    all.packing = packing;
+    all.epochs = 3;
+    all.epoch_windows = 100;
+    std::map<int64_t, Sample> samples;
+    run(all, 2, 3, {}, INT64_MAX, samples);
+    std::map<int32_t, int64_t> times;
+    int64_t windows = 0;
+    for (const auto& [number, sample] : samples) {
+      windows += sample[0] != kFill;
+      for (size_t t = 0; t < 16; ++t)
+        if (sample[t] != kFill) ++times[sample[t]];
+    }
+    // A lane ends with a whole document, which may be more than two windows.
+    EXPECT_GE(windows, 300);
+    EXPECT_LE(windows, 300 + 3 * 3 * 12);
+    // Of rows other parts are used each time.
+    for (const auto& [token, count] : times) {
+      if (packing != Packing::kRows) {
+        EXPECT_EQ(count, 3) << token;
+      }
+    }
+    EXPECT_LT(std::ssize(times), tokens_ / 4);
+    expect_same_on_worlds_that_change(all, samples);
+
+    all.epoch_windows = 5;  // some lanes have none
+    all.epochs = 1;
+    std::map<int64_t, Sample> few;
+    run(all, 1, 12, {}, 12, few);
+    for (const auto& [number, sample] : few) EXPECT_EQ(sample[0] != kFill, number < 5);
   }
 }
 

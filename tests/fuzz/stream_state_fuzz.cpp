@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "data/stream_reader.h"
 
 // Where a stream is, as a checkpoint keeps it. What is read is written again as the same bytes, and
@@ -12,9 +13,11 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   if (size == 0) return 0;
-  const bool lane = data[0] % 2 == 0;
+  // A lane, one of an earlier version, or a stream.
+  const char kind = "lsr"[data[0] % 3];
+  const bool lane = kind != 's';
   // The hash at the end would stop everything else.
-  std::string bytes = lane ? std::string("TSRP\x01l") : std::string("TSRP\x01s");
+  std::string bytes = cat("TSRP\x01", std::string(1, kind));
   bytes.append(reinterpret_cast<const char*>(data) + 1, size - 1);
   const uint64_t hash = hash_text(bytes);
   bytes.append(reinterpret_cast<const char*>(&hash), sizeof hash);
@@ -30,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       return 0;
     }
     const LaneState state = lane_state_from_bytes(bytes, 2, "fuzz");
-    if (to_bytes(state) != bytes) std::abort();
+    if (kind == 'r' && to_bytes(state) != bytes) std::abort();
   } catch (const UserError&) {
   }
   return 0;

@@ -207,6 +207,32 @@ TEST_F(DataFormsTest, AStreamEndsWithItsEpochs) {
   EXPECT_EQ(trace.tokens_seen, 2 * bytes - 6);
 }
 
+TEST_F(DataFormsTest, AStreamIsPackedAndLimitedAsItIsAsked) {
+  write_stream();
+  for (std::string packing : {"best_fit", "rows"}) {
+    RunConfig config = streaming(100'000);
+    config.packing = packing;
+    config.checkpoint_dir = {path(packing)};
+    RunTrace whole = train(config);
+    config.max_dataset_len = 30;
+    config.epochs = 2;
+    config.checkpoint_dir = {path(packing + "_limited")};
+    RunTrace limited = train(config);
+    expect_contains(limited.log, "The data has ended after 2 epochs");
+    EXPECT_LT(limited.tokens_seen, whole.tokens_seen / 2);
+    // In parts as in one.
+    config.checkpoint_dir = {path(packing + "_parts")};
+    config.max_steps = 3;
+    RunTrace first = train(config);
+    config.resume_from_checkpoint = config.checkpoint_dir;
+    config.max_steps = 100'000;
+    RunTrace rest = train(config);
+    first.losses.insert(first.losses.end(), rest.losses.begin(), rest.losses.end());
+    EXPECT_EQ(first.losses.size(), limited.losses.size());
+    EXPECT_EQ(rest.tokens_seen, limited.tokens_seen);
+  }
+}
+
 TEST_F(DataFormsTest, AStreamWithoutHeldOutFilesHoldsOutItsLast) {
   write_stream();
   std::filesystem::remove(path("stream/validation.jsonl"));

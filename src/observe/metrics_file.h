@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "observe/record_file.h"
+#include "observe/reports.h"
+
+namespace tessera {
+
+// JSON lines, one object a step or validation, each with the time at which it was written (UTC,
+// "2026-01-31T12:00:00.123Z"); the keys are in docs/metrics.md.
+class MetricsFile final : public MetricsSink {
+ public:
+  explicit MetricsFile(const std::filesystem::path& path) : file_(path, "metrics") {}
+  void step(const StepReport& report) override;
+  void validation(const ValidationReport& report) override;
+
+ private:
+  void write(int64_t batch, const std::string& rest);
+  RecordFile file_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+#pragma once
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "observe/record_file.h"
+#include "observe/reports.h"
+
+namespace tessera {
+
+// What a run tells, as TensorBoard shows it: scalars of steps and validations over the number of
+// steps done (docs/metrics.md has the tags), and options as a table.
+class TensorBoardWriter final : public MetricsSink {
+ public:
+  // Begins a file of its own in the directory, which is made where it is missing. `first_step`: the
+  // steps done before; what earlier files of the directory say of later ones is not shown any more.
+  // UserError where the directory or file cannot be made.
+  TensorBoardWriter(const std::filesystem::path& directory, int64_t first_step);
+  void arguments(std::span<const std::pair<std::string, std::string>> options);
+  void step(const StepReport& report) override;
+  void validation(const ValidationReport& report) override;
+
+ private:
+  RecordFile file_;
+  int64_t first_step_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,83 @@
+#include "observe/tensorboard.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "observe/tensorboard_events.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
+#include "tests/observe/sample_reports.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(TensorBoardEvents, AreTheBytesThatTensorBoardWrites) {
+  constexpr double kTime = 1800000000.25;
+  const TensorBoardScalar scalars[] = {
+      {"Loss/train", 2.5},
+      {"LR/learning_rate", 1e-4},
+      {"Norms/grad_norm", std::numeric_limits<double>::infinity()}};
+  std::string table;
+  for (int i = 0; i < 20; ++i) table += "| a | b |\n";
+  EXPECT_EQ(cat(version_record(kTime), restart_record(kTime, 300),
+                scalars_record(kTime, 70000, scalars), text_record(kTime, 0, "Arguments", table)),
+            read_file(fs::path(TESSERA_SOURCE_DIR) / "tests/goldens/tensorboard_events.bin"));
+}
+
+class TensorBoardTest : public testing::Test {
+ protected:
+  std::string events() const {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(directory_)) files.push_back(entry.path());
+    EXPECT_EQ(files.size(), 1u);
+    EXPECT_TRUE(files[0].filename().string().starts_with("events.out.tfevents.1"));
+    return read_file(files[0]);
+  }
+  ScratchDirectory scratch_;
+  fs::path directory_ = scratch_ / "runs" / "a";
+};
+
+TEST_F(TensorBoardTest, HasScalarsOfStepsAndValidations) {
+  {
+    TensorBoardWriter writer(directory_, 7);
+    const std::pair<std::string, std::string> options[] = {{"lr", "0.1"}, {"vocab", "a|b"}};
+    writer.arguments(options);
+    StepReport r = sample_report();
+    writer.step(r);
+    r.peak_flops = 1e12;
+    r.z_loss = 0.5;
+    r.loss_scale = 1024;
+    r.batches_ready = 3;
+    writer.step(r);
+    writer.validation({12, 2, 26624, 2.5, 12.2});
+  }
+  const std::string text = events();
+  for (const char* tag :
+       {"Loss/train", "LR/learning_rate", "Norms/grad_norm", "Perf/SeqPerSec", "Perf/ModelTFLOPs",
+        "Loss/val", "Loss/perplexity", "Arguments", "Perf/share_of_peak", "Loss/z_loss"})
+    expect_contains(text, tag);
+  expect_contains(text, "| 1 | lr | 0.1 |\n| 2 | vocab | a\\|b |\n");
+}
+
+TEST_F(TensorBoardTest, ASecondFileOfTheSameMomentHasANameOfItsOwn) {
+  TensorBoardWriter first(directory_, 0), second(directory_, 0);
+  std::map<fs::path, uintmax_t> files;
+  for (const auto& entry : fs::directory_iterator(directory_))
+    files[entry.path()] = fs::file_size(entry.path());
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files.begin()->second, files.rbegin()->second);
+}
+
+TEST_F(TensorBoardTest, WhatCannotBeMadeIsAnError) {
+  expect_contains(user_error([] { TensorBoardWriter writer("/proc/none/runs", 0); }),
+                  "cannot make '/proc/none/runs' for TensorBoard");
+}
+
+}  // namespace
+}  // namespace tessera
