@@ -16,12 +16,13 @@ class LocalCheckpoints : public Ranks {
       write(cat(folder, "/text.txt"), made_up_text(800));
     }
   }
-  // Ranks of two hosts, each in its folder.
-  std::vector<pid_t> start_hosts(int ranks_each, const Words& words) {
+  // Ranks of two hosts, in the order of the hosts, each in the folder of its host.
+  std::vector<pid_t> start_hosts(int ranks_each, const Words& words,
+                                 const std::string& hosts = "ab") {
     std::vector<pid_t> ranks;
     const int world = 2 * ranks_each, port = free_port();
     for (int rank = 0; rank < world; ++rank) {
-      const std::string host = rank < ranks_each ? "a" : "b";
+      const std::string host(1, hosts[rank < ranks_each ? 0 : 1]);
       ranks.push_back(start_rank(rank, world, port, words,
                                  {{"LOCAL_RANK", cat(rank % ranks_each)},
                                   {"LOCAL_WORLD_SIZE", cat(ranks_each)},
@@ -105,12 +106,12 @@ TEST_F(LocalCheckpoints, EachHostHasItsPart) {
     expect_contains(result.message(), "there is no older one that is whole");
 }
 
-TEST_F(LocalCheckpoints, AnotherMeshNeedsTheWhole) {
+TEST_F(LocalCheckpoints, OtherHostsForTheRanksNeedTheWhole) {
   const Words large =
       local({"--hidden_width", "512", "--intermediate_size", "1024", "--max_steps", "2"});
   run_hosts(2, large);
   for (const ProgramResult& result :
-       all_fail(start_hosts(1, large + Words{"--resume_from_checkpoint", "ckpt"}))) {
+       all_fail(start_hosts(2, large + Words{"--resume_from_checkpoint", "ckpt"}, "ba"))) {
     expect_contains(result.message(), "is the part of one host");
     expect_contains(result.message(), "copy the directories of all hosts into one");
   }
