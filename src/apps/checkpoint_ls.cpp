@@ -25,6 +25,7 @@ struct Listed {
   int64_t ranks = 0, state_files = 0, bytes = 0;
   CheckpointOrigin origin;
   bool newest = false, best = false;
+  bool is_part = false;  // that of one host
 };
 
 // "state-00002-of-00004-b.safetensors" is of 4 ranks.
@@ -47,6 +48,8 @@ Listed look_at(const CheckpointEntry& entry) {
     one.origin = manifest.origin;
     for (const ManifestFile& file : manifest.files) {
       one.bytes += static_cast<int64_t>(file.bytes);
+      const auto index = static_cast<size_t>(&file - manifest.files.data());
+      one.is_part |= manifest.is_elsewhere(index) && !is_stored(entry.path / file.name);
       if (!file.name.starts_with("state") || !file.name.ends_with(".safetensors")) continue;
       ++one.state_files;
       one.ranks = std::max(one.ranks, ranks_of(file.name));
@@ -79,6 +82,7 @@ std::string marks(const Listed& one) {
   if (one.newest) marks.push_back("newest");
   if (one.best) marks.push_back("best");
   if (one.entry.replaced) marks.push_back("replaced by a newer one of its step");
+  if (one.is_part) marks.push_back("the part of one host");
   if (one.incomplete) marks.push_back("not complete: " + *one.incomplete);
   return join(marks, ", ");
 }
@@ -96,6 +100,7 @@ Json to_json(const Listed& one) {
           {"run", one.origin.run},
           {"job", one.origin.job},
           {"complete", !one.incomplete},
+          {"part", one.is_part},
           {"reason", one.incomplete ? Json(*one.incomplete) : Json(nullptr)},
           {"newest", one.newest},
           {"best", one.best},
