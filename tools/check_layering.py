@@ -42,6 +42,7 @@ MAY_INCLUDE = {
     "torch_files": {"checkpoint", "base"},
     "hub": {"torch_files", "checkpoint", "remote", "base"},
     "observe": {"base"},
+    "plot": {"base"},
     "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},
     "programs": ENGINE | {"options", "checkpoint"},
     "weights": {"programs", "options", "runtime", "models", "hub", "checkpoint", "tokenizer", "base"},

@@ -17,6 +17,7 @@ int bench_command(std::span<const std::string> arguments);
 int export_command(std::span<const std::string> arguments);
 int data_command(std::span<const std::string> arguments);
 int checkpoint_command(std::span<const std::string> arguments);
+int plot_command(std::span<const std::string> arguments);
 int diff_command(std::span<const std::string> arguments);
 int version_command(std::span<const std::string> arguments);
 int run_command(std::span<const std::string> arguments);

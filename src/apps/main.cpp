@@ -23,6 +23,7 @@ Commands
   tokenizer   train a tokenizer, encode and decode
   data        prepare data for training, and look at what lies in files
   checkpoint  list, look into, verify, compare and remove checkpoints
+  plot        draw curves of runs
   bench       time every op (bench ops), or one training step by op (bench step)
   diff        find the first op whose results differ between two runs
   version     version, compiler and what this machine offers
@@ -49,7 +50,7 @@ constexpr Command kCommands[] = {
     {"bench", tessera::bench_command},           {"diff", tessera::diff_command},
     {"version", tessera::version_command},       {"run", tessera::run_command},
     {"export", tessera::export_command},         {"data", tessera::data_command},
-    {"checkpoint", tessera::checkpoint_command},
+    {"checkpoint", tessera::checkpoint_command}, {"plot", tessera::plot_command},
 };
 
 int run(const std::vector<std::string>& words) {

@@ -39,6 +39,7 @@ std::vector<OptionRow> build_table() {
       {"Text, tokenizers, measurements", groups::commands()},
       {"Preparing and looking at data", groups::data_commands()},
       {"Looking after checkpoints", groups::checkpoint_commands()},
+      {"Curves", groups::plot_command()},
       {"Accepted, no effect", groups::without_effect()},
   };
   std::vector<OptionRow> table;
@@ -90,8 +91,8 @@ struct TypeName {
 }  // namespace
 
 std::string_view name(OptionScope scope) {
-  constexpr std::string_view kNames[] = {"train", "plan",   "generate", "tokenizer", "bench",
-                                         "diff",  "export", "data",     "checkpoint"};
+  constexpr std::string_view kNames[] = {"train", "plan",   "generate", "tokenizer",  "bench",
+                                         "diff",  "export", "data",     "checkpoint", "plot"};
   return kNames[static_cast<size_t>(scope)];
 }
 

@@ -21,11 +21,13 @@ enum class OptionScope : uint8_t {
   kDiff,
   kExport,
   kData,
-  kCheckpoint
+  kCheckpoint,
+  kPlot
 };
-constexpr OptionScope kLastScope = OptionScope::kCheckpoint;
+constexpr OptionScope kLastScope = OptionScope::kPlot;
 
-// "train", "plan", "generate", "tokenizer", "bench", "diff", "export", "data", "checkpoint".
+// "train", "plan", "generate", "tokenizer", "bench", "diff", "export", "data", "checkpoint",
+// "plot".
 std::string_view name(OptionScope scope);
 
 // A set of scopes.

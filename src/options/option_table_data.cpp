@@ -1,10 +1,11 @@
 #include "options/option_table_groups.h"
 
-// Options of `tessera data` and `tessera checkpoint`.
+// Options of `tessera data`, `tessera checkpoint` and `tessera plot`.
 namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kData = in(OptionScope::kData);
 constexpr OptionScopes kCheckpoint = in(OptionScope::kCheckpoint);
+constexpr OptionScopes kPlot = in(OptionScope::kPlot);
 }  // namespace
 
 std::vector<OptionRow> data_commands() {
@@ -89,6 +90,27 @@ std::vector<OptionRow> checkpoint_commands() {
        .field = &RunConfig::json,
        .help = "checkpoint ls, show, verify, diff: one JSON object on standard output",
        .scopes = kCheckpoint},
+  };
+}
+
+std::vector<OptionRow> plot_command() {
+  return {
+      {.name = "metrics",
+       .field = &RunConfig::metrics,
+       .help = "plot: keys of the metrics files, a panel each (docs/metrics.md)",
+       .unset = "loss",
+       .scopes = kPlot},
+      {.name = "smooth",
+       .field = &RunConfig::smooth,
+       .help = "plot: how much of each value comes from those before it",
+       .minimum = 0,
+       .maximum = 1,
+       .below_maximum = true,
+       .scopes = kPlot},
+      {.name = "plot_file",
+       .field = &RunConfig::plot_file,
+       .help = "plot: what to write instead of drawing in the terminal: FILE.svg or FILE.html",
+       .scopes = kPlot},
   };
 }
 

@@ -27,6 +27,7 @@ std::vector<OptionRow> configuration();
 std::vector<OptionRow> commands();
 std::vector<OptionRow> data_commands();
 std::vector<OptionRow> checkpoint_commands();
+std::vector<OptionRow> plot_command();
 std::vector<OptionRow> without_effect();
 
 // Gives an option of other commands to `data`, if it takes it.

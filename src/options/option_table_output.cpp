@@ -7,7 +7,7 @@ constexpr OptionScopes kGenerate = in(OptionScope::kGenerate);
 constexpr OptionScopes kExport = in(OptionScope::kExport);
 constexpr OptionScopes kEverywhere = kRunScopes | kGenerate | in(OptionScope::kTokenizer) |
                                      in(OptionScope::kDiff) | kExport |
-                                     in(OptionScope::kCheckpoint);
+                                     in(OptionScope::kCheckpoint) | in(OptionScope::kPlot);
 constexpr std::string_view kFromEnvironment = "the environment decides";
 }  // namespace
 

@@ -237,6 +237,11 @@ struct RunConfig {
   bool dry_run = false;
   bool json = false;
 
+  // Curves
+  std::vector<std::string> metrics;
+  double smooth = 0;
+  std::string plot_file;
+
   // Accepted, no effect
   double summary_first_pdrop = 0.1;
   bool use_orig_params = false;

@@ -35,5 +35,37 @@ TEST_F(Metrics, ADirectoryThatCannotBeMadeIsAnErrorBeforeTheFirstStep) {
   EXPECT_EQ(result.err.find("Batch 0"), std::string::npos);
 }
 
+TEST_F(Metrics, ArePlotted) {
+  for (const char* seed : {"1", "2"}) {
+    ProgramResult result = run(train({"--max_steps", "9", "--seed", seed, "--metrics_file",
+                                      cat("run", seed), "--run_validation", "0"}));
+    ASSERT_EQ(result.status, 0) << result.err;
+  }
+  ProgramResult result = run({"plot", "run1", "run2", "--smooth", "0.5"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.out, "loss\n");
+  expect_contains(result.out, "── run1: loss\n");
+  expect_contains(result.out, "╌╌ run2: loss\n");
+  result = run({"plot", "run1", "--metrics", "loss", "tokens_per_second", "--plot_file", "a.html"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const std::string page = read_file(path("a.html"));
+  expect_contains(page, "<title>tokens_per_second</title>");
+  expect_contains(page, "</svg>");
+  EXPECT_EQ(run({"plot", "run1", "--plot_file", "a.svg"}).status, 0);
+  EXPECT_TRUE(read_file(path("a.svg")).starts_with("<svg "));
+
+  auto refused = [&](const Words& words, int status, const std::string& why) {
+    ProgramResult refusal = run(words);
+    EXPECT_EQ(refusal.status, status);
+    expect_contains(refusal.message(), why);
+  };
+  refused({"plot"}, 2, "plot takes files of --metrics_file");
+  refused({"plot", "run1", "--plot_file", "a.png"}, 2, "is to end in .svg or .html");
+  refused({"plot", "run1", "--metrics", "los"}, 1,
+          "--metrics los: 'run1' has none; it has batch, ");
+  refused({"plot", "text.txt"}, 1, "'text.txt', line 1 is not one that --metrics_file wrote");
+  refused({"plot", "none"}, 1, "none");
+}
+
 }  // namespace
 }  // namespace tessera

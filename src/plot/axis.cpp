@@ -1,0 +1,44 @@
+#include "plot/axis.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace tessera {
+
+std::string Axis::label(double mark) const {
+  const double largest = std::max(std::fabs(range.low), std::fabs(range.high));
+  for (const auto& [unit, letter] : {std::pair{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}) {
+    // All marks of an axis have one unit, and none loses a digit.
+    if (largest < 10 * unit || std::fmod(step, unit / 10) > step / 100) continue;
+    return mark == 0 ? "0" : cat(format("%g", mark / unit), letter);
+  }
+  if (std::fabs(mark) < step / 1000) return "0";
+  const int digits = step >= 1 ? 0 : static_cast<int>(std::ceil(-std::log10(step) - 1e-9));
+  return digits > 6 ? format("%.2g", mark) : format("%.*f", digits, mark);
+}
+
+Axis axis_around(Range range, int marks) {
+  if (!(range.high > range.low)) {
+    const double room = range.low == 0 ? 1 : std::fabs(range.low) / 10;
+    range = {range.low - room, range.high + room};
+  }
+  const double rough = range.high / std::max(1, marks) - range.low / std::max(1, marks);
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  Axis axis;
+  axis.step = power * 10;
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power < rough * 0.999) continue;
+    axis.step = factor * power;
+    break;
+  }
+  const double first = std::floor(range.low / axis.step + 1e-9);
+  const double last = std::ceil(range.high / axis.step - 1e-9);
+  for (double i = first; i <= last && axis.marks.size() < 1000; ++i)
+    axis.marks.push_back(i * axis.step);
+  axis.range = {axis.marks.front(), axis.marks.back()};
+  return axis;
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "plot/series.h"
+
+namespace tessera {
+
+// Numbers of a metrics file (docs/metrics.md), over steps done: `batch` + 1. Of a step that was
+// done again, after a resume, the last line counts. A last line that is still being written is left
+// out.
+class RunMetrics {
+ public:
+  // Reads what the lines have for these keys. UserError that names the file and the line: it cannot
+  // be read, a line is longer than 1 MiB, no JSON object or has no number of a step. Interrupted
+  // when that is requested.
+  RunMetrics(const ByteSource& file, std::span<const std::string> keys);
+
+  // Empty where no line has the key. `null` is no number (NaN).
+  Series series(const std::string& key) const;
+  // All keys that have a number somewhere.
+  const std::set<std::string>& keys() const { return seen_; }
+
+ private:
+  void take(std::string_view line, std::span<const std::string> keys, const std::string& where);
+  std::map<std::string, std::map<int64_t, double>> values_;
+  std::set<std::string> seen_;
+};
+
+}  // namespace tessera

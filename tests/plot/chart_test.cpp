@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/text.h"
+#include "plot/axis.h"
+#include "plot/svg_chart.h"
+#include "plot/terminal_chart.h"
+#include "tests/base/error_expectation.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+std::string marks(double low, double high, int count = 5) {
+  const Axis axis = axis_around({low, high}, count);
+  std::vector<std::string> labels;
+  for (const double mark : axis.marks) labels.push_back(axis.label(mark));
+  EXPECT_LE(axis.range.low, low);
+  EXPECT_GE(axis.range.high, high);
+  return join(labels, " ");
+}
+
+TEST(Axis, HasRoundMarks) {
+  EXPECT_EQ(marks(0, 10), "0 2 4 6 8 10");
+  EXPECT_EQ(marks(3.2, 8.4), "2 4 6 8 10");
+  EXPECT_EQ(marks(1, 1200), "0 500 1000 1500");
+  EXPECT_EQ(marks(0, 25'400), "0 10k 20k 30k");
+  EXPECT_EQ(marks(0, 2.6e6), "0 1000k 2000k 3000k");
+  EXPECT_EQ(marks(0, 0.003), "0 0.001 0.002 0.003");
+  EXPECT_EQ(marks(-0.25, 0.3), "-0.4 -0.2 0 0.2 0.4");
+  EXPECT_EQ(marks(5, 5), "4.4 4.6 4.8 5.0 5.2 5.4 5.6") << "of one number";
+  EXPECT_EQ(marks(0, 0), "-1.0 -0.5 0 0.5 1.0");
+}
+
+TEST(Axis, StandsAnyNumbers) {
+  for (const double x : {1e-300, 1e300, -1e300, 1e-9, 123456789.0}) {
+    const Axis axis = axis_around({-std::fabs(x), x}, 5);
+    ASSERT_GE(axis.marks.size(), 2u) << x;
+    for (const double mark : axis.marks) EXPECT_FALSE(axis.label(mark).empty());
+  }
+}
+
+TEST(Series, IsSmoothedWithoutABiasToTheBegin) {
+  const Series series{"x", {1, 2, 3, 4}, {4, 4, kNan, 8}};
+  const Series smooth = smoothed(series, 0.5);
+  EXPECT_EQ(smooth.values[0], 4);
+  EXPECT_EQ(smooth.values[1], 4);
+  EXPECT_TRUE(std::isnan(smooth.values[2]));
+  EXPECT_NEAR(smooth.values[3], (4 * 0.125 + 4 * 0.25 + 8 * 0.5) / 0.875, 1e-12);
+  EXPECT_EQ(smoothed(series, 0).values[3], 8);
+}
+
+TEST(Series, KeepsItsExtremesWhenItIsThinned) {
+  Series series;
+  for (int i = 0; i < 10'000; ++i) {
+    series.steps.push_back(i);
+    series.values.push_back(i == 4321 ? -7 : i == 777 ? 9 : 0.001 * (i % 10));
+  }
+  const Series thin = thinned(series, 100);
+  EXPECT_LE(thin.steps.size(), 400u);
+  EXPECT_TRUE(std::ranges::is_sorted(thin.steps));
+  EXPECT_EQ(std::ranges::min(thin.values), -7);
+  EXPECT_EQ(std::ranges::max(thin.values), 9);
+  EXPECT_EQ(thin.steps.back(), 9999);
+}
+
+TEST(TerminalChart, DrawsDotsBesideMarks) {
+  const Panel panel{"loss", {{"loss", {1, 2, 3, 4, 5}, {4, 2, kNan, 2, 0}}}};
+  EXPECT_EQ(terminal_chart(panel, 18, 4, false),
+            "   loss\n"
+            "4 ┤⠑⢄             \n"
+            "  │  ⠱⡀           \n"
+            "2 ┤   ⠈       ⠉⢆  \n"
+            "0 ┤             ⠑⢄\n"
+            "  └───────────────\n"
+            "   1             5\n");
+}
+
+TEST(TerminalChart, TellsCurvesApart) {
+  const Panel panel{"loss", {{"a: loss", {1, 10}, {1, 2}}, {"b: loss", {1, 10}, {2, 1}}}};
+  std::string text = terminal_chart(panel, 40, 8, false);
+  expect_contains(text, "── a: loss\n");
+  expect_contains(text, "╌╌ b: loss\n");
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  expect_contains(terminal_chart(panel, 40, 8, true), "\x1b[33m──\x1b[0m b: loss\n");
+  // Nothing to draw, no room.
+  EXPECT_NE(terminal_chart({"x", {{"x", {1}, {kNan}}}}, 1, 1, false), "");
+}
+
+TEST(SvgChart, HasACurveForEachSeries) {
+  const Panel panels[] = {{"loss <&>", {{"a", {1, 2, 3, 4}, {4, kNan, 2, 1}}, {"b", {1}, {3}}}},
+                          {"rate", {{"rate", {1, 2}, {0.1, 0.2}}}}};
+  const std::string svg = svg_chart(panels);
+  expect_contains(svg, "loss &lt;&amp;>");
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  size_t curves = 0;
+  for (size_t at = 0; (at = svg.find("<title>", at)) != std::string::npos; ++at) ++curves;
+  EXPECT_EQ(curves, 3u);
+  const std::string page = html_chart(panels, "a & b");
+  expect_contains(page, "<title>a &amp; b</title>");
+  expect_contains(page, svg);
+  for (const char* outside : {"src=", "href=", "url(", "@import"})
+    EXPECT_EQ(page.find(outside), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
