@@ -38,7 +38,7 @@ MAY_INCLUDE = {
     "remote": {"base"},
     "data": {"tables", "remote", "tokenizer", "base"},
     "tokenizer": {"base"},
-    "checkpoint": {"base"},
+    "checkpoint": {"remote", "base"},
     "torch_files": {"checkpoint", "base"},
     "hub": {"torch_files", "checkpoint", "remote", "base"},
     "observe": {"base"},
@@ -50,6 +50,7 @@ MAY_INCLUDE = {
     "train": JOB | READERS | {"runtime", "models", "ops", "base"},
     "generate": ENGINE | READERS | {"weights", "programs", "options"},
     "launch": {"comm", "base"},
+    "cluster": {"base"},
     "apps": EVERYTHING,
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "weights/open_checkpoint.h"
 
 namespace tessera {
@@ -141,14 +142,13 @@ int checkpoint_command(std::span<const std::string> arguments) {
 
 std::vector<CheckpointEntry> checkpoints_at(const std::filesystem::path& path) {
   const std::filesystem::path directory = path.has_filename() ? path : path.parent_path();
-  std::error_code error;
-  if (!std::filesystem::is_directory(directory, error)) {
+  if (!is_stored_folder(directory)) {
     throw UserError(cat("'", directory.string(),
                         "' is no directory; give a checkpoint or a directory of checkpoints"));
   }
   std::optional<CheckpointEntry> itself = parse_checkpoint_name(directory);
   std::vector<CheckpointEntry> entries;
-  if (!std::filesystem::exists(directory / kManifestName, error)) {
+  if (!is_stored(directory / kManifestName)) {
     entries = list_checkpoints(directory);
     std::erase_if(entries, [](const CheckpointEntry& entry) { return !entry.maker.empty(); });
     if (!entries.empty()) return entries;

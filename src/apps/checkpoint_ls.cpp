@@ -1,5 +1,4 @@
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory_lock.h"
+#include "checkpoint/places.h"
 #include "options/run_record.h"
 #include "weights/open_checkpoint.h"
 
@@ -25,6 +25,7 @@ struct Listed {
   int64_t ranks = 0, state_files = 0, bytes = 0;
   CheckpointOrigin origin;
   bool newest = false, best = false;
+  bool is_part = false;  // that of one host
 };
 
 // "state-00002-of-00004-b.safetensors" is of 4 ranks.
@@ -41,17 +42,14 @@ int64_t ranks_of(std::string_view state_file) {
 
 Listed look_at(const CheckpointEntry& entry) {
   Listed one{.entry = entry, .incomplete = incomplete_reason(entry.path)};
-  std::error_code error;
-  auto written = fs::last_write_time(entry.path / kManifestName, error);
-  if (!error) {
-    std::chrono::duration<double> age = fs::file_time_type::clock::now() - written;
-    one.age = std::max(0.0, age.count());
-  }
+  one.age = age_of(entry.path / kManifestName).value_or(0);
   try {
     Manifest manifest = read_manifest(entry.path);
     one.origin = manifest.origin;
     for (const ManifestFile& file : manifest.files) {
       one.bytes += static_cast<int64_t>(file.bytes);
+      const auto index = static_cast<size_t>(&file - manifest.files.data());
+      one.is_part |= manifest.is_elsewhere(index) && !is_stored(entry.path / file.name);
       if (!file.name.starts_with("state") || !file.name.ends_with(".safetensors")) continue;
       ++one.state_files;
       one.ranks = std::max(one.ranks, ranks_of(file.name));
@@ -73,7 +71,8 @@ void mark(std::vector<Listed>& all) {
     } catch (const UserError&) {
       return;  // verify says what is wrong with it
     }
-    for (Listed& one : all) one.best = !best.empty() && one.entry.path.filename() == best;
+    for (Listed& one : all)
+      one.best = !best.empty() && checkpoint_name(one.entry.model_type, one.entry.step) == best;
     return;
   }
 }
@@ -83,6 +82,7 @@ std::string marks(const Listed& one) {
   if (one.newest) marks.push_back("newest");
   if (one.best) marks.push_back("best");
   if (one.entry.replaced) marks.push_back("replaced by a newer one of its step");
+  if (one.is_part) marks.push_back("the part of one host");
   if (one.incomplete) marks.push_back("not complete: " + *one.incomplete);
   return join(marks, ", ");
 }
@@ -100,6 +100,7 @@ Json to_json(const Listed& one) {
           {"run", one.origin.run},
           {"job", one.origin.job},
           {"complete", !one.incomplete},
+          {"part", one.is_part},
           {"reason", one.incomplete ? Json(*one.incomplete) : Json(nullptr)},
           {"newest", one.newest},
           {"best", one.best},
@@ -127,8 +128,7 @@ int list_checkpoint_directory(const ParsedOptions& parsed) {
   const fs::path directory = parsed.words[1];
   std::vector<Listed> all;
   std::vector<CheckpointEntry> leftovers;
-  std::error_code ignored;
-  if (fs::exists(directory / kManifestName, ignored)) {
+  if (is_stored(directory / kManifestName)) {
     for (const CheckpointEntry& entry : checkpoints_at(directory)) all.push_back(look_at(entry));
   } else {
     for (const CheckpointEntry& entry : list_checkpoints(directory)) {

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cstdio>
-#include <optional>
+#include <memory>
 
 #include "apps/checkpoint_command.h"
 #include "base/error.h"
@@ -8,6 +8,7 @@
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "checkpoint/directory_lock.h"
+#include "checkpoint/places.h"
 #include "checkpoint/pruning.h"
 #include "weights/open_checkpoint.h"
 
@@ -15,17 +16,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-int64_t bytes_in(const fs::path& directory) {
-  int64_t bytes = 0;
-  std::error_code error;
-  fs::recursive_directory_iterator it(directory, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    std::error_code ignored;
-    if (it->is_regular_file(ignored)) bytes += static_cast<int64_t>(it->file_size(ignored));
-  }
-  return bytes;
-}
 
 void say(const char* what, const fs::path& path, const std::string& reason) {
   std::printf("%-14s%s  %s\n", what, path.filename().c_str(), reason.c_str());
@@ -41,10 +31,9 @@ int prune_checkpoints(const ParsedOptions& parsed) {
   if (!config.keep)
     throw UsageError("checkpoint prune needs --keep N: how many of the newest checkpoints stay");
   const fs::path directory = parsed.words[1];
-  std::error_code error;
-  if (!fs::is_directory(directory, error))
+  if (!is_stored_folder(directory))
     throw UserError(cat("'", directory.string(), "' is no directory"));
-  if (fs::exists(directory / kManifestName, error)) {
+  if (is_stored(directory / kManifestName)) {
     throw UserError(
         cat("'", directory.string(), "' is a checkpoint; give the directory that it is in"));
   }
@@ -59,11 +48,11 @@ int prune_checkpoints(const ParsedOptions& parsed) {
   std::vector<CheckpointEntry> leftovers = list_checkpoints(directory);
   std::erase_if(leftovers, [](const CheckpointEntry& entry) { return entry.maker.empty(); });
   int64_t freed = 0;
-  for (const CheckpointEntry& entry : leftovers) freed += bytes_in(entry.path);
+  for (const CheckpointEntry& entry : leftovers) freed += bytes_below(entry.path);
   // Whoever holds it removes what others have left.
-  std::optional<DirectoryLock> lock;
+  std::unique_ptr<CheckpointLock> lock;
   if (!dry) {
-    lock.emplace(directory, DirectoryLock::Holder{random_id(), 0});
+    lock = lock_checkpoints(directory, {random_id(), 0});
   } else if (auto seen = find_lock(directory)) {
     TESSERA_WARN(cat("'", directory.string(), "' is held by ", seen->holder,
                      ": nothing is removed there while it lives"));
@@ -72,11 +61,11 @@ int prune_checkpoints(const ParsedOptions& parsed) {
   for (const PruningChoice& choice : choices)
     if (!choice.goes) say("keeps", choice.entry.path, choice.reason);
   for (const CheckpointEntry& entry : leftovers) {
-    if (dry || !fs::exists(entry.path, error)) {
+    if (dry || !is_stored(entry.path)) {
       say(removal, entry.path, "leftover");
     } else {
       say("keeps", entry.path, "leftover with files that tessera did not write");
-      freed -= bytes_in(entry.path);
+      freed -= bytes_below(entry.path);
     }
   }
   // Oldest first: at every moment the newest ones are there.
@@ -84,13 +73,13 @@ int prune_checkpoints(const ParsedOptions& parsed) {
   for (const PruningChoice& choice : choices) {
     if (!choice.goes) continue;
     const fs::path& path = choice.entry.path;
-    int64_t bytes = bytes_in(path);
+    int64_t bytes = bytes_below(path);
     if (lock) {
       lock->require_held();
       remove_checkpoint(path);
     }
-    const bool foreign = lock && fs::exists(path, error);
-    if (foreign) bytes -= bytes_in(path);
+    const bool foreign = lock && is_stored(path);
+    if (foreign) bytes -= bytes_below(path);
     say(removal, path,
         cat(choice.reason, ", ", format_bytes(bytes),
             foreign ? "; files that tessera did not write stay" : ""));

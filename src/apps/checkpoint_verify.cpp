@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "checkpoint/verification.h"
 #include "weights/open_checkpoint.h"
 
@@ -91,7 +92,7 @@ int verify_checkpoints(const ParsedOptions& parsed) {
   for (const CheckpointEntry& entry : checkpoints_at(parsed.words[1])) {
     const double begin = monotonic_seconds();
     CheckpointVerification result = verify_all_of(entry.path, threads_of(parsed));
-    if (std::error_code error; !fs::exists(entry.path, error)) {
+    if (!is_stored(entry.path)) {
       TESSERA_WARN(cat("'", entry.path.string(), "' was removed while it was read"));
       continue;  // by a job that saves there
     }

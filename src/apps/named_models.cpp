@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "hub/remote_model.h"
 #include "options/pretrained_source.h"
 #include "options/remote_options.h"
@@ -63,13 +64,11 @@ struct NamedModel {
 // The run that is gone on with, if there is one.
 std::optional<RunRecord> record_of_resumed(const RunConfig& config, int attempt) {
   std::optional<fs::path> found;
-  if (attempt > 0 && !config.checkpoint_dir.empty())
-    found = newest_complete_checkpoint(config.checkpoint_dir);
-  if (!found && !config.resume_from_checkpoint.empty())
-    found = newest_complete_checkpoint(config.resume_from_checkpoint);
+  if (attempt > 0) found = newest_of_all(config.checkpoint_dir);
+  if (!found) found = newest_of_all(config.resume_from_checkpoint);
   if (!found) return {};
   fs::path record = *found / kRunName;
-  return run_record_from_json(read_file(record), record.string());
+  return run_record_from_json(read_content(record), record.string());
 }
 
 // Whether the run that recorded the one meant the other, which may have moved on since.
@@ -196,7 +195,8 @@ std::string for_option(const NamedModel& model, const RunConfig& config, const W
     return work();
   } catch (const UserError& error) {
     const auto& known = kNames[model.which];
-    bool is_default = config.*known.field == RunConfig{}.*known.field;
+    const RunConfig defaults;  // not a temporary: GCC 12 ends with an internal error there
+    bool is_default = config.*known.field == defaults.*known.field;
     throw UserError(cat("--", known.option, " ", public_url(config.*known.field),
                         is_default ? ", the default" : "", ": ", error.what()));
   }

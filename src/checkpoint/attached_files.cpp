@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -50,8 +51,8 @@ std::vector<ManifestFile> write_attached(const fs::path& checkpoint,
   for (const AttachedFile& file : files) {
     std::string name = cat(file.folder, "/", file.name);
     TESSERA_CHECK(is_attached_name(name), cat("no file can be attached as '", name, "'"));
-    make_directories(checkpoint / file.folder);
-    write_file_atomic(checkpoint / name, file.content);
+    if (!is_in_bucket(checkpoint)) make_directories(checkpoint / file.folder);
+    write_content(checkpoint / name, file.content);
     written.push_back({name, file.content.size(), hash_text(file.content)});
   }
   return written;

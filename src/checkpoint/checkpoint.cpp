@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -41,12 +44,71 @@ std::vector<std::string> together(const CheckpointGroup& group,
   return all;
 }
 
-// What all processes wrote, as one manifest.
-void add_state_files(Manifest& all, std::span<const std::string> written) {
+// Where a checkpoint is made; without finish() nothing of it stays.
+class Aside {
+ public:
+  virtual ~Aside() = default;
+  virtual const fs::path& path() const = 0;
+  // Of one that has its manifest: makes it the checkpoint of its step.
+  virtual void finish() = 0;
+};
+
+class DirectoryAside : public Aside {
+ public:
+  explicit DirectoryAside(const fs::path& final)
+      : final_(final), directory_(fs::path(final) += cat(".tmp-", unique_suffix())) {}
+  const fs::path& path() const override { return directory_.path(); }
+  void finish() override { move_into_place(directory_.path(), final_); }
+
+ private:
+  fs::path final_;
+  TemporaryDirectory directory_;
+};
+
+// Nothing can be renamed there, and the manifest alone makes it a checkpoint. Where there is a
+// whole one of the step the new one is called NAME.replaced, and stays so: the other goes behind
+// it.
+class BucketAside : public Aside {
+ public:
+  explicit BucketAside(const fs::path& final) : final_(final), path_(final) {
+    if (!incomplete_reason(final)) path_ += ".replaced";
+    remove_checkpoint(path_);
+    bucket_store().abort_uploads((path_ / "").string());
+  }
+  ~BucketAside() override {
+    if (finished_) return;
+    try {
+      remove_checkpoint(path_);
+    } catch (const std::exception&) {
+      // The next holder of the lock removes it.
+    }
+  }
+  const fs::path& path() const override { return path_; }
+  void finish() override {
+    finished_ = true;
+    if (path_ != final_) remove_checkpoint(final_);
+  }
+
+ private:
+  fs::path final_, path_;
+  bool finished_ = false;
+};
+
+std::unique_ptr<Aside> make_aside(const fs::path& final) {
+  if (is_in_bucket(final)) return std::make_unique<BucketAside>(final);
+  return std::make_unique<DirectoryAside>(final);
+}
+
+// What all processes wrote, as one manifest. `is_here`: whether a rank writes to the directory of
+// this process.
+void add_state_files(Manifest& all, std::span<const std::string> written,
+                     const std::function<bool(size_t rank)>& is_here) {
   std::map<std::string, size_t> index_of;
   for (size_t rank = 0; rank < written.size(); ++rank) {
     Manifest part = parse_manifest(written[rank], cat("of rank ", rank), /*partial=*/true);
     const size_t first_file = all.files.size();
+    for (size_t i = 0; i < part.files.size() && !is_here(rank); ++i)
+      all.elsewhere.push_back(first_file + i);
     std::ranges::move(part.files, std::back_inserter(all.files));
     for (ManifestTensor& tensor : part.tensors) {
       auto [found, fresh] = index_of.try_emplace(tensor.name, all.tensors.size());
@@ -63,6 +125,38 @@ void add_state_files(Manifest& all, std::span<const std::string> written) {
   std::ranges::sort(all.tensors, {}, &ManifestTensor::name);
 }
 
+// What the first process alone has, for those that make other directories.
+std::string pack(const CheckpointContent& content) {
+  std::string text;
+  auto add = [&](std::string_view part) { text += cat(part.size(), " ", part); };
+  add(content.run_json);
+  for (const AttachedFile& file : content.attached) {
+    add(file.folder);
+    add(file.name);
+    add(file.content);
+  }
+  return text;
+}
+
+void unpack(std::string_view text, CheckpointContent& content) {
+  auto next = [&] {
+    const size_t blank = text.find(' ');
+    size_t size = 0;
+    for (char digit : text.substr(0, blank)) size = 10 * size + static_cast<size_t>(digit - '0');
+    std::string part(text.substr(blank + 1, size));
+    text.remove_prefix(blank + 1 + size);
+    return part;
+  };
+  content.run_json = next();
+  content.attached.clear();
+  while (!text.empty()) {
+    const std::string folder = next();
+    std::string name = next();
+    content.attached.push_back(
+        {std::move(name), next(), folder == kDataFolder ? kDataFolder : kTokenizerFolder});
+  }
+}
+
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& content,
@@ -70,11 +164,12 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
                          const std::function<void()>& check) {
   TESSERA_CHECK(retention.num_kept >= 0);
   fs::path final = directory / checkpoint_name(content.model_type, content.step);
-  std::optional<TemporaryDirectory> temporary;  // of the first process
-  std::string aside = together(group, [&]() -> std::string {
-    if (group.rank > 0) return "";
+  const bool is_first = group.rank == group.first_here;
+  std::unique_ptr<Aside> made;  // of the first process here
+  const std::vector<std::string> asides = together(group, [&]() -> std::string {
+    if (!is_first) return "";
     if (check) check();
-    make_directories(directory);
+    if (!is_in_bucket(directory)) make_directories(directory);
     remove_leftovers(directory);
     if (!content.origin.run.empty() && !incomplete_reason(final)) {
       std::string other = read_manifest(final).origin.run;
@@ -83,26 +178,44 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
                             ": it is not overwritten"));
       }
     }
-    temporary.emplace(fs::path(final) += cat(".tmp-", unique_suffix()));
-    return temporary->path().string();
-  })[0];
+    made = make_aside(final);
+    return made->path().string();
+  });
+  const std::string& aside = asides[static_cast<size_t>(group.first_here)];
+  const bool is_apart = std::ranges::any_of(asides.begin() + 1, asides.end(),
+                                            [](auto& path) { return !path.empty(); });
+  CheckpointContent common = content;
+  if (is_apart) {
+    const std::string first =
+        together(group, [&] { return group.rank == 0 ? pack(content) : std::string(); })[0];
+    unpack(first, common);
+  }
   std::vector<std::string> written =
       together(group, [&]() -> std::string { return to_json(content.write_state(aside)); });
   together(group, [&]() -> std::string {
-    if (group.rank > 0) return "";
+    if (!is_first) return "";
     Manifest manifest{{}, content.origin};
-    add_state_files(manifest, written);
-    for (ManifestFile& file : write_attached(temporary->path(), content.attached))
+    add_state_files(manifest, written, [&](size_t rank) {
+      while (asides[rank].empty()) --rank;
+      return rank == static_cast<size_t>(group.rank);
+    });
+    for (ManifestFile& file : write_attached(made->path(), common.attached))
       manifest.files.push_back(std::move(file));
-    write_file_atomic(temporary->path() / kRunName, content.run_json);
+    write_content(made->path() / kRunName, common.run_json);
     manifest.files.push_back(
-        {std::string(kRunName), content.run_json.size(), hash_text(content.run_json)});
-    write_file_atomic(temporary->path() / kManifestName, to_json(manifest));
-    move_into_place(temporary->path(), final);
+        {std::string(kRunName), common.run_json.size(), hash_text(common.run_json)});
+    write_content(made->path() / kManifestName, to_json(manifest));
+    made->finish();
     return "";
   });
-  temporary.reset();
-  if (group.rank == 0) remove_old_checkpoints(final, retention.num_kept, retention.also);
+  made.reset();
+  if (is_in_bucket(final)) final = aside;
+  // What is whole stays so, whatever becomes of the older ones: all ranks say the same of it.
+  try {
+    if (is_first) remove_old_checkpoints(final, retention.num_kept, retention.also);
+  } catch (const UserError& error) {
+    TESSERA_WARN(cat("older checkpoints stay: ", error.what()));
+  }
   return final;
 }
 

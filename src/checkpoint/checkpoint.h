@@ -26,6 +26,9 @@ inline constexpr std::string_view kRunName = "run.json";
 // longer than a call of exchange may, in all of them.
 struct CheckpointGroup {
   int rank = 0, ranks = 1;
+  // The one that makes the directory which this one writes to: of one that all see the first, else
+  // the first that sees it. Ranks that share a directory follow each other.
+  int first_here = 0;
   std::function<std::vector<std::string>(const std::string& text)> exchange = {};
   std::function<void(const std::function<void()>& work)> long_work =
       [](const std::function<void()>& work) { work(); };
@@ -83,6 +86,12 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
 // are not `wanted` without one. UserError if `path` is a file or cannot be read.
 std::optional<std::filesystem::path> newest_complete_checkpoint(
     const std::filesystem::path& path,
+    const std::function<bool(const std::filesystem::path&)>& wanted = {});
+
+// The newest of what newest_complete_checkpoint() finds at each of the places, by the steps in
+// their names; of equal ones the first. Of several places one that cannot be read is warned about.
+std::optional<std::filesystem::path> newest_of_all(
+    std::span<const std::string> places,
     const std::function<bool(const std::filesystem::path&)>& wanted = {});
 
 }  // namespace tessera

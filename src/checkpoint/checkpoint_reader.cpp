@@ -1,6 +1,8 @@
 #include "checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
+#include <cstring>
+#include <set>
 #include <utility>
 
 #include "base/element_types.h"
@@ -8,6 +10,7 @@
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -28,16 +31,16 @@ bool contains(const TensorBox& box, const Shape& element) {
 
 // Throws what the file system says of the file, too.
 void check_hash(const fs::path& path, const ManifestFile& expected) {
-  ReadFile file(path);
-  if (file.size() != expected.bytes) {
-    throw UserError(cat("'", path.string(), "' has ", file.size(), " bytes, the manifest says ",
+  const auto file = open_content(path, expected.bytes);
+  if (file->size() != expected.bytes) {
+    throw UserError(cat("'", path.string(), "' has ", file->size(), " bytes, the manifest says ",
                         expected.bytes));
   }
   Hasher hasher;
-  std::vector<std::byte> chunk(std::min(kChunk, file.size()));
-  for (uint64_t at = 0; at < file.size(); at += kChunk) {
-    auto part = std::span(chunk).first(std::min(kChunk, file.size() - at));
-    file.read(at, part);
+  std::vector<std::byte> chunk(std::min(kChunk, file->size()));
+  for (uint64_t at = 0; at < file->size(); at += kChunk) {
+    auto part = std::span(chunk).first(std::min(kChunk, file->size() - at));
+    file->read(at, part);
     hasher.add(part.data(), part.size());
   }
   if (uint64_t hash = hasher.digest(); hash != expected.hash) {
@@ -70,6 +73,8 @@ void reading(const Work& work) {
     work();
   } catch (const DamagedCheckpoint&) {
     throw;
+  } catch (const PartElsewhere&) {
+    throw;
   } catch (const UserError& error) {
     throw DamagedCheckpoint(cat(error.what(), ": the checkpoint is damaged, use another one"));
   }
@@ -88,12 +93,59 @@ CheckpointReader::CheckpointReader(fs::path checkpoint)
   if (!has_record) {
     throw UserError(cat("'", (path_ / kManifestName).string(), "' does not name '", kRunName, "'"));
   }
-  run_json_ = read_file(path_ / kRunName);
+  run_json_ = read_content(path_ / kRunName);
 }
 
 void CheckpointReader::verify_files() const {
   for (const ManifestFile& file : manifest_.files)
     reading([&] { check_hash(path_ / file.name, file); });
+}
+
+bool CheckpointReader::has_file(size_t file) const {
+  return !manifest_.is_elsewhere(file) || is_stored(path_ / manifest_.files[file].name);
+}
+
+std::vector<BoxIndex> CheckpointReader::missing_boxes(std::span<const StateTarget> targets) const {
+  std::set<BoxIndex> missing;
+  if (manifest_.elsewhere.empty()) return {};
+  for (const StateTarget& target : targets) {
+    const ManifestTensor* tensor = find(target.tensor);
+    if (!tensor || tensor->shape.size() != target.shape.size()) continue;  // loading says so
+    for (size_t b = 0; b < tensor->boxes.size(); ++b) {
+      const StoredBox& stored = tensor->boxes[b];
+      const bool needed =
+          for_each_common_run(stored.box, target.box, [](int64_t, int64_t, int64_t) {}) > 0;
+      if ((needed || contains(target.box, stored.box.begin)) && !has_file(stored.file))
+        missing.insert({static_cast<size_t>(tensor - manifest_.tensors.data()), b});
+    }
+  }
+  return {missing.begin(), missing.end()};
+}
+
+uint64_t CheckpointReader::bytes_of(BoxIndex box) const {
+  const ManifestTensor& tensor = manifest_.tensors.at(box.tensor);
+  return static_cast<uint64_t>(tensor.boxes.at(box.box).box.elements() * size_of(tensor.dtype));
+}
+
+std::string CheckpointReader::stored_bytes(BoxIndex box) const {
+  const StoredBox& stored = manifest_.tensors.at(box.tensor).boxes.at(box.box);
+  std::string bytes(bytes_of(box), '\0');
+  read_bytes(stored.file, stored.offset, bytes.size(),
+             [&](uint64_t at, std::span<const std::byte> part) {
+               std::memcpy(bytes.data() + at, part.data(), part.size());
+             });
+  return bytes;
+}
+
+void CheckpointReader::supply(BoxIndex box, std::string bytes) {
+  const StoredBox& stored = manifest_.tensors.at(box.tensor).boxes.at(box.box);
+  if (bytes.size() != bytes_of(box)) return;  // it stays missing
+  supplied_[{stored.file, stored.offset}] = std::move(bytes);
+}
+
+void CheckpointReader::require(BoxIndex box) const {
+  const StoredBox& stored = manifest_.tensors.at(box.tensor).boxes.at(box.box);
+  if (!supplied_.contains({stored.file, stored.offset})) file(stored.file);
 }
 
 void CheckpointReader::set_tensors(std::vector<ManifestTensor> tensors) {
@@ -111,7 +163,11 @@ const ByteSource& CheckpointReader::file(size_t index) const {
   std::unique_ptr<ByteSource>& source = files_[index];
   if (source) return *source;
   const ManifestFile& expected = manifest_.files.at(index);
-  auto opened = std::make_unique<ReadFile>(path_ / expected.name);
+  if (!has_file(index)) {
+    throw PartElsewhere(cat("checkpoint '", path_.string(), "' is the part of one host: '",
+                            expected.name, "' is in the part of another"));
+  }
+  auto opened = open_content(path_ / expected.name, expected.bytes);
   if (opened->size() != expected.bytes) {
     throw UserError(cat("'", opened->name(), "' has ", opened->size(), " bytes, the manifest says ",
                         expected.bytes));
@@ -123,6 +179,12 @@ const ByteSource& CheckpointReader::file(size_t index) const {
 void CheckpointReader::read_bytes(
     size_t index, uint64_t offset, uint64_t bytes,
     const std::function<void(uint64_t, std::span<const std::byte>)>& take) const {
+  auto supplied = supplied_.upper_bound({index, offset});
+  if (supplied != supplied_.begin() && (--supplied)->first.first == index &&
+      offset + bytes <= supplied->first.second + supplied->second.size())
+    return take(
+        0,
+        std::as_bytes(std::span(supplied->second)).subspan(offset - supplied->first.second, bytes));
   thread_local std::vector<std::byte> chunk;
   const ByteSource& source = file(index);
   if (chunk.size() < std::min(kChunk, bytes)) chunk.resize(std::min(kChunk, bytes));

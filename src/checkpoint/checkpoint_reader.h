@@ -34,6 +34,17 @@ struct StateTarget {
   Write write;
 };
 
+// A checkpoint is the part that a host wrote, and what is asked for is in the part of another.
+struct PartElsewhere : UserError {
+  using UserError::UserError;
+};
+
+// A box that is stored: indices into Manifest::tensors and ManifestTensor::boxes.
+struct BoxIndex {
+  size_t tensor = 0, box = 0;
+  auto operator<=>(const BoxIndex&) const = default;
+};
+
 // A complete checkpoint, of any number of processes: whoever reads it asks for the boxes that it
 // needs, and only their bytes are read. Several threads may read at once; with a pool it uses
 // those, and targets are written to by several of them at once.
@@ -71,6 +82,16 @@ class CheckpointReader {
   void read(const ManifestTensor& tensor, const TensorBox& box,
             const StateTarget::Write& write) const;
 
+  // Of the part of a host: boxes that the targets need and that are not in its files. Reading them
+  // throws PartElsewhere until they are supplied with the bytes as they are stored.
+  std::vector<BoxIndex> missing_boxes(std::span<const StateTarget> targets) const;
+  bool has_file(size_t file) const;
+  uint64_t bytes_of(BoxIndex box) const;
+  std::string stored_bytes(BoxIndex box) const;
+  void supply(BoxIndex box, std::string bytes);
+  // PartElsewhere unless it has been supplied.
+  void require(BoxIndex box) const;
+
   // Of state files, so far.
   int64_t bytes_read() const { return bytes_read_; }
 
@@ -86,6 +107,7 @@ class CheckpointReader {
   mutable std::atomic<int64_t> bytes_read_ = 0;
   mutable std::mutex mutex_;  // of the files, which are opened when they are first read
   mutable std::map<size_t, std::unique_ptr<ByteSource>> files_;
+  std::map<std::pair<size_t, uint64_t>, std::string> supplied_;  // by file and offset
 };
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <tuple>
 
 #include "base/error.h"
@@ -12,6 +13,7 @@
 #include "checkpoint/attached_files.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -28,22 +30,66 @@ std::optional<int64_t> parse_digits(std::string_view text) {
   return value;
 }
 
-bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 // One of our files, or such a file while it is written aside.
 bool is_checkpoint_file(std::string_view name) {
   name = name.substr(0, name.find(kTemporaryMark));
   bool is_part = name.starts_with("state-") && name.ends_with(".safetensors");
   return is_part || name == kStateName || name == kRunName || name == kManifestName;
 }
+
+// Of a checkpoint in a bucket, which ends with its manifest: that goes first. Foreign files stay.
+void remove_from_bucket(const fs::path& checkpoint) {
+  std::vector<std::string> own;
+  for (const BucketFile& file : files_below(checkpoint))
+    if (is_checkpoint_file(file.name) || is_attached_name(file.name)) own.push_back(file.name);
+  std::ranges::stable_partition(own, [](const auto& name) { return name == kManifestName; });
+  for (const std::string& name : own) bucket_store().remove((checkpoint / name).string());
+}
+
+// Checkpoints and what is left of such.
+std::vector<CheckpointEntry> list_in_bucket(const fs::path& directory) {
+  std::vector<CheckpointEntry> entries;
+  for (const BucketFile& file : files_below(directory)) {
+    const size_t slash = file.name.find('/');
+    if (slash == std::string::npos) continue;
+    auto entry = parse_checkpoint_name(directory / file.name.substr(0, slash));
+    if (entry && entry->maker.empty() && (entries.empty() || entries.back().path != entry->path))
+      entries.push_back(*std::move(entry));
+  }
+  return entries;
+}
+
+// What has no manifest is half written or half removed.
+void remove_leftovers_in_bucket(const fs::path& directory) {
+  bucket_store().abort_uploads((directory / "").string());
+  for (const CheckpointEntry& entry : list_in_bucket(directory))
+    if (!is_stored_file(entry.path / kManifestName)) remove_from_bucket(entry.path);
+}
+
+// Sizes of the files of a checkpoint, by one question of a bucket.
+class FileSizes {
+ public:
+  explicit FileSizes(const fs::path& checkpoint) : checkpoint_(checkpoint) {
+    if (!is_in_bucket(checkpoint)) return;
+    for (const BucketFile& file : files_below(checkpoint)) in_bucket_[file.name] = file.bytes;
+  }
+  uint64_t of(const std::string& name) const {
+    const fs::path path = checkpoint_ / name;
+    std::error_code error;
+    if (is_in_bucket(checkpoint_)) {
+      auto found = in_bucket_.find(name);
+      if (found != in_bucket_.end()) return found->second;
+      error = std::make_error_code(std::errc::no_such_file_or_directory);
+    }
+    const uintmax_t bytes = error ? 0 : fs::file_size(path, error);
+    if (error) throw UserError(cat("cannot read '", path.string(), "': ", error.message()));
+    return bytes;
+  }
+
+ private:
+  const fs::path& checkpoint_;
+  std::map<std::string, uint64_t> in_bucket_;
+};
 
 // Returns whether the directory is gone: not if foreign files are in it.
 bool remove_own_files(const fs::path& directory) {
@@ -83,7 +129,7 @@ void warn_skipped(const std::string& reason, std::string_view kind) {
 bool is_complete_or_warn(const fs::path& checkpoint) {
   std::optional<std::string> reason = incomplete_reason(checkpoint);
   if (reason)
-    warn_skipped(*reason, is_there(checkpoint / kManifestName) ? "damaged" : "incomplete");
+    warn_skipped(*reason, is_stored(checkpoint / kManifestName) ? "damaged" : "incomplete");
   return !reason;
 }
 
@@ -123,10 +169,14 @@ std::optional<CheckpointEntry> parse_checkpoint_name(const fs::path& path) {
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
   std::vector<CheckpointEntry> entries;
   std::error_code error;
-  fs::directory_iterator it(directory, error);
+  fs::directory_iterator it;
+  if (is_in_bucket(directory))
+    entries = list_in_bucket(directory);
+  else
+    it = fs::directory_iterator(directory, error);
   for (; !error && it != fs::directory_iterator(); it.increment(error)) {
     auto entry = parse_checkpoint_name(it->path());
-    if (entry && is_folder(it->path())) entries.push_back(*std::move(entry));
+    if (entry && is_stored_folder(it->path())) entries.push_back(*std::move(entry));
   }
   if (error) throw UserError(cat("cannot read '", directory.string(), "': ", error.message()));
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
@@ -137,16 +187,18 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
 
 std::optional<std::string> incomplete_reason(const fs::path& checkpoint) {
   fs::path manifest_path = checkpoint / kManifestName;
-  if (!is_there(manifest_path)) return cat(manifest_path.string(), " not found");
+  if (is_in_bucket(checkpoint) ? !is_stored_file(manifest_path) : !is_stored(manifest_path))
+    return cat(manifest_path.string(), " not found");
   try {
-    for (const ManifestFile& file : read_manifest(checkpoint).files) {
-      fs::path path = checkpoint / file.name;
-      std::error_code error;
-      uintmax_t bytes = fs::file_size(path, error);
-      if (error) return cat("cannot read '", path.string(), "': ", error.message());
-      if (bytes != file.bytes) {
-        return cat("'", path.string(), "' has ", bytes, " bytes instead of ", file.bytes);
-      }
+    const FileSizes sizes(checkpoint);
+    const Manifest manifest = read_manifest(checkpoint);
+    for (size_t i = 0; i < manifest.files.size(); ++i) {
+      const ManifestFile& file = manifest.files[i];
+      if (manifest.is_elsewhere(i) && !is_stored(checkpoint / file.name)) continue;
+      const uint64_t bytes = sizes.of(file.name);
+      if (bytes == file.bytes) continue;
+      return cat("'", (checkpoint / file.name).string(), "' has ", bytes, " bytes instead of ",
+                 file.bytes);
     }
   } catch (const UserError& error) {
     return error.what();
@@ -160,17 +212,17 @@ std::optional<fs::path> newest_complete_checkpoint(
   auto takes = [&](const fs::path& one) {
     return is_complete_or_warn(one) && (!wanted || wanted(one));
   };
-  if (!is_there(directory)) {
+  if (!is_stored(directory)) {
     // A crash may have come between the two renames that replace this very checkpoint.
     fs::path replaced = with_suffix(directory, kReplacedMark);
-    if (is_there(replaced) && takes(replaced)) return replaced;
+    if (is_stored(replaced) && takes(replaced)) return replaced;
     return {};
   }
-  if (!is_folder(directory)) {
+  if (!is_stored_folder(directory)) {
     throw UserError(cat("'", directory.string(),
                         "' is a file; give a checkpoint or a directory of checkpoints"));
   }
-  if (is_there(directory / kManifestName)) {
+  if (is_stored(directory / kManifestName)) {
     if (takes(directory)) return directory;
     return {};
   }
@@ -185,7 +237,30 @@ std::optional<fs::path> newest_complete_checkpoint(
   return {};
 }
 
+std::optional<fs::path> newest_of_all(std::span<const std::string> places,
+                                      const std::function<bool(const fs::path&)>& wanted) {
+  std::optional<fs::path> newest;
+  int64_t newest_step = 0;
+  for (const std::string& place : places) {
+    std::optional<fs::path> found;
+    try {
+      found = newest_complete_checkpoint(place, wanted);
+    } catch (const UserError& error) {
+      if (places.size() == 1) throw;
+      TESSERA_WARN(cat(error.what(), ": no checkpoint is looked for there"));
+    }
+    if (!found) continue;
+    const auto entry = parse_checkpoint_name(*found);
+    const int64_t step = entry ? entry->step : -1;
+    if (newest && step <= newest_step) continue;
+    newest = std::move(found);
+    newest_step = step;
+  }
+  return newest;
+}
+
 void remove_checkpoint(const fs::path& checkpoint) {
+  if (is_in_bucket(checkpoint)) return remove_from_bucket(checkpoint);
   fs::path aside = with_suffix(checkpoint, cat(kTemporaryMark, unique_suffix()));
   rename_directory(checkpoint, aside);
   if (!remove_own_files(aside)) rename_directory(aside, checkpoint);
@@ -201,6 +276,11 @@ std::optional<fs::path> checkpoint_of_another_run(const fs::path& directory, std
 }
 
 void remove_leftovers(const fs::path& directory, Leftovers which) {
+  if (is_in_bucket(directory)) {
+    // There they have no maker: who holds the lock knows that they are nobody's.
+    if (which == Leftovers::kAll) remove_leftovers_in_bucket(directory);
+    return;
+  }
   for (const CheckpointEntry& entry : list_checkpoints(directory)) {
     if (entry.maker.empty()) continue;
     if (which != Leftovers::kAll && !made_here(entry.maker) && !maker_has_ended(entry.maker))
@@ -216,8 +296,8 @@ void remove_leftovers(const fs::path& directory, Leftovers which) {
 void move_into_place(const fs::path& temporary, const fs::path& final) {
   // Not an exchange of the two names: NFS and Lustre do not know it.
   fs::path replaced = with_suffix(final, kReplacedMark);
-  if (is_there(final)) {
-    if (is_there(replaced)) remove_checkpoint(replaced);
+  if (is_stored(final)) {
+    if (is_stored(replaced)) remove_checkpoint(replaced);
     rename_directory(final, replaced);
   }
   rename_directory(temporary, final);
@@ -229,14 +309,14 @@ void remove_old_checkpoints(const fs::path& written, int64_t num_kept, std::stri
   std::string run = read_manifest(written).origin.run;
   int64_t kept = 0;
   for (const CheckpointEntry& entry : list_checkpoints(written.parent_path())) {
-    bool ours =
-        entry.maker.empty() && entry.model_type == model_type && !fs::is_symlink(entry.path);
+    bool ours = entry.maker.empty() && entry.model_type == model_type &&
+                (is_in_bucket(entry.path) || !fs::is_symlink(entry.path));
     if (!ours) continue;
     fs::path unreplaced = entry.path;
     bool superseded = entry.replaced && !incomplete_reason(unreplaced.replace_extension());
     if (!superseded) {
       if (incomplete_reason(entry.path) || read_manifest(entry.path).origin.run != run) continue;
-      if (entry.path.filename() == also && entry.path != written) continue;
+      if (checkpoint_name(entry.model_type, entry.step) == also && entry.path != written) continue;
       ++kept;
       if (num_kept == 0 || kept <= num_kept || entry.path == written) continue;
     }

@@ -32,8 +32,9 @@ std::optional<CheckpointEntry> parse_checkpoint_name(const std::filesystem::path
 // replaced one. UserError if the directory cannot be read.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);
 
-// Why the directory is not a whole checkpoint, judged by its manifest and the sizes of its files;
-// nullopt if it is one. Hashes are checked when it is read.
+// Why the directory is not a whole checkpoint, or the whole part of one that its host wrote, judged
+// by its manifest and the sizes of its files; nullopt if it is one. Hashes are checked when it is
+// read.
 std::optional<std::string> incomplete_reason(const std::filesystem::path& checkpoint);
 
 // Removes the files of a checkpoint, then its directory, out of sight first so that no half of it

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
@@ -18,13 +17,15 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
+#include "checkpoint/bucket_lock.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/lock_text.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = nlohmann::ordered_json;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookAgain{50};
@@ -32,37 +33,6 @@ constexpr size_t kMaxLockBytes = 4096;
 
 [[noreturn]] void fail(const char* action, const fs::path& path) {
   throw UserError(cat("cannot ", action, " '", path.string(), "': ", std::strerror(errno)));
-}
-
-// What a lock file says; fields are empty where it is being written, or is no such file.
-struct LockText {
-  std::string job, token, host, boot;
-  int64_t attempt = 0, pid = 0, device = 0;
-  bool flock = false;
-};
-
-LockText parse(const std::string& text) {
-  LockText lock;
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return lock;
-  try {
-    json.at("job").get_to(lock.job);
-    json.at("token").get_to(lock.token);
-    json.at("host").get_to(lock.host);
-    json.at("boot").get_to(lock.boot);
-    json.at("attempt").get_to(lock.attempt);
-    json.at("pid").get_to(lock.pid);
-    json.at("device").get_to(lock.device);
-    json.at("flock").get_to(lock.flock);
-  } catch (const nlohmann::json::exception&) {
-    return {};
-  }
-  return lock;
-}
-
-std::string describe(const LockText& lock) {
-  if (lock.host.empty()) return "an unknown process";
-  return cat("process ", lock.pid, " on ", lock.host, " (job ", lock.job, ")");
 }
 
 // So that a network file system looks again at what is in the directory.
@@ -169,11 +139,7 @@ DirectoryLock::~DirectoryLock() {
 }
 
 std::string DirectoryLock::content(const LockFile& file) const {
-  Json json{{"job", holder_.job},  {"attempt", holder_.attempt},
-            {"host", host_name()}, {"boot", boot_id()},
-            {"pid", ::getpid()},   {"device", static_cast<int64_t>(file.status().st_dev)},
-            {"token", token_},     {"flock", true}};
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return lock_content(holder_, token_, static_cast<int64_t>(file.status().st_dev), /*flock=*/true);
 }
 
 // False where there is a lock already.
@@ -203,27 +169,21 @@ void DirectoryLock::acquire() {
     if (!file) continue;  // it went just now
     struct stat status = file->status();
     std::string text = file->read();
-    LockText other = parse(text);
-    auto in_use = [&] {
-      return DirectoryInUse(
-          cat("'", directory_.string(), "' is in use by ", describe(other),
-              ", which saves its checkpoints there: wait for its end, or give another "
-              "--checkpoint_dir"));
-    };
+    LockText other = parse_lock(text);
     if (other.job == holder_.job && other.attempt < holder_.attempt)
       return take_over("an earlier attempt of this job", true);
     bool decided_here = !other.boot.empty() && other.boot == boot_id() && other.flock &&
                         other.device == static_cast<int64_t>(status.st_dev);
     if (decided_here) {
       auto flock = file->flock();
-      if (flock == LockFile::Flock::kHeld) throw in_use();
+      if (flock == LockFile::Flock::kHeld) refuse_in_use(directory_, other);
       // Until `file` goes no other process takes this lock over.
       if (flock == LockFile::Flock::kTaken && file->is_still_at(path_))
         return take_over(cat(describe(other), ", which has ended"), true);
     }
     bool same = touched && touched->tv_sec == status.st_mtim.tv_sec &&
                 touched->tv_nsec == status.st_mtim.tv_nsec && seen == text;
-    if (touched && !same) throw in_use();
+    if (touched && !same) refuse_in_use(directory_, other);
     if (!touched) {
       TESSERA_WARN(cat("'", directory_.string(), "' is locked by ", describe(other),
                        ": waiting up to ", timing_.silence.count() / 1000,
@@ -264,10 +224,8 @@ void DirectoryLock::require_held() {
     if (create(path_)) return;
   }
   auto file = LockFile::open(path_);
-  throw UserError(cat("the lock of '", directory_.string(), "' was taken over by ",
-                      describe(file ? parse(file->read()) : LockText{}),
-                      ", since this process gave no sign of life for ",
-                      timing_.silence.count() / 1000, " s; it saves nothing there any more"));
+  throw UserError(
+      taken_over(directory_, file ? parse_lock(file->read()) : LockText{}, timing_.silence));
 }
 
 void DirectoryLock::beat() {
@@ -275,24 +233,28 @@ void DirectoryLock::beat() {
   while (!ending_.wait_for(lock, timing_.beat, [this] { return end_; })) file_->touch();
 }
 
+std::unique_ptr<CheckpointLock> lock_checkpoints(const fs::path& directory,
+                                                 const CheckpointLock::Holder& holder) {
+  if (is_in_bucket(directory)) return std::make_unique<BucketLock>(directory, holder);
+  return std::make_unique<DirectoryLock>(directory, holder);
+}
+
 std::optional<LockSighting> find_lock(const fs::path& directory) {
-  look_again(directory);
+  if (!is_in_bucket(directory)) look_again(directory);
   const fs::path path = directory / kLockName;
-  std::error_code error;
-  fs::file_time_type touched = fs::last_write_time(path, error);
-  if (error) return {};
+  const std::optional<double> age = age_of(path);
+  if (!age) return {};
   try {
-    std::chrono::duration<double> age = fs::file_time_type::clock::now() - touched;
-    return LockSighting{describe(parse(read_file(path))), std::max(0.0, age.count())};
+    return LockSighting{describe(parse_lock(read_content(path))), *age};
   } catch (const UserError&) {
     return {};  // it went just now
   }
 }
 
 std::optional<std::string> lock_token(const fs::path& directory) {
-  look_again(directory);
+  if (!is_in_bucket(directory)) look_again(directory);
   try {
-    std::string token = parse(read_file(directory / kLockName)).token;
+    std::string token = parse_lock(read_content(directory / kLockName)).token;
     return token.empty() ? std::nullopt : std::optional(token);
   } catch (const UserError&) {
     return {};

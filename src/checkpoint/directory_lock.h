@@ -20,6 +20,27 @@ struct DirectoryInUse : UserError {
   using UserError::UserError;
 };
 
+// Keeps a place of checkpoints to one job at a time.
+class CheckpointLock {
+ public:
+  struct Holder {
+    std::string job;  // CheckpointOrigin::job
+    int attempt = 0;  // of the agent's restarts
+  };
+  virtual ~CheckpointLock() = default;  // gives it back
+
+  // Before anything is written: UserError if another process has taken the lock over, which it does
+  // when this one has been stopped for long. A lock file that was deleted is made again.
+  virtual void require_held() = 0;
+
+  // Unlike any other lock's: who finds it in the file sees the same place.
+  virtual const std::string& token() const = 0;
+};
+
+// DirectoryLock, or of a place in a bucket BucketLock; they throw the same.
+std::unique_ptr<CheckpointLock> lock_checkpoints(const std::filesystem::path& directory,
+                                                 const CheckpointLock::Holder& holder);
+
 // Keeps a checkpoint directory to one job at a time, on whatever hosts and in whatever containers
 // others run that see the directory. The file `{directory}/run.lock` names its holder; a thread
 // touches it again and again. The holder is taken for dead, and its lock taken over with a warning,
@@ -29,16 +50,11 @@ struct DirectoryInUse : UserError {
 //    no longer holds its flock(2) on the file,
 //  - else when the file has not been touched for Timing::silence by the clock of this process.
 // Process numbers and clocks of other hosts decide nothing.
-class DirectoryLock {
+class DirectoryLock : public CheckpointLock {
  public:
   struct Timing {
     std::chrono::milliseconds beat{5'000}, silence{30'000};
   };
-  struct Holder {
-    std::string job;  // CheckpointOrigin::job
-    int attempt = 0;  // of the agent's restarts
-  };
-
   // Makes the directory if need be, takes the lock and removes what others have left half written.
   // Waits for `silence` at most. DirectoryInUse that names the holder if it lives; UserError that
   // names the directory if it cannot be written.
@@ -46,16 +62,12 @@ class DirectoryLock {
   DirectoryLock(std::filesystem::path directory, Holder holder)
       : DirectoryLock(std::move(directory), std::move(holder), Timing{}) {}
   // Gives the lock back, and removes the directory if it was made here and is empty.
-  ~DirectoryLock();
+  ~DirectoryLock() override;
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
-  // Before anything is written: UserError if another process has taken the lock over, which it does
-  // when this one has been stopped for long. A lock file that was deleted is made again.
-  void require_held();
-
-  // Unlike any other lock's: who finds it in the file sees the same directory.
-  const std::string& token() const { return token_; }
+  void require_held() override;
+  const std::string& token() const override { return token_; }
 
  private:
   class LockFile;

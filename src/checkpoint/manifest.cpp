@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace {
@@ -54,6 +55,8 @@ uint64_t digest(const Manifest& manifest) {
       text += cat("\n", b.file, ",", b.offset, ",", to_string(b.box), ",", hex(b.hash.value()));
     hash = hash_combine(hash, hash_text(text));
   }
+  if (!manifest.elsewhere.empty())
+    hash = hash_combine(hash, hash_text(join(manifest.elsewhere, ",")));
   return hash;
 }
 
@@ -95,6 +98,7 @@ class Parser {
     add_files();
     if (manifest_.version > 1) add_tensors();
     add_origin();
+    if (document_.contains("elsewhere")) add_elsewhere();
     if (manifest_.version > 1 || document_.contains("xxh3")) {
       auto* hash = field<Json::string_t>(document_, "xxh3");
       if (!hash || *hash != hex(digest(manifest_))) fail("its hash is not that of what it says");
@@ -146,6 +150,15 @@ class Parser {
       if (!identity || !is_identity(*identity))
         fail(cat("'", key, "' is not 32 hexadecimal digits"));
       *value = *identity;
+    }
+  }
+
+  void add_elsewhere() {
+    for (const Json& item : array(document_, "elsewhere")) {
+      auto* file = item.get_ptr<const Json::number_unsigned_t*>();
+      const bool rises = manifest_.elsewhere.empty() || !file || *file > manifest_.elsewhere.back();
+      if (!file || *file >= manifest_.files.size() || !rises) fail("'elsewhere' names no files");
+      manifest_.elsewhere.push_back(*file);
     }
   }
 
@@ -235,7 +248,16 @@ std::string to_json(const Manifest& manifest) {
   }
   for (const ManifestTensor& tensor : manifest.tensors) tensors.push_back("\n  " + to_json(tensor));
   return cat(json, " \"files\": [", join(files, ","), "\n ],\n \"tensors\": [", join(tensors, ","),
-             "\n ],\n \"xxh3\": \"", hex(digest(manifest)), "\"\n}\n");
+             "\n ],\n",
+             manifest.elsewhere.empty()
+                 ? ""
+                 : cat(" \"elsewhere\": [", join(manifest.elsewhere, ", "), "],\n"),
+             " \"xxh3\": \"", hex(digest(manifest)), "\"\n}\n");
+}
+
+uint64_t identity_of(Manifest manifest) {
+  manifest.elsewhere.clear();
+  return digest(manifest);
 }
 
 Manifest parse_manifest(std::string_view json, std::string_view file, bool partial) {
@@ -245,12 +267,13 @@ Manifest parse_manifest(std::string_view json, std::string_view file, bool parti
 Manifest read_manifest(const std::filesystem::path& checkpoint) {
   std::filesystem::path path = checkpoint / kManifestName;
   std::error_code error;
-  uintmax_t bytes = std::filesystem::file_size(path, error);
+  const bool in_bucket = is_in_bucket(path);
+  uintmax_t bytes = in_bucket ? 0 : std::filesystem::file_size(path, error);
   if (!error && bytes > kMaxManifestBytes) {
     throw UserError(
         cat("'", path.string(), "' is not a valid checkpoint manifest: it has ", bytes, " bytes"));
   }
-  return parse_manifest(read_file(path), path.string());
+  return parse_manifest(read_content(path), path.string());
 }
 
 }  // namespace tessera

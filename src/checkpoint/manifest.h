@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -18,7 +19,8 @@ namespace tessera {
 //    "tensors": [{"name": "lm_head.weight", "role": "weight", "dtype": "f32", "shape": [300, 64],
 //      "boxes": [{"file": 0, "offset": 96, "begin": [0, 0], "shape": [150, 64], "xxh3": "..."},
 //                ...]}, ...],
-//    "xxh3": "of the above"}
+//    "elsewhere": [0], "xxh3": "of the above"}
+// `elsewhere`, if it is there, are files that hosts with a directory of their own have written.
 // Version 1 has no tensors: its state files hold pieces as the mesh of the run cut them. The oldest
 // lack run, job and the last hash, too.
 struct ManifestFile {
@@ -59,8 +61,14 @@ struct Manifest {
   std::vector<ManifestFile> files;
   CheckpointOrigin origin = {};
   std::vector<ManifestTensor> tensors = {};
+  std::vector<size_t> elsewhere = {};  // indices into `files`, increasing
   int version = 2;
+
+  bool is_elsewhere(size_t file) const { return std::ranges::binary_search(elsewhere, file); }
 };
+
+// Equal for all parts of one checkpoint, wherever their hosts have them.
+uint64_t identity_of(Manifest manifest);
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 

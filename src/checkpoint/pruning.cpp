@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -23,7 +24,7 @@ std::vector<PruningChoice> choose_for_pruning(const fs::path& directory, const P
     PruningChoice& choice = choices.emplace_back(PruningChoice{std::move(entry), false, ""});
     const CheckpointEntry& one = choice.entry;
     fs::path unreplaced = one.path;
-    if (fs::is_symlink(one.path)) {
+    if (!is_in_bucket(one.path) && fs::is_symlink(one.path)) {
       choice.reason = "a link";
     } else if (one.replaced && !incomplete_reason(unreplaced.replace_extension())) {
       choice.goes = true;

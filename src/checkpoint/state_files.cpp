@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "checkpoint/places.h"
 #include "checkpoint/safetensors.h"
 
 namespace tessera {
@@ -102,7 +103,7 @@ Manifest StateFiles::write(const std::filesystem::path& directory,
 }
 
 StateFiles::Hashes StateFiles::write(const File& file, const std::filesystem::path& path) {
-  AtomicFile out(path, Caching::kNone);
+  ContentWriter out(path, file.bytes);
   Hasher whole;
   Hashes hashes;
   std::vector<std::byte> chunk(kChunk);
@@ -126,7 +127,7 @@ StateFiles::Hashes StateFiles::write(const File& file, const std::filesystem::pa
 
 StateFiles::Hashes StateFiles::write_staged(const File& file, const std::filesystem::path& path,
                                             const std::byte* content) {
-  AtomicFile out(path, Caching::kNone);
+  ContentWriter out(path, file.bytes);
   Hasher whole;
   for (uint64_t done = 0; done < file.bytes; done += kPiece) {
     uint64_t n = std::min(kPiece, file.bytes - done);

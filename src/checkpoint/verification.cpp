@@ -16,6 +16,7 @@
 #include "checkpoint/attached_files.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace {
@@ -92,8 +93,7 @@ class Verifier {
   // False if nothing can be checked without it.
   bool open_manifest() {
     std::string name(kManifestName);
-    std::error_code error;
-    if (!fs::is_regular_file(checkpoint_ / name, error)) {
+    if (!is_stored_file(checkpoint_ / name)) {
       result_.damages.push_back({name, "", {}, "is missing: nothing else can be checked"});
       return false;
     }
@@ -158,29 +158,32 @@ class Verifier {
       found_[index].push_back(std::move(damage));
     };
     const fs::path path = checkpoint_ / expected.name;
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (!fs::is_regular_file(status)) {
-      report(cat(fs::exists(status) ? "is no plain file" : "is missing", lost(boxes_[index])));
+    if (!is_stored_file(path)) {
+      const bool away = manifest_.is_elsewhere(index) && !is_stored(path);
+      report(cat(away              ? "is in the part of another host"
+                 : is_stored(path) ? "is no plain file"
+                                   : "is missing",
+                 lost(boxes_[index])));
       return add_progress(expected.bytes);
     }
     BoxHashes hashes(boxes_[index]);
     uint64_t done = 0;
     try {
-      ReadFile file(path);
-      const uint64_t bytes = std::min(file.size(), expected.bytes);
+      const auto file = open_content(path, expected.bytes);
+      const uint64_t bytes = std::min(file->size(), expected.bytes);
       Hasher whole;
       std::vector<std::byte> piece(std::min(kReadAtOnce, bytes));
       for (; done < bytes; done += std::min(kReadAtOnce, bytes - done)) {
         check_interruption();
         auto part = std::span(piece).first(std::min(kReadAtOnce, bytes - done));
-        file.read(done, part);
+        file->read(done, part);
         whole.add(part.data(), part.size());
         hashes.add(done, part, [&](const BoxBytes& box) { report(kOtherHash, &box); });
         add_progress(part.size());
       }
-      if (file.size() != expected.bytes) {
-        report(cat("has ", file.size(), " bytes instead of ", expected.bytes, lost(hashes.rest())));
+      if (file->size() != expected.bytes) {
+        report(
+            cat("has ", file->size(), " bytes instead of ", expected.bytes, lost(hashes.rest())));
       } else if (whole.digest() != expected.hash && found_[index].empty()) {
         bool has_header = expected.name.ends_with(".safetensors") && !boxes_[index].empty();
         report(cat(has_header ? "header or padding " : "", kOtherHash));
@@ -203,7 +206,12 @@ class Verifier {
   void find_foreign(const std::string& folder) {
     std::set<std::string> names;
     std::error_code error;
-    fs::directory_iterator it(checkpoint_ / folder, error);
+    fs::directory_iterator it;
+    if (!is_in_bucket(checkpoint_)) {
+      it = fs::directory_iterator(checkpoint_ / folder, error);
+    } else {
+      for (const BucketFile& file : files_below(checkpoint_)) names.insert(file.name);
+    }
     for (; !error && it != fs::directory_iterator(); it.increment(error)) {
       std::error_code ignored;
       bool is_folder = it->is_directory(ignored) && !it->is_symlink(ignored);

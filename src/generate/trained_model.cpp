@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "hub/pretrained_weights.h"
 #include "hub/remote_model.h"
 #include "models/build_model.h"
@@ -96,6 +97,10 @@ TrainedModel adapted(TrainedModel trained, const RunConfig& options) {
 TrainedModel open_trained_model(const std::string& name, const RunConfig& options,
                                 const std::optional<std::string>& tokenizer) {
   std::error_code ignored;
+  if (is_in_bucket(name)) {
+    if (auto checkpoint = newest_complete_checkpoint(name))
+      return adapted(open_trained(*checkpoint, tokenizer), options);
+  }
   auto directory = find_model_directory(name, options);
   if (is_remote_model(name)) {
     ModelParts parts{.configuration = true, .tokenizer = !tokenizer, .weights = true};

@@ -237,8 +237,8 @@ std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
   try {
     check_fine_tuning_source(c);
   } catch (const UsageError& error) {
-    throw UsageError(
-        cat("there is no checkpoint in '", c.resume_from_checkpoint, "', so ", error.what()));
+    throw UsageError(cat("there is no checkpoint in '", join(c.resume_from_checkpoint, "', '"),
+                         "', so ", error.what()));
   }
   return {};
 }

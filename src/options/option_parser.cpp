@@ -17,9 +17,8 @@ bool takes_words(OptionScope scope) {
 
 // Whether all words that follow belong to the option.
 bool is_list(const OptionRow& row) {
-  return row.form == ValueForm::kFirstOfList ||
-         (std::holds_alternative<std::vector<std::string> RunConfig::*>(row.field) &&
-          row.form != ValueForm::kRepeated);
+  return std::holds_alternative<std::vector<std::string> RunConfig::*>(row.field) &&
+         row.form != ValueForm::kRepeated;
 }
 
 // What is left of a comment or a blank that follows a line-continuation backslash.
@@ -50,7 +49,6 @@ class Parser {
     take_files(read_file);
     take_environment(environment);
     warn_of_repetitions();
-    check_lists();
     apply_option_rules(parsed_);
     return std::move(parsed_);
   }
@@ -161,19 +159,8 @@ class Parser {
 
   void store(const OptionRow& row, const std::vector<std::string>& words,
              const std::string& spelling, const std::string& origin) {
-    assign(parsed_.config, row, words, spelling);
-    lengths_[row.name] = words.size();
+    set_option(parsed_.config, row, words, spelling);
     parsed_.given[std::string(row.name)] = origin;
-  }
-
-  static void assign(RunConfig& config, const OptionRow& row, const std::vector<std::string>& words,
-                     const std::string& spelling) {
-    if (row.form == ValueForm::kFirstOfList) {
-      // All are checked; the first one is set last and stays.
-      for (size_t i = words.size(); i-- > 0;) set_option(config, row, {words[i]}, spelling);
-    } else {
-      set_option(config, row, words, spelling);
-    }
   }
 
   void take_files(const OptionFileReader& read_file) {
@@ -189,7 +176,7 @@ class Parser {
           }
           if (command_line.contains(row.name)) {
             RunConfig unused;  // wrong is wrong, also where it does not count
-            assign(unused, row, words, spelling);
+            set_option(unused, row, words, spelling);
           } else {
             store(row, words, spelling, setting.where);
           }
@@ -212,10 +199,8 @@ class Parser {
       throw UsageError(cat(spelling, " belongs on the command line"));
     }
     bool list = is_list(row);
-    bool empty_list = setting.words.empty() && row.form == ValueForm::kFirstOfList;
-    if (empty_list || (!list && setting.words.size() != 1)) {
-      throw UsageError(cat(spelling, " expects one value", list ? " at least" : "", ": it has ",
-                           setting.words.size()));
+    if (!list && setting.words.size() != 1) {
+      throw UsageError(cat(spelling, " expects one value: it has ", setting.words.size()));
     }
     set_row(row, setting.words, spelling);
   }
@@ -246,25 +231,6 @@ class Parser {
       for (const Setting& s : settings) history.push_back(cat(s.spelling, " ", s.value));
       parsed_.warnings.push_back(cat("--", row.name, " is given more than once: ",
                                      join(history, ", "), "; the last one wins"));
-    }
-  }
-
-  void check_lists() {
-    constexpr std::string_view kTogether[] = {"checkpoint_dir", "checkpoint_freq",
-                                              "num_kept_checkpoints"};
-    std::vector<std::string> shown;
-    bool equal = true;
-    auto length = [&](std::string_view option) {
-      auto it = lengths_.find(option);
-      return it == lengths_.end() ? size_t{1} : it->second;
-    };
-    for (std::string_view option : kTogether) {
-      equal = equal && length(option) == length(kTogether[0]);
-      shown.push_back(cat("--", option, " has ", static_cast<uint64_t>(length(option))));
-    }
-    if (!equal) {
-      throw UsageError(cat("these lists must have equal lengths: ", join(shown, ", "),
-                           " (an option that is not given counts as 1)"));
     }
   }
 
@@ -342,8 +308,7 @@ class Parser {
   size_t next_ = 0;
   ParsedOptions parsed_;
   std::map<std::string_view, std::vector<std::string>> repeated_;  // kRepeated: all words so far
-  std::string bare_boolean_;                    // the boolean just before, when it took no value
-  std::map<std::string_view, size_t> lengths_;  // words of the last setting
+  std::string bare_boolean_;  // the boolean just before, when it took no value
   std::map<std::string_view, std::vector<Setting>> settings_;
 };
 

@@ -59,6 +59,13 @@ class Loader {
     }
   }
   void operator()(std::vector<std::string> RunConfig::*field) const {
+    // Some lists were one value in earlier versions.
+    (config_.*field).clear();
+    if (value_.is_null() || value_ == "") return;
+    if (value_.is_string() || value_.is_number_integer()) {
+      (config_.*field).push_back(value_.is_string() ? value_.get<std::string>() : value_.dump());
+      return;
+    }
     bool strings = value_.is_array() && std::all_of(value_.begin(), value_.end(),
                                                     [](const Json& v) { return v.is_string(); });
     if (!strings) fail("a list of strings");

@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoint/places.h"
 #include "optim/optimizer.h"
+#include "options/checkpoint_tiers.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +48,9 @@ void check_fine_tuning(ParsedOptions& parsed) {
 void check_final_model(const RunConfig& c) {
   if (c.save_final_model && c.model_dir.empty() && c.checkpoint_dir.empty())
     throw UsageError("--save_final_model needs --model_dir or --checkpoint_dir");
+  const bool in_bucket = !c.checkpoint_dir.empty() && is_in_bucket(c.checkpoint_dir[0]);
+  if (c.save_final_model && c.model_dir.empty() && in_bucket)
+    throw UsageError("--save_final_model writes to this machine: give --model_dir");
 }
 
 void apply_tensor_parallelism(ParsedOptions& parsed) {
@@ -143,6 +148,7 @@ void check_fine_tuning_source(const RunConfig& c) {
 void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);
   check_final_model(parsed.config);
+  checkpoint_tiers(parsed.config);
   apply_tensor_parallelism(parsed);
   check_precision(parsed);
   check_residency(parsed);

@@ -65,7 +65,8 @@ enum class ValueForm : uint8_t {
   kPlain,
   kBytes,        // int: a number of bytes, also written 80GiB, 512MB, 1.5g
   kLayerChoice,  // text: an integer, a fraction below 1, or p/q
-  kFirstOfList,  // one or more words of which the first counts
+  kCounts,       // a list of integers, of which each may be None
+  kIntervals,    // a list of which each is a CheckpointInterval
   kOptional,     // may stand without a value: none
   kRepeated,     // a list, of which one word is given at a time
   kCommaList,    // a list, of which a word may hold several, between commas outside of []
@@ -132,6 +133,14 @@ struct LayerShare {
   double numerator = 1, denominator = 1;
 };
 std::optional<LayerShare> parse_layer_share(std::string_view text);
+
+// How often a checkpoint is written: "1000" (steps), "10m" (a number and s, m, h or d), or both,
+// "1000,10m": whenever one of them is over. 0 where it says nothing.
+struct CheckpointInterval {
+  int64_t steps = 0;
+  double seconds = 0;
+};
+std::optional<CheckpointInterval> parse_checkpoint_interval(std::string_view text);
 
 // "True", "False" in any case, or an integer (above 0 is true).
 std::optional<bool> parse_boolean(std::string_view text);

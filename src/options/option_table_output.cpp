@@ -16,15 +16,18 @@ std::vector<OptionRow> checkpoints() {
       {.name = "checkpoint_dir",
        .aliases = {"ckpt_save_path", "save_ckpt_path"},
        .field = &RunConfig::checkpoint_dir,
-       .help = "where checkpoints go; none: no checkpoints; of a list the first counts",
-       .form = ValueForm::kFirstOfList,
+       .help =
+           "where checkpoints go, directories or s3://BUCKET/PREFIX; none: no checkpoints; a list: "
+           "several places, each with its own "
+           "checkpoint_freq and num_kept_checkpoints, the fastest first",
        .on_resume = kFree},
       {.name = "checkpoint_freq",
        .aliases = {"checkpoint_interval"},
        .field = &RunConfig::checkpoint_freq,
-       .help = "steps between checkpoints",
-       .minimum = 1,
-       .form = ValueForm::kFirstOfList,
+       .help =
+           "steps between checkpoints, or the time (600s, 10m, 2h), or both (1000,10m): whichever "
+           "is over first; of each place of checkpoint_dir",
+       .form = ValueForm::kIntervals,
        .on_resume = kFree},
       {.name = "async_checkpoint",
        .field = &RunConfig::async_checkpoint,
@@ -40,22 +43,24 @@ std::vector<OptionRow> checkpoints() {
        .on_resume = kFree},
       {.name = "num_kept_checkpoints",
        .field = &RunConfig::num_kept_checkpoints,
-       .help = "newest checkpoints that are kept",
+       .help = "newest checkpoints that are kept, in each place of checkpoint_dir",
        .minimum = 1,
-       .form = ValueForm::kFirstOfList,
+       .form = ValueForm::kCounts,
        .unset = "all",
        .on_resume = kFree},
       {.name = "resume_from_checkpoint",
        .aliases = {"ckpt_load_path", "load_ckpt_path"},
        .field = &RunConfig::resume_from_checkpoint,
-       .help = "a checkpoint, or a directory of them (the newest complete one); none found: start "
-               "from scratch",
+       .help =
+           "a checkpoint, or a directory of them (the newest complete one), or several of which "
+           "the newest of all counts; none found: start from scratch",
        .on_resume = kFree},
       {.name = "checkpoint_type",
        .field = &RunConfig::checkpoint_type,
-       .help = "format",
-       .values = {{.name = "sharded", .synonyms = {"use_pg_with_util"}},
-                  {.name = "local", .built = false}},
+       .help =
+           "sharded: all hosts see the directories; local: hosts may have their own, each with the "
+           "part of its ranks, and go on with the same mesh (docs/checkpoints.md)",
+       .values = {{.name = "sharded", .synonyms = {"use_pg_with_util"}}, {.name = "local"}},
        .on_resume = kFree},
       {.name = "save_final_model",
        .field = &RunConfig::save_final_model,

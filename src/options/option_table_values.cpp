@@ -133,7 +133,7 @@ class Setter {
       if (row_.form == ValueForm::kCommaList) {
         for (std::string_view part : split_patterns(unquoted(word))) values.emplace_back(part);
       } else {
-        values.emplace_back(unquoted(word));
+        values.push_back(checked_word(unquoted(word)));
       }
     }
     if (values.size() == 1 && (values[0].empty() || is_none(values[0]))) values.clear();
@@ -149,8 +149,21 @@ class Setter {
     std::string_view text = unquoted(first());
     return is_none(text) && !row_.none.empty() ? row_.none : text;
   }
-  [[noreturn]] void fail(std::string_view expected) const {
-    throw UsageError(cat(spelling_, " expects ", expected, ": it is ", shown(first())));
+  [[noreturn]] void fail(std::string_view expected) const { fail(expected, first()); }
+  [[noreturn]] void fail(std::string_view expected, std::string_view found) const {
+    throw UsageError(cat(spelling_, " expects ", expected, ": it is ", shown(found)));
+  }
+  // A word of a list.
+  std::string checked_word(std::string_view word) const {
+    if (row_.form == ValueForm::kIntervals && !parse_checkpoint_interval(word))
+      fail("a number of steps, a time (600s, 10m, 2h), or both (1000,10m)", word);
+    if (row_.form != ValueForm::kCounts || is_none(word) || lower(word) == "inf")
+      return row_.form == ValueForm::kCounts ? "None" : std::string(word);
+    auto count = parse_integer(word);
+    if (!count) fail("an integer or None", word);
+    if (static_cast<double>(*count) < row_.minimum)
+      fail(cat("a value of at least ", row_.minimum), word);
+    return cat(*count);
   }
   void check_range(double value) const {
     bool low = value < row_.minimum;
@@ -213,6 +226,26 @@ std::optional<LayerShare> parse_layer_share(std::string_view text) {
   auto p = parse_integer(text.substr(0, slash)), q = parse_integer(text.substr(slash + 1));
   if (!p || !q || *p <= 0 || *p > *q) return std::nullopt;
   return LayerShare{static_cast<double>(*p), static_cast<double>(*q)};
+}
+
+std::optional<CheckpointInterval> parse_checkpoint_interval(std::string_view text) {
+  CheckpointInterval interval;
+  for (std::string_view part : split(text, ',')) {
+    part = trim(part);
+    if (auto steps = parse_integer(part)) {
+      if (*steps < 1 || interval.steps > 0) return {};
+      interval.steps = *steps;
+      continue;
+    }
+    constexpr std::string_view kUnits = "smhd";
+    constexpr double kSeconds[] = {1, 60, 3600, 86400};
+    const size_t unit = part.empty() ? kUnits.npos : kUnits.find(part.back());
+    if (unit == kUnits.npos || interval.seconds > 0) return {};
+    auto number = parse_number(part.substr(0, part.size() - 1));
+    if (!number || !(*number > 0) || *number > 1e6) return {};
+    interval.seconds = *number * kSeconds[unit];
+  }
+  return interval;
 }
 
 std::optional<bool> parse_boolean(std::string_view text) {

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "hub/local_cache.h"
 #include "hub/tokenizer_files.h"
 
@@ -54,10 +55,10 @@ std::optional<fs::path> configuration_of_file(const RunConfig& config) {
 
 std::optional<RunRecord> resumed_fine_tuning(const RunConfig& config) {
   if (!config.finetune || config.resume_from_checkpoint.empty()) return {};
-  auto found = newest_complete_checkpoint(config.resume_from_checkpoint);
+  auto found = newest_of_all(config.resume_from_checkpoint);
   if (!found) return {};
   fs::path record = *found / kRunName;
-  return run_record_from_json(read_file(record), record.string());
+  return run_record_from_json(read_content(record), record.string());
 }
 
 std::optional<fs::path> find_pretrained_tokenizer(const RunConfig& config) {

@@ -138,11 +138,10 @@ struct RunConfig {
   bool compare_baselines = false;
 
   // Checkpoints, fine-tuning
-  std::string checkpoint_dir;
-  int64_t checkpoint_freq = 1000;
+  // One entry a tier: checkpoint_tiers().
+  std::vector<std::string> checkpoint_dir, checkpoint_freq{"1000"}, num_kept_checkpoints;
   std::string async_checkpoint = "auto", busy_checkpoint = "wait";
-  std::optional<int64_t> num_kept_checkpoints;
-  std::string resume_from_checkpoint;
+  std::vector<std::string> resume_from_checkpoint;
   std::string checkpoint_type = "sharded";
   bool save_final_model = false;
   std::string model_dir;

@@ -1,14 +1,17 @@
 #include "options/run_record.h"
 
 #include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
+#include "checkpoint/places.h"
 #include "models/model_family.h"
 #include "options/option_record.h"
+#include "remote/source.h"
 
 namespace tessera {
 
@@ -124,7 +127,15 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
 std::string tokenizer_of(const std::filesystem::path& checkpoint, const RunRecord& record) {
   if (record.tokenizer) {
     const std::string& place = record.tokenizer->place;
-    return place == "byte" ? place : (checkpoint / place).string();
+    if (place == "byte" || !is_in_bucket(checkpoint))
+      return place == "byte" ? place : (checkpoint / place).string();
+    // Its folder, as one of this machine.
+    const RemoteOptions& remote = bucket_store().options();
+    const std::string folder = (checkpoint / kTokenizerFolder / "").string();
+    const auto inside = std::filesystem::path(place).lexically_relative(kTokenizerFolder);
+    return (fetch_directory(list_files(folder, remote), remote) / inside)
+        .lexically_normal()
+        .string();
   }
   if (!record.converted_from.empty()) {
     throw UserError(cat("checkpoint '", checkpoint.string(), "' was made of ",

@@ -44,6 +44,9 @@ TensorRole role_of(const Slot& slot) {
   return slot.role == SlotRole::kWeight ? TensorRole::kWeight : TensorRole::kMoment;
 }
 
+// The sum over ranks holds the requests to stop below this factor, what rank 0 announces above.
+constexpr int64_t kAnnounced = int64_t{1} << 32;
+
 }  // namespace
 
 StepResult PendingStep::result() const {
@@ -57,7 +60,9 @@ StepResult PendingStep::result() const {
   }
   result.ok = update_.scalar<bool>("ok");
   result.tokens = update_.scalar<int64_t>("token_count");
-  result.stop = has_ranks_ ? update_.scalar<int64_t>(kStopRequests) > 0 : stop_here_;
+  const int64_t heard = has_ranks_ ? update_.scalar<int64_t>(kStopRequests) : message_;
+  result.stop = heard % kAnnounced > 0;
+  result.announced = static_cast<uint32_t>(heard / kAnnounced);
   return result;
 }
 
@@ -202,11 +207,12 @@ void Session::accumulate(std::span<const MicroBatch> micro_batches, const NodeOb
   }
 }
 
-PendingStep Session::start_update(double learning_rate, double max_norm, bool stop,
+PendingStep Session::start_update(double learning_rate, double max_norm, StepMessage message,
                                   const NodeObserver* observer) {
   auto lr = static_cast<float>(learning_rate);
   auto limit = max_norm > 0 ? static_cast<float>(max_norm) : std::numeric_limits<float>::infinity();
-  int64_t stop_requests = stop ? 1 : 0;
+  TESSERA_CHECK(message.announced < 1 << 20 && (rank_ == 0 || message.announced == 0));
+  int64_t stop_requests = message.announced * kAnnounced + (message.stop ? 1 : 0);
   update_arguments_["lr"] = &lr;
   update_arguments_["max_norm"] = &limit;
   update_arguments_[kStopRequests] = &stop_requests;
@@ -215,7 +221,7 @@ PendingStep Session::start_update(double learning_rate, double max_norm, bool st
   step.has_z_loss_ = programs_.has_z_loss;
   step.scales_loss_ = programs_.loss_scaling.has_value();
   step.has_ranks_ = programs_.parallelism.mesh.world_size() > 1;
-  step.stop_here_ = stop;
+  step.message_ = stop_requests;
   return step;
 }
 

@@ -20,7 +20,14 @@ struct StepResult {
   std::optional<double> loss_scale, next_loss_scale;  // of this step; where there is one
   bool ok = true;                                     // false: the update was skipped
   int64_t tokens = 0;
-  bool stop = false;  // some rank was asked to end the run
+  bool stop = false;       // some rank was asked to end the run
+  uint32_t announced = 0;  // StepMessage::announced of rank 0
+};
+
+// What a rank tells all others by a step: they hear of it by the step's result.
+struct StepMessage {
+  bool stop = false;       // this rank was asked to end the run
+  uint32_t announced = 0;  // of rank 0: what all are to do together, below 2^20
 };
 
 // A step that was started, perhaps not done yet. It can be asked until the second step after it
@@ -33,7 +40,8 @@ class PendingStep {
  private:
   friend class Session;
   Pending update_;
-  bool has_z_loss_ = false, scales_loss_ = false, has_ranks_ = false, stop_here_ = false;
+  bool has_z_loss_ = false, scales_loss_ = false, has_ranks_ = false;
+  int64_t message_ = 0;
 };
 
 // What a validation batch gives, of all ranks.
@@ -97,14 +105,13 @@ class Session {
   // Decay of every parameter whose Parameter::decay is set, or of all.
   void set_decay(double weight_decay, bool decay_all);
 
-  // The gradients of a step, then its update. `stop`: this rank was asked to end the run, which
-  // all hear of by the step's result.
+  // The gradients of a step, then its update.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate, double max_norm,
                   const NodeObserver* observer = nullptr) {
     accumulate(micro_batches, observer);
-    return start_update(learning_rate, max_norm, false, observer).result();
+    return start_update(learning_rate, max_norm, {}, observer).result();
   }
-  PendingStep start_update(double learning_rate, double max_norm, bool stop,
+  PendingStep start_update(double learning_rate, double max_norm, StepMessage message,
                            const NodeObserver* observer = nullptr);
   // Only the gradient programs: what step() does before the update, sums over
   // replicas included. Also for replays and tests.

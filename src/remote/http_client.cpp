@@ -35,6 +35,14 @@ struct Attempt {
   bool unreachable = false;
 };
 
+// "cannot fetch 'https://host/path'"
+std::string cannot(const HttpRequest& request) {
+  std::string_view action = request.method.empty()       ? "fetch"
+                            : request.method == "DELETE" ? "remove"
+                                                         : "write";
+  return cat("cannot ", action, " '", public_url(request.url), "'");
+}
+
 class Sender {
  public:
   Sender(const HttpRequest& request, const HttpSettings& settings)
@@ -52,8 +60,8 @@ class Sender {
       if (!attempt.passing || count >= settings_.attempts || spent + wait > settings_.deadline)
         give_up(attempt, count, spent, asked);
       if (count >= 2 || wait >= 5) {
-        TESSERA_WARN(cat("cannot fetch '", public_url(request_.url), "' yet: ", attempt.failure,
-                         "; attempt ", count + 1, " follows in ", format_duration(wait)));
+        TESSERA_WARN(cat(cannot(request_), " yet: ", attempt.failure, "; attempt ", count + 1,
+                         " follows in ", format_duration(wait)));
       }
       rest(wait);
     }
@@ -68,7 +76,7 @@ class Sender {
       exchange(url, trusted, attempt);
       HttpResponse& response = attempt.response;
       if (!attempt.failure.empty() || !is_redirect(response.status)) break;
-      if (request_.sign_as) break;  // a signature is good for one host
+      if (request_.sign_as || !request_.method.empty()) break;  // it is good for one host
       if (hops == kMaxRedirects) {
         attempt.failure = cat("more than ", kMaxRedirects, " redirects");
         break;
@@ -96,6 +104,8 @@ class Sender {
     HttpExchange exchange;
     exchange.url = url.text;
     exchange.head = request_.head;
+    exchange.method = request_.method;
+    exchange.body = request_.body;
     exchange.headers = request_.headers;
     exchange.headers.emplace_back("Accept-Encoding", "identity");
     if (trusted && !request_.authorization.empty())
@@ -186,7 +196,7 @@ class Sender {
 
   [[noreturn]] void give_up(const Attempt& attempt, int count, double spent,
                             std::optional<int64_t> asked) const {
-    std::string message = cat("cannot fetch '", public_url(request_.url), "': ", attempt.failure);
+    std::string message = cat(cannot(request_), ": ", attempt.failure);
     message += count == 1 ? " (1 attempt)"
                           : cat(" (", count, " attempts in ", format_duration(spent), ")");
     if (asked && *asked > 0) message += cat("; the server asks to wait ", *asked, " s");
@@ -237,8 +247,7 @@ std::string server_reason(const HttpResponse& response) {
 
 void refuse_response(const HttpRequest& request, const HttpResponse& response,
                      std::string_view advice) {
-  throw UserError(cat("cannot fetch '", public_url(request.url), "': status ", response.status,
-                      server_reason(response),
+  throw UserError(cat(cannot(request), ": status ", response.status, server_reason(response),
                       response.attempts > 1 ? cat(" (", response.attempts, " attempts)") : "",
                       advice.empty() ? "" : "; ", advice));
 }

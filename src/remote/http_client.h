@@ -41,6 +41,8 @@ struct HttpResponse {
 struct HttpRequest {
   std::string url;
   bool head = false;
+  std::string method;     // as of HttpExchange; with one no redirect is followed
+  std::string_view body;  // sent again with every repetition
   std::optional<std::pair<uint64_t, uint64_t>> range;  // first byte, number of bytes (not 0)
   HttpHeaders headers;
   // The value of Authorization, for the origin (scheme, host, port) of `url` alone: behind a

@@ -197,6 +197,7 @@ class HeaderList {
 HttpOutcome exchange_http(const HttpExchange& exchange) {
   Progress progress{&exchange, {}, 0, nullptr};
   HeaderList headers;
+  if (!exchange.body.empty()) headers.add("Content-Type: application/octet-stream");
   for (const auto& [name, value] : exchange.headers) {
     // A line end in a token would make a header of its own.
     TESSERA_CHECK(value.find_first_of(std::string_view("\r\n\0", 3)) == std::string::npos, name);
@@ -224,6 +225,11 @@ HttpOutcome exchange_http(const HttpExchange& exchange) {
   handle.set(CURLOPT_XFERINFODATA, &progress);
   handle.set(CURLOPT_NOPROGRESS, 0L);
   if (exchange.head) handle.set(CURLOPT_NOBODY, 1L);
+  if (exchange.method == "PUT" || exchange.method == "POST") {
+    handle.set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(exchange.body.size()));
+    handle.set(CURLOPT_POSTFIELDS, exchange.body.data() ? exchange.body.data() : "");  // no copy
+  }
+  if (!exchange.method.empty()) handle.set(CURLOPT_CUSTOMREQUEST, exchange.method.c_str());
   if (!exchange.range.empty()) handle.set(CURLOPT_RANGE, exchange.range.c_str());
   if (exchange.sign_as) {
     std::string scheme = cat("aws:amz:", exchange.sign_as->region, ":s3");

@@ -26,7 +26,9 @@ struct HttpTimeouts {
 struct HttpExchange {
   std::string url;
   bool head = false;
-  std::string range;  // "0-99", or empty
+  std::string method;     // "PUT", "POST" or "DELETE"; empty: GET, or HEAD
+  std::string_view body;  // of PUT and POST
+  std::string range;      // "0-99", or empty
   HttpHeaders headers;
   const AwsCredentials* sign_as = nullptr;
   HttpTimeouts timeouts;

@@ -18,6 +18,10 @@ struct S3Settings {
   std::string access_key, secret_key, session_token;  // without keys requests are not signed
   std::string region = "us-east-1";
   std::string endpoint;  // empty: Amazon's; else addresses are ENDPOINT/BUCKET/KEY
+  // What is written in one request; larger objects are sent in such parts, so many at once. S3
+  // wants 5 MiB at least.
+  uint64_t part_bytes = uint64_t{16} << 20;
+  int parts_at_once = 4;
 };
 
 // How files are fetched, and where what was fetched is kept.

@@ -64,9 +64,14 @@ std::shared_ptr<RemoteFile::Block> RemoteFile::block(uint64_t index,
   if (block->bytes.empty()) {
     uint64_t begin = index * file_.block_bytes;
     auto bytes = static_cast<size_t>(std::min(file_.block_bytes, size() - begin));
-    block->bytes = cache_->get(
-        file_, index, bytes, [&](std::span<std::byte> out) { reader_.read(begin, out, cancel); },
-        cancel);
+    auto fetch = [&](std::span<std::byte> out) { reader_.read(begin, out, cancel); };
+    if (cache_) {
+      block->bytes = cache_->get(file_, index, bytes, fetch, cancel);
+    } else {
+      std::vector<std::byte> fetched(bytes);
+      fetch(fetched);
+      block->bytes = std::move(fetched);
+    }
   }
   return block;
 }

@@ -66,7 +66,8 @@ RemoteLocation s3_location(const S3Name& name, const S3Settings& settings) {
   return location;
 }
 
-std::vector<RemoteEntry> list_s3_files(const S3Name& name, const RemoteOptions& options) {
+std::vector<S3Object> list_s3_objects(const S3Name& name, const RemoteOptions& options,
+                                      size_t most) {
   RemoteLocation bucket = s3_location({name.bucket, ""}, options.s3);
   std::vector<S3Object> objects;
   std::string token;
@@ -80,19 +81,26 @@ std::vector<RemoteEntry> list_s3_files(const S3Name& name, const RemoteOptions& 
     // Sorted by name, as the signature wants it.
     request.url +=
         cat("?", token.empty() ? "" : cat("continuation-token=", percent_encode(token, false), "&"),
-            "encoding-type=url&list-type=2&max-keys=1000&prefix=", percent_encode(name.key, false));
+            "encoding-type=url&list-type=2&max-keys=", std::min<size_t>(most, 1000),
+            "&prefix=", percent_encode(name.key, false));
     HttpResponse response = send_request(request, options.http);
     if (response.status != 200) refuse_location(bucket, request, response);
     token = parse_s3_listing(response.body, bucket.name, objects);
-  } while (!token.empty());
-
-  std::vector<RemoteEntry> entries;
+  } while (!token.empty() && objects.size() < most);
+  if (objects.size() > most) objects.resize(most);
   for (const S3Object& object : objects) {
-    if (object.key.ends_with('/')) continue;
     if (!object.key.starts_with(name.key))
       throw UserError(cat("cannot use the listing of '", bucket.name, "': key '",
                           object.key.substr(0, 100), "' does not begin with '", name.key,
                           "'; check that the endpoint is one of S3"));
+  }
+  return objects;
+}
+
+std::vector<RemoteEntry> list_s3_files(const S3Name& name, const RemoteOptions& options) {
+  std::vector<RemoteEntry> entries;
+  for (const S3Object& object : list_s3_objects(name, options)) {
+    if (object.key.ends_with('/')) continue;
     RemoteEntry entry;
     entry.path = object.key.substr(name.key.size());
     entry.url = cat(kScheme, name.bucket, "/", object.key);

@@ -121,6 +121,7 @@ class Listing {
 
   void take_field(std::string_view name) {
     if (name == "Key") object_.key = text_;
+    if (name == "LastModified") object_.modified = text_.substr(0, 40);
     if (name == "ETag") object_.etag = parse_etag(text_);
     if (name == "Size") {
       auto size = parse_decimal(trim(text_));

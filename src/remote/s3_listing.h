@@ -9,7 +9,8 @@ namespace tessera {
 struct S3Object {
   std::string key;
   uint64_t size = 0;
-  std::string etag;  // without quotes
+  std::string etag;      // without quotes
+  std::string modified;  // as the server says it: "2026-01-02T03:04:05.000Z"; may be empty
 };
 
 // Adds the objects of one answer to ListObjectsV2 and returns the token with which the next one is

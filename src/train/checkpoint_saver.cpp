@@ -1,11 +1,13 @@
 #include "train/checkpoint_saver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/interruption.h"
 
 namespace tessera {
 
@@ -21,16 +23,17 @@ void CheckpointSaver::save_beside_training(ThreadPool& pool) {
   });
 }
 
-void CheckpointSaver::start(std::filesystem::path directory, CheckpointContent content,
-                            Retention retention, std::function<void()> check) {
+void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointContent content) {
   TESSERA_CHECK(!saved_.valid(), "a save is still running");
   start_seconds_ = monotonic_seconds();
   waiting_seconds_ = 0;
   std::promise<void> copied;
   copied_ = copied.get_future();
-  auto save = [this, directory = std::move(directory), content = std::move(content),
-               retention = std::move(retention), check = std::move(check),
+  auto save = [this, destinations = std::move(destinations), content = std::move(content),
                copied = std::move(copied)]() mutable {
+    // What is asked to end ends with a checkpoint, wherever that goes.
+    static const std::atomic<bool> kNever = false;
+    InterruptedBy nothing(kNever);
     std::span<std::byte> staged(staging_.data(), static_cast<size_t>(staging_.bytes()));
     if (is_beside_training()) {
       try {
@@ -43,8 +46,17 @@ void CheckpointSaver::start(std::filesystem::path directory, CheckpointContent c
     copied.set_value();
     content.write_state = [&](const std::filesystem::path& to) { return files_.write(to, staged); };
     Result result;
-    result.path = save_checkpoint(directory, content, retention, group_, check);
-    result.seconds = monotonic_seconds() - start_seconds_;
+    for (const Destination& to : destinations) {
+      Saved& saved = result.saved.emplace_back();
+      try {
+        CheckpointGroup group = group_;
+        group.first_here = to.first_here;
+        saved.path = save_checkpoint(to.directory, content, to.retention, group, to.check);
+      } catch (const UserError& error) {
+        saved.error = error.what();
+      }
+      saved.seconds = monotonic_seconds() - start_seconds_;
+    }
     return result;
   };
   saved_ = std::async(std::launch::async, std::move(save));
@@ -67,7 +79,6 @@ CheckpointSaver::Result CheckpointSaver::finish() {
   Result result = saved_.get();
   copied_ = {};
   result.waiting_seconds = waiting_seconds_ + monotonic_seconds() - before;
-  result.seconds = std::max(result.seconds, result.waiting_seconds);  // which end a moment later
   return result;
 }
 

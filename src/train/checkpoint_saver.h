@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
@@ -14,7 +16,8 @@ namespace tessera {
 
 // Saves the state of a session: while the caller waits or, with memory to stage it in, beside the
 // steps that follow. Then a thread copies the state, which only an update changes, while the next
-// gradients are computed, and writes the files behind that.
+// gradients are computed, and writes the files behind that. Into several directories it writes one
+// after the other, each from that one copy: what becomes of one says nothing of the next.
 class CheckpointSaver {
  public:
   CheckpointSaver(const Session& session, CheckpointGroup group);
@@ -26,21 +29,31 @@ class CheckpointSaver {
   void save_beside_training(ThreadPool& pool);
   bool is_beside_training() const { return staging_.bytes() > 0; }
 
-  struct Result {
+  struct Destination {
+    std::filesystem::path directory;
+    Retention retention = {};
+    // Runs on the thread that writes, before anything else; of the first rank here. May be null.
+    std::function<void()> check = {};
+    int first_here = 0;  // CheckpointGroup::first_here
+  };
+  // What has become of a destination: the checkpoint, or the UserError of save_checkpoint().
+  struct Saved {
     std::filesystem::path path;
-    double seconds = 0;          // from the call of start() to the end
-    double waiting_seconds = 0;  // of them, those that the caller spent in calls of this class
+    std::string error;
+    double seconds = 0;  // from the call of start() to its end
+  };
+  struct Result {
+    std::vector<Saved> saved;    // by destination
+    double waiting_seconds = 0;  // those that the caller spent in calls of this class
   };
 
-  // Begins to save; `check` runs on the thread that writes, before anything else. The one before
-  // must have been finished. `content` lacks the state.
-  void start(std::filesystem::path directory, CheckpointContent content, Retention retention,
-             std::function<void()> check);
+  // Begins to save. The one before must have been finished. `content` lacks the state.
+  void start(std::vector<Destination> destinations, CheckpointContent content);
   // To be called before the state is changed.
   void wait_for_copy();
   // Whether finish() would return at once.
   bool is_done() const;
-  // Waits for the end of what was started. Throws what save_checkpoint() does.
+  // Waits for the end of what was started. UserError where the state could not be read.
   Result finish();
 
  private:

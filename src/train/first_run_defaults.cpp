@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "data/dataset_files.h"
 #include "data/document_reader.h"
 #include "options/model_options.h"
@@ -166,7 +167,7 @@ void choose_rest(Choice& choice, const RunConfig& c, const FirstRunShape& shape,
 
 void take_from_checkpoint(ParsedOptions& parsed, const fs::path& checkpoint) {
   const fs::path file = checkpoint / kRunName;
-  const RunRecord saved = run_record_from_json(read_file(file), file.string());
+  const RunRecord saved = run_record_from_json(read_content(file), file.string());
   Choice choice(parsed, cat("checkpoint ", checkpoint.string()));
   if (saved.tokenizer) choice.set("tokenizer", tokenizer_of(checkpoint, saved));
   const RunConfig defaults;
@@ -196,10 +197,7 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
   if (std::ranges::any_of(kSaysModel, given) || std::ranges::any_of(shape_options(), given) ||
       !given("dataset") || c.use_synthetic_data || !c.training_dir.empty())
     return;
-  if (!place.checkpoint.empty()) {
-    if (auto found = newest_complete_checkpoint(place.checkpoint))
-      return take_from_checkpoint(parsed, *found);
-  }
+  if (auto found = newest_of_all(place.checkpoints)) return take_from_checkpoint(parsed, *found);
   if (!fs::exists(c.dataset, ignored) || !data_need_tokenizer(c)) return;
   if (!c.dataset_mix.empty() || c.streaming == "on") return;
   const DatasetFiles files =

@@ -30,8 +30,8 @@ const FirstRunShape& first_run_shape(int64_t text_bytes);
 // Where training is to begin or go on: what is needed beside the options.
 struct FirstRunPlace {
   int64_t ranks = 1;  // that share a step
-  // A checkpoint or a directory of them; of the newest one everything is taken. "": none.
-  std::string checkpoint;
+  // Checkpoints or directories of them; of the newest one everything is taken.
+  std::vector<std::string> checkpoints;
 };
 
 // Chooses options that are not given, and says so in one of parsed.notes: as many options as make

@@ -1,4 +1,5 @@
 // Checkpoints of a training run: which one it resumes from, and those that it writes.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <tuple>
@@ -10,8 +11,10 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/places.h"
 #include "options/lora_options.h"
 #include "programs/frozen_parameters.h"
+#include "remote/http_headers.h"
 #include "train/training_run.h"
 #include "weights/checkpoint_conversion.h"
 #include "weights/open_checkpoint.h"
@@ -36,7 +39,7 @@ struct Report {
 };
 
 std::string manifest_hash(const fs::path& checkpoint) {
-  return hex(hash_text(read_file(checkpoint / kManifestName)));
+  return hex(identity_of(read_manifest(checkpoint)));
 }
 
 bool has_manifest(const fs::path& checkpoint, const std::string& hash) {
@@ -57,6 +60,9 @@ std::string what_is_seen(const fs::path& directory) {
 // NFS may tell a host of a file that another made a moment later.
 constexpr std::chrono::seconds kVisibleWithin{2};
 
+// Of a checkpoint in parts: what hosts tell each other when they load it.
+constexpr int64_t kMaxSharedBytes = 16 << 20;
+
 bool sees_lock(const fs::path& directory, const std::string& token) {
   auto deadline = std::chrono::steady_clock::now() + kVisibleWithin;
   while (lock_token(directory) != token) {
@@ -69,35 +75,116 @@ bool sees_lock(const fs::path& directory, const std::string& token) {
 }  // namespace
 
 // Before anything is read there: what one job resumes from no other may change. Later a checkpoint
-// that fails is only a warning, so a directory that never worked must stop the run here.
-void TrainingRun::open_checkpoint_directory() {
-  const bool saving = saves() && !config_.eval_only;
-  std::string ids = on_first_rank("lock of the checkpoint directory", [&] {
+// that fails is only a warning, so a directory that never worked must stop the run here; but not a
+// restart, whose job wrote to it, as long as there is another.
+void TrainingRun::open_checkpoint_directories() {
+  std::string ids = on_first_rank("lock of the checkpoint directories", [&] {
     std::string job = device_.job_id.empty() ? random_id() : device_.job_id;
-    if (!saving) return cat(job, "\n");
-    try {
-      lock_.emplace(config_.checkpoint_dir, DirectoryLock::Holder{job, device_.attempt});
-    } catch (const DirectoryInUse& error) {
-      throw UserError(error.what());
-    } catch (const UserError& error) {
-      throw UserError(cat("--checkpoint_dir: ", error.what(),
-                          "; give a directory that can be written, or --save_ckpt 0"));
+    std::string lines = job;
+    std::string failure;
+    for (Tier& tier : tiers_) {
+      failure = lock_tier(tier, job);
+      if (!failure.empty() && (device_.attempt == 0 || tiers_.size() == 1))
+        throw UserError(failure);
+      if (!failure.empty()) TESSERA_WARN(cat(failure, "; this attempt goes on without it"));
+      lines += cat("\n", tier.lock ? tier.lock->token() : "");
     }
-    return cat(job, "\n", lock_->token());
+    if (!tiers_.empty() && std::ranges::none_of(tiers_, &Tier::usable)) throw UserError(failure);
+    return lines;
   });
-  size_t end = ids.find('\n');
-  origin_.job = ids.substr(0, end);
-  if (!saving) return;
+  const auto lines = split(ids, '\n');
+  origin_.job = lines[0];
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    tiers_[t].usable = !lines.at(t + 1).empty();
+    if (tiers_[t].usable) look_at_directory(tiers_[t], origin_.job, std::string(lines[t + 1]));
+  }
+}
+
+// Of rank 0. What is wrong with the directory; DirectoryInUse is wrong in any case.
+std::string TrainingRun::lock_tier(Tier& tier, const std::string& job) const {
+  try {
+    tier.lock = lock_checkpoints(tier.options.directory, {job, device_.attempt});
+    return "";
+  } catch (const DirectoryInUse& error) {
+    throw UserError(error.what());
+  } catch (const UserError& error) {
+    tier.usable = false;
+    return cat("--checkpoint_dir: ", error.what(),
+               "; give a directory that can be written, or --save_ckpt 0");
+  }
+}
+
+void TrainingRun::look_at_directory(Tier& tier, const std::string& job, const std::string& token) {
+  const std::string& directory = tier.options.directory;
   auto seen = on_all_ranks("look at the checkpoint directory", [&] {
-    bool sees = rank() == 0 || sees_lock(config_.checkpoint_dir, ids.substr(end + 1));
-    return cat(sees ? "1" : "0", host_name());
+    return cat(rank() == 0 || sees_lock(directory, token) ? "1" : "0", host_name());
   });
   for (size_t r = 1; r < seen.size(); ++r) {
     if (seen[r][0] == '1') continue;
-    throw UserError(cat("--checkpoint_dir '", config_.checkpoint_dir,
-                        "' is another directory for rank ", r, " on ", seen[r].substr(1),
-                        " than for rank 0 on ", seen[0].substr(1), ", whose '", kLockName,
-                        "' it does not see there: give a directory that all hosts share"));
+    tier.apart = config_.checkpoint_type == "local";
+    if (tier.apart) break;
+    throw UserError(cat("--checkpoint_dir '", directory, "' is another directory for rank ", r,
+                        " on ", seen[r].substr(1), " than for rank 0 on ", seen[0].substr(1),
+                        ", whose '", kLockName,
+                        "' it does not see there: give a directory that all hosts share, or "
+                        "--checkpoint_type local"));
+  }
+  if (!tier.apart) return;
+  TESSERA_INFO(cat("'", directory, "' is a directory of each host: all parts make a checkpoint"));
+  on_all_ranks("lock of the hosts' checkpoint directories", [&] {
+    if (rank() == 0 || rank() != first_on_host()) return std::string();
+    std::string failure;
+    try {
+      failure = lock_tier(tier, job);
+    } catch (const UserError& error) {
+      failure = cat(error.what(), "; where some hosts share a directory, all must");
+    }
+    if (!failure.empty()) throw UserError(failure);
+    return std::string();
+  });
+  int64_t copies = 0;  // that other ranks would write, perhaps elsewhere
+  for (const StateBox& box : session_->checkpoint_boxes())
+    if (box.is_copy) copies += box.box.elements() * size_of(box.dtype);
+  if (device_.control->any("copies between hosts", copies > kMaxSharedBytes)) {
+    throw UserError(
+        cat("--checkpoint_type local needs a state of which each rank has its own part, "
+            "and here ranks have copies: give --sharding_strategy full_shard, or a "
+            "directory that all hosts share"));
+  }
+}
+
+void TrainingRun::share_missing_boxes() {
+  if (!device_.control) return;
+  const std::vector<BoxIndex> missing = to_resume_->missing_boxes(session_->checkpoint_targets());
+  std::string wanted;
+  for (const BoxIndex& box : missing) wanted += cat(box.tensor, " ", box.box, "\n");
+  if (wanted.size() > kMaxSharedBytes) wanted.clear();
+  std::set<BoxIndex> all;
+  for (const std::string& text : device_.control->exchange("missing parts", wanted)) {
+    for (std::string_view line : split(text, '\n')) {
+      const size_t blank = line.find(' ');
+      if (blank == std::string_view::npos) continue;
+      all.insert({parse_decimal(line.substr(0, blank)).value_or(0),
+                  parse_decimal(line.substr(blank + 1)).value_or(0)});
+    }
+  }
+  // One rank of each host has them, one after the other.
+  int64_t shared = 0;
+  for (const BoxIndex& box : all) {
+    const bool too_much =
+        (shared += static_cast<int64_t>(to_resume_->bytes_of(box))) > kMaxSharedBytes;
+    if (too_much) break;
+    std::string mine;
+    const size_t file = to_resume_->manifest().tensors.at(box.tensor).boxes.at(box.box).file;
+    if (rank() == first_on_host() && to_resume_->has_file(file)) {
+      try {
+        mine = to_resume_->stored_bytes(box);
+      } catch (const UserError&) {
+        // Whoever needs it says that it is missing.
+      }
+    }
+    for (std::string& bytes : device_.control->exchange("missing parts", mine))
+      if (!bytes.empty()) to_resume_->supply(box, std::move(bytes));
   }
 }
 
@@ -134,17 +221,17 @@ std::optional<fs::path> TrainingRun::find_checkpoint() {
   bool continues = !origin_.run.empty();
   if (!continues) origin_.run = origin_.job;  // fresh, or from before there were identities
   if (!to_resume_ && !config_.resume_from_checkpoint.empty()) TESSERA_INFO("No Checkpoints Found");
-  if (to_resume_ || (saves() && !config_.eval_only))
+  if (to_resume_ || !tiers_.empty())
     TESSERA_INFO(cat("Run ", origin_.run, continues ? ", continued" : ""));
   return to_resume_ ? std::optional(to_resume_->path()) : std::nullopt;
 }
 
 // Where rank 0 starts afresh no other rank may see what it could go on with.
 void TrainingRun::require_none_seen() const {
-  const std::string& source = config_.resume_from_checkpoint;
-  if (source.empty() || world_size() == 1) return;
+  const auto& sources = config_.resume_from_checkpoint;
+  if (sources.empty() || world_size() == 1) return;
   auto seen = on_all_ranks("look for checkpoints", [&] {
-    auto found = rank() == 0 ? std::nullopt : newest_complete_checkpoint(source);
+    auto found = rank() == 0 ? std::nullopt : newest_of_all(sources);
     return cat(host_name(), "\n", found ? found->string() : "");
   });
   for (size_t r = 1; r < seen.size(); ++r) {
@@ -160,54 +247,82 @@ void TrainingRun::require_none_seen() const {
 // After a restart by the agent that of the job itself, whatever else is there.
 std::optional<fs::path> TrainingRun::newest_checkpoint(const std::set<fs::path>& damaged) const {
   auto whole = [&](const fs::path& path) { return !damaged.contains(path); };
-  if (device_.attempt > 0 && saves()) {
-    auto own = newest_complete_checkpoint(config_.checkpoint_dir, [&](const fs::path& path) {
+  if (device_.attempt > 0 && !tiers_.empty()) {
+    auto own = newest_of_all(config_.checkpoint_dir, [&](const fs::path& path) {
       return whole(path) && read_manifest(path).origin.job == origin_.job;
     });
     if (own) return own;
   }
-  if (config_.resume_from_checkpoint.empty()) return {};
-  auto found = newest_complete_checkpoint(config_.resume_from_checkpoint, whole);
-  if (!found) refuse_torch_checkpoint(config_.resume_from_checkpoint);
-  return found;
+  auto found = newest_of_all(config_.resume_from_checkpoint, whole);
+  if (found) return found;
+  for (const std::string& directory : config_.resume_from_checkpoint)
+    if (!is_in_bucket(directory)) refuse_torch_checkpoint(directory);
+  return {};
 }
 
 // Two runs in one directory could not be told apart later, and one would remove what the other
 // needs.
 void TrainingRun::require_own_directory(const std::optional<fs::path>& resumed) const {
-  if (!lock_) return;
   std::string run = resumed ? read_manifest(*resumed).origin.run : "";
   if (resumed && run.empty()) run = origin_.job;
-  auto other = checkpoint_of_another_run(config_.checkpoint_dir, run);
-  if (!other) return;
-  throw UsageError(
-      cat("--checkpoint_dir '", config_.checkpoint_dir, "' holds checkpoints of ",
-          resumed ? "another run than the one resumed" : "an earlier run", " ('",
-          other->filename().string(), "'): ",
-          cat("give --resume_from_checkpoint ", config_.checkpoint_dir, " to go on with ",
-              resumed ? "that one" : "it", ", or another --checkpoint_dir")));
+  for (const Tier& tier : tiers_) {
+    if (!tier.lock) continue;
+    auto other = checkpoint_of_another_run(tier.options.directory, run);
+    if (!other) continue;
+    throw UsageError(cat("--checkpoint_dir '", tier.options.directory, "' holds checkpoints of ",
+                         resumed ? "another run than the one resumed" : "an earlier run", " ('",
+                         other->filename().string(), "'): ", "give --resume_from_checkpoint ",
+                         join(config_.checkpoint_dir, " "), " to go on with ",
+                         resumed ? "that one" : "it", ", or another --checkpoint_dir"));
+  }
 }
 
 // "" if the checkpoint is whole for all, else what is damaged. UserError where ranks see different
 // ones, or it is not of this job's shape.
 std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std::string& hash) {
-  auto all = on_all_ranks("verification of the checkpoint", [&] {
-    Report report{Finding::kWhole, host_name(), ""};
+  auto examine = [&](const std::function<void(Report&)>& work) {
+    Report found{Finding::kWhole, host_name(), ""};
     try {
-      if (!has_manifest(checkpoint, hash)) {
-        report.finding = Finding::kAnother;
-        report.text = what_is_seen(checkpoint.parent_path());
-      } else {
-        to_resume_ = open_checkpoint(checkpoint);
-        to_resume_->verify(session_->checkpoint_targets(), device_.pool);
-      }
+      work(found);
     } catch (const DamagedCheckpoint& error) {
-      report = {Finding::kDamaged, report.host, error.what()};
+      found = {Finding::kDamaged, found.host, error.what()};
+    } catch (const PartElsewhere& error) {
+      found = {Finding::kUnfit, found.host,
+               cat(error.what(),
+                   ": start with the mesh that wrote it, ranks on the same hosts, or "
+                   "copy the directories of all hosts into one that they share")};
     } catch (const UserError& error) {
-      report = {Finding::kUnfit, report.host, error.what()};
+      found = {Finding::kUnfit, found.host, error.what()};
     }
-    return report.to_text();
+    return found.to_text();
+  };
+  to_resume_.reset();
+  auto all = on_all_ranks("look for the checkpoint", [&] {
+    return examine([&](Report& mine) {
+      if (has_manifest(checkpoint, hash)) {
+        to_resume_ = open_checkpoint(checkpoint);
+      } else {
+        const bool local = config_.checkpoint_type == "local";
+        mine.finding = local ? Finding::kDamaged : Finding::kAnother;
+        mine.text = local ? cat("'", checkpoint.string(), "' has no part here")
+                          : what_is_seen(checkpoint.parent_path());
+      }
+    });
   });
+  const bool open = std::ranges::all_of(all, [](const std::string& text) {
+    return Report::from_text(text).finding == Finding::kWhole;
+  });
+  if (open) {
+    if (config_.checkpoint_type == "local") share_missing_boxes();
+    all = on_all_ranks("verification of the checkpoint", [&] {
+      return examine([&](Report&) {
+        to_resume_->verify(session_->checkpoint_targets(), device_.pool);
+        // All ranks say so before any has loaded a byte.
+        for (const BoxIndex& box : to_resume_->missing_boxes(session_->checkpoint_targets()))
+          to_resume_->require(box);
+      });
+    });
+  }
   std::vector<Report> reports;
   for (const std::string& text : all) reports.push_back(Report::from_text(text));
   std::string damage;
@@ -262,6 +377,7 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   record_.best_checkpoint = saved.best_checkpoint;
   last_saved_step_ = record_.step;
   last_saved_path_ = checkpoint;
+  for (Tier& tier : tiers_) tier.last_saved_step = record_.step;
   TESSERA_INFO(cat("Checkpoint loaded from ", where, "."));
 }
 
@@ -291,85 +407,6 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
   }
   if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
     throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));
-  }
-}
-
-void TrainingRun::save_if_improved() {
-  bool wanted = config_.best_val_loss < RunConfig().best_val_loss;
-  double loss = last_validation_loss_;
-  double best = record_.best_validation_loss.value_or(config_.best_val_loss);
-  if (!wanted || !saves() || saved() || loss < 0 || !(loss < best)) return;
-  TESSERA_INFO(cat("New validation loss record: ", loss));
-  auto forget = [this, before = std::pair(record_.best_validation_loss, record_.best_checkpoint)] {
-    std::tie(record_.best_validation_loss, record_.best_checkpoint) = before;
-  };
-  record_.best_validation_loss = loss;
-  record_.best_checkpoint = checkpoint_name(name(record_.model.model_type), record_.step);
-  save(forget);
-}
-
-void TrainingRun::save(std::function<void()> on_failure) {
-  // The best one is worth waiting for.
-  if (!on_failure && skips_busy_save()) return;
-  finish_save();
-  record_.schedule = schedule_.state(record_.step);
-  record_.loss_scale = session_->loss_scale();
-  CheckpointContent content{std::string(name(record_.model.model_type)),
-                            record_.step,
-                            {},
-                            to_json(record_),
-                            origin_,
-                            attached_};
-  TESSERA_INFO(cat("Writing checkpoint to ", config_.checkpoint_dir, "/",
-                   checkpoint_name(content.model_type, record_.step), "."));
-  if (stream_) {
-    const StreamState state = whole_stream_state();
-    content.attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
-  }
-  // While updates are being skipped nothing is removed: the last good checkpoint may be the next to
-  // go.
-  const bool good = record_.skipped_in_a_row == 0;
-  Retention retention{good ? config_.num_kept_checkpoints.value_or(0) : 0, record_.best_checkpoint};
-  saving_ = {record_.step, good, std::move(on_failure)};
-  saver_->start(config_.checkpoint_dir, std::move(content), std::move(retention), [this] {
-    if (lock_) lock_->require_held();
-  });
-  if (!saver_->is_beside_training()) finish_save();
-}
-
-// All ranks skip it or none does, also where some of them have already seen the end of the one
-// before.
-bool TrainingRun::skips_busy_save() const {
-  if (config_.busy_checkpoint != "skip") return false;
-  bool busy = saving_ && !saver_->is_done();
-  if (device_.control) busy = device_.control->any("whether a checkpoint is still written", busy);
-  if (busy)
-    TESSERA_INFO(cat("No checkpoint of step ", record_.step, ": the one before is still written"));
-  return busy;
-}
-
-void TrainingRun::finish_save_if_done() {
-  if (saving_ && saver_->is_done()) finish_save();
-}
-
-void TrainingRun::finish_save() {
-  if (!saving_) return;
-  const Saving saving = *std::exchange(saving_, std::nullopt);
-  try {
-    const CheckpointSaver::Result result = saver_->finish();
-    if (saving.good) record_.last_good_checkpoint = result.path.string();
-    last_saved_step_ = saving.step;
-    last_saved_path_ = result.path;
-    TESSERA_INFO("Completed checkpoint.");
-    const auto bytes = static_cast<double>(saver_->staging_bytes());
-    TESSERA_INFO(cat("Checkpoint of step ", saving.step, ": ",
-                     format_bytes(saver_->staging_bytes()), world_size() > 1 ? " of this rank" : "",
-                     format(" in %.2f s (%.2f GB/s); training waited %.2f s", result.seconds,
-                            bytes / result.seconds / 1e9, result.waiting_seconds)));
-  } catch (const UserError& error) {
-    // A full disk must not end a run: what was saved before is intact, and the next one may fit.
-    TESSERA_WARN(cat("Checkpoint failed, training goes on: ", error.what()));
-    if (saving.on_failure) saving.on_failure();
   }
 }
 

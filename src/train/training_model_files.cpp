@@ -79,7 +79,7 @@ void TrainingRun::load_weights() {
 }
 
 fs::path TrainingRun::model_directory() const {
-  fs::path path = config_.model_dir.empty() ? fs::path(config_.checkpoint_dir) / "model"
+  fs::path path = config_.model_dir.empty() ? fs::path(config_.checkpoint_dir[0]) / "model"
                                             : fs::path(config_.model_dir);
   return path.has_filename() ? path : path.parent_path();  // others stand beside it
 }

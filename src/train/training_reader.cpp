@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/places.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -136,10 +137,9 @@ void TrainingRun::load_stream_state(const std::filesystem::path& checkpoint,
                                     const RunRecord& saved) {
   if (!data_.stream || config_.eval_only) return;
   const std::filesystem::path file = checkpoint / kDataFolder / kStreamName;
-  std::error_code ignored;
   const TextRecord mine{data_.training_tokens(), data_.training_hash()};
-  if (saved.training_text == mine && std::filesystem::exists(file, ignored)) {
-    stream_state_ = stream_state_from_bytes(read_file(file), data_.stream->sources.size(),
+  if (saved.training_text == mine && is_stored(file)) {
+    stream_state_ = stream_state_from_bytes(read_content(file), data_.stream->sources.size(),
                                             cat("'", file.string(), "'"));
     return;
   }

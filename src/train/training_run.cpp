@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -51,6 +52,9 @@ TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Devi
   record_.model = model;
   record_.options = with_model_names(with_absolute_paths(config));
   record_.parameter_count = parameter_count(model);
+  if (!saves() || config_.eval_only) return;
+  for (CheckpointTier& tier : checkpoint_tiers(config_))
+    tiers_.emplace_back().options = std::move(tier);
 }
 
 RunEnd TrainingRun::run() {
@@ -88,10 +92,9 @@ void TrainingRun::run_to_the_end() {
       TESSERA_WARN(cat("No kernel takes ", to_string(declined),
                        ". The definition runs, which may take memory and time of another order"));
   check_ranks_agree();
-  if (saves() && !config_.eval_only)
-    saver_ = std::make_unique<CheckpointSaver>(*session_, checkpoint_group());
+  if (!tiers_.empty()) saver_ = std::make_unique<CheckpointSaver>(*session_, checkpoint_group());
   check_memory();
-  open_checkpoint_directory();
+  open_checkpoint_directories();
   std::optional<std::filesystem::path> checkpoint = find_checkpoint();
   if (!checkpoint) open_pretrained();
   if (checkpoint) open_tokenizer(*checkpoint);
@@ -166,20 +169,23 @@ void TrainingRun::train() {
   if (stop_requested()) throw Interrupted();
   open_reader();
   train_start_seconds_ = monotonic_seconds();
+  for (Tier& tier : tiers_) tier.last_begin_seconds = train_start_seconds_;
   while (record_.step < total_steps_ && !stopping_) {
     const int64_t epoch_before = epoch();
     if (!start_step()) break;
     const bool last = record_.step == total_steps_;
     const bool validates = !last && validation_due(epoch() > epoch_before);
-    const bool writes = !last && saves() && record_.step % config_.checkpoint_freq == 0;
+    const uint32_t by_steps = last ? 0 : due_by_steps();
     // A device that runs ahead of the host gets its next step before this one's results are read.
-    const bool ahead = device_.backend->runs_ahead() && !last && !validates && !writes;
+    const bool ahead = device_.backend->runs_ahead() && !last && !validates && by_steps == 0;
     finish_steps(ahead ? 1 : 0);
+    if (announced_tiers_ != 0) finish_steps(0);
+    const uint32_t due = last ? 0 : by_steps | std::exchange(announced_tiers_, 0);
     if (validates && !stopping_) {
       validate(config_.validation_batches);
       save_if_improved();
     }
-    if (writes && !stopping_ && !saved()) save();
+    if (due != 0 && !stopping_) save(due);
     finish_save_if_done();
   }
   finish_steps(0);
@@ -189,7 +195,7 @@ void TrainingRun::train() {
     save_if_improved();
   }
   finish_save();
-  if (saves() && !saved()) save();
+  save(all_tiers());
   finish_save();
   finish();
 }
@@ -215,7 +221,7 @@ void TrainingRun::finish() {
   if (saves() && !saved()) {
     throw UserError(cat("training finished after step ", record_.step,
                         ", but its last checkpoint could not be written to '",
-                        config_.checkpoint_dir, "': see the warning above"));
+                        join(config_.checkpoint_dir, "', '"), "': see the warning above"));
   }
   if (config_.save_final_model) save_final_model();
 }
@@ -261,7 +267,8 @@ bool TrainingRun::start_step() {
   session_->accumulate(step.micro_batches, observer);
   if (saver_) saver_->wait_for_copy();
   step.update =
-      session_->start_update(report.learning_rate, config_.grad_clip, interrupted(), observer);
+      session_->start_update(report.learning_rate, config_.grad_clip,
+                             {.stop = interrupted(), .announced = due_by_time()}, observer);
   report.batch = record_.step;
   ++record_.step;
   record_.position = reader_->position();
@@ -318,6 +325,7 @@ void TrainingRun::finish_step(RunningStep& step) {
   } else if (!result.ok) {
     report_skip(step);
   }
+  announced_tiers_ |= result.announced;
   stopping_ = stopping_ || result.stop || (world_size() == 1 && interrupted());
 }
 

@@ -14,6 +14,7 @@
 #include "observe/progress.h"
 #include "observe/reports.h"
 #include "observe/run_report.h"
+#include "options/checkpoint_tiers.h"
 #include "options/run_record.h"
 #include "planning/host_memory.h"
 #include "programs/session.h"
@@ -48,8 +49,8 @@ enum class RunEnd { kFinished, kInterrupted };
 // A training job from options to the last checkpoint: data, session, the loop, validation, saving.
 // One call of run() does all. A request to end (base/interruption.h) to any rank makes all finish
 // the step, save and return kInterrupted; what is not a step is given up. A checkpoint that cannot
-// be written is a warning as long as steps follow it; UserError if it was to be the last of a
-// finished run.
+// be written is a warning as long as steps follow it, or another of its directories has it;
+// UserError if it was to be the last of a finished run.
 class TrainingRun {
  public:
   TrainingRun(const RunConfig& config, const ModelConfig& model, Device device);
@@ -96,10 +97,17 @@ class TrainingRun {
   void check_budgets() const;
   std::optional<MemoryShortage> memory_shortage(int64_t staging) const;
   std::string what_would_fit(int64_t bytes_each) const;
-  void open_checkpoint_directory();
+  void open_checkpoint_directories();
   std::optional<std::filesystem::path> find_checkpoint();
   std::optional<std::filesystem::path> newest_checkpoint(
       const std::set<std::filesystem::path>& damaged) const;
+  struct Tier;
+  std::string lock_tier(Tier& tier, const std::string& job) const;
+  // That each host has its own is an error, or is found out.
+  void look_at_directory(Tier& tier, const std::string& job, const std::string& lock_token);
+  int first_on_host() const { return rank() / device_.ranks_per_host * device_.ranks_per_host; }
+  // Of a checkpoint whose parts are on several hosts: what ranks need of others, if it is little.
+  void share_missing_boxes();
   void require_none_seen() const;
   void require_own_directory(const std::optional<std::filesystem::path>& resumed) const;
   std::string open_on_all_ranks(const std::filesystem::path& checkpoint,
@@ -137,17 +145,24 @@ class TrainingRun {
   std::vector<int64_t> row_keys_of(const Batch& batch) const;
   void report_skip(const RunningStep& step);
   void validate(int64_t limit_batches);
+  // Of tiers, by their bits. They are due by the step that was started last; by rank 0's clock.
+  uint32_t all_tiers() const { return (uint32_t{1} << tiers_.size()) - 1; }
+  uint32_t due_by_steps() const;
+  uint32_t due_by_time() const;
   void save_if_improved();
-  // `on_failure` is called where it comes to nothing.
-  void save(std::function<void()> on_failure = {});
+  // Into those of the tiers that do not have this step. `on_failure` is called where it comes to
+  // nothing in all of them.
+  void save(uint32_t tiers, std::function<void()> on_failure = {});
   // Ends the save that runs beside training: waits for it, or does so only if that takes no time.
   void finish_save();
   void finish_save_if_done();
   bool skips_busy_save() const;
   bool saves() const { return config_.save_ckpt && !config_.checkpoint_dir.empty(); }
+  // Whether this step has been saved or is being saved: anywhere, in a tier.
   bool saved() const {
     return last_saved_step_ == record_.step || (saving_ && saving_->step == record_.step);
   }
+  bool saved_in(size_t tier) const;
   void finish();
   void tell_interruption() const;
   void print_baselines();
@@ -165,8 +180,16 @@ class TrainingRun {
   std::unique_ptr<ParameterSource> pretrained_;  // until they are loaded
   std::unique_ptr<AdapterWeights> adapter_;      // likewise
   std::string pretrained_path_;
-  CheckpointOrigin origin_;                          // of the checkpoints that this run writes
-  std::optional<DirectoryLock> lock_;                // of --checkpoint_dir, on rank 0
+  CheckpointOrigin origin_;  // of the checkpoints that this run writes
+  struct Tier {
+    CheckpointTier options;
+    std::unique_ptr<CheckpointLock> lock;  // on the rank that makes the directory
+    bool apart = false;                    // hosts have directories of their own
+    bool usable = true;                    // a restart may go on without one of several
+    int64_t last_saved_step = -1;
+    double last_begin_seconds = 0;  // of its last save, or of training
+  };
+  std::vector<Tier> tiers_;                          // none where nothing is saved
   std::unique_ptr<CheckpointReader> to_resume_;      // verified; until it is loaded
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // on rank 0
   RunningAverage average_;
@@ -184,11 +207,13 @@ class TrainingRun {
   std::unique_ptr<CheckpointSaver> saver_;
   struct Saving {
     int64_t step = 0;
+    uint32_t tiers = 0;
     bool good = true;  // no update was being skipped
     std::function<void()> on_failure;
   };
   std::optional<Saving> saving_;  // started and not finished
   bool saves_beside_training_ = false;
+  uint32_t announced_tiers_ = 0;  // that rank 0 found to be due by time
   int64_t first_step_ = 0, last_saved_step_ = -1;
   std::filesystem::path last_saved_path_;
   double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;

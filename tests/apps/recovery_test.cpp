@@ -107,7 +107,7 @@ TEST_F(Recovery, ARestartGoesOnWithTheJobsOwnCheckpoints) {
   EXPECT_EQ(result.status, 143) << result.err;
   expect_contains(result.err, "Restart 1 of at most 2 in 0.5 s");
   expect_contains(result.err, "was left by an earlier attempt of this job");
-  EXPECT_EQ(names("ckpt").size(), 2u);
+  EXPECT_EQ(names("ckpt").size(), 2u) << result.err;
 
   // The directory is another job's now: nothing of it is loaded, and nothing is tried again.
   std::set<std::string> before = names("ckpt");

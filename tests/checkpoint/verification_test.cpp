@@ -25,7 +25,7 @@ fs::path save_of_two(const fs::path& directory, int64_t step = 5) {
   fs::path saved;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      CheckpointGroup group{rank, kRanks, [&](const std::string& text) {
+      CheckpointGroup group{rank, kRanks, 0, [&](const std::string& text) {
                               said[static_cast<size_t>(rank)] = text;
                               meet.arrive_and_wait();
                               std::vector<std::string> all = said;

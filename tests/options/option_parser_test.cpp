@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "options/checkpoint_tiers.h"
 #include "tests/options/option_testing.h"
 
 namespace tessera {
@@ -121,8 +122,8 @@ TEST(OptionParser, Enumerations) {
 TEST(OptionParser, TextListsAndOptionalValues) {
   EXPECT_EQ(parse({"--dataset", "/a dir/x"}).config.dataset, "/a dir/x");
   EXPECT_EQ(parse({"--dataset=\"c4\""}).config.dataset, "c4");
-  EXPECT_EQ(parse({"--checkpoint_dir=a=b"}).config.checkpoint_dir, "a=b");
-  EXPECT_EQ(parse({"--checkpoint_dir", "None"}).config.checkpoint_dir, "");
+  EXPECT_EQ(parse({"--checkpoint_dir=a=b"}).config.checkpoint_dir, std::vector<std::string>{"a=b"});
+  EXPECT_TRUE(parse({"--checkpoint_dir", "None"}).config.checkpoint_dir.empty());
   EXPECT_EQ(parse({"--prompt= Once upon "}, OptionScope::kGenerate).config.prompt, " Once upon ");
   EXPECT_EQ(parse({"--tensorboard_dir", "a", "b", "--bf16"}).config.tensorboard_dir,
             (std::vector<std::string>{"a", "b"}));
@@ -149,16 +150,45 @@ TEST(OptionParser, PatternsAreSeparatedByCommasOrBlanks) {
   EXPECT_EQ(parse_files({"freeze = 'a.*,b'"}).config.freeze, both);
 }
 
-TEST(OptionParser, CheckpointListsCountTheFirstAndMustAgree) {
-  ParsedOptions parsed = parse({"--checkpoint_dir", "a", "s3://b", "--checkpoint_freq", "10", "50",
-                                "--num_kept_checkpoints", "2", "5"});
-  EXPECT_EQ(parsed.config.checkpoint_dir, "a");
-  EXPECT_EQ(parsed.config.checkpoint_freq, 10);
-  EXPECT_EQ(parsed.config.num_kept_checkpoints, 2);
+TEST(OptionParser, CheckpointListsAreTiersAndMustAgree) {
+  ParsedOptions parsed = parse({"--checkpoint_dir", "a", "b", "c", "--checkpoint_freq", "10",
+                                "1.5h", "1e3,90s", "--num_kept_checkpoints", "2", "None", "5"});
   EXPECT_TRUE(parsed.warnings.empty());
-  expect_contains(usage_error({"--checkpoint_dir", "a", "b", "--checkpoint_freq", "10", "50"}),
-                  "--checkpoint_dir has 2, --checkpoint_freq has 2, --num_kept_checkpoints has 1");
-  expect_contains(usage_error({"--checkpoint_freq", "10", "x"}), "expects an integer: it is 'x'");
+  std::vector<CheckpointTier> tiers = checkpoint_tiers(parsed.config);
+  ASSERT_EQ(tiers.size(), 3u);
+  EXPECT_EQ(tiers[0].directory, "a");
+  EXPECT_EQ(tiers[0].interval.steps, 10);
+  EXPECT_EQ(tiers[0].interval.seconds, 0);
+  EXPECT_EQ(tiers[0].num_kept, 2);
+  EXPECT_EQ(tiers[1].interval.steps, 0);
+  EXPECT_EQ(tiers[1].interval.seconds, 5400);
+  EXPECT_EQ(tiers[1].num_kept, 0);
+  EXPECT_EQ(tiers[2].interval.steps, 1000);
+  EXPECT_EQ(tiers[2].interval.seconds, 90);
+  EXPECT_EQ(tiers[2].num_kept, 5);
+  // What is not given is the default for each.
+  tiers = checkpoint_tiers(
+      parse({"--checkpoint_dir", "a", "b", "--checkpoint_freq", "1", "2d"}).config);
+  EXPECT_EQ(tiers.at(1).interval.seconds, 172800);
+  EXPECT_EQ(tiers.at(1).num_kept, 0);
+  EXPECT_EQ(checkpoint_tiers(parse({"--checkpoint_dir", "a", "b"}).config).at(1).interval.steps,
+            1000);
+  EXPECT_TRUE(checkpoint_tiers(RunConfig()).empty());
+
+  expect_contains(
+      usage_error({"--checkpoint_dir", "a", "b", "--checkpoint_freq", "10", "50",
+                   "--num_kept_checkpoints", "3"}),
+      "--checkpoint_dir has 2, --checkpoint_freq has 2, --num_kept_checkpoints has 1; give one");
+  expect_contains(usage_error({"--checkpoint_freq", "10", "20"}), "must have equal lengths");
+  expect_contains(usage_error({"--checkpoint_dir", "a", "a"}), "names 'a' twice");
+  for (const char* bad : {"x", "0", "-1", "0s", "1.5", "10x", "5m,6m", "5,6", "5,", "m", "1e9d"})
+    expect_contains(
+        usage_error({"--checkpoint_freq", "10", bad}),
+        cat("expects a number of steps, a time (600s, 10m, 2h), or both (1000,10m): it is '", bad,
+            "'"));
+  expect_contains(usage_error({"--num_kept_checkpoints", "1", "x"}),
+                  "expects an integer or None: it is 'x'");
+  expect_contains(usage_error({"--num_kept_checkpoints", "0"}), "a value of at least 1: it is '0'");
 }
 
 TEST(OptionParser, Bundles) {

@@ -121,7 +121,7 @@ TEST(OptionRecord, RoundTripsAwkwardValues) {
   c.grad_clip = std::numeric_limits<double>::infinity();
   c.best_val_loss = -std::numeric_limits<double>::infinity();
   c.prompt = " \"None\" \n\t'quoted' \xc3\xa9";
-  c.checkpoint_dir = "None";
+  c.checkpoint_dir = {"None"};
   c.tensorboard_dir = {"", "None", "a b"};
   EXPECT_EQ(run_config_from_json(run_config_json(c)), c);
 }

@@ -52,6 +52,7 @@ inline std::string other_value(const OptionRow& row) {
   if (type == "bool") return current == "True" ? "False" : "True";
   if (type == "float") return row.maximum <= 1 ? "0.0625" : "0.3";
   if (type == "int" || type == "bytes") return "17";
+  if (row.form == ValueForm::kCounts || row.form == ValueForm::kIntervals) return "17";
   return row.form == ValueForm::kLayerChoice ? "1/7" : "some words";
 }
 

@@ -44,7 +44,7 @@ Trace train(Backend& backend, const ProgramOptions& options, int steps = 4, size
     // Gone when the step may still be at work.
     TinyBatch a(kBatch, kLength, 2 * s), b(kBatch, kLength, 2 * s + 1);
     session.accumulate(std::vector{a.view(), b.view()});
-    running.push_back(session.start_update(kLr, kClip, false));
+    running.push_back(session.start_update(kLr, kClip, {}));
     read(ahead);
   }
   read(0);

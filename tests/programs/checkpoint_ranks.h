@@ -104,7 +104,7 @@ class Ranks {
     std::filesystem::path saved;
     for (int rank = 0; rank < count_; ++rank) {
       threads.emplace_back([&, rank] {
-        CheckpointGroup group{rank, count_, [&](const std::string& text) {
+        CheckpointGroup group{rank, count_, 0, [&](const std::string& text) {
                                 said[static_cast<size_t>(rank)] = text;
                                 meet.arrive_and_wait();
                                 std::vector<std::string> all = said;

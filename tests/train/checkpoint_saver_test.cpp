@@ -29,7 +29,7 @@ TEST(CheckpointSaver, WhatIsSavedIsTheStateAtTheSave) {
 
   std::promise<void> may_write;
   std::shared_future<void> told = may_write.get_future().share();
-  saver.start(scratch.path(), {"llama", 1, {}, "{}"}, {}, [told] { told.wait(); });
+  saver.start({{scratch.path(), {}, [told] { told.wait(); }}}, {"llama", 1, {}, "{}"});
   saver.wait_for_copy();
   EXPECT_FALSE(saver.is_done());
   const std::vector<float> changed(before.size(), 7.0f);
@@ -37,32 +37,40 @@ TEST(CheckpointSaver, WhatIsSavedIsTheStateAtTheSave) {
   EXPECT_FALSE(newest_complete_checkpoint(scratch.path()));
   may_write.set_value();
   CheckpointSaver::Result result = saver.finish();
-  EXPECT_GE(result.seconds, result.waiting_seconds);
+  ASSERT_EQ(result.saved.size(), 1u);
+  EXPECT_GT(result.saved[0].seconds, 0);
 
-  CheckpointReader reader(result.path);
+  CheckpointReader reader(result.saved[0].path);
   WholeState state(reader);
   std::vector<std::byte>& saved = state.content("lm_head.weight");
   ASSERT_EQ(saved.size(), before.size() * sizeof(float));
   EXPECT_EQ(std::memcmp(saved.data(), before.data(), saved.size()), 0);
 
   // The next one has what is there now.
-  saver.start(scratch.path(), {"llama", 2, {}, "{}"}, {}, {});
-  WholeState next{CheckpointReader(saver.finish().path)};
+  saver.start({{scratch.path()}}, {"llama", 2, {}, "{}"});
+  WholeState next{CheckpointReader(saver.finish().saved.at(0).path)};
   EXPECT_EQ(std::memcmp(next.content("lm_head.weight").data(), changed.data(), saved.size()), 0);
 }
 
-TEST(CheckpointSaver, AFailureIsThrownAtTheEnd) {
+TEST(CheckpointSaver, AFailureIsToldAndLeavesTheOthers) {
   ScratchDirectory scratch;
   TinySession tiny(tiny_model(), tiny_programs(2, 16, DType::kF32));
   for (bool beside : {false, true}) {
     CheckpointSaver saver(tiny.session, {});
     if (beside) saver.save_beside_training(tiny.backend.pool());
-    saver.start(scratch.path(), {"llama", 1, {}, "{}"}, {}, [] { throw UserError("not mine"); });
+    saver.start({{scratch / "a", {}, [] { throw UserError("not mine"); }}, {scratch / "b"}},
+                {"llama", 1, {}, "{}"});
     saver.wait_for_copy();
-    EXPECT_EQ(user_error([&] { saver.finish(); }), "not mine");
-    saver.start(scratch.path(), {"llama", 1, {}, "{}"}, {}, {});
-    EXPECT_NO_THROW(CheckpointReader(saver.finish().path));
-    fs::remove_all(scratch / "llama-1steps");
+    CheckpointSaver::Result result = saver.finish();
+    ASSERT_EQ(result.saved.size(), 2u);
+    EXPECT_EQ(result.saved[0].error, "not mine");
+    EXPECT_EQ(result.saved[1].error, "");
+    EXPECT_EQ(result.saved[1].path, scratch / "b/llama-1steps");
+    EXPECT_NO_THROW(CheckpointReader(result.saved[1].path));
+    EXPECT_FALSE(fs::exists(scratch / "a"));
+    saver.start({{scratch / "a"}}, {"llama", 1, {}, "{}"});
+    EXPECT_NO_THROW(CheckpointReader(saver.finish().saved.at(0).path));
+    for (const char* place : {"a", "b"}) fs::remove_all(scratch / place);
   }
 }
 
@@ -72,8 +80,8 @@ TEST_F(SavingRun, BesideTrainingSavesTheSameBits) {
   auto run = [&](const std::string& how) {
     RunConfig config = options(6);
     config.async_checkpoint = how;
-    config.checkpoint_freq = 1;
-    config.checkpoint_dir = path(how);
+    config.checkpoint_freq = {"1"};
+    config.checkpoint_dir = {path(how)};
     RunTrace trace = train(config);
     EXPECT_EQ(trace.log.find("beside training") != std::string::npos, how == "on");
     return trace;
@@ -92,7 +100,7 @@ TEST_F(SavingRun, MaySkipWhatComesTooSoon) {
   RunConfig config = options(30);
   config.async_checkpoint = "on";
   config.busy_checkpoint = "skip";
-  config.checkpoint_freq = 1;
+  config.checkpoint_freq = {"1"};
   RunTrace trace = train(config);
   std::set<std::string> saved = checkpoints();
   EXPECT_TRUE(saved.contains("llama_v2-30steps"));

@@ -157,9 +157,9 @@ TEST_F(DataFormsTest, AStreamResumesToTheBit) {
   ASSERT_EQ(whole.losses.size(), 9u);
   expect_contains(whole.log, "Training on a stream of 5 files");
   RunConfig config = streaming(4);
-  config.checkpoint_dir = path("parts");
+  config.checkpoint_dir = {path("parts")};
   RunTrace first = train(config);
-  config.resume_from_checkpoint = path("parts");
+  config.resume_from_checkpoint = {path("parts")};
   config.max_steps = 6;
   RunTrace second = train(config);
   config.max_steps = 9;
@@ -172,7 +172,7 @@ TEST_F(DataFormsTest, AStreamResumesToTheBit) {
   // Threads change nothing.
   config = streaming(9);
   config.data_num_workers = 1;
-  config.checkpoint_dir = path("one_thread");
+  config.checkpoint_dir = {path("one_thread")};
   EXPECT_EQ(train(config).fingerprint, whole.fingerprint);
 }
 
@@ -181,7 +181,7 @@ TEST_F(DataFormsTest, AStreamOfOtherFilesBeginsAnewWithAWarning) {
   train(streaming(3));
   write_json_lines("stream/train-5.jsonl", made_up_text(400, 77));
   RunConfig config = streaming(5);
-  config.resume_from_checkpoint = path("ckpt");
+  config.resume_from_checkpoint = {path("ckpt")};
   RunTrace trace = train(config);
   EXPECT_EQ(trace.losses.size(), 2u);
   expect_contains(trace.log, "does not say where it was in this stream");
@@ -212,16 +212,16 @@ TEST_F(DataFormsTest, AStreamIsPackedAndLimitedAsItIsAsked) {
   for (std::string packing : {"best_fit", "rows"}) {
     RunConfig config = streaming(100'000);
     config.packing = packing;
-    config.checkpoint_dir = path(packing);
+    config.checkpoint_dir = {path(packing)};
     RunTrace whole = train(config);
     config.max_dataset_len = 30;
     config.epochs = 2;
-    config.checkpoint_dir = path(packing + "_limited");
+    config.checkpoint_dir = {path(packing + "_limited")};
     RunTrace limited = train(config);
     expect_contains(limited.log, "The data has ended after 2 epochs");
     EXPECT_LT(limited.tokens_seen, whole.tokens_seen / 2);
     // In parts as in one.
-    config.checkpoint_dir = path(packing + "_parts");
+    config.checkpoint_dir = {path(packing + "_parts")};
     config.max_steps = 3;
     RunTrace first = train(config);
     config.resume_from_checkpoint = config.checkpoint_dir;

@@ -28,9 +28,9 @@ TEST_F(DocumentMask, ResumesToTheBit) {
     SCOPED_TRACE(name(family));
     const ModelConfig model = tiny_model_of(family);
     RunConfig config = masked(9);
-    config.checkpoint_dir = path(cat("straight", name(family)));
+    config.checkpoint_dir = {path(cat("straight", name(family)))};
     RunTrace straight = train(config, model);
-    config.checkpoint_dir = config.resume_from_checkpoint = path(cat("ckpt", name(family)));
+    config.checkpoint_dir = config.resume_from_checkpoint = {path(cat("ckpt", name(family)))};
     config.max_steps = 5;
     RunTrace first = train(config, model);
     config.max_steps = 9;
@@ -46,7 +46,7 @@ TEST_F(DocumentMask, ResumesToTheBit) {
 
 TEST_F(DocumentMask, ChangesWhatIsSeenWhereDocumentsEndOnly) {
   RunConfig config = masked(4), plain = masked(4, false);
-  config.checkpoint_dir = plain.checkpoint_dir = "";
+  config.checkpoint_dir = plain.checkpoint_dir = {};
   RunTrace with = train(config), without = train(plain);
   EXPECT_NE(with.losses[0], without.losses[0]);
   EXPECT_NE(with.validations, without.validations);
@@ -62,7 +62,7 @@ TEST_F(DocumentMask, ResumingWithoutItIsWarnedOf) {
   RunConfig config = masked(2);
   train(config);
   config = masked(4, false);
-  config.resume_from_checkpoint = path("ckpt");
+  config.resume_from_checkpoint = {path("ckpt")};
   expect_contains(train(config).log, "--document_mask was True and is False");
 }
 

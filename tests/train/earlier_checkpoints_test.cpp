@@ -59,7 +59,7 @@ TEST_F(EarlierRun, GoesOn) {
   config.dataset = path("text.txt");
   config.tensor_parallel_degree = 1;
   config.max_steps = 5;
-  config.checkpoint_dir = config.resume_from_checkpoint = path("ckpt");
+  config.checkpoint_dir = config.resume_from_checkpoint = {path("ckpt")};
   config.metrics_file = path("metrics.jsonl");
   RunTrace trace = train(config, record.model);
   EXPECT_EQ(trace.steps, 5);

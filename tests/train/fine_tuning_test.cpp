@@ -24,7 +24,7 @@ class FineTuning : public TrainingTest {
   // A run of `steps` steps that starts from the model in `directory`.
   RunConfig from(const std::string& directory, int64_t steps) const {
     RunConfig c = options(steps);
-    c.checkpoint_dir = path("tuned");
+    c.checkpoint_dir = {path("tuned")};
     c.hf_pretrained_model_name_or_dir = path(directory);
     return c;
   }
@@ -97,7 +97,7 @@ TEST_F(FineTuning, ACheckpointWinsOverPretrainedWeights) {
   std::filesystem::remove_all(path("tuned"));
   train(from("model", 4));
   RunConfig rest = from("model", 6);
-  rest.resume_from_checkpoint = path("tuned");
+  rest.resume_from_checkpoint = {path("tuned")};
   std::filesystem::remove(path("model/model.safetensors"));  // the configuration alone is read
   RunTrace resumed = train(rest);
   EXPECT_EQ(resumed.fingerprint, straight.fingerprint);

@@ -299,7 +299,7 @@ class FrozenRun : public TrainingTest {
 
 TEST_F(FrozenRun, ResumesToTheBit) {
   RunConfig config = frozen(8);
-  config.checkpoint_dir = path("straight");
+  config.checkpoint_dir = {path("straight")};
   RunTrace straight = train(config);
   expect_contains(straight.log, "Trained parameters: ");
   config = frozen(5);
@@ -341,7 +341,7 @@ TEST_F(FrozenRun, ExportsAndStartsFromWholeModels) {
   first.model_dir = path("model");
   train(first);
   RunConfig tuning = frozen(3);
-  tuning.checkpoint_dir = path("tuned");
+  tuning.checkpoint_dir = {path("tuned")};
   tuning.hf_pretrained_model_name_or_dir = path("model");
   tuning.save_final_model = true;
   train(tuning);

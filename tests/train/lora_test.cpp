@@ -20,7 +20,7 @@ class LoraRun : public TrainingTest {
   // A model to begin with, trained a little.
   void make_base(const ModelConfig& model = tiny_model()) {
     RunConfig c = options(3);
-    c.checkpoint_dir = path("base-ckpt");
+    c.checkpoint_dir = {path("base-ckpt")};
     c.save_final_model = true;
     c.model_dir = path("base");
     train(c, model);
@@ -31,7 +31,7 @@ class LoraRun : public TrainingTest {
   }
   RunConfig tuning(int64_t steps, const std::string& checkpoints = "tuned") const {
     RunConfig c = options(steps);
-    c.checkpoint_dir = path(checkpoints);
+    c.checkpoint_dir = {path(checkpoints)};
     c.hf_pretrained_model_name_or_dir = path("base");
     return c;
   }

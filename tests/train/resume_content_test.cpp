@@ -60,8 +60,8 @@ class ResumeContent : public TrainingTest {
 TEST_F(ResumeContent, TheCheckpointHoldsItsTokenizer) {
   RunTrace straight = train([&] {
     RunConfig c = with_tokenizer(5);
-    c.checkpoint_dir = path("straight");
-    c.resume_from_checkpoint = "";
+    c.checkpoint_dir = {path("straight")};
+    c.resume_from_checkpoint = {};
     return c;
   }());
   const std::string original = read_file(path("tok.json"));
@@ -78,8 +78,8 @@ TEST_F(ResumeContent, TheCheckpointHoldsItsTokenizer) {
             path("moved/llama_v2-3steps/tokenizer/tok.json"));
   EXPECT_EQ(load_tokenizer(tokenizer_of_checkpoint("moved/llama_v2-3steps"))->vocab_size(), 257);
   RunConfig config = with_tokenizer(5);
-  config.checkpoint_dir = config.resume_from_checkpoint = path("moved");
-  config.num_kept_checkpoints = 1;
+  config.checkpoint_dir = config.resume_from_checkpoint = {path("moved")};
+  config.num_kept_checkpoints = {"1"};
   config.save_final_model = true;  // after the checkpoint that the tokenizer came from is removed
   config.model_dir = path("model");
   RunTrace resumed = train(config);
@@ -176,8 +176,8 @@ TEST_F(BestValidation, IsSavedAndKept) {
   train(config);
   EXPECT_EQ(checkpoints(), std::set<std::string>{"llama_v2-4steps"}) << "by step only";
 
-  config.checkpoint_dir = path("best");
-  config.num_kept_checkpoints = 1;
+  config.checkpoint_dir = {path("best")};
+  config.num_kept_checkpoints = {"1"};
   config.best_val_loss = 100;
   // The first step has a rate of 0, the others ruin the weights.
   config.lr = 20;

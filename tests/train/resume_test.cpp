@@ -41,12 +41,12 @@ TEST_P(Resume, GivesTheBitsOfAnUndisturbedRun) {
   config.gradient_accumulation_steps = c.accumulation;
   config.epochs = c.epochs;
   config.optimizer = c.optimizer;
-  config.checkpoint_dir = path("straight");
+  config.checkpoint_dir = {path("straight")};
   ModelConfig model = tiny_model_of(c.family);
   RunTrace straight = train(config, model);
   EXPECT_EQ(straight.end, RunEnd::kFinished);
 
-  config.checkpoint_dir = config.resume_from_checkpoint = path("ckpt");
+  config.checkpoint_dir = config.resume_from_checkpoint = {path("ckpt")};
   config.max_steps = c.stop;
   RunTrace first = train(config, model);
   EXPECT_EQ(first.steps, c.stop);
@@ -90,7 +90,7 @@ class ResumeTest : public TrainingTest {};
 
 TEST_F(ResumeTest, TheLossScaleIsKeptAndThePrecisionMayChange) {
   RunConfig config = options(5);
-  config.resume_from_checkpoint = path("ckpt");
+  config.resume_from_checkpoint = {path("ckpt")};
   auto saved = [&](int64_t step) {
     return nlohmann::json::parse(read_file(path(cat("ckpt/llama_v2-", step, "steps/run.json"))));
   };
@@ -152,7 +152,7 @@ TEST_F(ResumeTest, ACheckpointFromBeforeThereWereOptimizersIsOfAdamW) {
 
 TEST_F(ResumeTest, TakesTheNewestCompleteCheckpoint) {
   RunConfig config = options(6);
-  config.checkpoint_freq = 2;
+  config.checkpoint_freq = {"2"};
   RunTrace straight = train(config);
   EXPECT_EQ(checkpoints(),
             (std::set<std::string>{"llama_v2-2steps", "llama_v2-4steps", "llama_v2-6steps"}));
@@ -168,8 +168,8 @@ TEST_F(ResumeTest, TakesTheNewestCompleteCheckpoint) {
 
 TEST_F(ResumeTest, KeepsAsManyCheckpointsAsAskedFor) {
   RunConfig config = options(8);
-  config.checkpoint_freq = 2;
-  config.num_kept_checkpoints = 2;
+  config.checkpoint_freq = {"2"};
+  config.num_kept_checkpoints = {"2"};
   train(config);
   EXPECT_EQ(checkpoints(), (std::set<std::string>{"llama_v2-6steps", "llama_v2-8steps"}));
 }
@@ -188,9 +188,9 @@ TEST_F(ResumeTest, AFinishedRunIsLeftAsItIs) {
 TEST_F(ResumeTest, TheScheduleComesFromTheCheckpoint) {
   RunTrace straight = train(options(6));
   RunConfig config = options(3);
-  config.checkpoint_dir = path("other");
+  config.checkpoint_dir = {path("other")};
   train(config);
-  config.resume_from_checkpoint = path("other");
+  config.resume_from_checkpoint = {path("other")};
   config.max_steps = 6;
   config.lr = 0.5;
   config.min_lr = 0.1;
@@ -261,14 +261,14 @@ TEST_F(ResumeTest, NothingIsSavedWhereNothingIsWanted) {
   train(config);
   EXPECT_FALSE(fs::exists(path("ckpt")));
   config = options(2);
-  config.checkpoint_dir = "";
+  config.checkpoint_dir = {};
   EXPECT_EQ(train(config).end, RunEnd::kFinished);
   EXPECT_FALSE(fs::exists(path("ckpt")));
 }
 
 TEST_F(ResumeTest, ADirectoryThatCannotBeWrittenStopsTheRunBeforeItTrains) {
   RunConfig config = options(2);
-  config.checkpoint_dir = path("text.txt") + "/ckpt";
+  config.checkpoint_dir = {path("text.txt") + "/ckpt"};
   std::string message = failure(config);
   expect_contains(message, "--checkpoint_dir");
   expect_contains(message, path("text.txt"));
@@ -298,13 +298,13 @@ class FileSizeLimit {
 
 TEST_F(ResumeTest, AFullDiskLosesNothing) {
   RunConfig config = options(8);
-  config.checkpoint_dir = path("straight");
+  config.checkpoint_dir = {path("straight")};
   RunTrace straight = train(config);
   config = options(3);
   train(config);
 
   config.max_steps = 8;
-  config.checkpoint_freq = 2;
+  config.checkpoint_freq = {"2"};
   config.resume_from_checkpoint = config.checkpoint_dir;
   std::string message;
   {

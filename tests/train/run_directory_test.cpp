@@ -50,7 +50,7 @@ TEST_F(RunDirectory, ARunKeepsItsIdentity) {
   EXPECT_EQ(two.run, one.run);
   EXPECT_NE(two.job, one.job);
   RunConfig other = options(1);
-  other.checkpoint_dir = path("other");
+  other.checkpoint_dir = {path("other")};
   train(other);
   EXPECT_NE(origin("other/llama_v2-1steps").run, one.run);
 }
@@ -66,10 +66,10 @@ TEST_F(RunDirectory, AFreshStartInAUsedDirectoryIsRefused) {
   EXPECT_EQ(checkpoints(), Names{"llama_v2-2steps"});
 
   RunConfig other = options(3);
-  other.checkpoint_dir = path("other");
+  other.checkpoint_dir = {path("other")};
   train(other);
   RunConfig mixed = resumed(4);
-  mixed.resume_from_checkpoint = path("other");
+  mixed.resume_from_checkpoint = {path("other")};
   expect_contains(usage_error(mixed), "holds checkpoints of another run than the one resumed");
   EXPECT_EQ(train(resumed(4)).steps, 4);
   // Nothing is written where nothing is saved.
@@ -93,7 +93,7 @@ TEST_F(RunDirectory, AnOldCheckpointWithoutIdentityIsResumed) {
 TEST_F(RunDirectory, ARestartGoesOnWithItsOwn) {
   RunTrace straight = train(options(6));
   RunConfig config = options(3);
-  config.checkpoint_dir = path("parts");
+  config.checkpoint_dir = {path("parts")};
   set_job(kJob, 0);
   train(config);
   EXPECT_EQ(origin("parts/llama_v2-3steps").run, kJob);
@@ -101,7 +101,8 @@ TEST_F(RunDirectory, ARestartGoesOnWithItsOwn) {
   for (const std::string& source : {std::string(), path("nothing")}) {
     set_job(kJob, 1);
     config.max_steps = 6;
-    config.resume_from_checkpoint = source;
+    config.resume_from_checkpoint.clear();
+    if (!source.empty()) config.resume_from_checkpoint.push_back(source);
     RunTrace again = train(config);
     expect_contains(again.log, "Checkpoint loaded from " + path("parts/llama_v2-3steps"));
     EXPECT_EQ(again.fingerprint, straight.fingerprint);
@@ -130,10 +131,10 @@ TEST_F(RunDirectory, ARestartDoesNotTakeAnotherRunsCheckpoint) {
 TEST_F(RunDirectory, ARestartGoesOnWithTheCheckpointsOfItsJob) {
   set_job("aaaabbbbccccdddd0000111122223333", 0);
   RunConfig config = options(6);
-  config.checkpoint_freq = 2;
+  config.checkpoint_freq = {"2"};
   train(config);
   config = options(3);
-  config.resume_from_checkpoint = path("ckpt/llama_v2-2steps");
+  config.resume_from_checkpoint = {path("ckpt/llama_v2-2steps")};
   set_job(kJob, 0);
   train(config);
   config.max_steps = 5;
@@ -143,7 +144,7 @@ TEST_F(RunDirectory, ARestartGoesOnWithTheCheckpointsOfItsJob) {
 
 TEST_F(RunDirectory, DamageFallsBackToTheNextWholeOne) {
   RunConfig config = options(6);
-  config.checkpoint_freq = 2;
+  config.checkpoint_freq = {"2"};
   RunTrace straight = train(config);
   flip_a_bit("ckpt/llama_v2-6steps/state.safetensors");
   flip_a_bit("ckpt/llama_v2-4steps/run.json");

@@ -78,7 +78,7 @@ TEST_F(Poisoned, BadUpdatesAreSkippedAndReported) {
 TEST_F(Poisoned, TooManyInARowStopTheRunAndNameTheLastGoodCheckpoint) {
   RunConfig config = poisoned_options({3, 4});
   config.max_steps = 8;
-  config.checkpoint_freq = 2;
+  config.checkpoint_freq = {"2"};
   config.max_skipped_steps = 1;
   std::string message = failure(config);
   EXPECT_EQ(flags(failed().ok), "...xx");
@@ -93,7 +93,7 @@ TEST_F(Poisoned, TooManyInARowStopTheRunAndNameTheLastGoodCheckpoint) {
 
   RunTrace tolerant;
   config.max_skipped_steps = 2;
-  config.resume_from_checkpoint = path("ckpt/llama_v2-2steps");
+  config.resume_from_checkpoint = {path("ckpt/llama_v2-2steps")};
   tolerant = train(config);
   EXPECT_EQ(flags(tolerant.ok), ".xx...");
 }
@@ -101,8 +101,8 @@ TEST_F(Poisoned, TooManyInARowStopTheRunAndNameTheLastGoodCheckpoint) {
 TEST_F(Poisoned, TheCountSurvivesAResume) {
   RunConfig config = poisoned_options({3, 4});
   config.max_skipped_steps = 1;
-  config.checkpoint_freq = 2;
-  config.num_kept_checkpoints = 1;
+  config.checkpoint_freq = {"2"};
+  config.num_kept_checkpoints = {"1"};
   config.max_steps = 4;  // ends behind the first bad step
   RunTrace first = train(config);
   EXPECT_EQ(flags(first.ok), "...x");

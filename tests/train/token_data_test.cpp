@@ -35,7 +35,7 @@ TEST_F(TokenDataTest, AFileOfIdsTrainsAsTheirText) {
   write_ids("ids.bin", ids_of_text());
   RunTrace text = train(options(6));
   RunConfig config = ids_options(6, path("ids.bin"));
-  config.checkpoint_dir = path("other");
+  config.checkpoint_dir = {path("other")};
   RunTrace ids = train(config);
   EXPECT_EQ(ids.losses, text.losses);
   EXPECT_EQ(ids.validations, text.validations);  // the last hundredth, of both
@@ -47,10 +47,10 @@ TEST_F(TokenDataTest, ARunWithoutATokenizerResumes) {
   write_ids("ids.bin", ids_of_text());
   RunTrace whole = train(ids_options(6, path("ids.bin")));
   RunConfig config = ids_options(3, path("ids.bin"));
-  config.checkpoint_dir = path("parts");
+  config.checkpoint_dir = {path("parts")};
   train(config);
   config.max_steps = 6;
-  config.resume_from_checkpoint = path("parts");
+  config.resume_from_checkpoint = {path("parts")};
   EXPECT_EQ(train(config).fingerprint, whole.fingerprint);
 }
 
@@ -63,7 +63,7 @@ TEST_F(TokenDataTest, ADirectoryOfIdsIsFoundByItsNameToo) {
   RunTrace by_path = train(config);
   config.dataset = "corpus";
   config.dataset_dir = path("data");
-  config.checkpoint_dir = path("other");
+  config.checkpoint_dir = {path("other")};
   RunTrace by_name = train(config);
   EXPECT_EQ(by_name.fingerprint, by_path.fingerprint);
   EXPECT_EQ(by_name.validations, by_path.validations);
@@ -84,11 +84,11 @@ TEST_F(TokenDataTest, SyntheticDataNeedNoFiles) {
   RunTrace whole = train(config);
   EXPECT_TRUE(whole.validations.empty());
   ASSERT_EQ(whole.losses.size(), 4u);
-  config.checkpoint_dir = path("parts");
+  config.checkpoint_dir = {path("parts")};
   config.max_steps = 2;
   train(config);
   config.max_steps = 4;
-  config.resume_from_checkpoint = path("parts");
+  config.resume_from_checkpoint = {path("parts")};
   EXPECT_EQ(train(config).fingerprint, whole.fingerprint);
 }
 

@@ -78,7 +78,7 @@ class TrainingTest : public testing::Test {
     c.dataset = path("text.txt");
     c.tokenizer = "byte";
     c.cache_dir = path("cache");
-    c.checkpoint_dir = path("ckpt");
+    c.checkpoint_dir = {path("ckpt")};
     c.threads = 2;
     return c;
   }

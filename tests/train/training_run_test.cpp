@@ -134,7 +134,7 @@ TEST_F(TrainingRunTest, EvalOnlyTakesTheWeightsOfTheCheckpointAndNoStep) {
       config = options(20);
       config.bf16 = bf16;
       config.cpu_offload = offload;
-      config.checkpoint_dir = path(cat("eval", bf16, offload));
+      config.checkpoint_dir = {path(cat("eval", bf16, offload))};
       RunTrace trained = train(config);
       config.eval_only = true;
       config.optimizer = "lion";  // nobody asks
@@ -284,7 +284,7 @@ TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
     clear_interruption();
     RunConfig config = options(1'000'000);
     config.epochs = 1'000'000;
-    config.checkpoint_dir = config.resume_from_checkpoint = path(cat("ckpt", signal));
+    config.checkpoint_dir = config.resume_from_checkpoint = {path(cat("ckpt", signal))};
     fs::remove(path("metrics"));
     std::thread sender([&] {
       while (!fs::exists(path("metrics")) || fs::file_size(path("metrics")) < 500) {
@@ -304,7 +304,7 @@ TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
     clear_interruption();
     config.max_steps = first.steps + 3;
     RunTrace second = train(config);
-    config.checkpoint_dir = config.resume_from_checkpoint = "";
+    config.checkpoint_dir = config.resume_from_checkpoint = {};
     RunTrace straight = train(config);
     EXPECT_EQ(second.losses,
               (std::vector<std::string>{straight.losses.end() - 3, straight.losses.end()}));
@@ -352,7 +352,7 @@ TEST_F(RunsAhead, ARunIsThatOfTheCpu) {
   RunConfig config = options(7);
   config.gradient_accumulation_steps = 2;
   config.validation_freq = 3;
-  config.checkpoint_freq = 2;
+  config.checkpoint_freq = {"2"};
   RunTrace expected = train(config);
   std::filesystem::remove_all(path("ckpt"));
   ahead_ = true;
@@ -367,7 +367,7 @@ TEST_F(RunsAhead, ARunIsThatOfTheCpu) {
   EXPECT_EQ(late.position, expected.position);
   EXPECT_EQ(lines_with(late.log, "Writing"), lines_with(expected.log, "Writing"));
   // A run that went on from a checkpoint in between is the same, too.
-  config.resume_from_checkpoint = path("ckpt/llama_v2-4steps");
+  config.resume_from_checkpoint = {path("ckpt/llama_v2-4steps")};
   EXPECT_EQ(train(config).fingerprint, expected.fingerprint);
 }
 
@@ -389,7 +389,7 @@ TEST_F(RunsAhead, ARequestToEndFinishesTheStepsThatWereBegunAndSaves) {
   config.resume_from_checkpoint = config.checkpoint_dir;
   config.max_steps = first.steps + 3;
   uint64_t resumed = train(config).fingerprint;
-  config.checkpoint_dir = config.resume_from_checkpoint = "";
+  config.checkpoint_dir = config.resume_from_checkpoint = {};
   ahead_ = false;
   EXPECT_EQ(train(config).fingerprint, resumed);
 }

@@ -1,0 +1,149 @@
+// Checkpoints that a training run writes: when, and into which of its directories.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/directory.h"
+#include "train/training_run.h"
+
+namespace tessera {
+
+bool TrainingRun::saved_in(size_t tier) const {
+  const bool is_saving =
+      saving_ && saving_->step == record_.step && (saving_->tiers >> tier & 1) != 0;
+  return is_saving || tiers_[tier].last_saved_step == record_.step;
+}
+
+uint32_t TrainingRun::due_by_steps() const {
+  uint32_t due = 0;
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    const int64_t steps = tiers_[t].options.interval.steps;
+    if (steps > 0 && record_.step % steps == 0) due |= uint32_t{1} << t;
+  }
+  return due;
+}
+
+uint32_t TrainingRun::due_by_time() const {
+  uint32_t due = 0;
+  if (rank() > 0) return due;
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    const double seconds = tiers_[t].options.interval.seconds;
+    if (seconds > 0 && monotonic_seconds() - tiers_[t].last_begin_seconds >= seconds)
+      due |= uint32_t{1} << t;
+  }
+  return due;
+}
+
+void TrainingRun::save_if_improved() {
+  bool wanted = config_.best_val_loss < RunConfig().best_val_loss;
+  double loss = last_validation_loss_;
+  double best = record_.best_validation_loss.value_or(config_.best_val_loss);
+  if (!wanted || tiers_.empty() || saved() || loss < 0 || !(loss < best)) return;
+  TESSERA_INFO(cat("New validation loss record: ", loss));
+  auto forget = [this, before = std::pair(record_.best_validation_loss, record_.best_checkpoint)] {
+    std::tie(record_.best_validation_loss, record_.best_checkpoint) = before;
+  };
+  record_.best_validation_loss = loss;
+  record_.best_checkpoint = checkpoint_name(name(record_.model.model_type), record_.step);
+  save(all_tiers(), forget);
+}
+
+void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
+  const double now = monotonic_seconds();
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    if ((tiers >> t & 1) == 0) continue;
+    if (saved_in(t) || !tiers_[t].usable) tiers &= ~(uint32_t{1} << t);
+    tiers_[t].last_begin_seconds = now;
+  }
+  if (tiers == 0) return;
+  // The best one is worth waiting for.
+  if (!on_failure && skips_busy_save()) return;
+  finish_save();
+  record_.schedule = schedule_.state(record_.step);
+  record_.loss_scale = session_->loss_scale();
+  CheckpointContent content{std::string(name(record_.model.model_type)),
+                            record_.step,
+                            {},
+                            to_json(record_),
+                            origin_,
+                            attached_};
+  if (stream_) {
+    const StreamState state = whole_stream_state();
+    content.attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
+  }
+  // While updates are being skipped nothing is removed: the last good checkpoint may be the next to
+  // go.
+  const bool good = record_.skipped_in_a_row == 0;
+  std::vector<CheckpointSaver::Destination> destinations;
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    if ((tiers >> t & 1) == 0) continue;
+    const Tier& tier = tiers_[t];
+    TESSERA_INFO(cat("Writing checkpoint to ", tier.options.directory, "/",
+                     checkpoint_name(content.model_type, record_.step), "."));
+    destinations.push_back({tier.options.directory,
+                            {good ? tier.options.num_kept : 0, record_.best_checkpoint},
+                            [lock = tier.lock.get()] {
+                              if (lock) lock->require_held();
+                            },
+                            tier.apart ? first_on_host() : 0});
+  }
+  saving_ = {record_.step, tiers, good, std::move(on_failure)};
+  saver_->start(std::move(destinations), std::move(content));
+  if (!saver_->is_beside_training()) finish_save();
+}
+
+// All ranks skip it or none does, also where some of them have already seen the end of the one
+// before.
+bool TrainingRun::skips_busy_save() const {
+  if (config_.busy_checkpoint != "skip") return false;
+  bool busy = saving_ && !saver_->is_done();
+  if (device_.control) busy = device_.control->any("whether a checkpoint is still written", busy);
+  if (busy)
+    TESSERA_INFO(cat("No checkpoint of step ", record_.step, ": the one before is still written"));
+  return busy;
+}
+
+void TrainingRun::finish_save_if_done() {
+  if (saving_ && saver_->is_done()) finish_save();
+}
+
+void TrainingRun::finish_save() {
+  if (!saving_) return;
+  const Saving saving = *std::exchange(saving_, std::nullopt);
+  CheckpointSaver::Result result;
+  try {
+    result = saver_->finish();
+  } catch (const UserError& error) {
+    TESSERA_WARN(cat("Checkpoint failed, training goes on: ", error.what()));
+  }
+  bool any = false;
+  size_t next = 0;
+  for (size_t t = 0; t < tiers_.size() && next < result.saved.size(); ++t) {
+    if ((saving.tiers >> t & 1) == 0) continue;
+    const CheckpointSaver::Saved& saved = result.saved[next++];
+    if (!saved.error.empty()) {
+      // A full disk must not end a run: what was saved before is intact, and the next one may fit.
+      TESSERA_WARN(cat("Checkpoint failed, training goes on: ", saved.error));
+      continue;
+    }
+    tiers_[t].last_saved_step = saving.step;
+    TESSERA_INFO("Completed checkpoint.");
+    const auto bytes = static_cast<double>(saver_->staging_bytes());
+    const double seconds = std::max(saved.seconds, result.waiting_seconds);  // a moment later
+    TESSERA_INFO(cat("Checkpoint of step ", saving.step,
+                     tiers_.size() > 1 ? cat(" in '", tiers_[t].options.directory, "'") : "", ": ",
+                     format_bytes(saver_->staging_bytes()), world_size() > 1 ? " of this rank" : "",
+                     format(" in %.2f s (%.2f GB/s); training waited %.2f s", seconds,
+                            bytes / seconds / 1e9, result.waiting_seconds)));
+    if (any) continue;
+    any = true;  // the first one is the fastest to read
+    if (saving.good) record_.last_good_checkpoint = saved.path.string();
+    last_saved_step_ = saving.step;
+    last_saved_path_ = saved.path;
+  }
+  if (!any && saving.on_failure) saving.on_failure();
+}
+
+}  // namespace tessera

@@ -1,0 +1,145 @@
+// --checkpoint_type local: hosts whose directories of checkpoints are their own, as two folders.
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "tests/apps/ranks_fixture.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+class LocalCheckpoints : public Ranks {
+ protected:
+  LocalCheckpoints() {
+    for (const char* folder : {"a", "b"}) {
+      make_directories(path(folder));
+      write(cat(folder, "/text.txt"), made_up_text(800));
+    }
+  }
+  // Ranks of two hosts, in the order of the hosts, each in the folder of its host.
+  std::vector<pid_t> start_hosts(int ranks_each, const Words& words,
+                                 const std::string& hosts = "ab") {
+    std::vector<pid_t> ranks;
+    const int world = 2 * ranks_each, port = free_port();
+    for (int rank = 0; rank < world; ++rank) {
+      const std::string host(1, hosts[rank < ranks_each ? 0 : 1]);
+      ranks.push_back(start_rank(rank, world, port, words,
+                                 {{"LOCAL_RANK", cat(rank % ranks_each)},
+                                  {"LOCAL_WORLD_SIZE", cat(ranks_each)},
+                                  {"TESSERA_HOST_ID", host}},
+                                 "", host));
+    }
+    return ranks;
+  }
+  std::string run_hosts(int ranks_each, const Words& words) {
+    std::string log;
+    for (pid_t pid : start_hosts(ranks_each, words)) {
+      ProgramResult result = finish(pid);
+      EXPECT_EQ(result.status, 0) << result.err;
+      if (log.empty()) log = result.err;
+    }
+    return log;
+  }
+  static Words local(const Words& more = {}) {
+    return job(1, Words{"--checkpoint_type", "local", "--checkpoint_dir", "ckpt",
+                        "--checkpoint_freq", "2", "--num_kept_checkpoints", "2"} +
+                      more);
+  }
+  std::set<std::string> state_files(const std::string& checkpoint) const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path(checkpoint))) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("state")) names.insert(name.substr(0, 20));
+    }
+    return names;
+  }
+};
+
+using Set = std::set<std::string>;
+
+TEST_F(LocalCheckpoints, EachHostHasItsPart) {
+  run_hosts(2, local());
+  EXPECT_EQ(state_files("a/ckpt/llama_v2-8steps"),
+            (Set{"state-00001-of-00004", "state-00002-of-00004"}));
+  EXPECT_EQ(state_files("b/ckpt/llama_v2-8steps"),
+            (Set{"state-00003-of-00004", "state-00004-of-00004"}));
+  for (const char* host : {"a", "b"})
+    EXPECT_EQ(names(cat(host, "/ckpt")), (Set{"llama_v2-6steps", "llama_v2-8steps"}));
+  EXPECT_EQ(identity_of(read_manifest(path("a/ckpt/llama_v2-8steps"))),
+            identity_of(read_manifest(path("b/ckpt/llama_v2-8steps"))));
+  EXPECT_EQ(read_file(path("a/ckpt/llama_v2-8steps/run.json")),
+            read_file(path("b/ckpt/llama_v2-8steps/run.json")));
+
+  // The parts of the same mesh are gone on with, to the same bits.
+  const std::string state = "ckpt/llama_v2-8steps/state-00003-of-00004.safetensors";
+  const std::string straight = read_file(path("b/" + state));
+  for (const char* host : {"a", "b"}) fs::remove_all(path(cat(host, "/ckpt/llama_v2-8steps")));
+  const Words resume{"--resume_from_checkpoint", "ckpt"};
+  expect_contains(run_hosts(2, local(resume)), "Checkpoint loaded from ckpt/llama_v2-6steps.");
+  EXPECT_EQ(read_file(path("b/" + state)), straight);
+
+  // All in one directory they are a checkpoint as any other.
+  make_directories(path("together"));
+  for (const char* host : {"a", "b"})
+    fs::copy(path(cat(host, "/ckpt/llama_v2-8steps")), path("together/llama_v2-8steps"),
+             fs::copy_options::recursive | fs::copy_options::skip_existing);
+  ProgramResult verified = run({"checkpoint", "verify", "together"});
+  EXPECT_EQ(verified.status, 0) << verified.out;
+  ProgramResult alone = run(job(4, {"--resume_from_checkpoint", "together", "--max_steps", "9"}));
+  EXPECT_EQ(alone.status, 0) << alone.err;
+  expect_contains(alone.err, "Checkpoint loaded from together/llama_v2-8steps.");
+
+  // So little as there is here the hosts tell each other, whatever the mesh is now.
+  expect_contains(run_hosts(1, local(resume)), "Checkpoint loaded from ckpt/llama_v2-8steps.");
+  expect_contains(run({"checkpoint", "verify", "a/ckpt"}).out, "is in the part of another host");
+
+  // What one host has lost is lost for all, and what is older is not.
+  fs::remove_all(path("b/ckpt/llama_v2-8steps"));
+  const std::string log = run_hosts(2, local(resume));
+  expect_contains(log, "'ckpt/llama_v2-8steps' has no part here");
+  expect_contains(log, "Checkpoint loaded from ckpt/llama_v2-6steps.");
+  EXPECT_EQ(read_file(path("b/" + state)), straight);
+  fs::remove(path("b/ckpt/llama_v2-8steps/state-00004-of-00004.safetensors"));
+  expect_contains(run_hosts(2, local(resume)), "Checkpoint loaded from ckpt/llama_v2-6steps.");
+  fs::remove_all(path("b/ckpt"));
+  for (const ProgramResult& result : all_fail(start_hosts(2, local(resume))))
+    expect_contains(result.message(), "there is no older one that is whole");
+}
+
+TEST_F(LocalCheckpoints, OtherHostsForTheRanksNeedTheWhole) {
+  const Words large =
+      local({"--hidden_width", "512", "--intermediate_size", "1024", "--max_steps", "2"});
+  run_hosts(2, large);
+  for (const ProgramResult& result :
+       all_fail(start_hosts(2, large + Words{"--resume_from_checkpoint", "ckpt"}, "ba"))) {
+    expect_contains(result.message(), "is the part of one host");
+    expect_contains(result.message(), "copy the directories of all hosts into one");
+  }
+}
+
+TEST_F(LocalCheckpoints, ASharedTierBesideThem) {
+  const Words tiers = job(1, {"--checkpoint_type", "local", "--checkpoint_dir", "ckpt", "../shared",
+                              "--checkpoint_freq", "2", "4"});
+  run_hosts(2, tiers);
+  EXPECT_EQ(state_files("shared/llama_v2-8steps").size(), 4u);
+  EXPECT_EQ(state_files("a/ckpt/llama_v2-8steps").size(), 2u);
+  EXPECT_EQ(names("shared"), (Set{"llama_v2-4steps", "llama_v2-8steps"}));
+  // A host comes back without its disk.
+  fs::remove_all(path("b/ckpt"));
+  fs::remove_all(path("shared/llama_v2-8steps"));
+  const std::string log =
+      run_hosts(2, tiers + Words{"--resume_from_checkpoint", "ckpt", "../shared"});
+  expect_contains(log, "Checkpoint loaded from ../shared/llama_v2-4steps.");
+}
+
+TEST_F(LocalCheckpoints, CopiesBetweenHostsAreSmallHere) {
+  // The counters and norms of replicas: far below what hosts tell each other.
+  run_hosts(2, local({"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}));
+  for (const char* host : {"a", "b"}) fs::remove_all(path(cat(host, "/ckpt/llama_v2-8steps")));
+  expect_contains(run_hosts(2, local({"--sharding_strategy", "hybrid_shard", "--shard_degree", "2",
+                                      "--resume_from_checkpoint", "ckpt"})),
+                  "Checkpoint loaded from ckpt/llama_v2-6steps.");
+}
+
+}  // namespace
+}  // namespace tessera
