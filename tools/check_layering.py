@@ -45,11 +45,12 @@ MAY_INCLUDE = {
     "plot": {"base"},
     "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},
     "programs": ENGINE | {"options", "checkpoint"},
-    "weights": {"programs", "options", "runtime", "models", "hub", "checkpoint", "tokenizer", "base"},
+    "weights": {"programs", "options", "runtime", "models", "nn", "hub", "torch_files", "checkpoint", "tokenizer", "base"},
     "planning": {"programs", "options", "runtime", "models", "base"},
     "train": JOB | READERS | {"runtime", "models", "ops", "base"},
     "generate": ENGINE | READERS | {"weights", "programs", "options"},
     "launch": {"comm", "base"},
+    "cluster": {"base"},
     "apps": EVERYTHING,
 }
 

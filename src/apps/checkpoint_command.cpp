@@ -64,16 +64,37 @@ constexpr const char* kDiffHelp =
     tessera checkpoint diff checkpoints/llama_v2-600steps checkpoints/llama_v2-700steps --json
 )";
 
+constexpr const char* kConvertHelp =
+    R"(tessera checkpoint convert FROM TO [options of the model] [--position N]
+  Takes a whole training state (weights, what the optimizer keeps, steps) to PyTorch or from there. FROM is a
+  checkpoint of tessera, or a directory of them: TO becomes one of torch.distributed.checkpoint, for dcp.load into
+  {"model": ..., "optim": ...} of a model with fully_shard and its AdamW. Or FROM is one of PyTorch's (a directory
+  with .metadata, of HuggingFaceStorageWriter, a file of torch.save, or a directory of such): TO becomes a directory
+  of checkpoints for --resume_from_checkpoint. Which model it is says a config.json in FROM, or options as of tessera
+  train; the tokenizer beside it, or of --tokenizer, goes into the checkpoint. What was not taken over is named, and the options to go on with.
+
+    tessera checkpoint convert checkpoints for-pytorch
+    tessera checkpoint convert outputs/step-1000 checkpoints --model_config models/Llama-3.2-1B
+)";
+
 struct SubCommand {
   const char* name;
   const char* help;
-  int (*run)(const ParsedOptions& parsed);
+  int (*run)(ParsedOptions& parsed);
 };
 
+template <int (*run)(const ParsedOptions&)>
+int reading(ParsedOptions& parsed) {
+  return run(parsed);
+}
+
 constexpr SubCommand kSubCommands[] = {
-    {"ls", kListHelp, list_checkpoint_directory}, {"show", kShowHelp, show_checkpoint},
-    {"verify", kVerifyHelp, verify_checkpoints},  {"prune", kPruneHelp, prune_checkpoints},
-    {"diff", kDiffHelp, diff_checkpoints},
+    {"ls", kListHelp, reading<list_checkpoint_directory>},
+    {"show", kShowHelp, reading<show_checkpoint>},
+    {"verify", kVerifyHelp, reading<verify_checkpoints>},
+    {"prune", kPruneHelp, reading<prune_checkpoints>},
+    {"diff", kDiffHelp, reading<diff_checkpoints>},
+    {"convert", kConvertHelp, convert_checkpoint},
 };
 
 std::string command_list() {
@@ -108,12 +129,14 @@ int checkpoint_help(const ParsedOptions& parsed) {
 }  // namespace
 
 int checkpoint_command(std::span<const std::string> arguments) {
-  ParsedOptions parsed = parse_command(arguments, OptionScope::kCheckpoint);
+  const bool converts = !arguments.empty() && arguments[0] == "convert";
+  ParsedOptions parsed =
+      parse_command(arguments, converts ? OptionScope::kConvert : OptionScope::kCheckpoint);
   if (parsed.help) return checkpoint_help(parsed);
   if (parsed.words.empty())
     throw UsageError(cat("tessera checkpoint needs a command: ", command_list()));
   const SubCommand& command = find_command(parsed.words[0]);
-  log_messages(parsed);
+  if (!converts) log_messages(parsed);  // that one finds out more first
   return command.run(parsed);
 }
 

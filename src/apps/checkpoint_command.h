@@ -18,6 +18,7 @@ int show_checkpoint(const ParsedOptions& parsed);
 int verify_checkpoints(const ParsedOptions& parsed);
 int prune_checkpoints(const ParsedOptions& parsed);
 int diff_checkpoints(const ParsedOptions& parsed);
+int convert_checkpoint(ParsedOptions& parsed);
 
 // What the path stands for: the checkpoint that it is itself, with whatever is wrong with it, else
 // those in the directory, without what is half written. UserError if there is nothing.

@@ -73,7 +73,10 @@ std::string record_text(const CheckpointReader& reader, const RunRecord& record)
       "mesh", cat(record.mesh, record.data_ranks ? cat("; its data ranks: ", *record.data_ranks)
                                                  : std::string()));
   text += labelled("optimizer", record.options.optimizer);
-  text += labelled("schedule", schedule_text(record.schedule));
+  if (record.converted_from.empty())
+    text += labelled("schedule", schedule_text(record.schedule));
+  else
+    text += labelled("made of", record.converted_from);
   if (record.tokenizer) {
     text += labelled("tokenizer", cat(record.tokenizer->place, ", fingerprint ",
                                       hex(record.tokenizer->fingerprint)));

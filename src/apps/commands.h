@@ -1,6 +1,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/tokenizer_command.h"
@@ -20,8 +21,15 @@ int checkpoint_command(std::span<const std::string> arguments);
 int plot_command(std::span<const std::string> arguments);
 int diff_command(std::span<const std::string> arguments);
 int version_command(std::span<const std::string> arguments);
+int k8s_command(std::span<const std::string> arguments);
+int slurm_command(std::span<const std::string> arguments);
 int run_command(std::span<const std::string> arguments);
 
+int completion_command(std::span<const std::string> arguments);
+int manual_command(std::span<const std::string> arguments);
+
+// The names of all commands, and what each does, in the order of `tessera --help`.
+std::vector<std::pair<std::string, std::string>> command_summaries();
 // The names of all commands.
 std::vector<std::string> command_names();
 

@@ -65,9 +65,11 @@ std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config, const JobConn
   }
   cpu::Isa isa = cpu::isa_from_name(config.cpu_isa);
   cpu::require_isa(isa);
-  return std::make_unique<cpu::CpuBackend>(
-      threads_of(config, job.member ? job.member->local_world_size : 1), isa,
-      job.channels.communicator.get());
+  int threads = threads_of(config, job.member ? job.member->local_world_size : 1);
+  // Slurm may have dealt out the cores already: then those that are here are this rank's alone.
+  if (job.member && job.member->slurm && job.member->slurm->cores > 0 && !config.threads)
+    threads = std::min(available_cores(), job.member->slurm->cores);
+  return std::make_unique<cpu::CpuBackend>(threads, isa, job.channels.communicator.get());
 }
 
 PlannedDevice::PlannedDevice(const RunConfig& config) {

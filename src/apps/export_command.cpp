@@ -3,9 +3,12 @@
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/named_models.h"
+#include "apps/progress.h"
 #include "base/dtype.h"
 #include "checkpoint/checkpoint.h"
+#include "weights/adapter_weights.h"
 #include "weights/checkpoint_parameters.h"
+#include "weights/gguf_export.h"
 #include "weights/model_export.h"
 
 namespace tessera {
@@ -17,15 +20,33 @@ Writes a trained model as a directory that Hugging Face's transformers loads: co
 tokenizer. CHECKPOINT is a checkpoint of any number of ranks, or a directory of checkpoints (the newest is
 taken). The tokenizer of the training run is used unless --tokenizer is given. Of a run with adapters
 (--lora_rank) these are written, as PEFT loads them, or with --merge_adapter 1 the whole model.
+With --format gguf the second word is one file, with the tokenizer in it, as llama.cpp's programs read it.
 
 Examples
   tessera export checkpoints my-model
   tessera export checkpoints/llama_v2-700steps my-model --dtype bf16 --max_shard_size 2GB
   tessera export checkpoints merged --merge_adapter 1        a model and the adapters that it was given, as one
+  tessera export checkpoints my-model.gguf --format gguf --dtype bf16        then llama-quantize makes it smaller
   tessera train --hf_pretrained_model_name_or_dir my-model --dataset more.txt      train on from it
 
 Options
 )";
+
+void write_gguf(const std::string& path, const CheckpointParameters& weights,
+                const RunConfig& config, const std::string& tokenizer) {
+  const ModelConfig& model = weights.record().model;
+  Progress lines("writing");
+  GgufOptions options{dtype_from_name(config.dtype), tokenizer,
+                      [&](int64_t done, int64_t total) { lines.show(done, total, format_bytes); }};
+  if (model.lora.rank == 0) return export_gguf(path, model, weights, options);
+  if (!config.merge_adapter) {
+    throw UserError(
+        "--format gguf writes whole models, and this run has adapters: give --merge_adapter 1");
+  }
+  ModelConfig merged = model;
+  merged.lora = {};
+  export_gguf(path, merged, MergedWeights(weights, model, weights.parameters()), options);
+}
 
 }  // namespace
 
@@ -38,14 +59,20 @@ int export_command(std::span<const std::string> arguments) {
         "export CHECKPOINT DIR");
   }
   log_messages(parsed);
-  check_export_directory(parsed.words[1]);
+  if (parsed.config.format != "gguf") check_export_directory(parsed.words[1]);
   auto found = newest_complete_checkpoint(parsed.words[0]);
   if (!found) throw UserError(cat("there is no complete checkpoint in '", parsed.words[0], "'"));
   CheckpointParameters weights(*found);
   const RunConfig& config = parsed.config;
+  const std::string tokenizer = parsed.is_given("tokenizer")
+                                    ? fetch_named_tokenizer(config.tokenizer, config)
+                                    : tokenizer_of(*found, weights.record());
+  if (config.format == "gguf") {
+    write_gguf(parsed.words[1], weights, config, tokenizer);
+    return 0;
+  }
   ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
-  options.tokenizer = parsed.is_given("tokenizer") ? fetch_named_tokenizer(config.tokenizer, config)
-                                                   : tokenizer_of(*found, weights.record());
+  options.tokenizer = tokenizer;
   options.merge_adapter = config.merge_adapter;
   options.base_model = base_model_of(weights.record().options);
   export_trained(parsed.words[1], weights.record().model, weights, options);

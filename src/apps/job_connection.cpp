@@ -1,11 +1,14 @@
 #include "apps/job_connection.h"
 
+#include <cstdlib>
 #include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/connect.h"
+#include "comm/slurm_token.h"
+#include "comm/tcp_socket.h"
 
 namespace tessera {
 namespace {
@@ -24,9 +27,10 @@ std::vector<Endpoint> places_of_store(const JobMember& self) {
 
 std::unique_ptr<TcpStoreServer> serve_store(const JobMember& self,
                                             const std::vector<Endpoint>& places) {
+  const bool several_hosts = self.slurm && self.slurm->nodes > 1;
   for (const Endpoint& place : places) {
     try {
-      return std::make_unique<TcpStoreServer>(self.token, place);
+      return std::make_unique<TcpStoreServer>(self.token, address_to_bind(place, several_hosts));
     } catch (const AddressInUseError&) {
       if (place.port == places.back().port) throw;
     }
@@ -34,15 +38,31 @@ std::unique_ptr<TcpStoreServer> serve_store(const JobMember& self,
   return nullptr;
 }
 
+void warn_of_idle_part(const RunConfig& config) {
+  std::string idle = idle_part_of_slurm_job();
+  if (idle.empty() || config.eval_only) return;
+  TESSERA_WARN(cat("this process trains alone, and its Slurm job has ", idle,
+                   ": start it with srun, and all of them take part"));
+}
+
 }  // namespace
 
 JobConnection join_job(const RunConfig& config) {
   JobConnection job;
   job.member = job_member_from_environment();
+  if (!job.member) warn_of_idle_part(config);
   if (!job.member || job.member->world_size == 1) return job;
-  const JobMember& self = *job.member;
+  JobMember& self = *job.member;
   if (self.rank != 0) set_log_level(LogLevel::kWarning);
   std::chrono::milliseconds deadline(static_cast<int64_t>(config.comm_timeout * 1000));
+  std::optional<SlurmToken> shared;  // until all have joined
+  if (self.slurm) {
+    shared.emplace(
+        *self.slurm, [](const char* name) { return std::getenv(name); }, deadline);
+    self.token = shared->value();
+    if (self.master_address == self.slurm->first_node)
+      self.master_address = reach_slurm_node(self.slurm->first_node);
+  }
   std::vector<Endpoint> places = places_of_store(self);
   if (self.rank == 0 && !self.agent_store) {
     job.server = serve_store(self, places);

@@ -10,24 +10,14 @@
 
 namespace {
 
-constexpr const char* kHelp = R"(tessera trains large language models from one native program.
+constexpr const char* kHelpBegin = R"(tessera trains large language models from one native program.
 
 Usage: tessera COMMAND [OPTIONS]
 
 Commands
-  train       train or fine-tune a model, or evaluate it (--eval_only)
-  run         train on many processes and hosts: starts and watches the ranks
-  plan        parameters, memory to the byte and arithmetic of a run, without running it
-  generate    continue a text with a trained checkpoint
-  export      write a trained model as Hugging Face's programs load it
-  tokenizer   train a tokenizer, encode and decode
-  data        prepare data for training, and look at what lies in files
-  checkpoint  list, look into, verify, compare and remove checkpoints
-  plot        draw curves of runs
-  bench       time every op (bench ops), or one training step by op (bench step)
-  diff        find the first op whose results differ between two runs
-  version     version, compiler and what this machine offers
+)";
 
+constexpr const char* kHelpEnd = R"(
 `tessera COMMAND --help` explains a command and all its options.
 
 Examples
@@ -40,22 +30,44 @@ Examples
 )";
 
 struct Command {
-  const char* name;
+  const char *name, *summary;
   int (*run)(std::span<const std::string> arguments);
 };
 
 constexpr Command kCommands[] = {
-    {"train", tessera::train_command},           {"plan", tessera::plan_command},
-    {"generate", tessera::generate_command},     {"tokenizer", tessera::tokenizer_command},
-    {"bench", tessera::bench_command},           {"diff", tessera::diff_command},
-    {"version", tessera::version_command},       {"run", tessera::run_command},
-    {"export", tessera::export_command},         {"data", tessera::data_command},
-    {"checkpoint", tessera::checkpoint_command}, {"plot", tessera::plot_command},
+    {"train", "train or fine-tune a model, or evaluate it (--eval_only)", tessera::train_command},
+    {"run", "train on many processes and hosts: starts and watches the ranks",
+     tessera::run_command},
+    {"slurm", "the batch script of a job for Slurm: write it, submit it", tessera::slurm_command},
+    {"k8s", "the objects of a job for Kubernetes", tessera::k8s_command},
+    {"plan", "parameters, memory to the byte and arithmetic of a run, without running it",
+     tessera::plan_command},
+    {"generate", "continue a text with a trained checkpoint", tessera::generate_command},
+    {"export", "write a trained model as Hugging Face's programs load it", tessera::export_command},
+    {"tokenizer", "train a tokenizer, encode and decode", tessera::tokenizer_command},
+    {"data", "prepare data for training, and look at what lies in files", tessera::data_command},
+    {"checkpoint", "list, look into, verify, compare, remove and convert checkpoints",
+     tessera::checkpoint_command},
+    {"plot", "draw curves of runs", tessera::plot_command},
+    {"bench", "time every op (bench ops), or one training step by op (bench step)",
+     tessera::bench_command},
+    {"diff", "find the first op whose results differ between two runs", tessera::diff_command},
+    {"completion", "what makes bash, zsh or fish complete commands and options",
+     tessera::completion_command},
+    {"manual", "the manual page: tessera manual | man -l -", tessera::manual_command},
+    {"version", "version, compiler and what this machine offers", tessera::version_command},
 };
+
+std::string help() {
+  std::string text = kHelpBegin;
+  for (const Command& command : kCommands)
+    text += tessera::format("  %-11s %s\n", command.name, command.summary);
+  return text + kHelpEnd;
+}
 
 int run(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    std::fputs(kHelp, words.empty() ? stderr : stdout);
+    std::fputs(help().c_str(), words.empty() ? stderr : stdout);
     return words.empty() ? 2 : 0;
   }
   std::string name = words[0] == "--version" ? "version" : words[0];
@@ -74,6 +86,12 @@ int run(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> tessera::command_summaries() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Command& command : kCommands) all.emplace_back(command.name, command.summary);
+  return all;
+}
 
 std::vector<std::string> tessera::command_names() {
   std::vector<std::string> names;

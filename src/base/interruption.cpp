@@ -38,15 +38,6 @@ Requests& requests() {
   return all;
 }
 
-[[noreturn]] void end_by(int signal) {
-  sigset_t one;
-  ::sigemptyset(&one);
-  ::sigaddset(&one, signal);
-  ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
-  ::raise(signal);
-  ::_exit(128 + signal);  // the first process of a container does not die of it
-}
-
 void answer(int signal) {
   Requests& all = requests();
   std::lock_guard lock(all.mutex);
@@ -93,6 +84,16 @@ void take(sigset_t set) {
 
 std::atomic<bool> detail::interruption_requested = false;
 thread_local const std::atomic<bool>* detail::interruption_of_thread = nullptr;
+
+void end_by(int signal) {
+  if (signal == SIGUSR1 || signal == SIGUSR2) ::_exit(kInterruptedStatus);
+  sigset_t one;
+  ::sigemptyset(&one);
+  ::sigaddset(&one, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(signal);
+  ::_exit(128 + signal);  // the first process of a container does not die of it
+}
 
 sigset_t ending_signals() {
   sigset_t set;

@@ -25,10 +25,17 @@ bool is_ignored(int signal);
 // it.
 constexpr std::chrono::milliseconds kSameSignal{50};
 
+// Exit status of a run that was asked to end.
+constexpr int kInterruptedStatus = 143;
+
+// Ends this process as the signal would, also as the first process of a container, which no signal
+// ends by itself. SIGUSR1 and SIGUSR2 always mean "save and exit 143": where there is nothing to
+// save yet, that is the status at once.
+[[noreturn]] void end_by(int signal);
+
 // Blocks the ending signals in the calling thread, and so in all threads that are started later,
 // and starts the thread that takes them. To be called before there is another thread; after the
-// first time it does nothing. From here on such a signal ends the process as ever: whoever waits
-// for it sees that signal.
+// first time it does nothing. From here on such a signal ends the process as ever, end_by().
 void take_signals();
 
 // From here on the first signal is answered by a line of the log, `answer`, and by a request that

@@ -1,6 +1,8 @@
 #include "checkpoint/tensor_box.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
 
 #include "base/error.h"
@@ -81,6 +83,41 @@ std::optional<std::pair<size_t, size_t>> find_overlap(std::span<const TensorBox>
     reaching.push_back(i);
   }
   return {};
+}
+
+// The mixed difference, along all dims, of the function that is 1 in a box and 0 elsewhere is 1 or
+// -1 at its corners, by the parity of the ends that they have, and it determines the function. So
+// the boxes add up to the whole exactly if these differences do.
+bool boxes_tile(const Shape& shape, size_t count,
+                const std::function<const TensorBox&(size_t)>& box) {
+  if (num_elements(shape) == 0) return count == 0;
+  constexpr size_t kMaxCut = 3;
+  std::vector<size_t> cut;  // dims that not all boxes have whole
+  for (size_t d = 0; d < shape.size(); ++d) {
+    for (size_t i = 0; i < count; ++i) {
+      if (box(i).shape[d] == shape[d]) continue;
+      cut.push_back(d);
+      break;
+    }
+  }
+  if (cut.size() > kMaxCut)
+    throw UserError(cat("its parts are cut along ", cut.size(), " dims, more than ", kMaxCut));
+  using Point = std::array<int64_t, kMaxCut>;
+  std::array<std::vector<Point>, 2> corners;  // by their signs
+  auto add = [&](const TensorBox& b, size_t sign) {
+    for (size_t ends = 0; ends < size_t{1} << cut.size(); ++ends) {
+      Point point{};
+      for (size_t k = 0; k < cut.size(); ++k)
+        point[k] = b.begin[cut[k]] + (ends >> k & 1 ? b.shape[cut[k]] : 0);
+      corners[(sign + static_cast<size_t>(std::popcount(ends))) % 2].push_back(point);
+    }
+  };
+  const size_t half = (count + 1) * std::max<size_t>(1, (size_t{1} << cut.size()) / 2);
+  for (std::vector<Point>& points : corners) points.reserve(half);
+  for (size_t i = 0; i < count; ++i) add(box(i), 0);
+  add(whole_box(shape), 1);
+  for (std::vector<Point>& points : corners) std::ranges::sort(points);
+  return corners[0] == corners[1];
 }
 
 int64_t for_each_common_run(const TensorBox& a, const TensorBox& b,

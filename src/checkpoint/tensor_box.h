@@ -34,6 +34,12 @@ std::vector<TensorBox> boxes_of_range(const Shape& shape, int64_t first, int64_t
 // Two boxes of a tensor, by their numbers, that have an element in common, if any have.
 std::optional<std::pair<size_t, size_t>> find_overlap(std::span<const TensorBox> boxes);
 
+// Whether `count` boxes inside of a tensor of this shape, none of them empty, make it up: whether
+// every element lies in exactly one. In the time of sorting their corners. UserError for boxes that
+// are cut along more than 3 dims.
+bool boxes_tile(const Shape& shape, size_t count,
+                const std::function<const TensorBox&(size_t)>& box);
+
 // Calls visit(element of a, element of b, count) for all elements that both boxes have, in runs
 // that are consecutive in both, row-major. Returns how many elements these are.
 int64_t for_each_common_run(const TensorBox& a, const TensorBox& b,

@@ -104,6 +104,25 @@ int foreign_number(const char* name) {
   return error == std::errc() && end == text.data() + text.size() ? value : 0;
 }
 
+JobMember member_of(const SlurmStep& step) {
+  JobMember job;
+  job.slurm = step;
+  job.world_size = step.tasks;
+  job.rank = step.task;
+  job.local_world_size = step.local_tasks;
+  job.local_rank = step.local_task;
+  job.master_address =
+      variable("MASTER_ADDR").value_or(step.nodes > 1 ? step.first_node : job.master_address);
+  auto port = number("MASTER_PORT", 1, 65535);
+  job.master_port = port.value_or(step.first_port());
+  job.master_ports = port ? 1 : SlurmStep::kPorts;
+  job.host_id = variable("TESSERA_HOST_ID").value_or(default_host_id());
+  job.id = step.identity();
+  job.attempt = step.restarts;
+  job.interface = variable("TESSERA_INTERFACE").value_or("");
+  return job;
+}
+
 }  // namespace
 
 void require_no_other_task() {
@@ -111,17 +130,23 @@ void require_no_other_task() {
   if (tasks <= 1 && task <= 0) return;
   throw UsageError(cat(
       "srun started this process as task ", task, tasks > 1 ? cat(" of ", tasks) : "",
-      ", and the tasks know nothing of each other: each would do the whole job. Start one "
-      "agent a node: srun --ntasks-per-node=1 tessera run --nnodes $SLURM_NNODES "
-      "--nproc_per_node RANKS --rdzv_backend c10d --rdzv_endpoint FIRST_NODE:29500 train ... "
-      "(docs/launch.md), or a single task: srun --nodes=1 --ntasks=1. Jobs that are meant to be "
+      ", and each task would do the whole job. Start one agent a node, which finds the others by "
+      "itself: srun --ntasks-per-node=1 tessera run --nproc_per_node RANKS train ... "
+      "(docs/slurm.md), or a single task: srun --nodes=1 --ntasks=1. Jobs that are meant to be "
       "apart: env -u SLURM_STEP_NUM_TASKS -u SLURM_PROCID tessera ..."));
+}
+
+std::string idle_part_of_slurm_job() {
+  if (!variable("SLURM_JOB_ID") || variable("SLURM_STEP_ID")) return "";
+  int nodes = foreign_number("SLURM_JOB_NUM_NODES"), tasks = foreign_number("SLURM_NTASKS");
+  if (nodes > 1) return cat(nodes, " nodes");
+  return tasks > 1 ? cat(tasks, " tasks") : "";
 }
 
 std::optional<JobMember> job_member_from_environment() {
   if (!variable("RANK") && !variable("WORLD_SIZE")) {
-    require_no_other_task();
-    return std::nullopt;
+    auto step = slurm_step([](const char* name) { return std::getenv(name); });
+    return step ? std::optional(member_of(*step)) : std::nullopt;
   }
   JobMember job;
   job.world_size = required("WORLD_SIZE", 1, kMaxWorldSize);
@@ -139,8 +164,7 @@ std::optional<JobMember> job_member_from_environment() {
   if (!port && !alone) throw_missing("MASTER_PORT");
   job.master_port = port.value_or(0);
   job.token = variable("TESSERA_JOB_TOKEN").value_or("");
-  auto host = variable("TESSERA_HOST_ID");
-  job.host_id = host ? *host : default_host_id();
+  job.host_id = variable("TESSERA_HOST_ID").value_or(default_host_id());
   job.id = identity("TESSERA_JOB_ID");
   auto restarts = number("TORCHELASTIC_RESTART_COUNT", 0, 1'000'000'000);
   job.attempt = number("TESSERA_ATTEMPT", 0, 1'000'000'000).value_or(restarts.value_or(0));

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "comm/slurm_step.h"
+
 namespace tessera {
 
 // Who this process is in its job, and how it finds the others. `tessera run` passes it to its
@@ -32,6 +34,10 @@ struct JobMember {
   int attempt = 0;
   // The store is served by the agent and not by rank 0. [TESSERA_AGENT_STORE]
   bool agent_store = false;
+  // srun started this process as one of several tasks, each of which is a rank. What takes time to
+  // find out is then open: the token (slurm_token.h), and where the first node is reached if
+  // master_address is its name (reach_slurm_node()).
+  std::optional<SlurmStep> slurm;
   // Network interface for traffic between hosts; empty: the one that leads to the master.
   // [TESSERA_INTERFACE]
   std::string interface;
@@ -40,16 +46,20 @@ struct JobMember {
 // Most ranks of a job.
 constexpr int kMaxWorldSize = 1 << 20;
 
-// Reads the variables. No value where neither RANK nor WORLD_SIZE is set: a process on its own.
-// With more than one rank LOCAL_RANK, MASTER_ADDR and MASTER_PORT must be set, and
-// TESSERA_JOB_TOKEN unless MASTER_ADDR is an address for this host alone. UsageError that
-// names the variable which is missing or out of range, and that of require_no_other_task().
+// Reads the variables. Where neither RANK nor WORLD_SIZE is set, one of several tasks of srun is a
+// rank of its step, with rank 0 on the first node (MASTER_ADDR and MASTER_PORT, if set, say where
+// else to meet); any other process is on its own: no value. With more than one rank LOCAL_RANK,
+// MASTER_ADDR and MASTER_PORT must be set, and TESSERA_JOB_TOKEN unless MASTER_ADDR is an address
+// for this host alone. UsageError that names the variable which is missing or out of range, and
+// that of slurm_step().
 std::optional<JobMember> job_member_from_environment();
 
-// For a process that is a whole job: UsageError if it is one of several tasks that Slurm's srun
-// started, since each of them would do the same. Seen by [SLURM_STEP_NUM_TASKS] above 1 or
-// [SLURM_PROCID] above 0. SLURM_NTASKS counts the tasks that a batch script may start, of which the
-// script itself is none.
+// For a process that is a whole job: UsageError if it is one of several tasks of srun, since each
+// of them would do the same.
 void require_no_other_task();
+
+// For a process that is on its own: which tasks or nodes its Slurm job has that will do nothing; ""
+// where there are none, or where srun started it, alone on purpose.
+std::string idle_part_of_slurm_job();
 
 }  // namespace tessera

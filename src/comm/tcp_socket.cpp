@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/log.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -30,7 +31,7 @@ Addresses resolve(const Endpoint& endpoint, bool passive) {
   int status = ::getaddrinfo(host, cat(endpoint.port).c_str(), &hints, &found);
   if (status != 0) {
     const char* reason = status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status);
-    throw CommError(cat("cannot find the host '", endpoint.host, "': ", reason));
+    throw UnknownHostError(cat("cannot find the host '", endpoint.host, "': ", reason));
   }
   return {found, &::freeaddrinfo};
 }
@@ -151,6 +152,16 @@ bool is_loopback(const std::string& host) {
     if (!is_loopback(a->ai_addr)) return false;
   }
   return true;
+}
+
+Endpoint address_to_bind(const Endpoint& endpoint, bool several_hosts) {
+  const std::string& host = endpoint.host;
+  bool meant = host.empty() || host == "localhost" || host.starts_with("127.") || host == "::1";
+  if (!several_hosts || meant || !is_loopback(host)) return endpoint;
+  TESSERA_WARN(cat("this host resolves '", host,
+                   "' to itself only: the store listens on all interfaces; --local_addr ADDRESS of "
+                   "tessera run chooses one"));
+  return {"", endpoint.port};
 }
 
 FileDescriptor listen_on(const Endpoint& endpoint) {

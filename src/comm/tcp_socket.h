@@ -28,10 +28,20 @@ Endpoint parse_endpoint(std::string_view text, int default_port, std::string_vie
 // The inverse: "host:port", with brackets around an IPv6 address.
 std::string to_string(const Endpoint& endpoint);
 
+// No address is known for a name: a mistake, or too early, as in a cluster whose hosts just start.
+struct UnknownHostError : CommError {
+  using CommError::CommError;
+};
+
 // Does this host have the address (one of the addresses of the name)? Loopback counts.
 bool is_local_host(const std::string& host);
-// Do all addresses of the name lead back to this host only?
+// Do all addresses of the name lead back to this host only? Both: UnknownHostError.
 bool is_loopback(const std::string& host);
+
+// Where a store of that name is to listen: there. A name that is this host's only through its own
+// table of hosts (Debian gives a host's name the address 127.0.1.1) does not say which interface
+// others come by: with several hosts every interface then, and a warning.
+Endpoint address_to_bind(const Endpoint& endpoint, bool several_hosts);
 
 struct AddressInUseError : CommError {
   using CommError::CommError;

@@ -149,6 +149,20 @@ HeadShape read_params(const fs::path& path) {
 
 }  // namespace
 
+std::optional<MetaName> meta_name_of(std::string_view parameter) {
+  for (const MetaTensor& tensor : kOfModel)
+    if (tensor.ours == parameter) return MetaName{std::string(tensor.meta)};
+  constexpr std::string_view kLayers = "model.layers.";
+  const size_t dot = parameter.find('.', kLayers.size());
+  if (!parameter.starts_with(kLayers) || dot == parameter.npos) return {};
+  for (const MetaTensor& tensor : kOfLayer) {
+    if (parameter.substr(dot + 1) != tensor.ours) continue;
+    constexpr size_t kModel = std::string_view("model.").size();
+    return MetaName{cat(parameter.substr(kModel, dot + 1 - kModel), tensor.meta), tensor.rotates};
+  }
+  return {};
+}
+
 bool is_meta_llama(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return is_there(part_path(path, 0));

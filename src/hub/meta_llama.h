@@ -1,8 +1,10 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,13 @@ namespace tessera {
 
 // Whether a path is such a directory, or the first of its files.
 bool is_meta_llama(const std::filesystem::path& path);
+
+// What Meta's programs, and torchtitan, call a parameter; nullopt for one that they do not have.
+struct MetaName {
+  std::string name;
+  bool interleaved = false;  // row 2 i + j of a head is row j * head_dim / 2 + i here
+};
+std::optional<MetaName> meta_name_of(std::string_view parameter);
 
 // The files of the parts, in order. UserError: none.
 std::vector<std::filesystem::path> meta_llama_parts(const std::filesystem::path& directory);

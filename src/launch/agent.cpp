@@ -9,10 +9,12 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "comm/job.h"
+#include "comm/slurm_token.h"
 #include "comm/tcp_socket.h"
 #include "launch/job_token.h"
 #include "launch/node_group.h"
@@ -34,6 +36,11 @@ std::chrono::milliseconds pause_before(int attempt) {
   return std::min(pause, kLongestPause);
 }
 
+// A job that Slurm has requeued goes on as one that was restarted.
+int earlier_starts(const RunOptions& options) {
+  return options.slurm ? options.slurm->restarts : 0;
+}
+
 Variables shared_variables(const RunOptions& options, const NodePlace& place, const Endpoint& store,
                            const std::string& token, const std::string& job_id) {
   return {{"WORLD_SIZE", cat(place.world_size)},
@@ -42,7 +49,7 @@ Variables shared_variables(const RunOptions& options, const NodePlace& place, co
           {"MASTER_PORT", cat(store.port)},
           {"TESSERA_JOB_TOKEN", token},
           {"TESSERA_JOB_ID", job_id},
-          {"TESSERA_ATTEMPT", cat(place.attempt)},
+          {"TESSERA_ATTEMPT", cat(place.attempt + earlier_starts(options))},
           {"TESSERA_AGENT_STORE", "1"}};
 }
 
@@ -51,7 +58,8 @@ void announce(const RunOptions& options, const NodePlace& place, const Endpoint&
   if (options.nproc_per_node > 1) ranks += cat("-", place.first_rank + options.nproc_per_node - 1);
   TESSERA_INFO(cat("Rendezvous complete: master_addr=", store.host, " master_port=", store.port,
                    " node_rank=", place.node_rank, " nnodes=", options.nnodes, " ranks=", ranks,
-                   " world_size=", place.world_size, " attempt=", place.attempt));
+                   " world_size=", place.world_size,
+                   " attempt=", place.attempt + earlier_starts(options)));
 }
 
 class Agent {
@@ -64,15 +72,17 @@ class Agent {
     std::vector<std::string> notes;
     worker_command(options_, own_commands_, 0, notes);
     if (options_.nnodes == 1) require_no_other_task();
-    token_ = job_token(options_, environment);
-    warn();
     // While nodes meet for the first time there is nothing to save: a signal just ends this
     // process.
-    NodeGroup nodes(options_, token_);
     signals_.let_through(true);
+    std::optional<SlurmToken> shared = find_in_slurm();
+    token_ = shared ? shared->value() : job_token(options_, environment);
+    warn();
+    NodeGroup nodes(options_, token_);
     nodes.connect();
-    job_id_ = nodes.job_id();
+    job_id_ = options_.slurm ? options_.slurm->identity() : nodes.job_id();
     auto place = nodes.join([] { return false; });
+    shared.reset();  // all have read it
     signals_.let_through(false);
     while (true) {
       auto [end, status] = attempt(nodes, *place);
@@ -89,7 +99,17 @@ class Agent {
   }
 
  private:
-  static constexpr int kInterruptedStatus = 143;
+  // What takes time to find out of a step on several nodes: where the first one is, and the token.
+  std::optional<SlurmToken> find_in_slurm() {
+    if (!options_.slurm || options_.nnodes == 1) return std::nullopt;
+    Endpoint& endpoint = *options_.rdzv_endpoint;
+    if (endpoint.host == options_.slurm->first_node)
+      endpoint.host = reach_slurm_node(endpoint.host);
+    if (!options_.token_file.empty()) return std::nullopt;
+    return std::make_optional<SlurmToken>(
+        *options_.slurm, environment,
+        std::chrono::milliseconds(static_cast<int64_t>(options_.join_timeout * 1000)));
+  }
 
   // A signal that asks for the end ends the pause, too: the nodes hear of it where they meet.
   void wait_to_restart(int attempt) {
@@ -106,6 +126,10 @@ class Agent {
 
   void warn() const {
     for (const std::string& warning : options_.warnings) TESSERA_WARN(warning);
+    if (std::string idle = idle_part_of_slurm_job();
+        options_.nnodes == 1 && idle.ends_with("nodes"))
+      TESSERA_WARN(cat("this agent is for one node, and its Slurm job has ", idle,
+                       ": start it with srun --ntasks-per-node=1, and all of them take part"));
     if (options_.nproc_per_node > available_cores()) {
       TESSERA_WARN(cat(options_.nproc_per_node, " ranks on ", available_cores(),
                        available_cores() == 1 ? " core" : " cores", ": they will slow each other"));
@@ -115,7 +139,8 @@ class Agent {
   std::pair<JobEnd, int> attempt(NodeGroup& nodes, const NodePlace& place) {
     announce(options_, place, nodes.store_address());
     std::vector<std::string> notes;
-    WorkerCommand command = worker_command(options_, own_commands_, place.attempt, notes);
+    WorkerCommand command =
+        worker_command(options_, own_commands_, place.attempt + earlier_starts(options_), notes);
     for (const std::string& note : notes) TESSERA_INFO(note);
     nodes.watch(place);
     WorkerGroup workers(options_, place, nodes, signals_, guard_);

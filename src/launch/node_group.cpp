@@ -20,27 +20,12 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kLookAgain{50};
+constexpr milliseconds kLookAgain{50}, kFindAgain{500};
 constexpr std::chrono::seconds kLeaveTimeout{30};
 
 milliseconds seconds(double count) { return milliseconds(static_cast<int64_t>(count * 1000)); }
 
 std::string place_of(int node, const NodeRecord& record) { return cat(node, " on ", record.host); }
-
-// Where the store listens. A name that is this host's only through its own table of hosts (Debian
-// gives a host's name the address 127.0.1.1) does not say which interface the others come by.
-Endpoint bind_address(const RunOptions& options, const Endpoint& endpoint) {
-  if (!options.local_addr.empty()) return {options.local_addr, endpoint.port};
-  bool meant =
-      endpoint.host == "localhost" || endpoint.host.starts_with("127.") || endpoint.host == "::1";
-  if (options.nnodes > 1 && !meant && is_loopback(endpoint.host)) {
-    TESSERA_WARN(cat("this host resolves '", endpoint.host,
-                     "' to itself only: the store listens on all interfaces; --local_addr ADDRESS "
-                     "chooses one"));
-    return {"", endpoint.port};
-  }
-  return endpoint;
-}
 
 }  // namespace
 
@@ -70,18 +55,42 @@ NodeGroup::NodeGroup(const RunOptions& options, std::string token)
       reach_(address_),
       notice_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!should_serve()) return;
-  Endpoint bind = bind_address(options_, address_);
+  // The name of a host that has just started may come later.
+  auto deadline = steady_clock::now() + seconds(options_.join_timeout);
+  for (bool told = false; !serve(); told = true) {
+    if (!told) {
+      TESSERA_WARN(cat("the name '", address_.host,
+                       "' of this node does not resolve yet: trying for ", options_.join_timeout,
+                       " s"));
+    }
+    if (steady_clock::now() >= deadline) {
+      throw CommError(cat("the name '", address_.host,
+                          "', where this node is to serve the job's store, did not resolve within ",
+                          options_.join_timeout, " s: is it spelled right?"));
+    }
+    std::this_thread::sleep_for(kFindAgain);
+  }
+}
+
+// False where the name of this node is not known yet.
+bool NodeGroup::serve() {
   try {
+    Endpoint bind = options_.local_addr.empty() ? address_to_bind(address_, options_.nnodes > 1)
+                                                : Endpoint{options_.local_addr, address_.port};
     server_ = std::make_unique<TcpStoreServer>(token_, bind);
+    address_.port = server_->port();
+    reach_ = bind.host.empty() ? address_ : Endpoint{bind.host, address_.port};
+  } catch (const UnknownHostError&) {
+    if (!options_.local_addr.empty()) throw;
+    return false;
   } catch (const AddressInUseError& error) {
     // With c10d another node of this job on this host may have been first.
-    if (options_.rdzv_backend == RendezvousBackend::kC10d && !options_.is_host) return;
+    if (options_.rdzv_backend == RendezvousBackend::kC10d && !options_.is_host) return true;
     throw CommError(cat(error.what(),
                         ": is another job running here? Choose another port with "
                         "--rdzv_endpoint or --master_port"));
   }
-  address_.port = server_->port();
-  reach_ = bind.host.empty() ? address_ : Endpoint{bind.host, address_.port};
+  return true;
 }
 
 NodeGroup::~NodeGroup() { close_attempt(); }

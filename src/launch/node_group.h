@@ -39,8 +39,8 @@ struct NodePlace {
 // workers'. The seam for other ways to meet (etcd) and for changing numbers of nodes is here.
 class NodeGroup {
  public:
-  // Serves the store, if that is this node's part: from a thread, with the signals of the caller.
-  // CommError when the port is in use.
+  // Serves the store, if that is this node's part. CommError when the port is in use, or its own
+  // name does not resolve within the join timeout.
   NodeGroup(const RunOptions& options, std::string token);
   ~NodeGroup();
 
@@ -80,6 +80,7 @@ class NodeGroup {
 
  private:
   bool should_serve() const;
+  bool serve();
   std::chrono::milliseconds longest_silence() const;
   int claim_place(int attempt);
   std::string describe_missing();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/run_environment.h"
 #include "launch/run_option_table.h"
 
 namespace tessera {
@@ -17,13 +18,13 @@ constexpr const char* kHelp = R"(Usage: tessera run [OPTIONS] [--] COMMAND [ARGU
 Starts COMMAND (train, another command of tessera, or any program) once per rank on this node and, with
 --nnodes, together with the same call on the other nodes. It marks each line of output with its rank, passes
 signals on, ends all ranks when one fails and starts them again up to --max_restarts times. Options are those
-of torchrun; an option that is not given is taken from its variable (PET_NNODES ...).
+of torchrun; an option that is not given is taken from its variable (PET_NNODES ...), and the nodes, if nothing
+says them, from what srun or a Kubernetes operator sets (docs/slurm.md, docs/kubernetes.md).
 
 Examples
   tessera run --nproc_per_node 4 train --model_name llama3.2_1b --dataset corpus/ --checkpoint_dir ckpt
   tessera run --nproc_per_node 4 --max_restarts 3 --log_dir logs train ...
-  srun tessera run --nnodes $SLURM_NNODES --nproc_per_node 8 --rdzv_backend c10d \
-      --rdzv_endpoint $HEAD_NODE:29500 --rdzv_id $SLURM_JOB_ID train ...
+  srun --ntasks-per-node=1 tessera run --nproc_per_node 8 train ...     under Slurm it finds the nodes by itself
   tessera run --nnodes 2 --node_rank 1 --master_addr node-0 --nproc_per_node 8 train ...
 
 Options
@@ -44,6 +45,7 @@ class Parser {
       const char* value = given_.contains(row.name) ? nullptr : environment(name.c_str());
       if (value && *value) row.set(options_, value, cat("environment variable ", name));
     }
+    complete_from_environment(options_, given_, environment);
     return std::move(options_);
   }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/slurm_step.h"
 #include "comm/tcp_socket.h"
 
 namespace tessera {
@@ -48,17 +49,20 @@ struct RunOptions {
   std::string token_file;
   std::vector<std::string> command;  // the worker's words, `train --...`
   std::vector<std::string> warnings;
+  // srun started this agent in a step whose nodes are those of the job.
+  std::optional<SlurmStep> slurm;
   bool help = false;
   std::string help_word;  // only options with this word are wanted
 };
 
-using RunEnvironment = std::function<const char*(const char* name)>;
+using RunEnvironment = Environment;
 
 // Reads the words after `tessera run`. The first word that is no option of run, or what follows
 // `--`, is the worker's command. Options that are not given are taken from torchrun's variables
-// (PET_NNODES ...), which Kubernetes operators set. Afterwards rdzv_backend and rdzv_endpoint are
-// set and agree with each other, except for a job on one host alone, which has no endpoint.
-// UsageError for what is unknown, out of range, contradictory or not built.
+// (PET_NNODES ...), which Kubernetes operators set; what says where nodes meet, if nothing of it is
+// given, from srun's or an operator's others (run_environment.h). Afterwards rdzv_backend and
+// rdzv_endpoint are set and agree with each other, except for a job on one host alone, which has no
+// endpoint. UsageError for what is unknown, out of range, contradictory or not built.
 RunOptions parse_run_options(std::span<const std::string> arguments,
                              const RunEnvironment& environment);
 

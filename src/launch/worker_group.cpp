@@ -25,7 +25,6 @@ using std::chrono::steady_clock;
 constexpr milliseconds kFailureGrace = std::chrono::seconds(15);
 // After an interruption, for the workers to finish their step and save.
 constexpr milliseconds kSaveGrace = std::chrono::minutes(10);
-constexpr int kInterruptedStatus = 143;
 // Of a program whose command line is wrong: the next attempt would be the same.
 constexpr int kUsageStatus = 2;
 
@@ -44,12 +43,23 @@ AgentSignals::AgentSignals() {
   ::sigaddset(&set_, SIGCHLD);
   ::signal(SIGCHLD, SIG_DFL);  // where the parent ignores it there would be none to wait for
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads this output any more: the job goes on
-  let_through(false);
+  ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
   fd_ = FileDescriptor(::signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 void AgentSignals::let_through(bool yes) {
-  ::pthread_sigmask(yes ? SIG_UNBLOCK : SIG_BLOCK, &set_, nullptr);
+  ending_ = {};  // has ended then
+  if (!yes) return;
+  ending_ = std::jthread([](std::stop_token asked) {
+    sigset_t set = ending_signals();
+    if (!is_ignored(SIGTSTP)) ::sigaddset(&set, SIGTSTP);
+    const timespec tick{0, 50'000'000};
+    while (!asked.stop_requested()) {
+      int signal = ::sigtimedwait(&set, nullptr, &tick);
+      if (signal == SIGTSTP) ::raise(SIGSTOP);
+      if (signal > 0 && signal != SIGTSTP) end_by(signal);
+    }
+  });
 }
 
 int AgentSignals::next() {
@@ -79,7 +89,8 @@ void WorkerGroup::start(const WorkerCommand& command,
   if (!folder.empty()) {
     std::string id = options_.rdzv_id;
     for (char& c : id) c = c == '/' ? '_' : c;
-    folder += cat(id.empty() ? "" : "/", id, "/attempt_", place_.attempt);
+    int earlier = options_.slurm ? options_.slurm->restarts : 0;
+    folder += cat(id.empty() ? "" : "/", id, "/attempt_", place_.attempt + earlier);
     make_directories(folder);
   }
   size_t shared = variables.size();

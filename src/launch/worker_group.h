@@ -4,6 +4,7 @@
 #include <list>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "launch/job_end.h"
@@ -24,12 +25,14 @@ class AgentSignals {
   int next();
   // Forgets those that belong to the one that has just come: kSameSignal.
   void drop_repetitions();
-  // For as long as there are no workers: a signal ends this process in the usual way.
+  // For as long as there are no workers: a signal that asks for the end ends this process,
+  // end_by().
   void let_through(bool yes);
 
  private:
   sigset_t set_;
   FileDescriptor fd_;
+  std::jthread ending_;  // takes them meanwhile
 };
 
 // The workers of one node during one attempt: starts them, relays their output, passes signals on

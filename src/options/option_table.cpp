@@ -47,6 +47,7 @@ std::vector<OptionRow> build_table() {
     for (OptionRow& row : group.rows) {
       row.group = group.title;
       groups::share_with_data_commands(row);
+      groups::share_with_convert(row);
       table.push_back(std::move(row));
     }
   }
@@ -91,8 +92,9 @@ struct TypeName {
 }  // namespace
 
 std::string_view name(OptionScope scope) {
-  constexpr std::string_view kNames[] = {"train", "plan",   "generate", "tokenizer",  "bench",
-                                         "diff",  "export", "data",     "checkpoint", "plot"};
+  constexpr std::string_view kNames[] = {
+      "train", "plan",       "generate", "tokenizer",         "bench", "diff", "export",
+      "data",  "checkpoint", "plot",     "checkpoint convert"};
   return kNames[static_cast<size_t>(scope)];
 }
 

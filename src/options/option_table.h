@@ -22,12 +22,13 @@ enum class OptionScope : uint8_t {
   kExport,
   kData,
   kCheckpoint,
-  kPlot
+  kPlot,
+  kConvert
 };
-constexpr OptionScope kLastScope = OptionScope::kPlot;
+constexpr OptionScope kLastScope = OptionScope::kConvert;
 
 // "train", "plan", "generate", "tokenizer", "bench", "diff", "export", "data", "checkpoint",
-// "plot".
+// "plot", "checkpoint convert".
 std::string_view name(OptionScope scope);
 
 // A set of scopes.

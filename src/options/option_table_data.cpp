@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "options/option_table_groups.h"
 
 // Options of `tessera data`, `tessera checkpoint` and `tessera plot`.
@@ -67,6 +70,13 @@ std::vector<OptionRow> data_commands() {
 
 std::vector<OptionRow> checkpoint_commands() {
   return {
+      {.name = "position",
+       .field = &RunConfig::position,
+       .help =
+           "checkpoint convert: samples of the data, in the order of the job that goes on, that "
+           "were learned from; it begins behind them",
+       .minimum = 0,
+       .scopes = in(OptionScope::kConvert)},
       {.name = "keep",
        .field = &RunConfig::keep,
        .help = "checkpoint prune: so many complete checkpoints of every run stay, the newest",
@@ -91,6 +101,33 @@ std::vector<OptionRow> checkpoint_commands() {
        .help = "checkpoint ls, show, verify, diff: one JSON object on standard output",
        .scopes = kCheckpoint},
   };
+}
+
+// What describes a model, since PyTorch's checkpoints do not.
+void share_with_convert(OptionRow& row) {
+  static constexpr std::string_view kShared[] = {"model_type",
+                                                 "model_name",
+                                                 "model_size",
+                                                 "model_config",
+                                                 "vocab_size",
+                                                 "max_context_width",
+                                                 "hidden_width",
+                                                 "num_layers",
+                                                 "num_heads",
+                                                 "num_key_value_heads",
+                                                 "head_dim",
+                                                 "intermediate_size",
+                                                 "tie_word_embeddings",
+                                                 "sliding_window",
+                                                 "rotary_pct",
+                                                 "rotary_emb_base",
+                                                 "bias",
+                                                 "gelu",
+                                                 "config",
+                                                 "tokenizer",
+                                                 "log_level"};
+  if (std::ranges::find(kShared, row.name) != std::end(kShared))
+    row.scopes |= in(OptionScope::kConvert);
 }
 
 std::vector<OptionRow> plot_command() {

@@ -32,5 +32,7 @@ std::vector<OptionRow> without_effect();
 
 // Gives an option of other commands to `data`, if it takes it.
 void share_with_data_commands(OptionRow& row);
+// The same for `checkpoint convert`.
+void share_with_convert(OptionRow& row);
 
 }  // namespace tessera::option_groups

@@ -64,7 +64,7 @@ std::string scope_text(const OptionRow& row) {
   for (auto scope :
        {OptionScope::kTrain, OptionScope::kPlan, OptionScope::kBench, OptionScope::kGenerate,
         OptionScope::kTokenizer, OptionScope::kDiff, OptionScope::kExport, OptionScope::kData,
-        OptionScope::kCheckpoint, OptionScope::kPlot}) {
+        OptionScope::kCheckpoint, OptionScope::kPlot, OptionScope::kConvert}) {
     if (row.scopes & in(scope)) names.push_back(name(scope));
   }
   return join(names, ", ");

@@ -57,8 +57,9 @@ std::vector<OptionRow> checkpoints() {
        .on_resume = kFree},
       {.name = "checkpoint_type",
        .field = &RunConfig::checkpoint_type,
-       .help = "sharded: all hosts see the directories; local: hosts may have their own, each with the "
-               "part of its ranks, and go on with the same mesh (docs/checkpoints.md)",
+       .help =
+           "sharded: all hosts see the directories; local: hosts may have their own, each with the "
+           "part of its ranks, and go on with the same mesh (docs/checkpoints.md)",
        .values = {{.name = "sharded", .synonyms = {"use_pg_with_util"}}, {.name = "local"}},
        .on_resume = kFree},
       {.name = "save_final_model",
@@ -322,6 +323,12 @@ std::vector<OptionRow> commands() {
        .values = {{.name = "f32", .synonyms = {"float32"}},
                   {.name = "bf16", .synonyms = {"bfloat16"}},
                   {.name = "f16", .synonyms = {"float16"}}},
+       .scopes = kExport},
+      {.name = "format",
+       .field = &RunConfig::format,
+       .help = "of an export: a directory that transformers loads, or one file for llama.cpp's "
+               "programs",
+       .values = {{.name = "safetensors"}, {.name = "gguf"}},
        .scopes = kExport},
       {.name = "max_shard_size",
        .field = &RunConfig::max_shard_size,

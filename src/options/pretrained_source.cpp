@@ -43,8 +43,11 @@ std::optional<fs::path> find_pretrained_weights(const RunConfig& config) {
 
 std::optional<fs::path> configuration_of_file(const RunConfig& config) {
   if (!config.finetune || config.pretrained_checkpoint_file.empty()) return {};
+  const fs::path weights = config.pretrained_checkpoint_file;
+  std::error_code ignored;
+  const fs::path directory = fs::is_directory(weights, ignored) ? weights : weights.parent_path();
   for (std::string_view name : {std::string_view("config.json"), kMetaParamsName}) {
-    fs::path beside = fs::path(config.pretrained_checkpoint_file).parent_path() / name;
+    fs::path beside = directory / name;
     if (is_file(beside)) return beside;
   }
   return {};

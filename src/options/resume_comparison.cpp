@@ -1,5 +1,7 @@
 #include "options/resume_comparison.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "options/option_record.h"
 #include "options/option_table.h"
@@ -16,11 +18,17 @@ RunConfig effective(const RunRecord& record) {
   return config;
 }
 
+// What is known of the options of a checkpoint that was another program's.
+bool is_of_optimizer(const OptionRow& row) {
+  constexpr std::string_view kNames[] = {"beta1", "beta2", "momentum", "weight_decay", "decay_all"};
+  return std::ranges::find(kNames, row.name) != std::end(kNames);
+}
+
 std::vector<std::string> differences(const RunRecord& saved, const RunRecord& now, OnResume kind) {
   RunConfig before = effective(saved), after = effective(now);
   std::vector<std::string> changed;
   for (const OptionRow& row : option_table()) {
-    if (row.on_resume != kind) continue;
+    if (row.on_resume != kind || (!saved.converted_from.empty() && !is_of_optimizer(row))) continue;
     std::string was = value_text(before, row), is = value_text(after, row);
     if (was != is) changed.push_back(cat("--", row.name, " was ", was, " and is ", is));
   }
@@ -33,7 +41,7 @@ std::vector<std::string> changed_options(const RunRecord& saved, const RunRecord
   std::vector<std::string> changed = differences(saved, now, OnResume::kWarned);
   // Fingerprints are compared elsewhere, where there are any.
   std::string was = effective(saved).tokenizer, is = effective(now).tokenizer;
-  if (!saved.tokenizer && was != is)
+  if (!saved.tokenizer && saved.converted_from.empty() && was != is)
     changed.push_back(cat("--tokenizer was ", was, " and is ", is));
   if (saved.data_ranks && now.data_ranks && *saved.data_ranks != *now.data_ranks) {
     changed.push_back(cat("the ranks that share a step's windows were ", *saved.data_ranks,
@@ -43,6 +51,7 @@ std::vector<std::string> changed_options(const RunRecord& saved, const RunRecord
 }
 
 std::vector<std::string> ignored_options(const RunRecord& saved, const RunRecord& now) {
+  if (!saved.converted_from.empty()) return {};  // it has no schedule
   const ScheduleState &there = saved.schedule, &here = now.schedule;
   std::vector<std::string> ignored;
   auto compare = [&](std::string_view option, const auto& mine, const auto& kept) {

@@ -211,6 +211,7 @@ struct RunConfig {
   double top_p = 1.0;
   std::vector<std::string> stop;
   std::string dtype = "f32";
+  std::string format = "safetensors";
   int64_t max_shard_size = 5'000'000'000;
   std::string output = "tokenizer.json";
   int64_t min_frequency = 2;
@@ -231,6 +232,7 @@ struct RunConfig {
   int64_t samples = 3;
 
   // Looking after checkpoints
+  int64_t position = 0;
   std::optional<int64_t> keep;
   std::optional<int64_t> every;
   bool keep_best = false;

@@ -40,6 +40,7 @@ void add_later_fields(Json& json, const RunRecord& r) {
   if (r.best_validation_loss)
     json["best_validation"] = {{"loss", *r.best_validation_loss},
                                {"checkpoint", r.best_checkpoint}};
+  if (!r.converted_from.empty()) json["converted_from"] = r.converted_from;
 }
 
 void read_later_fields(const Json& json, RunRecord& r) {
@@ -60,6 +61,8 @@ void read_later_fields(const Json& json, RunRecord& r) {
     r.best_validation_loss = best.at("loss").get<double>();
     r.best_checkpoint = best.at("checkpoint").get<std::string>();
   }
+  if (json.contains("converted_from"))
+    r.converted_from = json.at("converted_from").get<std::string>();
 }
 
 }  // namespace
@@ -133,6 +136,10 @@ std::string tokenizer_of(const std::filesystem::path& checkpoint, const RunRecor
     return (fetch_directory(list_files(folder, remote), remote) / inside)
         .lexically_normal()
         .string();
+  }
+  if (!record.converted_from.empty()) {
+    throw UserError(cat("checkpoint '", checkpoint.string(), "' was made of ",
+                        record.converted_from, " without a tokenizer: give --tokenizer"));
   }
   const std::string& named = record.options.tokenizer;
   std::error_code ignored;

@@ -42,6 +42,9 @@ struct RunRecord {
   std::optional<int64_t> data_ranks;           // that shared each step's windows
   std::optional<double> best_validation_loss;  // with --best_val_loss
   std::string best_checkpoint;                 // name of the checkpoint that has it
+  // Where another program's checkpoint was, of which this one was made ("" of a run's own): then
+  // nothing is known of its data and schedule, and of its options those of the optimizer alone.
+  std::string converted_from;
 };
 
 std::string to_json(const RunRecord& record);

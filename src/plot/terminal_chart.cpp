@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kColours[] = {36, 33, 35, 32, 34, 31};  // ANSI foregrounds
+constexpr int kAnsiColours[] = {36, 33, 35, 32, 34, 31};  // ANSI foregrounds
 
 // Two columns and four rows of dots in each character.
 class Dots {
@@ -48,7 +48,7 @@ class Dots {
         text += ' ';
         continue;
       }
-      const int wanted = kColours[cell.owner % std::size(kColours)];
+      const int wanted = kAnsiColours[cell.owner % std::size(kAnsiColours)];
       if (colour && shown != wanted) text += cat("\x1b[", wanted, "m");
       shown = wanted;
       // U+2800 + bits in UTF-8.
@@ -122,8 +122,8 @@ std::string terminal_chart(const Panel& panel, int columns, int rows, bool colou
   if (panel.series.size() < 2) return text;
   for (size_t s = 0; s < panel.series.size(); ++s) {
     const std::string line = s == 0 || colour ? "──" : s == 1 ? "╌╌" : "┈┈";
-    text += colour ? cat(spaces(margin + 2), "\x1b[", kColours[s % std::size(kColours)], "m", line,
-                         "\x1b[0m ", panel.series[s].name, "\n")
+    text += colour ? cat(spaces(margin + 2), "\x1b[", kAnsiColours[s % std::size(kAnsiColours)],
+                         "m", line, "\x1b[0m ", panel.series[s].name, "\n")
                    : cat(spaces(margin + 2), line, " ", panel.series[s].name, "\n");
   }
   return text;

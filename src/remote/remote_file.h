@@ -15,10 +15,10 @@
 
 namespace tessera {
 
-// A file on a server, read block by block through the cache, if there is one. In memory are the blocks that were
-// read last, RemoteOptions::blocks_in_memory and one that is read ahead, and those that threads are
-// reading. After two blocks in a row the next one is fetched ahead, on a thread of this object's;
-// its failures are those of the read that needs the block.
+// A file on a server, read block by block through the cache, if there is one. In memory are the
+// blocks that were read last, RemoteOptions::blocks_in_memory and one that is read ahead, and those
+// that threads are reading. After two blocks in a row the next one is fetched ahead, on a thread of
+// this object's; its failures are those of the read that needs the block.
 class RemoteFile : public ByteSource {
  public:
   RemoteFile(RemoteLocation location, const RemoteOptions& options,

@@ -60,6 +60,7 @@ void DcpCheckpoint::read(const DcpTensor& tensor, const TensorBox& box,
   for (const DcpChunk& chunk : tensor.chunks) {
     std::optional<TorchArchive> blob;
     const TorchTensor* data = nullptr;
+    int64_t end = 0;  // behind the last element of the chunk that was read
     for_each_common_run(box, chunk.box, [&](int64_t wanted, int64_t stored, int64_t count) {
       if (!blob) {
         blob = archive(chunk.place, tensor.name);
@@ -69,10 +70,14 @@ void DcpCheckpoint::read(const DcpTensor& tensor, const TensorBox& box,
                                   to_string(chunk.box.shape), " that .metadata says"));
         }
       }
+      end = std::max(end, stored + count);
       blob->read(
           *data, stored,
           out.subspan(static_cast<size_t>(wanted * size), static_cast<size_t>(count * size)));
     });
+    // What is read piece by piece leaves the memory of the process with the last one.
+    if (end == chunk.box.elements())
+      file(chunk.place.file).advise(chunk.place.offset, chunk.place.bytes, Advice::kDone);
   }
 }
 

@@ -152,6 +152,7 @@ class MetadataReader {
     }
     std::ranges::sort(tensor.chunks, lies_before);
     check_volumes(tensor, whole);
+    check_tiling(tensor);
     return tensor;
   }
   const TorchType& type_of(PickleValue properties, const std::string& name) const {
@@ -194,6 +195,20 @@ class MetadataReader {
       pickle_.fail(cat("the chunks of tensor '", tensor.name, "' do not make up its shape ",
                        to_string(tensor.shape)));
     }
+  }
+  // Of as many elements as their tensor: then they overlap exactly if they leave a gap.
+  void check_tiling(const DcpTensor& tensor) const {
+    bool exact;
+    try {
+      exact = boxes_tile(tensor.shape, tensor.chunks.size(),
+                         [&](size_t i) -> const TensorBox& { return tensor.chunks[i].box; });
+    } catch (const UserError& error) {
+      pickle_.fail(cat("tensor '", tensor.name, "': ", error.what()));
+    }
+    if (!exact)
+      pickle_.fail(cat("chunks of tensor '", tensor.name,
+                       "' overlap and leave a part of its shape ", to_string(tensor.shape),
+                       " out"));
   }
 
   void read_places(PickleValue all) {

@@ -57,8 +57,8 @@ struct DcpMetadata {
 //
 // UserError that names `where` and the tensor: what Pickle reports, anything but the classes of
 // such a file in the places where they belong, a chunk outside of its tensor or without a place,
-// chunks that do not make up their tensor, a file outside of the directory, bytes that were
-// transformed (compressed) on the way.
+// chunks that overlap or do not make up their tensor, a file outside of the directory, bytes that
+// were transformed (compressed) on the way.
 DcpMetadata parse_dcp_metadata(std::span<const std::byte> content, const std::string& where,
                                const std::function<void(size_t)>& progress = {});
 

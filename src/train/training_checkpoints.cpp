@@ -16,6 +16,7 @@
 #include "programs/frozen_parameters.h"
 #include "remote/http_headers.h"
 #include "train/training_run.h"
+#include "weights/checkpoint_conversion.h"
 #include "weights/open_checkpoint.h"
 
 namespace tessera {
@@ -252,7 +253,11 @@ std::optional<fs::path> TrainingRun::newest_checkpoint(const std::set<fs::path>&
     });
     if (own) return own;
   }
-  return newest_of_all(config_.resume_from_checkpoint, whole);
+  auto found = newest_of_all(config_.resume_from_checkpoint, whole);
+  if (found) return found;
+  for (const std::string& directory : config_.resume_from_checkpoint)
+    if (!is_in_bucket(directory)) refuse_torch_checkpoint(directory);
+  return {};
 }
 
 // Two runs in one directory could not be told apart later, and one would remove what the other
@@ -362,7 +367,12 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
   record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
   require_same_tokenizer(checkpoint, saved);
   warn_of_changes(saved);
-  for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
+  if (saved.converted_from.empty()) {
+    for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
+  } else {
+    TESSERA_INFO(cat("It was made of ", saved.converted_from,
+                     ": the schedule is that of the options, from step ", saved.step, " on."));
+  }
   record_.best_validation_loss = saved.best_validation_loss;
   record_.best_checkpoint = saved.best_checkpoint;
   last_saved_step_ = record_.step;

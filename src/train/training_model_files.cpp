@@ -10,6 +10,7 @@
 #include "weights/model_export.h"
 #include "weights/model_weights.h"
 #include "weights/tokenizer_export.h"
+#include "weights/torch_training_state.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -43,9 +44,13 @@ void TrainingRun::open_pretrained() {
         "(give --hf_pretrained_model_name_or_dir)");
   if (!path) return;
   ModelType family = record_.model.model_type;
-  std::vector<FileTensor> tensors =
-      file_tensors(family, base_parameters(session_->programs().parameters));
-  pretrained_ = std::make_unique<PretrainedWeights>(*path, family_names(family), tensors);
+  std::vector<Parameter> parameters = base_parameters(session_->programs().parameters);
+  if (is_training_state(*path, family)) {
+    pretrained_ = std::make_unique<TorchTrainingState>(*path, record_.model, std::move(parameters));
+  } else {
+    pretrained_ = std::make_unique<PretrainedWeights>(*path, family_names(family),
+                                                      file_tensors(family, parameters));
+  }
   pretrained_path_ = path->string();
 }
 

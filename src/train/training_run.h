@@ -177,8 +177,8 @@ class TrainingRun {
   TrainingData data_;
   std::vector<AttachedFile> attached_;  // the tokenizer, of the rank that saves it
   std::unique_ptr<Session> session_;
-  std::unique_ptr<PretrainedWeights> pretrained_;  // until they are loaded
-  std::unique_ptr<AdapterWeights> adapter_;        // likewise
+  std::unique_ptr<ParameterSource> pretrained_;  // until they are loaded
+  std::unique_ptr<AdapterWeights> adapter_;      // likewise
   std::string pretrained_path_;
   CheckpointOrigin origin_;  // of the checkpoints that this run writes
   struct Tier {

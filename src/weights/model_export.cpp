@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,6 +20,7 @@
 #include "weights/adapter_weights.h"
 #include "weights/model_weights.h"
 #include "weights/tokenizer_export.h"
+#include "weights/zeros_elsewhere.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -31,27 +31,6 @@ using Json = nlohmann::ordered_json;
 std::vector<Parameter> parameters_of(const ModelConfig& model) {
   return build_model(model, 1, 1, ModelHead::kLogits).parameters;
 }
-
-// A source of some parameters as one of all: the others are zeros.
-class ZerosElsewhere : public ParameterSource {
- public:
-  ZerosElsewhere(const ParameterSource& source, const std::vector<Parameter>& parameters)
-      : source_(source) {
-    for (const Parameter& p : parameters) known_.insert(p.name);
-  }
-  void read(std::string_view parameter, int64_t first, std::span<float> values) const override {
-    if (known_.contains(parameter)) return source_.read(parameter, first, values);
-    std::ranges::fill(values, 0.0f);
-  }
-  void advise(std::string_view parameter, int64_t first, int64_t count,
-              Advice advice) const override {
-    if (known_.contains(parameter)) source_.advise(parameter, first, count, advice);
-  }
-
- private:
-  const ParameterSource& source_;
-  std::set<std::string, std::less<>> known_;
-};
 
 // The adapters of a source under the names that PEFT has for them.
 class PeftNames : public ParameterSource {

@@ -138,6 +138,12 @@ void write_json(const fs::path& path, const Json& json) {
   write_file_atomic(path, json.dump(2) + "\n");
 }
 
+std::optional<BpeModel> byte_level_model(const std::string& named, const Tokenizer& tokenizer) {
+  if (named == "byte") return byte_model(tokenizer);
+  const auto* bpe = dynamic_cast<const ByteLevelBpe*>(&tokenizer);
+  return bpe ? std::optional(bpe->model()) : std::nullopt;
+}
+
 void check_tokenizer_export(const std::string& named, const Tokenizer& tokenizer,
                             ModelType model_type) {
   if (const ModelFamily& family = model_family(model_type); family.qwen2_tokenizer) {

@@ -2,9 +2,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "models/model_config.h"
+#include "tokenizer/bpe_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
@@ -24,6 +26,10 @@ void write_json(const std::filesystem::path& path, const nlohmann::ordered_json&
 // what check_tokenizer_export() reports.
 nlohmann::ordered_json write_tokenizer(const std::string& named, const Tokenizer& tokenizer,
                                        int64_t max_context_width, const std::filesystem::path& to);
+
+// A byte-level BPE with the same ids: bytes, of which it has no merges, ranks of tiktoken, and what
+// is one. nullopt for SentencePiece's.
+std::optional<BpeModel> byte_level_model(const std::string& named, const Tokenizer& tokenizer);
 
 // UserError naming what of this tokenizer transformers has no words for. Where it reads the
 // tokenizers of a family as Qwen2's, whatever the files say, SentencePiece's are refused, and

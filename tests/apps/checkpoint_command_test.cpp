@@ -289,7 +289,7 @@ TEST_F(CheckpointCommand, WhatIsWrongIsSaid) {
     EXPECT_EQ(result.out, "");
     return result.message();
   };
-  expect_contains(refusal({}, 2), "needs a command: ls, show, verify, prune or diff");
+  expect_contains(refusal({}, 2), "needs a command: ls, show, verify, prune, diff or convert");
   expect_contains(refusal({"verfy"}, 2), "did you mean verify?");
   expect_contains(refusal({"ls"}, 2), "tessera checkpoint ls DIR");
   expect_contains(refusal({"show"}, 2), "CHECKPOINT|DIR [TENSOR]");

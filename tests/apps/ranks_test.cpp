@@ -293,32 +293,6 @@ TEST_F(LongText, TheRankThatTokenizesHearsOfASignalToAnother) {
   for (pid_t rank : ranks) expect_given_up(rank);
 }
 
-TEST_F(Ranks, TasksThatKnowNothingOfEachOtherAreRefused) {
-  auto task = [] {
-    ::setenv("SLURM_STEP_NUM_TASKS", "2", 1);
-    ::setenv("SLURM_PROCID", "1", 1);
-  };
-  for (const Words& words : {job(1), agent(1, job(1))}) {
-    ProgramResult result = run(words, task);
-    EXPECT_EQ(result.status, 2) << result.err;
-    expect_contains(result.message(), "as task 1 of 2, and the tasks know nothing of each other");
-  }
-  EXPECT_EQ(run({"plan", "--model_name", "gpt2"}, task).status, 0);
-  // One agent a node.
-  Words place{"run",
-              "--nnodes",
-              "2",
-              "--rdzv_backend",
-              "c10d",
-              "--rdzv_id",
-              "job",
-              "--rdzv_endpoint",
-              cat("localhost:", free_port())};
-  std::vector<pid_t> agents;
-  for (const char* name : {"a", "b"}) agents.push_back(start(place + job(2), task, name));
-  for (pid_t pid : agents) EXPECT_EQ(finish(pid).status, 0);
-}
-
 TEST_F(Ranks, MoreRanksThanCoresIsAWarning) {
   ProgramResult result = run(agent(2, job(2)), [] {
     cpu_set_t one;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/random.h"
 
 namespace tessera {
@@ -111,6 +112,66 @@ TEST(TensorBox, SaysItsRanges) {
   EXPECT_FALSE(is_inside({{2}, {3}}, {5, 1}));
   EXPECT_TRUE(is_inside({{2}, {3}}, {5}));
   EXPECT_FALSE(is_inside({{INT64_MAX}, {INT64_MAX}}, {5}));
+}
+
+bool tile(const Shape& shape, const std::vector<TensorBox>& boxes) {
+  return boxes_tile(shape, boxes.size(), [&](size_t i) -> const TensorBox& { return boxes[i]; });
+}
+
+// Cuts of cuts, then every way to spoil them by moving one box: against counting.
+TEST(BoxesTile, FindsWhetherEveryElementIsInOneBox) {
+  const Shape shape{5, 4, 3};
+  uint64_t draws = 0;
+  auto draw = [&](int64_t below) {
+    return static_cast<int64_t>(philox(1, 2, draws++)[0] % static_cast<uint32_t>(below));
+  };
+  for (int round = 0; round < 200; ++round) {
+    std::vector<TensorBox> boxes{whole_box(shape)};
+    for (int64_t cuts = draw(9); cuts > 0; --cuts) {
+      TensorBox& box = boxes[static_cast<size_t>(draw(std::ssize(boxes)))];
+      const auto d = static_cast<size_t>(draw(3));
+      if (box.shape[d] < 2) continue;
+      const int64_t at = 1 + draw(box.shape[d] - 1);
+      TensorBox rest = box;
+      rest.begin[d] += at;
+      rest.shape[d] -= at;
+      box.shape[d] = at;
+      boxes.push_back(rest);
+    }
+    EXPECT_TRUE(tile(shape, boxes));
+    TensorBox& moved = boxes[static_cast<size_t>(draw(std::ssize(boxes)))];
+    for (size_t d = 0; d < 3; ++d) moved.begin[d] = draw(shape[d] - moved.shape[d] + 1);
+    std::vector<int> count(60);
+    for (const TensorBox& box : boxes)
+      for (int64_t e : elements_of(box, shape)) ++count[static_cast<size_t>(e)];
+    EXPECT_EQ(tile(shape, boxes), std::ranges::all_of(count, [](int n) { return n == 1; }));
+  }
+}
+
+TEST(BoxesTile, KnowsScalarsAndWhatIsEmpty) {
+  EXPECT_TRUE(tile({}, {{{}, {}}}));
+  EXPECT_FALSE(tile({}, {}));
+  EXPECT_FALSE(tile({}, {{{}, {}}, {{}, {}}}));
+  EXPECT_TRUE(tile({0, 3}, {}));
+  EXPECT_FALSE(tile({2}, {}));
+  std::vector<TensorBox> four;
+  for (int64_t i = 0; i < 16; ++i)
+    four.push_back({{i & 1, i >> 1 & 1, i >> 2 & 1, i >> 3}, {1, 1, 1, 1}});
+  EXPECT_THROW(tile({2, 2, 2, 2}, four), UserError);
+}
+
+// Every box reaches over all rows, or all columns: comparing pairs would take hours.
+TEST(BoxesTile, TakesTheTimeOfSorting) {
+  constexpr int64_t kRows = 1000, kColumns = 300;
+  std::vector<TensorBox> boxes;
+  for (int64_t r = 0; r < kRows; ++r)
+    for (int64_t c = 0; c < kColumns; ++c) boxes.push_back({{r * 3, c * 2}, {3, 2}});
+  EXPECT_TRUE(tile({kRows * 3, kColumns * 2}, boxes));
+  boxes[77777].begin[1] -= 1;
+  EXPECT_FALSE(tile({kRows * 3, kColumns * 2}, boxes));
+  boxes.clear();
+  for (int64_t c = 0; c < kRows * kColumns; ++c) boxes.push_back({{0, c}, {7, 1}});
+  EXPECT_TRUE(tile({7, kRows * kColumns}, boxes));
 }
 
 }  // namespace

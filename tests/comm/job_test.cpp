@@ -23,11 +23,31 @@ const Variables kJob{{"RANK", "5"},
 
 // job_member_from_environment() with these variables and no others of its kind.
 std::optional<JobMember> read(const Variables& variables) {
-  for (const char* name :
-       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-        "TESSERA_JOB_TOKEN", "TESSERA_HOST_ID", "TESSERA_ATTEMPT", "TESSERA_AGENT_STORE",
-        "TESSERA_INTERFACE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
-        "TORCHELASTIC_RESTART_COUNT", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}) {
+  for (const char* name : {"RANK",
+                           "WORLD_SIZE",
+                           "LOCAL_RANK",
+                           "LOCAL_WORLD_SIZE",
+                           "MASTER_ADDR",
+                           "MASTER_PORT",
+                           "TESSERA_JOB_TOKEN",
+                           "TESSERA_HOST_ID",
+                           "TESSERA_ATTEMPT",
+                           "TESSERA_AGENT_STORE",
+                           "TESSERA_INTERFACE",
+                           "TORCHELASTIC_RUN_ID",
+                           "TORCHELASTIC_USE_AGENT_STORE",
+                           "TORCHELASTIC_RESTART_COUNT",
+                           "SLURM_NTASKS",
+                           "SLURM_PROCID",
+                           "SLURM_STEP_NUM_TASKS",
+                           "SLURM_JOB_ID",
+                           "SLURM_STEP_ID",
+                           "SLURM_STEP_NUM_NODES",
+                           "SLURM_NODEID",
+                           "SLURM_LOCALID",
+                           "SLURM_STEP_NODELIST",
+                           "SLURM_RESTART_COUNT",
+                           "SLURM_JOB_NUM_NODES"}) {
     auto at = variables.find(name);
     if (at == variables.end()) {
       ::unsetenv(name);
@@ -53,12 +73,46 @@ TEST(JobMember, AProcessOnItsOwnHasNone) {
   EXPECT_FALSE(read({{"LOCAL_RANK", "0"}, {"MASTER_PORT", "nonsense"}}));
 }
 
+// Task 1 of two, one a node.
+const Variables kTask{{"SLURM_JOB_ID", "17"},        {"SLURM_STEP_ID", "0"},
+                      {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"},
+                      {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_NODEID", "1"},
+                      {"SLURM_LOCALID", "0"},        {"SLURM_STEP_NODELIST", "node[1-2]"},
+                      {"SLURM_RESTART_COUNT", "3"}};
+
+TEST(JobMember, ATaskOfSrunIsARankOfItsStep) {
+  JobMember job = read(kTask).value();
+  EXPECT_EQ(job.rank, 1);
+  EXPECT_EQ(job.world_size, 2);
+  EXPECT_EQ(job.local_rank, 0);
+  EXPECT_EQ(job.local_world_size, 1);
+  EXPECT_EQ(job.master_address, "node1");
+  EXPECT_EQ(job.master_port, 20'000 + 17 * 16);
+  EXPECT_EQ(job.master_ports, 16);
+  EXPECT_EQ(job.attempt, 3);
+  EXPECT_EQ(job.id.size(), 32u);
+  EXPECT_TRUE(job.slurm);
+  Variables elsewhere = kTask;
+  elsewhere.insert({{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1234"}});
+  job = read(elsewhere).value();
+  EXPECT_EQ(job.master_address, "10.0.0.1");
+  EXPECT_EQ(job.master_port, 1234);
+  EXPECT_EQ(job.master_ports, 1);
+  Variables one_node = kTask;
+  one_node["SLURM_STEP_NUM_NODES"] = "1";
+  one_node["SLURM_NODEID"] = "0";
+  one_node["SLURM_LOCALID"] = "1";
+  EXPECT_EQ(read(one_node)->master_address, "127.0.0.1");
+}
+
 TEST(JobMember, OneOfSeveralTasksIsNoJobOfItsOwn) {
-  std::string message =
-      usage_error({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}});
-  expect_contains(message, "as task 0 of 4, and the tasks know nothing of each other");
-  expect_contains(message, "srun --ntasks-per-node=1 tessera run --nnodes $SLURM_NNODES");
-  expect_contains(usage_error({{"SLURM_PROCID", "2"}}), "as task 2, and the tasks");
+  expect_contains(
+      usage_error({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}}),
+      "one of several tasks of srun, but environment variable SLURM_JOB_ID is missing");
+  EXPECT_THROW(read({{"SLURM_PROCID", "2"}}), UsageError);
+  read(kTask);
+  expect_contains(message_of<UsageError>([] { require_no_other_task(); }),
+                  "as task 1 of 2, and each task would do the whole job");
   // Ranks of an agent, or of another launcher.
   Variables rank = kJob;
   rank.insert({{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}});
@@ -67,6 +121,17 @@ TEST(JobMember, OneOfSeveralTasksIsNoJobOfItsOwn) {
   EXPECT_FALSE(read({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}));
   EXPECT_FALSE(read({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
   EXPECT_FALSE(read({{"SLURM_PROCID", "what"}, {"SLURM_STEP_NUM_TASKS", ""}}));
+}
+
+TEST(JobMember, WhatABatchScriptLeavesIdleIsSaid) {
+  read({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NUM_NODES", "4"}, {"SLURM_NTASKS", "8"}});
+  EXPECT_EQ(idle_part_of_slurm_job(), "4 nodes");
+  read({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_NTASKS", "8"}});
+  EXPECT_EQ(idle_part_of_slurm_job(), "8 tasks");
+  read({{"SLURM_JOB_ID", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_NUM_NODES", "4"}});
+  EXPECT_EQ(idle_part_of_slurm_job(), "");
+  read({});
+  EXPECT_EQ(idle_part_of_slurm_job(), "");
 }
 
 TEST(JobMember, ReadsTheVariablesOfTorchrun) {

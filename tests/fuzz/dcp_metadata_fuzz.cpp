@@ -20,6 +20,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         elements += num_elements(chunk.box.shape);
       }
       TESSERA_CHECK(elements == num_elements(tensor.shape));
+      if (elements <= 4096) {  // each of them once
+        std::vector<int> seen(static_cast<size_t>(elements));
+        for (const DcpChunk& chunk : tensor.chunks) {
+          for_each_common_run(whole_box(tensor.shape), chunk.box,
+                              [&](int64_t first, int64_t, int64_t count) {
+                                for (int64_t e = first; e < first + count; ++e)
+                                  TESSERA_CHECK(++seen[static_cast<size_t>(e)] == 1);
+                              });
+        }
+      }
       TESSERA_CHECK(metadata.find_tensor(tensor.name) == &tensor);
     }
     for (const DcpItem& item : metadata.items) {

@@ -85,6 +85,133 @@ TEST(RunOptions, VariablesOfKubernetesOperators) {
   EXPECT_EQ(trainer.node_rank, 1);
 }
 
+// What the training operator gives the second of two pods of a PyTorchJob without elastic policy.
+const Variables kPod{{"PYTHONUNBUFFERED", "1"},
+                     {"MASTER_ADDR", "llama-master-0"},
+                     {"PET_MASTER_ADDR", "llama-master-0"},
+                     {"MASTER_PORT", "23456"},
+                     {"PET_MASTER_PORT", "23456"},
+                     {"WORLD_SIZE", "2"},
+                     {"RANK", "1"},
+                     {"PET_NODE_RANK", "1"},
+                     {"PET_NNODES", "2"}};
+
+Variables changed(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+TEST(RunOptions, PodsOfAPyTorchJob) {
+  auto expect = [](const Variables& variables, int ranks) {
+    RunOptions o = parse({"train"}, variables);
+    EXPECT_EQ(o.nnodes, 2);
+    EXPECT_EQ(o.node_rank, 1);
+    EXPECT_EQ(o.nproc_per_node, ranks);
+    EXPECT_EQ(o.rdzv_backend, RendezvousBackend::kStatic);
+    EXPECT_EQ(to_string(*o.rdzv_endpoint), "llama-master-0:23456");
+  };
+  expect(kPod, 1);
+  // nprocPerNode: a number, with which WORLD_SIZE counts processes, and a word, with which not.
+  expect(changed(changed(kPod, "PET_NPROC_PER_NODE", "8"), "WORLD_SIZE", "16"), 8);
+  expect(changed(kPod, "PET_NPROC_PER_NODE", "auto"), available_cores());
+  // Operators of before PET_ variables.
+  Variables old = kPod;
+  for (const char* name : {"PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "PET_NNODES"})
+    old.erase(name);
+  expect(old, 1);
+  // With an elastic policy: no master, and the range of pods.
+  Variables elastic{{"PYTHONUNBUFFERED", "1"},      {"PET_RDZV_ENDPOINT", "llama-worker-0:23456"},
+                    {"PET_RDZV_BACKEND", "c10d"},   {"PET_NNODES", "2:2"},
+                    {"PET_MAX_RESTARTS", "100"},    {"PET_RDZV_ID", "llama"},
+                    {"PET_RDZV_CONF", "timeout=60"}};
+  RunOptions o = parse({"train"}, elastic);
+  EXPECT_EQ(o.nnodes, 2);
+  EXPECT_FALSE(o.node_rank);
+  EXPECT_EQ(o.max_restarts, 100);
+  EXPECT_EQ(o.join_timeout, 60);
+  expect_contains(
+      message_of<UsageError>([&] { parse({"train"}, changed(elastic, "PET_NNODES", "1:64")); }),
+      "not built yet: environment variable PET_NNODES=1:64");
+}
+
+TEST(RunOptions, PodsOfATrainJob) {
+  Variables pod{{"PET_NNODES", "4"},
+                {"PET_NPROC_PER_NODE", "auto"},
+                {"PET_NODE_RANK", "3"},
+                {"PET_MASTER_ADDR", "llama-node-0-0.llama"},
+                {"PET_MASTER_PORT", "29500"}};
+  RunOptions o = parse({"train"}, pod);
+  EXPECT_EQ(o.nnodes, 4);
+  EXPECT_EQ(o.node_rank, 3);
+  EXPECT_EQ(to_string(*o.rdzv_endpoint), "llama-node-0-0.llama:29500");
+  expect_contains(
+      message_of<UsageError>([&] { parse({"x"}, changed(pod, "PET_NPROC_PER_NODE", "gpu")); }),
+      "not built yet: environment variable PET_NPROC_PER_NODE=gpu");
+}
+
+TEST(RunOptions, PodsThatContradictThemselves) {
+  struct Case {
+    const char *name, *value, *message;
+  };
+  for (const Case& c :
+       {Case{"PET_NODE_RANK", "0", "PET_NODE_RANK=0, but RANK=1, which counts pods"},
+        Case{"PET_MASTER_ADDR", "other", "PET_MASTER_ADDR=other, but MASTER_ADDR=llama-master-0"},
+        Case{"WORLD_SIZE", "3", "PET_NNODES=2, but WORLD_SIZE=3"},
+        Case{"PET_NPROC_PER_NODE", "4", "PET_NNODES=2, PET_NPROC_PER_NODE=4, but WORLD_SIZE=2"},
+        Case{"WORLD_SIZE", "x", "WORLD_SIZE must be a number from 1 on: it is 'x'"},
+        Case{"RANK", "-1", "RANK must be a number from 0 on"}}) {
+    expect_contains(
+        message_of<UsageError>([&] { parse({"train"}, changed(kPod, c.name, c.value)); }),
+        c.message);
+  }
+  // Workers of another agent: its variables are not those of a pod. And the command line wins.
+  EXPECT_EQ(parse({"train"}, {{"RANK", "1"},
+                              {"LOCAL_RANK", "1"},
+                              {"WORLD_SIZE", "2"},
+                              {"MASTER_ADDR", "h"},
+                              {"MASTER_PORT", "1"}})
+                .nnodes,
+            1);
+  EXPECT_EQ(parse({"--standalone", "train"},
+                  {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}})
+                .nnodes,
+            1);
+}
+
+// Agent of the second of two nodes.
+const Variables kAgent{{"SLURM_JOB_ID", "17"},        {"SLURM_STEP_ID", "0"},
+                       {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"},
+                       {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_NODEID", "1"},
+                       {"SLURM_LOCALID", "0"},        {"SLURM_STEP_NODELIST", "node[1-2]"}};
+
+TEST(RunOptions, NodesOfAStepOfSlurm) {
+  RunOptions o = parse({"--nproc_per_node=4", "train"}, kAgent);
+  EXPECT_EQ(o.nnodes, 2);
+  EXPECT_EQ(o.node_rank, 1);
+  EXPECT_EQ(o.rdzv_backend, RendezvousBackend::kStatic);
+  EXPECT_EQ(to_string(*o.rdzv_endpoint), "node1:20272");
+  EXPECT_EQ(o.rdzv_id, "17.0");
+  EXPECT_TRUE(o.slurm);
+  EXPECT_EQ(parse({"--nnodes=2", "train"}, kAgent).node_rank, 1);
+  // Who says where to meet has said it.
+  Words told{"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=h:1", "train"};
+  EXPECT_FALSE(parse(told, kAgent).slurm);
+  EXPECT_FALSE(parse({"--standalone", "train"}, kAgent).slurm);
+  struct Case {
+    Words words;
+    Variables variables;
+    const char* message;
+  };
+  Variables crowd = changed(changed(kAgent, "SLURM_STEP_NUM_TASKS", "4"), "SLURM_LOCALID", "1");
+  for (const Case& c :
+       {Case{{"train"}, crowd, "srun started 4 tasks on 2 nodes, and an agent is for all ranks"},
+        Case{{"--nnodes=3", "train"}, kAgent, "--nnodes=3, but srun says 2"},
+        Case{{"--node_rank=0", "train"}, kAgent, "--node_rank=0, but srun says 1"},
+        Case{{"train"}, changed(kAgent, "SLURM_NODEID", ""), "SLURM_NODEID is missing"}}) {
+    expect_contains(message_of<UsageError>([&] { parse(c.words, c.variables); }), c.message);
+  }
+}
+
 TEST(RunOptions, RendezvousSettingsAndStreams) {
   RunOptions o = parse({"--rdzv_conf", "join_timeout=30, is_host=true,last_call_timeout=5", "-t",
                         "1:3,0:1", "--log-dir=logs", "train"});
@@ -135,7 +262,7 @@ TEST(RunOptions, HelpNamesEveryOption) {
   EXPECT_TRUE(parse({"--nnodes=2", "-h"}).help);
   std::string help = run_help();
   for (const char* text : {"--nnodes N, --nnode", "--rdzv_conf K=V,...", "--tee STREAMS, -t",
-                           "--token_file FILE", "srun tessera run"}) {
+                           "--token_file FILE", "srun --ntasks-per-node=1 tessera run"}) {
     expect_contains(help, text);
   }
 }

@@ -9,6 +9,7 @@
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/torch_files/zip_content.h"
+#include "torch_files/dcp_writer.h"
 
 namespace tessera {
 namespace {
@@ -165,7 +166,29 @@ TEST(DcpMetadata, RefusesChunksThatDoNotMakeUpTheirTensor) {
   expect_refused(changed("K\7K\3\x86"sv, "K\6K\3\x86"sv),
                  "at [6, 0] of size [1, 3] is not inside of [6, 3]");
   expect_refused(changed("K\4K\0\x86"sv, "K\2K\0\x86"sv), "two chunks of tensor 'model.1.weight'");
-  expect_refused(changed("K\4K\0\x86"sv, "K\3K\0\x86"sv), "at [3, 0] has no place");
+  expect_refused(changed("K\4K\0\x86"sv, "K\3K\0\x86"sv),
+                 "chunks of tensor 'model.1.weight' overlap");
+  std::string elsewhere = whole;
+  elsewhere.replace(elsewhere.rfind("K\4K\0\x86"sv), 5, "K\3K\0\x86"sv);
+  expect_refused(elsewhere, "at [4, 0] has no place");
+}
+
+// As many elements as the tensor has, but some twice and others not at all.
+TEST(DcpMetadata, RefusesChunksThatOverlap) {
+  ScratchDirectory directory;
+  DcpMetadata metadata;
+  metadata.files = {"__0_0.distcp"};
+  auto written = [&](std::vector<TensorBox> boxes) {
+    DcpTensor tensor{"w", "", DType::kF32, {4, 6}, {}};
+    for (TensorBox& box : boxes) tensor.chunks.push_back({std::move(box), {0, 0, 1}});
+    metadata.tensors = {tensor};
+    write_dcp_metadata(directory.path(), metadata);
+    return read_file(directory / ".metadata");
+  };
+  EXPECT_EQ(parse(written({{{0, 0}, {4, 3}}, {{0, 3}, {2, 3}}, {{2, 3}, {2, 3}}})).tensors.size(),
+            1u);
+  expect_refused(written({{{0, 0}, {4, 3}}, {{0, 2}, {2, 3}}, {{2, 3}, {2, 3}}}),
+                 "chunks of tensor 'w' overlap and leave a part of its shape [4, 6] out");
 }
 
 TEST(DcpMetadata, EveryTruncationIsNoticed) {

@@ -1,0 +1,80 @@
+#include "apps/command_overview.h"
+
+#include <map>
+
+#include "apps/commands.h"
+#include "cluster/cluster_options.h"
+#include "launch/run_option_table.h"
+#include "options/option_table.h"
+
+namespace tessera {
+namespace {
+
+std::vector<OverviewOption> options_of_scope(OptionScope scope) {
+  std::vector<OverviewOption> options;
+  for (const OptionRow& row : option_table()) {
+    if (!(row.scopes & in(scope)) || row.status == OptionStatus::kNotBuilt) continue;
+    OverviewOption option{std::string(row.name), {}, type_name(row), {}, std::string(row.help)};
+    for (std::string_view alias : row.aliases) option.aliases.emplace_back(alias);
+    for (const OptionValue& value : row.values)
+      if (value.built) option.values.emplace_back(value.name);
+    if (option.value == "bool") option.values = {"True", "False"};
+    options.push_back(std::move(option));
+  }
+  return options;
+}
+
+std::vector<OverviewOption> options_of_run() {
+  std::vector<OverviewOption> options;
+  for (const RunOptionRow& row : run_option_table()) {
+    options.push_back(
+        {std::string(row.name), {}, std::string(row.value), {}, std::string(row.help)});
+    if (!row.alias.empty()) options.back().aliases.emplace_back(row.alias);
+  }
+  return options;
+}
+
+std::vector<OverviewOption> options_of_cluster(ClusterSystem system) {
+  std::vector<OverviewOption> options;
+  for (const ClusterOption& option : cluster_option_list(system)) {
+    options.push_back(
+        {std::string(option.name), {}, std::string(option.value), {}, std::string(option.help)});
+    if (option.alias.size() == 1) options.back().aliases.push_back("-" + std::string(option.alias));
+    if (option.alias.size() > 1) options.back().aliases.emplace_back(option.alias);
+  }
+  return options;
+}
+
+std::vector<OverviewOption> options_of(const std::string& command) {
+  if (command == "run") return options_of_run();
+  if (command == "slurm") return options_of_cluster(ClusterSystem::kSlurm);
+  if (command == "k8s") return options_of_cluster(ClusterSystem::kKubernetes);
+  for (unsigned scope = 0; scope <= static_cast<unsigned>(kLastScope); ++scope) {
+    if (name(static_cast<OptionScope>(scope)) == command)
+      return options_of_scope(static_cast<OptionScope>(scope));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<CommandOverview> command_overviews() {
+  const std::map<std::string, std::vector<std::string>> actions{
+      {"bench", {"ops", "step", "comm"}},
+      {"checkpoint", {"ls", "show", "verify", "diff", "prune"}},
+      {"completion", {"bash", "zsh", "fish"}},
+      {"data", {"prepare", "inspect"}},
+      {"k8s", {"render"}},
+      {"slurm", {"render", "submit"}},
+      {"tokenizer", {"train", "encode", "decode"}}};
+  std::vector<CommandOverview> all;
+  for (const auto& [name, summary] : command_summaries()) {
+    CommandOverview command{name, summary, {}, false, options_of(name)};
+    if (auto at = actions.find(name); at != actions.end()) command.actions = at->second;
+    command.starts_commands = name == "run" || name == "slurm" || name == "k8s";
+    all.push_back(std::move(command));
+  }
+  return all;
+}
+
+}  // namespace tessera

@@ -1,0 +1,168 @@
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "apps/commands.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/program_output.h"
+#include "base/text.h"
+#include "cluster/slurm_script.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kHelp = R"(Usage: tessera slurm render [OPTIONS] train [OPTIONS of train]
+       tessera slurm submit [OPTIONS] train [OPTIONS of train]
+       tessera slurm submit SCRIPT
+
+render writes the batch script of a job: an agent a node that starts its ranks (tessera run), with a save ahead
+of the time limit after which the job comes back and goes on. submit writes it to NAME.sbatch, gives it to
+sbatch, and shows the log of the job until it has ended; its exit status is that of the job.
+
+Examples
+  tessera slurm render --nodes 4 --nproc_per_node 8 --time 4:00:00 train --model_name llama3.2_1b \
+      --dataset corpus/ --checkpoint_dir checkpoints > job.sbatch
+  tessera slurm submit --nodes 2 --cpus 32 --partition cpu --file job.sbatch train ...
+  tessera slurm render --nodes 2 --gpus_per_node 8 --instance_type p5.48xlarge --container_image \
+      $PWD/tessera.sqsh --container_mounts /fsx:/fsx train ...
+
+Options
+)";
+
+constexpr std::chrono::seconds kSlurmTimeout{60}, kBetweenLooks{2};
+
+// Containers have their own; elsewhere it lies where this one does.
+std::string program_on_nodes(const ClusterOptions& options) {
+  if (!options.image.empty()) return "tessera";
+  std::error_code error;
+  fs::path self = fs::read_symlink("/proc/self/exe", error);
+  return error ? "tessera" : self.string();
+}
+
+ProgramOutput ask_slurm(const std::vector<std::string>& words) {
+  auto output = program_output(words, kSlurmTimeout);
+  if (!output) {
+    throw UserError(cat("cannot run ", words[0],
+                        ": is Slurm installed on this host, and in PATH? `tessera slurm render` "
+                        "writes the script for another one"));
+  }
+  return *output;
+}
+
+// The value of NAME=VALUE in a line of scontrol; "" where it is not there.
+std::string field(const std::string& line, const std::string& name) {
+  size_t at = line.find(cat(" ", name, "="));
+  if (at == std::string::npos) return "";
+  std::string_view rest = std::string_view(line).substr(at + name.size() + 2);
+  return std::string(rest.substr(0, rest.find_first_of(" \n")));
+}
+
+bool is_running(const std::string& state) {
+  for (const char* word : {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED",
+                           "REQUEUE_HOLD", "RESIZING", "SUSPENDED", "STOPPED", "SIGNALING"}) {
+    if (state.starts_with(word)) return true;
+  }
+  return false;
+}
+
+// Prints what has come to a file since the last time.
+class LogFollower {
+ public:
+  void show(const std::string& path) {
+    std::error_code error;
+    uint64_t size = fs::file_size(path, error);
+    if (error || size <= shown_) return;
+    ReadFile file(path);
+    std::string text;
+    while (shown_ < size) {
+      text.resize(std::min<uint64_t>(size - shown_, 1 << 16));
+      file.read(shown_, std::as_writable_bytes(std::span(text)));
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      shown_ += text.size();
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  uint64_t shown_ = 0;
+};
+
+// The exit status of the job.
+int follow(const std::string& job) {
+  LogFollower log;
+  std::string before;
+  while (true) {
+    ProgramOutput told = ask_slurm({"scontrol", "show", "job", "-o", job});
+    if (told.status != 0) {
+      throw UserError(cat("Slurm does not tell of job ", job, " any more: ", trim(told.err),
+                          "; sacct -j ", job, " may know how it ended"));
+    }
+    std::string state = field(told.out, "JobState");
+    log.show(field(told.out, "StdOut"));
+    if (state != before) TESSERA_INFO(cat("Job ", job, ": ", state));
+    before = state;
+    if (!is_running(state)) {
+      if (state == "COMPLETED") return 0;
+      std::string code = field(told.out, "ExitCode");
+      int status = std::atoi(code.c_str());
+      std::fprintf(stderr, "tessera: job %s ended as %s, exit code %s\n", job.c_str(),
+                   state.c_str(), code.c_str());
+      return status > 0 && status < 256 ? status : 1;
+    }
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
+int submit(const std::string& script) {
+  ProgramOutput told = ask_slurm({"sbatch", "--parsable", script});
+  std::string job(trim(told.out));
+  job = job.substr(0, job.find(';'));
+  if (told.status != 0 || job.empty())
+    throw UserError(cat("sbatch refused '", script, "': ", trim(told.err)));
+  TESSERA_INFO(cat("Job ", job, " is submitted. Ctrl-C ends this view of its log only; `scancel ",
+                   job, "` has it save and end"));
+  return follow(job);
+}
+
+// A job whose log has no directory ends at once, without a word.
+void make_log_directory(const ClusterOptions& options) {
+  fs::path folder = fs::path(options.log).parent_path();
+  if (!folder.empty() && folder.string().find('%') == std::string::npos) make_directories(folder);
+}
+
+}  // namespace
+
+int slurm_command(std::span<const std::string> arguments) {
+  std::string action = arguments.empty() ? "" : arguments[0];
+  if (action == "--help" || action == "-h") {
+    std::fputs((kHelp + cluster_option_help(ClusterSystem::kSlurm)).c_str(), stdout);
+    return 0;
+  }
+  if (action != "render" && action != "submit")
+    throw UsageError("slurm takes render or submit: see tessera slurm --help");
+  auto rest = arguments.subspan(1);
+  if (action == "submit" && rest.size() == 1 && fs::is_regular_file(rest[0]))
+    return submit(rest[0]);
+  ClusterOptions options = parse_cluster_options(rest, ClusterSystem::kSlurm);
+  if (options.help) {
+    std::fputs((kHelp + cluster_option_help(ClusterSystem::kSlurm)).c_str(), stdout);
+    return 0;
+  }
+  std::string script = slurm_script(options, program_on_nodes(options));
+  if (action == "render" && options.file.empty()) {
+    std::fputs(script.c_str(), stdout);
+    return 0;
+  }
+  if (options.file.empty()) options.file = cat(options.job_name, ".sbatch");
+  write_file_atomic(options.file, script);
+  if (action == "render") return 0;
+  make_log_directory(options);
+  return submit(options.file);
+}
+
+}  // namespace tessera

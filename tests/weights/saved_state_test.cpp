@@ -1,0 +1,95 @@
+// Parts of tensors in safetensors files, as PyTorch's HuggingFaceStorageWriter leaves them.
+#include "hub/saved_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/random.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
+
+namespace tessera {
+namespace {
+
+class ShardedSafetensors : public testing::Test {
+ protected:
+  // Elements of [5, 4] are their numbers.
+  void write(const std::string& file, const TensorBox& box, const std::string& sharding = "") {
+    std::vector<float> values;
+    for (int64_t r = 0; r < box.shape[0]; ++r)
+      for (int64_t c = 0; c < box.shape[1]; ++c)
+        values.push_back(static_cast<float>((box.begin[0] + r) * 4 + box.begin[1] + c));
+    TensorView view{"w", DType::kF32, box.shape, values.data()};
+    const std::string text = sharding.empty() ? cat(R"({"w": {"saved_offsets": [)", box.begin[0],
+                                                    ", ", box.begin[1], "]}}")
+                                              : sharding;
+    write_safetensors(directory_ / file, {&view, 1},
+                      {{"format", "pt"}, {"DCP_VERSION", "1.0"}, {"DCP_SHARDING_INFO", text}});
+  }
+  std::string refusal(Caller caller = Caller::current()) const {
+    return user_error([&] { SavedState state(directory_.path()); }, caller);
+  }
+  ScratchDirectory directory_;
+};
+
+TEST_F(ShardedSafetensors, AreOneTensor) {
+  write("a.safetensors", {{0, 0}, {2, 4}});
+  write("b.safetensors", {{2, 0}, {3, 1}});
+  write("c.safetensors", {{2, 1}, {3, 3}});
+  write("d.safetensors", {{2, 1}, {3, 3}});  // another rank has the same
+  ASSERT_TRUE(is_torch_checkpoint(directory_.path()));
+  SavedState state(directory_.path());
+  const SavedTensor& w = state.tensors().at("w");
+  EXPECT_EQ(w.shape, (Shape{5, 4}));
+  EXPECT_EQ(w.dtype, DType::kF32);
+  for (int64_t row = 0; row < 5; ++row) {
+    for (int64_t column = 0; column < 4; ++column) {
+      const TensorBox box{{row, column}, {5 - row, 4 - column}};
+      std::vector<float> values(static_cast<size_t>(box.elements()));
+      w.read(box, std::as_writable_bytes(std::span(values)));
+      EXPECT_EQ(values[0], static_cast<float>(row * 4 + column));
+      EXPECT_EQ(values.back(), 19);
+    }
+  }
+  EXPECT_FALSE(state.numbers("w").has_value());
+  EXPECT_FALSE(state.numbers("nothing").has_value());
+}
+
+TEST_F(ShardedSafetensors, WhatDoesNotMakeUpItsTensorIsRefused) {
+  write("a.safetensors", {{0, 0}, {2, 4}});
+  write("c.safetensors", {{3, 0}, {2, 4}});
+  expect_contains(refusal(), "the parts of tensor 'w'");
+  expect_contains(refusal(), "is a file missing?");
+  write("b.safetensors", {{2, 0}, {2, 4}});
+  expect_contains(refusal(), "the parts of tensor 'w'");
+  write("b.safetensors", {{2, 0}, {1, 4}});
+  SavedState whole(directory_.path());
+  for (const char* text :
+       {"[]", "{", R"({"w": [0, 0]})", R"({"w": {}})", R"({"w": {"saved_offsets": [-1, 0]}})",
+        R"({"w": {"saved_offsets": [0.5, 0]}})", R"({"w": {"saved_offsets": [1e300, 0]}})",
+        R"({"w": {"saved_offsets": [281474976710657, 0]}})", R"({"w": {"saved_offsets": [2]}})",
+        R"({"v": {"saved_offsets": [2, 0]}})"}) {
+    write("b.safetensors", {{2, 0}, {1, 4}}, text);
+    expect_contains(refusal(), "b.safetensors': DCP_SHARDING_INFO ");
+  }
+  // So far away that the number of its elements does not fit in 64 bits.
+  write("b.safetensors", {{2, 0}, {1, 4}},
+        R"({"w": {"saved_offsets": [281474976710656, 281474976710656]}})");
+  expect_contains(refusal(), "the parts of tensor 'w'");
+}
+
+TEST(FindTorchCheckpoint, TakesTheNewestOfADirectory) {
+  ScratchDirectory directory;
+  EXPECT_FALSE(find_torch_checkpoint(directory.path()));
+  for (const char* name : {"step-9", "step-100", "step-20", "other"}) {
+    std::filesystem::create_directory(directory / name);
+    directory.write(cat(name, "/.metadata"), "");
+  }
+  EXPECT_EQ(find_torch_checkpoint(directory.path()), directory / "step-100");
+  EXPECT_EQ(find_torch_checkpoint(directory / "step-9"), directory / "step-9");
+  EXPECT_FALSE(find_torch_checkpoint(directory / "none"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,230 @@
+// Models and optimizers in checkpoints of torch.distributed.checkpoint, under the names that
+// programs give them.
+#include "weights/torch_training_state.h"
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
+#include "tests/weights/torch_state_fixture.h"
+
+namespace tessera {
+namespace {
+
+// All elements of all parameters, in pieces of many lengths.
+void expect_whole(const TorchTrainingState& state, bool moments = true) {
+  const std::vector<Parameter>& parameters = state.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const int64_t n = num_elements(parameters[i].shape);
+    for (const std::string kind : {"weight", "exp_avg", "exp_avg_sq"}) {
+      if (kind != "weight" && !moments) continue;
+      for (int64_t first = 0, length = 1; first < n; first += length, length = length % 23 + 5) {
+        std::vector<float> values(static_cast<size_t>(std::min(length, n - first)));
+        if (kind == "weight")
+          state.read(parameters[i].name, first, values);
+        else
+          state.read_kept(kind, parameters[i].name, first, values);
+        for (size_t e = 0; e < values.size(); ++e)
+          ASSERT_EQ(values[e], state_value(i, kind, first + static_cast<int64_t>(e)))
+              << parameters[i].name << " " << kind;
+      }
+    }
+  }
+}
+
+class TorchTrainingStateTest : public testing::Test {
+ protected:
+  TorchTrainingState open() const { return {directory_.path(), model_, parameters_of(model_)}; }
+  std::string refusal(Caller caller = Caller::current()) const {
+    return user_error(
+        [&] {
+          TorchTrainingState state = open();
+          state.find_optimizer();
+        },
+        caller);
+  }
+  ScratchDirectory directory_;
+  ModelConfig model_ = tiny_model(ModelType::kLlamaV2);
+};
+
+TEST_F(TorchTrainingStateTest, FindsTheModelBehindAnyPrefixAndWrapper) {
+  struct Case {
+    std::string weights, optimizer;
+    std::function<std::string(const std::string&)> name;
+  };
+  auto same = [](const std::string& n) { return n; };
+  auto bare = [](const std::string& n) { return n.starts_with("model.") ? n.substr(6) : n; };
+  auto compiled = [](const std::string& n) { return "_orig_mod." + n; };
+  auto inside = [](const std::string& n) {
+    const size_t layer = n.find(".self_attn");
+    return layer == n.npos ? n
+                           : n.substr(0, layer) + "._checkpoint_wrapped_module" + n.substr(layer);
+  };
+  for (const Case& c : {Case{"model.", "optim.", same},
+                        {"", "optimizer.", same},
+                        {"app.model.", "app.optim.", same},
+                        {"model_state.", "optimizer_state.", bare},
+                        {"model.", "optim.", compiled},
+                        {"module.", "", inside}}) {
+    ScratchDirectory directory;
+    write_torch_state(directory.path(), model_, {c.weights, c.optimizer, c.name});
+    TorchTrainingState state(directory.path(), model_, parameters_of(model_));
+    const TorchTrainingState::Optimizer optimizer = state.find_optimizer();
+    EXPECT_EQ(optimizer.name, "adamw");
+    EXPECT_EQ(optimizer.steps, 7);
+    EXPECT_TRUE(optimizer.frozen.empty());
+    EXPECT_TRUE(state.left_out().empty()) << join(state.left_out(), ", ");
+    expect_whole(state);
+  }
+}
+
+TEST_F(TorchTrainingStateTest, ReadsMetasNamesAndOrderOfRows) {
+  TorchStateForm form{"", "optimizer."};
+  form.name = [](const std::string& n) {
+    std::string name = n.starts_with("model.") ? n.substr(6) : n;
+    for (auto [ours, meta] : {std::pair{"embed_tokens", "tok_embeddings"},
+                              {"lm_head", "output"},
+                              {"self_attn.q_proj", "attention.wq"},
+                              {"self_attn.k_proj", "attention.wk"},
+                              {"self_attn.v_proj", "attention.wv"},
+                              {"self_attn.o_proj", "attention.wo"},
+                              {"mlp.gate_proj", "feed_forward.w1"},
+                              {"mlp.down_proj", "feed_forward.w2"},
+                              {"mlp.up_proj", "feed_forward.w3"},
+                              {"input_layernorm", "attention_norm"},
+                              {"post_attention_layernorm", "ffn_norm"}}) {
+      if (size_t at = name.find(ours); at != name.npos)
+        name.replace(at, std::string_view(ours).size(), meta);
+    }
+    return name;
+  };
+  form.place = [this](const Parameter& p, int64_t e) {
+    const bool turns = p.name.find("q_proj") != p.name.npos || p.name.find("k_proj") != p.name.npos;
+    return turns ? paired_place(p, e, model_.head_dim) : e;
+  };
+  write_torch_state(directory_.path(), model_, form);
+  TorchTrainingState state = open();
+  EXPECT_EQ(state.find_optimizer().kinds, (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+  expect_whole(state);
+}
+
+TEST_F(TorchTrainingStateTest, ReadsTransposedMatricesAndATiedHead) {
+  model_ = tiny_model(ModelType::kGpt2, true);
+  TorchStateForm form;
+  form.place = [this](const Parameter& p, int64_t e) {
+    return hugging_face_tensor(model_.model_type, p).transposed ? transposed_place(p, e) : e;
+  };
+  auto head = [&](float difference) {
+    return [this, difference](TorchStateWriter& w) {
+      w.tensor("model.lm_head.weight", {model_.vocab_size, model_.hidden_width},
+               [=](int64_t e) { return state_value(0, "weight", e) + (e == 80 ? difference : 0); });
+    };
+  };
+  write_torch_state(directory_.path(), model_, form, head(0));
+  TorchTrainingState state = open();
+  state.find_optimizer();
+  expect_whole(state);
+  EXPECT_TRUE(state.left_out().empty()) << join(state.left_out(), ", ");
+
+  ScratchDirectory other;
+  write_torch_state(other.path(), model_, form, head(1));
+  expect_contains(
+      user_error([&] { TorchTrainingState(other.path(), model_, parameters_of(model_)); }),
+      "'model.lm_head.weight'");
+}
+
+TEST_F(TorchTrainingStateTest, SaysSettingsFrozenParametersAndTheRest) {
+  TorchStateForm form;
+  form.trained = [](const std::string& n) { return n.find("embed_tokens") == n.npos; };
+  write_torch_state(directory_.path(), model_, form, [](TorchStateWriter& w) {
+    for (const char* group : {"0", "1"}) {
+      const std::string begin = cat("optim.param_groups.", group, ".");
+      w.item(begin + "lr", 3e-4);
+      w.item(begin + "weight_decay", *group == '0' ? 0.1 : 0.0);
+      w.item(begin + "betas", [](PickleWriter& p) {
+        p.mark();
+        p.number(0.9);
+        p.number(0.95);
+        p.tuple();
+      });
+      w.item(begin + "foreach", [](PickleWriter& p) { p.none(); });
+    }
+    w.item("scheduler.last_epoch", 7);
+    w.item("step", 9);
+  });
+  TorchTrainingState state = open();
+  const TorchTrainingState::Optimizer optimizer = state.find_optimizer();
+  EXPECT_EQ(optimizer.steps, 7) << "what the optimizer counts wins";
+  EXPECT_EQ(optimizer.frozen, std::vector<std::string>{"model.embed_tokens.weight"});
+  using Settings = std::vector<std::vector<double>>;
+  EXPECT_EQ(state.settings("lr"), (Settings{{3e-4}}));
+  EXPECT_EQ(state.settings("betas"), (Settings{{0.9, 0.95}}));
+  EXPECT_EQ(state.settings("weight_decay"), (Settings{{0.1}, {0}}));
+  EXPECT_TRUE(state.settings("foreach").empty());
+  EXPECT_EQ(state.left_out(), std::vector<std::string>{"scheduler.last_epoch"});
+}
+
+TEST_F(TorchTrainingStateTest, NamesWhatIsMissing) {
+  TorchStateForm form;
+  form.trained = [](const std::string&) { return false; };
+  write_torch_state(directory_.path(), model_, form);
+  expect_contains(refusal(), "has weights, but nothing that an optimizer keeps");
+  ScratchDirectory numbered;
+  write_torch_state(numbered.path(), model_, form, [](TorchStateWriter& w) {
+    w.tensor("optimizer.state.0.exp_avg", {2}, [](int64_t) { return 0.0f; });
+  });
+  expect_contains(
+      user_error([&] {
+        TorchTrainingState(numbered.path(), model_, parameters_of(model_)).find_optimizer();
+      }),
+      "knows its parameters by numbers");
+  model_.num_layers = 3;
+  expect_contains(refusal(),
+                  "do not fit this llama_v2 model: 9 tensors are missing: "
+                  "model.model.layers.2.");
+  model_ = tiny_model(ModelType::kLlamaV2);
+  model_.intermediate_size = 13;
+  expect_contains(refusal(), "is f32 [12, 8], the model needs f32, bf16 or f16 [13, 8]");
+  model_ = tiny_model(ModelType::kGpt2);
+  expect_contains(refusal(), "do not fit this gpt2 model: ");
+}
+
+TEST_F(TorchTrainingStateTest, KnowsAStateWithoutAnythingOfTheModel) {
+  TorchStateWriter writer(directory_.path());
+  writer.tensor("w", {2}, [](int64_t) { return 0.0f; });
+  writer.write();
+  expect_contains(refusal(), "has no weights of a llama_v2 model");
+}
+
+TEST_F(TorchTrainingStateTest, RefusesAnOptimizerThatDoesNotFit) {
+  TorchStateForm form;
+  form.trained = [](const std::string& n) { return n != "model.norm.weight"; };
+  auto more = [&](const std::function<void(TorchStateWriter&)>& add) {
+    ScratchDirectory directory;
+    write_torch_state(directory.path(), model_, form, add);
+    return user_error([&] {
+      TorchTrainingState(directory.path(), model_, parameters_of(model_)).find_optimizer();
+    });
+  };
+  const std::string norm = "optim.state.model.norm.weight.";
+  auto zero = [](int64_t) { return 0.0f; };
+  expect_contains(more([&](TorchStateWriter& w) { w.tensor(norm + "exp_avg", {8}, zero); }),
+                  "only a part of what the optimizer keeps of model.norm.weight");
+  expect_contains(more([&](TorchStateWriter& w) {
+                    w.tensor(norm + "exp_avg", {7}, zero);
+                    w.tensor(norm + "exp_avg_sq", {8}, zero);
+                  }),
+                  "exp_avg' in ");
+  expect_contains(more([&](TorchStateWriter& w) {
+                    w.tensor(norm + "exp_avg", {8}, zero);
+                    w.tensor(norm + "exp_avg_sq", {8}, zero);
+                    w.tensor(norm + "step", {}, [](int64_t) { return 8.0f; });
+                  }),
+                  "7 times and model.norm.weight 8 times");
+  form.steps = 0;
+  expect_contains(more({}), "does not say how many steps were done");
+}
+
+}  // namespace
+}  // namespace tessera
