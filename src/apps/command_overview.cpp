@@ -61,12 +61,12 @@ std::vector<OverviewOption> options_of(const std::string& command) {
 std::vector<CommandOverview> command_overviews() {
   const std::map<std::string, std::vector<std::string>> actions{
       {"bench", {"ops", "step", "comm"}},
-      {"checkpoint", {"ls", "show", "verify", "diff", "prune"}},
+      {"checkpoint", {"ls", "show", "verify", "diff", "prune", "convert"}},
       {"completion", {"bash", "zsh", "fish"}},
       {"data", {"prepare", "inspect"}},
       {"k8s", {"render"}},
       {"slurm", {"render", "submit"}},
-      {"tokenizer", {"train", "encode", "decode"}}};
+      {"tokenizer", {"train", "encode", "decode", "info"}}};
   std::vector<CommandOverview> all;
   for (const auto& [name, summary] : command_summaries()) {
     CommandOverview command{name, summary, {}, false, options_of(name)};

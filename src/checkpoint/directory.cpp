@@ -42,7 +42,8 @@ void remove_from_bucket(const fs::path& checkpoint) {
   std::vector<std::string> own;
   for (const BucketFile& file : files_below(checkpoint))
     if (is_checkpoint_file(file.name) || is_attached_name(file.name)) own.push_back(file.name);
-  std::ranges::stable_partition(own, [](const auto& name) { return name == kManifestName; });
+  std::stable_partition(own.begin(), own.end(),
+                        [](const std::string& name) { return name == kManifestName; });
   for (const std::string& name : own) bucket_store().remove((checkpoint / name).string());
 }
 

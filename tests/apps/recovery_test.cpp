@@ -99,7 +99,8 @@ TEST_F(Recovery, ARestartGoesOnWithTheJobsOwnCheckpoints) {
   Words agent_words = agent(2, words);
   agent_words.insert(agent_words.begin() + 1, {"--max_restarts", "2"});
   pid_t pid = start(agent_words + Words{"--max_steps", "1000000", "--metrics_file", "m"});
-  wait_for("m", "\"batch\":5,");
+  // That of step 4 is whole when that of step 6 begins.
+  wait_for("m", "\"batch\":7,");
   ::kill(holder("ckpt"), SIGKILL);
   wait_for(".err", "Checkpoint loaded from ckpt/llama_v2-");
   ::kill(pid, SIGTERM);

@@ -78,6 +78,27 @@ TEST_F(Shells, TheManualHasEveryCommandAndNoFault) {
   }
 }
 
+// The words behind a command's name stand in its help, as `tessera data prepare`.
+TEST_F(Shells, NoActionOfACommandIsForgotten) {
+  print_into("tessera.bash", {"completion", "bash"});
+  std::string script = read_file(path("tessera.bash"));
+  for (std::string command : {"checkpoint", "data", "tokenizer", "slurm", "k8s", "bench"}) {
+    std::string help = run({command, "--help"}).out, begin = cat("tessera ", command, " ");
+    size_t line = script.find(cat("\n    ", command, ") words="));
+    ASSERT_NE(line, std::string::npos) << command;
+    std::string words = script.substr(line, script.find(" options=", line) - line);
+    int found = 0;
+    for (size_t at = 0; (at = help.find(begin, at)) != std::string::npos; at += begin.size()) {
+      size_t end = help.find_first_not_of("abcdefghijklmnopqrstuvwxyz", at + begin.size());
+      std::string action = help.substr(at + begin.size(), end - at - begin.size());
+      if (action.empty()) continue;
+      EXPECT_TRUE(words.find(action) != std::string::npos) << begin << action;
+      ++found;
+    }
+    EXPECT_GT(found, 0) << command;
+  }
+}
+
 TEST_F(Shells, Refusals) {
   for (const Words& words :
        {Words{"completion"}, Words{"completion", "tcsh"}, Words{"manual", "x"}})
