@@ -316,10 +316,11 @@ void remove_old_checkpoints(const fs::path& written, int64_t num_kept, std::stri
     fs::path unreplaced = entry.path;
     bool superseded = entry.replaced && !incomplete_reason(unreplaced.replace_extension());
     if (!superseded) {
+      if (num_kept == 0) continue;  // without reading manifests, of which there may be many
       if (incomplete_reason(entry.path) || read_manifest(entry.path).origin.run != run) continue;
       if (checkpoint_name(entry.model_type, entry.step) == also && entry.path != written) continue;
       ++kept;
-      if (num_kept == 0 || kept <= num_kept || entry.path == written) continue;
+      if (kept <= num_kept || entry.path == written) continue;
     }
     try {
       remove_checkpoint(entry.path);
