@@ -102,6 +102,7 @@ void TrainingRun::save_final_model() {
     TemporaryDirectory kept(model_directory() += ".tokenizer");
     write_attached(kept.path(), attached_);
     ExportOptions options;
+    options.dtype = dtype_from_name(config_.dtype);
     options.tokenizer = tokenizer_of(kept.path(), record_);
     options.base_model = base_model_of(record_.options);
     export_trained(model_directory(), record_.model, weights, options);
