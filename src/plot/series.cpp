@@ -48,8 +48,8 @@ Series thinned(const Series& series, size_t columns) {
     }
     std::array kept{begin, least, greatest, end - 1};
     std::ranges::sort(kept);
-    const auto repeated = std::ranges::unique(kept);
-    for (auto i = kept.begin(); i != repeated.begin(); ++i) {
+    const auto end_of_kept = std::unique(kept.begin(), kept.end());
+    for (auto i = kept.begin(); i != end_of_kept; ++i) {
       result.steps.push_back(series.steps[*i]);
       result.values.push_back(series.values[*i]);
     }
