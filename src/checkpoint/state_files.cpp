@@ -16,9 +16,10 @@
 namespace tessera {
 namespace {
 
-constexpr uint64_t kChunk = 1 << 20;   // hashed while it is in the cache
-constexpr uint64_t kPiece = 4 << 20;   // of staged files, as it is written
-constexpr uint64_t kAlignment = 4096;  // of staged files, as disks want it
+constexpr uint64_t kChunk = 1 << 20;           // hashed while it is in the cache
+constexpr uint64_t kPiece = 4 << 20;           // of staged files, as it is written
+constexpr uint64_t kHashedAtOnce = 256 << 10;  // of it
+constexpr uint64_t kAlignment = 4096;          // of staged files, as disks want it
 
 std::string file_name(int rank, int ranks, size_t number) {
   std::string stem(kStateName.substr(0, kStateName.find('.')));
@@ -125,19 +126,34 @@ StateFiles::Hashes StateFiles::write(const File& file, const std::filesystem::pa
   return hashes;
 }
 
+// Bytes pass by once, in pieces that a core's cache keeps: for the hash of the file, those of its
+// boxes and the disk.
 StateFiles::Hashes StateFiles::write_staged(const File& file, const std::filesystem::path& path,
                                             const std::byte* content) {
   ContentWriter out(path, file.bytes);
   Hasher whole;
-  for (uint64_t done = 0; done < file.bytes; done += kPiece) {
-    uint64_t n = std::min(kPiece, file.bytes - done);
-    whole.add(content + done, n);
-    out.write(content + done, n);
+  Hashes hashes;
+  uint64_t written = 0;
+  auto pass = [&](uint64_t begin, uint64_t end, Hasher* own) {
+    for (uint64_t at = begin; at < end;) {
+      const uint64_t n = std::min({kHashedAtOnce, end - at, written + kPiece - at});
+      whole.add(content + at, n);
+      if (own) own->add(content + at, n);
+      at += n;
+      if (at - written < kPiece && at < file.bytes) continue;
+      out.write(content + written, at - written);
+      written = at;
+    }
+  };
+  pass(0, file.beginning.size(), nullptr);
+  for (size_t k = 0; k < file.boxes.size(); ++k) {
+    Hasher own;
+    pass(file.offsets[k], file.offsets[k] + bytes_of(file.boxes[k]), &own);
+    hashes.boxes.push_back(own.digest());
   }
+  TESSERA_CHECK(written == file.bytes, cat(written, " of ", file.bytes, " bytes"));
   out.commit();
-  Hashes hashes{whole.digest(), {}};
-  for (size_t k = 0; k < file.boxes.size(); ++k)
-    hashes.boxes.push_back(hash_bytes(content + file.offsets[k], bytes_of(file.boxes[k])));
+  hashes.file = whole.digest();
   return hashes;
 }
 
