@@ -191,6 +191,17 @@ class LaunchScripts(unittest.TestCase):
         self.assertTrue((self.folder / "checkpoints").is_dir())
         self.assertTrue((self.folder / "pt_fsdp/bin/tessera").exists())
 
+    def test_a_loader_can_start_it(self):
+        """As the tarball's script does: ranks and servers are started again by the script."""
+        script = self.folder / "a script"
+        script.write_text(f'#!/bin/sh\nexec /lib64/ld-linux-x86-64.so.2 --argv0 "{script}" {OPTIONS.tessera} "$@"\n')
+        script.chmod(0o755)
+        words = [w for w in SMALL if not w.startswith("--checkpoint")]
+        said = self.call(script, "run", "--standalone", "--nproc_per_node=2", "train", "--model_type=llama_v2", *words)
+        self.assertRegex(said, r"Batch 3 Loss: \d")
+        rendered = self.call(script, "slurm", "render", "train", "--dataset=text.txt")
+        self.assertIn(f"'{script}' run --nproc_per_node 1", rendered)
+
     def manifest(self):
         values = {"IMAGE_URI": "my/tessera:1", "INSTANCE_TYPE": "c7i.48xlarge", "NUM_NODES": "4", "GPU_PER_NODE": "8",
                   "HF_TOKEN": ""}
