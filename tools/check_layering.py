@@ -43,6 +43,7 @@ MAY_INCLUDE = {
     "hub": {"torch_files", "checkpoint", "remote", "base"},
     "observe": {"base"},
     "plot": {"base"},
+    "doctor": {"comm", "runtime", "base"},
     "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},
     "programs": ENGINE | {"options", "checkpoint"},
     "weights": {"programs", "options", "runtime", "models", "nn", "hub", "torch_files", "checkpoint", "tokenizer", "base"},

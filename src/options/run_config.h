@@ -217,7 +217,6 @@ struct RunConfig {
   int64_t min_frequency = 2;
   bool by_op = false;
   int64_t repeats = 10;
-  int64_t ranks = 2;
   std::vector<std::string> op;
 
   // Preparing and looking at data
