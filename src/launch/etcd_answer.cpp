@@ -12,10 +12,16 @@ using Json = nlohmann::json;
 
 struct BadAnswer {};
 
+const Json* find(const Json& json, const char* key) {
+  if (!json.is_object()) throw BadAnswer{};
+  auto at = json.find(key);
+  return at == json.end() ? nullptr : &*at;
+}
+
 // 64-bit integers are strings in JSON of gRPC; what is 0 is left out.
 int64_t number(const Json& json, const char* key) {
-  auto at = json.find(key);
-  if (at == json.end()) return 0;
+  const Json* at = find(json, key);
+  if (!at) return 0;
   if (at->is_number_integer()) return at->get<int64_t>();
   const auto& text = at->get_ref<const std::string&>();
   int64_t value = 0;
@@ -25,8 +31,8 @@ int64_t number(const Json& json, const char* key) {
 }
 
 std::string bytes(const Json& json, const char* key) {
-  auto at = json.find(key);
-  if (at == json.end()) return "";
+  const Json* at = find(json, key);
+  if (!at) return "";
   const auto& text = at->get_ref<const std::string&>();
   auto value = from_base64(text);
   if (!value && !text.empty()) throw BadAnswer{};
@@ -34,26 +40,24 @@ std::string bytes(const Json& json, const char* key) {
 }
 
 std::string text_in(const Json& json, const char* key) {
-  auto at = json.find(key);
-  return at == json.end() || !at->is_string() ? "" : at->get<std::string>();
+  const Json* at = find(json, key);
+  return at && at->is_string() ? at->get<std::string>() : "";
 }
 
 EtcdAnswer parse(const Json& json) {
   EtcdAnswer answer;
-  if (auto header = json.find("header"); header != json.end())
-    answer.revision = number(*header, "revision");
-  if (auto values = json.find("kvs"); values != json.end()) {
+  if (const Json* header = find(json, "header")) answer.revision = number(*header, "revision");
+  if (const Json* values = find(json, "kvs")) {
     for (const Json& one : *values)
       answer.values.push_back(
           {bytes(one, "key"), bytes(one, "value"), number(one, "mod_revision")});
   }
-  if (auto succeeded = json.find("succeeded"); succeeded != json.end())
-    answer.succeeded = succeeded->get<bool>();
+  if (const Json* succeeded = find(json, "succeeded")) answer.succeeded = succeeded->get<bool>();
   answer.lease = number(json, "ID");
   answer.ttl = number(json, "TTL");
   answer.token = text_in(json, "token");
   // Of streams it is an object.
-  if (auto error = json.find("error"); error != json.end())
+  if (const Json* error = find(json, "error"))
     answer.error = error->is_object() ? text_in(*error, "message") : text_in(json, "error");
   answer.code = static_cast<int>(number(json, "code"));
   return answer;
@@ -65,8 +69,8 @@ std::optional<EtcdAnswer> parse_etcd_answer(std::string_view text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   try {
-    auto result = json.find("result");  // of streams
-    return parse(result == json.end() ? json : *result);
+    const Json* result = find(json, "result");  // of streams
+    return parse(result ? *result : json);
   } catch (const nlohmann::json::exception&) {
   } catch (const BadAnswer&) {
   }
