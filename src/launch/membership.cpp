@@ -74,8 +74,8 @@ std::optional<Round> Membership::join(const LastRound& last, const std::function
     try {
       View view = look();
       if (auto round = step(view, last, serve)) {
-        last_round_ = round->number;
-        return round;
+        std::lock_guard lock(mutex_);
+        return last_ = round;
       }
       if (told) TESSERA_INFO(cat(settings_.place, " answers again"));
       told = false;
@@ -150,7 +150,7 @@ std::optional<Round> Membership::step(const View& view, const LastRound& last,
   require_same_settings(state);
   const bool member = contains(state.members, self_.id);
   if (state.phase == Phase::kRunning) {
-    if (member && state.round > last_round_) return round_of(state);
+    if (member && (!last_ || state.round > last_->number)) return round_of(state);
     const bool stale = !member && is_stale(view);
     if (member || stale) {
       form_next(view, last, stale);
@@ -201,12 +201,22 @@ bool Membership::is_stale(const View& view) {
   return alone && now - *stale_since_ >= settings_.longest_silence;
 }
 
-void Membership::begin_job(const View& view) {
+// As this node knows it, without nodes; of a job that has not begun if it was in no round.
+MembershipState Membership::last_state() const {
   MembershipState state;
-  state.job_id = random_id();
+  state.job_id = last_ ? last_->job_id : random_id();
   state.min_nodes = settings_.min_nodes;
   state.max_nodes = settings_.max_nodes;
   state.max_restarts = settings_.max_restarts;
+  state.round = last_ ? last_->number : 0;
+  state.restarts = last_ ? last_->restarts : 0;
+  return state;
+}
+
+// What kept the text may have been replaced by one that knows nothing: then the job goes on.
+void Membership::begin_job(const View& view) {
+  MembershipState state = last_state();
+  if (last_) ++state.round;
   state.members = {self_};
   write(view, state);
 }

@@ -100,6 +100,7 @@ class Membership {
   std::optional<Round> step(const View& view, const LastRound& last,
                             const std::function<Endpoint()>& serve);
   void begin_job(const View& view);
+  MembershipState last_state() const;
   void form_next(const View& view, const LastRound& last, bool stale);
   void wait_for_place(const View& view);
   void take_place(const View& view);
@@ -116,8 +117,7 @@ class Membership {
   std::unique_ptr<MembershipStore> store_;
   Settings settings_;
   MemberNode self_;
-  std::atomic<int> last_round_ = -1;  // that this node was in
-  bool waits_ = false;                // has no place
+  bool waits_ = false;  // has no place
   // As this node has seen it, by its own clock.
   std::vector<std::string> seen_members_;
   std::chrono::steady_clock::time_point members_since_;
@@ -131,6 +131,7 @@ class Membership {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
+  std::optional<Round> last_;  // that this node was in
   std::function<void(const MemberNode&)> on_waiting_;
 };
 

@@ -63,10 +63,23 @@ void Membership::keep_alive_loop() {
 
 void Membership::look_for_waiting() {
   View view = look();
-  if (!view.state || view.state->phase == Phase::kClosed) return;
+  MembershipState known;
+  {
+    std::lock_guard lock(mutex_);
+    if (!last_) return;
+    known = last_state();
+    known.members = last_->nodes;
+    known.store = last_->store;
+  }
+  if (!view.state) {  // lost by what kept it
+    known.phase = Phase::kRunning;
+    write(view, known);
+    return;
+  }
+  if (view.state->phase == Phase::kClosed) return;
   // Nodes that this one cannot reach have gone on without it.
   std::vector<MemberNode> reasons = view.state->waiting;
-  if (view.state->round > last_round_) {
+  if (view.state->round > known.round) {
     reasons = view.state->members;
   } else if (static_cast<int>(view.state->members.size()) >= settings_.max_nodes) {
     return;

@@ -96,6 +96,10 @@ class EtcdCluster {
     pids_[member] = 0;
   }
 
+  void forget(size_t member) const {
+    std::filesystem::remove_all(directory_.path() / cat("m", member));
+  }
+
   std::vector<Endpoint> endpoints() const {
     std::vector<Endpoint> all;
     for (const Ports& ports : ports_) all.push_back({"127.0.0.1", ports.client});

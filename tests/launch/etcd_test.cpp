@@ -141,6 +141,32 @@ TEST_F(Etcd, UsersAndPasswords) {
   EXPECT_EQ(store.present({"node"}).size(), 1U);
 }
 
+// As by a pod of etcd that is replaced: the job tells the new one what it must know.
+TEST_F(Etcd, OneThatForgets) {
+  EtcdCluster etcd(1);
+  Words words = job(etcd.endpoints_text(), "timeout=20") + Words{"train", "on_term", "143"};
+  words[0] = "--nnodes=1:3";
+  words = words + Words{"print",   "/%WORLD_SIZE round %TESSERA_ATTEMPT %TESSERA_JOB_ID",
+                        "attempt", "0",
+                        "hang",    "end"};
+  pid_t a = start(words, "a");
+  std::string id =
+      wait_for("a.out", "/1 round 0 ").substr(std::string("[rank 0] /1 round 0 ").size());
+  etcd.kill(0);
+  etcd.forget(0);
+  etcd.start(0);
+  etcd.wait_until_it_answers();
+  EtcdMembershipStore probe(std::make_unique<EtcdClient>(etcd.endpoints(), EtcdAccess{}), "job",
+                            1s);
+  for (int i = 0; i < 200 && probe.read().version == 0; ++i) std::this_thread::sleep_for(50ms);
+  pid_t b = start(words, "b");
+  for (pid_t agent : {a, b}) {
+    Result result = finish(agent);
+    EXPECT_EQ(result.status, 0) << result.err;
+    expect_contains(result.out, cat("/2 round 1 ", id));
+  }
+}
+
 TEST_F(Etcd, TwoNodesOfOneNumber) {
   EtcdCluster etcd(1);
   Words words = job(etcd.endpoints_text());
