@@ -50,7 +50,7 @@ MAY_INCLUDE = {
     "planning": {"programs", "options", "runtime", "models", "base"},
     "train": JOB | READERS | {"runtime", "models", "ops", "base"},
     "generate": ENGINE | READERS | {"weights", "programs", "options"},
-    "launch": {"comm", "base"},
+    "launch": {"comm", "remote", "base"},
     "cluster": {"base"},
     "apps": EVERYTHING,
 }
