@@ -41,7 +41,8 @@ MAY_INCLUDE = {
     "checkpoint": {"remote", "base"},
     "torch_files": {"checkpoint", "base"},
     "hub": {"torch_files", "checkpoint", "remote", "base"},
-    "observe": {"base"},
+    "serve": {"base"},
+    "observe": {"serve", "base"},
     "plot": {"base"},
     "doctor": {"comm", "runtime", "base"},
     "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},
@@ -55,7 +56,7 @@ MAY_INCLUDE = {
     "apps": EVERYTHING,
 }
 
-HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "expat", "gloo/", "snappy", "zstd", "lz4", "brotli/")
+HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "microhttpd", "expat", "gloo/", "snappy", "zstd", "lz4", "brotli/")
 LIGHT = ("nlohmann/json_fwd.hpp",)  # declares without defining
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')

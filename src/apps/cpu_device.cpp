@@ -124,6 +124,7 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
   device.description =
       cat("CPU, ", threads_text(backend.pool().threads()), ", ", name(backend.isa()));
   device.control = job.channels.control.get();
+  device.communicator = job.channels.communicator.get();
   if (job.member) {
     device.ranks_per_host = job.member->local_world_size;
     device.first_on_host = job.member->local_rank == 0;

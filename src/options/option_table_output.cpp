@@ -163,18 +163,22 @@ std::vector<OptionRow> logging() {
        .on_resume = kFree},
       {.name = "use_wandb",
        .field = &RunConfig::use_wandb,
-       .help = "write the same keys to a local file; nothing is uploaded",
-       .status = kNotBuilt},
+       .help = "write records of Weights & Biases to ./wandb, which wandb sync sends; nothing is "
+               "uploaded: docs/metrics.md",
+       .on_resume = kFree},
       {.name = "peak_tflops_per_gpu",
        .field = &RunConfig::peak_tflops_per_gpu,
-       .help = "denominator of the model FLOPs utilisation",
+       .help = "denominator of the MFU, dense in the dtype of compute: 312 A100, 989 H100; by "
+               "device: what this one's matrix products are measured to do",
        .minimum = 0,
        .unset = "by device",
        .on_resume = kFree},
       {.name = "enable_memory_profiling",
        .field = &RunConfig::enable_memory_profiling,
-       .help = "memory lines in the first 5 batches and at each phase",
-       .status = kNotBuilt},
+       .help =
+           "lines of device and host memory on standard output, in the first 5 steps and around "
+           "checkpoints: docs/metrics.md",
+       .on_resume = kFree},
       {.name = "nccl_test_log",
        .field = &RunConfig::nccl_test_log,
        .help = "NCCL test log whose bandwidths go to TensorBoard",

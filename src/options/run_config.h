@@ -191,6 +191,12 @@ struct RunConfig {
   std::string cache_dir = "cache";
   int64_t max_cache_size = int64_t{64} << 30;
 
+  // Watching a run
+  std::string console = "auto";
+  std::optional<int64_t> http_port;
+  std::string http_address = "127.0.0.1";
+  std::string memory_chart;
+
   // Looking inside
   std::string dump_pass;
   std::vector<std::string> disable_pass;
