@@ -19,6 +19,7 @@ int export_command(std::span<const std::string> arguments);
 int data_command(std::span<const std::string> arguments);
 int checkpoint_command(std::span<const std::string> arguments);
 int plot_command(std::span<const std::string> arguments);
+int profile_command(std::span<const std::string> arguments);
 int diff_command(std::span<const std::string> arguments);
 int version_command(std::span<const std::string> arguments);
 int k8s_command(std::span<const std::string> arguments);
