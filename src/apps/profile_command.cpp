@@ -3,7 +3,9 @@
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
+#include "profile/profile_page.h"
 #include "profile/profile_report.h"
 #include "profile/trace_merge.h"
 
@@ -11,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kHelp =
-    R"(Usage: tessera profile report TRACES... [--json] [--rows_shown N]
+    R"(Usage: tessera profile report TRACES... [--json] [--rows_shown N] [--html_file PAGE]
        tessera profile merge TRACES... [--trace_file FILE]
        tessera profile diff A B [--json] [--rows_shown N]
 
@@ -19,13 +21,14 @@ What runs with --use_profiler recorded. TRACES are the directory of --profile_di
 also be opened as it is in Perfetto (ui.perfetto.dev) or chrome://tracing.
 
 report  where the time of a step goes: by phase, op, layer and rank, who waited for whom, exchanges, what fills memory
-        at its peak.
+        at its peak. PAGE shows timeline, flame view and memory, and loads nothing.
 merge   one trace of all ranks, by one clock, with an arrow from who came last to an exchange to who waited there.
 diff    what takes longer or shorter in a step of B, by phase, op and layer. A and B are directories or files.
 
 Examples
   tessera train ... --use_profiler 1
   tessera profile report profile_traces
+  tessera profile report profile_traces --html_file profile.html
   tessera profile merge profile_traces --trace_file merged.json
   tessera profile diff before/profile_traces after/profile_traces
 
@@ -52,7 +55,10 @@ int profile_command(std::span<const std::string> arguments) {
       std::span(parsed.words).subspan(parsed.words.empty() ? 0 : 1);
   const auto rows = static_cast<size_t>(config.rows_shown);
   if (action == "report" && !paths.empty()) {
-    const ProfileReport report = report_of(paths);
+    const std::vector<RankTrace> traces = read_traces(paths);
+    const ProfileReport report = profile_report(traces);
+    if (!config.html_file.empty())
+      write_file_atomic(config.html_file, profile_page(traces, report));
     return print(config.json ? report_json(report) : report_text(report, rows));
   }
   if (action == "merge" && !paths.empty()) {

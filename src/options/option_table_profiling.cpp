@@ -67,6 +67,12 @@ std::vector<OptionRow> profiling() {
        .minimum = 1,
        .maximum = kLargestCount,
        .scopes = kProfile},
+      {.name = "html_file",
+       .field = &RunConfig::html_file,
+       .help =
+           "profile report: also a page with timeline, flame view and memory chart, which loads "
+           "nothing",
+       .scopes = kProfile},
       {.name = "trace_file",
        .field = &RunConfig::trace_file,
        .help = "profile merge: what it writes",

@@ -195,6 +195,7 @@ struct RunConfig {
   std::optional<int64_t> nsys_start_step;
   std::optional<int64_t> nsys_end_step;
   int64_t rows_shown = 30;
+  std::string html_file;
   std::string trace_file = "merged.trace.json";
 
   // Looking inside

@@ -23,7 +23,9 @@ TEST_F(Profile, RecordsSteps3To5AndChangesNoResult) {
   EXPECT_EQ(losses("plain"), losses("recorded"));
   EXPECT_EQ(names("profile_traces"), std::set<std::string>{"rank0.3.pt.trace.json"});
 
-  result = run({"profile", "report", "profile_traces", "--rows_shown", "5"});
+  result =
+      run({"profile", "report", "profile_traces", "--rows_shown", "5", "--html_file", "a.html"});
+  EXPECT_TRUE(read_file(path("a.html")).starts_with("<!DOCTYPE html>"));
   EXPECT_EQ(result.status, 0) << result.err;
   expect_contains(result.out, "3 steps, from 3 to 5, of 1 of 1 ranks: ");
   for (const char* part : {"By phase", "forward", "optimizer", "By op", "By layer", "By rank (ms)",

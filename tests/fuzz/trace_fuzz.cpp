@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "profile/profile_page.h"
 #include "profile/profile_report.h"
 #include "profile/trace_reader.h"
 #include "tests/fuzz/memory_source.h"
@@ -16,6 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const ProfileReport report = profile_report(traces);
     report_text(report, 5);
     report_json(report);
+    profile_page(traces, report);
     diff_text(report, report, 5);
   } catch (const UserError&) {
   }

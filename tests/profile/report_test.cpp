@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profile/exchange_arrivals.h"
+#include "profile/profile_page.h"
 #include "profile/profile_report.h"
 #include "profile/trace_merge.h"
 #include "tests/base/error_expectation.h"
@@ -135,6 +136,26 @@ TEST_F(Traces, MergedSayTheSameByOneClock) {
   }
   EXPECT_NEAR(from, 1060, 1e-3);
   EXPECT_NEAR(to, 1060, 1e-3);
+}
+
+TEST_F(Traces, MakeAPageThatLoadsNothing) {
+  write(0, trace_of(0, 30));
+  Json other = trace_of(1, 60);
+  other["tessera"]["ranks"][0]["host"] = "</script><b>&";
+  const std::string both = write(1, other);
+  const auto traces = read_traces(std::span(&both, 1));
+  const std::string page = profile_page(traces, profile_report(traces));
+  EXPECT_EQ(page.find("http:"), page.npos);
+  EXPECT_EQ(page.find("https:"), page.npos);
+  EXPECT_EQ(page.find("</script>"), page.rfind("</script>"))
+      << "no text of a trace ends the script";
+  expect_contains(page, "default-src 'none'");
+  expect_contains(page, "\"arrows\":[[1,60.000,0,60.000]]");
+  const size_t begin = page.find("const data = ") + 13;
+  const Json data = Json::parse(page.substr(begin, page.find(";\n", begin) - begin));
+  ASSERT_EQ(data["ranks"].size(), 2u);
+  EXPECT_EQ(data["ranks"][0]["events"].size(), 6u);
+  EXPECT_EQ(data["ranks"][1]["host"], "</script><b>&");
 }
 
 TEST_F(Traces, DifferByWhatChanged) {
