@@ -57,6 +57,7 @@ uint64_t digest(const Manifest& manifest) {
   }
   if (!manifest.elsewhere.empty())
     hash = hash_combine(hash, hash_text(join(manifest.elsewhere, ",")));
+  if (manifest.version > 2) hash = hash_combine(hash, static_cast<uint64_t>(manifest.version));
   return hash;
 }
 
@@ -91,8 +92,8 @@ class Parser {
     if (!format || *format != kFormat) fail(cat("its format is not '", kFormat, "'"));
     auto* version = field<Json::number_unsigned_t>(document_, "version");
     if (!version) fail("'version' is missing");
-    if (*version != 1 && *version != 2) {
-      fail(cat("version ", *version, " is not one of those that this program reads (1 and 2)"));
+    if (*version < 1 || *version > 3) {
+      fail(cat("version ", *version, " is not one of those that this program reads (1 to 3)"));
     }
     manifest_.version = static_cast<int>(*version);
     add_files();
@@ -236,7 +237,8 @@ std::string_view name(TensorRole role) {
 }
 
 std::string to_json(const Manifest& manifest) {
-  std::string json = cat("{\n \"format\": \"", kFormat, "\",\n \"version\": 2,\n");
+  std::string json =
+      cat("{\n \"format\": \"", kFormat, "\",\n \"version\": ", Manifest().version, ",\n");
   if (!manifest.origin.run.empty()) {
     json += cat(" \"run\": ", quoted(manifest.origin.run),
                 ",\n \"job\": ", quoted(manifest.origin.job), ",\n");

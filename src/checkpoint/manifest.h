@@ -14,19 +14,20 @@ namespace tessera {
 
 // What makes a directory a checkpoint: written last, it names every other file with its size and
 // hash, and says of every tensor of the state where its parts are. As JSON:
-//   {"format": "tessera checkpoint", "version": 2, "run": "32 digits", "job": "32 digits",
+//   {"format": "tessera checkpoint", "version": 3, "run": "32 digits", "job": "32 digits",
 //    "files": [{"name": "state.safetensors", "bytes": 123, "xxh3": "00112233445566ff"}, ...],
 //    "tensors": [{"name": "lm_head.weight", "role": "weight", "dtype": "f32", "shape": [300, 64],
 //      "boxes": [{"file": 0, "offset": 96, "begin": [0, 0], "shape": [150, 64], "xxh3": "..."},
 //                ...]}, ...],
 //    "elsewhere": [0], "xxh3": "of the above"}
-// `elsewhere`, if it is there, are files that hosts with a directory of their own have written.
-// Version 1 has no tensors: its state files hold pieces as the mesh of the run cut them. The oldest
-// lack run, job and the last hash, too.
+// The hash of a file that has boxes is of the bytes that no box has: its header. `elsewhere`, if it
+// is there, are files that hosts with a directory of their own have written.
+// Version 2 has hashes of whole files. Version 1 has no tensors: its state files hold pieces as the
+// mesh of the run cut them. The oldest lack run, job and the last hash, too.
 struct ManifestFile {
   std::string name;  // a plain file name inside the checkpoint, or `tokenizer/` and one
   uint64_t bytes = 0;
-  uint64_t hash = 0;  // XXH3, 64 bits
+  uint64_t hash = 0;  // XXH3, 64 bits; of what Manifest::hashes_rest() says
 };
 
 // Who wrote a checkpoint; 32 hexadecimal digits each, empty in checkpoints from before there were
@@ -62,8 +63,10 @@ struct Manifest {
   CheckpointOrigin origin = {};
   std::vector<ManifestTensor> tensors = {};
   std::vector<size_t> elsewhere = {};  // indices into `files`, increasing
-  int version = 2;
+  int version = 3;
 
+  // Whether the hash of a file that has boxes is that of its other bytes.
+  bool hashes_rest() const { return version > 2; }
   bool is_elsewhere(size_t file) const { return std::ranges::binary_search(elsewhere, file); }
 };
 

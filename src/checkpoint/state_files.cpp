@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -16,10 +19,9 @@
 namespace tessera {
 namespace {
 
-constexpr uint64_t kChunk = 1 << 20;           // hashed while it is in the cache
-constexpr uint64_t kPiece = 4 << 20;           // of staged files, as it is written
-constexpr uint64_t kHashedAtOnce = 256 << 10;  // of it
-constexpr uint64_t kAlignment = 4096;          // of staged files, as disks want it
+constexpr uint64_t kPiece = 4 << 20;          // written at once
+constexpr uint64_t kHashedAtOnce = 16 << 10;  // while it is in the innermost cache
+constexpr uint64_t kAlignment = 4096;         // of staged files, as disks want it
 
 std::string file_name(int rank, int ranks, size_t number) {
   std::string stem(kStateName.substr(0, kStateName.find('.')));
@@ -34,7 +36,57 @@ SafetensorsMetadata metadata_of(std::span<const StateBox> boxes) {
   return {{"format", "pt"}, {"DCP_VERSION", "1.0"}, {"DCP_SHARDING_INFO", begins.dump()}};
 }
 
+struct Piece {
+  alignas(kAlignment) std::byte bytes[kPiece];
+};
+
 }  // namespace
+
+// The bytes of a file, in order, and the hashes of its boxes. Each byte is read from where its box
+// is once, and hashed on its way.
+class StateFiles::Content {
+ public:
+  explicit Content(const File& file) : file_(file) { hasher_.emplace(); }
+
+  // The next ones.
+  void read(std::span<std::byte> to) {
+    if (at_ < file_.beginning.size()) {
+      const uint64_t n = std::min<uint64_t>(to.size(), file_.beginning.size() - at_);
+      std::memcpy(to.data(), file_.beginning.data() + at_, n);
+      advance(to, n);
+    }
+    while (!to.empty()) {
+      const StateBox& box = file_.boxes[hashes_.size()];
+      const uint64_t done = at_ - file_.offsets[hashes_.size()];
+      const uint64_t n = std::min({uint64_t{to.size()}, bytes_of(box) - done, kHashedAtOnce});
+      box.data.read(done, to.first(n));
+      hasher_->add(to.data(), n);
+      advance(to, n);
+    }
+  }
+
+  // Of a file read to its end.
+  std::vector<uint64_t> hashes() {
+    TESSERA_CHECK(hashes_.size() == file_.boxes.size());
+    return std::move(hashes_);
+  }
+
+ private:
+  void advance(std::span<std::byte>& to, uint64_t bytes) {
+    to = to.subspan(bytes);
+    at_ += bytes;
+    if (at_ < file_.beginning.size()) return;
+    for (size_t k = hashes_.size(); k < file_.boxes.size(); ++k, hasher_.emplace()) {
+      if (at_ < file_.offsets[k] + bytes_of(file_.boxes[k])) return;
+      hashes_.push_back(hasher_->digest());
+    }
+  }
+
+  const File& file_;
+  uint64_t at_ = 0;
+  std::vector<uint64_t> hashes_;  // of the boxes that are behind
+  std::optional<Hasher> hasher_;  // of the next one
+};
 
 StateFiles::StateFiles(std::span<const StateBox> state, int rank, int ranks) {
   std::map<std::string_view, size_t> number_of;  // boxes of a tensor so far
@@ -71,90 +123,63 @@ int64_t StateFiles::staging_bytes() const {
   return static_cast<int64_t>(files_.back().staged_at + files_.back().bytes);
 }
 
-void StateFiles::stage(std::span<std::byte> memory) const {
+Manifest StateFiles::stage(std::span<std::byte> memory) const {
   TESSERA_CHECK(std::ssize(memory) >= staging_bytes());
+  std::vector<std::vector<uint64_t>> hashes;
   for (const File& file : files_) {
-    std::byte* content = memory.data() + file.staged_at;
-    std::memcpy(content, file.beginning.data(), file.beginning.size());
-    for (size_t k = 0; k < file.boxes.size(); ++k) {
-      const StateBox& b = file.boxes[k];
-      b.data.read(0, {content + file.offsets[k], bytes_of(b)});
-    }
+    Content content(file);
+    content.read(memory.subspan(file.staged_at, file.bytes));
+    hashes.push_back(content.hashes());
+  }
+  return manifest(hashes);
+}
+
+void StateFiles::write_staged(const std::filesystem::path& directory,
+                              std::span<const std::byte> staged) const {
+  for (const File& file : files_) {
+    ContentWriter out(directory / file.name, file.bytes);
+    for (uint64_t at = 0; at < file.bytes; at += kPiece)
+      out.write(staged.data() + file.staged_at + at, std::min(kPiece, file.bytes - at));
+    out.commit();
   }
 }
 
-Manifest StateFiles::write(const std::filesystem::path& directory,
-                           std::span<const std::byte> staged) const {
+Manifest StateFiles::write(const std::filesystem::path& directory) const {
+  std::vector<std::vector<uint64_t>> hashes;
+  auto piece = std::make_unique<Piece>(), next = std::make_unique<Piece>();
+  for (const File& file : files_) {
+    ContentWriter out(directory / file.name, file.bytes);
+    Content content(file);
+    auto size_at = [&](uint64_t at) { return std::min(kPiece, file.bytes - at); };
+    // A piece is read while the one before it is written.
+    auto read = [&](uint64_t at) { content.read(std::span(next->bytes).first(size_at(at))); };
+    std::future<void> reading = std::async(std::launch::async, read, 0);
+    for (uint64_t at = 0; at < file.bytes; at += kPiece) {
+      reading.get();
+      std::swap(piece, next);
+      if (at + kPiece < file.bytes) reading = std::async(std::launch::async, read, at + kPiece);
+      out.write(piece->bytes, size_at(at));
+    }
+    out.commit();
+    hashes.push_back(content.hashes());
+  }
+  return manifest(hashes);
+}
+
+Manifest StateFiles::manifest(std::span<const std::vector<uint64_t>> hashes) const {
   Manifest manifest;
   std::map<std::string_view, size_t> index_of;
   for (size_t f = 0; f < files_.size(); ++f) {
     const File& file = files_[f];
-    const std::filesystem::path path = directory / file.name;
-    const Hashes hashes = staged.empty() ? write(file, path)
-                                         : write_staged(file, path, staged.data() + file.staged_at);
-    manifest.files.push_back({file.name, file.bytes, hashes.file});
+    manifest.files.push_back({file.name, file.bytes, hash_text(file.beginning)});
     for (size_t k = 0; k < file.boxes.size(); ++k) {
       const StateBox& b = file.boxes[k];
       auto [it, fresh] = index_of.try_emplace(b.tensor, manifest.tensors.size());
       if (fresh) manifest.tensors.push_back({b.tensor, b.role, b.dtype, b.shape, {}});
-      manifest.tensors[it->second].boxes.push_back({f, file.offsets[k], b.box, hashes.boxes[k]});
+      manifest.tensors[it->second].boxes.push_back({f, file.offsets[k], b.box, hashes[f][k]});
     }
   }
   return manifest;
-}
-
-StateFiles::Hashes StateFiles::write(const File& file, const std::filesystem::path& path) {
-  ContentWriter out(path, file.bytes);
-  Hasher whole;
-  Hashes hashes;
-  std::vector<std::byte> chunk(kChunk);
-  whole.add(file.beginning.data(), file.beginning.size());
-  out.write(file.beginning);
-  for (const StateBox& b : file.boxes) {
-    Hasher own;
-    for (uint64_t done = 0; done < bytes_of(b); done += kChunk) {
-      auto part = std::span(chunk).first(std::min(kChunk, bytes_of(b) - done));
-      b.data.read(done, part);
-      own.add(part.data(), part.size());
-      whole.add(part.data(), part.size());
-      out.write(part.data(), part.size());
-    }
-    hashes.boxes.push_back(own.digest());
-  }
-  out.commit();
-  hashes.file = whole.digest();
-  return hashes;
-}
-
-// Bytes pass by once, in pieces that a core's cache keeps: for the hash of the file, those of its
-// boxes and the disk.
-StateFiles::Hashes StateFiles::write_staged(const File& file, const std::filesystem::path& path,
-                                            const std::byte* content) {
-  ContentWriter out(path, file.bytes);
-  Hasher whole;
-  Hashes hashes;
-  uint64_t written = 0;
-  auto pass = [&](uint64_t begin, uint64_t end, Hasher* own) {
-    for (uint64_t at = begin; at < end;) {
-      const uint64_t n = std::min({kHashedAtOnce, end - at, written + kPiece - at});
-      whole.add(content + at, n);
-      if (own) own->add(content + at, n);
-      at += n;
-      if (at - written < kPiece && at < file.bytes) continue;
-      out.write(content + written, at - written);
-      written = at;
-    }
-  };
-  pass(0, file.beginning.size(), nullptr);
-  for (size_t k = 0; k < file.boxes.size(); ++k) {
-    Hasher own;
-    pass(file.offsets[k], file.offsets[k] + bytes_of(file.boxes[k]), &own);
-    hashes.boxes.push_back(own.digest());
-  }
-  TESSERA_CHECK(written == file.bytes, cat(written, " of ", file.bytes, " bytes"));
-  out.commit();
-  hashes.file = whole.digest();
-  return hashes;
 }
 
 }  // namespace tessera

@@ -22,13 +22,14 @@ class StateFiles {
 
   // Memory that holds all files as they will be on disk.
   int64_t staging_bytes() const;
-  // Fills such memory from where the boxes are: the state may change afterwards.
-  void stage(std::span<std::byte> memory) const;
+  // Fills such memory from where the boxes are, which may change afterwards, and says what
+  // write_staged() writes: a manifest of these files and boxes alone.
+  Manifest stage(std::span<std::byte> memory) const;
+  void write_staged(const std::filesystem::path& directory,
+                    std::span<const std::byte> staged) const;
 
-  // Writes the files into `directory`, from where the boxes are or from what stage() left in
-  // `staged`, and says what is where: a manifest of these files and boxes alone.
-  Manifest write(const std::filesystem::path& directory,
-                 std::span<const std::byte> staged = {}) const;
+  // Both at once, without that memory.
+  Manifest write(const std::filesystem::path& directory) const;
 
  private:
   struct File {
@@ -42,13 +43,8 @@ class StateFiles {
     return static_cast<uint64_t>(box.box.elements() * size_of(box.dtype));
   }
   static void lay_out(File& file);
-  struct Hashes {
-    uint64_t file = 0;
-    std::vector<uint64_t> boxes;
-  };
-  static Hashes write(const File& file, const std::filesystem::path& path);
-  static Hashes write_staged(const File& file, const std::filesystem::path& path,
-                             const std::byte* content);
+  class Content;
+  Manifest manifest(std::span<const std::vector<uint64_t>> hashes) const;
 
   std::vector<File> files_;
 };

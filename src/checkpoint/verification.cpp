@@ -33,31 +33,45 @@ struct BoxBytes {
   uint64_t begin = 0, end = 0;
 };
 
-// Hashes the boxes of a file, which do not overlap, as its bytes come by.
-class BoxHashes {
+// Hashes the boxes of a file, which do not overlap, and all of it or all but them, as its bytes
+// come by.
+class FileHashes {
  public:
-  explicit BoxHashes(std::span<const BoxBytes> boxes) : boxes_(boxes) { hasher_.emplace(); }
+  FileHashes(std::span<const BoxBytes> boxes, bool rest_only)
+      : boxes_(boxes), rest_only_(rest_only) {
+    hasher_.emplace();
+  }
 
   // The bytes from `at` on. Calls wrong(box) for those of another hash.
   void add(uint64_t at, std::span<const std::byte> bytes,
            const std::function<void(const BoxBytes&)>& wrong) {
     const uint64_t end = at + bytes.size();
+    auto add_to = [&](Hasher& hasher, uint64_t from, uint64_t to) {
+      if (from < to) hasher.add(bytes.data() + (from - at), to - from);
+    };
+    uint64_t rest = at;  // begin of what no box has
+    if (!rest_only_) add_to(file_, at, end);
     for (; next_ < boxes_.size(); ++next_, hasher_.emplace()) {
       const BoxBytes& box = boxes_[next_];
-      uint64_t from = std::max(box.begin, at), to = std::min(box.end, end);
-      if (from < to) hasher_->add(bytes.data() + (from - at), to - from);
+      if (rest_only_) add_to(file_, rest, std::min(box.begin, end));
+      rest = std::max(rest, box.end);
+      add_to(*hasher_, std::max(box.begin, at), std::min(box.end, end));
       if (box.end > end) return;  // goes on behind these bytes
       if (box.stored->hash && hasher_->digest() != *box.stored->hash) wrong(box);
     }
+    if (rest_only_) add_to(file_, rest, end);
   }
+  uint64_t digest() const { return file_.digest(); }
 
   // Those whose last byte has not come by.
   std::span<const BoxBytes> rest() const { return boxes_.subspan(next_); }
 
  private:
   std::span<const BoxBytes> boxes_;
+  bool rest_only_;
   size_t next_ = 0;
-  std::optional<Hasher> hasher_;
+  std::optional<Hasher> hasher_;  // of the next box
+  Hasher file_;
 };
 
 // "; 3 boxes of tensors are lost, the first of 'lm_head.weight'"
@@ -166,25 +180,23 @@ class Verifier {
                  lost(boxes_[index])));
       return add_progress(expected.bytes);
     }
-    BoxHashes hashes(boxes_[index]);
+    FileHashes hashes(boxes_[index], manifest_.hashes_rest());
     uint64_t done = 0;
     try {
       const auto file = open_content(path, expected.bytes);
       const uint64_t bytes = std::min(file->size(), expected.bytes);
-      Hasher whole;
       std::vector<std::byte> piece(std::min(kReadAtOnce, bytes));
       for (; done < bytes; done += std::min(kReadAtOnce, bytes - done)) {
         check_interruption();
         auto part = std::span(piece).first(std::min(kReadAtOnce, bytes - done));
         file->read(done, part);
-        whole.add(part.data(), part.size());
         hashes.add(done, part, [&](const BoxBytes& box) { report(kOtherHash, &box); });
         add_progress(part.size());
       }
       if (file->size() != expected.bytes) {
         report(
             cat("has ", file->size(), " bytes instead of ", expected.bytes, lost(hashes.rest())));
-      } else if (whole.digest() != expected.hash && found_[index].empty()) {
+      } else if (hashes.digest() != expected.hash && found_[index].empty()) {
         bool has_header = expected.name.ends_with(".safetensors") && !boxes_[index].empty();
         report(cat(has_header ? "header or padding " : "", kOtherHash));
       }

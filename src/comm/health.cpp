@@ -106,6 +106,10 @@ std::vector<int> Health::waited_for(int rank) const {
 }
 
 void Health::fail_late(int rank, int self, std::chrono::milliseconds deadline) {
+  // A process that was stopped finds its deadlines over when it goes on. Others have given it up by
+  // then, and what they said of it is about to arrive.
+  constexpr std::chrono::milliseconds kNews{300};
+  if (wait_failed(kNews)) return;
   int waiter = self, culprit = rank;
   std::string meanwhile;  // what `rank` does
   for (size_t hops = 0; hops < waits_.size() && !failed(); ++hops) {

@@ -63,9 +63,10 @@ class Health {
   // How to learn for whom another rank waits; none when it does not say.
   using Ask = std::function<std::optional<Waiting>(int rank)>;
   void set_ask(Ask ask) { ask_ = std::move(ask); }
-  // Rank `self` has waited for `rank` to the deadline. That one may wait itself: fails naming the
-  // rank at the end of such a chain, "rank 3 did not answer rank 0 within 300 s", or where they
-  // wait for each other both and in what the other one does.
+  // Rank `self` has waited for `rank` to the deadline. If no other failure arrives in a moment,
+  // this is one. That rank may wait itself: it names the one at the end of such a chain, "rank 3
+  // did not answer rank 0 within 300 s", or where they wait for each other both and in what the
+  // other does.
   void fail_late(int rank, int self, std::chrono::milliseconds deadline);
 
   // Every pair of ranks must meet in the same calls in the same order, so the last call of either

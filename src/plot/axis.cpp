@@ -19,7 +19,16 @@ std::string Axis::label(double mark) const {
   return digits > 6 ? format("%.2g", mark) : format("%.*f", digits, mark);
 }
 
+double Axis::place(double x) const {
+  const double length =
+      range.high / 2 - range.low / 2;  // of halves: a range may exceed the largest
+  return length > 0 ? std::clamp((x / 2 - range.low / 2) / length, 0.0, 1.0) : 0.5;
+}
+
 Axis axis_around(Range range, int marks) {
+  // Marks lie a little beyond the range: they have to be finite too.
+  constexpr double kLargest = 1e300;
+  range = {std::clamp(range.low, -kLargest, kLargest), std::clamp(range.high, -kLargest, kLargest)};
   if (!(range.high > range.low)) {
     const double room = range.low == 0 ? 1 : std::fabs(range.low) / 10;
     range = {range.low - room, range.high + room};

@@ -12,8 +12,9 @@ struct Axis {
   std::vector<double> marks;  // at least two
   double step = 1;            // between them
 
-  // Where a number is, 0 at the begin, 1 at the end.
-  double place(double x) const { return (x - range.low) / (range.high - range.low); }
+  // Where a finite number is, 0 at the begin, 1 at the end. Numbers beyond them are placed there;
+  // on an axis without a length everything is in the middle.
+  double place(double x) const;
   // The number at a mark: "0.001", "2.5", "40k".
   std::string label(double mark) const;
 };

@@ -35,16 +35,21 @@ void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointCon
     static const std::atomic<bool> kNever = false;
     InterruptedBy nothing(kNever);
     std::span<std::byte> staged(staging_.data(), static_cast<size_t>(staging_.bytes()));
+    Manifest manifest;
     if (is_beside_training()) {
       try {
-        files_.stage(staged);
+        manifest = files_.stage(staged);
       } catch (...) {
         copied.set_exception(std::current_exception());
         throw;
       }
     }
     copied.set_value();
-    content.write_state = [&](const std::filesystem::path& to) { return files_.write(to, staged); };
+    content.write_state = [&](const std::filesystem::path& to) {
+      if (!is_beside_training()) return files_.write(to);
+      files_.write_staged(to, staged);
+      return manifest;
+    };
     Result result;
     for (const Destination& to : destinations) {
       Saved& saved = result.saved.emplace_back();

@@ -108,7 +108,7 @@ TEST(Manifest, RefusesAnythingElse) {
            {"{}", "format"},
            {R"({"format": 1})", "format"},
            {R"({"format": "tessera checkpoint"})", "'version' is missing"},
-           {R"({"format": "tessera checkpoint", "version": 3, "files": []})", "version 3"},
+           {R"({"format": "tessera checkpoint", "version": 4, "files": []})", "version 4"},
            {head + "{}}", "'files' is missing"},
            {head + "[1]}", "not an object"},
            {head + R"([{"name": "a", "bytes": 1}]})", "lacks name, bytes or xxh3"},

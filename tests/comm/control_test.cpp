@@ -214,5 +214,20 @@ TEST(ControlInbox, PutsTheBytesOfAMessageTogether) {
   EXPECT_FALSE(inbox.put(1, "no message", 0));
 }
 
+// As of a rank that was stopped: when it goes on, the others have given it up.
+TEST(Health, WhatOthersSaidBeforeADeadlineIsTheCause) {
+  Health health(2);
+  std::thread news([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    health.fail("rank 0 did not answer rank 1 within 1 s");
+  });
+  health.fail_late(1, 0, milliseconds(1000));
+  EXPECT_EQ(health.cause(), "rank 0 did not answer rank 1 within 1 s");
+  news.join();
+  Health alone(2);
+  alone.fail_late(1, 0, milliseconds(1000));
+  EXPECT_EQ(alone.cause(), "rank 1 did not answer rank 0 within 1 s");
+}
+
 }  // namespace
 }  // namespace tessera

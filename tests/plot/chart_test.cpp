@@ -42,6 +42,14 @@ TEST(Axis, StandsAnyNumbers) {
     ASSERT_GE(axis.marks.size(), 2u) << x;
     for (const double mark : axis.marks) EXPECT_FALSE(axis.label(mark).empty());
   }
+  constexpr double kMost = std::numeric_limits<double>::max();
+  const Axis widest = axis_around({-kMost, kMost}, 5);
+  EXPECT_EQ(widest.place(-kMost), 0);
+  EXPECT_EQ(widest.place(0), 0.5);
+  EXPECT_EQ(widest.place(kMost), 1);
+  Axis point;
+  point.range = {4e17, 4e17};
+  EXPECT_EQ(point.place(4e17), 0.5);
 }
 
 TEST(Series, IsSmoothedWithoutABiasToTheBegin) {
@@ -87,7 +95,8 @@ TEST(TerminalChart, TellsCurvesApart) {
   expect_contains(text, "╌╌ b: loss\n");
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   expect_contains(terminal_chart(panel, 40, 8, true), "\x1b[33m──\x1b[0m b: loss\n");
-  // Nothing to draw, no room.
+  // Nothing to draw, no room, steps next to which one is nothing.
+  EXPECT_NE(terminal_chart({"x", {{"x", {4e17}, {1}}}}, 40, 8, false), "");
   EXPECT_NE(terminal_chart({"x", {{"x", {1}, {kNan}}}}, 1, 1, false), "");
 }
 
