@@ -78,6 +78,7 @@ std::vector<CommandOverview> command_overviews() {
       {"completion", {"bash", "zsh", "fish"}},
       {"data", {"prepare", "inspect"}},
       {"k8s", {"render"}},
+      {"profile", {"report", "merge", "diff"}},
       {"slurm", {"render", "submit"}},
       {"tokenizer", {"train", "encode", "decode", "info"}}};
   std::vector<CommandOverview> all;

@@ -22,6 +22,7 @@ int checkpoint_command(std::span<const std::string> arguments);
 int plot_command(std::span<const std::string> arguments);
 int doctor_command(std::span<const std::string> arguments);
 int comm_test_command(std::span<const std::string> arguments);
+int profile_command(std::span<const std::string> arguments);
 int diff_command(std::span<const std::string> arguments);
 int version_command(std::span<const std::string> arguments);
 int k8s_command(std::span<const std::string> arguments);

@@ -53,6 +53,8 @@ constexpr Command kCommands[] = {
     {"checkpoint", "list, look into, verify, compare, remove and convert checkpoints",
      tessera::checkpoint_command},
     {"plot", "draw curves of runs", tessera::plot_command},
+    {"profile", "where the time of steps goes: what --use_profiler recorded",
+     tessera::profile_command},
     {"bench", "time every op (bench ops), or one training step by op (bench step)",
      tessera::bench_command},
     {"diff", "find the first op whose results differ between two runs", tessera::diff_command},
