@@ -5,9 +5,9 @@ namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kGenerate = in(OptionScope::kGenerate);
 constexpr OptionScopes kExport = in(OptionScope::kExport);
-constexpr OptionScopes kEverywhere = kRunScopes | kGenerate | in(OptionScope::kTokenizer) |
-                                     in(OptionScope::kDiff) | kExport |
-                                     in(OptionScope::kCheckpoint) | in(OptionScope::kPlot);
+constexpr OptionScopes kEverywhere =
+    kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kDiff) | kExport |
+    in(OptionScope::kCheckpoint) | in(OptionScope::kPlot) | in(OptionScope::kProfile);
 constexpr std::string_view kFromEnvironment = "the environment decides";
 }  // namespace
 
@@ -163,43 +163,25 @@ std::vector<OptionRow> logging() {
        .on_resume = kFree},
       {.name = "use_wandb",
        .field = &RunConfig::use_wandb,
-       .help = "write the same keys to a local file; nothing is uploaded",
-       .status = kNotBuilt},
+       .help = "write records of Weights & Biases to ./wandb, which wandb sync sends; nothing is "
+               "uploaded: docs/metrics.md",
+       .on_resume = kFree},
       {.name = "peak_tflops_per_gpu",
        .field = &RunConfig::peak_tflops_per_gpu,
-       .help = "denominator of the model FLOPs utilisation",
+       .help = "denominator of the MFU, dense in the dtype of compute: 312 A100, 989 H100; by "
+               "device: what this one's matrix products are measured to do",
        .minimum = 0,
        .unset = "by device",
        .on_resume = kFree},
       {.name = "enable_memory_profiling",
        .field = &RunConfig::enable_memory_profiling,
-       .help = "memory lines in the first 5 batches and at each phase",
-       .status = kNotBuilt},
+       .help =
+           "lines of device and host memory on standard output, in the first 5 steps and around "
+           "checkpoints: docs/metrics.md",
+       .on_resume = kFree},
       {.name = "nccl_test_log",
        .field = &RunConfig::nccl_test_log,
        .help = "NCCL test log whose bandwidths go to TensorBoard",
-       .status = kNotBuilt},
-      {.name = "use_profiler",
-       .field = &RunConfig::use_profiler,
-       .help = "trace steps 3 to 5 with the built-in profiler",
-       .status = kNotBuilt},
-      {.name = "use_nsight",
-       .field = &RunConfig::use_nsight,
-       .help = "start the CUDA profiler at step 10 on rank 0",
-       .status = kNotBuilt},
-      {.name = "profile_nsys",
-       .field = &RunConfig::profile_nsys,
-       .help = "start the CUDA profiler at step 3 on all ranks",
-       .status = kNotBuilt},
-      {.name = "nsys_start_step",
-       .field = &RunConfig::nsys_start_step,
-       .help = "start the CUDA profiler on rank 0",
-       .minimum = 0,
-       .status = kNotBuilt},
-      {.name = "nsys_end_step",
-       .field = &RunConfig::nsys_end_step,
-       .help = "stop the CUDA profiler",
-       .minimum = 0,
        .status = kNotBuilt},
       {.name = "device_type",
        .field = &RunConfig::device_type,
@@ -354,12 +336,6 @@ std::vector<OptionRow> commands() {
        .field = &RunConfig::repeats,
        .help = "measurements of each thing",
        .minimum = 1,
-       .scopes = in(OptionScope::kBench)},
-      {.name = "ranks",
-       .field = &RunConfig::ranks,
-       .help = "processes of this host between which bench comm measures --distributed_backend",
-       .minimum = 1,
-       .maximum = 64,
        .scopes = in(OptionScope::kBench)},
       {.name = "op",
        .field = &RunConfig::op,
