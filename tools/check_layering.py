@@ -41,8 +41,10 @@ MAY_INCLUDE = {
     "checkpoint": {"remote", "base"},
     "torch_files": {"checkpoint", "base"},
     "hub": {"torch_files", "checkpoint", "remote", "base"},
-    "observe": {"base"},
+    "serve": {"base"},
+    "observe": {"serve", "base"},
     "plot": {"base"},
+    "doctor": {"comm", "runtime", "base"},
     "profile": {"runtime", "plan", "ir", "base"},
     "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},
     "programs": ENGINE | {"options", "checkpoint"},
@@ -50,12 +52,12 @@ MAY_INCLUDE = {
     "planning": {"programs", "options", "runtime", "models", "base"},
     "train": JOB | READERS | {"profile", "runtime", "models", "ops", "base"},
     "generate": ENGINE | READERS | {"weights", "programs", "options"},
-    "launch": {"comm", "base"},
+    "launch": {"comm", "remote", "base"},
     "cluster": {"base"},
     "apps": EVERYTHING,
 }
 
-HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "expat", "gloo/", "snappy", "zstd", "lz4", "brotli/")
+HEAVY = ("nlohmann/", "CLI/", "spdlog/", "fmt/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "microhttpd", "expat", "gloo/", "snappy", "zstd", "lz4", "brotli/")
 LIGHT = ("nlohmann/json_fwd.hpp",)  # declares without defining
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')

@@ -125,6 +125,7 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
   device.description =
       cat("CPU, ", threads_text(backend.pool().threads()), ", ", name(backend.isa()));
   device.control = job.channels.control.get();
+  device.communicator = job.channels.communicator.get();
   device.measure_light = [&backend] { return measure_speed_of_light(backend); };
   if (job.member) {
     device.ranks_per_host = job.member->local_world_size;

@@ -1,7 +1,10 @@
 #include "base/log.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <mutex>
@@ -9,6 +12,7 @@
 #include <string>
 
 #include "base/line_writer.h"
+#include "base/log_status.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -24,6 +28,31 @@ std::set<std::string, std::less<>>& seen() {
 LineWriter& writer() {
   static LineWriter& standard_error = *new LineWriter(STDERR_FILENO, "tessera: ");
   return standard_error;
+}
+
+// Never destroyed, likewise.
+std::vector<std::string>& status() {
+  static auto& lines = *new std::vector<std::string>;
+  return lines;
+}
+
+int64_t columns_of(std::string_view line) {
+  return std::ranges::count_if(line, [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+// Goes back to where the status begins and clears from there. Lines that were as wide as the window
+// take more rows where it has become narrower since.
+std::string without_status() {
+  const int64_t columns = log_columns();
+  int64_t rows = 0;
+  for (const std::string& line : status())
+    rows += std::max<int64_t>(1, (columns_of(line) + columns - 1) / columns);
+  return rows > 0 ? cat("\r\x1b[", rows, "A\x1b[J") : "";
+}
+
+std::string status_text() {
+  if (status().empty()) return "";
+  return cat("\x1b[?7l", join(status(), "\n"), "\n\x1b[?7h");  // cut off, not folded
 }
 }  // namespace
 
@@ -41,8 +70,26 @@ void log_line(LogLevel level, const char* file, int line, std::string_view messa
   const char* base = std::strrchr(file, '/');
   std::lock_guard lock(mutex);
   if (level < threshold) return;
-  writer().write(cat(stamp, " ", "DIWE"[static_cast<int>(level)], " [", base ? base + 1 : file, ":",
-                     line, "] ", message, "\n"));
+  writer().write(cat(without_status(), stamp, " ", "DIWE"[static_cast<int>(level)], " [",
+                     base ? base + 1 : file, ":", line, "] ", message, "\n", status_text()));
+}
+
+bool log_is_terminal() {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && kind && std::strcmp(kind, "dumb") != 0;
+}
+
+int log_columns() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+void set_log_status(std::vector<std::string> lines) {
+  std::lock_guard lock(mutex);
+  const std::string before = without_status();
+  status() = std::move(lines);
+  writer().write(before + status_text());
 }
 
 std::string lost_log_lines() {

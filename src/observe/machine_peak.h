@@ -15,6 +15,7 @@ class MachinePeak {
   explicit MachinePeak(std::function<double()> measure);
 
   double flops() const { return flops_; }  // FLOP/s
+  bool is_measured() const { return measure_ != nullptr; }
   // The peak, known that a run reached `speed`: no less than that, unless it was given.
   double flops_after(double speed);
 

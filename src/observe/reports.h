@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace tessera {
 
@@ -14,6 +15,9 @@ struct StepReport {
   int64_t tokens_seen = 0;  // of the whole job, with this step
   double step_seconds = 0;  // from the first forward pass to the loss, waiting for data excluded
   double data_seconds = 0;
+  std::optional<double>
+      exchange_seconds;        // of step_seconds: waiting for other ranks; where any are
+  double elapsed_seconds = 0;  // since training began in this process: waits, saves, all of it
   std::optional<int64_t> batches_ready;  // that a stream had read ahead
   std::optional<uint64_t> data_hash;     // of what the step learns from, on all ranks; where asked
   double learning_rate = 0;              // that the update used
@@ -21,15 +25,32 @@ struct StepReport {
   double gradient_norm = 0;
   std::optional<double> loss_scale;  // of this step; where there is one
   bool ok = true;                    // false: the update was skipped
-  double flops = 0;                  // of the step's programs
+  double flops = 0;                  // the model's own, on this rank
+  double recomputed_flops = 0;       // on top: what was computed again to save memory
   double peak_flops = 0;             // matrix peak in FLOP/s, 0 if unknown
   int64_t memory_bytes = 0;          // resident now
+  int64_t allocated_bytes = 0;       // state and arena, as planned
   double seconds_left = -1;          // < 0: unknown
 };
 
 // What so much in so many seconds is in one; 0 where there was no time.
 inline double per_second(double amount, double seconds) {
   return seconds > 0 ? amount / seconds : 0;
+}
+
+// Shares of the matrix peak, as the literature counts them: of the model's own arithmetic (MFU),
+// and of all that was done, recomputation included (HFU). Nothing where the peak is not known, or
+// is less than what was reached and so no peak.
+inline std::optional<double> share_of_peak(double flops, const StepReport& report) {
+  const double share = per_second(flops, report.step_seconds) / report.peak_flops;
+  if (!(report.peak_flops > 0) || !(share <= 1)) return std::nullopt;
+  return share;
+}
+inline std::optional<double> model_flops_utilization(const StepReport& report) {
+  return share_of_peak(report.flops, report);
+}
+inline std::optional<double> hardware_flops_utilization(const StepReport& report) {
+  return share_of_peak(report.flops + report.recomputed_flops, report);
 }
 
 // What one validation has to tell.
@@ -40,6 +61,26 @@ struct ValidationReport {
   double loss = 0, perplexity = 0;
 };
 
+// Memory of one rank at one point of a run, in bytes.
+struct MemoryReport {
+  int64_t step = 0;
+  std::string tag;  // the point: "After forward"
+  int rank = 0;
+  std::string device;  // "cpu"
+  // Of the device, by the plan: what lives now, at most since the report before, and what is taken
+  // of the device for it.
+  int64_t allocated = 0, peak_allocated = 0, reserved = 0;
+  // Of the host, by the system: all tensors that are there, and the process's resident set, now,
+  // less that of the report before, and of the first report.
+  int64_t host_tensors = 0, resident = 0, resident_change = 0, first_resident = 0;
+};
+
+// How a run ended.
+struct EndReport {
+  bool failed = false;
+  double seconds = 0, training_seconds = 0;  // of this process; of its steps
+};
+
 // Where a run tells of its steps and validations. What cannot be written is a warning, once, and
 // never ends the run.
 class MetricsSink {
@@ -47,6 +88,8 @@ class MetricsSink {
   virtual ~MetricsSink() = default;
   virtual void step(const StepReport& report) = 0;
   virtual void validation(const ValidationReport& report) = 0;
+  virtual void memory(const MemoryReport&) {}
+  virtual void end(const EndReport&) {}
 };
 
 }  // namespace tessera

@@ -2,23 +2,19 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <system_error>
 #include <vector>
 
 #include "base/error.h"
 #include "base/process_identity.h"
 #include "base/text.h"
+#include "observe/event_time.h"
 #include "observe/tensorboard_events.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 // TensorBoard reads the files of a directory in the order of their names.
 fs::path new_file(const fs::path& directory) {
@@ -48,7 +44,9 @@ std::string cell(std::string_view text) {
 }  // namespace
 
 TensorBoardWriter::TensorBoardWriter(const fs::path& directory, int64_t first_step)
-    : file_(new_file(directory), "TensorBoard's events"), first_step_(first_step) {
+    : file_(new_file(directory), "TensorBoard's events"),
+      first_step_(first_step),
+      last_step_(first_step) {
   file_.append(version_record(unix_seconds()));
   file_.append(restart_record(unix_seconds(), first_step + 1));
 }
@@ -62,30 +60,34 @@ void TensorBoardWriter::arguments(std::span<const std::pair<std::string, std::st
 }
 
 void TensorBoardWriter::step(const StepReport& r) {
-  const double flops = per_second(r.flops, r.step_seconds);
-  std::vector<TensorBoardScalar> scalars{
-      {"Loss/train", r.loss},
-      {"LR/learning_rate", r.learning_rate},
-      {"Norms/grad_norm", r.gradient_norm},
-      {"Perf/SeqPerSec", per_second(static_cast<double>(r.samples), r.step_seconds)},
-      {"Perf/TokensPerSec", per_second(static_cast<double>(r.tokens), r.step_seconds)},
-      {"Perf/ModelTFLOPs", flops / 1e12},
-      {"Perf/step_seconds", r.step_seconds},
-      {"Perf/data_seconds", r.data_seconds},
-      {"Memory/resident_GiB", static_cast<double>(r.memory_bytes) / (int64_t{1} << 30)},
-      {"Data/epoch", static_cast<double>(r.epoch)},
-      {"Data/tokens_seen", static_cast<double>(r.tokens_seen)}};
-  if (r.peak_flops > 0) scalars.push_back({"Perf/share_of_peak", flops / r.peak_flops});
-  if (r.z_loss) scalars.push_back({"Loss/z_loss", *r.z_loss});
-  if (r.loss_scale) scalars.push_back({"Loss/scale", *r.loss_scale});
-  if (r.batches_ready)
-    scalars.push_back({"Data/batches_ready", static_cast<double>(*r.batches_ready)});
-  file_.append(scalars_record(unix_seconds(), r.batch + 1, scalars));
+  last_step_ = r.batch + 1;
+  file_.append(scalars_record(unix_seconds(), last_step_, scalars_of(r)));
 }
 
 void TensorBoardWriter::validation(const ValidationReport& r) {
-  const TensorBoardScalar scalars[] = {{"Loss/val", r.loss}, {"Loss/perplexity", r.perplexity}};
-  file_.append(scalars_record(unix_seconds(), r.batch + 1, scalars));
+  file_.append(scalars_record(unix_seconds(), r.batch + 1, scalars_of(r)));
+}
+
+void TensorBoardWriter::memory(const MemoryReport& r) {
+  const std::pair<std::string, int64_t> values[] = {
+      {cat("GPUMemoryGB/", r.tag, "/allocated"), r.allocated},
+      {cat("GPUMemoryGB/", r.tag, "/max_allocated"), r.peak_allocated},
+      {cat("GPUMemoryGB/", r.tag, "/reserved"), r.reserved},
+      {cat("GPUMemoryGB/", r.tag, "/max_reserved"), r.reserved},
+      {cat("CPUMemoryGB/", r.tag, "/torch"), r.host_tensors},
+      {cat("CPUMemoryGB/", r.tag, "/total"), r.resident},
+      {cat("CPUMemoryGB/", r.tag, "/delta"), r.resident_change},
+      {cat("CPUMemoryGB/", r.tag, "/base"), r.first_resident}};
+  std::vector<Scalar> scalars;
+  for (const auto& [tag, bytes] : values)
+    scalars.push_back({tag, static_cast<double>(bytes) / (int64_t{1} << 30)});
+  file_.append(scalars_record(unix_seconds(), r.step, scalars));
+}
+
+void TensorBoardWriter::end(const EndReport& r) {
+  const Scalar scalars[] = {{"Perf/runtime/total", r.seconds / 60},
+                            {"Perf/runtime/train", r.training_seconds / 60}};
+  file_.append(scalars_record(unix_seconds(), last_step_, scalars));
 }
 
 }  // namespace tessera

@@ -20,10 +20,12 @@ class TensorBoardWriter final : public MetricsSink {
   void arguments(std::span<const std::pair<std::string, std::string>> options);
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
+  void memory(const MemoryReport& report) override;
+  void end(const EndReport& report) override;
 
  private:
   RecordFile file_;
-  int64_t first_step_;
+  int64_t first_step_, last_step_;
 };
 
 }  // namespace tessera

@@ -34,6 +34,7 @@ std::vector<OptionRow> build_table() {
       {"Checkpoints, fine-tuning", groups::checkpoints()},
       {"Low-rank adapters", groups::adapters()},
       {"Logging, profiling, device", groups::logging()},
+      {"Watching a run", groups::watching()},
       {"Profiles", groups::profiling()},
       {"Looking inside", groups::inspection()},
       {"Configuration files", groups::configuration()},

@@ -186,6 +186,12 @@ struct RunConfig {
   std::string cache_dir = "cache";
   int64_t max_cache_size = int64_t{64} << 30;
 
+  // Watching a run
+  std::string console = "auto";
+  std::optional<int64_t> http_port;
+  std::string http_address = "127.0.0.1";
+  std::string memory_chart;
+
   // Profiles
   bool use_profiler = false;
   std::string profile_dir = "profile_traces";
@@ -224,7 +230,6 @@ struct RunConfig {
   int64_t min_frequency = 2;
   bool by_op = false;
   int64_t repeats = 10;
-  int64_t ranks = 2;
   std::vector<std::string> op;
 
   // Preparing and looking at data

@@ -54,6 +54,18 @@ int64_t assign_offsets(Plan& plan, MemoryTier tier, int32_t nodes) {
 }
 
 void find_peak(Plan& plan, int32_t nodes) {
+  const std::vector<int64_t> live = live_bytes(plan, nodes);
+  for (int32_t i = 0; i <= nodes; ++i) {
+    if (live[static_cast<size_t>(i)] > plan.live_peak_bytes) {
+      plan.live_peak_bytes = live[static_cast<size_t>(i)];
+      plan.peak_node = i;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> live_bytes(const Plan& plan, int32_t nodes) {
   std::vector<int64_t> change(static_cast<size_t>(nodes) + 2, 0);
   for (const Storage& s : plan.storages) {
     if (s.external || s.tier == MemoryTier::kFar) continue;
@@ -62,17 +74,10 @@ void find_peak(Plan& plan, int32_t nodes) {
     begins = checked_add(begins, aligned(s.bytes));
     ends = checked_add(ends, -aligned(s.bytes));
   }
-  int64_t live = 0;
-  for (int32_t i = 0; i <= nodes; ++i) {
-    live = checked_add(live, change[static_cast<size_t>(i)]);
-    if (live > plan.live_peak_bytes) {
-      plan.live_peak_bytes = live;
-      plan.peak_node = i;
-    }
-  }
+  change.pop_back();
+  for (size_t i = 1; i < change.size(); ++i) change[i] = checked_add(change[i], change[i - 1]);
+  return change;
 }
-
-}  // namespace
 
 Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
                const PlanOptions& options) {
@@ -148,29 +153,41 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
   return plan;
 }
 
-std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan) {
+std::vector<StorageUse> storage_uses(const Graph& graph, const Plan& plan) {
   std::vector<bool> of_state_alone = made_of_state_alone(graph);
-  std::vector<const Node*> maker(plan.storages.size(), nullptr);
+  std::vector<StorageUse> uses(plan.storages.size());
   for (int32_t v = 0; v < graph.num_values(); ++v) {
-    const Node& node = graph.nodes()[static_cast<size_t>(graph.producer({v}))];
+    const int32_t maker = graph.producer({v});
+    const Node& node = graph.nodes()[static_cast<size_t>(maker)];
     if (!node.op->view_offsets().empty()) continue;
-    const Node*& m = maker[static_cast<size_t>(plan.places[static_cast<size_t>(v)].storage)];
-    if (!m) m = &node;
+    StorageUse& use = uses[static_cast<size_t>(plan.places[static_cast<size_t>(v)].storage)];
+    if (use.node < 0) use = {maker, {v}, ""};
   }
+  for (size_t s = 0; s < plan.storages.size(); ++s) {
+    StorageUse& use = uses[s];
+    if (use.node < 0) {
+      use.node = plan.storages[s].workspace_of;
+      use.category = use.node >= 0 ? "workspace" : "copies of results";
+      continue;
+    }
+    const Node& node = graph.nodes()[static_cast<size_t>(use.node)];
+    bool of_state = of_state_alone[static_cast<size_t>(node.outputs[0].id)];
+    use.category = node.op->tier() == Tier::kInput ? "arguments"
+                   : of_state                      ? "compute copies of parameters"
+                                                   : cat(name(node.phase), " values");
+  }
+  return uses;
+}
+
+std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan) {
+  const std::vector<StorageUse> uses = storage_uses(graph, plan);
   std::map<std::string, int64_t> bytes;
   for (size_t s = 0; s < plan.storages.size(); ++s) {
     const Storage& storage = plan.storages[s];
     if (storage.external || storage.tier == MemoryTier::kFar || storage.first > plan.peak_node ||
         storage.last < plan.peak_node)
       continue;
-    std::string category = storage.workspace_of >= 0 ? "workspace" : "copies of results";
-    if (const Node* node = maker[s]) {
-      bool of_state = of_state_alone[static_cast<size_t>(node->outputs[0].id)];
-      category = node->op->tier() == Tier::kInput ? "arguments"
-                 : of_state                       ? "compute copies of parameters"
-                                                  : cat(name(node->phase), " values");
-    }
-    bytes[category] += aligned(storage.bytes);
+    bytes[uses[s].category] += aligned(storage.bytes);
   }
   std::vector<MemoryCategory> categories;
   for (auto& [category, size] : bytes) categories.push_back({category, size});

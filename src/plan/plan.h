@@ -91,6 +91,18 @@ Plan make_plan(const Graph& graph, const std::vector<int64_t>& workspace_bytes,
 // Throws InternalError.
 void verify_plan(const Graph& graph, const Plan& plan);
 
+// Near bytes that are live at each of a program's nodes, and behind the last: `nodes` + 1 numbers.
+std::vector<int64_t> live_bytes(const Plan& plan, int32_t nodes);
+
+// What a storage is there for: the node that fills it first, the value that this makes (none: that
+// node's scratch, or a copy), and the kind: "forward values", "workspace" and so on.
+struct StorageUse {
+  int32_t node = -1;
+  Value value;
+  std::string category;
+};
+std::vector<StorageUse> storage_uses(const Graph& graph, const Plan& plan);
+
 // Near bytes live at the peak by kind, largest first: "forward activations", "workspace" and so on.
 struct MemoryCategory {
   std::string name;

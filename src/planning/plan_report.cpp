@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/file.h"
 #include "models/model_family.h"
 #include "options/model_options.h"
+#include "planning/memory_chart.h"
 #include "planning/plan_search.h"
 #include "planning/plan_verdict.h"
 #include "programs/frozen_parameters.h"
@@ -222,9 +224,15 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
 
 PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const PlanTarget& target,
                        const std::filesystem::path& root) {
-  if (!model_family(model.model_type).build) return weights_report(config, model);
+  if (!model_family(model.model_type).build) {
+    if (!config.memory_chart.empty())
+      throw UsageError(cat("--memory_chart: ", name(model.model_type), " has no programs yet"));
+    return weights_report(config, model);
+  }
   std::unique_ptr<Session> session = plan_session(config, model, target);
   const JobPlan plan = job_plan(config, *session);
+  if (!config.memory_chart.empty())
+    write_file_atomic(config.memory_chart, memory_chart(*session, name(model.model_type)));
   std::string text =
       heading(config, model, trainable_count(session->programs().parameters), plan.parallelism) +
       memory_text(config, model, *session, plan, target) + declined_text(*session) +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -83,7 +84,9 @@ Communicator::Ticket Communicator::start(const CommCall& call) {
 
 void Communicator::wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
+  const double start = finished_ >= ticket ? 0 : monotonic_seconds();
   changed_.wait(lock, [&] { return finished_ >= ticket || failure_; });
+  if (start > 0) seconds_waited_ += monotonic_seconds() - start;
   if (finished_ < ticket) std::rethrow_exception(failure_);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -93,6 +94,8 @@ class Communicator {
   // Blocks until the call and all before it are done.
   void wait(Ticket ticket);
   void run(const CommCall& call) { wait(start(call)); }
+  // What callers have spent in wait() so far.
+  double seconds_waited() const { return seconds_waited_.load(std::memory_order_relaxed); }
 
   // Memory that peers on the same host read without a copy in between; ordinary memory where there
   // is no such thing. The size is each rank's own. The buffer must not outlive the communicator.
@@ -124,6 +127,7 @@ class Communicator {
   std::exception_ptr failure_;
   bool running_ = false;  // perform() is
   bool stopping_ = false;
+  std::atomic<double> seconds_waited_ = 0;
   std::thread thread_;  // begins with the first call
 };
 

@@ -9,13 +9,9 @@
 #include "base/file.h"
 #include "base/interruption.h"
 #include "base/log.h"
-#include "observe/metrics_file.h"
-#include "observe/tensorboard.h"
 #include "ops/composite/dropout.h"
 #include "options/option_record.h"
-#include "options/option_table.h"
 #include "programs/frozen_parameters.h"
-#include "programs/step_costs.h"
 #include "train/baselines.h"
 #include "train/token_parts.h"
 
@@ -64,9 +60,16 @@ RunEnd TrainingRun::run() {
   } catch (const Interrupted&) {
     stopping_ = true;
   } catch (const CommError&) {
-    if (!interrupted() || total_steps_ > 0) throw;
+    if (!interrupted() || total_steps_ > 0) {
+      tell_end(true);
+      throw;
+    }
     stopping_ = true;  // another rank ended first, and nothing is lost
+  } catch (...) {
+    tell_end(true);
+    throw;
   }
+  tell_end(false);
   if (!stopping_) return RunEnd::kFinished;
   tell_interruption();
   return RunEnd::kInterrupted;
@@ -75,6 +78,9 @@ RunEnd TrainingRun::run() {
 void TrainingRun::run_to_the_end() {
   check_profiling(config_);
   TESSERA_INFO(cat("tessera on ", device_.description));
+  serve_status();
+  track_memory();
+  tell_memory("Before model creation");
   TESSERA_INFO("Creating Model");
   Parallelism parallelism =
       make_parallelism(config_, record_.model, world_size(), device_.ranks_per_host);
@@ -108,7 +114,9 @@ void TrainingRun::run_to_the_end() {
   record_inputs();
   if (rank() == 0)
     for (const std::string& warning : data_.warnings) TESSERA_WARN_ONCE(warning);
+  tell_memory("Before FSDP wrapper");
   session_->allocate();
+  tell_memory("After FSDP wrapper");
   session_->set_decay(config_.weight_decay, config_.decay_all);
   const Session::Memory memory = session_->planned_memory();
   TESSERA_CHECK(session_->allocated_bytes() == memory.total(),
@@ -136,7 +144,6 @@ void TrainingRun::run_to_the_end() {
   }
   profile_ = TrainingProfile(config_, *session_, rank(), world_size(), device_.control,
                              device_.measure_light);
-  flops_per_micro_batch_ = program_flops(session_->programs().accumulate_first);
   if (config_.eval_only) {
     if (!data_.validation_samples)
       throw UserError(
@@ -150,29 +157,16 @@ void TrainingRun::run_to_the_end() {
                    ", of which planned ", format_bytes(memory.total())));
 }
 
-void TrainingRun::open_sinks() {
-  if (rank() > 0) return;
-  if (!config_.metrics_file.empty())
-    sinks_.push_back(std::make_unique<MetricsFile>(config_.metrics_file));
-  for (const std::string& directory : config_.tensorboard_dir) {
-    TESSERA_INFO(cat("Writing metrics for tensorboard to ", directory, "."));
-    auto writer = std::make_unique<TensorBoardWriter>(directory, record_.step);
-    writer->arguments(option_values(config_));
-    sinks_.push_back(std::move(writer));
-  }
-  if (config_.report_interval) report_.emplace(*config_.report_interval, world_size());
-}
-
 void TrainingRun::train() {
   if (!data_.has_training())
     throw UserError("there is no training data; give --dataset or --training_dir");
-  catch_interruptions(saves() ? "the run ends after this step and saves a checkpoint"
-                              : "the run ends after this step; without --checkpoint_dir nothing "
-                                "is saved");
+  prepare_answer();
   if (stop_requested()) throw Interrupted();
   open_reader();
+  tell_formulas();
   train_start_seconds_ = monotonic_seconds();
   for (Tier& tier : tiers_) tier.last_begin_seconds = train_start_seconds_;
+  open_console();
   while (record_.step < total_steps_ && !stopping_) {
     const int64_t epoch_before = epoch();
     if (!start_step()) break;
@@ -198,9 +192,11 @@ void TrainingRun::train() {
     validate(config_.validation_batches);
     save_if_improved();
   }
+  tell_doing("saving the last checkpoint");
   finish_save();
   save(all_tiers());
   finish_save();
+  console_.reset();
   finish();
 }
 
@@ -208,16 +204,6 @@ bool TrainingRun::validation_due(bool epoch_ended) const {
   if (!data_.validation_samples) return false;
   int64_t freq = config_.validation_freq.value_or(0);
   return (freq > 0 && record_.step % freq == 0) || (epoch_ended && config_.run_validation);
-}
-
-// Says what became of the weights.
-void TrainingRun::tell_interruption() const {
-  if (record_.step == first_step_)
-    return TESSERA_WARN("Interrupted before the first step: there is nothing to save");
-  std::string end = saved()   ? "; saved. Give --resume_from_checkpoint to go on"
-                    : saves() ? "; the checkpoint failed"
-                              : "; nothing saved: there is no --checkpoint_dir";
-  TESSERA_WARN(cat("Interrupted after step ", record_.step, end));
 }
 
 void TrainingRun::finish() {
@@ -245,6 +231,7 @@ std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
 }
 
 bool TrainingRun::start_step() {
+  prepare_answer();
   profile_.begin_step(record_.step);
   RunningStep step;
   StepReport& report = step.report;
@@ -264,13 +251,13 @@ bool TrainingRun::start_step() {
   report.data_seconds = step.start_seconds - start;
   profile_.has_data();
   if (stream_) report.batches_ready = stream_->queue_depth();
-  NodeObserver record;
-  if (hashes_) {
-    hashes_->begin_step(record_.step);
-    record = hashes_->observer();
-  }
-  const NodeObserver* observer = hashes_ ? &record : nullptr;
+  const NodeObserver watch = step_observer();
+  const NodeObserver* observer = watch ? &watch : nullptr;
+  if (device_.communicator) step.seconds_waited = device_.communicator->seconds_waited();
+  const bool tracked = tracks_step(record_.step);
+  if (tracked) tell_memory("Before train step");
   session_->accumulate(step.micro_batches, observer);
+  if (tracked) tell_memory("After train step");
   if (saver_) saver_->wait_for_copy();
   step.update =
       session_->start_update(report.learning_rate, config_.grad_clip,
@@ -280,7 +267,9 @@ bool TrainingRun::start_step() {
   ++record_.step;
   record_.position = reader_->position();
   report.next_learning_rate = schedule_.rate(record_.step, epoch() + 1);
-  report.flops = flops_per_micro_batch_ * static_cast<double>(step.micro_batches.size());
+  const auto micro_batches = static_cast<double>(step.micro_batches.size());
+  report.flops = flops_per_micro_batch_ * micro_batches;
+  report.recomputed_flops = recomputed_per_micro_batch_ * micro_batches;
   running_.push_back(std::move(step));
   return true;
 }
@@ -291,49 +280,6 @@ void TrainingRun::finish_steps(size_t but) {
     running_.pop_front();
     finish_step(step);
   }
-}
-
-void TrainingRun::finish_step(RunningStep& step) {
-  StepReport& report = step.report;
-  const StepResult result = step.update.result();
-  const double now = monotonic_seconds();
-  report.step_seconds = now - std::max(step.start_seconds, last_step_end_seconds_);
-  last_step_end_seconds_ = now;
-  if (report.batch == first_step_)
-    TESSERA_INFO(cat("First step done ", format("%.2f", now - start_seconds_), " s after start"));
-  record_.tokens_seen += result.tokens;
-  // A loss scale that is too high is found out by such updates.
-  bool lowered = !result.ok && result.loss_scale &&
-                 *result.loss_scale > session_->programs().loss_scaling->lowest;
-  record_.skipped_in_a_row =
-      result.ok ? 0 : record_.skipped_in_a_row + static_cast<int64_t>(!lowered);
-  report.loss = result.loss;
-  report.z_loss = result.z_loss;
-  report.loss_scale = result.loss_scale;
-  report.gradient_norm = result.gradient_norm;
-  report.ok = result.ok;
-  report.tokens = result.tokens;
-  report.tokens_seen = record_.tokens_seen;
-  report.peak_flops = device_.peak.flops_after(report.flops / report.step_seconds);
-  report.memory_bytes = resident_bytes();
-  report.seconds_left = seconds_left();
-  watch_starvation(report);
-  for (const auto& sink : sinks_) sink->step(report);
-  if (report.batch % config_.logging_freq == 0 || report.batch + 1 == total_steps_)
-    TESSERA_INFO(progress_line(report));
-  if (average_.add(report)) TESSERA_INFO(average_.line());
-  if (report_) {
-    if (const auto lines = report_->add(report)) TESSERA_INFO(cat("Report:\n", *lines));
-  }
-  if (lowered) {
-    TESSERA_INFO(cat("Step ", report.batch, ": gradients overflow at loss scale ",
-                     *result.loss_scale, "; the update was skipped, the scale is now ",
-                     *result.next_loss_scale));
-  } else if (!result.ok) {
-    report_skip(step);
-  }
-  announced_tiers_ |= result.announced;
-  stopping_ = stopping_ || result.stop || (world_size() == 1 && interrupted());
 }
 
 void TrainingRun::report_skip(const RunningStep& step) {
@@ -360,6 +306,7 @@ void TrainingRun::report_skip(const RunningStep& step) {
 }
 
 void TrainingRun::validate(int64_t limit_batches) {
+  tell_doing("validating");
   const SampleSource& windows = *data_.validation_samples;
   const Parallelism& parallelism = session_->programs().parallelism;
   BatchReaderOptions options;
@@ -392,6 +339,8 @@ void TrainingRun::validate(int64_t limit_batches) {
   const ValidationReport report{batch_number, epoch_number, record_.tokens_seen,
                                 last_validation_loss_, perplexity};
   for (const auto& sink : sinks_) sink->validation(report);
+  if (console_) console_->validation(report);
+  tell_doing("training");
 }
 
 void TrainingRun::print_baselines() {
@@ -419,13 +368,6 @@ void TrainingRun::print_baselines() {
         format("  %-14s %.4f  %s", label, bits,
                std::string(static_cast<size_t>(std::clamp(bits * 12, 0.0, 80.0)), '#').c_str()));
   }
-}
-
-double TrainingRun::seconds_left() const {
-  int64_t done = record_.step - first_step_;
-  if (done <= 0) return -1;
-  return (monotonic_seconds() - train_start_seconds_) / static_cast<double>(done) *
-         static_cast<double>(total_steps_ - record_.step);
 }
 
 }  // namespace tessera

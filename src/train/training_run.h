@@ -14,13 +14,16 @@
 #include "observe/progress.h"
 #include "observe/reports.h"
 #include "observe/run_report.h"
+#include "observe/status_block.h"
 #include "options/checkpoint_tiers.h"
 #include "options/run_record.h"
 #include "planning/host_memory.h"
 #include "programs/session.h"
+#include "runtime/communicator.h"
 #include "runtime/control.h"
 #include "runtime/observers.h"
 #include "train/checkpoint_saver.h"
+#include "train/memory_tracker.h"
 #include "train/training_data.h"
 #include "train/training_profile.h"
 #include "weights/adapter_weights.h"
@@ -34,13 +37,15 @@ inline constexpr std::string_view kStreamName = "lanes.bin";
 struct Device {
   Backend* backend = nullptr;
   ThreadPool* pool = nullptr;
-  Control* control = nullptr;  // none: one rank
+  Control* control = nullptr;                  // none: one rank
+  const Communicator* communicator = nullptr;  // likewise: tells how long was waited for others
   int ranks_per_host = 1;
   bool first_on_host = true;  // prepares what the ranks of a host share: token caches
   std::string job_id = {};    // of the agent that started the ranks; empty: drawn by rank 0
   int attempt = 0;            // restarts of the job so far
-  std::string description;    // "CPU, 2 threads, amx"
-  MachinePeak peak;           // of matrix products in the compute dtype
+  std::string kind = "cpu";
+  std::string description;                           // "CPU, 2 threads, amx"
+  MachinePeak peak;                                  // of matrix products in the compute dtype
   std::function<SpeedOfLight()> measure_light = {};  // takes some tenths of a second
   std::filesystem::path system_root = "/";           // where the host's /proc and cgroups are
 };
@@ -71,7 +76,7 @@ class TrainingRun {
     std::vector<std::vector<int64_t>> row_keys;  // of each of them
     std::vector<MicroBatch> micro_batches;       // views of both
     PendingStep update;
-    double start_seconds = 0;
+    double start_seconds = 0, seconds_waited = 0;  // Communicator::seconds_waited before it
   };
 
   void run_to_the_end();
@@ -126,7 +131,16 @@ class TrainingRun {
                               const RunRecord& saved) const;
   void record_inputs();
   void warn_of_changes(const RunRecord& saved) const;
+  void serve_status();
   void open_sinks();
+  void tell_formulas();
+  void open_console();
+  // What the run does besides steps, for the console.
+  void tell_doing(const char* what);
+  void track_memory();
+  void tell_memory(const std::string& point);
+  bool tracks_step(int64_t batch) const;
+  NodeObserver step_observer();
   void train();
   void open_reader();
   StreamState whole_stream_state() const;
@@ -166,7 +180,9 @@ class TrainingRun {
   }
   bool saved_in(size_t tier) const;
   void finish();
+  void prepare_answer() const;
   void tell_interruption() const;
+  void tell_end(bool failed);
   void print_baselines();
   bool validation_due(bool epoch_ended) const;
   double seconds_left() const;
@@ -193,7 +209,11 @@ class TrainingRun {
   };
   std::vector<Tier> tiers_;                          // none where nothing is saved
   std::unique_ptr<CheckpointReader> to_resume_;      // verified; until it is loaded
-  std::vector<std::unique_ptr<MetricsSink>> sinks_;  // on rank 0
+  std::vector<std::unique_ptr<MetricsSink>> sinks_;  // of rank 0, but for a server
+  bool sinks_are_open_ = false;
+  std::unique_ptr<StatusBlock> console_;    // on rank 0, where there is a terminal
+  std::unique_ptr<MemoryTracker> memory_;   // on rank 0, where it is asked for
+  std::vector<MemoryReport> early_memory_;  // until there are sinks
   RunningAverage average_;
   std::optional<RunReport> report_;  // where it is asked for
   std::unique_ptr<HashRecorder> hashes_;
@@ -223,7 +243,7 @@ class TrainingRun {
   double last_validation_loss_ = -1;
   int64_t validated_whole_at_ = -1;  // the step whose weights saw all of the validation text
   bool stopping_ = false;            // all ranks agreed to end after this step
-  double flops_per_micro_batch_ = 0;
+  double flops_per_micro_batch_ = 0, recomputed_per_micro_batch_ = 0;
 };
 
 }  // namespace tessera

@@ -89,9 +89,14 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
                             },
                             tier.apart ? first_on_host() : 0});
   }
+  tell_memory(cat("Before ckpt (", config_.checkpoint_type, ")"));
   saving_ = {record_.step, tiers, good, std::move(on_failure)};
   saver_->start(std::move(destinations), std::move(content));
-  if (!saver_->is_beside_training()) finish_save();
+  if (!saver_->is_beside_training()) {
+    tell_doing("saving a checkpoint");
+    finish_save();
+    tell_doing("training");
+  }
 }
 
 // All ranks skip it or none does, also where some of them have already seen the end of the one
@@ -143,6 +148,7 @@ void TrainingRun::finish_save() {
     last_saved_step_ = saving.step;
     last_saved_path_ = saved.path;
   }
+  tell_memory(cat("After ckpt (", config_.checkpoint_type, ")"));
   if (!any && saving.on_failure) saving.on_failure();
 }
 

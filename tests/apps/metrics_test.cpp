@@ -1,4 +1,8 @@
 // What a run writes for people and programs to look at.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "serve/http_server.h"
 #include "tests/apps/program_fixture.h"
 
 namespace tessera {
@@ -33,6 +37,78 @@ TEST_F(Metrics, ADirectoryThatCannotBeMadeIsAnErrorBeforeTheFirstStep) {
   EXPECT_EQ(result.status, 1);
   expect_contains(result.message(), "cannot make 'file/runs' for TensorBoard");
   EXPECT_EQ(result.err.find("Batch 0"), std::string::npos);
+}
+
+TEST_F(Metrics, GoToWandbAndAPortThatIsTakenIsAWarning) {
+  HttpServer taken({}, [](const HttpServer::Request&) { return HttpServer::Reply(); });
+  ProgramResult result = run(train({"--max_steps", "3", "--use_wandb", "1", "--http_port",
+                                    cat(taken.port()), "--peak_tflops_per_gpu", "1e-9"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err, cat("cannot serve at 127.0.0.1 port ", taken.port(),
+                                  ": Address already in use; the run goes on without"));
+  expect_contains(result.err, "they have no MFU");
+  EXPECT_EQ(result.err.find("MFU: 0"), std::string::npos);
+  ASSERT_EQ(names("wandb").size(), 1u);
+  const std::string directory = cat("wandb/", *names("wandb").begin());
+  expect_contains(result.err, cat("wandb sync ", directory));
+  EXPECT_EQ(names(directory).size(), 2u);
+}
+
+TEST_F(Metrics, MemoryLinesStandAtTheirPoints) {
+  ProgramResult result = run(train({"--max_steps", "7", "--enable_memory_profiling", "1",
+                                    "--checkpoint_dir", "ckpt", "--async_checkpoint", "off"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  std::vector<std::string> expected{"0 Before model creation", "0 Before FSDP wrapper",
+                                    "0 After FSDP wrapper"};
+  for (int step = 0; step < 5; ++step) {
+    for (const char* point :
+         {"Before train step", "After forward", "After train step", "After opt step"})
+      expected.push_back(cat(step, " ", point));
+  }
+  expected.insert(expected.end(), {"7 Before ckpt (sharded)", "7 After ckpt (sharded)"});
+  std::vector<std::string> points;
+  double reserved = 0;
+  for (std::string_view line : split(trim(result.out), '\n')) {
+    if (!line.starts_with("[GPU MEMORY]@")) continue;
+    points.push_back(
+        cat(line.substr(16, 1), " ",
+            trim(line.substr(line.rfind('[') + 1, line.rfind(']') - line.rfind('[') - 1))));
+    double allocated = 0, peak = 0;
+    ASSERT_EQ(std::sscanf(std::string(line.substr(line.find("max_cache) = (") + 14)).c_str(),
+                          "%lf, %lf, %lf", &allocated, &peak, &reserved),
+              3)
+        << line;
+    EXPECT_LE(allocated, peak) << line;
+    EXPECT_LE(peak, reserved) << line;
+  }
+  EXPECT_EQ(points, expected);
+  expect_contains(result.out, "[CPU MEMORY]@0004 (torch, rank, device) = (");
+}
+
+TEST_F(Metrics, ThePlanHasAChartOfItsMemory) {
+  ProgramResult result = run({"plan", "--model_name", "gpt2", "--memory_chart", "chart.html"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const std::string page = read_file(path("chart.html"));
+  expect_contains(page, "<title>Memory of gpt2</title>");
+  const size_t begin = page.find("const DATA = ") + 13;
+  const auto data =
+      nlohmann::json::parse(page.substr(begin, page.find(";</script>", begin) - begin));
+  ASSERT_EQ(data["programs"].size(), 3u);
+  for (const auto& program : data["programs"]) {
+    const int64_t nodes = program["nodes"], arena = program["arena"];
+    std::vector<int64_t> live(static_cast<size_t>(nodes) + 1);
+    for (const auto& s : program["storages"]) {
+      const int64_t first = s[0], last = s[1], offset = s[2], bytes = s[3];
+      EXPECT_LE(offset + bytes, arena);
+      EXPECT_LT(s[7].get<size_t>(), data["texts"].size());
+      for (int64_t node = first; node <= last; ++node)
+        live[static_cast<size_t>(node)] += (bytes + 63) / 64 * 64;
+    }
+    EXPECT_EQ(live, program["live"].get<std::vector<int64_t>>());
+    EXPECT_EQ(*std::ranges::max_element(live), program["peak"].get<int64_t>());
+    EXPECT_EQ(program["ops"].size(), static_cast<size_t>(nodes));
+  }
+  expect_contains(page, "attention in layers.0.attn");
 }
 
 TEST_F(Metrics, ArePlotted) {

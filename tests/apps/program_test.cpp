@@ -203,6 +203,12 @@ TEST_F(Help, Version) {
                                   std::regex(R"(^tessera \d+\.\d+\.\d+, compiled by g\+\+ \d+)")))
         << result.out;
     expect_contains(result.out, "instruction set ");
+    EXPECT_TRUE(std::regex_search(
+        result.out, std::regex(R"(\ncommit ([0-9a-f]{12}(, changed)?|unknown), \w+ build\n)")))
+        << result.out;
+    expect_contains(result.out, ", glibc ");
+    EXPECT_TRUE(std::regex_search(result.out, std::regex(R"(\nlibraries:.* libdnnl\.so\.\d)")))
+        << result.out;
   }
 }
 

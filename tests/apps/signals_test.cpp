@@ -73,11 +73,11 @@ TEST_F(Process, AnswersWithinTheStepAndASecondInterruptDoesNotWaitForIt) {
   for (const Case& c :
        {Case{SIGINT,
              {"--checkpoint_dir", "ckpt"},
-             "Interrupt: the run ends after this step and saves a checkpoint. Ctrl-C (SIGINT) once "
+             "Interrupt: finishing step 1, then saving a checkpoint. Ctrl-C (SIGINT) once "
              "more ends the process at once"},
         Case{SIGTERM,
              {},
-             "Terminated: the run ends after this step; without --checkpoint_dir nothing is saved. "
+             "Terminated: finishing step 1; without --checkpoint_dir nothing is saved. "
              "Ctrl-C (SIGINT) ends the process at once"}}) {
     std::filesystem::remove(path(".err"));
     pid_t child = start(train(long_step + c.more));

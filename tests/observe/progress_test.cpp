@@ -24,10 +24,25 @@ TEST(Progress, TheLineBeginsWithTheFixedGrammar) {
   r.seconds_left = 185;
   r.ok = false;
   EXPECT_EQ(progress_line(r).substr(progress_line(r).find(", Tokens")),
-            ", Tokens/s: 819, Peak: 40.0%, Memory: 3.00 MiB, Left: 3m05s, skipped");
+            ", Tokens/s: 819, TFLOPS/GPU: 0.4, MFU: 0.400, Memory: 3.00 MiB, Left: 3m05s, skipped");
   r.loss = r.gradient_norm = -std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(progress_line(r).starts_with("Batch 12 Loss: nan, ")) << progress_line(r);
   EXPECT_NE(progress_line(r).find("gradnorm: nan, "), std::string::npos);
+}
+
+TEST(Progress, UtilizationIsNeverAboveOne) {
+  StepReport r = sample_report();
+  r.flops = 1e12;
+  EXPECT_FALSE(model_flops_utilization(r)) << "no peak is known";
+  r.peak_flops = 0.5e12;
+  r.recomputed_flops = 0.2e12;
+  EXPECT_DOUBLE_EQ(model_flops_utilization(r).value(), 0.8);
+  EXPECT_DOUBLE_EQ(hardware_flops_utilization(r).value(), 0.96);
+  r.peak_flops = 0.45e12;
+  EXPECT_FALSE(hardware_flops_utilization(r)) << "what was reached was no peak";
+  r.step_seconds = 1;
+  expect_contains(progress_line(r), ", TFLOPS/GPU: 1");
+  EXPECT_EQ(progress_line(r).find("MFU"), std::string::npos);
 }
 
 TEST(Progress, NoTimeMeansNoSpeed) {
@@ -71,6 +86,9 @@ TEST(RunningAverage, StartsBehindTheWarmUp) {
   }
   EXPECT_EQ(average.line(),
             "Batch 69 Running Avg Speed: 4.00 samples/sec, Running Avg Model TFLOPS/GPU: 2.50");
+  r.recomputed_flops = 42e12;  // one step of 41, 2 s each
+  average.add(r);
+  expect_contains(average.line(), ", Running Avg Hardware TFLOPS/GPU: 3.01");
 }
 
 }  // namespace

@@ -19,10 +19,9 @@ namespace fs = std::filesystem;
 
 TEST(TensorBoardEvents, AreTheBytesThatTensorBoardWrites) {
   constexpr double kTime = 1800000000.25;
-  const TensorBoardScalar scalars[] = {
-      {"Loss/train", 2.5},
-      {"LR/learning_rate", 1e-4},
-      {"Norms/grad_norm", std::numeric_limits<double>::infinity()}};
+  const Scalar scalars[] = {{"Loss/train", 2.5},
+                            {"LR/learning_rate", 1e-4},
+                            {"Norms/grad_norm", std::numeric_limits<double>::infinity()}};
   std::string table;
   for (int i = 0; i < 20; ++i) table += "| a | b |\n";
   EXPECT_EQ(cat(version_record(kTime), restart_record(kTime, 300),
@@ -56,11 +55,15 @@ TEST_F(TensorBoardTest, HasScalarsOfStepsAndValidations) {
     r.batches_ready = 3;
     writer.step(r);
     writer.validation({12, 2, 26624, 2.5, 12.2});
+    writer.memory({.step = 3, .tag = "After forward"});
+    writer.end({.seconds = 90});
   }
   const std::string text = events();
   for (const char* tag :
        {"Loss/train", "LR/learning_rate", "Norms/grad_norm", "Perf/SeqPerSec", "Perf/ModelTFLOPs",
-        "Loss/val", "Loss/perplexity", "Arguments", "Perf/share_of_peak", "Loss/z_loss"})
+        "Loss/val", "Loss/perplexity", "Arguments", "Perf/MFU", "Loss/z_loss",
+        "Perf/HardwareTFLOPs", "GPUMemoryGB/After forward/max_allocated",
+        "CPUMemoryGB/After forward/torch", "Perf/runtime/total"})
     expect_contains(text, tag);
   expect_contains(text, "| 1 | lr | 0.1 |\n| 2 | vocab | a\\|b |\n");
 }

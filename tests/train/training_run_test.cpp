@@ -167,7 +167,7 @@ TEST_F(TrainingRunTest, ProgressLinesFollowTheGrammar) {
   std::vector<std::string> lines = lines_with(trace.log, " Loss: ");
   ASSERT_EQ(lines.size(), 8u);  // batches 0, 10, ... 60 and the last
   std::regex grammar(
-      R"(Batch (\d+) Loss: (\d+\.\d{5}), Speed: \d+\.\d\d samples/sec, lr: (\d\.\d{6}), gradnorm: \d+\.\d{4}, Tokens/s: \d+, Memory: [\d.]+ [MG]iB, Left: .*)");
+      R"(Batch (\d+) Loss: (\d+\.\d{5}), Speed: \d+\.\d\d samples/sec, lr: (\d\.\d{6}), gradnorm: \d+\.\d{4}, Tokens/s: \d+, TFLOPS/GPU: [\d.e-]+, Memory: [\d.]+ [MG]iB, Left: .*)");
   ScheduleOptions curve;
   curve.lr = config.lr;
   curve.min_lr = config.min_lr;
@@ -185,7 +185,7 @@ TEST_F(TrainingRunTest, ProgressLinesFollowTheGrammar) {
   EXPECT_TRUE(std::regex_match(
       averages[0],
       std::regex(
-          R"(Batch 49 Running Avg Speed: \d+\.\d\d samples/sec, Running Avg Model TFLOPS/GPU: \d+\.\d\d)")))
+          R"(Batch 49 Running Avg Speed: \d+\.\d\d samples/sec, Running Avg Model TFLOPS/GPU: \d+\.\d\d, Running Avg Hardware TFLOPS/GPU: \d+\.\d\d)")))
       << averages[0];
   expect_contains(trace.log, "Created model with total parameters: 37792 (0.00 B)");
 }

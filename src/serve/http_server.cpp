@@ -1,0 +1,167 @@
+#include "serve/http_server.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+void* load_library() {
+  void* library = ::dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    throw UserError(cat("cannot serve anything: ", ::dlerror(),
+                        "; install libmicrohttpd (Debian: the package libmicrohttpd12)"));
+  return library;
+}
+
+void* function(const char* name) {
+  static void* const loaded = load_library();
+  void* found = ::dlsym(loaded, name);
+  if (!found)
+    throw UserError(cat("cannot serve anything: the libmicrohttpd of this machine has no ", name));
+  return found;
+}
+
+struct Library {
+#define TESSERA_LOADED(name) \
+  decltype(&::MHD_##name) name = reinterpret_cast<decltype(&::MHD_##name)>(function("MHD_" #name))
+  TESSERA_LOADED(start_daemon);
+  TESSERA_LOADED(stop_daemon);
+  TESSERA_LOADED(lookup_connection_value);
+  TESSERA_LOADED(create_response_from_buffer);
+  TESSERA_LOADED(add_response_header);
+  TESSERA_LOADED(queue_response);
+  TESSERA_LOADED(destroy_response);
+#undef TESSERA_LOADED
+};
+
+const Library& library() {
+  static const Library loaded;
+  return loaded;
+}
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+};
+
+Address parse(const HttpServer::Options& options) {
+  Address address;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (options.port < 0 || options.port > 65535)
+    throw UserError(cat("cannot serve at port ", options.port, ": ports are 0 to 65535"));
+  const auto port = htons(static_cast<uint16_t>(options.port));
+  if (::inet_pton(AF_INET, options.address.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = port;
+    address.size = sizeof *v4;
+  } else if (::inet_pton(AF_INET6, options.address.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = port;
+    address.size = sizeof *v6;
+  } else {
+    throw UserError(cat("cannot serve at '", options.address,
+                        "': give an address in numbers, 127.0.0.1, 0.0.0.0, ::1 or ::"));
+  }
+  return address;
+}
+
+// A socket that listens. Made here and not by the library, which would not say why it cannot.
+int listen_at(const HttpServer::Options& options, int& port) {
+  Address address = parse(options);
+  auto* const plain = reinterpret_cast<sockaddr*>(&address.storage);
+  const int fd = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int one = 1;
+  if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (fd < 0 || ::bind(fd, plain, address.size) != 0 || ::listen(fd, 64) != 0 ||
+      ::getsockname(fd, plain, &address.size) != 0) {
+    const int cause = errno;
+    if (fd >= 0) ::close(fd);
+    throw UserError(cat("cannot serve at ", options.address, " port ", options.port, ": ",
+                        std::strerror(cause)));
+  }
+  port = ntohs(address.storage.ss_family == AF_INET
+                   ? reinterpret_cast<sockaddr_in*>(plain)->sin_port
+                   : reinterpret_cast<sockaddr_in6*>(plain)->sin6_port);
+  return fd;
+}
+
+}  // namespace
+
+struct HttpServer::Daemon {
+  Answer answer;
+  int port = 0;
+  MHD_Daemon* daemon = nullptr;
+
+  static MHD_Result handle(void* self, MHD_Connection* connection, const char* path,
+                           const char* method, const char*, const char*, size_t* upload_size,
+                           void** seen) {
+    // The first call is for the head alone; no body is taken.
+    if (!*seen) {
+      *seen = self;
+      return MHD_YES;
+    }
+    if (*upload_size != 0) return MHD_NO;
+    const bool reads = std::strcmp(method, "GET") == 0 || std::strcmp(method, "HEAD") == 0;
+    return reply(connection, reads ? static_cast<Daemon*>(self)->answer_to(connection, path)
+                                   : Reply{405, "only GET and HEAD\n"});
+  }
+
+  Reply answer_to(MHD_Connection* connection, const char* path) {
+    const char* authorization =
+        library().lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization");
+    try {
+      return answer({path, authorization ? authorization : ""});
+    } catch (const std::exception& error) {
+      return {500, cat(error.what(), "\n")};
+    }
+  }
+
+  static MHD_Result reply(MHD_Connection* connection, const Reply& answer) {
+    MHD_Response* response = library().create_response_from_buffer(
+        answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
+    if (!response) return MHD_NO;
+    library().add_response_header(response, "Content-Type", answer.content_type.c_str());
+    library().add_response_header(response, "Cache-Control", "no-store");
+    library().add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (answer.status == 405) library().add_response_header(response, "Allow", "GET, HEAD");
+    const MHD_Result queued =
+        library().queue_response(connection, static_cast<unsigned>(answer.status), response);
+    library().destroy_response(response);
+    return queued;
+  }
+};
+
+HttpServer::HttpServer(const Options& options, Answer answer)
+    : daemon_(std::make_unique<Daemon>()) {
+  library();  // before there is a socket
+  daemon_->answer = std::move(answer);
+  const int fd = listen_at(options, daemon_->port);
+  daemon_->daemon = library().start_daemon(
+      MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, nullptr, nullptr, &Daemon::handle,
+      daemon_.get(), MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_TIMEOUT,
+      static_cast<unsigned>(options.deadline.count()), MHD_OPTION_CONNECTION_LIMIT, 64u,
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, size_t{32} << 10, MHD_OPTION_END);
+  if (daemon_->daemon) return;
+  ::close(fd);
+  throw UserError(cat("cannot serve at ", options.address, " port ", daemon_->port,
+                      ": the server does not start"));
+}
+
+HttpServer::~HttpServer() { library().stop_daemon(daemon_->daemon); }
+
+int HttpServer::port() const { return daemon_->port; }
+
+}  // namespace tessera

@@ -1,0 +1,240 @@
+// What a training run tells of itself: to its log, and to the sinks that the options name.
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/interruption.h"
+#include "base/line_writer.h"
+#include "base/log.h"
+#include "base/log_status.h"
+#include "observe/memory_lines.h"
+#include "observe/metrics_file.h"
+#include "observe/status_server.h"
+#include "observe/tensorboard.h"
+#include "observe/wandb_run.h"
+#include "options/option_record.h"
+#include "programs/frozen_parameters.h"
+#include "programs/step_costs.h"
+#include "train/training_run.h"
+
+namespace tessera {
+namespace {
+
+// Steps of a process of which --enable_memory_profiling tells.
+constexpr int64_t kTrackedSteps = 5;
+
+}  // namespace
+
+void TrainingRun::serve_status() {
+  if (!config_.http_port || !device_.first_on_host) return;
+  const HttpServer::Options options{config_.http_address, static_cast<int>(*config_.http_port)};
+  auto server =
+      std::make_unique<StatusServer>(options, rank(), std::string(name(record_.model.model_type)));
+  if (server->port() > 0)
+    TESSERA_INFO(cat("Serving /metrics, /healthz and /readyz at ", config_.http_address, " port ",
+                     server->port()));
+  sinks_.push_back(std::move(server));
+}
+
+void TrainingRun::open_sinks() {
+  if (rank() > 0) return;
+  // What cannot be made is an error of who gave the option, as long as nothing was trained yet.
+  auto open = [this](const auto& make) {
+    try {
+      sinks_.push_back(make());
+    } catch (const UserError& error) {
+      if (device_.attempt == 0) throw;
+      TESSERA_WARN(cat(error.what(), "; training goes on without"));
+    }
+  };
+  if (!config_.metrics_file.empty())
+    open([&] { return std::make_unique<MetricsFile>(config_.metrics_file); });
+  for (const std::string& directory : config_.tensorboard_dir) {
+    TESSERA_INFO(cat("Writing metrics for tensorboard to ", directory, "."));
+    open([&] {
+      auto writer = std::make_unique<TensorBoardWriter>(directory, record_.step);
+      writer->arguments(option_values(config_));
+      return writer;
+    });
+  }
+  if (config_.use_wandb) {
+    open([&] {
+      auto writer =
+          std::make_unique<WandbRun>(".", option_values(config_), record_.step, world_size());
+      TESSERA_INFO(cat("Writing records of W&B, which are not uploaded; to do so: wandb sync ",
+                       writer->directory().lexically_normal().string()));
+      return writer;
+    });
+  }
+  sinks_are_open_ = true;
+  for (const MemoryReport& report : std::exchange(early_memory_, {}))
+    for (const auto& sink : sinks_) sink->memory(report);
+  if (config_.report_interval) report_.emplace(*config_.report_interval, world_size());
+}
+
+// So that nobody has to guess what a share was a share of.
+void TrainingRun::tell_formulas() {
+  const Programs& programs = session_->programs();
+  flops_per_micro_batch_ = program_flops(programs.accumulate_first);
+  recomputed_per_micro_batch_ = recomputed_flops(programs.accumulate_first);
+  if (rank() > 0) return;
+  const double tokens = static_cast<double>(config_.train_batch_size * config_.max_context_width) /
+                        static_cast<double>(config_.tensor_parallel_degree);
+  const bool whole = trainable_count(programs.parameters) == record_.parameter_count;
+  TESSERA_INFO(cat(
+      format("TFLOPS/GPU: %.4g FLOP a micro-batch of a rank (forward and backward, attention "
+             "included",
+             flops_per_micro_batch_),
+      whole ? format("; 6 x parameters x tokens is %.4g",
+                     6 * static_cast<double>(record_.parameter_count) * tokens)
+            : "",
+      ") / seconds of the step",
+      recomputed_per_micro_batch_ > 0
+          ? format("; hardware: with the %.4g that are computed again", recomputed_per_micro_batch_)
+          : ""));
+  if (const double peak = device_.peak.flops(); peak > 0)
+    TESSERA_INFO(format("MFU: TFLOPS/GPU / %.4g, %s", peak / 1e12,
+                        device_.peak.is_measured() ? "the speed of matrix products as measured here"
+                                                   : "of --peak_tflops_per_gpu"));
+}
+
+// Memory lines go to standard output, which may be the same terminal.
+void TrainingRun::open_console() {
+  const bool tells = config_.log_level == "info" || config_.log_level == "debug";
+  if (rank() > 0 || !tells || config_.console != "auto" || memory_ || !log_is_terminal()) return;
+  console_ = std::make_unique<StatusBlock>(record_.step, total_steps_, world_size());
+}
+
+void TrainingRun::tell_doing(const char* what) {
+  if (console_) console_->doing(what);
+}
+
+void TrainingRun::track_memory() {
+  if (!config_.enable_memory_profiling || rank() > 0) return;
+  auto tell = [this,
+               out = LineWriter(STDOUT_FILENO, "tessera: ")](const MemoryReport& report) mutable {
+    out.write(cat(device_memory_line(report), "\n", host_memory_line(report), "\n"));
+    for (const auto& sink : sinks_) sink->memory(report);
+    if (!sinks_are_open_) early_memory_.push_back(report);
+  };
+  memory_ = std::make_unique<MemoryTracker>(rank(), device_.kind, std::move(tell));
+}
+
+void TrainingRun::tell_memory(const std::string& point) {
+  if (memory_) memory_->at(point, record_.step, session_.get());
+}
+
+bool TrainingRun::tracks_step(int64_t batch) const {
+  return memory_ && batch - first_step_ < kTrackedSteps;
+}
+
+// Of the programs of a step that begins.
+NodeObserver TrainingRun::step_observer() {
+  NodeObserver hashes, memory;
+  if (hashes_) {
+    hashes_->begin_step(record_.step);
+    hashes = hashes_->observer();
+  }
+  if (tracks_step(record_.step)) memory = memory_->observer(record_.step, *session_);
+  if (!hashes || !memory) return hashes ? hashes : memory;
+  return [hashes, memory](const NodeEvent& event) {
+    hashes(event);
+    memory(event);
+  };
+}
+
+void TrainingRun::finish_step(RunningStep& step) {
+  StepReport& report = step.report;
+  const StepResult result = step.update.result();
+  const double now = monotonic_seconds();
+  report.step_seconds = now - std::max(step.start_seconds, last_step_end_seconds_);
+  report.elapsed_seconds = now - train_start_seconds_;
+  last_step_end_seconds_ = now;
+  if (device_.communicator)
+    report.exchange_seconds = device_.communicator->seconds_waited() - step.seconds_waited;
+  if (tracks_step(report.batch)) {
+    for (const Session::Program& program : session_->compiled())
+      if (program.name == "apply") memory_->ran(*program.executable);
+    memory_->at("After opt step", report.batch, session_.get());
+  }
+  if (report.batch == first_step_)
+    TESSERA_INFO(cat(kFirstStepDone, " ", format("%.2f", now - start_seconds_), " s after start"));
+  record_.tokens_seen += result.tokens;
+  // A loss scale that is too high is found out by such updates.
+  bool lowered = !result.ok && result.loss_scale &&
+                 *result.loss_scale > session_->programs().loss_scaling->lowest;
+  record_.skipped_in_a_row =
+      result.ok ? 0 : record_.skipped_in_a_row + static_cast<int64_t>(!lowered);
+  report.loss = result.loss;
+  report.z_loss = result.z_loss;
+  report.loss_scale = result.loss_scale;
+  report.gradient_norm = result.gradient_norm;
+  report.ok = result.ok;
+  report.tokens = result.tokens;
+  report.tokens_seen = record_.tokens_seen;
+  const double speed = per_second(report.flops + report.recomputed_flops, report.step_seconds);
+  report.peak_flops = device_.peak.flops_after(speed);
+  if (report.peak_flops > 0 && speed > report.peak_flops && rank() == 0)
+    TESSERA_WARN_ONCE(
+        "Steps are faster than --peak_tflops_per_gpu says that the device can be: they have no "
+        "MFU. "
+        "Give the peak of dense matrix products in the dtype of compute");
+  report.memory_bytes = resident_bytes();
+  report.allocated_bytes = session_->allocated_bytes();
+  report.seconds_left = seconds_left();
+  watch_starvation(report);
+  for (const auto& sink : sinks_) sink->step(report);
+  if (console_) {
+    console_->step(report);
+  } else if (report.batch % config_.logging_freq == 0 || report.batch + 1 == total_steps_) {
+    TESSERA_INFO(progress_line(report));
+  }
+  if (average_.add(report)) TESSERA_INFO(average_.line());
+  if (report_) {
+    if (const auto lines = report_->add(report)) TESSERA_INFO(cat("Report:\n", *lines));
+  }
+  if (lowered) {
+    TESSERA_INFO(cat("Step ", report.batch, ": gradients overflow at loss scale ",
+                     *result.loss_scale, "; the update was skipped, the scale is now ",
+                     *result.next_loss_scale));
+  } else if (!result.ok) {
+    report_skip(step);
+  }
+  announced_tiers_ |= result.announced;
+  stopping_ = stopping_ || result.stop || (world_size() == 1 && interrupted());
+}
+
+// To a request to end while the next step is done: given at once, whatever the step takes.
+void TrainingRun::prepare_answer() const {
+  catch_interruptions(
+      cat("finishing step ", record_.step + 1,
+          saves() ? ", then saving a checkpoint" : "; without --checkpoint_dir nothing is saved"));
+}
+
+// Says what became of the weights.
+void TrainingRun::tell_interruption() const {
+  if (record_.step == first_step_)
+    return TESSERA_WARN("Interrupted before the first step: there is nothing to save");
+  std::string end = saved()   ? "; saved. Give --resume_from_checkpoint to go on"
+                    : saves() ? "; the checkpoint failed"
+                              : "; nothing saved: there is no --checkpoint_dir";
+  TESSERA_WARN(cat("Interrupted after step ", record_.step, end));
+}
+
+void TrainingRun::tell_end(bool failed) {
+  const double now = monotonic_seconds();
+  const EndReport report{failed, now - start_seconds_,
+                         train_start_seconds_ > 0 ? now - train_start_seconds_ : 0};
+  for (const auto& sink : sinks_) sink->end(report);
+}
+
+double TrainingRun::seconds_left() const {
+  int64_t done = record_.step - first_step_;
+  if (done <= 0) return -1;
+  return (monotonic_seconds() - train_start_seconds_) / static_cast<double>(done) *
+         static_cast<double>(total_steps_ - record_.step);
+}
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#include "observe/wandb_run.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/cryptography.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
+#include "tests/observe/sample_reports.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The records of the golden (tools/goldens/wandb_goldens.py): all kinds of fragments, and ends of
+// blocks in which there is room for no header, for nothing but a header, and for one byte more.
+TEST(WandbLog, FramesAreThoseThatWandbWrites) {
+  WandbLog log;
+  std::string bytes = log.header();
+  for (const size_t size : {0, 5, 32'700, 30, 100'000, 32'768 - 7 - 7 - 7, 3}) {
+    std::string record;
+    for (size_t i = 0; i < size; ++i) record += static_cast<char>('a' + i % 23);
+    bytes += log.frame(record);
+  }
+  for (const int64_t left : {-7, -6, -1, 0, 1, 5, 9}) {
+    const int64_t at = std::ssize(bytes) % 32'768;
+    const int64_t size = (2 * 32'768 - at - 7 - 7 - left) % 32'768;
+    bytes += log.frame(std::string(static_cast<size_t>(size), 'x'));
+    bytes += log.frame("behind it");
+  }
+  const fs::path golden = fs::path(TESSERA_SOURCE_DIR) / "tests/goldens/wandb_log.sha256";
+  EXPECT_EQ(hex(sha256(bytes)), trim(read_file(golden)));
+}
+
+class WandbRunTest : public testing::Test {
+ protected:
+  std::string records(const WandbRun& run) const {
+    for (const auto& entry : fs::directory_iterator(run.directory()))
+      if (entry.path().extension() == ".wandb") return read_file(entry.path());
+    return "";
+  }
+  ScratchDirectory scratch_;
+};
+
+TEST_F(WandbRunTest, HasARowAStepWithTheValidationInIt) {
+  const std::vector<std::pair<std::string, std::string>> options = {{"lr", "0.1 \"x\"\xff"}};
+  WandbRun run(scratch_.path(), options, 0, 4);
+  EXPECT_TRUE(run.directory().filename().string().starts_with("offline-run-20"));
+  EXPECT_TRUE(fs::is_directory(run.directory() / "files"));
+  StepReport r = sample_report();
+  r.gradient_norm = std::numeric_limits<double>::infinity();
+  run.step(r);
+  EXPECT_EQ(records(run).find("Loss/train"), std::string::npos) << "the row is not whole yet";
+  run.validation({12, 2, 26624, 2.5, 12.2});
+  r.batch = 13;
+  run.step(r);
+  const std::string first = records(run);
+  expect_contains(first, "Loss/train");
+  expect_contains(first, "Loss/val");
+  expect_contains(first, "Infinity");
+  expect_contains(first,
+                  "throughput (token per gpu per sec)\x82\x01\x05"
+                  "204.8");
+  run.end({});
+  EXPECT_GT(records(run).size(), first.size());
+}
+
+TEST_F(WandbRunTest, WhatCannotBeMadeIsAnErrorAndAFullDiskIsNone) {
+  expect_contains(user_error([] { WandbRun run("/proc/none", {}, 0, 1); }),
+                  "for --use_wandb, which keeps its files in the working directory");
+}
+
+}  // namespace
+}  // namespace tessera
