@@ -12,8 +12,8 @@ namespace tessera {
 StepProfiler::StepProfiler(Settings settings) : settings_(std::move(settings)) {
   make_directories(settings_.directory);
   for (const Settings::Program& p : settings_.programs) {
-    if (!p.program.executable->plan())
-      throw UserError("--use_profiler: this device does not tell what it runs; leave it out");
+    if (!p.program.executable->plan() || !p.program.executable->listen(nullptr))
+      throw UserError("--use_profiler: this device does not tell when it runs what; leave it out");
     programs_.push_back(p.program);
   }
 }
@@ -40,8 +40,7 @@ void StepProfiler::listen(bool on) {
     recorder_ = RunRecorder(steps * instructions, steps * runs);
   }
   for (const ProfiledProgram& program : programs_)
-    if (!program.executable->listen(on ? &recorder_ : nullptr))
-      throw UserError("--use_profiler: this device does not tell when it runs what; leave it out");
+    program.executable->listen(on ? &recorder_ : nullptr);
   listens_ = on;
 }
 

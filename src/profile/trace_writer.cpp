@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/file.h"
-#include "base/interruption.h"
 #include "base/text.h"
 #include "profile/instruction_text.h"
 
@@ -34,10 +33,7 @@ class TraceWriter {
   void write() {
     header();
     lanes();
-    for (const ProfiledStep& step : content_.steps) {
-      check_interruption();
-      write_step(step);
-    }
+    for (const ProfiledStep& step : content_.steps) write_step(step);
     text_ += "\n]}\n";
     file_.write(text_);
     file_.commit();

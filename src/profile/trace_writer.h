@@ -34,7 +34,8 @@ struct TraceContent {
 };
 
 // Writes it in the format of Chrome's traces, which Perfetto and others read: docs/profiling.md
-// says what is where. UserError where the file cannot be written.
+// says what is where. UserError where the file cannot be written. A request to end does not end it:
+// the run that calls it has a checkpoint to save.
 void write_trace(const std::filesystem::path& path, const TraceContent& content);
 
 }  // namespace tessera

@@ -94,6 +94,20 @@ TEST_F(Profile, OfSeveralRanksIsMergedWithArrows) {
   EXPECT_EQ(run({"profile", "report", "all.json"}).status, 0);
 }
 
+TEST_F(Profile, OfARunThatIsAskedToEndIsWrittenAndSoIsItsCheckpoint) {
+  const pid_t child = start(
+      train({"--max_steps", "100000", "--run_validation", "0", "--use_profiler", "1",
+             "--profiler_active", "100000", "--checkpoint_dir", "c"}),
+      [] {}, "asked");
+  wait_for("asked.err", "Batch 6 ");
+  ::kill(child, SIGTERM);
+  ProgramResult result = finish(child);
+  EXPECT_EQ(result.status, 143) << result.err;
+  expect_contains(result.err, "Trace of steps 3 to ");
+  expect_contains(result.err, "; saved. Give --resume_from_checkpoint to go on");
+  EXPECT_EQ(run({"profile", "report", "profile_traces"}).status, 0);
+}
+
 TEST_F(Profile, IsRefusedWithWhatToDo) {
   auto refused = [&](const Words& words, int status, const std::string& why) {
     ProgramResult refusal = run(words);
