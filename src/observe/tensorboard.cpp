@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <numeric>
 #include <system_error>
 #include <vector>
 
@@ -57,6 +59,16 @@ void TensorBoardWriter::arguments(std::span<const std::pair<std::string, std::st
   for (const auto& [name, value] : options)
     table += cat("| ", ++number, " | ", cell(name), " | ", cell(value), " |\n");
   file_.append(text_record(unix_seconds(), first_step_, "Arguments", table));
+}
+
+void TensorBoardWriter::network_test(std::span<const double> bandwidths) {
+  const auto [least, greatest] = std::ranges::minmax(bandwidths);
+  const double sum = std::accumulate(bandwidths.begin(), bandwidths.end(), 0.0);
+  const Scalar scalars[] = {
+      {"NCCLTest/avg_bus_bandwidth/min", least},
+      {"NCCLTest/avg_bus_bandwidth/mean", sum / static_cast<double>(bandwidths.size())},
+      {"NCCLTest/avg_bus_bandwidth/max", greatest}};
+  file_.append(scalars_record(unix_seconds(), first_step_, scalars));
 }
 
 void TensorBoardWriter::step(const StepReport& r) {

@@ -18,6 +18,8 @@ class TensorBoardWriter final : public MetricsSink {
   // UserError where the directory or file cannot be made.
   TensorBoardWriter(const std::filesystem::path& directory, int64_t first_step);
   void arguments(std::span<const std::pair<std::string, std::string>> options);
+  // Least, mean and greatest of these GB/s, which a test of the network measured; not empty.
+  void network_test(std::span<const double> bandwidths);
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
   void memory(const MemoryReport& report) override;

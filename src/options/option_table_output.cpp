@@ -181,8 +181,9 @@ std::vector<OptionRow> logging() {
        .on_resume = kFree},
       {.name = "nccl_test_log",
        .field = &RunConfig::nccl_test_log,
-       .help = "NCCL test log whose bandwidths go to TensorBoard",
-       .status = kNotBuilt},
+       .help = "output of nccl-tests or tessera comm-test, whose average bandwidths go to "
+               "TensorBoard",
+       .on_resume = kFree},
       {.name = "device_type",
        .field = &RunConfig::device_type,
        .help = "back end; auto: cuda where it is built and a device is found, else cpu",

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/interruption.h"
 #include "base/line_writer.h"
 #include "base/log.h"
 #include "base/log_status.h"
 #include "observe/memory_lines.h"
 #include "observe/metrics_file.h"
+#include "observe/nccl_test_log.h"
 #include "observe/status_server.h"
 #include "observe/tensorboard.h"
 #include "observe/wandb_run.h"
@@ -51,11 +53,15 @@ void TrainingRun::open_sinks() {
   };
   if (!config_.metrics_file.empty())
     open([&] { return std::make_unique<MetricsFile>(config_.metrics_file); });
+  std::vector<double> bandwidths;
+  if (!config_.nccl_test_log.empty())
+    bandwidths = average_bus_bandwidths(read_file(config_.nccl_test_log), config_.nccl_test_log);
   for (const std::string& directory : config_.tensorboard_dir) {
     TESSERA_INFO(cat("Writing metrics for tensorboard to ", directory, "."));
     open([&] {
       auto writer = std::make_unique<TensorBoardWriter>(directory, record_.step);
       writer->arguments(option_values(config_));
+      if (!bandwidths.empty()) writer->network_test(bandwidths);
       return writer;
     });
   }

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "observe/nccl_test_log.h"
 #include "observe/tensorboard_events.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
@@ -27,6 +28,17 @@ TEST(TensorBoardEvents, AreTheBytesThatTensorBoardWrites) {
   EXPECT_EQ(cat(version_record(kTime), restart_record(kTime, 300),
                 scalars_record(kTime, 70000, scalars), text_record(kTime, 0, "Arguments", table)),
             read_file(fs::path(TESSERA_SOURCE_DIR) / "tests/goldens/tensorboard_events.bin"));
+}
+
+TEST(NcclTestLog, GivesItsAverages) {
+  constexpr const char* kLog =
+      "#       size         count      type\n"
+      "    67108864      16777216     float     sum      -1    912.6   73.54  128.69      0\n"
+      "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 128.691 \n#\n"
+      "node2: # Avg bus bandwidth    : 96.5\n# Avg bus bandwidth    : nan\n# Avg bus bandwidth";
+  EXPECT_EQ(average_bus_bandwidths(kLog, "log"), (std::vector{128.691, 96.5}));
+  expect_contains(message_of<UserError>([] { average_bus_bandwidths("# Avg", "a.log"); }),
+                  "'a.log' has no line '# Avg bus bandwidth    : ...'");
 }
 
 class TensorBoardTest : public testing::Test {
@@ -57,13 +69,15 @@ TEST_F(TensorBoardTest, HasScalarsOfStepsAndValidations) {
     writer.validation({12, 2, 26624, 2.5, 12.2});
     writer.memory({.step = 3, .tag = "After forward"});
     writer.end({.seconds = 90});
+    const double bandwidths[] = {96.5, 128.5};
+    writer.network_test(bandwidths);
   }
   const std::string text = events();
   for (const char* tag :
        {"Loss/train", "LR/learning_rate", "Norms/grad_norm", "Perf/SeqPerSec", "Perf/ModelTFLOPs",
         "Loss/val", "Loss/perplexity", "Arguments", "Perf/MFU", "Loss/z_loss",
         "Perf/HardwareTFLOPs", "GPUMemoryGB/After forward/max_allocated",
-        "CPUMemoryGB/After forward/torch", "Perf/runtime/total"})
+        "CPUMemoryGB/After forward/torch", "Perf/runtime/total", "NCCLTest/avg_bus_bandwidth/mean"})
     expect_contains(text, tag);
   expect_contains(text, "| 1 | lr | 0.1 |\n| 2 | vocab | a\\|b |\n");
 }

@@ -288,16 +288,16 @@ TEST(OptionParser, Environment) {
 }
 
 TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
-  std::vector<std::string> arguments{"--nccl_test_log=l", "--model_type=mixtral",
-                                     "--device_type=cuda", "--context_parallel_degree=2"};
+  std::vector<std::string> arguments{"--moe=1", "--model_type=mixtral", "--device_type=cuda",
+                                     "--context_parallel_degree=2"};
   ParsedOptions plan = parse(arguments);
-  for (const char* option : {"--nccl_test_log=l is not built yet", "--model_type=mixtral is not",
+  for (const char* option : {"--moe=True is not built yet", "--model_type=mixtral is not",
                              "--device_type=cuda is not", "--context_parallel_degree=2 is not"}) {
     EXPECT_TRUE(any_contains(plan.notes, option)) << option;
   }
   std::string error = user_error([&] { parse(arguments, OptionScope::kTrain); });
   for (const char* option :
-       {"not built yet:", "--nccl_test_log=l", "--model_type=mixtral", "--device_type=cuda",
+       {"not built yet:", "--moe=True", "--model_type=mixtral", "--device_type=cuda",
         "--context_parallel_degree=2", "leave them out"}) {
     expect_contains(error, option);
   }
