@@ -1,3 +1,4 @@
+#include <commit.h>  // of the build: cmake/commit.cmake
 #include <gnu/libc-version.h>
 #include <link.h>
 #include <sys/utsname.h>
@@ -12,7 +13,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
-#include "commit.h"  // of the build: cmake/commit.cmake
 
 namespace tessera {
 namespace {

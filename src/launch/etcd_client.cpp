@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kDeadline{2'000}, kTryAgain{100};
+constexpr milliseconds kDeadline{2'000}, kNextCall{100};
 constexpr size_t kMaxAnswer = 16 << 20;
 // Codes of gRPC.
 constexpr int kBadArgument = 3, kNotFound = 5, kNotAllowed = 7, kUnauthenticated = 16;
@@ -176,7 +176,7 @@ void EtcdClient::watch(const std::string& body, milliseconds longest) {
   // Stopped by an event, or over. A member that answers nothing at all must not be asked at once.
   if (reply.outcome.stopped || steady_clock::now() >= end) return;
   std::this_thread::sleep_for(
-      std::min<steady_clock::duration>(kTryAgain, end - steady_clock::now()));
+      std::min<steady_clock::duration>(kNextCall, end - steady_clock::now()));
 }
 
 }  // namespace tessera

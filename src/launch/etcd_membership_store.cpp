@@ -19,7 +19,7 @@ std::string range_end(std::string prefix) {
   return prefix;
 }
 
-std::string quoted(std::string_view bytes) { return cat("\"", to_base64(bytes), "\""); }
+std::string base64_text(std::string_view bytes) { return cat("\"", to_base64(bytes), "\""); }
 
 }  // namespace
 
@@ -32,7 +32,7 @@ EtcdMembershipStore::EtcdMembershipStore(std::unique_ptr<EtcdClient> client, con
 std::string EtcdMembershipStore::key(std::string_view name) const { return cat(prefix_, name); }
 
 MembershipStore::Text EtcdMembershipStore::read() {
-  EtcdAnswer answer = client_->call("kv/range", cat("{\"key\":", quoted(key("text")), "}"));
+  EtcdAnswer answer = client_->call("kv/range", cat("{\"key\":", base64_text(key("text")), "}"));
   revision_ = answer.revision;
   if (answer.values.empty()) return {};
   return {answer.values[0].value, answer.values[0].mod_revision};
@@ -47,12 +47,12 @@ bool EtcdMembershipStore::replace_by_last(const Text& replaced, std::string_view
 }
 
 bool EtcdMembershipStore::put(const Text& replaced, std::string_view text, int64_t lease) {
-  const std::string name = quoted(key("text"));
+  const std::string name = base64_text(key("text"));
   EtcdAnswer answer = client_->call(
       "kv/txn", cat("{\"compare\":[{\"key\":", name,
                     ",\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":\"",
                     replaced.version, "\"}],\"success\":[{\"requestPut\":{\"key\":", name,
-                    ",\"value\":", quoted(text), ",\"lease\":\"", lease, "\"}}]}"));
+                    ",\"value\":", base64_text(text), ",\"lease\":\"", lease, "\"}}]}"));
   // An attempt of which nothing was heard may have been the one that succeeded.
   return answer.succeeded || (answer.repeated && read().text == text);
 }
@@ -66,8 +66,8 @@ int64_t EtcdMembershipStore::grant(int64_t seconds) {
 
 void EtcdMembershipStore::appear(const std::string& node) {
   int64_t lease = grant(ttl_);
-  client_->call("kv/put", cat("{\"key\":", quoted(key(cat("nodes/", node))),
-                              ",\"value\":", quoted("1"), ",\"lease\":\"", lease, "\"}"));
+  client_->call("kv/put", cat("{\"key\":", base64_text(key(cat("nodes/", node))),
+                              ",\"value\":", base64_text("1"), ",\"lease\":\"", lease, "\"}"));
   std::lock_guard lock(mutex_);
   node_ = node;
   lease_ = lease;
@@ -105,8 +105,8 @@ void EtcdMembershipStore::leave() {
 std::set<std::string> EtcdMembershipStore::present(const std::set<std::string>& nodes) {
   std::string first = key("nodes/");
   EtcdAnswer answer = client_->call(
-      "kv/range", cat("{\"key\":", quoted(first), ",\"range_end\":", quoted(range_end(first)),
-                      ",\"keys_only\":true}"));
+      "kv/range", cat("{\"key\":", base64_text(first),
+                      ",\"range_end\":", base64_text(range_end(first)), ",\"keys_only\":true}"));
   std::set<std::string> found;
   for (const EtcdKeyValue& one : answer.values) {
     std::string id = one.key.substr(std::min(first.size(), one.key.size()));
@@ -116,8 +116,9 @@ std::set<std::string> EtcdMembershipStore::present(const std::set<std::string>& 
 }
 
 void EtcdMembershipStore::wait(int64_t, std::chrono::milliseconds longest) {
-  client_->watch(cat("{\"create_request\":{\"key\":", quoted(prefix_), ",\"range_end\":",
-                     quoted(range_end(prefix_)), ",\"start_revision\":\"", revision_ + 1, "\"}}"),
+  client_->watch(cat("{\"create_request\":{\"key\":", base64_text(prefix_),
+                     ",\"range_end\":", base64_text(range_end(prefix_)), ",\"start_revision\":\"",
+                     revision_ + 1, "\"}}"),
                  longest);
 }
 

@@ -19,7 +19,7 @@ using std::chrono::steady_clock;
 constexpr double kFindEtcd = 60;  // seconds
 // For the nodes of a round to meet: they were all there a moment ago.
 constexpr double kMeet = 30;  // seconds
-constexpr milliseconds kTryAgain{500}, kFarewell{10'000};
+constexpr milliseconds kFindEtcdAgain{500}, kFarewell{10'000};
 
 // The name of the endpoint, where that is this host: others reach it by that. Else the address by
 // which this host reaches the endpoint.
@@ -76,7 +76,7 @@ std::unique_ptr<MembershipStore> JobRounds::open_store() {
         throw CommError(cat(error.what(), " (tried for ", longest, " s)"));
       if (!told) TESSERA_WARN(cat(error.what(), "; trying for ", longest, " s"));
     }
-    std::this_thread::sleep_for(kTryAgain);
+    std::this_thread::sleep_for(kFindEtcdAgain);
   }
 }
 

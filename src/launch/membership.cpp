@@ -16,7 +16,7 @@ using std::chrono::steady_clock;
 using Phase = MembershipState::Phase;
 
 // Between looks at what may have changed without the text: who is there.
-constexpr milliseconds kLookAgain{500}, kTryAgain{200};
+constexpr milliseconds kLookAround{500}, kAskAgain{200};
 
 bool contains(const std::vector<MemberNode>& nodes, const std::string& id) {
   return std::any_of(nodes.begin(), nodes.end(), [&](const MemberNode& n) { return n.id == id; });
@@ -85,13 +85,13 @@ std::optional<Round> Membership::join(const LastRound& last, const std::function
       auto longest = settings_.join_timeout +
                      (enough ? settings_.last_call + settings_.longest_silence : Seconds(0));
       if (now - begin >= longest) throw CommError(describe_missing(view));
-      store_->wait(view.text.version, kLookAgain);
+      store_->wait(view.text.version, kLookAround);
     } catch (const MembershipUnavailableError& error) {
       if (!told)
         TESSERA_WARN(cat(error.what(), "; trying for ", settings_.join_timeout.count(), " s"));
       told = true;
       if (steady_clock::now() - begin >= settings_.join_timeout) throw;
-      std::this_thread::sleep_for(kTryAgain);
+      std::this_thread::sleep_for(kAskAgain);
     }
   }
   return std::nullopt;
@@ -114,7 +114,7 @@ Membership::View Membership::look() {
   // Who was there a moment ago still is, for all that one can know.
   auto now = steady_clock::now();
   std::lock_guard lock(looking_);
-  if (now - present_at_ >= kLookAgain) {
+  if (now - present_at_ >= kLookAround) {
     present_.clear();
     present_at_ = now;
   }

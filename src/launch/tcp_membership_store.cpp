@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr const char* kTextKey = "membership/text";
-constexpr milliseconds kLookAgain{50};
+constexpr milliseconds kReadAgain{50};
 
 // The value of the key is the version, a line end and the text.
 MembershipStore::Text parse(const std::optional<std::string>& value) {
@@ -86,7 +86,7 @@ std::set<std::string> TcpMembershipStore::present(const std::set<std::string>& n
 void TcpMembershipStore::wait(int64_t version, milliseconds longest) {
   auto deadline = steady_clock::now() + longest;
   while (steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::min(longest, kLookAgain));
+    std::this_thread::sleep_for(std::min(longest, kReadAgain));
     if (read().version != version) return;
   }
 }
