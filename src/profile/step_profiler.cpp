@@ -1,5 +1,7 @@
 #include "profile/step_profiler.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -8,6 +10,12 @@
 #include "base/text.h"
 
 namespace tessera {
+namespace {
+
+// Of a trace: 256 MiB of times. What comes behind them is counted.
+constexpr size_t kMostInstructions = size_t{1} << 24;
+
+}  // namespace
 
 StepProfiler::StepProfiler(Settings settings) : settings_(std::move(settings)) {
   make_directories(settings_.directory);
@@ -37,7 +45,8 @@ void StepProfiler::listen(bool on) {
     }
     const auto steps =
         static_cast<size_t>(std::max(settings_.schedule.warmup, settings_.schedule.active));
-    recorder_ = RunRecorder(steps * instructions, steps * runs);
+    recorder_ = RunRecorder(std::min(steps * instructions, kMostInstructions),
+                            std::min(steps * runs, kMostInstructions));
   }
   for (const ProfiledProgram& program : programs_)
     program.executable->listen(on ? &recorder_ : nullptr);
