@@ -1,7 +1,6 @@
 #include <cstdio>
 #include <numeric>
 
-#include "apps/bench_comm.h"
 #include "apps/bench_ops.h"
 #include "apps/command_options.h"
 #include "apps/commands.h"
@@ -15,22 +14,18 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kHelp = R"(Usage: tessera bench ops|step|comm [OPTIONS of train]
+constexpr const char* kHelp = R"(Usage: tessera bench ops|step [OPTIONS of train]
 
 bench ops   every kernel over the shapes of the model: time, bytes, FLOP and share of the speed of light, the larger
             of the time that its arithmetic takes at the machine's matrix or vector peak and its bytes at the
             machine's memory bandwidth, all measured at start, or what
             an op reached if that is more; what lies in caches may still be faster than memory.
 bench step  whole training steps on random tokens; with --by_op time by op and phase.
-bench comm  collectives between --ranks processes of this host from 4 KiB to 64 MiB, beside a memcpy; every result is
-            checked. Size is the larger of input and output, algbw = size / time, busbw = algbw (n - 1) / n, twice that
-            for all_reduce.
 With --document_mask 1 (ops and step) rows are documents of 256 tokens; the arithmetic of attention is counted as without.
 
 Examples
   tessera bench ops --model_type llama_v2 --hidden_width 768 --num_heads 12 --train_batch_size 4 --max_context_width 1024
   tessera bench step --by_op --model_type llama_v2 --num_layers 4 --repeats 5
-  tessera bench comm --ranks 4 --distributed_backend gloo
 
 Options
 )";
@@ -105,13 +100,8 @@ int bench_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kBench);
   if (parsed.help) return print_help(parsed, kHelp);
   std::string what = parsed.words.size() == 1 ? parsed.words[0] : "";
-  if (what != "ops" && what != "step" && what != "comm") {
-    throw UsageError("bench takes one word, ops, step or comm: tessera bench step --by_op");
-  }
-  if (what == "comm") {
-    log_messages(parsed);
-    return bench_comm(parsed.config, arguments);
-  }
+  if (what != "ops" && what != "step")
+    throw UsageError("bench takes one word, ops or step: tessera bench step --by_op");
   fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);

@@ -50,8 +50,6 @@ HostBuffer documents(const TensorType& type) {
   return buffer;
 }
 
-constexpr int64_t kCopiedBytes = 64 << 20;
-
 struct Timing {
   double median = 0;
   double flops = 0, bytes = 0;
@@ -106,27 +104,16 @@ std::vector<int32_t> bench_document_starts(int64_t rows, int64_t length) {
   return starts;
 }
 
-double SpeedOfLight::seconds(bool contracts, double flops, double bytes, DType dtype) const {
-  double arithmetic = flops / (contracts && dtype == DType::kBF16 ? matrix_bf16 : matrix_f32);
-  return std::max(arithmetic, bytes / bandwidth);
-}
-
-void SpeedOfLight::reached(bool contracts, double flops, double bytes, double seconds,
-                           DType dtype) {
-  double& rate = contracts && dtype == DType::kBF16 ? matrix_bf16 : matrix_f32;
-  rate = std::max(rate, flops / seconds);
-  if (bytes >= 2.0 * kCopiedBytes) bandwidth = std::max(bandwidth, bytes / seconds);
-}
-
 SpeedOfLight measure_speed_of_light(cpu::CpuBackend& backend) {
   SpeedOfLight light;
   light.matrix_bf16 = measure_matrix_peak(backend, DType::kBF16);
   light.matrix_f32 = measure_matrix_peak(backend, DType::kF32);
-  HostBuffer from(kCopiedBytes), to(kCopiedBytes);
+  HostBuffer from(SpeedOfLight::kCopiedBytes), to(SpeedOfLight::kCopiedBytes);
   for (int i = 0; i < 5; ++i) {
     double start = monotonic_seconds();
-    cpu::copy(from.data(), to.data(), kCopiedBytes, backend.pool());
-    light.bandwidth = std::max(light.bandwidth, 2.0 * kCopiedBytes / (monotonic_seconds() - start));
+    cpu::copy(from.data(), to.data(), SpeedOfLight::kCopiedBytes, backend.pool());
+    light.bandwidth =
+        std::max(light.bandwidth, 2.0 * SpeedOfLight::kCopiedBytes / (monotonic_seconds() - start));
   }
   return light;
 }

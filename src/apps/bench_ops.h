@@ -2,20 +2,11 @@
 #include "backends/cpu/cpu_backend.h"
 #include "models/model_config.h"
 #include "options/run_config.h"
+#include "profile/speed_of_light.h"
 
 namespace tessera {
 
-// Ceilings of this machine with all threads of the pool, measured in some tenths of a second.
-struct SpeedOfLight {
-  double matrix_bf16 = 0, matrix_f32 = 0;  // FLOP/s of the best product of 1024^3
-  double bandwidth = 0;  // bytes/s of a copy of 64 MiB, read and written bytes counted
-
-  // The least time for so much arithmetic, of matrix units or not (Op::contracts), and traffic.
-  double seconds(bool contracts, double flops, double bytes, DType dtype) const;
-  // Takes note of a launch that was faster than what was measured: no ceiling then. Only traffic of
-  // the size that was measured counts, less may lie in caches.
-  void reached(bool contracts, double flops, double bytes, double seconds, DType dtype);
-};
+// Of all threads of the pool; takes some tenths of a second.
 SpeedOfLight measure_speed_of_light(cpu::CpuBackend& backend);
 
 // With --document_mask: rows [rows, length] of documents of 256 tokens (passes/document_mask.h).

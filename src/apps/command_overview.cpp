@@ -3,6 +3,7 @@
 #include <map>
 
 #include "apps/commands.h"
+#include "base/text.h"
 #include "cluster/cluster_options.h"
 #include "launch/run_option_table.h"
 #include "options/option_table.h"
@@ -45,7 +46,19 @@ std::vector<OverviewOption> options_of_cluster(ClusterSystem system) {
   return options;
 }
 
+std::vector<OverviewOption> options_of(const std::vector<OwnOption>& own) {
+  std::vector<OverviewOption> options;
+  for (const OwnOption& option : own) {
+    options.push_back(
+        {std::string(option.name), {}, std::string(option.value), {}, std::string(option.help)});
+    if (!option.alias.empty()) options.back().aliases.push_back(cat("-", option.alias));
+  }
+  return options;
+}
+
 std::vector<OverviewOption> options_of(const std::string& command) {
+  if (command == "doctor") return options_of(doctor_options());
+  if (command == "comm-test") return options_of(comm_test_options());
   if (command == "run") return options_of_run();
   if (command == "slurm") return options_of_cluster(ClusterSystem::kSlurm);
   if (command == "k8s") return options_of_cluster(ClusterSystem::kKubernetes);
@@ -60,11 +73,12 @@ std::vector<OverviewOption> options_of(const std::string& command) {
 
 std::vector<CommandOverview> command_overviews() {
   const std::map<std::string, std::vector<std::string>> actions{
-      {"bench", {"ops", "step", "comm"}},
+      {"bench", {"ops", "step"}},
       {"checkpoint", {"ls", "show", "verify", "diff", "prune", "convert"}},
       {"completion", {"bash", "zsh", "fish"}},
       {"data", {"prepare", "inspect"}},
       {"k8s", {"render"}},
+      {"profile", {"report", "merge", "diff"}},
       {"slurm", {"render", "submit"}},
       {"tokenizer", {"train", "encode", "decode", "info"}}};
   std::vector<CommandOverview> all;

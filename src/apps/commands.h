@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/own_options.h"
 #include "apps/tokenizer_command.h"
 
 namespace tessera {
@@ -19,6 +20,9 @@ int export_command(std::span<const std::string> arguments);
 int data_command(std::span<const std::string> arguments);
 int checkpoint_command(std::span<const std::string> arguments);
 int plot_command(std::span<const std::string> arguments);
+int doctor_command(std::span<const std::string> arguments);
+int comm_test_command(std::span<const std::string> arguments);
+int profile_command(std::span<const std::string> arguments);
 int diff_command(std::span<const std::string> arguments);
 int version_command(std::span<const std::string> arguments);
 int k8s_command(std::span<const std::string> arguments);
@@ -27,6 +31,10 @@ int run_command(std::span<const std::string> arguments);
 
 int completion_command(std::span<const std::string> arguments);
 int manual_command(std::span<const std::string> arguments);
+
+// The options of those that have a list of their own.
+std::vector<OwnOption> comm_test_options();
+std::vector<OwnOption> doctor_options();
 
 // The names of all commands, and what each does, in the order of `tessera --help`.
 std::vector<std::pair<std::string, std::string>> command_summaries();

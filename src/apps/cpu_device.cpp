@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "apps/bench_ops.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "base/clock.h"
 
@@ -125,6 +126,7 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
       cat("CPU, ", threads_text(backend.pool().threads()), ", ", name(backend.isa()));
   device.control = job.channels.control.get();
   device.communicator = job.channels.communicator.get();
+  device.measure_light = [&backend] { return measure_speed_of_light(backend); };
   if (job.member) {
     device.ranks_per_host = job.member->local_world_size;
     device.first_on_host = job.member->local_rank == 0;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/own_program.h"
 #include "base/program_output.h"
 #include "base/text.h"
 #include "cluster/slurm_script.h"
@@ -39,6 +40,7 @@ constexpr std::chrono::seconds kSlurmTimeout{60}, kBetweenLooks{2};
 // Containers have their own; elsewhere it lies where this one does.
 std::string program_on_nodes(const ClusterOptions& options) {
   if (!options.image.empty()) return "tessera";
+  if (auto script = start_script()) return *script;
   std::error_code error;
   fs::path self = fs::read_symlink("/proc/self/exe", error);
   return error ? "tessera" : self.string();

@@ -1,4 +1,11 @@
+#include <commit.h>  // of the build: cmake/commit.cmake
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <sys/utsname.h>
+
 #include <cstdio>
+#include <filesystem>
+#include <string>
 
 #include "apps/commands.h"
 #include "backends/cpu/kernels/isa.h"
@@ -8,11 +15,30 @@
 #include "base/thread_pool.h"
 
 namespace tessera {
+namespace {
+
+// The files of the libraries in use, by whose names versions can be told.
+std::string libraries() {
+  std::string names;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* library, size_t, void* to) {
+        std::error_code error;
+        auto file = std::filesystem::canonical(library->dlpi_name, error);
+        if (!error) static_cast<std::string*>(to)->append(" ").append(file.filename().string());
+        return 0;
+      },
+      &names);
+  return names;
+}
+
+}  // namespace
 
 int version_command(std::span<const std::string> arguments) {
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-    std::fputs("Usage: tessera version\n\nVersion, compiler and what this machine offers.\n",
-               stdout);
+    std::fputs(
+        "Usage: tessera version\n\nVersion, build, libraries and what this machine offers: a bug "
+        "report needs it.\n",
+        stdout);
     return 0;
   }
   if (!arguments.empty()) throw UsageError(cat("version takes no options: '", arguments[0], "'"));
@@ -24,6 +50,12 @@ int version_command(std::span<const std::string> arguments) {
   for (const cpu::MatmulImplementation& m : cpu::matmul_implementations())
     std::printf("%.*s ", static_cast<int>(m.name.size()), m.name.data());
   std::printf("\nbackends: cpu\n");
+  std::printf("commit %s, %s build\n", TESSERA_COMMIT, TESSERA_BUILD_TYPE);
+  utsname system{};
+  ::uname(&system);
+  std::printf("%s %s %s, glibc %s\n", system.sysname, system.release, system.machine,
+              ::gnu_get_libc_version());
+  std::printf("libraries:%s\n", libraries().c_str());
   return 0;
 }
 

@@ -14,6 +14,11 @@ double monotonic_seconds() {
   return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
+int64_t monotonic_nanoseconds() {
+  using namespace std::chrono;
+  return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
 std::string utc_time() {
   using namespace std::chrono;
   using namespace std::chrono_literals;

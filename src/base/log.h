@@ -8,6 +8,9 @@ namespace tessera {
 // Only rank 0 prints progress; warnings and errors come from every rank.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
+// In the line that training says after the first step of a process: `tessera run` looks for it.
+inline constexpr std::string_view kFirstStepDone = "First step done";
+
 void set_log_level(LogLevel level);
 void log_line(LogLevel level, const char* file, int line, std::string_view message);
 // Prints `message` once in the life of the process.

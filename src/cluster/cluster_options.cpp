@@ -161,11 +161,13 @@ constexpr Row kRows[] = {
      "time of a pod between SIGTERM and SIGKILL, for a last step and its save; default 120",
      [](Options& o, Text v, Text s) { o.grace = number(v, 1, 86'400, s); }},
     {"elastic", "", "", kKubernetes,
-     "pytorchjob: an elastic policy, by which pods meet at worker 0; as many as --nodes",
+     "pytorchjob: an elastic policy, by which pods meet at worker 0, or at --etcd_image",
      [](Options& o, Text v, Text s) { o.elastic = boolean(v, s); }},
+    {"min_nodes", "", "N", kKubernetes,
+     "with --elastic: so few pods still go on with the job; default: all of --nodes",
+     [](Options& o, Text v, Text s) { o.min_nodes = number(v, 1, 65'536, s); }},
     {"etcd_image", "", "IMAGE", kKubernetes,
-     "a Service and a Deployment of etcd, too, for programs that meet there; tessera run does not "
-     "yet",
+     "a Service and a Deployment of etcd, too; with --elastic the pods meet there",
      [](Options& o, Text v, Text s) { o.etcd_image = line(v, s); }},
     {"runtime", "", "NAME", kKubernetes,
      "trainjob: its ClusterTrainingRuntime, default torch-distributed",
@@ -215,6 +217,10 @@ void check_kubernetes(const Options& o) {
   }
   if (o.elastic && o.kind != "pytorchjob") {
     throw UsageError(cat("--elastic is for --kind pytorchjob, not ", o.kind));
+  }
+  if (o.min_nodes && !o.elastic) throw UsageError("--min_nodes is for --elastic");
+  if (o.min_nodes && *o.min_nodes > o.nodes) {
+    throw UsageError(cat("--min_nodes=", *o.min_nodes, " must be at most --nodes=", o.nodes));
   }
   if (o.claim.empty() && !(o.claim_size.empty() && o.storage_class.empty())) {
     throw UsageError("--claim_size and --storage_class need --claim NAME");

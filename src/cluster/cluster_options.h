@@ -41,6 +41,7 @@ struct ClusterOptions {
   std::string pull_policy = "IfNotPresent";
   int grace = 120;  // seconds
   bool elastic = false;
+  std::optional<int> min_nodes;  // of an elastic job; default: nodes
   std::string etcd_image;
   std::string runtime = "torch-distributed";
 

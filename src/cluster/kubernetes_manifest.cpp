@@ -161,8 +161,13 @@ void write_pytorchjob(YamlText& yaml, const ClusterOptions& o) {
   auto spec = yaml.inside("spec");
   if (o.elastic) {
     auto policy = yaml.inside("elasticPolicy");
-    yaml.field("rdzvBackend", "c10d");
-    yaml.number("minReplicas", o.nodes, "the number of pods does not change yet");
+    yaml.field("rdzvBackend", o.etcd_image.empty() ? "c10d" : "etcd");
+    if (!o.etcd_image.empty()) {
+      yaml.field("rdzvHost", "etcd");
+      yaml.number("rdzvPort", 2379);
+    }
+    yaml.field("rdzvId", o.job_name);
+    yaml.number("minReplicas", o.min_nodes.value_or(o.nodes));
     yaml.number("maxReplicas", o.nodes);
     yaml.number("maxRestarts", o.max_restarts, "of the ranks, by the agents");
     yaml.number("nProcPerNode", o.nproc_per_node);

@@ -54,6 +54,19 @@ std::string MemoryStore::get(const std::string& key, std::chrono::milliseconds t
   }
 }
 
+bool MemoryStore::replace(const std::string& key, const std::optional<std::string>& expected,
+                          std::string_view value) {
+  check_store_limits(key, value);
+  std::lock_guard lock(mutex_);
+  if (counters_.contains(key)) throw CommError(cat("'", key, "' in the store is a counter"));
+  auto at = values_.find(key);
+  bool same = at == values_.end() ? !expected : expected && at->second == *expected;
+  if (!same) return false;
+  values_.insert_or_assign(key, std::string(value));
+  changed_.notify_all();
+  return true;
+}
+
 int64_t MemoryStore::add(const std::string& key, int64_t amount) {
   check_store_limits(key);
   std::lock_guard lock(mutex_);

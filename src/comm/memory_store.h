@@ -17,6 +17,10 @@ class MemoryStore final : public Store {
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::optional<std::string> find(const std::string& key) override;
   int64_t add(const std::string& key, int64_t amount) override;
+  // Compare-and-swap, for keys that are used in no other way: gives the key this value if it has
+  // the expected one, or, with none expected, if it is not there. Whether it did.
+  bool replace(const std::string& key, const std::optional<std::string>& expected,
+               std::string_view value);
 
  private:
   std::mutex mutex_;

@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 constexpr size_t kSizeBytes = 4, kRequestHead = 1 + 4;
-}
+constexpr uint64_t kNothingExpected = 0xFFFF'FFFF;
+}  // namespace
 
 std::string little_endian(uint64_t number, size_t bytes) {
   std::string text;
@@ -43,6 +44,11 @@ std::string store_request(StoreOperation operation, std::string_view key,
                           std::string_view argument) {
   return cat(little_endian(kRequestHead + key.size() + argument.size(), kSizeBytes),
              static_cast<char>(operation), little_endian(key.size(), 4), key, argument);
+}
+
+std::string store_replacement(const std::optional<std::string>& expected, std::string_view value) {
+  return cat(little_endian(expected ? expected->size() : kNothingExpected, kSizeBytes),
+             expected.value_or(""), value);
 }
 
 void StoreSession::receive(std::string_view bytes, TimePoint now) {
@@ -95,7 +101,8 @@ void StoreSession::check_proof(std::string_view proof) {
 }
 
 void StoreSession::check_size(uint64_t size) {
-  closed_ = size < kRequestHead || size > kRequestHead + kMaxStoreKey + kMaxStoreValue;
+  closed_ =
+      size < kRequestHead || size > kRequestHead + kMaxStoreKey + kSizeBytes + 2 * kMaxStoreValue;
   expect(Stage::kRequest, size);
 }
 
@@ -133,6 +140,8 @@ void StoreSession::do_operation(StoreOperation operation, const std::string& key
     until_ = now + std::chrono::milliseconds(wait);
     awaited_ = key;
     resume(now);
+  } else if (operation == StoreOperation::kReplace && argument.size() >= kSizeBytes) {
+    do_replace(key, argument);
   } else if (operation == StoreOperation::kAtEnd) {
     check_store_limits(key, argument);
     last_key_ = key;
@@ -141,6 +150,19 @@ void StoreSession::do_operation(StoreOperation operation, const std::string& key
   } else {
     closed_ = true;
   }
+}
+
+void StoreSession::do_replace(const std::string& key, std::string_view argument) {
+  uint64_t size = from_little_endian(argument.substr(0, kSizeBytes));
+  argument.remove_prefix(kSizeBytes);
+  std::optional<std::string> expected;
+  if (size != kNothingExpected) {
+    closed_ = size > argument.size();
+    if (closed_) return;
+    expected = argument.substr(0, size);
+    argument.remove_prefix(size);
+  }
+  answer(StoreAnswer::kValue, store_.replace(key, expected, argument) ? "1" : "0");
 }
 
 void StoreSession::end() {

@@ -21,15 +21,16 @@ namespace tessera {
 //   client: u32 size, then so many bytes: u8 operation, u32 size of key, key, argument
 //           set: value.   get: u64 milliseconds.   find: nothing.   add: i64 amount
 //           at_end: value, to be set when this connection ends, in place of an earlier one
+//           replace: u32 size of the expected value (2^32 - 1: none), expected value, value
 //   server: u32 size, then so many bytes: u8 answer, text
 //
 // The token itself never travels, and an old conversation cannot be replayed. Requests are neither
 // encrypted nor signed. Before a client has proved that it knows the token it is sent 45 bytes at
 // most and no more than 76 of its bytes are kept.
-constexpr uint32_t kStoreVersion = 2;
+constexpr uint32_t kStoreVersion = 3;
 constexpr std::string_view kStoreMagic = "tessera\n";
 constexpr size_t kStoreHelloSize = 8 + 4 + 32, kStoreProofSize = 32;
-enum class StoreOperation : uint8_t { kSet = 1, kGet, kFind, kAdd, kAtEnd };
+enum class StoreOperation : uint8_t { kSet = 1, kGet, kFind, kAdd, kAtEnd, kReplace };
 enum class StoreAnswer : uint8_t { kValue = 1, kNone, kTimeout, kError };
 
 std::string store_hello(std::string_view random);
@@ -40,6 +41,7 @@ std::string store_proof(std::string_view token, std::string_view side,
                         std::string_view client_hello, std::string_view server_hello);
 std::string store_request(StoreOperation operation, std::string_view key,
                           std::string_view argument);
+std::string store_replacement(const std::optional<std::string>& expected, std::string_view value);
 std::string little_endian(uint64_t number, size_t bytes);
 uint64_t from_little_endian(std::string_view bytes);
 
@@ -76,6 +78,7 @@ class StoreSession {
   void do_request(std::string_view request, TimePoint now);
   void do_operation(StoreOperation operation, const std::string& key, std::string_view argument,
                     TimePoint now);
+  void do_replace(const std::string& key, std::string_view argument);
   void answer(StoreAnswer kind, std::string_view text);
 
   MemoryStore& store_;

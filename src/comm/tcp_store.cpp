@@ -185,6 +185,14 @@ std::optional<std::string> TcpStore::find(const std::string& key) {
   return answer.text;
 }
 
+bool TcpStore::replace(const std::string& key, const std::optional<std::string>& expected,
+                       std::string_view value) {
+  check_store_limits(key, value);
+  return ask(static_cast<uint8_t>(StoreOperation::kReplace), key,
+             store_replacement(expected, value))
+             .text == "1";
+}
+
 int64_t TcpStore::add(const std::string& key, int64_t amount) {
   auto bits = static_cast<uint64_t>(amount);
   std::string sum =

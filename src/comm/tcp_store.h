@@ -58,6 +58,9 @@ class TcpStore final : public Store {
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::optional<std::string> find(const std::string& key) override;
   int64_t add(const std::string& key, int64_t amount) override;
+  // MemoryStore::replace().
+  bool replace(const std::string& key, const std::optional<std::string>& expected,
+               std::string_view value);
   // The server sets the key when this object or its process ends, however that comes about. In
   // place of what was asked for before.
   void set_at_end(const std::string& key, std::string_view value);

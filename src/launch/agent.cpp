@@ -16,6 +16,7 @@
 #include "comm/job.h"
 #include "comm/slurm_token.h"
 #include "comm/tcp_socket.h"
+#include "launch/job_rounds.h"
 #include "launch/job_token.h"
 #include "launch/node_group.h"
 #include "launch/worker_group.h"
@@ -26,6 +27,9 @@ namespace {
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 const char* environment(const char* name) { return std::getenv(name); }
+
+// So often nodes may fail to meet after they have found a round, one time after the other.
+constexpr int kMeetings = 3;
 
 // Between the end of one attempt and the next: what made an attempt fail may pass.
 constexpr std::chrono::milliseconds kFirstPause{500}, kLongestPause{30'000};
@@ -75,6 +79,11 @@ class Agent {
     // While nodes meet for the first time there is nothing to save: a signal just ends this
     // process.
     signals_.let_through(true);
+    if (options_.has_rounds()) {
+      token_ = job_token(options_, environment);
+      warn();
+      return run_rounds();
+    }
     std::optional<SlurmToken> shared = find_in_slurm();
     token_ = shared ? shared->value() : job_token(options_, environment);
     warn();
@@ -85,7 +94,7 @@ class Agent {
     shared.reset();  // all have read it
     signals_.let_through(false);
     while (true) {
-      auto [end, status] = attempt(nodes, *place);
+      auto [end, status] = attempt(nodes, *place, options_);
       bool again = end.kind == JobEnd::Kind::kFailed && end.may_retry &&
                    place->attempt < options_.max_restarts;
       if (!again) nodes.leave();
@@ -99,6 +108,94 @@ class Agent {
   }
 
  private:
+  // A job whose nodes leave and join, or meet at etcd.
+  int run_rounds() {
+    JobRounds rounds(options_, token_);
+    signals_.let_through(false);
+    Membership::LastRound last;
+    int not_met = 0;
+    while (true) {
+      std::optional<Round> round;
+      try {
+        round = rounds.join(last, [this] { return is_interrupted(); });
+      } catch (const JobHasEndedError& error) {
+        return take_end_of_job(error);
+      }
+      if (!round) {
+        rounds.membership().leave(
+            {JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"});
+        return kInterruptedStatus;
+      }
+      job_id_ = round->job_id;
+      const RunOptions options = rounds.options_of(*round);
+      NodeGroup nodes(options, token_, round->number, rounds.take_server(*round));
+      std::optional<NodePlace> place;
+      try {
+        nodes.connect();
+        place = nodes.join([this] { return is_interrupted(); });
+        not_met = 0;
+      } catch (const CommError& error) {
+        if (++not_met == kMeetings) throw;
+        TESSERA_WARN(cat("round ", round->number, " did not come about: ", error.what()));
+        last = {};
+        continue;
+      }
+      if (!place) continue;  // interrupted
+      place->may_leave = options_.is_elastic() && !rounds.is_needed();
+      auto [end, status] = attempt_of_round(rounds, *round, nodes, *place, options);
+      nodes.leave();
+      nodes.close_attempt();
+      if (end.kind == JobEnd::Kind::kRegroup && asked_to_end_) {
+        rounds.membership().leave(
+            {JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"});
+        return status;
+      }
+      if (!goes_on(end, *round, last)) {
+        rounds.close(end);
+        return status;
+      }
+    }
+  }
+
+  std::pair<JobEnd, int> attempt_of_round(JobRounds& rounds, const Round& round, NodeGroup& nodes,
+                                          const NodePlace& place, const RunOptions& options) {
+    struct Watch {
+      ~Watch() { membership.watch(nullptr); }
+      Membership& membership;
+    } watch{rounds.membership()};
+    if (round.node_rank == 0) {
+      watch.membership.watch([&nodes](const MemberNode& node) {
+        nodes.report({JobEnd::Kind::kRegroup, kInterruptedStatus, true,
+                      cat("a node has come, ", node.host)});
+      });
+    }
+    return attempt(nodes, place, options);
+  }
+
+  // Whether another round follows, and what it must know of this one.
+  bool goes_on(const JobEnd& end, const Round& round, Membership::LastRound& last) {
+    last = {};
+    if (end.kind == JobEnd::Kind::kRegroup) return true;
+    const bool lost = end.kind == JobEnd::Kind::kLost || end.lost_node >= 0;
+    // Node 0 serves the store of a round, unless nodes have numbers that were asked for.
+    if (end.kind == JobEnd::Kind::kLost && !options_.node_rank) last.lost = {0};
+    if (end.lost_node >= 0) last.lost = {end.lost_node};
+    if (lost && options_.is_elastic()) return true;
+    last.counts = lost || (end.kind == JobEnd::Kind::kFailed && end.may_retry);
+    if (!last.counts || round.restarts >= options_.max_restarts) return false;
+    wait_to_restart(round.restarts + 1);
+    return true;
+  }
+
+  static int take_end_of_job(const JobHasEndedError& error) {
+    if (error.end.kind == JobEnd::Kind::kDone) {
+      TESSERA_INFO(error.what());
+      return 0;
+    }
+    tell(error.what());
+    return error.end.kind == JobEnd::Kind::kInterrupted ? kInterruptedStatus : 1;
+  }
+
   // What takes time to find out of a step on several nodes: where the first one is, and the token.
   std::optional<SlurmToken> find_in_slurm() {
     if (!options_.slurm || options_.nnodes == 1) return std::nullopt;
@@ -136,17 +233,25 @@ class Agent {
     }
   }
 
-  std::pair<JobEnd, int> attempt(NodeGroup& nodes, const NodePlace& place) {
-    announce(options_, place, nodes.store_address());
+  std::pair<JobEnd, int> attempt(NodeGroup& nodes, const NodePlace& place,
+                                 const RunOptions& options) {
+    announce(options, place, nodes.store_address());
     std::vector<std::string> notes;
     WorkerCommand command =
-        worker_command(options_, own_commands_, place.attempt + earlier_starts(options_), notes);
+        worker_command(options, own_commands_, place.attempt + earlier_starts(options), notes);
     for (const std::string& note : notes) TESSERA_INFO(note);
     nodes.watch(place);
-    WorkerGroup workers(options_, place, nodes, signals_, guard_);
+    WorkerGroup workers(options, place, nodes, signals_, guard_);
+    if (!interrupted_by_.empty()) {
+      workers.on_first_step([this, met = seconds_since_end()] {
+        TESSERA_INFO(cat("The first step after an interruption (", interrupted_by_, ") is done ",
+                         format("%.1f", seconds_since_end()),
+                         " s after that was noticed; nodes met after ", format("%.1f", met), " s"));
+      });
+    }
     try {
       workers.start(command,
-                    shared_variables(options_, place, nodes.store_address(), token_, job_id_));
+                    shared_variables(options, place, nodes.store_address(), token_, job_id_));
     } catch (const Error& error) {
       nodes.report({JobEnd::Kind::kFailed, 1, false,
                     cat("node ", place.node_rank, " could not start its workers: ", error.what())});
@@ -158,6 +263,8 @@ class Agent {
     // Where a failure here did not end the job, it still decides this node's exit status.
     if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty()) tell(workers.failure());
     asked_to_end_ = workers.is_interrupted();
+    interrupted_by_ = end.text.substr(0, end.text.find_first_of(":;\n"));
+    ended_at_ = workers.ended_at();
     return {end, workers.status()};
   }
 
@@ -173,7 +280,14 @@ class Agent {
 
   RunOptions options_;
   std::span<const std::string> own_commands_;
+  double seconds_since_end() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - ended_at_).count();
+  }
+
   std::string token_, job_id_;
+  // The last attempt, as far as there was one: why it ended, and when that was known here.
+  std::string interrupted_by_;
+  std::chrono::steady_clock::time_point ended_at_;
   bool asked_to_end_ = false;
   ProcessGuard guard_;  // before anything that has threads
   AgentSignals signals_;

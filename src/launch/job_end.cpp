@@ -1,5 +1,6 @@
 #include "launch/job_end.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/text.h"
@@ -7,23 +8,24 @@
 namespace tessera {
 
 std::string JobEnd::to_text() const {
-  return cat(static_cast<int>(kind), " ", status, " ", may_retry ? 1 : 0, "\n", text);
+  return cat(static_cast<int>(kind), " ", status, " ", may_retry ? 1 : 0, " ", lost_node, "\n",
+             text);
 }
 
 std::optional<JobEnd> JobEnd::from_text(std::string_view text) {
   size_t end = text.find('\n');
   if (end == std::string_view::npos) return std::nullopt;
   auto words = split(text.substr(0, end), ' ');
-  if (words.size() != 3) return std::nullopt;
-  int numbers[3] = {};
-  for (size_t i = 0; i < 3; ++i) {
+  if (words.size() != 4) return std::nullopt;
+  int numbers[4] = {};
+  for (size_t i = 0; i < 4; ++i) {
     auto [rest, error] =
         std::from_chars(words[i].data(), words[i].data() + words[i].size(), numbers[i]);
     if (error != std::errc() || rest != words[i].data() + words[i].size()) return std::nullopt;
   }
-  if (numbers[0] < 0 || numbers[0] > static_cast<int>(Kind::kLost)) return std::nullopt;
+  if (numbers[0] < 0 || numbers[0] > static_cast<int>(Kind::kRegroup)) return std::nullopt;
   return JobEnd{static_cast<Kind>(numbers[0]), numbers[1] & 255, numbers[2] != 0,
-                std::string(text.substr(end + 1))};
+                std::string(text.substr(end + 1)), std::max(numbers[3], -1)};
 }
 
 }  // namespace tessera

@@ -7,11 +7,13 @@ namespace tessera {
 
 // How an attempt of the job ended, the same words on every node.
 struct JobEnd {
-  enum class Kind { kDone, kInterrupted, kFailed, kLost };
+  // kLost: the store of the attempt is gone. kRegroup: the nodes form anew, nothing has failed.
+  enum class Kind { kDone, kInterrupted, kFailed, kLost, kRegroup };
   Kind kind = Kind::kDone;
   int status = 0;         // of the agent that saw it first
   bool may_retry = true;  // kFailed: another attempt could do better
   std::string text;       // what failed first, where and how
+  int lost_node = -1;     // its rank, if what failed is that a node is gone
 
   // One line of fields and the text; no value for text that is none of it.
   std::string to_text() const;

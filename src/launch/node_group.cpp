@@ -20,7 +20,7 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kLookAgain{50}, kFindAgain{500};
+constexpr milliseconds kLookAgain{50};
 constexpr std::chrono::seconds kLeaveTimeout{30};
 
 milliseconds seconds(double count) { return milliseconds(static_cast<int64_t>(count * 1000)); }
@@ -50,73 +50,23 @@ std::optional<NodeRecord> NodeRecord::from_text(std::string_view text) {
 
 NodeGroup::NodeGroup(const RunOptions& options, std::string token)
     : options_(options),
-      token_(std::move(token)),
-      address_(options.rdzv_endpoint.value_or(Endpoint{"127.0.0.1", 0})),
-      reach_(address_),
-      notice_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!should_serve()) return;
-  // The name of a host that has just started may come later.
-  auto deadline = steady_clock::now() + seconds(options_.join_timeout);
-  for (bool told = false; !serve(); told = true) {
-    if (!told) {
-      TESSERA_WARN(cat("the name '", address_.host,
-                       "' of this node does not resolve yet: trying for ", options_.join_timeout,
-                       " s"));
-    }
-    if (steady_clock::now() >= deadline) {
-      throw CommError(cat("the name '", address_.host,
-                          "', where this node is to serve the job's store, did not resolve within ",
-                          options_.join_timeout, " s: is it spelled right?"));
-    }
-    std::this_thread::sleep_for(kFindAgain);
-  }
-}
+      job_store_(options, std::move(token)),
+      notice_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-// False where the name of this node is not known yet.
-bool NodeGroup::serve() {
-  try {
-    Endpoint bind = options_.local_addr.empty() ? address_to_bind(address_, options_.nnodes > 1)
-                                                : Endpoint{options_.local_addr, address_.port};
-    server_ = std::make_unique<TcpStoreServer>(token_, bind);
-    address_.port = server_->port();
-    reach_ = bind.host.empty() ? address_ : Endpoint{bind.host, address_.port};
-  } catch (const UnknownHostError&) {
-    if (!options_.local_addr.empty()) throw;
-    return false;
-  } catch (const AddressInUseError& error) {
-    // With c10d another node of this job on this host may have been first.
-    if (options_.rdzv_backend == RendezvousBackend::kC10d && !options_.is_host) return true;
-    throw CommError(cat(error.what(),
-                        ": is another job running here? Choose another port with "
-                        "--rdzv_endpoint or --master_port"));
-  }
-  return true;
-}
+NodeGroup::NodeGroup(const RunOptions& options, std::string token, int round,
+                     std::unique_ptr<TcpStoreServer> server)
+    : options_(options),
+      job_store_(options, std::move(token), std::move(server)),
+      attempt_(round),
+      notice_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 NodeGroup::~NodeGroup() { close_attempt(); }
 
-bool NodeGroup::should_serve() const {
-  if (options_.rdzv_backend == RendezvousBackend::kStatic) return options_.node_rank == 0;
-  if (options_.is_host) return *options_.is_host;
-  try {
-    return is_local_host(address_.host);
-  } catch (const CommError&) {
-    return false;  // a name that is not known yet: connect() tries again
-  }
-}
-
-void NodeGroup::connect() {
-  auto lost_after = std::max(longest_silence(), milliseconds(5000));
-  store_ = std::make_unique<TcpStore>(reach_, token_, seconds(options_.join_timeout), lost_after);
-}
+void NodeGroup::connect() { store_ = job_store_.connect(); }
 
 std::string NodeGroup::job_id() {
   if (store_->add("agent/job_id/claim", 1) == 1) store_->set("agent/job_id", random_id());
-  return store_->get("agent/job_id", longest_silence());
-}
-
-milliseconds NodeGroup::longest_silence() const {
-  return seconds(options_.keep_alive_interval) * options_.keep_alive_max_attempt;
+  return store_->get("agent/job_id", longest_silence(options_));
 }
 
 std::string NodeGroup::key(std::string_view name) const {
@@ -128,7 +78,7 @@ int NodeGroup::claim_place(int attempt) {
   auto claim = [&](int node) {
     return store_->add(cat("agent/", attempt, "/claim/", node), 1) == 1;
   };
-  std::string place = to_string(address_);
+  std::string place = to_string(job_store_.address());
   if (options_.node_rank) {
     if (claim(*options_.node_rank)) return *options_.node_rank;
     throw CommError(cat("a node with --node_rank ", *options_.node_rank, " has already joined at ",
@@ -151,7 +101,7 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
     bool goes_on = ended && ended->kind == JobEnd::Kind::kFailed && ended->may_retry &&
                    attempt_ < options_.max_restarts;
     if (!goes_on) {
-      throw CommError(cat("the job at ", to_string(address_),
+      throw CommError(cat("the job at ", to_string(job_store_.address()),
                           " has ended: start all nodes again, with another --rdzv_id"));
     }
   }
@@ -208,7 +158,7 @@ std::string NodeGroup::describe_missing() {
     }
   }
   return cat(missing.size() == 1 ? "node " : "nodes ", tessera::join(missing, ", "), " of ",
-             options_.nnodes, " did not arrive at ", to_string(address_), " within ",
+             options_.nnodes, " did not arrive at ", to_string(job_store_.address()), " within ",
              options_.join_timeout, " s (here: node ", tessera::join(there, ", "),
              "): start them all, or give --rdzv_conf join_timeout=SECONDS");
 }
@@ -240,11 +190,12 @@ void NodeGroup::watch_loop() {
         return set_end(
             JobEnd::from_text(*text).value_or(JobEnd{JobEnd::Kind::kLost, 1, false, *text}));
       }
-      std::optional<JobEnd> lost = server_ ? find_gone_node(server_->store()) : std::nullopt;
+      std::optional<JobEnd> lost =
+          job_store_.server() ? find_gone_node(job_store_.server()->store()) : std::nullopt;
       if (nodes_.size() > 1 && steady_clock::now() >= next_sign) {
         next_sign = steady_clock::now() + seconds(options_.keep_alive_interval);
         store_->add(key(cat("alive/", node_rank_)), 1);
-        if (server_ && !lost) lost = find_silent_node();
+        if (job_store_.server() && !lost) lost = find_silent_node();
       }
       if (lost) report(*lost);
       std::unique_lock lock(mutex_);
@@ -265,13 +216,14 @@ std::optional<JobEnd> NodeGroup::find_silent_node() {
     SignOfLife& sign = signs_[node];
     if (count != sign.count) {
       sign = {count, now};
-    } else if (now - sign.seen > longest_silence()) {
+    } else if (now - sign.seen > longest_silence(options_)) {
       silent_.insert(static_cast<int>(node));
       return JobEnd{JobEnd::Kind::kFailed, 1, true,
                     cat("node ", place_of(static_cast<int>(node), nodes_[node]),
                         " has given no sign of life for ",
                         duration_cast<std::chrono::seconds>(now - sign.seen).count(),
-                        " s: its agent or its host is gone")};
+                        " s: its agent or its host is gone"),
+                    static_cast<int>(node)};
     }
   }
   return std::nullopt;
@@ -285,7 +237,8 @@ std::optional<JobEnd> NodeGroup::find_gone_node(Store& store) {
       continue;
     return JobEnd{JobEnd::Kind::kFailed, 1, true,
                   cat("node ", place_of(static_cast<int>(node), nodes_[node]),
-                      " was lost: its agent has ended, killed or together with its host")};
+                      " was lost: its agent has ended, killed or together with its host"),
+                  static_cast<int>(node)};
   }
   return std::nullopt;
 }
@@ -345,7 +298,7 @@ void NodeGroup::leave() {
   auto deadline = steady_clock::now() + kLeaveTimeout;
   try {
     store_->set(key(cat("left/", node_rank_)), "1");
-    for (int node = 0; server_ && node < options_.nnodes; ++node) {
+    for (int node = 0; job_store_.server() && node < options_.nnodes; ++node) {
       if (node == node_rank_ || !store_->find(key(cat("node/", node)))) continue;
       while (!has_ended(node) && steady_clock::now() < deadline)
         std::this_thread::sleep_for(kLookAgain);

@@ -12,6 +12,7 @@
 
 #include "comm/tcp_store.h"
 #include "launch/job_end.h"
+#include "launch/job_store.h"
 #include "launch/run_options.h"
 
 namespace tessera {
@@ -32,27 +33,31 @@ struct NodePlace {
   int first_rank = 0;  // global rank of its local rank 0
   int world_size = 1;
   std::vector<NodeRecord> nodes;  // by node rank
+  bool may_leave = false;         // when it is asked to end, the others go on without it
 };
 
 // The agents of a job: meet through a store that one of them serves, learn of each other's failures
 // and agree on how an attempt ended. Keys begin with "agent/"; everything else in the store is the
-// workers'. The seam for other ways to meet (etcd) and for changing numbers of nodes is here.
+// workers'.
 class NodeGroup {
  public:
-  // Serves the store, if that is this node's part. CommError when the port is in use, or its own
-  // name does not resolve within the join timeout.
+  // Serves the store, if that is this node's part: JobStore.
   NodeGroup(const RunOptions& options, std::string token);
+  // Of a job that runs in rounds (membership.h): the group of one round, which has this number as
+  // its attempt. `options` are static, of as many nodes as the round has; `server` is that of the
+  // node that serves the store at their endpoint.
+  NodeGroup(const RunOptions& options, std::string token, int round,
+            std::unique_ptr<TcpStoreServer> server);
   ~NodeGroup();
 
-  // Connects to the store. CommError when the port is another program's or another job's, or nobody
-  // serves a store there within the join timeout.
+  // JobStore::connect().
   void connect();
 
   // Identity of the job: drawn by the node that connects first, the same on all of them.
   std::string job_id();
 
   // Where workers find the store.
-  const Endpoint& store_address() const { return address_; }
+  const Endpoint& store_address() const { return job_store_.address(); }
 
   // Waits until all nodes have joined the attempt that is open. CommError at the deadline, which
   // names who is missing, on all nodes that are there; they also fail together when their options
@@ -79,9 +84,6 @@ class NodeGroup {
   void leave();
 
  private:
-  bool should_serve() const;
-  bool serve();
-  std::chrono::milliseconds longest_silence() const;
   int claim_place(int attempt);
   std::string describe_missing();
   [[noreturn]] void fail_join(const std::string& text);
@@ -97,9 +99,7 @@ class NodeGroup {
     int attempt, node_rank;
   };
   std::optional<KeptPlace> kept_;  // by keep_place()
-  std::string token_;
-  Endpoint address_, reach_;  // for the workers, and from here
-  std::unique_ptr<TcpStoreServer> server_;
+  JobStore job_store_;
   std::unique_ptr<TcpStore> store_;
   int attempt_ = 0, node_rank_ = -1;
   std::vector<NodeRecord> nodes_;  // of the attempt that is watched, by node rank

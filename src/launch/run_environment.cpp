@@ -45,6 +45,7 @@ void complete_from_slurm(RunOptions& o, const std::set<std::string_view>& given,
   require("nnodes", o.nnodes, step->nodes, "SLURM_STEP_NUM_NODES");
   require("node_rank", o.node_rank.value_or(0), step->node, "SLURM_NODEID");
   o.slurm = step;
+  if (!o.is_elastic()) o.min_nodes = step->nodes;
   o.nnodes = step->nodes;
   o.node_rank = step->node;
   if (o.rdzv_id.empty()) o.rdzv_id = step->name();
@@ -108,7 +109,7 @@ void complete_from_environment(RunOptions& o, const std::set<std::string_view>& 
   if (pod.are_there() && by_operator) compare(o, pod, given, environment);
   if (o.rdzv_endpoint || !o.master_addr.empty()) return;
   if (!pod.are_there()) return complete_from_slurm(o, given, environment);
-  if (!given.contains("nnodes") && !by_operator) o.nnodes = *pod.world_size;
+  if (!given.contains("nnodes") && !by_operator) o.min_nodes = o.nnodes = *pod.world_size;
   if (!o.node_rank) o.node_rank = *pod.rank;
   o.master_addr = pod.address;
   if (!o.master_port) o.master_port = *pod.port;

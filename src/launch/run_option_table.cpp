@@ -2,6 +2,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -35,13 +37,11 @@ bool boolean(const std::string& text, const std::string& spelling) {
 
 void set_nnodes(RunOptions& o, const std::string& text, const std::string& spelling) {
   size_t colon = text.find(':');
-  o.nnodes = number(text.substr(0, colon), 1, kMaxNodes, spelling);
+  o.min_nodes = o.nnodes = number(text.substr(0, colon), 1, kMaxNodes, spelling);
   if (colon == std::string::npos) return;
-  int highest = number(text.substr(colon + 1), 1, kMaxNodes, spelling);
-  if (highest != o.nnodes) {
-    throw UsageError(cat("not built yet: ", spelling, "=", text,
-                         ", a number of nodes that changes during the job; give one number"));
-  }
+  o.nnodes = number(text.substr(colon + 1), 1, kMaxNodes, spelling);
+  if (o.nnodes < o.min_nodes)
+    throw UsageError(cat(spelling, "=", text, ": the least number of nodes comes first, MIN:MAX"));
 }
 
 void set_nproc(RunOptions& o, const std::string& text, const std::string& spelling) {
@@ -58,26 +58,57 @@ void set_backend(RunOptions& o, const std::string& text, const std::string& spel
     o.rdzv_backend = RendezvousBackend::kC10d;
   } else if (text == "static") {
     o.rdzv_backend = RendezvousBackend::kStatic;
-  } else if (text == "etcd" || text == "etcd-v2") {
-    throw UsageError(
-        cat("not built yet: ", spelling, "=", text, "; use c10d, which needs no other service"));
+  } else if (text == "etcd") {
+    o.rdzv_backend = RendezvousBackend::kEtcd;
+  } else if (text == "etcd-v2") {
+    throw UsageError(cat(spelling, "=", text,
+                         ": the second interface of etcd is gone since 3.6; use etcd, which speaks "
+                         "the third (3.4 and later)"));
   } else {
-    throw UsageError(cat(spelling, " must be c10d or static: it is '", text, "'"));
+    throw UsageError(cat(spelling, " must be c10d, etcd or static: it is '", text, "'"));
   }
 }
 
 void set_endpoint(RunOptions& o, const std::string& text, const std::string& spelling) {
   if (text.empty()) return;  // as torchrun's default
-  o.rdzv_endpoint = parse_endpoint(text, -1, spelling);
-  o.endpoint_has_port = o.rdzv_endpoint->port >= 0;
-  if (!o.endpoint_has_port) o.rdzv_endpoint->port = 0;
+  o.other_endpoints.clear();
+  bool first = true;
+  for (std::string_view part : split(text, ',')) {
+    Endpoint endpoint = parse_endpoint(trim(part), -1, spelling);
+    if (std::exchange(first, false)) {
+      o.endpoint_has_port = endpoint.port >= 0;
+      if (!o.endpoint_has_port) endpoint.port = 0;
+      o.rdzv_endpoint = endpoint;
+    } else {
+      o.other_endpoints.push_back(endpoint);
+    }
+  }
 }
 
 void set_conf(RunOptions& o, const std::string& text, const std::string& spelling) {
-  const std::vector<std::string> known{
-      "join_timeout",  "timeout",      "is_host",           "keep_alive_interval",
-      "close_timeout", "read_timeout", "last_call_timeout", "keep_alive_max_attempt",
-      "rank",          "store_type",   "use_libuv"};
+  const std::vector<std::string> known{"join_timeout",
+                                       "timeout",
+                                       "is_host",
+                                       "keep_alive_interval",
+                                       "close_timeout",
+                                       "read_timeout",
+                                       "last_call_timeout",
+                                       "keep_alive_max_attempt",
+                                       "rank",
+                                       "store_type",
+                                       "use_libuv",
+                                       "protocol",
+                                       "cacert",
+                                       "cert",
+                                       "key",
+                                       "user",
+                                       "password_file"};
+  const std::map<std::string, std::string EtcdAccess::*> texts{
+      {"cacert", &EtcdAccess::cacert},
+      {"cert", &EtcdAccess::cert},
+      {"key", &EtcdAccess::key},
+      {"user", &EtcdAccess::user},
+      {"password_file", &EtcdAccess::password_file}};
   for (std::string_view part : split(text, ',')) {
     if (trim(part).empty()) continue;
     size_t equals = part.find('=');
@@ -86,6 +117,14 @@ void set_conf(RunOptions& o, const std::string& text, const std::string& spellin
     std::string what = cat(spelling, " ", key);
     if (key == "join_timeout" || key == "timeout") {
       o.join_timeout = number(value, 1.0, 1e6, what);
+    } else if (key == "last_call_timeout") {
+      o.last_call = number(value, 0.0, 1e6, what);
+    } else if (key == "protocol") {
+      if (value != "http" && value != "https")
+        throw UsageError(cat(what, " must be http or https: it is '", value, "'"));
+      o.etcd.protocol = value;
+    } else if (auto file = texts.find(key); file != texts.end()) {
+      o.etcd.*file->second = value;
     } else if (key == "is_host") {
       o.is_host = boolean(value, what);
     } else if (key == "keep_alive_interval") {
@@ -118,18 +157,23 @@ void set_streams(StreamChoice& choice, const std::string& text, const std::strin
 using Text = const std::string&;
 
 constexpr RunOptionRow kTable[] = {
-    {"nnodes", "nnode", "N", "number of nodes (MIN:MAX only with MIN = MAX)", set_nnodes},
+    {"nnodes", "nnode", "N[:M]",
+     "number of nodes; MIN:MAX: they may leave and join (docs/launch.md)", set_nnodes},
     {"nproc_per_node", "", "K", "workers on this node; auto and cpu: one a core", set_nproc},
     {"node_rank", "", "R", "this node's number from 0; default with c10d: by arrival",
      [](RunOptions& o, Text v, Text s) { o.node_rank = number(v, 0, kMaxNodes - 1, s); }},
     {"rdzv_backend", "", "NAME",
-     "c10d: the node with the endpoint's address serves; static: node 0 does", set_backend},
+     "c10d: the node with the endpoint's address serves; static: node 0 does; etcd", set_backend},
     {"rdzv_endpoint", "", "HOST[:PORT]",
-     "where nodes meet; default port 29400 (c10d), 29500 (static)", set_endpoint},
+     "where nodes meet; default port 29400 (c10d), 29500 (static), 2379 (etcd: also several, "
+     "A,B,C)",
+     set_endpoint},
     {"rdzv_id", "", "ID", "name of the job, equal on all nodes ($SLURM_JOB_ID)",
      [](RunOptions& o, Text v, Text) { o.rdzv_id = v; }},
     {"rdzv_conf", "", "K=V,...",
-     "join_timeout=600, keep_alive_interval=5, keep_alive_max_attempt=3, is_host", set_conf},
+     "join_timeout=600, last_call_timeout=30, keep_alive_interval=5, keep_alive_max_attempt=3, "
+     "is_host; etcd: protocol=https, cacert, cert, key, user, password_file",
+     set_conf},
     {"master_addr", "", "HOST", "static: host of node 0",
      [](RunOptions& o, Text v, Text) { o.master_addr = v; }},
     {"master_port", "", "PORT", "static: its port, default 29500",

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kC10dPort = 29'400, kStaticPort = 29'500;
+constexpr int kC10dPort = 29'400, kStaticPort = 29'500, kEtcdPort = 2379;
 
 constexpr const char* kHelp = R"(Usage: tessera run [OPTIONS] [--] COMMAND [ARGUMENTS]
 
@@ -115,6 +115,10 @@ class Parser {
 // One node serves where it was told to, otherwise on any port of the loopback interface.
 void choose_for_one_node(RunOptions& o) {
   bool master = !o.master_addr.empty() || o.master_port;
+  if (o.rdzv_backend == RendezvousBackend::kEtcd) {
+    o.warnings.push_back("--nnodes 1: one node needs no etcd, it is not used");
+    o.rdzv_endpoint.reset();
+  }
   if (o.standalone) {
     if (o.rdzv_endpoint || master) {
       o.warnings.push_back("--standalone: the endpoint and the master's address have no effect");
@@ -130,8 +134,46 @@ void choose_for_one_node(RunOptions& o) {
   o.node_rank = 0;
 }
 
+// As --nnodes gives it.
+std::string nodes_text(const RunOptions& o) {
+  return o.is_elastic() ? cat(o.min_nodes, ":", o.nnodes) : cat(o.nnodes);
+}
+
+void choose_for_etcd(RunOptions& o) {
+  if (!o.rdzv_endpoint)
+    throw UsageError("--rdzv_backend etcd needs --rdzv_endpoint HOST[:PORT], where etcd is");
+  if (!o.endpoint_has_port) o.rdzv_endpoint->port = kEtcdPort;
+  for (Endpoint& endpoint : o.other_endpoints) {
+    if (endpoint.port < 0) endpoint.port = kEtcdPort;
+  }
+  if (o.etcd.user.empty() != o.etcd.password_file.empty())
+    throw UsageError("--rdzv_conf: user and password_file belong together");
+  if (o.etcd.cert.empty() != o.etcd.key.empty())
+    throw UsageError("--rdzv_conf: cert and key belong together");
+  if (o.rdzv_id.empty()) {
+    o.rdzv_id = "none";  // torchrun's
+    o.warnings.push_back(
+        "no --rdzv_id: jobs without one that meet at the same etcd become one job");
+  }
+}
+
 void choose_for_nodes(RunOptions& o) {
   if (o.standalone) throw UsageError("--standalone is for one node: leave it or --nnodes out");
+  if (o.is_elastic() && o.node_rank) {
+    throw UsageError(cat("--nnodes=", nodes_text(o), " with --node_rank=", *o.node_rank,
+                         ": nodes that leave and join are numbered as they arrive, leave "
+                         "--node_rank out"));
+  }
+  if (o.rdzv_backend == RendezvousBackend::kEtcd) return choose_for_etcd(o);
+  if (!o.other_endpoints.empty()) {
+    throw UsageError("--rdzv_endpoint: several endpoints are for --rdzv_backend etcd");
+  }
+  if (o.is_elastic() && o.rdzv_endpoint && !o.rdzv_backend)
+    o.rdzv_backend = RendezvousBackend::kC10d;
+  if (o.is_elastic() && o.rdzv_backend != RendezvousBackend::kC10d) {
+    throw UsageError(cat("--nnodes=", nodes_text(o),
+                         " needs --rdzv_backend c10d or etcd, and --rdzv_endpoint HOST[:PORT]"));
+  }
   if (!o.rdzv_backend) {
     bool meet = o.rdzv_endpoint && !o.node_rank;
     o.rdzv_backend = meet ? RendezvousBackend::kC10d : RendezvousBackend::kStatic;

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-enum class RendezvousBackend { kC10d, kStatic };
+enum class RendezvousBackend { kC10d, kStatic, kEtcd };
 
 // Which streams of a worker: bit 0 its standard output, bit 1 its standard error. For all local
 // ranks, or for some: torchrun's "3" and "0:1,1:3".
@@ -25,13 +25,24 @@ struct StreamChoice {
   bool is_empty() const { return all == 0 && by_local_rank.empty(); }
 };
 
+// How etcd is spoken to, with torchrun's names in --rdzv_conf: protocol, cacert, cert, key; and
+// user, password_file.
+struct EtcdAccess {
+  std::string protocol = "http";
+  std::string cacert, cert, key;  // PEM files
+  std::string user, password_file;
+};
+
 // What `tessera run` was told, with torchrun's names and meanings.
 struct RunOptions {
-  int nnodes = 1;
+  int nnodes = 1;     // at most
+  int min_nodes = 1;  // at least
   int nproc_per_node = 1;
   std::optional<RendezvousBackend> rdzv_backend;
   std::optional<Endpoint> rdzv_endpoint;  // port 0 where none was given
   bool endpoint_has_port = false;
+  std::vector<Endpoint> other_endpoints;  // of etcd
+  EtcdAccess etcd;
   std::string rdzv_id;
   std::optional<int> node_rank;
   std::string master_addr;
@@ -39,6 +50,7 @@ struct RunOptions {
   std::string local_addr;
   bool standalone = false;
   double join_timeout = 600;       // seconds
+  double last_call = 30;           // seconds for more than min_nodes to come
   double keep_alive_interval = 5;  // seconds between signs of life of a node
   int keep_alive_max_attempt = 3;  // so many missed: the node is lost
   std::optional<bool> is_host;
@@ -51,6 +63,9 @@ struct RunOptions {
   std::vector<std::string> warnings;
   // srun started this agent in a step whose nodes are those of the job.
   std::optional<SlurmStep> slurm;
+  bool is_elastic() const { return min_nodes < nnodes; }
+  // Nodes meet again and again (membership.h), not once.
+  bool has_rounds() const { return is_elastic() || rdzv_backend == RendezvousBackend::kEtcd; }
   bool help = false;
   std::string help_word;  // only options with this word are wanted
 };

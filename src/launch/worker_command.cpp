@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/own_program.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 
@@ -36,6 +37,7 @@ std::optional<std::string> find_program(const std::string& name) {
 // Shows up in lists of processes under its name, unlike /proc/self/exe, which in turn is right when
 // the file has been replaced since this process started.
 std::string own_program() {
+  if (auto script = start_script()) return *script;
   std::error_code error;
   fs::path self = fs::read_symlink("/proc/self/exe", error);
   bool unchanged = !error && fs::equivalent(self, "/proc/self/exe", error) && !error;

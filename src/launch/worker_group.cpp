@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -134,7 +135,8 @@ JobEnd WorkerGroup::run() {
     kill_when_due();
   }
   if (end_->kind != JobEnd::Kind::kDone && status_ == 0) {
-    status_ = end_->kind == JobEnd::Kind::kInterrupted ? end_->status : 1;
+    bool asked = end_->kind == JobEnd::Kind::kInterrupted || end_->kind == JobEnd::Kind::kRegroup;
+    status_ = asked ? end_->status : 1;
   }
   return *end_;
 }
@@ -150,12 +152,20 @@ void WorkerGroup::wait_for_events() {
     worker.out->relay();
     worker.err->relay();
   }
+  const bool stepped =
+      !workers_.empty() && workers_.front().rank == 0 && workers_.front().last.has_first_step();
+  if (stepped && on_first_step_) std::exchange(on_first_step_, nullptr)();
 }
 
 void WorkerGroup::take_signals() {
   while (int signal = signals_.next()) {
     if (signal == SIGCHLD) continue;
-    signal == SIGTSTP ? suspend() : interrupt(signal);
+    if (signal == SIGTSTP) {
+      suspend();
+    } else {
+      asked_ = true;
+      interrupt(signal, ::strsignal(signal));
+    }
   }
 }
 
@@ -169,13 +179,19 @@ void WorkerGroup::suspend() {
 }
 
 // This node was asked to end, or the job was.
-void WorkerGroup::interrupt(int signal) {
+void WorkerGroup::interrupt(int signal, std::string_view why) {
   forwarded_ = signal;
   if (!interrupted_ && !failed_) {
     interrupted_ = true;
-    TESSERA_INFO(cat(::strsignal(signal), ": workers finish their step, save and exit"));
+    TESSERA_INFO(cat(why, ": workers finish their step, save and exit"));
     stop(signal, kSaveGrace);
-    nodes_.report({JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"});
+    JobEnd end{JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"};
+    if (place_.may_leave) {
+      end.kind = JobEnd::Kind::kRegroup;
+      end.text = cat("node ", place_.node_rank, " on ",
+                     place_.nodes[static_cast<size_t>(place_.node_rank)].host, " leaves");
+    }
+    nodes_.report(end);
     signals_.drop_repetitions();
   } else {
     send(signal);  // once more: what that means is the workers' choice
@@ -186,8 +202,10 @@ void WorkerGroup::take_end() {
   if (end_) return;
   end_ = nodes_.end();
   if (!end_ || failed_ || end_->kind == JobEnd::Kind::kDone) return;
-  if (end_->kind == JobEnd::Kind::kInterrupted) {
-    if (!interrupted_) interrupt(SIGTERM);
+  if (end_->kind == JobEnd::Kind::kRegroup) {
+    if (!interrupted_) interrupt(SIGTERM, end_->text);
+  } else if (end_->kind == JobEnd::Kind::kInterrupted) {
+    if (!interrupted_) interrupt(SIGTERM, ::strsignal(SIGTERM));
   } else {
     failed_ = true;
     stop(SIGTERM, kFailureGrace);
@@ -224,7 +242,8 @@ void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
   if (failed_) return;               // it was told to end
   if (code == kInterruptedStatus) {  // somebody interrupted this worker itself
     status_ = kInterruptedStatus;
-    interrupt(SIGTERM);
+    asked_ = true;
+    interrupt(SIGTERM, ::strsignal(SIGTERM));
     return;
   }
   failed_ = true;
@@ -243,6 +262,7 @@ void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
 
 void WorkerGroup::stop(int signal, milliseconds grace) {
   kill_at_ = steady_clock::now() + grace;
+  if (ended_at_ == TimePoint()) ended_at_ = steady_clock::now();
   send(signal);
   send(SIGCONT);  // one that is stopped takes no other signal
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <list>
 #include <optional>
 #include <string>
@@ -39,6 +40,7 @@ class AgentSignals {
 // and ends them together.
 class WorkerGroup {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
   WorkerGroup(const RunOptions& options, const NodePlace& place, NodeGroup& nodes,
               AgentSignals& signals, ProcessGuard& guard)
       : options_(options), place_(place), nodes_(nodes), signals_(signals), guard_(guard) {}
@@ -54,10 +56,13 @@ class WorkerGroup {
   int status() const { return status_; }
   // What this node reported, and whether it was asked to end.
   const std::string& failure() const { return failure_; }
-  bool is_interrupted() const { return forwarded_ != 0; }
+  bool is_interrupted() const { return asked_; }
+  // When it was known here that the attempt ends.
+  TimePoint ended_at() const { return ended_at_; }
+  // To be called when rank 0, if it is here, has done its first step.
+  void on_first_step(std::function<void()> call) { on_first_step_ = std::move(call); }
 
  private:
-  using TimePoint = std::chrono::steady_clock::time_point;
   struct Worker {
     int rank = 0;
     pid_t pid = 0;  // 0: gone
@@ -70,7 +75,7 @@ class WorkerGroup {
   void take_end();
   void take_exits();
   void on_exit(Worker& worker, int code, int signal);
-  void interrupt(int signal);
+  void interrupt(int signal, std::string_view why);
   void suspend();
   void stop(int signal, std::chrono::milliseconds grace);
   void send(int signal);
@@ -84,10 +89,13 @@ class WorkerGroup {
   ProcessGuard& guard_;
   std::list<Worker> workers_;
   std::optional<TimePoint> kill_at_;
+  TimePoint ended_at_{};
   std::optional<JobEnd> end_;
   bool failed_ = false, interrupted_ = false, done_ = false;
+  bool asked_ = false;  // this node itself to end
   int status_ = 0;
   std::string failure_;
+  std::function<void()> on_first_step_;
   int forwarded_ = 0;  // the last signal that asked for the end
 };
 

@@ -20,6 +20,7 @@ constexpr size_t kKeptLines = 10, kKeptLineBytes = 1000;
 
 void LastLines::add(std::string_view line) {
   if (trim(line).empty()) return;
+  has_first_step_ = has_first_step_ || line.find(kFirstStepDone) != std::string_view::npos;
   lines_.emplace_back(line.substr(0, kKeptLineBytes));
   if (lines_.size() > kKeptLines) lines_.pop_front();
 }

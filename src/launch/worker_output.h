@@ -13,8 +13,11 @@ class LastLines {
  public:
   void add(std::string_view line);
   const std::deque<std::string>& lines() const { return lines_; }
+  // Whether a line was kFirstStepDone.
+  bool has_first_step() const { return has_first_step_; }
 
  private:
+  bool has_first_step_ = false;
   std::deque<std::string> lines_;
 };
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/own_program.h"
 #include "base/text.h"
 
 extern char** environ;
@@ -109,7 +110,8 @@ pid_t start_own_program(const std::vector<std::string>& words,
                         const std::vector<std::pair<std::string, std::string>>& variables) {
   std::vector<std::string> environment = environment_with(variables);
   pid_t pid = 0;
-  int error = ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, pointers(words).data(),
+  const std::string program = start_script().value_or("/proc/self/exe");
+  int error = ::posix_spawn(&pid, program.c_str(), nullptr, nullptr, pointers(words).data(),
                             pointers(environment).data());
   if (error != 0) throw DeviceError(cat("cannot start a process: ", std::strerror(error)));
   return pid;

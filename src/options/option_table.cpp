@@ -35,6 +35,7 @@ std::vector<OptionRow> build_table() {
       {"Low-rank adapters", groups::adapters()},
       {"Logging, profiling, device", groups::logging()},
       {"Watching a run", groups::watching()},
+      {"Profiles", groups::profiling()},
       {"Looking inside", groups::inspection()},
       {"Configuration files", groups::configuration()},
       {"Text, tokenizers, measurements", groups::commands()},
@@ -93,9 +94,9 @@ struct TypeName {
 }  // namespace
 
 std::string_view name(OptionScope scope) {
-  constexpr std::string_view kNames[] = {
-      "train", "plan",       "generate", "tokenizer",         "bench", "diff", "export",
-      "data",  "checkpoint", "plot",     "checkpoint convert"};
+  constexpr std::string_view kNames[] = {"train",      "plan", "generate", "tokenizer",
+                                         "bench",      "diff", "export",   "data",
+                                         "checkpoint", "plot", "profile",  "checkpoint convert"};
   return kNames[static_cast<size_t>(scope)];
 }
 

@@ -23,12 +23,13 @@ enum class OptionScope : uint8_t {
   kData,
   kCheckpoint,
   kPlot,
+  kProfile,
   kConvert
 };
 constexpr OptionScope kLastScope = OptionScope::kConvert;
 
 // "train", "plan", "generate", "tokenizer", "bench", "diff", "export", "data", "checkpoint",
-// "plot", "checkpoint convert".
+// "plot", "profile", "checkpoint convert".
 std::string_view name(OptionScope scope);
 
 // A set of scopes.

@@ -98,8 +98,10 @@ std::vector<OptionRow> checkpoint_commands() {
        .scopes = kCheckpoint},
       {.name = "json",
        .field = &RunConfig::json,
-       .help = "checkpoint ls, show, verify, diff: one JSON object on standard output",
-       .scopes = kCheckpoint},
+       .help =
+           "checkpoint ls, show, verify, diff, profile report, diff: one JSON object on standard "
+           "output",
+       .scopes = kCheckpoint | in(OptionScope::kProfile)},
   };
 }
 

@@ -61,10 +61,10 @@ std::string escaped(std::string_view text) {
 std::string scope_text(const OptionRow& row) {
   if (row.scopes == kRunScopes) return "";
   std::vector<std::string_view> names;
-  for (auto scope :
-       {OptionScope::kTrain, OptionScope::kPlan, OptionScope::kBench, OptionScope::kGenerate,
-        OptionScope::kTokenizer, OptionScope::kDiff, OptionScope::kExport, OptionScope::kData,
-        OptionScope::kCheckpoint, OptionScope::kPlot, OptionScope::kConvert}) {
+  for (auto scope : {OptionScope::kTrain, OptionScope::kPlan, OptionScope::kBench,
+                     OptionScope::kGenerate, OptionScope::kTokenizer, OptionScope::kDiff,
+                     OptionScope::kExport, OptionScope::kData, OptionScope::kCheckpoint,
+                     OptionScope::kPlot, OptionScope::kProfile, OptionScope::kConvert}) {
     if (row.scopes & in(scope)) names.push_back(name(scope));
   }
   return join(names, ", ");

@@ -5,9 +5,9 @@ namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kGenerate = in(OptionScope::kGenerate);
 constexpr OptionScopes kExport = in(OptionScope::kExport);
-constexpr OptionScopes kEverywhere = kRunScopes | kGenerate | in(OptionScope::kTokenizer) |
-                                     in(OptionScope::kDiff) | kExport |
-                                     in(OptionScope::kCheckpoint) | in(OptionScope::kPlot);
+constexpr OptionScopes kEverywhere =
+    kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kDiff) | kExport |
+    in(OptionScope::kCheckpoint) | in(OptionScope::kPlot) | in(OptionScope::kProfile);
 constexpr std::string_view kFromEnvironment = "the environment decides";
 }  // namespace
 
@@ -183,28 +183,6 @@ std::vector<OptionRow> logging() {
        .field = &RunConfig::nccl_test_log,
        .help = "NCCL test log whose bandwidths go to TensorBoard",
        .status = kNotBuilt},
-      {.name = "use_profiler",
-       .field = &RunConfig::use_profiler,
-       .help = "trace steps 3 to 5 with the built-in profiler",
-       .status = kNotBuilt},
-      {.name = "use_nsight",
-       .field = &RunConfig::use_nsight,
-       .help = "start the CUDA profiler at step 10 on rank 0",
-       .status = kNotBuilt},
-      {.name = "profile_nsys",
-       .field = &RunConfig::profile_nsys,
-       .help = "start the CUDA profiler at step 3 on all ranks",
-       .status = kNotBuilt},
-      {.name = "nsys_start_step",
-       .field = &RunConfig::nsys_start_step,
-       .help = "start the CUDA profiler on rank 0",
-       .minimum = 0,
-       .status = kNotBuilt},
-      {.name = "nsys_end_step",
-       .field = &RunConfig::nsys_end_step,
-       .help = "stop the CUDA profiler",
-       .minimum = 0,
-       .status = kNotBuilt},
       {.name = "device_type",
        .field = &RunConfig::device_type,
        .help = "back end; auto: cuda where it is built and a device is found, else cpu",
@@ -358,12 +336,6 @@ std::vector<OptionRow> commands() {
        .field = &RunConfig::repeats,
        .help = "measurements of each thing",
        .minimum = 1,
-       .scopes = in(OptionScope::kBench)},
-      {.name = "ranks",
-       .field = &RunConfig::ranks,
-       .help = "processes of this host between which bench comm measures --distributed_backend",
-       .minimum = 1,
-       .maximum = 64,
        .scopes = in(OptionScope::kBench)},
       {.name = "op",
        .field = &RunConfig::op,

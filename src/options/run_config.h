@@ -174,11 +174,6 @@ struct RunConfig {
   std::optional<double> peak_tflops_per_gpu;
   bool enable_memory_profiling = false;
   std::string nccl_test_log;
-  bool use_profiler = false;
-  bool use_nsight = false;
-  bool profile_nsys = false;
-  std::optional<int64_t> nsys_start_step;
-  std::optional<int64_t> nsys_end_step;
   std::string log_level = "info";
   std::string device_type = "auto";
   std::string cpu_isa = "auto";
@@ -197,6 +192,18 @@ struct RunConfig {
   std::string http_address = "127.0.0.1";
   std::string memory_chart;
   std::optional<int64_t> histogram_freq;
+
+  // Profiles
+  bool use_profiler = false;
+  std::string profile_dir = "profile_traces";
+  int64_t profiler_wait = 1, profiler_warmup = 2, profiler_active = 3, profiler_repeat = 1;
+  bool use_nsight = false;
+  bool profile_nsys = false;
+  std::optional<int64_t> nsys_start_step;
+  std::optional<int64_t> nsys_end_step;
+  int64_t rows_shown = 30;
+  std::string html_file;
+  std::string trace_file = "merged.trace.json";
 
   // Looking inside
   std::string dump_pass;
@@ -224,7 +231,6 @@ struct RunConfig {
   int64_t min_frequency = 2;
   bool by_op = false;
   int64_t repeats = 10;
-  int64_t ranks = 2;
   std::vector<std::string> op;
 
   // Preparing and looking at data

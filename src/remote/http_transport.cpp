@@ -217,6 +217,14 @@ HttpOutcome exchange_http(const HttpExchange& exchange) {
   handle.set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(exchange.timeouts.connect_milliseconds));
   handle.set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(exchange.timeouts.low_speed_bytes));
   handle.set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(exchange.timeouts.low_speed_seconds));
+  handle.set(CURLOPT_TIMEOUT_MS, static_cast<long>(exchange.timeouts.total_milliseconds));
+  if (exchange.direct) handle.set(CURLOPT_PROXY, "");
+  if (exchange.tls) {
+    const TlsFiles& tls = *exchange.tls;
+    if (!tls.authorities.empty()) handle.set(CURLOPT_CAINFO, tls.authorities.c_str());
+    if (!tls.certificate.empty()) handle.set(CURLOPT_SSLCERT, tls.certificate.c_str());
+    if (!tls.key.empty()) handle.set(CURLOPT_SSLKEY, tls.key.c_str());
+  }
   handle.set(CURLOPT_HEADERFUNCTION, &take_header);
   handle.set(CURLOPT_HEADERDATA, &progress);
   handle.set(CURLOPT_WRITEFUNCTION, &take_body);

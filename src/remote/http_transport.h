@@ -21,6 +21,12 @@ struct HttpTimeouts {
   // What gives less than so many bytes a second for so long has ended.
   int low_speed_bytes = 4096;
   int low_speed_seconds = 30;
+  int total_milliseconds = 0;  // of the whole exchange; 0: no end
+};
+
+// PEM files; empty: the authorities of the system, no certificate of one's own.
+struct TlsFiles {
+  std::string authorities, certificate, key;
 };
 
 struct HttpExchange {
@@ -31,6 +37,8 @@ struct HttpExchange {
   std::string range;      // "0-99", or empty
   HttpHeaders headers;
   const AwsCredentials* sign_as = nullptr;
+  const TlsFiles* tls = nullptr;
+  bool direct = false;  // by no proxy
   HttpTimeouts timeouts;
   const std::atomic<bool>* cancel = nullptr;  // ends it, may be null
   // Takes a piece of the body; false ends the exchange.

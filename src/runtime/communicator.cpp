@@ -101,7 +101,9 @@ void Communicator::loop() {
     lock.unlock();
     std::exception_ptr failure;
     try {
+      if (call.ran) call.ran->begin = monotonic_nanoseconds();
       perform(call);
+      if (call.ran) call.ran->end = monotonic_nanoseconds();
     } catch (...) {
       failure = std::current_exception();
     }

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "ir/marks.h"
 #include "runtime/memory.h"
@@ -49,6 +50,8 @@ struct CommCall {
   void* output = nullptr;
   // What it is for, in messages: "reduce_scatter in layers.3 (backward)". Must outlive the call.
   std::string_view label;
+  // Where to say when the call ran, if anywhere; it is said when wait() returns.
+  TimeSpan* ran = nullptr;
 
   int64_t input_elements() const;
   int64_t output_elements() const;

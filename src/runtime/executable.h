@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/dtype_of.h"
 #include "plan/plan.h"
 #include "runtime/state.h"
@@ -21,6 +22,19 @@ struct NodeEvent {
   double seconds;
 };
 using NodeObserver = std::function<void(const NodeEvent& event)>;
+
+class Executable;
+
+// Hears of every instruction of a plan when it is done, on the thread that walks the plan: for
+// times. Unlike an observer it changes nothing: exchanges go on running beside what is computed.
+class RunListener {
+ public:
+  virtual ~RunListener() = default;
+  virtual void begins(const Executable& program) = 0;
+  // By its index in the plan. Of a wait for an exchange: when that ran; null of all else.
+  virtual void done(size_t instruction, const TimeSpan* exchange) = 0;
+  virtual void ends() {}
+};
 
 // By name of the argument: where its content is, in host memory.
 using Arguments = std::map<std::string, const void*>;
@@ -71,6 +85,8 @@ class Executable {
   virtual ProgramMemory memory() const = 0;
   // nullptr where the backend lays out and orders programs by itself.
   virtual const Plan* plan() const { return nullptr; }
+  // What runs a node, for reports; "" where that is not known.
+  virtual std::string kernel(size_t /*node*/) const { return {}; }
   // One entry an op and its reasons.
   virtual std::vector<Declined> declined() const { return {}; }
 
@@ -83,6 +99,10 @@ class Executable {
   // another in the order in which they were started. With an observer, on its thread, the run is
   // done on return.
   virtual Pending start(const Arguments& arguments, const NodeObserver* observer = nullptr) = 0;
+
+  // Who hears of the runs from now on; null: nobody, and then it costs nothing. False where the
+  // backend cannot tell.
+  virtual bool listen(RunListener*) { return false; }
 
  protected:
   friend class Pending;

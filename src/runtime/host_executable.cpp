@@ -161,14 +161,19 @@ Pending HostExecutable::start(const Arguments& arguments, const NodeObserver* ob
 }
 
 void HostExecutable::walk(const NodeObserver* observer) {
-  for (const Instruction& instruction : plan_.instructions) {
+  if (listener_) listener_->begins(*this);
+  for (size_t k = 0; k < plan_.instructions.size(); ++k) {
+    const Instruction& instruction = plan_.instructions[k];
+    const TimeSpan* exchange = nullptr;
     if (instruction.kind == InstructionKind::kCopy) {
       std::memmove(address(instruction.target), address(instruction.source),
                    static_cast<size_t>(instruction.bytes));
     } else if (instruction.kind == InstructionKind::kFill) {
       std::memset(address(instruction.target), 0, static_cast<size_t>(instruction.bytes));
     } else if (instruction.kind == InstructionKind::kWait) {
-      launches_[static_cast<size_t>(instruction.node)].finish();
+      const Launch& launch = launches_[static_cast<size_t>(instruction.node)];
+      launch.finish();
+      exchange = launch.exchanged.get();
     } else {
       auto i = static_cast<size_t>(instruction.node);
       double start = observer ? monotonic_seconds() : 0;
@@ -178,7 +183,9 @@ void HostExecutable::walk(const NodeObserver* observer) {
       if (observer)
         (*observer)({graph_, graph_.nodes()[i], ready_[i].outputs, monotonic_seconds() - start});
     }
+    if (listener_) listener_->done(k, exchange);
   }
+  if (listener_) listener_->ends();
 }
 
 void HostExecutable::keep_small_outputs() {

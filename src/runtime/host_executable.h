@@ -34,6 +34,7 @@ class HostExecutable final : public Executable {
   const Graph& graph() const override { return graph_; }
   const Plan* plan() const override { return &plan_; }
   ProgramMemory memory() const override { return {plan_.arena_bytes, plan_.far_arena_bytes}; }
+  std::string kernel(size_t node) const override { return launches_[node].kernel; }
   std::vector<Declined> declined() const override { return declined_; }
   // The launch of node i; without a function where the node is storage only.
   const Launch& launch(size_t i) const { return launches_[i]; }
@@ -41,6 +42,11 @@ class HostExecutable final : public Executable {
   // Of HostState and HostArenas.
   void bind(State& state, Arenas& arenas) override;
   Pending start(const Arguments& arguments, const NodeObserver* observer = nullptr) override;
+
+  bool listen(RunListener* listener) override {
+    listener_ = listener;
+    return true;
+  }
 
   // start(), which returns when the run is done.
   void run(const Arguments& arguments, const NodeObserver* observer = nullptr) {
@@ -64,6 +70,7 @@ class HostExecutable final : public Executable {
   std::vector<Launch> launches_;
   std::vector<Declined> declined_;
   bool bound_ = false;
+  RunListener* listener_ = nullptr;
   std::vector<std::byte*> storage_;     // address of each storage
   std::vector<const void*> inputs_;     // of all nodes, one after another
   std::vector<void*> outputs_;          // likewise

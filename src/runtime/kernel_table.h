@@ -1,12 +1,14 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "ir/graph.h"
 
 namespace tessera {
@@ -35,6 +37,8 @@ struct Launch {
   // For ops that communicate: `run` only begins, and this blocks until the results are there. May
   // be called again.
   std::function<void()> finish = {};
+  // Of the same: when the exchange ran for which `finish` waited last, beside what was computed.
+  std::shared_ptr<const TimeSpan> exchanged = {};
 };
 
 // What a kernel may look at when it decides whether it takes a node.

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "tokenizer/base64.h"
 #include "tokenizer/character_bpe.h"
 #include "tokenizer/code_points.h"
 #include "tokenizer/normalizer_steps.h"

@@ -6,10 +6,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "tokenizer/base64.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {

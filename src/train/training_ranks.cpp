@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/interruption.h"
+#include "base/own_program.h"
 #include "base/process_identity.h"
 #include "options/option_record.h"
 #include "options/option_table.h"
@@ -27,7 +28,7 @@ void TrainingRun::check_ranks_agree() const {
                           advice));
     }
   };
-  MappedFile program("/proc/self/exe");
+  MappedFile program(program_file());
   compare(hex(hash_bytes(program.data(), program.size())), "programs", same_start);
   RunConfig common = with_model_names(config_);  // but for what a rank may choose by itself
   const RunConfig defaults;

@@ -160,7 +160,7 @@ void TrainingRun::finish_step(RunningStep& step) {
     memory_->at("After opt step", report.batch, session_.get());
   }
   if (report.batch == first_step_)
-    TESSERA_INFO(cat("First step done ", format("%.2f", now - start_seconds_), " s after start"));
+    TESSERA_INFO(cat(kFirstStepDone, " ", format("%.2f", now - start_seconds_), " s after start"));
   record_.tokens_seen += result.tokens;
   // A loss scale that is too high is found out by such updates.
   bool lowered = !result.ok && result.loss_scale &&

@@ -76,6 +76,7 @@ RunEnd TrainingRun::run() {
 }
 
 void TrainingRun::run_to_the_end() {
+  check_profiling(config_);
   TESSERA_INFO(cat("tessera on ", device_.description));
   serve_status();
   track_memory();
@@ -141,6 +142,8 @@ void TrainingRun::run_to_the_end() {
     std::string suffix = world_size() > 1 ? cat(".rank", rank()) : "";
     hashes_ = std::make_unique<HashRecorder>(config_.hash_file + suffix);
   }
+  profile_ = TrainingProfile(config_, *session_, rank(), world_size(), device_.control,
+                             device_.measure_light);
   if (config_.eval_only) {
     if (!data_.validation_samples)
       throw UserError(
@@ -184,6 +187,7 @@ void TrainingRun::train() {
     finish_save_if_done();
   }
   finish_steps(0);
+  profile_.finish();
   stopping_ = stopping_ || stop_requested();
   if (!stopping_ && config_.run_validation && data_.validation_samples) {
     validate(config_.validation_batches);
@@ -229,6 +233,7 @@ std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
 
 bool TrainingRun::start_step() {
   prepare_answer();
+  profile_.begin_step(record_.step);
   RunningStep step;
   StepReport& report = step.report;
   double start = monotonic_seconds();
@@ -245,6 +250,7 @@ bool TrainingRun::start_step() {
     step.micro_batches.push_back(view(step.batches[m], step.row_keys[m]));
   step.start_seconds = monotonic_seconds();
   report.data_seconds = step.start_seconds - start;
+  profile_.has_data();
   if (stream_) report.batches_ready = stream_->queue_depth();
   const NodeObserver watch = step_observer();
   const NodeObserver* observer = watch ? &watch : nullptr;
@@ -257,6 +263,7 @@ bool TrainingRun::start_step() {
   step.update =
       session_->start_update(report.learning_rate, config_.grad_clip,
                              {.stop = interrupted(), .announced = due_by_time()}, observer);
+  profile_.end_step();
   report.batch = record_.step;
   ++record_.step;
   record_.position = reader_->position();

@@ -25,6 +25,7 @@
 #include "train/checkpoint_saver.h"
 #include "train/memory_tracker.h"
 #include "train/training_data.h"
+#include "train/training_profile.h"
 #include "weights/adapter_weights.h"
 
 namespace tessera {
@@ -43,9 +44,10 @@ struct Device {
   std::string job_id = {};    // of the agent that started the ranks; empty: drawn by rank 0
   int attempt = 0;            // restarts of the job so far
   std::string kind = "cpu";
-  std::string description;                  // "CPU, 2 threads, amx"
-  MachinePeak peak;                         // of matrix products in the compute dtype
-  std::filesystem::path system_root = "/";  // where the host's /proc and cgroups are
+  std::string description;                           // "CPU, 2 threads, amx"
+  MachinePeak peak;                                  // of matrix products in the compute dtype
+  std::function<SpeedOfLight()> measure_light = {};  // takes some tenths of a second
+  std::filesystem::path system_root = "/";           // where the host's /proc and cgroups are
 };
 
 // How a run ended; the program's exit status follows from it.
@@ -221,6 +223,7 @@ class TrainingRun {
   RunningAverage average_;
   std::optional<RunReport> report_;  // where it is asked for
   std::unique_ptr<HashRecorder> hashes_;
+  TrainingProfile profile_;
   std::unique_ptr<BatchSource> reader_;              // of the training data
   StreamReader* stream_ = nullptr;                   // the same, where it is a stream
   StreamState stream_state_;                         // that it begins with

@@ -367,12 +367,28 @@ TEST_F(Commands, BenchMeasuresAStepAndItsOps) {
   }
 }
 
-TEST_F(Commands, BenchMeasuresCollectivesAndChecksThem) {
-  ProgramResult comm = run({"bench", "comm", "--repeats", "1", "--ranks", "3"});
+TEST_F(Commands, CommTestMeasuresCollectivesAndChecksThem) {
+  ProgramResult comm = run({"comm-test", "-n", "2", "--ranks=3", "--maxbytes", "256K"});
   EXPECT_EQ(comm.status, 0) << comm.err;
-  for (const char* what : {"memcpy", "all_gather", "reduce_scatter", "all_reduce", "67108864"})
+  for (const char* what :
+       {"# all_gather", "# reduce_scatter", "# all_reduce", "262144         65536",
+        "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : "})
     expect_contains(comm.out, what);
-  expect_lacks(comm.out, "WRONG");
+  EXPECT_EQ(run({"comm-test", "--collective", "broadcast"}).status, 2);
+  EXPECT_EQ(run({"comm-test", "--minbytes", "1M", "--maxbytes", "1K"}).status, 2);
+  EXPECT_EQ(run({"comm-test", "--maxbytes", "64Q"}).status, 2);
+  expect_contains(run({"comm-test", "--itres", "3"}).err, "did you mean --iters?");
+}
+
+TEST_F(Commands, DoctorLooksAtThisHost) {
+  ProgramResult doctor = run({"doctor", "--directory", ".", "--file_bytes", "1M"});
+  EXPECT_EQ(doctor.status, 0) << doctor.out;
+  expect_contains(doctor.out, "GFLOP/s");
+  expect_contains(doctor.out, "a rank writes");
+  expect_contains(run({"doctor", "--json", "-"}).out, "\"usable_cores\": ");
+  doctor = run({"doctor", "--directory", "missing"});
+  EXPECT_EQ(doctor.status, 1);
+  expect_contains(doctor.out, "cannot use 'missing'");
 }
 
 TEST_F(Commands, LogLevelDecidesWhatIsSaid) {

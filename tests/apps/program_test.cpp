@@ -114,8 +114,8 @@ TEST_F(BadInput, OptionsAndNames) {
   refused(train({"--model_type", "lama_v2"}), 2, {"--model_type", "did you mean llama_v2?"});
   refused(train({"--device_type", "tpu"}), 2, {"--device_type", "tpu", "cpu, cuda, gpu, xla"});
   refused(train({"--device_type", "cuda"}), 1, {"not built yet", "--device_type=cuda"});
-  refused(train({"--use_wandb", "1", "--use_profiler", "1"}), 1,
-          {"not built yet", "--use_wandb", "--use_profiler"});
+  refused(train({"--use_wandb", "1", "--nccl_test_log", "log"}), 1,
+          {"not built yet", "--use_wandb", "--nccl_test_log"});
   refused(train({"--model_type", "mixtral"}), 1, {"not built yet", "mixtral"});
   refused(train({"--cpu_isa", "sse9"}), 2, {"--cpu_isa", "sse9", "avx512"});
   expect_refusal(run(train({"--resume_from_checkpoint", "text.txt"})), 1, {"'text.txt' is a file"});
@@ -203,6 +203,12 @@ TEST_F(Help, Version) {
                                   std::regex(R"(^tessera \d+\.\d+\.\d+, compiled by g\+\+ \d+)")))
         << result.out;
     expect_contains(result.out, "instruction set ");
+    EXPECT_TRUE(std::regex_search(
+        result.out, std::regex(R"(\ncommit ([0-9a-f]{12}(, changed)?|unknown), \w+ build\n)")))
+        << result.out;
+    expect_contains(result.out, ", glibc ");
+    EXPECT_TRUE(std::regex_search(result.out, std::regex(R"(\nlibraries:.* libdnnl\.so\.\d)")))
+        << result.out;
   }
 }
 

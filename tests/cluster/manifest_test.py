@@ -129,7 +129,7 @@ def main():
         print("manifest_test: no directory of CustomResourceDefinitions (TESSERA_CRD_SCHEMAS): kinds of operators are read only")
     errors, count = [], 0
     for kind in ("job", "jobset", "pytorchjob", "trainjob"):
-        for more in ([], ["--nodes", "2"], FULL, *([["--elastic", *FULL]] if kind == "pytorchjob" else [])):
+        for more in ([], ["--nodes", "2"], FULL, *([["--elastic", *FULL], ["--elastic", "--min_nodes", "1", *FULL]] if kind == "pytorchjob" else [])):
             words = [options.tessera, "k8s", "render", "--kind", kind, "--image", "tessera:1", *more, "--", *COMMAND]
             text = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
             documents = list(yaml.load_all(text, yaml.CSafeLoader))

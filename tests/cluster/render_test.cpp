@@ -91,9 +91,17 @@ TEST(KubernetesManifest, SaysWhatPodsNeedToMeet) {
   expect_lacks(operated, "--nproc_per_node");
   std::string elastic = kubernetes_manifest(k8s(
       {"--kind=pytorchjob", "--elastic", "--image=i", "--nodes=3", "--max_restarts=5", "train"}));
+  expect_contains(elastic, "rdzvBackend: c10d");
   expect_contains(elastic, "minReplicas: 3");
   expect_contains(elastic, "maxRestarts: 5");
   expect_lacks(elastic, "Master");
+  std::string etcd =
+      kubernetes_manifest(k8s({"--kind=pytorchjob", "--elastic", "--min_nodes=1", "--etcd_image=e",
+                               "--image=i", "--nodes=64", "train"}));
+  for (const char* text : {"rdzvBackend: etcd", "rdzvHost: etcd", "rdzvPort: 2379",
+                           "minReplicas: 1\n", "maxReplicas: 64\n", "kind: Deployment"}) {
+    expect_contains(etcd, text);
+  }
   std::string alone = kubernetes_manifest(k8s({"--image=i", "train"}));
   expect_lacks(alone, "PET_");
   expect_lacks(alone, "kind: Service");
@@ -114,6 +122,9 @@ TEST(KubernetesOptions, Refusals) {
         Case{{"--image=i", "--kind=mpijob", "train"}, "--kind is one of job, jobset, pytorchjob"},
         Case{{"--image=i", "--name", "My_Job", "train"}, "a name of Kubernetes has lower-case"},
         Case{{"--image=i", "--elastic", "train"}, "--elastic is for --kind pytorchjob, not job"},
+        Case{{"--image=i", "--min_nodes=2", "train"}, "--min_nodes is for --elastic"},
+        Case{{"--kind=pytorchjob", "--image=i", "--elastic", "--nodes=2", "--min_nodes=3", "x"},
+             "must be at most --nodes=2"},
         Case{{"--image=i", "--claim_size", "1Gi", "train"}, "need --claim NAME"},
         Case{{"--image=i", "--claim=c", "--storage_class", "s", "train"}, "give --claim_size too"},
         Case{{"--image=i", "--mount", "x", "train"}, "must be an absolute path"},

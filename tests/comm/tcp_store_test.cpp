@@ -181,7 +181,7 @@ TEST(TcpStore, OtherProgramsAreNamedAsSuch) {
   newer[kStoreMagic.size()] = 7;
   for (const Case& c : {Case{"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the protocol"},
                         Case{"tes", "does not speak the protocol"},
-                        Case{newer, "speaks version 7 of the protocol, this program version 2"},
+                        Case{newer, "speaks version 7 of the protocol, this program version 3"},
                         Case{"", "connected, but closed at once"}}) {
     FileDescriptor listener = listen_on({"127.0.0.1", 0});
     Endpoint address{"127.0.0.1", local_port(listener)};

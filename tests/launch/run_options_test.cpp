@@ -129,9 +129,20 @@ TEST(RunOptions, PodsOfAPyTorchJob) {
   EXPECT_FALSE(o.node_rank);
   EXPECT_EQ(o.max_restarts, 100);
   EXPECT_EQ(o.join_timeout, 60);
-  expect_contains(
-      message_of<UsageError>([&] { parse({"train"}, changed(elastic, "PET_NNODES", "1:64")); }),
-      "not built yet: environment variable PET_NNODES=1:64");
+  EXPECT_FALSE(o.has_rounds());
+  o = parse({"train"}, changed(elastic, "PET_NNODES", "1:64"));
+  EXPECT_EQ(o.min_nodes, 1);
+  EXPECT_EQ(o.nnodes, 64);
+  EXPECT_TRUE(o.is_elastic());
+  EXPECT_EQ(o.rdzv_backend, RendezvousBackend::kC10d);
+  // Of the manifests that bring an etcd of their own.
+  elastic["PET_RDZV_BACKEND"] = "etcd";
+  elastic["PET_RDZV_ENDPOINT"] = "etcd:2379";
+  elastic["PET_NNODES"] = "1:64";
+  o = parse({"train"}, elastic);
+  EXPECT_EQ(o.rdzv_backend, RendezvousBackend::kEtcd);
+  EXPECT_EQ(to_string(*o.rdzv_endpoint), "etcd:2379");
+  EXPECT_EQ(o.rdzv_id, "llama");
 }
 
 TEST(RunOptions, PodsOfATrainJob) {
@@ -212,6 +223,28 @@ TEST(RunOptions, NodesOfAStepOfSlurm) {
   }
 }
 
+TEST(RunOptions, Etcd) {
+  RunOptions o = parse({"--nnodes=2:4", "--rdzv_backend=etcd", "--rdzv_endpoint=a,b:1,[::1]:2",
+                        "--rdzv_conf=protocol=https,cacert=ca.pem,user=u,password_file=p,"
+                        "last_call_timeout=3",
+                        "train"});
+  EXPECT_EQ(to_string(*o.rdzv_endpoint), "a:2379");
+  ASSERT_EQ(o.other_endpoints.size(), 2U);
+  EXPECT_EQ(to_string(o.other_endpoints[0]), "b:1");
+  EXPECT_EQ(to_string(o.other_endpoints[1]), "[::1]:2");
+  EXPECT_EQ(o.etcd.protocol, "https");
+  EXPECT_EQ(o.etcd.cacert, "ca.pem");
+  EXPECT_EQ(o.etcd.user, "u");
+  EXPECT_EQ(o.last_call, 3);
+  EXPECT_EQ(o.rdzv_id, "none");
+  ASSERT_EQ(o.warnings.size(), 1U);
+  expect_contains(o.warnings[0], "jobs without one that meet at the same etcd become one job");
+  // A number of nodes that does not change may meet there as well, and be numbered.
+  o = parse({"--nnodes=2", "--rdzv_backend=etcd", "--rdzv_endpoint=a", "--node_rank=1", "x"});
+  EXPECT_TRUE(o.has_rounds());
+  EXPECT_FALSE(o.is_elastic());
+}
+
 TEST(RunOptions, RendezvousSettingsAndStreams) {
   RunOptions o = parse({"--rdzv_conf", "join_timeout=30, is_host=true,last_call_timeout=5", "-t",
                         "1:3,0:1", "--log-dir=logs", "train"});
@@ -233,13 +266,22 @@ TEST(RunOptions, Refusals) {
         Case{{"--nproc_per_node=2"}, "nothing to run"},
         Case{{"--nproc_per_nodes=2", "train"}, "did you mean --nproc_per_node?"},
         Case{{"--num_layers=2", "train"}, "Options of the worker come after its command"},
-        Case{{"--nnodes"}, "--nnodes needs a value (N)"},
+        Case{{"--nnodes"}, "--nnodes needs a value (N[:M])"},
         Case{{"--nnodes=0", "x"}, "--nnodes must be a number from 1 to 65536: it is '0'"},
-        Case{{"--nnodes=1:4", "x"}, "not built yet: --nnodes=1:4"},
+        Case{{"--nnodes=4:1", "x"}, "the least number of nodes comes first"},
+        Case{{"--nnodes=1:4", "x"}, "--nnodes=1:4 needs --rdzv_backend c10d or etcd"},
+        Case{{"--nnodes=1:4", "--master_addr=h", "x"}, "needs --rdzv_backend c10d or etcd"},
+        Case{{"--nnodes=1:4", "--node_rank=0", "--rdzv_endpoint=h", "x"}, "leave --node_rank out"},
         Case{{"--nproc-per-node=gpu", "x"}, "not built yet: --nproc-per-node=gpu"},
         Case{{"--nproc_per_node=-1", "x"}, "from 1 to 4096: it is '-1'"},
-        Case{{"--rdzv_backend=etcd", "x"}, "not built yet: --rdzv_backend=etcd"},
-        Case{{"--rdzv_backend=mpi", "x"}, "must be c10d or static"},
+        Case{{"--nnodes=2", "--rdzv_backend=etcd", "x"}, "needs --rdzv_endpoint HOST[:PORT]"},
+        Case{{"--rdzv_backend=etcd-v2", "x"}, "use etcd, which speaks the third"},
+        Case{{"--nnodes=2", "--rdzv_backend=etcd", "--rdzv_endpoint=h", "--rdzv_conf=user=u", "x"},
+             "user and password_file belong together"},
+        Case{{"--nnodes=2", "--rdzv_endpoint=h,i", "--rdzv_backend=c10d", "x"},
+             "several endpoints are for --rdzv_backend etcd"},
+        Case{{"--rdzv_conf=protocol=ftp", "x"}, "protocol must be http or https"},
+        Case{{"--rdzv_backend=mpi", "x"}, "must be c10d, etcd or static"},
         Case{{"--rdzv_endpoint=a:b", "x"}, "the port in 'a:b' must be 0 to 65535"},
         Case{{"--rdzv_conf=join_timeouts=3", "x"}, "did you mean 'join_timeout'?"},
         Case{{"--rdzv_conf=join_timeout=no", "x"}, "join_timeout must be a number"},
@@ -261,7 +303,7 @@ TEST(RunOptions, HelpNamesEveryOption) {
   EXPECT_TRUE(parse({"--help"}).help);
   EXPECT_TRUE(parse({"--nnodes=2", "-h"}).help);
   std::string help = run_help();
-  for (const char* text : {"--nnodes N, --nnode", "--rdzv_conf K=V,...", "--tee STREAMS, -t",
+  for (const char* text : {"--nnodes N[:M], --nnode", "--rdzv_conf K=V,...", "--tee STREAMS, -t",
                            "--token_file FILE", "srun --ntasks-per-node=1 tessera run"}) {
     expect_contains(help, text);
   }
@@ -303,7 +345,10 @@ TEST(Records, SurviveTheStoreAndRefuseNonsense) {
   EXPECT_EQ(read.status, 137);
   EXPECT_TRUE(read.may_retry);
   EXPECT_EQ(read.text, end.text);
-  for (const char* bad : {"", "1 2 3", "9 0 0\n", "1 2\n", "x 0 0\n", "-1 0 0\n", "1 2 3 4\n"}) {
+  end.lost_node = 3;
+  EXPECT_EQ(JobEnd::from_text(end.to_text()).value().lost_node, 3);
+  for (const char* bad :
+       {"", "1 2 3 4", "9 0 0 0\n", "1 2 3\n", "x 0 0 0\n", "-1 0 0 0\n", "1 2 3 4 5\n"}) {
     EXPECT_FALSE(JobEnd::from_text(bad)) << bad;
   }
   NodeRecord node = NodeRecord::from_text(NodeRecord{"host", 2, 8, 3}.to_text()).value();

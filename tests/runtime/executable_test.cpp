@@ -100,6 +100,33 @@ TEST_F(Running, BindingAgainTakesTheOtherStateAndArena) {
   EXPECT_EQ(floats(state.data("sum")), (Floats{-3, -8})) << "untouched";
 }
 
+TEST_F(Running, AListenerHearsOfEveryInstructionInOrderUntilItLeaves) {
+  struct Listener final : RunListener {
+    std::string heard;
+    void begins(const Executable& program) override {
+      heard += cat("begin ", program.graph().nodes().size());
+    }
+    void done(size_t instruction, const TimeSpan* exchange) override {
+      heard += cat(" ", instruction, exchange ? " exchange" : "");
+    }
+    void ends() override { heard += " end;"; }
+  } listener;
+  Arguments arguments{{"x", a.data()}, {"y", b.data()}};
+  std::string expected = cat("begin ", sum->graph().nodes().size());
+  for (size_t i = 0; i < sum->plan()->instructions.size(); ++i) expected += cat(" ", i);
+  expected += " end;";
+  EXPECT_TRUE(sum->listen(&listener));
+  sum->run(arguments);
+  negate->run({});
+  sum->run(arguments);
+  EXPECT_EQ(listener.heard, expected + expected)
+      << "nothing of programs to which it does not listen";
+  EXPECT_TRUE(sum->listen(nullptr));
+  sum->run(arguments);
+  EXPECT_EQ(listener.heard, expected + expected);
+  EXPECT_EQ(floats(sum->output("product")), (Floats{3, 8}));
+}
+
 TEST_F(Running, RefusesAMissingArgumentAndGoesOnAfterwards) {
   Arguments arguments{{"x", a.data()}, {"y", b.data()}};
   sum->run(arguments);

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/base64.h"
 #include "base/file.h"
 #include "tests/base/error_expectation.h"
-#include "tokenizer/base64.h"
 #include "tokenizer/code_points.h"
 #include "tokenizer/normalizer_steps.h"
 #include "tokenizer/sentencepiece.h"

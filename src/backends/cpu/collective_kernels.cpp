@@ -31,12 +31,14 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
       CommCall call;
       std::string label;
       Communicator::Ticket ticket = 0;
+      TimeSpan ran = {};
     };
     call.dtype = context.inputs[0].dtype;
     call.output_dtype = context.outputs[0].dtype;
     call.group = group(axes, context.mesh);
     auto pending = std::make_shared<Pending>(Pending{*this, call, context.label});
     pending->call.label = pending->label;
+    pending->call.ran = &pending->ran;
     Launch launch;
     launch.kernel = cat(context.op.name(), " of ", context.mesh.size(axes), " ranks");
     launch.run = [pending, keep = shared_from_this()](const LaunchArguments& a) {
@@ -47,6 +49,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
       pending->ticket = pending->owner.communicator_->start(now);
     };
     launch.finish = [pending] { pending->owner.communicator_->wait(pending->ticket); };
+    launch.exchanged = {pending, &pending->ran};
     return launch;
   }
 

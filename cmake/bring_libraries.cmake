@@ -1,0 +1,63 @@
+# Run by cpack on what it is about to pack. A tarball gets all libraries of the program, the C library and its dynamic
+# loader included, so that it does not matter which ones a machine has:
+#
+#   bin/tessera                      a script that starts the loader beside it with the program beside it
+#   lib/tessera/                     program, loader, libraries
+#   share/doc/tessera/licences/      of all these
+#
+# The C library of the machine cannot be used: g++ 12 and the libraries of Debian 12 need its version 2.34 and later.
+if(NOT CPACK_GENERATOR STREQUAL "TGZ")
+  return()
+endif()
+set(tree ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
+set(place ${tree}/lib/tessera)
+file(MAKE_DIRECTORY ${place})
+file(RENAME ${tree}/bin/tessera ${place}/tessera)
+
+# libcurl is opened by name when something is fetched, by way of the loader's list.
+execute_process(COMMAND /sbin/ldconfig -p OUTPUT_VARIABLE list COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCH "libcurl\\.so\\.4 \\(libc6,x86-64\\) => ([^\n]+)" found "${list}")
+if(NOT found)
+  message(FATAL_ERROR "libcurl.so.4 is missing: install libcurl4")
+endif()
+set(curl ${CMAKE_MATCH_1})
+execute_process(COMMAND ldd ${place}/tessera ${curl} OUTPUT_VARIABLE needed COMMAND_ERROR_IS_FATAL ANY)
+if(needed MATCHES "not found")
+  message(FATAL_ERROR "libraries are missing:\n${needed}")
+endif()
+string(REGEX MATCHALL "/[^ \n]*\\.so[^ \n]*" libraries "${needed}")
+list(APPEND libraries ${curl})
+list(REMOVE_DUPLICATES libraries)
+foreach(library IN LISTS libraries)
+  string(REGEX REPLACE ":$" "" library "${library}")
+  cmake_path(GET library FILENAME name)
+  if(EXISTS ${place}/${name})
+    continue()
+  endif()
+  file(COPY_FILE ${library} ${place}/${name})  # follows links: under the name that is looked for
+  file(REAL_PATH ${library} real)
+  # Packages name their files with or without /usr.
+  string(REGEX REPLACE "^/usr" "" bare ${real})
+  set(licence "")
+  foreach(path ${real} ${bare} /usr${bare})
+    execute_process(COMMAND dpkg-query -S ${path} OUTPUT_VARIABLE owner ERROR_QUIET RESULT_VARIABLE failed)
+    if(NOT failed AND owner MATCHES "^([a-z0-9+.-]+)")
+      set(licence /usr/share/doc/${CMAKE_MATCH_1}/copyright)
+      file(REAL_PATH ${licence} licence)
+      file(COPY_FILE ${licence} ${tree}/share/doc/tessera/licences/${CMAKE_MATCH_1})
+      break()
+    endif()
+  endforeach()
+  if(NOT licence)
+    message(FATAL_ERROR "the licence of ${real} is not to be found: it belongs to no package")
+  endif()
+endforeach()
+
+file(WRITE ${tree}/bin/tessera [[#!/bin/sh
+# Starts tessera with the libraries that came with it.
+top=$(dirname "$(dirname "$(readlink -f "$0")")")
+exec "$top/lib/tessera/ld-linux-x86-64.so.2" --argv0 "$top/bin/tessera" --library-path "$top/lib/tessera" \
+  "$top/lib/tessera/tessera" "$@"
+]])
+file(CHMOD ${tree}/bin/tessera ${place}/ld-linux-x86-64.so.2 PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)

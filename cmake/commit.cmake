@@ -1,0 +1,18 @@
+# Writes HEADER with the commit of the sources in SOURCE, if it says something else by now. Not from git: unknown.
+set(commit unknown)
+find_program(GIT_PROGRAM git)
+if(GIT_PROGRAM)
+  execute_process(COMMAND ${GIT_PROGRAM} -C ${SOURCE} describe --always --abbrev=12 --exclude=* "--dirty=, changed"
+    OUTPUT_VARIABLE described OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+  if(NOT failed)
+    set(commit "${described}")
+  endif()
+endif()
+set(text "#pragma once\n#define TESSERA_COMMIT \"${commit}\"\n")
+set(before "")
+if(EXISTS ${HEADER})
+  file(READ ${HEADER} before)
+endif()
+if(NOT before STREQUAL text)
+  file(WRITE ${HEADER} "${text}")
+endif()

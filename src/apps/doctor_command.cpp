@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "apps/commands.h"
+#include "apps/cpu_device.h"
+#include "apps/own_options.h"
+#include "backends/cpu/cpu_backend.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "doctor/directory_check.h"
+#include "doctor/doctor_report.h"
+#include "doctor/host_facts.h"
+#include "doctor/link_check.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kHelp = R"(Usage: tessera doctor [OPTIONS]
+
+Looks at the hosts of a job before it is started: cores, memory and limits, clocks, networks and accelerators, bandwidth and
+latency between all pairs of ranks, speed of directories and whether all see the same files there, and the speed of a matrix
+product on every rank. Prints one page, with a warning for everything that is wrong or stands out, and by which rank and
+host. Exit status 0: nothing stands out; 1: there are warnings. By itself it looks at this host.
+
+Examples
+  tessera doctor --directory checkpoints
+  tessera run --nnodes 2 --nproc_per_node 1 --rdzv_endpoint node1:29500 doctor --directory /shared --json doctor.json
+  srun --nodes 4 --ntasks-per-node 1 tessera doctor --directory /shared
+
+Options
+)";
+
+struct Doctor {
+  std::vector<std::string> directories;
+  std::string json;
+  int64_t file_bytes = 64 << 20, link_bytes = 16 << 20;
+  std::string backend = "auto";
+  int64_t threads = 0;
+  double timeout = 60;
+};
+
+std::vector<OwnOption> options_of(Doctor& doctor) {
+  std::vector<OwnOption> options{
+      {"directory", "d", "PATH", "look at this directory, too; several times for several"},
+      {"json", "", "FILE",
+       "write all that was found as JSON; - is standard output, in place of the page"},
+      {"file_bytes", "", "BYTES", "that each rank writes and reads in a directory, default 64M"},
+      {"link_bytes", "", "BYTES", "that a pair of ranks exchanges at once, default 16M"},
+      {"distributed_backend", "", "NAME", "auto, shared_memory or gloo, default auto"},
+      {"threads", "", "N", "of a rank for its matrix product, default: its share of the cores"},
+      {"comm_timeout", "", "SECONDS", "what takes longer between ranks has failed, default 60"}};
+  options[0].set = [&](const std::string& value) { doctor.directories.push_back(value); };
+  options[1].set = [&](const std::string& value) { doctor.json = value; };
+  options[2].set = [&, option = options[2]](const std::string& value) {
+    doctor.file_bytes = byte_count(option, value, 4096);
+  };
+  options[3].set = [&, option = options[3]](const std::string& value) {
+    doctor.link_bytes = byte_count(option, value, 4096);
+  };
+  options[4].set = [&, option = options[4]](const std::string& value) {
+    doctor.backend = one_of(option, value, {"auto", "shared_memory", "gloo"});
+  };
+  options[5].set = [&, option = options[5]](const std::string& value) {
+    doctor.threads = whole_number(option, value, 1);
+  };
+  options[6].set = [&, option = options[6]](const std::string& value) {
+    doctor.timeout = static_cast<double>(whole_number(option, value, 1));
+  };
+  return options;
+}
+
+nlohmann::json found_by(const Doctor& doctor, const JobConnection& job, const RunConfig& config) {
+  Control* control = job.channels.control.get();
+  auto backend = open_cpu(config, job);
+  nlohmann::json own = host_facts();
+  own["isa"] = std::string(name(backend->isa()));
+  own["threads"] = backend->pool().threads();
+  if (control) control->barrier("matrix product");  // all at once, as in training
+  own["matrix_flops"] = measure_matrix_peak(*backend, DType::kF32);
+  std::vector<double> offsets{0};
+  std::vector<std::string> all{own.dump()};
+  nlohmann::json found{{"ranks", nlohmann::json::array()},
+                       {"links", nlohmann::json::array()},
+                       {"directories", nlohmann::json::array()}};
+  if (control) {
+    offsets = clock_offsets(*control);
+    all = control->exchange("hosts", own.dump());
+    for (const Link& link : measure_links(job.channels, doctor.link_bytes)) {
+      found["links"].push_back({{"ranks", {link.low, link.high}},
+                                {"latency", link.latency},
+                                {"bandwidth", link.bandwidth}});
+    }
+  }
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    found["ranks"].push_back(nlohmann::json::parse(all[rank]));
+    found["ranks"].back()["clock_offset"] = offsets[rank];
+  }
+  for (const std::string& directory : doctor.directories) {
+    found["directories"].push_back(
+        {{"path", directory}, {"ranks", check_directory(control, directory, doctor.file_bytes)}});
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<OwnOption> doctor_options() {
+  Doctor unused;
+  return options_of(unused);
+}
+
+int doctor_command(std::span<const std::string> arguments) {
+  Doctor doctor;
+  if (!parse_own_options(options_of(doctor), arguments, kHelp)) return 0;
+  RunConfig config;
+  config.distributed_backend = doctor.backend;
+  config.comm_timeout = doctor.timeout;
+  config.eval_only = true;  // by itself it looks at this host
+  if (doctor.threads > 0) config.threads = doctor.threads;
+  const JobConnection job = join_job(config);
+  nlohmann::json found = found_by(doctor, job, config);
+  const std::vector<std::string> warnings = doctor_warnings(found);
+  if (job.member && job.member->rank > 0) return 0;
+  found["warnings"] = warnings;
+  if (doctor.json == "-") {
+    std::printf("%s\n", found.dump(1).c_str());
+  } else {
+    std::printf("tessera doctor: %zu %s\n\n%s", found["ranks"].size(),
+                found["ranks"].size() == 1 ? "process" : "ranks",
+                doctor_page(found, warnings).c_str());
+    if (!doctor.json.empty()) write_file_atomic(doctor.json, found.dump(1) + "\n");
+  }
+  return warnings.empty() ? 0 : 1;
+}
+
+}  // namespace tessera

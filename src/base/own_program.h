@@ -1,0 +1,17 @@
+#pragma once
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+// The relocatable tarball brings its own dynamic loader, and a script starts it with this program
+// as its argument. /proc/self/exe is the loader then, which starts nothing by itself.
+
+// The script; no value where the kernel started this program itself, so that /proc/self/exe starts
+// it again.
+std::optional<std::string> start_script();
+
+// The file with the code of this program.
+std::string program_file();
+
+}  // namespace tessera

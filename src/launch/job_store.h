@@ -1,0 +1,41 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "comm/tcp_store.h"
+#include "launch/run_options.h"
+
+namespace tessera {
+
+// The store at which the nodes of a job meet: served by one of their agents, found by the others.
+class JobStore {
+ public:
+  // Serves it, if that is this node's part. CommError when the port is in use, or its own name does
+  // not resolve within the join timeout.
+  JobStore(const RunOptions& options, std::string token);
+  // It is at that place already; `server`: of the node that serves it.
+  JobStore(const RunOptions& options, std::string token, std::unique_ptr<TcpStoreServer> server);
+
+  // CommError when the port is another program's or another job's, or nobody serves a store there
+  // within the join timeout.
+  std::unique_ptr<TcpStore> connect() const;
+
+  // Where workers find it.
+  const Endpoint& address() const { return address_; }
+  // On the node that serves it.
+  TcpStoreServer* server() const { return server_.get(); }
+
+ private:
+  bool should_serve() const;
+  bool serve();
+
+  const RunOptions& options_;
+  std::string token_;
+  Endpoint address_, reach_;  // for the workers, and from here
+  std::unique_ptr<TcpStoreServer> server_;
+};
+
+// How long a node may give no sign of life before it counts as lost.
+std::chrono::milliseconds longest_silence(const RunOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+// What a member does beside its rounds: signs of life, a look for nodes that wait, the end.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/membership.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using Phase = MembershipState::Phase;
+
+constexpr milliseconds kLookForOthers{500}, kLookForEnd{200};
+
+// Whatever a worker printed: one line that can be shown.
+std::string first_line(std::string text) {
+  text.resize(std::min({text.size(), text.find('\n'), size_t{1000}}));
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
+}  // namespace
+
+void Membership::watch(std::function<void(const MemberNode&)> on_waiting) {
+  std::lock_guard calling(calling_);
+  std::lock_guard lock(mutex_);
+  on_waiting_ = std::move(on_waiting);
+}
+
+void Membership::keep_alive_loop() {
+  const auto interval = std::chrono::duration_cast<milliseconds>(settings_.keep_alive_interval);
+  auto next_sign = steady_clock::now() + interval;
+  bool told = false;
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const bool watches = on_waiting_ != nullptr;
+    wake_.wait_for(lock, std::min(watches ? kLookForOthers : kLookForEnd, interval),
+                   [this] { return stop_; });
+    if (stop_) return;
+    lock.unlock();
+    try {
+      if (steady_clock::now() >= next_sign) {
+        next_sign = steady_clock::now() + interval;
+        store_->keep_alive();
+        if (told) TESSERA_INFO(cat(settings_.place, " answers again"));
+        told = false;
+      }
+      if (watches) look_for_waiting();
+    } catch (const Error& error) {
+      // The round goes on without it.
+      if (!told) TESSERA_WARN(cat(error.what(), "; while that is so no node can join"));
+      told = true;
+    }
+    lock.lock();
+  }
+}
+
+void Membership::look_for_waiting() {
+  View view = look();
+  MembershipState known;
+  {
+    std::lock_guard lock(mutex_);
+    if (!last_) return;
+    known = last_state();
+    known.members = last_->nodes;
+    known.store = last_->store;
+  }
+  if (!view.state) {  // lost by what kept it
+    known.phase = Phase::kRunning;
+    write(view, known);
+    return;
+  }
+  if (view.state->phase == Phase::kClosed) return;
+  // Nodes that this one cannot reach have gone on without it.
+  std::vector<MemberNode> reasons = view.state->waiting;
+  if (view.state->round > known.round) {
+    reasons = view.state->members;
+  } else if (static_cast<int>(view.state->members.size()) >= settings_.max_nodes) {
+    return;
+  }
+  for (const MemberNode& node : reasons) {
+    if (!view.present.contains(node.id)) continue;
+    std::lock_guard calling(calling_);
+    std::function<void(const MemberNode&)> call;
+    {
+      std::lock_guard lock(mutex_);
+      call = std::exchange(on_waiting_, nullptr);
+    }
+    if (call) call(node);
+    return;
+  }
+}
+
+void Membership::close(const JobEnd& end) {
+  JobEnd kept = end;
+  kept.text = first_line(end.text);
+  try {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      View view = look();
+      if (!view.state || view.state->phase == Phase::kClosed) return;
+      MembershipState next = *view.state;
+      next.phase = Phase::kClosed;
+      next.end = kept;
+      if (store_->replace_by_last(view.text, next.to_text())) return;
+    }
+  } catch (const CommError& error) {
+    TESSERA_WARN(cat("nobody could be told that the job has ended: ", error.what()));
+  }
+}
+
+void Membership::wait_for_others(milliseconds longest) {
+  auto deadline = steady_clock::now() + longest;
+  try {
+    while (steady_clock::now() < deadline) {
+      std::set<std::string> others = look().present;
+      others.erase(self_.id);
+      if (others.empty()) return;
+      std::this_thread::sleep_for(kLookForEnd);
+    }
+  } catch (const CommError&) {
+  }
+}
+
+void Membership::leave(const JobEnd& if_last) {
+  store_->leave();
+  try {
+    {
+      std::lock_guard lock(looking_);
+      present_.clear();
+    }
+    View view = look();
+    bool last = view.state && view.state->phase != Phase::kClosed;
+    for (const std::string& id : view.present) last = last && id == self_.id;
+    if (last) close(if_last);
+  } catch (const CommError&) {
+    // Without the store nobody can go on either.
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profile/profile_schedule.h"
+#include "profile/trace_writer.h"
+#include "runtime/control.h"
+
+namespace tessera {
+
+// The profiler of a training run: records steps by its schedule, and writes a trace of this rank
+// behind the last active step of every cycle. While it waits nobody listens to the programs.
+class StepProfiler {
+ public:
+  struct Settings {
+    ProfileSchedule schedule;
+    std::filesystem::path directory;  // made where it is missing
+    int rank = 0, world_size = 1;
+    Control* control = nullptr;  // to the other ranks, whose clocks are compared; none: one rank
+    struct Program {
+      ProfiledProgram program;
+      int64_t runs = 1;  // in a step at most
+    };
+    std::vector<Program> programs;
+    std::vector<LiveBuffer> state;
+    std::function<SpeedOfLight()> measure_light;  // called once, before the first warm-up
+  };
+  explicit StepProfiler(Settings settings);
+  ~StepProfiler();
+  StepProfiler(const StepProfiler&) = delete;
+  StepProfiler& operator=(const StepProfiler&) = delete;
+
+  // Around every step, on all ranks. `number`: as in the progress line.
+  void begin_step(int64_t number);
+  void has_data();
+  void end_step();
+  // The run ends: steps of a cycle that is not over are written.
+  void finish();
+
+  // "DIR/rank3.17.pt.trace.json": rank 3, from step 17 on.
+  static std::filesystem::path trace_path(const std::filesystem::path& directory, int rank,
+                                          int64_t first_step);
+
+ private:
+  void listen(bool on);
+  void align();
+  void write();
+
+  Settings settings_;
+  std::vector<ProfiledProgram> programs_;
+  std::optional<SpeedOfLight> light_;
+  RunRecorder recorder_;
+  int64_t step_ = 0;  // of this process
+  ProfileSchedule::Moment now_;
+  bool listens_ = false;
+  std::vector<ProfiledStep> steps_;
+  std::vector<ClockOffset> clock_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+#pragma once
+#include <memory>
+
+#include "options/run_config.h"
+#include "profile/nsys_capture.h"
+#include "profile/step_profiler.h"
+#include "programs/session.h"
+
+namespace tessera {
+
+// UsageError for options of profiling that contradict each other, or of which one is missing.
+void check_profiling(const RunConfig& config);
+
+// What records the steps of a run, if anything: the profiler, or a capture by nsys.
+class TrainingProfile {
+ public:
+  TrainingProfile() = default;
+  TrainingProfile(const RunConfig& config, const Session& session, int rank, int world_size,
+                  Control* control, std::function<SpeedOfLight()> measure_light);
+
+  // Around every step.
+  void begin_step(int64_t number);
+  void has_data();
+  void end_step();
+  // The last step is done.
+  void finish();
+
+ private:
+  std::unique_ptr<StepProfiler> profiler_;
+  std::unique_ptr<NsysCapture> capture_;
+};
+
+}  // namespace tessera
