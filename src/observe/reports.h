@@ -2,6 +2,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "observe/distribution.h"
 
 namespace tessera {
 
@@ -75,6 +79,17 @@ struct MemoryReport {
   int64_t host_tensors = 0, resident = 0, resident_change = 0, first_resident = 0;
 };
 
+// How the values of each parameter are distributed behind a step, and L2 norms by layer.
+struct ValuesReport {
+  int64_t batch = 0;
+  struct Values {
+    std::string tag;  // "Weights/PARAMETER", "Gradients/PARAMETER"
+    Distribution values;
+  };
+  std::vector<Values> parameters;
+  std::vector<std::pair<std::string, double>> norms;  // "Norms/weights/layers.0"
+};
+
 // How a run ended.
 struct EndReport {
   bool failed = false;
@@ -89,6 +104,7 @@ class MetricsSink {
   virtual void step(const StepReport& report) = 0;
   virtual void validation(const ValidationReport& report) = 0;
   virtual void memory(const MemoryReport&) {}
+  virtual void values(const ValuesReport&) {}
   virtual void end(const EndReport&) {}
 };
 

@@ -96,6 +96,17 @@ void TensorBoardWriter::memory(const MemoryReport& r) {
   file_.append(scalars_record(unix_seconds(), r.step, scalars));
 }
 
+void TensorBoardWriter::values(const ValuesReport& r) {
+  const double now = unix_seconds();
+  for (const ValuesReport::Values& parameter : r.parameters) {
+    if (parameter.values.count() > 0)
+      file_.append(histogram_record(now, r.batch + 1, parameter.tag, parameter.values));
+  }
+  std::vector<Scalar> norms;
+  for (const auto& [tag, norm] : r.norms) norms.push_back({tag, norm});
+  file_.append(scalars_record(now, r.batch + 1, norms));
+}
+
 void TensorBoardWriter::end(const EndReport& r) {
   const Scalar scalars[] = {{"Perf/runtime/total", r.seconds / 60},
                             {"Perf/runtime/train", r.training_seconds / 60}};

@@ -23,6 +23,7 @@ class TensorBoardWriter final : public MetricsSink {
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
   void memory(const MemoryReport& report) override;
+  void values(const ValuesReport& report) override;
   void end(const EndReport& report) override;
 
  private:

@@ -74,6 +74,24 @@ std::string scalars_record(double wall_time, int64_t step, std::span<const Scala
   return record_of(event(wall_time, step).message(5, summary));
 }
 
+// HistogramProto: 1 min, 2 max, 3 num, 4 sum, 5 sum_squares, 6 bucket_limit, 7 bucket, all f64.
+std::string histogram_record(double wall_time, int64_t step, std::string_view tag,
+                             const Distribution& values) {
+  std::string limits, counts;
+  for (const Distribution::Bucket& bucket : values.buckets()) {
+    const auto count = static_cast<double>(bucket.count);
+    limits += bytes_of(bucket.limit);
+    counts += bytes_of(count);
+  }
+  ProtobufMessage histogram;
+  histogram.f64(1, values.least()).f64(2, values.most());
+  histogram.f64(3, static_cast<double>(values.count()));
+  histogram.f64(4, values.sum()).f64(5, values.sum_of_squares());
+  histogram.bytes(6, limits).bytes(7, counts);
+  const ProtobufMessage value = ProtobufMessage().bytes(1, tag).message(5, histogram);
+  return record_of(event(wall_time, step).message(5, ProtobufMessage().message(1, value)));
+}
+
 std::string text_record(double wall_time, int64_t step, std::string_view tag,
                         std::string_view text) {
   constexpr uint64_t kString = 7;  // DataType: DT_STRING

@@ -17,6 +17,8 @@ std::string version_record(double wall_time);
 // shown.
 std::string restart_record(double wall_time, int64_t step);
 std::string scalars_record(double wall_time, int64_t step, std::span<const Scalar> scalars);
+std::string histogram_record(double wall_time, int64_t step, std::string_view tag,
+                             const Distribution& values);
 // Markdown.
 std::string text_record(double wall_time, int64_t step, std::string_view tag,
                         std::string_view text);

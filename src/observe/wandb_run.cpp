@@ -138,6 +138,11 @@ void WandbRun::memory(const MemoryReport& r) {
   add(cat("CPUMemoryGB/", r.tag, "/total"), static_cast<double>(r.resident) / gib);
 }
 
+// Of the same step as the row.
+void WandbRun::values(const ValuesReport& r) {
+  for (const auto& [tag, norm] : r.norms) add(tag, norm);
+}
+
 void WandbRun::finish_row() {
   if (row_step_ < 0) return;
   const double now = unix_seconds();

@@ -28,6 +28,7 @@ class WandbRun final : public MetricsSink {
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
   void memory(const MemoryReport& report) override;
+  void values(const ValuesReport& report) override;
   void end(const EndReport& report) override;
 
  private:

@@ -80,6 +80,7 @@ void check_residency(ParsedOptions& parsed) {
     idle("checkpointing_policy", "activation_checkpointing");
   }
   if (c.metrics_file.empty()) idle("data_hash", "metrics_file");
+  if (c.tensorboard_dir.empty() && !c.use_wandb) idle("histogram_freq", "tensorboard_dir");
   if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
 }
 

@@ -25,6 +25,14 @@ std::vector<OptionRow> watching() {
        .help = "address in numbers at which http_port is served; 0.0.0.0: every one of the host, "
                "for probes and scrapes from elsewhere",
        .on_resume = kFree},
+      {.name = "histogram_freq",
+       .field = &RunConfig::histogram_freq,
+       .help =
+           "steps between histograms of weights and gradients, by parameter, and their norms, by "
+           "layer, for tensorboard_dir (use_wandb: norms)",
+       .minimum = 1,
+       .unset = "off",
+       .on_resume = kFree},
       {.name = "memory_chart",
        .field = &RunConfig::memory_chart,
        .help = "a page (.html) that shows what lies in memory when, by kind and layer, with op and "

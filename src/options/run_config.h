@@ -191,6 +191,7 @@ struct RunConfig {
   std::optional<int64_t> http_port;
   std::string http_address = "127.0.0.1";
   std::string memory_chart;
+  std::optional<int64_t> histogram_freq;
 
   // Profiles
   bool use_profiler = false;

@@ -197,6 +197,9 @@ void TrainingRun::finish_step(RunningStep& step) {
   } else if (report.batch % config_.logging_freq == 0 || report.batch + 1 == total_steps_) {
     TESSERA_INFO(progress_line(report));
   }
+  if (values_due(report.batch + 1))
+    tell_values(report.batch, 1 / (static_cast<double>(std::max<int64_t>(1, result.tokens)) *
+                                   result.loss_scale.value_or(1)));
   if (average_.add(report)) TESSERA_INFO(average_.line());
   if (report_) {
     if (const auto lines = report_->add(report)) TESSERA_INFO(cat("Report:\n", *lines));

@@ -174,7 +174,8 @@ void TrainingRun::train() {
     const bool validates = !last && validation_due(epoch() > epoch_before);
     const uint32_t by_steps = last ? 0 : due_by_steps();
     // A device that runs ahead of the host gets its next step before this one's results are read.
-    const bool ahead = device_.backend->runs_ahead() && !last && !validates && by_steps == 0;
+    const bool ahead = device_.backend->runs_ahead() && !last && !validates && by_steps == 0 &&
+                       !values_due(record_.step);
     finish_steps(ahead ? 1 : 0);
     if (announced_tiers_ != 0) finish_steps(0);
     const uint32_t due = last ? 0 : by_steps | std::exchange(announced_tiers_, 0);

@@ -183,6 +183,12 @@ class TrainingRun {
   void prepare_answer() const;
   void tell_interruption() const;
   void tell_end(bool failed);
+  bool values_due(int64_t steps) const {
+    return config_.histogram_freq && steps % *config_.histogram_freq == 0;
+  }
+  // Together with all ranks. `gradient_factor`: from what the gradients' slots hold to the
+  // gradient.
+  void tell_values(int64_t batch, double gradient_factor);
   void print_baselines();
   bool validation_due(bool epoch_ended) const;
   double seconds_left() const;

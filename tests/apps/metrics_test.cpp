@@ -1,5 +1,8 @@
 // What a run writes for people and programs to look at.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "serve/http_server.h"
@@ -83,6 +86,43 @@ TEST_F(Metrics, MemoryLinesStandAtTheirPoints) {
   }
   EXPECT_EQ(points, expected);
   expect_contains(result.out, "[CPU MEMORY]@0004 (torch, rank, device) = (");
+}
+
+// Their squares add up to those of the norm that the update has found, on one rank and on several.
+TEST_F(Metrics, NormsOfLayersAddUp) {
+  auto value_behind = [](const std::string& events, const std::string& tag, size_t from = 0) {
+    const size_t at = events.find(tag, from) + tag.size();
+    EXPECT_EQ(events[at], '\x15') << tag;  // simple_value
+    float value = 0;
+    std::memcpy(&value, events.data() + at + 1, sizeof value);
+    return static_cast<double>(value);
+  };
+  std::map<std::string, double> of_one_rank;
+  for (const Words& start : {Words{}, Words{"run", "--nproc_per_node", "2"}}) {
+    std::filesystem::remove_all(path("runs"));
+    const Words job = train({"--max_steps", "2", "--tensorboard_dir", "runs", "--histogram_freq",
+                             "2", "--bf16", "0", "--gradient_accumulation_steps", "2", "--threads",
+                             "1", "--train_batch_size", start.empty() ? "4" : "2"});
+    ProgramResult result = run(start + job);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const std::string events = read_file(path(cat("runs/", *names("runs").begin())));
+    const double norm = value_behind(events, "Norms/grad_norm", events.rfind("Loss/train"));
+    std::map<std::string, double> norms;
+    double squares = 0;
+    for (const char* layer : {"layers.0", "layers.1"}) {
+      for (const char* of : {"Norms/weights/", "Norms/gradients/"})
+        norms[cat(of, layer)] = value_behind(events, cat(of, layer));
+    }
+    for (size_t at = 0; (at = events.find("Norms/gradients/", at)) != std::string::npos; ++at)
+      squares +=
+          std::pow(value_behind(events, events.substr(at, events.find('\x15', at) - at), at), 2);
+    EXPECT_NEAR(std::sqrt(squares), norm, 1e-5 * norm);
+    if (of_one_rank.empty()) of_one_rank = norms;
+    for (const auto& [tag, value] : norms)
+      EXPECT_NEAR(value, of_one_rank[tag], 1e-4 * value) << tag;
+    expect_contains(events, "Gradients/model.layers.0.");
+    expect_contains(events, "Weights/");
+  }
 }
 
 TEST_F(Metrics, ThePlanHasAChartOfItsMemory) {

@@ -23,10 +23,14 @@ TEST(TensorBoardEvents, AreTheBytesThatTensorBoardWrites) {
   const Scalar scalars[] = {{"Loss/train", 2.5},
                             {"LR/learning_rate", 1e-4},
                             {"Norms/grad_norm", std::numeric_limits<double>::infinity()}};
+  const float numbers[] = {-2, 0, 0.5f, 0.5f, 1e-20f, std::numeric_limits<float>::infinity()};
+  Distribution values;
+  values.add(numbers);
   std::string table;
   for (int i = 0; i < 20; ++i) table += "| a | b |\n";
   EXPECT_EQ(cat(version_record(kTime), restart_record(kTime, 300),
-                scalars_record(kTime, 70000, scalars), text_record(kTime, 0, "Arguments", table)),
+                scalars_record(kTime, 70000, scalars), text_record(kTime, 0, "Arguments", table),
+                histogram_record(kTime, 5, "Weights/a", values)),
             read_file(fs::path(TESSERA_SOURCE_DIR) / "tests/goldens/tensorboard_events.bin"));
 }
 

@@ -8,6 +8,8 @@
 import io
 import pathlib
 
+import numpy
+
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -27,6 +29,17 @@ def main():
         event_pb2.Event(wall_time=TIME, step=0, summary=summary_pb2.Summary(value=[
             summary_pb2.Summary.Value(tag="Arguments", tensor=text, metadata=plugin)])),
     ]
+    limits = [1e-12]
+    while limits[-1] < 1e20:
+        limits.append(limits[-1] * 1.1)
+    numbers = [-2.0, 0.0, 0.5, 0.5, float(numpy.float32(1e-20))]
+    below = {x: max(limit for limit in limits if limit <= x) for x in (0.5, 2.0)}
+    above = {x: min(limit for limit in limits if limit > x) for x in (0.5, 2.0)}
+    buckets = [(-above[2.0], 0), (-below[2.0], 1), (-1e-12, 0), (1e-12, 2), (below[0.5], 0), (above[0.5], 2)]
+    events.append(event_pb2.Event(wall_time=TIME, step=5, summary=summary_pb2.Summary(value=[
+        summary_pb2.Summary.Value(tag="Weights/a", histo=summary_pb2.HistogramProto(
+            min=min(numbers), max=max(numbers), num=len(numbers), sum=sum(numbers), sum_squares=sum(x * x for x in numbers),
+            bucket_limit=[limit for limit, _ in buckets], bucket=[count for _, count in buckets]))])))
     file = io.BytesIO()
     writer = RecordWriter(file)
     for event in events:
