@@ -53,15 +53,15 @@ void TrainingRun::open_sinks() {
   };
   if (!config_.metrics_file.empty())
     open([&] { return std::make_unique<MetricsFile>(config_.metrics_file); });
-  std::vector<double> bandwidths;
-  if (!config_.nccl_test_log.empty())
-    bandwidths = average_bus_bandwidths(read_file(config_.nccl_test_log), config_.nccl_test_log);
+  const std::string& test = config_.nccl_test_log;
+  if (!test.empty() && config_.tensorboard_dir.empty())
+    TESSERA_WARN("--nccl_test_log goes to TensorBoard: it is not read without --tensorboard_dir");
   for (const std::string& directory : config_.tensorboard_dir) {
     TESSERA_INFO(cat("Writing metrics for tensorboard to ", directory, "."));
     open([&] {
       auto writer = std::make_unique<TensorBoardWriter>(directory, record_.step);
       writer->arguments(option_values(config_));
-      if (!bandwidths.empty()) writer->network_test(bandwidths);
+      if (!test.empty()) writer->network_test(average_bus_bandwidths(read_file(test), test));
       return writer;
     });
   }
