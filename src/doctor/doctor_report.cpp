@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "doctor/median.h"
 
 namespace tessera {
 namespace {
@@ -18,13 +19,6 @@ constexpr double kClocks = 0.1;       // seconds that clocks may differ
 constexpr double kSlowProduct = 0.8;  // of the median
 constexpr double kSlowLink = 0.5, kSlowDisk = 0.5;
 constexpr double kLateLink = 3;  // times the median
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::string rank_name(const Json& found, size_t rank) {
   return cat("rank ", rank, " (", found["ranks"][rank]["host"].get<std::string>(), ")");

@@ -7,17 +7,12 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "doctor/median.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kExchanges = 50, kTransfers = 4, kClockRounds = 9;
-
-double median(std::vector<double> values) {
-  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Whom rank `self` meets in a round; itself where it has a rest. With an even number of players all
 // meet all in one less rounds: the last one stays, the others go round.

@@ -114,8 +114,8 @@ TEST_F(BadInput, OptionsAndNames) {
   refused(train({"--model_type", "lama_v2"}), 2, {"--model_type", "did you mean llama_v2?"});
   refused(train({"--device_type", "tpu"}), 2, {"--device_type", "tpu", "cpu, cuda, gpu, xla"});
   refused(train({"--device_type", "cuda"}), 1, {"not built yet", "--device_type=cuda"});
-  refused(train({"--use_wandb", "1", "--nccl_test_log", "log"}), 1,
-          {"not built yet", "--use_wandb", "--nccl_test_log"});
+  refused(train({"--moe", "1", "--context_parallel_degree", "2"}), 1,
+          {"not built yet", "--moe", "--context_parallel_degree"});
   refused(train({"--model_type", "mixtral"}), 1, {"not built yet", "mixtral"});
   refused(train({"--cpu_isa", "sse9"}), 2, {"--cpu_isa", "sse9", "avx512"});
   expect_refusal(run(train({"--resume_from_checkpoint", "text.txt"})), 1, {"'text.txt' is a file"});
