@@ -16,6 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxBytes = 1 << 20;
+// In records of earlier versions; no run depended on it.
+constexpr std::string_view kGone = "ranks";
 
 template <class T>
 Json to_json(const T& value) {
@@ -161,6 +163,7 @@ RunConfig run_config_from_json(std::string_view text) {
   RunConfig config;
   for (const auto& [key, value] : json.items()) {
     const OptionRow* row = find_option(key);
+    if (!row && key == kGone) continue;
     if (!row || row->name != key) {
       throw UserError(cat("option record: unknown option '", key.substr(0, 60),
                           "'; was it written by another version?"));

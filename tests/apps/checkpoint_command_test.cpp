@@ -111,7 +111,7 @@ TEST_F(CheckpointCommand, ShowsWhatIsInACheckpoint) {
        {"checkpoint    ckpt/llama_v2-6steps\n", "step          6\n", "tokens seen   384\n",
         "model         llama_v2, 35.04 K parameters: num_layers 2, hidden_width 32, num_heads 4",
         "mesh          whole parameters; its data ranks: 1\n", "tokenizer     byte, fingerprint ",
-        "data          next sample 24 of a text of ", "version 2 of the format\n",
+        "data          next sample 24 of a text of ", "version 3 of the format\n",
         "weights       21 tensors in 21 boxes, 35040 elements, 136.9 KiB\n",
         "weight   f32    [257, 32]  1      lm_head.weight\n",
         "optim.state.lm_head.weight.exp_avg\n", "optimizer_step\n"})

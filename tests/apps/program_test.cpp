@@ -151,7 +151,7 @@ TEST_F(BadInput, Commands) {
   expect_refusal(run({"trains"}), 2, {"unknown command 'trains'", "did you mean 'train'?"});
   expect_refusal(run({"trian"}), 2, {"did you mean 'train'?"});
   expect_refusal(run({"xyz"}), 2, {"unknown command 'xyz'", "plan, generate"});
-  expect_refusal(run({"bench"}), 2, {"ops, step or comm"});
+  expect_refusal(run({"bench"}), 2, {"ops or step"});
   expect_refusal(run({"diff", "one"}), 2, {"two files"});
   expect_refusal(run({"diff", "text.txt", "text.txt"}), 1, {"'text.txt', line 1", "--hash_file"});
   expect_refusal(run({"diff", "none", "none"}), 1, {"cannot read 'none'"});
