@@ -210,6 +210,7 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
   });
   made.reset();
   if (is_in_bucket(final)) final = aside;
+  if (content.on_complete) content.on_complete();
   // What is whole stays so, whatever becomes of the older ones: all ranks say the same of it.
   try {
     if (is_first) remove_old_checkpoints(final, retention.num_kept, retention.also);

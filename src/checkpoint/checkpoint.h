@@ -62,6 +62,8 @@ struct CheckpointContent {
   std::string run_json;  // what else the caller wants back
   CheckpointOrigin origin = {};
   std::vector<AttachedFile> attached = {};
+  // In every process, when it is whole: removing older ones, which may take as long, follows.
+  std::function<void()> on_complete = {};
 };
 
 // Writes the checkpoint `{directory}/{model_type}-{step}steps/` and returns its path.

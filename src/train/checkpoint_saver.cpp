@@ -53,6 +53,7 @@ void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointCon
     Result result;
     for (const Destination& to : destinations) {
       Saved& saved = result.saved.emplace_back();
+      content.on_complete = [&] { saved.seconds = monotonic_seconds() - start_seconds_; };
       try {
         CheckpointGroup group = group_;
         group.first_here = to.first_here;
@@ -60,7 +61,6 @@ void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointCon
       } catch (const UserError& error) {
         saved.error = error.what();
       }
-      saved.seconds = monotonic_seconds() - start_seconds_;
     }
     return result;
   };

@@ -40,7 +40,7 @@ class CheckpointSaver {
   struct Saved {
     std::filesystem::path path;
     std::string error;
-    double seconds = 0;  // from the call of start() to its end
+    double seconds = 0;  // from the call of start() until it was whole
   };
   struct Result {
     std::vector<Saved> saved;    // by destination

@@ -136,12 +136,11 @@ void TrainingRun::finish_save() {
     tiers_[t].last_saved_step = saving.step;
     TESSERA_INFO("Completed checkpoint.");
     const auto bytes = static_cast<double>(saver_->staging_bytes());
-    const double seconds = std::max(saved.seconds, result.waiting_seconds);  // a moment later
     TESSERA_INFO(cat("Checkpoint of step ", saving.step,
                      tiers_.size() > 1 ? cat(" in '", tiers_[t].options.directory, "'") : "", ": ",
                      format_bytes(saver_->staging_bytes()), world_size() > 1 ? " of this rank" : "",
-                     format(" in %.2f s (%.2f GB/s); training waited %.2f s", seconds,
-                            bytes / seconds / 1e9, result.waiting_seconds)));
+                     format(" in %.2f s (%.2f GB/s); training waited %.2f s", saved.seconds,
+                            bytes / saved.seconds / 1e9, result.waiting_seconds)));
     if (any) continue;
     any = true;  // the first one is the fastest to read
     if (saving.good) record_.last_good_checkpoint = saved.path.string();
