@@ -64,7 +64,8 @@ Json limit_of(int resource) {
 Json cgroup_memory_limit() {
   std::vector<fs::path> files{"/sys/fs/cgroup/memory.max",
                               "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-  for (std::string_view line : split(content_of("/proc/self/cgroup"), '\n')) {
+  const std::string groups = content_of("/proc/self/cgroup");
+  for (std::string_view line : split(groups, '\n')) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
     const std::string_view kinds = line.substr(first + 1, second - first - 1);
@@ -170,7 +171,8 @@ std::string nccl_plugin() {
 
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug ..."
 std::string gpu_driver() {
-  for (std::string_view word : split(content_of("/proc/driver/nvidia/version"), ' ')) {
+  const std::string version = content_of("/proc/driver/nvidia/version");
+  for (std::string_view word : split(version, ' ')) {
     if (word.find('.') != std::string_view::npos &&
         word.find_first_not_of("0123456789.") == std::string_view::npos)
       return std::string(word);
