@@ -191,6 +191,7 @@ void WorkerGroup::interrupt(int signal, std::string_view why) {
       end.text = cat("node ", place_.node_rank, " on ",
                      place_.nodes[static_cast<size_t>(place_.node_rank)].host, " leaves");
     }
+    own_end_ = end.text;
     nodes_.report(end);
     signals_.drop_repetitions();
   } else {
@@ -239,10 +240,11 @@ void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
     if (status_ == 0) status_ = status;
     return;
   }
-  if (failed_) return;               // it was told to end
-  if (code == kInterruptedStatus) {  // somebody interrupted this worker itself
+  if (failed_) return;  // it was told to end
+  // Somebody interrupted this worker itself, or one of another node, of which the end of the
+  // attempt tells.
+  if (code == kInterruptedStatus) {
     status_ = kInterruptedStatus;
-    asked_ = true;
     interrupt(SIGTERM, ::strsignal(SIGTERM));
     return;
   }

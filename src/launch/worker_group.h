@@ -56,7 +56,9 @@ class WorkerGroup {
   int status() const { return status_; }
   // What this node reported, and whether it was asked to end.
   const std::string& failure() const { return failure_; }
-  bool is_interrupted() const { return asked_; }
+  bool is_interrupted() const {
+    return asked_ || (end_ && !own_end_.empty() && end_->text == own_end_);
+  }
   // When it was known here that the attempt ends.
   TimePoint ended_at() const { return ended_at_; }
   // To be called when rank 0, if it is here, has done its first step.
@@ -92,7 +94,8 @@ class WorkerGroup {
   TimePoint ended_at_{};
   std::optional<JobEnd> end_;
   bool failed_ = false, interrupted_ = false, done_ = false;
-  bool asked_ = false;  // this node itself to end
+  bool asked_ = false;   // this node itself to end
+  std::string own_end_;  // that workers of this node were asked to, as it reported it
   int status_ = 0;
   std::string failure_;
   std::function<void()> on_first_step_;
