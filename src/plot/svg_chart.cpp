@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/markup.h"
 #include "base/text.h"
 #include "plot/axis.h"
 
@@ -22,23 +23,10 @@ constexpr const char* kStyle = R"(
   @media (prefers-color-scheme: dark) { text { fill: #ddd } .grid { stroke: #444 } }
 )";
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<')
-      result += "&lt;";
-    else if (c == '&')
-      result += "&amp;";
-    else
-      result += c;
-  }
-  return result;
-}
-
 std::string label(double x, double y, const char* anchor, const std::string& text,
                   const char* style = "") {
   return cat("<text x=\"", format("%.1f", x), "\" y=\"", format("%.1f", y), "\" text-anchor=\"",
-             anchor, "\"", style, ">", escaped(text), "</text>\n");
+             anchor, "\"", style, ">", escape_markup(text), "</text>\n");
 }
 
 std::string grid(double x0, double y0, double x1, double y1) {
@@ -78,7 +66,7 @@ std::string draw(const Panel& panel, double top) {
       drawn = is_number;
     }
     text += cat("<path class=\"curve\" stroke=\"", colour, "\" d=\"", path, "\"><title>",
-                escaped(panel.series[s].name), "</title></path>\n");
+                escape_markup(panel.series[s].name), "</title></path>\n");
     if (panel.series.size() < 2) continue;
     const double line = top + kHeight + kLegendLine * static_cast<double>(s);
     text += cat("<path class=\"curve\" stroke=\"", colour, "\" d=\"",
@@ -107,7 +95,7 @@ std::string html_chart(std::span<const Panel> panels, const std::string& title) 
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n<title>",
-      escaped(title),
+      escape_markup(title),
       "</title>\n<style>body { margin: 1em } svg { max-width: 100%; height: auto }</style>\n"
       "</head><body>\n",
       svg_chart(panels), "</body></html>\n");

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "base/markup.h"
 #include "base/text.h"
 #include "profile/exchange_arrivals.h"
 #include "profile/instruction_text.h"
@@ -18,19 +19,6 @@ std::string in_script(std::string_view text) {
   for (const char c : json_quoted(text)) {
     if (c == '<')
       result += "\\u003c";
-    else
-      result += c;
-  }
-  return result;
-}
-
-std::string in_text(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<')
-      result += "&lt;";
-    else if (c == '&')
-      result += "&amp;";
     else
       result += c;
   }
@@ -125,7 +113,7 @@ std::string profile_page(std::span<const RankTrace> traces, const ProfileReport&
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>tessera profile: steps ",
       report.first_step, " to ", report.last_step, "</title>\n", kPageBody, "<pre>",
-      in_text(report_text(report, kRows)),
+      escape_markup(report_text(report, kRows)),
       "</pre>\n<script>\n\"use strict\";\nconst data = ", PageData(traces).json(), ";\n",
       kPageScript, "</script>\n</body></html>\n");
 }
