@@ -14,7 +14,8 @@ set(place ${tree}/lib/tessera)
 file(MAKE_DIRECTORY ${place})
 file(RENAME ${tree}/bin/tessera ${place}/tessera)
 
-# Opened by name, by way of the loader's list: libcurl when something is fetched, libmicrohttpd for --http_port.
+# Opened by name, by way of the loader's list: libcurl when something is fetched, libmicrohttpd for --http_port and --dashboard. Not librsvg,
+# which draws PNG images: it takes fonts and some forty libraries.
 execute_process(COMMAND /sbin/ldconfig -p OUTPUT_VARIABLE list COMMAND_ERROR_IS_FATAL ANY)
 set(opened "")
 foreach(name libcurl.so.4 libmicrohttpd.so.12)

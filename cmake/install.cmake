@@ -40,6 +40,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ca-certificates, libcurl4, libmicrohttpd12")  # opened when they are needed
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "librsvg2-2")  # likewise, for PNG images of tessera plot
 set(CPACK_STRIP_FILES ON)
 # The tarball's tree is turned into one that brings its libraries.
 set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_SOURCE_DIR}/cmake/package_settings.cmake)

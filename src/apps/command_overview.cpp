@@ -77,6 +77,7 @@ std::vector<CommandOverview> command_overviews() {
       {"checkpoint", {"ls", "show", "verify", "diff", "prune", "convert"}},
       {"completion", {"bash", "zsh", "fish"}},
       {"data", {"prepare", "inspect"}},
+      {"explain", {"memory", "peak", "kernels", "passes"}},
       {"k8s", {"render"}},
       {"profile", {"report", "merge", "diff"}},
       {"slurm", {"render", "submit"}},

@@ -14,6 +14,7 @@ namespace tessera {
 // returns 143.
 int train_command(std::span<const std::string> arguments);
 int plan_command(std::span<const std::string> arguments);
+int explain_command(std::span<const std::string> arguments);
 int generate_command(std::span<const std::string> arguments);
 int bench_command(std::span<const std::string> arguments);
 int export_command(std::span<const std::string> arguments);
@@ -23,6 +24,7 @@ int plot_command(std::span<const std::string> arguments);
 int doctor_command(std::span<const std::string> arguments);
 int comm_test_command(std::span<const std::string> arguments);
 int profile_command(std::span<const std::string> arguments);
+int postmortem_command(std::span<const std::string> arguments);
 int diff_command(std::span<const std::string> arguments);
 int version_command(std::span<const std::string> arguments);
 int k8s_command(std::span<const std::string> arguments);

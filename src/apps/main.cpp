@@ -5,6 +5,7 @@
 
 #include "apps/commands.h"
 #include "base/error.h"
+#include "base/exit_status.h"
 #include "base/interruption.h"
 #include "base/text.h"
 
@@ -46,6 +47,8 @@ constexpr Command kCommands[] = {
      tessera::comm_test_command},
     {"plan", "parameters, memory to the byte and arithmetic of a run, without running it",
      tessera::plan_command},
+    {"explain", "why a run takes so much memory, which kernels it gets, what passes change",
+     tessera::explain_command},
     {"generate", "continue a text with a trained checkpoint", tessera::generate_command},
     {"export", "write a trained model as Hugging Face's programs load it", tessera::export_command},
     {"tokenizer", "train a tokenizer, encode and decode", tessera::tokenizer_command},
@@ -55,6 +58,8 @@ constexpr Command kCommands[] = {
     {"plot", "draw curves of runs", tessera::plot_command},
     {"profile", "where the time of steps goes: what --use_profiler recorded",
      tessera::profile_command},
+    {"postmortem", "who waited for whom in a job that hangs or is dead: what every rank did last",
+     tessera::postmortem_command},
     {"bench", "time every op (bench ops), or one training step by op (bench step)",
      tessera::bench_command},
     {"diff", "find the first op whose results differ between two runs", tessera::diff_command},
@@ -74,7 +79,7 @@ std::string help() {
 int run(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     std::fputs(help().c_str(), words.empty() ? stderr : stdout);
-    return words.empty() ? 2 : 0;
+    return words.empty() ? tessera::kUsageStatus : tessera::kSuccessStatus;
   }
   std::string name = words[0] == "--version" ? "version" : words[0];
   for (const Command& command : kCommands) {
@@ -113,9 +118,9 @@ int main(int argc, char** argv) {
     return status;
   } catch (const tessera::UsageError& error) {
     std::fprintf(stderr, "tessera: %s\n", error.what());
-    return 2;
+    return tessera::kUsageStatus;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tessera: %s\n", error.what());
-    return 1;
+    return tessera::kFailureStatus;
   }
 }

@@ -5,9 +5,12 @@
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
+#include "apps/flight.h"
 #include "apps/job_connection.h"
 #include "apps/named_models.h"
+#include "base/exit_status.h"
 #include "base/log.h"
+#include "base/thread_stacks.h"
 #include "options/model_options.h"
 #include "options/option_listing.h"
 #include "planning/job_plan.h"
@@ -83,26 +86,34 @@ int train_command(std::span<const std::string> arguments) {
   choose_for_text(parsed, place_of(parsed.config));
   if (parsed.config.print_config) return print_config(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
+  Flight flight;               // before the connection, of whose calls it hears
   JobConnection job = join_job(parsed.config);
+  ShowsStack shows("main");
+  flight = open_flight_recorder(parsed.config, job);
   ModelConfig model;
   try {
     fetch_named_models(parsed, job);
     model = resolve_model(parsed);
     fetch_named_tokenizer(parsed, job);
   } catch (const std::exception& error) {
+    end_flight(flight, RingEnd::kFailed, error.what());
     if (job.channels.control) job.channels.control->report_failure(error.what());
     throw;
   }
   if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
   auto backend = open_cpu(parsed.config, job);
-  TrainingRun run(parsed.config, model, device_of(*backend, parsed.config, true, job));
+  Device device = device_of(*backend, parsed.config, true, job);
+  device.flight = flight.get();
+  TrainingRun run(parsed.config, model, std::move(device));
   try {
     RunEnd end = run.run();
     if (std::string loss = lost_log_lines(); !loss.empty()) {
       std::printf("tessera: of the end of the log %s\n", loss.c_str());
     }
-    return end == RunEnd::kInterrupted ? 143 : 0;
+    end_flight(flight, end == RunEnd::kInterrupted ? RingEnd::kInterrupted : RingEnd::kFinished);
+    return end == RunEnd::kInterrupted ? kInterruptedStatus : kSuccessStatus;
   } catch (const std::exception& error) {
+    end_flight(flight, RingEnd::kFailed, error.what());
     if (job.channels.control) {
       // While the run's memory is there: a call may still read it.
       job.channels.control->report_failure(error.what());

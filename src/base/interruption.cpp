@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 bool is_debugged() {
   return read_file("/proc/self/status").find("\nTracerPid:\t0\n") == std::string::npos;
@@ -56,6 +56,31 @@ void answer(int signal) {
   }).detach();
 }
 
+struct Report {
+  std::mutex mutex;
+  std::function<void()> write;
+};
+
+Report& report() {
+  static Report& one = *new Report;
+  return one;
+}
+
+// Of requests that come while one is answered all but the first are dropped.
+std::atomic<int> requested{0};
+
+void write_report() {
+  struct Done {
+    ~Done() { --requested; }
+  } done;
+  Report& wanted = report();
+  std::lock_guard lock(wanted.mutex);
+  if (wanted.write)
+    wanted.write();
+  else
+    TESSERA_INFO("SIGUSR2 asks for a report, and this process keeps no record of what it does");
+}
+
 void end_when_due() {
   Requests& all = requests();
   std::lock_guard lock(all.mutex);
@@ -73,6 +98,13 @@ void take(sigset_t set) {
   const timespec tick{0, 200'000'000};
   for (bool any = false;;) {
     int signal = any ? ::sigtimedwait(&set, nullptr, &tick) : ::sigwaitinfo(&set, nullptr);
+    if (signal == SIGUSR2) {
+      if (++requested <= 2)
+        std::thread(write_report).detach();
+      else
+        --requested;
+      continue;
+    }
     if (signal > 0) answer(signal);
     if (signal > 0 && !any) drop_what_follows(set);
     any |= signal > 0;
@@ -86,7 +118,7 @@ std::atomic<bool> detail::interruption_requested = false;
 thread_local const std::atomic<bool>* detail::interruption_of_thread = nullptr;
 
 void end_by(int signal) {
-  if (signal == SIGUSR1 || signal == SIGUSR2) ::_exit(kInterruptedStatus);
+  if (signal == SIGUSR1) ::_exit(kInterruptedStatus);
   sigset_t one;
   ::sigemptyset(&one);
   ::sigaddset(&one, signal);
@@ -113,11 +145,18 @@ bool is_ignored(int signal) {
 void take_signals() {
   static const bool once = [] {
     sigset_t set = ending_signals();
+    if (!is_ignored(SIGUSR2)) ::sigaddset(&set, SIGUSR2);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     std::thread(take, set).detach();
     return true;
   }();
   (void)once;
+}
+
+void on_report_request(std::function<void()> write) {
+  Report& wanted = report();
+  std::lock_guard lock(wanted.mutex);
+  wanted.write = std::move(write);
 }
 
 void catch_interruptions(std::string answer, std::optional<std::chrono::seconds> limit) {

@@ -2,10 +2,12 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "base/exit_status.h"
 
 namespace tessera {
 
@@ -14,8 +16,8 @@ namespace tessera {
 // the stack register (docs/decisions/0018-signals-have-no-handlers.md). All threads block these
 // signals, and one that does nothing else takes them.
 
-// SIGINT, SIGTERM, SIGHUP and, as batch systems send them ahead of a job's end, SIGUSR1 and
-// SIGUSR2; without those that are ignored, and under a debugger without SIGINT.
+// SIGINT, SIGTERM, SIGHUP and, as batch systems send it ahead of a job's end, SIGUSR1; without
+// those that are ignored, and under a debugger without SIGINT.
 sigset_t ending_signals();
 // Whether the parent of this process has set a signal to be ignored, as nohup does. Linux keeps one
 // that is blocked all the same.
@@ -25,18 +27,19 @@ bool is_ignored(int signal);
 // it.
 constexpr std::chrono::milliseconds kSameSignal{50};
 
-// Exit status of a run that was asked to end.
-constexpr int kInterruptedStatus = 143;
-
 // Ends this process as the signal would, also as the first process of a container, which no signal
-// ends by itself. SIGUSR1 and SIGUSR2 always mean "save and exit 143": where there is nothing to
-// save yet, that is the status at once.
+// ends by itself. SIGUSR1 always means "save and exit 143": where there is nothing to save yet,
+// that is the status at once.
 [[noreturn]] void end_by(int signal);
 
 // Blocks the ending signals in the calling thread, and so in all threads that are started later,
 // and starts the thread that takes them. To be called before there is another thread; after the
 // first time it does nothing. From here on such a signal ends the process as ever, end_by().
+// SIGUSR2 is taken likewise and ends nothing: on_report_request().
 void take_signals();
+// What SIGUSR2 asks for from here on, on a thread of its own; null: a line says that there is
+// nothing to report. Returns when one that runs is done.
+void on_report_request(std::function<void()> report);
 
 // From here on the first signal is answered by a line of the log, `answer`, and by a request that
 // is to be noticed: see interrupted(). A second SIGINT ends the process at once. So does the first

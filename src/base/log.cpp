@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/line_writer.h"
 #include "base/log_status.h"
@@ -34,6 +35,12 @@ LineWriter& writer() {
 std::vector<std::string>& status() {
   static auto& lines = *new std::vector<std::string>;
   return lines;
+}
+
+// Never destroyed, likewise.
+LogListener& listener() {
+  static auto& function = *new LogListener;
+  return function;
 }
 
 int64_t columns_of(std::string_view line) {
@@ -72,6 +79,12 @@ void log_line(LogLevel level, const char* file, int line, std::string_view messa
   if (level < threshold) return;
   writer().write(cat(without_status(), stamp, " ", "DIWE"[static_cast<int>(level)], " [",
                      base ? base + 1 : file, ":", line, "] ", message, "\n", status_text()));
+  if (listener()) listener()(level, message);
+}
+
+void set_log_listener(LogListener wanted) {
+  std::lock_guard lock(mutex);
+  listener() = std::move(wanted);
 }
 
 bool log_is_terminal() {

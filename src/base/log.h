@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,10 @@ void set_log_level(LogLevel level);
 void log_line(LogLevel level, const char* file, int line, std::string_view message);
 // Prints `message` once in the life of the process.
 void log_once(LogLevel level, const char* file, int line, std::string_view message);
+// Hears of every line that is printed, without its time and place, until it is given another or an
+// empty one. It must not print lines itself.
+using LogListener = std::function<void(LogLevel level, std::string_view message)>;
+void set_log_listener(LogListener listener);
 // Of the lines that could not be written and have not been said to be missing: LineWriter::loss().
 std::string lost_log_lines();
 

@@ -27,6 +27,7 @@ uint64_t random_word() {
 
 struct ProcessState {
   bool ended = false;  // and only its number is left
+  bool stopped = false;
   std::string start;
 };
 
@@ -39,7 +40,8 @@ std::optional<ProcessState> process_state(pid_t process) {
     auto fields = split(std::string_view(stat).substr(name_end + 2), ' ');
     constexpr size_t kStart = 19;  // starttime of proc(5), counted from the state
     if (fields.size() <= kStart) return {};
-    return ProcessState{fields[0] == "Z" || fields[0] == "X", std::string(fields[kStart])};
+    return ProcessState{fields[0] == "Z" || fields[0] == "X", fields[0] == "T" || fields[0] == "t",
+                        std::string(fields[kStart])};
   } catch (const UserError&) {
     return {};  // hidden from this user, or gone just now
   }
@@ -110,6 +112,15 @@ bool maker_has_ended(std::string_view suffix) {
   auto state = process_state(pid);
   if (!state) return false;
   return state->ended || (!bare && parts[1] != "0" && parts[1] != state->start);
+}
+
+MakerState maker_state(std::string_view suffix) {
+  if (maker_has_ended(suffix)) return MakerState::kEnded;
+  auto parts = split(suffix, '.');
+  if (parts.size() != 4 || parts[2] == "0" || parts[2] != place()) return MakerState::kUnknown;
+  auto state = process_state(parse_pid(parts[0]).value_or(0));
+  if (!state) return MakerState::kUnknown;
+  return state->stopped ? MakerState::kStopped : MakerState::kRunning;
 }
 
 bool made_here(std::string_view suffix) {

@@ -28,6 +28,10 @@ bool is_unique_suffix(std::string_view text);
 // ended and whose end nobody has asked for counts as ended.
 bool maker_has_ended(std::string_view suffix);
 
+// What is known of that process here; of a bare number nothing but that it has ended.
+enum class MakerState { kUnknown, kRunning, kStopped, kEnded };
+MakerState maker_state(std::string_view suffix);
+
 // Whether this process made it.
 bool made_here(std::string_view suffix);
 

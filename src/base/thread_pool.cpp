@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/thread_stacks.h"
+
 namespace tessera {
 namespace {
 // Kernels follow each other within microseconds, a wake-up through the system costs tens of them:
@@ -66,6 +68,7 @@ void ThreadPool::take_tiles(int thread) {
 }
 
 void ThreadPool::work(int thread) {
+  ShowsStack shows("pool");
   uint64_t seen = 0;
   for (;;) {
     for (int i = 0; i < kSpins && generation_.load(std::memory_order_acquire) == seen; ++i)

@@ -79,12 +79,18 @@ class SafetensorsFile {
 class TensorBytes {
  public:
   using Read = std::function<void(uint64_t offset, std::span<std::byte> to)>;
-  TensorBytes(const void* data);
-  TensorBytes(Read read) : read_(std::move(read)) {}
-  void read(uint64_t offset, std::span<std::byte> to) const { read_(offset, to); }
+  TensorBytes(const void* data) : data_(static_cast<const std::byte*>(data)) {}
+  // `find` says where they are, once they are read, or nullptr.
+  using Find = std::function<const std::byte*()>;
+  TensorBytes(Read read, Find find = {}) : read_(std::move(read)), find_(std::move(find)) {}
+  void read(uint64_t offset, std::span<std::byte> to) const;
+  // Where they are in memory: nullptr if they are not, or if there are none.
+  const std::byte* data() const { return find_ ? find_() : data_; }
 
  private:
+  const std::byte* data_ = nullptr;
   Read read_;
+  Find find_;
 };
 
 // A tensor, C-contiguous. The bytes belong to the caller.

@@ -67,11 +67,10 @@ constexpr uint64_t kChunk = 1 << 20;  // hashed while still in cache for the wri
 
 }  // namespace
 
-TensorBytes::TensorBytes(const void* data)
-    : read_([data](uint64_t offset, std::span<std::byte> to) {
-        if (!to.empty())
-          std::memcpy(to.data(), static_cast<const std::byte*>(data) + offset, to.size());
-      }) {}
+void TensorBytes::read(uint64_t offset, std::span<std::byte> to) const {
+  if (read_) return read_(offset, to);
+  if (!to.empty()) std::memcpy(to.data(), data_ + offset, to.size());
+}
 
 std::string safetensors_beginning(std::span<const TensorInfo> tensors,
                                   const SafetensorsMetadata& metadata) {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/streaming_copy.h"
 #include "base/text.h"
 #include "checkpoint/places.h"
 #include "checkpoint/safetensors.h"
@@ -19,10 +20,9 @@
 namespace tessera {
 namespace {
 
-constexpr uint64_t kPiece = 4 << 20;  // written at once
-// Hashed at once, from memory while it is in the innermost cache; boxes of files are read so, too.
-constexpr uint64_t kStagedAtOnce = 16 << 10, kReadAtOnce = 1 << 20;
-constexpr uint64_t kAlignment = 4096;  // of staged files, as disks want it
+constexpr uint64_t kPiece = 4 << 20;     // written at once
+constexpr uint64_t kAtOnce = 256 << 10;  // hashed: still in a core's cache when it is copied
+constexpr uint64_t kAlignment = 4096;    // of staged files, as disks want it
 
 std::string file_name(int rank, int ranks, size_t number) {
   std::string stem(kStateName.substr(0, kStateName.find('.')));
@@ -47,9 +47,7 @@ struct Piece {
 // is once, and hashed on its way.
 class StateFiles::Content {
  public:
-  Content(const File& file, uint64_t at_once) : file_(file), at_once_(at_once) {
-    hasher_.emplace();
-  }
+  explicit Content(const File& file) : file_(file) { hasher_.emplace(); }
 
   // The next ones.
   void read(std::span<std::byte> to) {
@@ -61,9 +59,14 @@ class StateFiles::Content {
     while (!to.empty()) {
       const StateBox& box = file_.boxes[hashes_.size()];
       const uint64_t done = at_ - file_.offsets[hashes_.size()];
-      const uint64_t n = std::min({uint64_t{to.size()}, bytes_of(box) - done, at_once_});
-      box.data.read(done, to.first(n));
-      hasher_->add(to.data(), n);
+      const uint64_t n = std::min({uint64_t{to.size()}, bytes_of(box) - done, kAtOnce});
+      if (const std::byte* data = box.data.data()) {
+        hasher_->add(data + done, n);
+        streaming_copy(to, std::span(data + done, n));
+      } else {
+        box.data.read(done, to.first(n));
+        hasher_->add(to.data(), n);
+      }
       advance(to, n);
     }
   }
@@ -86,7 +89,6 @@ class StateFiles::Content {
   }
 
   const File& file_;
-  const uint64_t at_once_;
   uint64_t at_ = 0;
   std::vector<uint64_t> hashes_;  // of the boxes that are behind
   std::optional<Hasher> hasher_;  // of the next one
@@ -131,7 +133,7 @@ Manifest StateFiles::stage(std::span<std::byte> memory) const {
   TESSERA_CHECK(std::ssize(memory) >= staging_bytes());
   std::vector<std::vector<uint64_t>> hashes;
   for (const File& file : files_) {
-    Content content(file, kStagedAtOnce);
+    Content content(file);
     content.read(memory.subspan(file.staged_at, file.bytes));
     hashes.push_back(content.hashes());
   }
@@ -153,7 +155,7 @@ Manifest StateFiles::write(const std::filesystem::path& directory) const {
   auto piece = std::make_unique<Piece>(), next = std::make_unique<Piece>();
   for (const File& file : files_) {
     ContentWriter out(directory / file.name, file.bytes);
-    Content content(file, kReadAtOnce);
+    Content content(file);
     auto size_at = [&](uint64_t at) { return std::min(kPiece, file.bytes - at); };
     // A piece is read while the one before it is written.
     auto read = [&](uint64_t at) { content.read(std::span(next->bytes).first(size_at(at))); };

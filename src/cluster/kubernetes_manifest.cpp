@@ -1,13 +1,11 @@
 #include "cluster/kubernetes_manifest.h"
 
+#include "base/exit_status.h"
 #include "base/text.h"
 #include "cluster/kubernetes_pod.h"
 
 namespace tessera {
 namespace {
-
-// Exit status of a wrong command line, which another pod would not change.
-constexpr int64_t kUsageStatus = 2;
 
 void write_head(YamlText& yaml, const std::string& version, const std::string& kind,
                 const std::string& name, const ClusterOptions& o) {
@@ -103,7 +101,7 @@ void write_job_fields(YamlText& yaml, const ClusterOptions& o, int backoff_limit
     yaml.field("containerName", container_name(o));
     yaml.field("operator", "In");
     auto values = yaml.inside("values");
-    yaml.value(kUsageStatus);
+    yaml.value(int64_t{kUsageStatus});
   }
   if (backoff_limit == 0) return;
   auto item = yaml.item();

@@ -53,6 +53,10 @@ void MessageControl::report_failure(std::string_view reason) noexcept {
   link_.health->fail(cat("rank ", rank(), " failed: ", reason));
 }
 
+void MessageControl::on_failure(std::function<void(const std::string& cause)> action) {
+  link_.health->on_failure(std::move(action));
+}
+
 std::vector<std::string> MessageControl::meet(std::string_view tag, std::string_view kind,
                                               std::string_view text) {
   TESSERA_CHECK(!tag.empty() && tag.size() <= kLongestTag && tag.find('\n') == tag.npos,

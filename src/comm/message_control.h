@@ -25,6 +25,7 @@ class MessageControl final : public Control {
   MessageControl(int rank, int world_size, std::chrono::milliseconds deadline, ControlLink link);
 
   void report_failure(std::string_view reason) noexcept override;
+  void on_failure(std::function<void(const std::string& cause)> action) override;
 
  protected:
   std::vector<std::string> meet(std::string_view tag, std::string_view kind,

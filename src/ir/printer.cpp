@@ -15,6 +15,11 @@ std::string to_string(const Graph& graph, const Node& node) {
              "(", inputs, ")  # ", node.scope, node.scope.empty() ? "" : " ", name(node.phase));
 }
 
+std::string place_text(const Node& node) {
+  return cat(node.op->name(), node.scope.empty() ? "" : " in ", node.scope, " (", name(node.phase),
+             ")");
+}
+
 std::string to_string(const Graph& graph) {
   std::string text;
   for (const Mesh::Axis& axis : graph.mesh().axes())

@@ -11,4 +11,7 @@ namespace tessera {
 std::string to_string(const Graph& graph);
 std::string to_string(const Graph& graph, const Node& node);
 
+// "linear in layers.3.mlp (forward)": what a node is and where, for people.
+std::string place_text(const Node& node);
+
 }  // namespace tessera

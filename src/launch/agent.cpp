@@ -16,6 +16,8 @@
 #include "comm/job.h"
 #include "comm/slurm_token.h"
 #include "comm/tcp_socket.h"
+#include "flight/flight_places.h"
+#include "flight/postmortem.h"
 #include "launch/job_rounds.h"
 #include "launch/job_token.h"
 #include "launch/node_group.h"
@@ -259,7 +261,10 @@ class Agent {
       throw;
     }
     JobEnd end = workers.run();
-    if (end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) tell(end.text);
+    if (end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) {
+      tell(end.text);
+      if (command.records) tell_what_rings_say(command, place.attempt + earlier_starts(options));
+    }
     // Where a failure here did not end the job, it still decides this node's exit status.
     if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty()) tell(workers.failure());
     asked_to_end_ = workers.is_interrupted();
@@ -268,12 +273,29 @@ class Agent {
     return {end, workers.status()};
   }
 
+  // Of the ranks whose rings are in reach of this host.
+  void tell_what_rings_say(const WorkerCommand& command, int attempt) const {
+    const std::filesystem::path path =
+        flight_directory(command.flight_recorder_dir, job_id_, attempt);
+    if (!std::filesystem::exists(path)) return;
+    try {
+      const FlightDirectory directory = read_flights(path);
+      const double now =
+          std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+              .count();
+      for (const std::string& line : postmortem_lines(postmortem_of(directory, now))) tell(line);
+      tell(cat("more of it: tessera postmortem ", path.string()));
+    } catch (const UserError&) {
+      // The ranks may have ended before they had rings.
+    }
+  }
+
   static void tell(const std::string& text) { std::fprintf(stderr, "tessera: %s\n", text.c_str()); }
 
   bool is_interrupted() {
     if (asked_to_end_) return true;
     while (int signal = signals_.next()) {
-      if (signal != SIGCHLD && signal != SIGTSTP) return true;
+      if (signal != SIGCHLD && signal != SIGTSTP && signal != SIGUSR2) return true;
     }
     return false;
   }

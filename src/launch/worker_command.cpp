@@ -69,6 +69,8 @@ void complete_train(WorkerCommand& command, const RunOptions& options, int attem
     notes.push_back(cat("--threads ", threads, ": ", available_cores(), " cores for ",
                         options.nproc_per_node, options.nproc_per_node == 1 ? " rank" : " ranks"));
   }
+  command.records = value_of(words, {"flight_recorder_size", "trace_buffer_size"}) != "0";
+  command.flight_recorder_dir = value_of(words, {"flight_recorder_dir"}).value_or("");
   if (attempt == 0) return;
   // The ranks themselves find it: by the identity of the job, wherever the option stands.
   auto saved = value_of(words, {"checkpoint_dir", "ckpt_save_path", "save_ckpt_path"});

@@ -11,6 +11,8 @@ namespace tessera {
 struct WorkerCommand {
   std::string program;             // a path
   std::vector<std::string> words;  // its argv
+  bool records = false;            // it keeps a flight recorder, here or, "", where it does unasked
+  std::string flight_recorder_dir;
 };
 
 // The command behind the options of `tessera run`: a command of tessera (one of `own_commands`) is

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -26,8 +27,6 @@ using std::chrono::steady_clock;
 constexpr milliseconds kFailureGrace = std::chrono::seconds(15);
 // After an interruption, for the workers to finish their step and save.
 constexpr milliseconds kSaveGrace = std::chrono::minutes(10);
-// Of a program whose command line is wrong: the next attempt would be the same.
-constexpr int kUsageStatus = 2;
 
 std::string describe(int code, int signal) {
   if (signal == 0) return cat("exit status ", code);
@@ -40,7 +39,8 @@ std::string describe(int code, int signal) {
 
 AgentSignals::AgentSignals() {
   set_ = ending_signals();
-  if (!is_ignored(SIGTSTP)) ::sigaddset(&set_, SIGTSTP);
+  for (int signal : {SIGTSTP, SIGUSR2})
+    if (!is_ignored(signal)) ::sigaddset(&set_, signal);
   ::sigaddset(&set_, SIGCHLD);
   ::signal(SIGCHLD, SIG_DFL);  // where the parent ignores it there would be none to wait for
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads this output any more: the job goes on
@@ -113,6 +113,9 @@ void WorkerGroup::start(const WorkerCommand& command,
     };
     worker.out.emplace(relay(std::move(process.out), STDOUT_FILENO, "out"));
     worker.err.emplace(relay(std::move(process.err), STDERR_FILENO, "err"));
+    worker.err->set_taken([this, rank](std::string_view line) {
+      return warnings_.take(rank, line, steady_clock::now());
+    });
   }
 }
 
@@ -134,6 +137,7 @@ JobEnd WorkerGroup::run() {
     take_end();
     kill_when_due();
   }
+  tell_warnings(true);
   if (end_->kind != JobEnd::Kind::kDone && status_ == 0) {
     bool asked = end_->kind == JobEnd::Kind::kInterrupted || end_->kind == JobEnd::Kind::kRegroup;
     status_ = asked ? end_->status : 1;
@@ -147,14 +151,22 @@ void WorkerGroup::wait_for_events() {
     polls.push_back({worker.out->fd(), POLLIN, 0});
     polls.push_back({worker.err->fd(), POLLIN, 0});
   }
-  ::poll(polls.data(), polls.size(), kill_at_ ? poll_timeout(*kill_at_) : -1);
+  const TimePoint next = std::min(kill_at_.value_or(TimePoint::max()), warnings_.next());
+  ::poll(polls.data(), polls.size(), next < TimePoint::max() ? poll_timeout(next) : -1);
   for (Worker& worker : workers_) {
     worker.out->relay();
     worker.err->relay();
   }
+  tell_warnings(false);
   const bool stepped =
       !workers_.empty() && workers_.front().rank == 0 && workers_.front().last.has_first_step();
   if (stepped && on_first_step_) std::exchange(on_first_step_, nullptr)();
+}
+
+void WorkerGroup::tell_warnings(bool all) {
+  std::string lines;
+  for (const std::string& line : warnings_.due(steady_clock::now(), all)) lines += line + "\n";
+  if (!lines.empty()) LineWriter(STDERR_FILENO, "tessera: ").write(lines);
 }
 
 void WorkerGroup::take_signals() {
@@ -162,11 +174,29 @@ void WorkerGroup::take_signals() {
     if (signal == SIGCHLD) continue;
     if (signal == SIGTSTP) {
       suspend();
+    } else if (signal == SIGUSR2) {
+      // For the ranks themselves, not for what they have started.
+      for (const Worker& worker : workers_)
+        if (worker.pid != 0) ::kill(worker.pid, SIGUSR2);
+      TESSERA_INFO("SIGUSR2: passed on to the ranks, which write reports of what they do");
     } else {
-      asked_ = true;
-      interrupt(signal, ::strsignal(signal));
+      take_request(signal);
     }
   }
+}
+
+// Once more than once, it is passed on: what that means is the workers' choice.
+void WorkerGroup::take_request(int signal) {
+  const bool repeated = std::exchange(asked_, true);
+  if (!interrupted_ && !failed_) {
+    interrupt(signal, ::strsignal(signal));
+  } else if (repeated || failed_) {
+    forwarded_ = signal;
+    send(signal);
+  }
+  // Only behind one that has come here: where a node or a worker ended first, the next is the
+  // first.
+  if (!repeated) signals_.drop_repetitions();
 }
 
 // Ctrl-Z: the terminal knows of the agent only, since workers lead groups of their own.
@@ -181,22 +211,17 @@ void WorkerGroup::suspend() {
 // This node was asked to end, or the job was.
 void WorkerGroup::interrupt(int signal, std::string_view why) {
   forwarded_ = signal;
-  if (!interrupted_ && !failed_) {
-    interrupted_ = true;
-    TESSERA_INFO(cat(why, ": workers finish their step, save and exit"));
-    stop(signal, kSaveGrace);
-    JobEnd end{JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"};
-    if (place_.may_leave) {
-      end.kind = JobEnd::Kind::kRegroup;
-      end.text = cat("node ", place_.node_rank, " on ",
-                     place_.nodes[static_cast<size_t>(place_.node_rank)].host, " leaves");
-    }
-    own_end_ = end.text;
-    nodes_.report(end);
-    signals_.drop_repetitions();
-  } else {
-    send(signal);  // once more: what that means is the workers' choice
+  interrupted_ = true;
+  TESSERA_INFO(cat(why, ": workers finish their step, save and exit"));
+  stop(signal, kSaveGrace);
+  JobEnd end{JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"};
+  if (place_.may_leave) {
+    end.kind = JobEnd::Kind::kRegroup;
+    end.text = cat("node ", place_.node_rank, " on ",
+                   place_.nodes[static_cast<size_t>(place_.node_rank)].host, " leaves");
   }
+  own_end_ = end.text;
+  nodes_.report(end);
 }
 
 void WorkerGroup::take_end() {
@@ -259,6 +284,7 @@ void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
   for (const std::string& line : worker.last.lines()) text += cat("\n    ", line);
   failure_ = text;
   stop(SIGTERM, kFailureGrace);  // first: the store may be out of reach, which takes time to see
+  // With a wrong command line the next attempt would be the same.
   nodes_.report({JobEnd::Kind::kFailed, status, code != kUsageStatus, text});
 }
 

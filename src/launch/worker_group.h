@@ -11,6 +11,7 @@
 #include "launch/job_end.h"
 #include "launch/node_group.h"
 #include "launch/process_guard.h"
+#include "launch/repeated_warnings.h"
 #include "launch/worker_output.h"
 #include "launch/worker_process.h"
 
@@ -22,7 +23,7 @@ class AgentSignals {
  public:
   AgentSignals();
   int fd() const { return fd_.get(); }
-  // The next one that has come: SIGCHLD, SIGTSTP or one of ending_signals(); 0: none.
+  // The next one that has come: SIGCHLD, SIGTSTP, SIGUSR2 or one of ending_signals(); 0: none.
   int next();
   // Forgets those that belong to the one that has just come: kSameSignal.
   void drop_repetitions();
@@ -73,10 +74,12 @@ class WorkerGroup {
   };
 
   void wait_for_events();
+  void tell_warnings(bool all);
   void take_signals();
   void take_end();
   void take_exits();
   void on_exit(Worker& worker, int code, int signal);
+  void take_request(int signal);
   void interrupt(int signal, std::string_view why);
   void suspend();
   void stop(int signal, std::chrono::milliseconds grace);
@@ -90,6 +93,7 @@ class WorkerGroup {
   AgentSignals& signals_;
   ProcessGuard& guard_;
   std::list<Worker> workers_;
+  RepeatedWarnings warnings_;
   std::optional<TimePoint> kill_at_;
   TimePoint ended_at_{};
   std::optional<JobEnd> end_;

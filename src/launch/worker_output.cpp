@@ -82,7 +82,7 @@ void WorkerOutput::emit(bool all) {
     std::string_view line = std::string_view(pending_).substr(begin, cut ? cut : end - begin);
     if (cut) line = std::string_view(pending_).substr(begin);
     last_->add(line);
-    if (shown_) marked += cat(prefix_, line, '\n');
+    if (shown_ && !(taken_ && taken_(line))) marked += cat(prefix_, line, '\n');
     begin += line.size() + (cut ? 0 : 1);
   }
   pending_.erase(0, begin);

@@ -1,5 +1,6 @@
 #pragma once
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -30,6 +31,10 @@ class WorkerOutput {
   WorkerOutput(FileDescriptor pipe, const std::string& prefix, int stream, bool shown,
                std::string file, LastLines* last);
 
+  // Lines of which it says true are not shown here.
+  using Taken = std::function<bool(std::string_view line)>;
+  void set_taken(Taken taken) { taken_ = std::move(taken); }
+
   // -1 after the end.
   int fd() const { return pipe_.get(); }
   // Takes what is there without waiting.
@@ -46,6 +51,7 @@ class WorkerOutput {
   LineWriter stream_;
   bool shown_;
   LastLines* last_;
+  Taken taken_;
 };
 
 }  // namespace tessera

@@ -48,4 +48,11 @@ void MetricsFile::validation(const ValidationReport& r) {
                      ",\"validation_perplexity\":", number(r.perplexity)));
 }
 
+void MetricsFile::stragglers(const StragglerReport& r) {
+  write(r.batch,
+        cat(",\"slowest_rank\":", r.rank, ",\"slowest_host\":\"", r.host, "\",\"slowest_phase\":\"",
+            r.phase, "\",\"slowest_seconds\":", number(r.seconds),
+            ",\"others_seconds\":", number(r.median_seconds), ",\"straggler\":", r.is_straggler));
+}
+
 }  // namespace tessera

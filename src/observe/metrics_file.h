@@ -15,6 +15,7 @@ class MetricsFile final : public MetricsSink {
   explicit MetricsFile(const std::filesystem::path& path) : file_(path, "metrics") {}
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
+  void stragglers(const StragglerReport& report) override;
 
  private:
   void write(int64_t batch, const std::string& rest);

@@ -90,10 +90,20 @@ struct ValuesReport {
   std::vector<std::pair<std::string, double>> norms;  // "Norms/weights/layers.0"
 };
 
+// Of all ranks the one that took longest in a phase, over some steps.
+struct StragglerReport {
+  int64_t batch = 0, steps = 0;  // the last of those steps, and their number
+  int rank = 0;
+  std::string host, phase;                 // "compute", "data", "save"
+  double seconds = 0, median_seconds = 0;  // of a step: that rank's, and of the others
+  bool is_straggler = false;               // so much that it is to be warned about
+};
+
 // How a run ended.
 struct EndReport {
   bool failed = false;
   double seconds = 0, training_seconds = 0;  // of this process; of its steps
+  bool interrupted = false;
 };
 
 // Where a run tells of its steps and validations. What cannot be written is a warning, once, and
@@ -105,6 +115,9 @@ class MetricsSink {
   virtual void validation(const ValidationReport& report) = 0;
   virtual void memory(const MemoryReport&) {}
   virtual void values(const ValuesReport&) {}
+  virtual void stragglers(const StragglerReport&) {}
+  // What the run does from here on, besides steps: "training", "saving a checkpoint".
+  virtual void doing(const std::string&) {}
   virtual void end(const EndReport&) {}
 };
 

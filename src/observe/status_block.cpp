@@ -123,9 +123,9 @@ StatusBlock::~StatusBlock() {
   set_log_status({});
 }
 
-void StatusBlock::doing(std::string what) {
+void StatusBlock::doing(const std::string& what) {
   std::lock_guard lock(mutex_);
-  view_.doing = std::move(what);
+  view_.doing = what;
   doing_since_ = steady_clock::now();
   show();
 }

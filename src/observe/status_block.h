@@ -34,7 +34,7 @@ class StatusBlock final : public MetricsSink {
  public:
   StatusBlock(int64_t first_step, int64_t total_steps, int64_t ranks);
   ~StatusBlock() override;
-  void doing(std::string what);
+  void doing(const std::string& what) override;
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
 

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "observe/event_time.h"
 
@@ -30,9 +28,11 @@ class MetricsText {
   void counter(std::string_view name, double value, std::string_view help) {
     add(name, "counter", value, help);
   }
-  void info(std::string_view name, std::string_view label, std::string_view value,
-            std::string_view help) {
-    add(name, "gauge", 1, help, cat(",", label, "=\"", escaped(value), "\""));
+  void gauge(std::string_view name, double value, std::string_view help,
+             const std::vector<std::pair<std::string_view, std::string_view>>& labels) {
+    std::string more;
+    for (const auto& [label, text] : labels) more += cat(",", label, "=\"", escaped(text), "\"");
+    add(name, "gauge", value, help, more);
   }
   const std::string& text() const { return text_; }
 
@@ -79,7 +79,7 @@ void add_step(MetricsText& out, const StepReport& r) {
 
 std::string prometheus_text(const RunStatus& status) {
   MetricsText out(status.rank);
-  out.info("run_info", "model", status.model, "What is trained.");
+  out.gauge("run_info", 1, "What is trained.", {{"model", status.model}});
   if (status.step) {
     add_step(out, *status.step);
     out.counter("skipped_updates_total", static_cast<double>(status.skipped_updates),
@@ -91,18 +91,22 @@ std::string prometheus_text(const RunStatus& status) {
     out.gauge("validation_loss", status.validation->loss, "Of the last validation.");
     out.gauge("validation_perplexity", status.validation->perplexity, "Of the last validation.");
   }
+  if (status.slowest) {
+    const StragglerReport& r = *status.slowest;
+    out.gauge("slowest_rank", r.rank, "That took longest in a phase, beside the others.",
+              {{"phase", r.phase}, {"host", r.host}});
+    out.gauge("slowest_rank_seconds", r.seconds, "Its time of a step in that phase.");
+    out.gauge("other_ranks_seconds", r.median_seconds, "The median of the others.");
+    out.gauge("straggler", r.is_straggler ? 1 : 0, "Whether that is beyond straggler_threshold.");
+  }
   return out.text();
 }
 
 StatusServer::StatusServer(const HttpServer::Options& options, int rank, std::string model) {
   status_.rank = rank;
   status_.model = std::move(model);
-  try {
-    server_ = std::make_unique<HttpServer>(
-        options, [this](const HttpServer::Request& request) { return answer(request); });
-  } catch (const UserError& error) {
-    TESSERA_WARN(cat(error.what(), "; the run goes on without"));
-  }
+  server_ = serve_if_possible(
+      options, [this](const HttpServer::Request& request) { return answer(request); });
 }
 
 void StatusServer::step(const StepReport& report) {
@@ -115,6 +119,11 @@ void StatusServer::step(const StepReport& report) {
 void StatusServer::validation(const ValidationReport& report) {
   std::lock_guard lock(mutex_);
   status_.validation = report;
+}
+
+void StatusServer::stragglers(const StragglerReport& report) {
+  std::lock_guard lock(mutex_);
+  status_.slowest = report;
 }
 
 void StatusServer::end(const EndReport& report) {

@@ -16,6 +16,7 @@ struct RunStatus {
   std::string model;
   std::optional<StepReport> step;
   std::optional<ValidationReport> validation;
+  std::optional<StragglerReport> slowest;
   std::optional<EndReport> end;
   int64_t skipped_updates = 0;
   double last_step_time = 0;  // seconds since 1970
@@ -32,6 +33,7 @@ class StatusServer final : public MetricsSink {
   int port() const { return server_ ? server_->port() : 0; }
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
+  void stragglers(const StragglerReport& report) override;
   void end(const EndReport& report) override;
 
  private:

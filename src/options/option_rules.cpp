@@ -8,6 +8,7 @@
 #include "checkpoint/places.h"
 #include "optim/optimizer.h"
 #include "options/checkpoint_tiers.h"
+#include "options/injected_fault.h"
 
 namespace tessera {
 namespace {
@@ -84,6 +85,22 @@ void check_residency(ParsedOptions& parsed) {
   if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
 }
 
+void check_guards(ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  for (const std::string& fault : c.inject) parse_injected_fault(fault);
+  if (c.loss_spike_policy == "rewind" && (c.checkpoint_dir.empty() || !c.save_ckpt))
+    throw UsageError("--loss_spike_policy rewind needs --checkpoint_dir, to which it goes back");
+  auto idle = [&](std::string_view option, std::string_view needs) {
+    if (parsed.is_given(option))
+      parsed.warnings.push_back(cat("--", option, " has no effect without --", needs));
+  };
+  if (c.loss_spike_policy == "none") {
+    idle("loss_spike_threshold", "loss_spike_policy");
+    idle("loss_spike_window", "loss_spike_policy");
+  }
+  if (c.loss_spike_policy != "rewind") idle("max_loss_spike_rewinds", "loss_spike_policy rewind");
+}
+
 // What only other optimizers have.
 void check_optimizer(ParsedOptions& parsed) {
   const std::string& chosen = parsed.config.optimizer;
@@ -119,7 +136,7 @@ void report_status(ParsedOptions& parsed) {
     }
   }
   if (unbuilt.empty()) return;
-  if (parsed.scope == OptionScope::kPlan) {
+  if (kPlanScopes & in(parsed.scope)) {
     for (const std::string& option : unbuilt) {
       parsed.notes.push_back(cat(option, " is not built yet: tessera train refuses it"));
     }
@@ -153,6 +170,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   apply_tensor_parallelism(parsed);
   check_precision(parsed);
   check_residency(parsed);
+  check_guards(parsed);
   check_optimizer(parsed);
   report_status(parsed);
 }

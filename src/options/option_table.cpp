@@ -35,6 +35,7 @@ std::vector<OptionRow> build_table() {
       {"Low-rank adapters", groups::adapters()},
       {"Logging, profiling, device", groups::logging()},
       {"Watching a run", groups::watching()},
+      {"Guards of a run", groups::guards()},
       {"Profiles", groups::profiling()},
       {"Looking inside", groups::inspection()},
       {"Configuration files", groups::configuration()},
@@ -94,9 +95,20 @@ struct TypeName {
 }  // namespace
 
 std::string_view name(OptionScope scope) {
-  constexpr std::string_view kNames[] = {"train",      "plan", "generate", "tokenizer",
-                                         "bench",      "diff", "export",   "data",
-                                         "checkpoint", "plot", "profile",  "checkpoint convert"};
+  constexpr std::string_view kNames[] = {"train",
+                                         "plan",
+                                         "generate",
+                                         "tokenizer",
+                                         "bench",
+                                         "diff",
+                                         "export",
+                                         "data",
+                                         "checkpoint",
+                                         "plot",
+                                         "profile",
+                                         "postmortem",
+                                         "checkpoint convert",
+                                         "explain"};
   return kNames[static_cast<size_t>(scope)];
 }
 

@@ -24,19 +24,23 @@ enum class OptionScope : uint8_t {
   kCheckpoint,
   kPlot,
   kProfile,
-  kConvert
+  kPostmortem,
+  kConvert,
+  kExplain
 };
-constexpr OptionScope kLastScope = OptionScope::kConvert;
+constexpr OptionScope kLastScope = OptionScope::kExplain;
 
 // "train", "plan", "generate", "tokenizer", "bench", "diff", "export", "data", "checkpoint",
-// "plot", "profile", "checkpoint convert".
+// "plot", "profile", "postmortem", "checkpoint convert", "explain".
 std::string_view name(OptionScope scope);
 
 // A set of scopes.
 using OptionScopes = unsigned;
 constexpr OptionScopes in(OptionScope scope) { return 1u << static_cast<unsigned>(scope); }
-constexpr OptionScopes kRunScopes =
-    in(OptionScope::kTrain) | in(OptionScope::kPlan) | in(OptionScope::kBench);
+constexpr OptionScopes kRunScopes = in(OptionScope::kTrain) | in(OptionScope::kPlan) |
+                                    in(OptionScope::kBench) | in(OptionScope::kExplain);
+// What is only planned, on any machine.
+constexpr OptionScopes kPlanScopes = in(OptionScope::kPlan) | in(OptionScope::kExplain);
 
 enum class OptionStatus : uint8_t {
   kWorks,

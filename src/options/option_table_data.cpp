@@ -98,10 +98,10 @@ std::vector<OptionRow> checkpoint_commands() {
        .scopes = kCheckpoint},
       {.name = "json",
        .field = &RunConfig::json,
-       .help =
-           "checkpoint ls, show, verify, diff, profile report, diff: one JSON object on standard "
-           "output",
-       .scopes = kCheckpoint | in(OptionScope::kProfile)},
+       .help = "checkpoint ls, show, verify, diff, profile report, diff, explain, postmortem: one "
+               "JSON object on standard output",
+       .scopes = kCheckpoint | in(OptionScope::kProfile) | in(OptionScope::kExplain) |
+                 in(OptionScope::kPostmortem)},
   };
 }
 
@@ -148,7 +148,8 @@ std::vector<OptionRow> plot_command() {
        .scopes = kPlot},
       {.name = "plot_file",
        .field = &RunConfig::plot_file,
-       .help = "plot: what to write instead of drawing in the terminal: FILE.svg or FILE.html",
+       .help = "plot: what to write instead of drawing in the terminal: FILE.svg, FILE.png or "
+               "FILE.html",
        .scopes = kPlot},
   };
 }

@@ -23,6 +23,7 @@ std::vector<OptionRow> checkpoints();
 std::vector<OptionRow> adapters();
 std::vector<OptionRow> logging();
 std::vector<OptionRow> watching();
+std::vector<OptionRow> guards();
 std::vector<OptionRow> profiling();
 std::vector<OptionRow> inspection();
 std::vector<OptionRow> configuration();

@@ -57,15 +57,18 @@ std::string escaped(std::string_view text) {
   return s;
 }
 
-// "train, plan and bench" is what most options have and goes without saying.
+// "train, plan, bench" is what most options have and goes without saying, and so does "explain"
+// beside "plan".
 std::string scope_text(const OptionRow& row) {
   if (row.scopes == kRunScopes) return "";
   std::vector<std::string_view> names;
-  for (auto scope : {OptionScope::kTrain, OptionScope::kPlan, OptionScope::kBench,
-                     OptionScope::kGenerate, OptionScope::kTokenizer, OptionScope::kDiff,
-                     OptionScope::kExport, OptionScope::kData, OptionScope::kCheckpoint,
-                     OptionScope::kPlot, OptionScope::kProfile, OptionScope::kConvert}) {
-    if (row.scopes & in(scope)) names.push_back(name(scope));
+  for (auto scope :
+       {OptionScope::kTrain, OptionScope::kPlan, OptionScope::kBench, OptionScope::kGenerate,
+        OptionScope::kTokenizer, OptionScope::kDiff, OptionScope::kExport, OptionScope::kData,
+        OptionScope::kCheckpoint, OptionScope::kPlot, OptionScope::kProfile,
+        OptionScope::kPostmortem, OptionScope::kConvert, OptionScope::kExplain}) {
+    const bool said = scope == OptionScope::kExplain && (row.scopes & in(OptionScope::kPlan));
+    if ((row.scopes & in(scope)) && !said) names.push_back(name(scope));
   }
   return join(names, ", ");
 }
@@ -147,7 +150,8 @@ std::string options_markdown() {
       "value. Booleans are True, False, 1 or 0 in any case, and a bare flag is True. A list takes "
       "one "
       "or more words. The last of several values wins, across other spellings too. An option whose "
-      "status is *not built yet* passes `tessera plan` with a note; elsewhere a value that would "
+      "status is *not built yet* passes `tessera plan` and `tessera explain`, which take the same "
+      "options, with a note; elsewhere a value that would "
       "change something is an error.\n\n"
       "Options may also stand in [configuration files](configuration_files.md): `--config FILE`.\n";
   std::string_view group;

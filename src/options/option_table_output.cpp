@@ -5,9 +5,10 @@ namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kGenerate = in(OptionScope::kGenerate);
 constexpr OptionScopes kExport = in(OptionScope::kExport);
-constexpr OptionScopes kEverywhere =
-    kRunScopes | kGenerate | in(OptionScope::kTokenizer) | in(OptionScope::kDiff) | kExport |
-    in(OptionScope::kCheckpoint) | in(OptionScope::kPlot) | in(OptionScope::kProfile);
+constexpr OptionScopes kEverywhere = kRunScopes | kGenerate | in(OptionScope::kTokenizer) |
+                                     in(OptionScope::kDiff) | kExport |
+                                     in(OptionScope::kCheckpoint) | in(OptionScope::kPlot) |
+                                     in(OptionScope::kProfile) | in(OptionScope::kPostmortem);
 constexpr std::string_view kFromEnvironment = "the environment decides";
 }  // namespace
 
@@ -221,6 +222,12 @@ std::vector<OptionRow> inspection() {
       {.name = "dump_pass",
        .field = &RunConfig::dump_pass,
        .help = "directory that receives the graph after every pass",
+       .on_resume = kFree},
+      {.name = "dump_format",
+       .field = &RunConfig::dump_format,
+       .help =
+           "of dump_pass: text, or pages that show the graph by layer and what the pass changed",
+       .values = {{.name = "text"}, {.name = "html"}},
        .on_resume = kFree},
       {.name = "disable_pass",
        .field = &RunConfig::disable_pass,

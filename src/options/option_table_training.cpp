@@ -307,13 +307,13 @@ std::vector<OptionRow> sharding() {
        .minimum = 1,
        .maximum = kLargestCount,
        .unset = "shard_degree x tensor_parallel_degree",
-       .scopes = in(OptionScope::kPlan)},
+       .scopes = kPlanScopes},
       {.name = "ranks_per_host",
        .field = &RunConfig::ranks_per_host,
        .help = "of them on one host: where hybrid strategies shard, and whose memory they share",
        .minimum = 1,
        .maximum = kLargestCount,
-       .scopes = in(OptionScope::kPlan)},
+       .scopes = kPlanScopes},
   };
 }
 
@@ -390,19 +390,19 @@ std::vector<OptionRow> memory() {
        .help = "bytes a second that a rank sends to other hosts, to plan with",
        .minimum = 1,
        .form = ValueForm::kBytes,
-       .scopes = in(OptionScope::kPlan)},
+       .scopes = kPlanScopes},
       {.name = "peer_bandwidth",
        .field = &RunConfig::peer_bandwidth,
        .help = "bytes a second that a rank sends within its host, to plan with",
        .minimum = 1,
        .form = ValueForm::kBytes,
-       .scopes = in(OptionScope::kPlan)},
+       .scopes = kPlanScopes},
       {.name = "host_bandwidth",
        .field = &RunConfig::host_bandwidth,
        .help = "bytes a second between a rank and its host's memory, to plan with",
        .minimum = 1,
        .form = ValueForm::kBytes,
-       .scopes = in(OptionScope::kPlan)},
+       .scopes = kPlanScopes},
   };
 }
 

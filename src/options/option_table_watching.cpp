@@ -25,6 +25,21 @@ std::vector<OptionRow> watching() {
        .help = "address in numbers at which http_port is served; 0.0.0.0: every one of the host, "
                "for probes and scrapes from elsewhere",
        .on_resume = kFree},
+      {.name = "dashboard",
+       .field = &RunConfig::dashboard,
+       .help =
+           "show the run on a page that keeps itself up to date, served at this port on rank 0: "
+           "progress, curves, ranks, memory, last events; 0: a free port. The log has the "
+           "address, with the token without which nothing is shown",
+       .minimum = 0,
+       .maximum = 65535,
+       .unset = "off",
+       .on_resume = kFree},
+      {.name = "dashboard_address",
+       .field = &RunConfig::dashboard_address,
+       .help = "address in numbers at which dashboard is served; 0.0.0.0: every one of the host. "
+               "The page is not encrypted",
+       .on_resume = kFree},
       {.name = "histogram_freq",
        .field = &RunConfig::histogram_freq,
        .help =
@@ -32,6 +47,19 @@ std::vector<OptionRow> watching() {
            "layer, for tensorboard_dir (use_wandb: norms)",
        .minimum = 1,
        .unset = "off",
+       .on_resume = kFree},
+      {.name = "flight_recorder_dir",
+       .field = &RunConfig::flight_recorder_dir,
+       .help = "where every rank keeps what it did last, for tessera postmortem: a directory that "
+               "all hosts share shows all ranks on one page",
+       .unset = "in the memory of each host: /dev/shm/tessera-flight-UID/JOB",
+       .on_resume = kFree},
+      {.name = "flight_recorder_size",
+       .aliases = {"trace_buffer_size"},
+       .field = &RunConfig::flight_recorder_size,
+       .help = "events that each rank keeps, of 32 bytes; 0: none, and no report of a crash",
+       .minimum = 0,
+       .maximum = int64_t{1} << 24,
        .on_resume = kFree},
       {.name = "memory_chart",
        .field = &RunConfig::memory_chart,

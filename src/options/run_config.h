@@ -190,8 +190,23 @@ struct RunConfig {
   std::string console = "auto";
   std::optional<int64_t> http_port;
   std::string http_address = "127.0.0.1";
+  std::optional<int64_t> dashboard;
+  std::string dashboard_address = "127.0.0.1";
   std::string memory_chart;
   std::optional<int64_t> histogram_freq;
+  std::string flight_recorder_dir;
+  int64_t flight_recorder_size = 20'000;
+
+  // Guards of a run
+  std::optional<double> first_step_timeout, step_timeout;
+  std::string heartbeat_file;
+  int64_t straggler_interval = 100;
+  double straggler_threshold = 1.5;
+  std::string loss_spike_policy = "none";
+  double loss_spike_threshold = 6;
+  int64_t loss_spike_window = 128;
+  int64_t max_loss_spike_rewinds = 3;
+  std::vector<std::string> inject;
 
   // Profiles
   bool use_profiler = false;
@@ -207,6 +222,7 @@ struct RunConfig {
 
   // Looking inside
   std::string dump_pass;
+  std::string dump_format = "text";
   std::vector<std::string> disable_pass;
   std::string hash_file;
 

@@ -40,6 +40,10 @@ void add_later_fields(Json& json, const RunRecord& r) {
   if (r.best_validation_loss)
     json["best_validation"] = {{"loss", *r.best_validation_loss},
                                {"checkpoint", r.best_checkpoint}};
+  if (!r.loss_history.empty()) json["loss_history"] = r.loss_history;
+  if (r.loss_spike_rewinds > 0)
+    json["loss_spikes"] = {{"rewinds", r.loss_spike_rewinds},
+                           {"skipped_samples", r.skipped_samples}};
   if (!r.converted_from.empty()) json["converted_from"] = r.converted_from;
 }
 
@@ -60,6 +64,14 @@ void read_later_fields(const Json& json, RunRecord& r) {
     const Json& best = json.at("best_validation");
     r.best_validation_loss = best.at("loss").get<double>();
     r.best_checkpoint = best.at("checkpoint").get<std::string>();
+  }
+  if (json.contains("loss_history"))
+    r.loss_history = json.at("loss_history").get<std::deque<double>>();
+  if (json.contains("loss_spikes")) {
+    const Json& spikes = json.at("loss_spikes");
+    r.loss_spike_rewinds = spikes.at("rewinds").get<int64_t>();
+    r.skipped_samples =
+        spikes.at("skipped_samples").get<std::vector<std::pair<int64_t, int64_t>>>();
   }
   if (json.contains("converted_from"))
     r.converted_from = json.at("converted_from").get<std::string>();

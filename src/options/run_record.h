@@ -1,7 +1,10 @@
 #pragma once
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "models/model_config.h"
 #include "optim/schedule.h"
@@ -42,6 +45,11 @@ struct RunRecord {
   std::optional<int64_t> data_ranks;           // that shared each step's windows
   std::optional<double> best_validation_loss;  // with --best_val_loss
   std::string best_checkpoint;                 // name of the checkpoint that has it
+  // With a --loss_spike_policy: the losses of the last steps; how often the job has gone back, and
+  // which samples it left out by that, [first, behind the last).
+  std::deque<double> loss_history;
+  int64_t loss_spike_rewinds = 0;
+  std::vector<std::pair<int64_t, int64_t>> skipped_samples;
   // Where another program's checkpoint was, of which this one was made ("" of a run's own): then
   // nothing is known of its data and schedule, and of its options those of the optimizer alone.
   std::string converted_from;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "ir/printer.h"
 #include "ir/verifier.h"
+#include "passes/graph_page.h"
 
 namespace tessera {
 
@@ -40,7 +41,7 @@ Graph PassRunner::run(const std::string& program, const Graph& graph,
   }
   check_disabled(options_.disabled, passes);
   verify(graph, cat(program, " as built"));
-  dump(program, "built", graph);
+  dump(program, "built", graph, nullptr);
   Graph current = graph;
   for (const Pass& pass : passes) {
     if (std::find(options_.disabled.begin(), options_.disabled.end(), pass.name) !=
@@ -48,21 +49,27 @@ Graph PassRunner::run(const std::string& program, const Graph& graph,
       continue;
     double start = monotonic_seconds();
     Graph next = pass.run(current);
-    timings_.push_back({cat(program, ".", pass.name), monotonic_seconds() - start,
-                        current.nodes().size(), next.nodes().size()});
+    const double seconds = monotonic_seconds() - start;
+    timings_.push_back(
+        {cat(program, ".", pass.name), seconds, current.nodes().size(), next.nodes().size()});
     verify(next, cat(program, " after ", pass.name));
-    dump(program, pass.name, next);
+    if (options_.observer) options_.observer({program, pass, current, next, seconds});
+    dump(program, pass.name, next, &current);
     current = std::move(next);
   }
   return current;
 }
 
-void PassRunner::dump(const std::string& program, const std::string& pass, const Graph& graph) {
+void PassRunner::dump(const std::string& program, const std::string& pass, const Graph& graph,
+                      const Graph* before) {
   if (options_.dump_directory.empty()) return;
   make_directories(options_.dump_directory);
+  const bool page = options_.dump_format == DumpFormat::kHtml;
+  const std::string name =
+      cat(program, ".", format("%02d", dumped_++), "_", pass, page ? ".html" : ".txt");
   write_file_atomic(
-      options_.dump_directory / cat(program, ".", format("%02d", dumped_++), "_", pass, ".txt"),
-      to_string(graph));
+      options_.dump_directory / name,
+      page ? graph_page(cat(program, " after ", pass), graph, before) : to_string(graph));
 }
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -21,9 +22,23 @@ struct Pass {
 // the pass runs as it is.
 std::span<const std::string_view> optional_passes();
 
+// Graphs as text (ir/printer.h) or as pages (passes/graph_page.h).
+enum class DumpFormat : uint8_t { kText, kHtml };
+
+// Sees every pass that ran: `before` and `after` are valid during the call.
+struct PassEvent {
+  const std::string& program;
+  const Pass& pass;
+  const Graph &before, &after;
+  double seconds = 0;
+};
+using PassObserver = std::function<void(const PassEvent& event)>;
+
 struct PassOptions {
   std::vector<std::string> disabled;
   std::filesystem::path dump_directory;  // empty: no dumps
+  DumpFormat dump_format = DumpFormat::kText;
+  PassObserver observer = {};
 };
 
 struct PassTiming {
@@ -32,8 +47,9 @@ struct PassTiming {
   size_t nodes_before = 0, nodes_after = 0;
 };
 
-// Runs passes in the given order, verifying the graph after each. Dumps "PROGRAM.NN_pass.txt" into
-// the dump directory. UserError for a disabled name that is no pass of any program or not optional.
+// Runs passes in the given order, verifying the graph after each. Dumps "PROGRAM.NN_pass.txt" or
+// ".html" into the dump directory; a page also shows what the pass changed. UserError for a
+// disabled name that is no pass of any program or not optional.
 class PassRunner {
  public:
   explicit PassRunner(PassOptions options) : options_(std::move(options)) {}
@@ -41,7 +57,8 @@ class PassRunner {
   const std::vector<PassTiming>& timings() const { return timings_; }
 
  private:
-  void dump(const std::string& program, const std::string& pass, const Graph& graph);
+  void dump(const std::string& program, const std::string& pass, const Graph& graph,
+            const Graph* before);
 
   PassOptions options_;
   std::vector<PassTiming> timings_;

@@ -19,13 +19,17 @@ int64_t planned_world(const RunConfig& config) {
                                config.tensor_parallel_degree);
 }
 
+ProgramOptions planned_options(const RunConfig& config, const ModelConfig& model) {
+  const int64_t world = planned_world(config);
+  return program_options(
+      config, make_parallelism(config, model, world, std::min(world, config.ranks_per_host)));
+}
+
 std::unique_ptr<Session> plan_session(const RunConfig& config, const ModelConfig& model,
-                                      const PlanTarget& target) {
-  int64_t world = planned_world(config);
-  Parallelism parallelism =
-      make_parallelism(config, model, world, std::min(world, config.ranks_per_host));
-  return std::make_unique<Session>(
-      build_programs(model_builder(model), program_options(config, parallelism)), *target.backend);
+                                      const PlanTarget& target, PassObserver observer) {
+  ProgramOptions options = planned_options(config, model);
+  options.passes.observer = std::move(observer);
+  return std::make_unique<Session>(build_programs(model_builder(model), options), *target.backend);
 }
 
 JobPlan job_plan(const RunConfig& config, const Session& session) {

@@ -42,9 +42,11 @@ struct JobPlan {
 int64_t planned_world(const RunConfig& config);
 
 // The programs of a job as they run on `target`, not allocated. UserError where the options do not
-// go together with each other or with the model.
+// go together with each other or with the model. `observer` sees the passes.
 std::unique_ptr<Session> plan_session(const RunConfig& config, const ModelConfig& model,
-                                      const PlanTarget& target);
+                                      const PlanTarget& target, PassObserver observer = {});
+// The options of its programs.
+ProgramOptions planned_options(const RunConfig& config, const ModelConfig& model);
 JobPlan job_plan(const RunConfig& config, const Session& session);
 
 // What the plan's device does in a second, of options and target.

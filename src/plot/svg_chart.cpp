@@ -78,27 +78,29 @@ std::string draw(const Panel& panel, double top) {
 
 }  // namespace
 
+ChartSize chart_size(std::span<const Panel> panels) {
+  ChartSize size{kWidth, 0};
+  for (const Panel& panel : panels) size.height += height_of(panel);
+  return size;
+}
+
 std::string svg_chart(std::span<const Panel> panels) {
-  double height = 0;
+  double top = 0;
   std::string content;
   for (const Panel& panel : panels) {
-    content += draw(panel, height);
-    height += height_of(panel);
+    content += draw(panel, top);
+    top += height_of(panel);
   }
-  return cat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", kWidth, " ", height,
+  return cat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", kWidth, " ", top,
              "\" width=\"", kWidth, "\" role=\"img\">\n<style>", kStyle, "</style>\n", content,
              "</svg>\n");
 }
 
 std::string html_chart(std::span<const Panel> panels, const std::string& title) {
-  return cat(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width\">\n"
-      "<meta name=\"color-scheme\" content=\"light dark\">\n<title>",
-      escape_markup(title),
-      "</title>\n<style>body { margin: 1em } svg { max-width: 100%; height: auto }</style>\n"
-      "</head><body>\n",
-      svg_chart(panels), "</body></html>\n");
+  return cat(page_head(title),
+             "<style>body { margin: 1em } svg { max-width: 100%; height: auto }</style>\n"
+             "</head><body>\n",
+             svg_chart(panels), "</body></html>\n");
 }
 
 }  // namespace tessera

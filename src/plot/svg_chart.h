@@ -6,6 +6,12 @@
 
 namespace tessera {
 
+// Of an SVG image, in its pixels.
+struct ChartSize {
+  double width = 0, height = 0;
+};
+ChartSize chart_size(std::span<const Panel> panels);
+
 // The panels below one another as an SVG image of 900 pixels width, light or dark as the viewer
 // prefers.
 std::string svg_chart(std::span<const Panel> panels);

@@ -152,11 +152,6 @@ void InstructionTexts::describe_exchange(const Node& node, const std::string& pl
                      ",\"ranks\":\"", text.ranks, "\""));
 }
 
-std::string place_text(const Node& node) {
-  return cat(node.op->name(), node.scope.empty() ? "" : " in ", node.scope, " (",
-             tessera::name(node.phase), ")");
-}
-
 std::string json_quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

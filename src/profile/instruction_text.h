@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/printer.h"
 #include "profile/speed_of_light.h"
 #include "runtime/executable.h"
 
@@ -52,9 +53,6 @@ class InstructionTexts {
   int rank_;
   std::vector<std::optional<InstructionText>> texts_;
 };
-
-// "linear in layers.3.mlp (forward)"
-std::string place_text(const Node& node);
 
 // "0-7", "0-56/8" (every eighth), else all of them: "0,1,5".
 std::string ranks_text(std::span<const int> ranks);

@@ -36,10 +36,13 @@ NsysCapture::NsysCapture(CaptureWindow window, std::span<const ProfiledProgram> 
   }
 }
 
-NsysCapture::~NsysCapture() { listen(nullptr); }
+NsysCapture::~NsysCapture() { listen(false); }
 
-void NsysCapture::listen(RunListener* listener) {
-  for (const ProfiledProgram& program : programs_) program.executable->listen(listener);
+void NsysCapture::listen(bool on) {
+  for (const ProfiledProgram& program : programs_) {
+    program.executable->remove_listener(*this);
+    if (on) program.executable->add_listener(*this);
+  }
 }
 
 void NsysCapture::begin_step(int64_t number) {
@@ -48,7 +51,7 @@ void NsysCapture::begin_step(int64_t number) {
   if (!captures_ && inside) {
     if (!window_.begins.empty()) TESSERA_INFO(window_.begins);
     calls_.start();
-    listen(this);
+    listen(true);
     captures_ = true;
   }
   if (!captures_) return;
@@ -64,7 +67,7 @@ void NsysCapture::end_step() {
 void NsysCapture::finish() {
   if (!captures_) return;
   end_step();
-  listen(nullptr);
+  listen(false);
   calls_.stop();
   captures_ = false;
   if (!window_.ends.empty()) TESSERA_INFO(window_.ends);

@@ -39,7 +39,7 @@ class NsysCapture final : public RunListener {
   void ends() override;
 
  private:
-  void listen(RunListener* listener);
+  void listen(bool on);
 
   CaptureWindow window_;
   std::vector<ProfiledProgram> programs_;

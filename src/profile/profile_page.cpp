@@ -107,15 +107,10 @@ class PageData {
 
 std::string profile_page(std::span<const RankTrace> traces, const ProfileReport& report) {
   constexpr size_t kRows = 100;
-  return cat(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>tessera profile: steps ",
-      report.first_step, " to ", report.last_step, "</title>\n", kPageBody, "<pre>",
-      escape_markup(report_text(report, kRows)),
-      "</pre>\n<script>\n\"use strict\";\nconst data = ", PageData(traces).json(), ";\n",
-      kPageScript, "</script>\n</body></html>\n");
+  return cat(page_head(cat("tessera profile: steps ", report.first_step, " to ", report.last_step)),
+             kPageBody, "<pre>", escape_markup(report_text(report, kRows)),
+             "</pre>\n<script>\n\"use strict\";\nconst data = ", PageData(traces).json(), ";\n",
+             kPageScript, "</script>\n</body></html>\n");
 }
 
 }  // namespace tessera

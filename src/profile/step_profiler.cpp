@@ -20,8 +20,9 @@ constexpr size_t kMostInstructions = size_t{1} << 24;
 StepProfiler::StepProfiler(Settings settings) : settings_(std::move(settings)) {
   make_directories(settings_.directory);
   for (const Settings::Program& p : settings_.programs) {
-    if (!p.program.executable->plan() || !p.program.executable->listen(nullptr))
+    if (!p.program.executable->plan() || !p.program.executable->add_listener(recorder_))
       throw UserError("--use_profiler: this device does not tell when it runs what; leave it out");
+    p.program.executable->remove_listener(recorder_);
     programs_.push_back(p.program);
   }
 }
@@ -48,8 +49,10 @@ void StepProfiler::listen(bool on) {
     recorder_ = RunRecorder(std::min(steps * instructions, kMostInstructions),
                             std::min(steps * runs, kMostInstructions));
   }
-  for (const ProfiledProgram& program : programs_)
-    program.executable->listen(on ? &recorder_ : nullptr);
+  for (const ProfiledProgram& program : programs_) {
+    program.executable->remove_listener(recorder_);
+    if (on) program.executable->add_listener(recorder_);
+  }
   listens_ = on;
 }
 

@@ -45,8 +45,13 @@ class ApplyBuilder {
       divisor = mul(g_, tokens, mul(g_, loss_scale, share));
     }
     Value norm = div(g_, unary(g_, UnaryKind::kSqrt, sum_of_squares(gradients)), divisor);
-    Value ok = binary(g_, BinaryKind::kAnd, unary(g_, UnaryKind::kIsFinite, loss),
-                      unary(g_, UnaryKind::kIsFinite, norm));
+    const Value finite = binary(g_, BinaryKind::kAnd, unary(g_, UnaryKind::kIsFinite, loss),
+                                unary(g_, UnaryKind::kIsFinite, norm));
+    Value ok = finite;
+    if (options_.limits_loss) {
+      Value max_loss = g_.input("max_loss", InputKind::kArgument, scalar);
+      ok = binary(g_, BinaryKind::kAnd, ok, compare(g_, Comparison::kLe, loss, max_loss));
+    }
     // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
     Value clip = div(g_, max_norm, add(g_, norm, constant(g_, scalar, 1e-6)));
     Value scale = div(g_, binary(g_, BinaryKind::kMin, clip, constant(g_, scalar, 1)), divisor);
@@ -61,7 +66,7 @@ class ApplyBuilder {
     exchange_stop_requests(g_);
     if (loss_scale) {
       g_.output("loss_scale", loss_scale);
-      update_loss_scale(loss_scale, ok);
+      update_loss_scale(loss_scale, finite);
     }
     if (slots_.contains(kSquareSum)) {
       Value squares = div(g_, sum_over_marks(g_, slot(kSquareSum)), tokens);
@@ -73,7 +78,7 @@ class ApplyBuilder {
  private:
   Value slot(const std::string& name) { return g_.input(name, InputKind::kState, slots_.at(name)); }
 
-  void update_loss_scale(Value scale, Value ok) {
+  void update_loss_scale(Value scale, Value finite) {
     const LossScaling& s = *options_.loss_scaling;
     auto number = [&](double x) { return constant_like(g_, scale, x); };
     const TensorType counter{{}, DType::kI64};
@@ -82,10 +87,10 @@ class ApplyBuilder {
     Value due = compare(g_, Comparison::kGe, good, count(s.interval));
     Value twice = binary(g_, BinaryKind::kMin, mul(g_, scale, number(2)), number(s.highest));
     Value half = binary(g_, BinaryKind::kMax, mul(g_, scale, number(0.5)), number(s.lowest));
-    Value next = select(g_, ok, select(g_, due, twice, scale), half);
+    Value next = select(g_, finite, select(g_, due, twice, scale), half);
     g_.update(kLossScale, next);
     g_.output("next_loss_scale", next);
-    g_.update(kGoodSteps, select(g_, ok, select(g_, due, count(0), good), count(0)));
+    g_.update(kGoodSteps, select(g_, finite, select(g_, due, count(0), good), count(0)));
   }
 
   // The last gradient program has reduced it, but for whole gradients: those are scattered here.

@@ -53,6 +53,7 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   options.document_mask = config.document_mask;
   options.trains = !config.eval_only;
   options.accumulates = config.gradient_accumulation_steps > 1;
+  options.limits_loss = config.loss_spike_policy == "skip" || config.loss_spike_policy == "rewind";
   options.z_loss = config.z_loss;
   options.freeze = config.freeze;
   options.optimizer = optimizer_options(config);
@@ -61,6 +62,7 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   options.far_state = config.cpu_offload;
   options.passes.disabled = config.disable_pass;
   options.passes.dump_directory = config.dump_pass;
+  options.passes.dump_format = config.dump_format == "html" ? DumpFormat::kHtml : DumpFormat::kText;
   return options;
 }
 

@@ -24,6 +24,7 @@ struct ProgramOptions {
   Parallelism parallelism;
   OptimizerOptions optimizer;
   std::optional<LossScaling> loss_scaling;
+  bool limits_loss = false;  // an update whose loss is above the argument max_loss is left out
   double z_loss = 0;  // factor of the head's squares in what is minimised; 0: they are not formed
   std::vector<std::string> freeze;  // what is not trained: programs/frozen_parameters.h
   ResidencyOptions residency;       // of the gradient programs

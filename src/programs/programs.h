@@ -37,10 +37,11 @@ struct Programs {
   // its parameter does not vary. Empty where there is nothing to sum, and unless `accumulates`:
   // then the first is always the last, and sums.
   Graph accumulate_last, accumulate_only;
-  // (lr, max_norm, of trainable units segment_begin.U, segment_decay.U): clips, decides whether the
-  // step counts, updates. Outputs loss (token mean), gradient_norm (of the token mean), ok,
-  // token_count; with a z-loss also z_loss, factor and token mean in it and not in the loss; with
-  // loss scaling also loss_scale and next_loss_scale, the factors of this step and of the next.
+  // (lr, max_norm[, max_loss], of trainable units segment_begin.U, segment_decay.U): clips, decides
+  // whether the step counts, updates. Outputs loss (token mean), gradient_norm (of the token mean),
+  // ok, token_count; with a z-loss also z_loss, factor and token mean in it and not in the loss;
+  // with loss scaling also loss_scale and next_loss_scale, the factors of this step and of the
+  // next.
   Graph apply;
   // (tokens, targets[, document_starts]) -> loss_sum, token_count of all ranks.
   Graph evaluate;

@@ -1,6 +1,7 @@
 #include "programs/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numbers>
 
@@ -59,6 +60,7 @@ StepResult PendingStep::result() const {
     result.next_loss_scale = update_.scalar<float>("next_loss_scale");
   }
   result.ok = update_.scalar<bool>("ok");
+  result.spike = !result.ok && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.tokens = update_.scalar<int64_t>("token_count");
   const int64_t heard = has_ranks_ ? update_.scalar<int64_t>(kStopRequests) : message_;
   result.stop = heard % kAnnounced > 0;
@@ -215,6 +217,7 @@ PendingStep Session::start_update(double learning_rate, double max_norm, StepMes
   int64_t stop_requests = message.announced * kAnnounced + (message.stop ? 1 : 0);
   update_arguments_["lr"] = &lr;
   update_arguments_["max_norm"] = &limit;
+  update_arguments_["max_loss"] = &max_loss_;
   update_arguments_[kStopRequests] = &stop_requests;
   PendingStep step;
   step.update_ = program("apply").start(update_arguments_, observer);
@@ -262,8 +265,12 @@ std::vector<StateBox> Session::checkpoint_boxes() const {
           auto read = [this, name = slot->name(), begin](uint64_t offset, std::span<std::byte> to) {
             state_->read_bytes(name, begin + static_cast<int64_t>(offset), to);
           };
+          auto find = [this, name = slot->name(), begin] {
+            const std::byte* data = state_->host_bytes(name);
+            return data ? data + begin : nullptr;
+          };
           boxes.push_back({slot->tensor_name(p.name), role_of(*slot), slot->type.dtype, p.shape,
-                           piece.box, TensorBytes::Read(read), copy});
+                           piece.box, TensorBytes(read, find), copy});
         }
       }
     }

@@ -1,4 +1,5 @@
 #pragma once
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@ struct StepResult {
   double gradient_norm = 0;      // before clipping
   std::optional<double> loss_scale, next_loss_scale;  // of this step; where there is one
   bool ok = true;                                     // false: the update was skipped
+  bool spike = false;  // so it was since the loss is above max_loss, and all is finite
   int64_t tokens = 0;
   bool stop = false;       // some rank was asked to end the run
   uint32_t announced = 0;  // StepMessage::announced of rank 0
@@ -105,6 +107,9 @@ class Session {
   // Decay of every parameter whose Parameter::decay is set, or of all.
   void set_decay(double weight_decay, bool decay_all);
 
+  // Where the programs limit the loss: of the steps from here on. Infinite unless it was set.
+  void set_max_loss(double max_loss) { max_loss_ = static_cast<float>(max_loss); }
+
   // The gradients of a step, then its update.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate, double max_norm,
                   const NodeObserver* observer = nullptr) {
@@ -160,6 +165,7 @@ class Session {
   Arguments batch_arguments_, update_arguments_;     // kept, so that a step allocates nothing
   std::vector<std::vector<int64_t>> segment_begin_;  // by unit
   std::vector<std::vector<float>> segment_decay_;
+  float max_loss_ = std::numeric_limits<float>::infinity();
 };
 
 }  // namespace tessera

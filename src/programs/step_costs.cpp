@@ -6,18 +6,10 @@
 namespace tessera {
 namespace {
 
-Cost cost_of(const Graph& graph, const Node& node) {
-  if (node.op->tier() == Tier::kInput || !node.op->view_offsets().empty()) return {};
-  std::vector<TensorType> inputs, outputs;
-  for (Value v : node.inputs) inputs.push_back(graph.type(v));
-  for (Value v : node.outputs) outputs.push_back(graph.type(v));
-  return node.op->cost(inputs, outputs);
-}
-
 double sum_flops(const Graph& graph, bool recomputed) {
   double flops = 0;
   for (const Node& node : graph.nodes()) {
-    if (recomputed == (node.phase == Phase::kRecompute)) flops += cost_of(graph, node).flops;
+    if (recomputed == (node.phase == Phase::kRecompute)) flops += node_cost(graph, node).flops;
   }
   return flops;
 }
@@ -54,6 +46,14 @@ void for_programs(const Programs& programs, int64_t micro_batches, F f) {
 
 }  // namespace
 
+Cost node_cost(const Graph& graph, const Node& node) {
+  if (node.op->tier() == Tier::kInput || !node.op->view_offsets().empty()) return {};
+  std::vector<TensorType> inputs, outputs;
+  for (Value v : node.inputs) inputs.push_back(graph.type(v));
+  for (Value v : node.outputs) outputs.push_back(graph.type(v));
+  return node.op->cost(inputs, outputs);
+}
+
 double program_flops(const Graph& graph) { return sum_flops(graph, false); }
 double recomputed_flops(const Graph& graph) { return sum_flops(graph, true); }
 
@@ -64,7 +64,7 @@ StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ra
     costs.flops += runs * program_flops(graph);
     costs.recomputed += runs * recomputed_flops(graph);
     for (const Node& node : graph.nodes()) {
-      costs.link_bytes += runs * cost_of(graph, node).link_bytes;
+      costs.link_bytes += runs * node_cost(graph, node).link_bytes;
       auto communication = node.op->communication();
       if (!communication) continue;
       AxisSet axes = communication->axes;

@@ -27,6 +27,9 @@ struct ExchangeTotal {
 StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ranks_per_host);
 std::vector<ExchangeTotal> exchange_totals(const Programs& programs, int64_t micro_batches);
 
+// Of one launch; of inputs and views, for which nothing runs, nothing.
+Cost node_cost(const Graph& graph, const Node& node);
+
 // Arithmetic of a program by Op::cost, without what is computed again: the model's own.
 double program_flops(const Graph& graph);
 double recomputed_flops(const Graph& graph);

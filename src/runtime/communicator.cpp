@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/thread_stacks.h"
 
 namespace tessera {
 
@@ -50,6 +51,11 @@ void Communicator::settle() noexcept {
   changed_.wait(lock, [&] { return !running_ && (queue_.empty() || failure_); });
 }
 
+std::string Communicator::running_call() const {
+  std::lock_guard lock(mutex_);
+  return running_ ? std::string(running_label_) : "";
+}
+
 bool Communicator::unfinished() const {
   std::lock_guard lock(mutex_);
   return finished_ < started_ && !failure_;
@@ -82,6 +88,11 @@ Communicator::Ticket Communicator::start(const CommCall& call) {
   return ticket;
 }
 
+void Communicator::listen(ExchangeListener* listener) {
+  std::lock_guard lock(mutex_);
+  listener_ = listener;
+}
+
 void Communicator::wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
   const double start = finished_ >= ticket ? 0 : monotonic_seconds();
@@ -91,6 +102,7 @@ void Communicator::wait(Ticket ticket) {
 }
 
 void Communicator::loop() {
+  ShowsStack shows("exchanges");
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || (!queue_.empty() && !failure_); });
@@ -98,7 +110,10 @@ void Communicator::loop() {
     CommCall call = queue_.front();
     queue_.pop_front();
     running_ = true;
+    running_label_ = call.label;
+    ExchangeListener* listener = listener_;
     lock.unlock();
+    if (listener) listener->collective_begins(call);
     std::exception_ptr failure;
     try {
       if (call.ran) call.ran->begin = monotonic_nanoseconds();
@@ -107,6 +122,7 @@ void Communicator::loop() {
     } catch (...) {
       failure = std::current_exception();
     }
+    if (listener) listener->collective_ends(call, !failure);
     lock.lock();
     running_ = false;
     if (failure)

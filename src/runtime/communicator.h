@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "ir/marks.h"
+#include "runtime/exchange_listener.h"
 #include "runtime/memory.h"
 
 namespace tessera {
@@ -94,8 +95,14 @@ class Communicator {
   // Blocks until the call and all before it are done.
   void wait(Ticket ticket);
   void run(const CommCall& call) { wait(start(call)); }
+  // Who hears of the calls that begin from now on, and outlives the communicator.
+  void listen(ExchangeListener* listener);
   // What callers have spent in wait() so far.
   double seconds_waited() const { return seconds_waited_.load(std::memory_order_relaxed); }
+
+  // The label of the call that runs now, "" where none does: while it lasts, the rank waits for
+  // others or moves bytes.
+  std::string running_call() const;
 
   // Memory that peers on the same host read without a copy in between; ordinary memory where there
   // is no such thing. The size is each rank's own. The buffer must not outlive the communicator.
@@ -125,7 +132,9 @@ class Communicator {
   std::deque<CommCall> queue_;
   Ticket started_ = 0, finished_ = 0;
   std::exception_ptr failure_;
+  ExchangeListener* listener_ = nullptr;
   bool running_ = false;  // perform() is
+  std::string_view running_label_;
   bool stopping_ = false;
   std::atomic<double> seconds_waited_ = 0;
   std::thread thread_;  // begins with the first call

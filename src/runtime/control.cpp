@@ -9,8 +9,22 @@
 
 namespace tessera {
 
+std::vector<std::string> Control::call(std::string_view tag, std::string_view kind,
+                                       std::string_view text) {
+  if (!listener_) return meet(tag, kind, text);
+  listener_->control_begins(tag, kind);
+  try {
+    std::vector<std::string> texts = meet(tag, kind, text);
+    listener_->control_ends(tag, true);
+    return texts;
+  } catch (...) {
+    listener_->control_ends(tag, false);
+    throw;
+  }
+}
+
 bool Control::any(std::string_view tag, bool here) {
-  return std::ranges::count(meet(tag, "any", here ? "1" : "0"), "1") > 0;
+  return std::ranges::count(call(tag, "any", here ? "1" : "0"), "1") > 0;
 }
 
 void while_others_wait(Control& control, bool chosen, const std::string& tag,

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/exchange_listener.h"
+
 namespace tessera {
 
 // What the ranks of a job say to each other that is no tensor: agreements, checkpoints, requests to
@@ -27,10 +29,10 @@ class Control {
 
   // The texts of all ranks, by rank; megabytes are fine.
   std::vector<std::string> exchange(std::string_view tag, std::string_view text) {
-    return meet(tag, "exchange", text);
+    return call(tag, "exchange", text);
   }
   // Returns when all ranks have called it.
-  void barrier(std::string_view tag) { meet(tag, "barrier", ""); }
+  void barrier(std::string_view tag) { call(tag, "barrier", ""); }
   // Whether it is so for any rank.
   bool any(std::string_view tag, bool here);
 
@@ -38,13 +40,22 @@ class Control {
   // "rank 2 failed: <reason>" and not at their deadline.
   virtual void report_failure(std::string_view reason) noexcept = 0;
 
+  // Calls `action` once with the cause when the job has failed, by this rank or another: on the
+  // thread that finds out, or at once.
+  virtual void on_failure(std::function<void(const std::string& cause)> action) = 0;
+  // Who hears of the calls from now on, and outlives them. To be called while there are none.
+  void listen(ExchangeListener* listener) { listener_ = listener; }
+
  protected:
   // The texts of all; `kind` is compared.
   virtual std::vector<std::string> meet(std::string_view tag, std::string_view kind,
                                         std::string_view text) = 0;
 
  private:
+  std::vector<std::string> call(std::string_view tag, std::string_view kind, std::string_view text);
+
   int rank_, world_size_;
+  ExchangeListener* listener_ = nullptr;
 };
 
 // Work of the ranks that are `chosen`, which may take longer than a call may: all ranks meet every

@@ -87,6 +87,8 @@ class Executable {
   virtual const Plan* plan() const { return nullptr; }
   // What runs a node, for reports; "" where that is not known.
   virtual std::string kernel(size_t /*node*/) const { return {}; }
+  // Why kernels that are better than this one declined the node; "" where none did.
+  virtual std::string passed_over(size_t /*node*/) const { return {}; }
   // One entry an op and its reasons.
   virtual std::vector<Declined> declined() const { return {}; }
 
@@ -100,9 +102,10 @@ class Executable {
   // done on return.
   virtual Pending start(const Arguments& arguments, const NodeObserver* observer = nullptr) = 0;
 
-  // Who hears of the runs from now on; null: nobody, and then it costs nothing. False where the
+  // Who hears of the runs from now on, each once; without any it costs nothing. False where the
   // backend cannot tell.
-  virtual bool listen(RunListener*) { return false; }
+  virtual bool add_listener(RunListener&) { return false; }
+  virtual void remove_listener(RunListener&) {}
 
  protected:
   friend class Pending;

@@ -23,14 +23,9 @@ struct Types {
   }
 };
 
-std::string label_of(const Node& node) {
-  return cat(node.op->name(), node.scope.empty() ? "" : " in ", node.scope, " (", name(node.phase),
-             ")");
-}
-
 Prepared prepare(const Graph& graph, const Node& node, const KernelTable& table) {
   Types types(graph, node);
-  return table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), label_of(node)});
+  return table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), place_text(node)});
 }
 
 // Replaces composites that the table declines by their definition, until nothing is left to
@@ -161,7 +156,7 @@ Pending HostExecutable::start(const Arguments& arguments, const NodeObserver* ob
 }
 
 void HostExecutable::walk(const NodeObserver* observer) {
-  if (listener_) listener_->begins(*this);
+  for (RunListener* listener : listeners_) listener->begins(*this);
   for (size_t k = 0; k < plan_.instructions.size(); ++k) {
     const Instruction& instruction = plan_.instructions[k];
     const TimeSpan* exchange = nullptr;
@@ -183,9 +178,9 @@ void HostExecutable::walk(const NodeObserver* observer) {
       if (observer)
         (*observer)({graph_, graph_.nodes()[i], ready_[i].outputs, monotonic_seconds() - start});
     }
-    if (listener_) listener_->done(k, exchange);
+    for (RunListener* listener : listeners_) listener->done(k, exchange);
   }
-  if (listener_) listener_->ends();
+  for (RunListener* listener : listeners_) listener->ends();
 }
 
 void HostExecutable::keep_small_outputs() {

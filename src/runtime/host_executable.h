@@ -35,6 +35,7 @@ class HostExecutable final : public Executable {
   const Plan* plan() const override { return &plan_; }
   ProgramMemory memory() const override { return {plan_.arena_bytes, plan_.far_arena_bytes}; }
   std::string kernel(size_t node) const override { return launches_[node].kernel; }
+  std::string passed_over(size_t node) const override { return launches_[node].declined; }
   std::vector<Declined> declined() const override { return declined_; }
   // The launch of node i; without a function where the node is storage only.
   const Launch& launch(size_t i) const { return launches_[i]; }
@@ -43,10 +44,12 @@ class HostExecutable final : public Executable {
   void bind(State& state, Arenas& arenas) override;
   Pending start(const Arguments& arguments, const NodeObserver* observer = nullptr) override;
 
-  bool listen(RunListener* listener) override {
-    listener_ = listener;
+  bool add_listener(RunListener& listener) override {
+    remove_listener(listener);
+    listeners_.push_back(&listener);
     return true;
   }
+  void remove_listener(RunListener& listener) override { std::erase(listeners_, &listener); }
 
   // start(), which returns when the run is done.
   void run(const Arguments& arguments, const NodeObserver* observer = nullptr) {
@@ -70,7 +73,7 @@ class HostExecutable final : public Executable {
   std::vector<Launch> launches_;
   std::vector<Declined> declined_;
   bool bound_ = false;
-  RunListener* listener_ = nullptr;
+  std::vector<RunListener*> listeners_;
   std::vector<std::byte*> storage_;     // address of each storage
   std::vector<const void*> inputs_;     // of all nodes, one after another
   std::vector<void*> outputs_;          // likewise

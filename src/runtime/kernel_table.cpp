@@ -9,7 +9,10 @@ Prepared KernelTable::prepare(const PrepareContext& context) const {
   auto first_of = [&](const std::vector<Prepare>& kernels) -> std::optional<Prepared> {
     for (const Prepare& prepare : kernels) {
       Prepared prepared = prepare(context);
-      if (std::holds_alternative<Launch>(prepared)) return prepared;
+      if (auto* launch = std::get_if<Launch>(&prepared)) {
+        launch->declined = reasons;
+        return prepared;
+      }
       reasons += cat(reasons.empty() ? "" : "; ", std::get<std::string>(prepared));
     }
     return std::nullopt;

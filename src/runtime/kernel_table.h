@@ -39,6 +39,8 @@ struct Launch {
   std::function<void()> finish = {};
   // Of the same: when the exchange ran for which `finish` waited last, beside what was computed.
   std::shared_ptr<const TimeSpan> exchanged = {};
+  // Why the kernels that stand before this one in the table declined; empty: it is the first.
+  std::string declined = {};
 };
 
 // What a kernel may look at when it decides whether it takes a node.

@@ -59,6 +59,9 @@ class State {
   // The same of slots of any dtype.
   void read_bytes(const std::string& slot, int64_t offset, std::span<std::byte> to) const;
   void write_bytes(const std::string& slot, int64_t offset, std::span<const std::byte> from);
+  // Where the slot is in host memory, for those who want to read it without a copy and know that no
+  // run writes to it; nullptr if it is elsewhere.
+  virtual const std::byte* host_bytes(const std::string&) const { return nullptr; }
 
  protected:
   void require(const std::string& slot, DType dtype) const;
@@ -77,6 +80,7 @@ class State {
 class HostState final : public State {
  public:
   std::byte* data(const std::string& slot) const;
+  const std::byte* host_bytes(const std::string& slot) const override { return data(slot); }
   // The elements of a slot of dtype_of<T>(): InternalError for one of another dtype.
   template <class T>
   T* as(const std::string& slot) const {

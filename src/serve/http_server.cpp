@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -163,5 +164,15 @@ HttpServer::HttpServer(const Options& options, Answer answer)
 HttpServer::~HttpServer() { library().stop_daemon(daemon_->daemon); }
 
 int HttpServer::port() const { return daemon_->port; }
+
+std::unique_ptr<HttpServer> serve_if_possible(const HttpServer::Options& options,
+                                              HttpServer::Answer answer) {
+  try {
+    return std::make_unique<HttpServer>(options, std::move(answer));
+  } catch (const UserError& error) {
+    TESSERA_WARN(cat(error.what(), "; the run goes on without"));
+    return nullptr;
+  }
+}
 
 }  // namespace tessera

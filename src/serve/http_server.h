@@ -41,4 +41,9 @@ class HttpServer {
   std::unique_ptr<Daemon> daemon_;
 };
 
+// The same beside a run that nothing must end: where nothing can be served a warning says why, and
+// there is no server.
+std::unique_ptr<HttpServer> serve_if_possible(const HttpServer::Options& options,
+                                              HttpServer::Answer answer);
+
 }  // namespace tessera

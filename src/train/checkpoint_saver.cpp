@@ -45,12 +45,18 @@ void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointCon
       }
     }
     copied.set_value();
-    content.write_state = [&](const std::filesystem::path& to) {
-      if (!is_beside_training()) return files_.write(to);
-      files_.write_staged(to, staged);
-      return manifest;
-    };
     Result result;
+    content.write_state = [&](const std::filesystem::path& to) {
+      const double begin = monotonic_seconds();
+      Manifest written = manifest;
+      if (is_beside_training()) {
+        files_.write_staged(to, staged);
+      } else {
+        written = files_.write(to);
+      }
+      result.writing_seconds += monotonic_seconds() - begin;
+      return written;
+    };
     for (const Destination& to : destinations) {
       Saved& saved = result.saved.emplace_back();
       content.on_complete = [&] { saved.seconds = monotonic_seconds() - start_seconds_; };

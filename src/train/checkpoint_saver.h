@@ -45,6 +45,7 @@ class CheckpointSaver {
   struct Result {
     std::vector<Saved> saved;    // by destination
     double waiting_seconds = 0;  // those that the caller spent in calls of this class
+    double writing_seconds = 0;  // of the files of this rank, without waiting for others
   };
 
   // Begins to save. The one before must have been finished. `content` lacks the state.

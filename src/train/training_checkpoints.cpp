@@ -189,41 +189,44 @@ void TrainingRun::share_missing_boxes() {
 }
 
 // Rank 0 chooses, all ranks verify what they will load; what is damaged for one is skipped by all.
-std::optional<fs::path> TrainingRun::find_checkpoint() {
+std::optional<fs::path> TrainingRun::open_newest(const FindNewest& newest) {
   std::set<fs::path> damaged;
   std::string damage;
   while (true) {
     std::string choice = on_first_rank("choice of the checkpoint", [&]() -> std::string {
-      auto found = newest_checkpoint(damaged);
-      if (found) {
-        require_own_directory(found);
-        return cat(manifest_hash(*found), found->string());
-      }
-      if (!damage.empty()) throw UserError(cat(damage, "; there is no older one that is whole"));
-      require_own_directory({});
-      return "";
+      const auto found = newest(damaged, damage);
+      return found ? cat(manifest_hash(*found), found->string()) : "";
     });
-    if (choice.empty()) {
-      require_none_seen();
-      break;
-    }
+    if (choice.empty()) return std::nullopt;
     const size_t digits = hex(uint64_t{0}).size();
     fs::path checkpoint = choice.substr(digits);
     damage = open_on_all_ranks(checkpoint, choice.substr(0, digits));
-    if (damage.empty()) {
-      origin_.run = to_resume_->origin().run;
-      break;
-    }
+    if (damage.empty()) return to_resume_->path();
     damaged.insert(checkpoint);
     if (rank() == 0)
       TESSERA_WARN(cat(damage, ". Skipping '", checkpoint.string(), "' on all ranks"));
+  }
+}
+
+std::optional<fs::path> TrainingRun::find_checkpoint() {
+  auto found = open_newest([&](const std::set<fs::path>& damaged, const std::string& damage) {
+    auto newest = newest_checkpoint(damaged);
+    if (!newest && !damage.empty())
+      throw UserError(cat(damage, "; there is no older one that is whole"));
+    require_own_directory(newest);
+    return newest;
+  });
+  if (found) {
+    origin_.run = to_resume_->origin().run;
+  } else {
+    require_none_seen();
   }
   bool continues = !origin_.run.empty();
   if (!continues) origin_.run = origin_.job;  // fresh, or from before there were identities
   if (!to_resume_ && !config_.resume_from_checkpoint.empty()) TESSERA_INFO("No Checkpoints Found");
   if (to_resume_ || !tiers_.empty())
     TESSERA_INFO(cat("Run ", origin_.run, continues ? ", continued" : ""));
-  return to_resume_ ? std::optional(to_resume_->path()) : std::nullopt;
+  return found;
 }
 
 // Where rank 0 starts afresh no other rank may see what it could go on with.
@@ -358,12 +361,11 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
                    world_size() > 1 ? " by this rank" : "", ", to check and to load them",
                    format("; loading took %.2f s", seconds)));
   to_resume_.reset();
-  record_.step = saved.step;
+  take_counters(saved);
   record_.position = saved.position;
   load_stream_state(checkpoint, saved);
-  record_.tokens_seen = saved.tokens_seen;
-  record_.skipped_in_a_row = saved.skipped_in_a_row;
-  if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
+  record_.loss_spike_rewinds = saved.loss_spike_rewinds;
+  record_.skipped_samples = saved.skipped_samples;
   record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
   require_same_tokenizer(checkpoint, saved);
   warn_of_changes(saved);
@@ -373,12 +375,21 @@ void TrainingRun::resume(const std::filesystem::path& checkpoint) {
     TESSERA_INFO(cat("It was made of ", saved.converted_from,
                      ": the schedule is that of the options, from step ", saved.step, " on."));
   }
-  record_.best_validation_loss = saved.best_validation_loss;
-  record_.best_checkpoint = saved.best_checkpoint;
   last_saved_step_ = record_.step;
   last_saved_path_ = checkpoint;
   for (Tier& tier : tiers_) tier.last_saved_step = record_.step;
   TESSERA_INFO(cat("Checkpoint loaded from ", where, "."));
+}
+
+// What belongs to the weights, but for the place in the data.
+void TrainingRun::take_counters(const RunRecord& saved) {
+  record_.step = saved.step;
+  record_.tokens_seen = saved.tokens_seen;
+  record_.skipped_in_a_row = saved.skipped_in_a_row;
+  record_.best_validation_loss = saved.best_validation_loss;
+  record_.best_checkpoint = saved.best_checkpoint;
+  if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
+  if (losses_) losses_->restore(saved.loss_history);
 }
 
 // The state, of a checkpoint that fits.

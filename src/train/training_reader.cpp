@@ -38,7 +38,7 @@ void TrainingRun::open_reader() {
     stream_ = stream.get();
     reader_ = std::move(stream);
     stream_epoch_ = reader_->epoch();
-    total_steps_ = std::max(record_.step, config_.max_steps);
+    total_steps_ = last_step();
     size_t files = 0;
     uint64_t bytes = 0;
     for (const StreamSettings::Source& source : data_.stream->sources) {
@@ -62,24 +62,33 @@ void TrainingRun::open_reader() {
   options.document_starts = config_.document_mask;
   options.prefetch = true;
   reader_ = std::make_unique<BatchReader>(samples, options);
-  const int64_t left =
-      (std::max<int64_t>(0, options.end - record_.position) + samples_per_step - 1) /
-      samples_per_step;
-  total_steps_ = std::max(record_.step, std::min(config_.max_steps, record_.step + left));
+  total_steps_ = last_step();
   TESSERA_INFO(cat("Training on ", samples.samples(), " windows of ", samples.context(),
                    " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step,
                    " windows"));
+}
+
+int64_t TrainingRun::last_step() const {
+  if (stream_) return std::max(record_.step, config_.max_steps);
+  const int64_t samples = config_.train_batch_size * session_->programs().parallelism.data_ranks() *
+                          config_.gradient_accumulation_steps;
+  const int64_t end = config_.epochs * data_.training_samples->samples();
+  const int64_t left = (std::max<int64_t>(0, end - record_.position) + samples - 1) / samples;
+  return std::max(record_.step, std::min(config_.max_steps, record_.step + left));
 }
 
 int64_t TrainingRun::epoch() const { return stream_ ? stream_epoch_ : reader_->epoch(); }
 
 bool TrainingRun::fetch(std::vector<Batch>& batches) {
   batches.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
+  reading_seconds_ = 0;
   for (;;) {
+    const double begin = monotonic_seconds();
     size_t count = 0;
     int64_t tokens = 0;
     for (; count < batches.size() && reader_->next(batches[count]); ++count)
       tokens += batches[count].tokens;
+    reading_seconds_ += monotonic_seconds() - begin;
     if (!stream_) {
       batches.resize(count);
       return count > 0;

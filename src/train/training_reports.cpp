@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@
 #include "observe/tensorboard.h"
 #include "observe/wandb_run.h"
 #include "options/option_record.h"
+#include "plot/run_metrics.h"
 #include "programs/frozen_parameters.h"
 #include "programs/step_costs.h"
 #include "train/training_run.h"
@@ -38,6 +40,60 @@ void TrainingRun::serve_status() {
     TESSERA_INFO(cat("Serving /metrics, /healthz and /readyz at ", config_.http_address, " port ",
                      server->port()));
   sinks_.push_back(std::move(server));
+}
+
+void TrainingRun::open_dashboard() {
+  if (!config_.dashboard) return;
+  RankWatch::Tell tell;
+  if (rank() == 0) {
+    const ModelConfig& model = record_.model;
+    DashboardFacts facts{{"parameters", format_count(static_cast<double>(record_.parameter_count))},
+                         {"ranks", cat(world_size())},
+                         {"on", device_.description}};
+    if (!config_.checkpoint_dir.empty())
+      facts.emplace_back("checkpoints", join(config_.checkpoint_dir, ", "));
+    auto dashboard = std::make_unique<Dashboard>(
+        HttpServer::Options{config_.dashboard_address, static_cast<int>(*config_.dashboard)},
+        config_.model_name.empty() ? std::string(name(model.model_type)) : config_.model_name,
+        std::move(facts));
+    dashboard_ = dashboard.get();
+    sinks_.push_back(std::move(dashboard));
+    tell = [to = dashboard_](const std::vector<std::string>& states) { to->ranks(states); };
+  }
+  auto watch = std::make_unique<RankWatch>(device_.control, std::move(tell));
+  rank_watch_ = watch.get();
+  sinks_.push_back(std::move(watch));
+}
+
+// What is known once there is a state: its memory, and what the steps before it were like.
+void TrainingRun::fill_dashboard() {
+  if (!dashboard_) return;
+  const Session::Memory memory = session_->planned_memory();
+  std::vector<std::pair<std::string, int64_t>> parts{{"parameters", memory.parameters},
+                                                     {"moments", memory.optimizer},
+                                                     {"gradients", memory.gradients},
+                                                     {"arena", memory.arena}};
+  if (memory.far_arena > 0) parts.emplace_back("far arena", memory.far_arena);
+  dashboard_->planned_memory(std::move(parts));
+  if (record_.step == 0 || !std::filesystem::exists(config_.metrics_file)) return;
+  const std::string keys[] = {"loss", "learning_rate", "gradient_norm", "tokens_per_second",
+                              "validation_loss"};
+  try {
+    const RunMetrics metrics(ReadFile(config_.metrics_file), keys);
+    const auto done = static_cast<double>(record_.step);
+    std::array<Series, std::size(keys)> all;
+    for (size_t k = 0; k < all.size(); ++k) all[k] = metrics.series(keys[k]);
+    const std::vector<double>& steps = all[0].steps;
+    for (size_t k = 1; k < 4; ++k)
+      if (all[k].steps != steps) throw UserError(cat("some steps have no ", keys[k]));
+    for (size_t i = 0; i < steps.size() && steps[i] <= done; ++i)
+      dashboard_->earlier_step(steps[i], all[0].values[i], all[1].values[i], all[2].values[i],
+                               all[3].values[i]);
+    for (size_t i = 0; i < all[4].steps.size() && all[4].steps[i] <= done; ++i)
+      dashboard_->earlier_validation(all[4].steps[i], all[4].values[i]);
+  } catch (const UserError& error) {
+    TESSERA_WARN(cat("The dashboard begins with this step: ", error.what()));
+  }
 }
 
 void TrainingRun::open_sinks() {
@@ -114,7 +170,10 @@ void TrainingRun::open_console() {
 }
 
 void TrainingRun::tell_doing(const char* what) {
+  if (watchdog_) watchdog_->watch(std::string_view(what) == "training");
+  if (device_.flight) device_.flight->doing(what);
   if (console_) console_->doing(what);
+  for (const auto& sink : sinks_) sink->doing(what);
 }
 
 void TrainingRun::track_memory() {
@@ -169,7 +228,7 @@ void TrainingRun::finish_step(RunningStep& step) {
     TESSERA_INFO(cat(kFirstStepDone, " ", format("%.2f", now - start_seconds_), " s after start"));
   record_.tokens_seen += result.tokens;
   // A loss scale that is too high is found out by such updates.
-  bool lowered = !result.ok && result.loss_scale &&
+  bool lowered = !result.ok && !result.spike && result.loss_scale &&
                  *result.loss_scale > session_->programs().loss_scaling->lowest;
   record_.skipped_in_a_row =
       result.ok ? 0 : record_.skipped_in_a_row + static_cast<int64_t>(!lowered);
@@ -191,6 +250,8 @@ void TrainingRun::finish_step(RunningStep& step) {
   report.allocated_bytes = session_->allocated_bytes();
   report.seconds_left = seconds_left();
   watch_starvation(report);
+  watch_stragglers(report);
+  if (watchdog_) watchdog_->step_done();
   for (const auto& sink : sinks_) sink->step(report);
   if (console_) {
     console_->step(report);
@@ -208,9 +269,10 @@ void TrainingRun::finish_step(RunningStep& step) {
     TESSERA_INFO(cat("Step ", report.batch, ": gradients overflow at loss scale ",
                      *result.loss_scale, "; the update was skipped, the scale is now ",
                      *result.next_loss_scale));
-  } else if (!result.ok) {
+  } else if (!result.ok && !result.spike) {
     report_skip(step);
   }
+  watch_loss(step, result.spike);
   announced_tiers_ |= result.announced;
   stopping_ = stopping_ || result.stop || (world_size() == 1 && interrupted());
 }
@@ -233,9 +295,10 @@ void TrainingRun::tell_interruption() const {
 }
 
 void TrainingRun::tell_end(bool failed) {
+  watchdog_.reset();
   const double now = monotonic_seconds();
   const EndReport report{failed, now - start_seconds_,
-                         train_start_seconds_ > 0 ? now - train_start_seconds_ : 0};
+                         train_start_seconds_ > 0 ? now - train_start_seconds_ : 0, stopping_};
   for (const auto& sink : sinks_) sink->end(report);
 }
 

@@ -79,6 +79,8 @@ void TrainingRun::run_to_the_end() {
   check_profiling(config_);
   TESSERA_INFO(cat("tessera on ", device_.description));
   serve_status();
+  open_guards();
+  open_dashboard();
   track_memory();
   tell_memory("Before model creation");
   TESSERA_INFO("Creating Model");
@@ -88,6 +90,9 @@ void TrainingRun::run_to_the_end() {
   session_ = std::make_unique<Session>(
       build_programs(model_builder(record_.model), program_options(config_, parallelism)),
       *device_.backend, rank());
+  if (device_.flight)
+    for (const Session::Program& program : session_->compiled())
+      device_.flight->add_program(program.name, *program.executable);
   TESSERA_INFO(format("Created model with total parameters: %lld (%.2f B)",
                       static_cast<long long>(record_.parameter_count),
                       static_cast<double>(record_.parameter_count) / 1e9));
@@ -107,6 +112,7 @@ void TrainingRun::run_to_the_end() {
   if (checkpoint) open_tokenizer(*checkpoint);
   make_tokenizer();
   check_final_model();
+  tell_doing("preparing the data");
   const bool counted = will_stream();
   prepare_data();
   if (will_stream() && !counted) check_memory();
@@ -132,6 +138,7 @@ void TrainingRun::run_to_the_end() {
     TESSERA_INFO(cat("Checkpoints are written beside training, from ",
                      format_bytes(saver_->staging_bytes()), " more"));
   }
+  tell_doing("loading the state");
   if (checkpoint)
     resume(*checkpoint);
   else
@@ -142,6 +149,7 @@ void TrainingRun::run_to_the_end() {
     std::string suffix = world_size() > 1 ? cat(".rank", rank()) : "";
     hashes_ = std::make_unique<HashRecorder>(config_.hash_file + suffix);
   }
+  fill_dashboard();
   profile_ = TrainingProfile(config_, *session_, rank(), world_size(), device_.control,
                              device_.measure_light);
   if (config_.eval_only) {
@@ -167,6 +175,8 @@ void TrainingRun::train() {
   train_start_seconds_ = monotonic_seconds();
   for (Tier& tier : tiers_) tier.last_begin_seconds = train_start_seconds_;
   open_console();
+  if (dashboard_) dashboard_->steps(record_.step, total_steps_);
+  start_watching();
   while (record_.step < total_steps_ && !stopping_) {
     const int64_t epoch_before = epoch();
     if (!start_step()) break;
@@ -175,8 +185,9 @@ void TrainingRun::train() {
     const uint32_t by_steps = last ? 0 : due_by_steps();
     // A device that runs ahead of the host gets its next step before this one's results are read.
     const bool ahead = device_.backend->runs_ahead() && !last && !validates && by_steps == 0 &&
-                       !values_due(record_.step);
+                       !values_due(record_.step) && !losses_;
     finish_steps(ahead ? 1 : 0);
+    if (!spike_text_.empty() && !stopping_ && rewind()) continue;
     if (announced_tiers_ != 0) finish_steps(0);
     const uint32_t due = last ? 0 : by_steps | std::exchange(announced_tiers_, 0);
     if (validates && !stopping_) {
@@ -187,6 +198,7 @@ void TrainingRun::train() {
     finish_save_if_done();
   }
   finish_steps(0);
+  watchdog_.reset();
   profile_.finish();
   stopping_ = stopping_ || stop_requested();
   if (!stopping_ && config_.run_validation && data_.validation_samples) {
@@ -233,7 +245,9 @@ std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
 
 bool TrainingRun::start_step() {
   prepare_answer();
+  in_phase("waiting for data");
   profile_.begin_step(record_.step);
+  if (device_.flight) device_.flight->begin_step(record_.step);
   RunningStep step;
   StepReport& report = step.report;
   double start = monotonic_seconds();
@@ -254,11 +268,16 @@ bool TrainingRun::start_step() {
   if (stream_) report.batches_ready = stream_->queue_depth();
   const NodeObserver watch = step_observer();
   const NodeObserver* observer = watch ? &watch : nullptr;
+  limit_loss();
+  in_phase("computing gradients");
   if (device_.communicator) step.seconds_waited = device_.communicator->seconds_waited();
   const bool tracked = tracks_step(record_.step);
   if (tracked) tell_memory("Before train step");
+  faults_.before_gradients(record_.step, record_.step - first_step_, *session_);
   session_->accumulate(step.micro_batches, observer);
+  faults_.after_gradients(record_.step, record_.step - first_step_, *session_);
   if (tracked) tell_memory("After train step");
+  in_phase("updating the weights");
   if (saver_) saver_->wait_for_copy();
   step.update =
       session_->start_update(report.learning_rate, config_.grad_clip,
@@ -297,13 +316,18 @@ void TrainingRun::report_skip(const RunningStep& step) {
   TESSERA_WARN(cat("Step ", number,
                    ": loss or gradient norm is not finite; the update was skipped (",
                    record_.skipped_in_a_row, " in a row). First non-finite value: ", where));
+  require_few_skips(number, "were not finite", cat("first in ", where));
+}
+
+void TrainingRun::require_few_skips(int64_t step, const std::string& what,
+                                    const std::string& why) const {
   if (record_.skipped_in_a_row <= config_.max_skipped_steps) return;
   std::string good = record_.last_good_checkpoint.empty()
                          ? "there is no good checkpoint"
                          : cat("the last good checkpoint is ", record_.last_good_checkpoint);
-  throw UserError(cat("stopped at step ", number, ": ", record_.skipped_in_a_row,
-                      " updates in a row were not finite, more than --max_skipped_steps ",
-                      config_.max_skipped_steps, " (first in ", where, "); ", good));
+  throw UserError(cat("stopped at step ", step, ": ", record_.skipped_in_a_row,
+                      " updates in a row ", what, ", more than --max_skipped_steps ",
+                      config_.max_skipped_steps, " (", why, "); ", good));
 }
 
 void TrainingRun::validate(int64_t limit_batches) {

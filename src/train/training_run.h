@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <deque>
 #include <filesystem>
 #include <memory>
@@ -9,7 +10,9 @@
 #include "checkpoint/directory_lock.h"
 #include "data/batch_reader.h"
 #include "data/stream_reader.h"
+#include "flight/flight_recorder.h"
 #include "hub/pretrained_weights.h"
+#include "observe/dashboard.h"
 #include "observe/machine_peak.h"
 #include "observe/progress.h"
 #include "observe/reports.h"
@@ -23,9 +26,14 @@
 #include "runtime/control.h"
 #include "runtime/observers.h"
 #include "train/checkpoint_saver.h"
+#include "train/fault_injector.h"
+#include "train/loss_history.h"
 #include "train/memory_tracker.h"
+#include "train/rank_watch.h"
+#include "train/straggler_watch.h"
 #include "train/training_data.h"
 #include "train/training_profile.h"
+#include "train/watchdog.h"
 #include "weights/adapter_weights.h"
 
 namespace tessera {
@@ -45,6 +53,7 @@ struct Device {
   int attempt = 0;            // restarts of the job so far
   std::string kind = "cpu";
   std::string description;                           // "CPU, 2 threads, amx"
+  FlightRecorder* flight = nullptr;                  // of this rank; none: nothing is recorded
   MachinePeak peak;                                  // of matrix products in the compute dtype
   std::function<SpeedOfLight()> measure_light = {};  // takes some tenths of a second
   std::filesystem::path system_root = "/";           // where the host's /proc and cgroups are
@@ -106,6 +115,11 @@ class TrainingRun {
   std::string what_would_fit(int64_t bytes_each) const;
   void open_checkpoint_directories();
   std::optional<std::filesystem::path> find_checkpoint();
+  // Opens the newest checkpoint that is whole for all ranks. `newest` finds one on rank 0, in view
+  // of those that are damaged, and what is wrong with the last of them.
+  using FindNewest = std::function<std::optional<std::filesystem::path>(
+      const std::set<std::filesystem::path>& damaged, const std::string& damage)>;
+  std::optional<std::filesystem::path> open_newest(const FindNewest& newest);
   std::optional<std::filesystem::path> newest_checkpoint(
       const std::set<std::filesystem::path>& damaged) const;
   struct Tier;
@@ -126,12 +140,15 @@ class TrainingRun {
   void save_final_model();
   void resume(const std::filesystem::path& checkpoint);
   void load(const std::filesystem::path& checkpoint, const RunRecord& saved);
+  void take_counters(const RunRecord& saved);
   void open_tokenizer(const std::filesystem::path& checkpoint);
   void require_same_tokenizer(const std::filesystem::path& checkpoint,
                               const RunRecord& saved) const;
   void record_inputs();
   void warn_of_changes(const RunRecord& saved) const;
   void serve_status();
+  void open_dashboard();
+  void fill_dashboard();
   void open_sinks();
   void tell_formulas();
   void open_console();
@@ -160,6 +177,21 @@ class TrainingRun {
   void finish_step(RunningStep& step);
   std::vector<int64_t> row_keys_of(const Batch& batch) const;
   void report_skip(const RunningStep& step);
+  // UserError where more updates in a row "were skipped" than may be.
+  void require_few_skips(int64_t step, const std::string& what, const std::string& why) const;
+  // The guards of a run: docs/guards.md.
+  void open_guards();
+  void start_watching();
+  [[noreturn]] void end_stalled(const std::string& what);
+  // Where a step is, for the watchdog.
+  void in_phase(const char* phase);
+  void watch_stragglers(const StepReport& report);
+  void limit_loss();
+  void watch_loss(const RunningStep& step, bool spike);
+  // Back to the newest checkpoint, after a spike; false where there is none.
+  bool rewind();
+  // The number of steps that the job will have, by its data and options.
+  int64_t last_step() const;
   void validate(int64_t limit_batches);
   // Of tiers, by their bits. They are due by the step that was started last; by rank 0's clock.
   uint32_t all_tiers() const { return (uint32_t{1} << tiers_.size()) - 1; }
@@ -217,6 +249,8 @@ class TrainingRun {
   std::unique_ptr<CheckpointReader> to_resume_;      // verified; until it is loaded
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // of rank 0, but for a server
   bool sinks_are_open_ = false;
+  Dashboard* dashboard_ = nullptr;          // of rank 0's sinks, where it is asked for
+  RankWatch* rank_watch_ = nullptr;         // likewise, of every rank
   std::unique_ptr<StatusBlock> console_;    // on rank 0, where there is a terminal
   std::unique_ptr<MemoryTracker> memory_;   // on rank 0, where it is asked for
   std::vector<MemoryReport> early_memory_;  // until there are sinks
@@ -248,8 +282,17 @@ class TrainingRun {
   double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;
   double last_validation_loss_ = -1;
   int64_t validated_whole_at_ = -1;  // the step whose weights saw all of the validation text
-  bool stopping_ = false;            // all ranks agreed to end after this step
+  FaultInjector faults_;
+  std::optional<LossHistory> losses_;  // where spikes are looked for
+  double loss_limit_ = 0;              // of the step that was started last
+  std::string spike_text_;             // of a spike that is to be undone
+  std::optional<StragglerWatch> stragglers_;
+  double reading_seconds_ = 0;  // of the step that was started last, other ranks left out
+  std::atomic<int64_t> watched_step_ = 0;
+  std::atomic<const char*> step_phase_ = "starting";
+  bool stopping_ = false;  // all ranks agreed to end after this step
   double flops_per_micro_batch_ = 0, recomputed_per_micro_batch_ = 0;
+  std::unique_ptr<Watchdog> watchdog_;  // of the steps; looks at the members above
 };
 
 }  // namespace tessera

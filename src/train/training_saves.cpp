@@ -60,9 +60,11 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
   if (tiers == 0) return;
   // The best one is worth waiting for.
   if (!on_failure && skips_busy_save()) return;
+  tell_doing("saving a checkpoint");
   finish_save();
   record_.schedule = schedule_.state(record_.step);
   record_.loss_scale = session_->loss_scale();
+  if (losses_) record_.loss_history = losses_->losses();
   CheckpointContent content{std::string(name(record_.model.model_type)),
                             record_.step,
                             {},
@@ -92,11 +94,8 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
   tell_memory(cat("Before ckpt (", config_.checkpoint_type, ")"));
   saving_ = {record_.step, tiers, good, std::move(on_failure)};
   saver_->start(std::move(destinations), std::move(content));
-  if (!saver_->is_beside_training()) {
-    tell_doing("saving a checkpoint");
-    finish_save();
-    tell_doing("training");
-  }
+  if (!saver_->is_beside_training()) finish_save();
+  tell_doing("training");
 }
 
 // All ranks skip it or none does, also where some of them have already seen the end of the one
@@ -123,6 +122,7 @@ void TrainingRun::finish_save() {
   } catch (const UserError& error) {
     TESSERA_WARN(cat("Checkpoint failed, training goes on: ", error.what()));
   }
+  if (stragglers_) stragglers_->add_saving(result.writing_seconds);
   bool any = false;
   size_t next = 0;
   for (size_t t = 0; t < tiers_.size() && next < result.saved.size(); ++t) {
@@ -146,6 +146,7 @@ void TrainingRun::finish_save() {
     if (saving.good) record_.last_good_checkpoint = saved.path.string();
     last_saved_step_ = saving.step;
     last_saved_path_ = saved.path;
+    faults_.saved(saving.step, saving.step - first_step_, saved.path);
   }
   tell_memory(cat("After ckpt (", config_.checkpoint_type, ")"));
   if (!any && saving.on_failure) saving.on_failure();

@@ -407,6 +407,17 @@ TEST_F(Commands, EveryInstructionSetOfTheMachineTrains) {
   }
 }
 
+TEST_F(Commands, ADumpMayBeOfPages) {
+  const Words job = Words{"plan"} + tiny_shape() + Words{"--dump_pass", "pages"};
+  ASSERT_EQ(run(job + Words{"--dump_format", "html"}).status, 0);
+  const std::set<std::string> files = names("pages");
+  EXPECT_TRUE(files.contains("accumulate_first.00_built.html")) << join(files, " ");
+  EXPECT_TRUE(std::ranges::all_of(files, [](auto& f) { return f.ends_with(".html"); }));
+  ProgramResult wrong = run(job + Words{"--dump_format", "pdf"});
+  EXPECT_EQ(wrong.status, 2);
+  expect_contains(wrong.message(), "--dump_format");
+}
+
 TEST_F(Commands, ADumpHoldsTheGraphAfterEveryPass) {
   ASSERT_EQ(run(train({"--max_steps", "1", "--dump_pass", "dumps"})).status, 0);
   std::set<std::string> files = names("dumps");

@@ -168,7 +168,12 @@ TEST_F(Metrics, ArePlotted) {
   expect_contains(page, "<title>tokens_per_second</title>");
   expect_contains(page, "</svg>");
   EXPECT_EQ(run({"plot", "run1", "--plot_file", "a.svg"}).status, 0);
-  EXPECT_TRUE(read_file(path("a.svg")).starts_with("<svg "));
+  const std::string svg = read_file(path("a.svg"));
+  EXPECT_TRUE(svg.starts_with("<svg "));
+  for (const char* key : {"loss", "learning_rate", "gradient_norm", "tokens_per_second"})
+    expect_contains(svg, cat("<title>", key, "</title>"));
+  EXPECT_EQ(run({"plot", "run1", "--plot_file", "a.png"}).status, 0);
+  EXPECT_TRUE(read_file(path("a.png")).starts_with("\x89PNG"));
 
   auto refused = [&](const Words& words, int status, const std::string& why) {
     ProgramResult refusal = run(words);
@@ -176,7 +181,7 @@ TEST_F(Metrics, ArePlotted) {
     expect_contains(refusal.message(), why);
   };
   refused({"plot"}, 2, "plot takes files of --metrics_file");
-  refused({"plot", "run1", "--plot_file", "a.png"}, 2, "is to end in .svg or .html");
+  refused({"plot", "run1", "--plot_file", "a.gif"}, 2, "is to end in .svg, .png or .html");
   refused({"plot", "run1", "--metrics", "los"}, 1,
           "--metrics los: 'run1' has none; it has batch, ");
   refused({"plot", "text.txt"}, 1, "'text.txt', line 1 is not one that --metrics_file wrote");

@@ -206,7 +206,7 @@ TEST_F(Ranks, AgreeOnWhichCheckpointsAreSkipped) {
 }
 
 class RankSignals : public Ranks, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Each, RankSignals, testing::Values(SIGTERM, SIGUSR1, SIGUSR2),
+INSTANTIATE_TEST_SUITE_P(Each, RankSignals, testing::Values(SIGTERM, SIGUSR1),
                          [](const auto& test) { return cat("SIG", ::sigabbrev_np(test.param)); });
 
 TEST_P(RankSignals, ToTheAgentSaveAndTheResumeGoesOn) {

@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 class Signals : public ProgramTest, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Each, Signals, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2),
+INSTANTIATE_TEST_SUITE_P(Each, Signals, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1),
                          [](const auto& test) { return cat("SIG", ::sigabbrev_np(test.param)); });
 
 TEST_P(Signals, FinishTheStepSaveAndExit143) {

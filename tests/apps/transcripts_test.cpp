@@ -143,8 +143,8 @@ TEST_P(Transcripts, AreWhatTheProgramPrints) {
 INSTANTIATE_TEST_SUITE_P(Pages, Transcripts,
                          testing::Values("README.md", "docs/checkpoints.md",
                                          "docs/configuration_files.md", "docs/errors.md",
-                                         "docs/fine_tuning.md", "docs/reproducibility.md",
-                                         "docs/tour_of_a_step.md"),
+                                         "docs/explain.md", "docs/fine_tuning.md",
+                                         "docs/reproducibility.md", "docs/tour_of_a_step.md"),
                          [](const auto& page) {
                            std::string name = page.param;
                            std::ranges::replace_if(

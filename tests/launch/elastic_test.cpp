@@ -143,6 +143,17 @@ TEST_P(Elastic, AllAreAskedToEnd) {
   for (pid_t agent : {a, b}) EXPECT_EQ(finish(agent).status, 143);
 }
 
+// The signal comes while this node ends the round for another one's sake.
+TEST_P(Elastic, OneIsAskedToEndRightBehindAnother) {
+  Words words = job("1:2") + worker(9);
+  pid_t a = start_first(words), b = start(words, "b");
+  for (const char* tag : {"a", "b"}) wait_for_round(tag, 2, 0);
+  ::kill(b, SIGTERM);
+  wait_for("a.err", " leaves: workers finish");
+  ::kill(a, SIGTERM);
+  for (pid_t agent : {a, b}) EXPECT_EQ(finish(agent).status, 143);
+}
+
 TEST_P(Elastic, AFailureCountsAndEndsAlsoThoseThatWait) {
   Words words = job("1:2") + Words{"--max_restarts=1",
                                    "train",

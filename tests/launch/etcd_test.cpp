@@ -172,6 +172,7 @@ TEST_F(Etcd, TwoNodesOfOneNumber) {
   Words words = job(etcd.endpoints_text());
   words[0] = "--nnodes=2";
   words.push_back("--node_rank=1");
+  words.push_back("--rdzv_conf=join_timeout=8");  // more than the second may be late by
   pid_t a = start(words + Words{"train"}, "a"), b = start(words + Words{"train"}, "b");
   auto begin = steady_clock::now();
   Result one = finish(a), other = finish(b);

@@ -83,6 +83,18 @@ TEST_F(MetricsFileTest, HasTheHashOfTheDataWhereThereIsOne) {
   EXPECT_EQ(nlohmann::json::parse(lines.at(1)).at("data_hash"), "000000000000001f");
 }
 
+TEST_F(MetricsFileTest, HasTheSlowestRank) {
+  MetricsFile(path_.string()).stragglers({99, 100, 5, "b", "data", 1.5, 0.5, true});
+  const auto line = nlohmann::json::parse(read_file(path_));
+  EXPECT_EQ(line.at("batch"), 99);
+  EXPECT_EQ(line.at("slowest_rank"), 5);
+  EXPECT_EQ(line.at("slowest_host"), "b");
+  EXPECT_EQ(line.at("slowest_phase"), "data");
+  EXPECT_EQ(line.at("slowest_seconds"), 1.5);
+  EXPECT_EQ(line.at("others_seconds"), 0.5);
+  EXPECT_EQ(line.at("straggler"), true);
+}
+
 TEST_F(MetricsFileTest, AFileThatCannotBeOpenedIsAnError) {
   expect_contains(user_error([] { MetricsFile metrics("/proc/none/metrics"); }),
                   "/proc/none/metrics");

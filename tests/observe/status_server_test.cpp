@@ -21,6 +21,7 @@ TEST(PrometheusText, IsInTheFormat) {
   status.step->loss = std::numeric_limits<double>::quiet_NaN();
   status.step->gradient_norm = std::numeric_limits<double>::infinity();
   status.validation = ValidationReport{12, 2, 26624, 2.5, 12.2};
+  status.slowest = StragglerReport{99, 100, 5, "b", "data", 1.5, 0.5, true};
   const std::string text = prometheus_text(status);
   std::string name;
   for (std::string_view line : split(trim(text), '\n')) {
@@ -41,6 +42,10 @@ TEST(PrometheusText, IsInTheFormat) {
   expect_contains(text, "\ntessera_steps_total{rank=\"3\"} 13\n");
   expect_contains(text, "\ntessera_tokens_per_second{rank=\"3\"} 819.2\n");
   expect_contains(text, "\ntessera_validation_loss{rank=\"3\"} 2.5\n");
+  expect_contains(text, "\ntessera_slowest_rank{rank=\"3\",phase=\"data\",host=\"b\"} 5\n");
+  expect_contains(text, "\ntessera_slowest_rank_seconds{rank=\"3\"} 1.5\n");
+  expect_contains(text, "\ntessera_other_ranks_seconds{rank=\"3\"} 0.5\n");
+  expect_contains(text, "\ntessera_straggler{rank=\"3\"} 1\n");
   EXPECT_EQ(text.find("mfu"), std::string::npos) << "no peak is known";
 }
 

@@ -100,5 +100,29 @@ TEST(PassRunner, WritesTheGraphAfterEveryPass) {
   EXPECT_EQ(read_file(folder / "step.02_reorder.txt"), to_string(g));
 }
 
+TEST(PassRunner, WritesPagesWhereTheyAreAskedFor) {
+  ScratchDirectory directory;
+  PassOptions options{{}, directory / "dumps", DumpFormat::kHtml};
+  PassRunner(options).run("step", some_graph(), some_passes());
+  const std::string built = read_file(directory / "dumps" / "step.00_built.html");
+  EXPECT_NE(built.find("<title>step after built</title>"), built.npos);
+  EXPECT_NE(built.find("\"compared\":false"), built.npos);
+  const std::string page = read_file(directory / "dumps" / "step.02_canonicalize.html");
+  EXPECT_NE(page.find("\"compared\":true"), page.npos);
+}
+
+TEST(PassRunner, AnObserverSeesEveryPassThatRan) {
+  std::vector<std::string> seen;
+  PassOptions options;
+  options.disabled = {"canonicalize"};
+  options.observer = [&](const PassEvent& event) {
+    seen.push_back(cat(event.program, ".", event.pass.name, " ", event.before.nodes().size(),
+                       " -> ", event.after.nodes().size()));
+    EXPECT_GE(event.seconds, 0);
+  };
+  PassRunner(options).run("step", some_graph(), some_passes());
+  EXPECT_EQ(seen, (std::vector<std::string>{"step.precision 3 -> 3", "step.reorder 3 -> 3"}));
+}
+
 }  // namespace
 }  // namespace tessera

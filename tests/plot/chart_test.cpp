@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "plot/axis.h"
+#include "plot/png_chart.h"
 #include "plot/svg_chart.h"
 #include "plot/terminal_chart.h"
 #include "tests/base/error_expectation.h"
@@ -114,6 +115,23 @@ TEST(SvgChart, HasACurveForEachSeries) {
   expect_contains(page, svg);
   for (const char* outside : {"src=", "href=", "url(", "@import"})
     EXPECT_EQ(page.find(outside), std::string::npos);
+}
+
+TEST(PngChart, IsTheSamePictureTwiceAsLarge) {
+  const Panel panels[] = {{"loss", {{"a", {1, 2, 3, 4}, {4, kNan, 2, 1}}, {"b", {1}, {3}}}},
+                          {"rate", {{"rate", {1, 2}, {0.1, 0.2}}}}};
+  const std::string png = png_chart(panels);
+  ASSERT_GT(png.size(), 5000u) << "of nothing but white there is less";
+  EXPECT_TRUE(png.starts_with("\x89PNG\r\n\x1a\n"));
+  auto number = [&](size_t at) {
+    int64_t value = 0;
+    for (size_t i = at; i < at + 4; ++i) value = value << 8 | static_cast<uint8_t>(png[i]);
+    return value;
+  };
+  const ChartSize size = chart_size(panels);
+  EXPECT_EQ(number(16), 2 * size.width);
+  EXPECT_EQ(number(20), 2 * size.height);
+  EXPECT_EQ(png_chart(panels), png) << "and the same again";
 }
 
 }  // namespace

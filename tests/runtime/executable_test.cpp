@@ -115,13 +115,14 @@ TEST_F(Running, AListenerHearsOfEveryInstructionInOrderUntilItLeaves) {
   std::string expected = cat("begin ", sum->graph().nodes().size());
   for (size_t i = 0; i < sum->plan()->instructions.size(); ++i) expected += cat(" ", i);
   expected += " end;";
-  EXPECT_TRUE(sum->listen(&listener));
+  EXPECT_TRUE(sum->add_listener(listener));
+  EXPECT_TRUE(sum->add_listener(listener)) << "each hears once";
   sum->run(arguments);
   negate->run({});
   sum->run(arguments);
   EXPECT_EQ(listener.heard, expected + expected)
       << "nothing of programs to which it does not listen";
-  EXPECT_TRUE(sum->listen(nullptr));
+  sum->remove_listener(listener);
   sum->run(arguments);
   EXPECT_EQ(listener.heard, expected + expected);
   EXPECT_EQ(floats(sum->output("product")), (Floats{3, 8}));

@@ -31,6 +31,17 @@ TEST(KernelTable, TakesTheFirstThatAccepts) {
   EXPECT_EQ(std::get<Launch>(prepared(table)).kernel, "avx512");
 }
 
+TEST(KernelTable, ALaunchKeepsWhyThoseBeforeItDeclined) {
+  KernelTable table;
+  table.add("neg", declines("needs AMX"));
+  table.add("neg", declines("not for f32"));
+  table.add("neg", accepts("portable"));
+  EXPECT_EQ(std::get<Launch>(prepared(table)).declined, "needs AMX; not for f32");
+  KernelTable first;
+  first.add("neg", accepts("portable"));
+  EXPECT_EQ(std::get<Launch>(prepared(first)).declined, "");
+}
+
 TEST(KernelTable, GivesEveryReasonWhenAllDecline) {
   KernelTable table;
   table.add("neg", declines("needs AMX"));

@@ -1,0 +1,94 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/xla/plugin.h"
+#include "ir/tensor_type.h"
+
+namespace tessera::xla {
+
+class Client;
+
+// A tensor on a device.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(const Client& client, pjrt::Buffer* buffer) : client_(&client), buffer_(buffer) {}
+  ~DeviceBuffer();
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  pjrt::Buffer* get() const { return buffer_; }
+  // Waits for it.
+  void read(std::span<std::byte> to) const;
+
+ private:
+  const Client* client_ = nullptr;
+  pjrt::Buffer* buffer_ = nullptr;
+};
+
+// A program that was compiled, for all devices of the client.
+class CompiledProgram {
+ public:
+  CompiledProgram(const Client& client, pjrt::LoadedExecutable* loaded);
+  ~CompiledProgram();
+  CompiledProgram(const CompiledProgram&) = delete;
+  CompiledProgram& operator=(const CompiledProgram&) = delete;
+
+  // Runs on the first `arguments.size()` devices together, and waits for all. Arguments of a
+  // device in the program's order; those that the program donates are gone afterwards. The caller
+  // has checked types: XLA takes other types of the same size in silence.
+  using Buffers = std::vector<DeviceBuffer>;
+  std::vector<Buffers> run(std::span<const std::vector<const DeviceBuffer*>> arguments) const;
+  // What Client::load() takes.
+  std::string serialized() const;
+
+ private:
+  const Client& client_;
+  pjrt::LoadedExecutable* loaded_;
+  pjrt::Executable* executable_;
+  size_t num_results_ = 0;
+};
+
+// The devices of this process.
+class Client {
+ public:
+  // On a CPU, `devices` of them.
+  Client(const Plugin& plugin, int devices);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const Plugin& plugin() const { return plugin_; }
+  int num_devices() const { return static_cast<int>(devices_.size()); }
+  // "cpu", and the version of XLA.
+  std::string platform() const;
+  std::string platform_version() const;
+
+  // StableHLO of so many replicas. PluginError says what XLA does not take.
+  std::unique_ptr<CompiledProgram> compile(const std::string& text, int replicas) const;
+  std::unique_ptr<CompiledProgram> load(const std::string& serialized) const;
+
+  // A copy of the elements.
+  DeviceBuffer copy(const TensorType& type, const void* data, int device) const;
+  // The memory itself, which must outlive the buffer: programs that it is donated to write into it.
+  DeviceBuffer in_place(const TensorType& type, void* data, int device) const;
+
+ private:
+  friend class CompiledProgram;
+  DeviceBuffer make(const TensorType& type, const void* data, int device,
+                    pjrt::HostMemory kind) const;
+  std::string text_of(pjrt::Function function, const std::string& doing) const;
+
+  const Plugin& plugin_;
+  pjrt::Client* client_ = nullptr;
+  std::vector<pjrt::Device*> devices_;
+};
+
+// CompileOptionsProto, serialized: so many replicas, one partition, no excess precision. Without
+// options XLA ends the process.
+std::string compile_options(int replicas);
+
+}  // namespace tessera::xla

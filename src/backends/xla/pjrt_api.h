@@ -1,0 +1,242 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+// The part of PJRT's C interface that is used here, by its documentation and its stable layout:
+// argument structs begin with their size, and grow at their end; functions have numbers in one
+// table, and are added at its end. tests/backends/xla holds this against the interface's own
+// header, where a plug-in brings that.
+namespace tessera::xla::pjrt {
+
+struct Error;
+struct Event;
+struct Client;
+struct Device;
+struct Memory;
+struct Buffer;
+struct Executable;        // what was compiled
+struct LoadedExecutable;  // the same, ready to run on the client's devices
+struct SerializedExecutable;
+
+// What every argument struct begins with. Plug-ins take a struct that is larger than they know.
+struct Head {
+  size_t struct_size = 0;
+  void* extensions = nullptr;
+};
+
+// Place in the table of functions.
+enum class Function : size_t {
+  kErrorDestroy = 0,
+  kErrorMessage = 1,
+  kErrorGetCode = 2,
+  kPluginInitialize = 3,
+  kEventDestroy = 5,
+  kEventAwait = 8,
+  kClientCreate = 10,
+  kClientDestroy = 11,
+  kClientPlatformName = 12,
+  kClientPlatformVersion = 14,
+  kClientAddressableDevices = 16,
+  kClientCompile = 20,
+  kClientBufferFromHostBuffer = 22,
+  kExecutableDestroy = 40,
+  kExecutableNumOutputs = 44,
+  kExecutableSerialize = 49,
+  kLoadedExecutableDestroy = 50,
+  kLoadedExecutableGetExecutable = 51,
+  kLoadedExecutableExecute = 55,
+  kExecutableDeserializeAndLoad = 56,
+  kBufferDestroy = 58,
+  kBufferToHostBuffer = 70,
+};
+
+struct Api {
+  Head head;
+  Head version_head;
+  int major_version, minor_version;
+  using Entry = Error* (*)(void* arguments);
+  Entry functions[1];  // as many as head.struct_size says
+};
+
+enum class ErrorCode : int { kResourceExhausted = 8, kUnimplemented = 12 };
+enum class ElementType : int {
+  kPred = 1,
+  kI32 = 4,
+  kI64 = 5,
+  kF16 = 10,
+  kF32 = 11,
+  kF64 = 12,
+  kBF16 = 13,
+};
+// Of memory that a buffer is made from.
+enum class HostMemory : int {
+  kCopiedDuringCall = 0,
+  // The buffer is this memory, and what is donated is overwritten there.
+  kMutableZeroCopy = 3,
+};
+
+struct NamedValue {
+  Head head;
+  const char* name = nullptr;
+  size_t name_size = 0;
+  enum class Type : int { kString = 0, kI64 = 1 } type = Type::kI64;
+  union {
+    const char* string_value;
+    int64_t int64_value = 0;
+  };
+  size_t value_size = 1;  // of a string its length
+};
+
+struct ErrorDestroy {
+  Head head;
+  Error* error;
+};
+struct ErrorMessage {
+  Head head;
+  const Error* error;
+  const char* message;  // out
+  size_t message_size;  // out
+};
+struct ErrorGetCode {
+  Head head;
+  const Error* error;
+  ErrorCode code;  // out
+};
+struct PluginInitialize {
+  Head head;
+};
+struct EventDestroy {
+  Head head;
+  Event* event;
+};
+struct EventAwait {
+  Head head;
+  Event* event;
+};
+struct ClientCreate {
+  Head head;
+  const NamedValue* options;
+  size_t num_options;
+  void* kv_get;
+  void* kv_get_argument;
+  void* kv_put;
+  void* kv_put_argument;
+  Client* client;  // out
+  void* kv_try_get;
+  void* kv_try_get_argument;
+};
+struct ClientDestroy {
+  Head head;
+  Client* client;
+};
+struct ClientText {  // platform's name, its version
+  Head head;
+  Client* client;
+  const char* text;  // out
+  size_t text_size;  // out
+};
+struct ClientAddressableDevices {
+  Head head;
+  Client* client;
+  Device* const* devices;  // out
+  size_t num_devices;      // out
+};
+struct Program {
+  Head head;
+  const char* code = nullptr;
+  size_t code_size = 0;
+  const char* format = "mlir";
+  size_t format_size = 4;
+};
+struct ClientCompile {
+  Head head;
+  Client* client;
+  const Program* program;
+  const char* options;  // serialized CompileOptionsProto
+  size_t options_size;
+  LoadedExecutable* executable;  // out
+};
+struct ClientBufferFromHostBuffer {
+  Head head;
+  Client* client;
+  const void* data;
+  ElementType type;
+  const int64_t* dims;
+  size_t num_dims;
+  const int64_t* byte_strides;
+  size_t num_byte_strides;
+  HostMemory host_memory;
+  Device* device;
+  Memory* memory;
+  void* device_layout;
+  Event* done_with_host_buffer;  // out
+  Buffer* buffer;                // out
+};
+struct ExecutableDestroy {
+  Head head;
+  Executable* executable;
+};
+struct ExecutableNumOutputs {
+  Head head;
+  Executable* executable;
+  size_t num_outputs;  // out
+};
+struct ExecutableSerialize {
+  Head head;
+  const Executable* executable;
+  const char* bytes;                       // out
+  size_t bytes_size;                       // out
+  SerializedExecutable* serialized;        // out: holds the bytes
+  void (*destroy)(SerializedExecutable*);  // out
+};
+struct LoadedExecutableDestroy {
+  Head head;
+  LoadedExecutable* executable;
+};
+struct LoadedExecutableGetExecutable {
+  Head head;
+  LoadedExecutable* loaded;
+  Executable* executable;  // out
+};
+struct ExecuteOptions {
+  Head head;
+  void* send_callbacks;
+  void* receive_callbacks;
+  size_t num_sends;
+  size_t num_receives;
+  int launch_id;
+  const int64_t* not_donated;  // indices of arguments
+  size_t num_not_donated;
+};
+struct LoadedExecutableExecute {
+  Head head;
+  LoadedExecutable* executable;
+  ExecuteOptions* options;
+  Buffer* const* const* arguments;  // by device
+  size_t num_devices;
+  size_t num_arguments;
+  Buffer** const* results;  // by device; out
+  Event** complete;         // by device; out
+  Device* device;
+};
+struct ExecutableDeserializeAndLoad {
+  Head head;
+  Client* client;
+  const char* bytes;
+  size_t bytes_size;
+  LoadedExecutable* executable;  // out
+};
+struct BufferDestroy {
+  Head head;
+  Buffer* buffer;
+};
+struct BufferToHostBuffer {
+  Head head;
+  Buffer* buffer;
+  void* host_layout;
+  void* to;      // nullptr: asks for the size
+  size_t bytes;  // in, or out
+  Event* event;  // out
+};
+
+}  // namespace tessera::xla::pjrt

@@ -1,0 +1,86 @@
+#include "flight/flight_places.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "flight/ring_reader.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kKeptJobs = 4;
+
+bool is_own_directory(const fs::path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid();
+}
+
+struct Flight {
+  fs::path path;
+  fs::file_time_type changed;
+  bool ended = false;
+};
+
+// The newest first.
+std::vector<Flight> own_jobs(bool look_at_processes) {
+  std::vector<Flight> jobs;
+  if (!is_own_directory(own_flights())) return jobs;
+  std::error_code error;
+  for (const auto& job : fs::directory_iterator(own_flights(), error)) {
+    Flight flight{job.path(), {}, false};
+    size_t rings = 0, ended = 0;
+    for (fs::recursive_directory_iterator files(job.path(), error), none; files != none;
+         files.increment(error)) {
+      if (error) break;
+      if (files->path().extension() != ".ring") continue;
+      ++rings;
+      flight.changed = std::max(flight.changed, files->last_write_time(error));
+      if (look_at_processes) ended += ring_maker_has_ended(files->path());
+    }
+    flight.ended = rings > 0 && ended == rings;
+    if (rings > 0) jobs.push_back(std::move(flight));
+  }
+  std::sort(jobs.begin(), jobs.end(),
+            [](const Flight& a, const Flight& b) { return a.changed > b.changed; });
+  return jobs;
+}
+
+}  // namespace
+
+fs::path own_flights() { return cat("/dev/shm/tessera-flight-", ::geteuid()); }
+
+void make_own_flights() {
+  const std::string path = own_flights().string();
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    throw UserError(cat("cannot make '", path, "': ", std::strerror(errno)));
+  if (!is_own_directory(path)) throw UserError(cat("'", path, "' is not a directory of this user"));
+}
+
+fs::path flight_directory(const std::string& asked, const std::string& job, int attempt) {
+  const fs::path directory = asked.empty() ? own_flights() / job : fs::path(asked);
+  return directory / cat("attempt_", attempt);
+}
+
+fs::path newest_flight() {
+  const std::vector<Flight> jobs = own_jobs(false);
+  return jobs.empty() ? fs::path() : jobs.front().path;
+}
+
+void remove_old_flights() {
+  size_t kept = 0;
+  std::error_code error;
+  for (const Flight& job : own_jobs(true))
+    if (job.ended && ++kept > kKeptJobs) fs::remove_all(job.path, error);
+}
+
+}  // namespace tessera

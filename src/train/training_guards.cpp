@@ -1,0 +1,170 @@
+// What keeps a training run from being lost: its watchdog, stragglers, losses that stand out.
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/exit_status.h"
+#include "base/log.h"
+#include "base/process_identity.h"
+#include "flight/process_report.h"
+#include "observe/heartbeat_file.h"
+#include "train/training_run.h"
+#include "weights/open_checkpoint.h"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+// What telling of a run that is stuck may take: nothing of it is certain to work any more.
+constexpr std::chrono::seconds kLastWords{5};
+
+}  // namespace
+
+void TrainingRun::open_guards() {
+  faults_ = FaultInjector(config_.inject, rank(), world_size(), device_.attempt);
+  if (config_.loss_spike_policy != "none")
+    losses_.emplace(config_.loss_spike_threshold, config_.loss_spike_window);
+  if (config_.heartbeat_file.empty() || rank() > 0) return;
+  try {
+    sinks_.push_back(std::make_unique<HeartbeatFile>(config_.heartbeat_file));
+  } catch (const UserError& error) {
+    if (device_.attempt == 0) throw;
+    TESSERA_WARN(cat(error.what(), "; training goes on without"));
+  }
+}
+
+void TrainingRun::start_watching() {
+  if (device_.control && config_.straggler_interval > 0)
+    stragglers_.emplace(*device_.control, config_.straggler_interval, config_.straggler_threshold);
+  auto place = [this] {
+    const std::string call = device_.communicator ? device_.communicator->running_call() : "";
+    return Watchdog::Place{cat("step ", watched_step_.load(), ", ", step_phase_.load(),
+                               call.empty() ? "" : cat(", in ", call, " with other ranks")),
+                           !call.empty()};
+  };
+  watchdog_ =
+      std::make_unique<Watchdog>(Watchdog::Limits{config_.first_step_timeout, config_.step_timeout},
+                                 place, [this](const std::string& text) { end_stalled(text); });
+  tell_doing("training");
+}
+
+// On the watchdog's thread: the run's own may never move again.
+void TrainingRun::end_stalled(const std::string& what) {
+  const std::string text =
+      world_size() > 1 ? cat("rank ", rank(), " on ", host_name(), ": ", what) : what;
+  std::thread([this, text, what] {
+    std::fprintf(stderr, "tessera: %s\n", text.c_str());
+    if (device_.control) {
+      device_.control->report_failure(what);  // which writes the report of this process, too
+    } else {
+      write_process_report(what);
+    }
+    ::_exit(kStalledStatus);
+  }).detach();
+  std::this_thread::sleep_for(kLastWords);
+  ::_exit(kStalledStatus);
+}
+
+void TrainingRun::in_phase(const char* phase) {
+  watched_step_ = record_.step;
+  step_phase_ = phase;
+}
+
+void TrainingRun::watch_stragglers(const StepReport& report) {
+  if (!stragglers_) return;
+  stragglers_->add(report, reading_seconds_);
+  const auto slowest = stragglers_->take();
+  if (!slowest) return;
+  for (const auto& sink : sinks_) sink->stragglers(*slowest);
+  if (!slowest->is_straggler || rank() > 0) return;
+  TESSERA_WARN(cat("Steps ", slowest->batch - slowest->steps + 1, " to ", slowest->batch, ": rank ",
+                   slowest->rank, " on ", slowest->host, " is slow: ", slowest->phase,
+                   format(" takes %.3g s a step, %.3g s on the other ranks", slowest->seconds,
+                          slowest->median_seconds),
+                   slowest->median_seconds > 0
+                       ? format(" (%.2f times)", slowest->seconds / slowest->median_seconds)
+                       : ""));
+}
+
+void TrainingRun::limit_loss() {
+  if (!losses_) return;
+  loss_limit_ = losses_->limit();
+  if (config_.loss_spike_policy != "warn") session_->set_max_loss(loss_limit_);
+}
+
+void TrainingRun::watch_loss(const RunningStep& step, bool spike) {
+  if (!losses_) return;
+  const double loss = step.report.loss;
+  if (config_.loss_spike_policy == "warn") spike = loss > loss_limit_;
+  const std::string text =
+      cat("Step ", step.report.batch, ": loss ", format("%.5g", loss), " is a spike, above ",
+          format("%.5g (median %.5g of the last %lld steps and %g deviations)", loss_limit_,
+                 losses_->median(), static_cast<long long>(losses_->losses().size()),
+                 config_.loss_spike_threshold));
+  losses_->add(loss);
+  if (!spike) return;
+  if (config_.loss_spike_policy == "warn") {
+    if (rank() == 0) TESSERA_WARN(text);
+    return;
+  }
+  if (config_.loss_spike_policy == "rewind") {
+    spike_text_ = text;
+    return;
+  }
+  if (rank() == 0)
+    TESSERA_WARN(cat(text, "; the update was skipped (", record_.skipped_in_a_row, " in a row)"));
+  require_few_skips(step.report.batch, "were skipped", "loss spikes");
+}
+
+// The newest checkpoint of the run is that of a step before the spike: no later one was written.
+bool TrainingRun::rewind() {
+  const std::string text = std::exchange(spike_text_, "");
+  const int64_t spike = record_.step - 1;
+  if (record_.loss_spike_rewinds >= config_.max_loss_spike_rewinds)
+    throw UserError(cat("stopped: ", text, ", after ", record_.loss_spike_rewinds,
+                        " rewinds, which is --max_loss_spike_rewinds; the last good checkpoint is ",
+                        record_.last_good_checkpoint));
+  tell_doing("going back to a checkpoint");
+  finish_save();
+  const auto checkpoint = open_newest([&](const std::set<fs::path>& damaged, const std::string&) {
+    return newest_of_all(config_.checkpoint_dir, [&](const fs::path& path) {
+      return !damaged.contains(path) && read_manifest(path).origin.run == origin_.run;
+    });
+  });
+  if (!checkpoint) {
+    if (rank() == 0)
+      TESSERA_WARN(cat(text, "; there is no checkpoint to go back to: the update was skipped"));
+    tell_doing("training");
+    require_few_skips(spike, "were skipped", "loss spikes");
+    return false;
+  }
+  const RunRecord saved = record_of(*to_resume_);
+  on_all_ranks("loading of the checkpoint", [&] {
+    load(*checkpoint, saved);
+    return std::string();
+  });
+  to_resume_.reset();
+  take_counters(saved);
+  // The reader stays where it is, behind the spike: what came since the checkpoint is left out.
+  ++record_.loss_spike_rewinds;
+  record_.skipped_samples = saved.skipped_samples;
+  record_.skipped_samples.emplace_back(saved.position, record_.position);
+  total_steps_ = last_step();
+  for (Tier& tier : tiers_)
+    if (tier.last_saved_step != record_.step) tier.last_saved_step = -1;
+  last_saved_step_ = record_.step;
+  last_saved_path_ = *checkpoint;
+  if (rank() == 0)
+    TESSERA_WARN(cat(text, "; went back to '", checkpoint->string(), "': what steps ", saved.step,
+                     " to ", spike, " learned is undone, and the samples since then, ",
+                     saved.position, " to ", record_.position - 1, ", are left out (rewind ",
+                     record_.loss_spike_rewinds, " of at most ", config_.max_loss_spike_rewinds,
+                     ")"));
+  tell_doing("training");
+  return true;
+}
+
+}  // namespace tessera
