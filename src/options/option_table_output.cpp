@@ -194,6 +194,14 @@ std::vector<OptionRow> logging() {
                   {.name = "xla", .built = false}},
        .scopes = kRunScopes | kGenerate,
        .on_resume = kFree},
+      {.name = "xla_plugin",
+       .field = &RunConfig::xla_plugin,
+       .help =
+           "library with which XLA runs on a device, or the directory that it was installed to: "
+           "docs/xla.md",
+       .unset = "TESSERA_XLA_PLUGIN, or beside the program",
+       .scopes = kRunScopes | kGenerate,
+       .on_resume = kFree},
       {.name = "cpu_isa",
        .field = &RunConfig::cpu_isa,
        .help = "instruction set of the CPU kernels; auto: the best for this processor",
