@@ -26,8 +26,8 @@ CompileCache::CompileCache(const Client& client, const fs::path& directory) : cl
 
 std::unique_ptr<CompiledProgram> CompileCache::compile(const std::string& text, int replicas) {
   if (directory_.empty()) return client_.compile(text, replicas);
-  uint64_t key = hash_combine(hash_combine(maker_, hash_text(text)),
-                              hash_text(compile_options(replicas)));
+  uint64_t key =
+      hash_combine(hash_combine(maker_, hash_text(text)), hash_text(compile_options(replicas)));
   const fs::path entry = directory_ / (hex(key) + ".pjrt");
   if (auto known = load(entry)) {
     ++hits_;

@@ -13,7 +13,7 @@ namespace tessera::xla {
 
 // Programs compiled whole by XLA, for its CPU. Ranks are processes of one host, and replicas of one
 // program to XLA: it lives in the process of rank 0, which maps the state of all others and runs
-// each program for all when all have come (docs/decisions/0028-ranks-of-xla.md). Calls below are
+// each program for all when all have come (docs/decisions/0029-ranks-of-xla.md). Calls below are
 // made by all ranks alike.
 //
 // What XLA does not say: values of single nodes (observers are refused) and times of nodes. Memory
@@ -31,6 +31,8 @@ class XlaBackend final : public Backend {
   std::unique_ptr<Executable> compile(const Graph& graph) override;
   std::unique_ptr<State> make_state() override;
   std::unique_ptr<Arenas> make_arenas(const ProgramMemory& memory) override;
+
+  bool shows_values() const override { return false; }
 
   // "XLA, cpu, plug-in 0.81".
   const std::string& description() const { return description_; }

@@ -9,9 +9,10 @@
 namespace tessera::xla {
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines = split(text, '\n');
-  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  for (std::string_view line : split(text, '\n'))
+    if (!line.empty()) lines.emplace_back(line);
   return lines;
 }
 
@@ -105,8 +106,8 @@ void XlaExecutable::run_for_all() {
   std::vector<std::vector<const DeviceBuffer*>> lists(ranks_.size());
   for (size_t r = 0; r < ranks_.size(); ++r) {
     for (size_t k = 0; k < program_.arguments.size(); ++k)
-      given[r].push_back(backend_.client_->in_place(
-          program_.arguments[k].type, ranks_[r].arguments[k], static_cast<int>(r)));
+      given[r].push_back(backend_.client_->in_place(program_.arguments[k].type,
+                                                    ranks_[r].arguments[k], static_cast<int>(r)));
     for (const DeviceBuffer& buffer : given[r]) lists[r].push_back(&buffer);
   }
   const std::vector<CompiledProgram::Buffers> made = compiled_->run(lists);

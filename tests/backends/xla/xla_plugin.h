@@ -1,0 +1,27 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "backends/xla/plugin_search.h"
+
+namespace tessera::xla {
+
+// Of XLA's CPU, where users would have it.
+inline std::optional<std::filesystem::path> plugin_of_tests() {
+  return plugin_if_any("", PluginKind::kCpu);
+}
+
+// Tests that need it, and say so where it is not there.
+class XlaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto plugin = plugin_of_tests();
+    if (!plugin) GTEST_SKIP() << "no plug-in of XLA's CPU: tools/packages install xla";
+    plugin_ = *plugin;
+  }
+  std::filesystem::path plugin_;
+};
+
+}  // namespace tessera::xla
