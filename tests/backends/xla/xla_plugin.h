@@ -8,9 +8,12 @@
 
 namespace tessera::xla {
 
-// Of XLA's CPU, where users would have it.
+// Of XLA's CPU: where users would have it, or where tools/packages installs it.
 inline std::optional<std::filesystem::path> plugin_of_tests() {
-  return plugin_if_any("", PluginKind::kCpu);
+  const std::string installed = TESSERA_SOURCE_DIR "/build/xla";
+  if (auto found = plugin_if_any("", PluginKind::kCpu)) return found;
+  return std::filesystem::exists(installed) ? plugin_if_any(installed, PluginKind::kCpu)
+                                            : std::nullopt;
 }
 
 // Tests that need it, and say so where it is not there.
