@@ -205,7 +205,7 @@ TEST_F(XlaBackendTest, RefusesWhatItCannotDo) {
     TinyBatch batch(kRows, kLength, 0);
     EXPECT_THROW(session.accumulate(std::vector{batch.view()}, &observer), UserError);
   }
-  options.residency.offload = true;
+  options.residency.offload = options.far_state = true;
   EXPECT_NE(user_error([&] {
               Session(build_programs(model_builder(model), options), backend);
             }).find("--device_type cpu"),
