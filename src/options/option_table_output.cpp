@@ -191,7 +191,15 @@ std::vector<OptionRow> logging() {
        .values = {{.name = "auto"},
                   {.name = "cpu"},
                   {.name = "cuda", .synonyms = {"gpu"}, .built = false},
-                  {.name = "xla", .built = false}},
+                  {.name = "xla"}},
+       .scopes = kRunScopes | kGenerate,
+       .on_resume = kFree},
+      {.name = "xla_plugin",
+       .field = &RunConfig::xla_plugin,
+       .help =
+           "library with which XLA runs on a device, or the directory that it was installed to: "
+           "docs/xla.md",
+       .unset = "TESSERA_XLA_PLUGIN, or beside the program",
        .scopes = kRunScopes | kGenerate,
        .on_resume = kFree},
       {.name = "cpu_isa",

@@ -176,6 +176,7 @@ struct RunConfig {
   std::string nccl_test_log;
   std::string log_level = "info";
   std::string device_type = "auto";
+  std::string xla_plugin;
   std::string cpu_isa = "auto";
   std::optional<int64_t> threads;
   std::optional<int64_t> memory;

@@ -71,6 +71,11 @@ EXPECT_FIELD(ExecutableDeserializeAndLoad, executable, PJRT_Executable_Deseriali
              loaded_executable);
 EXPECT_FIELD(BufferDestroy, buffer, PJRT_Buffer_Destroy_Args, buffer);
 EXPECT_FIELD(BufferToHostBuffer, event, PJRT_Buffer_ToHostBuffer_Args, event);
+EXPECT_FIELD(BufferUnsafePointer, address, PJRT_Buffer_UnsafePointer_Args, buffer_pointer);
+EXPECT_FIELD(ExecutableGetCompiledMemoryStats, temporaries,
+             PJRT_Executable_GetCompiledMemoryStats_Args, temp_size_in_bytes);
+EXPECT_FIELD(ExecutableGetCompiledMemoryStats, host_temporaries,
+             PJRT_Executable_GetCompiledMemoryStats_Args, host_temp_size_in_bytes);
 #undef EXPECT_FIELD
 
 #define EXPECT_NUMBER(ours, theirs) \

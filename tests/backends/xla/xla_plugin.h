@@ -1,0 +1,30 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "backends/xla/plugin_search.h"
+
+namespace tessera::xla {
+
+// Of XLA's CPU: where users would have it, or where tools/packages installs it.
+inline std::optional<std::filesystem::path> plugin_of_tests() {
+  const std::string installed = TESSERA_SOURCE_DIR "/build/xla";
+  if (auto found = plugin_if_any("", PluginKind::kCpu)) return found;
+  return std::filesystem::exists(installed) ? plugin_if_any(installed, PluginKind::kCpu)
+                                            : std::nullopt;
+}
+
+// Tests that need it, and say so where it is not there.
+class XlaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto plugin = plugin_of_tests();
+    if (!plugin) GTEST_SKIP() << "no plug-in of XLA's CPU: tools/packages install xla";
+    plugin_ = *plugin;
+  }
+  std::filesystem::path plugin_;
+};
+
+}  // namespace tessera::xla
