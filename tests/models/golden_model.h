@@ -147,6 +147,9 @@ struct GradientBounds {
   double loss = 1e-5, least_cosine = 0.99999, norm = 1e-4;  // relative
 };
 
+// Of what a device computes in bf16.
+constexpr GradientBounds kBf16Bounds{.loss = 5e-3, .least_cosine = 0.99, .norm = 5e-2};
+
 // Of the loss and every gradient; those that are nothing beside the whole are left out.
 inline void expect_loss_and_gradients(GoldenSession& s, const GradientBounds& bounds = {}) {
   auto tokens = s.golden.get<int32_t>("tokens"), labels = s.golden.get<int32_t>("labels");
@@ -192,6 +195,13 @@ inline void expect_steps(GoldenSession& s, double rate, std::span<const float> l
     EXPECT_NEAR(result.loss, losses[step], loss_bound * losses[step]) << step;
     EXPECT_NEAR(result.gradient_norm, norms[step], norm_bound * norms[step]) << step;
   }
+}
+
+inline void expect_near_in_bf16(const std::string& name, Backend& backend) {
+  GoldenSession s(name, backend, DType::kBF16);
+  expect_loss_and_gradients(s, kBf16Bounds);
+  expect_steps(s, 1e-3, s.golden.get<float>("train_losses"),
+               s.golden.get<float>("train_grad_norms"), 2e-2, 1e-1);
 }
 
 // Every model that the scripts have written.

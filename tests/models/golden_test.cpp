@@ -35,6 +35,8 @@ TEST_P(ModelGolden, TwentySteps) {
                s.golden.get<float>("train_grad_norms"));
 }
 
+TEST_P(ModelGolden, NearInBf16) { expect_near_in_bf16(GetParam(), backend_); }
+
 // The same steps by the other optimizers, clipped and with decay:
 // tools/goldens/optimizer_goldens.py.
 TEST(OptimizerGolden, TwentySteps) {

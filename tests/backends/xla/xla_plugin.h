@@ -8,8 +8,17 @@
 
 namespace tessera::xla {
 
-// Of XLA's CPU: where users would have it, or where tools/packages installs it.
+// XLA is not compiled for them.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// Of XLA's CPU, nothing under sanitizers: where users would have it, or where tools/packages
+// installs it.
 inline std::optional<std::filesystem::path> plugin_of_tests() {
+  if (kSanitized) return std::nullopt;
   const std::string installed = TESSERA_SOURCE_DIR "/build/xla";
   if (auto found = plugin_if_any("", PluginKind::kCpu)) return found;
   return std::filesystem::exists(installed) ? plugin_if_any(installed, PluginKind::kCpu)
