@@ -41,6 +41,7 @@ enum class Function : size_t {
   kClientBufferFromHostBuffer = 22,
   kExecutableDestroy = 40,
   kExecutableNumOutputs = 44,
+  kExecutableOptimizedProgram = 48,
   kExecutableSerialize = 49,
   kLoadedExecutableDestroy = 50,
   kLoadedExecutableGetExecutable = 51,
@@ -48,6 +49,10 @@ enum class Function : size_t {
   kExecutableDeserializeAndLoad = 56,
   kBufferDestroy = 58,
   kBufferToHostBuffer = 70,
+  kTopologyCreate = 82,
+  kTopologyDestroy = 83,
+  kCompile = 89,
+  kExecutableMemory = 96,
 };
 
 struct Api {

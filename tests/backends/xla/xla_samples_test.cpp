@@ -9,6 +9,7 @@
 
 #include "backends/ref/interpreter.h"
 #include "backends/xla/client.h"
+#include "backends/xla/plugin_search.h"
 #include "backends/xla/stablehlo.h"
 #include "base/float16.h"
 #include "base/random.h"
@@ -150,9 +151,9 @@ double bound(DType floats, DType output) {
 }
 
 TEST(XlaSamples, AgreeWithTheReference) {
-  const char* path = std::getenv("TESSERA_XLA_PLUGIN");
+  const auto path = plugin_if_any("", PluginKind::kCpu);
   if (!path) GTEST_SKIP() << "no plug-in of XLA: set TESSERA_XLA_PLUGIN to its library";
-  const Plugin plugin(path);
+  const Plugin plugin(path->string());
   const Client client(plugin, kDevices);
   EXPECT_EQ(client.platform(), "cpu");
   int run = 0;
