@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # GPT-2 on OpenWebText, fully sharded over the devices of this machine:
 #   ./run_xla.sh [options of tessera train, which win] 1>run_xla.out 2>&1 &
-# The XLA backend is not built yet: as it stands tessera says so and ends with status 1. `--device_type=cpu` trains on this
-# machine's cores.
+# On XLA's CPU, by a plug-in that `tools/packages install xla` gets: docs/xla.md. The same arguments as run_cuda.sh, but for the
+# batch.
 set -euo pipefail
 ulimit -n 65536 2>/dev/null || true
 
-# One process a device.
-num_gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l)
-NPROC_PER_NODE=${NPROC_PER_NODE:-$((num_gpus > 0 ? num_gpus : 1))}
+# One process a device. XLA's GPUs are for tessera plan only, yet.
+NPROC_PER_NODE=${NPROC_PER_NODE:-1}
 
 exec tessera run --nproc_per_node="$NPROC_PER_NODE" --nnodes=1 \
   --rdzv_id=gpt2-fsdp-xla --rdzv_backend=c10d --rdzv_endpoint=localhost:0 \

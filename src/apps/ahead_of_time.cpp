@@ -43,7 +43,7 @@ std::string line(const char* what, int64_t xla, const std::string& plan) {
 
 std::string report(const std::string& name, const xla::AheadOfTime& compiled,
                    const xla::StableHlo& program, const Graph& graph, int64_t arena) {
-  const xla::CompiledMemory& memory = compiled.memory;
+  const xla::CompiledProgram::Memory& memory = compiled.memory;
   // Of a few kilobytes the ratio would say nothing.
   constexpr int64_t kWorthComparing = 1 << 20;
   std::string ratio;

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// The CPU backend that the options ask for: --threads (default: the cores of this process, shared
-// among the ranks of the host), --cpu_isa.
+// The CPU backend that the options ask for, or, beside another device, the host's part: --threads
+// (default: the cores of this process, shared among the ranks of the host), --cpu_isa.
 std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config, const JobConnection& job = {});
 // The same as what a training run is given. Measures the matrix peak (some 50 ms) if
 // `measure_peak`.

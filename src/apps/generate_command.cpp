@@ -9,8 +9,8 @@
 
 #include "apps/command_options.h"
 #include "apps/commands.h"
-#include "apps/cpu_device.h"
 #include "apps/named_models.h"
+#include "apps/run_device.h"
 #include "apps/text_input.h"
 #include "base/log.h"
 #include "generate/decoder.h"
@@ -132,12 +132,12 @@ std::optional<std::string> shortage_of(const RunConfig& config, const DecoderPro
 // Programs for as many rows as are asked for, or, where nobody asks, as memory has room for.
 // `config` says what the run takes beside its plan.
 DecoderPrograms plan_decoder(const RunConfig& config, const ModelConfig& model,
-                             DecoderOptions options, cpu::CpuBackend& backend) {
+                             DecoderOptions options, const Device& device) {
   auto prompts = std::ssize(options.prompts);
   options.rows = std::min(prompts, config.prompt_batch_size.value_or(kDefaultBatch));
   for (;; options.rows /= 2) {
-    DecoderPrograms programs(model_builder(model), options, backend);
-    auto shortage = shortage_of(config, programs, backend.pool().threads());
+    DecoderPrograms programs(model_builder(model), options, *device.backend);
+    auto shortage = shortage_of(config, programs, device.pool->threads());
     if (!shortage) return programs;
     if (config.prompt_batch_size || options.rows == 1) throw UserError(*shortage);
   }
@@ -223,9 +223,10 @@ int generate_command(std::span<const std::string> arguments) {
   run.bf16 = options.compute == DType::kBF16;
   if (!parsed.is_given("tokenizer")) run.tokenizer = model.tokenizer;
 
-  auto backend = open_cpu(config);
-  Decoder decoder(plan_decoder(run, model.model, options, *backend), *backend);
-  decoder.load(*model.weights, backend->pool());
+  const RunDevice opened = open_device(config, false);
+  const Device& device = opened.device;
+  Decoder decoder(plan_decoder(run, model.model, options, device), *device.backend);
+  decoder.load(*model.weights, *device.pool);
   OrderedLines lines(prompts.texts);
   if (!prompts.batch) print(prompts.texts[0]);
   GenerationSpeed speed = generate(decoder, *tokenizer, generation, ids,

@@ -5,10 +5,10 @@
 #include "apps/ahead_of_time.h"
 #include "apps/command_options.h"
 #include "apps/commands.h"
-#include "apps/cpu_device.h"
 #include "apps/flight.h"
 #include "apps/job_connection.h"
 #include "apps/named_models.h"
+#include "apps/run_device.h"
 #include "base/exit_status.h"
 #include "base/log.h"
 #include "base/thread_stacks.h"
@@ -103,10 +103,9 @@ int train_command(std::span<const std::string> arguments) {
     throw;
   }
   if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
-  auto backend = open_cpu(parsed.config, job);
-  Device device = device_of(*backend, parsed.config, true, job);
-  device.flight = flight.get();
-  TrainingRun run(parsed.config, model, std::move(device));
+  RunDevice opened = open_device(parsed.config, true, job);
+  opened.device.flight = flight.get();
+  TrainingRun run(parsed.config, model, opened.device);
   try {
     RunEnd end = run.run();
     if (std::string loss = lost_log_lines(); !loss.empty()) {

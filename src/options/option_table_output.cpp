@@ -191,7 +191,7 @@ std::vector<OptionRow> logging() {
        .values = {{.name = "auto"},
                   {.name = "cpu"},
                   {.name = "cuda", .synonyms = {"gpu"}, .built = false},
-                  {.name = "xla", .built = false}},
+                  {.name = "xla"}},
        .scopes = kRunScopes | kGenerate,
        .on_resume = kFree},
       {.name = "xla_plugin",

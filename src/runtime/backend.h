@@ -19,6 +19,8 @@ class Backend {
   virtual std::unique_ptr<State> make_state() = 0;
   virtual std::unique_ptr<Arenas> make_arenas(const ProgramMemory& memory) = 0;
 
+  // Whether runs take an observer: else values of single nodes are not to be had.
+  virtual bool shows_values() const { return true; }
   // Whether a run may go on when start() has returned. Who reads results then reads them one step
   // late, so that the device never waits for the host. The same on all ranks of a job.
   virtual bool runs_ahead() const { return false; }

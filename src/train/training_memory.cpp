@@ -31,6 +31,8 @@ void TrainingRun::check_budgets() const {
 
 // Options with which each rank plans no more than so many bytes, and what they cost.
 std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
+  if (!session_->compiled().front().executable->plan())
+    return "lower --train_batch_size or --max_context_width, or give --activation_checkpointing 1";
   RunConfig config = config_;
   config.world = world_size();
   config.ranks_per_host = device_.ranks_per_host;

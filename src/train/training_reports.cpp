@@ -202,7 +202,8 @@ NodeObserver TrainingRun::step_observer() {
     hashes_->begin_step(record_.step);
     hashes = hashes_->observer();
   }
-  if (tracks_step(record_.step)) memory = memory_->observer(record_.step, *session_);
+  if (tracks_step(record_.step) && device_.backend->shows_values())
+    memory = memory_->observer(record_.step, *session_);
   if (!hashes || !memory) return hashes ? hashes : memory;
   return [hashes, memory](const NodeEvent& event) {
     hashes(event);

@@ -120,6 +120,9 @@ void TrainingRun::run_to_the_end() {
   record_inputs();
   if (rank() == 0)
     for (const std::string& warning : data_.warnings) TESSERA_WARN_ONCE(warning);
+  if (!config_.hash_file.empty() && !device_.backend->shows_values())
+    throw UserError(
+        "--hash_file: this device does not show the values of ops; take --device_type cpu");
   tell_memory("Before FSDP wrapper");
   session_->allocate();
   tell_memory("After FSDP wrapper");
@@ -127,12 +130,14 @@ void TrainingRun::run_to_the_end() {
   const Session::Memory memory = session_->planned_memory();
   TESSERA_CHECK(session_->allocated_bytes() == memory.total(),
                 "allocated bytes differ from the plan");
-  TESSERA_INFO(
-      cat("Memory", world_size() > 1 ? " of each rank" : "",
-          ": planned = allocated = ", format_bytes(memory.total()), " (parameters ",
-          format_bytes(memory.parameters), ", moments ", format_bytes(memory.optimizer),
-          ", gradients ", format_bytes(memory.gradients), ", arena ", format_bytes(memory.arena),
-          memory.far_arena > 0 ? cat(", far arena ", format_bytes(memory.far_arena)) : "", ")"));
+  const bool exact = session_->compiled().front().executable->memory().exact;
+  TESSERA_INFO(cat(
+      "Memory", world_size() > 1 ? " of each rank" : "",
+      exact ? ": planned = allocated = " : ": planned ", format_bytes(memory.total()),
+      " (parameters ", format_bytes(memory.parameters), ", moments ",
+      format_bytes(memory.optimizer), ", gradients ", format_bytes(memory.gradients),
+      exact ? ", arena " : ", temporaries by the device's compiler ", format_bytes(memory.arena),
+      memory.far_arena > 0 ? cat(", far arena ", format_bytes(memory.far_arena)) : "", ")"));
   if (saves_beside_training_) {
     saver_->save_beside_training(*device_.pool);
     TESSERA_INFO(cat("Checkpoints are written beside training, from ",
@@ -303,13 +308,18 @@ void TrainingRun::finish_steps(size_t but) {
 }
 
 void TrainingRun::report_skip(const RunningStep& step) {
-  // The weights are what they were before the step, so the same batches show the same values again.
-  // Not so where the device has done a step since.
-  NonFiniteFinder finder;
-  NodeObserver observer = finder.observer();
-  session_->accumulate(step.micro_batches, &observer);
   const int64_t number = step.report.batch;
-  std::string where = finder.first();
+  std::string where;
+  if (device_.backend->shows_values()) {
+    // The weights are what they were before the step, so the same batches show the same values
+    // again. Not so where the device has done a step since.
+    NonFiniteFinder finder;
+    NodeObserver observer = finder.observer();
+    session_->accumulate(step.micro_batches, &observer);
+    where = finder.first();
+  } else {
+    where = "this device does not show; --device_type cpu, from the last checkpoint, does";
+  }
   if (where.empty())
     where = running_.empty() ? "the sum of the gradients"
                              : "not seen with the weights of step " + std::to_string(number + 1);

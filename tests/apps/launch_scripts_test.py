@@ -146,10 +146,10 @@ class LaunchScripts(unittest.TestCase):
     def test_devices_that_are_not_built_are_named(self):
         gpt2 = [w for w in SMALL if not w.startswith(("--num_key", "--intermediate"))]
         gpt2 += ["--hf_model=None", "--model_type=gpt2", "--epochs=1"]
-        for device in ("cuda", "xla"):
+        for device, said in (("cuda", "not built yet: --device_type=cuda"), ("xla", "it names a plug-in of XLA")):
             with self.subTest(device):
                 script = EXAMPLES / f"gpt2-fsdp/run_{device}.sh"
-                self.assertIn(f"not built yet: --device_type={device}", self.call(script, *gpt2, status=1))
+                self.assertIn(said, self.call(script, *gpt2, "--xla_plugin=absent", status=1))
                 shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
                 said = self.call(script, *gpt2, "--device_type=cpu", NPROC_PER_NODE="2")
                 self.assertRegex(said, r"Batch 3 Loss: \d")

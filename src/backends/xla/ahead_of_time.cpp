@@ -13,7 +13,7 @@ namespace {
 
 // What the child hands over; behind it the interface's version and the executable.
 struct Numbers {
-  CompiledMemory memory;
+  CompiledProgram::Memory memory;
   HloGathers gathers;
   double seconds = 0, processor_seconds = 0;
   size_t interface_size = 0;

@@ -16,8 +16,8 @@ struct TargetMachines {
 
 // What compiling a program gave. Nothing was executed.
 struct AheadOfTime {
-  std::string interface;  // of the plug-in: "0.116"
-  CompiledMemory memory;  // of one GPU
+  std::string interface;           // of the plug-in: "0.116"
+  CompiledProgram::Memory memory;  // of one GPU
   HloGathers gathers;
   double seconds = 0, processor_seconds = 0;  // of compiling alone; the second of all threads
   std::string executable;                     // serialized, where it was asked for

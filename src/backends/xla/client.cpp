@@ -73,6 +73,13 @@ void DeviceBuffer::read(std::span<std::byte> to) const {
   client_->plugin().await(read->event, "reading a tensor");
 }
 
+const std::byte* DeviceBuffer::address() const {
+  Call<pjrt::BufferUnsafePointer> find;
+  find->buffer = buffer_;
+  client_->plugin().call(Function::kBufferUnsafePointer, find, "finding a tensor");
+  return reinterpret_cast<const std::byte*>(find->address);
+}
+
 CompiledProgram::CompiledProgram(const Client& client, pjrt::LoadedExecutable* loaded)
     : client_(client), loaded_(loaded) {
   Call<pjrt::LoadedExecutableGetExecutable> get;
@@ -131,6 +138,13 @@ std::string CompiledProgram::serialized() const {
   std::string bytes(serialize->bytes, serialize->bytes_size);
   serialize->destroy(serialize->serialized);
   return bytes;
+}
+
+CompiledProgram::Memory CompiledProgram::memory() const {
+  Call<pjrt::ExecutableGetCompiledMemoryStats> ask;
+  ask->executable = executable_;
+  client_.plugin().call(Function::kExecutableGetCompiledMemoryStats, ask, "asking for its memory");
+  return {ask->arguments, ask->results, ask->aliased, ask->temporaries, ask->code};
 }
 
 Client::Client(const Plugin& plugin, int devices) : plugin_(plugin) {

@@ -23,6 +23,8 @@ class DeviceBuffer {
   pjrt::Buffer* get() const { return buffer_; }
   // Waits for it.
   void read(std::span<std::byte> to) const;
+  // Of its elements, where that is host memory.
+  const std::byte* address() const;
 
  private:
   const Client* client_ = nullptr;
@@ -44,6 +46,11 @@ class CompiledProgram {
   std::vector<Buffers> run(std::span<const std::vector<const DeviceBuffer*>> arguments) const;
   // What Client::load() takes.
   std::string serialized() const;
+  // By the compiler's account, in bytes of one device.
+  struct Memory {
+    int64_t arguments = 0, results = 0, aliased = 0, temporaries = 0, code = 0;
+  };
+  Memory memory() const;
 
  private:
   const Client& client_;

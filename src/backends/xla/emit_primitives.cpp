@@ -1,6 +1,5 @@
 #include <array>
 #include <map>
-#include <numeric>
 #include <string_view>
 
 #include "backends/xla/emitter.h"
@@ -97,14 +96,8 @@ bool Emitter::emit_shaping(const Node& node) {
     set(y, text_.slice(in(node, 0), slice.dim(), slice.begin(), slice.end()));
   } else if (name == "pad") {
     const auto& pad = static_cast<const Pad&>(op);
-    const auto dim = static_cast<size_t>(pad.dim());
-    const Tensor x = in(node, 0), value = text_.splat({}, type.dtype, pad.value());
-    Shape low(type.shape.size(), 0), high(low), none(low);
-    low[dim] = pad.low();
-    high[dim] = type.shape[dim] - x.shape[dim] - pad.low();
-    set(y, text_.op("pad", {{x, value}}, type.shape, x.element,
-                    cat("edge_padding_low = ", array_text(low), ", edge_padding_high = ",
-                        array_text(high), ", interior_padding = ", array_text(none))));
+    set(y, text_.pad(in(node, 0), pad.dim(), pad.low(), type.shape[static_cast<size_t>(pad.dim())],
+                     text_.splat({}, type.dtype, pad.value())));
   } else if (name == "concatenate") {
     set(y, text_.concatenate(all_in(node), static_cast<const Concatenate&>(op).dim()));
   } else if (name == "gather") {
@@ -161,22 +154,12 @@ bool Emitter::emit_reduction(const Node& node) {
     set(y, text_.maximum(in(node, 0), static_cast<const Reduce&>(*node.op).dims()));
   } else if (name == "dot") {
     const auto& dot = static_cast<const Dot&>(*node.op);
-    std::vector<int64_t> batch(static_cast<size_t>(dot.batch()));
-    std::iota(batch.begin(), batch.end(), 0);
-    const std::string dims = batch.empty()
-                                 ? ""
-                                 : cat("lhs_batching_dimensions = ", list_text(batch),
-                                       ", rhs_batching_dimensions = ", list_text(batch), ", ");
     // Sums in f64 are asked for by the dtype of the result.
     auto operand = [&](size_t i) {
       return type.dtype == DType::kF64 ? text_.convert(in(node, i), "f64") : in(node, i);
     };
-    set(y, text_.op("dot_general", {{operand(0), operand(1)}}, type.shape, element_of(type.dtype),
-                    cat("dot_dimension_numbers = #stablehlo.dot<", dims,
-                        "lhs_contracting_dimensions = [", dot.contract_a(),
-                        "], rhs_contracting_dimensions = [", dot.contract_b(),
-                        "]>, precision_config = [#stablehlo<precision DEFAULT>, "
-                        "#stablehlo<precision DEFAULT>]")));
+    set(y, text_.dot(operand(0), operand(1), dot.batch(), Shape{dot.contract_a()},
+                     Shape{dot.contract_b()}, element_of(type.dtype)));
   } else {
     return false;
   }

@@ -9,15 +9,22 @@ namespace tessera::xla {
 // in the half n / 64 of the call's words, of call n % 64 / 4, in word n % 4 / 2 of that half, and
 // in its bits from n % 2 * 16 on: reshapes and concatenations bring them into this order.
 Tensor Emitter::random_bits(const Node& node) {
-  constexpr int64_t kCalls = 16;  // of a block
   const auto& op = static_cast<const RandomBits&>(*node.op);
-  const Shape& shape = type_of_output(node).shape;
+  RandomPart part{type_of_output(node).shape, type_of_output(node).shape, {}};
+  if (!op.part().whole()) {
+    part.whole[static_cast<size_t>(op.part().dim)] = op.part().size;
+    part.begins[op.part().dim] = in(node, 1);
+  }
+  return random_bits(in(node, 0), op.stream(), part);
+}
+
+Tensor Emitter::random_bits(const Tensor& row_keys, const std::string& stream,
+                            const RandomPart& part) {
+  constexpr int64_t kCalls = 16;  // of a block
+  const auto& [shape, whole, begins] = part;
   const int64_t last = std::ssize(shape) - 1;
-  const TensorPart part = op.part();
-  Shape whole = shape;
-  if (!part.whole()) whole[static_cast<size_t>(part.dim)] = part.size;
   // A part along the last dim begins anywhere in a line: its lines are made whole.
-  const bool cut = !part.whole() && part.dim == last;
+  const bool cut = begins.contains(last);
   const int64_t width = last >= 1 ? (cut ? whole : shape)[static_cast<size_t>(last)] : 1;
   const int64_t blocks = (width + kRandomBlock - 1) / kRandomBlock;
 
@@ -26,26 +33,25 @@ Tensor Emitter::random_bits(const Node& node) {
   Shape calls = lines;
   calls.push_back(blocks * kCalls);
   auto number = [&](int64_t v) { return text_.splat(calls, "i64", static_cast<uint64_t>(v)); };
-  Tensor begin;
-  if (!part.whole()) begin = text_.convert(in(node, 1), "i64");
   Tensor index = text_.iota(calls, "i64", std::ssize(calls) - 1);
   int64_t stride = blocks * kCalls;
   for (int64_t d = last - 1; d >= 1; --d) {
     Tensor line = text_.iota(calls, "i64", d);
-    if (part.dim == d) line = text_.binary("add", line, text_.spread(begin, calls));
+    if (auto begin = begins.find(d); begin != begins.end())
+      line = text_.binary("add", line, text_.spread(text_.convert(begin->second, "i64"), calls));
     index = text_.binary("add", index, text_.binary("multiply", line, number(stride)));
     stride *= whole[static_cast<size_t>(d)];
   }
 
-  const Tensor key = text_.broadcast(in(node, 0), calls, Shape{0});
+  const Tensor key = text_.broadcast(row_keys, calls, Shape{0});
   auto low = [&](const Tensor& x) { return text_.convert(x, "ui32"); };
   auto high = [&](const Tensor& x) {
     return low(text_.binary("shift_right_logical", x, number(32)));
   };
-  const uint64_t stream = stream_of(op.stream());
+  const uint64_t number_of_stream = stream_of(stream);
   const std::vector<Tensor> words =
-      philox({low(index), high(index), text_.splat(calls, "ui32", stream & 0xffffffffu),
-              text_.splat(calls, "ui32", stream >> 32)},
+      philox({low(index), high(index), text_.splat(calls, "ui32", number_of_stream & 0xffffffffu),
+              text_.splat(calls, "ui32", number_of_stream >> 32)},
              {low(key), high(key)});
 
   // [B, lines..., blocks, half, call, word], then each word as two numbers.
@@ -66,7 +72,7 @@ Tensor Emitter::random_bits(const Node& node) {
   Tensor bits = text_.op("bitcast_convert", {{ordered}}, with({blocks, 2, kCalls, 2, 2}), "ui16");
   bits = text_.reshape(bits, with({blocks * kRandomBlock}));
   if (cut) {
-    bits = text_.slice_at(bits, last, begin, shape[static_cast<size_t>(last)]);
+    bits = text_.slice_at(bits, last, begins.at(last), shape[static_cast<size_t>(last)]);
   } else if (width != blocks * kRandomBlock) {
     bits = text_.slice(bits, std::ssize(lines), 0, width);
   }

@@ -9,7 +9,16 @@
 namespace tessera::xla {
 namespace {
 
-bool is_written_whole(const Op& op) { return op.name() == "adamw"; }
+// Those that emit_composite() knows, where their definition takes memory of another order.
+bool is_written_whole(const Graph& graph, const Node& node, const EmitOptions& options) {
+  const std::string_view name = node.op->name();
+  auto size = [&](size_t i) { return graph.shape(node.inputs[i]); };
+  if (name == "attention" || name == "attention_backward")
+    return size(0)[1] > options.attention_tokens;
+  if (name.starts_with("linear_cross_entropy") || name.starts_with("linear_log_sum_exp"))
+    return size(0)[0] > 1 && size(0)[0] * size(1)[0] > options.head_logits;
+  return name == "adamw" || name == "sum_squares" || name == "cache_write";
+}
 
 // Cheaper to make again than to hold apart.
 bool is_made_of_nothing(const Op& op) {
@@ -19,12 +28,12 @@ bool is_made_of_nothing(const Op& op) {
 
 }  // namespace
 
-Graph with_definitions(const Graph& graph) {
+Graph with_definitions(const Graph& graph, const EmitOptions& options) {
   Graph result(graph.mesh());
   Rewriter rewriter(graph, result);
   bool changed = false;
   for (const Node& node : graph.nodes()) {
-    if (node.op->tier() != Tier::kComposite || is_written_whole(*node.op)) {
+    if (node.op->tier() != Tier::kComposite || is_written_whole(graph, node, options)) {
       rewriter.copy(node);
       continue;
     }
@@ -34,12 +43,12 @@ Graph with_definitions(const Graph& graph) {
     changed = true;
   }
   rewriter.finish();
-  return changed ? with_definitions(result) : result;
+  return changed ? with_definitions(result, options) : result;
 }
 
-StableHlo stablehlo(const Graph& graph) {
-  const Graph definitions = with_definitions(graph);
-  return Emitter(definitions).emit();
+StableHlo stablehlo(const Graph& graph, const EmitOptions& options) {
+  const Graph definitions = with_definitions(graph, options);
+  return Emitter(definitions, options).emit();
 }
 
 StableHlo Emitter::emit() {
@@ -95,6 +104,18 @@ void Emitter::emit(const Node& node) {
   if (op.name() == "reduce_scatter") reductions_.push_back(tensor(node.outputs[0]));
   if (node.phase == Phase::kBackward && op.contracts())
     last_backward_product_ = tensor(node.outputs[0]);
+}
+
+std::vector<Tensor> Emitter::inlined(const Graph& graph, std::span<const Tensor> arguments) {
+  Emitter inner(graph, options_);
+  std::swap(inner.text_, text_);
+  inner.tensors_.resize(static_cast<size_t>(graph.num_values()));
+  for (size_t i = 0; i < arguments.size(); ++i) inner.set(graph.inputs()[i].value, arguments[i]);
+  for (const Node& node : graph.nodes()) inner.emit(node);
+  std::swap(inner.text_, text_);
+  std::vector<Tensor> results;
+  for (const GraphOutput& output : graph.outputs()) results.push_back(inner.tensor(output.value));
+  return results;
 }
 
 Tensor Emitter::in(const Node& node, size_t i) {

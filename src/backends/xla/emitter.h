@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/xla/attention_blocks.h"
 #include "backends/xla/mlir_text.h"
 #include "backends/xla/stablehlo.h"
 #include "ir/graph.h"
@@ -21,7 +22,7 @@ namespace tessera::xla {
 //      others are made.
 class Emitter {
  public:
-  explicit Emitter(const Graph& graph) : graph_(graph) {}
+  Emitter(const Graph& graph, const EmitOptions& options) : graph_(graph), options_(options) {}
   StableHlo emit();
 
  private:
@@ -35,6 +36,13 @@ class Emitter {
   Tensor erf(const Tensor& x);
   Tensor gather(const Node& node);
   Tensor scatter_add(const Node& node);
+  // Bits of base/random.h: of rows of shape `whole`, `shape` from `begins` on, integer scalars by
+  // dim.
+  struct RandomPart {
+    Shape shape, whole;
+    std::map<int64_t, Tensor> begins;
+  };
+  Tensor random_bits(const Tensor& row_keys, const std::string& stream, const RandomPart& part);
   Tensor random_bits(const Node& node);
   std::vector<Tensor> philox(std::vector<Tensor> counter, std::vector<Tensor> key);
   Tensor axis_index(AxisSet axes);
@@ -43,6 +51,15 @@ class Emitter {
   Tensor all_to_all(const Tensor& x, int64_t split_dim, int64_t concat_dim, AxisSet axes);
   std::string groups(AxisSet axes) const;
   void adamw(const Node& node);
+  void sum_squares(const Node& node);
+  void cache_write(const Node& node);
+  AttentionBlocks attention_blocks(const Node& node, size_t at, double scale,
+                                   const AttentionMask& mask, const AttentionDropout& dropout);
+  void attention(const Node& node);
+  void attention_backward(const Node& node);
+  void head(const Node& node);
+  // What the nodes of a graph of primitives give for these arguments, without barriers.
+  std::vector<Tensor> inlined(const Graph& graph, std::span<const Tensor> arguments);
 
   // Operand i of the node that is being written, behind its barrier.
   Tensor in(const Node& node, size_t i);
@@ -57,6 +74,7 @@ class Emitter {
   }
 
   const Graph& graph_;
+  const EmitOptions& options_;
   MlirText text_;
   std::vector<std::optional<Tensor>> tensors_;  // by value
   std::map<Value, Tensor> behind_;              // values of the forward pass, behind a barrier
@@ -66,6 +84,6 @@ class Emitter {
 
 // The graph with all composites replaced by their definition, but for those that emit_composite()
 // writes.
-Graph with_definitions(const Graph& graph);
+Graph with_definitions(const Graph& graph, const EmitOptions& options);
 
 }  // namespace tessera::xla

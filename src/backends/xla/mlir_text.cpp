@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -173,6 +174,21 @@ Tensor MlirText::slice_at(const Tensor& x, int64_t dim, const Tensor& begin, int
   shape[static_cast<size_t>(dim)] = size;
   return op("dynamic_slice", inputs, shape, x.element, cat("slice_sizes = ", array_text(shape)));
 }
+Tensor MlirText::update_at(const Tensor& x, const Tensor& part, int64_t dim, const Tensor& begin) {
+  const Tensor zero = splat({}, begin.element, 0);
+  std::vector<Tensor> inputs{x, part};
+  for (int64_t d = 0; d < std::ssize(x.shape); ++d) inputs.push_back(d == dim ? begin : zero);
+  return op("dynamic_update_slice", inputs, x.shape, x.element);
+}
+Tensor MlirText::pad(const Tensor& x, int64_t dim, int64_t low, int64_t size, const Tensor& value) {
+  Shape before(x.shape.size(), 0), behind(before), none(before), shape(x.shape);
+  before[static_cast<size_t>(dim)] = low;
+  behind[static_cast<size_t>(dim)] = size - low - x.shape[static_cast<size_t>(dim)];
+  shape[static_cast<size_t>(dim)] = size;
+  return op("pad", {{x, value}}, shape, x.element,
+            cat("edge_padding_low = ", array_text(before), ", edge_padding_high = ",
+                array_text(behind), ", interior_padding = ", array_text(none)));
+}
 Tensor MlirText::concatenate(std::span<const Tensor> xs, int64_t dim) {
   if (xs.size() == 1) return xs[0];
   Shape shape = xs[0].shape;
@@ -205,6 +221,29 @@ Tensor MlirText::maximum(const Tensor& x, std::span<const int64_t> dims) {
             cat("dimensions = ", array_text(dims)), reducer("maximum", x.element));
 }
 
+Tensor MlirText::dot(const Tensor& a, const Tensor& b, int64_t batch,
+                     std::span<const int64_t> contract_a, std::span<const int64_t> contract_b,
+                     std::string_view element) {
+  std::vector<int64_t> batches(static_cast<size_t>(batch));
+  std::iota(batches.begin(), batches.end(), 0);
+  Shape shape(a.shape.begin(), a.shape.begin() + batch);
+  auto add_free = [&](const Shape& of, std::span<const int64_t> contracted) {
+    const Shape left = without(of, contracted);
+    shape.insert(shape.end(), left.begin() + batch, left.end());
+  };
+  add_free(a.shape, contract_a);
+  add_free(b.shape, contract_b);
+  const std::string dims = batch == 0
+                               ? ""
+                               : cat("lhs_batching_dimensions = ", list_text(batches),
+                                     ", rhs_batching_dimensions = ", list_text(batches), ", ");
+  return op("dot_general", {{a, b}}, shape, element,
+            cat("dot_dimension_numbers = #stablehlo.dot<", dims, "lhs_contracting_dimensions = ",
+                list_text(contract_a), ", rhs_contracting_dimensions = ", list_text(contract_b),
+                ">, precision_config = [#stablehlo<precision DEFAULT>, "
+                "#stablehlo<precision DEFAULT>]"));
+}
+
 Tensor MlirText::barrier(const Tensor& x, std::span<const Tensor> ties) {
   if (ties.empty()) return unary("optimization_barrier", x);
   std::vector<Tensor> all{x};
@@ -213,9 +252,9 @@ Tensor MlirText::barrier(const Tensor& x, std::span<const Tensor> ties) {
 }
 
 // Constants belong to the region in which they are written.
-std::vector<Tensor> MlirText::loop(int64_t count, std::span<const Tensor> carried,
-                                   const Body& body) {
-  std::vector<Tensor> all{splat({}, "i32", 0)};
+std::vector<Tensor> MlirText::loop(const Tensor& begin, const std::function<Tensor()>& end,
+                                   std::span<const Tensor> carried, const Body& body) {
+  std::vector<Tensor> all{begin};
   all.insert(all.end(), carried.begin(), carried.end());
   std::string outside = std::exchange(text_, {});
   auto constants = std::exchange(constants_, {});
@@ -235,7 +274,7 @@ std::vector<Tensor> MlirText::loop(int64_t count, std::span<const Tensor> carrie
     return std::exchange(text_, {});
   };
   std::vector<Tensor> in = begin_region();
-  const Tensor more = compare("LT", in[0], splat({}, "i32", static_cast<uint64_t>(count)));
+  const Tensor more = compare("LT", in[0], end());
   const std::string condition = end_region({{more}});
   in = begin_region();
   std::vector<Tensor> next = body(in[0], std::span(in).subspan(1));
@@ -249,11 +288,28 @@ std::vector<Tensor> MlirText::loop(int64_t count, std::span<const Tensor> carrie
   return results;
 }
 
+std::vector<Tensor> MlirText::loop(int64_t count, std::span<const Tensor> carried,
+                                   const Body& body) {
+  return loop(
+      splat({}, "i32", 0), [&] { return splat({}, "i32", static_cast<uint64_t>(count)); }, carried,
+      body);
+}
+std::vector<Tensor> MlirText::loop(const Tensor& begin, const Tensor& end,
+                                   std::span<const Tensor> carried, const Body& body) {
+  return loop(
+      begin, [&] { return end; }, carried, body);
+}
+
 std::string MlirText::reducer(std::string_view name, std::string_view element) {
   const std::string scalar = type_text({}, element);
   return cat(" ({\n^bb0(%l: ", scalar, ", %r: ", scalar, "):\n%s = \"stablehlo.", name,
              "\"(%l, %r) : (", scalar, ", ", scalar, ") -> ", scalar,
              "\n\"stablehlo.return\"(%s) : (", scalar, ") -> ()\n})");
+}
+std::string MlirText::replacer(std::string_view element) {
+  const std::string scalar = type_text({}, element);
+  return cat(" ({\n^bb0(%l: ", scalar, ", %r: ", scalar, "):\n\"stablehlo.return\"(%r) : (", scalar,
+             ") -> ()\n})");
 }
 
 }  // namespace tessera::xla

@@ -66,22 +66,38 @@ class MlirText {
   Tensor slice(const Tensor& x, int64_t dim, int64_t begin, int64_t end);
   // `size` elements along dim from `begin` on, an integer scalar.
   Tensor slice_at(const Tensor& x, int64_t dim, const Tensor& begin, int64_t size);
+  // x with `part` in place of what slice_at() gives.
+  Tensor update_at(const Tensor& x, const Tensor& part, int64_t dim, const Tensor& begin);
+  // Of so many elements along dim, x from `low` on and `value`, a scalar, around it.
+  Tensor pad(const Tensor& x, int64_t dim, int64_t low, int64_t size, const Tensor& value);
   Tensor concatenate(std::span<const Tensor> xs, int64_t dim);
   Tensor sum(const Tensor& x, std::span<const int64_t> dims);
   Tensor maximum(const Tensor& x, std::span<const int64_t> dims);
+  // Sums of products over dims of both, for each of the first `batch` dims; then the other dims of
+  // a, and those of b.
+  Tensor dot(const Tensor& a, const Tensor& b, int64_t batch, std::span<const int64_t> contract_a,
+             std::span<const int64_t> contract_b, std::string_view element);
   // What it gives is made once and nobody looks behind it: `ties` are there before it is.
   Tensor barrier(const Tensor& x, std::span<const Tensor> ties = {});
 
   // `count` times body(number of the turn, carried): what it gives is carried into the next turn.
+  // It may read what stands before the loop.
   using Body = std::function<std::vector<Tensor>(const Tensor& turn, std::span<const Tensor>)>;
   std::vector<Tensor> loop(int64_t count, std::span<const Tensor> carried, const Body& body);
+  // Turns from `begin` to before `end`, i32 scalars.
+  std::vector<Tensor> loop(const Tensor& begin, const Tensor& end, std::span<const Tensor> carried,
+                           const Body& body);
 
   // A region of a reduction: two scalars and an op of them.
   static std::string reducer(std::string_view name, std::string_view element);
+  // One that gives the second.
+  static std::string replacer(std::string_view element);
 
  private:
   std::string fresh(std::string_view prefix = "%v");
   Tensor constant(const Shape& shape, std::string_view element, const std::string& literal);
+  std::vector<Tensor> loop(const Tensor& begin, const std::function<Tensor()>& end,
+                           std::span<const Tensor> carried, const Body& body);
 
   std::string text_;
   int64_t next_ = 0, ops_ = 0;

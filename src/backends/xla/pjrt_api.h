@@ -49,10 +49,11 @@ enum class Function : size_t {
   kExecutableDeserializeAndLoad = 56,
   kBufferDestroy = 58,
   kBufferToHostBuffer = 70,
+  kBufferUnsafePointer = 73,
   kTopologyCreate = 82,
   kTopologyDestroy = 83,
   kCompile = 89,
-  kExecutableMemory = 96,
+  kExecutableGetCompiledMemoryStats = 96,
 };
 
 struct Api {
@@ -242,6 +243,18 @@ struct BufferToHostBuffer {
   void* to;      // nullptr: asks for the size
   size_t bytes;  // in, or out
   Event* event;  // out
+};
+struct BufferUnsafePointer {
+  Head head;
+  Buffer* buffer;
+  uintptr_t address;  // out
+};
+struct ExecutableGetCompiledMemoryStats {
+  Head head;
+  Executable* executable;
+  // Out, in bytes: on the device, then in host memory.
+  int64_t code, arguments, results, aliased, temporaries;
+  int64_t host_code, host_arguments, host_results, host_aliased, host_temporaries;
 };
 
 }  // namespace tessera::xla::pjrt

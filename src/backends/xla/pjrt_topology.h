@@ -32,12 +32,5 @@ struct ExecutableOptimizedProgram {
   Executable* executable;
   Program* program;  // out; without code it gives the size
 };
-// Bytes on a device: the first five for it, then the same in host memory.
-struct ExecutableMemory {
-  Head head;
-  Executable* executable;
-  int64_t code, arguments, results, aliased, temporaries;                           // out
-  int64_t host_code, host_arguments, host_results, host_aliased, host_temporaries;  // out
-};
 
 }  // namespace tessera::xla::pjrt

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "base/text.h"
 
 namespace tessera::xla {
@@ -15,6 +17,8 @@ constexpr int kMajorVersion = 0;
 }  // namespace
 
 Plugin::Plugin(const std::string& path) : path_(path) {
+  // XLA tells things that only its makers want to know, on standard error.
+  ::setenv("TF_CPP_MIN_LOG_LEVEL", "1", 0);
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) throw UserError(cat("cannot load XLA's plug-in: ", ::dlerror()));
   auto get = reinterpret_cast<const pjrt::Api* (*)()>(::dlsym(library, "GetPjrtApi"));

@@ -1,6 +1,5 @@
 #include "backends/xla/topology.h"
 
-#include "backends/xla/client.h"
 #include "base/text.h"
 
 namespace tessera::xla {
@@ -124,11 +123,11 @@ TopologyProgram::~TopologyProgram() {
   plugin_.release(Function::kExecutableDestroy, destroy);
 }
 
-CompiledMemory TopologyProgram::memory() const {
-  Call<pjrt::ExecutableMemory> ask;
+CompiledProgram::Memory TopologyProgram::memory() const {
+  Call<pjrt::ExecutableGetCompiledMemoryStats> ask;
   ask->executable = executable_;
-  plugin_.call(Function::kExecutableMemory, ask, "asking for the memory of a program");
-  return {ask->arguments, ask->results, ask->temporaries, ask->code, ask->aliased};
+  plugin_.call(Function::kExecutableGetCompiledMemoryStats, ask, "asking for its memory");
+  return {ask->arguments, ask->results, ask->aliased, ask->temporaries, ask->code};
 }
 
 HloGathers TopologyProgram::gathers() const {

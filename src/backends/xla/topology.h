@@ -3,21 +3,15 @@
 #include <string>
 #include <string_view>
 
+#include "backends/xla/client.h"
 #include "backends/xla/hlo_module.h"
 #include "backends/xla/pjrt_topology.h"
-#include "backends/xla/plugin.h"
 
 namespace tessera::xla {
 
 // A GPU that programs are compiled for, without one: stream_executor's GpuTargetConfigProto as
 // text. UserError for names that are none of "h100" (SXM, 80 GB) and "a100" (SXM, 80 GB).
 std::string_view target_config(const std::string& gpu);
-
-// Bytes of a compiled program on a device, as XLA says.
-struct CompiledMemory {
-  int64_t arguments = 0, results = 0, temporaries = 0, code = 0;
-  int64_t aliased = 0;  // results that lie in the memory of arguments
-};
 
 // Devices that are only described.
 class Topology {
@@ -45,7 +39,7 @@ class TopologyProgram {
   TopologyProgram(const TopologyProgram&) = delete;
   TopologyProgram& operator=(const TopologyProgram&) = delete;
 
-  CompiledMemory memory() const;
+  CompiledProgram::Memory memory() const;  // of one device
   HloGathers gathers() const;
   // What Client::load() takes, on such a device.
   std::string serialized() const;

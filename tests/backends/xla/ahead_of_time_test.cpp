@@ -8,11 +8,11 @@
 #include "backends/xla/child_process.h"
 #include "backends/xla/client.h"
 #include "backends/xla/cuda_files.h"
-#include "backends/xla/plugin_search.h"
 #include "backends/xla/stablehlo.h"
 #include "base/file.h"
 #include "ops/collective/collective.h"
 #include "ops/primitive/elementwise.h"
+#include "tests/backends/xla/xla_plugin.h"
 #include "tests/base/error_expectation.h"
 
 namespace tessera::xla {
@@ -37,8 +37,10 @@ StableHlo gathering(const Mesh& mesh) {
 class AheadOfTimeTest : public testing::Test {
  protected:
   void SetUp() override {
+    const auto plugin = plugin_of_tests(PluginKind::kCuda);
+    if (!plugin) GTEST_SKIP() << "no plug-in of XLA for CUDA: tools/packages install xla";
+    plugin_ = *plugin;
     try {
-      plugin_ = find_plugin("", PluginKind::kCuda);
       find_cuda_files(cuda_roots(plugin_));
     } catch (const UserError& error) {
       GTEST_SKIP() << error.what();
@@ -149,13 +151,8 @@ TEST(HloModule, CountsGathers) {
 }
 
 // On XLA's CPU, which can load what it compiled.
-TEST(Executables, CutOffOnesAreErrors) {
-  fs::path path;
-  try {
-    path = find_plugin("", PluginKind::kCpu);
-  } catch (const UserError& error) {
-    GTEST_SKIP() << error.what();
-  }
+TEST_F(XlaTest, ExecutablesThatAreCutOffAreErrors) {
+  const fs::path path = plugin_;
   const std::string whole = in_child_process("compiling", seconds(120), [&] {
     const Plugin plugin(path.string());
     const Client client(plugin, 1);

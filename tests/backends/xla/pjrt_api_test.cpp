@@ -40,7 +40,6 @@ EXPECT_FUNCTION(kExecutableOptimizedProgram, PJRT_Executable_OptimizedProgram);
 EXPECT_FUNCTION(kTopologyCreate, PJRT_TopologyDescription_Create);
 EXPECT_FUNCTION(kTopologyDestroy, PJRT_TopologyDescription_Destroy);
 EXPECT_FUNCTION(kCompile, PJRT_Compile);
-EXPECT_FUNCTION(kExecutableMemory, PJRT_Executable_GetCompiledMemoryStats);
 #undef EXPECT_FUNCTION
 
 // The last field that is used of each struct, and so all before it.
@@ -82,12 +81,11 @@ EXPECT_FIELD(TopologyCreate, topology, PJRT_TopologyDescription_Create_Args, top
 EXPECT_FIELD(TopologyDestroy, topology, PJRT_TopologyDescription_Destroy_Args, topology);
 EXPECT_FIELD(Compile, executable, PJRT_Compile_Args, executable);
 EXPECT_FIELD(ExecutableOptimizedProgram, program, PJRT_Executable_OptimizedProgram_Args, program);
-EXPECT_FIELD(ExecutableMemory, arguments, PJRT_Executable_GetCompiledMemoryStats_Args,
-             argument_size_in_bytes);
-EXPECT_FIELD(ExecutableMemory, temporaries, PJRT_Executable_GetCompiledMemoryStats_Args,
-             temp_size_in_bytes);
-EXPECT_FIELD(ExecutableMemory, host_temporaries, PJRT_Executable_GetCompiledMemoryStats_Args,
-             host_temp_size_in_bytes);
+EXPECT_FIELD(BufferUnsafePointer, address, PJRT_Buffer_UnsafePointer_Args, buffer_pointer);
+EXPECT_FIELD(ExecutableGetCompiledMemoryStats, temporaries,
+             PJRT_Executable_GetCompiledMemoryStats_Args, temp_size_in_bytes);
+EXPECT_FIELD(ExecutableGetCompiledMemoryStats, host_temporaries,
+             PJRT_Executable_GetCompiledMemoryStats_Args, host_temp_size_in_bytes);
 #undef EXPECT_FIELD
 
 #define EXPECT_NUMBER(ours, theirs) \

@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "backends/xla/client.h"
 #include "ops/collective/collective.h"
+#include "ops/composite/attention.h"
+#include "ops/composite/cache_write.h"
+#include "ops/composite/cross_entropy.h"
 #include "ops/move/far_tier.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -94,6 +100,107 @@ TEST(StableHlo, PhasesAreHeldApart) {
   const std::string text = stablehlo(g).text;
   EXPECT_EQ(count(text, "\"stablehlo.optimization_barrier\"(%v0) :"), 1) << text;
   EXPECT_EQ(count(text, "\"stablehlo.optimization_barrier\"(%v1, %v3) :"), 1) << text;
+}
+
+// Elements of the largest tensor of the text.
+int64_t largest(const std::string& text) {
+  int64_t most = 0;
+  for (size_t at = text.find("tensor<"); at != std::string::npos; at = text.find("tensor<", at)) {
+    at += 7;
+    int64_t elements = 1;
+    while (std::isdigit(text[at])) {
+      size_t end = 0;
+      elements *= std::stoll(text.substr(at, 20), &end);
+      at += end + 1;
+    }
+    most = std::max(most, elements);
+  }
+  return most;
+}
+
+// A batch of two rows, four heads over two.
+Graph long_attention(int64_t tokens, AttentionMask mask, double dropout) {
+  Graph g;
+  const TensorType q{{2, tokens, 4, 64}, DType::kBF16}, k{{2, tokens, 2, 64}, DType::kBF16};
+  std::vector<Value> operands{g.input("q", InputKind::kArgument, q),
+                              g.input("k", InputKind::kArgument, k),
+                              g.input("v", InputKind::kArgument, k)};
+  std::vector<Value> further;
+  if (mask.documents)
+    further.push_back(g.input("starts", InputKind::kArgument, {{2, tokens}, DType::kI32}));
+  if (dropout > 0) further.push_back(g.input("keys", InputKind::kArgument, {{2}, DType::kI64}));
+  const AttentionDropout drop{dropout, "noise"};
+  operands.insert(operands.end(), further.begin(), further.end());
+  const std::vector<Value> made = g.add(std::make_shared<Attention>(0.125, mask, drop), operands);
+  g.set_phase(Phase::kBackward);
+  operands.resize(3);
+  operands.insert(operands.end(), {made[0], made[1], g.input("do", InputKind::kArgument, q)});
+  operands.insert(operands.end(), further.begin(), further.end());
+  g.output("o", made[0]);
+  for (Value v : g.add(std::make_shared<AttentionBackward>(0.125, mask, drop), operands))
+    g.output("d", v);
+  return g;
+}
+
+// Forward and backward, with whatever mask: as many elements as the operands have, or as pairs of
+// blocks, and never as pairs of tokens.
+TEST(StableHlo, LongAttentionHasNoSquareOfTokens) {
+  constexpr int64_t kOfOperands = 2 * 4096 * 4 * 64, kOfBlocks = 2 * 4 * 512 * 512;
+  for (const auto& [mask, dropout] : {std::pair{AttentionMask{}, 0.0},
+                                      {AttentionMask{true, 1000}, 0.1},
+                                      {AttentionMask{false}, 0.1},
+                                      {AttentionMask{true, 0, true}, 0.0}}) {
+    const Graph g = long_attention(4096, mask, dropout);
+    const std::string text = stablehlo(g).text;
+    EXPECT_EQ(count(text, "4096x4096"), 0);
+    EXPECT_LE(largest(text), std::max(kOfOperands, kOfBlocks));
+    EXPECT_EQ(largest(stablehlo(g, {.attention_tokens = 4096}).text), 2 * 4 * 4096 * 4096);
+  }
+  EXPECT_EQ(count(stablehlo(long_attention(512, {}, 0)).text, "stablehlo.while"), 0);
+}
+
+// The backward pass reads values of the forward pass through barriers that stand before its loop.
+TEST(StableHlo, LoopsOfTheBackwardPassAreBehindBarriers) {
+  const std::string text = stablehlo(long_attention(1024, {}, 0)).text;
+  // Of o and lse; operands are arguments, which need none.
+  EXPECT_EQ(count(text, "optimization_barrier"), 2);
+  const size_t second = text.find("optimization_barrier", text.find("optimization_barrier") + 1);
+  EXPECT_LT(text.find("stablehlo.while"), text.find("optimization_barrier"));
+  EXPECT_NE(text.find("stablehlo.while", second), std::string::npos);
+}
+
+// 8,192 rows of a vocabulary of 32,000: four parts of 2,048 rows.
+TEST(StableHlo, LargeHeadHasNoRowsTimesVocabulary) {
+  Graph g;
+  const Value x = g.input("x", InputKind::kArgument, {{8192, 64}, DType::kBF16});
+  const Value w = g.input("w", InputKind::kArgument, {{32000, 64}, DType::kBF16});
+  const Value targets = g.input("targets", InputKind::kArgument, {{8192}, DType::kI32});
+  const CrossEntropySums sums = linear_cross_entropy(g, x, w, targets);
+  g.output("loss", sums.loss);
+  g.set_phase(Phase::kBackward);
+  const Value one = constant(g, {{}, DType::kF32}, 1);
+  for (Value v : g.add(std::make_shared<LinearCrossEntropyBackward>(), {x, w, targets, one, one}))
+    g.output("d", v);
+  const std::string text = stablehlo(g).text;
+  EXPECT_EQ(count(text, "8192x32000"), 0);
+  EXPECT_GT(count(text, "tensor<2048x32000xf32>"), 0);
+  EXPECT_EQ(largest(text), 2048 * 32000);
+  EXPECT_EQ(count(text, "stablehlo.while"), 2);
+  EXPECT_EQ(largest(stablehlo(g, {.head_logits = int64_t{1} << 40}).text), 8192 * 32000);
+}
+
+// Tokens are put into the cache, and nothing is made for each of its places.
+TEST(StableHlo, CacheWriteIsAScatter) {
+  Graph g;
+  const TensorType cache{{8, 4096, 2, 16}, DType::kBF16}, each{{3}, DType::kI32};
+  const Value slot = g.input("cache", InputKind::kState, cache);
+  const Value x = g.input("x", InputKind::kArgument, {{3, 7, 2, 16}, DType::kBF16});
+  const Value start = g.input("start", InputKind::kArgument, each);
+  const Value row = g.input("row", InputKind::kArgument, each);
+  g.update("cache", g.add_one(std::make_shared<CacheWrite>(), {slot, x, start, row}));
+  const StableHlo program = stablehlo(g);
+  EXPECT_EQ(program.ops, 4);
+  EXPECT_EQ(count(program.text, "\"stablehlo.scatter\"(%arg0, "), 1);
 }
 
 TEST(StableHlo, RefusesWhatXlaDoesNotRun) {

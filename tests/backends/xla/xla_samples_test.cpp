@@ -6,14 +6,22 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <optional>
 
 #include "backends/ref/interpreter.h"
 #include "backends/xla/client.h"
-#include "backends/xla/plugin_search.h"
 #include "backends/xla/stablehlo.h"
 #include "base/float16.h"
+#include "base/ignore_index.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "ops/composite/attention.h"
+#include "ops/composite/cross_entropy.h"
+#include "ops/composite/sum_squares.h"
+#include "ops/composite/vocabulary_parallel.h"
+#include "ops/wide.h"
+#include "tests/backends/xla/xla_plugin.h"
 #include "tests/ops/op_samples.h"
 
 namespace tessera::xla {
@@ -70,7 +78,7 @@ bool make_graph(const OpSample& sample, DType floats, Graph& g) {
     std::vector<Value> inputs;
     for (size_t i = 0; i < sample.inputs.size(); ++i) {
       TensorType type = sample.inputs[i];
-      any |= type.dtype == DType::kF64;
+      any |= is_float(type.dtype);
       if (type.dtype == DType::kF64) type.dtype = floats;
       inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
     }
@@ -111,7 +119,8 @@ ref::Feeds feeds_of(const OpSample& sample, const Graph& g) {
 
 using Results = std::vector<CompiledProgram::Buffers>;  // by rank
 
-Results run_on(const Client& client, const Graph& g, const ref::Feeds& feeds) {
+Results run_on(const Client& client, const Graph& g, const ref::Feeds& feeds,
+               const EmitOptions& options) {
   const auto world = static_cast<size_t>(g.mesh().world_size());
   std::vector<std::vector<DeviceBuffer>> arguments(world);
   std::vector<std::vector<const DeviceBuffer*>> given(world);
@@ -123,7 +132,7 @@ Results run_on(const Client& client, const Graph& g, const ref::Feeds& feeds) {
     }
     for (const DeviceBuffer& buffer : arguments[rank]) given[rank].push_back(&buffer);
   }
-  return client.compile(stablehlo(g).text, g.mesh().world_size())->run(given);
+  return client.compile(stablehlo(g, options).text, g.mesh().world_size())->run(given);
 }
 
 // The largest difference, as a share of the largest element.
@@ -135,7 +144,9 @@ double difference(const Results& results, size_t output, const std::vector<ref::
     results[rank][output].read(bytes);
     for (size_t k = 0; k < data.size(); ++k) {
       const double got = number(type.dtype, bytes, k);
-      if (std::isinf(data[k]) && data[k] == got) continue;
+      if ((std::isinf(data[k]) && data[k] == got) || (std::isnan(data[k]) && std::isnan(got)))
+        continue;
+      if (!std::isfinite(got - data[k])) return std::numeric_limits<double>::infinity();
       error = std::max(error, std::abs(data[k] - got));
       scale = std::max(scale, std::abs(data[k]));
     }
@@ -150,30 +161,177 @@ double bound(DType floats, DType output) {
   return output == DType::kF64 && floats == DType::kF64 ? 1e-12 : 2e-6;
 }
 
-TEST(XlaSamples, AgreeWithTheReference) {
-  const auto path = plugin_if_any("", PluginKind::kCpu);
-  if (!path) GTEST_SKIP() << "no plug-in of XLA: set TESSERA_XLA_PLUGIN to its library";
-  const Plugin plugin(path->string());
-  const Client client(plugin, kDevices);
-  EXPECT_EQ(client.platform(), "cpu");
+// Where what is written does not follow from the definition alone.
+bool is_written_in_parts(const Op& op) {
+  const std::string_view name = op.name();
+  return name == "attention" || name == "attention_backward" ||
+         name.starts_with("linear_cross_entropy") || name.starts_with("linear_log_sum_exp");
+}
+
+// Of several blocks of 64 tokens, with all that attention has; heads of some parts. None is a whole
+// number of them.
+std::vector<OpSample> longer_samples(DType floats) {
+  auto f = [&](Shape shape) { return TensorType{std::move(shape), floats}; };
+  auto statistic = [&](Shape shape) { return TensorType{std::move(shape), wide(floats)}; };
+  constexpr int64_t kBatch = 2, kTokens = 131, kHeads = 4, kKvHeads = 2, kWidth = 4;
+  const TensorType q = f({kBatch, kTokens, kHeads, kWidth}),
+                   k = f({kBatch, kTokens, kKvHeads, kWidth}),
+                   lse = statistic({kBatch, kHeads, kTokens}),
+                   starts{{kBatch, kTokens}, DType::kI32}, keys{{kBatch}, DType::kI64},
+                   first_head{{}, DType::kI32};
+  // The first row's documents begin at 0 and 70, the other's at 0, 100 and 129.
+  std::vector<double> begins;
+  for (int64_t t = 0; t < kTokens; ++t) begins.push_back(t < 70 ? 0 : 70);
+  for (int64_t t = 0; t < kTokens; ++t) begins.push_back(t < 100 ? 0 : t < 129 ? 100 : 129);
+  const AttentionDropout none, whole{0.3, "noise"}, part{0.3, "noise", true};
+  std::vector<OpSample> samples;
+  for (const auto& [label, mask, dropout] :
+       {std::tuple{"causal", AttentionMask{}, none},
+        {"causal, part of the heads", AttentionMask{}, part},
+        {"window", AttentionMask{true, 70}, none},
+        {"full", AttentionMask{false}, none},
+        {"documents, window, dropout", AttentionMask{true, 90, true}, whole}}) {
+    OpSample forward{.label = label,
+                     .op = std::make_shared<Attention>(0.5, mask, dropout),
+                     .inputs = {q, k, k},
+                     .integer_bound = 1000};
+    OpSample backward{.label = label,
+                      .op = std::make_shared<AttentionBackward>(0.5, mask, dropout),
+                      .inputs = {q, k, k, q, lse, q},
+                      .integer_bound = 1000};
+    for (OpSample* sample : {&forward, &backward}) {
+      if (mask.documents) {
+        sample->given[sample->inputs.size()] = begins;
+        sample->inputs.push_back(starts);
+      }
+      if (dropout.p > 0) sample->inputs.push_back(keys);
+      if (dropout.part) sample->inputs.push_back(first_head);
+      samples.push_back(*sample);
+    }
+  }
+  const TensorType x = f({67, 8}), w = f({37, 8}), targets{{67}, DType::kI32}, one = statistic({}),
+                   valid{{}, DType::kI32}, row = statistic({67});
+  std::vector<double> ids;
+  for (int64_t n = 0; n < 67; ++n) ids.push_back(n % 5 == 0 ? kIgnoreIndex : double(n * 11 % 37));
+  auto add = [&](OpPtr op, std::vector<TensorType> inputs) {
+    samples.push_back({.op = std::move(op), .inputs = std::move(inputs), .given = {{2, ids}}});
+    if (samples.back().inputs.size() > 3 && samples.back().inputs[3].dtype == DType::kI32)
+      samples.back().given[3] = {30};
+  };
+  add(std::make_shared<LinearCrossEntropy>(), {x, w, targets});
+  add(std::make_shared<LinearLogSumExp>(), {x, w, targets, valid});
+  for (HeadGradients wanted :
+       {HeadGradients{}, HeadGradients{true, false}, HeadGradients{false, true}}) {
+    add(std::make_shared<LinearCrossEntropyBackward>(wanted), {x, w, targets, one, one});
+    add(std::make_shared<LinearLogSumExpBackward>(wanted), {x, w, targets, valid, row, row, row});
+  }
+  return samples;
+}
+
+class XlaSamples : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = plugin_of_tests();
+    if (!path) GTEST_SKIP() << "no plug-in of XLA's CPU: tools/packages install xla";
+    plugin_.emplace(path->string());
+    client_.emplace(*plugin_, kDevices);
+  }
+  // False where the op does not take floats of that dtype.
+  bool agrees(const OpSample& sample, DType floats, const EmitOptions& options = {}) {
+    Graph g(sample.mesh);
+    if (!make_graph(sample, floats, g)) return false;
+    SCOPED_TRACE(cat(sample.op->name(), " ", sample.label, " ", name(floats)));
+    const ref::Feeds feeds = feeds_of(sample, g);
+    const Results results = run_on(*client_, g, feeds, options);
+    const auto expected = ref::run(g, feeds).outputs;
+    for (size_t k = 0; k < g.outputs().size(); ++k) {
+      const GraphOutput& output = g.outputs()[k];
+      EXPECT_LE(difference(results, k, expected.at(output.name)),
+                bound(floats, g.type(output.value).dtype))
+          << output.name;
+    }
+    return true;
+  }
+
+  std::optional<Plugin> plugin_;
+  std::optional<Client> client_;
+};
+
+constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF64};
+
+TEST_F(XlaSamples, AgreeWithTheReference) {
+  EXPECT_EQ(client_->platform(), "cpu");
   int run = 0;
   for (const OpSample& sample : op_samples())
-    for (DType floats : {DType::kF32, DType::kBF16, DType::kF64}) {
-      Graph g(sample.mesh);
-      if (!make_graph(sample, floats, g)) continue;
-      SCOPED_TRACE(cat(sample.op->name(), " ", sample.label, " ", name(floats)));
-      const ref::Feeds feeds = feeds_of(sample, g);
-      const Results results = run_on(client, g, feeds);
-      const auto expected = ref::run(g, feeds).outputs;
-      for (size_t k = 0; k < g.outputs().size(); ++k) {
-        const GraphOutput& output = g.outputs()[k];
-        EXPECT_LE(difference(results, k, expected.at(output.name)),
-                  bound(floats, g.type(output.value).dtype))
-            << output.name;
-      }
-      ++run;
-    }
+    for (DType floats : kFloats) run += agrees(sample, floats);
   EXPECT_GT(run, 250);
+}
+
+// The same with parts of a few tokens and rows, most with a remainder.
+TEST_F(XlaSamples, AgreeInParts) {
+  int run = 0;
+  for (const OpSample& sample : op_samples()) {
+    if (!is_written_in_parts(*sample.op)) continue;
+    for (DType floats : kFloats)
+      run += agrees(sample, floats, {.attention_tokens = 4, .head_logits = 12});
+  }
+  EXPECT_GT(run, 40);
+}
+
+TEST_F(XlaSamples, LongerOnesAgreeInParts) {
+  for (DType floats : kFloats)
+    for (const OpSample& sample : longer_samples(floats))
+      EXPECT_TRUE(agrees(sample, floats, {.attention_tokens = 64, .head_logits = 1000}));
+}
+
+// Blocks of keys that none of a block's queries sees are not worked on: a value that is no number
+// would make sums of products with 0 none.
+TEST_F(XlaSamples, MaskedBlocksAreLeftOut) {
+  constexpr int64_t kTokens = 64, kBlock = 16;
+  const TensorType type{{1, kTokens, 1, 1}, DType::kF32};
+  // A token of the keys, and one of the queries of another block that does not see it.
+  for (const auto& [mask, key, query] : {std::tuple{AttentionMask{}, 63, 47},
+                                         {AttentionMask{true, 10}, 0, 32},
+                                         {AttentionMask{true, 0, true}, 0, 63}}) {
+    Graph g;
+    std::vector<Value> operands;
+    ref::Feeds feeds;
+    for (const char* name : {"q", "k", "v"}) {
+      operands.push_back(g.input(name, InputKind::kArgument, type));
+      feeds[name] = {std::vector<double>(kTokens, 1)};
+    }
+    feeds["v"][0][static_cast<size_t>(key)] = std::nan("");
+    if (mask.documents) {
+      operands.push_back(g.input("starts", InputKind::kArgument, {{1, kTokens}, DType::kI32}));
+      feeds["starts"] = {std::vector<double>(kTokens, 0)};
+      std::fill(feeds["starts"][0].begin() + 20, feeds["starts"][0].end(), 20);
+    }
+    g.output("o", g.add(std::make_shared<Attention>(1.0, mask), operands)[0]);
+    for (int64_t tokens : {kBlock, kTokens}) {
+      const Results results = run_on(*client_, g, feeds, {.attention_tokens = tokens});
+      std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
+      results[0][0].read(bytes);
+      const double seen = number(DType::kF32, bytes, static_cast<size_t>(query));
+      // The definition works on all.
+      EXPECT_EQ(std::isnan(seen), tokens == kTokens) << query << " " << seen;
+    }
+  }
+}
+
+// In f32 as good as in f64: the reference, which adds one element after the other, is not.
+TEST_F(XlaSamples, SumOfManySquares) {
+  constexpr int64_t kElements = 1234567;
+  Graph g;
+  const Value x = g.input("x", InputKind::kArgument, {{kElements}, DType::kF32});
+  g.output("y", g.add_one(std::make_shared<SumSquares>(), {x}));
+  std::vector<double> values;
+  double exact = 0;
+  for (int64_t i = 0; i < kElements; ++i) {
+    values.push_back(static_cast<float>(random_uniform(7, 0, static_cast<uint64_t>(i))));
+    exact += values.back() * values.back();
+  }
+  const Results results = run_on(*client_, g, {{"x", {values}}}, {});
+  EXPECT_LE(difference(results, 0, {{{{}, DType::kF32}, {exact}}}), 0x1p-23);
 }
 
 }  // namespace

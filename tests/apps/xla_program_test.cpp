@@ -1,0 +1,92 @@
+// `--device_type xla` as users have it. Needs a plug-in of XLA's CPU.
+#include "tests/apps/ranks_fixture.h"
+#include "tests/backends/xla/xla_plugin.h"
+
+namespace tessera {
+namespace {
+
+class XlaProgram : public Ranks {
+ protected:
+  void SetUp() override {
+    auto plugin = xla::plugin_of_tests();
+    if (!plugin) GTEST_SKIP() << "no plug-in of XLA's CPU: tools/packages install xla";
+    xla_ = {"--device_type", "xla", "--xla_plugin", plugin->string()};
+  }
+  // Losses of a run of so many steps that succeeds.
+  Words trained(const Words& words, const std::string& metrics) {
+    ProgramResult result = run(words + Words{"--metrics_file", metrics});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return losses(metrics);
+  }
+  Words xla_;
+};
+
+TEST_F(XlaProgram, ContinuesACheckpointOfTheCpuAndBack) {
+  auto part = [&](int end, const Words& device, const std::string& metrics) {
+    return trained(
+        train({"--max_steps", cat(end), "--run_validation", "0", "--checkpoint_dir", "ckpt",
+               "--resume_from_checkpoint", "ckpt", "--peak_tflops_per_gpu", "1"}) +
+            device,
+        metrics);
+  };
+  Words parts = part(4, {}, "a.jsonl");
+  parts = parts + part(8, xla_, "b.jsonl");
+  parts = parts + part(12, {}, "c.jsonl");
+  expect_close(parts, trained(train({"--max_steps", "12", "--run_validation", "0"}), "d.jsonl"),
+               1e-5);
+  // The next start has its programs from the cache.
+  EXPECT_FALSE(names("cache/xla").empty());
+
+  const Words evaluate = train({"--eval_only", "--resume_from_checkpoint", "ckpt"});
+  const ProgramResult cpu = run(evaluate), xla = run(evaluate + xla_);
+  EXPECT_EQ(xla.status, 0) << xla.err;
+  auto loss_of = [](const ProgramResult& result) {
+    const size_t at = result.out.find("Validation loss: ");
+    EXPECT_NE(at, std::string::npos) << result.out;
+    return at == std::string::npos ? 0 : std::stod(result.out.substr(at + 17));
+  };
+  EXPECT_NEAR(loss_of(xla), loss_of(cpu), 1e-4);
+
+  const Words generate{"generate",         "ckpt", "--prompt",      "the quick",
+                       "--max_new_tokens", "8",    "--temperature", "0"};
+  const ProgramResult text = run(generate + xla_);
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_EQ(text.out, run(generate).out);
+}
+
+TEST_F(XlaProgram, TrainsOnSeveralRanks) {
+  const Words one = trained(job(4), "one.jsonl");
+  int number = 0;
+  for (const Words& spread :
+       {Words{}, Words{"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"},
+        Words{"--tensor_parallel_degree", "2"}}) {
+    const std::string metrics = cat(++number, ".jsonl");
+    const bool tensor = !spread.empty() && spread[0] == "--tensor_parallel_degree";
+    run_ranks(4, job(tensor ? 2 : 1, spread + xla_ + Words{"--metrics_file", metrics}));
+    expect_close(losses(metrics), one, 1e-5);
+  }
+}
+
+TEST_F(XlaProgram, NamesARankThatIsKilled) {
+  const ProgramResult result =
+      run(agent(2, job(2, xla_ + Words{"--inject", "kill@rank=1,step=3"})));
+  EXPECT_NE(result.status, 0);
+  EXPECT_NE(result.err.find("rank 1"), std::string::npos) << result.err;
+}
+
+TEST_F(XlaProgram, SaysWhatItCannotDo) {
+  auto message = [&](const Words& more) {
+    const ProgramResult result = run(train({"--max_steps", "2"}) + xla_ + more);
+    EXPECT_EQ(result.status, 1) << result.err;
+    return result.message();
+  };
+  write("no.so", "nothing");
+  EXPECT_NE(message({"--xla_plugin", "no.so"}).find("cannot load XLA's plug-in"),
+            std::string::npos);
+  EXPECT_NE(message({"--hash_file", "hashes"}).find("--hash_file"), std::string::npos);
+  EXPECT_NE(message({"--use_profiler"}).find("--use_profiler"), std::string::npos);
+  EXPECT_NE(message({"--activation_offloading", "1"}).find("--device_type cpu"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,29 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "backends/xla/plugin_search.h"
+
+namespace tessera::xla {
+
+// Where users would have it, or where tools/packages installs it.
+inline std::optional<std::filesystem::path> plugin_of_tests(PluginKind kind = PluginKind::kCpu) {
+  const std::string installed = TESSERA_SOURCE_DIR "/build/xla";
+  if (auto found = plugin_if_any("", kind)) return found;
+  return std::filesystem::exists(installed) ? plugin_if_any(installed, kind) : std::nullopt;
+}
+
+// Tests that need it, and say so where it is not there.
+class XlaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto plugin = plugin_of_tests();
+    if (!plugin) GTEST_SKIP() << "no plug-in of XLA's CPU: tools/packages install xla";
+    plugin_ = *plugin;
+  }
+  std::filesystem::path plugin_;
+};
+
+}  // namespace tessera::xla
