@@ -53,7 +53,8 @@ bool is_of_other_kind(const fs::path& library, PluginKind kind) {
 }
 
 std::vector<fs::path> beside_the_program() {
-  const fs::path own = fs::path(program_file()).parent_path();
+  std::error_code error;
+  const fs::path own = fs::canonical(program_file(), error).parent_path();
   return {own, own / "xla", own.parent_path() / "xla", own.parent_path() / "lib/tessera/xla"};
 }
 
