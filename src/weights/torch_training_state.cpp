@@ -161,6 +161,13 @@ void TorchTrainingState::find_weights() {
             " missing: ", some_of(missing), "; is its description that of these weights?"));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    const HuggingFaceTensor there = hugging_face_tensor(model_.model_type, parameters_[i]);
+    if (!there.transposed || there.shape[0] == there.shape[1]) continue;
+    const Shape turned{there.shape[1], there.shape[0]};
+    naming_.transposed = find(prefix + naming_.places[i].name)->shape != turned;
+    break;
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = prefix + naming_.places[i].name;
     const SavedTensor* tensor = find(name);
     check_shape(name, *tensor, parameters_[i]);
@@ -204,7 +211,8 @@ void TorchTrainingState::check_tied_head(const std::string& head) {
 // Matrices may be stacked here, and are one there.
 void TorchTrainingState::check_shape(const std::string& name, const SavedTensor& tensor,
                                      const Parameter& p) const {
-  Shape wanted = hugging_face_tensor(model_.model_type, p).shape;
+  auto [wanted, transposed] = hugging_face_tensor(model_.model_type, p);
+  if (transposed && !naming_.transposed) std::swap(wanted[0], wanted[1]);
   if (place(p).rows > 0) wanted[0] = place(p).rows;
   if (tensor.shape == wanted && tensor.dtype && is_weight_dtype(*tensor.dtype)) return;
   throw UserError(cat("tensor '", name, "' in '", state_.path().string(), "' is ",
@@ -329,6 +337,7 @@ std::vector<std::string> TorchTrainingState::left_out() const {
 bool is_training_state(const std::filesystem::path& path, ModelType family) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return is_torch_checkpoint(path);
+  if (are_xla_shards(path)) return true;
   std::array<std::byte, 16> begin{};
   ReadFile file(path);
   if (file.size() < begin.size() || is_meta_llama(path)) return false;
@@ -370,7 +379,8 @@ void TorchTrainingState::read(const SavedTensor& tensor, const Parameter& p, int
   };
   const auto last = first + static_cast<int64_t>(values.size());
   const int64_t width = row_width(p);
-  const bool transposed = hugging_face_tensor(model_.model_type, p).transposed;
+  const bool transposed =
+      naming_.transposed && hugging_face_tensor(model_.model_type, p).transposed;
   const int64_t above = place(p).first_row;  // rows of other parameters
   if (!transposed && !place(p).interleaved) {
     for (const TensorBox& box : boxes_of_range(tensor.shape, above * width + first, last - first)) {

@@ -21,7 +21,8 @@ namespace tessera {
 //
 // Names are those of transformers' models, with or without their family's prefix, or of a Llama
 // those of Meta's programs and torchtitan, or of foundation-model-stack, whose rows of queries and
-// keys stand in another order.
+// keys stand in another order. Matrices of a GPT-2 are transformers' [in, out] or nanoGPT's
+// [out, in].
 class TorchTrainingState : public ParameterSource {
  public:
   // `parameters` are all of the model. UserError: what SavedState reports; weights that are missing
@@ -70,6 +71,7 @@ class TorchTrainingState : public ParameterSource {
   struct Naming {
     std::vector<Place> places;  // by parameter
     std::string head;           // name of the output matrix
+    bool transposed = true;     // matrices that transformers' model has so
   };
   std::vector<Naming> namings() const;
   std::optional<Naming> fms_naming() const;
