@@ -20,6 +20,12 @@ bool is_written_whole(const Graph& graph, const Node& node, const EmitOptions& o
   return name == "adamw" || name == "sum_squares" || name == "cache_write";
 }
 
+// "matmul in layers.3.mlp (backward)".
+std::string place_of(const Node& node) {
+  return cat(node.op->name(), node.scope.empty() ? "" : cat(" in ", node.scope),
+             node.phase == Phase::kForward ? "" : cat(" (", name(node.phase), ")"));
+}
+
 // Cheaper to make again than to hold apart.
 bool is_made_of_nothing(const Op& op) {
   static const std::set<std::string_view> kNames{"constant", "iota", "table"};
@@ -94,6 +100,7 @@ StableHlo Emitter::emit() {
 void Emitter::emit(const Node& node) {
   const Op& op = *node.op;
   if (op.tier() == Tier::kInput) return;
+  text_.set_place(place_of(node));
   const bool known = emit_elementwise(node) || emit_shaping(node) || emit_reduction(node) ||
                      emit_storage(node) || emit_collective(node) || emit_composite(node);
   if (!known) {

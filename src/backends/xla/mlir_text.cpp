@@ -84,7 +84,7 @@ Tensor MlirText::op(std::string_view name, std::span<const Tensor> inputs, Shape
   ++ops_;
   text_ += cat(result.name, " = \"stablehlo.", name, "\"(", names(inputs), ")", region,
                attributes.empty() ? "" : cat(" {", attributes, "}"), " : (", types(inputs), ") -> ",
-               result.type(), "\n");
+               result.type(), place_, "\n");
   return result;
 }
 
@@ -94,7 +94,7 @@ std::vector<Tensor> MlirText::ops_like(std::string_view name, std::span<const Te
   const std::string all = fresh();
   ++ops_;
   text_ += cat(all, ":", results.size(), " = \"stablehlo.", name, "\"(", names(inputs), ")",
-               regions, " : (", types(inputs), ") -> (", types(results), ")\n");
+               regions, " : (", types(inputs), ") -> (", types(results), ")", place_, "\n");
   std::vector<Tensor> made(results.begin(), results.end());
   for (size_t i = 0; i < made.size(); ++i) made[i].name = cat(all, "#", i);
   return made;

@@ -35,6 +35,8 @@ std::string number_text(int64_t value);
 class MlirText {
  public:
   const std::string& text() const { return text_; }
+  // What the ops from here on are for, as XLA's messages and profiles name it.
+  void set_place(const std::string& place) { place_ = " loc(\"" + place + "\")"; }
   int64_t ops() const { return ops_; }
 
   // Any op of one result, "stablehlo." left out of its name.
@@ -99,7 +101,7 @@ class MlirText {
   std::vector<Tensor> loop(const Tensor& begin, const std::function<Tensor()>& end,
                            std::span<const Tensor> carried, const Body& body);
 
-  std::string text_;
+  std::string text_, place_;
   int64_t next_ = 0, ops_ = 0;
   std::map<std::string, Tensor> constants_;  // by type and literal, of the region that is written
 };

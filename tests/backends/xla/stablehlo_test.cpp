@@ -32,18 +32,21 @@ TEST(StableHlo, IsTheGenericFormOfTheGraph) {
   const Value x = g.input("x", InputKind::kArgument, {{2, 3}, DType::kF32});
   const Value w = g.input("w", InputKind::kState, {{2, 3}, DType::kF32});
   g.output("y", mul(g, x, constant_like(g, x, 2)));
-  g.update("w", add(g, x, w));
+  {
+    Scope scope(g, "layers.3");
+    g.update("w", add(g, x, w));
+  }
   EXPECT_EQ(stablehlo(g).text,
             "module @tessera attributes {mhlo.num_replicas = 1 : i32, mhlo.num_partitions = 1 : "
             "i32} {\n"
             "func.func public @main(%arg0: tensor<2x3xf32>, %arg1: tensor<2x3xf32> "
             "{tf.aliasing_output = 1 : i32}) -> (tensor<2x3xf32>, tensor<2x3xf32>) {\n"
             "%v0 = \"stablehlo.constant\"() {value = dense<0x40000000> : tensor<2x3xf32>} : () -> "
-            "tensor<2x3xf32>\n"
+            "tensor<2x3xf32> loc(\"constant\")\n"
             "%v1 = \"stablehlo.multiply\"(%arg0, %v0) : (tensor<2x3xf32>, tensor<2x3xf32>) -> "
-            "tensor<2x3xf32>\n"
+            "tensor<2x3xf32> loc(\"mul\")\n"
             "%v2 = \"stablehlo.add\"(%arg0, %arg1) : (tensor<2x3xf32>, tensor<2x3xf32>) -> "
-            "tensor<2x3xf32>\n"
+            "tensor<2x3xf32> loc(\"add in layers.3\")\n"
             "\"func.return\"(%v1, %v2) : (tensor<2x3xf32>, tensor<2x3xf32>) -> ()\n}\n}\n");
 }
 
