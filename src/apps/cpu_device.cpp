@@ -86,9 +86,15 @@ PlannedDevice::PlannedDevice(const RunConfig& config) {
   }
   backend_ = std::make_unique<WithoutKernels>();
   target_.backend = backend_.get();
-  target_.description = cat(config.device_type, ", which is not built yet");
+  target_.description = config.device_type == "xla"
+                            ? "XLA, which lays out memory by itself (--target: what it says)"
+                            : cat(config.device_type, ", which is not built yet");
   target_.exact = false;
   target_.peak_flops = config.device_type == "cuda" ? 989e12 : 459e12;  // an H100's, a TPU v5p's
+  if (config.target != "none") {
+    target_.description = cat(config.target, " with XLA, whose figures stand below");
+    target_.peak_flops = config.target == "a100" ? 312e12 : 989e12;
+  }
 }
 
 double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype) {

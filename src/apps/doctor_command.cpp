@@ -7,6 +7,7 @@
 #include "apps/cpu_device.h"
 #include "apps/own_options.h"
 #include "backends/cpu/cpu_backend.h"
+#include "backends/xla/installed_plugins.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -20,9 +21,9 @@ namespace {
 
 constexpr const char* kHelp = R"(Usage: tessera doctor [OPTIONS]
 
-Looks at the hosts of a job before it is started: cores, memory and limits, clocks, networks and accelerators, bandwidth and
-latency between all pairs of ranks, speed of directories and whether all see the same files there, and the speed of a matrix
-product on every rank. Prints one page, with a warning for everything that is wrong or stands out, and by which rank and
+Looks at the hosts of a job before it is started: cores, memory and limits, clocks, networks and accelerators, plug-ins
+of XLA, bandwidth and latency between all pairs of ranks, speed of directories and whether all see the same files there, and
+the speed of a matrix product on every rank. Prints one page, with a warning for everything that is wrong or stands out, and by which rank and
 host. Exit status 0: nothing stands out; 1: there are warnings. By itself it looks at this host.
 
 Examples
@@ -72,10 +73,24 @@ std::vector<OwnOption> options_of(Doctor& doctor) {
   return options;
 }
 
-nlohmann::json found_by(const Doctor& doctor, const JobConnection& job, const RunConfig& config) {
+nlohmann::json plugins_found() {
+  nlohmann::json list = nlohmann::json::array();
+  for (const xla::InstalledPlugin& plugin : xla::installed_plugins()) {
+    list.push_back({{"kind", xla::name(plugin.kind)},
+                    {"path", plugin.path.string()},
+                    {"interface", plugin.interface},
+                    {"error", plugin.error},
+                    {"text", xla::to_string(plugin)}});
+  }
+  return list;
+}
+
+nlohmann::json found_by(const Doctor& doctor, const JobConnection& job, const RunConfig& config,
+                        const nlohmann::json& plugins) {
   Control* control = job.channels.control.get();
   auto backend = open_cpu(config, job);
   nlohmann::json own = host_facts();
+  own["xla_plugins"] = plugins;
   own["isa"] = std::string(name(backend->isa()));
   own["threads"] = backend->pool().threads();
   if (control) control->barrier("matrix product");  // all at once, as in training
@@ -120,8 +135,9 @@ int doctor_command(std::span<const std::string> arguments) {
   config.comm_timeout = doctor.timeout;
   config.eval_only = true;  // by itself it looks at this host
   if (doctor.threads > 0) config.threads = doctor.threads;
+  const nlohmann::json plugins = plugins_found();  // while there is one thread
   const JobConnection job = join_job(config);
-  nlohmann::json found = found_by(doctor, job, config);
+  nlohmann::json found = found_by(doctor, job, config, plugins);
   const std::vector<std::string> warnings = doctor_warnings(found);
   if (job.member && job.member->rank > 0) return 0;
   found["warnings"] = warnings;

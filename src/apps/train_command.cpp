@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "apps/ahead_of_time.h"
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/flight.h"
@@ -48,6 +49,7 @@ Examples
   tessera plan --model_name llama2_7b --train_batch_size 1 --max_context_width 4096
   tessera plan --model_name llama3.1_8b --world 8 --memory 80GiB --max_context_width 8192 --device_type cuda
   tessera plan --model_name llama2_70b --world 64 --ranks_per_host 2 --cpu_isa amx --threads 32 --memory 256GiB
+  tessera plan --model_name llama2_7b --world 8 --device_type xla --target h100     what XLA makes of it, without a GPU
 
 Options
 )";
@@ -126,6 +128,7 @@ int plan_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kPlan);
   if (parsed.help) return print_help(parsed, kPlanHelp);
   const RunConfig& config = parsed.config;
+  check_target(config);
   const int64_t ranks = planned_world(config) / config.tensor_parallel_degree;
   choose_for_text(parsed, {std::max<int64_t>(1, ranks), config.resume_from_checkpoint});
   if (parsed.config.print_config) return print_config(parsed);
@@ -135,6 +138,7 @@ int plan_command(std::span<const std::string> arguments) {
   PlannedDevice device(parsed.config);
   PlanReport report = plan_report(parsed.config, model, device.target());
   std::fputs(report.text.c_str(), stdout);
+  if (config.target != "none") plan_ahead_of_time(config, model, device.target());
   return report.fits ? 0 : 1;
 }
 

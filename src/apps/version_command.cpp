@@ -10,6 +10,7 @@
 #include "apps/commands.h"
 #include "backends/cpu/kernels/isa.h"
 #include "backends/cpu/kernels/matmul.h"
+#include "backends/xla/installed_plugins.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
@@ -50,6 +51,10 @@ int version_command(std::span<const std::string> arguments) {
   for (const cpu::MatmulImplementation& m : cpu::matmul_implementations())
     std::printf("%.*s ", static_cast<int>(m.name.size()), m.name.data());
   std::printf("\nbackends: cpu\n");
+  const auto plugins = xla::installed_plugins();
+  if (plugins.empty()) std::printf("XLA: no plug-in (docs/xla.md)\n");
+  for (const xla::InstalledPlugin& plugin : plugins)
+    std::printf("XLA: %s\n", xla::to_string(plugin).c_str());
   std::printf("commit %s, %s build\n", TESSERA_COMMIT, TESSERA_BUILD_TYPE);
   utsname system{};
   ::uname(&system);

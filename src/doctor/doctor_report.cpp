@@ -68,6 +68,10 @@ class Warnings {
            "EFA devices, but no plugin of NCCL for them (aws-ofi-nccl): it falls back to "
            "sockets without a word");
     }
+    for (const Json& plugin : host["xla_plugins"]) {
+      if (plugin["error"] != "")
+        warn(rank, cat("plug-in of XLA: ", plugin["text"].get<std::string>()));
+    }
     const Json& locked = host["locked_memory_limit"];
     if (has_efa && !locked.is_null() && locked < int64_t{1} << 30)
       warn(rank, cat("only ", bytes_or_none(locked),
@@ -226,6 +230,19 @@ std::string network_lines(const Json& ranks) {
   return text;
 }
 
+// Of those that load, once a host.
+std::string plugin_lines(const Json& ranks) {
+  std::set<std::string> lines;
+  for (const Json& r : ranks) {
+    for (const Json& plugin : r["xla_plugins"]) {
+      if (plugin["error"] != "") continue;
+      lines.insert(
+          cat("  ", r["host"].get<std::string>(), ": ", plugin["text"].get<std::string>(), "\n"));
+    }
+  }
+  return lines.empty() ? "" : cat("\nplug-ins of XLA\n", join(lines, ""));
+}
+
 std::string link_lines(const Json& found) {
   const size_t ranks = found["ranks"].size();
   if (found["links"].empty()) return "";
@@ -291,8 +308,9 @@ std::string directory_lines(const Json& directories) {
 std::vector<std::string> doctor_warnings(const Json& found) { return Warnings(found).all(); }
 
 std::string doctor_page(const Json& found, const std::vector<std::string>& warnings) {
-  std::string text = cat(host_lines(found["ranks"]), network_lines(found["ranks"]),
-                         link_lines(found), directory_lines(found["directories"]), "\n");
+  std::string text =
+      cat(host_lines(found["ranks"]), network_lines(found["ranks"]), plugin_lines(found["ranks"]),
+          link_lines(found), directory_lines(found["directories"]), "\n");
   if (warnings.empty()) return text + "Nothing stands out.\n";
   text += cat(warnings.size(), warnings.size() == 1 ? " warning\n" : " warnings\n");
   for (const std::string& warning : warnings) text += cat("  ", warning, "\n");

@@ -403,6 +403,16 @@ std::vector<OptionRow> memory() {
        .minimum = 1,
        .form = ValueForm::kBytes,
        .scopes = kPlanScopes},
+      {.name = "target",
+       .field = &RunConfig::target,
+       .help = "of device_type xla: compile the programs for this GPU, without one: docs/xla.md",
+       .values = {{.name = "none"}, {.name = "h100"}, {.name = "a100"}},
+       .scopes = in(OptionScope::kPlan)},
+      {.name = "save_executable",
+       .field = &RunConfig::save_executable,
+       .help = "of target: file that receives what was compiled; the program's name goes before "
+               "its extension",
+       .scopes = in(OptionScope::kPlan)},
   };
 }
 

@@ -184,6 +184,8 @@ struct RunConfig {
   int64_t network_bandwidth = 25'000'000'000;
   int64_t peer_bandwidth = 200'000'000'000;
   int64_t host_bandwidth = 25'000'000'000;
+  std::string target = "none";
+  std::string save_executable;
   std::string cache_dir = "cache";
   int64_t max_cache_size = int64_t{64} << 30;
 

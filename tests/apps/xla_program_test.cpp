@@ -18,32 +18,34 @@ class XlaProgram : public Ranks {
     EXPECT_EQ(result.status, 0) << result.err;
     return losses(metrics);
   }
+  const Words f32_{"--bf16", "0"};
   Words xla_;
 };
 
 TEST_F(XlaProgram, ContinuesACheckpointOfTheCpuAndBack) {
   auto part = [&](int end, const Words& device, const std::string& metrics) {
-    return trained(
-        train({"--max_steps", cat(end), "--run_validation", "0", "--checkpoint_dir", "ckpt",
-               "--resume_from_checkpoint", "ckpt", "--peak_tflops_per_gpu", "1"}) +
-            device,
-        metrics);
+    return trained(train(f32_ + Words{"--max_steps", cat(end), "--run_validation", "0",
+                                      "--checkpoint_dir", "ckpt", "--resume_from_checkpoint",
+                                      "ckpt", "--peak_tflops_per_gpu", "1"}) +
+                       device,
+                   metrics);
   };
   Words parts = part(4, {}, "a.jsonl");
   parts = parts + part(8, xla_, "b.jsonl");
   parts = parts + part(12, {}, "c.jsonl");
-  expect_close(parts, trained(train({"--max_steps", "12", "--run_validation", "0"}), "d.jsonl"),
-               1e-5);
+  expect_close(
+      parts, trained(train(f32_ + Words{"--max_steps", "12", "--run_validation", "0"}), "d.jsonl"),
+      1e-5);
   // The next start has its programs from the cache.
   EXPECT_FALSE(names("cache/xla").empty());
 
-  const Words evaluate = train({"--eval_only", "--resume_from_checkpoint", "ckpt"});
+  const Words evaluate = train(f32_ + Words{"--eval_only", "--resume_from_checkpoint", "ckpt"});
   const ProgramResult cpu = run(evaluate), xla = run(evaluate + xla_);
   EXPECT_EQ(xla.status, 0) << xla.err;
   auto loss_of = [](const ProgramResult& result) {
-    const size_t at = result.out.find("Validation loss: ");
-    EXPECT_NE(at, std::string::npos) << result.out;
-    return at == std::string::npos ? 0 : std::stod(result.out.substr(at + 17));
+    const size_t at = result.err.find("Validation loss: ");
+    EXPECT_NE(at, std::string::npos) << result.err;
+    return at == std::string::npos ? 0 : std::stod(result.err.substr(at + 17));
   };
   EXPECT_NEAR(loss_of(xla), loss_of(cpu), 1e-4);
 
@@ -55,14 +57,14 @@ TEST_F(XlaProgram, ContinuesACheckpointOfTheCpuAndBack) {
 }
 
 TEST_F(XlaProgram, TrainsOnSeveralRanks) {
-  const Words one = trained(job(4), "one.jsonl");
+  const Words one = trained(job(4, f32_), "one.jsonl");
   int number = 0;
   for (const Words& spread :
        {Words{}, Words{"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"},
         Words{"--tensor_parallel_degree", "2"}}) {
     const std::string metrics = cat(++number, ".jsonl");
     const bool tensor = !spread.empty() && spread[0] == "--tensor_parallel_degree";
-    run_ranks(4, job(tensor ? 2 : 1, spread + xla_ + Words{"--metrics_file", metrics}));
+    run_ranks(4, job(tensor ? 2 : 1, spread + xla_ + f32_ + Words{"--metrics_file", metrics}));
     expect_close(losses(metrics), one, 1e-5);
   }
 }
@@ -85,7 +87,7 @@ TEST_F(XlaProgram, SaysWhatItCannotDo) {
             std::string::npos);
   EXPECT_NE(message({"--hash_file", "hashes"}).find("--hash_file"), std::string::npos);
   EXPECT_NE(message({"--use_profiler"}).find("--use_profiler"), std::string::npos);
-  EXPECT_NE(message({"--offload_activations", "1"}).find("--device_type cpu"), std::string::npos);
+  EXPECT_NE(message({"--cpu_offload", "1"}).find("--device_type cpu"), std::string::npos);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ Json healthy(int ranks) {
          {"nccl", ""},
          {"nccl_plugin", ""},
          {"efa_devices", 0},
+         {"xla_plugins", Json::array()},
          {"clock_offset", 0.001},
          {"matrix_flops", 1e12 + rank * 1e10},
          {"threads", 96},
@@ -139,6 +140,17 @@ TEST(Doctor, NamesSocketsBehindEfa) {
   expect_contains(warning(found), "only 64.0 KiB may be locked");
   host.update({{"locked_memory_limit", nullptr}, {"nccl", ""}});
   expect_contains(warning(found), "no libnccl.so.2");
+}
+
+TEST(Doctor, NamesPluginsOfXla) {
+  Json found = healthy(2);
+  EXPECT_EQ(doctor_page(found, {}).find("plug-ins"), std::string::npos);
+  found["ranks"][0]["xla_plugins"] = {{{"error", ""}, {"text", "cpu, interface 0.81, 'a.so'"}}};
+  EXPECT_TRUE(doctor_warnings(found).empty());
+  expect_contains(doctor_page(found, {}),
+                  "plug-ins of XLA\n  node0: cpu, interface 0.81, 'a.so'\n");
+  found["ranks"][1]["xla_plugins"] = {{{"error", "cut"}, {"text", "'a.so' does not load: cut"}}};
+  expect_contains(warning(found), "rank 1 (node1): plug-in of XLA: 'a.so' does not load: cut");
 }
 
 }  // namespace

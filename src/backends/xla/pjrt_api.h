@@ -41,6 +41,7 @@ enum class Function : size_t {
   kClientBufferFromHostBuffer = 22,
   kExecutableDestroy = 40,
   kExecutableNumOutputs = 44,
+  kExecutableOptimizedProgram = 48,
   kExecutableSerialize = 49,
   kLoadedExecutableDestroy = 50,
   kLoadedExecutableGetExecutable = 51,
@@ -49,6 +50,9 @@ enum class Function : size_t {
   kBufferDestroy = 58,
   kBufferToHostBuffer = 70,
   kBufferUnsafePointer = 73,
+  kTopologyCreate = 82,
+  kTopologyDestroy = 83,
+  kCompile = 89,
   kExecutableGetCompiledMemoryStats = 96,
 };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "backends/xla/pjrt_topology.h"
+
 #if __has_include(<pjrt_c_api.h>)
 #include <pjrt_c_api.h>
 
@@ -34,6 +36,10 @@ EXPECT_FUNCTION(kLoadedExecutableExecute, PJRT_LoadedExecutable_Execute);
 EXPECT_FUNCTION(kExecutableDeserializeAndLoad, PJRT_Executable_DeserializeAndLoad);
 EXPECT_FUNCTION(kBufferDestroy, PJRT_Buffer_Destroy);
 EXPECT_FUNCTION(kBufferToHostBuffer, PJRT_Buffer_ToHostBuffer);
+EXPECT_FUNCTION(kExecutableOptimizedProgram, PJRT_Executable_OptimizedProgram);
+EXPECT_FUNCTION(kTopologyCreate, PJRT_TopologyDescription_Create);
+EXPECT_FUNCTION(kTopologyDestroy, PJRT_TopologyDescription_Destroy);
+EXPECT_FUNCTION(kCompile, PJRT_Compile);
 #undef EXPECT_FUNCTION
 
 // The last field that is used of each struct, and so all before it.
@@ -71,6 +77,10 @@ EXPECT_FIELD(ExecutableDeserializeAndLoad, executable, PJRT_Executable_Deseriali
              loaded_executable);
 EXPECT_FIELD(BufferDestroy, buffer, PJRT_Buffer_Destroy_Args, buffer);
 EXPECT_FIELD(BufferToHostBuffer, event, PJRT_Buffer_ToHostBuffer_Args, event);
+EXPECT_FIELD(TopologyCreate, topology, PJRT_TopologyDescription_Create_Args, topology);
+EXPECT_FIELD(TopologyDestroy, topology, PJRT_TopologyDescription_Destroy_Args, topology);
+EXPECT_FIELD(Compile, executable, PJRT_Compile_Args, executable);
+EXPECT_FIELD(ExecutableOptimizedProgram, program, PJRT_Executable_OptimizedProgram_Args, program);
 EXPECT_FIELD(BufferUnsafePointer, address, PJRT_Buffer_UnsafePointer_Args, buffer_pointer);
 EXPECT_FIELD(ExecutableGetCompiledMemoryStats, temporaries,
              PJRT_Executable_GetCompiledMemoryStats_Args, temp_size_in_bytes);

@@ -15,14 +15,12 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// Of XLA's CPU, nothing under sanitizers: where users would have it, or where tools/packages
-// installs it.
-inline std::optional<std::filesystem::path> plugin_of_tests() {
+// Nothing under sanitizers, else where users would have it, or where tools/packages installs it.
+inline std::optional<std::filesystem::path> plugin_of_tests(PluginKind kind = PluginKind::kCpu) {
   if (kSanitized) return std::nullopt;
   const std::string installed = TESSERA_SOURCE_DIR "/build/xla";
-  if (auto found = plugin_if_any("", PluginKind::kCpu)) return found;
-  return std::filesystem::exists(installed) ? plugin_if_any(installed, PluginKind::kCpu)
-                                            : std::nullopt;
+  if (auto found = plugin_if_any("", kind)) return found;
+  return std::filesystem::exists(installed) ? plugin_if_any(installed, kind) : std::nullopt;
 }
 
 // Tests that need it, and say so where it is not there.
