@@ -263,13 +263,15 @@ void add_composites(std::vector<OpSample>& s) {
                           {{2}, DType::kI64},
                           f({2})},
                .low = 0.1,
-               .integer_bound = 2});
+               .integer_bound = 2,
+               .given = {{8, {0, 3}}}});  // where segments begin, from 0 on
   for (const OpPtr& op : {make<Sgd>(0.9), make<Lion>(0.9, 0.95)}) {
     s.push_back(
         {.op = op,
          .inputs = {f({7}), f({7}), f({7}), f({}), f({}), flags({}), {{2}, DType::kI64}, f({2})},
          .low = 0.1,
-         .integer_bound = 2});
+         .integer_bound = 2,
+         .given = {{6, {0, 3}}}});
   }
   s.push_back({"", make<SumSquares>(), {f({3, 4})}});
   s.push_back({"", make<SumN>(), {f({3, 4}), f({3, 4}), f({3, 4})}});

@@ -5,7 +5,6 @@
 
 #include "backends/xla/emitter.h"
 #include "base/ignore_index.h"
-#include "ops/composite/adamw.h"
 #include "ops/composite/cross_entropy.h"
 #include "ops/composite/vocabulary_parallel.h"
 
@@ -16,6 +15,8 @@ bool Emitter::emit_composite(const Node& node) {
   using Write = void (Emitter::*)(const Node&);
   static const std::map<std::string_view, Write> kWriters{
       {"adamw", &Emitter::adamw},
+      {"lion", &Emitter::lion},
+      {"sgd", &Emitter::sgd},
       {"sum_squares", &Emitter::sum_squares},
       {"cache_write", &Emitter::cache_write},
       {"attention", &Emitter::attention},
@@ -30,67 +31,49 @@ bool Emitter::emit_composite(const Node& node) {
   return true;
 }
 
-// By the definition but for the decay of an element: that has a plane of elements x segments there.
-void Emitter::adamw(const Node& node) {
-  const auto& op = static_cast<const AdamW&>(*node.op);
-  const TensorType& type = type_of_output(node);
-  const Shape& shape = type.shape;
-  const Tensor w = in(node, 0), m = in(node, 1), v = in(node, 2);
-  const Tensor begins = in(node, 8), decays = in(node, 9);
-  auto number = [&](double x) { return text_.splat(shape, type.dtype, x); };
-  auto scalar = [&](double x) { return text_.splat({}, type.dtype, x); };
-  auto add = [&](const Tensor& a, const Tensor& b) { return text_.binary("add", a, b); };
-  auto sub = [&](const Tensor& a, const Tensor& b) { return text_.binary("subtract", a, b); };
-  auto mul = [&](const Tensor& a, const Tensor& b) { return text_.binary("multiply", a, b); };
-  auto div = [&](const Tensor& a, const Tensor& b) { return text_.binary("divide", a, b); };
-  const Tensor ok = text_.spread(in(node, 6), shape);
-  auto if_ok = [&](const Tensor& after, const Tensor& before) {
-    return text_.select(ok, after, before);
-  };
+namespace {
 
-  const Tensor g = mul(in(node, 3), text_.spread(in(node, 5), shape));
-  const Tensor new_m = if_ok(add(mul(m, number(op.beta1())), mul(g, number(1 - op.beta1()))), m);
-  const Tensor new_v =
-      if_ok(add(mul(v, number(op.beta2())), mul(mul(g, g), number(1 - op.beta2()))), v);
-  const Tensor step = text_.convert(in(node, 7), element_of(type.dtype));
-  auto correction = [&](double beta) {
-    return text_.spread(sub(scalar(1), text_.binary("power", scalar(beta), step)), shape);
-  };
-  // That of the last segment which begins at the element or before.
-  const Tensor index = text_.iota(shape, begins.element, 0);
-  auto entry = [&](const Tensor& table, int64_t k) {
-    return text_.spread(text_.reshape(text_.slice(table, 0, k, k + 1), {}), shape);
-  };
-  Tensor decay = entry(decays, 0);
-  for (int64_t k = 1; k < begins.shape[0]; ++k)
-    decay = text_.select(text_.compare("GE", index, entry(begins, k)), entry(decays, k), decay);
-
-  const Tensor root = text_.unary("sqrt", div(new_v, correction(op.beta2())));
-  const Tensor direction =
-      add(div(div(new_m, correction(op.beta1())), add(root, number(op.epsilon()))), mul(decay, w));
-  const Tensor new_w = if_ok(sub(w, mul(text_.spread(in(node, 4), shape), direction)), w);
-  set(node.outputs[0], new_w);
-  set(node.outputs[1], new_m);
-  set(node.outputs[2], new_v);
-}
-
-// Sums of blocks, then of blocks of those: one sum in f32 loses digits as it grows.
-void Emitter::sum_squares(const Node& node) {
+// Of a flat tensor: sums of blocks, then of blocks of those, since a sum in f32 loses digits as it
+// grows.
+Tensor sum_squares_of(MlirText& text, const Tensor& x, const std::string& element) {
   constexpr int64_t kBlock = 1024;
-  const Tensor x = text_.convert(in(node, 0), element_of(type_of_output(node).dtype));
-  const Tensor flat = text_.reshape(x, {num_elements(x.shape)});
-  Tensor sums = text_.binary("multiply", flat, flat);
+  const Tensor wide = text.convert(x, element);
+  Tensor sums = text.binary("multiply", wide, wide);
   while (sums.shape[0] > kBlock) {
     const int64_t size = sums.shape[0], blocks = size / kBlock;
-    const Tensor whole = text_.slice(sums, 0, 0, blocks * kBlock);
-    std::vector<Tensor> parts{text_.sum(text_.reshape(whole, {blocks, kBlock}), Shape{1})};
+    const Tensor whole = text.slice(sums, 0, 0, blocks * kBlock);
+    std::vector<Tensor> parts{text.sum(text.reshape(whole, {blocks, kBlock}), Shape{1})};
     if (size % kBlock != 0) {
-      const Tensor rest = text_.slice(sums, 0, blocks * kBlock, size);
-      parts.push_back(text_.reshape(text_.sum(rest, Shape{0}), {1}));
+      const Tensor rest = text.slice(sums, 0, blocks * kBlock, size);
+      parts.push_back(text.reshape(text.sum(rest, Shape{0}), {1}));
     }
-    sums = text_.concatenate(parts, 0);
+    sums = text.concatenate(parts, 0);
   }
-  set(node.outputs[0], text_.sum(sums, Shape{0}));
+  return text.sum(sums, Shape{0});
+}
+
+}  // namespace
+
+// In parts: XLA's CPU holds all squares before it adds them.
+void Emitter::sum_squares(const Node& node) {
+  const Tensor x = in(node, 0);
+  const TensorType& type = type_of_output(node);
+  const std::string element = element_of(type.dtype);
+  const int64_t size = num_elements(x.shape), part = options_.sum_elements, count = size / part;
+  const Tensor flat = text_.reshape(x, {size});
+  if (count == 0) return set(node.outputs[0], sum_squares_of(text_, flat, element));
+  const Tensor zero = text_.splat({}, type.dtype, 0);
+  Tensor sum = text_.loop(count, {{zero}}, [&](const Tensor& turn, std::span<const Tensor> sums) {
+    const Tensor begin = text_.binary("multiply", text_.convert(turn, "i64"),
+                                      text_.splat({}, "i64", static_cast<uint64_t>(part)));
+    const Tensor of_part = sum_squares_of(text_, text_.slice_at(flat, 0, begin, part), element);
+    return std::vector<Tensor>{text_.binary("add", sums[0], of_part)};
+  })[0];
+  if (size % part != 0) {
+    const Tensor rest = text_.slice(flat, 0, count * part, size);
+    sum = text_.binary("add", sum, sum_squares_of(text_, rest, element));
+  }
+  set(node.outputs[0], sum);
 }
 
 // A scatter of the tokens; the definition selects among all of the cache.

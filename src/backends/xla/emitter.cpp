@@ -17,7 +17,9 @@ bool is_written_whole(const Graph& graph, const Node& node, const EmitOptions& o
     return size(0)[1] > options.attention_tokens;
   if (name.starts_with("linear_cross_entropy") || name.starts_with("linear_log_sum_exp"))
     return size(0)[0] > 1 && size(0)[0] * size(1)[0] > options.head_logits;
-  return name == "adamw" || name == "sum_squares" || name == "cache_write";
+  static const std::set<std::string_view> kAlways{"adamw", "lion", "sgd", "sum_squares",
+                                                  "cache_write"};
+  return kAlways.contains(name);
 }
 
 // "matmul in layers.3.mlp (backward)".

@@ -51,6 +51,8 @@ class Emitter {
   Tensor all_to_all(const Tensor& x, int64_t split_dim, int64_t concat_dim, AxisSet axes);
   std::string groups(AxisSet axes) const;
   void adamw(const Node& node);
+  void lion(const Node& node);
+  void sgd(const Node& node);
   void sum_squares(const Node& node);
   void cache_write(const Node& node);
   AttentionBlocks attention_blocks(const Node& node, size_t at, double scale,

@@ -31,6 +31,8 @@ struct EmitOptions {
   int64_t attention_tokens = 512;
   // Heads of more logits, rows x vocabulary: parts of the rows that have about so many.
   int64_t head_logits = int64_t{1} << 26;
+  // Sums of squares of more elements: parts of so many.
+  int64_t sum_elements = int64_t{1} << 24;
 };
 
 // The program of all ranks of the graph's mesh, a replica each, one partition: composites are their

@@ -192,6 +192,24 @@ TEST(StableHlo, LargeHeadHasNoRowsTimesVocabulary) {
   EXPECT_EQ(largest(stablehlo(g, {.head_logits = int64_t{1} << 40}).text), 8192 * 32000);
 }
 
+// Nothing is made for each element and segment.
+TEST(StableHlo, OptimizersHaveNoPlaneOfSegments) {
+  constexpr int64_t kElements = 1000, kSegments = 7;
+  for (const OpSample& sample : op_samples()) {
+    if (sample.op->name() != "adamw" && sample.op->name() != "lion" && sample.op->name() != "sgd")
+      continue;
+    Graph g;
+    std::vector<Value> inputs;
+    for (size_t i = 0; i < sample.inputs.size(); ++i) {
+      TensorType type = sample.inputs[i];
+      if (!type.shape.empty()) type.shape[0] = i + 2 < sample.inputs.size() ? kElements : kSegments;
+      inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
+    }
+    for (Value v : g.add(sample.op, inputs)) g.output("y", v);
+    EXPECT_EQ(largest(stablehlo(g).text), kElements) << sample.op->name();
+  }
+}
+
 // Tokens are put into the cache, and nothing is made for each of its places.
 TEST(StableHlo, CacheWriteIsAScatter) {
   Graph g;

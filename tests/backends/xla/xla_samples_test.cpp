@@ -330,8 +330,10 @@ TEST_F(XlaSamples, SumOfManySquares) {
     values.push_back(static_cast<float>(random_uniform(7, 0, static_cast<uint64_t>(i))));
     exact += values.back() * values.back();
   }
-  const Results results = run_on(*client_, g, {{"x", {values}}}, {});
-  EXPECT_LE(difference(results, 0, {{{{}, DType::kF32}, {exact}}}), 0x1p-23);
+  for (int64_t part : {kElements + 1, int64_t{100000}}) {
+    const Results results = run_on(*client_, g, {{"x", {values}}}, {.sum_elements = part});
+    EXPECT_LE(difference(results, 0, {{{{}, DType::kF32}, {exact}}}), 0x1p-23) << part;
+  }
 }
 
 }  // namespace
