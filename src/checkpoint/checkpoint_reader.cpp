@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/element_types.h"
-#include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
 #include "checkpoint/checkpoint.h"
@@ -66,6 +66,17 @@ StateTarget::Write converted(DType stored, const StateTarget& target) {
   };
 }
 
+DamagedCheckpoint not_whole(const fs::path& checkpoint, const ManifestTensor& tensor) {
+  return DamagedCheckpoint(cat("checkpoint '", checkpoint.string(), "' has no whole tensor '",
+                               tensor.name, "': its manifest is damaged"));
+}
+
+// Elements that follow each other in a stored box and in what is written to.
+struct CommonRun {
+  int64_t from = 0, to = 0, count = 0;
+  size_t write = 0;
+};
+
 // Runs what reads the checkpoint's files.
 template <class Work>
 void reading(const Work& work) {
@@ -113,8 +124,7 @@ std::vector<BoxIndex> CheckpointReader::missing_boxes(std::span<const StateTarge
     if (!tensor || tensor->shape.size() != target.shape.size()) continue;  // loading says so
     for (size_t b = 0; b < tensor->boxes.size(); ++b) {
       const StoredBox& stored = tensor->boxes[b];
-      const bool needed =
-          for_each_common_run(stored.box, target.box, [](int64_t, int64_t, int64_t) {}) > 0;
+      const bool needed = common_elements(stored.box, target.box) > 0;
       if ((needed || contains(target.box, stored.box.begin)) && !has_file(stored.file))
         missing.insert({static_cast<size_t>(tensor - manifest_.tensors.data()), b});
     }
@@ -196,6 +206,14 @@ void CheckpointReader::read_bytes(
   bytes_read_ += static_cast<int64_t>(bytes);
 }
 
+void CheckpointReader::require_hash(const ManifestTensor& tensor, const StoredBox& stored,
+                                    const Hasher& seen) const {
+  if (!stored.hash || seen.digest() == stored.hash) return;
+  throw UserError(cat("'", (path_ / manifest_.files[stored.file].name).string(), "': tensor '",
+                      tensor.name, "' ", to_string(stored.box), " has hash ", hex(seen.digest()),
+                      ", the manifest says ", hex(*stored.hash)));
+}
+
 void CheckpointReader::verify(const ManifestTensor& tensor, const StoredBox& stored) const {
   if (!stored.hash) return;
   Hasher hasher;
@@ -204,10 +222,7 @@ void CheckpointReader::verify(const ManifestTensor& tensor, const StoredBox& sto
     read_bytes(stored.file, stored.offset, bytes, [&](uint64_t, std::span<const std::byte> part) {
       hasher.add(part.data(), part.size());
     });
-    if (hasher.digest() == stored.hash) return;
-    throw UserError(cat("'", (path_ / manifest_.files[stored.file].name).string(), "': tensor '",
-                        tensor.name, "' ", to_string(stored.box), " has hash ",
-                        hex(hasher.digest()), ", the manifest says ", hex(*stored.hash)));
+    require_hash(tensor, stored, hasher);
   });
 }
 
@@ -252,20 +267,87 @@ void CheckpointReader::read(const ManifestTensor& tensor, const TensorBox& box,
                  });
     });
   }
-  if (found != box.elements()) {
-    throw DamagedCheckpoint(cat("checkpoint '", path_.string(), "' has no whole tensor '",
-                                tensor.name, "': its manifest is damaged"));
+  if (found != box.elements()) throw not_whole(path_, tensor);
+}
+
+// In the order of the files. DamagedCheckpoint where a target has elements that no box has.
+std::vector<CheckpointReader::NeededBox> CheckpointReader::needed_boxes(
+    std::span<const StateTarget> targets) const {
+  std::map<std::tuple<size_t, uint64_t, const StoredBox*>, NeededBox> needed;
+  for (size_t t = 0; t < targets.size(); ++t) {
+    const ManifestTensor& tensor = *find(targets[t].tensor);
+    int64_t found = 0;
+    for (const StoredBox& stored : tensor.boxes) {
+      const int64_t common = common_elements(stored.box, targets[t].box);
+      if (common == 0) continue;
+      found += common;
+      NeededBox& box = needed[{stored.file, stored.offset, &stored}];
+      box.tensor = &tensor;
+      box.stored = &stored;
+      box.targets.push_back(t);
+      box.verified |= stored.hash && contains(targets[t].box, stored.box.begin);
+    }
+    if (found != targets[t].box.elements()) throw not_whole(path_, tensor);
   }
+  std::vector<NeededBox> boxes;
+  for (auto& [place, box] : needed) boxes.push_back(std::move(box));
+  return boxes;
+}
+
+void CheckpointReader::load(const NeededBox& box, std::span<const StateTarget> targets) const {
+  const ManifestTensor& tensor = *box.tensor;
+  const StoredBox& stored = *box.stored;
+  const auto element = size_of(tensor.dtype);
+  std::vector<StateTarget::Write> writes;
+  std::vector<CommonRun> runs;
+  for (size_t t : box.targets) {
+    const StateTarget& target = targets[t];
+    writes.push_back(tensor.dtype == target.dtype ? target.write : converted(tensor.dtype, target));
+    for_each_common_run(stored.box, target.box, [&](int64_t from, int64_t to, int64_t count) {
+      runs.push_back({from, to, count, writes.size() - 1});
+    });
+  }
+  // Writes what is among these bytes of the box, of the runs from `next` on.
+  size_t next = 0;
+  auto take = [&](int64_t begin, std::span<const std::byte> part) {
+    const int64_t end = begin + std::ssize(part) / element;
+    for (size_t r = next; r < runs.size() && runs[r].from < end; ++r) {
+      const CommonRun& run = runs[r];
+      const int64_t first = std::max(begin, run.from), last = std::min(end, run.from + run.count);
+      if (first < last)
+        writes[run.write](run.to + first - run.from,
+                          part.subspan(static_cast<size_t>((first - begin) * element),
+                                       static_cast<size_t>((last - first) * element)));
+      if (r == next && run.from + run.count <= end) ++next;
+    }
+  };
+  auto read = [&](int64_t first, int64_t count, Hasher* hasher) {
+    read_bytes(stored.file, stored.offset + static_cast<uint64_t>(first * element),
+               static_cast<uint64_t>(count * element),
+               [&](uint64_t done, std::span<const std::byte> part) {
+                 if (hasher) hasher->add(part.data(), part.size());
+                 take(first + static_cast<int64_t>(done) / element, part);
+               });
+  };
+  std::ranges::sort(runs, {}, &CommonRun::from);
+  reading([&] {
+    if (box.verified) {
+      Hasher hasher;
+      read(0, stored.box.elements(), &hasher);
+      require_hash(tensor, stored, hasher);
+      return;
+    }
+    for (size_t r = 0; r < runs.size(); ++r) {
+      next = r;
+      read(runs[r].from, runs[r].count, nullptr);
+    }
+  });
 }
 
 void CheckpointReader::load_some(std::span<const StateTarget> targets, ThreadPool* pool) const {
   check_fit(targets);
-  run_all(pool, targets.size(), [&](size_t i) {
-    const StateTarget& target = targets[i];
-    const ManifestTensor& tensor = *find(target.tensor);
-    read(tensor, target.box,
-         tensor.dtype == target.dtype ? target.write : converted(tensor.dtype, target));
-  });
+  const std::vector<NeededBox> boxes = needed_boxes(targets);
+  run_all(pool, boxes.size(), [&](size_t i) { load(boxes[i], targets); });
 }
 
 void CheckpointReader::load_all(std::span<const StateTarget> targets, ThreadPool* pool) const {

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/thread_pool.h"
 #include "checkpoint/manifest.h"
 
@@ -76,9 +77,14 @@ class CheckpointReader {
   // and f16 become each other. load_all also wants every tensor of the checkpoint, counters aside,
   // to have a target, if with an empty box. Otherwise UserError, which names the first tensor that
   // does not fit and both its types and shapes, before any target is written to.
+  //
+  // Every byte is read once. Boxes that verify() would look at are read whole, and what is written
+  // to targets are the bytes that were hashed; of other boxes it is the ranges that are needed, and
+  // the process that has their first element knows whether they are whole. DamagedCheckpoint as of
+  // verify(), when targets hold what is good for nothing.
   void load_all(std::span<const StateTarget> targets, ThreadPool* pool = nullptr) const;
   void load_some(std::span<const StateTarget> targets, ThreadPool* pool = nullptr) const;
-  // Elements of a box of the tensor, as they are stored.
+  // Elements of a box of the tensor, as they are stored. Looks at no hash.
   void read(const ManifestTensor& tensor, const TensorBox& box,
             const StateTarget::Write& write) const;
 
@@ -96,7 +102,18 @@ class CheckpointReader {
   int64_t bytes_read() const { return bytes_read_; }
 
  private:
+  // A stored box, and which targets want something of it.
+  struct NeededBox {
+    const ManifestTensor* tensor = nullptr;
+    const StoredBox* stored = nullptr;
+    std::vector<size_t> targets;
+    bool verified = false;  // its first element is in one of them
+  };
   void check_fit(std::span<const StateTarget> targets) const;
+  std::vector<NeededBox> needed_boxes(std::span<const StateTarget> targets) const;
+  void load(const NeededBox& box, std::span<const StateTarget> targets) const;
+  void require_hash(const ManifestTensor& tensor, const StoredBox& stored,
+                    const Hasher& seen) const;
   const ByteSource& file(size_t index) const;
   void read_bytes(size_t file, uint64_t offset, uint64_t bytes,
                   const std::function<void(uint64_t, std::span<const std::byte>)>& take) const;

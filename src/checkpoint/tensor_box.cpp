@@ -120,6 +120,17 @@ bool boxes_tile(const Shape& shape, size_t count,
   return corners[0] == corners[1];
 }
 
+int64_t common_elements(const TensorBox& a, const TensorBox& b) {
+  TESSERA_CHECK(b.shape.size() == a.shape.size(), "boxes of tensors of different rank");
+  int64_t elements = 1;
+  for (size_t d = 0; d < a.shape.size(); ++d) {
+    const int64_t begin = std::max(a.begin[d], b.begin[d]);
+    elements *=
+        std::max<int64_t>(0, std::min(a.begin[d] + a.shape[d], b.begin[d] + b.shape[d]) - begin);
+  }
+  return elements;
+}
+
 int64_t for_each_common_run(const TensorBox& a, const TensorBox& b,
                             const std::function<void(int64_t, int64_t, int64_t)>& visit) {
   const size_t rank = a.shape.size();

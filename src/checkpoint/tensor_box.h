@@ -40,6 +40,9 @@ std::optional<std::pair<size_t, size_t>> find_overlap(std::span<const TensorBox>
 bool boxes_tile(const Shape& shape, size_t count,
                 const std::function<const TensorBox&(size_t)>& box);
 
+// How many elements both boxes have.
+int64_t common_elements(const TensorBox& a, const TensorBox& b);
+
 // Calls visit(element of a, element of b, count) for all elements that both boxes have, in runs
 // that are consecutive in both, row-major. Returns how many elements these are.
 int64_t for_each_common_run(const TensorBox& a, const TensorBox& b,

@@ -77,9 +77,12 @@ int64_t number_in(const std::string& text) {
 
 SavedState::SavedState(fs::path path) : path_(std::move(path)) {
   std::error_code ignored;
-  if (!fs::is_directory(path_, ignored))
+  const bool has_metadata = is_there(path_ / kDcpMetadataName);
+  if (!has_metadata && are_xla_shards(path_))
+    add_xla_shards();
+  else if (!fs::is_directory(path_, ignored))
     add_torch_file();
-  else if (!is_there(path_ / kDcpMetadataName) && is_torch_checkpoint(path_))
+  else if (!has_metadata && is_torch_checkpoint(path_))
     add_safetensors();
   else
     add_dcp();
@@ -113,27 +116,42 @@ void SavedState::add_torch_file() {
     tensors_[tensor.name] = {type_text(tensor.dtype, tensor.element_type), tensor.dtype,
                              tensor.shape, read};
   }
-  const PickleValue root = torch_file_->archive().values().root();
-  if (root.is(PickleKind::kDict)) add_values(root, "", 0);
+  const Pickle& values = torch_file_->archive().values();
+  if (values.root().is(PickleKind::kDict)) add_values(values, values.root(), "", 0);
+}
+
+void SavedState::add_xla_shards() {
+  xla_shards_ = std::make_unique<XlaShards>(path_);
+  for (const XlaTensor& tensor : xla_shards_->tensors()) {
+    auto read = [this, &tensor](const TensorBox& box, std::span<std::byte> out) {
+      xla_shards_->read(tensor, box, out);
+      if (reaches_end(box, tensor.shape)) xla_shards_->advise_done(tensor);
+    };
+    const TorchTensor& shard = *tensor.shards[0];
+    tensors_[tensor.name] = {type_text(shard.dtype, shard.element_type), shard.dtype, tensor.shape,
+                             read};
+  }
+  add_values(xla_shards_->values(), xla_shards_->values().root(), "", 0);
 }
 
 // {"epoch": 3, "optim": {"param_groups": [{"lr": 0.1}]}} -> epoch, optim.param_groups.0.lr
-void SavedState::add_values(PickleValue dict, const std::string& prefix, int depth) {
+void SavedState::add_values(const Pickle& pickle, PickleValue dict, const std::string& prefix,
+                            int depth) {
   constexpr int kDepth = 2;  // a pickle may hold itself
   if (depth > kDepth) return;
-  const Pickle& pickle = torch_file_->archive().values();
+  pickle_ = &pickle;
   auto pairs = pickle.pairs(dict, "a dict");
   for (size_t i = 0; i < pairs.size(); i += 2) {
     const PickleValue value = pairs[i + 1];
     if (!pairs[i].is(PickleKind::kText)) continue;
     const std::string key(pickle.text(pairs[i], "a key")), name = prefix + key;
     if (value.is(PickleKind::kDict)) {
-      if (depth == 0) add_values(value, name + ".", 1);
+      if (depth == 0) add_values(pickle, value, name + ".", 1);
     } else if (value.is(PickleKind::kList) && key == "param_groups") {
       auto groups = pickle.items(value, name);
       for (size_t g = 0; g < groups.size(); ++g)
         if (groups[g].is(PickleKind::kDict))
-          add_values(groups[g], cat(name, ".", g, "."), depth + 1);
+          add_values(pickle, groups[g], cat(name, ".", g, "."), depth + 1);
     } else if (!value.is(PickleKind::kObject)) {
       values_[name] = value;
     }
@@ -255,14 +273,14 @@ std::optional<std::vector<double>> SavedState::numbers(const std::string& name) 
     return std::vector{static_cast<double>(value)};
   }
   if (auto found = values_.find(name); found != values_.end())
-    return numbers_of(torch_file_->archive().values(), found->second, name);
+    return numbers_of(*pickle_, found->second, name);
   if (!dcp_ || !dcp_->metadata().find_item(name)) return {};
   const Pickle item = dcp_->item(name);
   return numbers_of(item, item.root(), name);
 }
 
 bool is_torch_checkpoint(const fs::path& directory) {
-  if (is_there(directory / kDcpMetadataName)) return true;
+  if (is_there(directory / kDcpMetadataName) || are_xla_shards(directory)) return true;
   if (is_there(directory / kManifestName) || is_there(directory / kWeightIndexName)) return false;
   const std::vector<fs::path> files = safetensors_in(directory);
   try {

@@ -13,6 +13,7 @@
 #include "base/shape.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_box.h"
+#include "hub/xla_shards.h"
 #include "torch_files/dcp_checkpoint.h"
 #include "torch_files/torch_archive.h"
 
@@ -35,9 +36,10 @@ class SavedState {
   // - a directory of torch.distributed.checkpoint, with .metadata;
   // - one of its HuggingFaceStorageWriter, with parts of tensors in .safetensors files whose
   //   metadata say where they belong;
+  // - files of torch_xla's XlaFullyShardedDataParallel, by the directory or one of them;
   // - a file of torch.save.
-  // UserError: none of these, and what DcpCheckpoint, SafetensorsFile and TorchFile report; parts
-  // that do not make up their tensor.
+  // UserError: none of these, and what DcpCheckpoint, SafetensorsFile, XlaShards and TorchFile
+  // report; parts that do not make up their tensor.
   explicit SavedState(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -53,7 +55,8 @@ class SavedState {
   void add_dcp();
   void add_safetensors();
   void add_torch_file();
-  void add_values(PickleValue dict, const std::string& prefix, int depth);
+  void add_xla_shards();
+  void add_values(const Pickle& pickle, PickleValue dict, const std::string& prefix, int depth);
   struct Part {
     const SafetensorsFile* file;
     const TensorInfo* info;
@@ -65,8 +68,11 @@ class SavedState {
   std::unique_ptr<DcpCheckpoint> dcp_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::unique_ptr<TorchFile> torch_file_;
+  std::unique_ptr<XlaShards> xla_shards_;
   std::map<std::string, SavedTensor, std::less<>> tensors_;
-  std::map<std::string, PickleValue, std::less<>> values_;  // of torch_file_
+  // Of torch_file_ or xla_shards_.
+  std::map<std::string, PickleValue, std::less<>> values_;
+  const Pickle* pickle_ = nullptr;
 };
 
 // Where the tensors of a file of HuggingFaceStorageWriter begin in the whole ones:
@@ -76,8 +82,8 @@ class SavedState {
 std::map<std::string, Shape, std::less<>> parse_sharding(std::string_view json,
                                                          std::string_view where);
 
-// Whether a directory is of torch.distributed.checkpoint, in either form, and not one of tessera's
-// or of a model.
+// Whether a directory is of torch.distributed.checkpoint, in either form, or has torch_xla's
+// shards, and is not one of tessera's or of a model.
 bool is_torch_checkpoint(const std::filesystem::path& directory);
 
 // The directory itself or, of those in it, the one with the largest number in its name that is such

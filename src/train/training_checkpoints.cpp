@@ -38,6 +38,11 @@ struct Report {
   }
 };
 
+// What rank 0 has chosen is not what this one sees.
+struct AnotherCheckpoint : UserError {
+  using UserError::UserError;
+};
+
 std::string manifest_hash(const fs::path& checkpoint) {
   return hex(identity_of(read_manifest(checkpoint)));
 }
@@ -188,34 +193,40 @@ void TrainingRun::share_missing_boxes() {
   }
 }
 
-// Rank 0 chooses, all ranks verify what they will load; what is damaged for one is skipped by all.
-std::optional<fs::path> TrainingRun::open_newest(const FindNewest& newest) {
-  std::set<fs::path> damaged;
-  std::string damage;
+// Rank 0 chooses; what is damaged for one rank is skipped by all.
+std::optional<fs::path> TrainingRun::open_newest(const FindNewest& newest, Damaged& damaged,
+                                                 bool verified) {
   while (true) {
     std::string choice = on_first_rank("choice of the checkpoint", [&]() -> std::string {
-      const auto found = newest(damaged, damage);
+      const auto found = newest(damaged);
       return found ? cat(manifest_hash(*found), found->string()) : "";
     });
     if (choice.empty()) return std::nullopt;
     const size_t digits = hex(uint64_t{0}).size();
     fs::path checkpoint = choice.substr(digits);
-    damage = open_on_all_ranks(checkpoint, choice.substr(0, digits));
+    const std::string damage = open_on_all_ranks(checkpoint, choice.substr(0, digits), verified);
     if (damage.empty()) return to_resume_->path();
-    damaged.insert(checkpoint);
-    if (rank() == 0)
-      TESSERA_WARN(cat(damage, ". Skipping '", checkpoint.string(), "' on all ranks"));
+    skip(checkpoint, damage, damaged);
   }
 }
 
-std::optional<fs::path> TrainingRun::find_checkpoint() {
-  auto found = open_newest([&](const std::set<fs::path>& damaged, const std::string& damage) {
-    auto newest = newest_checkpoint(damaged);
-    if (!newest && !damage.empty())
-      throw UserError(cat(damage, "; there is no older one that is whole"));
+void TrainingRun::skip(const fs::path& checkpoint, const std::string& damage, Damaged& damaged) {
+  to_resume_.reset();
+  damaged.paths.insert(checkpoint);
+  damaged.last = damage;
+  if (rank() == 0) TESSERA_WARN(cat(damage, ". Skipping '", checkpoint.string(), "' on all ranks"));
+}
+
+std::optional<fs::path> TrainingRun::find_checkpoint(Damaged& damaged) {
+  auto find = [&](const Damaged& those) {
+    auto newest = newest_checkpoint(those.paths);
+    if (!newest && !those.last.empty())
+      throw UserError(cat(those.last, "; there is no older one that is whole"));
     require_own_directory(newest);
     return newest;
-  });
+  };
+  const std::string run_before = origin_.run;
+  auto found = open_newest(find, damaged);
   if (found) {
     origin_.run = to_resume_->origin().run;
   } else {
@@ -224,7 +235,7 @@ std::optional<fs::path> TrainingRun::find_checkpoint() {
   bool continues = !origin_.run.empty();
   if (!continues) origin_.run = origin_.job;  // fresh, or from before there were identities
   if (!to_resume_ && !config_.resume_from_checkpoint.empty()) TESSERA_INFO("No Checkpoints Found");
-  if (to_resume_ || !tiers_.empty())
+  if (origin_.run != run_before && (to_resume_ || !tiers_.empty()))
     TESSERA_INFO(cat("Run ", origin_.run, continues ? ", continued" : ""));
   return found;
 }
@@ -280,15 +291,17 @@ void TrainingRun::require_own_directory(const std::optional<fs::path>& resumed) 
   }
 }
 
-// "" if the checkpoint is whole for all, else what is damaged. UserError where ranks see different
-// ones, or it is not of this job's shape.
-std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std::string& hash) {
-  auto examine = [&](const std::function<void(Report&)>& work) {
+// What work throws on any rank: damage is the result, "" where there is none; the rest a UserError
+// on all ranks.
+std::string TrainingRun::find_damage(const std::string& what, const std::function<void()>& work) {
+  auto all = on_all_ranks(what, [&] {
     Report found{Finding::kWhole, host_name(), ""};
     try {
-      work(found);
+      work();
     } catch (const DamagedCheckpoint& error) {
       found = {Finding::kDamaged, found.host, error.what()};
+    } catch (const AnotherCheckpoint& error) {
+      found = {Finding::kAnother, found.host, error.what()};
     } catch (const PartElsewhere& error) {
       found = {Finding::kUnfit, found.host,
                cat(error.what(),
@@ -298,34 +311,7 @@ std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std
       found = {Finding::kUnfit, found.host, error.what()};
     }
     return found.to_text();
-  };
-  to_resume_.reset();
-  auto all = on_all_ranks("look for the checkpoint", [&] {
-    return examine([&](Report& mine) {
-      if (has_manifest(checkpoint, hash)) {
-        to_resume_ = open_checkpoint(checkpoint);
-      } else {
-        const bool local = config_.checkpoint_type == "local";
-        mine.finding = local ? Finding::kDamaged : Finding::kAnother;
-        mine.text = local ? cat("'", checkpoint.string(), "' has no part here")
-                          : what_is_seen(checkpoint.parent_path());
-      }
-    });
   });
-  const bool open = std::ranges::all_of(all, [](const std::string& text) {
-    return Report::from_text(text).finding == Finding::kWhole;
-  });
-  if (open) {
-    if (config_.checkpoint_type == "local") share_missing_boxes();
-    all = on_all_ranks("verification of the checkpoint", [&] {
-      return examine([&](Report&) {
-        to_resume_->verify(session_->checkpoint_targets(), device_.pool);
-        // All ranks say so before any has loaded a byte.
-        for (const BoxIndex& box : to_resume_->missing_boxes(session_->checkpoint_targets()))
-          to_resume_->require(box);
-      });
-    });
-  }
   std::vector<Report> reports;
   for (const std::string& text : all) reports.push_back(Report::from_text(text));
   std::string damage;
@@ -334,91 +320,38 @@ std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std
     std::string who = world_size() > 1 ? cat("rank ", r, " on ", report.host, ": ") : "";
     if (report.finding == Finding::kAnother) {
       throw UserError(cat("ranks 0 on ", reports[0].host, " and ", r, " on ", report.host,
-                          " see different checkpoints: rank 0 '", checkpoint.string(),
-                          "' (manifest ", hash, "), rank ", r, " ", report.text,
+                          " see different checkpoints: ", report.text,
                           "; give a directory that all hosts share"));
     }
     if (report.finding == Finding::kUnfit) throw UserError(who + report.text);
     if (report.finding == Finding::kDamaged && damage.empty()) damage = who + report.text;
   }
-  if (!damage.empty()) to_resume_.reset();
   return damage;
 }
 
-void TrainingRun::resume(const std::filesystem::path& checkpoint) {
-  const std::string where = checkpoint.string();
-  RunRecord saved = record_of(*to_resume_);
-  TESSERA_INFO(cat("Loading checkpoint from ", where, " ..."));
-  if (saved.mesh != record_.mesh)
-    TESSERA_INFO(cat("It was saved with ", saved.mesh, ", this run has ", record_.mesh, "."));
-  const double start = monotonic_seconds();
-  on_all_ranks("loading of the checkpoint", [&] {
-    load(checkpoint, saved);
-    return std::string();
-  });
-  const double seconds = monotonic_seconds() - start;
-  TESSERA_INFO(cat("Read ", format_bytes(to_resume_->bytes_read()),
-                   world_size() > 1 ? " by this rank" : "", ", to check and to load them",
-                   format("; loading took %.2f s", seconds)));
+// "" if all ranks can load the checkpoint, as far as is seen before its tensors are read or, with
+// `verified`, after they are. UserError where ranks see different ones, or it is not of this job's
+// shape.
+std::string TrainingRun::open_on_all_ranks(const fs::path& checkpoint, const std::string& hash,
+                                           bool verified) {
   to_resume_.reset();
-  take_counters(saved);
-  record_.position = saved.position;
-  load_stream_state(checkpoint, saved);
-  record_.loss_spike_rewinds = saved.loss_spike_rewinds;
-  record_.skipped_samples = saved.skipped_samples;
-  record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
-  require_same_tokenizer(checkpoint, saved);
-  warn_of_changes(saved);
-  if (saved.converted_from.empty()) {
-    for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
-  } else {
-    TESSERA_INFO(cat("It was made of ", saved.converted_from,
-                     ": the schedule is that of the options, from step ", saved.step, " on."));
-  }
-  last_saved_step_ = record_.step;
-  last_saved_path_ = checkpoint;
-  for (Tier& tier : tiers_) tier.last_saved_step = record_.step;
-  TESSERA_INFO(cat("Checkpoint loaded from ", where, "."));
-}
-
-// What belongs to the weights, but for the place in the data.
-void TrainingRun::take_counters(const RunRecord& saved) {
-  record_.step = saved.step;
-  record_.tokens_seen = saved.tokens_seen;
-  record_.skipped_in_a_row = saved.skipped_in_a_row;
-  record_.best_validation_loss = saved.best_validation_loss;
-  record_.best_checkpoint = saved.best_checkpoint;
-  if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
-  if (losses_) losses_->restore(saved.loss_history);
-}
-
-// The state, of a checkpoint that fits.
-void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
-  const std::string where = checkpoint.string();
-  if (!config_.eval_only && saved.options.optimizer != config_.optimizer) {
-    throw UserError(
-        cat("checkpoint '", where, "' was trained with --optimizer ", saved.options.optimizer,
-            ", this run has --optimizer ", config_.optimizer,
-            ", which keeps other state: give --optimizer ", saved.options.optimizer,
-            ", or begin a new run with its weights (tessera export, then --finetune 1)"));
-  }
-  const Lora &there = saved.model.lora, &here = record_.model.lora;
-  if (there.rank != here.rank || there.targets != here.targets) {
-    throw UserError(cat("checkpoint '", where, "' has ", describe(there), ", this run has ",
-                        describe(here),
-                        ": give the same --lora_rank and --lora_targets, or begin a new run with "
-                        "its weights (tessera export, of adapters with --merge_adapter 1)"));
-  }
-  std::vector<StateTarget> targets = session_->checkpoint_targets();
-  if (config_.eval_only) {  // of the weights
-    to_resume_->load_some(targets, device_.pool);
-  } else {
-    require_same_frozen(session_->programs().parameters, config_, saved.options, where);
-    to_resume_->load_all(targets, device_.pool);
-  }
-  if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
-    throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));
-  }
+  std::string damage = find_damage("look for the checkpoint", [&] {
+    if (has_manifest(checkpoint, hash)) {
+      to_resume_ = open_checkpoint(checkpoint);
+    } else if (config_.checkpoint_type == "local") {
+      throw DamagedCheckpoint(cat("'", checkpoint.string(), "' has no part here"));
+    } else {
+      throw AnotherCheckpoint(cat("rank 0 '", checkpoint.string(), "' (manifest ", hash, "), rank ",
+                                  rank(), " ", what_is_seen(checkpoint.parent_path())));
+    }
+  });
+  if (!damage.empty()) return damage;
+  if (config_.checkpoint_type == "local") share_missing_boxes();
+  return find_damage("verification of the checkpoint", [&] {
+    const std::vector<StateTarget> targets = session_->checkpoint_targets();
+    if (verified) to_resume_->verify(targets, device_.pool);
+    for (const BoxIndex& box : to_resume_->missing_boxes(targets)) to_resume_->require(box);
+  });
 }
 
 }  // namespace tessera

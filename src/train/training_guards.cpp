@@ -129,11 +129,14 @@ bool TrainingRun::rewind() {
                         record_.last_good_checkpoint));
   tell_doing("going back to a checkpoint");
   finish_save();
-  const auto checkpoint = open_newest([&](const std::set<fs::path>& damaged, const std::string&) {
+  auto find = [&](const Damaged& damaged) {
     return newest_of_all(config_.checkpoint_dir, [&](const fs::path& path) {
-      return !damaged.contains(path) && read_manifest(path).origin.run == origin_.run;
+      return !damaged.paths.contains(path) && read_manifest(path).origin.run == origin_.run;
     });
-  });
+  };
+  // Verified first: the state that there is stays where none is whole.
+  Damaged damaged;
+  const auto checkpoint = open_newest(find, damaged, true);
   if (!checkpoint) {
     if (rank() == 0)
       TESSERA_WARN(cat(text, "; there is no checkpoint to go back to: the update was skipped"));

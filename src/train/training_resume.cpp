@@ -1,14 +1,104 @@
-// What a training run has in common with the one that it goes on from: tokenizer, text, options.
+// A training run goes on from a checkpoint: its state, and what both must have in common:
+// tokenizer, text, options.
+#include <utility>
+
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "hub/tokenizer_files.h"
+#include "options/lora_options.h"
 #include "options/option_record.h"
 #include "options/resume_comparison.h"
+#include "programs/frozen_parameters.h"
 #include "train/training_run.h"
+#include "weights/open_checkpoint.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
+
+// What is damaged is only seen when it is in the state: then the next older one is loaded over it,
+// by all ranks.
+void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
+  RunRecord saved = record_of(*to_resume_);
+  double seconds = 0;
+  while (true) {
+    TESSERA_INFO(cat("Loading checkpoint from ", checkpoint.string(), " ..."));
+    if (saved.mesh != record_.mesh)
+      TESSERA_INFO(cat("It was saved with ", saved.mesh, ", this run has ", record_.mesh, "."));
+    const double start = monotonic_seconds();
+    const std::string damage =
+        find_damage("loading of the checkpoint", [&] { load(checkpoint, saved); });
+    seconds = monotonic_seconds() - start;
+    if (damage.empty()) break;
+    skip(checkpoint, damage, damaged);
+    checkpoint = find_checkpoint(damaged).value();
+    saved = record_of(*to_resume_);
+  }
+  const std::string where = checkpoint.string();
+  TESSERA_INFO(cat("Read ", format_bytes(to_resume_->bytes_read()),
+                   world_size() > 1 ? " by this rank" : "",
+                   format(" once, to check and to load them, in %.2f s", seconds)));
+  to_resume_.reset();
+  take_counters(saved);
+  record_.position = saved.position;
+  load_stream_state(checkpoint, saved);
+  record_.loss_spike_rewinds = saved.loss_spike_rewinds;
+  record_.skipped_samples = saved.skipped_samples;
+  record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
+  require_same_tokenizer(checkpoint, saved);
+  warn_of_changes(saved);
+  if (saved.converted_from.empty()) {
+    for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
+  } else {
+    TESSERA_INFO(cat("It was made of ", saved.converted_from,
+                     ": the schedule is that of the options, from step ", saved.step, " on."));
+  }
+  last_saved_step_ = record_.step;
+  last_saved_path_ = checkpoint;
+  for (Tier& tier : tiers_) tier.last_saved_step = record_.step;
+  TESSERA_INFO(cat("Checkpoint loaded from ", where, "."));
+}
+
+// What belongs to the weights, but for the place in the data.
+void TrainingRun::take_counters(const RunRecord& saved) {
+  record_.step = saved.step;
+  record_.tokens_seen = saved.tokens_seen;
+  record_.skipped_in_a_row = saved.skipped_in_a_row;
+  record_.best_validation_loss = saved.best_validation_loss;
+  record_.best_checkpoint = saved.best_checkpoint;
+  if (saved.loss_scale && session_->loss_scale()) session_->set_loss_scale(*saved.loss_scale);
+  if (losses_) losses_->restore(saved.loss_history);
+}
+
+// The state, of a checkpoint that fits.
+void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
+  const std::string where = checkpoint.string();
+  if (!config_.eval_only && saved.options.optimizer != config_.optimizer) {
+    throw UserError(
+        cat("checkpoint '", where, "' was trained with --optimizer ", saved.options.optimizer,
+            ", this run has --optimizer ", config_.optimizer,
+            ", which keeps other state: give --optimizer ", saved.options.optimizer,
+            ", or begin a new run with its weights (tessera export, then --finetune 1)"));
+  }
+  const Lora &there = saved.model.lora, &here = record_.model.lora;
+  if (there.rank != here.rank || there.targets != here.targets) {
+    throw UserError(cat("checkpoint '", where, "' has ", describe(there), ", this run has ",
+                        describe(here),
+                        ": give the same --lora_rank and --lora_targets, or begin a new run with "
+                        "its weights (tessera export, of adapters with --merge_adapter 1)"));
+  }
+  std::vector<StateTarget> targets = session_->checkpoint_targets();
+  if (config_.eval_only) {  // of the weights
+    to_resume_->load_some(targets, device_.pool);
+  } else {
+    require_same_frozen(session_->programs().parameters, config_, saved.options, where);
+    to_resume_->load_all(targets, device_.pool);
+  }
+  if (std::string difference = model_difference(saved.model, record_.model); !difference.empty()) {
+    throw UserError(cat("checkpoint '", where, "' is of another model: ", difference));
+  }
+}
 
 // Before any text is read: that takes long, and is wasted with another tokenizer.
 void TrainingRun::open_tokenizer(const fs::path& checkpoint) {

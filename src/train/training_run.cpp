@@ -107,7 +107,8 @@ void TrainingRun::run_to_the_end() {
   if (!tiers_.empty()) saver_ = std::make_unique<CheckpointSaver>(*session_, checkpoint_group());
   check_memory();
   open_checkpoint_directories();
-  std::optional<std::filesystem::path> checkpoint = find_checkpoint();
+  Damaged damaged;
+  std::optional<std::filesystem::path> checkpoint = find_checkpoint(damaged);
   if (!checkpoint) open_pretrained();
   if (checkpoint) open_tokenizer(*checkpoint);
   make_tokenizer();
@@ -145,7 +146,7 @@ void TrainingRun::run_to_the_end() {
   }
   tell_doing("loading the state");
   if (checkpoint)
-    resume(*checkpoint);
+    resume(*checkpoint, damaged);
   else
     load_weights();
   // Only now, when nothing that the user gave is in doubt: these make files.

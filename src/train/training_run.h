@@ -114,12 +114,18 @@ class TrainingRun {
   std::optional<MemoryShortage> memory_shortage(int64_t staging) const;
   std::string what_would_fit(int64_t bytes_each) const;
   void open_checkpoint_directories();
-  std::optional<std::filesystem::path> find_checkpoint();
-  // Opens the newest checkpoint that is whole for all ranks. `newest` finds one on rank 0, in view
-  // of those that are damaged, and what is wrong with the last of them.
-  using FindNewest = std::function<std::optional<std::filesystem::path>(
-      const std::set<std::filesystem::path>& damaged, const std::string& damage)>;
-  std::optional<std::filesystem::path> open_newest(const FindNewest& newest);
+  // Checkpoints that turned out to be damaged, and what is wrong with the last of them.
+  struct Damaged {
+    std::set<std::filesystem::path> paths;
+    std::string last;
+  };
+  std::optional<std::filesystem::path> find_checkpoint(Damaged& damaged);
+  // Opens the newest checkpoint that is whole for all ranks so far as is known before tensors are
+  // read, or `verified`. `newest` finds one on rank 0.
+  using FindNewest = std::function<std::optional<std::filesystem::path>(const Damaged&)>;
+  std::optional<std::filesystem::path> open_newest(const FindNewest& newest, Damaged& damaged,
+                                                   bool verified = false);
+  void skip(const std::filesystem::path& checkpoint, const std::string& damage, Damaged& damaged);
   std::optional<std::filesystem::path> newest_checkpoint(
       const std::set<std::filesystem::path>& damaged) const;
   struct Tier;
@@ -132,13 +138,14 @@ class TrainingRun {
   void require_none_seen() const;
   void require_own_directory(const std::optional<std::filesystem::path>& resumed) const;
   std::string open_on_all_ranks(const std::filesystem::path& checkpoint,
-                                const std::string& manifest_hash);
+                                const std::string& manifest_hash, bool verified);
+  std::string find_damage(const std::string& what, const std::function<void()>& work);
   void open_pretrained();
   void load_weights();
   std::filesystem::path model_directory() const;
   void check_final_model() const;
   void save_final_model();
-  void resume(const std::filesystem::path& checkpoint);
+  void resume(std::filesystem::path checkpoint, Damaged& damaged);
   void load(const std::filesystem::path& checkpoint, const RunRecord& saved);
   void take_counters(const RunRecord& saved);
   void open_tokenizer(const std::filesystem::path& checkpoint);
@@ -246,7 +253,7 @@ class TrainingRun {
     double last_begin_seconds = 0;  // of its last save, or of training
   };
   std::vector<Tier> tiers_;                          // none where nothing is saved
-  std::unique_ptr<CheckpointReader> to_resume_;      // verified; until it is loaded
+  std::unique_ptr<CheckpointReader> to_resume_;      // until it is loaded
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // of rank 0, but for a server
   bool sinks_are_open_ = false;
   Dashboard* dashboard_ = nullptr;          // of rank 0's sinks, where it is asked for

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
+#include "hub/fms_names.h"
 #include "hub/meta_llama.h"
 #include "models/hugging_face_tensor.h"
 #include "models/model_family.h"
@@ -66,15 +67,45 @@ std::vector<TorchTrainingState::Naming> TorchTrainingState::namings() const {
   std::vector<Naming> all(1);
   Naming bare, meta;
   for (const Parameter& p : parameters_) {
-    all[0].names.push_back(p.name);
+    all[0].places.push_back({p.name});
     const bool cut = p.name.starts_with(family.prefix);
-    bare.names.push_back(cut ? p.name.substr(family.prefix.size()) : p.name);
-    if (auto name = meta_name_of(p.name)) meta.names.push_back(name->name);
+    bare.places.push_back({cut ? p.name.substr(family.prefix.size()) : p.name});
+    if (auto name = meta_name_of(p.name))
+      meta.places.push_back({name->name, 0, 0, name->interleaved});
   }
+  all[0].head = bare.head = family.output;
   if (!family.prefix.empty()) all.push_back(std::move(bare));
-  meta.interleaves = true;
-  if (meta.names.size() == parameters_.size()) all.push_back(std::move(meta));
+  if (meta.places.size() == parameters_.size()) {
+    meta.head = meta_name_of(family.output)->name;
+    all.push_back(std::move(meta));
+  }
+  if (auto fms = fms_naming()) all.push_back(std::move(*fms));
   return all;
+}
+
+// Of the form that the names which are there have.
+std::optional<TorchTrainingState::Naming> TorchTrainingState::fms_naming() const {
+  auto is_there = [&](std::string_view ending) { return !prefixes_of(ending).empty(); };
+  FmsForm form;
+  form.has_base = is_there("base_model.embedding.weight");
+  if (!form.has_base && !is_there("shared.emb.weight")) return {};
+  form.fuses_attention = is_there("attn.in_proj.qkv_fused.weight");
+  form.has_in_proj = form.fuses_attention || is_there("attn.in_proj.query.weight");
+  form.fuses_mlp = is_there("ff_sub_layer.wg1_fused.weight");
+  Naming naming;
+  for (const Parameter& p : parameters_) {
+    const auto tensor = fms_tensor_of(p.name, form);
+    if (!tensor) return {};
+    Place place{tensor->name, 0, 0, tensor->interleaved};
+    for (const std::string& row : tensor->parameters) {
+      if (tensor->parameters.size() == 1) break;
+      if (row == p.name) place.first_row = place.rows;
+      place.rows += parameter(row).shape[0];
+    }
+    naming.places.push_back(std::move(place));
+  }
+  naming.head = fms_tensor_of(model_family(model_.model_type).tensors.output, form)->name;
+  return naming;
 }
 
 // What stands before names with this end.
@@ -101,13 +132,14 @@ void TorchTrainingState::find_weights() {
   bool found = false;
   for (const Naming& naming : namings()) {
     std::vector<std::string> prefixes;
-    for (const std::string& name : naming.names)
-      if (prefixes = prefixes_of(name); !prefixes.empty()) break;
+    for (const Place& place : naming.places)
+      if (prefixes = prefixes_of(place.name); !prefixes.empty()) break;
     for (const std::string& candidate : prefixes) {
       std::vector<std::string> lacks;
-      for (size_t i = 0; i < naming.names.size(); ++i)
-        if (!saved_name_of_.contains(candidate + naming.names[i]))
-          lacks.push_back(candidate + naming.names[i]);
+      for (const Place& place : naming.places)
+        if (!saved_name_of_.contains(candidate + place.name) &&
+            (lacks.empty() || lacks.back() != candidate + place.name))
+          lacks.push_back(candidate + place.name);
       if (found && lacks.size() >= missing.size()) continue;
       found = true;
       missing = std::move(lacks);
@@ -129,7 +161,14 @@ void TorchTrainingState::find_weights() {
             " missing: ", some_of(missing), "; is its description that of these weights?"));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const std::string& name = prefix + naming_.names[i];
+    const HuggingFaceTensor there = hugging_face_tensor(model_.model_type, parameters_[i]);
+    if (!there.transposed || there.shape[0] == there.shape[1]) continue;
+    const Shape turned{there.shape[1], there.shape[0]};
+    naming_.transposed = find(prefix + naming_.places[i].name)->shape != turned;
+    break;
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string& name = prefix + naming_.places[i].name;
     const SavedTensor* tensor = find(name);
     check_shape(name, *tensor, parameters_[i]);
     weights_[parameters_[i].name] = tensor;
@@ -141,9 +180,7 @@ void TorchTrainingState::find_weights() {
     if (buffer) used_.insert(saved);
   }
   // Of a model with one matrix for both ends the other name has the same, or is not of this model.
-  std::string head(family.output);
-  if (naming_.interleaves) head = meta_name_of(head)->name;
-  if (!weights_.contains(family.output)) check_tied_head(prefix + head);
+  if (!weights_.contains(family.output)) check_tied_head(prefix + naming_.head);
 }
 
 void TorchTrainingState::check_tied_head(const std::string& head) {
@@ -174,7 +211,9 @@ void TorchTrainingState::check_tied_head(const std::string& head) {
 // Matrices may be stacked here, and are one there.
 void TorchTrainingState::check_shape(const std::string& name, const SavedTensor& tensor,
                                      const Parameter& p) const {
-  const Shape wanted = hugging_face_tensor(model_.model_type, p).shape;
+  auto [wanted, transposed] = hugging_face_tensor(model_.model_type, p);
+  if (transposed && !naming_.transposed) std::swap(wanted[0], wanted[1]);
+  if (place(p).rows > 0) wanted[0] = place(p).rows;
   if (tensor.shape == wanted && tensor.dtype && is_weight_dtype(*tensor.dtype)) return;
   throw UserError(cat("tensor '", name, "' in '", state_.path().string(), "' is ",
                       tensor.element_type, " ", to_string(tensor.shape),
@@ -185,7 +224,7 @@ TorchTrainingState::Optimizer TorchTrainingState::find_optimizer() {
   const std::string where = cat("'", state_.path().string(), "'");
   Optimizer optimizer;
   auto ending = [&](size_t i, std::string_view kind) {
-    return cat("state.", naming_.names[i], ".", kind);
+    return cat("state.", naming_.places[i].name, ".", kind);
   };
   for (size_t i = 0; optimizer.name.empty() && i < parameters_.size(); ++i) {
     for (const OptimizerKind& kind : optimizer_kinds()) {
@@ -235,7 +274,7 @@ int64_t TorchTrainingState::steps_of(const std::string& prefix, const std::vecto
   std::string first;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     check_interruption();
-    const std::string plain = cat(prefix, naming_.names[i], ".step");
+    const std::string plain = cat(prefix, naming_.places[i].name, ".step");
     auto saved = saved_name_of_.find(plain);
     if (saved != saved_name_of_.end()) used_.insert(saved->second);
     auto numbers = state_.numbers(saved != saved_name_of_.end() ? saved->second : plain);
@@ -298,6 +337,7 @@ std::vector<std::string> TorchTrainingState::left_out() const {
 bool is_training_state(const std::filesystem::path& path, ModelType family) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return is_torch_checkpoint(path);
+  if (are_xla_shards(path)) return true;
   std::array<std::byte, 16> begin{};
   ReadFile file(path);
   if (file.size() < begin.size() || is_meta_llama(path)) return false;
@@ -313,6 +353,10 @@ const Parameter& TorchTrainingState::parameter(std::string_view name) const {
   auto found = std::ranges::find(parameters_, name, &Parameter::name);
   TESSERA_CHECK(found != parameters_.end(), cat("the model has no '", name, "'"));
   return *found;
+}
+
+const TorchTrainingState::Place& TorchTrainingState::place(const Parameter& p) const {
+  return naming_.places[static_cast<size_t>(&p - parameters_.data())];
 }
 
 void TorchTrainingState::read(std::string_view name, int64_t first, std::span<float> values) const {
@@ -335,10 +379,11 @@ void TorchTrainingState::read(const SavedTensor& tensor, const Parameter& p, int
   };
   const auto last = first + static_cast<int64_t>(values.size());
   const int64_t width = row_width(p);
-  const bool transposed = hugging_face_tensor(model_.model_type, p).transposed;
-  auto meta = naming_.interleaves ? meta_name_of(p.name) : std::nullopt;
-  if (!transposed && !(meta && meta->interleaved)) {
-    for (const TensorBox& box : boxes_of_range(tensor.shape, first, last - first)) {
+  const bool transposed =
+      naming_.transposed && hugging_face_tensor(model_.model_type, p).transposed;
+  const int64_t above = place(p).first_row;  // rows of other parameters
+  if (!transposed && !place(p).interleaved) {
+    for (const TensorBox& box : boxes_of_range(tensor.shape, above * width + first, last - first)) {
       read_box(box, values.first(static_cast<size_t>(box.elements())));
       values = values.subspan(static_cast<size_t>(box.elements()));
     }
@@ -359,8 +404,11 @@ void TorchTrainingState::read(const SavedTensor& tensor, const Parameter& p, int
   rows.resize(static_cast<size_t>(width));
   for (int64_t row = top; row < bottom; ++row) {
     const int64_t in_head = row % head;
-    const int64_t there = row - in_head + in_head % half * 2 + in_head / half;
-    read_box({{there, 0}, {1, width}}, rows);
+    const int64_t there = above + row - in_head + in_head % half * 2 + in_head / half;
+    if (tensor.shape.size() == 1)
+      read_box({{there}, {1}}, rows);
+    else
+      read_box({{there, 0}, {1, width}}, rows);
     const int64_t begin = std::max(first, row * width), end = std::min(last, (row + 1) * width);
     std::copy(rows.begin() + (begin - row * width), rows.begin() + (end - row * width),
               values.begin() + (begin - first));

@@ -20,7 +20,9 @@ namespace tessera {
 // wrappers left in the middle ("_orig_mod.", "module.").
 //
 // Names are those of transformers' models, with or without their family's prefix, or of a Llama
-// those of Meta's programs and torchtitan, whose rows of queries and keys stand in another order.
+// those of Meta's programs and torchtitan, or of foundation-model-stack, whose rows of queries and
+// keys stand in another order. Matrices of a GPT-2 are transformers' [in, out] or nanoGPT's
+// [out, in].
 class TorchTrainingState : public ParameterSource {
  public:
   // `parameters` are all of the model. UserError: what SavedState reports; weights that are missing
@@ -59,12 +61,21 @@ class TorchTrainingState : public ParameterSource {
                  std::span<float> values) const;
 
  private:
-  // How the state holds the parameters.
+  // Where the state has a parameter.
+  struct Place {
+    std::string name;  // of the tensor, without what stands before
+    int64_t first_row = 0;
+    int64_t rows = 0;          // of the tensor, where it has other parameters below or above, too
+    bool interleaved = false;  // meta_llama.h
+  };
   struct Naming {
-    std::vector<std::string> names;  // by parameter, without what stands before
-    bool interleaves = false;
+    std::vector<Place> places;  // by parameter
+    std::string head;           // name of the output matrix
+    bool transposed = true;     // matrices that transformers' model has so
   };
   std::vector<Naming> namings() const;
+  std::optional<Naming> fms_naming() const;
+  const Place& place(const Parameter& p) const;
   const Parameter& parameter(std::string_view name) const;
   const SavedTensor* find(std::string_view plain_name);
   std::vector<std::string> prefixes_of(std::string_view ending) const;

@@ -55,7 +55,7 @@ TEST_F(XlaPlan, WithoutAPlugin) {
   ProgramResult result = run(ahead({"--xla_plugin", "empty"}));
   EXPECT_EQ(result.status, 1);
   expect_contains(refusal(result), "no plug-in of XLA for cuda: looked for xla_cuda_plugin.so in ");
-  expect_contains(refusal(result), "tools/packages install xla");
+  expect_contains(refusal(result), "tools/packages install xla_cuda");
   ProgramResult none = run(ahead({"--xla_plugin", "none.so"}));
   EXPECT_EQ(none.status, 1);
   expect_contains(refusal(none), "--xla_plugin 'none.so': no such file or directory");

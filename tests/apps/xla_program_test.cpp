@@ -87,7 +87,7 @@ TEST_F(XlaProgram, SaysWhatItCannotDo) {
             std::string::npos);
   EXPECT_NE(message({"--hash_file", "hashes"}).find("--hash_file"), std::string::npos);
   EXPECT_NE(message({"--use_profiler"}).find("--use_profiler"), std::string::npos);
-  EXPECT_NE(message({"--offload_activations", "1"}).find("--device_type cpu"), std::string::npos);
+  EXPECT_NE(message({"--cpu_offload", "1"}).find("--device_type cpu"), std::string::npos);
 }
 
 }  // namespace

@@ -43,6 +43,39 @@ TEST(Checkpoint, LoadsTheTensorsAskedFor) {
                 "' does not fit: its tensor 'step', i64 [], is not part of this run");
 }
 
+// The rank that has the first element of a box reads all of it, others what they need.
+TEST(Checkpoint, IsReadOnceAndWhatIsReadIsHashed) {
+  ScratchDirectory scratch;
+  fs::path path = save(scratch.path(), 5);
+  auto load = [&](int64_t row, int64_t rows, int64_t bytes) {
+    CheckpointReader reader(path);
+    std::vector<float> got(12, 0), expected(12, 0);
+    std::fill_n(expected.begin(), rows * 4, 5);
+    const StateTarget target{
+        "layers.0.w", DType::kF32, {3, 4}, {{row, 0}, {rows, 4}}, into(got.data())};
+    ASSERT_EQ(reader.bytes_read(), 0);
+    reader.load_some(std::vector{target});
+    EXPECT_EQ(got, expected);
+    EXPECT_EQ(reader.bytes_read(), bytes);
+  };
+  load(0, 3, 48);
+  load(0, 1, 48);
+  load(1, 1, 16);
+  load(2, 1, 16);
+
+  const Manifest manifest = read_manifest(path);
+  std::string content = read_file(path / "state.safetensors");
+  char& last = content[manifest.tensors[0].boxes[0].offset + 47];
+  last = static_cast<char>(last ^ 1);
+  write_file_atomic(path / "state.safetensors", content);
+  for (int64_t rows : {1, 3}) {
+    const std::string message = message_of<DamagedCheckpoint>([&] { load(0, rows, 48); });
+    expect_contains(message, (path / "state.safetensors").string());
+    expect_contains(message, "tensor 'layers.0.w' [0:3, 0:4] has hash ");
+  }
+  load(1, 1, 16);
+}
+
 TEST(Checkpoint, NamesTheTensorThatDoesNotFitAndBothShapes) {
   ScratchDirectory scratch;
   CheckpointReader reader(save(scratch.path(), 5));

@@ -63,6 +63,7 @@ TEST(TensorBox, CommonElementsOfAnyTwoBoxes) {
         }
       });
       ASSERT_EQ(said, common);
+      ASSERT_EQ(common_elements(one, other), common);
       ASSERT_EQ(std::ssize(seen), common);
       ASSERT_TRUE(std::ranges::is_sorted(seen));
     }

@@ -1,5 +1,5 @@
 // Checkpoints of one mesh loaded on another: every element of weights and moments arrives, every
-// rank reads its own bytes only.
+// rank reads its own bytes only and once, and all of them together notice what is damaged.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -41,8 +41,47 @@ TEST_P(Resharding, EveryMeshLoadsWhatEveryOtherSaved) {
     jobs[from]->fill(99);
     for (size_t to = 0; to < jobs.size(); ++to) {
       SCOPED_TRACE("loaded on " + kWorlds[to].text());
-      jobs[to]->load(checkpoint);
+      const int64_t beside = jobs[to]->load(checkpoint);
+      EXPECT_TRUE(from != to || beside == 0) << beside;
       jobs[to]->expect_filled(steps);
+    }
+  }
+}
+
+TEST_P(Resharding, EveryMeshNoticesDamageWhileItLoads) {
+  const ModelConfig model = tiny_model_of(GetParam());
+  ScratchDirectory scratch;
+  std::vector<std::unique_ptr<Ranks>> jobs;
+  for (const World& world : kWorlds) jobs.push_back(std::make_unique<Ranks>(model, world));
+  for (size_t from = 0; from < jobs.size(); ++from) {
+    SCOPED_TRACE("saved on " + kWorlds[from].text());
+    fs::path checkpoint = jobs[from]->save(scratch.path(), static_cast<int64_t>(from) + 1);
+    const Manifest manifest = read_manifest(checkpoint);
+    for (size_t to = 0; to < jobs.size(); ++to) {
+      SCOPED_TRACE("loaded on " + kWorlds[to].text());
+      auto draw = [&](uint64_t stream, uint64_t bound) {
+        return random_below(from, stream, to, bound);
+      };
+      const ManifestTensor* tensor = nullptr;
+      for (uint64_t t = 0; !tensor || tensor->role == TensorRole::kCounter; ++t)
+        tensor = &manifest.tensors[draw(t, manifest.tensors.size())];
+      const StoredBox& stored = tensor->boxes[draw(100, tensor->boxes.size())];
+      const fs::path file = checkpoint / manifest.files[stored.file].name;
+      const std::string content = read_file(file);
+      std::string flipped = content;
+      char& byte =
+          flipped[stored.offset + draw(101, 4 * static_cast<uint64_t>(stored.box.elements()))];
+      byte = static_cast<char>(byte ^ (1 << draw(102, 8)));
+      write_file_atomic(file, flipped);
+      const std::vector<std::string> damage = jobs[to]->damage(checkpoint);
+      write_file_atomic(file, content);
+      EXPECT_FALSE(damage.empty());
+      for (const std::string& text : damage) {
+        EXPECT_NE(text.find(file.string() + "': tensor '" + tensor->name + "' " +
+                            to_string(stored.box) + " has hash "),
+                  std::string::npos)
+            << text;
+      }
     }
   }
 }

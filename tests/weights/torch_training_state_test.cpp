@@ -109,6 +109,133 @@ TEST_F(TorchTrainingStateTest, ReadsMetasNamesAndOrderOfRows) {
   expect_whole(state);
 }
 
+// Names of foundation-model-stack, as its versions have them: parameters that stand one below the
+// other in a tensor, by name. Queries and keys rotate neighbours.
+using FmsNames = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+FmsNames fms_names(const ModelConfig& model, bool has_base, const std::string& attention,
+                   bool fuses) {
+  const std::string base = has_base ? "base_model." : "";
+  FmsNames names{{has_base ? "base_model.embedding" : "shared.emb", {"model.embed_tokens"}},
+                 {base + "dec_norm", {"model.norm"}},
+                 {has_base ? "head" : "shared.head", {"lm_head"}}};
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+    const std::string there = cat(base, "layers.", layer, "."),
+                      here = cat("model.layers.", layer, ".");
+    auto add = [&](const std::string& name, const std::vector<std::string>& parameters) {
+      names.push_back({there + name, {}});
+      for (const std::string& p : parameters) names.back().second.push_back(here + p);
+    };
+    add("ln", {"input_layernorm"});
+    add("ff_ln", {"post_attention_layernorm"});
+    add("attn.dense", {"self_attn.o_proj"});
+    add("ff_sub_layer.w2", {"mlp.down_proj"});
+    if (fuses) {
+      add("attn.in_proj.qkv_fused", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
+      add("ff_sub_layer.wg1_fused", {"mlp.gate_proj", "mlp.up_proj"});
+    } else {
+      add(attention + "query", {"self_attn.q_proj"});
+      add(attention + "key", {"self_attn.k_proj"});
+      add(attention + "value", {"self_attn.v_proj"});
+      add("ff_sub_layer.wg", {"mlp.gate_proj"});
+      add("ff_sub_layer.w1", {"mlp.up_proj"});
+    }
+  }
+  return names;
+}
+
+void write_fms_state(const std::filesystem::path& directory, const ModelConfig& model,
+                     const FmsNames& names) {
+  TorchStateWriter writer(directory);
+  const std::vector<Parameter> parameters = parameters_of(model);
+  for (const auto& [name, stacked] : names) {
+    std::vector<size_t> numbers;
+    Shape shape;
+    for (const std::string& p : stacked) {
+      const auto found = std::ranges::find(parameters, p + ".weight", &Parameter::name);
+      if (found == parameters.end()) continue;  // a tied head
+      numbers.push_back(static_cast<size_t>(found - parameters.begin()));
+      const int64_t above = shape.empty() ? 0 : shape[0];
+      shape = found->shape;
+      shape[0] += above;
+    }
+    if (numbers.empty()) continue;
+    auto values = [&](const std::string& kind) {
+      return [&, kind](int64_t e) {
+        for (size_t number : numbers) {
+          const Parameter& p = parameters[number];
+          const bool turns = p.name.ends_with("q_proj.weight") || p.name.ends_with("k_proj.weight");
+          if (e < num_elements(p.shape))
+            return state_value(number, kind, turns ? paired_place(p, e, model.head_dim) : e);
+          e -= num_elements(p.shape);
+        }
+        return -1.0f;
+      };
+    };
+    writer.tensor("model_state." + name + ".weight", shape, values("weight"));
+    for (const char* kind : {"exp_avg", "exp_avg_sq"})
+      writer.tensor(cat("optimizer_state.state.", name, ".weight.", kind), shape, values(kind));
+    writer.tensor(cat("optimizer_state.state.", name, ".weight.step"), {},
+                  [](int64_t) { return 7.0f; });
+  }
+  writer.write();
+}
+
+TEST_F(TorchTrainingStateTest, ReadsNamesOfFoundationModelStack) {
+  for (bool has_base : {true, false}) {
+    for (const std::string attention : {"attn.in_proj.", "attn."}) {
+      for (bool fuses : {true, false}) {
+        for (bool tied : {false, true}) {
+          SCOPED_TRACE(cat(has_base, " ", attention, " ", fuses, " ", tied));
+          model_ = tiny_model(ModelType::kLlamaV2, tied);
+          ScratchDirectory directory;
+          write_fms_state(directory.path(), model_, fms_names(model_, has_base, attention, fuses));
+          TorchTrainingState state(directory.path(), model_, parameters_of(model_));
+          const TorchTrainingState::Optimizer optimizer = state.find_optimizer();
+          EXPECT_EQ(optimizer.name, "adamw");
+          EXPECT_EQ(optimizer.steps, 7);
+          EXPECT_TRUE(optimizer.frozen.empty());
+          EXPECT_TRUE(state.left_out().empty()) << join(state.left_out(), ", ");
+          expect_whole(state);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(TorchTrainingStateTest, NamesWhatDoesNotFitOfFoundationModelStack) {
+  auto refused = [&](const FmsNames& names) {
+    ScratchDirectory directory;
+    write_fms_state(directory.path(), model_, names);
+    return user_error([&] { TorchTrainingState(directory.path(), model_, parameters_of(model_)); });
+  };
+  FmsNames names = fms_names(model_, true, "attn.in_proj.", true);
+  auto find = [&](const std::string& name) {
+    return std::ranges::find(names, name, &FmsNames::value_type::first);
+  };
+  find("base_model.layers.1.attn.in_proj.qkv_fused")->first += "_and_more";
+  std::string message = refused(names);
+  expect_contains(message, "1 tensor is missing");
+  expect_contains(message, "model_state.base_model.layers.1.attn.in_proj.qkv_fused.weight");
+
+  names = fms_names(model_, true, "attn.in_proj.", true);
+  find("base_model.layers.0.ff_sub_layer.wg1_fused")->second.pop_back();
+  message = refused(names);
+  expect_contains(message, "'model_state.base_model.layers.0.ff_sub_layer.wg1_fused.weight'");
+  expect_contains(message, "is f32 [12, 8], the model needs f32, bf16 or f16 [24, 8]");
+
+  names = fms_names(model_, false, "attn.in_proj.", true);
+  names.push_back({"layers.0.attn.sink", {"model.norm"}});
+  ScratchDirectory directory;
+  write_fms_state(directory.path(), model_, names);
+  TorchTrainingState state(directory.path(), model_, parameters_of(model_));
+  state.find_optimizer();
+  EXPECT_EQ(state.left_out(), (std::vector<std::string>{
+                                  "model_state.layers.0.attn.sink.weight",
+                                  "optimizer_state.state.layers.0.attn.sink.weight.exp_avg",
+                                  "optimizer_state.state.layers.0.attn.sink.weight.exp_avg_sq"}));
+}
+
 TEST_F(TorchTrainingStateTest, ReadsTransposedMatricesAndATiedHead) {
   model_ = tiny_model(ModelType::kGpt2, true);
   TorchStateForm form;

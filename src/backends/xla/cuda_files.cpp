@@ -51,12 +51,13 @@ CudaFiles find_cuda_files(const std::vector<fs::path>& roots) {
                     first_file(root, {"bin/ptxas"})};
     if (!files.nvjitlink.empty() || !files.ptxas.empty()) return files;
   }
-  throw UserError(cat("XLA cannot compile for CUDA without ",
-                      device_library ? "libnvJitLink.so.13 or ptxas beside its device library"
-                                     : cat(kDeviceLibrary, ", and libnvJitLink.so.13 or ptxas"),
-                      ": looked in ", join(looked_at, ", "),
-                      "; `tools/packages install xla` gets them, or set CUDA_HOME to a toolkit of "
-                      "CUDA 13 (docs/xla.md)"));
+  throw UserError(
+      cat("XLA cannot compile for CUDA without ",
+          device_library ? "libnvJitLink.so.13 or ptxas beside its device library"
+                         : cat(kDeviceLibrary, ", and libnvJitLink.so.13 or ptxas"),
+          ": looked in ", join(looked_at, ", "),
+          "; `tools/packages install xla_cuda` gets them, or set CUDA_HOME to a toolkit of "
+          "CUDA 13 (docs/xla.md)"));
 }
 
 void use_cuda_files(const CudaFiles& files) {

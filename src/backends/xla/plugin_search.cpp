@@ -109,11 +109,11 @@ std::optional<fs::path> plugin_if_any(const std::string& option, PluginKind kind
 fs::path find_plugin(const std::string& option, PluginKind kind) {
   const Search result = search(option, kind);
   if (result.found) return *result.found;
-  throw UserError(
-      cat("no plug-in of XLA for ", name(kind), ": looked for ", places_in_packages(kind)[0],
-          " in ", join(result.looked_at, ", "),
-          "; get it with `tools/packages install xla`, or name it with --xla_plugin or ", kVariable,
-          " (docs/xla.md)"));
+  throw UserError(cat("no plug-in of XLA for ", name(kind), ": looked for ",
+                      places_in_packages(kind)[0], " in ", join(result.looked_at, ", "),
+                      "; get it with `tools/packages install xla",
+                      kind == PluginKind::kCuda ? "_cuda" : "",
+                      "`, or name it with --xla_plugin or ", kVariable, " (docs/xla.md)"));
 }
 
 PluginKind kind_of_environment() {

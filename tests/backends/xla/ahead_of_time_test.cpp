@@ -38,7 +38,7 @@ class AheadOfTimeTest : public testing::Test {
  protected:
   void SetUp() override {
     const auto plugin = plugin_of_tests(PluginKind::kCuda);
-    if (!plugin) GTEST_SKIP() << "no plug-in of XLA for CUDA: tools/packages install xla";
+    if (!plugin) GTEST_SKIP() << "no plug-in of XLA for CUDA: tools/packages install xla_cuda";
     plugin_ = *plugin;
     try {
       find_cuda_files(cuda_roots(plugin_));
@@ -106,7 +106,7 @@ TEST(AheadOfTime, FilesOfCudaAreLookedForFirst) {
   expect_contains(nothing,
                   "without nvvm/libdevice/libdevice.10.bc, and libnvJitLink.so.13 or ptxas");
   expect_contains(nothing, "looked in '" + root.string() + "'");
-  expect_contains(nothing, "tools/packages install xla");
+  expect_contains(nothing, "tools/packages install xla_cuda");
   auto file = [](const fs::path& path) {
     make_directories(path.parent_path());
     write_file_atomic(path, "");

@@ -74,7 +74,7 @@ TEST_F(PluginSearch, ErrorsSayWhereItWasLookedFor) {
                   "no plug-in of XLA for cuda: looked for xla_cuda_plugin.so in "
                   "TESSERA_XLA_PLUGIN '" +
                       cpu.string() + "', '");
-  expect_contains(message, "tools/packages install xla");
+  expect_contains(message, "tools/packages install xla_cuda");
   expect_contains(user_error([&] { find_plugin(cpu, PluginKind::kCuda); }),
                   "looked for xla_cuda_plugin.so in --xla_plugin '" + cpu.string() + "'; get it");
 }
