@@ -301,7 +301,7 @@ TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
         "--context_parallel_degree=2", "leave them out"}) {
     expect_contains(error, option);
   }
-  user_error([&] { parse({"--device_type=xla"}, OptionScope::kGenerate); });
+  user_error([&] { parse({"--device_type=cuda"}, OptionScope::kGenerate); });
   // Harmless values pass everywhere.
   ParsedOptions harmless =
       parse({"--use_wandb=0", "--context_parallel_degree=1", "--shard_degree=1", "--shard_degree=0",
