@@ -37,8 +37,8 @@ void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
   }
   const std::string where = checkpoint.string();
   TESSERA_INFO(cat("Read ", format_bytes(to_resume_->bytes_read()),
-                   world_size() > 1 ? " by this rank" : "",
-                   format(" once, to check and to load them, in %.2f s", seconds)));
+                   world_size() > 1 ? " by this rank" : "", ", checked on the way",
+                   format("; loading took %.2f s", seconds)));
   to_resume_.reset();
   take_counters(saved);
   record_.position = saved.position;
