@@ -14,14 +14,14 @@ using tessera::xla::pjrt::Error;
 
 Error* succeed(void*) { return nullptr; }
 
-Error* crash(void*) {
+[[maybe_unused]] Error* crash(void*) {
   std::fprintf(stderr, "Check failed: the stub goes no further\n");
   std::fflush(stderr);
   ::raise(SIGSEGV);
   return nullptr;
 }
 
-Error* hang(void*) {
+[[maybe_unused]] Error* hang(void*) {
   for (;;) ::pause();
 }
 
@@ -35,7 +35,7 @@ Table table;
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const Api* GetPjrtApi() {
-  constexpr size_t kInitialize = 3;
+  [[maybe_unused]] constexpr size_t kInitialize = 3;
   table.api.head.struct_size = sizeof(Table);
   for (size_t i = 0; i < 100; ++i) (&table.api.functions[0])[i] = succeed;
 #ifdef STUB_MAJOR
