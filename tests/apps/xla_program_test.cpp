@@ -69,6 +69,15 @@ TEST_F(XlaProgram, TrainsOnSeveralRanks) {
   }
 }
 
+// Dropout of the adapters drops the same elements.
+TEST_F(XlaProgram, FineTunesAsTheCpuDoes) {
+  const Words job =
+      train(f32_ + Words{"--max_steps", "6", "--run_validation", "0", "--lora_rank", "4",
+                         "--lora_dropout", "0.1", "--gradient_accumulation_steps", "2",
+                         "--loss_spike_policy", "warn"});
+  expect_close(trained(job + xla_, "xla.jsonl"), trained(job, "cpu.jsonl"), 1e-5);
+}
+
 TEST_F(XlaProgram, NamesARankThatIsKilled) {
   const ProgramResult result =
       run(agent(2, job(2, xla_ + Words{"--inject", "kill@rank=1,step=3"})));
