@@ -30,21 +30,21 @@ std::string place_of(int node, const NodeRecord& record) { return cat(node, " on
 }  // namespace
 
 std::string NodeRecord::to_text() const {
-  return cat(nnodes, "\n", workers, "\n", max_restarts, "\n", host);
+  return cat(nnodes, "\n", workers, "\n", max_restarts, "\n", turn, "\n", host);
 }
 
 std::optional<NodeRecord> NodeRecord::from_text(std::string_view text) {
   auto lines = split(text, '\n');
-  if (lines.size() != 4) return std::nullopt;
+  if (lines.size() != 5) return std::nullopt;
   NodeRecord record;
-  int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts};
-  for (size_t i = 0; i < 3; ++i) {
+  int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts, &record.turn};
+  for (size_t i = 0; i < std::size(numbers); ++i) {
     auto [end, error] =
         std::from_chars(lines[i].data(), lines[i].data() + lines[i].size(), *numbers[i]);
     bool good = error == std::errc() && end == lines[i].data() + lines[i].size();
     if (!good || *numbers[i] < 0 || *numbers[i] > kMaxWorldSize) return std::nullopt;
   }
-  record.host = lines[3].substr(0, 256);
+  record.host = lines[4].substr(0, 256);
   return record;
 }
 
@@ -73,20 +73,34 @@ std::string NodeGroup::key(std::string_view name) const {
   return cat("agent/", attempt_, "/", name);
 }
 
-// The number asked for, else the one of the last attempt, else the lowest that is free.
-int NodeGroup::claim_place(int attempt) {
-  auto claim = [&](int node) {
-    return store_->add(cat("agent/", attempt, "/claim/", node), 1) == 1;
+// A place that nobody has, or one whose node is gone before the nodes have met.
+std::optional<NodeGroup::Claim> NodeGroup::claim(int attempt, int node) {
+  auto key = [&](std::string_view name, int turn) {
+    return cat("agent/", attempt, "/", name, "/", node, "/", turn);
   };
+  for (int turn = 1;; ++turn) {
+    if (store_->add(key("claim", turn), 1) == 1) {
+      if (options_.nnodes > 1) store_->set_at_end(key("gone", turn), host_name());
+      return Claim{attempt, node, turn};
+    }
+    if (!store_->find(key("gone", turn)) || store_->find(cat("agent/", attempt, "/met")))
+      return std::nullopt;
+  }
+}
+
+// The number asked for, else the one of the last attempt, else the lowest that is free.
+NodeGroup::Claim NodeGroup::claim_place(int attempt) {
   std::string place = to_string(job_store_.address());
   if (options_.node_rank) {
-    if (claim(*options_.node_rank)) return *options_.node_rank;
+    if (auto own = claim(attempt, *options_.node_rank)) return *own;
     throw CommError(cat("a node with --node_rank ", *options_.node_rank, " has already joined at ",
                         place, ": give each node its own number, all of them or none"));
   }
-  if (node_rank_ >= 0 && claim(node_rank_)) return node_rank_;
+  if (node_rank_ >= 0) {
+    if (auto same = claim(attempt, node_rank_)) return *same;
+  }
   for (int node = 0; node < options_.nnodes; ++node) {
-    if (claim(node)) return node;
+    if (auto free = claim(attempt, node)) return *free;
   }
   throw CommError(cat("the job at ", place, " has all its ", options_.nnodes,
                       " nodes already: was this node started twice, or is an older job with the "
@@ -109,10 +123,10 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
   NodePlace place;
   place.attempt = attempt_;
   auto kept = std::exchange(kept_, std::nullopt);
-  place.node_rank = kept && kept->attempt == attempt_ ? kept->node_rank : claim_place(attempt_);
-  node_rank_ = place.node_rank;
-  NodeRecord own{host_name(), options_.nnodes, options_.nproc_per_node, options_.max_restarts};
-  if (options_.nnodes > 1) store_->set_at_end(key(cat("gone/", place.node_rank)), own.host);
+  const Claim claimed = kept && kept->attempt == attempt_ ? *kept : claim_place(attempt_);
+  place.node_rank = node_rank_ = claimed.node_rank;
+  NodeRecord own{host_name(), options_.nnodes, options_.nproc_per_node, options_.max_restarts,
+                 claimed.turn};
   store_->set(key(cat("node/", place.node_rank)), own.to_text());
   int world = 0;
   while (static_cast<int>(place.nodes.size()) < options_.nnodes) {
@@ -124,8 +138,9 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
     }
     auto node = static_cast<int>(place.nodes.size());
     auto text = store_->find(key(cat("node/", node)));
-    if (text) {
-      NodeRecord record = NodeRecord::from_text(*text).value_or(NodeRecord{"?", 0, 0, 0});
+    const NodeRecord record = NodeRecord::from_text(text.value_or("")).value_or(NodeRecord{"?", 0});
+    // Another one may come in the place of a node that has gone again.
+    if (text && !is_gone(*store_, node, record)) {
       if (record.nnodes != own.nnodes || record.max_restarts != own.max_restarts) {
         fail_join(cat("node ", place_of(node, record), " was started with --nnodes ", record.nnodes,
                       " --max_restarts ", record.max_restarts, ", node ", place_of(node_rank_, own),
@@ -142,6 +157,7 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
     if (steady_clock::now() >= deadline) fail_join(describe_missing());
     std::this_thread::sleep_for(kLookAgain);
   }
+  store_->set(key("met"), "1");
   place.world_size = world;
   return place;
 }
@@ -151,7 +167,7 @@ std::string NodeGroup::describe_missing() {
   for (int node = 0; node < options_.nnodes; ++node) {
     auto text = store_->find(key(cat("node/", node)));
     auto record = text ? NodeRecord::from_text(*text) : std::nullopt;
-    if (record) {
+    if (record && !is_gone(*store_, node, *record)) {
       there.push_back(place_of(node, *record));
     } else {
       missing.push_back(cat(node));
@@ -232,7 +248,8 @@ std::optional<JobEnd> NodeGroup::find_silent_node() {
 // The store has seen the end of its connection, though it has not left.
 std::optional<JobEnd> NodeGroup::find_gone_node(Store& store) {
   for (size_t node = 0; node < nodes_.size(); ++node) {
-    if (static_cast<int>(node) == node_rank_ || !store.find(key(cat("gone/", node))) ||
+    if (static_cast<int>(node) == node_rank_ ||
+        !is_gone(store, static_cast<int>(node), nodes_[node]) ||
         store.find(key(cat("left/", node))))
       continue;
     return JobEnd{JobEnd::Kind::kFailed, 1, true,
@@ -243,9 +260,14 @@ std::optional<JobEnd> NodeGroup::find_gone_node(Store& store) {
   return std::nullopt;
 }
 
+bool NodeGroup::is_gone(Store& store, int node, const NodeRecord& record) const {
+  return store.find(key(cat("gone/", node, "/", record.turn))).has_value();
+}
+
 bool NodeGroup::has_ended(int node) {
-  return silent_.contains(node) || store_->find(key(cat("left/", node))) ||
-         store_->find(key(cat("gone/", node)));
+  const auto record = NodeRecord::from_text(store_->find(key(cat("node/", node))).value_or(""));
+  return silent_.contains(node) || store_->find(key(cat("left/", node))) || !record ||
+         is_gone(*store_, node, *record);
 }
 
 void NodeGroup::set_end(JobEnd end) {
@@ -292,7 +314,7 @@ void NodeGroup::close_attempt() {
   watcher_.join();
 }
 
-void NodeGroup::keep_place() { kept_ = {attempt_ + 1, claim_place(attempt_ + 1)}; }
+void NodeGroup::keep_place() { kept_ = claim_place(attempt_ + 1); }
 
 void NodeGroup::leave() {
   auto deadline = steady_clock::now() + kLeaveTimeout;

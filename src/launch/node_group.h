@@ -21,6 +21,7 @@ namespace tessera {
 struct NodeRecord {
   std::string host;
   int nnodes = 1, workers = 1, max_restarts = 0;
+  int turn = 1;  // in the attempt this many nodes have had its place, one after another
 
   std::string to_text() const;
   static std::optional<NodeRecord> from_text(std::string_view text);
@@ -84,21 +85,23 @@ class NodeGroup {
   void leave();
 
  private:
-  int claim_place(int attempt);
+  struct Claim {
+    int attempt, node_rank, turn;
+  };
+  std::optional<Claim> claim(int attempt, int node);
+  Claim claim_place(int attempt);
   std::string describe_missing();
   [[noreturn]] void fail_join(const std::string& text);
   void watch_loop();
   std::optional<JobEnd> find_silent_node();
   std::optional<JobEnd> find_gone_node(Store& store);
+  bool is_gone(Store& store, int node, const NodeRecord& record) const;
   bool has_ended(int node);
   void set_end(JobEnd end);
   std::string key(std::string_view name) const;
 
   const RunOptions& options_;
-  struct KeptPlace {
-    int attempt, node_rank;
-  };
-  std::optional<KeptPlace> kept_;  // by keep_place()
+  std::optional<Claim> kept_;  // by keep_place()
   JobStore job_store_;
   std::unique_ptr<TcpStore> store_;
   int attempt_ = 0, node_rank_ = -1;

@@ -189,6 +189,38 @@ TEST_F(Nodes, ALostNodeIsReplaced) {
   expect_contains(third.out, cat("[rank ", 1 - again, "] rank ", 1 - again, " attempt 1\n"));
 }
 
+// Each has its place in the next attempt already.
+TEST_F(Nodes, ANodeThatIsLostBetweenAttemptsIsReplaced) {
+  Words words = c10d() + Words{"--max_restarts=1",
+                               "train",
+                               "print",
+                               "rank %RANK of %TESSERA_ATTEMPT",
+                               "attempt",
+                               "0",
+                               "rank",
+                               "0",
+                               "exit",
+                               "9",
+                               "end",
+                               "hang",
+                               "end"};
+  pid_t a = start(words, "a");
+  wait_for_server();
+  pid_t b = start(words, "b");
+  wait_for("b.err", "Restart 1 of at most 1");
+  ::kill(b, SIGKILL);
+  finish(b);
+  // A supervisor starts it again, as often as need be.
+  Result third{1, "", "has all its 2 nodes already"};
+  for (int i = 0; i < 20 && third.err.find("has all its 2 nodes already") != std::string::npos; ++i)
+    third = finish(start(words, "c"));
+  Result first = finish(a);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(third.status, 0) << third.err;
+  std::string both = first.out + third.out;
+  for (int rank : {0, 1}) expect_contains(both, cat("rank ", rank, " of 1\n"));
+}
+
 TEST_F(Nodes, SaysWhoIsMissing) {
   Words words = c10d(3) + Words{"--rdzv_conf=join_timeout=1", "train"};
   auto [a, b] = run_two(words);
