@@ -3,8 +3,6 @@
 #include <cstring>
 
 #include "backends/xla/xla_executable.h"
-#include "base/clock.h"
-#include "base/hash.h"
 #include "base/text.h"
 
 namespace tessera::xla {

@@ -40,7 +40,6 @@ class XlaExecutable final : public Executable {
   void read_output(int64_t run, size_t output, std::span<std::byte> to) override;
   void take(const Arguments& arguments);
   void run_for_all();
-  std::byte* output(int64_t run, size_t k) const { return outputs_[run % kRunsKept][k]; }
 
   XlaBackend& backend_;
   Graph graph_;
