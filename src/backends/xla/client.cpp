@@ -48,6 +48,14 @@ std::string compile_options(int replicas) {
   return bytes_field(3, build) + bytes_field(7, no_excess);
 }
 
+pjrt::Program program_of(const std::string& text) {
+  pjrt::Program program;
+  program.head.struct_size = sizeof(program);
+  program.code = text.data();
+  program.code_size = text.size();
+  return program;
+}
+
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
     : client_(other.client_), buffer_(std::exchange(other.buffer_, nullptr)) {}
 
@@ -131,19 +139,28 @@ std::vector<CompiledProgram::Buffers> CompiledProgram::run(
   return results;
 }
 
-std::string CompiledProgram::serialized() const {
+std::string serialized(const Plugin& plugin, pjrt::Executable* executable) {
   Call<pjrt::ExecutableSerialize> serialize;
-  serialize->executable = executable_;
-  client_.plugin().call(Function::kExecutableSerialize, serialize, "serializing a program");
+  serialize->executable = executable;
+  plugin.call(Function::kExecutableSerialize, serialize, "serializing a program");
   std::string bytes(serialize->bytes, serialize->bytes_size);
   serialize->destroy(serialize->serialized);
   return bytes;
 }
 
+std::string CompiledProgram::serialized() const {
+  return xla::serialized(client_.plugin(), executable_);
+}
+
 CompiledProgram::Memory CompiledProgram::memory() const {
+  return memory_of(client_.plugin(), executable_);
+}
+
+CompiledProgram::Memory CompiledProgram::memory_of(const Plugin& plugin,
+                                                   pjrt::Executable* executable) {
   Call<pjrt::ExecutableGetCompiledMemoryStats> ask;
-  ask->executable = executable_;
-  client_.plugin().call(Function::kExecutableGetCompiledMemoryStats, ask, "asking for its memory");
+  ask->executable = executable;
+  plugin.call(Function::kExecutableGetCompiledMemoryStats, ask, "asking for its memory");
   return {ask->arguments, ask->results, ask->aliased, ask->temporaries, ask->code};
 }
 
@@ -186,10 +203,7 @@ std::string Client::platform_version() const {
 
 std::unique_ptr<CompiledProgram> Client::compile(const std::string& text, int replicas) const {
   const std::string options = compile_options(replicas);
-  pjrt::Program program;
-  program.head.struct_size = sizeof(program);
-  program.code = text.data();
-  program.code_size = text.size();
+  const pjrt::Program program = program_of(text);
   Call<pjrt::ClientCompile> compile;
   compile->client = client_;
   compile->program = &program;

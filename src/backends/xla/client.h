@@ -51,6 +51,7 @@ class CompiledProgram {
     int64_t arguments = 0, results = 0, aliased = 0, temporaries = 0, code = 0;
   };
   Memory memory() const;
+  static Memory memory_of(const Plugin& plugin, pjrt::Executable* executable);
 
  private:
   const Client& client_;
@@ -93,6 +94,12 @@ class Client {
   pjrt::Client* client_ = nullptr;
   std::vector<pjrt::Device*> devices_;
 };
+
+// A program for XLA's compiler; the text must live as long.
+pjrt::Program program_of(const std::string& text);
+
+// Of a compiled program, serialized: what Client::load() takes.
+std::string serialized(const Plugin& plugin, pjrt::Executable* executable);
 
 // CompileOptionsProto, serialized: so many replicas, one partition, no excess precision. Without
 // options XLA ends the process.

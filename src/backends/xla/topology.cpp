@@ -104,10 +104,7 @@ Topology::~Topology() {
 TopologyProgram::TopologyProgram(const Topology& topology, const std::string& text, int replicas)
     : plugin_(topology.plugin()) {
   const std::string options = compile_options(replicas);
-  pjrt::Program program;
-  program.head.struct_size = sizeof(program);
-  program.code = text.data();
-  program.code_size = text.size();
+  const pjrt::Program program = program_of(text);
   Call<pjrt::Compile> compile;
   compile->topology = topology.get();
   compile->program = &program;
@@ -124,10 +121,7 @@ TopologyProgram::~TopologyProgram() {
 }
 
 CompiledProgram::Memory TopologyProgram::memory() const {
-  Call<pjrt::ExecutableGetCompiledMemoryStats> ask;
-  ask->executable = executable_;
-  plugin_.call(Function::kExecutableGetCompiledMemoryStats, ask, "asking for its memory");
-  return {ask->arguments, ask->results, ask->aliased, ask->temporaries, ask->code};
+  return CompiledProgram::memory_of(plugin_, executable_);
 }
 
 HloGathers TopologyProgram::gathers() const {
@@ -146,13 +140,6 @@ HloGathers TopologyProgram::gathers() const {
                        std::string_view(program.format, program.format_size) == "hlo_with_config");
 }
 
-std::string TopologyProgram::serialized() const {
-  Call<pjrt::ExecutableSerialize> serialize;
-  serialize->executable = executable_;
-  plugin_.call(Function::kExecutableSerialize, serialize, "serializing a program");
-  std::string bytes(serialize->bytes, serialize->bytes_size);
-  serialize->destroy(serialize->serialized);
-  return bytes;
-}
+std::string TopologyProgram::serialized() const { return xla::serialized(plugin_, executable_); }
 
 }  // namespace tessera::xla
