@@ -1,5 +1,6 @@
 #include "apps/job_connection.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 
@@ -16,6 +17,10 @@ namespace {
 // So much longer rank 0 serves the store of a job that did not come about: the other ranks, whose
 // deadlines are over at the same moment, still learn there who is missing.
 constexpr std::chrono::milliseconds kFarewell{500};
+
+// The store answers at once: who waits longer for the way there and back waits for a server that
+// has stopped.
+constexpr std::chrono::milliseconds kLongestRoundTrip{30'000};
 
 // The places where rank 0 serves the store, or one of them, if no agent does.
 std::vector<Endpoint> places_of_store(const JobMember& self) {
@@ -72,7 +77,8 @@ JobConnection join_job(const RunConfig& config) {
                         : config.distributed_backend == "shared_memory" ? Transport::kSharedMemory
                                                                         : Transport::kAuto;
   try {
-    job.store = std::make_shared<TcpStore>(places, self.token, deadline);
+    job.store = std::make_shared<TcpStore>(places, self.token, deadline,
+                                           std::min(deadline, kLongestRoundTrip));
     job.channels = connect(self, job.store, {deadline}, transport);
   } catch (const CommError& error) {
     if (job.server) std::this_thread::sleep_for(kFarewell);
