@@ -1,5 +1,6 @@
 #include "apps/ahead_of_time.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -35,6 +36,14 @@ int64_t bytes_of(const Parts& parts) {
   int64_t bytes = 0;
   for (const auto& part : parts) bytes += part.type.bytes();
   return bytes;
+}
+
+// What XLA's scheduler is told to stay within, or it gathers layers as early as it likes: what the
+// plan takes. It counts values, and their layout takes some more. Of little it makes a worse
+// schedule than without a limit.
+int64_t memory_for(const xla::StableHlo& program, int64_t arena) {
+  constexpr int64_t kEnough = int64_t{2} << 30;
+  return bytes_of(program.arguments) + std::max(arena / 10 * 8, kEnough);
 }
 
 std::string line(const char* what, int64_t xla, const std::string& plan) {
@@ -114,11 +123,11 @@ void plan_ahead_of_time(const RunConfig& config, const ModelConfig& model,
     std::fflush(stdout);
     const Graph& graph = graph_of(session->programs(), program.name);
     const xla::StableHlo text = xla::stablehlo(graph);
-    const xla::AheadOfTime compiled =
-        xla::compile_ahead(plugin, machines, program.name, text.text,
-                           {.keep_executable = !config.save_executable.empty()});
-    const std::string said =
-        report(program.name, compiled, text, graph, program.executable->memory().arena);
+    const int64_t arena = program.executable->memory().arena;
+    const xla::AheadOfTime compiled = xla::compile_ahead(
+        plugin, machines, program.name, text.text,
+        {.keep_executable = !config.save_executable.empty(), .memory = memory_for(text, arena)});
+    const std::string said = report(program.name, compiled, text, graph, arena);
     std::fputs(said.c_str(), stdout);
     interface = compiled.interface;
     if (config.save_executable.empty()) continue;

@@ -1,4 +1,6 @@
 // `--device_type xla` as users have it. Needs a plug-in of XLA's CPU.
+#include <sys/resource.h>
+
 #include "tests/apps/ranks_fixture.h"
 #include "tests/backends/xla/xla_plugin.h"
 
@@ -83,6 +85,26 @@ TEST_F(XlaProgram, NamesARankThatIsKilled) {
       run(agent(2, job(2, xla_ + Words{"--inject", "kill@rank=1,step=3"})));
   EXPECT_NE(result.status, 0);
   EXPECT_NE(result.err.find("rank 1"), std::string::npos) << result.err;
+}
+
+// XLA allocates what the program takes only when it runs, so its own refusal comes late.
+TEST_F(XlaProgram, SaysThatMemoryIsGone) {
+  auto limited = [] {
+    rlimit limit{1100 << 20, 1100 << 20};
+    ::setrlimit(RLIMIT_AS, &limit);
+  };
+  const Words large = train(f32_ + Words{"--max_steps", "1", "--vocab_size", "32000",
+                                         "--max_context_width", "2048", "--train_batch_size", "8",
+                                         "--run_validation", "0"}) +
+                      xla_;
+  ProgramResult result = run(large, limited);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.message().find("not enough memory: a rank needs "), std::string::npos)
+      << result.err;
+  result = run(large + Words{"--memory", "10GB"}, limited);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.message().find("XLA says: "), std::string::npos) << result.err;
+  EXPECT_NE(result.message().find("Lower --train_batch_size"), std::string::npos) << result.err;
 }
 
 TEST_F(XlaProgram, SaysWhatItCannotDo) {

@@ -39,7 +39,7 @@ AheadOfTime compile_ahead(const std::filesystem::path& plugin_path, const Target
     const Plugin plugin(plugin_path.string());
     const Topology topology(plugin, config, machines.hosts, machines.gpus_per_host);
     const double start = monotonic_seconds(), processor_start = processor_seconds();
-    const TopologyProgram program(topology, text, machines.gpus());
+    const TopologyProgram program(topology, text, machines.gpus(), options.memory);
     Numbers numbers;
     numbers.seconds = monotonic_seconds() - start;
     numbers.processor_seconds = processor_seconds() - processor_start;

@@ -25,6 +25,7 @@ struct AheadOfTime {
 
 struct AheadOfTimeOptions {
   bool keep_executable = false;
+  int64_t memory = 0;  // that XLA's scheduler takes for the device's: compile_options()
   std::chrono::seconds timeout{3600};
 };
 

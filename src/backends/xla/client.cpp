@@ -38,11 +38,12 @@ std::string bytes_field(int field, const std::string& bytes) {
 
 }  // namespace
 
-// CompileOptionsProto: 3, ExecutableBuildOptionsProto: 4, replicas; 5, partitions. 7, a map of
-// options by name, OptionOverrideProto: 2, a bool. With excess precision what is computed again
-// would differ from what it was.
-std::string compile_options(int replicas) {
-  const std::string build = number_field(4, static_cast<uint64_t>(replicas)) + number_field(5, 1);
+// CompileOptionsProto: 3, ExecutableBuildOptionsProto: 4, replicas; 5, partitions; 15, the device's
+// memory. 7, a map of options by name, OptionOverrideProto: 2, a bool. With excess precision what is
+// computed again would differ from what it was.
+std::string compile_options(int replicas, int64_t memory) {
+  std::string build = number_field(4, static_cast<uint64_t>(replicas)) + number_field(5, 1);
+  if (memory > 0) build += number_field(15, static_cast<uint64_t>(memory));
   const std::string no_excess =
       bytes_field(1, "xla_allow_excess_precision") + bytes_field(2, number_field(2, 0));
   return bytes_field(3, build) + bytes_field(7, no_excess);

@@ -101,8 +101,9 @@ pjrt::Program program_of(const std::string& text);
 // Of a compiled program, serialized: what Client::load() takes.
 std::string serialized(const Plugin& plugin, pjrt::Executable* executable);
 
-// CompileOptionsProto, serialized: so many replicas, one partition, no excess precision. Without
-// options XLA ends the process.
-std::string compile_options(int replicas);
+// CompileOptionsProto, serialized: so many replicas, one partition, no excess precision. `memory`:
+// bytes that arguments and temporaries may take by the scheduler's count; 0: what the device has.
+// Without options XLA ends the process.
+std::string compile_options(int replicas, int64_t memory = 0);
 
 }  // namespace tessera::xla

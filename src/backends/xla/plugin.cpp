@@ -58,8 +58,12 @@ void Plugin::check(pjrt::Error* error, const std::string& doing) const {
   Call<pjrt::ErrorGetCode> code;
   code->error = error;
   entry(Function::kErrorGetCode)(code.get());
+  const std::string_view text(message->message, message->message_size);
+  const bool memory = code->code == pjrt::ErrorCode::kResourceExhausted ||
+                      text.find("Out of memory") != std::string_view::npos;
   const PluginError thrown(
-      cat(doing, ": XLA says: ", std::string_view(message->message, message->message_size)),
+      cat(doing, ": XLA says: ", text,
+          memory ? " Lower --train_batch_size or --max_context_width, or use more ranks" : ""),
       code->code);
   Call<pjrt::ErrorDestroy> destroy;
   destroy->error = error;

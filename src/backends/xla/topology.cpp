@@ -101,9 +101,10 @@ Topology::~Topology() {
   plugin_.release(Function::kTopologyDestroy, destroy);
 }
 
-TopologyProgram::TopologyProgram(const Topology& topology, const std::string& text, int replicas)
+TopologyProgram::TopologyProgram(const Topology& topology, const std::string& text, int replicas,
+                                 int64_t memory)
     : plugin_(topology.plugin()) {
-  const std::string options = compile_options(replicas);
+  const std::string options = compile_options(replicas, memory);
   const pjrt::Program program = program_of(text);
   Call<pjrt::Compile> compile;
   compile->topology = topology.get();

@@ -33,8 +33,9 @@ class Topology {
 // A program that was compiled for a topology: it can be looked at and kept, not run.
 class TopologyProgram {
  public:
-  // StableHLO of so many replicas.
-  TopologyProgram(const Topology& topology, const std::string& text, int replicas);
+  // StableHLO of so many replicas, scheduled for so much memory: compile_options().
+  TopologyProgram(const Topology& topology, const std::string& text, int replicas,
+                  int64_t memory = 0);
   ~TopologyProgram();
   TopologyProgram(const TopologyProgram&) = delete;
   TopologyProgram& operator=(const TopologyProgram&) = delete;

@@ -267,6 +267,8 @@ TEST(StableHlo, OptionsOfTheCompiler) {
   EXPECT_EQ(of_one.substr(0, 6), std::string("\x1a\x04\x20\x01\x28\x01"));
   EXPECT_EQ(of_512.substr(0, 7), std::string("\x1a\x05\x20\x80\x04\x28\x01"));
   EXPECT_NE(of_one.find("xla_allow_excess_precision"), std::string::npos);
+  EXPECT_EQ(compile_options(1, 300).substr(0, 9),
+            std::string("\x1a\x07\x20\x01\x28\x01\x78\xac\x02"));
 }
 
 }  // namespace
