@@ -1,5 +1,9 @@
 #include "apps/run_device.h"
 
+#include <algorithm>
+
+#include "backends/xla/cuda_files.h"
+#include "backends/xla/device_backend.h"
 #include "backends/xla/plugin_search.h"
 #include "backends/xla/xla_backend.h"
 #include "base/text.h"
@@ -7,11 +11,13 @@
 namespace tessera {
 namespace {
 
-std::unique_ptr<xla::XlaBackend> open_xla(const RunConfig& config, const JobConnection& job) {
-  if (xla::kind_of_environment() != xla::PluginKind::kCpu)
-    throw UserError(
-        "--device_type xla runs on XLA's CPU: unset PJRT_DEVICE, or set it to CPU. For GPUs "
-        "tessera plan --device_type xla --target compiles ahead of time");
+// What the description of a device says, and what opened it.
+struct Opened {
+  std::unique_ptr<Backend> backend;
+  std::string description;
+};
+
+Opened open_xla_cpu(const RunConfig& config, const JobConnection& job) {
   if (job.member && job.member->local_world_size != job.member->world_size)
     throw UserError(cat("--device_type xla: XLA's CPU has its ranks on one host, and of the ",
                         job.member->world_size, " ranks of this job ", job.member->local_world_size,
@@ -20,7 +26,33 @@ std::unique_ptr<xla::XlaBackend> open_xla(const RunConfig& config, const JobConn
   options.cache = config.cache_dir;
   if (!job.member || job.member->rank == 0)
     options.plugin = xla::find_plugin(config.xla_plugin, xla::PluginKind::kCpu);
-  return std::make_unique<xla::XlaBackend>(options, job.channels.control.get());
+  auto backend = std::make_unique<xla::XlaBackend>(options, job.channels.control.get());
+  const std::string description = backend->description();
+  return {std::move(backend), description};
+}
+
+Opened open_xla_gpu(const RunConfig& config, const JobConnection& job) {
+  xla::DeviceBackend::Options options;
+  options.plugin = xla::find_plugin(config.xla_plugin, xla::PluginKind::kCuda);
+  options.cache = config.cache_dir;
+  options.gpu.emplace();
+  if (job.member) options.gpu = {job.member->rank, job.member->world_size, job.member->local_rank};
+  if (job.store) {
+    const std::chrono::milliseconds deadline(static_cast<int64_t>(config.comm_timeout * 1000));
+    auto store = std::make_shared<PrefixStore>(job.store, "xla/");
+    options.values = {
+        .get =
+            [store, deadline](const std::string& key, std::chrono::milliseconds timeout) {
+              return store->get(key, std::min(timeout, deadline));
+            },
+        .find = [store](const std::string& key) { return store->find(key); },
+        .put = [store](const std::string& key,
+                       const std::string& value) { store->set(key, value); }};
+  }
+  xla::use_cuda_files(xla::find_cuda_files(xla::cuda_roots(options.plugin)));
+  auto backend = std::make_unique<xla::DeviceBackend>(std::move(options));
+  const std::string description = backend->description();
+  return {std::move(backend), description};
 }
 
 }  // namespace
@@ -30,11 +62,12 @@ RunDevice open_device(const RunConfig& config, bool measure_peak, const JobConne
   opened.cpu = open_cpu(config, job);
   opened.device = device_of(*opened.cpu, config, measure_peak, job);
   if (config.device_type != "xla") return opened;
-  auto xla = open_xla(config, job);
-  opened.device.backend = xla.get();
-  opened.device.description = xla->description();
+  Opened xla = xla::kind_of_environment() == xla::PluginKind::kCuda ? open_xla_gpu(config, job)
+                                                                    : open_xla_cpu(config, job);
+  opened.device.backend = xla.backend.get();
+  opened.device.description = xla.description;
   opened.device.kind = "xla";
-  opened.other = std::move(xla);
+  opened.other = std::move(xla.backend);
   return opened;
 }
 

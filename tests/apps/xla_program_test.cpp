@@ -93,10 +93,10 @@ TEST_F(XlaProgram, SaysThatMemoryIsGone) {
     rlimit limit{1100 << 20, 1100 << 20};
     ::setrlimit(RLIMIT_AS, &limit);
   };
-  const Words large = train(f32_ + Words{"--max_steps", "1", "--vocab_size", "32000",
-                                         "--max_context_width", "2048", "--train_batch_size", "8",
-                                         "--run_validation", "0"}) +
-                      xla_;
+  const Words large =
+      train(f32_ + Words{"--max_steps", "1", "--vocab_size", "32000", "--max_context_width", "2048",
+                         "--train_batch_size", "8", "--run_validation", "0"}) +
+      xla_;
   ProgramResult result = run(large, limited);
   EXPECT_EQ(result.status, 1);
   EXPECT_NE(result.message().find("not enough memory: a rank needs "), std::string::npos)

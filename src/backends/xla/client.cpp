@@ -36,11 +36,20 @@ std::string bytes_field(int field, const std::string& bytes) {
   return varint(static_cast<uint64_t>(field) << 3 | 2) + varint(bytes.size()) + bytes;
 }
 
+pjrt::NamedValue named(std::string_view name, int64_t value) {
+  pjrt::NamedValue option;
+  option.head.struct_size = sizeof(option);
+  option.name = name.data();
+  option.name_size = name.size();
+  option.int64_value = value;
+  return option;
+}
+
 }  // namespace
 
 // CompileOptionsProto: 3, ExecutableBuildOptionsProto: 4, replicas; 5, partitions; 15, the device's
-// memory. 7, a map of options by name, OptionOverrideProto: 2, a bool. With excess precision what is
-// computed again would differ from what it was.
+// memory. 7, a map of options by name, OptionOverrideProto: 2, a bool. With excess precision what
+// is computed again would differ from what it was.
 std::string compile_options(int replicas, int64_t memory) {
   std::string build = number_field(4, static_cast<uint64_t>(replicas)) + number_field(5, 1);
   if (memory > 0) build += number_field(15, static_cast<uint64_t>(memory));
@@ -166,15 +175,26 @@ CompiledProgram::Memory CompiledProgram::memory_of(const Plugin& plugin,
 }
 
 Client::Client(const Plugin& plugin, int devices) : plugin_(plugin) {
-  constexpr std::string_view kCount = "cpu_device_count";
-  pjrt::NamedValue count;
-  count.head.struct_size = sizeof(count);
-  count.name = kCount.data();
-  count.name_size = kCount.size();
-  count.int64_value = devices;
+  const pjrt::NamedValue count[] = {named("cpu_device_count", devices)};
+  create(count, nullptr);
+}
+
+Client::Client(const Plugin& plugin, const GpuProcess& process, const KeyValues& values)
+    : plugin_(plugin) {
+  const int64_t visible = process.device;
+  pjrt::NamedValue devices = named("visible_devices", 0);
+  devices.type = pjrt::NamedValue::Type::kI64List;
+  devices.int64_list = &visible;
+  const pjrt::NamedValue options[] = {named("node_id", process.rank),
+                                      named("num_nodes", process.world_size), devices};
+  create(options, process.world_size > 1 ? &values : nullptr);
+}
+
+void Client::create(std::span<const pjrt::NamedValue> options, const KeyValues* values) {
   Call<pjrt::ClientCreate> create;
-  create->options = &count;
-  create->num_options = 1;
+  create->options = options.data();
+  create->num_options = options.size();
+  if (values) give(*values, *create.get());
   plugin_.call(Function::kClientCreate, create, "finding XLA's devices");
   client_ = create->client;
   Call<pjrt::ClientAddressableDevices> list;

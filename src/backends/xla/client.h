@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/xla/key_values.h"
 #include "backends/xla/plugin.h"
 #include "ir/tensor_type.h"
 
@@ -60,11 +61,19 @@ class CompiledProgram {
   size_t num_results_ = 0;
 };
 
+// A process of a job whose GPUs belong to one process each.
+struct GpuProcess {
+  int rank = 0, world_size = 1;
+  int device = 0;  // of this host's, by number
+};
+
 // The devices of this process.
 class Client {
  public:
   // On a CPU, `devices` of them.
   Client(const Plugin& plugin, int devices);
+  // One GPU. Where there are other processes they meet over `values`, which outlives the client.
+  Client(const Plugin& plugin, const GpuProcess& process, const KeyValues& values);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -88,6 +97,7 @@ class Client {
   friend class CompiledProgram;
   DeviceBuffer make(const TensorType& type, const void* data, int device,
                     pjrt::HostMemory kind) const;
+  void create(std::span<const pjrt::NamedValue> options, const KeyValues* values);
   std::string text_of(pjrt::Function function, const std::string& doing) const;
 
   const Plugin& plugin_;

@@ -64,7 +64,12 @@ struct Api {
   Entry functions[1];  // as many as head.struct_size says
 };
 
-enum class ErrorCode : int { kResourceExhausted = 8, kUnimplemented = 12 };
+enum class ErrorCode : int {
+  kNotFound = 5,
+  kResourceExhausted = 8,
+  kUnimplemented = 12,
+  kInternal = 13
+};
 enum class ElementType : int {
   kPred = 1,
   kI32 = 4,
@@ -85,12 +90,13 @@ struct NamedValue {
   Head head;
   const char* name = nullptr;
   size_t name_size = 0;
-  enum class Type : int { kString = 0, kI64 = 1 } type = Type::kI64;
+  enum class Type : int { kString = 0, kI64 = 1, kI64List = 2 } type = Type::kI64;
   union {
     const char* string_value;
     int64_t int64_value = 0;
+    const int64_t* int64_list;
   };
-  size_t value_size = 1;  // of a string its length
+  size_t value_size = 1;  // of a string its length, of a list its number
 };
 
 struct ErrorDestroy {
@@ -119,16 +125,48 @@ struct EventAwait {
   Head head;
   Event* event;
 };
+// What a plug-in calls to meet other processes; from any thread.
+using MakeError = Error* (*)(ErrorCode code, const char* message, size_t message_size);
+struct KeyValueGet {  // waits
+  Head head;
+  const char* key;
+  size_t key_size;
+  int timeout_ms;
+  MakeError* make_error;
+  void* user_argument;
+  char* value;                  // out
+  size_t value_size;            // out
+  void (*delete_value)(char*);  // out
+};
+struct KeyValueTryGet {  // kNotFound if it is not there
+  Head head;
+  const char* key;
+  size_t key_size;
+  MakeError* make_error;
+  void* user_argument;
+  char* value;                  // out
+  size_t value_size;            // out
+  void (*delete_value)(char*);  // out
+};
+struct KeyValuePut {
+  Head head;
+  const char* key;
+  size_t key_size;
+  const char* value;
+  size_t value_size;
+  MakeError* make_error;
+  void* user_argument;
+};
 struct ClientCreate {
   Head head;
   const NamedValue* options;
   size_t num_options;
-  void* kv_get;
+  Error* (*kv_get)(KeyValueGet*);
   void* kv_get_argument;
-  void* kv_put;
+  Error* (*kv_put)(KeyValuePut*);
   void* kv_put_argument;
   Client* client;  // out
-  void* kv_try_get;
+  Error* (*kv_try_get)(KeyValueTryGet*);
   void* kv_try_get_argument;
 };
 struct ClientDestroy {

@@ -54,6 +54,13 @@ EXPECT_FIELD(EventDestroy, event, PJRT_Event_Destroy_Args, event);
 EXPECT_FIELD(EventAwait, event, PJRT_Event_Await_Args, event);
 EXPECT_FIELD(ClientCreate, kv_try_get_argument, PJRT_Client_Create_Args, kv_try_get_user_arg);
 EXPECT_FIELD(ClientCreate, client, PJRT_Client_Create_Args, client);
+EXPECT_FIELD(KeyValueGet, delete_value, PJRT_KeyValueGetCallback_Args, value_deleter_callback);
+EXPECT_FIELD(KeyValueGet, make_error, PJRT_KeyValueGetCallback_Args, callback_error);
+EXPECT_FIELD(KeyValueTryGet, delete_value, PJRT_KeyValueTryGetCallback_Args,
+             value_deleter_callback);
+EXPECT_FIELD(KeyValueTryGet, user_argument, PJRT_KeyValueTryGetCallback_Args, user_arg);
+EXPECT_FIELD(KeyValuePut, user_argument, PJRT_KeyValuePutCallback_Args, user_arg);
+EXPECT_FIELD(KeyValuePut, value_size, PJRT_KeyValuePutCallback_Args, value_size);
 EXPECT_FIELD(ClientDestroy, client, PJRT_Client_Destroy_Args, client);
 EXPECT_FIELD(ClientText, text_size, PJRT_Client_PlatformName_Args, platform_name_size);
 EXPECT_FIELD(ClientText, text_size, PJRT_Client_PlatformVersion_Args, platform_version_size);
@@ -100,6 +107,9 @@ EXPECT_NUMBER(ElementType::kBF16, PJRT_Buffer_Type_BF16);
 EXPECT_NUMBER(HostMemory::kCopiedDuringCall, PJRT_HostBufferSemantics_kImmutableOnlyDuringCall);
 EXPECT_NUMBER(HostMemory::kMutableZeroCopy, PJRT_HostBufferSemantics_kMutableZeroCopy);
 EXPECT_NUMBER(NamedValue::Type::kI64, PJRT_NamedValue_kInt64);
+EXPECT_NUMBER(NamedValue::Type::kI64List, PJRT_NamedValue_kInt64List);
+EXPECT_NUMBER(ErrorCode::kNotFound, PJRT_Error_Code_NOT_FOUND);
+EXPECT_NUMBER(ErrorCode::kInternal, PJRT_Error_Code_INTERNAL);
 EXPECT_NUMBER(ErrorCode::kResourceExhausted, PJRT_Error_Code_RESOURCE_EXHAUSTED);
 EXPECT_NUMBER(ErrorCode::kUnimplemented, PJRT_Error_Code_UNIMPLEMENTED);
 #undef EXPECT_NUMBER

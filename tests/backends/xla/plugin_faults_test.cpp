@@ -149,5 +149,36 @@ TEST(PluginFaults, TheListSaysWhatDoesNotLoad) {
   before ? ::setenv("TESSERA_XLA_PLUGIN", kept.c_str(), 1) : ::unsetenv("TESSERA_XLA_PLUGIN");
 }
 
+// Processes of a job that have a GPU each meet over what the job gives them.
+TEST(GpuProcesses, MeetInTheJob) {
+  const Plugin plugin(stub("job"));
+  std::map<std::string, std::string> values{{"hello", std::string("from\0 rank 0", 12)}};
+  std::chrono::milliseconds waited{};
+  const KeyValues job{
+      .get =
+          [&](const std::string& key, std::chrono::milliseconds timeout) {
+            waited = timeout;
+            if (!values.contains(key)) throw CommError("rank 0 did not set '" + key + "'");
+            return values[key];
+          },
+      .find =
+          [&](const std::string& key) {
+            return values.contains(key) ? std::optional(values[key]) : std::nullopt;
+          },
+      .put = [&](const std::string& key, const std::string& value) { values[key] = value; }};
+  const GpuProcess process{.rank = 5, .world_size = 16, .device = 3};
+  {
+    const Client client(plugin, process, job);
+    EXPECT_EQ(client.num_devices(), 1);
+  }
+  EXPECT_EQ(waited, std::chrono::milliseconds(1500));
+  EXPECT_EQ(values["options"], "node_id 5;num_nodes 16;visible_devices 3;");
+  EXPECT_EQ(values["echo"], values["hello"]);
+  EXPECT_EQ(values["missing"], "5");  // not found
+  values.erase("hello");
+  EXPECT_EQ(message_of<PluginError>([&] { Client(plugin, process, job); }),
+            "finding XLA's devices: XLA says: rank 0 did not set 'hello'");
+}
+
 }  // namespace
 }  // namespace tessera::xla

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "backends/xla/device_backend.h"
 #include "comm/thread_channels.h"
 #include "tests/backends/xla/xla_plugin.h"
 #include "tests/base/error_expectation.h"
@@ -125,6 +126,18 @@ TEST_F(XlaBackendTest, TrainsEveryFamilyAsTheCpuDoes) {
       EXPECT_EQ(got.updates.copied, 0);
     }
   }
+}
+
+// As on a GPU, with one device of the CPU's.
+TEST_F(XlaBackendTest, StateInBuffersOfTheDeviceGivesTheSameBits) {
+  const Case c{ModelType::kGpt2, DType::kBF16};
+  DeviceBackend device({.plugin = plugin_});
+  EXPECT_EQ(device.description().substr(0, 9), "XLA, cpu,");
+  const Outcome got = train(c, device, 0), want = train_on_xla(c, plugin_)[0];
+  EXPECT_EQ(got.losses, want.losses);
+  EXPECT_EQ(got.norms, want.norms);
+  EXPECT_EQ(got.validation, want.validation);
+  EXPECT_EQ(got.state, want.state);
 }
 
 TEST_F(XlaBackendTest, RecomputationChangesNoBit) {
