@@ -63,8 +63,8 @@ endfunction()
 
 # tessera_test(<name> SOURCES <files> DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>] [READS_SOURCE_TREE]
 #              [USES_REGEX] [COMPUTES])
-# One GoogleTest program, test_<name>. Default label: fast. With sanitizers the sources of a test are not optimised, which
-# halves the time to compile them, unless it COMPUTES much by itself. READS_SOURCE_TREE: the test finds files of the
+# One GoogleTest program, test_<name>. Default label: fast. The sources of a test are optimised little, and not at all with
+# sanitizers, which takes a third and half of the time to compile them away, unless it COMPUTES much by itself. READS_SOURCE_TREE: the test finds files of the
 # repository under TESSERA_SOURCE_DIR. USES_REGEX: g++ 12 with sanitizers takes parts of <regex> for reads of
 # uninitialised variables (GCC bug 105562). What is labelled nightly runs only when asked for: ctest -C nightly -L nightly,
 # which is what tools/nightly does.
@@ -78,8 +78,8 @@ function(tessera_test name)
   endif()
   add_executable(test_${name} ${ARG_SOURCES})
   set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
-  if(TESSERA_SANITIZE AND NOT ARG_COMPUTES)
-    target_compile_options(test_${name} PRIVATE -O0)
+  if(NOT ARG_COMPUTES)
+    target_compile_options(test_${name} PRIVATE $<IF:$<BOOL:${TESSERA_SANITIZE}>,-O0,-O1>)
   endif()
   target_link_libraries(test_${name} PRIVATE tessera_compile_options GTest::gtest GTest::gtest_main ${ARG_LIBRARIES})
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})

@@ -71,18 +71,19 @@ InstructionTexts::InstructionTexts(const ProfiledProgram& program, const SpeedOf
                                    int rank)
     : program_(program),
       graph_(program.executable->graph()),
-      plan_(*program.executable->plan()),
+      plan_(program.executable->plan()),
       light_(light),
       rank_(rank),
-      texts_(plan_.instructions.size()) {}
+      texts_(plan_ ? plan_->instructions.size() : 1) {}
 
 const InstructionText& InstructionTexts::operator[](size_t i) {
-  if (!texts_[i]) texts_[i] = make(plan_.instructions[i]);
+  if (!texts_[i]) texts_[i] = plan_ ? make(plan_->instructions[i]) : whole();
   return *texts_[i];
 }
 
 void InstructionTexts::reached(size_t i, double seconds, SpeedOfLight& light) const {
-  const Instruction& instruction = plan_.instructions[i];
+  if (!plan_) return;
+  const Instruction& instruction = plan_->instructions[i];
   if (instruction.kind != InstructionKind::kLaunch || instruction.lane != Lane::kCompute) return;
   const Node& node = graph_.nodes()[static_cast<size_t>(instruction.node)];
   const Cost cost = launch_cost(graph_, node);
@@ -136,6 +137,22 @@ InstructionText InstructionTexts::make(const Instruction& instruction) const {
       std::string(node.op->name()), "cpu_op",
       cat(at, ",\"kernel\":", json_quoted(kernel), ",\"inputs\":", types_text(graph_, node.inputs),
           ",\"outputs\":", types_text(graph_, node.outputs), costs(text)));
+  return text;
+}
+
+InstructionText InstructionTexts::whole() const {
+  InstructionText text;
+  for (const Node& node : graph_.nodes()) {
+    const Cost cost = launch_cost(graph_, node);
+    text.flops += cost.flops;
+    text.bytes += cost.bytes;
+    text.light_seconds +=
+        light_.seconds(node.op->contracts(), cost.flops, cost.bytes, dtype_of_work(graph_, node));
+  }
+  const std::string name = json_quoted(program_.name);
+  text.event = event_text(cat("run of ", program_.name), "cpu_op",
+                          cat("\"op\":", name, ",\"phase\":\"\",\"scope\":\"\",\"program\":", name,
+                              ",\"kernel\":\"a compiled program\"", costs(text)));
   return text;
 }
 

@@ -29,26 +29,29 @@ struct InstructionText {
   Lane lane = Lane::kCompute;  // of the exchange
 };
 
-// Those of a program's plan, each made when it is asked for. Program and ceilings outlive it.
+// Those of a program's plan, each made when it is asked for; of a program without one, which tells
+// of a whole run as of one instruction, a single text. Program and ceilings outlive it.
 class InstructionTexts {
  public:
   InstructionTexts(const ProfiledProgram& program, const SpeedOfLight& light, int rank);
 
   const InstructionText& operator[](size_t instruction);
   const Graph& graph() const { return graph_; }
-  const Plan& plan() const { return plan_; }
+  const Plan* plan() const { return plan_; }  // or nullptr
+  ProgramMemory memory() const { return program_.executable->memory(); }
   const std::string& name() const { return program_.name; }
   // Takes note of a launch of compute, if the instruction is one.
   void reached(size_t instruction, double seconds, SpeedOfLight& light) const;
 
  private:
   InstructionText make(const Instruction& instruction) const;
+  InstructionText whole() const;
   std::string place(const Node& node, std::string_view op) const;
   void describe_exchange(const Node& node, const std::string& place, InstructionText& text) const;
 
   const ProfiledProgram& program_;
   const Graph& graph_;
-  const Plan& plan_;
+  const Plan* plan_;
   const SpeedOfLight& light_;
   int rank_;
   std::vector<std::optional<InstructionText>> texts_;

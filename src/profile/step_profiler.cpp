@@ -20,7 +20,7 @@ constexpr size_t kMostInstructions = size_t{1} << 24;
 StepProfiler::StepProfiler(Settings settings) : settings_(std::move(settings)) {
   make_directories(settings_.directory);
   for (const Settings::Program& p : settings_.programs) {
-    if (!p.program.executable->plan() || !p.program.executable->add_listener(recorder_))
+    if (!p.program.executable->add_listener(recorder_))
       throw UserError("--use_profiler: this device does not tell when it runs what; leave it out");
     p.program.executable->remove_listener(recorder_);
     programs_.push_back(p.program);
@@ -40,8 +40,8 @@ void StepProfiler::listen(bool on) {
     if (!light_) light_ = settings_.measure_light ? settings_.measure_light() : SpeedOfLight{};
     size_t instructions = 0, runs = 0;
     for (const Settings::Program& p : settings_.programs) {
-      instructions +=
-          static_cast<size_t>(p.runs) * p.program.executable->plan()->instructions.size();
+      const Plan* plan = p.program.executable->plan();
+      instructions += static_cast<size_t>(p.runs) * (plan ? plan->instructions.size() : 1);
       runs += static_cast<size_t>(p.runs);
     }
     const auto steps =

@@ -109,7 +109,10 @@ class TraceWriter {
 
   // {"program":..., "bytes":..., "at":..., "live":[...]}
   std::string peak_of(const InstructionTexts& texts) const {
-    const Plan& plan = texts.plan();
+    if (!texts.plan())
+      return cat("{\"program\":", json_quoted(texts.name()), ",\"bytes\":", texts.memory().arena,
+                 ",\"at\":\"\",\"live\":[]}");
+    const Plan& plan = *texts.plan();
     std::string live;
     for (const LiveBuffer& buffer : live_at_peak(texts.graph(), plan, kNamedAtPeak))
       live += cat(live.empty() ? "" : ",", "{\"name\":", json_quoted(buffer.name),
@@ -139,9 +142,11 @@ class TraceWriter {
   }
   static int tid_of(Lane lane) { return 1 + static_cast<int>(lane); }
   bool lane_is_used(Lane lane) const {
-    for (const auto& [executable, texts] : texts_)
-      for (const Instruction& instruction : texts.plan().instructions)
+    for (const auto& [executable, texts] : texts_) {
+      if (!texts.plan()) continue;
+      for (const Instruction& instruction : texts.plan()->instructions)
         if (instruction.kind == InstructionKind::kLaunch && instruction.lane == lane) return true;
+    }
     return false;
   }
 
@@ -167,7 +172,8 @@ class TraceWriter {
 
   void write_run(size_t r) {
     InstructionTexts& texts = texts_.at(content_.recorder->runs()[r].program);
-    const std::vector<int64_t> live = live_bytes(texts.graph(), texts.plan());
+    const std::vector<int64_t> live =
+        texts.plan() ? live_bytes(texts.graph(), *texts.plan()) : std::vector<int64_t>();
     int64_t end = content_.recorder->runs()[r].begin;
     // A group stands before what it holds: that is how viewers nest what begins together.
     std::vector<Slice> slices{{end, end, texts.name()}};
@@ -191,7 +197,7 @@ class TraceWriter {
           if (text.launches && live[static_cast<size_t>(text.node)] != told) {
             told = live[static_cast<size_t>(text.node)];
             memory(begin, told);
-            if (text.node == texts.plan().peak_node) peak(texts, begin);
+            if (text.node == texts.plan()->peak_node) peak(texts, begin);
           }
           end = done.end;
         });

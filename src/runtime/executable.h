@@ -31,7 +31,8 @@ class RunListener {
  public:
   virtual ~RunListener() = default;
   virtual void begins(const Executable& program) = 0;
-  // By its index in the plan. Of a wait for an exchange: when that ran; null of all else.
+  // By its index in the plan; 0 for the whole run of a program without one. Of a wait for an
+  // exchange: when that ran; null of all else.
   virtual void done(size_t instruction, const TimeSpan* exchange) = 0;
   virtual void ends() {}
 };

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "backends/xla/stablehlo.h"
+#include "backends/xla/whole_run_listeners.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -101,6 +102,8 @@ class DeviceExecutable final : public Executable {
     for (const auto& [slot, type] : slot_types(graph_)) state.declare(slot, type);
   }
   Pending start(const Arguments& arguments, const NodeObserver* observer) override;
+  bool add_listener(RunListener& listener) override { return listeners_.add(listener); }
+  void remove_listener(RunListener& listener) override { listeners_.remove(listener); }
 
  private:
   void wait(int64_t run) override {
@@ -115,6 +118,7 @@ class DeviceExecutable final : public Executable {
   StableHlo program_;
   std::unique_ptr<CompiledProgram> compiled_;
   DeviceState* state_ = nullptr;
+  WholeRunListeners listeners_;
   int64_t runs_ = 0;
   std::array<std::vector<DeviceBuffer>, kRunsKept> outputs_;  // by run
 };
@@ -125,6 +129,7 @@ Pending DeviceExecutable::start(const Arguments& arguments, const NodeObserver* 
         "XLA runs a program as one: values of its single ops are not to be had; use --device_type "
         "cpu");
   TESSERA_CHECK(state_, "run before bind");
+  listeners_.begins(*this);
   std::vector<DeviceBuffer> given;  // arguments that are no state
   given.reserve(program_.arguments.size());
   std::vector<const DeviceBuffer*> list;
@@ -149,6 +154,7 @@ Pending DeviceExecutable::start(const Arguments& arguments, const NodeObserver* 
     else
       outputs.push_back(std::move(made[0][k]));
   }
+  listeners_.done();
   return {*this, runs_++};
 }
 

@@ -92,12 +92,14 @@ Pending XlaExecutable::start(const Arguments& arguments, const NodeObserver* obs
   TESSERA_CHECK(outputs_[0].size() == graph_.outputs().size() &&
                     arguments_.size() == program_.arguments.size(),
                 "run before bind");
+  listeners_.begins(*this);
   take(arguments);
   const std::string here = cat(graph_.nodes().size(), " ops, run ", runs_);
   const std::vector<std::string> all = backend_.meet("a run of XLA", here);
   for (size_t rank = 0; rank < all.size(); ++rank)
     TESSERA_CHECK(all[rank] == here, cat("rank ", rank, " runs another program: ", all[rank]));
   backend_.lead("XLA runs", [&] { run_for_all(); });
+  listeners_.done();
   return {*this, runs_++};
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backends/xla/stablehlo.h"
+#include "backends/xla/whole_run_listeners.h"
 #include "backends/xla/xla_backend.h"
 
 namespace tessera::xla {
@@ -34,6 +35,8 @@ class XlaExecutable final : public Executable {
   ProgramMemory memory() const override { return {.arena = temporaries_, .exact = false}; }
   void bind(State& state, Arenas& arenas) override;
   Pending start(const Arguments& arguments, const NodeObserver* observer) override;
+  bool add_listener(RunListener& listener) override { return listeners_.add(listener); }
+  void remove_listener(RunListener& listener) override { listeners_.remove(listener); }
 
  private:
   void wait(int64_t run) override;
@@ -46,6 +49,7 @@ class XlaExecutable final : public Executable {
   StableHlo program_;
   int64_t temporaries_ = 0;
   std::unique_ptr<CompiledProgram> compiled_;  // of rank 0
+  WholeRunListeners listeners_;
   int64_t runs_ = 0;
   // Of this rank: where the program's arguments lie, and what it gives, by run.
   std::vector<std::byte*> arguments_;
