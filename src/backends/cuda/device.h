@@ -40,9 +40,9 @@ class Device {
     std::array<void*, sizeof...(Arguments)> pointers{&arguments...};
     launch_kernel(kernel, grid, block, shared_bytes, pointers);
   }
-  virtual void fill(void* to, int64_t bytes) = 0;                     // zeroes
-  virtual void copy(void* to, const void* from, int64_t bytes) = 0;   // on the device
-  virtual CUstream stream() const = 0;                                // of the current lane
+  virtual void fill(void* to, int64_t bytes) = 0;                    // zeroes
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;  // on the device
+  virtual CUstream stream() const = 0;                               // of the current lane
   // Streaming multiprocessors, for grids of kernels that loop. A constant of the kind of device, so
   // results must not depend on it.
   virtual int multiprocessors() const = 0;

@@ -37,8 +37,7 @@ constexpr CUresult kCudaSuccess = 0, kCudaErrorInvalidValue = 1, kCudaErrorOutOf
                    kCudaErrorNotReady = 600, kCudaErrorIllegalAddress = 700,
                    kCudaErrorLaunchOutOfResources = 701, kCudaErrorLaunchFailed = 719,
                    kCudaErrorStreamCaptureUnsupported = 900,
-                   kCudaErrorStreamCaptureInvalidated = 901,
-                   kCudaErrorStreamCaptureUnjoined = 904;
+                   kCudaErrorStreamCaptureInvalidated = 901, kCudaErrorStreamCaptureUnjoined = 904;
 
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kEventDefault = 0, kEventDisableTiming = 2;
@@ -63,7 +62,7 @@ constexpr int kFunctionAttributeMaxDynamicSharedSize = 8;
   X(cuDevicePrimaryCtxRetain, primary_context_retain, (CUcontext * context, CUdevice device))     \
   X(cuDevicePrimaryCtxRelease_v2, primary_context_release, (CUdevice device))                     \
   X(cuCtxSetCurrent, context_set_current, (CUcontext context))                                    \
-  X(cuMemGetInfo_v2, mem_get_info, (size_t * free, size_t* total))                                \
+  X(cuMemGetInfo_v2, mem_get_info, (size_t * free, size_t * total))                               \
   X(cuMemAlloc_v2, mem_alloc, (CUdeviceptr * memory, size_t bytes))                               \
   X(cuMemFree_v2, mem_free, (CUdeviceptr memory))                                                 \
   X(cuMemHostAlloc, mem_host_alloc, (void** memory, size_t bytes, unsigned flags))                \
@@ -85,8 +84,7 @@ constexpr int kFunctionAttributeMaxDynamicSharedSize = 8;
     (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,    \
      unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,                  \
      void** parameters, void** extra))                                                            \
-  X(cuStreamCreateWithPriority, stream_create,                                                    \
-    (CUstream * stream, unsigned flags, int priority))                                            \
+  X(cuStreamCreateWithPriority, stream_create, (CUstream * stream, unsigned flags, int priority)) \
   X(cuStreamDestroy_v2, stream_destroy, (CUstream stream))                                        \
   X(cuStreamSynchronize, stream_synchronize, (CUstream stream))                                   \
   X(cuStreamWaitEvent, stream_wait_event, (CUstream stream, CUevent event, unsigned flags))       \
