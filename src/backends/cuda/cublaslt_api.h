@@ -43,7 +43,11 @@ constexpr int kCublasCompute32F = 68, kCublasCompute64F = 70;
 // cublasOperation_t, an int32_t as an attribute.
 constexpr int kCublasOperationNone = 0, kCublasOperationTranspose = 1;
 // cublasLtMatmulDescAttributes_t.
-constexpr int kMatmulDescTransposeA = 3, kMatmulDescTransposeB = 4;
+constexpr int kMatmulDescTransposeA = 3, kMatmulDescTransposeB = 4, kMatmulDescEpilogue = 7,
+              kMatmulDescBiasPointer = 8, kMatmulDescBiasDataType = 26;
+// cublasLtEpilogue_t, a uint32_t as an attribute: adds the bias (of as many elements as the result
+// has rows, a pointer as an attribute, of a cudaDataType as an int32_t) before the result is rounded.
+constexpr uint32_t kEpilogueDefault = 1, kEpilogueBias = 4;
 // cublasLtMatrixLayoutAttribute_t: int32_t, and int64_t in elements.
 constexpr int kMatrixLayoutBatchCount = 5, kMatrixLayoutStridedBatchOffset = 6;
 // cublasLtMatmulPreferenceAttributes_t: uint64_t, uint32_t, and uint32_t each.
