@@ -5,8 +5,8 @@
 
 namespace tessera::cuda {
 
-// The kernels of a CUDA device, op by op. A launch's `run` enqueues on the device's current lane and
-// returns; addresses are the device's. Sums are in a fixed order that depends on shapes only.
+// The kernels of a CUDA device, op by op. A launch's `run` enqueues on the device's current lane
+// and returns; addresses are the device's. Sums are in a fixed order that depends on shapes only.
 // `device` outlives the table and everything prepared from it.
 
 // Every primitive that is not settled by the plan (views and placements), offload and fetch among
