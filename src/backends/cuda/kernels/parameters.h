@@ -58,4 +58,23 @@ struct Summands {
   int32_t count;
 };
 
+// An attention, or its part on one rank. `window` 0: none. Dropout where `keys` are given to the
+// kernel: an element is kept where its 16 bits are at least the threshold.
+struct AttentionShape {
+  int64_t batch = 0, tokens = 0, heads = 0, kv_heads = 0, width = 0;
+  int64_t window = 0;
+  int32_t causal = 1;
+  float scale = 1;
+  uint32_t threshold = 0;
+  float keep_scale = 1;
+  uint64_t stream = 0;
+};
+
+// An attention over caches [rows, capacity, kv_heads, width].
+struct CachedShape {
+  int64_t batch = 0, queries = 0, rows = 0, capacity = 0, heads = 0, kv_heads = 0, width = 0;
+  int64_t window = 0;
+  float scale = 1;
+};
+
 }  // namespace tessera::cuda
