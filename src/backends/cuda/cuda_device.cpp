@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/cuda/kernel_images.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -157,11 +158,12 @@ std::unique_lock<std::recursive_mutex> CudaDevice::lock() const {
 void CudaDevice::wait(CUevent event) const {
   make_current();
   if (!watch_) return driver_.call(driver_.event_synchronize, event);
+  const double begin = monotonic_seconds();
   for (int64_t asked = 0;; ++asked) {
     const CUresult result = driver_.event_query(event);
     if (result == kCudaSuccess) return;
     if (result != kCudaErrorNotReady) driver_.fail(driver_.event_query.name(), result);
-    watch_();
+    watch_(monotonic_seconds() - begin);
     // Short waits are answered at once; long ones leave the core to others.
     constexpr int64_t kImpatient = 200;
     if (asked < kImpatient)

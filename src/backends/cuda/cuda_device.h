@@ -58,9 +58,9 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const;
 
   // Waits until all before the event is done. Throws what failed on the device, or what `watch`
-  // throws, which is called now and then while it waits.
+  // throws, which is called now and then while it waits and told for how many seconds.
   void wait(CUevent event) const;
-  void set_watch(std::function<void()> watch) { watch_ = std::move(watch); }
+  void set_watch(std::function<void(double waited)> watch) { watch_ = std::move(watch); }
   // Waits for all that was enqueued on the compute lane.
   void finish() const;
 
@@ -91,7 +91,7 @@ class CudaDevice final : public Device {
   std::map<const void*, int64_t> pinned_;   // blocks by address
   std::map<const void*, int64_t> blocks_;
   int64_t allocated_ = 0;
-  std::function<void()> watch_;
+  std::function<void(double waited)> watch_;
   mutable std::recursive_mutex mutex_;
 };
 
