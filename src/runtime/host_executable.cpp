@@ -78,7 +78,8 @@ void HostExecutable::walk(const NodeObserver* observer) {
       // An observer sees results, so nothing runs beside it.
       if (observer && launches_[i].finish) launches_[i].finish();
       if (observer)
-        (*observer)({graph_, graph_.nodes()[i], addresses_.launch(i).outputs, monotonic_seconds() - start});
+        (*observer)(
+            {graph_, graph_.nodes()[i], addresses_.launch(i).outputs, monotonic_seconds() - start});
     }
     for (RunListener* listener : listeners_) listener->done(k, exchange);
   }

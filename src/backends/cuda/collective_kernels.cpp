@@ -78,9 +78,8 @@ class Chain {
       const void* from = a.inputs.empty() ? nullptr : a.inputs[0];
       for (size_t i = 0; i < steps.size(); ++i) {
         std::byte* scratch = static_cast<std::byte*>(a.workspace) + places[i];
-        void* to =
-            i + 1 < steps.size() ? static_cast<void*>(scratch + aligned(steps[i].scratch))
-                                 : a.outputs[0];
+        void* to = i + 1 < steps.size() ? static_cast<void*>(scratch + aligned(steps[i].scratch))
+                                        : a.outputs[0];
         steps[i].run(from, to, scratch);
         from = to;
       }
@@ -142,8 +141,8 @@ class Collectives {
     const int64_t row = part.size * part.inner;
     Chain steps = chain(c);
     steps.add({{n, part.outer, row}, c.inputs[0].dtype},
-              [this, ranks, count = part.outer * row, dtype = c.inputs[0].dtype,
-               label = c.label](const void* from, void* to) {
+              [this, ranks, count = part.outer * row, dtype = c.inputs[0].dtype, label = c.label](
+                  const void* from, void* to) {
                 communicator().all_gather(*ranks, from, to, count, dtype, label);
               });
     // Parts come one after another; they belong beside each other in every row.
@@ -163,8 +162,8 @@ class Collectives {
     if (part.outer > 1)
       steps.add_op(std::make_shared<const Transpose>(std::vector<int64_t>{1, 0, 2}));
     steps.add({{part.outer, row}, steps.type().dtype},
-              [this, ranks, count = part.outer * row, dtype = steps.type().dtype,
-               label = c.label](const void* from, void* to) {
+              [this, ranks, count = part.outer * row, dtype = steps.type().dtype, label = c.label](
+                  const void* from, void* to) {
                 communicator().reduce_scatter(*ranks, from, to, count, dtype, label);
               });
     steps.convert(c.outputs[0].dtype);
@@ -195,8 +194,8 @@ class Collectives {
   Launch axis_index(const PrepareContext& c) const {
     const int index = c.mesh.index(rank(), static_cast<const AxisIndex&>(c.op).axes());
     Chain steps(table_, c.mesh, {});
-    steps.add_op(std::make_shared<const Constant>(TensorType{{}, DType::kI32},
-                                                  static_cast<double>(index)));
+    steps.add_op(
+        std::make_shared<const Constant>(TensorType{{}, DType::kI32}, static_cast<double>(index)));
     return std::move(steps).launch("axis_index");
   }
 

@@ -46,7 +46,8 @@ constexpr int kCublasOperationNone = 0, kCublasOperationTranspose = 1;
 constexpr int kMatmulDescTransposeA = 3, kMatmulDescTransposeB = 4, kMatmulDescEpilogue = 7,
               kMatmulDescBiasPointer = 8, kMatmulDescBiasDataType = 26;
 // cublasLtEpilogue_t, a uint32_t as an attribute: adds the bias (of as many elements as the result
-// has rows, a pointer as an attribute, of a cudaDataType as an int32_t) before the result is rounded.
+// has rows, a pointer as an attribute, of a cudaDataType as an int32_t) before the result is
+// rounded.
 constexpr uint32_t kEpilogueDefault = 1, kEpilogueBias = 4;
 // cublasLtMatrixLayoutAttribute_t: int32_t, and int64_t in elements.
 constexpr int kMatrixLayoutBatchCount = 5, kMatrixLayoutStridedBatchOffset = 6;

@@ -48,8 +48,8 @@ CudaDevice::CudaDevice(int ordinal) : driver_(Driver::get()), facts_(find_gpu(dr
   make_current();
   for (size_t lane = 0; lane < streams_.size(); ++lane) {
     // Exchanges go first: the next layers wait for them. Less is more urgent.
-    const bool exchanges = lane == static_cast<size_t>(Lane::kGather) ||
-                           lane == static_cast<size_t>(Lane::kReduce);
+    const bool exchanges =
+        lane == static_cast<size_t>(Lane::kGather) || lane == static_cast<size_t>(Lane::kReduce);
     driver_.call(driver_.stream_create, &streams_[lane], kStreamNonBlocking, exchanges ? -1 : 0);
   }
   driver_.call(driver_.event_create, &finished_, kEventDisableTiming);
@@ -109,10 +109,9 @@ void CudaDevice::launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 block, 
                    result);
     shared_bytes_[kernel.function] = shared_bytes;
   }
-  const CUresult result =
-      driver_.launch_kernel(kernel.function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                            static_cast<unsigned>(shared_bytes), stream(), arguments.data(),
-                            nullptr);
+  const CUresult result = driver_.launch_kernel(
+      kernel.function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+      static_cast<unsigned>(shared_bytes), stream(), arguments.data(), nullptr);
   if (result) {
     driver_.fail(cat("kernel ", kernel.name, ", ", grid.x, " x ", grid.y, " x ", grid.z,
                      " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads"),
@@ -145,9 +144,7 @@ void CudaDevice::copy(void* to, const void* from, int64_t bytes) {
   }
 }
 
-void CudaDevice::make_current() const {
-  driver_.call(driver_.context_set_current, context_);
-}
+void CudaDevice::make_current() const { driver_.call(driver_.context_set_current, context_); }
 
 std::unique_lock<std::recursive_mutex> CudaDevice::lock() const {
   std::unique_lock held(mutex_);
@@ -219,7 +216,8 @@ void* CudaDevice::allocate_pinned(int64_t bytes, std::string_view purpose) {
                                                  kHostAllocPortable | kHostAllocDeviceMap);
   if (result == kCudaErrorOutOfMemory)
     throw DeviceError(cat("out of memory: cannot pin ", format_bytes(bytes), " of host memory for ",
-                          purpose, ": free some, raise the limit of locked memory (ulimit -l), or "
+                          purpose,
+                          ": free some, raise the limit of locked memory (ulimit -l), or "
                           "offload less"));
   if (result) driver_.fail(cat("pinning ", format_bytes(bytes), " for ", purpose), result);
   pinned_[memory] = bytes;

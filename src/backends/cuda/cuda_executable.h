@@ -61,10 +61,10 @@ class CudaExecutable final : public Executable {
   bool captures_, bound_ = false;
   PlanAddresses addresses_;
   CUgraphExec captured_ = nullptr;
-  std::array<std::optional<Event>, 4> forks_;    // by lane
-  std::vector<std::optional<Event>> joins_;      // by node, of other lanes than compute
-  std::vector<int32_t> beside_;                  // nodes begun and not waited for
-  int64_t runs_ = 0;                             // started so far
+  std::array<std::optional<Event>, 4> forks_;  // by lane
+  std::vector<std::optional<Event>> joins_;    // by node, of other lanes than compute
+  std::vector<int32_t> beside_;                // nodes begun and not waited for
+  int64_t runs_ = 0;                           // started so far
   // What the host gives to a run and takes from it, in pinned memory: a slot a run, used in turn.
   PinnedBlock pinned_;
   int64_t slot_bytes_ = 0, argument_bytes_ = 0;

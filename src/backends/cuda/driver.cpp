@@ -35,9 +35,7 @@ Driver::Driver() : library_("driver", kNames) {
   }
 }
 
-std::string Driver::version_text() const {
-  return cat(version_ / 1000, ".", version_ % 1000 / 10);
-}
+std::string Driver::version_text() const { return cat(version_ / 1000, ".", version_ % 1000 / 10); }
 
 std::string Driver::text_of(CUresult result) const {
   const char *name = nullptr, *text = nullptr;

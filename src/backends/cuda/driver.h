@@ -8,7 +8,6 @@
 
 namespace tessera::cuda {
 
-
 // NVIDIA's driver of this machine, libcuda.so.1.
 class Driver {
  public:
