@@ -6,6 +6,7 @@
 #include <set>
 
 #include "backends/ref/kernels.h"
+#include "ops/composite/attention.h"
 #include "ops/move/far_tier.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -321,6 +322,49 @@ TEST(CudaSamples, CompositesAreAsExactAsTheirDecompositionInF16) {
   EmulatedBackend device(3);
   for (const Case& c : composite_cases())
     if (!c.f32_only) check_composite(device, c, DType::kF16);
+}
+
+// Attention of several tiles, none of which is whole, with all that it may have.
+std::vector<Case> longer_attention() {
+  constexpr int64_t kBatch = 2, kTokens = 131, kHeads = 4, kKvHeads = 2;
+  // The first row's documents begin at 0 and 70, the other's at 0, 100 and 129.
+  Doubles begins;
+  for (int64_t i = 0; i < kTokens; ++i) begins.push_back(i < 70 ? 0 : 70);
+  for (int64_t i = 0; i < kTokens; ++i) begins.push_back(i < 100 ? 0 : i < 129 ? 100 : 129);
+  const AttentionDropout none, whole{0.3, "noise"}, part{0.3, "noise", true};
+  std::vector<Case> cases;
+  for (const auto& [label, width, mask, dropout] :
+       {std::tuple{"causal", 16, AttentionMask{}, none},
+        {"wide, causal, part of the heads", 72, AttentionMask{}, part},
+        {"window", 24, AttentionMask{true, 70}, none},
+        {"wide, full", 128, AttentionMask{false}, none},
+        {"documents, window, dropout", 40, AttentionMask{true, 90, true}, whole},
+        {"documents, narrow window", 8, AttentionMask{true, 20, true}, none},
+        {"no whole vectors", 12, AttentionMask{true, 90, true}, whole}}) {
+    const TensorType q = t({kBatch, kTokens, kHeads, width}),
+                     k = t({kBatch, kTokens, kKvHeads, width});
+    Case forward{
+        .label = label, .op = make<Attention>(0.3, mask, dropout), .inputs = {q, k, k}, .valid = 3};
+    Case backward{.label = label,
+                  .op = make<AttentionBackward>(0.3, mask, dropout),
+                  .inputs = {q, k, k, q, w({kBatch, kHeads, kTokens}), q},
+                  .valid = 3};
+    for (Case* c : {&forward, &backward}) {
+      if (mask.documents) {
+        c->given[c->inputs.size()] = begins;
+        c->inputs.push_back(ids({kBatch, kTokens}));
+      }
+      if (dropout.p > 0) c->inputs.push_back(keys(kBatch));
+      if (dropout.part) c->inputs.push_back(ids({}));
+      cases.push_back(*c);
+    }
+  }
+  return cases;
+}
+
+TEST(CudaSamples, LongerAttentionIsAsExactAsItsDecomposition) {
+  EmulatedBackend device(4);
+  for (const Case& c : longer_attention()) check_composite(device, c, DType::kBF16);
 }
 
 // Orders of blocks and threads differ by seed.
