@@ -6,9 +6,9 @@ namespace tessera::cuda {
 namespace {
 
 // The rows of logits that exist at a time: as many as fit into this, in whole tiles of products.
-constexpr int64_t kChunkBytes = int64_t{256} << 20, kTileRows = 128;
+constexpr int64_t kChunkBytes = int64_t{256} << 20, kProductRows = 128;
 int64_t chunk_rows(int64_t stride) {
-  return std::max(kTileRows, kChunkBytes / (stride * 4) / kTileRows * kTileRows);
+  return std::max(kProductRows, kChunkBytes / (stride * 4) / kProductRows * kProductRows);
 }
 
 constexpr HeadGradients kNoGradients{false, false};
