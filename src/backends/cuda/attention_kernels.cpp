@@ -50,19 +50,55 @@ auto further_operands(const PrepareContext& c, size_t at) {
 
 unsigned warp_blocks(int64_t warps) { return blocks_for(warps, kWarpsABlock); }
 
+// How kernels/attention.cu cuts a problem: rows of a tile, elements of a head with its padding,
+// queries of a step of the gradient of keys and values.
+constexpr int64_t kTileRows = 64, kMaxTiledHead = 128, kTileThreads = 128;
+int64_t tile_width(int64_t width) { return width <= 64 ? 64 : 128; }
+int64_t tile_queries(int64_t width) { return width <= 64 ? 64 : 32; }
+
+// Whether tensor cores take it.
+bool tiled(const AttentionShape& shape, DType dtype) {
+  constexpr int64_t kMostTokens = int64_t{1} << 30, kMostBlocks = 65535;
+  return dtype == DType::kBF16 && shape.width % 8 == 0 && shape.width <= kMaxTiledHead &&
+         shape.tokens <= kMostTokens && shape.batch <= kMostBlocks && shape.heads <= kMostBlocks;
+}
+// "bf16_64", "dropout_bf16_128".
+std::string tiled_suffix(const AttentionShape& shape, bool dropout) {
+  return cat(dropout ? "dropout_" : "", "bf16_", tile_width(shape.width));
+}
+Shape3 tile_grid(const AttentionShape& shape, int64_t heads) {
+  return {blocks_for(shape.tokens, kTileRows), static_cast<unsigned>(heads),
+          static_cast<unsigned>(shape.batch)};
+}
+
+// Tiles are loaded 16 bytes at a time.
+bool in_vectors(std::initializer_list<const void*> addresses) {
+  return std::ranges::all_of(
+      addresses, [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
+}
+
 Prepared prepare_attention(const PrepareContext& c, Device& device) {
   if (c.inputs[0].shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
   auto shape = shape_of<Attention>(c);
   auto further = further_operands<Attention>(c, 3);
-  Kernel kernel = find_kernel(device, "plain_attention", name(c.inputs[0].dtype));
-  return Launch{launch_name(c), 0, [=, &device](const LaunchArguments& a) {
-                  int64_t queries = shape.batch * shape.heads * shape.tokens;
-                  if (queries == 0) return;
-                  FurtherOperands o = further(a);
-                  device.launch(kernel, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[0],
-                                a.inputs[1], a.inputs[2], a.outputs[0], a.outputs[1], o.starts,
-                                o.keys, o.first_head, shape);
-                }};
+  bool tiles = tiled(shape, c.inputs[0].dtype);
+  Kernel plain = find_kernel(device, "plain_attention", name(c.inputs[0].dtype)), kernel = plain;
+  if (tiles)
+    kernel = find_kernel(device, "attention",
+                         tiled_suffix(shape, static_cast<const Attention&>(c.op).dropout().p > 0));
+  auto shared = static_cast<int>(5 * kTileRows * tile_width(shape.width) * 2);
+  return Launch{
+      cat(launch_name(c), tiles ? " mma" : ""), 0, [=, &device](const LaunchArguments& a) {
+        int64_t queries = shape.batch * shape.heads * shape.tokens;
+        if (queries == 0) return;
+        FurtherOperands o = further(a);
+        bool by_tiles = tiles && in_vectors({a.inputs[0], a.inputs[1], a.inputs[2], a.outputs[0]});
+        Shape3 grid = by_tiles ? tile_grid(shape, shape.heads) : Shape3{warp_blocks(queries)};
+        Shape3 block{static_cast<unsigned>(by_tiles ? kTileThreads : kBlockThreads)};
+        device.launch(by_tiles ? kernel : plain, grid, block, by_tiles ? shared : 0, a.inputs[0],
+                      a.inputs[1], a.inputs[2], a.outputs[0], a.outputs[1], o.starts, o.keys,
+                      o.first_head, shape);
+      }};
 }
 
 Prepared prepare_attention_backward(const PrepareContext& c, Device& device) {
@@ -70,23 +106,40 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device) {
   auto shape = shape_of<AttentionBackward>(c);
   auto further = further_operands<AttentionBackward>(c, 6);
   std::string_view dtype = name(c.inputs[0].dtype);
+  bool tiles = tiled(shape, c.inputs[0].dtype);
   Kernel delta = find_kernel(device, "attention_delta", dtype),
-         dq = find_kernel(device, "plain_attention_dq", dtype),
-         dkv = find_kernel(device, "plain_attention_dkv", dtype);
+         plain_dq = find_kernel(device, "plain_attention_dq", dtype),
+         plain_dkv = find_kernel(device, "plain_attention_dkv", dtype), tiled_dq = plain_dq,
+         tiled_dkv = plain_dkv;
+  if (tiles) {
+    std::string suffix =
+        tiled_suffix(shape, static_cast<const AttentionBackward&>(c.op).dropout().p > 0);
+    tiled_dq = find_kernel(device, "attention_dq", suffix);
+    tiled_dkv = find_kernel(device, "attention_dkv", suffix);
+  }
   int64_t queries = shape.batch * shape.heads * shape.tokens,
-          keys = shape.batch * shape.kv_heads * shape.tokens;
-  return Launch{launch_name(c), queries * 4, [=, &device](const LaunchArguments& a) {
-                  if (queries == 0) return;
-                  FurtherOperands o = further(a);
-                  device.launch(delta, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[3],
-                                a.inputs[5], a.workspace, shape);
-                  device.launch(dq, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[0],
-                                a.inputs[1], a.inputs[2], a.inputs[4], a.inputs[5], a.workspace,
-                                a.outputs[0], o.starts, o.keys, o.first_head, shape);
-                  device.launch(dkv, {warp_blocks(keys)}, {kBlockThreads}, 0, a.inputs[0],
-                                a.inputs[1], a.inputs[2], a.inputs[4], a.inputs[5], a.workspace,
-                                a.outputs[1], a.outputs[2], o.starts, o.keys, o.first_head, shape);
-                }};
+          keys = shape.batch * shape.kv_heads * shape.tokens, width = tile_width(shape.width);
+  auto shared_dq = static_cast<int>(6 * kTileRows * width * 2),
+       shared_dkv = static_cast<int>((2 * kTileRows + 4 * tile_queries(shape.width)) * width * 2);
+  return Launch{
+      cat(launch_name(c), tiles ? " mma" : ""), queries * 4,
+      [=, &device](const LaunchArguments& a) {
+        if (queries == 0) return;
+        FurtherOperands o = further(a);
+        bool by_tiles = tiles && in_vectors({a.inputs[0], a.inputs[1], a.inputs[2], a.inputs[5],
+                                             a.outputs[0], a.outputs[1], a.outputs[2]});
+        Shape3 block{static_cast<unsigned>(by_tiles ? kTileThreads : kBlockThreads)};
+        Shape3 of_queries = by_tiles ? tile_grid(shape, shape.heads) : Shape3{warp_blocks(queries)},
+               of_keys = by_tiles ? tile_grid(shape, shape.kv_heads) : Shape3{warp_blocks(keys)};
+        device.launch(delta, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[3], a.inputs[5],
+                      a.workspace, shape);
+        device.launch(by_tiles ? tiled_dq : plain_dq, of_queries, block, by_tiles ? shared_dq : 0,
+                      a.inputs[0], a.inputs[1], a.inputs[2], a.inputs[4], a.inputs[5], a.workspace,
+                      a.outputs[0], o.starts, o.keys, o.first_head, shape);
+        device.launch(by_tiles ? tiled_dkv : plain_dkv, of_keys, block, by_tiles ? shared_dkv : 0,
+                      a.inputs[0], a.inputs[1], a.inputs[2], a.inputs[4], a.inputs[5], a.workspace,
+                      a.outputs[1], a.outputs[2], o.starts, o.keys, o.first_head, shape);
+      }};
 }
 
 Prepared prepare_cached_attention(const PrepareContext& c, Device& device) {

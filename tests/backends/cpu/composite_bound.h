@@ -73,9 +73,9 @@ inline double rms(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum / static_cast<double>(std::max<size_t>(1, a.size())));
 }
 
-// The most that the error against f64 may be: 1.5 times that of the decomposition in the same dtype,
-// run by the reference backend. A decomposition can be exact by luck: allow half a unit in the last
-// place, and a whole one where there are too few elements for an average.
+// The most that the error against f64 may be: 1.5 times that of the decomposition in the same
+// dtype, run by the reference backend. A decomposition can be exact by luck: allow half a unit in
+// the last place, and a whole one where there are too few elements for an average.
 inline double error_bound(DType output, const std::vector<double>& decomposed,
                           const std::vector<double>& truth) {
   double magnitude = rms(truth, std::vector<double>(truth.size(), 0));
