@@ -204,6 +204,7 @@ bool Machine::meet(Operation& operation, std::vector<Range>* ranges) {
   bool complete = true;
   for (const Seat& seat : operation.seats) {
     Meeting& meeting = *seat.meeting;
+    if (*seat.left && !meeting.done) meeting.broken = true;
     if (!operation.arrived) meeting.arrived++;
     if (!meeting.done && !meeting.broken && meeting.arrived >= meeting.expected) {
       meeting.ranges = meeting.body();

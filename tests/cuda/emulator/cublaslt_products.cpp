@@ -1,65 +1,15 @@
 // A double of cublasLt: holds each call to what cuBLAS documents, and computes on the host, late
 // and in order like any work of the device. Sums are in ascending order in the compute type.
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 
 #include "access_checks.h"
-#include "backends/cuda/cublaslt_api.h"
-#include "handles.h"
+#include "cublaslt_objects.h"
 #include "matrix_product.h"
-
-using namespace tessera::cuda;  // NOLINT: the parameters of what is exported
-extern "C" {
-#pragma GCC visibility push(default)
-#define TESSERA_EXPORTED(result, name, member, parameters) result name parameters;
-TESSERA_CUBLASLT_FUNCTIONS(TESSERA_EXPORTED)
-#pragma GCC visibility pop
-}
 
 namespace tessera::emulated_gpu {
 namespace {
-
-struct Library {
-  int device = -1;
-  bool destroyed = false;
-};
-struct Description {
-  int compute = 0, scale = 0;
-  int32_t transpose_a = kCublasOperationNone, transpose_b = kCublasOperationNone;
-  uint32_t epilogue = kEpilogueDefault;
-  const std::byte* bias = nullptr;
-  int32_t bias_type = -1;
-  bool destroyed = false;
-};
-struct Layout {
-  int type = 0;
-  int64_t rows = 0, columns = 0, leading = 0, batches = 1, stride = 0;
-  bool destroyed = false;
-};
-struct Preference {
-  uint64_t workspace = 0;
-  uint32_t alignment[4] = {256, 256, 256, 256};
-  bool destroyed = false;
-};
-// What an answer of the heuristic is good for.
-struct Algorithm {
-  std::array<int64_t, 40> problem{};
-  uint32_t alignment[4] = {};
-  uint64_t workspace = 0;
-};
-struct Everything {
-  std::deque<Library> libraries;
-  std::deque<Description> descriptions;
-  std::deque<Layout> layouts;
-  std::deque<Preference> preferences;
-  std::deque<Algorithm> algorithms;
-};
-Everything& all() {
-  static auto* only = new Everything;
-  return *only;
-}
 
 constexpr uint64_t kAlgorithmMark = 0x7e55e7a0000a16;
 
@@ -68,25 +18,20 @@ struct Problem {
   Layout a, b, c, d;
 };
 
-bool wrong(const std::string& what) {
-  found("cublasLt: " + what);
-  return false;
-}
-
 // The conditions of cublasLtMatmul's documentation; false and a finding for a product that is none.
 bool is_product(const Problem& p) {
   for (const Layout* l : {&p.a, &p.b, &p.c, &p.d}) {
-    if (l->rows <= 0 || l->columns <= 0) return wrong("a matrix without elements");
-    if (l->leading < l->rows) return wrong("a leading dimension is less than the rows");
-    if (l->batches != p.d.batches) return wrong("layouts differ in their number of batches");
+    if (l->rows <= 0 || l->columns <= 0) return lt_wrong("a matrix without elements");
+    if (l->leading < l->rows) return lt_wrong("a leading dimension is less than the rows");
+    if (l->batches != p.d.batches) return lt_wrong("layouts differ in their number of batches");
   }
   const bool ta = p.description.transpose_a, tb = p.description.transpose_b;
   const int64_t m = ta ? p.a.columns : p.a.rows, k = ta ? p.a.rows : p.a.columns;
   const int64_t k_of_b = tb ? p.b.columns : p.b.rows, n = tb ? p.b.rows : p.b.columns;
   if (k != k_of_b || p.d.rows != m || p.d.columns != n || p.c.rows != m || p.c.columns != n) {
-    return wrong("the layouts are not those of a product");
+    return lt_wrong("the layouts are not those of a product");
   }
-  if (p.c.type != p.d.type) return wrong("C and D differ in type");
+  if (p.c.type != p.d.type) return lt_wrong("C and D differ in type");
   return true;
 }
 
@@ -125,11 +70,11 @@ std::optional<Problem> problem_of(cublasLtMatmulDesc desc, cublasLtMatrixLayout 
                                   cublasLtMatrixLayout b, cublasLtMatrixLayout c,
                                   cublasLtMatrixLayout d, const char* call) {
   const Description* description =
-      object_of(Handle::kDescription, all().descriptions, desc, call, "description");
+      object_of(Handle::kDescription, lt_objects().descriptions, desc, call, "description");
   const Layout* layouts[4];
   const cublasLtMatrixLayout given[4] = {a, b, c, d};
   for (int n = 0; n < 4; ++n) {
-    layouts[n] = object_of(Handle::kLayout, all().layouts, given[n], call, "layout");
+    layouts[n] = object_of(Handle::kLayout, lt_objects().layouts, given[n], call, "layout");
     if (!layouts[n]) return std::nullopt;
   }
   if (!description) return std::nullopt;
@@ -194,7 +139,7 @@ std::vector<Range> run_product(const Call& call) {
   }
   for (const Range& range : ranges) {
     if (!simt::is_written(range.begin, static_cast<size_t>(range.bytes))) {
-      wrong("a product reads what nobody has written");
+      lt_wrong("a product reads what nobody has written");
     }
   }
   multiply(call.product, call.a, call.b, call.c, call.d);
@@ -219,11 +164,11 @@ bool keeps_to(const Algorithm& algorithm, const Call& call) {
   const MatrixView* views[] = {&call.a, &call.b, &call.c, &call.d};
   for (int n = 0; n < 4; ++n) {
     if (reinterpret_cast<uintptr_t>(views[n]->data) % algorithm.alignment[n] != 0) {
-      return wrong(std::string(names[n]) + " is not aligned as the heuristic was asked for");
+      return lt_wrong(std::string(names[n]) + " is not aligned as the heuristic was asked for");
     }
   }
   if (algorithm.problem != key_of(call.problem)) {
-    return wrong("the algorithm was chosen for another product");
+    return lt_wrong("the algorithm was chosen for another product");
   }
   return true;
 }
@@ -232,19 +177,19 @@ cublasStatus add_product(Call call, const Algorithm* algorithm, Stream& stream,
                          uint64_t given_workspace) {
   if (!is_product(call.problem)) return kCublasInvalidValue;
   if (!is_supported(call.problem)) {
-    wrong("types or an epilogue that it does not multiply");
+    lt_wrong("types or an epilogue that it does not multiply");
     return kCublasNotSupported;
   }
   if (algorithm) {
     if (!keeps_to(*algorithm, call)) return kCublasInvalidValue;
     call.workspace_bytes = algorithm->workspace;
     if (algorithm->workspace > given_workspace) {
-      wrong("the workspace is smaller than the algorithm needs");
+      lt_wrong("the workspace is smaller than the algorithm needs");
       return kCublasInvalidValue;
     }
   }
   if (call.workspace_bytes && reinterpret_cast<uintptr_t>(call.workspace) % 16 != 0) {
-    wrong("the workspace is not aligned to 16 bytes");
+    lt_wrong("the workspace is not aligned to 16 bytes");
     return kCublasInvalidValue;
   }
   if (call.workspace_bytes &&
@@ -255,12 +200,12 @@ cublasStatus add_product(Call call, const Algorithm* algorithm, Stream& stream,
   const bool in_place = call.c.data == call.d.data;
   if (call.product.beta != 0 && in_place &&
       (call.c.leading != call.d.leading || call.c.stride != call.d.stride)) {
-    wrong("C and D are in place but differ in layout");
+    lt_wrong("C and D are in place but differ in layout");
     return kCublasInvalidValue;
   }
   if (overlap(call.d, call.a) || overlap(call.d, call.b) ||
       (call.product.beta != 0 && !in_place && overlap(call.c, call.d))) {
-    wrong("D overlaps an operand");
+    lt_wrong("D overlaps an operand");
     return kCublasInvalidValue;
   }
   Work work;
@@ -271,129 +216,12 @@ cublasStatus add_product(Call call, const Algorithm* algorithm, Stream& stream,
   return kCublasSuccess;
 }
 
-template <class Handle_, class Object>
-cublasStatus make(Handle kind, std::deque<Object>& list, const Object& object, Handle_* made) {
-  const std::lock_guard lock(machine().mutex);
-  list.push_back(object);
-  *made = make_handle<Handle_>(kind, static_cast<int>(list.size()) - 1);
-  return kCublasSuccess;
-}
-template <class Handle_, class Object>
-cublasStatus destroy(Handle kind, std::deque<Object>& list, Handle_ handle, const char* what) {
-  const std::lock_guard lock(machine().mutex);
-  Object* object = object_of(kind, list, handle, "cublasLt", what);
-  if (!object) return kCublasInvalidValue;
-  object->destroyed = true;
-  return kCublasSuccess;
-}
-template <class T>
-cublasStatus set(T* attribute, const void* value, size_t bytes) {
-  if (bytes != sizeof(T)) {
-    wrong("an attribute of the wrong size");
-    return kCublasInvalidValue;
-  }
-  std::memcpy(attribute, value, bytes);
-  return kCublasSuccess;
-}
-
 }  // namespace
 }  // namespace tessera::emulated_gpu
 
 using namespace tessera::emulated_gpu;
 
 extern "C" {
-
-cublasStatus cublasLtCreate(cublasLtHandle* handle) {
-  const std::lock_guard lock(machine().mutex);
-  if (ready(__func__) != kCudaSuccess) return kCublasNotInitialized;
-  return make(Handle::kLibrary, all().libraries, Library{current_device()}, handle);
-}
-cublasStatus cublasLtDestroy(cublasLtHandle handle) {
-  return destroy(Handle::kLibrary, all().libraries, handle, "handle");
-}
-size_t cublasLtGetVersion() { return 130000; }
-const char* cublasLtGetStatusString(cublasStatus status) {
-  switch (status) {
-    case kCublasSuccess: return "CUBLAS_STATUS_SUCCESS";
-    case kCublasNotInitialized: return "CUBLAS_STATUS_NOT_INITIALIZED";
-    case kCublasAllocFailed: return "CUBLAS_STATUS_ALLOC_FAILED";
-    case kCublasInvalidValue: return "CUBLAS_STATUS_INVALID_VALUE";
-    case kCublasArchMismatch: return "CUBLAS_STATUS_ARCH_MISMATCH";
-    case kCublasExecutionFailed: return "CUBLAS_STATUS_EXECUTION_FAILED";
-    case kCublasNotSupported: return "CUBLAS_STATUS_NOT_SUPPORTED";
-    default: return "CUBLAS_STATUS_INTERNAL_ERROR";
-  }
-}
-
-cublasStatus cublasLtMatmulDescCreate(cublasLtMatmulDesc* desc, int compute, int scale) {
-  return make(Handle::kDescription, all().descriptions, Description{compute, scale}, desc);
-}
-cublasStatus cublasLtMatmulDescDestroy(cublasLtMatmulDesc desc) {
-  return destroy(Handle::kDescription, all().descriptions, desc, "description");
-}
-cublasStatus cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc desc, int attribute,
-                                            const void* value, size_t bytes) {
-  const std::lock_guard lock(machine().mutex);
-  Description* d =
-      object_of(Handle::kDescription, all().descriptions, desc, __func__, "description");
-  if (!d) return kCublasInvalidValue;
-  switch (attribute) {
-    case kMatmulDescTransposeA: return set(&d->transpose_a, value, bytes);
-    case kMatmulDescTransposeB: return set(&d->transpose_b, value, bytes);
-    case kMatmulDescEpilogue: return set(&d->epilogue, value, bytes);
-    case kMatmulDescBiasPointer: return set(&d->bias, value, bytes);
-    case kMatmulDescBiasDataType: return set(&d->bias_type, value, bytes);
-    default: wrong("an attribute of a description that is not known here");
-  }
-  return kCublasInvalidValue;
-}
-
-cublasStatus cublasLtMatrixLayoutCreate(cublasLtMatrixLayout* layout, int type, uint64_t rows,
-                                        uint64_t columns, int64_t leading) {
-  return make(Handle::kLayout, all().layouts,
-              Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), leading},
-              layout);
-}
-cublasStatus cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout layout) {
-  return destroy(Handle::kLayout, all().layouts, layout, "layout");
-}
-cublasStatus cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout layout, int attribute,
-                                              const void* value, size_t bytes) {
-  const std::lock_guard lock(machine().mutex);
-  Layout* l = object_of(Handle::kLayout, all().layouts, layout, __func__, "layout");
-  if (!l) return kCublasInvalidValue;
-  if (attribute == kMatrixLayoutStridedBatchOffset) return set(&l->stride, value, bytes);
-  if (attribute == kMatrixLayoutBatchCount) {
-    int32_t count = 0;
-    const cublasStatus status = set(&count, value, bytes);
-    l->batches = count;
-    return status;
-  }
-  wrong("an attribute of a layout that is not known here");
-  return kCublasInvalidValue;
-}
-
-cublasStatus cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference* preference) {
-  return make(Handle::kPreference, all().preferences, Preference{}, preference);
-}
-cublasStatus cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference preference) {
-  return destroy(Handle::kPreference, all().preferences, preference, "preference");
-}
-cublasStatus cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference preference,
-                                                  int attribute, const void* value, size_t bytes) {
-  const std::lock_guard lock(machine().mutex);
-  Preference* p =
-      object_of(Handle::kPreference, all().preferences, preference, __func__, "preference");
-  if (!p) return kCublasInvalidValue;
-  uint32_t mask = 0;
-  if (attribute == kPreferenceMaxWorkspaceBytes) return set(&p->workspace, value, bytes);
-  if (attribute == kPreferenceReductionSchemeMask) return set(&mask, value, bytes);
-  if (attribute >= kPreferenceMinAlignmentA && attribute <= kPreferenceMinAlignmentD) {
-    return set(&p->alignment[attribute - kPreferenceMinAlignmentA], value, bytes);
-  }
-  wrong("an attribute of a preference that is not known here");
-  return kCublasInvalidValue;
-}
 
 cublasStatus cublasLtMatmulAlgoGetHeuristic(cublasLtHandle handle, cublasLtMatmulDesc desc,
                                             cublasLtMatrixLayout a, cublasLtMatrixLayout b,
@@ -402,12 +230,12 @@ cublasStatus cublasLtMatmulAlgoGetHeuristic(cublasLtHandle handle, cublasLtMatmu
                                             cublasLtMatmulHeuristicResult* results, int* returned) {
   const std::lock_guard lock(machine().mutex);
   *returned = 0;
-  if (!object_of(Handle::kLibrary, all().libraries, handle, __func__, "handle")) {
+  if (!object_of(Handle::kLibrary, lt_objects().libraries, handle, __func__, "handle")) {
     return kCublasNotInitialized;
   }
   const auto problem = problem_of(desc, a, b, c, d, __func__);
   const Preference* p =
-      object_of(Handle::kPreference, all().preferences, preference, __func__, "preference");
+      object_of(Handle::kPreference, lt_objects().preferences, preference, __func__, "preference");
   if (!problem || !p || requested < 1 || !is_product(*problem)) return kCublasInvalidValue;
   if (!is_supported(*problem)) return kCublasNotSupported;
   Algorithm algorithm;
@@ -416,10 +244,10 @@ cublasStatus cublasLtMatmulAlgoGetHeuristic(cublasLtHandle handle, cublasLtMatmu
   // Some products want a workspace, some do not.
   const uint64_t most = std::min<uint64_t>(p->workspace, 64 << 10);
   algorithm.workspace = machine().random() % 2 ? most / 256 * 256 : 0;
-  all().algorithms.push_back(algorithm);
+  lt_objects().algorithms.push_back(algorithm);
   results[0] = {};
   results[0].algo.data[0] = kAlgorithmMark;
-  results[0].algo.data[1] = all().algorithms.size() - 1;
+  results[0].algo.data[1] = lt_objects().algorithms.size() - 1;
   results[0].workspace_bytes = algorithm.workspace;
   results[0].waves = 1;
   *returned = 1;
@@ -434,26 +262,27 @@ cublasStatus cublasLtMatmul(cublasLtHandle handle, cublasLtMatmulDesc desc, cons
                             CUstream stream) {
   const std::lock_guard lock(machine().mutex);
   if (ready(__func__) != kCudaSuccess) return kCublasExecutionFailed;
-  const Library* library = object_of(Handle::kLibrary, all().libraries, handle, __func__, "handle");
+  const LtLibrary* library =
+      object_of(Handle::kLibrary, lt_objects().libraries, handle, __func__, "handle");
   if (!library) return kCublasNotInitialized;
   const auto problem = problem_of(desc, a_layout, b_layout, c_layout, d_layout, __func__);
   Stream* s = stream_of(stream, __func__);
   if (!problem || !s) return kCublasInvalidValue;
   if (library->device != current_device()) {
-    wrong("the handle is of another context than the current one");
+    lt_wrong("the handle is of another context than the current one");
     return kCublasInvalidValue;
   }
   if (!alpha || !beta || !a || !b || !d || (!c && d)) {
-    wrong("a pointer is null");
+    lt_wrong("a pointer is null");
     return kCublasInvalidValue;
   }
   const Algorithm* algorithm = nullptr;
   if (algo) {
-    if (algo->data[0] != kAlgorithmMark || algo->data[1] >= all().algorithms.size()) {
-      wrong("an algorithm that no heuristic gave");
+    if (algo->data[0] != kAlgorithmMark || algo->data[1] >= lt_objects().algorithms.size()) {
+      lt_wrong("an algorithm that no heuristic gave");
       return kCublasInvalidValue;
     }
-    algorithm = &all().algorithms[algo->data[1]];
+    algorithm = &lt_objects().algorithms[algo->data[1]];
   }
   const Description& description = problem->description;
   Call call{*problem,
