@@ -65,6 +65,14 @@ Region* region_of(const std::byte* at) {
   return last = region;
 }
 
+// The buffer that ends less than 4 KiB before an address.
+Region* region_ending_before(const std::byte* at) {
+  const auto it = regions.upper_bound(at);
+  if (it == regions.begin()) return nullptr;
+  Region* region = std::prev(it)->second.get();
+  return at - (region->begin + region->bytes) < 4096 ? region : nullptr;
+}
+
 std::string at_text(const void* place) {
   return place ? emulated_gpu::source_line(place) : "a matrix instruction";
 }
@@ -86,7 +94,10 @@ Region* checked_region(const std::byte* at, size_t bytes, Access access, const v
   Region* region = region_of(at);
   if (!region) {
     if (parameters.has(at) || (library.has(at) && access == Access::kRead)) return nullptr;
-    stop_with("access to memory that is in no buffer of the device", place);
+    region = region_ending_before(at);
+    stop_with(region ? "access past the end of " + region->name
+                     : "access to memory that is in no buffer of the device",
+              place);
     return nullptr;
   }
   if (region->freed) {

@@ -3,6 +3,7 @@
 #include "access_checks.h"
 #include "findings.h"
 #include "machine.h"
+#include "nccl_communicators.h"
 
 using tessera::emulated_gpu::machine;
 
@@ -37,6 +38,11 @@ void tessera_emulated_gpu_fail_launch(int64_t n, int error) {
   const std::lock_guard lock(machine().mutex);
   machine().fail_launch = n;
   machine().launch_error = error;
+}
+
+void tessera_emulated_gpu_break_communicators(int error) {
+  const std::lock_guard lock(machine().mutex);
+  tessera::emulated_gpu::break_communicators(error);
 }
 
 int64_t tessera_emulated_gpu_memory_in_use(int device) {

@@ -26,6 +26,10 @@ void tessera_emulated_gpu_fail_allocation(int64_t n);
 // `error`. 0: none.
 void tessera_emulated_gpu_fail_launch(int64_t n, int error);
 
+// From now on all communicators that there are give `error` (a ncclResult), and what they have
+// begun is never done.
+void tessera_emulated_gpu_break_communicators(int error);
+
 int64_t tessera_emulated_gpu_memory_in_use(int device);
 int64_t tessera_emulated_gpu_allocations(void);
 int64_t tessera_emulated_gpu_launches(void);

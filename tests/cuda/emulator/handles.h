@@ -18,6 +18,9 @@ enum class Handle : uintptr_t {
   kGraph,
   kExecutable,
   kLibrary,
+  kDescription,
+  kLayout,
+  kPreference,
   kCommunicator
 };
 

@@ -82,7 +82,7 @@ void Machine::enqueue(Stream& stream, const Work& work) {
   operation.label = ordering.label(work.label);
   operation.after = {stream.last};
   if (work.prepare) operation.body = work.prepare();
-  if (work.meet) std::tie(operation.meeting, operation.participant) = work.meet();
+  if (work.meet) operation.seats = work.meet();
   operation.is_launch = work.is_launch;
   stream.last = operation.id;
   unfinished.insert(operation.id);
@@ -171,7 +171,8 @@ bool Machine::run_one() {
   std::vector<int> ready;
   for (const int number : busy) {
     const Operation& head = streams[static_cast<size_t>(number)].queue.front();
-    if (head.arrived && !head.meeting->done && !head.meeting->ended) continue;
+    const auto waits = [](const Seat& seat) { return !seat.meeting->done && !*seat.left; };
+    if (head.arrived && std::any_of(head.seats.begin(), head.seats.end(), waits)) continue;
     if (std::none_of(head.after.begin(), head.after.end(),
                      [&](int64_t id) { return unfinished.contains(id); })) {
       ready.push_back(number);
@@ -189,23 +190,37 @@ void Machine::execute(Stream& stream) {
   if (device.sticky == cuda::kCudaSuccess) {
     if (operation.is_launch && ++launches == fail_launch) {
       device.sticky = launch_error;
-    } else if (operation.meeting) {
-      if (!operation.arrived) {
-        operation.arrived = true;
-        operation.meeting->arrived++;
-      }
-      Meeting& meeting = *operation.meeting;
-      if (!meeting.done && !meeting.ended) {
-        if (meeting.arrived < meeting.expected) return;
-        meeting.ranges = meeting.body();
-        meeting.done = true;
-      }
-      if (meeting.done) ranges = meeting.ranges[static_cast<size_t>(operation.participant)];
+    } else if (!operation.seats.empty()) {
+      if (!meet(operation, &ranges)) return;
     } else if (operation.body) {
       ranges = operation.body();
     }
   }
   finish(stream, ranges);
+}
+
+// False while others are missing. The last to come does what all have come for.
+bool Machine::meet(Operation& operation, std::vector<Range>* ranges) {
+  bool complete = true;
+  for (const Seat& seat : operation.seats) {
+    Meeting& meeting = *seat.meeting;
+    if (*seat.left && !meeting.done) meeting.broken = true;
+    if (!operation.arrived) meeting.arrived++;
+    if (!meeting.done && !meeting.broken && meeting.arrived >= meeting.expected) {
+      meeting.ranges = meeting.body();
+      meeting.done = true;
+      changed.notify_all();
+    }
+    complete = complete && (meeting.done || *seat.left);
+  }
+  operation.arrived = true;
+  if (!complete) return false;
+  for (const Seat& seat : operation.seats) {
+    if (!seat.meeting->done) continue;
+    const auto& own = seat.meeting->ranges[static_cast<size_t>(seat.participant)];
+    ranges->insert(ranges->end(), own.begin(), own.end());
+  }
+  return true;
 }
 
 void Machine::finish(Stream& stream, const std::vector<Range>& ranges) {

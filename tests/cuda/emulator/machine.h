@@ -28,10 +28,15 @@ using Body = std::function<std::vector<Range>()>;
 // What several streams do together (NCCL): done when all of them have got there.
 struct Meeting {
   int expected = 0, arrived = 0;
-  bool ended = false;  // given up: everybody goes on without its results
+  bool broken = false;  // somebody has left: never done
+  bool done = false;
   std::function<std::vector<std::vector<Range>>()> body;  // the ranges of each participant
   std::vector<std::vector<Range>> ranges;
-  bool done = false;
+};
+struct Seat {
+  std::shared_ptr<Meeting> meeting;
+  int participant = 0;
+  std::shared_ptr<bool> left;  // true: this one does not wait any longer
 };
 
 struct Work {
@@ -39,8 +44,8 @@ struct Work {
   // Called when it is enqueued, for each replay of a graph again: gives what will be done.
   std::function<Body()> prepare;
   bool is_launch = false;
-  // For each time that it is enqueued the meeting and the participant's number; null for others.
-  std::function<std::pair<std::shared_ptr<Meeting>, int>()> meet;
+  // Called when it is enqueued: where it meets others.
+  std::function<std::vector<Seat>()> meet;
 };
 
 struct Operation {
@@ -50,8 +55,7 @@ struct Operation {
   std::vector<int64_t> after;
   Body body;
   bool is_launch = false;
-  std::shared_ptr<Meeting> meeting;
-  int participant = 0;
+  std::vector<Seat> seats;
   bool arrived = false;
 };
 
@@ -172,7 +176,7 @@ struct Machine {
   bool run_one();
   void execute(Stream& stream);
   void finish(Stream& stream, const std::vector<Range>& ranges);
-  std::vector<Range> run_meeting(Operation& operation);
+  bool meet(Operation& operation, std::vector<Range>* ranges);
 };
 
 Machine& machine();
