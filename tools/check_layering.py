@@ -34,6 +34,8 @@ MAY_INCLUDE = {
     "backends/ref": {"runtime", "plan", "ops", "ir", "base"},
     "backends/cpu": {"runtime", "plan", "ops", "ir", "base"},
     "backends/cpu/kernels": {"base"},
+    "backends/cuda": {"runtime", "plan", "ops", "ir", "base"},
+    "backends/cuda/kernels": {"base"},
     "backends/xla": {"runtime", "plan", "ops", "ir", "base"},
     "tables": {"base"},
     "remote": {"base"},

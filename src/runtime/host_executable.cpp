@@ -3,91 +3,15 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "ir/printer.h"
-#include "ir/rewriter.h"
-#include "ir/verifier.h"
+#include "base/text.h"
 
 namespace tessera {
-namespace {
-
-bool storage_only(const Node& node) {
-  return node.op->tier() == Tier::kInput || !node.op->view_offsets().empty() ||
-         !node.op->placement_offsets().empty();
-}
-
-struct Types {
-  std::vector<TensorType> inputs, outputs;
-  Types(const Graph& graph, const Node& node) {
-    for (Value v : node.inputs) inputs.push_back(graph.type(v));
-    for (Value v : node.outputs) outputs.push_back(graph.type(v));
-  }
-};
-
-Prepared prepare(const Graph& graph, const Node& node, const KernelTable& table) {
-  Types types(graph, node);
-  return table.prepare({*node.op, types.inputs, types.outputs, graph.mesh(), place_text(node)});
-}
-
-// Replaces composites that the table declines by their definition, until nothing is left to
-// replace.
-Graph decompose_declined(const Graph& graph, const KernelTable& table,
-                         std::vector<Declined>& declined) {
-  Graph result(graph.mesh());
-  Rewriter rewriter(graph, result);
-  bool changed = false;
-  for (const Node& node : graph.nodes()) {
-    if (node.op->tier() != Tier::kComposite) {
-      rewriter.copy(node);
-      continue;
-    }
-    Prepared prepared = prepare(graph, node, table);
-    const auto* reasons = std::get_if<std::string>(&prepared);
-    if (!reasons) {
-      rewriter.copy(node);
-      continue;
-    }
-    add_declined(declined, {std::string(node.op->name()), *reasons, 1});
-    rewriter.enter(node);
-    std::vector<Value> outputs = node.op->decompose(result, rewriter(node.inputs));
-    TESSERA_CHECK(outputs.size() == node.outputs.size(),
-                  cat("decomposition of ", to_string(graph, node)));
-    for (size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
-    changed = true;
-  }
-  rewriter.finish();
-  return changed ? decompose_declined(result, table, declined) : result;
-}
-
-}  // namespace
 
 std::unique_ptr<HostExecutable> compile(const Graph& graph, const KernelTable& table,
                                         const PlanOptions& options) {
-  for (const GraphInput& input : graph.inputs()) {
-    TESSERA_CHECK(input.kind != InputKind::kParameter,
-                  cat("parameter '", input.name, "' must become state before a graph is compiled"));
-  }
-  std::vector<Declined> declined;
-  Graph expanded = decompose_declined(graph, table, declined);
-  verify(expanded, "decomposition");
-  std::vector<Launch> launches;
-  std::vector<int64_t> workspaces;
-  for (const Node& node : expanded.nodes()) {
-    Launch launch;
-    if (!storage_only(node)) {
-      Prepared prepared = prepare(expanded, node, table);
-      if (!std::holds_alternative<Launch>(prepared)) {
-        throw UserError(cat("this backend cannot run ", to_string(expanded, node), ": ",
-                            std::get<std::string>(prepared)));
-      }
-      launch = std::move(std::get<Launch>(prepared));
-    }
-    workspaces.push_back(launch.workspace_bytes);
-    launches.push_back(std::move(launch));
-  }
-  Plan plan = make_plan(expanded, workspaces, options);
-  verify_plan(expanded, plan);
-  return std::make_unique<HostExecutable>(std::move(expanded), std::move(plan), std::move(launches),
-                                          std::move(declined));
+  PlannedProgram program = plan_program(graph, table, options);
+  return std::make_unique<HostExecutable>(std::move(program.graph), std::move(program.plan),
+                                          std::move(program.launches), std::move(program.declined));
 }
 
 HostExecutable::HostExecutable(Graph graph, Plan plan, std::vector<Launch> launches,
@@ -99,10 +23,6 @@ HostExecutable::HostExecutable(Graph graph, Plan plan, std::vector<Launch> launc
   for (std::vector<Kept>& kept : kept_) kept.resize(graph_.outputs().size());
 }
 
-std::byte* HostExecutable::address(Place place) const {
-  return storage_[static_cast<size_t>(place.storage)] + place.offset;
-}
-
 void HostExecutable::bind(State& any_state, Arenas& any_arenas) {
   auto* state = dynamic_cast<HostState*>(&any_state);
   auto* arenas = dynamic_cast<HostArenas*>(&any_arenas);
@@ -111,29 +31,11 @@ void HostExecutable::bind(State& any_state, Arenas& any_arenas) {
   TESSERA_CHECK(arenas->far().bytes() >= plan_.far_arena_bytes,
                 "the far arena is smaller than the plan");
   for (const auto& [slot, type] : slot_types(graph_)) state->declare(slot, type);
-  storage_.clear();
-  for (const Storage& storage : plan_.storages) {
+  addresses_ = PlanAddresses(graph_, plan_, [&](const Storage& storage) {
     const HostBuffer& arena = storage.tier == MemoryTier::kFar ? arenas->far() : arenas->near();
-    storage_.push_back(storage.external ? state->data(storage.external_name)
-                                        : arena.data() + storage.arena_offset);
-  }
-  inputs_.clear();
-  outputs_.clear();
-  for (const Node& node : graph_.nodes()) {
-    for (Value v : node.inputs) inputs_.push_back(address(v));
-    for (Value v : node.outputs) outputs_.push_back(address(v));
-  }
-  ready_.clear();
-  size_t in = 0, out = 0;
-  for (size_t i = 0; i < graph_.nodes().size(); ++i) {
-    const Node& node = graph_.nodes()[i];
-    int32_t scratch = plan_.workspaces[i];
-    ready_.push_back({std::span(inputs_).subspan(in, node.inputs.size()),
-                      std::span(outputs_).subspan(out, node.outputs.size()),
-                      scratch < 0 ? nullptr : storage_[static_cast<size_t>(scratch)]});
-    in += node.inputs.size();
-    out += node.outputs.size();
-  }
+    return storage.external ? state->data(storage.external_name)
+                            : arena.data() + storage.arena_offset;
+  });
   bound_ = true;
 }
 
@@ -172,11 +74,12 @@ void HostExecutable::walk(const NodeObserver* observer) {
     } else {
       auto i = static_cast<size_t>(instruction.node);
       double start = observer ? monotonic_seconds() : 0;
-      launches_[i].run(ready_[i]);
+      launches_[i].run(addresses_.launch(i));
       // An observer sees results, so nothing runs beside it.
       if (observer && launches_[i].finish) launches_[i].finish();
       if (observer)
-        (*observer)({graph_, graph_.nodes()[i], ready_[i].outputs, monotonic_seconds() - start});
+        (*observer)(
+            {graph_, graph_.nodes()[i], addresses_.launch(i).outputs, monotonic_seconds() - start});
     }
     for (RunListener* listener : listeners_) listener->done(k, exchange);
   }

@@ -4,9 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/plan.h"
-#include "runtime/executable.h"
-#include "runtime/kernel_table.h"
+#include "runtime/plan_addresses.h"
+#include "runtime/planned_program.h"
 
 namespace tessera {
 
@@ -62,7 +61,7 @@ class HostExecutable final : public Executable {
   void wait(int64_t run) override;
   void read_output(int64_t run, size_t output, std::span<std::byte> to) override;
 
-  std::byte* address(Place place) const;
+  std::byte* address(Place place) const { return addresses_.at(place); }
   std::byte* address(Value v) const { return address(plan_.places[static_cast<size_t>(v.id)]); }
   void take(const Arguments& arguments);
   void walk(const NodeObserver* observer);
@@ -74,17 +73,13 @@ class HostExecutable final : public Executable {
   std::vector<Declined> declined_;
   bool bound_ = false;
   std::vector<RunListener*> listeners_;
-  std::vector<std::byte*> storage_;     // address of each storage
-  std::vector<const void*> inputs_;     // of all nodes, one after another
-  std::vector<void*> outputs_;          // likewise
-  std::vector<LaunchArguments> ready_;  // by node; views of the two above
-  int64_t runs_ = 0;                    // started so far, and done
+  PlanAddresses addresses_;
+  int64_t runs_ = 0;  // started so far, and done
   using Kept = std::array<std::byte, kSmallOutput>;
   std::array<std::vector<Kept>, kRunsKept> kept_;  // by run, by output
 };
 
-// Readies a graph for the kernels of a table: what no kernel takes is decomposed, kernels are
-// prepared, the plan is made and verified. UserError for a primitive without a kernel.
+// A planned program (runtime/planned_program.h) in host memory.
 std::unique_ptr<HostExecutable> compile(const Graph& graph, const KernelTable& table,
                                         const PlanOptions& options = {});
 

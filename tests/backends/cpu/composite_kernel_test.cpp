@@ -21,65 +21,10 @@
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 #include "ops/registry.h"
-#include "tests/backends/cpu/composite_cases.h"
+#include "tests/backends/cpu/composite_bound.h"
 
 namespace tessera {
 namespace {
-
-// Values in f64 that the dtype can hold exactly.
-ref::Feeds feeds_for(const Case& c, DType dtype) {
-  ref::Feeds feeds;
-  for (size_t i = 0; i < c.inputs.size(); ++i) {
-    const TensorType& type = c.inputs[i];
-    std::vector<double> values(static_cast<size_t>(type.elements()));
-    for (size_t k = 0; k < values.size(); ++k) {
-      double x = 2 * random_uniform(11, i, k) - 1;
-      if (type.dtype == DType::kI32) {
-        x = static_cast<double>(random_below(12, i, k, static_cast<uint64_t>(c.ids)));
-        if (c.ignores && k % 5 == 3) x = kIgnoreIndex;
-        if (type.shape.empty()) x = static_cast<double>(c.valid);
-      } else if (type.dtype == DType::kI64) {
-        x = values.size() == 1 ? 3
-                               : static_cast<double>(k * 401);  // step; ascending segment begins
-      } else if (type.dtype == DType::kBool) {
-        x = 1;
-      } else if (type.dtype == kCompute && dtype != DType::kF64) {
-        x = ref::round_to(dtype, x);
-      } else {
-        x = static_cast<float>(c.op->name() == "adamw" && (i == 2 || i == 4 || i == 9) ? std::abs(x)
-                                                                                       : x);
-      }
-      values[k] = x;
-    }
-    // Statistics must fit their tensors: rstd is positive, lse is large enough that probabilities
-    // stay below 1.
-    if ((c.op->name() == "rms_norm_backward" && i == 2) ||
-        (c.op->name() == "layer_norm_backward" && i == 3))
-      for (double& x : values) x = static_cast<float>(std::abs(x) + 0.5);
-    if (i == 4 &&
-        (c.op->name() == "attention_backward" || c.op->name() == "linear_log_sum_exp_backward"))
-      for (double& x : values) x = static_cast<float>(std::abs(x) + 4);
-    if (auto given = c.given.find(i); given != c.given.end()) values = given->second;
-    feeds[cat("x", i)] = {values};
-  }
-  return feeds;
-}
-
-Graph graph_for(const Case& c, DType dtype) {
-  Graph g;
-  std::vector<Value> inputs;
-  for (size_t i = 0; i < c.inputs.size(); ++i) {
-    TensorType type = c.inputs[i];
-    if (type.dtype == kCompute)
-      type.dtype = dtype;
-    else if (type.dtype == kWide && dtype == DType::kF64)
-      type.dtype = DType::kF64;
-    inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
-  }
-  std::vector<Value> outputs = g.add(c.op, inputs);
-  for (size_t k = 0; k < outputs.size(); ++k) g.output(cat("y", k), outputs[k]);
-  return g;
-}
 
 double load(DType dtype, const void* data, size_t i) {
   switch (dtype) {
@@ -141,12 +86,6 @@ Outputs run_cpu(const Graph& g, const ref::Feeds& feeds, int threads, cpu::Isa i
   return result;
 }
 
-double rms(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(sum / static_cast<double>(std::max<size_t>(1, a.size())));
-}
-
 void check(const Case& c, DType dtype) {
   SCOPED_TRACE(cat(c.label, " ", name(dtype)));
   ref::Feeds feeds = feeds_for(c, dtype);
@@ -162,15 +101,10 @@ void check(const Case& c, DType dtype) {
       EXPECT_EQ(run_cpu(g, feeds, threads, isa).bytes, one.bytes) << threads << " threads";
     for (size_t k = 0; k < one.values.size(); ++k) {
       const auto& truth = exact.outputs.at(cat("y", k))[0].data;
-      double magnitude = rms(truth, std::vector<double>(truth.size(), 0));
-      // A decomposition can be exact by luck: allow half a unit in the last place, and a whole one
-      // where there are too few elements for an average.
-      DType out = g.type(g.outputs()[k].value).dtype;
-      double unit = out == DType::kBF16 ? 0x1p-9 : out == DType::kF16 ? 0x1p-12 : 0x1p-24;
-      if (truth.size() < 64) unit *= 2;
-      double bound =
-          1.5 * std::max(rms(decomposed.outputs.at(cat("y", k))[0].data, truth), unit * magnitude);
-      EXPECT_LE(rms(one.values[k], truth), bound) << "output " << k;
+      EXPECT_LE(rms(one.values[k], truth),
+                error_bound(g.type(g.outputs()[k].value).dtype,
+                            decomposed.outputs.at(cat("y", k))[0].data, truth))
+          << "output " << k;
     }
   }
 }

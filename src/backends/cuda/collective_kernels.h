@@ -1,0 +1,15 @@
+#pragma once
+#include "backends/cuda/nccl_communicator.h"
+#include "runtime/kernel_table.h"
+
+namespace tessera::cuda {
+
+// Exchanges between ranks. Without a communicator a program can be compiled and planned for any
+// mesh, but not run. Groups are made when the first op that needs them is prepared, so all ranks
+// must compile the same programs in the same order. Sums of bf16 and f16 travel as f32 and are
+// rounded once; NCCL takes them in an order of its own, which is the same in every run on the same
+// ranks. `table`, from which conversions and transpositions come, must stay where it is.
+void register_collective_kernels(KernelTable& table, CudaDevice& device,
+                                 NcclCommunicator* communicator);
+
+}  // namespace tessera::cuda

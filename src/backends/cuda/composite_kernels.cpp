@@ -1,0 +1,105 @@
+#include "backends/cuda/composite_kernels.h"
+
+#include "ops/composite/embedding.h"
+#include "ops/composite/linear.h"
+
+namespace tessera::cuda {
+namespace {
+
+void register_cache_write(KernelTable& table, Device& device) {
+  table.add("cache_write", [&device](const PrepareContext& c) -> Prepared {
+    const TensorType &cache = c.inputs[0], &x = c.inputs[1];
+    int64_t tokens = x.shape[1], count = x.shape[0] * tokens, rows = cache.shape[0],
+            capacity = cache.shape[1], token_bytes = count == 0 ? 0 : x.bytes() / count;
+    std::vector<Kernel> kernels;
+    for (int64_t unit = 1; unit <= 16; unit *= 2)
+      kernels.push_back(find_kernel(device, cat("cache_write_", unit)));
+    return Launch{launch_name(c), 0, [=, &device, bytes = cache.bytes()](const LaunchArguments& a) {
+                    // Where the plan could not let the caches share their bytes.
+                    if (a.inputs[0] != a.outputs[0] && bytes > 0)
+                      device.copy(a.outputs[0], a.inputs[0], bytes);
+                    int64_t unit = largest_unit(token_bytes, a.inputs[1], a.outputs[0]),
+                            width = token_bytes / unit;
+                    size_t which = 0;
+                    while ((int64_t{1} << which) < unit) ++which;
+                    launch_threads(device, kernels[which], count * width, a.inputs[1], a.inputs[2],
+                                   a.inputs[3], a.outputs[0], count * width, tokens, width, rows,
+                                   capacity);
+                  }};
+  });
+}
+
+}  // namespace
+
+void register_embedding(KernelTable& table, Device& device) {
+  table.add("embedding", [&device](const PrepareContext& c) -> Prepared {
+    return row_gather(device, launch_name(c), c.inputs[1], c.inputs[0], 1, 0);
+  });
+  table.add("embedding_backward", for_floats(1, [&device](const PrepareContext& c) -> Prepared {
+              return row_scatter(device, launch_name(c), c.inputs[0], c.inputs[1], c.outputs[0]);
+            }));
+  register_cache_write(table, device);
+}
+
+void register_linear(KernelTable& table, Device& device, const MakeProduct& make) {
+  auto launch = [&device, make](const ProductProblem& problem) -> Prepared {
+    std::optional<Product> made = make ? make(problem) : std::nullopt;
+    Product product = made ? *made : own_product(device, problem);
+    return Launch{product.kernel, product.workspace_bytes,
+                  [product, bias = problem.bias](const LaunchArguments& a) {
+                    product.run({a.inputs[0], a.inputs[1], a.outputs[0],
+                                 bias ? a.inputs[2] : nullptr, a.workspace});
+                  }};
+  };
+  table.add("linear", for_floats(0, [launch](const PrepareContext& c) {
+              DType d = c.inputs[0].dtype;
+              int64_t n = c.inputs[1].shape[0], k = c.inputs[1].shape[1];
+              return launch({.m = c.outputs[0].elements() / std::max<int64_t>(n, 1),
+                             .n = n,
+                             .k = k,
+                             .transpose_b = true,
+                             .operands = d,
+                             .result = d,
+                             .lda = k,
+                             .ldb = k,
+                             .ldc = n,
+                             .bias = c.inputs.size() == 3});
+            }));
+  table.add("linear_dx", for_floats(0, [launch](const PrepareContext& c) {
+              DType d = c.inputs[0].dtype;
+              int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
+              return launch({.m = c.outputs[0].elements() / std::max<int64_t>(n, 1),
+                             .n = n,
+                             .k = k,
+                             .operands = d,
+                             .result = d,
+                             .lda = k,
+                             .ldb = n,
+                             .ldc = n});
+            }));
+  table.add("linear_dw", for_floats(0, [launch](const PrepareContext& c) {
+              DType d = c.inputs[0].dtype;
+              int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
+              return launch({.m = m,
+                             .n = n,
+                             .k = m > 0 ? rows_of(c.inputs[0]) : 0,
+                             .transpose_a = true,
+                             .operands = d,
+                             .result = DType::kF32,
+                             .lda = m,
+                             .ldb = n,
+                             .ldc = n});
+            }));
+}
+
+void register_composite_kernels(KernelTable& table, Device& device, MakeProduct product) {
+  register_embedding(table, device);
+  register_norms(table, device);
+  register_linear(table, device, product);
+  register_activations(table, device);
+  register_attention(table, device);
+  register_head(table, device, product);
+  register_optimizers(table, device);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,49 @@
+#include "backends/cuda/cuda_backend.h"
+
+#include "backends/cuda/collective_kernels.h"
+#include "backends/cuda/cuda_kernels.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tessera::cuda {
+
+CudaBackend::CudaBackend(const Options& options) : options_(options), device_(options.gpu) {
+  if (options.cublaslt) {
+    try {
+      products_.emplace(device_);
+    } catch (const DeviceError& error) {
+      without_cublaslt_ = error.what();
+      TESSERA_WARN(cat(without_cublaslt_, "; products run on this program's own kernels, slower"));
+    }
+  }
+  if (options.control && options.control->world_size() > 1)
+    communicator_.emplace(device_, *options.control, options.deadline);
+  MakeProduct make;
+  if (products_) make = [this](const ProductProblem& problem) { return products_->make(problem); };
+  register_composite_kernels(table_, device_, make);
+  register_primitive_kernels(table_, device_);
+  register_collective_kernels(table_, device_, communicator_ ? &*communicator_ : nullptr);
+  register_half_kernels(table_, device_);
+}
+
+CudaBackend::~CudaBackend() = default;
+
+std::unique_ptr<Executable> CudaBackend::compile(const Graph& graph) { return compile_cuda(graph); }
+
+std::unique_ptr<CudaExecutable> CudaBackend::compile_cuda(const Graph& graph,
+                                                          const PlanOptions& options) {
+  const auto guard = device_.lock();
+  return std::make_unique<CudaExecutable>(device_, plan_program(graph, table_, options),
+                                          options_.graphs);
+}
+
+std::string CudaBackend::description() const {
+  std::string text =
+      cat(device_.description(), ", driver for CUDA ", device_.driver().version_text());
+  text += products_ ? cat(", cublasLt ", CublasLt::get().version()) : ", without cublasLt";
+  if (communicator_) text += cat(", NCCL ", Nccl::get().version());
+  return text;
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,74 @@
+#pragma once
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/cuda_memory.h"
+#include "runtime/plan_addresses.h"
+#include "runtime/planned_program.h"
+
+namespace tessera::cuda {
+
+// A planned program on a device. Lanes are streams: what begins on another lane than compute waits
+// there for what compute has done so far, and compute waits where the plan says that it must be
+// done. Starting enqueues and returns.
+//
+// The first run goes launch by launch, which loads what libraries load when it is first used; at
+// the second all is recorded as one CUDA graph, and from then on a run is one call.
+class CudaExecutable final : public Executable {
+ public:
+  // `captures`: whether graphs are recorded at all.
+  CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures);
+  ~CudaExecutable() override;
+
+  const Graph& graph() const override { return program_.graph; }
+  const Plan* plan() const override { return &program_.plan; }
+  ProgramMemory memory() const override {
+    return {program_.plan.arena_bytes, program_.plan.far_arena_bytes};
+  }
+  std::string kernel(size_t node) const override { return program_.launches[node].kernel; }
+  std::string passed_over(size_t node) const override { return program_.launches[node].declined; }
+  std::vector<Declined> declined() const override { return program_.declined; }
+  bool captured() const { return captured_ != nullptr; }
+
+  // Of CudaState and CudaArenas.
+  void bind(State& state, Arenas& arenas) override;
+  Pending start(const Arguments& arguments, const NodeObserver* observer = nullptr) override;
+
+ private:
+  void wait(int64_t run) override;
+  void read_output(int64_t run, size_t output, std::span<std::byte> to) override;
+
+  std::byte* address(Value v) const {
+    return addresses_.at(program_.plan.places[static_cast<size_t>(v.id)]);
+  }
+  void take(const Arguments& arguments, size_t slot);
+  void walk(const NodeObserver* observer);
+  void begin_launch(const Instruction& instruction);
+  void launch(size_t node);
+  void join_lanes();
+  void capture();
+  void forget_capture();
+  void show(size_t node, const NodeObserver& observer, double seconds);
+  // A value's bytes to host memory, behind all that was enqueued.
+  void read(Place place, std::span<std::byte> to);
+  void keep_small_outputs(size_t slot);
+  std::byte* kept_output(size_t slot, size_t output) const;
+
+  CudaDevice& device_;
+  PlannedProgram program_;
+  bool captures_, bound_ = false;
+  PlanAddresses addresses_;
+  CUgraphExec captured_ = nullptr;
+  std::array<std::optional<Event>, 4> forks_;  // by lane
+  std::vector<std::optional<Event>> joins_;    // by node, of other lanes than compute
+  std::vector<int32_t> beside_;                // nodes begun and not waited for
+  int64_t runs_ = 0;                           // started so far
+  // What the host gives to a run and takes from it, in pinned memory: a slot a run, used in turn.
+  PinnedBlock pinned_;
+  int64_t slot_bytes_ = 0, argument_bytes_ = 0;
+  std::vector<Event> done_;  // by slot
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,23 @@
+#pragma once
+#include "backends/cuda/device.h"
+#include "backends/cuda/products.h"
+#include "runtime/kernel_table.h"
+
+namespace tessera::cuda {
+
+// The kernels of a CUDA device, op by op. A launch's `run` enqueues on the device's current lane
+// and returns; addresses are the device's. Sums are in a fixed order that depends on shapes only.
+// `device` outlives the table and everything prepared from it.
+
+// Every primitive that is not settled by the plan (views and placements), offload and fetch among
+// them: those copy on the lane on which they run.
+void register_primitive_kernels(KernelTable& table, Device& device);
+
+// Composites. Products, those of the chunked heads too, are made by `product` where it takes the
+// problem, else by own_product(); empty: all by own_product().
+void register_composite_kernels(KernelTable& table, Device& device, MakeProduct product = {});
+
+// What takes tensors of f16 by way of f32; to be registered last.
+void register_half_kernels(KernelTable& table, Device& device);
+
+}  // namespace tessera::cuda

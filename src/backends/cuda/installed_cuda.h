@@ -1,0 +1,26 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "backends/cuda/driver.h"
+
+namespace tessera::cuda {
+
+// What this machine and this build have for --device_type cuda. Of a library: its version and path,
+// or why it does not load. Without a driver the other libraries are not looked for.
+struct InstalledCuda {
+  bool has_kernels = false;  // in this program
+  bool has_driver = false, emulated = false;
+  std::string driver;  // "CUDA 13.0, '/usr/lib/libcuda.so.1'"
+  std::vector<GpuFacts> gpus;
+  std::string cublaslt, nccl;
+};
+// Starts the driver, but makes no context: nothing is taken of a GPU's memory.
+InstalledCuda installed_cuda();
+
+// "compiled", "none: it was built without nvcc".
+std::string kernels_text(const InstalledCuda& cuda);
+// "NVIDIA H100 80GB HBM3, 79.6 GiB, compute capability 9.0, PCI 0000:1B:00.0".
+std::string to_string(const GpuFacts& gpu);
+
+}  // namespace tessera::cuda

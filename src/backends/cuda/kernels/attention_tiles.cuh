@@ -1,0 +1,151 @@
+// What the kernels of attention by tensor cores share: tiles of rows of a head in shared memory, the
+// parts of them that a warp multiplies, masks and dropout.
+#pragma once
+#include "random.cuh"
+
+namespace tessera::cuda {
+
+constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.69314718055994531f;
+
+// Rows of kWidth elements, kWidth / 8 vectors, lie so that ldmatrix, which reads eight rows at a
+// time, finds them in different banks.
+template <int kWidth>
+__device__ __forceinline__ int head_place(int row, int vector) {
+  return row * (kWidth / 8) + (vector ^ (row % 8));
+}
+
+// Rows [first, first + kRows) of x, zeros from row `count` and from element `width` on. 128 threads;
+// part of what the next commit takes together.
+template <int kRows, int kWidth>
+__device__ __forceinline__ void load_rows(uint4* tile, const Bf16* x, int64_t stride, int64_t first,
+                                          int64_t count, int64_t width) {
+  constexpr int kVectors = kWidth / 8;
+  for (int e = static_cast<int>(threadIdx.x); e < kRows * kVectors; e += 128) {
+    const int row = e / kVectors, v = e % kVectors;
+    uint4* to = &tile[head_place<kWidth>(row, v)];
+    if (first + row < count && v * 8 < width) {
+      copy_async16(to, x + (first + row) * stride + v * 8);
+    } else {
+      *to = uint4{0, 0, 0, 0};
+    }
+  }
+}
+
+// Rows [row, row + 16), terms [16 step, 16 step + 16) of a tile, as the left operand.
+template <int kWidth>
+__device__ __forceinline__ void left_part(uint32_t (&r)[4], const uint4* tile, int row, int step,
+                                          int lane) {
+  load_matrix_x4(r, &tile[head_place<kWidth>(row + lane % 16, step * 2 + lane / 16)]);
+}
+// The same rows as columns of the right operand: r[0], r[1] are of the first eight.
+template <int kWidth>
+__device__ __forceinline__ void right_part(uint32_t (&r)[4], const uint4* tile, int row, int step,
+                                           int lane) {
+  load_matrix_x4(
+      r, &tile[head_place<kWidth>(row + lane % 8 + lane / 16 * 8, step * 2 + lane / 8 % 2)]);
+}
+// Rows [row, row + 16) as terms, elements [16 pair, 16 pair + 16) as columns of the right operand.
+template <int kWidth>
+__device__ __forceinline__ void right_part_of_terms(uint32_t (&r)[4], const uint4* tile, int row,
+                                                    int pair, int lane) {
+  load_matrix_x4_transposed(r, &tile[head_place<kWidth>(row + lane % 16, pair * 2 + lane / 16)]);
+}
+
+// d[j] += a b for 16 rows of `tile_a` from row_a and kColumns rows of `tile_b`.
+template <int kWidth, int kColumns>
+__device__ __forceinline__ void multiply_rows(float (&d)[kColumns / 8][4], const uint4* tile_a,
+                                              int row_a, const uint4* tile_b, int lane) {
+#pragma unroll
+  for (int step = 0; step < kWidth / 16; ++step) {
+    uint32_t a[4];
+    left_part<kWidth>(a, tile_a, row_a, step, lane);
+#pragma unroll
+    for (int j = 0; j < kColumns / 16; ++j) {
+      uint32_t b[4];
+      right_part<kWidth>(b, tile_b, j * 16, step, lane);
+      mma_16816(d[2 * j], a, b[0], b[1]);
+      mma_16816(d[2 * j + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// d += p x, p the 16 x kTerms results of products in registers, rounded to bf16, x rows of a tile.
+template <int kWidth, int kTerms>
+__device__ __forceinline__ void multiply_terms(float (&d)[kWidth / 8][4],
+                                               const float (&p)[kTerms / 8][4], const uint4* tile,
+                                               int lane) {
+#pragma unroll
+  for (int step = 0; step < kTerms / 16; ++step) {
+    const float(&low)[4] = p[2 * step], (&high)[4] = p[2 * step + 1];
+    const uint32_t a[4] = {pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]),
+                           pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3])};
+#pragma unroll
+    for (int j = 0; j < kWidth / 16; ++j) {
+      uint32_t b[4];
+      right_part_of_terms<kWidth>(b, tile, step * 16, j, lane);
+      mma_16816(d[2 * j], a, b[0], b[1]);
+      mma_16816(d[2 * j + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// Keys [first, last] that query t of row b sees.
+struct SeenKeys {
+  int first, last;
+  __device__ __forceinline__ bool has(int u) const { return u >= first && u <= last; }
+};
+__device__ __forceinline__ SeenKeys seen_keys(const AttentionShape& s, const int32_t* starts,
+                                              int64_t b, int t) {
+  const int tokens = static_cast<int>(s.tokens), window = static_cast<int>(s.window);
+  if (!s.causal) return {0, tokens - 1};
+  if (t >= tokens) t = tokens - 1;
+  int first = window > 0 && t >= window ? t - window + 1 : 0;
+  if (starts && starts[b * s.tokens + t] > first) first = starts[b * s.tokens + t];
+  return {first, t};
+}
+
+// Which probabilities are kept. One call of the generator gives the bits of four queries and two
+// keys, of which a thread has two at a time.
+struct ProbabilityDropout {
+  uint64_t key, stream, first_line;
+  int blocks, threshold;
+  __device__ __forceinline__ ProbabilityDropout(const AttentionShape& s, const int64_t* keys,
+                                                const int32_t* first_head, int64_t b, int64_t head)
+      : key(static_cast<uint64_t>(keys[b])),
+        stream(s.stream),
+        blocks(static_cast<int>((s.tokens + 63) / 64)),
+        threshold(static_cast<int>(s.threshold)) {
+    if (first_head) head += *first_head;
+    first_line = static_cast<uint64_t>(head * ((s.tokens + 1) / 2)) * static_cast<uint64_t>(blocks);
+  }
+  __device__ __forceinline__ RandomWords words(int t, int u) const {
+    const uint64_t line = first_line + static_cast<uint64_t>(u / 2) * static_cast<uint64_t>(blocks) +
+                          static_cast<uint64_t>(t / 64);
+    return philox(key, stream, line * 16 + static_cast<uint64_t>(t % 64 / 4));
+  }
+  __device__ __forceinline__ uint32_t keeps(const RandomWords& r, int t, int u) const {
+    const auto index = static_cast<uint64_t>(u % 2 * 64 + t % 64);
+    return static_cast<int>(bits16(r, index)) >= threshold ? 1u : 0u;
+  }
+};
+
+// Results of 16 rows times `factor`, rows from `row` on, to y; those outside are left out.
+template <int kWidth>
+__device__ __forceinline__ void store_rows(Bf16* y, int64_t stride, int64_t row, int64_t count,
+                                           int64_t width, const float (&d)[kWidth / 8][4],
+                                           const float (&factor)[2], int lane) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t r = row + lane / 4 + half * 8;
+    if (r >= count) continue;
+#pragma unroll
+    for (int j = 0; j < kWidth / 8; ++j) {
+      const int column = j * 8 + lane % 4 * 2;
+      if (column < width)
+        *reinterpret_cast<uint32_t*>(y + r * stride + column) =
+            pack_bf16(d[j][half * 2] * factor[half], d[j][half * 2 + 1] * factor[half]);
+    }
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,298 @@
+// rms_norm and layer_norm with their gradients: a block a row, of as many threads as the row has
+// vectors, at most 256. Parameter gradients in two stages: a block's sum over its rows, which follow
+// from the shape alone, then the sums of blocks in their order.
+#include "sums.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+// body(column) for this thread's share of the columns, eight neighbours at a time: the same
+// elements in every loop over a row.
+template <class Body>
+__device__ __forceinline__ void for_columns(int64_t width, Body body) {
+  for (int64_t first = static_cast<int64_t>(threadIdx.x) * kVector; first < width;
+       first += static_cast<int64_t>(blockDim.x) * kVector)
+    body(first, width - first < kVector ? static_cast<int>(width - first) : kVector);
+}
+
+// Elements of a row from `column` on; zeros behind its end.
+template <class T>
+__device__ __forceinline__ void load_row(float (&v)[kVector], const T* row, int64_t column, int n,
+                                         bool vectors) {
+  if (vectors) {
+    const Vector<T> x = load(row + column);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v[k] = widen(x.x[k]);
+  } else {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v[k] = k < n ? widen(row[column + k]) : 0.0f;
+  }
+}
+template <class T>
+__device__ __forceinline__ void store_row(T* row, int64_t column, int n, bool vectors,
+                                          const float (&v)[kVector]) {
+  if (vectors) {
+    Vector<T> x;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) x.x[k] = narrow<T>(v[k]);
+    store(row + column, x);
+  } else {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k)
+      if (k < n) row[column + k] = narrow<T>(v[k]);
+  }
+}
+
+// Over the block, the same bits in every thread.
+__device__ __forceinline__ float row_sum(float v, float* scratch) {
+  v = warp_sum(v);
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+  __syncthreads();
+  float total = 0;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) total += scratch[w];
+  __syncthreads();  // scratch is used again
+  return total;
+}
+
+template <class T>
+__device__ __forceinline__ void rms_norm_row(const T* x, const T* w, T* y, float* rstds,
+                                             int64_t width, float epsilon) {
+  __shared__ float scratch[8];
+  const int64_t row = blockIdx.x;
+  x += row * width;
+  y += row * width;
+  const bool vectors = width % kVector == 0 && aligned(x) && aligned(w) && aligned(y);
+  float squares = 0;
+  for_columns(width, [&](int64_t column, int n) {
+    float v[kVector];
+    load_row(v, x, column, n, vectors);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) squares = fmaf(v[k], v[k], squares);
+  });
+  const float rstd =
+      1 / sqrtf(row_sum(squares, scratch) / static_cast<float>(width) + epsilon);
+  if (threadIdx.x == 0) rstds[row] = rstd;
+  for_columns(width, [&](int64_t column, int n) {
+    float v[kVector], ws[kVector];
+    load_row(v, x, column, n, vectors);
+    load_row(ws, w, column, n, vectors);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v[k] = v[k] * rstd * ws[k];
+    store_row(y, column, n, vectors, v);
+  });
+}
+
+template <class T>
+__device__ __forceinline__ void layer_norm_row(const T* x, const T* w, const T* b, T* y,
+                                               float* means, float* rstds, int64_t width,
+                                               float epsilon) {
+  __shared__ float scratch[8];
+  const int64_t row = blockIdx.x;
+  x += row * width;
+  y += row * width;
+  const bool vectors = width % kVector == 0 && aligned(x) && aligned(w) && aligned(y) &&
+                       (!b || aligned(b));
+  float sum = 0, squares = 0;
+  for_columns(width, [&](int64_t column, int n) {
+    float v[kVector];
+    load_row(v, x, column, n, vectors);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum += v[k];
+  });
+  const float mean = row_sum(sum, scratch) / static_cast<float>(width);
+  for_columns(width, [&](int64_t column, int n) {
+    float v[kVector];
+    load_row(v, x, column, n, vectors);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      const float d = k < n ? v[k] - mean : 0.0f;
+      squares = fmaf(d, d, squares);
+    }
+  });
+  const float rstd =
+      1 / sqrtf(row_sum(squares, scratch) / static_cast<float>(width) + epsilon);
+  if (threadIdx.x == 0) {
+    means[row] = mean;
+    rstds[row] = rstd;
+  }
+  for_columns(width, [&](int64_t column, int n) {
+    float v[kVector], ws[kVector], bs[kVector] = {};
+    load_row(v, x, column, n, vectors);
+    load_row(ws, w, column, n, vectors);
+    if (b) load_row(bs, b, column, n, vectors);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v[k] = fmaf((v[k] - mean) * rstd, ws[k], bs[k]);
+    store_row(y, column, n, vectors, v);
+  });
+}
+
+// dx of the rows blockIdx.x, blockIdx.x + gridDim.x, ... and their part of dw: partial [blocks,
+// width], which is summed in shared memory, a column by one thread.
+template <class T>
+__device__ __forceinline__ void rms_norm_backward_rows(const T* x, const T* w, const float* rstds,
+                                                       const T* dy, T* dx, float* partial,
+                                                       int64_t rows, int64_t width) {
+  TESSERA_DYNAMIC_SHARED(float, dw);
+  __shared__ float scratch[8];
+  const bool vectors =
+      width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx);
+  for_columns(width, [&](int64_t column, int n) {
+    for (int k = 0; k < n; ++k) dw[column + k] = 0;
+  });
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T *row_x = x + row * width, *row_dy = dy + row * width;
+    const float rstd = rstds[row];
+    float dot = 0;
+    for_columns(width, [&](int64_t column, int n) {
+      float xs[kVector], ws[kVector], ds[kVector];
+      load_row(xs, row_x, column, n, vectors);
+      load_row(ws, w, column, n, vectors);
+      load_row(ds, row_dy, column, n, vectors);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        dot = fmaf(ds[k] * ws[k], xs[k], dot);
+        if (k < n) dw[column + k] = fmaf(ds[k], xs[k] * rstd, dw[column + k]);
+      }
+    });
+    const float factor =
+        row_sum(dot, scratch) * rstd * rstd / static_cast<float>(width);
+    for_columns(width, [&](int64_t column, int n) {
+      float xs[kVector], ws[kVector], ds[kVector];
+      load_row(xs, row_x, column, n, vectors);
+      load_row(ws, w, column, n, vectors);
+      load_row(ds, row_dy, column, n, vectors);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) ds[k] = rstd * (ds[k] * ws[k] - xs[k] * factor);
+      store_row(dx + row * width, column, n, vectors, ds);
+    });
+  }
+  for_columns(width, [&](int64_t column, int n) {
+    for (int k = 0; k < n; ++k) partial[blockIdx.x * width + column + k] = dw[column + k];
+  });
+}
+
+// The same of layer_norm; partial is [2, blocks, width]: of dw, then of db.
+template <class T>
+__device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
+                                                         const float* means, const float* rstds,
+                                                         const T* dy, T* dx, float* partial,
+                                                         int64_t rows, int64_t width) {
+  TESSERA_DYNAMIC_SHARED(float, dw);
+  __shared__ float scratch[8];
+  float* db = dw + width;
+  const bool vectors =
+      width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx);
+  for_columns(width, [&](int64_t column, int n) {
+    for (int k = 0; k < n; ++k) dw[column + k] = db[column + k] = 0;
+  });
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T *row_x = x + row * width, *row_dy = dy + row * width;
+    const float mean = means[row], rstd = rstds[row];
+    float sum = 0, dot = 0;
+    for_columns(width, [&](int64_t column, int n) {
+      float xs[kVector], ws[kVector], ds[kVector];
+      load_row(xs, row_x, column, n, vectors);
+      load_row(ws, w, column, n, vectors);
+      load_row(ds, row_dy, column, n, vectors);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        const float h = (xs[k] - mean) * rstd, g = ds[k] * ws[k];
+        sum += g;
+        dot = fmaf(g, h, dot);
+        if (k < n) {
+          dw[column + k] = fmaf(ds[k], h, dw[column + k]);
+          db[column + k] += ds[k];
+        }
+      }
+    });
+    const float mean_g = row_sum(sum, scratch) / static_cast<float>(width),
+                mean_gh = row_sum(dot, scratch) / static_cast<float>(width);
+    for_columns(width, [&](int64_t column, int n) {
+      float xs[kVector], ws[kVector], ds[kVector];
+      load_row(xs, row_x, column, n, vectors);
+      load_row(ws, w, column, n, vectors);
+      load_row(ds, row_dy, column, n, vectors);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        const float h = (xs[k] - mean) * rstd;
+        ds[k] = rstd * (ds[k] * ws[k] - mean_g - h * mean_gh);
+      }
+      store_row(dx + row * width, column, n, vectors, ds);
+    });
+  }
+  for_columns(width, [&](int64_t column, int n) {
+    for (int k = 0; k < n; ++k) {
+      partial[blockIdx.x * width + column + k] = dw[column + k];
+      partial[(gridDim.x + blockIdx.x) * width + column + k] = db[column + k];
+    }
+  });
+}
+
+// Column sums of the rows [first, last) of x: a thread eight columns.
+template <class T>
+__device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int64_t rows,
+                                                int64_t width) {
+  const int64_t column =
+      (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kVector;
+  if (column >= width) return;
+  const int n = width - column < kVector ? static_cast<int>(width - column) : kVector;
+  const bool vectors = width % kVector == 0 && aligned(x);
+  float sums[kVector] = {};
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    float v[kVector];
+    load_row(v, x + row * width, column, n, vectors);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sums[k] += v[k];
+  }
+#pragma unroll
+  for (int k = 0; k < kVector; ++k)
+    if (k < n) partial[blockIdx.x * width + column + k] = sums[k];
+}
+
+}  // namespace
+
+#define TESSERA_NORMS(suffix, T)                                                                   \
+  TESSERA_KERNEL(256, rms_norm_##suffix, const T* x, const T* w, T* y, float* rstd, int64_t width, \
+                 float epsilon) {                                                                  \
+    rms_norm_row<T>(x, w, y, rstd, width, epsilon);                                                \
+  }                                                                                                \
+  TESSERA_KERNEL(256, rms_norm_backward_##suffix, const T* x, const T* w, const float* rstd,       \
+                 const T* dy, T* dx, float* partial, int64_t rows, int64_t width) {                \
+    rms_norm_backward_rows<T>(x, w, rstd, dy, dx, partial, rows, width);                           \
+  }                                                                                                \
+  TESSERA_KERNEL(256, layer_norm_##suffix, const T* x, const T* w, const T* b, T* y, float* mean,  \
+                 float* rstd, int64_t width, float epsilon) {                                      \
+    layer_norm_row<T>(x, w, b, y, mean, rstd, width, epsilon);                                     \
+  }                                                                                                \
+  TESSERA_KERNEL(256, layer_norm_backward_##suffix, const T* x, const T* w, const float* mean,     \
+                 const float* rstd, const T* dy, T* dx, float* partial, int64_t rows,              \
+                 int64_t width) {                                                                  \
+    layer_norm_backward_rows<T>(x, w, mean, rstd, dy, dx, partial, rows, width);                   \
+  }                                                                                                \
+  TESSERA_KERNEL(256, column_sum_##suffix, const T* x, float* partial, int64_t rows,               \
+                 int64_t width) {                                                                  \
+    column_sum_rows<T>(x, partial, rows, width);                                                   \
+  }
+TESSERA_NORMS(f32, float)
+TESSERA_NORMS(bf16, Bf16)
+
+// y[column] = sum over blocks of partial [blocks, width]: 32 columns a block, eight threads a column,
+// of which thread g takes the blocks g, g + 8, ...; then these in order. blockIdx.y: which of several
+// such sums, one behind the other.
+TESSERA_KERNEL(256, sum_partials, const float* partial, float* y0, float* y1, int64_t blocks,
+               int64_t width) {
+  __shared__ float parts[8][32];
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / 32;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + lane;
+  const float* first = partial + blockIdx.y * blocks * width;
+  float sum = 0;
+  if (column < width)
+    for (int64_t b = group; b < blocks; b += 8) sum += first[b * width + column];
+  parts[group][lane] = sum;
+  __syncthreads();
+  if (group != 0 || column >= width) return;
+  for (int g = 1; g < 8; ++g) sum += parts[g][lane];
+  (blockIdx.y == 0 ? y0 : y1)[column] = sum;
+}
+
+}  // namespace tessera::cuda

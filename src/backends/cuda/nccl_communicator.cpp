@@ -1,0 +1,248 @@
+#include "backends/cuda/nccl_communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "base/base64.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr const char* kNames[] = {"libnccl.so.2", "libnccl.so"};
+
+int nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return kNcclFloat16;
+    case DType::kBF16: return kNcclBfloat16;
+    case DType::kF32: return kNcclFloat32;
+    case DType::kF64: return kNcclFloat64;
+    case DType::kI32: return kNcclInt32;
+    case DType::kI64: return kNcclInt64;
+    default: break;
+  }
+  throw UserError(cat("--device_type cuda exchanges no ", name(dtype)));
+}
+
+std::string host_name() {
+  std::array<char, 256> text{};
+  return ::gethostname(text.data(), text.size() - 1) == 0 ? text.data() : "";
+}
+
+void refuse_shared_gpus(Control& control, const CudaDevice& device) {
+  const std::string own = cat(host_name(), " ", device.facts().pci_id);
+  const std::vector<std::string> all = control.exchange("cuda devices", own);
+  std::map<std::string, size_t> first;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    auto [known, added] = first.emplace(all[rank], rank);
+    if (!added)
+      throw DeviceError(cat("CUDA: ranks ", known->second, " and ", rank,
+                            " have the same GPU, that of PCI address ",
+                            all[rank].substr(all[rank].rfind(' ') + 1),
+                            ": start at most as many ranks on a host as it has GPUs"));
+  }
+}
+
+}  // namespace
+
+const Nccl& Nccl::get() {
+  static const Nccl& library = *new Nccl;
+  return library;
+}
+
+Nccl::Nccl() : library_("NCCL", kNames) {
+#define TESSERA_LOAD(result, library_name, own_name, parameters) library_.load(own_name);
+  TESSERA_NCCL_FUNCTIONS(TESSERA_LOAD)
+#undef TESSERA_LOAD
+}
+
+std::string Nccl::version() const {
+  int v = 0;
+  if (get_version(&v) != kNcclSuccess) return "unknown";
+  return cat(v / 10000, ".", v % 10000 / 100, ".", v % 100);
+}
+
+NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
+                                   std::chrono::milliseconds deadline)
+    : device_(device), control_(control), deadline_(deadline), library_(Nccl::get()) {
+  refuse_shared_gpus(control, device);
+  control.on_failure([heard = heard_](const std::string& cause) {
+    std::lock_guard guard(heard->mutex);
+    heard->cause = cause;
+    heard->failed = true;
+  });
+  const auto guard = device_.lock();
+  comms_.push_back(begin_world());
+  device_.set_watch([this](double waited) { check(waited); });
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  device_.set_watch({});
+  if (aborted_) return;
+  try {
+    device_.finish();
+    // Each is there for what other ranks have still to take from this one, until all have ended it.
+    for (ncclComm* comm : comms_) settle(comm, library_.comm_finalize(comm), "ending exchanges");
+    for (ncclComm* comm : comms_) library_.comm_destroy(comm);
+  } catch (const Error&) {
+    if (!aborted_) abort_all();
+  }
+}
+
+ncclComm* NcclCommunicator::begin_world() {
+  ncclUniqueId id{};
+  std::string text;
+  if (rank() == 0) {
+    if (library_.get_unique_id(&id) != kNcclSuccess)
+      throw DeviceError(cat("NCCL: ncclGetUniqueId: ", library_.get_last_error(nullptr)));
+    text = to_base64(std::string_view(id.internal, sizeof(id.internal)));
+  }
+  text = control_.exchange("nccl id", text).front();
+  const auto bytes = from_base64(text);
+  TESSERA_CHECK(bytes && bytes->size() == sizeof(id.internal), "NCCL's id of the job");
+  std::memcpy(id.internal, bytes->data(), sizeof(id.internal));
+  ncclConfig config;
+  config.blocking = 0;
+  ncclComm* comm = nullptr;
+  const ncclResult result =
+      library_.comm_init_rank_config(&comm, world_size(), id, rank(), &config);
+  settle(comm, result, "connecting the ranks");
+  return comm;
+}
+
+ncclComm* NcclCommunicator::split(int color, int key) {
+  ncclConfig config;
+  config.blocking = 0;
+  ncclComm* made = nullptr;
+  settle(comms_.front(), library_.comm_split(comms_.front(), color, key, &made, &config),
+         "making a group of ranks");
+  settle(made, kNcclInProgress, "making a group of ranks");
+  comms_.push_back(made);
+  return made;
+}
+
+void NcclCommunicator::settle(ncclComm* comm, ncclResult result, const std::string& doing) {
+  const double begin = monotonic_seconds();
+  while (result == kNcclInProgress) {
+    check(monotonic_seconds() - begin);
+    const ncclResult asked = library_.comm_get_async_error(comm, &result);
+    if (asked != kNcclSuccess) result = asked;
+    if (result == kNcclInProgress) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (result == kNcclSuccess) return;
+  const char* detail = comm ? library_.get_last_error(comm) : nullptr;
+  fail(cat(doing, ": NCCL: ", library_.get_error_string(result),
+           detail && *detail ? cat(" (", detail, ")") : ""));
+}
+
+const NcclCommunicator::Group& NcclCommunicator::make_group(
+    const std::vector<std::vector<int>>& groups) {
+  auto made = std::make_unique<Group>();
+  const auto guard = device_.lock();
+  for (size_t color = 0; color < groups.size(); ++color) {
+    const std::vector<int>& ranks = groups[color];
+    auto own = std::find(ranks.begin(), ranks.end(), rank());
+    if (own == ranks.end()) continue;
+    made->size = static_cast<int>(ranks.size());
+    made->index = static_cast<int>(own - ranks.begin());
+    for (ncclComm*& comm : made->comms) comm = split(static_cast<int>(color), made->index);
+    groups_.push_back(std::move(made));
+    return *groups_.back();
+  }
+  throw InternalError("a rank without a group");
+}
+
+ncclComm* NcclCommunicator::comm_of(const Group& group) const {
+  return group.comms[device_.stream() == device_.stream(Lane::kReduce) ? 1 : 0];
+}
+
+void NcclCommunicator::all_gather(const Group& group, const void* part, void* whole,
+                                  int64_t part_count, DType dtype, const std::string& label) {
+  ncclComm* comm = comm_of(group);
+  settle(comm,
+         library_.all_gather(part, whole, static_cast<size_t>(part_count), nccl_type(dtype), comm,
+                             device_.stream()),
+         label);
+}
+
+void NcclCommunicator::reduce_scatter(const Group& group, const void* whole, void* part,
+                                      int64_t part_count, DType dtype, const std::string& label) {
+  ncclComm* comm = comm_of(group);
+  settle(comm,
+         library_.reduce_scatter(whole, part, static_cast<size_t>(part_count), nccl_type(dtype),
+                                 kNcclSum, comm, device_.stream()),
+         label);
+}
+
+void NcclCommunicator::all_reduce(const Group& group, const void* from, void* to, int64_t count,
+                                  DType dtype, Reduction reduction, const std::string& label) {
+  ncclComm* comm = comm_of(group);
+  settle(comm,
+         library_.all_reduce(from, to, static_cast<size_t>(count), nccl_type(dtype),
+                             reduction == Reduction::kSum ? kNcclSum : kNcclMax, comm,
+                             device_.stream()),
+         label);
+}
+
+void NcclCommunicator::all_to_all(const Group& group, const void* from, void* to,
+                                  int64_t part_count, DType dtype, const std::string& label) {
+  ncclComm* comm = comm_of(group);
+  const auto count = static_cast<size_t>(part_count);
+  const size_t bytes = count * static_cast<size_t>(size_of(dtype));
+  ncclResult result = library_.group_start();
+  for (int peer = 0; peer < group.size && result == kNcclSuccess; ++peer) {
+    const size_t at = static_cast<size_t>(peer) * bytes;
+    result = library_.send(static_cast<const std::byte*>(from) + at, count, nccl_type(dtype), peer,
+                           comm, device_.stream());
+    if (result == kNcclSuccess)
+      result = library_.receive(static_cast<std::byte*>(to) + at, count, nccl_type(dtype), peer,
+                                comm, device_.stream());
+  }
+  const ncclResult ended = library_.group_end();
+  settle(comm, result == kNcclSuccess ? ended : result, label);
+}
+
+void NcclCommunicator::check(double waited) {
+  if (aborted_) throw CommError("exchanges between GPUs were broken off before");
+  if (heard_->failed) {
+    std::string cause;
+    {
+      std::lock_guard guard(heard_->mutex);
+      cause = heard_->cause;
+    }
+    abort_all();
+    throw CommError(cause);
+  }
+  for (ncclComm* comm : comms_) {
+    ncclResult error = kNcclSuccess;
+    if (library_.comm_get_async_error(comm, &error) != kNcclSuccess || error == kNcclSuccess ||
+        error == kNcclInProgress)
+      continue;
+    fail(cat("exchanges between GPUs: NCCL: ", library_.get_error_string(error)));
+  }
+  if (waited > std::chrono::duration<double>(deadline_).count())
+    fail(cat("exchanges between GPUs: rank ", rank(), " has waited ",
+             std::chrono::duration_cast<std::chrono::seconds>(deadline_).count(),
+             " s and no end is in sight: a rank hangs or the network does (--comm_timeout)"));
+}
+
+void NcclCommunicator::fail(const std::string& what) {
+  abort_all();
+  control_.report_failure(what);
+  throw CommError(what);
+}
+
+void NcclCommunicator::abort_all() noexcept {
+  aborted_ = true;
+  for (ncclComm* comm : comms_)
+    if (comm) library_.comm_abort(comm);
+  comms_.clear();
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,99 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/cuda_device.h"
+#include "backends/cuda/nccl_api.h"
+#include "base/dtype.h"
+#include "ir/marks.h"
+#include "runtime/control.h"
+
+namespace tessera::cuda {
+
+// NVIDIA's library of exchanges between GPUs, as it is loaded.
+class Nccl {
+ public:
+  // DeviceError if this machine has none.
+  static const Nccl& get();
+  std::string version() const;  // "2.28.9"
+  const std::string& path() const { return library_.path(); }
+
+#define TESSERA_MEMBER(result, library_name, own_name, parameters) \
+  Entry<result parameters> own_name{#library_name};
+  TESSERA_NCCL_FUNCTIONS(TESSERA_MEMBER)
+#undef TESSERA_MEMBER
+
+ private:
+  Nccl();
+  Library library_;
+};
+
+// Exchanges between the GPUs of a job's ranks, through NCCL, enqueued on the device's current lane.
+// Groups have a communicator for gathers and one for what is summed, so that neither waits for the
+// other. Nothing blocks without a deadline: a rank that is lost, or does not come for `deadline`,
+// ends all with a CommError that says so, and the exchanges that run are broken off.
+class NcclCommunicator {
+ public:
+  // All ranks of the job make theirs at the same time. DeviceError where two of them have the same
+  // GPU, which NCCL refuses.
+  NcclCommunicator(CudaDevice& device, Control& control, std::chrono::milliseconds deadline);
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  int rank() const { return control_.rank(); }
+  int world_size() const { return control_.world_size(); }
+
+  struct Group {
+    int size = 1, index = 0;  // this rank's place among them
+    std::array<ncclComm*, 2> comms{};
+  };
+  // Of the groups into which the ranks of the job are divided, this rank's. All ranks make the same
+  // groups in the same order.
+  const Group& make_group(const std::vector<std::vector<int>>& groups);
+
+  // Counts in elements. `label` says what it is for, in messages.
+  void all_gather(const Group& group, const void* part, void* whole, int64_t part_count,
+                  DType dtype, const std::string& label);
+  void reduce_scatter(const Group& group, const void* whole, void* part, int64_t part_count,
+                      DType dtype, const std::string& label);
+  void all_reduce(const Group& group, const void* from, void* to, int64_t count, DType dtype,
+                  Reduction reduction, const std::string& label);
+  void all_to_all(const Group& group, const void* from, void* to, int64_t part_count, DType dtype,
+                  const std::string& label);
+
+  // Throws what has gone wrong since, if anything; `waited`: how long somebody has been waiting for
+  // the device.
+  void check(double waited);
+
+ private:
+  ncclComm* begin_world();
+  ncclComm* split(int color, int key);
+  // Until a call that goes on behind the host has been taken.
+  void settle(ncclComm* comm, ncclResult result, const std::string& doing);
+  ncclComm* comm_of(const Group& group) const;
+  [[noreturn]] void fail(const std::string& what);
+  void abort_all() noexcept;
+
+  CudaDevice& device_;
+  Control& control_;
+  std::chrono::milliseconds deadline_;
+  const Nccl& library_;
+  std::vector<ncclComm*> comms_;  // of the world, first, and of groups
+  std::vector<std::unique_ptr<Group>> groups_;
+  // A failure of the job, of which the control plane has heard; shared with its callback.
+  struct Heard {
+    std::mutex mutex;
+    std::string cause;
+    std::atomic<bool> failed = false;
+  };
+  std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
+  bool aborted_ = false;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,113 @@
+#include "backends/cuda/composite_kernels.h"
+#include "ops/composite/layer_norm.h"
+#include "ops/composite/rms_norm.h"
+
+namespace tessera::cuda {
+namespace {
+
+// A thread for eight elements of a row, whole warps.
+unsigned row_threads(int64_t width) {
+  return static_cast<unsigned>(std::clamp<int64_t>((width + 255) / 256 * 32, 32, kBlockThreads));
+}
+
+// How many blocks share the rows of which a column's sum is formed: it decides the order of sums,
+// so it follows from the shape alone.
+int64_t row_blocks(int64_t rows) {
+  constexpr int64_t kMostBlocks = 512, kFewestRows = 16;
+  return std::clamp<int64_t>((rows + kFewestRows - 1) / kFewestRows, 1, kMostBlocks);
+}
+
+// Columns whose sums fit into shared memory on every device from compute capability 8.0 on.
+constexpr int64_t kMostSums = 24 * 1024;
+
+void launch_sums(Device& device, const Kernel& kernel, void* partial, void* y0, void* y1,
+                 int64_t blocks, int64_t width) {
+  device.launch(kernel, {blocks_for(width, 32), y1 ? 2u : 1u}, {kBlockThreads}, 0, partial, y0, y1,
+                blocks, width);
+}
+
+Prepared prepare_rms_norm(const PrepareContext& c, Device& device) {
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back();
+  auto epsilon = static_cast<float>(static_cast<const RmsNorm&>(c.op).epsilon());
+  Kernel kernel = find_kernel(device, "rms_norm", name(c.inputs[0].dtype));
+  return Launch{launch_name(c), 0, [=, &device](const LaunchArguments& a) {
+                  if (rows == 0) return;
+                  device.launch(kernel, {static_cast<unsigned>(rows)}, {row_threads(width)}, 0,
+                                a.inputs[0], a.inputs[1], a.outputs[0], a.outputs[1], width,
+                                epsilon);
+                }};
+}
+
+Prepared prepare_layer_norm(const PrepareContext& c, Device& device) {
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back();
+  auto epsilon = static_cast<float>(static_cast<const LayerNorm&>(c.op).epsilon());
+  Kernel kernel = find_kernel(device, "layer_norm", name(c.inputs[0].dtype));
+  return Launch{
+      launch_name(c), 0, [=, &device, bias = c.inputs.size() == 3](const LaunchArguments& a) {
+        if (rows == 0) return;
+        const void* b = bias ? a.inputs[2] : nullptr;
+        device.launch(kernel, {static_cast<unsigned>(rows)}, {row_threads(width)}, 0, a.inputs[0],
+                      a.inputs[1], b, a.outputs[0], a.outputs[1], a.outputs[2], width, epsilon);
+      }};
+}
+
+Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows);
+  if (width > kMostSums) return cat("rows of at most ", kMostSums, " elements");
+  Kernel of_rows = find_kernel(device, "rms_norm_backward", name(c.inputs[0].dtype)),
+         sums = find_kernel(device, "sum_partials");
+  return Launch{launch_name(c), blocks * width * 4, [=, &device](const LaunchArguments& a) {
+                  if (width == 0) return;
+                  device.launch(of_rows, {static_cast<unsigned>(blocks)}, {row_threads(width)},
+                                static_cast<int>(width * 4), a.inputs[0], a.inputs[1], a.inputs[2],
+                                a.inputs[3], a.outputs[0], a.workspace, rows, width);
+                  launch_sums(device, sums, a.workspace, a.outputs[1], nullptr, blocks, width);
+                }};
+}
+
+Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows);
+  if (2 * width > kMostSums) return cat("rows of at most ", kMostSums / 2, " elements");
+  Kernel of_rows = find_kernel(device, "layer_norm_backward", name(c.inputs[0].dtype)),
+         sums = find_kernel(device, "sum_partials");
+  return Launch{launch_name(c), 2 * blocks * width * 4, [=, &device](const LaunchArguments& a) {
+                  if (width == 0) return;
+                  device.launch(of_rows, {static_cast<unsigned>(blocks)}, {row_threads(width)},
+                                static_cast<int>(2 * width * 4), a.inputs[0], a.inputs[1],
+                                a.inputs[2], a.inputs[3], a.inputs[4], a.outputs[0], a.workspace,
+                                rows, width);
+                  launch_sums(device, sums, a.workspace, a.outputs[1], a.outputs[2], blocks, width);
+                }};
+}
+
+Prepared prepare_add_bias_backward(const PrepareContext& c, Device& device) {
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows);
+  Kernel of_rows = find_kernel(device, "column_sum", name(c.inputs[0].dtype)),
+         sums = find_kernel(device, "sum_partials");
+  return Launch{
+      launch_name(c), blocks * width * 4, [=, &device](const LaunchArguments& a) {
+        if (width == 0) return;
+        unsigned threads = row_threads(width);
+        device.launch(
+            of_rows, {static_cast<unsigned>(blocks), blocks_for(width, threads * kElementsAThread)},
+            {threads}, 0, a.inputs[0], a.workspace, rows, width);
+        launch_sums(device, sums, a.workspace, a.outputs[0], nullptr, blocks, width);
+      }};
+}
+
+}  // namespace
+
+void register_norms(KernelTable& table, Device& device) {
+  auto add = [&](std::string_view op, auto prepare) {
+    table.add(op, for_floats(0, [prepare, &device](const PrepareContext& c) {
+                return prepare(c, device);
+              }));
+  };
+  add("rms_norm", prepare_rms_norm);
+  add("rms_norm_backward", prepare_rms_norm_backward);
+  add("layer_norm", prepare_layer_norm);
+  add("layer_norm_backward", prepare_layer_norm_backward);
+  add("add_bias_backward", prepare_add_bias_backward);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,67 @@
+#pragma once
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/emulator/emulated_gpu.h"
+
+namespace tessera::cuda {
+
+// Tests of the backend on the emulated GPU, which the program finds as it finds a real one. A test
+// program has one variant of it, "quick" unless TESSERA_EMULATED_VARIANT says "checked".
+class CudaTest : public testing::Test {
+ protected:
+  static constexpr int64_t kMemory = int64_t{1} << 30;
+
+  void SetUp() override {
+    const char* variant = std::getenv("TESSERA_EMULATED_VARIANT");
+    const std::string folder =
+        std::string(TESSERA_EMULATED_GPU) + "/" + (variant ? variant : "quick");
+    ::setenv("TESSERA_CUDA_LIBRARIES", folder.c_str(), 1);
+    library_ = ::dlopen((folder + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library_, nullptr) << ::dlerror();
+    reset(1);
+  }
+  // What was found of wrong order or access fails the test.
+  void TearDown() override {
+    for (const std::string& text : findings()) ADD_FAILURE() << "found: " << text;
+  }
+
+  // Before a device is made: all is void that was made on one.
+  void reset(uint64_t seed, int devices = 1, int64_t memory = kMemory) {
+    function<decltype(tessera_emulated_gpu_reset)>("reset")(seed, devices, memory);
+    // The program starts the driver once a process.
+    reinterpret_cast<int (*)(unsigned)>(::dlsym(library_, "cuInit"))(0);
+  }
+  std::vector<std::string> findings() {
+    std::vector<std::string> texts;
+    const int count = function<decltype(tessera_emulated_gpu_findings)>("findings")();
+    for (int n = 0; n < count; ++n)
+      texts.emplace_back(function<decltype(tessera_emulated_gpu_finding)>("finding")(n));
+    function<decltype(tessera_emulated_gpu_clear_findings)>("clear_findings")();
+    return texts;
+  }
+  int64_t memory_in_use() {
+    return function<decltype(tessera_emulated_gpu_memory_in_use)>("memory_in_use")(0);
+  }
+  int64_t launches() { return function<decltype(tessera_emulated_gpu_launches)>("launches")(); }
+  // Kernels and allocations are counted from reset().
+  void fail_launch(int64_t n, int error) {
+    function<decltype(tessera_emulated_gpu_fail_launch)>("fail_launch")(n, error);
+  }
+  void fail_allocation(int64_t n) {
+    function<decltype(tessera_emulated_gpu_fail_allocation)>("fail_allocation")(n);
+  }
+
+ private:
+  template <class Function>
+  Function* function(const std::string& name) {
+    return reinterpret_cast<Function*>(::dlsym(library_, ("tessera_emulated_gpu_" + name).c_str()));
+  }
+  void* library_ = nullptr;
+};
+
+}  // namespace tessera::cuda

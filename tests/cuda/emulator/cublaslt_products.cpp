@@ -1,0 +1,313 @@
+// A double of cublasLt: holds each call to what cuBLAS documents, and computes on the host, late
+// and in order like any work of the device. Sums are in ascending order in the compute type.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "access_checks.h"
+#include "cublaslt_objects.h"
+#include "matrix_product.h"
+
+namespace tessera::emulated_gpu {
+namespace {
+
+constexpr uint64_t kAlgorithmMark = 0x7e55e7a0000a16;
+
+struct Problem {
+  Description description;
+  Layout a, b, c, d;
+};
+
+// The conditions of cublasLtMatmul's documentation; false and a finding for a product that is none.
+bool is_product(const Problem& p) {
+  for (const Layout* l : {&p.a, &p.b, &p.c, &p.d}) {
+    if (l->rows <= 0 || l->columns <= 0) return lt_wrong("a matrix without elements");
+    if (l->leading < l->rows) return lt_wrong("a leading dimension is less than the rows");
+    if (l->batches != p.d.batches) return lt_wrong("layouts differ in their number of batches");
+  }
+  const bool ta = p.description.transpose_a, tb = p.description.transpose_b;
+  const int64_t m = ta ? p.a.columns : p.a.rows, k = ta ? p.a.rows : p.a.columns;
+  const int64_t k_of_b = tb ? p.b.columns : p.b.rows, n = tb ? p.b.rows : p.b.columns;
+  if (k != k_of_b || p.d.rows != m || p.d.columns != n || p.c.rows != m || p.c.columns != n) {
+    return lt_wrong("the layouts are not those of a product");
+  }
+  if (p.c.type != p.d.type) return lt_wrong("C and D differ in type");
+  return true;
+}
+
+bool is_supported(const Problem& p) {
+  const Description& d = p.description;
+  if (p.a.type != p.b.type || p.c.type != p.d.type) return false;
+  if (d.compute == kCublasCompute64F) {
+    return d.scale == kCudaReal64F && p.a.type == kCudaReal64F && p.d.type == kCudaReal64F &&
+           d.epilogue == kEpilogueDefault;
+  }
+  if (d.compute != kCublasCompute32F || d.scale != kCudaReal32F) return false;
+  const bool half = p.a.type == kCudaReal16BF || p.a.type == kCudaReal16F;
+  if (!half && p.a.type != kCudaReal32F) return false;
+  if (p.d.type != p.a.type && !(half && p.d.type == kCudaReal32F)) return false;
+  return d.epilogue == kEpilogueDefault || d.epilogue == kEpilogueBias;
+}
+
+std::array<int64_t, 40> key_of(const Problem& p) {
+  std::array<int64_t, 40> key{};
+  size_t n = 0;
+  for (const int64_t v : {int64_t{p.description.compute}, int64_t{p.description.scale},
+                          int64_t{p.description.transpose_a}, int64_t{p.description.transpose_b},
+                          int64_t{p.description.epilogue}}) {
+    key[n++] = v;
+  }
+  for (const Layout* l : {&p.a, &p.b, &p.c, &p.d}) {
+    for (const int64_t v :
+         {int64_t{l->type}, l->rows, l->columns, l->leading, l->batches, l->stride}) {
+      key[n++] = v;
+    }
+  }
+  return key;
+}
+
+std::optional<Problem> problem_of(cublasLtMatmulDesc desc, cublasLtMatrixLayout a,
+                                  cublasLtMatrixLayout b, cublasLtMatrixLayout c,
+                                  cublasLtMatrixLayout d, const char* call) {
+  const Description* description =
+      object_of(Handle::kDescription, lt_objects().descriptions, desc, call, "description");
+  const Layout* layouts[4];
+  const cublasLtMatrixLayout given[4] = {a, b, c, d};
+  for (int n = 0; n < 4; ++n) {
+    layouts[n] = object_of(Handle::kLayout, lt_objects().layouts, given[n], call, "layout");
+    if (!layouts[n]) return std::nullopt;
+  }
+  if (!description) return std::nullopt;
+  return Problem{*description, *layouts[0], *layouts[1], *layouts[2], *layouts[3]};
+}
+
+MatrixView view(const Layout& layout, const void* at) {
+  return {static_cast<std::byte*>(const_cast<void*>(at)),
+          layout.type,
+          layout.rows,
+          layout.columns,
+          layout.leading,
+          layout.batches,
+          layout.stride};
+}
+
+// The bytes of a matrix, a piece a column where there are gaps.
+std::vector<Range> ranges_of(const MatrixView& m, bool writes) {
+  std::vector<Range> ranges;
+  const int64_t size = element_bytes(m.type);
+  for (int64_t batch = 0; batch < m.batches; ++batch) {
+    const std::byte* begin = m.data + batch * m.stride * size;
+    if (m.leading == m.rows) {
+      ranges.push_back({begin, m.rows * m.columns * size, writes});
+      continue;
+    }
+    for (int64_t column = 0; column < m.columns; ++column) {
+      ranges.push_back({begin + column * m.leading * size, m.rows * size, writes});
+    }
+  }
+  return ranges;
+}
+
+int64_t extent(const MatrixView& m) {
+  return ((m.batches - 1) * m.stride + (m.columns - 1) * m.leading + m.rows) *
+         element_bytes(m.type);
+}
+
+struct Call {
+  Problem problem;
+  Product product;
+  MatrixView a, b, c, d;
+  std::byte* workspace;
+  uint64_t workspace_bytes;
+};
+
+std::vector<Range> run_product(const Call& call) {
+  for (const MatrixView* m : {&call.a, &call.b, &call.c, &call.d}) {
+    if (m == &call.c && call.product.beta == 0) continue;
+    if (!machine().memory_of(m->data, extent(*m), "a product of cublasLt")) return {};
+  }
+  std::vector<Range> ranges;
+  const auto add = [&](const std::vector<Range>& more) {
+    ranges.insert(ranges.end(), more.begin(), more.end());
+  };
+  add(ranges_of(call.a, false));
+  add(ranges_of(call.b, false));
+  if (call.product.beta != 0) add(ranges_of(call.c, false));
+  if (call.product.bias) {
+    ranges.push_back(
+        {call.product.bias, call.d.rows * element_bytes(call.product.bias_type), false});
+  }
+  for (const Range& range : ranges) {
+    if (!simt::is_written(range.begin, static_cast<size_t>(range.bytes))) {
+      lt_wrong("a product reads what nobody has written");
+    }
+  }
+  multiply(call.product, call.a, call.b, call.c, call.d);
+  add(ranges_of(call.d, true));
+  if (call.workspace_bytes) {  // what partial sums may be put to
+    std::memset(call.workspace, 0xff, call.workspace_bytes);
+    ranges.push_back({call.workspace, static_cast<int64_t>(call.workspace_bytes), true});
+  }
+  for (const Range& range : ranges) {
+    if (range.writes) simt::set_written(range.begin, static_cast<size_t>(range.bytes));
+  }
+  return ranges;
+}
+
+bool overlap(const MatrixView& x, const MatrixView& y) {
+  return x.data < y.data + extent(y) && y.data < x.data + extent(x);
+}
+
+// What the heuristic said of the pointers and the workspace.
+bool keeps_to(const Algorithm& algorithm, const Call& call) {
+  const char* names[] = {"A", "B", "C", "D"};
+  const MatrixView* views[] = {&call.a, &call.b, &call.c, &call.d};
+  for (int n = 0; n < 4; ++n) {
+    if (reinterpret_cast<uintptr_t>(views[n]->data) % algorithm.alignment[n] != 0) {
+      return lt_wrong(std::string(names[n]) + " is not aligned as the heuristic was asked for");
+    }
+  }
+  if (algorithm.problem != key_of(call.problem)) {
+    return lt_wrong("the algorithm was chosen for another product");
+  }
+  return true;
+}
+
+cublasStatus add_product(Call call, const Algorithm* algorithm, Stream& stream,
+                         uint64_t given_workspace) {
+  if (!is_product(call.problem)) return kCublasInvalidValue;
+  if (!is_supported(call.problem)) {
+    lt_wrong("types or an epilogue that it does not multiply");
+    return kCublasNotSupported;
+  }
+  if (algorithm) {
+    if (!keeps_to(*algorithm, call)) return kCublasInvalidValue;
+    call.workspace_bytes = algorithm->workspace;
+    if (algorithm->workspace > given_workspace) {
+      lt_wrong("the workspace is smaller than the algorithm needs");
+      return kCublasInvalidValue;
+    }
+  }
+  if (call.workspace_bytes && reinterpret_cast<uintptr_t>(call.workspace) % 16 != 0) {
+    lt_wrong("the workspace is not aligned to 16 bytes");
+    return kCublasInvalidValue;
+  }
+  if (call.workspace_bytes &&
+      !machine().memory_of(call.workspace, static_cast<int64_t>(call.workspace_bytes),
+                           "the workspace of cublasLt")) {
+    return kCublasInvalidValue;
+  }
+  const bool in_place = call.c.data == call.d.data;
+  if (call.product.beta != 0 && in_place &&
+      (call.c.leading != call.d.leading || call.c.stride != call.d.stride)) {
+    lt_wrong("C and D are in place but differ in layout");
+    return kCublasInvalidValue;
+  }
+  if (overlap(call.d, call.a) || overlap(call.d, call.b) ||
+      (call.product.beta != 0 && !in_place && overlap(call.c, call.d))) {
+    lt_wrong("D overlaps an operand");
+    return kCublasInvalidValue;
+  }
+  Work work;
+  work.label = "product of cublasLt";
+  work.is_launch = true;
+  work.prepare = [call] { return [call] { return run_product(call); }; };
+  machine().add(stream, std::move(work));
+  return kCublasSuccess;
+}
+
+}  // namespace
+}  // namespace tessera::emulated_gpu
+
+using namespace tessera::emulated_gpu;
+
+extern "C" {
+
+cublasStatus cublasLtMatmulAlgoGetHeuristic(cublasLtHandle handle, cublasLtMatmulDesc desc,
+                                            cublasLtMatrixLayout a, cublasLtMatrixLayout b,
+                                            cublasLtMatrixLayout c, cublasLtMatrixLayout d,
+                                            cublasLtMatmulPreference preference, int requested,
+                                            cublasLtMatmulHeuristicResult* results, int* returned) {
+  const std::lock_guard lock(machine().mutex);
+  *returned = 0;
+  if (!object_of(Handle::kLibrary, lt_objects().libraries, handle, __func__, "handle")) {
+    return kCublasNotInitialized;
+  }
+  const auto problem = problem_of(desc, a, b, c, d, __func__);
+  const Preference* p =
+      object_of(Handle::kPreference, lt_objects().preferences, preference, __func__, "preference");
+  if (!problem || !p || requested < 1 || !is_product(*problem)) return kCublasInvalidValue;
+  if (!is_supported(*problem)) return kCublasNotSupported;
+  Algorithm algorithm;
+  algorithm.problem = key_of(*problem);
+  std::copy(p->alignment, p->alignment + 4, algorithm.alignment);
+  // Some products want a workspace, some do not.
+  const uint64_t most = std::min<uint64_t>(p->workspace, 64 << 10);
+  algorithm.workspace = machine().random() % 2 ? most / 256 * 256 : 0;
+  lt_objects().algorithms.push_back(algorithm);
+  results[0] = {};
+  results[0].algo.data[0] = kAlgorithmMark;
+  results[0].algo.data[1] = lt_objects().algorithms.size() - 1;
+  results[0].workspace_bytes = algorithm.workspace;
+  results[0].waves = 1;
+  *returned = 1;
+  return kCublasSuccess;
+}
+
+cublasStatus cublasLtMatmul(cublasLtHandle handle, cublasLtMatmulDesc desc, const void* alpha,
+                            const void* a, cublasLtMatrixLayout a_layout, const void* b,
+                            cublasLtMatrixLayout b_layout, const void* beta, const void* c,
+                            cublasLtMatrixLayout c_layout, void* d, cublasLtMatrixLayout d_layout,
+                            const cublasLtMatmulAlgo* algo, void* workspace, size_t workspace_bytes,
+                            CUstream stream) {
+  const std::lock_guard lock(machine().mutex);
+  if (ready(__func__) != kCudaSuccess) return kCublasExecutionFailed;
+  const LtLibrary* library =
+      object_of(Handle::kLibrary, lt_objects().libraries, handle, __func__, "handle");
+  if (!library) return kCublasNotInitialized;
+  const auto problem = problem_of(desc, a_layout, b_layout, c_layout, d_layout, __func__);
+  Stream* s = stream_of(stream, __func__);
+  if (!problem || !s) return kCublasInvalidValue;
+  if (library->device != current_device()) {
+    lt_wrong("the handle is of another context than the current one");
+    return kCublasInvalidValue;
+  }
+  if (!alpha || !beta || !a || !b || !d || (!c && d)) {
+    lt_wrong("a pointer is null");
+    return kCublasInvalidValue;
+  }
+  const Algorithm* algorithm = nullptr;
+  if (algo) {
+    if (algo->data[0] != kAlgorithmMark || algo->data[1] >= lt_objects().algorithms.size()) {
+      lt_wrong("an algorithm that no heuristic gave");
+      return kCublasInvalidValue;
+    }
+    algorithm = &lt_objects().algorithms[algo->data[1]];
+  }
+  const Description& description = problem->description;
+  Call call{*problem,
+            {},
+            view(problem->a, a),
+            view(problem->b, b),
+            view(problem->c, c),
+            view(problem->d, d),
+            static_cast<std::byte*>(workspace),
+            0};
+  call.product.transpose_a = description.transpose_a != kCublasOperationNone;
+  call.product.transpose_b = description.transpose_b != kCublasOperationNone;
+  call.product.in_double = description.compute == kCublasCompute64F;
+  call.product.alpha = scalar(description.scale, alpha);
+  call.product.beta = scalar(description.scale, beta);
+  if (description.epilogue == kEpilogueBias) {
+    call.product.bias = description.bias;
+    call.product.bias_type = description.bias_type < 0 ? problem->d.type : description.bias_type;
+    if (!machine().memory_of(description.bias,
+                             problem->d.rows * element_bytes(call.product.bias_type),
+                             "the bias of cublasLt")) {
+      return kCublasInvalidValue;
+    }
+  }
+  return add_product(call, algorithm, *s, workspace_bytes);
+}
+
+}  // extern "C"

@@ -1,0 +1,342 @@
+// A double of NCCL's functions.
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "nccl_communicators.h"
+
+using namespace tessera::cuda;  // NOLINT: the parameters of what is exported
+extern "C" {
+#pragma GCC visibility push(default)
+#define TESSERA_EXPORTED(result, name, member, parameters) result name parameters;
+TESSERA_NCCL_FUNCTIONS(TESSERA_EXPORTED)
+#pragma GCC visibility pop
+}
+
+namespace tessera::emulated_gpu {
+namespace {
+
+// A call that is held back to the end of its group.
+struct Grouped {
+  int communicator = 0;
+  CollectiveCall call;
+  int peer = -1;
+  bool sends = false;
+  int stream = 0;
+};
+thread_local int group_depth = 0;
+thread_local std::vector<Grouped> grouped;
+
+std::map<std::string, std::shared_ptr<Clique>>& cliques() {
+  static auto* map = new std::map<std::string, std::shared_ptr<Clique>>;
+  return *map;
+}
+int unique_ids = 0;
+
+ncclComm* handle_of(int number) { return make_handle<ncclComm*>(Handle::kCommunicator, number); }
+
+ncclResult wrong(const std::string& what) {
+  found("NCCL: " + what);
+  return kNcclInvalidUsage;
+}
+
+// In the thread that asks; null and a finding for one that cannot be used.
+Communicator* communicator_of(ncclComm* handle, const char* call, bool must_be_ready) {
+  Communicator* c = object_of(Handle::kCommunicator, communicators(), handle, call, "communicator");
+  if (!c) return nullptr;
+  if (c->aborted) {
+    wrong(std::string(call) + " on a communicator that was aborted");
+    return nullptr;
+  }
+  if (must_be_ready && !c->ready()) {
+    wrong(std::string(call) + " on a communicator that is not connected yet");
+    return nullptr;
+  }
+  if (must_be_ready && c->finalized) {
+    wrong(std::string(call) + " on a communicator that is ended");
+    return nullptr;
+  }
+  return c;
+}
+
+bool is_blocking(const ncclConfig* config) { return !config || config->blocking != 0; }
+
+// Waits where it has to for all ranks.
+ncclResult connected(int number, bool blocking) {
+  Machine& m = machine();
+  m.changed.notify_all();
+  const auto at = [&]() -> Communicator& { return communicators()[static_cast<size_t>(number)]; };
+  while (blocking && !at().ready() && !at().aborted) m.changed.wait(m.mutex);
+  return at().ready() ? kNcclSuccess : kNcclInProgress;
+}
+
+int add_communicator(std::shared_ptr<Clique> clique, int rank, int device) {
+  Communicator c;
+  c.clique = std::move(clique);
+  c.rank = rank;
+  c.device = device;
+  communicators().push_back(std::move(c));
+  return static_cast<int>(communicators().size()) - 1;
+}
+
+// Everybody has come to a split: connects those of one color in the order of their keys.
+void connect_split(const Clique::Split& split) {
+  std::map<int, std::vector<int>> ranks_of_color;
+  for (int rank = 0; rank < static_cast<int>(split.made.size()); ++rank) {
+    if (split.made[static_cast<size_t>(rank)] >= 0) {
+      ranks_of_color[split.color_and_key[static_cast<size_t>(rank)].first].push_back(rank);
+    }
+  }
+  for (auto& [color, ranks] : ranks_of_color) {
+    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+      return split.color_and_key[static_cast<size_t>(a)].second <
+             split.color_and_key[static_cast<size_t>(b)].second;
+    });
+    const auto clique = std::make_shared<Clique>();
+    for (size_t n = 0; n < ranks.size(); ++n) {
+      const int number = split.made[static_cast<size_t>(ranks[n])];
+      clique->communicators.push_back(number);
+      communicators()[static_cast<size_t>(number)].clique = clique;
+      communicators()[static_cast<size_t>(number)].rank = static_cast<int>(n);
+    }
+  }
+}
+
+// Puts calls of one group that are for one stream there as one piece of work.
+void enqueue_calls(Stream& stream, const std::vector<Grouped>& calls) {
+  Work work;
+  work.label = "NCCL";
+  work.is_launch = true;
+  work.meet = [calls] {
+    std::vector<Seat> seats;
+    for (const Grouped& g : calls) {
+      Communicator& c = communicators()[static_cast<size_t>(g.communicator)];
+      seats.push_back(g.peer < 0 ? join_collective(c, g.call)
+                                 : join_send(c, g.call, g.peer, g.sends));
+    }
+    return seats;
+  };
+  machine().add(stream, std::move(work));
+  for (const Grouped& g : calls) {
+    communicators()[static_cast<size_t>(g.communicator)].last_operation = stream.last;
+  }
+}
+
+void end_group() {
+  std::map<int, std::vector<Grouped>> by_stream;
+  for (const Grouped& g : grouped) by_stream[g.stream].push_back(g);
+  grouped.clear();
+  for (const auto& [stream, calls] : by_stream) {
+    enqueue_calls(machine().streams[static_cast<size_t>(stream)], calls);
+  }
+}
+
+ncclResult call_collective(ncclComm* comm, CollectiveCall call, int peer, bool sends,
+                           CUstream stream, const char* name) {
+  const std::lock_guard lock(machine().mutex);
+  if (ready(name) != kCudaSuccess) return kNcclUnhandledCudaError;
+  Communicator* c = communicator_of(comm, name, true);
+  Stream* s = c ? stream_of(stream, name) : nullptr;
+  if (!s) return kNcclInvalidArgument;
+  if (c->error) return c->error;
+  if (c->device != current_device()) {
+    return wrong(std::string(name) +
+                 ": the communicator is of another device than the current one");
+  }
+  if (nccl_element_bytes(call.type) == 0 || call.count < 0 ||
+      (peer >= static_cast<int>(c->clique->communicators.size()))) {
+    wrong(std::string(name) + ": an invalid type, number or peer");
+    return kNcclInvalidArgument;
+  }
+  if (peer >= 0 && peer == c->rank && group_depth == 0) {
+    return wrong(std::string(name) + ": to the own rank outside of a group");
+  }
+  // In place or apart, but not over each other.
+  const int64_t one = call.count * nccl_element_bytes(call.type);
+  const auto ranks = static_cast<int64_t>(c->clique->communicators.size());
+  const int64_t gives = call.kind == Collective::kReduceScatter ? one * ranks : one;
+  const int64_t gets = call.kind == Collective::kAllGather ? one * ranks : one;
+  if (peer < 0) {
+    const std::byte* own_part =
+        call.kind == Collective::kAllGather ? call.to + c->rank * one : call.to;
+    const std::byte* place =
+        call.kind == Collective::kReduceScatter ? call.from + c->rank * one : call.from;
+    const bool overlap = call.from < call.to + gets && call.to < call.from + gives;
+    if (overlap && own_part != place) {
+      return wrong(std::string(name) + ": the buffers overlap but are not in place");
+    }
+  }
+  if (call.count == 0) return kNcclSuccess;
+  call.device = c->device;
+  grouped.push_back({number_of(Handle::kCommunicator, comm), call, peer, sends, s->number});
+  if (group_depth == 0) end_group();
+  return kNcclSuccess;
+}
+
+const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
+std::byte* bytes(void* p) { return static_cast<std::byte*>(p); }
+int64_t number(size_t count) { return static_cast<int64_t>(count); }
+
+}  // namespace
+}  // namespace tessera::emulated_gpu
+
+using namespace tessera::emulated_gpu;
+
+extern "C" {
+
+ncclResult ncclGetVersion(int* version) {
+  *version = 22703;
+  return kNcclSuccess;
+}
+ncclResult ncclGetUniqueId(ncclUniqueId* id) {
+  const std::lock_guard lock(machine().mutex);
+  std::memset(id->internal, 0, sizeof id->internal);
+  std::snprintf(id->internal, sizeof id->internal, "tessera emulated ranks %d", ++unique_ids);
+  return kNcclSuccess;
+}
+
+ncclResult ncclCommInitRankConfig(ncclComm** comm, int ranks, ncclUniqueId id, int rank,
+                                  ncclConfig* config) {
+  const std::lock_guard lock(machine().mutex);
+  *comm = nullptr;
+  if (ready(__func__) != kCudaSuccess) return kNcclUnhandledCudaError;
+  if (ranks < 1 || rank < 0 || rank >= ranks) return kNcclInvalidArgument;
+  std::shared_ptr<Clique>& clique = cliques()[std::string(id.internal, sizeof id.internal)];
+  if (!clique) {
+    clique = std::make_shared<Clique>();
+    clique->communicators.assign(static_cast<size_t>(ranks), -1);
+  }
+  if (static_cast<int>(clique->communicators.size()) != ranks) {
+    return wrong("ranks give different numbers of ranks");
+  }
+  if (clique->communicators[static_cast<size_t>(rank)] >= 0) {
+    return wrong("a rank is there twice");
+  }
+  for (const int other : clique->communicators) {
+    if (other >= 0 && communicators()[static_cast<size_t>(other)].device == current_device()) {
+      return wrong("two ranks on one device");
+    }
+  }
+  const int made = add_communicator(clique, rank, current_device());
+  clique->communicators[static_cast<size_t>(rank)] = made;
+  *comm = handle_of(made);
+  return connected(made, is_blocking(config));
+}
+
+ncclResult ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** made, ncclConfig* config) {
+  const std::lock_guard lock(machine().mutex);
+  *made = nullptr;
+  Communicator* c = communicator_of(comm, __func__, true);
+  if (!c) return kNcclInvalidArgument;
+  const std::shared_ptr<Clique> parent = c->clique;
+  Clique::Split& split = parent->splits[c->splits++];
+  const size_t ranks = parent->communicators.size();
+  split.color_and_key.resize(ranks);
+  split.made.resize(ranks, -1);
+  const auto own = static_cast<size_t>(c->rank);
+  split.color_and_key[own] = {color, key};
+  const int device = c->device;
+  const int number = color < 0 ? -1 : add_communicator(nullptr, 0, device);
+  split.made[own] = number;
+  if (++split.present == static_cast<int>(ranks)) connect_split(split);
+  machine().changed.notify_all();
+  if (number < 0) return kNcclSuccess;
+  *made = handle_of(number);
+  return connected(number, is_blocking(config));
+}
+
+ncclResult ncclCommGetAsyncError(ncclComm* comm, ncclResult* error) {
+  const std::lock_guard lock(machine().mutex);
+  Communicator* c = communicator_of(comm, __func__, false);
+  if (!c) return kNcclInvalidArgument;
+  *error = c->error ? c->error : c->ready() ? kNcclSuccess : kNcclInProgress;
+  // Ending waits for the work that is under way.
+  if (c->finalized && !c->error) {
+    machine().run_some(2);
+    if (machine().unfinished.contains(c->last_operation)) *error = kNcclInProgress;
+  }
+  return kNcclSuccess;
+}
+ncclResult ncclCommFinalize(ncclComm* comm) {
+  const std::lock_guard lock(machine().mutex);
+  Communicator* c = communicator_of(comm, __func__, true);
+  if (!c) return kNcclInvalidArgument;
+  c->finalized = true;
+  return machine().unfinished.contains(c->last_operation) ? kNcclInProgress : kNcclSuccess;
+}
+ncclResult ncclCommDestroy(ncclComm* comm) {
+  const std::lock_guard lock(machine().mutex);
+  Communicator* c = communicator_of(comm, __func__, false);
+  if (!c) return kNcclInvalidArgument;
+  if (machine().unfinished.contains(c->last_operation)) {
+    wrong("a communicator is destroyed while its work is under way");
+  }
+  c->destroyed = true;
+  return kNcclSuccess;
+}
+ncclResult ncclCommAbort(ncclComm* comm) {
+  const std::lock_guard lock(machine().mutex);
+  Communicator* c =
+      object_of(Handle::kCommunicator, communicators(), comm, __func__, "communicator");
+  if (!c) return kNcclInvalidArgument;
+  c->aborted = true;
+  *c->left = true;
+  break_meetings(*c);  // nobody else gets any further with this rank
+  machine().changed.notify_all();
+  return kNcclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult result) {
+  switch (result) {
+    case kNcclSuccess: return "no error";
+    case kNcclUnhandledCudaError: return "unhandled cuda error";
+    case kNcclSystemError: return "unhandled system error";
+    case kNcclInternalError: return "internal error";
+    case kNcclInvalidArgument: return "invalid argument";
+    case kNcclInvalidUsage: return "invalid usage";
+    case kNcclRemoteError: return "remote process exited or there was a network error";
+    case kNcclInProgress: return "NCCL operation in progress";
+    default: return "unknown result code";
+  }
+}
+const char* ncclGetLastError(ncclComm*) { return ""; }
+
+ncclResult ncclAllReduce(const void* from, void* to, size_t count, int type, int reduction,
+                         ncclComm* comm, CUstream stream) {
+  return call_collective(
+      comm, {Collective::kAllReduce, bytes(from), bytes(to), number(count), type, reduction}, -1,
+      false, stream, __func__);
+}
+ncclResult ncclReduceScatter(const void* from, void* to, size_t received, int type, int reduction,
+                             ncclComm* comm, CUstream stream) {
+  return call_collective(
+      comm, {Collective::kReduceScatter, bytes(from), bytes(to), number(received), type, reduction},
+      -1, false, stream, __func__);
+}
+ncclResult ncclAllGather(const void* from, void* to, size_t sent, int type, ncclComm* comm,
+                         CUstream stream) {
+  return call_collective(comm,
+                         {Collective::kAllGather, bytes(from), bytes(to), number(sent), type, 0},
+                         -1, false, stream, __func__);
+}
+ncclResult ncclSend(const void* from, size_t count, int type, int peer, ncclComm* comm,
+                    CUstream stream) {
+  return call_collective(comm, {Collective::kSend, bytes(from), nullptr, number(count), type, 0},
+                         peer, true, stream, __func__);
+}
+ncclResult ncclRecv(void* to, size_t count, int type, int peer, ncclComm* comm, CUstream stream) {
+  return call_collective(comm, {Collective::kSend, nullptr, bytes(to), number(count), type, 0},
+                         peer, false, stream, __func__);
+}
+ncclResult ncclGroupStart() {
+  group_depth++;
+  return kNcclSuccess;
+}
+ncclResult ncclGroupEnd() {
+  const std::lock_guard lock(machine().mutex);
+  if (group_depth == 0) return wrong("a group is ended that was not begun");
+  if (--group_depth == 0) end_group();
+  return kNcclSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,79 @@
+#pragma once
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/nccl_api.h"
+#include "handles.h"
+
+// Communicators of the double of NCCL: ranks are threads of this process.
+namespace tessera::emulated_gpu {
+
+enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather, kSend };
+
+// A call as one rank makes it.
+struct CollectiveCall {
+  Collective kind = Collective::kAllReduce;
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  int64_t count = 0;  // as the call says it
+  int type = 0, reduction = 0;
+  int device = 0;
+  bool same_as(const CollectiveCall& other) const {
+    return kind == other.kind && count == other.count && type == other.type &&
+           reduction == other.reduction;
+  }
+};
+
+// Calls of all ranks that belong together.
+struct CollectiveRecord {
+  std::shared_ptr<Meeting> meeting;
+  std::shared_ptr<std::vector<CollectiveCall>> calls;  // by rank; of a send: sender and receiver
+  int joined = 0;
+};
+
+// The ranks that one communicator connects.
+struct Clique {
+  std::vector<int> communicators;               // by rank; -1: not there yet
+  std::map<int64_t, CollectiveRecord> records;  // by their number
+  std::map<std::pair<int, int>, std::map<int64_t, CollectiveRecord>>
+      sends;  // by sender and receiver
+  struct Split {
+    int present = 0;
+    std::vector<std::pair<int, int>> color_and_key;
+    std::vector<int> made;
+  };
+  std::map<int64_t, Split> splits;
+  bool complete() const;
+};
+
+struct Communicator {
+  std::shared_ptr<Clique> clique;  // null: a split of which not all ranks are known
+  int rank = 0, device = 0;
+  bool destroyed = false, aborted = false, finalized = false;
+  int error = 0;
+  std::shared_ptr<bool> left = std::make_shared<bool>(false);
+  int64_t calls = 0, splits = 0;
+  std::map<int, int64_t> sends, receives;  // with each other rank
+  int64_t last_operation = 0;
+  std::vector<std::weak_ptr<Meeting>> meetings;
+  bool ready() const { return clique && clique->complete(); }
+};
+
+std::deque<Communicator>& communicators();
+// What a communicator has begun is never done.
+void break_meetings(Communicator& communicator);
+// All give `error` from now on, and what they have begun is never done.
+void break_communicators(int error);
+
+// Where a call of a communicator meets those of the others; checks that they agree.
+Seat join_collective(Communicator& communicator, const CollectiveCall& call);
+Seat join_send(Communicator& communicator, const CollectiveCall& call, int peer, bool sends);
+
+int64_t nccl_element_bytes(int type);  // 0: there is no such type
+// What the calls of all ranks do; the ranges that each rank touches.
+std::vector<std::vector<Range>> run_collective(const std::vector<CollectiveCall>& calls);
+
+}  // namespace tessera::emulated_gpu

@@ -1,0 +1,238 @@
+// The double of NCCL: what ranks exchange, and calls that do not fit together.
+#include <functional>
+#include <thread>
+
+#include "backends/cuda/nccl_api.h"
+#include "tests/cuda/emulated_cuda.h"
+
+namespace tessera::cuda {
+namespace {
+
+struct Nccl {
+  explicit Nccl(EmulatedCuda& cuda) {
+#define TESSERA_LOAD(result, name, member, parameters) cuda.load(#name, member);
+    TESSERA_NCCL_FUNCTIONS(TESSERA_LOAD)
+#undef TESSERA_LOAD
+    EXPECT_EQ(get_unique_id(&id), 0);
+  }
+#define TESSERA_MEMBER(result, name, member, parameters) result(*member) parameters = nullptr;
+  TESSERA_NCCL_FUNCTIONS(TESSERA_MEMBER)
+#undef TESSERA_MEMBER
+  ncclUniqueId id{};
+};
+
+struct Rank {
+  EmulatedCuda& cuda;
+  Nccl& nccl;
+  int rank;
+  ncclComm* comm;
+  CUstream stream;
+
+  bool settle(ncclComm* of) const {
+    ncclResult error = kNcclInProgress;
+    while (error == kNcclInProgress) {
+      if (nccl.comm_get_async_error(of, &error) != 0) return false;
+      std::this_thread::yield();
+    }
+    return error == 0;
+  }
+};
+
+// A thread and a device for each rank, connected.
+void run_ranks(EmulatedCuda& cuda, int count, const std::function<void(Rank&)>& body) {
+  Nccl nccl(cuda);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < count; ++rank) {
+    threads.emplace_back([&, rank] {
+      cuda.use_device(rank);
+      Rank own{cuda, nccl, rank, nullptr, cuda.make_stream()};
+      ncclConfig config;
+      config.blocking = 0;
+      const ncclResult begun = nccl.comm_init_rank_config(&own.comm, count, nccl.id, rank, &config);
+      EXPECT_TRUE(begun == kNcclSuccess || begun == kNcclInProgress);
+      ASSERT_TRUE(own.settle(own.comm));
+      body(own);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<float> part(int rank, size_t n) {
+  std::vector<float> values(n);
+  for (size_t i = 0; i < n; ++i)
+    values[i] = static_cast<float>(i + 1) + 100.0f * static_cast<float>(rank);
+  return values;
+}
+
+TEST(NcclDouble, Exchanges) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    EmulatedCuda cuda("checked", seed, 3);
+    run_ranks(cuda, 3, [](Rank& r) {
+      float* x = r.cuda.upload(part(r.rank, 6), r.stream);
+      auto* y = r.cuda.allocate<float>(18);
+      // In place, to another buffer, and the parts of each rank.
+      EXPECT_EQ(r.nccl.all_gather(x, y, 6, kNcclFloat32, r.comm, r.stream), 0);
+      const auto gathered = r.cuda.download(y, 18, r.stream);
+      for (size_t i = 0; i < 18; ++i)
+        EXPECT_EQ(gathered[i], part(static_cast<int>(i / 6), 6)[i % 6]);
+      EXPECT_EQ(r.nccl.reduce_scatter(x, y, 2, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+      const auto scattered = r.cuda.download(y, 2, r.stream);
+      const auto first = static_cast<float>(r.rank * 2 + 1);
+      EXPECT_EQ(scattered[0], 3 * first + 300);
+      EXPECT_EQ(scattered[1], 3 * (first + 1) + 300);
+      EXPECT_EQ(r.nccl.all_reduce(x, x, 6, kNcclFloat32, kNcclMax, r.comm, r.stream), 0);
+      EXPECT_EQ(r.cuda.download(x, 6, r.stream), part(2, 6));
+      // Everybody to its right neighbour, in one group.
+      float* z = r.cuda.upload(part(r.rank, 4), r.stream);
+      EXPECT_EQ(r.nccl.group_start(), 0);
+      EXPECT_EQ(r.nccl.send(z, 4, kNcclFloat32, (r.rank + 1) % 3, r.comm, r.stream), 0);
+      EXPECT_EQ(r.nccl.receive(y, 4, kNcclFloat32, (r.rank + 2) % 3, r.comm, r.stream), 0);
+      EXPECT_EQ(r.nccl.group_end(), 0);
+      EXPECT_EQ(r.cuda.download(y, 4, r.stream), part((r.rank + 2) % 3, 4));
+    });
+  }
+}
+
+TEST(NcclDouble, HalfPrecisionIsSummedInOrderAndRoundedOnce) {
+  EmulatedCuda cuda("checked", 1, 3);
+  run_ranks(cuda, 3, [](Rank& r) {
+    // 256, 1 and 1: rounded in between to bf16, 256 + 1 would stay 256.
+    const uint16_t bits = r.rank == 0 ? 0x4380 : 0x3f80;
+    uint16_t* x = r.cuda.upload(std::vector<uint16_t>{bits}, r.stream);
+    EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclBfloat16, kNcclSum, r.comm, r.stream), 0);
+    EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 0x4381);
+  });
+}
+
+TEST(NcclDouble, SplitsByColorAndKey) {
+  EmulatedCuda cuda("checked", 1, 4);
+  run_ranks(cuda, 4, [](Rank& r) {
+    ncclConfig config;
+    config.blocking = 0;
+    ncclComm* half = nullptr;
+    // Ranks 3 and 1 in this order, and 2 and 0.
+    const ncclResult begun = r.nccl.comm_split(r.comm, r.rank % 2, -r.rank, &half, &config);
+    EXPECT_TRUE(begun == kNcclSuccess || begun == kNcclInProgress);
+    ASSERT_TRUE(r.settle(half));
+    float* x = r.cuda.upload(part(r.rank, 1), r.stream);
+    auto* y = r.cuda.allocate<float>(2);
+    EXPECT_EQ(r.nccl.all_gather(x, y, 1, kNcclFloat32, half, r.stream), 0);
+    const auto result = r.cuda.download(y, 2, r.stream);
+    EXPECT_EQ(result[0], 100.0f * static_cast<float>(r.rank % 2 + 2) + 1);
+    EXPECT_EQ(result[1], 100.0f * static_cast<float>(r.rank % 2) + 1);
+    EXPECT_EQ(r.nccl.comm_finalize(half), 0);
+    EXPECT_EQ(r.nccl.comm_destroy(half), 0);
+  });
+}
+
+TEST(NcclDouble, ExchangesAreCapturedIntoGraphs) {
+  EmulatedCuda cuda("checked", 1, 2);
+  run_ranks(cuda, 2, [](Rank& r) {
+    float* x = r.cuda.upload(std::vector<float>{1}, r.stream);
+    EXPECT_EQ(r.cuda.stream_begin_capture(r.stream, kStreamCaptureModeThreadLocal), 0);
+    EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    ASSERT_EQ(r.cuda.stream_end_capture(r.stream, &graph), 0);
+    ASSERT_EQ(r.cuda.graph_instantiate(&executable, graph, 0), 0);
+    for (int n = 0; n < 5; ++n) ASSERT_EQ(r.cuda.graph_launch(executable, r.stream), 0);
+    EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 32.0f);
+  });
+}
+
+TEST(NcclDouble, ExchangesAreOrderedWithOtherStreamsByEventsOnly) {
+  EmulatedCuda cuda("checked", 1, 2);
+  run_ranks(cuda, 2, [](Rank& r) {
+    float* x = r.cuda.upload(std::vector<float>(8, 1), r.stream);
+    EXPECT_EQ(r.cuda.stream_synchronize(r.stream), 0);
+    const CUstream side = r.cuda.make_stream();
+    EXPECT_EQ(r.nccl.all_reduce(x, x, 8, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    r.cuda.fill_bytes(r.cuda.address(x), 0, 32, side);
+    EXPECT_EQ(r.cuda.stream_synchronize(side), 0);
+    EXPECT_EQ(r.cuda.stream_synchronize(r.stream), 0);
+  });
+  cuda.expect_found("order: ");
+}
+
+TEST(NcclDouble, RanksThatCallDifferentThings) {
+  for (const int mistake : {0, 1, 2, 3}) {
+    EmulatedCuda cuda("checked", 1, 2);
+    run_ranks(cuda, 2, [&](Rank& r) {
+      const size_t count = mistake == 1 && r.rank == 1 ? 3 : 4;
+      const int type = mistake == 2 && r.rank == 1 ? kNcclInt32 : kNcclFloat32;
+      float* x = r.cuda.upload(part(r.rank, 8), r.stream);
+      if (mistake == 3 && r.rank == 1) {
+        r.nccl.reduce_scatter(x, x + 4, 4, type, kNcclSum, r.comm, r.stream);
+      } else {
+        r.nccl.all_reduce(x, x, count, type, kNcclSum, r.comm, r.stream);
+      }
+      if (mistake) {  // it never comes to an end
+        r.nccl.comm_abort(r.comm);
+        r.cuda.stream_synchronize(r.stream);
+      } else {
+        r.cuda.download(x, 4, r.stream);
+      }
+    });
+    if (mistake == 3)
+      cuda.take_findings();
+    else if (mistake)
+      cuda.expect_found("ranks call different things at the same place");
+  }
+}
+
+TEST(NcclDouble, AMissingRankIsNeverThereAndAnAbortGoesOn) {
+  EmulatedCuda cuda("checked", 1, 2);
+  Nccl nccl(cuda);
+  ncclConfig config;
+  config.blocking = 0;
+  ncclComm* comm = nullptr;
+  EXPECT_EQ(nccl.comm_init_rank_config(&comm, 2, nccl.id, 0, &config), kNcclInProgress);
+  ncclResult error = 0;
+  EXPECT_EQ(nccl.comm_get_async_error(comm, &error), 0);
+  EXPECT_EQ(error, kNcclInProgress);
+  const CUstream stream = cuda.make_stream();
+  float* x = cuda.upload(part(0, 4), stream);
+  EXPECT_NE(nccl.all_reduce(x, x, 4, kNcclFloat32, kNcclSum, comm, stream), 0);
+  cuda.expect_found("on a communicator that is not connected yet");
+  EXPECT_EQ(nccl.comm_abort(comm), 0);
+  EXPECT_NE(nccl.comm_get_async_error(comm, &error), 0);
+  cuda.expect_found("on a communicator that was aborted");
+  // Connected, but the other rank never comes to the exchange.
+  EmulatedCuda again("checked", 2, 2);
+  run_ranks(again, 2, [](Rank& r) {
+    float* y = r.cuda.upload(part(r.rank, 4), r.stream);
+    EXPECT_EQ(r.cuda.stream_synchronize(r.stream), 0);
+    if (r.rank == 1) return;
+    EXPECT_EQ(r.nccl.all_reduce(y, y, 4, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    const CUevent event = r.cuda.make_event();
+    r.cuda.event_record(event, r.stream);
+    for (int n = 0; n < 100; ++n) EXPECT_EQ(r.cuda.event_query(event), kCudaErrorNotReady);
+    EXPECT_EQ(r.nccl.comm_abort(r.comm), 0);
+    EXPECT_EQ(r.cuda.event_synchronize(event), 0);
+    EXPECT_EQ(r.cuda.download(y, 4, r.stream), part(0, 4));
+  });
+}
+
+TEST(NcclDouble, WhatBreaksItsRules) {
+  EmulatedCuda cuda("checked", 1, 2);
+  run_ranks(cuda, 2, [](Rank& r) {
+    float* x = r.cuda.upload(part(r.rank, 8), r.stream);
+    r.cuda.stream_synchronize(r.stream);
+    if (r.rank == 1) return;
+    EXPECT_NE(r.nccl.all_reduce(x, x + 1, 4, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    r.cuda.expect_found("the buffers overlap but are not in place");
+    EXPECT_NE(r.nccl.all_reduce(x, x, 4, 77, kNcclSum, r.comm, r.stream), 0);
+    r.cuda.expect_found("an invalid type");
+    EXPECT_NE(r.nccl.group_end(), 0);
+    r.cuda.expect_found("a group is ended that was not begun");
+    EXPECT_EQ(r.nccl.comm_finalize(r.comm), 0);
+    EXPECT_NE(r.nccl.all_reduce(x, x, 4, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    r.cuda.expect_found("on a communicator that is ended");
+    EXPECT_EQ(r.nccl.comm_destroy(r.comm), 0);
+    EXPECT_NE(r.nccl.comm_destroy(r.comm), 0);
+    r.cuda.expect_found("there is no such communicator");
+  });
+}
+
+}  // namespace
+}  // namespace tessera::cuda
