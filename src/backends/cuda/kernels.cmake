@@ -21,7 +21,7 @@ else()
     set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
     add_custom_command(OUTPUT ${image}
       COMMAND ${TESSERA_NVCC} -fatbin -std=c++20 -O3 -fmad=false -gencode arch=compute_80,code=sm_80
-        -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80
+        -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80 -Xfatbin -compress-all
         -I${CMAKE_SOURCE_DIR}/src -o ${image} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
       DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} ${headers} COMMENT "CUDA kernels of ${source}" VERBATIM)
     list(APPEND images ${image})
