@@ -73,7 +73,8 @@ TEST(EmulatedKernels, AsynchronousCopies) {
                 {4, "race: writes what another thread reads"},
                 {5, "access past the shared memory that the launch gives"},
                 {6, "cp.async: an address is not a multiple of 16 bytes"},
-                {7, kPending}},
+                {7, kPending},
+                {8, "shared memory: reads what nobody has written"}},
                [](EmulatedCuda& cuda, int mistake) {
                  const CUstream stream = cuda.make_stream();
                  std::vector<uint32_t> x((5 * 64 + 1) * 4);
