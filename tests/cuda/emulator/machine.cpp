@@ -171,8 +171,8 @@ bool Machine::run_one() {
   std::vector<int> ready;
   for (const int number : busy) {
     const Operation& head = streams[static_cast<size_t>(number)].queue.front();
-    const auto waits = [](const Seat& seat) { return !seat.meeting->done && !*seat.left; };
-    if (head.arrived && std::any_of(head.seats.begin(), head.seats.end(), waits)) continue;
+    const auto is_kept = [](const Seat& seat) { return !seat.meeting->done && !*seat.left; };
+    if (head.arrived && std::any_of(head.seats.begin(), head.seats.end(), is_kept)) continue;
     if (std::none_of(head.after.begin(), head.after.end(),
                      [&](int64_t id) { return unfinished.contains(id); })) {
       ready.push_back(number);

@@ -137,6 +137,7 @@ struct Machine {
   std::set<int> busy;  // streams with work
   int64_t next_id = 1, executed = 0, allocations = 0, launches = 0;
   int64_t memory_limit = int64_t{8} << 30, fail_allocation = 0, fail_launch = 0;
+  int64_t waits = 0, left_out_wait = 0;
   CUresult launch_error = 0;
   bool initialized = false;
 
