@@ -27,11 +27,11 @@ class CudaProgram : public Ranks {
 
 TEST_F(CudaProgram, ContinuesACheckpointOfTheCpuAndBack) {
   auto part = [&](int end, const Words& device, const std::string& metrics) {
-    return trained(train(f32_ + Words{"--max_steps", cat(end), "--checkpoint_dir", "ckpt",
-                                      "--resume_from_checkpoint", "ckpt",
-                                      "--peak_tflops_per_gpu", "1"}) +
-                       device,
-                   metrics);
+    return trained(
+        train(f32_ + Words{"--max_steps", cat(end), "--checkpoint_dir", "ckpt",
+                           "--resume_from_checkpoint", "ckpt", "--peak_tflops_per_gpu", "1"}) +
+            device,
+        metrics);
   };
   Words parts = part(2, {}, "a.jsonl");
   parts = parts + part(4, cuda_, "b.jsonl");

@@ -85,8 +85,8 @@ class CudaWaitsTest : public CudaTest {
   }
 };
 
-TEST_F(CudaWaitsTest, OfExchangesBetweenRanks) { each_left_out(2, false, 8); }
-TEST_F(CudaWaitsTest, OfCopiesToTheFarTier) { each_left_out(1, true, 8); }
+TEST_F(CudaWaitsTest, OfExchangesBetweenRanks) { each_left_out(2, false, 5); }
+TEST_F(CudaWaitsTest, OfCopiesToTheFarTier) { each_left_out(1, true, 5); }
 
 }  // namespace
 }  // namespace tessera::cuda

@@ -77,8 +77,9 @@ class Chain {
       const void* from = a.inputs.empty() ? nullptr : a.inputs[0];
       for (size_t i = 0; i < steps.size(); ++i) {
         std::byte* scratch = static_cast<std::byte*>(a.workspace) + places[i];
-        void* to = i + 1 < steps.size() ? static_cast<void*>(scratch + aligned_bytes(steps[i].scratch))
-                                        : a.outputs[0];
+        void* to = i + 1 < steps.size()
+                       ? static_cast<void*>(scratch + aligned_bytes(steps[i].scratch))
+                       : a.outputs[0];
         steps[i].run(from, to, scratch);
         from = to;
       }

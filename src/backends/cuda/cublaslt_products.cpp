@@ -8,7 +8,8 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr const char* kCublasLtNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+constexpr const char* kCublasLtNames[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                          "libcublasLt.so"};
 // What an algorithm may have for partial sums: as much as NVIDIA advises for its latest GPUs.
 constexpr uint64_t kMaxWorkspaceBytes = 32 << 20;
 // Addresses of which algorithms make use.
