@@ -121,9 +121,9 @@ TEST(CudaComposites, HeadInChunksIsTheWholeHead) {
     const Graph g = graph_for(c, dtype);
     EmulatedBackend device(1);
     const EmulatedOutputs whole = device.run(g, feeds);
-    const EmulatedOutputs parts = device.run_launch(g, feeds, [](KernelTable& table, Device& gpu) {
-      register_composite_kernels(table, gpu, {}, 1);
-    });
+    KernelTable in_chunks;
+    register_composite_kernels(in_chunks, device.backend().device(), {}, 1);
+    const EmulatedOutputs parts = device.run_launch(g, feeds, in_chunks);
     ASSERT_EQ(parts.outputs.size(), 4u);
     EXPECT_EQ(parts.outputs[0].bytes, whole.outputs[0].bytes) << "dx";
     for (size_t k = 1; k < 4; ++k) {
@@ -131,6 +131,28 @@ TEST(CudaComposites, HeadInChunksIsTheWholeHead) {
       EXPECT_LE(rms(got, want), 1e-6 * rms(want, Doubles(want.size(), 0))) << "output " << k;
     }
   }
+}
+
+TEST(CudaComposites, ResultsMayShareTheBytesThatTheOpAllows) {
+  EmulatedBackend device(3);
+  const KernelTable& table = device.backend().kernels();
+  int pairs = 0;
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Case& c : composite_cases()) {
+      if (c.f32_only && dtype != DType::kF32) continue;
+      SCOPED_TRACE(cat(c.label, " ", c.op->key(), " ", name(dtype)));
+      const Graph g = graph_for(c, dtype);
+      const ref::Feeds feeds = feeds_for(c, dtype);
+      for (InPlacePair pair : c.op->in_place_pairs()) {
+        const EmulatedOutputs apart = device.run_launch(g, feeds, table),
+                              shared = device.run_launch(g, feeds, table, pair);
+        for (size_t k = 0; k < apart.outputs.size(); ++k)
+          EXPECT_TRUE(apart.outputs[k].bytes == shared.outputs[k].bytes) << "output " << k;
+        ++pairs;
+      }
+    }
+  }
+  EXPECT_GT(pairs, 30);
 }
 
 // Orders of blocks and threads differ by seed.
