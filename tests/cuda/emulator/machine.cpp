@@ -156,6 +156,17 @@ CUresult Machine::wait(Stream& stream, Event& event) {
   return cuda::kCudaSuccess;
 }
 
+bool Machine::adds_order(const Stream& stream, const Event& event) const {
+  if (!event.recorded) return false;
+  if (event.capture >= 0 || stream.capture >= 0) return true;
+  Clock known = stream.clock;
+  join(known, host);
+  for (size_t n = 0; n < event.clock.size(); ++n) {
+    if (event.clock[n] > (n < known.size() ? known[n] : 0)) return true;
+  }
+  return false;
+}
+
 void Machine::run_until(int64_t id) {
   while (unfinished.contains(id)) {
     if (!run_one()) changed.wait(mutex);

@@ -158,6 +158,9 @@ struct Machine {
   void come_behind(Stream& stream, const Clock& clock, int64_t last);
   CUresult record(Event& event, Stream& stream);
   CUresult wait(Stream& stream, Event& event);
+  // Whether anything comes before the event that does not come before what follows in the stream
+  // anyway.
+  bool adds_order(const Stream& stream, const Event& event) const;
 
   // Does work until this one is done. Waits for other threads where a meeting needs them.
   void run_until(int64_t id);
