@@ -99,7 +99,7 @@ std::string device_lines(const JobPlan& plan, const DeviceSheet& sheet) {
   if (beside.exchanges > 0)
     text += line("buffers of NCCL", beside.exchanges,
                  cat("estimate, beside the plan: ", kCommunicatorsOfGroup * plan.groups,
-                     " communicators, two for each group of ranks"));
+                     " communicators, two for each group of ranks that exchange"));
   text += line("lost to the driver's pieces", beside.pieces,
                cat("estimate, beside the plan: at most, with ", plan.slots, " slots of state"));
   return text + line("on the GPU", checked_add(plan.memory.near(), beside.total()),

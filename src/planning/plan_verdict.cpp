@@ -51,6 +51,8 @@ std::string alternative_text(const PlanAlternative& alternative, const JobPlan& 
 
 // A quarter of the memory, or more, has no use.
 bool leaves_much(const MemoryLimits& limits, const JobPlan& plan) {
+  if (limits.device)
+    return checked_add(plan.memory.near(), plan.beside().total()) <= limits.device->memory / 4 * 3;
   return limits.near && plan.memory.near() <= *limits.near / 4 * 3;
 }
 
