@@ -18,6 +18,8 @@ class CudaPlanCommand : public ProgramTest {
                      "--max_context_width", "4096"} +
                more);
   }
+  // Of the same width, with few layers.
+  ProgramResult plan_wide(const Words& more) { return plan_7b(Words{"--num_layers", "2"} + more); }
   static double number(const std::string& text, const std::string& expression) {
     std::smatch found;
     EXPECT_TRUE(std::regex_search(text, found, std::regex(expression))) << expression << text;
@@ -65,9 +67,9 @@ TEST_F(CudaPlanCommand, ARooflineFollowsTheDataSheet) {
   const std::string all = R"(\n  together .* ([0-9.]+) ms)",
                     products = R"(\n  linear_dx .* ([0-9.]+) ms)",
                     norms = R"(\n  swiglu .* ([0-9.]+) ms)";
-  const std::string h100 = plan_7b({"--world", "8"}).out,
-                    h200 = plan_7b({"--world", "8", "--target", "h200"}).out,
-                    a100 = plan_7b({"--world", "8", "--target", "a100"}).out;
+  const std::string h100 = plan_wide({"--world", "8"}).out,
+                    h200 = plan_wide({"--world", "8", "--target", "h200"}).out,
+                    a100 = plan_wide({"--world", "8", "--target", "a100"}).out;
   for (const std::string& text : {h100, h200, a100}) {
     expect_contains(text, "\nRoofline: no speed is claimed. ");
     // No op is faster than its arithmetic.
@@ -79,13 +81,13 @@ TEST_F(CudaPlanCommand, ARooflineFollowsTheDataSheet) {
   EXPECT_NEAR(number(a100, norms) / number(h100, norms), 3.35 / 2.04, 1e-3);
   expect_contains(h100, "  exchanges, an estimate ");
   expect_contains(a100, "no model of them for this GPU");
-  expect_lacks(plan_7b({}).out, "exchanges");
+  expect_lacks(plan_wide({}).out, "exchanges");
   expect_lacks(run(Words{"plan"} + tiny_shape()).out, "Roofline");
 }
 
 TEST_F(CudaPlanCommand, ExchangesAreSlowerBetweenHosts) {
   const std::string time = R"(exchanges, an estimate .* ([0-9.]+) ms, beside)";
-  auto exchanges = [&](const Words& more) { return number(plan_7b(more).out, time); };
+  auto exchanges = [&](const Words& more) { return number(plan_wide(more).out, time); };
   const double within = exchanges({"--world", "8"}),
                between = exchanges({"--world", "8", "--ranks_per_host", "4"});
   EXPECT_GT(between, within);
