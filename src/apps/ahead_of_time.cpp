@@ -104,8 +104,12 @@ void check_target(const RunConfig& config) {
       throw UsageError("--save_executable is for --device_type xla with --target");
     return;
   }
-  if (config.device_type != "xla")
-    throw UsageError(cat("--target ", config.target, " is for --device_type xla"));
+  if (config.device_type != "xla" && config.device_type != "cuda")
+    throw UsageError(cat("--target ", config.target, " is for --device_type cuda or xla"));
+  if (config.device_type == "cuda" && !config.save_executable.empty())
+    throw UsageError("--save_executable is for --device_type xla with --target");
+  if (config.device_type == "xla" && config.target == "h200")
+    throw UsageError("--target h200 is for --device_type cuda: XLA's are h100 and a100");
 }
 
 void plan_ahead_of_time(const RunConfig& config, const ModelConfig& model,

@@ -5,6 +5,7 @@
 
 #include "apps/bench_ops.h"
 #include "backends/cpu/kernels/matmul.h"
+#include "backends/cuda/described_backend.h"
 #include "base/clock.h"
 
 namespace tessera {
@@ -82,17 +83,31 @@ PlannedDevice::PlannedDevice(const RunConfig& config) {
     target_.peak_flops = threads * nominal_thread_flops(isa, matrix_dtype(config));
     return;
   }
+  if (config.device_type == "cuda") {
+    plan_gpu(config);
+    return;
+  }
   backend_ = std::make_unique<WithoutKernels>();
   target_.backend = backend_.get();
-  target_.description = config.device_type == "xla"
-                            ? "XLA, which lays out memory by itself (--target: what it says)"
-                            : "CUDA, without the workspaces that its kernels would take";
+  target_.description = "XLA, which lays out memory by itself (--target: what it says)";
   target_.exact = false;
-  target_.peak_flops = config.device_type == "cuda" ? 989e12 : 459e12;  // an H100's, a TPU v5p's
+  target_.peak_flops = 459e12;  // a TPU v5p's
   if (config.target != "none") {
     target_.description = cat(config.target, " with XLA, whose figures stand below");
-    target_.peak_flops = config.target == "a100" ? 312e12 : 989e12;
+    target_.peak_flops = device_sheet(config.target).matrix_flops;
   }
+}
+
+void PlannedDevice::plan_gpu(const RunConfig& config) {
+  using Products = cuda::DescribedBackend::Products;
+  backend_ = std::make_unique<cuda::DescribedBackend>(Products::kCublasLt);
+  without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn);
+  target_.backend = backend_.get();
+  target_.without_libraries = without_libraries_.get();
+  target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);
+  target_.description = cat(target_.sheet->name, " (--target), by its data sheet");
+  target_.peak_flops =
+      matrix_dtype(config) == DType::kBF16 ? target_.sheet->matrix_flops : target_.sheet->f32_flops;
 }
 
 double measure_matrix_peak(cpu::CpuBackend& backend, DType dtype) {

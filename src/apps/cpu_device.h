@@ -17,8 +17,9 @@ std::unique_ptr<cpu::CpuBackend> open_cpu(const RunConfig& config, const JobConn
 Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure_peak,
                  const JobConnection& job = {});
 
-// The device of --device_type, --cpu_isa and --threads (default: the cores of this machine, shared
-// among the ranks of a host) for which a job is planned, on any machine: nothing can be run on it.
+// The device of --device_type, --target, --cpu_isa and --threads (default: the cores of this
+// machine, shared among the ranks of a host) for which a job is planned, on any machine: nothing
+// can be run on it.
 class PlannedDevice {
  public:
   explicit PlannedDevice(const RunConfig& config);
@@ -27,7 +28,9 @@ class PlannedDevice {
   const PlanTarget& target() const { return target_; }
 
  private:
-  std::unique_ptr<Backend> backend_;
+  void plan_gpu(const RunConfig& config);
+
+  std::unique_ptr<Backend> backend_, without_libraries_;
   PlanTarget target_;
 };
 

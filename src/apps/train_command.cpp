@@ -47,7 +47,7 @@ ranks of a host would fit on this machine.
 
 Examples
   tessera plan --model_name llama2_7b --train_batch_size 1 --max_context_width 4096
-  tessera plan --model_name llama3.1_8b --world 8 --memory 80GiB --max_context_width 8192 --device_type cuda
+  tessera plan --model_name llama3.1_8b --world 8 --max_context_width 8192 --device_type cuda --target h200     without a GPU
   tessera plan --model_name llama2_70b --world 64 --ranks_per_host 2 --cpu_isa amx --threads 32 --memory 256GiB
   tessera plan --model_name llama2_7b --world 8 --device_type xla --target h100     what XLA makes of it, without a GPU
 
@@ -138,7 +138,8 @@ int plan_command(std::span<const std::string> arguments) {
   PlannedDevice device(parsed.config);
   PlanReport report = plan_report(parsed.config, model, device.target());
   std::fputs(report.text.c_str(), stdout);
-  if (config.target != "none") plan_ahead_of_time(config, model, device.target());
+  if (config.device_type == "xla" && config.target != "none")
+    plan_ahead_of_time(config, model, device.target());
   return report.fits ? 0 : 1;
 }
 

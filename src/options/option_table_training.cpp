@@ -405,8 +405,10 @@ std::vector<OptionRow> memory() {
        .scopes = kPlanScopes},
       {.name = "target",
        .field = &RunConfig::target,
-       .help = "of device_type xla: compile the programs for this GPU, without one: docs/xla.md",
-       .values = {{.name = "none"}, {.name = "h100"}, {.name = "a100"}},
+       .help =
+           "GPU to plan for, without one. none with device_type cuda: h100. With device_type xla "
+           "(not h200) the programs are compiled for it: docs/xla.md",
+       .values = {{.name = "none"}, {.name = "h100"}, {.name = "h200"}, {.name = "a100"}},
        .scopes = in(OptionScope::kPlan)},
       {.name = "save_executable",
        .field = &RunConfig::save_executable,

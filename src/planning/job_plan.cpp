@@ -1,17 +1,21 @@
 #include "planning/job_plan.h"
 
 #include <algorithm>
+#include <set>
 
 namespace tessera {
 
-MemoryLimits memory_limits(const RunConfig& config) {
-  return {config.memory, config.host_memory, {}};
+MemoryLimits memory_limits(const RunConfig& config, const PlanTarget& target) {
+  MemoryLimits limits{config.memory, config.host_memory, {}, {}};
+  if (!config.memory) limits.device = target.sheet;
+  return limits;
 }
 
 bool JobPlan::fits(const MemoryLimits& limits) const {
   return (!limits.near || memory.near() <= *limits.near) &&
          (!limits.host || far_on_host() <= *limits.host) &&
-         (!limits.both || memory.total() <= *limits.both);
+         (!limits.both || memory.total() <= *limits.both) &&
+         (!limits.device || checked_add(memory.near(), beside().total()) <= limits.device->memory);
 }
 
 int64_t planned_world(const RunConfig& config) {
@@ -43,6 +47,15 @@ JobPlan job_plan(const RunConfig& config, const Session& session) {
                 static_cast<double>(windows * config.max_context_width);
   plan.costs =
       step_costs(session.programs(), config.gradient_accumulation_steps, config.ranks_per_host);
+  std::set<uint32_t> axes;
+  for_programs(session.programs(), config.gradient_accumulation_steps,
+               [&](const Graph& graph, double) {
+                 for (const Node& node : graph.nodes())
+                   if (auto communication = node.op->communication())
+                     axes.insert(communication->axes.bits);
+               });
+  plan.groups = std::ssize(axes);
+  plan.slots = std::ssize(session.programs().slots);
   return plan;
 }
 

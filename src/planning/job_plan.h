@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "models/model_config.h"
+#include "planning/device_sheet.h"
 #include "programs/session.h"
 #include "programs/step_costs.h"
 
@@ -11,8 +12,13 @@ namespace tessera {
 struct PlanTarget {
   Backend* backend = nullptr;               // need not be able to run what it compiles
   std::string description = "this device";  // "a CPU with amx, 16 threads a rank"
-  // Whether the kernels' workspaces are in the plan, and it is to the byte what training allocates.
+  // Whether the kernels' workspaces are in the plan, and it is to the byte what training allocates,
+  // but for what `without_libraries` says.
   bool exact = true;
+  // Where a library takes workspaces of which only a device knows the size, `backend` plans with
+  // the most that it may take, and this for the same device without the library.
+  Backend* without_libraries = nullptr;
+  std::optional<DeviceSheet> sheet;
   double peak_flops = 1e12;  // of matrix products, nominal
 };
 
@@ -21,18 +27,24 @@ struct MemoryLimits {
   std::optional<int64_t> near;  // of a rank: --memory
   std::optional<int64_t> host;  // of all ranks of a host together, for the far tier: --host_memory
   std::optional<int64_t> both;  // of a rank, where the two tiers are one memory
-  bool any() const { return near || host || both; }
+  // Of a rank's device, what lies there beside the plan included; where --memory is not given.
+  std::optional<DeviceSheet> device;
+  bool any() const { return near || host || both || device; }
 };
-MemoryLimits memory_limits(const RunConfig& config);
+MemoryLimits memory_limits(const RunConfig& config, const PlanTarget& target);
 
 // What a job takes, in numbers.
 struct JobPlan {
   Parallelism parallelism;
   Session::Memory memory;  // of one rank
   int64_t ranks_on_host = 1;
-  double tokens = 0;  // of a step, of all ranks
-  StepCosts costs;    // of one rank
+  double tokens = 0;   // of a step, of all ranks
+  StepCosts costs;     // of one rank
+  int64_t groups = 0;  // of ranks that exchange with each other, to which a rank belongs
+  int64_t slots = 0;   // of its state
 
+  // On a device of which there is a data sheet.
+  MemoryBeside beside() const { return memory_beside(groups, slots); }
   int64_t far_on_host() const { return memory.far() * ranks_on_host; }
   double tokens_a_rank() const { return tokens / parallelism.mesh.world_size(); }
   bool fits(const MemoryLimits& limits) const;

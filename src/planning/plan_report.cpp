@@ -9,6 +9,7 @@
 #include "planning/memory_chart.h"
 #include "planning/plan_search.h"
 #include "planning/plan_verdict.h"
+#include "planning/roofline.h"
 #include "programs/frozen_parameters.h"
 
 namespace tessera {
@@ -61,16 +62,49 @@ std::string heading(const RunConfig& config, const ModelConfig& model, int64_t t
              "\nWorld: ", ranks, batch);
 }
 
+// `accuracy`: "exact", where lines beside these are not.
 std::string state_lines(const RunConfig& config, const ModelConfig& model,
-                        const Session::Memory& memory) {
+                        const Session::Memory& memory, const std::string& accuracy = "") {
   if (config.eval_only)
     return line(compute_dtype(config) == DType::kBF16 ? "parameters (bf16)" : "parameters (f32)",
-                memory.parameters);
-  if (has_narrow_weights(config, model))
-    return line("parameters", memory.parameters, "bf16, of the adapters f32") +
-           line("moments (f32)", memory.optimizer) + line("gradients (f32)", memory.gradients);
-  return line("parameters (f32)", memory.parameters) + line("moments (f32)", memory.optimizer) +
-         line("gradients (f32)", memory.gradients);
+                memory.parameters, accuracy);
+  const std::string parameters =
+      has_narrow_weights(config, model)
+          ? line("parameters", memory.parameters,
+                 cat(accuracy, accuracy.empty() ? "" : ", ", "bf16, of the adapters f32"))
+          : line("parameters (f32)", memory.parameters, accuracy);
+  return parameters + line("moments (f32)", memory.optimizer, accuracy) +
+         line("gradients (f32)", memory.gradients, accuracy);
+}
+
+// Of a device with a data sheet: how well the arena is known.
+std::string arena_accuracy(const RunConfig& config, const ModelConfig& model,
+                           const PlanTarget& target) {
+  if (!target.without_libraries) return "exact";
+  RunConfig silent = config;
+  silent.dump_pass.clear();
+  PlanTarget without = target;
+  without.backend = target.without_libraries;
+  return cat(
+      "estimate: the most that cublasLt may take for a product is in it; exact without "
+      "cublasLt: ",
+      format_bytes(plan_session(silent, model, without)->planned_memory().arena));
+}
+
+// What lies on a rank's GPU beside the plan.
+std::string device_lines(const JobPlan& plan, const DeviceSheet& sheet) {
+  const MemoryBeside beside = plan.beside();
+  std::string text =
+      line("CUDA context and code", beside.context, "estimate, beside the plan; not measured");
+  if (beside.exchanges > 0)
+    text += line("buffers of NCCL", beside.exchanges,
+                 cat("estimate, beside the plan: ", kCommunicatorsOfGroup * plan.groups,
+                     " communicators, two for each group of ranks that exchange"));
+  text += line("lost to the driver's pieces", beside.pieces,
+               cat("estimate, beside the plan: at most, with ", plan.slots, " slots of state"));
+  return text + line("on the GPU", checked_add(plan.memory.near(), beside.total()),
+                     cat("estimate, of ", format_bytes(sheet.memory), " that programs find on an ",
+                         sheet.name));
 }
 
 std::string memory_text(const RunConfig& config, const ModelConfig& model, const Session& session,
@@ -78,13 +112,17 @@ std::string memory_text(const RunConfig& config, const ModelConfig& model, const
   const Session::Memory& memory = plan.memory;
   std::string text =
       cat("Device: ", target.description, "\n\nMemory of one rank, ",
-          target.exact
+          target.sheet ? "exact to the byte or an estimate, line by line"
+          : target.exact
               ? cat("to the byte what ", config.eval_only ? "evaluation" : "training", " allocates")
               : "an estimate without the workspaces of kernels",
           ":\n");
-  text += state_lines(config, model, memory);
-  text += line("counters", memory.counters);
-  text += line("arena", memory.arena, "the largest of the programs below; they share it");
+  const std::string accuracy = target.sheet ? "exact" : "";
+  text += state_lines(config, model, memory, accuracy);
+  text += line("counters", memory.counters, accuracy);
+  text += line("arena", memory.arena,
+               target.sheet ? arena_accuracy(config, model, target)
+                            : "the largest of the programs below; they share it");
   if (memory.far_arena > 0) text += line("far arena", memory.far_arena, "in host memory");
   text += line("total", memory.total(), cat(memory.total(), " bytes"));
   if (memory.far() > 0) {
@@ -95,6 +133,7 @@ std::string memory_text(const RunConfig& config, const ModelConfig& model, const
                  cat(plan.ranks_on_host, plan.ranks_on_host == 1 ? " rank" : " ranks",
                      ", held against --host_memory"));
   }
+  if (target.sheet) text += device_lines(plan, *target.sheet);
   bool saves = config.save_ckpt && !config.checkpoint_dir.empty() && !config.eval_only;
   if (saves && config.async_checkpoint != "off") {
     text += line("beside it", memory.parameters + memory.optimizer,
@@ -213,7 +252,7 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
           "not built yet",
           config.freeze.empty() ? "" : "; all parameters are counted as trained", ".\n");
   text += state_lines(config, model, plan.memory);
-  MemoryLimits limits{config.memory, {}, {}};
+  MemoryLimits limits{config.memory, {}, {}, {}};
   bool fits = plan.fits(limits);
   // What is missing may still be too much.
   if (!fits) text += verdict_text(limits, plan);
@@ -244,9 +283,10 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const 
   if (config.activation_checkpointing && !config.eval_only)
     text += recomputation_text(config, model, target, plan);
   text += times_text(config, target, plan);
+  text += roofline_text(config, session->programs(), target);
   text += passes_text(*session);
   session.reset();
-  MemoryLimits limits = memory_limits(config);
+  MemoryLimits limits = memory_limits(config, target);
   bool fits = plan.fits(limits);
   text += alternatives_text(config, model, target, plan);
   text += verdict_text(limits, plan);

@@ -112,6 +112,7 @@ class Search {
     extend(plan.memory.gradients, second.memory.gradients);
     extend(plan.memory.arena, second.memory.arena);
     extend(plan.memory.far_arena, second.memory.far_arena);
+    extend(plan.slots, second.slots);
     extend(plan.costs.flops, second.costs.flops);
     extend(plan.costs.recomputed, second.costs.recomputed);
     extend(plan.costs.network_bytes, second.costs.network_bytes);

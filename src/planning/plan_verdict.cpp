@@ -27,9 +27,8 @@ std::string percent_of(int64_t part, int64_t whole) {
   return format("%.0f %%", 100 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-std::string limit_text(const std::string& option, int64_t need, int64_t limit,
+std::string limit_text(const std::string& named, int64_t need, int64_t limit,
                        const std::string& of) {
-  std::string named = cat("--", option, " ", format_bytes(limit));
   if (need > limit)
     return cat("Does not fit: ", format_bytes(need - limit), " more than ", named, of, "\n");
   return cat("Fits in ", named, of, ": ", format_bytes(limit - need), " are left (",
@@ -52,6 +51,8 @@ std::string alternative_text(const PlanAlternative& alternative, const JobPlan& 
 
 // A quarter of the memory, or more, has no use.
 bool leaves_much(const MemoryLimits& limits, const JobPlan& plan) {
+  if (limits.device)
+    return checked_add(plan.memory.near(), plan.beside().total()) <= limits.device->memory / 4 * 3;
   return limits.near && plan.memory.near() <= *limits.near / 4 * 3;
 }
 
@@ -89,7 +90,7 @@ std::string times_text(const RunConfig& config, const PlanTarget& target, const 
 
 std::string alternatives_text(const RunConfig& config, const ModelConfig& model,
                               const PlanTarget& target, const JobPlan& plan) {
-  MemoryLimits limits = memory_limits(config);
+  MemoryLimits limits = memory_limits(config, target);
   if (!limits.any()) return "";
   std::vector<PlanAlternative> alternatives;
   std::string text;
@@ -114,9 +115,17 @@ std::string alternatives_text(const RunConfig& config, const ModelConfig& model,
 std::string verdict_text(const MemoryLimits& limits, const JobPlan& plan) {
   std::string text = "\n";
   if (!limits.any()) text += "No limit was given: --memory, and --host_memory for what is far.\n";
-  if (limits.near) text += limit_text("memory", plan.memory.near(), *limits.near, "");
+  if (limits.near)
+    text += limit_text(cat("--memory ", format_bytes(*limits.near)), plan.memory.near(),
+                       *limits.near, "");
+  if (limits.device)
+    text +=
+        limit_text(cat("the ", format_bytes(limits.device->memory), " of an ", limits.device->name),
+                   checked_add(plan.memory.near(), plan.beside().total()), limits.device->memory,
+                   cat(" (estimate: ", format_bytes(plan.beside().total()), " beside the plan)"));
   if (limits.host && plan.memory.far() > 0)
-    text += limit_text("host_memory", plan.far_on_host(), *limits.host,
+    text += limit_text(cat("--host_memory ", format_bytes(*limits.host)), plan.far_on_host(),
+                       *limits.host,
                        plan.ranks_on_host == 1 ? "" : cat(", ", plan.ranks_on_host, " ranks"));
   return text;
 }

@@ -22,7 +22,8 @@ double bytes_sent(const Graph& graph, const Node& node, const Communication& com
   return bytes * (ranks - 1) / ranks * (communication.traffic == Traffic::kAllReduce ? 2 : 1);
 }
 
-// Share of a rank's peers along the axes that are on other hosts, hosts being runs of ranks.
+}  // namespace
+
 double network_share(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host) {
   int peers = 0, others = 0;
   for (int rank = 1; rank < mesh.world_size(); ++rank) {
@@ -33,9 +34,8 @@ double network_share(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host) {
   return peers > 0 ? static_cast<double>(others) / peers : 0;
 }
 
-// Calls f(graph, how often it runs in a step, or for a validation batch where nothing is trained).
-template <class F>
-void for_programs(const Programs& programs, int64_t micro_batches, F f) {
+void for_programs(const Programs& programs, int64_t micro_batches,
+                  const std::function<void(const Graph& graph, double runs)>& f) {
   if (programs.apply.nodes().empty()) return f(programs.evaluate, 1.0);
   f(programs.micro_batch(true, micro_batches == 1).graph, 1.0);
   if (micro_batches > 2)
@@ -43,8 +43,6 @@ void for_programs(const Programs& programs, int64_t micro_batches, F f) {
   if (micro_batches > 1) f(programs.micro_batch(false, true).graph, 1.0);
   f(programs.apply, 1.0);
 }
-
-}  // namespace
 
 Cost node_cost(const Graph& graph, const Node& node) {
   if (node.op->tier() == Tier::kInput || !node.op->view_offsets().empty()) return {};

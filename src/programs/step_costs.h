@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,13 @@ struct ExchangeTotal {
 
 StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ranks_per_host);
 std::vector<ExchangeTotal> exchange_totals(const Programs& programs, int64_t micro_batches);
+
+// Calls f(graph, how often it runs in a step, or for a validation batch where nothing is trained).
+void for_programs(const Programs& programs, int64_t micro_batches,
+                  const std::function<void(const Graph& graph, double runs)>& f);
+
+// Share of a rank's peers along the axes that are on other hosts, hosts being runs of ranks.
+double network_share(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host);
 
 // Of one launch; of inputs and views, for which nothing runs, nothing.
 Cost node_cost(const Graph& graph, const Node& node);

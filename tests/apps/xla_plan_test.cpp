@@ -38,7 +38,7 @@ TEST_F(XlaPlan, OptionsThatDoNotGoTogether) {
   const Words plan = Words{"plan"} + tiny_shape();
   ProgramResult other_device = run(plan + Words{"--target", "h100"});
   EXPECT_EQ(other_device.status, 2);
-  expect_contains(other_device.message(), "--target h100 is for --device_type xla");
+  expect_contains(other_device.message(), "--target h100 is for --device_type cuda or xla");
   ProgramResult nothing_to_save = run(plan + Words{"--save_executable", "step.pjrt"});
   EXPECT_EQ(nothing_to_save.status, 2);
   expect_contains(nothing_to_save.message(), "--save_executable is for");

@@ -215,7 +215,7 @@ class Collectives {
 
 }  // namespace
 
-void register_collective_kernels(KernelTable& table, CudaDevice&, NcclCommunicator* communicator) {
+void register_collective_kernels(KernelTable& table, NcclCommunicator* communicator) {
   auto collectives = std::make_shared<Collectives>(table, communicator);
   using Make = Launch (*)(Collectives&, const PrepareContext&);
   auto add = [&](const char* name, Make make) {

@@ -9,7 +9,6 @@ namespace tessera::cuda {
 // must compile the same programs in the same order. Sums of bf16 and f16 travel as f32 and are
 // rounded once; NCCL takes them in an order of its own, which is the same in every run on the same
 // ranks. `table`, from which conversions and transpositions come, must stay where it is.
-void register_collective_kernels(KernelTable& table, CudaDevice& device,
-                                 NcclCommunicator* communicator);
+void register_collective_kernels(KernelTable& table, NcclCommunicator* communicator);
 
 }  // namespace tessera::cuda

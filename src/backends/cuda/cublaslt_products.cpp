@@ -10,8 +10,6 @@ namespace {
 
 constexpr const char* kCublasLtNames[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                           "libcublasLt.so"};
-// What an algorithm may have for partial sums: as much as NVIDIA advises for its latest GPUs.
-constexpr uint64_t kMaxWorkspaceBytes = 32 << 20;
 // Addresses of which algorithms make use.
 constexpr uint32_t kAlignment = 16;
 
@@ -50,7 +48,8 @@ class Described {
     auto prefer = [&](int attribute, const auto& value) {
       return library_.preference_set_attribute(preference, attribute, &value, sizeof(value));
     };
-    cublasStatus status = prefer(kPreferenceMaxWorkspaceBytes, kMaxWorkspaceBytes);
+    cublasStatus status =
+        prefer(kPreferenceMaxWorkspaceBytes, static_cast<uint64_t>(kLibraryWorkspaceBytes));
     const uint32_t schemes = kReductionSchemeNone | kReductionSchemeComputeType;
     if (!status) status = prefer(kPreferenceReductionSchemeMask, schemes);
     for (int attribute : {kPreferenceMinAlignmentA, kPreferenceMinAlignmentB,

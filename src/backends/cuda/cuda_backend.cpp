@@ -8,6 +8,14 @@
 
 namespace tessera::cuda {
 
+void register_kernels(KernelTable& table, Device& device, const MakeProduct& product,
+                      NcclCommunicator* communicator) {
+  register_composite_kernels(table, device, product);
+  register_primitive_kernels(table, device);
+  register_collective_kernels(table, communicator);
+  register_half_kernels(table, device);
+}
+
 CudaBackend::CudaBackend(const Options& options) : options_(options), device_(options.gpu) {
   if (options.cublaslt) {
     try {
@@ -21,10 +29,7 @@ CudaBackend::CudaBackend(const Options& options) : options_(options), device_(op
     communicator_.emplace(device_, *options.control, options.deadline);
   MakeProduct make;
   if (products_) make = [this](const ProductProblem& problem) { return products_->make(problem); };
-  register_composite_kernels(table_, device_, make);
-  register_primitive_kernels(table_, device_);
-  register_collective_kernels(table_, device_, communicator_ ? &*communicator_ : nullptr);
-  register_half_kernels(table_, device_);
+  register_kernels(table_, device_, make, communicator_ ? &*communicator_ : nullptr);
 }
 
 CudaBackend::~CudaBackend() = default;

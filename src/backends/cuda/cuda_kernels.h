@@ -20,6 +20,12 @@ constexpr int64_t kHeadBytes = int64_t{256} << 20;
 void register_composite_kernels(KernelTable& table, Device& device, MakeProduct product = {},
                                 int64_t head_bytes = kHeadBytes);
 
+class NcclCommunicator;
+// All of them, with exchanges (collective_kernels.h). What a launch takes of workspace depends on
+// the node and on `product` alone, not on the kind of device.
+void register_kernels(KernelTable& table, Device& device, const MakeProduct& product,
+                      NcclCommunicator* communicator);
+
 // What takes tensors of f16 by way of f32; to be registered last.
 void register_half_kernels(KernelTable& table, Device& device);
 

@@ -38,6 +38,10 @@ struct Product {
 // Makes products, or none where it does not take a problem.
 using MakeProduct = std::function<std::optional<Product>(const ProductProblem&)>;
 
+// What cublasLt may have for the partial sums of a product: as much as NVIDIA advises for its
+// latest GPUs.
+constexpr int64_t kLibraryWorkspaceBytes = 32 << 20;
+
 // By kernels of this program: every problem of f32 and bf16; bf16 by tensor cores where leading
 // dims are multiples of 8.
 Product own_product(Device& device, const ProductProblem& problem);

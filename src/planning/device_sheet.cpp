@@ -1,0 +1,53 @@
+#include "planning/device_sheet.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
+
+// Estimates, rounded up: a context takes some hundred MiB, and cublasLt loads code beside it; a
+// communicator has up to 24 channels of about 10 MiB each.
+constexpr int64_t kContext = 768 * kMiB, kCommunicator = 256 * kMiB;
+constexpr int64_t kPiece = 2 * kMiB;
+
+// Rates of exchanges in bytes/s, as if only what a rank must send were sent once.
+constexpr double kWithinHost = 361e9, kBetweenHosts = 335e9, kSumsBetweenHosts = 358e9;
+constexpr double kSecondsARank = 8.87e-6, kSecondsADoubling = 240e-6;
+constexpr double kGpusOfHost = 8;
+
+}  // namespace
+
+const DeviceSheet& device_sheet(std::string_view target) {
+  static const DeviceSheet h100{"NVIDIA H100 SXM, 80 GB", 989e12, 67e12, 3.35e12, 78 * kGiB, true},
+      h200{"NVIDIA H200 SXM, 141 GB", 989e12, 67e12, 4.8e12, 139 * kGiB, true},
+      a100{"NVIDIA A100 SXM, 80 GB", 312e12, 19.5e12, 2.04e12, 78 * kGiB, false};
+  if (target == "h100") return h100;
+  if (target == "h200") return h200;
+  TESSERA_CHECK(target == "a100", std::string(target));
+  return a100;
+}
+
+MemoryBeside memory_beside(int64_t groups, int64_t slots) {
+  return {kContext, groups * kCommunicatorsOfGroup * kCommunicator, (slots + 1) * kPiece};
+}
+
+double exchange_seconds(double bytes, int64_t ranks, int64_t ranks_on_host, bool sums_everywhere) {
+  if (ranks <= 1) return 0;
+  const auto n = static_cast<double>(ranks), on_host = static_cast<double>(ranks_on_host);
+  const bool within = ranks_on_host >= ranks;
+  // A host's network is shared by its GPUs: a group with few of them on a host has a part of it.
+  const double share = within ? 1 : std::min(1.0, on_host / kGpusOfHost);
+  if (sums_everywhere && !within)
+    return kSecondsADoubling * std::log2(n / on_host) + 2 * bytes / (kSumsBetweenHosts * share);
+  const double once =
+      kSecondsARank * n + bytes * (n - 1) / n / (within ? kWithinHost : kBetweenHosts * share);
+  return sums_everywhere ? 2 * once : once;
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// What is planned for a GPU that is only described, beside what an emulated one takes.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/described_backend.h"
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/programs/tiny_model.h"
+
+namespace tessera::cuda {
+namespace {
+
+using Products = DescribedBackend::Products;
+
+Session tiny_session(Backend& backend, ModelType family, DType compute, bool far) {
+  ProgramOptions options = tiny_programs(2, 16, compute);
+  options.residency.offload = options.far_state = far;
+  if (far) options.residency.share_numerator = 0;
+  return {build_programs(model_builder(tiny_model_of(family)), options), backend};
+}
+
+using CudaPlan = CudaTest;
+
+TEST_F(CudaPlan, IsToTheByteWhatADeviceAllocates) {
+  for (ModelType family : {ModelType::kLlamaV2, ModelType::kGpt2, ModelType::kGptNeox}) {
+    for (DType compute : {DType::kF32, DType::kBF16}) {
+      for (bool far : {false, true}) {
+        SCOPED_TRACE(cat(name(family), " ", name(compute), " ", far));
+        DescribedBackend described(Products::kOwn);
+        const Session planned = tiny_session(described, family, compute, far);
+        CudaBackend device({.cublaslt = false});
+        Session session = tiny_session(device, family, compute, far);
+        session.allocate();
+        const Session::Memory memory = planned.planned_memory();
+        EXPECT_EQ(memory.total(), session.allocated_bytes());
+        EXPECT_EQ(memory.arena, session.planned_memory().arena);
+        EXPECT_EQ(memory.far_arena, session.planned_memory().far_arena);
+        EXPECT_EQ(planned.plan_hash(), session.plan_hash());
+        ASSERT_EQ(planned.compiled().size(), session.compiled().size());
+        for (size_t p = 0; p < planned.compiled().size(); ++p) {
+          const Executable &there = *planned.compiled()[p].executable,
+                           &here = *session.compiled()[p].executable;
+          ASSERT_EQ(there.graph().nodes().size(), here.graph().nodes().size());
+          for (size_t i = 0; i < there.graph().nodes().size(); ++i)
+            EXPECT_EQ(there.kernel(i), here.kernel(i)) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaPlan, HasTheMostThatCublasLtMayTake) {
+  DescribedBackend own(Products::kOwn), library(Products::kCublasLt);
+  const int64_t
+      without = tiny_session(own, ModelType::kLlamaV2, DType::kBF16, false).planned_memory().arena,
+      with = tiny_session(library, ModelType::kLlamaV2, DType::kBF16, false).planned_memory().arena;
+  EXPECT_GE(with, kLibraryWorkspaceBytes);
+  EXPECT_LE(with, without + kLibraryWorkspaceBytes);
+  CudaBackend device({});
+  EXPECT_LE(tiny_session(device, ModelType::kLlamaV2, DType::kBF16, false).planned_memory().arena,
+            with);
+}
+
+TEST_F(CudaPlan, CannotRun) {
+  DescribedBackend described(Products::kOwn);
+  Session session = tiny_session(described, ModelType::kLlamaV2, DType::kF32, false);
+  EXPECT_THROW(session.allocate(), InternalError);
+}
+
+}  // namespace
+}  // namespace tessera::cuda
