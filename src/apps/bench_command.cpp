@@ -105,6 +105,9 @@ int bench_command(std::span<const std::string> arguments) {
   fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);
+  if (parsed.config.device_type == "cuda" || parsed.config.device_type == "xla")
+    throw UserError(cat("tessera bench measures the CPU's kernels, not those of --device_type ",
+                        parsed.config.device_type, ": leave it out"));
   return what == "ops" ? bench_ops(parsed.config, model) : bench_step(parsed.config, model);
 }
 

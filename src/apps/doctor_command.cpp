@@ -7,6 +7,7 @@
 #include "apps/cpu_device.h"
 #include "apps/own_options.h"
 #include "backends/cpu/cpu_backend.h"
+#include "backends/cuda/installed_cuda.h"
 #include "backends/xla/installed_plugins.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -85,12 +86,23 @@ nlohmann::json plugins_found() {
   return list;
 }
 
+nlohmann::json cuda_found() {
+  const cuda::InstalledCuda cuda = cuda::installed_cuda();
+  nlohmann::json gpus = nlohmann::json::array();
+  for (const cuda::GpuFacts& gpu : cuda.gpus) gpus.push_back(cuda::to_string(gpu));
+  return {{"has_kernels", cuda.has_kernels}, {"kernels", cuda::kernels_text(cuda)},
+          {"has_driver", cuda.has_driver},   {"driver", cuda.driver},
+          {"gpus", gpus},                    {"cublaslt", cuda.cublaslt},
+          {"nccl", cuda.nccl}};
+}
+
 nlohmann::json found_by(const Doctor& doctor, const JobConnection& job, const RunConfig& config,
                         const nlohmann::json& plugins) {
   Control* control = job.channels.control.get();
   auto backend = open_cpu(config, job);
   nlohmann::json own = host_facts();
   own["xla_plugins"] = plugins;
+  own["cuda"] = cuda_found();
   own["isa"] = std::string(name(backend->isa()));
   own["threads"] = backend->pool().threads();
   if (control) control->barrier("matrix product");  // all at once, as in training

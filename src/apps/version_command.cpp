@@ -10,6 +10,7 @@
 #include "apps/commands.h"
 #include "backends/cpu/kernels/isa.h"
 #include "backends/cpu/kernels/matmul.h"
+#include "backends/cuda/installed_cuda.h"
 #include "backends/xla/installed_plugins.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -50,7 +51,14 @@ int version_command(std::span<const std::string> arguments) {
   std::printf("matrix products: ");
   for (const cpu::MatmulImplementation& m : cpu::matmul_implementations())
     std::printf("%.*s ", static_cast<int>(m.name.size()), m.name.data());
-  std::printf("\nbackends: cpu\n");
+  std::printf("\nbackends: cpu, cuda, xla\n");
+  const cuda::InstalledCuda cuda = cuda::installed_cuda();
+  std::printf("CUDA kernels: %s\n", cuda::kernels_text(cuda).c_str());
+  std::printf("CUDA driver: %s\n", cuda.driver.c_str());
+  for (const cuda::GpuFacts& gpu : cuda.gpus)
+    std::printf("GPU %d: %s\n", gpu.ordinal, cuda::to_string(gpu).c_str());
+  if (cuda.has_driver)
+    std::printf("cublasLt: %s\nNCCL: %s\n", cuda.cublaslt.c_str(), cuda.nccl.c_str());
   const auto plugins = xla::installed_plugins();
   if (plugins.empty()) std::printf("XLA: no plug-in (docs/xla.md)\n");
   for (const xla::InstalledPlugin& plugin : plugins)

@@ -68,6 +68,11 @@ class Warnings {
            "EFA devices, but no plugin of NCCL for them (aws-ofi-nccl): it falls back to "
            "sockets without a word");
     }
+    const Json cuda = host.value("cuda", Json::object());
+    if (has_gpus && cuda.contains("has_driver") && !cuda["has_driver"])
+      warn(rank, cat("GPUs that --device_type cuda cannot use: ", cuda["driver"].get<std::string>()));
+    if (cuda.value("has_driver", false) && !cuda["has_kernels"])
+      warn(rank, "a CUDA driver, but this build of tessera has no CUDA kernels");
     for (const Json& plugin : host["xla_plugins"]) {
       if (plugin["error"] != "")
         warn(rank, cat("plug-in of XLA: ", plugin["text"].get<std::string>()));
@@ -230,6 +235,23 @@ std::string network_lines(const Json& ranks) {
   return text;
 }
 
+// Of hosts with a driver, once each.
+std::string cuda_lines(const Json& ranks) {
+  std::set<std::string> lines;
+  for (const Json& r : ranks) {
+    const Json cuda = r.value("cuda", Json::object());
+    if (!cuda.value("has_driver", false)) continue;
+    const std::string host = r["host"];
+    lines.insert(cat("  ", host, ": driver ", cuda["driver"].get<std::string>(), "; kernels ",
+                     cuda["kernels"].get<std::string>(), "; cublasLt ",
+                     cuda["cublaslt"].get<std::string>(), "; NCCL ",
+                     cuda["nccl"].get<std::string>(), "\n"));
+    for (const Json& gpu : cuda["gpus"])
+      lines.insert(cat("  ", host, ": ", gpu.get<std::string>(), "\n"));
+  }
+  return lines.empty() ? "" : cat("\nCUDA\n", join(lines, ""));
+}
+
 // Of those that load, once a host.
 std::string plugin_lines(const Json& ranks) {
   std::set<std::string> lines;
@@ -309,7 +331,7 @@ std::vector<std::string> doctor_warnings(const Json& found) { return Warnings(fo
 
 std::string doctor_page(const Json& found, const std::vector<std::string>& warnings) {
   std::string text =
-      cat(host_lines(found["ranks"]), network_lines(found["ranks"]), plugin_lines(found["ranks"]),
+      cat(host_lines(found["ranks"]), network_lines(found["ranks"]), cuda_lines(found["ranks"]), plugin_lines(found["ranks"]),
           link_lines(found), directory_lines(found["directories"]), "\n");
   if (warnings.empty()) return text + "Nothing stands out.\n";
   text += cat(warnings.size(), warnings.size() == 1 ? " warning\n" : " warnings\n");

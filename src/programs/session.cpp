@@ -116,6 +116,10 @@ void Session::allocate() {
   Memory planned = planned_memory();
   state_ = backend_.make_state();
   arenas_ = backend_.make_arenas({planned.arena, planned.far_arena});
+  if (programs_.far_state) {
+    for (const Slot& slot : programs_.slots)
+      if (slot.role != SlotRole::kScalar) state_->keep_far(slot.name());
+  }
   for (const Program& p : compiled_) p.executable->bind(*state_, *arenas_);
   if (programs_.loss_scaling)
     set_loss_scale({static_cast<float>(programs_.loss_scaling->initial), 0});

@@ -24,6 +24,9 @@ class State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  // Before it is declared: programs bring this slot near themselves, or update it where it is, so
+  // that it belongs into the far tier. Where there is one memory only this says nothing.
+  virtual void keep_far(const std::string& /*slot*/) {}
   // Adds a zeroed slot, or checks that the slot has exactly this type: InternalError naming both.
   void declare(const std::string& slot, const TensorType& type);
   bool contains(const std::string& slot) const { return types_.contains(slot); }

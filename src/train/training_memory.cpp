@@ -18,6 +18,11 @@ void TrainingRun::check_budgets() const {
                         " more than --host_memory ", format_bytes(*config_.host_memory),
                         ": leave out --offload_activations or --cpu_offload"));
   }
+  if (device_.memory && memory.near() > *device_.memory && !config_.memory) {
+    throw UserError(cat("not enough memory: this run needs ", format_bytes(memory.near()), " of ",
+                        device_.description, ", of which ", format_bytes(*device_.memory),
+                        " are free; ", what_would_fit(*device_.memory)));
+  }
   if (config_.memory && need > *config_.memory) {
     throw UserError(cat("this run needs ", format_bytes(need), ", which is ",
                         format_bytes(need - *config_.memory), " more than --memory ",
@@ -58,7 +63,8 @@ bool TrainingRun::will_stream() const {
 // What all ranks need, with so many bytes for what checkpoints are written from, held against what
 // their hosts have left; the same on every rank.
 std::optional<MemoryShortage> TrainingRun::memory_shortage(int64_t staging) const {
-  int64_t planned = session_->planned_memory().total() + staging;
+  const Session::Memory memory = session_->planned_memory();
+  const int64_t planned = (device_.memory ? memory.far() : memory.total()) + staging;
   RankMemory own{planned, memory_beside_plan(config_, planned, device_.pool->threads()),
                  memory_pools(device_.system_root)};
   if (will_stream())

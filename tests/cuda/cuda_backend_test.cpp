@@ -156,6 +156,38 @@ TEST_F(CudaBackendTest, TakesTheMemoryThatWasPlanned) {
   EXPECT_EQ(cuda.device().allocated_bytes(), program->memory().arena + state->bytes());
 }
 
+// Offloaded values and a state in the far tier are in pinned memory of the host.
+TEST_F(CudaBackendTest, KeepsOnTheHostWhatIsPlannedThere) {
+  const ProgramOptions plain = tiny_programs(kBatch, kLength, DType::kF32);
+  CudaBackend cuda({});
+  for (const ProgramOptions& options : {plain, with_far_tier(plain)}) {
+    Training training(cuda, options);
+    const Session::Memory planned = training.session.planned_memory();
+    EXPECT_EQ(planned.far() > 0, options.far_state);
+    EXPECT_EQ(cuda.device().allocated_bytes(), planned.near());
+    EXPECT_EQ(training.session.allocated_bytes(), planned.total());
+  }
+}
+
+TEST_F(CudaBackendTest, TakesProductsFromCublasLtWhereItIsThere) {
+  const ProgramOptions options = tiny_programs(kBatch, kLength, DType::kBF16);
+  for (bool cublaslt : {true, false}) {
+    CudaBackend cuda({.cublaslt = cublaslt});
+    EXPECT_EQ(cuda.description().find("without cublasLt") == std::string::npos, cublaslt);
+    auto program =
+        cuda.compile(build_programs(model_builder(tiny_model()), options).accumulate_first);
+    int64_t products = 0, by_cublaslt = 0;
+    for (size_t i = 0; i < program->graph().nodes().size(); ++i) {
+      const std::string_view op = program->graph().nodes()[i].op->name();
+      if (op != "linear" && op != "linear_dx" && op != "linear_dw") continue;
+      ++products;
+      by_cublaslt += program->kernel(i).find("cublasLt") != std::string::npos;
+    }
+    EXPECT_GT(products, 10);
+    EXPECT_EQ(by_cublaslt, cublaslt ? products : 0);
+  }
+}
+
 // A state from the CPU goes on on the GPU and back.
 TEST_F(CudaBackendTest, GoesOnWithAStateOfTheCpuAndBack) {
   const ProgramOptions options = tiny_programs(kBatch, kLength, DType::kF32);

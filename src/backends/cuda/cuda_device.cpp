@@ -124,7 +124,7 @@ void CudaDevice::fill(void* to, int64_t bytes) {
                static_cast<size_t>(bytes), stream());
 }
 
-bool CudaDevice::pinned(const void* memory) const {
+bool CudaDevice::is_pinned(const void* memory) const {
   auto next = pinned_.upper_bound(memory);
   if (next == pinned_.begin()) return false;
   const auto& [begin, bytes] = *--next;
@@ -133,11 +133,10 @@ bool CudaDevice::pinned(const void* memory) const {
 
 void CudaDevice::copy(void* to, const void* from, int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
-  const bool to_host = pinned(to), from_host = pinned(from);
-  TESSERA_CHECK(!to_host || !from_host, "a copy from host memory to host memory on a device");
-  if (to_host) {
+  const bool to_host = is_pinned(to), from_host = is_pinned(from);
+  if (to_host && !from_host) {
     driver_.call(driver_.copy_to_host, to, address(from), size, stream());
-  } else if (from_host) {
+  } else if (from_host && !to_host) {
     driver_.call(driver_.copy_to_device, address(to), from, size, stream());
   } else {
     driver_.call(driver_.copy_on_device, address(to), address(from), size, stream());
@@ -181,12 +180,9 @@ void* CudaDevice::allocate(int64_t bytes, std::string_view purpose) {
   CUdeviceptr memory = 0;
   const CUresult result = driver_.mem_alloc(&memory, static_cast<size_t>(bytes));
   if (result == kCudaErrorOutOfMemory) {
-    size_t free_bytes = 0, total = 0;
-    driver_.call(driver_.mem_get_info, &free_bytes, &total);
     throw DeviceError(cat("out of memory: cannot allocate ", format_bytes(bytes), " for ", purpose,
                           " on ", description(), ", of whose ",
-                          format_bytes(static_cast<int64_t>(total)), " ",
-                          format_bytes(static_cast<int64_t>(free_bytes)),
+                          format_bytes(facts_.memory), " ", format_bytes(free_bytes()),
                           " are free and this program has ", format_bytes(allocated_),
                           ": lower --train_batch_size or --max_context_width, or give "
                           "--activation_checkpointing 1; tessera plan says what a run takes"));
@@ -196,6 +192,13 @@ void* CudaDevice::allocate(int64_t bytes, std::string_view purpose) {
   blocks_[block] = bytes;
   allocated_ += bytes;
   return block;
+}
+
+int64_t CudaDevice::free_bytes() const {
+  const auto guard = lock();
+  size_t free = 0, total = 0;
+  driver_.call(driver_.mem_get_info, &free, &total);
+  return static_cast<int64_t>(free);
 }
 
 void CudaDevice::free(void* memory) noexcept {

@@ -70,13 +70,14 @@ class CudaDevice final : public Device {
   void free(void* memory) noexcept;
   void* allocate_pinned(int64_t bytes, std::string_view purpose);
   void free_pinned(void* memory) noexcept;
+  bool is_pinned(const void* memory) const;
+  int64_t free_bytes() const;
   int64_t allocated_bytes() const { return allocated_; }  // of the device's memory
 
  private:
   void launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 block, int shared_bytes,
                      std::span<void*> arguments) override;
   void load_kernels();
-  bool pinned(const void* address) const;
 
   const Driver& driver_;
   GpuFacts facts_;

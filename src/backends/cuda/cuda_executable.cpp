@@ -192,8 +192,7 @@ void CudaExecutable::read(Place place, std::span<std::byte> to) {
   if (to.empty()) return;
   const auto guard = device_.lock();
   const std::byte* from = addresses_.at(place);
-  const Storage& storage = program_.plan.storages[static_cast<size_t>(place.storage)];
-  if (!storage.external && storage.tier == MemoryTier::kFar) {
+  if (device_.is_pinned(from)) {
     device_.finish();
     std::memcpy(to.data(), from, to.size());
     return;

@@ -1,5 +1,7 @@
 #include "backends/cuda/cuda_memory.h"
 
+#include <cstring>
+
 #include "base/error.h"
 #include "base/text.h"
 
@@ -20,31 +22,51 @@ void settle(const CudaDevice& device) noexcept {
 CudaState::~CudaState() { settle(device_); }
 
 std::byte* CudaState::data(const std::string& slot) const {
-  auto found = blocks_.find(slot);
-  TESSERA_CHECK(found != blocks_.end(), cat("no state slot '", slot, "'"));
-  return found->second.data();
+  auto near = near_.find(slot);
+  if (near != near_.end()) return near->second.data();
+  auto far = far_.find(slot);
+  TESSERA_CHECK(far != far_.end(), cat("no state slot '", slot, "'"));
+  return far->second.data();
 }
 
 void CudaState::allocate(const std::string& slot, int64_t bytes) {
+  const std::string purpose = cat("state slot ", slot);
+  if (far_slots_.contains(slot)) {
+    PinnedBlock block(device_, bytes, purpose);
+    if (bytes > 0) std::memset(block.data(), 0, static_cast<size_t>(bytes));
+    far_.emplace(slot, std::move(block));
+    return;
+  }
   const auto guard = device_.lock();
-  DeviceBlock block(device_, bytes, cat("state slot ", slot));
+  DeviceBlock block(device_, bytes, purpose);
   if (bytes > 0) device_.fill(block.data(), bytes);
-  blocks_.emplace(slot, std::move(block));
+  near_.emplace(slot, std::move(block));
 }
 
 void CudaState::copy_out(const std::string& slot, int64_t offset, std::span<std::byte> to) const {
   const Driver& driver = device_.driver();
   const auto guard = device_.lock();
+  const std::byte* from = data(slot) + offset;
+  if (far_.contains(slot)) {
+    device_.finish();
+    std::memcpy(to.data(), from, to.size());
+    return;
+  }
   driver.call(driver.copy_to_host, static_cast<void*>(to.data()),
-              reinterpret_cast<CUdeviceptr>(data(slot) + offset), to.size(),
-              device_.stream(Lane::kCompute));
+              reinterpret_cast<CUdeviceptr>(from), to.size(), device_.stream(Lane::kCompute));
   device_.finish();
 }
 
 void CudaState::copy_in(const std::string& slot, int64_t offset, std::span<const std::byte> from) {
   const Driver& driver = device_.driver();
   const auto guard = device_.lock();
-  driver.call(driver.copy_to_device, reinterpret_cast<CUdeviceptr>(data(slot) + offset),
+  std::byte* to = data(slot) + offset;
+  if (far_.contains(slot)) {
+    device_.finish();
+    std::memcpy(to, from.data(), from.size());
+    return;
+  }
+  driver.call(driver.copy_to_device, reinterpret_cast<CUdeviceptr>(to),
               static_cast<const void*>(from.data()), from.size(), device_.stream(Lane::kCompute));
   device_.finish();
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,14 +47,16 @@ class Block {
 using DeviceBlock = Block<MemoryKind::kDevice>;
 using PinnedBlock = Block<MemoryKind::kPinned>;
 
-// A state in a device's memory, an allocation a slot. Copies are enqueued behind all runs that were
-// started before, and waited for.
+// A state in a device's memory, an allocation a slot; slots of the far tier in pinned memory of the
+// host. Copies are behind all runs that were started before, and done on return.
 class CudaState final : public State {
  public:
   explicit CudaState(CudaDevice& device) : device_(device) {}
   // Waits for what still runs.
   ~CudaState() override;
   std::byte* data(const std::string& slot) const;
+  // In pinned memory, which kernels reach too, at the speed of the link.
+  void keep_far(const std::string& slot) override { far_slots_.insert(slot); }
 
  private:
   void allocate(const std::string& slot, int64_t bytes) override;
@@ -61,7 +64,9 @@ class CudaState final : public State {
   void copy_in(const std::string& slot, int64_t offset, std::span<const std::byte> from) override;
 
   CudaDevice& device_;
-  std::map<std::string, DeviceBlock> blocks_;
+  std::map<std::string, DeviceBlock> near_;
+  std::map<std::string, PinnedBlock> far_;
+  std::set<std::string> far_slots_;
 };
 
 // The near arena in a device's memory, the far one in pinned memory of the host.
