@@ -90,9 +90,12 @@ nlohmann::json cuda_found() {
   const cuda::InstalledCuda cuda = cuda::installed_cuda();
   nlohmann::json gpus = nlohmann::json::array();
   for (const cuda::GpuFacts& gpu : cuda.gpus) gpus.push_back(cuda::to_string(gpu));
-  return {{"has_kernels", cuda.has_kernels}, {"kernels", cuda::kernels_text(cuda)},
-          {"has_driver", cuda.has_driver},   {"driver", cuda.driver},
-          {"gpus", gpus},                    {"cublaslt", cuda.cublaslt},
+  return {{"has_kernels", cuda.has_kernels},
+          {"kernels", cuda::kernels_text(cuda)},
+          {"has_driver", cuda.has_driver},
+          {"driver", cuda.driver},
+          {"gpus", gpus},
+          {"cublaslt", cuda.cublaslt},
           {"nccl", cuda.nccl}};
 }
 

@@ -70,7 +70,8 @@ class Warnings {
     }
     const Json cuda = host.value("cuda", Json::object());
     if (has_gpus && cuda.contains("has_driver") && !cuda["has_driver"])
-      warn(rank, cat("GPUs that --device_type cuda cannot use: ", cuda["driver"].get<std::string>()));
+      warn(rank,
+           cat("GPUs that --device_type cuda cannot use: ", cuda["driver"].get<std::string>()));
     if (cuda.value("has_driver", false) && !cuda["has_kernels"])
       warn(rank, "a CUDA driver, but this build of tessera has no CUDA kernels");
     for (const Json& plugin : host["xla_plugins"]) {
@@ -330,9 +331,9 @@ std::string directory_lines(const Json& directories) {
 std::vector<std::string> doctor_warnings(const Json& found) { return Warnings(found).all(); }
 
 std::string doctor_page(const Json& found, const std::vector<std::string>& warnings) {
-  std::string text =
-      cat(host_lines(found["ranks"]), network_lines(found["ranks"]), cuda_lines(found["ranks"]), plugin_lines(found["ranks"]),
-          link_lines(found), directory_lines(found["directories"]), "\n");
+  std::string text = cat(host_lines(found["ranks"]), network_lines(found["ranks"]),
+                         cuda_lines(found["ranks"]), plugin_lines(found["ranks"]),
+                         link_lines(found), directory_lines(found["directories"]), "\n");
   if (warnings.empty()) return text + "Nothing stands out.\n";
   text += cat(warnings.size(), warnings.size() == 1 ? " warning\n" : " warnings\n");
   for (const std::string& warning : warnings) text += cat("  ", warning, "\n");

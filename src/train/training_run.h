@@ -52,10 +52,10 @@ struct Device {
   std::string job_id = {};    // of the agent that started the ranks; empty: drawn by rank 0
   int attempt = 0;            // restarts of the job so far
   std::string kind = "cpu";
-  std::string description;                           // "CPU, 2 threads, amx"
+  std::string description;             // "CPU, 2 threads, amx"
   std::optional<int64_t> memory = {};  // free bytes of its own; none: it uses the host's
-  FlightRecorder* flight = nullptr;                  // of this rank; none: nothing is recorded
-  MachinePeak peak;                                  // of matrix products in the compute dtype
+  FlightRecorder* flight = nullptr;    // of this rank; none: nothing is recorded
+  MachinePeak peak;                    // of matrix products in the compute dtype
   std::function<SpeedOfLight()> measure_light = {};  // takes some tenths of a second
   std::filesystem::path system_root = "/";           // where the host's /proc and cgroups are
 };

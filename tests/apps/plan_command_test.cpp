@@ -161,7 +161,7 @@ TEST_F(PlanCommand, AnyInstructionSetIsPlannedAnywhere) {
 
 TEST_F(PlanCommand, APlanForAnotherDeviceHasNothingOfThisMachine) {
   std::string one = without_times(plan({"--device_type", "cuda"}).out);
-  expect_contains(one, "\nDevice: cuda, which is not built yet\n");
+  expect_contains(one, "\nDevice: CUDA, without the workspaces that its kernels would take\n");
   expect_contains(one, "an estimate without the workspaces of kernels");
   for (const char* word : {"to the byte", "\n  workspace ", "CPU"}) expect_lacks(one, word);
   for (const Words& here : {Words{"--threads", "5"}, Words{"--cpu_isa", "portable"},

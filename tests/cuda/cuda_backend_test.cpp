@@ -118,8 +118,7 @@ TEST_F(CudaBackendTest, GivesTheSameBitsWhateverItsOrder) {
 }
 
 TEST_F(CudaBackendTest, ShowsNodesToAnObserverAndComputesTheSame) {
-  const ProgramOptions options =
-      with_far_tier(tiny_programs(kBatch, kLength, DType::kF32));
+  const ProgramOptions options = with_far_tier(tiny_programs(kBatch, kLength, DType::kF32));
   CudaBackend cuda({});
   const Trace expected = Training(cuda, options).train();
   std::map<std::string, int> seen;
@@ -232,8 +231,12 @@ TEST_F(CudaBackendTest, SkipsAStepThatIsNotFinite) {
   EXPECT_FALSE(result.ok);
   training.session.state().set_scalar(slot, kept);
   EXPECT_EQ(fingerprint_of(training.session), before.state);
-  EXPECT_TRUE(
-      training.session.step(std::vector{batch.view(), batch.view()}, kLr, kClip).ok);
+  EXPECT_TRUE(training.session.step(std::vector{batch.view(), batch.view()}, kLr, kClip).ok);
+}
+
+TEST_F(CudaBackendTest, NamesTheGpuThatIsNotThere) {
+  expect_contains(message_of<DeviceError>([] { CudaBackend({.gpu = 3}); }),
+                  "CUDA: no GPU 3: the driver shows 1 to this process");
 }
 
 TEST_F(CudaBackendTest, SaysWhatWasTooLarge) {

@@ -8,7 +8,8 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+constexpr const char* kCublasLtNames[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                          "libcublasLt.so"};
 // What an algorithm may have for partial sums: as much as NVIDIA advises for its latest GPUs.
 constexpr uint64_t kMaxWorkspaceBytes = 32 << 20;
 // Addresses of which algorithms make use.
@@ -101,7 +102,7 @@ const CublasLt& CublasLt::get() {
   return library;
 }
 
-CublasLt::CublasLt() : library_("cublasLt", kNames) {
+CublasLt::CublasLt() : library_("cublasLt", kCublasLtNames) {
 #define TESSERA_LOAD(result, library_name, own_name, parameters) library_.load(own_name);
   TESSERA_CUBLASLT_FUNCTIONS(TESSERA_LOAD)
 #undef TESSERA_LOAD

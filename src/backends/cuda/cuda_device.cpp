@@ -181,9 +181,9 @@ void* CudaDevice::allocate(int64_t bytes, std::string_view purpose) {
   const CUresult result = driver_.mem_alloc(&memory, static_cast<size_t>(bytes));
   if (result == kCudaErrorOutOfMemory) {
     throw DeviceError(cat("out of memory: cannot allocate ", format_bytes(bytes), " for ", purpose,
-                          " on ", description(), ", of whose ",
-                          format_bytes(facts_.memory), " ", format_bytes(free_bytes()),
-                          " are free and this program has ", format_bytes(allocated_),
+                          " on ", description(), ", of whose ", format_bytes(facts_.memory), " ",
+                          format_bytes(free_bytes()), " are free and this program has ",
+                          format_bytes(allocated_),
                           ": lower --train_batch_size or --max_context_width, or give "
                           "--activation_checkpointing 1; tessera plan says what a run takes"));
   }

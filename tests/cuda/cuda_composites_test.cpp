@@ -1,0 +1,121 @@
+// Every composite with the CUDA backend's own kernels on an emulated GPU: at most 1.5 times as far
+// from f64 as its definition in the same dtype, as the CPU's kernels are; the same bits in every
+// order of blocks, threads and streams.
+#include "backends/cuda/cuda_kernels.h"
+#include "ops/composite/attention.h"
+#include "ops/composite/cross_entropy.h"
+#include "ops/primitive/elementwise.h"
+#include "tests/backends/cpu/composite_bound.h"
+#include "tests/cuda/cuda_uses.h"
+#include "tests/cuda/emulated_run.h"
+
+namespace tessera::cuda {
+namespace {
+
+void check_composite(EmulatedBackend& device, const Case& c, DType dtype) {
+  SCOPED_TRACE(cat(c.label, " ", c.op->key(), " ", name(dtype)));
+  const ref::Feeds feeds = feeds_for(c, dtype);
+  const ref::Results exact = ref::run(graph_for(c, DType::kF64), feeds);
+  const Graph g = graph_for(c, dtype);
+  const ref::Results decomposed = ref::run(g, feeds);
+  const GraphResults got = device.run(readable_graph(c, dtype), feeds);
+  EXPECT_FALSE(got.decomposed) << "no fused kernel took the node";
+  for (size_t k = 0; k < got.outputs.size(); ++k) {
+    const Doubles& truth = exact.outputs.at(cat("y", k))[0].data;
+    EXPECT_LE(rms(got.outputs[k].values, truth),
+              error_bound(g.type(g.outputs()[k].value).dtype,
+                          decomposed.outputs.at(cat("y", k))[0].data, truth))
+        << "output " << k;
+  }
+}
+
+TEST(CudaComposites, CompositesAreAsExactAsTheirDecompositionInF32) {
+  EmulatedBackend device(1);
+  for (const Case& c : composite_cases()) check_composite(device, c, DType::kF32);
+}
+
+TEST(CudaComposites, CompositesAreAsExactAsTheirDecompositionInBF16) {
+  EmulatedBackend device(2);
+  for (const Case& c : composite_cases())
+    if (!c.f32_only) check_composite(device, c, DType::kBF16);
+}
+
+TEST(CudaComposites, CompositesAreAsExactAsTheirDecompositionInF16) {
+  EmulatedBackend device(3);
+  for (const Case& c : composite_cases())
+    if (!c.f32_only) check_composite(device, c, DType::kF16);
+}
+
+TEST(CudaComposites, LongerAttentionIsAsExactAsItsDecomposition) {
+  EmulatedBackend device(4);
+  for (const Case& c : longer_attention()) check_composite(device, c, DType::kBF16);
+}
+
+// The head in chunks of 128 rows gives what the whole gives, up to the order of the sums of dw.
+TEST(CudaComposites, HeadInChunksIsTheWholeHead) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    SCOPED_TRACE(name(dtype));
+    const Case c{.label = "",
+                 .op = make<LinearCrossEntropyBackward>(),
+                 .inputs = {t({300, 24}), t({77, 24}), ids({300}), w({}), w({})},
+                 .ids = 77,
+                 .ignores = true};
+    const ref::Feeds feeds = feeds_for(c, dtype);
+    const Graph g = graph_for(c, dtype);
+    EmulatedBackend device(1);
+    const GraphResults whole = device.run(g, feeds);
+    KernelTable in_chunks;
+    register_composite_kernels(in_chunks, device.backend().device(), {}, 1);
+    const GraphResults parts = device.run_launch(g, feeds, in_chunks);
+    ASSERT_EQ(parts.outputs.size(), 4u);
+    EXPECT_EQ(parts.outputs[0].bytes, whole.outputs[0].bytes) << "dx";
+    for (size_t k = 1; k < 4; ++k) {
+      const Doubles &got = parts.outputs[k].values, &want = whole.outputs[k].values;
+      EXPECT_LE(rms(got, want), 1e-6 * rms(want, Doubles(want.size(), 0))) << "output " << k;
+    }
+  }
+}
+
+TEST(CudaComposites, ResultsMayShareTheBytesThatTheOpAllows) {
+  EmulatedBackend device(3);
+  const KernelTable& table = device.backend().kernels();
+  int pairs = 0;
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Case& c : composite_cases()) {
+      if (c.f32_only && dtype != DType::kF32) continue;
+      SCOPED_TRACE(cat(c.label, " ", c.op->key(), " ", name(dtype)));
+      const Graph g = graph_for(c, dtype);
+      const ref::Feeds feeds = feeds_for(c, dtype);
+      for (InPlacePair pair : c.op->in_place_pairs()) {
+        const GraphResults apart = device.run_launch(g, feeds, table),
+                           shared = device.run_launch(g, feeds, table, pair);
+        for (size_t k = 0; k < apart.outputs.size(); ++k)
+          EXPECT_TRUE(apart.outputs[k].bytes == shared.outputs[k].bytes) << "output " << k;
+        ++pairs;
+      }
+    }
+  }
+  EXPECT_GT(pairs, 30);
+}
+
+// Orders of blocks and threads differ by seed.
+TEST(CudaComposites, BitsDoNotDependOnTheOrderOfThreads) {
+  for (const auto& [dtype, seeds] : {std::pair{DType::kBF16, std::vector<uint64_t>{0, 5, 6}},
+                                     {DType::kF32, std::vector<uint64_t>{0, 7}}}) {
+    std::vector<std::string> first;
+    for (uint64_t seed : seeds) {
+      EmulatedBackend device(seed);
+      std::vector<std::string> bits;
+      for (const Case& c : composite_cases()) {
+        if (c.f32_only && dtype != DType::kF32) continue;
+        for (const auto& output : device.run(graph_for(c, dtype), feeds_for(c, dtype)).outputs)
+          bits.push_back(output.bytes);
+      }
+      if (first.empty()) first = bits;
+      EXPECT_TRUE(bits == first) << name(dtype) << ", seed " << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cuda
