@@ -1,0 +1,315 @@
+// Every kernel of a training step on a GPU, each alone, against what the GPU's data sheet says: the
+// larger of the times that its arithmetic and its bytes would take.
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/cuda_backend.h"
+#include "base/error.h"
+#include "base/float16.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "programs/programs.h"
+
+namespace tessera::bench {
+namespace {
+
+using namespace cuda;
+
+constexpr const char* kHelp = R"(Usage: cuda_ops [OPTIONS]
+
+Times the kernels of a training step of a Llama on GPU 0, by CUDA's events, with its second-level cache overwritten
+before every launch. Printed: the median, TFLOP/s and GB/s by what the op needs at least, and the share of the data
+sheet's peak of arithmetic or memory, whichever bounds the op.
+
+  --size NAME        tiny; llama1b: width 2048, 32 heads, 8 kv heads, hidden 8192, vocabulary 128256, 4 x 2048 tokens;
+                     llama3b: width 3072, 24 heads, 8 kv heads, hidden 8192, vocabulary 128256, 2 x 2048 tokens
+  --dtype bf16|f32   of compute (default bf16)
+  --repeats N        launches that are timed (default 20)
+  --peak_tflops X    of matrix products in bf16, dense, for a GPU whose data sheet is not known here
+  --peak_gbytes X    10^9 bytes a second of its memory
+)";
+
+// Data sheets: dense bf16 in tensor cores, f32 outside of them, memory.
+struct Peak {
+  const char* name;
+  double bf16, f32, bytes;
+};
+constexpr Peak kPeaks[] = {
+    {"H200", 989.4e12, 66.9e12, 4.8e12},           {"H100 PCIe", 756e12, 51e12, 2.0e12},
+    {"H100 NVL", 835e12, 60e12, 3.9e12},           {"H100", 989.4e12, 66.9e12, 3.35e12},
+    {"A100-SXM4-80GB", 312e12, 19.5e12, 2.039e12}, {"A100-SXM4-40GB", 312e12, 19.5e12, 1.555e12},
+    {"A100 80GB PCIe", 312e12, 19.5e12, 1.935e12},
+};
+
+struct Settings {
+  std::string size = "llama1b";
+  DType compute = DType::kBF16;
+  int repeats = 20;
+  std::optional<double> flops, bytes;
+};
+
+struct Job {
+  ModelConfig model = family_defaults(ModelType::kLlamaV2);
+  ProgramOptions options;
+};
+
+Job job_of(const Settings& settings) {
+  struct Size {
+    const char* name;
+    int64_t width, heads, kv_heads, hidden, vocabulary, batch, length;
+  };
+  constexpr Size kSizes[] = {{"tiny", 32, 4, 2, 64, 300, 2, 16},
+                             {"llama1b", 2048, 32, 8, 8192, 128256, 4, 2048},
+                             {"llama3b", 3072, 24, 8, 8192, 128256, 2, 2048}};
+  for (const Size& s : kSizes) {
+    if (s.name != settings.size) continue;
+    Job job;
+    job.model.hidden_width = s.width;
+    job.model.num_layers = 2;
+    job.model.num_heads = s.heads;
+    job.model.num_key_value_heads = s.kv_heads;
+    job.model.intermediate_size = s.hidden;
+    job.model.vocab_size = s.vocabulary;
+    job.model.max_context_width = s.length;
+    derive_shape(job.model);
+    job.options.batch = job.options.validation_batch = s.batch;
+    job.options.length = s.length;
+    job.options.compute = settings.compute;
+    return job;
+  }
+  throw UserError(cat("--size ", settings.size, ": give tiny, llama1b or llama3b"));
+}
+
+// Numbers that every op accepts: small floats, ids below `bound`, true flags, counters of 1. A
+// pattern that repeats, so that large buffers are soon filled.
+std::string pattern(const TensorType& type, int64_t bound) {
+  std::string bytes;
+  const int64_t n = std::min<int64_t>(type.elements(), 1 << 18);
+  auto append = [&](auto v) { bytes.append(reinterpret_cast<const char*>(&v), sizeof v); };
+  for (int64_t i = 0; i < n; ++i) {
+    const auto index = static_cast<uint64_t>(i);
+    const double x = random_uniform(3, 1, index) - 0.5;
+    switch (type.dtype) {
+      case DType::kF64: append(x); break;
+      case DType::kF32: append(static_cast<float>(x)); break;
+      case DType::kBF16: append(BF16(static_cast<float>(x))); break;
+      case DType::kF16: append(F16(static_cast<float>(x))); break;
+      case DType::kI32:
+        append(static_cast<int32_t>(random_below(3, 2, index, static_cast<uint64_t>(bound))));
+        break;
+      case DType::kI64: append(type.shape.empty() ? int64_t{1} : i); break;
+      case DType::kBool: append(uint8_t{1}); break;
+    }
+  }
+  return bytes;
+}
+
+// Device memory that goes with the object.
+class Buffers {
+ public:
+  explicit Buffers(CudaDevice& device) : device_(device) {}
+  ~Buffers() {
+    for (void* memory : memory_) device_.free(memory);
+  }
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  void* make(int64_t bytes) {
+    memory_.push_back(device_.allocate(std::max<int64_t>(bytes, 64), "operands"));
+    return memory_.back();
+  }
+  void* filled(const TensorType& type, int64_t bound) {
+    auto* memory = static_cast<std::byte*>(make(type.bytes()));
+    const std::string content = pattern(type, bound);
+    const Driver& driver = device_.driver();
+    for (int64_t at = 0; at < type.bytes(); at += std::ssize(content))
+      driver.call(driver.copy_to_device, reinterpret_cast<CUdeviceptr>(memory + at),
+                  static_cast<const void*>(content.data()),
+                  static_cast<size_t>(std::min(std::ssize(content), type.bytes() - at)),
+                  device_.stream());
+    device_.finish();
+    return memory;
+  }
+
+ private:
+  CudaDevice& device_;
+  std::vector<void*> memory_;
+};
+
+// An event that takes times.
+class Clock {
+ public:
+  explicit Clock(const Driver& driver) : driver_(driver) {
+    driver_.call(driver_.event_create, &event_, kEventDefault);
+  }
+  ~Clock() { driver_.release(driver_.event_destroy, event_); }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+  void record(CUstream stream) { driver_.call(driver_.event_record, event_, stream); }
+  double seconds_since(const Clock& begin) const {
+    float milliseconds = 0;
+    driver_.call(driver_.event_elapsed_time, &milliseconds, begin.event_, event_);
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  const Driver& driver_;
+  CUevent event_ = nullptr;
+};
+
+class Bench {
+ public:
+  Bench(CudaBackend& backend, const Settings& settings, int64_t vocabulary)
+      : backend_(backend), device_(backend.device()), settings_(settings), vocabulary_(vocabulary) {
+    const std::string& name = device_.facts().name;
+    emulated_ = device_.driver().emulated();
+    for (const Peak& peak : kPeaks) {
+      if (!emulated_ && !peak_ && name.find(peak.name) != name.npos) peak_ = peak;
+    }
+    if (settings.flops || settings.bytes)
+      peak_ = Peak{"given", settings.flops.value_or(0) * 1e12, 0, settings.bytes.value_or(0) * 1e9};
+    scratch_bytes_ = emulated_ ? 1024 : int64_t{256} << 20;
+  }
+
+  void print_head() const {
+    std::printf("%s\n", backend_.description().c_str());
+    if (emulated_) {
+      std::printf("EMULATED: times are those of a double of the driver and say nothing\n");
+    } else if (!peak_) {
+      std::printf("no data sheet of '%s' is known here: give --peak_tflops and --peak_gbytes\n",
+                  device_.facts().name.c_str());
+    } else {
+      std::printf("data sheet (%s): %.1f TFLOP/s in bf16, %.0f GB/s\n", peak_->name,
+                  peak_->bf16 / 1e12, peak_->bytes / 1e9);
+    }
+    std::printf("%-30s %-32s %10s %9s %9s %8s  %s\n", "op", "kernel", "us", "TFLOP/s", "GB/s",
+                "% peak", "operands");
+  }
+
+  // Every kind of node once: its op and the types of its operands.
+  void run(const Graph& wanted) {
+    const auto program = backend_.compile_cuda(wanted);
+    const Graph& graph = program->graph();
+    for (size_t i = 0; i < graph.nodes().size(); ++i) {
+      const Node& node = graph.nodes()[i];
+      std::string types;
+      for (Value v : node.inputs) types += cat(types.empty() ? "" : " ", to_string(graph.type(v)));
+      const bool moves =
+          node.op->tier() == Tier::kCollective || !node.op->placement_offsets().empty();
+      if (moves || !node.op->view_offsets().empty() || node.op->tier() == Tier::kInput ||
+          node.op->name() == "offload" || node.op->name() == "fetch" ||
+          !seen_.emplace(cat(node.op->key(), types)).second)
+        continue;
+      time(graph, node, types);
+    }
+  }
+
+ private:
+  void time(const Graph& graph, const Node& node, const std::string& label) {
+    std::vector<TensorType> in, out;
+    for (Value v : node.inputs) in.push_back(graph.type(v));
+    for (Value v : node.outputs) out.push_back(graph.type(v));
+    const auto guard = device_.lock();
+    Prepared prepared = backend_.kernels().prepare({*node.op, in, out, graph.mesh()});
+    auto* launch = std::get_if<Launch>(&prepared);
+    if (!launch) return;
+    Buffers buffers(device_);
+    const int64_t bound = node.op->name() == "embedding"            ? in[1].shape[0]
+                          : node.op->name() == "embedding_backward" ? out[0].shape[0]
+                                                                    : vocabulary_;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    for (const TensorType& type : in) inputs.push_back(buffers.filled(type, bound));
+    for (const TensorType& type : out) outputs.push_back(buffers.make(type.bytes()));
+    void* workspace = buffers.make(launch->workspace_bytes);
+    void* scratch = buffers.make(scratch_bytes_);
+    Clock begin(device_.driver()), end(device_.driver());
+    std::vector<double> seconds;
+    for (int r = 0; r <= settings_.repeats; ++r) {
+      device_.fill(scratch, scratch_bytes_);  // no operand is left in the cache
+      begin.record(device_.stream());
+      launch->run({inputs, outputs, workspace});
+      end.record(device_.stream());
+      device_.finish();
+      if (r > 0) seconds.push_back(end.seconds_since(begin));  // the first loads what it needs
+    }
+    std::ranges::nth_element(seconds, seconds.begin() + std::ssize(seconds) / 2);
+    const double median = seconds[seconds.size() / 2];
+    const Cost cost = node.op->cost(in, out);
+    std::string times = format("%10s %9s %9s %8s", "-", "-", "-", "-");
+    if (!emulated_) {
+      const bool half = !in.empty() && size_of(in[0].dtype) == 2;
+      const bool known = peak_ && peak_->bf16 > 0 && peak_->bytes > 0;
+      const double flops = !known ? 1 : half || peak_->f32 == 0 ? peak_->bf16 : peak_->f32;
+      const std::string share =
+          known ? format("%.1f%%",
+                         100 * std::max(cost.flops / flops, cost.bytes / peak_->bytes) / median)
+                : "-";
+      times = format("%10.1f %9.1f %9.0f %8s", median * 1e6, cost.flops / median / 1e12,
+                     cost.bytes / median / 1e9, share.c_str());
+    }
+    std::printf("%-30s %-32s %s  %s\n", std::string(node.op->name()).c_str(),
+                launch->kernel.c_str(), times.c_str(), label.c_str());
+  }
+
+  CudaBackend& backend_;
+  CudaDevice& device_;
+  const Settings& settings_;
+  int64_t vocabulary_, scratch_bytes_ = 0;
+  bool emulated_ = false;
+  std::optional<Peak> peak_;
+  std::set<std::string> seen_;
+};
+
+Settings parse(const std::vector<std::string>& words) {
+  Settings settings;
+  for (size_t i = 0; i < words.size(); i += 2) {
+    const std::string& name = words[i];
+    if (i + 1 == words.size()) throw UserError(cat(name, " needs a value; --help says which"));
+    const std::string& value = words[i + 1];
+    if (name == "--size")
+      settings.size = value;
+    else if (name == "--dtype" && (value == "bf16" || value == "f32"))
+      settings.compute = value == "bf16" ? DType::kBF16 : DType::kF32;
+    else if (name == "--repeats")
+      settings.repeats = std::max(1, std::stoi(value));
+    else if (name == "--peak_tflops")
+      settings.flops = std::stod(value);
+    else if (name == "--peak_gbytes")
+      settings.bytes = std::stod(value);
+    else
+      throw UserError(cat("no option ", name, " ", value, "; --help says which there are"));
+  }
+  return settings;
+}
+
+void run(const Settings& settings) {
+  const Job job = job_of(settings);
+  CudaBackend backend({.graphs = false});
+  const Programs programs = build_programs(model_builder(job.model), job.options);
+  Bench bench(backend, settings, job.model.vocab_size);
+  bench.print_head();
+  bench.run(programs.accumulate_first);
+  bench.run(programs.apply);
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int count, char** words) {
+  const std::vector<std::string> given(words + 1, words + count);
+  if (!given.empty() && given[0] == "--help") {
+    std::fputs(tessera::bench::kHelp, stdout);
+    return 0;
+  }
+  try {
+    tessera::bench::run(tessera::bench::parse(given));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cuda_ops: %s\n", error.what());
+    return 2;
+  }
+  return 0;
+}
