@@ -5,7 +5,8 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int64_t kTile = 128, kStages = 3, kTileBytes = kTile * 32 * 2;  // of kernels/product.cu
+constexpr int64_t kProductTile = 128, kStages = 3,
+                  kTileBytes = kProductTile * 32 * 2;  // of kernels/product.cu
 
 DotShape shape_of(const ProductProblem& p) {
   DotShape shape;
@@ -43,9 +44,10 @@ Product own_product(Device& device, const ProductProblem& p) {
     if (p.m == 0 || p.n == 0) return;
     // Parts of a flat buffer may begin anywhere.
     if (!in_vectors(a.a) || !in_vectors(a.b)) return run_plain(a);
-    device.launch(kernel, {blocks_for(p.n, kTile), blocks_for(p.m, kTile)}, {kBlockThreads},
-                  static_cast<int>(kStages * 2 * kTileBytes), a.a, a.b, p.bias ? a.bias : nullptr,
-                  a.c, p.m, p.n, p.k, p.lda, p.ldb, p.ldc, static_cast<int32_t>(p.accumulate));
+    device.launch(kernel, {blocks_for(p.n, kProductTile), blocks_for(p.m, kProductTile)},
+                  {kBlockThreads}, static_cast<int>(kStages * 2 * kTileBytes), a.a, a.b,
+                  p.bias ? a.bias : nullptr, a.c, p.m, p.n, p.k, p.lda, p.ldb, p.ldc,
+                  static_cast<int32_t>(p.accumulate));
   };
   return {"product bf16 cuda mma", 0, run};
 }
