@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # GPT-2 on OpenWebText, fully sharded over the devices of this machine:
 #   ./run_cuda.sh [options of tessera train, which win] 1>run_cuda.out 2>&1 &
-# The CUDA backend is not built yet: as it stands tessera says so and ends with status 1. `--device_type=cpu` trains on this
-# machine's cores.
+# On NVIDIA's GPUs: docs/cuda.md. Where there are none tessera says so and ends with status 1; `--device_type=cpu` trains on
+# this machine's cores.
 set -euo pipefail
 ulimit -n 65536 2>/dev/null || true
 

@@ -315,7 +315,7 @@ TEST_F(Commands, PlanTakesWhatTrainingDoesNotYet) {
       run(Words{"plan"} + tiny_shape() + Words{"--device_type", "cuda", "--moe", "1"});
   EXPECT_EQ(result.status, 0) << result.err;
   expect_contains(result.err, "--moe=True is not built yet");
-  expect_contains(result.err, "--device_type=cuda is not built yet");
+  expect_lacks(result.err, "--device_type");
   // A family without a graph has parameters, but no arena that could be right.
   ProgramResult mixtral = run({"plan", "--model_name", "mixtral_8x7b", "--memory", "80GiB"});
   EXPECT_EQ(mixtral.status, 1);

@@ -113,7 +113,7 @@ TEST_F(BadInput, OptionsAndNames) {
   refused({"train", "--model_name", "lama2_7b"}, 1, {"lama2_7b", "Did you mean llama2_7b?"});
   refused(train({"--model_type", "lama_v2"}), 2, {"--model_type", "did you mean llama_v2?"});
   refused(train({"--device_type", "tpu"}), 2, {"--device_type", "tpu", "cpu, cuda, gpu, xla"});
-  refused(train({"--device_type", "cuda"}), 1, {"not built yet", "--device_type=cuda"});
+  refused(train({"--device_type", "cuda"}), 1, {"CUDA: no driver", "libcuda.so.1"});
   refused(train({"--moe", "1", "--context_parallel_degree", "2"}), 1,
           {"not built yet", "--moe", "--context_parallel_degree"});
   refused(train({"--model_type", "mixtral"}), 1, {"not built yet", "mixtral"});

@@ -234,6 +234,11 @@ TEST_F(CudaBackendTest, SkipsAStepThatIsNotFinite) {
   EXPECT_TRUE(training.session.step(std::vector{batch.view(), batch.view()}, kLr, kClip).ok);
 }
 
+TEST_F(CudaBackendTest, NamesTheGpuThatIsNotThere) {
+  expect_contains(message_of<DeviceError>([] { CudaBackend({.gpu = 3}); }),
+                  "CUDA: no GPU 3: the driver shows 1 to this process");
+}
+
 TEST_F(CudaBackendTest, SaysWhatWasTooLarge) {
   const ProgramOptions options = tiny_programs(kBatch, kLength, DType::kF32);
   reset(1, 1, 256 << 10);

@@ -52,6 +52,11 @@ class CudaTest : public testing::Test {
   void fail_launch(int64_t n, int error) {
     function<decltype(tessera_emulated_gpu_fail_launch)>("fail_launch")(n, error);
   }
+  // The n-th wait of a stream for an event, counted from reset(), does nothing; 0: none.
+  void leave_out_wait(int64_t n) {
+    function<decltype(tessera_emulated_gpu_leave_out_wait)>("leave_out_wait")(n);
+  }
+  int64_t waits() { return function<decltype(tessera_emulated_gpu_waits)>("waits")(); }
   void fail_allocation(int64_t n) {
     function<decltype(tessera_emulated_gpu_fail_allocation)>("fail_allocation")(n);
   }

@@ -33,7 +33,7 @@ class EmulatedCuda {
     TESSERA_LOAD(reset), TESSERA_LOAD(findings), TESSERA_LOAD(finding),
         TESSERA_LOAD(clear_findings), TESSERA_LOAD(fail_allocation), TESSERA_LOAD(fail_launch),
         TESSERA_LOAD(memory_in_use), TESSERA_LOAD(guard), TESSERA_LOAD(host_access),
-        TESSERA_LOAD(approximation);
+        TESSERA_LOAD(approximation), TESSERA_LOAD(leave_out_wait), TESSERA_LOAD(waits);
 #undef TESSERA_LOAD
     reset(seed, devices, memory_bytes);
     EXPECT_EQ(init(0), kCudaSuccess);
@@ -59,6 +59,8 @@ class EmulatedCuda {
   decltype(&tessera_emulated_gpu_guard) guard = nullptr;
   decltype(&tessera_emulated_gpu_host_access) host_access = nullptr;
   decltype(&tessera_emulated_gpu_approximation) approximation = nullptr;
+  decltype(&tessera_emulated_gpu_leave_out_wait) leave_out_wait = nullptr;
+  decltype(&tessera_emulated_gpu_waits) waits = nullptr;
 
   template <class Function>
   void load(const char* name, Function& function) {

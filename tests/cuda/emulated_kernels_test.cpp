@@ -73,14 +73,17 @@ TEST(EmulatedKernels, AsynchronousCopies) {
                 {4, "race: writes what another thread reads"},
                 {5, "access past the shared memory that the launch gives"},
                 {6, "cp.async: an address is not a multiple of 16 bytes"},
-                {7, kPending}},
+                {7, kPending},
+                {8, "shared memory: reads what nobody has written"}},
                [](EmulatedCuda& cuda, int mistake) {
                  const CUstream stream = cuda.make_stream();
                  std::vector<uint32_t> x((5 * 64 + 1) * 4);
                  std::iota(x.begin(), x.end(), 0u);
                  const uint32_t* on_x = cuda.upload(x, stream);
                  auto* y = cuda.allocate<uint32_t>(5 * 64 * 4);
-                 EXPECT_EQ(cuda.launch("test_tiles", 1, 64, stream, 2048, on_x, y, 5, mistake), 0);
+                 EXPECT_EQ(cuda.launch("test_tiles", 1, 64, stream, 2048, on_x, y,
+                                       mistake == 8 ? 1 : 5, mistake),
+                           0);
                  if (mistake) {
                    cuda.stream_synchronize(stream);
                    return;

@@ -106,6 +106,21 @@ TEST(EmulatedOrder, WaitingForAnEventThatWasNeverRecordedDoesNothing) {
   w.cuda.expect_found("order: ");
 }
 
+TEST(EmulatedOrder, TheEmulationCanLeaveOutAWait) {
+  for (const int left_out : {0, 1, 2}) {
+    Workplace w;
+    w.cuda.leave_out_wait(left_out);
+    w.add(w.first, w.x, w.x, w.y);
+    w.order(w.first, w.second);
+    w.add(w.second, w.y, w.y, w.z);
+    w.order(w.second, w.first);
+    w.add(w.first, w.z, w.z, w.y);
+    w.finish();
+    EXPECT_EQ(w.cuda.waits(), 2);
+    if (left_out) w.cuda.expect_found("order: ");
+  }
+}
+
 TEST(EmulatedOrder, WhatTheHostHasSeenDoneComesBefore) {
   Workplace w;
   w.add(w.first, w.x, w.x, w.y);

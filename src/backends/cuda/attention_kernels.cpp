@@ -51,10 +51,10 @@ auto further_operands(const PrepareContext& c, size_t at) {
 unsigned warp_blocks(int64_t warps) { return blocks_for(warps, kWarpsABlock); }
 
 // How kernels/attention.cu cuts a problem: rows of a tile, elements of a head with its padding,
-// queries of a step of the gradient of keys and values.
+// rows of the other side that the gradients work on at a time.
 constexpr int64_t kTileRows = 64, kMaxTiledHead = 128, kTileThreads = 128;
 int64_t tile_width(int64_t width) { return width <= 64 ? 64 : 128; }
-int64_t tile_queries(int64_t width) { return width <= 64 ? 64 : 32; }
+int64_t other_rows(int64_t width) { return width <= 64 ? 64 : 32; }
 
 // Whether tensor cores take it.
 bool tiled(const AttentionShape& shape, DType dtype) {
@@ -119,8 +119,7 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device) {
   }
   int64_t queries = shape.batch * shape.heads * shape.tokens,
           keys = shape.batch * shape.kv_heads * shape.tokens, width = tile_width(shape.width);
-  auto shared_dq = static_cast<int>(6 * kTileRows * width * 2),
-       shared_dkv = static_cast<int>((2 * kTileRows + 4 * tile_queries(shape.width)) * width * 2);
+  auto shared = static_cast<int>((2 * kTileRows + 4 * other_rows(shape.width)) * width * 2);
   return Launch{
       cat(launch_name(c), tiles ? " mma" : ""), queries * 4,
       [=, &device](const LaunchArguments& a) {
@@ -133,10 +132,10 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device) {
                of_keys = by_tiles ? tile_grid(shape, shape.kv_heads) : Shape3{warp_blocks(keys)};
         device.launch(delta, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[3], a.inputs[5],
                       a.workspace, shape);
-        device.launch(by_tiles ? tiled_dq : plain_dq, of_queries, block, by_tiles ? shared_dq : 0,
+        device.launch(by_tiles ? tiled_dq : plain_dq, of_queries, block, by_tiles ? shared : 0,
                       a.inputs[0], a.inputs[1], a.inputs[2], a.inputs[4], a.inputs[5], a.workspace,
                       a.outputs[0], o.starts, o.keys, o.first_head, shape);
-        device.launch(by_tiles ? tiled_dkv : plain_dkv, of_keys, block, by_tiles ? shared_dkv : 0,
+        device.launch(by_tiles ? tiled_dkv : plain_dkv, of_keys, block, by_tiles ? shared : 0,
                       a.inputs[0], a.inputs[1], a.inputs[2], a.inputs[4], a.inputs[5], a.workspace,
                       a.outputs[1], a.outputs[2], o.starts, o.keys, o.first_head, shape);
       }};

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/kernel_launch.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "ops/collective/collective.h"
@@ -15,8 +16,6 @@ namespace tessera::cuda {
 namespace {
 
 using Group = NcclCommunicator::Group;
-
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // A tensor seen as [outer, size of dim, inner].
 struct Cut {
@@ -71,15 +70,16 @@ class Chain {
     std::vector<int64_t> places;
     for (const Step& step : steps_) {
       places.push_back(made.workspace_bytes);
-      made.workspace_bytes += aligned(step.scratch);
-      if (&step != &steps_.back()) made.workspace_bytes += aligned(step.bytes);
+      made.workspace_bytes += aligned_bytes(step.scratch);
+      if (&step != &steps_.back()) made.workspace_bytes += aligned_bytes(step.bytes);
     }
     made.run = [steps = std::move(steps_), places](const LaunchArguments& a) {
       const void* from = a.inputs.empty() ? nullptr : a.inputs[0];
       for (size_t i = 0; i < steps.size(); ++i) {
         std::byte* scratch = static_cast<std::byte*>(a.workspace) + places[i];
-        void* to = i + 1 < steps.size() ? static_cast<void*>(scratch + aligned(steps[i].scratch))
-                                        : a.outputs[0];
+        void* to = i + 1 < steps.size()
+                       ? static_cast<void*>(scratch + aligned_bytes(steps[i].scratch))
+                       : a.outputs[0];
         steps[i].run(from, to, scratch);
         from = to;
       }

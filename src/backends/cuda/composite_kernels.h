@@ -29,7 +29,8 @@ void register_embedding(KernelTable& table, Device& device);
 // linear and its two gradients.
 void register_linear(KernelTable& table, Device& device, const MakeProduct& product);
 // linear_cross_entropy, linear_log_sum_exp and their gradients; count_targets, sum_squares.
-void register_head(KernelTable& table, Device& device, const MakeProduct& product);
+void register_head(KernelTable& table, Device& device, const MakeProduct& product,
+                   int64_t head_bytes);
 // attention, its gradient, cached_attention.
 void register_attention(KernelTable& table, Device& device);
 // adamw, sgd, lion.

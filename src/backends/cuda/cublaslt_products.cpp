@@ -8,7 +8,8 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+constexpr const char* kCublasLtNames[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                          "libcublasLt.so"};
 // Addresses of which algorithms make use.
 constexpr uint32_t kAlignment = 16;
 
@@ -100,7 +101,7 @@ const CublasLt& CublasLt::get() {
   return library;
 }
 
-CublasLt::CublasLt() : library_("cublasLt", kNames) {
+CublasLt::CublasLt() : library_("cublasLt", kCublasLtNames) {
 #define TESSERA_LOAD(result, library_name, own_name, parameters) library_.load(own_name);
   TESSERA_CUBLASLT_FUNCTIONS(TESSERA_LOAD)
 #undef TESSERA_LOAD

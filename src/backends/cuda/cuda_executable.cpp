@@ -3,20 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cuda/kernel_launch.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "ir/printer.h"
 
 namespace tessera::cuda {
-namespace {
-
-int64_t aligned(int64_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
-}  // namespace
-
 CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures)
     : device_(device), program_(std::move(program)), captures_(captures) {
   const auto guard = device_.lock();
@@ -29,7 +22,7 @@ CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool 
   }
   for (const GraphInput& input : graph().inputs()) {
     if (input.kind == InputKind::kArgument)
-      argument_bytes_ += aligned(graph().type(input.value).bytes());
+      argument_bytes_ += aligned_bytes(graph().type(input.value).bytes());
   }
   slot_bytes_ = argument_bytes_ + std::ssize(graph().outputs()) * kSmallOutput;
   pinned_ = PinnedBlock(device_, slot_bytes_ * kRunsKept, "arguments and results");
@@ -94,7 +87,7 @@ void CudaExecutable::take(const Arguments& arguments, size_t slot) {
     if (bytes == 0) continue;
     std::memcpy(pinned, given->second, static_cast<size_t>(bytes));
     device_.copy(address(input.value), pinned, bytes);
-    pinned += aligned(bytes);
+    pinned += aligned_bytes(bytes);
   }
 }
 

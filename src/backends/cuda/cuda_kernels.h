@@ -14,8 +14,11 @@ namespace tessera::cuda {
 void register_primitive_kernels(KernelTable& table, Device& device);
 
 // Composites. Products, those of the chunked heads too, are made by `product` where it takes the
-// problem, else by own_product(); empty: all by own_product().
-void register_composite_kernels(KernelTable& table, Device& device, MakeProduct product = {});
+// problem, else by own_product(); empty: all by own_product(). `head_bytes`: of logits that exist
+// at a time, but for at least 128 rows of them.
+constexpr int64_t kHeadBytes = int64_t{256} << 20;
+void register_composite_kernels(KernelTable& table, Device& device, MakeProduct product = {},
+                                int64_t head_bytes = kHeadBytes);
 
 class NcclCommunicator;
 // All of them, with exchanges (collective_kernels.h). What a launch takes of workspace depends on

@@ -8,7 +8,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr const char* kNames[] = {"libcuda.so.1"};
+constexpr const char* kDriverNames[] = {"libcuda.so.1"};
 constexpr int kOldestVersion = 12000;
 
 }  // namespace
@@ -19,7 +19,7 @@ const Driver& Driver::get() {
   return driver;
 }
 
-Driver::Driver() : library_("driver", kNames) {
+Driver::Driver() : library_("driver", kDriverNames) {
 #define TESSERA_LOAD(library_name, own_name, parameters) library_.load(own_name);
   TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_LOAD)
 #undef TESSERA_LOAD

@@ -5,9 +5,6 @@
 namespace tessera::cuda {
 namespace {
 
-bool computes(DType d) { return d == DType::kF32 || d == DType::kBF16 || d == DType::kF64; }
-bool counts(DType d) { return d == DType::kI32 || d == DType::kI64; }
-
 Launch unary_launch(const PrepareContext& context, Device& device, const Kernel& kernel) {
   return {launch_name(context), 0,
           [&device, kernel, n = context.outputs[0].elements()](const LaunchArguments& a) {

@@ -5,10 +5,16 @@
 namespace tessera::cuda {
 namespace {
 
-// The rows of logits that exist at a time: as many as fit into this, in whole tiles of products.
-constexpr int64_t kChunkBytes = int64_t{256} << 20, kTileRows = 128;
-int64_t chunk_rows(int64_t stride) {
-  return std::max(kTileRows, kChunkBytes / (stride * 4) / kTileRows * kTileRows);
+// How the products of a head are made, and the bytes of logits that exist at a time.
+struct HeadProductsBy {
+  MakeProduct make;
+  int64_t bytes;
+};
+
+// The rows of logits that exist at a time: as many as fit, in whole tiles of products.
+int64_t chunk_rows(int64_t bytes, int64_t stride) {
+  constexpr int64_t kProductRows = 128;
+  return std::max(kProductRows, bytes / (stride * 4) / kProductRows * kProductRows);
 }
 
 constexpr HeadGradients kNoGradients{false, false};
@@ -26,7 +32,7 @@ class HeadProducts {
  public:
   // x and w are the first two operands; dx and dw the first outputs, as far as there are any.
   HeadProducts(const PrepareContext& c, HeadGradients gradients, Device& device,
-               const MakeProduct& make)
+               const HeadProductsBy& by)
       : device_(device),
         gradients_(gradients),
         rows_(c.inputs[0].shape[0]),
@@ -35,10 +41,10 @@ class HeadProducts {
         stride_(std::max<int64_t>(8, (classes_ + 7) / 8 * 8)) {
     DType dtype = c.inputs[0].dtype;
     row_bytes_ = width_ * size_of(dtype);
-    int64_t most = chunk_rows(stride_), gradient_stride = stride_ * 4 / size_of(dtype);
+    int64_t most = chunk_rows(by.bytes, stride_), gradient_stride = stride_ * 4 / size_of(dtype);
     int64_t product_bytes = 0;
     auto made = [&](const ProductProblem& problem) {
-      std::optional<Product> other = make ? make(problem) : std::nullopt;
+      std::optional<Product> other = by.make ? by.make(problem) : std::nullopt;
       Product product = other ? *other : own_product(device, problem);
       product_bytes = std::max(product_bytes, product.workspace_bytes);
       return product;
@@ -116,8 +122,8 @@ class HeadProducts {
 };
 
 Prepared prepare_cross_entropy(const PrepareContext& c, HeadGradients gradients, Device& device,
-                               const MakeProduct& make) {
-  auto products = std::make_shared<HeadProducts>(c, gradients, device, make);
+                               const HeadProductsBy& by) {
+  auto products = std::make_shared<HeadProducts>(c, gradients, device, by);
   int64_t rows = products->rows(), losses = products->workspace_bytes(),
           squares = losses + aligned_bytes(rows * 4);
   Kernel of_rows = find_kernel(device, "cross_entropy", name(c.inputs[0].dtype)),
@@ -141,8 +147,8 @@ Prepared prepare_cross_entropy(const PrepareContext& c, HeadGradients gradients,
       }};
 }
 
-Prepared prepare_log_sum_exp(const PrepareContext& c, Device& device, const MakeProduct& make) {
-  auto products = std::make_shared<HeadProducts>(c, kNoGradients, device, make);
+Prepared prepare_log_sum_exp(const PrepareContext& c, Device& device, const HeadProductsBy& by) {
+  auto products = std::make_shared<HeadProducts>(c, kNoGradients, device, by);
   Kernel kernel = find_kernel(device, "log_sum_exp_rows");
   return Launch{
       launch_name(c), products->workspace_bytes(), [=, &device](const LaunchArguments& a) {
@@ -155,9 +161,9 @@ Prepared prepare_log_sum_exp(const PrepareContext& c, Device& device, const Make
 }
 
 Prepared prepare_log_sum_exp_backward(const PrepareContext& c, Device& device,
-                                      const MakeProduct& make) {
+                                      const HeadProductsBy& by) {
   auto gradients = static_cast<const LinearLogSumExpBackward&>(c.op).gradients();
-  auto products = std::make_shared<HeadProducts>(c, gradients, device, make);
+  auto products = std::make_shared<HeadProducts>(c, gradients, device, by);
   Kernel kernel = find_kernel(device, "log_sum_exp_gradient", name(c.inputs[0].dtype));
   return Launch{launch_name(c), products->workspace_bytes(),
                 [=, &device](const LaunchArguments& a) {
@@ -185,19 +191,21 @@ Prepared prepare_sum_squares(const PrepareContext& c, Device& device) {
 
 }  // namespace
 
-void register_head(KernelTable& table, Device& device, const MakeProduct& make) {
+void register_head(KernelTable& table, Device& device, const MakeProduct& product,
+                   int64_t head_bytes) {
+  const HeadProductsBy by{product, head_bytes};
   table.add("linear_cross_entropy", for_floats(0, [=, &device](const PrepareContext& c) {
-              return prepare_cross_entropy(c, kNoGradients, device, make);
+              return prepare_cross_entropy(c, kNoGradients, device, by);
             }));
   table.add("linear_cross_entropy_backward", for_floats(0, [=, &device](const PrepareContext& c) {
               auto gradients = static_cast<const LinearCrossEntropyBackward&>(c.op).gradients();
-              return prepare_cross_entropy(c, gradients, device, make);
+              return prepare_cross_entropy(c, gradients, device, by);
             }));
   table.add("linear_log_sum_exp", for_floats(0, [=, &device](const PrepareContext& c) {
-              return prepare_log_sum_exp(c, device, make);
+              return prepare_log_sum_exp(c, device, by);
             }));
   table.add("linear_log_sum_exp_backward", for_floats(0, [=, &device](const PrepareContext& c) {
-              return prepare_log_sum_exp_backward(c, device, make);
+              return prepare_log_sum_exp_backward(c, device, by);
             }));
   table.add("sum_squares", for_floats(0, [&device](const PrepareContext& c) {
               return prepare_sum_squares(c, device);

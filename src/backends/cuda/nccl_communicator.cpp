@@ -15,7 +15,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr const char* kNames[] = {"libnccl.so.2", "libnccl.so"};
+constexpr const char* kNcclNames[] = {"libnccl.so.2", "libnccl.so"};
 
 int nccl_type(DType dtype) {
   switch (dtype) {
@@ -56,7 +56,7 @@ const Nccl& Nccl::get() {
   return library;
 }
 
-Nccl::Nccl() : library_("NCCL", kNames) {
+Nccl::Nccl() : library_("NCCL", kNcclNames) {
 #define TESSERA_LOAD(result, library_name, own_name, parameters) library_.load(own_name);
   TESSERA_NCCL_FUNCTIONS(TESSERA_LOAD)
 #undef TESSERA_LOAD

@@ -3,6 +3,10 @@
 
 namespace tessera::cuda {
 
+// The dtypes of floats and of integers that primitives compute with.
+inline bool computes(DType d) { return d == DType::kF32 || d == DType::kBF16 || d == DType::kF64; }
+inline bool counts(DType d) { return d == DType::kI32 || d == DType::kI64; }
+
 // The families that make up register_primitive_kernels(), a file each.
 
 // Unary, binary, compare, select, convert.

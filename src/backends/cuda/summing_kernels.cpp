@@ -6,9 +6,6 @@
 namespace tessera::cuda {
 namespace {
 
-bool computes(DType d) { return d == DType::kF32 || d == DType::kBF16 || d == DType::kF64; }
-bool counts(DType d) { return d == DType::kI32 || d == DType::kI64; }
-
 // Whether a block works on a result, not a thread: where many neighbours are reduced, or where
 // there are few results.
 bool reduces_by_blocks(const ReduceShape& shape) {

@@ -44,7 +44,7 @@ void Region::set_flag(size_t offset, size_t count, uint8_t flag, bool on) {
     } else {
       PageCells& page = cells(number);
       page.refine(first, to);
-      for (size_t n = first / page.granule; n < to / page.granule; ++n) change(page.cells[n].flags);
+      for (size_t n = first >> page.shift; n < (to >> page.shift); ++n) change(page.cells[n].flags);
     }
     offset += to - first;
   }
@@ -56,7 +56,7 @@ bool Region::all_written(size_t offset, size_t count) {
     const size_t number = offset / kPageBytes, first = offset % kPageBytes;
     const size_t to = std::min(kPageBytes, first + (end - offset));
     if (const PageCells* page = pages_[number].cells) {
-      for (size_t n = first / page->granule; n < (to + page->granule - 1) / page->granule; ++n) {
+      for (size_t n = first >> page->shift; n < ((to + page->granule - 1) >> page->shift); ++n) {
         if (!(page->cells[n].flags & kWritten)) return false;
       }
     } else if (!(pages_[number].flags & kWritten)) {

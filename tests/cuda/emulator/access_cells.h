@@ -112,7 +112,7 @@ struct Cell {
 };
 
 struct PageCells {
-  size_t granule = 4;
+  size_t granule = 4, shift = 2;  // bytes, and their logarithm
   std::vector<Cell> cells = std::vector<Cell>(kPageBytes / 4);
   uint32_t launch = 0;
   PageBits read{}, written{};  // by the launch, a bit a byte
@@ -123,11 +123,12 @@ struct PageCells {
   }
   // Makes granules so small that [first, end) consists of whole ones.
   void refine(size_t first, size_t end) {
-    while ((first | end) % granule != 0) {
+    while ((first | end) & (granule - 1)) {
       std::vector<Cell> halves;
       for (const Cell& cell : cells) halves.insert(halves.end(), 2, cell);
       cells = std::move(halves);
       granule /= 2;
+      shift--;
     }
   }
 };

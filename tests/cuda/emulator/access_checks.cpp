@@ -27,7 +27,7 @@ std::map<const std::byte*, std::unique_ptr<Region>> regions;  // by their beginn
 Region* last = nullptr;
 std::vector<std::pair<Region*, size_t>> touched_pages;  // of the launch
 Range parameters, dynamic_shared_range, library;
-thread_local Range static_shared;
+Range static_shared;       // of the thread that launches
 thread_local char anchor;  // in the same segment as what kernels declare __shared__
 std::unique_ptr<Region> static_region, dynamic_region;
 uint32_t launch_serial = 0, block_serial = 0, block_number = 0;
@@ -150,7 +150,7 @@ void check(Region& region, const std::byte* at, size_t bytes, Access access, boo
       if (access != Access::kWrite) set_bits(page.read, first, to);
       if (access != Access::kRead) set_bits(page.written, first, to);
     }
-    for (size_t n = first / page.granule; n < to / page.granule; ++n) {
+    for (size_t n = first >> page.shift; n < (to >> page.shift); ++n) {
       Cell& cell = page.cells[n];
       cell.begin(now.epoch, region.shared);
       problems |= cell.touch(now, access);
@@ -283,7 +283,7 @@ void end_asynchronous(const void* shared, size_t bytes) {
   const auto* at = static_cast<const std::byte*>(shared);
   Region& region = static_shared.has(at) ? *static_region : *dynamic_region;
   for_cells(region, at, bytes, [](PageCells& page, size_t, size_t first, size_t to) {
-    for (size_t n = first / page.granule; n < to / page.granule; ++n) page.cells[n].pending = 0;
+    for (size_t n = first >> page.shift; n < (to >> page.shift); ++n) page.cells[n].pending = 0;
   });
   check(region, at, bytes, Access::kWrite, false, nullptr);
 }

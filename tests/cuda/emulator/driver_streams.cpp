@@ -234,7 +234,12 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   TESSERA_DRIVER_CALL;
   TESSERA_STREAM(stream);
   Event* const e = event_of(event, __func__);
-  return e ? machine().wait(*s, *e) : kCudaErrorInvalidHandle;
+  if (!e) return kCudaErrorInvalidHandle;
+  if (s->device == 0 && machine().adds_order(*s, *e) &&
+      ++machine().waits == machine().left_out_wait) {
+    return kCudaSuccess;  // as a test asked for
+  }
+  return machine().wait(*s, *e);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {

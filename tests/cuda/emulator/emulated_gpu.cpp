@@ -40,6 +40,14 @@ void tessera_emulated_gpu_fail_launch(int64_t n, int error) {
   machine().launch_error = error;
 }
 
+void tessera_emulated_gpu_leave_out_wait(int64_t n) {
+  const std::lock_guard lock(machine().mutex);
+  machine().left_out_wait = n;
+}
+int64_t tessera_emulated_gpu_waits(void) {
+  const std::lock_guard lock(machine().mutex);
+  return machine().waits;
+}
 void tessera_emulated_gpu_break_communicators(int error) {
   const std::lock_guard lock(machine().mutex);
   tessera::emulated_gpu::break_communicators(error);

@@ -26,6 +26,10 @@ void tessera_emulated_gpu_fail_allocation(int64_t n);
 // `error`. 0: none.
 void tessera_emulated_gpu_fail_launch(int64_t n, int error);
 
+// The n-th cuStreamWaitEvent of the first device does nothing, to see whether its absence is found.
+// Only those are counted that put something in order that nothing else did so far. 0: none.
+void tessera_emulated_gpu_leave_out_wait(int64_t n);
+int64_t tessera_emulated_gpu_waits(void);
 // From now on all communicators that there are give `error` (a ncclResult), and what they have
 // begun is never done.
 void tessera_emulated_gpu_break_communicators(int error);

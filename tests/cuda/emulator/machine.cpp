@@ -156,6 +156,17 @@ CUresult Machine::wait(Stream& stream, Event& event) {
   return cuda::kCudaSuccess;
 }
 
+bool Machine::adds_order(const Stream& stream, const Event& event) const {
+  if (!event.recorded) return false;
+  if (event.capture >= 0 || stream.capture >= 0) return true;
+  Clock known = stream.clock;
+  join(known, host);
+  for (size_t n = 0; n < event.clock.size(); ++n) {
+    if (event.clock[n] > (n < known.size() ? known[n] : 0)) return true;
+  }
+  return false;
+}
+
 void Machine::run_until(int64_t id) {
   while (unfinished.contains(id)) {
     if (!run_one()) changed.wait(mutex);
@@ -171,8 +182,8 @@ bool Machine::run_one() {
   std::vector<int> ready;
   for (const int number : busy) {
     const Operation& head = streams[static_cast<size_t>(number)].queue.front();
-    const auto waits = [](const Seat& seat) { return !seat.meeting->done && !*seat.left; };
-    if (head.arrived && std::any_of(head.seats.begin(), head.seats.end(), waits)) continue;
+    const auto is_kept = [](const Seat& seat) { return !seat.meeting->done && !*seat.left; };
+    if (head.arrived && std::any_of(head.seats.begin(), head.seats.end(), is_kept)) continue;
     if (std::none_of(head.after.begin(), head.after.end(),
                      [&](int64_t id) { return unfinished.contains(id); })) {
       ready.push_back(number);

@@ -137,6 +137,7 @@ struct Machine {
   std::set<int> busy;  // streams with work
   int64_t next_id = 1, executed = 0, allocations = 0, launches = 0;
   int64_t memory_limit = int64_t{8} << 30, fail_allocation = 0, fail_launch = 0;
+  int64_t waits = 0, left_out_wait = 0;
   CUresult launch_error = 0;
   bool initialized = false;
 
@@ -157,6 +158,9 @@ struct Machine {
   void come_behind(Stream& stream, const Clock& clock, int64_t last);
   CUresult record(Event& event, Stream& stream);
   CUresult wait(Stream& stream, Event& event);
+  // Whether anything comes before the event that does not come before what follows in the stream
+  // anyway.
+  bool adds_order(const Stream& stream, const Event& event) const;
 
   // Does work until this one is done. Waits for other threads where a meeting needs them.
   void run_until(int64_t id);

@@ -35,6 +35,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   modules.clear();
   unfinished.clear();
   busy.clear();
+  waits = left_out_wait = 0;
   allocations = launches = fail_allocation = fail_launch = 0;
   memory_limit = memory_bytes;
   initialized = false;

@@ -64,6 +64,7 @@ TESSERA_KERNEL(64, test_tiles, const uint4* x, uint4* y, int tiles, int mistake)
     }
     if (mistake != 7) copy_async_commit();
   };
+  if (mistake == 8 && thread == 0) y[0] = stage[70];  // what a block before left there
   load(0);
   for (int tile = 0; tile < tiles; ++tile) {
     load(tile + 1);

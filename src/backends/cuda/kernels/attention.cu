@@ -10,10 +10,11 @@ constexpr int kRows = 64;  // of a block
 
 // Which of a thread's scores are kept, bit 4 j + e for score[j][e]: rows are queries t and t + 8,
 // columns keys from u on.
+template <int kKeys>
 __device__ __forceinline__ uint32_t kept_by_rows(const ProbabilityDropout& dropout, int t, int u) {
   uint32_t kept = 0;
 #pragma unroll 1
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < kKeys / 4; ++i) {
     const int row = t + i % 2 * 8, column = u + i / 2 * 8;
     const RandomWords words = dropout.words(row, column);
     kept |= (dropout.keeps(words, row, column) | dropout.keeps(words, row, column + 1) << 1)
@@ -105,7 +106,7 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
     }
     uint32_t kept = 0;
     if constexpr (kDropout)
-      kept = kept_by_rows({s, keys, first_head, b, head}, t, u0 + lane % 4 * 2);
+      kept = kept_by_rows<kRows>({s, keys, first_head, b, head}, t, u0 + lane % 4 * 2);
 #pragma unroll
     for (int j = 0; j < kRows / 8; ++j) {
 #pragma unroll
@@ -135,13 +136,13 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
   store_rows<kWidth>(o + q_begin, q_stride, t0 + warp * 16, s.tokens, s.width, out, factor, lane);
 }
 
-// dq of 64 queries, over the keys that they see.
-template <int kWidth, bool kDropout>
+// dq of 64 queries, over the keys that they see, kKeys at a time.
+template <int kWidth, int kKeys, bool kDropout>
 __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const Bf16* v,
                                              const float* lse, const Bf16* dout, const float* delta,
                                              Bf16* dq, const int32_t* starts, const int64_t* keys,
                                              const int32_t* first_head, const AttentionShape& s) {
-  constexpr int kTile = kRows * kWidth / 8;
+  constexpr int kTile = kRows * kWidth / 8, kKeyTile = kKeys * kWidth / 8;
   TESSERA_DYNAMIC_SHARED(uint4, tiles);  // q, do, then two stages of k and v
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t head = blockIdx.y, b = blockIdx.z;
@@ -152,7 +153,7 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
                     b * s.tokens * kv_stride + head / (s.heads / s.kv_heads) * s.width;
   const SeenKeys of_first = seen_keys(s, starts, b, t0),
                  of_last = seen_keys(s, starts, b, t0 + kRows - 1);
-  const int begin = of_first.first / kRows, end = of_last.last / kRows + 1;
+  const int begin = of_first.first / kKeys, end = of_last.last / kKeys + 1;
   const int t = t0 + warp * 16 + lane / 4;
   const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
   float lse_of[2], delta_of[2];
@@ -163,11 +164,11 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
     delta_of[half] = row < s.tokens ? delta[at] : 0.0f;
   }
   auto load = [&](int tile) {
-    uint4* to = tiles + kTile * (2 + (tile - begin) % 2 * 2);
+    uint4* to = tiles + 2 * kTile + (tile - begin) % 2 * 2 * kKeyTile;
     if (tile < end) {
-      load_rows<kRows, kWidth>(to, k + kv_begin, kv_stride, static_cast<int64_t>(tile) * kRows, s.tokens,
+      load_rows<kKeys, kWidth>(to, k + kv_begin, kv_stride, static_cast<int64_t>(tile) * kKeys, s.tokens,
                                s.width);
-      load_rows<kRows, kWidth>(to + kTile, v + kv_begin, kv_stride, static_cast<int64_t>(tile) * kRows, s.tokens,
+      load_rows<kKeys, kWidth>(to + kKeyTile, v + kv_begin, kv_stride, static_cast<int64_t>(tile) * kKeys, s.tokens,
                                s.width);
     }
     copy_async_commit();
@@ -181,15 +182,16 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
     load(tile + 1);
     copy_async_wait<1>();
     __syncthreads();
-    const uint4 *tile_k = tiles + kTile * (2 + (tile - begin) % 2 * 2), *tile_v = tile_k + kTile;
-    float score[kRows / 8][4] = {}, slope[kRows / 8][4] = {};
-    multiply_rows<kWidth, kRows>(score, tiles, warp * 16, tile_k, lane);
-    multiply_rows<kWidth, kRows>(slope, tiles + kTile, warp * 16, tile_v, lane);
-    const int column = tile * kRows + lane % 4 * 2;
+    const uint4 *tile_k = tiles + 2 * kTile + (tile - begin) % 2 * 2 * kKeyTile,
+                *tile_v = tile_k + kKeyTile;
+    float score[kKeys / 8][4] = {}, slope[kKeys / 8][4] = {};
+    multiply_rows<kWidth, kKeys>(score, tiles, warp * 16, tile_k, lane);
+    multiply_rows<kWidth, kKeys>(slope, tiles + kTile, warp * 16, tile_v, lane);
+    const int column = tile * kKeys + lane % 4 * 2;
     uint32_t kept = 0;
-    if constexpr (kDropout) kept = kept_by_rows({s, keys, first_head, b, head}, t, column);
+    if constexpr (kDropout) kept = kept_by_rows<kKeys>({s, keys, first_head, b, head}, t, column);
 #pragma unroll
-    for (int j = 0; j < kRows / 8; ++j) {
+    for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int half = e / 2;
@@ -202,7 +204,7 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
         slope[j][e] = p * (dp - delta_of[half]);
       }
     }
-    multiply_terms<kWidth, kRows>(sums, slope, tile_k, lane);
+    multiply_terms<kWidth, kKeys>(sums, slope, tile_k, lane);
     __syncthreads();  // the tiles are loaded again
   }
   copy_async_wait<0>();
@@ -307,8 +309,8 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
 }  // namespace
 
 // starts and first_head may be null; keys are those of dropout. Names end with the width of the
-// tiles.
-#define TESSERA_ATTENTION_OF(suffix, width, queries, dropout)                                      \
+// tiles; `other` rows of the other side are worked on at a time in the gradients.
+#define TESSERA_ATTENTION_OF(suffix, width, other, dropout)                                        \
   TESSERA_KERNEL(128, attention_##suffix, const Bf16* q, const Bf16* k, const Bf16* v, Bf16* o,    \
                  float* lse, const int32_t* starts, const int64_t* keys,                           \
                  const int32_t* first_head, AttentionShape shape) {                                \
@@ -318,18 +320,18 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
                  const float* lse, const Bf16* dout, const float* delta, Bf16* dq,                 \
                  const int32_t* starts, const int64_t* keys, const int32_t* first_head,            \
                  AttentionShape shape) {                                                           \
-    attention_dq<width, dropout>(q, k, v, lse, dout, delta, dq, starts, keys, first_head, shape);  \
+    attention_dq<width, other, dropout>(q, k, v, lse, dout, delta, dq, starts, keys, first_head, shape);  \
   }                                                                                                \
   TESSERA_KERNEL(128, attention_dkv_##suffix, const Bf16* q, const Bf16* k, const Bf16* v,         \
                  const float* lse, const Bf16* dout, const float* delta, Bf16* dk, Bf16* dv,       \
                  const int32_t* starts, const int64_t* keys, const int32_t* first_head,            \
                  AttentionShape shape) {                                                           \
-    attention_dkv<width, queries, dropout>(q, k, v, lse, dout, delta, dk, dv, starts, keys,        \
+    attention_dkv<width, other, dropout>(q, k, v, lse, dout, delta, dk, dv, starts, keys,        \
                                            first_head, shape);                                     \
   }
-#define TESSERA_ATTENTION(width, queries)                            \
-  TESSERA_ATTENTION_OF(bf16_##width, width, queries, false)          \
-  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, queries, true)
+#define TESSERA_ATTENTION(width, other)                            \
+  TESSERA_ATTENTION_OF(bf16_##width, width, other, false)          \
+  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, other, true)
 TESSERA_ATTENTION(64, 64)
 TESSERA_ATTENTION(128, 32)
 

@@ -16,11 +16,10 @@ __device__ __forceinline__ void load_vector(uint4* to, const Bf16* x, int64_t st
     copy_async16(to, x + row * stride + column);
     return;
   }
-  Vector<Bf16> v;
-#pragma unroll
+  auto* elements = reinterpret_cast<Bf16*>(to);
+#pragma unroll 1
   for (int k = 0; k < 8; ++k)
-    v.x[k] = row < rows && column + k < columns ? x[row * stride + column + k] : Bf16{0};
-  *reinterpret_cast<Vector<Bf16>*>(to) = v;
+    elements[k] = row < rows && column + k < columns ? x[row * stride + column + k] : Bf16{0};
 }
 
 // An operand's 128 rows from `first` on and 32 terms from `term` on. Its terms are neighbours, or,

@@ -1,0 +1,155 @@
+// Several ranks, each a thread with an emulated GPU of its own, which exchange through the double
+// of NCCL: they train like one rank on the CPU; the same bits whatever the order; who cannot take
+// part.
+#include <thread>
+
+#include "backends/cuda/cuda_backend.h"
+#include "comm/thread_channels.h"
+#include "options/run_config.h"
+#include "tests/base/error_expectation.h"
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/programs/tiny_model.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int64_t kRows = 4, kLength = 16;  // rows of the global micro-batch
+
+struct Spread {
+  int world = 1;
+  std::string strategy = "full_shard";
+  int64_t shard_degree = 0, tp = 1;
+};
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  uint64_t state = 0;  // of one rank
+  bool operator==(const Outcome&) const = default;
+};
+
+ProgramOptions options_of(const Spread& spread, DType compute) {
+  RunConfig config;
+  config.sharding_strategy = spread.strategy;
+  config.shard_degree = spread.shard_degree;
+  config.tensor_parallel_degree = spread.tp;
+  config.max_context_width = kLength;
+  ProgramOptions options = tiny_programs(kRows, kLength, compute);
+  if (spread.world > 1)
+    options.parallelism = make_parallelism(config, tiny_model(), spread.world, spread.world);
+  options.batch = options.validation_batch = kRows / options.parallelism.data_ranks();
+  return options;
+}
+
+Outcome train(const Spread& spread, DType compute, Backend& backend, int rank) {
+  const ProgramOptions options = options_of(spread, compute);
+  Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
+  session.allocate();
+  ThreadPool pool(1);
+  session.initialize(7, pool);
+  session.set_decay(0.1, false);
+  const int64_t rows = options.batch, first = options.parallelism.data_rank(rank) * rows;
+  Outcome outcome;
+  for (uint64_t step = 0; step < 3; ++step) {
+    std::vector<TinyBatch> batches;
+    std::vector<MicroBatch> views;
+    for (uint64_t m = 0; m < 2; ++m)
+      batches.emplace_back(TinyBatch(kRows, kLength, 10 * step + m), kLength, first, first + rows);
+    for (const TinyBatch& batch : batches) views.push_back(batch.view());
+    const StepResult result = session.step(views, 1e-2, 0.5);
+    EXPECT_TRUE(result.ok);
+    outcome.losses.push_back(result.loss);
+    outcome.norms.push_back(result.gradient_norm);
+  }
+  outcome.state = fingerprint_of(session);
+  return outcome;
+}
+
+class CudaRanksTest : public CudaTest {
+ protected:
+  // What the ranks of a job do, each on its thread and GPU.
+  template <class Work>
+  void on_ranks(int world, const Work& work) {
+    auto hub = std::make_shared<ThreadHub>(world);
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < world; ++rank) {
+      threads.emplace_back([&, rank] {
+        Channels channels = thread_channels(hub, rank, {std::chrono::seconds(60)});
+        work(rank, *channels.control);
+      });
+    }
+  }
+  std::vector<Outcome> train_on_cuda(const Spread& spread, DType compute, bool graphs = true) {
+    std::vector<Outcome> outcomes(static_cast<size_t>(spread.world));
+    on_ranks(spread.world, [&](int rank, Control& control) {
+      CudaBackend backend({.gpu = rank, .graphs = graphs, .control = &control});
+      outcomes[static_cast<size_t>(rank)] = train(spread, compute, backend, rank);
+    });
+    return outcomes;
+  }
+};
+
+TEST_F(CudaRanksTest, TrainLikeOne) {
+  for (DType compute : {DType::kF32, DType::kBF16}) {
+    cpu::CpuBackend cpu(2, cpu::detect_isa());
+    const Outcome one = train({}, compute, cpu, 0);
+    const double bound = compute == DType::kF32 ? 1e-5 : 2e-3;
+    for (const Spread& spread :
+         {Spread{2}, Spread{4, "hybrid_shard", 2}, Spread{2, "full_shard", 0, 2}}) {
+      reset(1, spread.world);
+      for (const Outcome& outcome : train_on_cuda(spread, compute)) {
+        for (size_t s = 0; s < one.losses.size(); ++s) {
+          EXPECT_NEAR(outcome.losses[s], one.losses[s], bound * one.losses[s]) << s;
+          EXPECT_NEAR(outcome.norms[s], one.norms[s], 20 * bound * one.norms[s]) << s;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaRanksTest, GiveTheSameBitsWithGraphsAndWithout) {
+  const Spread spread{2};
+  std::vector<std::vector<Outcome>> all;
+  for (uint64_t seed : {1, 2}) {
+    reset(seed, spread.world);
+    all.push_back(train_on_cuda(spread, DType::kBF16, seed == 1));
+    EXPECT_EQ(all.back(), all.front()) << seed;
+  }
+}
+
+TEST_F(CudaRanksTest, DoNotShareAGpu) {
+  reset(1, 2);
+  std::vector<std::string> errors(2);
+  on_ranks(2, [&](int rank, Control& control) {
+    errors[static_cast<size_t>(rank)] =
+        message_of<DeviceError>([&] { CudaBackend({.gpu = 1, .control = &control}); });
+  });
+  for (const std::string& error : errors) expect_contains(error, "ranks 0 and 1 have the same GPU");
+}
+
+// A rank fails while the others wait for its exchange: they end with its reason.
+TEST_F(CudaRanksTest, EndWithARankThatFails) {
+  reset(1, 2);
+  std::vector<std::string> errors(2);
+  on_ranks(2, [&](int rank, Control& control) {
+    try {
+      CudaBackend backend({.gpu = rank, .control = &control});
+      const ProgramOptions options = options_of(Spread{2}, DType::kF32);
+      Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
+      session.allocate();
+      if (rank == 1) {
+        control.report_failure("the disk is full");
+        return;
+      }
+      TinyBatch batch(options.batch, kLength, 0);
+      session.accumulate(std::vector{batch.view()});
+      session.start_update(1e-2, 1, {}).result();
+    } catch (const CommError& error) {
+      errors[static_cast<size_t>(rank)] = error.what();
+    }
+  });
+  expect_contains(errors[0], "rank 1 failed: the disk is full");
+  findings();  // what was broken off was begun by one rank only
+}
+
+}  // namespace
+}  // namespace tessera::cuda
