@@ -124,7 +124,8 @@ std::string memory_text(const RunConfig& config, const ModelConfig& model, const
                target.sheet ? arena_accuracy(config, model, target)
                             : "the largest of the programs below; they share it");
   if (memory.far_arena > 0) text += line("far arena", memory.far_arena, "in host memory");
-  text += line("total", memory.total(), cat(memory.total(), " bytes"));
+  text += line("total", memory.total(),
+               cat(target.sheet ? "estimate, as the arena: " : "", memory.total(), " bytes"));
   if (memory.far() > 0) {
     text += line("  of it near", plan.memory.near(), "held against --memory");
     text += line("  of it far", memory.far(),

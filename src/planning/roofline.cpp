@@ -90,7 +90,7 @@ ExchangeTime exchange_time(const RunConfig& config, const Programs& programs) {
   return time;
 }
 
-std::string row(const OpTime& t, double all_seconds) {
+std::string op_row(const OpTime& t, double all_seconds) {
   return format("  %-28s %9.0f %10.3g %10.3g  %-10s %10.3f ms %5.1f %%\n", t.op.c_str(), t.launches,
                 t.flops, t.bytes, t.arithmetic >= t.memory ? "arithmetic" : "memory",
                 1e3 * t.seconds, all_seconds > 0 ? 100 * t.seconds / all_seconds : 0);
@@ -117,14 +117,14 @@ std::string roofline_text(const RunConfig& config, const Programs& programs,
   for (const OpTime& t : times) all.add(t);
   for (size_t i = 0; i < times.size(); ++i) {
     if (i < kShown)
-      text += row(times[i], all.seconds);
+      text += op_row(times[i], all.seconds);
     else
       others.add(times[i]);
   }
   others.op = cat(times.size() - std::min(times.size(), kShown), " other ops");
-  if (others.launches > 0) text += row(others, all.seconds);
+  if (others.launches > 0) text += op_row(others, all.seconds);
   all.op = "together";
-  text += row(all, all.seconds);
+  text += op_row(all, all.seconds);
   const ExchangeTime exchanges = exchange_time(config, programs);
   if (exchanges.calls == 0) return text;
   if (!sheet.known_links)
