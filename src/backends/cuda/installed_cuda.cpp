@@ -40,7 +40,7 @@ InstalledCuda installed_cuda() {
 }
 
 std::string kernels_text(const InstalledCuda& cuda) {
-  return cuda.has_kernels ? "compiled" : "none: it was built without nvcc";
+  return cuda.has_kernels ? "compiled" : "none in this build";
 }
 
 std::string to_string(const GpuFacts& gpu) {

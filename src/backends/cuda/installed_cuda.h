@@ -18,7 +18,7 @@ struct InstalledCuda {
 // Starts the driver, but makes no context: nothing is taken of a GPU's memory.
 InstalledCuda installed_cuda();
 
-// "compiled", "none: it was built without nvcc".
+// "compiled", "none in this build".
 std::string kernels_text(const InstalledCuda& cuda);
 // "NVIDIA H100 80GB HBM3, 79.6 GiB, compute capability 9.0, PCI 0000:1B:00.0".
 std::string to_string(const GpuFacts& gpu);
