@@ -12,8 +12,8 @@ constexpr uint64_t kSeeds[] = {1, 2, 3, 17, 4711};
 constexpr size_t kBytes = 4000;
 
 // Two streams and three buffers of 1000 numbers, of which the first is written.
-struct Workplace {
-  explicit Workplace(uint64_t seed = 1) : cuda("checked", seed) {
+struct Stand {
+  explicit Stand(uint64_t seed = 1) : cuda("checked", seed) {
     x = cuda.upload(std::vector<float>(1000, 1.0f), first);
     y = cuda.allocate<float>(1000);
     z = cuda.allocate<float>(1000);
@@ -44,7 +44,7 @@ TEST(EmulatedOrder, EachOrderOfAPipelineThatIsLeftOutIsFound) {
   for (const uint64_t seed : kSeeds) {
     for (int left_out = -1; left_out < 4; ++left_out) {
       SCOPED_TRACE(testing::Message() << "order " << left_out << ", seed " << seed);
-      Workplace w(seed);
+      Stand w(seed);
       const CUstream up = w.first, compute = w.second, down = w.cuda.make_stream();
       float *in[2], *out[2];
       for (int n = 0; n < 2; ++n) {
@@ -82,7 +82,7 @@ TEST(EmulatedOrder, EachOrderOfAPipelineThatIsLeftOutIsFound) {
 
 TEST(EmulatedOrder, AnEventOrdersOnlyWhatWasThereWhenItWasRecorded) {
   for (const bool too_early : {false, true}) {
-    Workplace w;
+    Stand w;
     const CUevent event = w.cuda.make_event();
     if (too_early) w.cuda.event_record(event, w.first);
     w.add(w.first, w.x, w.x, w.y);
@@ -95,7 +95,7 @@ TEST(EmulatedOrder, AnEventOrdersOnlyWhatWasThereWhenItWasRecorded) {
 }
 
 TEST(EmulatedOrder, WaitingForAnEventThatWasNeverRecordedDoesNothing) {
-  Workplace w;
+  Stand w;
   EXPECT_EQ(w.cuda.stream_wait_event(w.second, w.cuda.make_event(), 0), 0);
   EXPECT_EQ(w.cuda.event_synchronize(w.cuda.make_event()), 0);
   EXPECT_EQ(w.cuda.findings(), 0);
@@ -108,7 +108,7 @@ TEST(EmulatedOrder, WaitingForAnEventThatWasNeverRecordedDoesNothing) {
 
 TEST(EmulatedOrder, TheEmulationCanLeaveOutAWait) {
   for (const int left_out : {0, 1, 2}) {
-    Workplace w;
+    Stand w;
     w.cuda.leave_out_wait(left_out);
     w.add(w.first, w.x, w.x, w.y);
     w.order(w.first, w.second);
@@ -122,7 +122,7 @@ TEST(EmulatedOrder, TheEmulationCanLeaveOutAWait) {
 }
 
 TEST(EmulatedOrder, WhatTheHostHasSeenDoneComesBefore) {
-  Workplace w;
+  Stand w;
   w.add(w.first, w.x, w.x, w.y);
   const CUevent event = w.cuda.make_event();
   w.cuda.event_record(event, w.first);
@@ -135,7 +135,7 @@ TEST(EmulatedOrder, WhatTheHostHasSeenDoneComesBefore) {
 TEST(EmulatedOrder, StreamsWithoutOrderRunInDifferentOnes) {
   std::vector<float> seen;
   for (uint64_t seed = 1; seed < 20; ++seed) {
-    Workplace w(seed);
+    Stand w(seed);
     w.cuda.fill_bytes(w.cuda.address(w.y), 0, kBytes, w.first);
     w.order(w.first, w.second);
     w.add(w.first, w.x, w.y, w.z);
@@ -152,7 +152,7 @@ TEST(EmulatedOrder, MemoryOfTheHost) {
   for (const uint64_t seed : kSeeds) {
     for (const int mistake : {0, 1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << "mistake " << mistake << ", seed " << seed);
-      Workplace w(seed);
+      Stand w(seed);
       auto* host = static_cast<float*>(w.cuda.pinned(kBytes));
       for (int n = 0; n < 1000; ++n) host[n] = 5;
       w.cuda.copy_to_device(w.cuda.address(w.y), host, kBytes, w.first);
@@ -172,7 +172,7 @@ TEST(EmulatedOrder, MemoryOfTheHost) {
 }
 
 TEST(EmulatedOrder, MemoryThatIsNotPinnedMayChangeAtOnce) {
-  Workplace w;
+  Stand w;
   std::vector<float> host(1000, 3);
   w.cuda.upload(w.y, host, w.first);
   host[0] = 4;
@@ -181,7 +181,7 @@ TEST(EmulatedOrder, MemoryThatIsNotPinnedMayChangeAtOnce) {
 
 TEST(EmulatedOrder, MemoryIsFreedOnlyWhenNothingUsesIt) {
   for (const bool waits : {true, false}) {
-    Workplace w;
+    Stand w;
     w.add(w.first, w.x, w.x, w.y);
     if (waits) w.cuda.stream_synchronize(w.first);
     EXPECT_EQ(w.cuda.mem_free(w.cuda.address(w.y)), 0);
@@ -190,7 +190,7 @@ TEST(EmulatedOrder, MemoryIsFreedOnlyWhenNothingUsesIt) {
 }
 
 TEST(EmulatedOrder, CopiesStayInsideOfLiveMemory) {
-  Workplace w;
+  Stand w;
   EXPECT_NE(w.cuda.copy_on_device(w.cuda.address(w.y + 1), w.cuda.address(w.x), kBytes, w.first),
             0);
   w.cuda.expect_found("past the end of device memory");
@@ -240,7 +240,7 @@ TEST(EmulatedOrder, HandlesAndContexts) {
 }
 
 TEST(EmulatedOrder, LaunchesAsNoDeviceTakesThem) {
-  Workplace w;
+  Stand w;
   const auto launch = [&](unsigned blocks, unsigned threads, unsigned shared) {
     return w.cuda.launch("test_add", blocks, threads, w.first, shared, w.x, w.x, w.y, 1000);
   };
@@ -260,7 +260,7 @@ TEST(EmulatedOrder, LaunchesAsNoDeviceTakesThem) {
 }
 
 TEST(EmulatedOrder, FailuresThatTestsAskFor) {
-  Workplace w;  // has made three allocations
+  Stand w;  // has made three allocations
   w.cuda.fail_allocation(5);
   w.cuda.allocate<float>(1);
   CUdeviceptr memory = 0;

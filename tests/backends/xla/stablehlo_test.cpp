@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
+#include <filesystem>
 
 #include "backends/xla/client.h"
 #include "ops/collective/collective.h"
@@ -16,6 +18,7 @@
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
 #include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 #include "tests/ops/op_samples.h"
 
 namespace tessera::xla {
@@ -254,6 +257,36 @@ TEST(StableHlo, KnowsEveryOp) {
           << text;
     }
   }
+}
+
+// Every op sample that XLA takes, in one file of several modules.
+TEST(StableHlo, IsSyntaxOfMlir) {
+  const std::string mlir_opt = "/usr/lib/llvm-19/bin/mlir-opt";
+  if (!std::filesystem::exists(mlir_opt)) GTEST_SKIP() << "no mlir-opt: install mlir-19-tools";
+  std::string all;
+  int programs = 0;
+  for (const OpSample& sample : op_samples()) {
+    Graph g(sample.mesh);
+    std::vector<Value> inputs;
+    for (size_t i = 0; i < sample.inputs.size(); ++i) {
+      TensorType type = sample.inputs[i];
+      if (type.dtype == DType::kF64) type.dtype = DType::kF32;
+      inputs.push_back(g.input(cat("x", i), InputKind::kArgument, type));
+    }
+    try {
+      for (Value v : g.add(sample.op, inputs)) g.output(cat("y", v.id), v);
+      all += (programs++ ? "// -----\n" : "") + stablehlo(g).text;
+    } catch (const UserError&) {  // the op takes f64 only, or XLA does not run it
+    }
+  }
+  EXPECT_GT(programs, 100);
+  ScratchDirectory directory;
+  directory.write("programs.mlir", all);
+  const std::string command =
+      cat(mlir_opt, " --allow-unregistered-dialect --split-input-file ",
+          (directory / "programs.mlir").string(), " > ", (directory / "out").string(), " 2> ",
+          (directory / "errors").string());
+  EXPECT_EQ(std::system(command.c_str()), 0) << read_file(directory / "errors").substr(0, 4000);
 }
 
 TEST(XlaPlugin, RefusesWhatIsNone) {
