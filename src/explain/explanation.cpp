@@ -121,10 +121,12 @@ std::string Explanation::memory_text() {
   const Graph& graph = program.executable->graph();
   const Plan& plan = *program.executable->plan();
   const std::vector<HeldStorage> held = this->held();
+  const char* known = !job_.target.exact              ? ", an estimate without workspaces"
+                      : job_.target.without_libraries ? ", with the most that libraries may take"
+                                                      : "";
   std::string text =
-      cat("A rank takes ", format_bytes(memory.total()), " (", memory.total(), " bytes",
-          job_.target.exact ? "" : ", an estimate without workspaces", "): state ",
-          format_bytes(memory.total() - memory.arena - memory.far_arena), ", arena ",
+      cat("A rank takes ", format_bytes(memory.total()), " (", memory.total(), " bytes", known,
+          "): state ", format_bytes(memory.total() - memory.arena - memory.far_arena), ", arena ",
           format_bytes(memory.arena),
           memory.far_arena > 0 ? cat(", far arena ", format_bytes(memory.far_arena)) : "",
           memory.far() > 0 ? cat("; far of it ", format_bytes(memory.far())) : "", "\n");
