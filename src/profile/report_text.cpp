@@ -169,7 +169,8 @@ std::string report_text(const ProfileReport& r, size_t most) {
   if (!r.peak.program.empty())
     text +=
         live.text(cat("Memory: ", format_bytes(state), " of state, and at most ",
-                      format_bytes(r.peak.bytes), " live in ", r.peak.program, ", at ", r.peak.at));
+                      format_bytes(r.peak.bytes), " live in ", r.peak.program,
+                      r.peak.at.empty() ? " by its compiler's account" : cat(", at ", r.peak.at)));
   return text;
 }
 

@@ -92,7 +92,7 @@ TEST_F(XlaProgram, TracesHaveARowAProgram) {
   for (const char* program : {"accumulate_first", "apply"})
     EXPECT_NE(trace.find(cat("\"name\":\"run of ", program, "\",\"cat\":\"cpu_op\"")), trace.npos);
   EXPECT_NE(trace.find("\"share_of_light\":"), trace.npos);
-  const ProgramResult report = run({"profile", "traces"});
+  const ProgramResult report = run({"profile", "report", "traces"});
   EXPECT_EQ(report.status, 0) << report.err;
   EXPECT_NE(report.out.find("accumulate_first"), std::string::npos) << report.out;
 }
