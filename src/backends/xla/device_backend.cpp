@@ -22,6 +22,8 @@ class NoArenas final : public Arenas {
   int64_t bytes_;
 };
 
+}  // namespace
+
 // Slots on a device. What the host reads and writes goes through a copy of the whole slot, which is
 // there from the first access until a program updates the slot.
 class DeviceState final : public State {
@@ -80,8 +82,6 @@ class DeviceState final : public State {
   mutable std::mutex mutex_;
   mutable std::map<std::string, Kept> slots_;
 };
-
-}  // namespace
 
 class DeviceExecutable final : public Executable {
  public:
