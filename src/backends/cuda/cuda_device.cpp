@@ -38,8 +38,8 @@ GpuFacts find_gpu(const Driver& driver, int ordinal) {
 CudaDevice::CudaDevice(int ordinal) : driver_(Driver::get()), facts_(find_gpu(driver_, ordinal)) {
   if (!driver_.emulated() && kernel_images().empty())
     throw DeviceError(
-        "CUDA: this build has no CUDA kernels. Build the preset release where CMake finds nvcc, or "
-        "another with -D TESSERA_CUDA_KERNELS=ON, or use --device_type cpu");
+        "CUDA: this build has no CUDA kernels. Build it where there is nvcc with -D "
+        "TESSERA_CUDA_KERNELS=ON, or use --device_type cpu");
   if (facts_.major * 10 + facts_.minor < kOldestCapability)
     throw DeviceError(cat("CUDA: ", description(), " has compute capability ", facts_.major, ".",
                           facts_.minor, ", and this program's kernels need 8.0 or later"));
