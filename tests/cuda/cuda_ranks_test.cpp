@@ -78,10 +78,11 @@ class CudaRanksTest : public CudaTest {
       });
     }
   }
-  std::vector<Outcome> train_on_cuda(const Spread& spread, DType compute, bool graphs = true) {
+  std::vector<Outcome> train_on_cuda(const Spread& spread, DType compute, bool graphs = true,
+                                     SumOrder sums = SumOrder::kLibrary) {
     std::vector<Outcome> outcomes(static_cast<size_t>(spread.world));
     on_ranks(spread.world, [&](int rank, Control& control) {
-      CudaBackend backend({.gpu = rank, .graphs = graphs, .control = &control});
+      CudaBackend backend({.gpu = rank, .graphs = graphs, .control = &control, .sums = sums});
       outcomes[static_cast<size_t>(rank)] = train(spread, compute, backend, rank);
     });
     return outcomes;
@@ -113,6 +114,16 @@ TEST_F(CudaRanksTest, GiveTheSameBitsWithGraphsAndWithout) {
     reset(seed, spread.world);
     all.push_back(train_on_cuda(spread, DType::kBF16, seed == 1));
     EXPECT_EQ(all.back(), all.front()) << seed;
+  }
+}
+
+// The emulated NCCL adds in rank order too, so nothing but the way of the bytes is another.
+TEST_F(CudaRanksTest, GiveTheSameBitsWithSumsInRankOrder) {
+  for (const Spread& spread : {Spread{2}, Spread{4, "hybrid_shard", 2}}) {
+    reset(1, spread.world);
+    const auto library = train_on_cuda(spread, DType::kBF16);
+    reset(2, spread.world);
+    EXPECT_EQ(train_on_cuda(spread, DType::kBF16, true, SumOrder::kRanks), library);
   }
 }
 

@@ -2,45 +2,24 @@
 #include <functional>
 #include <thread>
 
-#include "backends/cuda/nccl_api.h"
-#include "tests/cuda/emulated_cuda.h"
+#include "tests/cuda/nccl_functions.h"
 
 namespace tessera::cuda {
 namespace {
 
-struct Nccl {
-  explicit Nccl(EmulatedCuda& cuda) {
-#define TESSERA_LOAD(result, name, member, parameters) cuda.load(#name, member);
-    TESSERA_NCCL_FUNCTIONS(TESSERA_LOAD)
-#undef TESSERA_LOAD
-    EXPECT_EQ(get_unique_id(&id), 0);
-  }
-#define TESSERA_MEMBER(result, name, member, parameters) result(*member) parameters = nullptr;
-  TESSERA_NCCL_FUNCTIONS(TESSERA_MEMBER)
-#undef TESSERA_MEMBER
-  ncclUniqueId id{};
-};
-
 struct Rank {
   EmulatedCuda& cuda;
-  Nccl& nccl;
+  NcclFunctions& nccl;
   int rank;
   ncclComm* comm;
   CUstream stream;
 
-  bool settle(ncclComm* of) const {
-    ncclResult error = kNcclInProgress;
-    while (error == kNcclInProgress) {
-      if (nccl.comm_get_async_error(of, &error) != 0) return false;
-      std::this_thread::yield();
-    }
-    return error == 0;
-  }
+  bool settle(ncclComm* of) const { return nccl.settle(of); }
 };
 
 // A thread and a device for each rank, connected.
 void run_ranks(EmulatedCuda& cuda, int count, const std::function<void(Rank&)>& body) {
-  Nccl nccl(cuda);
+  NcclFunctions nccl(cuda);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
@@ -182,7 +161,7 @@ TEST(NcclDouble, RanksThatCallDifferentThings) {
 
 TEST(NcclDouble, AMissingRankIsNeverThereAndAnAbortGoesOn) {
   EmulatedCuda cuda("checked", 1, 2);
-  Nccl nccl(cuda);
+  NcclFunctions nccl(cuda);
   ncclConfig config;
   config.blocking = 0;
   ncclComm* comm = nullptr;

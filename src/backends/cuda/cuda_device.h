@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -74,6 +75,10 @@ class CudaDevice final : public Device {
   int64_t free_bytes() const;
   int64_t allocated_bytes() const { return allocated_; }  // of the device's memory
 
+  // Runs of programs that were started; any thread may ask.
+  void count_run() { ++runs_; }
+  int64_t runs() const { return runs_; }
+
  private:
   void launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 block, int shared_bytes,
                      std::span<void*> arguments) override;
@@ -92,6 +97,7 @@ class CudaDevice final : public Device {
   std::map<const void*, int64_t> pinned_;   // blocks by address
   std::map<const void*, int64_t> blocks_;
   int64_t allocated_ = 0;
+  std::atomic<int64_t> runs_ = 0;
   std::function<void(double waited)> watch_;
   mutable std::recursive_mutex mutex_;
 };

@@ -52,6 +52,9 @@ void CudaState::copy_out(const std::string& slot, int64_t offset, std::span<std:
     std::memcpy(to.data(), from, to.size());
     return;
   }
+  // Before the call, which waits for what is enqueued without a deadline: another rank may be
+  // missing in an exchange.
+  device_.finish();
   driver.call(driver.copy_to_host, static_cast<void*>(to.data()),
               reinterpret_cast<CUdeviceptr>(from), to.size(), device_.stream(Lane::kCompute));
   device_.finish();
@@ -66,6 +69,7 @@ void CudaState::copy_in(const std::string& slot, int64_t offset, std::span<const
     std::memcpy(to, from.data(), from.size());
     return;
   }
+  device_.finish();
   driver.call(driver.copy_to_device, reinterpret_cast<CUdeviceptr>(to),
               static_cast<const void*>(from.data()), from.size(), device_.stream(Lane::kCompute));
   device_.finish();

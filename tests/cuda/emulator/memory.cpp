@@ -7,6 +7,7 @@
 #include "access_checks.h"
 #include "findings.h"
 #include "machine.h"
+#include "rank_files.h"
 
 namespace tessera::emulated_gpu {
 namespace {
@@ -23,6 +24,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   simt::forget_memory();
   simt::set_approximation(0);
   clear_findings();
+  remove_meeting_places();
   seed = new_seed;
   random.seed(new_seed);
   ordering = {};
@@ -44,6 +46,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   for (int n = 0; n < device_count; ++n) {
     devices[static_cast<size_t>(n)].default_stream = add_stream(n, true, "the default stream");
   }
+  meets_processes = false;
   current_device() = -1;
   changed.notify_all();
 }

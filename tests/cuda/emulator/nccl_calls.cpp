@@ -1,8 +1,11 @@
 // A double of NCCL's functions.
 #include <algorithm>
 #include <climits>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
+#include "faults.h"
 #include "nccl_communicators.h"
 
 using namespace tessera::cuda;  // NOLINT: the parameters of what is exported
@@ -31,8 +34,6 @@ std::map<std::string, std::shared_ptr<Clique>>& cliques() {
   static auto* map = new std::map<std::string, std::shared_ptr<Clique>>;
   return *map;
 }
-int unique_ids = 0;
-
 ncclComm* handle_of(int number) { return make_handle<ncclComm*>(Handle::kCommunicator, number); }
 
 ncclResult wrong(const std::string& what) {
@@ -66,7 +67,10 @@ ncclResult connected(int number, bool blocking) {
   Machine& m = machine();
   m.changed.notify_all();
   const auto at = [&]() -> Communicator& { return communicators()[static_cast<size_t>(number)]; };
-  while (blocking && !at().ready() && !at().aborted) m.changed.wait(m.mutex);
+  while (blocking && !at().ready() && !at().aborted) {
+    m.meets_processes = true;  // perhaps
+    m.wait_for_others();
+  }
   return at().ready() ? kNcclSuccess : kNcclInProgress;
 }
 
@@ -100,6 +104,31 @@ void connect_split(const Clique::Split& split) {
       communicators()[static_cast<size_t>(number)].rank = static_cast<int>(n);
     }
   }
+}
+
+// As NCCL does where the environment says that and where it logs.
+void tell_network() {
+  const char* file = std::getenv("NCCL_DEBUG_FILE");
+  if (!file) return;
+  if (FILE* log = std::fopen(file, "a")) {
+    std::fputs("host:1:1 [0] NCCL INFO Using network Socket\n", log);
+    std::fclose(log);
+  }
+}
+
+// A process stays until the others have taken what it has given.
+bool all_have_ended(const Communicator& c) {
+  const Clique& clique = *c.clique;
+  if (!clique.spans_processes) return true;
+  constexpr const char* kEnded = "ended";
+  if (!clique.files->has(kEnded, c.rank)) {
+    if (machine().unfinished.contains(c.last_operation)) return false;
+    clique.files->put(kEnded, c.rank, std::string());
+  }
+  for (int rank = 0; rank < static_cast<int>(clique.communicators.size()); ++rank) {
+    if (!clique.files->has(kEnded, rank)) return false;
+  }
+  return true;
 }
 
 // Puts calls of one group that are for one stream there as one piece of work.
@@ -191,7 +220,7 @@ ncclResult ncclGetVersion(int* version) {
 ncclResult ncclGetUniqueId(ncclUniqueId* id) {
   const std::lock_guard lock(machine().mutex);
   std::memset(id->internal, 0, sizeof id->internal);
-  std::snprintf(id->internal, sizeof id->internal, "tessera emulated ranks %d", ++unique_ids);
+  std::snprintf(id->internal, sizeof id->internal, "%s", new_meeting_place().c_str());
   return kNcclSuccess;
 }
 
@@ -201,10 +230,12 @@ ncclResult ncclCommInitRankConfig(ncclComm** comm, int ranks, ncclUniqueId id, i
   *comm = nullptr;
   if (ready(__func__) != kCudaSuccess) return kNcclUnhandledCudaError;
   if (ranks < 1 || rank < 0 || rank >= ranks) return kNcclInvalidArgument;
+  fault_at("init");
   std::shared_ptr<Clique>& clique = cliques()[std::string(id.internal, sizeof id.internal)];
   if (!clique) {
     clique = std::make_shared<Clique>();
     clique->communicators.assign(static_cast<size_t>(ranks), -1);
+    clique->files = std::make_shared<RankFiles>(std::string(id.internal));
   }
   if (static_cast<int>(clique->communicators.size()) != ranks) {
     return wrong("ranks give different numbers of ranks");
@@ -217,6 +248,8 @@ ncclResult ncclCommInitRankConfig(ncclComm** comm, int ranks, ncclUniqueId id, i
       return wrong("two ranks on one device");
     }
   }
+  tell_network();
+  if (!say_present(*clique, rank, current_device())) return wrong("a rank is there twice");
   const int made = add_communicator(clique, rank, current_device());
   clique->communicators[static_cast<size_t>(rank)] = made;
   *comm = handle_of(made);
@@ -229,6 +262,17 @@ ncclResult ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** made, nc
   Communicator* c = communicator_of(comm, __func__, true);
   if (!c) return kNcclInvalidArgument;
   const std::shared_ptr<Clique> parent = c->clique;
+  if (parent->spans_processes) {
+    const int64_t number_of_split = c->splits++;
+    parent->files->put("split" + std::to_string(number_of_split), c->rank,
+                       std::to_string(color) + " " + std::to_string(key));
+    if (color < 0) return kNcclSuccess;
+    const Communicator::Divided divided{parent, number_of_split, c->rank, color};
+    const int added = add_communicator(nullptr, 0, c->device);
+    communicators()[static_cast<size_t>(added)].divided = divided;
+    *made = handle_of(added);
+    return connected(added, is_blocking(config));
+  }
   Clique::Split& split = parent->splits[c->splits++];
   const size_t ranks = parent->communicators.size();
   split.color_and_key.resize(ranks);
@@ -250,10 +294,13 @@ ncclResult ncclCommGetAsyncError(ncclComm* comm, ncclResult* error) {
   Communicator* c = communicator_of(comm, __func__, false);
   if (!c) return kNcclInvalidArgument;
   *error = c->error ? c->error : c->ready() ? kNcclSuccess : kNcclInProgress;
+  if (c->clique && c->clique->error) *error = c->clique->error;
   // Ending waits for the work that is under way.
   if (c->finalized && !c->error) {
     machine().run_some(2);
-    if (machine().unfinished.contains(c->last_operation)) *error = kNcclInProgress;
+    if (machine().unfinished.contains(c->last_operation) || !all_have_ended(*c)) {
+      *error = kNcclInProgress;
+    }
   }
   return kNcclSuccess;
 }
@@ -262,7 +309,8 @@ ncclResult ncclCommFinalize(ncclComm* comm) {
   Communicator* c = communicator_of(comm, __func__, true);
   if (!c) return kNcclInvalidArgument;
   c->finalized = true;
-  return machine().unfinished.contains(c->last_operation) ? kNcclInProgress : kNcclSuccess;
+  const bool ended = !machine().unfinished.contains(c->last_operation) && all_have_ended(*c);
+  return ended ? kNcclSuccess : kNcclInProgress;
 }
 ncclResult ncclCommDestroy(ncclComm* comm) {
   const std::lock_guard lock(machine().mutex);
