@@ -192,6 +192,34 @@ TEST(NcclDouble, AMissingRankIsNeverThereAndAnAbortGoesOn) {
   });
 }
 
+// A part that begins too late, one whose end is not there, memory that is given back, and parts
+// that nobody has written: as what a rank gives in sums that are taken in rank order.
+TEST(NcclDouble, PartsThatAreNotThere) {
+  for (const int mistake : {0, 1, 2, 3}) {
+    EmulatedCuda cuda("checked", 1, 2);
+    run_ranks(cuda, 2, [&](Rank& r) {
+      float* x =
+          mistake == 3 ? r.cuda.allocate<float>(8) : r.cuda.upload(part(r.rank, 8), r.stream);
+      auto* y = r.cuda.allocate<float>(8);
+      r.cuda.stream_synchronize(r.stream);
+      if (mistake == 2 && r.rank == 0) {
+        EXPECT_EQ(r.cuda.mem_free(r.cuda.address(x)), kCudaSuccess);
+      }
+      const float* from = x + (mistake == 1 && r.rank == 0 ? 1 : 0);
+      r.nccl.group_start();
+      for (int peer : {0, 1}) {
+        r.nccl.send(from + 4 * peer, 4, kNcclFloat32, peer, r.comm, r.stream);
+        r.nccl.receive(y + 4 * peer, 4, kNcclFloat32, peer, r.comm, r.stream);
+      }
+      r.nccl.group_end();
+      r.cuda.stream_synchronize(r.stream);
+    });
+    if (mistake == 1) cuda.expect_found("past the end of");
+    if (mistake == 2) cuda.expect_found("which is freed");
+    if (mistake == 3) cuda.expect_found("sends what nobody has written");
+  }
+}
+
 TEST(NcclDouble, WhatBreaksItsRules) {
   EmulatedCuda cuda("checked", 1, 2);
   run_ranks(cuda, 2, [](Rank& r) {

@@ -64,6 +64,9 @@ class CudaDevice final : public Device {
   void set_watch(std::function<void(double waited)> watch) { watch_ = std::move(watch); }
   // Waits for all that was enqueued on the compute lane.
   void finish() const;
+  // For destructors: waits until nothing works on memory that goes. A device that has failed does
+  // not work; where exchanges were broken off it is soon done.
+  void settle() const noexcept;
 
   // Memory, uninitialised. DeviceError that says how much was wanted for what, how much is free,
   // and what to do.

@@ -30,10 +30,7 @@ CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool 
 }
 
 CudaExecutable::~CudaExecutable() {
-  try {
-    device_.finish();
-  } catch (const Error&) {  // a device that has failed does not work on it either
-  }
+  device_.settle();
   forget_capture();
 }
 

@@ -6,20 +6,7 @@
 #include "base/text.h"
 
 namespace tessera::cuda {
-namespace {
-
-// For destructors: memory may go when nothing works on it any more. A device that has failed does
-// not work.
-void settle(const CudaDevice& device) noexcept {
-  try {
-    device.finish();
-  } catch (const Error&) {
-  }
-}
-
-}  // namespace
-
-CudaState::~CudaState() { settle(device_); }
+CudaState::~CudaState() { device_.settle(); }
 
 std::byte* CudaState::data(const std::string& slot) const {
   auto near = near_.find(slot);
@@ -80,6 +67,6 @@ CudaArenas::CudaArenas(CudaDevice& device, const ProgramMemory& memory)
       near_(device, memory.arena, "the values of a step"),
       far_(device, memory.far_arena, "offloaded values") {}
 
-CudaArenas::~CudaArenas() { settle(device_); }
+CudaArenas::~CudaArenas() { device_.settle(); }
 
 }  // namespace tessera::cuda

@@ -29,8 +29,11 @@ class RankProgress {
   // one 41"; "no rank is behind" if nobody. None while a rank does not tell: then the job's control
   // is about to name it.
   std::optional<std::string> who_is_behind() const;
-  // For so long after the deadline of a wait a rank that does not tell may still be named.
-  std::chrono::milliseconds patience() const { return 4 * interval_; }
+  // For so long after the deadline of a wait a rank that does not tell may still be named: it is
+  // asked for a little later than others wait for it, and the control plane hears others first.
+  std::chrono::milliseconds patience() const {
+    return 4 * interval_ + std::chrono::milliseconds(3000);
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
