@@ -117,13 +117,18 @@ TEST_F(CudaRanksTest, GiveTheSameBitsWithGraphsAndWithout) {
   }
 }
 
-// The emulated NCCL adds in rank order too, so nothing but the way of the bytes is another.
+// Where the emulated NCCL adds in rank order nothing but the way of the bytes is another; where it
+// adds as rings do its own sums are others, and those in rank order are not.
 TEST_F(CudaRanksTest, GiveTheSameBitsWithSumsInRankOrder) {
-  const Spread spread{4, "hybrid_shard", 2};
-  reset(1, spread.world);
-  const auto library = train_on_cuda(spread, DType::kBF16);
-  reset(2, spread.world);
-  EXPECT_EQ(train_on_cuda(spread, DType::kBF16, true, SumOrder::kRanks), library);
+  const Spread spread{4};
+  const auto with = [&](bool rings, SumOrder sums) {
+    reset(rings ? 2 : 1, spread.world);
+    if (rings) sum_in_rings();
+    return train_on_cuda(spread, DType::kBF16, true, sums);
+  };
+  const std::vector<Outcome> in_order = with(false, SumOrder::kLibrary);
+  EXPECT_EQ(with(true, SumOrder::kRanks), in_order);
+  EXPECT_NE(with(true, SumOrder::kLibrary), in_order);
 }
 
 TEST_F(CudaRanksTest, DoNotShareAGpu) {

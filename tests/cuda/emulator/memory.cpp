@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "access_checks.h"
@@ -47,6 +48,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
     devices[static_cast<size_t>(n)].default_stream = add_stream(n, true, "the default stream");
   }
   meets_processes = false;
+  sums_in_rings = std::getenv("TESSERA_EMULATED_GPU_RINGS") != nullptr;
   current_device() = -1;
   changed.notify_all();
 }

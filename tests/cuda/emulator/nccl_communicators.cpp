@@ -160,7 +160,25 @@ std::vector<std::byte> received_by(size_t rank, const std::vector<CollectiveCall
       first.kind == Collective::kReduceScatter ? static_cast<int64_t>(rank) * gets : 0;
   std::vector<const std::byte*> parts;
   for (const CollectiveCall& call : calls) parts.push_back(call.from + shift);
-  reduce_any(first.type, parts, own.data(), first.count, first.reduction);
+  if (!machine().sums_in_rings) {
+    reduce_any(first.type, parts, own.data(), first.count, first.reduction);
+    return own;
+  }
+  // A part of the whole a rank: it goes round, beginning with the next one, and ends where it
+  // belongs.
+  const auto ranks = static_cast<int64_t>(calls.size());
+  const bool scatters = first.kind == Collective::kReduceScatter;
+  const int64_t part = scatters ? first.count : (first.count + ranks - 1) / ranks;
+  for (int64_t begin = 0; begin < first.count; begin += part) {
+    const int64_t owner = scatters ? static_cast<int64_t>(rank) : begin / part;
+    std::vector<const std::byte*> round;
+    for (int64_t n = 1; n <= ranks; ++n) {
+      round.push_back(parts[static_cast<size_t>((owner + n) % ranks)] +
+                      begin * nccl_element_bytes(first.type));
+    }
+    reduce_any(first.type, round, own.data() + begin * nccl_element_bytes(first.type),
+               std::min(part, first.count - begin), first.reduction);
+  }
   return own;
 }
 

@@ -94,7 +94,7 @@ std::string new_meeting_place() {
   std::error_code error;
   std::string folder = std::filesystem::temp_directory_path(error).string();
   // An id has room for 127 characters.
-  constexpr size_t kLongest = 60;
+  constexpr size_t kLongest = 90;
   if (error || folder.size() > kLongest) folder = "/tmp";
   Places& all = places();
   all.made.push_back(folder + "/tessera-ranks-" + std::to_string(::getpid()) + "-" +
