@@ -7,6 +7,7 @@
 #include "backends/xla/device_backend.h"
 #include "backends/xla/plugin_search.h"
 #include "backends/xla/xla_backend.h"
+#include "base/error.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -33,6 +34,10 @@ Opened open_xla_cpu(const RunConfig& config, const JobConnection& job) {
 }
 
 Opened open_xla_gpu(const RunConfig& config, const JobConnection& job) {
+  if (config.reproducible && job.member && job.member->world_size > 1)
+    throw UserError(
+        "--reproducible: XLA takes sums between GPUs in an order of its own; --device_type cuda "
+        "takes them in rank order");
   xla::DeviceBackend::Options options;
   options.plugin = xla::find_plugin(config.xla_plugin, xla::PluginKind::kCuda);
   options.cache = config.cache_dir;

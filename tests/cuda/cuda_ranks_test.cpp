@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/nccl_network.h"
 #include "comm/thread_channels.h"
 #include "options/run_config.h"
 #include "tests/base/error_expectation.h"
@@ -141,29 +142,49 @@ TEST_F(CudaRanksTest, DoNotShareAGpu) {
   for (const std::string& error : errors) expect_contains(error, "ranks 0 and 1 have the same GPU");
 }
 
-// A rank fails while the others wait for its exchange: they end with its reason.
+// A rank fails while the others wait for its exchange, for a result or to read their state: they
+// end with its reason.
 TEST_F(CudaRanksTest, EndWithARankThatFails) {
-  reset(1, 2);
-  std::vector<std::string> errors(2);
-  on_ranks(2, [&](int rank, Control& control) {
-    try {
-      CudaBackend backend({.gpu = rank, .control = &control});
-      const ProgramOptions options = options_of(Spread{2}, DType::kF32);
-      Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
-      session.allocate();
-      if (rank == 1) {
-        control.report_failure("the disk is full");
-        return;
+  for (const bool reads : {false, true}) {
+    reset(1, 2);
+    std::vector<std::string> errors(2);
+    on_ranks(2, [&](int rank, Control& control) {
+      try {
+        CudaBackend backend({.gpu = rank, .control = &control});
+        const ProgramOptions options = options_of(Spread{2}, DType::kF32);
+        Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
+        session.allocate();
+        if (rank == 1) {
+          control.report_failure("the disk is full");
+          return;
+        }
+        TinyBatch batch(options.batch, kLength, 0);
+        session.accumulate(std::vector{batch.view()});
+        if (reads)
+          fingerprint_of(session);
+        else
+          session.start_update(1e-2, 1, {}).result();
+      } catch (const CommError& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
       }
-      TinyBatch batch(options.batch, kLength, 0);
-      session.accumulate(std::vector{batch.view()});
-      session.start_update(1e-2, 1, {}).result();
-    } catch (const CommError& error) {
-      errors[static_cast<size_t>(rank)] = error.what();
-    }
-  });
-  expect_contains(errors[0], "rank 1 failed: the disk is full");
-  findings();  // what was broken off was begun by one rank only
+    });
+    expect_contains(errors[0], "rank 1 failed: the disk is full");
+    EXPECT_TRUE(findings().empty());
+  }
+}
+
+// Lines as NCCL and aws-ofi-nccl write them.
+TEST_F(CudaRanksTest, KnowTheirNetworkFromNcclsLog) {
+  EXPECT_EQ(NcclNetwork::name_in(""), "");
+  EXPECT_EQ(NcclNetwork::name_in("host:12:12 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n"
+                                 "host:12:34 [0] NCCL INFO Using network Socket\n"),
+            "Socket");
+  EXPECT_EQ(NcclNetwork::name_in("host:12:34 [0] NCCL INFO NET/OFI Selected Provider is efa\n"
+                                 "host:12:34 [0] NCCL INFO Using network AWS Libfabric\nmore"),
+            "AWS Libfabric, provider efa");
+  EXPECT_EQ(NcclNetwork::name_in("NET/OFI Selected provider is efa, fabric is efa-direct\n"
+                                 "Using network Libfabric"),
+            "Libfabric, provider efa");
 }
 
 }  // namespace
