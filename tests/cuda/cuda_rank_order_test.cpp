@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/kernel_launch.h"
+#include "backends/cuda/rank_order_sums.h"
 #include "comm/thread_channels.h"
 #include "ops/collective/collective.h"
 #include "tests/comm/collective_oracle.h"
@@ -92,6 +94,43 @@ class CudaRankOrder : public CudaTest {
 TEST_F(CudaRankOrder, GivesTheBitsOfTheHostsCommunicators) {
   check(2, 1);
   check(3, 2);
+}
+
+// What is larger than the scratch memory goes piece by piece, in place too.
+TEST_F(CudaRankOrder, GivesTheSameBitsInPieces) {
+  constexpr int kWorld = 3;
+  reset(1, kWorld);
+  auto hub = std::make_shared<ThreadHub>(kWorld);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    threads.emplace_back([&, rank] {
+      Channels channels = thread_channels(hub, rank, {std::chrono::seconds(60)});
+      CudaDevice device(rank);
+      NcclCommunicator communicator(device, *channels.control, std::chrono::seconds(60));
+      const auto& group = communicator.make_group({{0, 1, 2}});
+      constexpr int64_t kCount = 1000, kPiece = 100 * kWorld * 4;
+      RankOrderSums sums(device, &communicator, kPiece);
+      EXPECT_EQ(sums.reduce_scatter_bytes(kWorld, kCount, DType::kF32), aligned_bytes(kPiece));
+      // An all-reduce of 1000: parts of 333 and one element left over.
+      CollectiveCase c{.action = CommAction::kAllReduce, .inner = kCount, .seed = 5};
+      CommGroup host{.ranks = {0, 1, 2}, .index = rank};
+      const auto input = input_of(c, host, rank);
+      DeviceBlock x(device, std::ssize(input), "x"),
+          scratch(device, sums.all_reduce_bytes(kWorld, kCount, DType::kF32), "scratch");
+      const auto guard = device.lock();
+      const Driver& driver = device.driver();
+      const auto at = reinterpret_cast<CUdeviceptr>(x.data());
+      driver.call(driver.copy_to_device, at, static_cast<const void*>(input.data()), input.size(),
+                  device.stream());
+      sums.all_reduce(group, {.label = "a sum in pieces"}, x.data(), x.data(), kCount,
+                      scratch.data());
+      device.finish();
+      std::vector<std::byte> got(input.size());
+      driver.call(driver.copy_to_host, static_cast<void*>(got.data()), at, got.size(),
+                  device.stream());
+      EXPECT_EQ(got, expected_output(c, host, rank)) << rank;
+    });
+  }
 }
 
 }  // namespace

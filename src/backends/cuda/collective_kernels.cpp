@@ -137,7 +137,7 @@ class Collectives {
     if (in_rank_order_) {
       const int64_t count = c.inputs[0].elements();
       steps.add(c.outputs[0],
-                RankOrderSums::all_reduce_bytes(c.mesh.size(op.axes()), count, c.inputs[0].dtype),
+                in_rank_order_->all_reduce_bytes(c.mesh.size(op.axes()), count, c.inputs[0].dtype),
                 [this, ranks, count, sum = ordered(c, op.reduction())](const void* from, void* to,
                                                                        void* scratch) {
                   static_cast<void>(communicator());
@@ -183,7 +183,7 @@ class Collectives {
       if (part.outer > 1)
         steps.add_op(std::make_shared<const Transpose>(std::vector<int64_t>{1, 0, 2}));
       const int64_t count = part.outer * row;
-      steps.add(c.outputs[0], RankOrderSums::reduce_scatter_bytes(n, count, c.inputs[0].dtype),
+      steps.add(c.outputs[0], in_rank_order_->reduce_scatter_bytes(n, count, c.inputs[0].dtype),
                 [this, ranks, count, sum = ordered(c, Reduction::kSum)](const void* from, void* to,
                                                                         void* scratch) {
                   static_cast<void>(communicator());

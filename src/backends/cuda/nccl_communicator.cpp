@@ -202,19 +202,19 @@ void NcclCommunicator::all_reduce(const Group& group, const void* from, void* to
          label);
 }
 
-void NcclCommunicator::all_to_all(const Group& group, const void* from, void* to,
-                                  int64_t part_count, DType dtype, const std::string& label) {
+void NcclCommunicator::exchange_parts(const Group& group, const void* from, int64_t stride,
+                                      void* to, int64_t part_count, DType dtype,
+                                      const std::string& label) {
   ncclComm* comm = comm_of(group);
   const auto count = static_cast<size_t>(part_count);
-  const size_t bytes = count * static_cast<size_t>(size_of(dtype));
+  const int64_t size = size_of(dtype);
   ncclResult result = library_.group_start();
   for (int peer = 0; peer < group.size && result == kNcclSuccess; ++peer) {
-    const size_t at = static_cast<size_t>(peer) * bytes;
-    result = library_.send(static_cast<const std::byte*>(from) + at, count, nccl_type(dtype), peer,
-                           comm, device_.stream());
+    result = library_.send(static_cast<const std::byte*>(from) + peer * stride * size, count,
+                           nccl_type(dtype), peer, comm, device_.stream());
     if (result == kNcclSuccess)
-      result = library_.receive(static_cast<std::byte*>(to) + at, count, nccl_type(dtype), peer,
-                                comm, device_.stream());
+      result = library_.receive(static_cast<std::byte*>(to) + peer * part_count * size, count,
+                                nccl_type(dtype), peer, comm, device_.stream());
   }
   const ncclResult ended = library_.group_end();
   settle(comm, result == kNcclSuccess ? ended : result, label);

@@ -71,7 +71,12 @@ class NcclCommunicator {
   void all_reduce(const Group& group, const void* from, void* to, int64_t count, DType dtype,
                   Reduction reduction, const std::string& label);
   void all_to_all(const Group& group, const void* from, void* to, int64_t part_count, DType dtype,
-                  const std::string& label);
+                  const std::string& label) {
+    exchange_parts(group, from, part_count, to, part_count, dtype, label);
+  }
+  // The same of pieces of parts: part j of `from` begins at j * stride.
+  void exchange_parts(const Group& group, const void* from, int64_t stride, void* to,
+                      int64_t part_count, DType dtype, const std::string& label);
 
   // Throws what has gone wrong since, if anything; `waited`: how long somebody has been waiting for
   // the device.

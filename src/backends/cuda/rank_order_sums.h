@@ -14,16 +14,18 @@ namespace tessera::cuda {
 // adds them up: f32 and half precision in f32, f64 in f64, rounded once to the result.
 //
 // On the wire it is as many bytes as NCCL's own rings move, half as many for half precision (which
-// they get as f32); in memory a workspace as large as what is summed, and a pass over it.
+// they get as f32). In memory it takes a scratch of `piece_bytes`: what is larger goes piece by
+// piece, which changes no bit.
 class RankOrderSums {
  public:
+  static constexpr int64_t kPieceBytes = int64_t{64} << 20;
   // `communicator` null: to plan only.
-  RankOrderSums(Device& device, NcclCommunicator* communicator)
-      : device_(device), communicator_(communicator) {}
+  RankOrderSums(Device& device, NcclCommunicator* communicator, int64_t piece_bytes = kPieceBytes)
+      : device_(device), communicator_(communicator), piece_bytes_(piece_bytes) {}
 
   // Bytes of scratch memory; `count` in elements of what a rank gets.
-  static int64_t reduce_scatter_bytes(int64_t ranks, int64_t count, DType dtype);
-  static int64_t all_reduce_bytes(int64_t ranks, int64_t count, DType dtype);
+  int64_t reduce_scatter_bytes(int64_t ranks, int64_t count, DType dtype) const;
+  int64_t all_reduce_bytes(int64_t ranks, int64_t count, DType dtype) const;
 
   struct Sum {
     Reduction reduction = Reduction::kSum;
@@ -39,11 +41,14 @@ class RankOrderSums {
                   void* scratch);
 
  private:
+  // Elements of a piece of each part of `count`.
+  int64_t piece(int64_t ranks, int64_t count, DType dtype) const;
   // parts [ranks, count] to [count].
   void combine(const Sum& sum, const void* parts, void* to, int64_t count, int64_t ranks);
 
   Device& device_;
   NcclCommunicator* communicator_;
+  int64_t piece_bytes_;
 };
 
 }  // namespace tessera::cuda
