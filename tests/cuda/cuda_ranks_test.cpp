@@ -108,11 +108,13 @@ TEST_F(CudaRanksTest, TrainLikeOne) {
   }
 }
 
+// Whether calls of NCCL are done at once or later, too.
 TEST_F(CudaRanksTest, GiveTheSameBitsWithGraphsAndWithout) {
   const Spread spread{2};
   std::vector<std::vector<Outcome>> all;
   for (uint64_t seed : {1, 2}) {
     reset(seed, spread.world);
+    if (seed == 2) lag_behind();
     all.push_back(train_on_cuda(spread, DType::kBF16, seed == 1));
     EXPECT_EQ(all.back(), all.front()) << seed;
   }
@@ -124,7 +126,7 @@ TEST_F(CudaRanksTest, GiveTheSameBitsWithSumsInRankOrder) {
   const Spread spread{4};
   const auto with = [&](bool rings, SumOrder sums) {
     reset(rings ? 2 : 1, spread.world);
-    if (rings) sum_in_rings();
+    if (rings) sum_in_rings(), lag_behind();
     return train_on_cuda(spread, DType::kBF16, true, sums);
   };
   const std::vector<Outcome> in_order = with(false, SumOrder::kLibrary);

@@ -119,6 +119,25 @@ TEST(NcclDouble, ExchangesAreCapturedIntoGraphs) {
   });
 }
 
+TEST(NcclDouble, AGraphOfOneRankAlone) {
+  EmulatedCuda cuda("checked", 1, 2);
+  run_ranks(cuda, 2, [](Rank& r) {
+    float* x = r.cuda.upload(std::vector<float>{1}, r.stream);
+    r.cuda.stream_synchronize(r.stream);
+    if (r.rank == 0) r.cuda.stream_begin_capture(r.stream, kStreamCaptureModeThreadLocal);
+    EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    if (r.rank == 0) {
+      CUgraph graph = nullptr;
+      CUgraphExec executable = nullptr;
+      ASSERT_EQ(r.cuda.stream_end_capture(r.stream, &graph), 0);
+      ASSERT_EQ(r.cuda.graph_instantiate(&executable, graph, 0), 0);
+      ASSERT_EQ(r.cuda.graph_launch(executable, r.stream), 0);
+    }
+    EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 2.0f);
+  });
+  cuda.expect_found("one rank has a call in a graph and another has not");
+}
+
 TEST(NcclDouble, ExchangesAreOrderedWithOtherStreamsByEventsOnly) {
   EmulatedCuda cuda("checked", 1, 2);
   run_ranks(cuda, 2, [](Rank& r) {
@@ -218,6 +237,26 @@ TEST(NcclDouble, PartsThatAreNotThere) {
     if (mistake == 2) cuda.expect_found("which is freed");
     if (mistake == 3) cuda.expect_found("sends what nobody has written");
   }
+}
+
+TEST(NcclDouble, CallsThatAreInProgress) {
+  EmulatedCuda cuda("checked", 1, 2);
+  decltype(&tessera_emulated_gpu_lagging_nccl) lag = nullptr;
+  cuda.load("tessera_emulated_gpu_lagging_nccl", lag);
+  lag(1);
+  run_ranks(cuda, 2, [](Rank& r) {
+    float* x = r.cuda.upload(part(0, 4), r.stream);
+    const auto reduce = [&] {
+      return r.nccl.all_reduce(x, x, 4, kNcclFloat32, kNcclSum, r.comm, r.stream);
+    };
+    EXPECT_EQ(reduce(), kNcclInProgress);
+    EXPECT_NE(reduce(), kNcclSuccess);  // it is not asked for
+    EXPECT_TRUE(r.settle(r.comm));
+    EXPECT_EQ(reduce(), kNcclInProgress);
+    EXPECT_TRUE(r.settle(r.comm));
+    EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 4.0f);
+  });
+  cuda.expect_found("while the call before it is in progress");
 }
 
 TEST(NcclDouble, WhatBreaksItsRules) {

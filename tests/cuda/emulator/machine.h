@@ -143,6 +143,7 @@ struct Machine {
   int64_t waits = 0, left_out_wait = 0;
   CUresult launch_error = 0;
   bool initialized = false;
+  bool nccl_lags = false;        // calls of NCCL that need not block are done later
   bool sums_in_rings = false;    // the double of NCCL adds as rings do, not in rank order
   bool meets_processes = false;  // nobody tells this one when another process gets on
 

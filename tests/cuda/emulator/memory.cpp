@@ -47,7 +47,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   for (int n = 0; n < device_count; ++n) {
     devices[static_cast<size_t>(n)].default_stream = add_stream(n, true, "the default stream");
   }
-  meets_processes = false;
+  meets_processes = nccl_lags = false;
   sums_in_rings = std::getenv("TESSERA_EMULATED_GPU_RINGS") != nullptr;
   current_device() = -1;
   changed.notify_all();

@@ -53,6 +53,10 @@ Communicator* communicator_of(ncclComm* handle, const char* call, bool must_be_r
     wrong(std::string(call) + " on a communicator that is not connected yet");
     return nullptr;
   }
+  if (must_be_ready && c->under_way > 0) {
+    wrong(std::string(call) + " while the call before it is in progress");
+    return nullptr;
+  }
   if (must_be_ready && c->finalized) {
     wrong(std::string(call) + " on a communicator that is ended");
     return nullptr;
@@ -74,8 +78,9 @@ ncclResult connected(int number, bool blocking) {
   return at().ready() ? kNcclSuccess : kNcclInProgress;
 }
 
-int add_communicator(std::shared_ptr<Clique> clique, int rank, int device) {
+int add_communicator(std::shared_ptr<Clique> clique, int rank, int device, bool blocking) {
   Communicator c;
+  c.blocking = blocking;
   c.clique = std::move(clique);
   c.rank = rank;
   c.device = device;
@@ -151,13 +156,21 @@ void enqueue_calls(Stream& stream, const std::vector<Grouped>& calls) {
   }
 }
 
-void end_group() {
+ncclResult end_group() {
   std::map<int, std::vector<Grouped>> by_stream;
-  for (const Grouped& g : grouped) by_stream[g.stream].push_back(g);
+  ncclResult result = kNcclSuccess;
+  for (const Grouped& g : grouped) {
+    by_stream[g.stream].push_back(g);
+    Communicator& c = communicators()[static_cast<size_t>(g.communicator)];
+    if (!machine().nccl_lags || c.blocking) continue;
+    c.under_way = 1 + static_cast<int>(machine().random() % 3);
+    result = kNcclInProgress;
+  }
   grouped.clear();
   for (const auto& [stream, calls] : by_stream) {
     enqueue_calls(machine().streams[static_cast<size_t>(stream)], calls);
   }
+  return result;
 }
 
 ncclResult call_collective(ncclComm* comm, CollectiveCall call, int peer, bool sends,
@@ -197,9 +210,9 @@ ncclResult call_collective(ncclComm* comm, CollectiveCall call, int peer, bool s
   }
   if (call.count == 0) return kNcclSuccess;
   call.device = c->device;
+  call.captured = s->capture >= 0;
   grouped.push_back({number_of(Handle::kCommunicator, comm), call, peer, sends, s->number});
-  if (group_depth == 0) end_group();
-  return kNcclSuccess;
+  return group_depth == 0 ? end_group() : kNcclSuccess;
 }
 
 const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
@@ -250,7 +263,7 @@ ncclResult ncclCommInitRankConfig(ncclComm** comm, int ranks, ncclUniqueId id, i
   }
   tell_network();
   if (!say_present(*clique, rank, current_device())) return wrong("a rank is there twice");
-  const int made = add_communicator(clique, rank, current_device());
+  const int made = add_communicator(clique, rank, current_device(), is_blocking(config));
   clique->communicators[static_cast<size_t>(rank)] = made;
   *comm = handle_of(made);
   return connected(made, is_blocking(config));
@@ -268,7 +281,7 @@ ncclResult ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** made, nc
                        std::to_string(color) + " " + std::to_string(key));
     if (color < 0) return kNcclSuccess;
     const Communicator::Divided divided{parent, number_of_split, c->rank, color};
-    const int added = add_communicator(nullptr, 0, c->device);
+    const int added = add_communicator(nullptr, 0, c->device, is_blocking(config));
     communicators()[static_cast<size_t>(added)].divided = divided;
     *made = handle_of(added);
     return connected(added, is_blocking(config));
@@ -280,7 +293,7 @@ ncclResult ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** made, nc
   const auto own = static_cast<size_t>(c->rank);
   split.color_and_key[own] = {color, key};
   const int device = c->device;
-  const int number = color < 0 ? -1 : add_communicator(nullptr, 0, device);
+  const int number = color < 0 ? -1 : add_communicator(nullptr, 0, device, is_blocking(config));
   split.made[own] = number;
   if (++split.present == static_cast<int>(ranks)) connect_split(split);
   machine().changed.notify_all();
@@ -294,6 +307,10 @@ ncclResult ncclCommGetAsyncError(ncclComm* comm, ncclResult* error) {
   Communicator* c = communicator_of(comm, __func__, false);
   if (!c) return kNcclInvalidArgument;
   *error = c->error ? c->error : c->ready() ? kNcclSuccess : kNcclInProgress;
+  if (c->under_way > 0 && *error == kNcclSuccess) {
+    c->under_way--;
+    *error = kNcclInProgress;
+  }
   if (c->clique && c->clique->error) *error = c->clique->error;
   // Ending waits for the work that is under way.
   if (c->finalized && !c->error) {
@@ -383,8 +400,7 @@ ncclResult ncclGroupStart() {
 ncclResult ncclGroupEnd() {
   const std::lock_guard lock(machine().mutex);
   if (group_depth == 0) return wrong("a group is ended that was not begun");
-  if (--group_depth == 0) end_group();
-  return kNcclSuccess;
+  return --group_depth == 0 ? end_group() : kNcclSuccess;
 }
 
 }  // extern "C"

@@ -90,7 +90,9 @@ void compare(const CollectiveRecord& record, size_t own) {
   const CollectiveCall& call = (*record.calls)[own];
   for (size_t n = 0; n < record.calls->size(); ++n) {
     const CollectiveCall& other = (*record.calls)[n];
-    if (n == own || other.count == 0 || call.same_as(other)) continue;
+    if (n == own || other.count == 0) continue;
+    compare_capture(call, other);
+    if (call.same_as(other)) continue;
     found("NCCL: ranks call different things at the same place",
           description_of(call) + ", " + description_of(other));
     record.meeting->broken = true;
@@ -114,6 +116,11 @@ bool is_usable(const CollectiveCall& call, int64_t gives, int64_t gets) {
     found(std::string("NCCL: ") + name_of(call.kind) + " sends what nobody has written");
   }
   return true;
+}
+
+void compare_capture(const CollectiveCall& a, const CollectiveCall& b) {
+  if (a.captured == b.captured) return;
+  found("NCCL: one rank has a call in a graph and another has not", description_of(a));
 }
 
 std::string description_of(const CollectiveCall& call) {

@@ -24,6 +24,7 @@ struct CollectiveCall {
   int64_t count = 0;  // as the call says it
   int type = 0, reduction = 0;
   int device = 0;
+  bool captured = false;  // in a graph
   bool same_as(const CollectiveCall& other) const {
     return kind == other.kind && count == other.count && type == other.type &&
            reduction == other.reduction;
@@ -62,7 +63,8 @@ struct Clique {
 struct Communicator {
   std::shared_ptr<Clique> clique;  // null: a split of which not all ranks are known
   int rank = 0, device = 0;
-  bool destroyed = false, aborted = false, finalized = false;
+  bool destroyed = false, aborted = false, finalized = false, blocking = true;
+  int under_way = 0;  // how often it is still to be asked about its last call
   int error = 0;
   std::shared_ptr<bool> left = std::make_shared<bool>(false);
   int64_t calls = 0, splits = 0;
@@ -107,5 +109,7 @@ std::pair<int64_t, int64_t> bytes_of(const CollectiveCall& call, int64_t ranks);
 bool is_usable(const CollectiveCall& call, int64_t gives, int64_t gets);
 std::vector<std::byte> received_by(size_t rank, const std::vector<CollectiveCall>& calls);
 std::string description_of(const CollectiveCall& call);
+// Whether a call is in a graph has to be the same for all ranks.
+void compare_capture(const CollectiveCall& a, const CollectiveCall& b);
 
 }  // namespace tessera::emulated_gpu

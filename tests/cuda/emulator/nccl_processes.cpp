@@ -37,11 +37,10 @@ std::optional<Presence> presence_of(const RankFiles& files, int rank) {
 // A call as it lies in a file, in front of what is given.
 struct Header {
   int64_t count = 0;
-  int32_t kind = 0, type = 0, reduction = 0;
-  bool operator==(const Header&) const = default;
+  int32_t kind = 0, type = 0, reduction = 0, captured = 0;
 };
 Header header_of(const CollectiveCall& call) {
-  return {call.count, static_cast<int32_t>(call.kind), call.type, call.reduction};
+  return {call.count, static_cast<int32_t>(call.kind), call.type, call.reduction, call.captured};
 }
 CollectiveCall call_of(const std::string& text) {
   Header h;
@@ -51,6 +50,7 @@ CollectiveCall call_of(const std::string& text) {
   call.count = h.count;
   call.type = h.type;
   call.reduction = h.reduction;
+  call.captured = h.captured != 0;
   call.from = reinterpret_cast<const std::byte*>(text.data()) + sizeof h;
   return call;
 }
@@ -101,7 +101,8 @@ struct Posted {
       all.push_back(files->get(name, static_cast<int>(n)).value_or(""));
       if (all.back().size() < sizeof(Header)) return false;
       const CollectiveCall other = call_of(all.back());
-      if (header_of(other) == header_of(call)) {
+      compare_capture(call, other);
+      if (call.same_as(other)) {
         const auto bytes = static_cast<size_t>(gives(static_cast<int>(n)));
         if (all.back().size() == sizeof(Header) + bytes) continue;
         return false;  // what it gives cannot be used, as it says itself
