@@ -37,21 +37,26 @@ class CudaJobs : public Ranks {
     EXPECT_EQ(result.status, 0) << result.err;
     return losses(metrics);
   }
-  // What rank 0 says, without an agent that would end it, when rank 1 has a fault: of the emulated
-  // device, or injected. Rank 1 is killed if it has not ended by then.
-  ProgramResult beside(const std::string& fault, const Words& more = {}) {
+  // What the other ranks say, without an agent that would end them, when rank 1 has a fault: of the
+  // emulated device, or injected. Rank 1 is killed if it has not ended by then.
+  std::vector<ProgramResult> beside(const std::string& fault, int world, const Words& more = {}) {
     const int port = free_port();
     ::setenv("TESSERA_EMULATED_GPU_FAULT", fault.c_str(), 1);
-    const Words words = cuda_job(2, more);
+    const Words words = cuda_job(kGlobalBatch / world, more);
     const double begin = monotonic_seconds();
-    const pid_t first = start_rank(0, 2, port, words), second = start_rank(1, 2, port, words);
+    std::vector<pid_t> ranks;
+    for (int rank = 0; rank < world; ++rank) ranks.push_back(start_rank(rank, world, port, words));
     ::unsetenv("TESSERA_EMULATED_GPU_FAULT");
-    ProgramResult result = finish(first);
-    result.seconds = monotonic_seconds() - begin;
-    ::kill(second, SIGKILL);
-    finish(second);
-    EXPECT_EQ(result.status, 1) << fault << ": " << result.err;
-    return result;
+    std::vector<ProgramResult> results;
+    for (int rank = 0; rank < world; ++rank) {
+      if (rank == 1) continue;
+      results.push_back(finish(ranks[static_cast<size_t>(rank)]));
+      results.back().seconds = monotonic_seconds() - begin;
+      EXPECT_EQ(results.back().status, 1) << fault << ": " << results.back().err;
+    }
+    ::kill(ranks[1], SIGKILL);
+    finish(ranks[1]);
+    return results;
   }
 };
 
@@ -89,8 +94,10 @@ TEST_F(CudaJobs, ContinueEachOthersCheckpoints) {
 
 // Two agents on one machine that take themselves for hosts.
 TEST_F(CudaJobs, SayByWhichNetworkHostsAreReached) {
-  run_two_hosts(cuda_job(1, {"--max_steps", "2", "--sharding_strategy", "hybrid_shard",
-                             "--shard_degree", "2", "--reproducible", "1"}));
+  run_two_hosts(
+      cuda_job(1, {"--max_steps", "2", "--sharding_strategy", "hybrid_shard", "--shard_degree", "2",
+                   "--reproducible", "1", "--metrics_file", "hosts"}));
+  expect_close(losses("hosts"), trained_on_cpu({"--max_steps", "2"}, "one"), 1e-5);
   const std::string all = read_file(path("a.err")) + read_file(path("b.err"));
   expect_contains(all, "NCCL reaches other hosts over TCP sockets");
   expect_contains(all + read_file(path("a.out")) + read_file(path("b.out")), " over Socket");
@@ -103,26 +110,31 @@ TEST_F(CudaJobs, EndWithARankThatIsKilled) {
   for (const std::string& event : {std::string("init=1"), cat("launch=", point),
                                    std::string("exchange=7"), std::string("copy=3")}) {
     SCOPED_TRACE(event);
-    const ProgramResult result = beside(
-        "kill rank=1 " + event, {"--checkpoint_dir", cat("ckpt-", event), "--checkpoint_freq", "1",
-                                 "--max_steps", "9", "--comm_timeout", "100"});
-    EXPECT_LT(result.seconds, 50);
-    expect_contains(result.message(), "rank 1 was lost: its process has ended");
+    const int world = event.starts_with("launch") ? 4 : 2;
+    for (const ProgramResult& result :
+         beside("kill rank=1 " + event, world,
+                {"--checkpoint_dir", cat("ckpt-", event), "--checkpoint_freq", "1", "--max_steps",
+                 "9", "--comm_timeout", "100"})) {
+      EXPECT_LT(result.seconds, 50);
+      expect_contains(result.message(), "rank 1 was lost: its process has ended");
+    }
   }
 }
 
 TEST_F(CudaJobs, NameARankThatHangs) {
   const Words soon{"--comm_timeout", "2"};
-  expect_contains(beside("stop rank=1 launch=300", soon).message(),
-                  "rank 1 did not answer rank 0 within 2 s");
-  const ProgramResult stalled = beside("", soon + Words{"--inject", "stall@rank=1,step=2"});
-  EXPECT_TRUE(stalled.message().find("rank 1 did not answer rank 0") != std::string::npos ||
-              stalled.message().find("rank 1 has started ") != std::string::npos)
-      << stalled.err;
+  for (const ProgramResult& result : beside("stop rank=1 launch=300", 4, soon))
+    expect_contains(result.message(), "rank 1 did not answer rank ");
+  const std::string stalled =
+      beside("", 2, soon + Words{"--inject", "stall@rank=1,step=2"}).front().message();
+  EXPECT_TRUE(stalled.find("rank 1 did not answer rank 0") != std::string::npos ||
+              stalled.find("rank 1 has started ") != std::string::npos)
+      << stalled;
 }
 
 TEST_F(CudaJobs, EndWithARankThatHasNoMemory) {
-  const ProgramResult result = beside("fail rank=1 allocation=5", {"--comm_timeout", "100"});
+  const ProgramResult result =
+      beside("fail rank=1 allocation=5", 2, {"--comm_timeout", "100"}).front();
   EXPECT_LT(result.seconds, 50);
   expect_contains(result.message(), "rank 1 failed: out of memory: cannot allocate ");
 }
