@@ -1,6 +1,7 @@
 // Several ranks, each a thread with an emulated GPU of its own, which exchange through the double
 // of NCCL: they train like one rank on the CPU; the same bits whatever the order; who cannot take
 // part.
+#include <latch>
 #include <thread>
 
 #include "backends/cuda/cuda_backend.h"
@@ -173,6 +174,28 @@ TEST_F(CudaRanksTest, EndWithARankThatFails) {
     expect_contains(errors[0], "rank 1 failed: the disk is full");
     EXPECT_TRUE(findings().empty());
   }
+}
+
+// A rank that is well, as far as the control plane knows, and does not come to an exchange.
+TEST_F(CudaRanksTest, NameARankThatDoesNotCome) {
+  reset(1, 2);
+  std::vector<std::string> errors(2);
+  std::latch over(2);
+  on_ranks(2, [&](int rank, Control& control) {
+    const std::chrono::milliseconds soon(500);
+    CudaBackend backend({.gpu = rank, .control = &control, .deadline = soon});
+    const ProgramOptions options = options_of(Spread{2}, DType::kF32);
+    Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
+    session.allocate();
+    if (rank == 0) {
+      TinyBatch batch(options.batch, kLength, 0);
+      session.accumulate(std::vector{batch.view()});
+      errors[0] = message_of<CommError>([&] { fingerprint_of(session); });
+    }
+    over.arrive_and_wait();
+  });
+  expect_contains(errors[0], "rank 1 has started 0 runs of programs, this one 1");
+  EXPECT_TRUE(findings().empty());
 }
 
 // Lines as NCCL and aws-ofi-nccl write them.

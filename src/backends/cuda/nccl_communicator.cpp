@@ -95,16 +95,15 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  device_.set_watch({});
-  if (aborted_) return;
   try {
-    device_.finish();
+    if (!aborted_) device_.finish();
     // Each is there for what other ranks have still to take from this one, until all have ended it.
     for (ncclComm* comm : comms_) settle(comm, library_.comm_finalize(comm), "ending exchanges");
     for (ncclComm* comm : comms_) library_.comm_destroy(comm);
   } catch (const Error&) {
     if (!aborted_) abort_all();
   }
+  device_.set_watch({});
 }
 
 ncclComm* NcclCommunicator::begin_world() {
