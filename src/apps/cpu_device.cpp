@@ -100,8 +100,9 @@ PlannedDevice::PlannedDevice(const RunConfig& config) {
 
 void PlannedDevice::plan_gpu(const RunConfig& config) {
   using Products = cuda::DescribedBackend::Products;
-  backend_ = std::make_unique<cuda::DescribedBackend>(Products::kCublasLt);
-  without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn);
+  const auto sums = config.reproducible ? cuda::SumOrder::kRanks : cuda::SumOrder::kLibrary;
+  backend_ = std::make_unique<cuda::DescribedBackend>(Products::kCublasLt, sums);
+  without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn, sums);
   target_.backend = backend_.get();
   target_.without_libraries = without_libraries_.get();
   target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);

@@ -22,10 +22,10 @@ void DescribedDevice::launch_kernel(const Kernel&, Shape3, Shape3, int, std::spa
   refuse();
 }
 
-DescribedBackend::DescribedBackend(Products products) {
+DescribedBackend::DescribedBackend(Products products, SumOrder sums) {
   MakeProduct make;
   if (products == Products::kCublasLt) make = described_product;
-  register_kernels(table_, device_, make, nullptr);
+  register_kernels(table_, device_, make, nullptr, sums);
 }
 
 std::unique_ptr<Executable> DescribedBackend::compile(const Graph& graph) {

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "backends/cuda/device.h"
+#include "backends/cuda/sum_order.h"
 #include "runtime/backend.h"
 #include "runtime/kernel_table.h"
 
@@ -31,7 +32,7 @@ class DescribedBackend final : public Backend {
   // takes the most that it may have, so that values may lie at other places than on a device.
   // kOwn: by kernels of this program; plans are to the byte those of a device without cublasLt.
   enum class Products { kCublasLt, kOwn };
-  explicit DescribedBackend(Products products);
+  explicit DescribedBackend(Products products, SumOrder sums = SumOrder::kLibrary);
 
   std::unique_ptr<Executable> compile(const Graph& graph) override;
   std::unique_ptr<State> make_state() override;
