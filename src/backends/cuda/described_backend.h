@@ -2,6 +2,7 @@
 #include <memory>
 #include <string_view>
 
+#include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/device.h"
 #include "runtime/backend.h"
 #include "runtime/kernel_table.h"
@@ -31,7 +32,13 @@ class DescribedBackend final : public Backend {
   // takes the most that it may have, so that values may lie at other places than on a device.
   // kOwn: by kernels of this program; plans are to the byte those of a device without cublasLt.
   enum class Products { kCublasLt, kOwn };
-  explicit DescribedBackend(Products products);
+  // kCudnn: attention by cuDNN where this machine has it; it says what workspaces it takes on an
+  // H100 or H200, and plans are to the byte what those take. kOwn: by kernels of this program.
+  enum class Attentions { kCudnn, kOwn };
+  explicit DescribedBackend(Products products, Attentions attentions = Attentions::kOwn);
+
+  // "cuDNN 9.19.0", or why it is own kernels: "own kernels: CUDA: no cuDNN: ...".
+  const std::string& attention() const { return attention_text_; }
 
   std::unique_ptr<Executable> compile(const Graph& graph) override;
   std::unique_ptr<State> make_state() override;
@@ -40,6 +47,8 @@ class DescribedBackend final : public Backend {
 
  private:
   DescribedDevice device_;
+  std::optional<CudnnAttention> attention_;
+  std::string attention_text_ = "own kernels";
   KernelTable table_;
 };
 
