@@ -180,10 +180,11 @@ std::byte* aligned_up(void* p) {
 
 }  // namespace
 
-CudnnAttention::CudnnAttention(CudaDevice& device)
+CudnnAttention::CudnnAttention(CudaDevice& device, int64_t score_bytes)
     : library_(Cudnn::get()),
       device_(device),
-      capability_(device.facts().major * 10 + device.facts().minor) {
+      capability_(device.facts().major * 10 + device.facts().minor),
+      score_bytes_(score_bytes) {
   if (device.driver().emulated() && !library_.emulated())
     throw DeviceError(
         cat("CUDA: no cuDNN for an emulated GPU: '", library_.path(), "' is for real ones"));
@@ -318,23 +319,23 @@ Prepared CudnnAttention::prepare_gradient(const PrepareContext& c, const Sizes& 
     }
     return launch(c, s, part, what, std::get<std::shared_ptr<const CudnnPlan>>(planned));
   };
-  if (bytes_a_group * s.kv_heads * s.batch <= kScoreBytes) {
+  if (bytes_a_group * s.kv_heads * s.batch <= score_bytes_) {
     if (auto whole = attempt(What::kGradientByScores, s)) return *whole;
   }
   if (library_.version_number() >= kOrderedSince) {
     if (auto in_order = attempt(What::kGradientInOrder, s)) return *in_order;
   }
-  if (bytes_a_group > kScoreBytes)
+  if (bytes_a_group > score_bytes_)
     return cat("cuDNN: the scores of a key/value head take ", format_bytes(bytes_a_group),
-               " of workspace for a fixed order, of at most ", format_bytes(kScoreBytes),
+               " of workspace for a fixed order, of at most ", format_bytes(score_bytes_),
                reasons.empty() ? "" : "; ", reasons);
   // The most sequences, or else heads of one, that divide the whole into equal parts.
   Sizes part = s;
   while (part.batch > 1 &&
-         (s.batch % part.batch != 0 || bytes_a_group * s.kv_heads * part.batch > kScoreBytes))
+         (s.batch % part.batch != 0 || bytes_a_group * s.kv_heads * part.batch > score_bytes_))
     --part.batch;
   while (part.kv_heads > 1 && (s.kv_heads % part.kv_heads != 0 ||
-                               bytes_a_group * part.kv_heads * part.batch > kScoreBytes))
+                               bytes_a_group * part.kv_heads * part.batch > score_bytes_))
     --part.kv_heads;
   part.heads = part.kv_heads * heads_a_group;
   // Every part begins at an aligned address of the statistics.

@@ -29,7 +29,7 @@ class CudnnAttention {
   static constexpr int64_t kScoreBytes = int64_t{256} << 20;
 
   // On a device. DeviceError if cuDNN is missing, or too old.
-  explicit CudnnAttention(CudaDevice& device);
+  explicit CudnnAttention(CudaDevice& device, int64_t score_bytes = kScoreBytes);
   // For an H100 that need not be there, to plan with: cuDNN says what workspaces it takes, by what
   // it knows of that GPU. It asks for a driver's library to be there (any), and NVRTC's.
   explicit CudnnAttention(Device& described);
@@ -61,6 +61,7 @@ class CudnnAttention {
   const Cudnn& library_;
   Device& device_;
   int capability_;  // 90
+  int64_t score_bytes_ = kScoreBytes;
   std::optional<CudnnHandle> handle_;
   std::optional<CudnnDescriptor> described_;
   std::map<std::pair<What, Sizes>, Planned> plans_;

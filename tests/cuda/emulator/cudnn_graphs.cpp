@@ -260,13 +260,32 @@ void store(const CudnnTensorFacts& t, const Values& values, std::byte* memory) {
 }
 
 // The dense place in x of an element of y, for x's dims of 1 and those that divide y's.
-int64_t place_in(const CudnnTensorFacts& x, const CudnnTensorFacts& y,
-                 const std::vector<int64_t>& at) {
-  int64_t place = 0;
-  for (size_t d = 0; d < x.dims.size(); ++d)
-    place = place * x.dims[d] + at[d] / (y.dims[d] / x.dims[d]);
-  return place;
-}
+class PlaceIn {
+ public:
+  PlaceIn(const CudnnTensorFacts& x, const CudnnTensorFacts& y) : x_(x), y_(y) {
+    const auto &of_x = x.dims, &of_y = y.dims;
+    if (of_x == of_y) {
+      dense_every_ = 1;
+    } else if (x.elements() == 1) {
+      dense_every_ = y.elements();
+    } else if (of_x.back() == 1 && std::equal(of_x.begin(), of_x.end() - 1, of_y.begin())) {
+      dense_every_ = of_y.back();
+    }
+  }
+  // Of element n of y, which is at `at`.
+  size_t operator()(int64_t n, const std::vector<int64_t>& at) const {
+    if (dense_every_ == 1) return static_cast<size_t>(n);
+    if (dense_every_ > 1) return static_cast<size_t>(n / dense_every_);
+    int64_t place = 0;
+    for (size_t d = 0; d < x_.dims.size(); ++d)
+      place = place * x_.dims[d] + at[d] / (y_.dims[d] / x_.dims[d]);
+    return static_cast<size_t>(place);
+  }
+
+ private:
+  const CudnnTensorFacts &x_, &y_;
+  int64_t dense_every_ = 0;  // elements of y for one of x, in order; 0: it is not so simple
+};
 
 void multiply(const CudnnStep& s, const Values& a, const Values& b, Values& c) {
   const auto &da = s.inputs[0].dims, &db = s.inputs[1].dims;
@@ -275,9 +294,10 @@ void multiply(const CudnnStep& s, const Values& a, const Values& b, Values& c) {
   CudnnTensorFacts batches = s.output, of_b = s.inputs[1];
   batches.dims.resize(n - 2), of_b.dims.resize(n - 2);
   batches.strides.assign(n - 2, 0);
+  const PlaceIn in_b(of_b, batches);
   for_elements(batches, [&](int64_t batch, int64_t, const auto& at) {
     const float* pa = a.data() + batch * rows * terms;
-    const float* pb = b.data() + place_in(of_b, batches, at) * terms * columns;
+    const float* pb = b.data() + static_cast<int64_t>(in_b(batch, at)) * terms * columns;
     float* pc = c.data() + batch * rows * columns;
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t k = 0; k < terms; ++k) {
@@ -309,24 +329,31 @@ Values computed(const CudnnStep& s, const std::vector<const Values*>& in) {
   if (s.kind == kCudnnOperationMatmul) {
     multiply(s, *in[0], *in[1], y);
   } else if (s.kind == kCudnnOperationReduction) {
+    const PlaceIn in_y(s.output, s.inputs[0]);
     for_elements(s.inputs[0], [&](int64_t n, int64_t, const auto& at) {
-      float& sum = y[static_cast<size_t>(place_in(s.output, s.inputs[0], at))];
+      float& sum = y[in_y(n, at)];
       const float v = (*in[0])[static_cast<size_t>(n)];
       sum = is_max ? std::max(sum, v) : sum + v;
     });
   } else if (s.kind == kCudnnOperationReshape) {
-    const auto order = order_of(s.inputs[0], s.output);
-    for_elements(s.output, [&](int64_t n, int64_t, const auto& at) {
-      std::vector<int64_t> from(at.size());
-      for (size_t d = 0; d < at.size(); ++d) from[order[d]] = at[d];
-      y[static_cast<size_t>(n)] =
-          (*in[0])[static_cast<size_t>(place_in(s.inputs[0], s.inputs[0], from))];
+    // Steps in x, which is dense, for the dims of y.
+    const CudnnTensorFacts& x = s.inputs[0];
+    const auto order = order_of(x, s.output);
+    CudnnTensorFacts from = s.output;
+    for (size_t d = 0; d < order.size(); ++d) {
+      from.strides[d] = 1;
+      for (size_t inner = order[d] + 1; inner < x.dims.size(); ++inner)
+        from.strides[d] *= x.dims[inner];
+    }
+    for_elements(from, [&](int64_t n, int64_t place, const auto&) {
+      y[static_cast<size_t>(n)] = (*in[0])[static_cast<size_t>(place)];
     });
   } else {
+    std::vector<PlaceIn> places;
+    for (const CudnnTensorFacts& input : s.inputs) places.emplace_back(input, s.output);
     for_elements(s.output, [&](int64_t n, int64_t, const auto& at) {
       auto operand = [&](size_t i) {
-        return i < in.size() ? (*in[i])[static_cast<size_t>(place_in(s.inputs[i], s.output, at))]
-                             : 0.0f;
+        return i < in.size() ? (*in[i])[places[i](n, at)] : 0.0f;
       };
       y[static_cast<size_t>(n)] = s.mode == kCudnnIndex
                                       ? static_cast<float>(at[static_cast<size_t>(s.axis)])
