@@ -67,8 +67,8 @@ TEST(CudaCudnn, IsAsExactAsTheDefinition) {
     SCOPED_TRACE(cat(c.label, " ", c.op->key()));
     const ref::Feeds feeds = feeds_for(c, DType::kBF16);
     const Graph g = graph_for(c, DType::kBF16);
-    EXPECT_NE(kernel_of(device.backend(), g, c.op->name()).find("cuDNN 9."), std::string::npos)
-        << kernel_of(device.backend(), g, c.op->name());
+    const std::string kernel = kernel_of(device.backend(), g, c.op->name());
+    EXPECT_EQ(kernel.find(cat(c.op->name(), " cuDNN 9.")), 0u) << kernel;
     expect_exact(device.run(g, feeds).outputs, c, feeds);
   }
 }
@@ -138,6 +138,23 @@ TEST(CudaCudnn, WhatItDeclinesRunsOnOwnKernelsAndSaysWhy) {
     if (op.mask().documents) expect(c, DType::kBF16, "not with documents");
     if (op.dropout().p > 0 && !op.mask().documents) expect(c, DType::kBF16, "not with dropout");
   }
+}
+
+// Writes the kernel of attention to standard error, as a library of this version would have it.
+[[noreturn]] void tell_kernel_with(const char* version) {
+  setenv("TESSERA_EMULATED_CUDNN_VERSION", version, 1);
+  EmulatedBackend device(1, "quick_cudnn");
+  const TensorType q = t({1, 16, 2, 16});
+  const Case c{"", make<Attention>(0.3, AttentionMask{}), {q, q, q}};
+  std::fputs(kernel_of(device.backend(), graph_for(c, DType::kBF16), "attention").c_str(), stderr);
+  std::exit(0);
+}
+
+// In a process of its own: a library is loaded once.
+TEST(CudaCudnn, OlderVersionsAreLeftAlone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(tell_kernel_with("91801"), testing::ExitedWithCode(0),
+              "attention cuda mma . CUDA: cuDNN 9.18.1 .* is too old: 9.19.0 or later is needed");
 }
 
 // Parts of flat buffers may begin anywhere: those run on own kernels, in the same workspace.
