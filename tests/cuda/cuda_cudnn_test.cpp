@@ -25,16 +25,19 @@ bool in_order() { return std::string(version()) >= "92500"; }
 // Causal attention with all that cuDNN takes: groups, windows, lengths that fill no tile.
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (auto [batch, length, heads, kv, size, window] :
-       {std::tuple{2, 64, 2, 2, 64, 0}, {1, 33, 4, 2, 16, 0}, {2, 70, 3, 1, 32, 9},
-        {1, 131, 2, 2, 8, 64}, {3, 5, 6, 3, 128, 0}, {1, 1, 2, 1, 256, 0}, {2, 17, 4, 4, 72, 3}}) {
+  for (auto [batch, length, heads, kv, size, window] : {std::tuple{2, 64, 2, 2, 64, 0},
+                                                        {1, 33, 4, 2, 16, 0},
+                                                        {2, 70, 3, 1, 32, 9},
+                                                        {1, 131, 2, 2, 8, 64},
+                                                        {3, 5, 6, 3, 128, 0},
+                                                        {1, 1, 2, 1, 256, 0},
+                                                        {2, 17, 4, 4, 72, 3}}) {
     const AttentionMask mask{true, window};
     const TensorType q = t({batch, length, heads, size}), k = t({batch, length, kv, size});
     const std::string label = cat("T=", length, " heads ", heads, "/", kv, " x ", size);
     all.push_back({label, make<Attention>(0.3, mask), {q, k, k}});
-    all.push_back({label,
-                   make<AttentionBackward>(0.3, mask),
-                   {q, k, k, q, w({batch, heads, length}), q}});
+    all.push_back(
+        {label, make<AttentionBackward>(0.3, mask), {q, k, k, q, w({batch, heads, length}), q}});
   }
   return all;
 }
@@ -122,12 +125,12 @@ TEST(CudaCudnn, WhatItDeclinesRunsOnOwnKernelsAndSaysWhy) {
   EmulatedBackend device(3, "checked_cudnn");
   const TensorType q = t({1, 16, 2, 16}), narrow = t({1, 16, 2, 12});
   const auto expect = [&](const Case& c, DType dtype, std::string_view reason) {
-    const std::string text =
-        kernel_of(device.backend(), graph_for(c, dtype), c.op->name());
+    const std::string text = kernel_of(device.backend(), graph_for(c, dtype), c.op->name());
     EXPECT_EQ(text.find("attention cuda"), 0u) << text;
     EXPECT_NE(text.find(reason), std::string::npos) << text;
   };
-  expect({"", make<Attention>(0.3, AttentionMask{}), {q, q, q}}, DType::kF32, "takes bf16, not f32");
+  expect({"", make<Attention>(0.3, AttentionMask{}), {q, q, q}}, DType::kF32,
+         "takes bf16, not f32");
   expect({"", make<Attention>(0.3, AttentionMask{false}), {q, q, q}}, DType::kBF16,
          "causal attention only");
   expect({"", make<Attention>(0.3, AttentionMask{}), {narrow, narrow, narrow}}, DType::kBF16,
@@ -220,7 +223,7 @@ TEST(CudaCudnn, PlansAreToTheByteWhatADeviceAllocates) {
   EmulatedCuda emulated("quick_cudnn");
   DescribedBackend described(Products::kOwn, Attentions::kCudnn), own(Products::kOwn);
   CudaBackend device({.cublaslt = false});
-  EXPECT_EQ(described.attention(), cat("cuDNN ", Cudnn::get().version()));
+  EXPECT_EQ(described.attention(), cat("cuDNN ", Cudnn::get().version(), ", its workspaces exact"));
   auto session = [](Backend& backend) {
     return Session(build_programs(model_builder(tiny_model_of(ModelType::kLlamaV2)),
                                   tiny_programs(2, 640, DType::kBF16)),

@@ -97,8 +97,7 @@ struct Graph {
     const std::vector<int64_t> scores{1, 2, 3, 5}, dense{30, 15, 5, 1};
     cudnnDescriptor xt = tensor(1, {1, 2, 3, 4}, {24, 12, 4, 1}),
                     wt = tensor(2, {1, 1, 4, w_columns}, {20, 20, 5, 1}),
-                    zt = tensor(3, scores, dense),
-                    st = tensor(4, {1, 2, 3, 1}, {6, 3, 1, 1}),
+                    zt = tensor(3, scores, dense), st = tensor(4, {1, 2, 3, 1}, {6, 3, 1, 1}),
                     scale = tensor(5, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true),
                     between = tensor(10, scores, dense, true), e = tensor(11, scores, dense, true);
     std::vector<cudnnDescriptor> operations{product(xt, wt, between),

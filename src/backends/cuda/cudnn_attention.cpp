@@ -46,7 +46,7 @@ constexpr int64_t kWorkspaceAlignment = 256;
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// An H100 SXM as cuDNN writes devices down.
+// An H100 SXM as cuDNN writes devices down, from 9.19 to 9.28; older ones pass over what is new.
 constexpr const char* kDescribedGpu = R"({"cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000,
 "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536,
 "multiProcessorCount": 132, "warpSize": 32, "maxSharedMemoryPerBlock": 49152,
@@ -54,7 +54,8 @@ constexpr const char* kDescribedGpu = R"({"cudaDeviceId": 0, "deviceVer": 900, "
 "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
 "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1,
 "smClockRateKHz": 1980000, "memClockRateKHz": 2619000, "l2CacheSize": 52428800,
-"deviceName": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85899345920})";
+"deviceName": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85899345920, "smCountOrigin": 0,
+"oversizedSharedMemoryPerBlock": 232448, "memoryBusWidth": 5120})";
 
 // Strides of [B, T, heads, D], dims in the order [B, heads, T, D].
 Shape strides_of(int64_t tokens, int64_t heads, int64_t width) {
@@ -198,6 +199,11 @@ CudnnAttention::CudnnAttention(Device& described)
   const std::string_view text = kDescribedGpu;
   described_->set(kCudnnDeviceJson, kCudnnTypeChar, std::span<const char>(text));
   described_->finalize();
+  const Planned any = plan(What::kForward, {1, 128, 1, 1, 64, 1, 1, false});
+  if (auto* reason = std::get_if<std::string>(&any))
+    throw DeviceError(cat(*reason,
+                          ": to plan without a GPU it wants to find libcuda.so.1, for which "
+                          "the stub of a CUDA toolkit does, and libnvrtc"));
 }
 
 // The graph of NVIDIA's public description of its fused attention, operation by operation.

@@ -30,8 +30,9 @@ class CudnnAttention {
 
   // On a device. DeviceError if cuDNN is missing, or too old.
   explicit CudnnAttention(CudaDevice& device, int64_t score_bytes = kScoreBytes);
-  // For an H100 that need not be there, to plan with: cuDNN says what workspaces it takes, by what
-  // it knows of that GPU. It asks for a driver's library to be there (any), and NVRTC's.
+  // For an H100 that need not be there, to plan with: by what cuDNN knows of that GPU it says what
+  // workspaces it takes, to the byte (of an H200 too). It wants a driver's library and NVRTC's to
+  // be there, and calls neither: the toolkit's stub of the driver does.
   explicit CudnnAttention(Device& described);
 
   // A launch for attention or attention_backward, or why not. Launches are not used behind the end

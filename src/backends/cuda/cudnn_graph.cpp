@@ -12,24 +12,17 @@ namespace {
 
 constexpr int64_t kTensorAlignment = 16;
 
-// The engine that a configuration is of, with its notes.
-struct EngineFacts {
-  int64_t index = -1;
-  bool deterministic = true;
-};
-EngineFacts facts_of(const Cudnn& library, const CudnnDescriptor& config) {
+bool is_deterministic(const Cudnn& library, const CudnnDescriptor& config) {
   CudnnDescriptor engine(library, kCudnnEngine);
   cudnnDescriptor into = engine.get();
   int64_t count = 0;
   library.call(library.get_attribute, config.get(), kCudnnConfigEngine, kCudnnTypeDescriptor,
                int64_t{1}, &count, static_cast<void*>(&into));
-  EngineFacts facts{engine.number(kCudnnEngineIndex), true};
   std::array<int, 32> notes{};
   library.call(library.get_attribute, engine.get(), kCudnnEngineNotes, kCudnnTypeNumericalNote,
                std::ssize(notes), &count, static_cast<void*>(notes.data()));
-  facts.deterministic = std::find(notes.begin(), notes.begin() + count,
-                                  kCudnnNoteNondeterministic) == notes.begin() + count;
-  return facts;
+  const auto end = notes.begin() + count;
+  return std::find(notes.begin(), end, kCudnnNoteNondeterministic) == end;
 }
 
 }  // namespace
@@ -190,15 +183,16 @@ CudnnPlan::CudnnPlan(CudnnGraph graph, const CudnnTarget& target,
 
 bool CudnnPlan::finish(const CudnnDescriptor& config, const CudnnTarget& target) {
   const Cudnn& library = graph_.library();
-  const EngineFacts facts = facts_of(library, config);
-  if (!facts.deterministic) return false;
+  if (!is_deterministic(library, config)) return false;
+  if (target.described) {
+    workspace_bytes_ = config.number(kCudnnConfigWorkspace);
+    return true;
+  }
   CudnnDescriptor plan(library, kCudnnPlan);
   plan.set(kCudnnPlanConfig, config);
-  if (target.handle) plan.set(kCudnnPlanHandle, kCudnnTypeHandle, target.handle);
-  if (target.described) plan.set(kCudnnPlanDevice, *target.described);
+  plan.set(kCudnnPlanHandle, kCudnnTypeHandle, target.handle);
   plan.finalize();
   workspace_bytes_ = plan.number(kCudnnPlanWorkspace);
-  engine_ = facts.index;
   plan_.emplace(std::move(plan));
   return true;
 }

@@ -74,14 +74,14 @@ struct CudnnEngineChoice {
 };
 
 // A graph made ready to run on a device: the first of the library's proposals that it supports, and
-// which it does not call nondeterministic.
+// which it does not call nondeterministic. For a device that is described nothing is compiled: the
+// plan says what workspace it would take, and cannot run.
 class CudnnPlan {
  public:
   // DeviceError with the library's words if there is none.
   CudnnPlan(CudnnGraph graph, const CudnnTarget& target,
             const std::optional<CudnnEngineChoice>& choice = {});
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  int64_t engine() const { return engine_; }
   cudnnDescriptor get() const { return plan_->get(); }
   const Cudnn& library() const { return graph_.library(); }
 
@@ -92,7 +92,7 @@ class CudnnPlan {
   std::optional<CudnnDescriptor> whole_;
   std::deque<CudnnDescriptor> kept_;  // what the plan refers to
   std::optional<CudnnDescriptor> plan_;
-  int64_t workspace_bytes_ = 0, engine_ = -1;
+  int64_t workspace_bytes_ = 0;
 };
 
 // Where the tensors of a plan and its workspace are. Made anew when addresses change.

@@ -30,10 +30,10 @@ DescribedBackend::DescribedBackend(Products products, Attentions attentions) {
   if (attentions == Attentions::kCudnn) {
     try {
       attention_.emplace(device_);
-      attention_text_ = cat("cuDNN ", Cudnn::get().version());
+      attention_text_ = cat("cuDNN ", Cudnn::get().version(), ", its workspaces exact");
       attention = [this](const PrepareContext& context) { return attention_->prepare(context); };
     } catch (const DeviceError& error) {
-      attention_text_ = cat("own kernels: ", error.what());
+      attention_text_ = "own kernels, without cuDNN";
       attention = [reason = std::string(error.what())](const PrepareContext&) { return reason; };
     }
   }

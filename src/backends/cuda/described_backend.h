@@ -37,7 +37,7 @@ class DescribedBackend final : public Backend {
   enum class Attentions { kCudnn, kOwn };
   explicit DescribedBackend(Products products, Attentions attentions = Attentions::kOwn);
 
-  // "cuDNN 9.19.0", or why it is own kernels: "own kernels: CUDA: no cuDNN: ...".
+  // "cuDNN 9.19.0, its workspaces exact", "own kernels, without cuDNN": launches say why.
   const std::string& attention() const { return attention_text_; }
 
   std::unique_ptr<Executable> compile(const Graph& graph) override;

@@ -259,6 +259,8 @@ cudnnStatus cudnnBackendGetAttribute(cudnnDescriptor descriptor, int name, int t
     std::memcpy(values, notes, static_cast<size_t>(*count) * sizeof(int));
     return kCudnnSuccess;
   }
+  if (name == kCudnnConfigWorkspace && o->type == kCudnnEngineConfig && type == kCudnnTypeInt64)
+    return give(static_cast<int64_t>(program_of(graph_of_config(*o)).workspace()), count, values);
   if (name == kCudnnPlanWorkspace && o->type == kCudnnPlan && type == kCudnnTypeInt64) {
     const CudnnProgram program = program_of(graph_of_config(referred(*o, kCudnnPlanConfig)));
     return give(static_cast<int64_t>(program.workspace()), count, values);

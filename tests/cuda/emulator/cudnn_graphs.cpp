@@ -352,9 +352,7 @@ Values computed(const CudnnStep& s, const std::vector<const Values*>& in) {
     std::vector<PlaceIn> places;
     for (const CudnnTensorFacts& input : s.inputs) places.emplace_back(input, s.output);
     for_elements(s.output, [&](int64_t n, int64_t, const auto& at) {
-      auto operand = [&](size_t i) {
-        return i < in.size() ? (*in[i])[places[i](n, at)] : 0.0f;
-      };
+      auto operand = [&](size_t i) { return i < in.size() ? (*in[i])[places[i](n, at)] : 0.0f; };
       y[static_cast<size_t>(n)] = s.mode == kCudnnIndex
                                       ? static_cast<float>(at[static_cast<size_t>(s.axis)])
                                       : pointwise(s.mode, operand(0), operand(1), operand(2));
