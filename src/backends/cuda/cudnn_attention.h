@@ -1,5 +1,4 @@
 #pragma once
-#include <compare>
 #include <map>
 #include <memory>
 #include <optional>
@@ -7,7 +6,7 @@
 #include <variant>
 
 #include "backends/cuda/cuda_device.h"
-#include "backends/cuda/cudnn_graph.h"
+#include "backends/cuda/cudnn_attention_graphs.h"
 #include "runtime/kernel_table.h"
 
 namespace tessera::cuda {
@@ -40,24 +39,14 @@ class CudnnAttention {
   Prepared prepare(const PrepareContext& context);
 
  private:
-  // What a plan is for: some sequences and heads of a whole with its strides.
-  struct Sizes {
-    int64_t batch, tokens, heads, kv_heads, width;
-    int64_t whole_heads, whole_kv_heads;
-    bool windowed;
-    auto operator<=>(const Sizes&) const = default;
-  };
+  using Sizes = CudnnAttentionSizes;
   enum class What { kForward, kGradientByScores, kGradientInOrder };
   using Planned = std::variant<std::shared_ptr<const CudnnPlan>, std::string>;
 
-  Prepared prepare_forward(const PrepareContext& context, const Sizes& sizes);
   Prepared prepare_gradient(const PrepareContext& context, const Sizes& sizes);
-  Launch launch(const PrepareContext& context, const Sizes& whole, const Sizes& part, What what,
-                std::shared_ptr<const CudnnPlan> plan) const;
+  Prepared attempt(const PrepareContext& context, const Sizes& whole, const Sizes& part, What what);
   // Planned once for all nodes that ask for the same.
   Planned plan(What what, const Sizes& sizes);
-  CudnnGraph forward(const Sizes& sizes) const;
-  CudnnGraph gradient(const Sizes& sizes, bool in_order) const;
 
   const Cudnn& library_;
   Device& device_;
