@@ -22,6 +22,15 @@ const char* version() {
 }
 bool in_order() { return std::string(version()) >= "92500"; }
 
+// The emulated GPU where the program finds it, without a backend.
+struct QuickGpu : EmulatedCuda {
+  explicit QuickGpu(int seed = 1) : EmulatedCuda(chosen(), static_cast<uint64_t>(seed)) {}
+  static const char* chosen() {
+    setenv(kLibrariesVariable, TESSERA_EMULATED_GPU "/quick_cudnn", 1);
+    return "quick_cudnn";
+  }
+};
+
 // Causal attention with all that cuDNN takes: groups, windows, lengths that fill no tile.
 std::vector<Case> cases() {
   std::vector<Case> all;
@@ -188,7 +197,7 @@ TEST(CudaCudnn, OperandsThatAreNotAlignedRunOnOwnKernels) {
 }
 
 TEST(CudaCudnn, GoldensAreNearInBf16) {
-  EmulatedCuda emulated("quick_cudnn");
+  QuickGpu emulated;
   for (const char* name : {"llama2_tiny", "llama32_tiny"}) {
     SCOPED_TRACE(name);
     CudaBackend backend({});
@@ -201,7 +210,7 @@ TEST(CudaCudnn, GoldensAreNearInBf16) {
 TEST(CudaCudnn, RerunsAreTheSameToTheBit) {
   std::vector<double> first;
   for (const auto& [seed, graphs] : {std::pair{1, true}, {2, false}}) {
-    EmulatedCuda emulated("quick_cudnn", static_cast<uint64_t>(seed));
+    QuickGpu emulated(seed);
     CudaBackend backend({.graphs = graphs});
     GoldenSession s("llama32_tiny", backend, DType::kBF16);
     auto tokens = s.golden.get<int32_t>("train_tokens"),
@@ -220,7 +229,7 @@ TEST(CudaCudnn, RerunsAreTheSameToTheBit) {
 }
 
 TEST(CudaCudnn, PlansAreToTheByteWhatADeviceAllocates) {
-  EmulatedCuda emulated("quick_cudnn");
+  QuickGpu emulated;
   DescribedBackend described(Products::kOwn, Attentions::kCudnn), own(Products::kOwn);
   CudaBackend device({.cublaslt = false});
   EXPECT_EQ(described.attention(), cat("cuDNN ", Cudnn::get().version(), ", its workspaces exact"));
