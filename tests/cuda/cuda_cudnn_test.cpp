@@ -22,12 +22,16 @@ const char* version() {
 }
 bool in_order() { return std::string(version()) >= "92500"; }
 
+// The program loads libraries once: one variant a process, "quick" or what
+// TESSERA_EMULATED_VARIANT says, with cuDNN.
+std::string variant() {
+  const char* chosen = std::getenv("TESSERA_EMULATED_VARIANT");
+  return cat(chosen ? chosen : "quick", "_cudnn");
+}
 // The emulated GPU where the program finds it, without a backend.
-struct QuickGpu : EmulatedCuda {
-  explicit QuickGpu(int seed = 1) : EmulatedCuda(chosen(), static_cast<uint64_t>(seed)) {}
-  static const char* chosen() {
-    setenv(kLibrariesVariable, TESSERA_EMULATED_GPU "/quick_cudnn", 1);
-    return "quick_cudnn";
+struct EmulatedGpu : EmulatedCuda {
+  explicit EmulatedGpu(int seed = 1) : EmulatedCuda(variant(), static_cast<uint64_t>(seed)) {
+    setenv(kLibrariesVariable, cat(TESSERA_EMULATED_GPU, "/", variant()).c_str(), 1);
   }
 };
 
@@ -74,7 +78,7 @@ void expect_exact(const std::vector<GraphResult>& got, const Case& c, const ref:
 }
 
 TEST(CudaCudnn, IsAsExactAsTheDefinition) {
-  EmulatedBackend device(1, "checked_cudnn");
+  EmulatedBackend device(1, variant());
   for (const Case& c : cases()) {
     SCOPED_TRACE(cat(c.label, " ", c.op->key()));
     const ref::Feeds feeds = feeds_for(c, DType::kBF16);
@@ -93,7 +97,7 @@ TEST(CudaCudnn, GradientsInPartsAreTheSame) {
                           t({4, 40, 4, 16}), w({4, 4, 40}), t({4, 40, 4, 16})}};
   const Graph g = graph_for(c, DType::kBF16);
   const ref::Feeds feeds = feeds_for(c, DType::kBF16);
-  EmulatedBackend device(2, "checked_cudnn");
+  EmulatedBackend device(2, variant());
   constexpr int64_t kHead = 64 * 128 * 2;  // bytes of scores
   std::string whole;
   for (const auto& [heads, parts] : {std::pair{16, 1}, {15, 2}, {7, 4}, {2, 8}, {1, 0}}) {
@@ -131,7 +135,7 @@ TEST(CudaCudnn, GradientsInPartsAreTheSame) {
 }
 
 TEST(CudaCudnn, WhatItDeclinesRunsOnOwnKernelsAndSaysWhy) {
-  EmulatedBackend device(3, "checked_cudnn");
+  EmulatedBackend device(3, variant());
   const TensorType q = t({1, 16, 2, 16}), narrow = t({1, 16, 2, 12});
   const auto expect = [&](const Case& c, DType dtype, std::string_view reason) {
     const std::string text = kernel_of(device.backend(), graph_for(c, dtype), c.op->name());
@@ -155,7 +159,7 @@ TEST(CudaCudnn, WhatItDeclinesRunsOnOwnKernelsAndSaysWhy) {
 // Writes the kernel of attention to standard error, as a library of this version would have it.
 [[noreturn]] void tell_kernel_with(const char* version) {
   setenv("TESSERA_EMULATED_CUDNN_VERSION", version, 1);
-  EmulatedBackend device(1, "quick_cudnn");
+  EmulatedBackend device(1, variant());
   const TensorType q = t({1, 16, 2, 16});
   const Case c{"", make<Attention>(0.3, AttentionMask{}), {q, q, q}};
   std::fputs(kernel_of(device.backend(), graph_for(c, DType::kBF16), "attention").c_str(), stderr);
@@ -171,7 +175,7 @@ TEST(CudaCudnn, OlderVersionsAreLeftAlone) {
 
 // Parts of flat buffers may begin anywhere: those run on own kernels, in the same workspace.
 TEST(CudaCudnn, OperandsThatAreNotAlignedRunOnOwnKernels) {
-  EmulatedBackend device(4, "checked_cudnn");
+  EmulatedBackend device(4, variant());
   CudaDevice& gpu = device.backend().device();
   const TensorType q{{1, 16, 2, 16}, DType::kBF16}, lse{{1, 2, 16}, DType::kF32};
   const Attention op(0.3, AttentionMask{});
@@ -197,7 +201,7 @@ TEST(CudaCudnn, OperandsThatAreNotAlignedRunOnOwnKernels) {
 }
 
 TEST(CudaCudnn, GoldensAreNearInBf16) {
-  QuickGpu emulated;
+  EmulatedGpu emulated;
   for (const char* name : {"llama2_tiny", "llama32_tiny"}) {
     SCOPED_TRACE(name);
     CudaBackend backend({});
@@ -206,30 +210,36 @@ TEST(CudaCudnn, GoldensAreNearInBf16) {
   }
 }
 
-// Steps of a model in bf16, as graphs and launch by launch, in another order of events.
+// Steps of a model in bf16, as graphs and launch by launch, in another order of events. Nothing is
+// allocated behind the first.
 TEST(CudaCudnn, RerunsAreTheSameToTheBit) {
   std::vector<double> first;
   for (const auto& [seed, graphs] : {std::pair{1, true}, {2, false}}) {
-    QuickGpu emulated(seed);
+    EmulatedGpu emulated(seed);
     CudaBackend backend({.graphs = graphs});
     GoldenSession s("llama32_tiny", backend, DType::kBF16);
     auto tokens = s.golden.get<int32_t>("train_tokens"),
          labels = s.golden.get<int32_t>("train_labels");
     constexpr size_t kTokens = kGoldenBatch * kGoldenLength;
+    decltype(&tessera_emulated_gpu_allocations) allocations = nullptr;
+    emulated.load("tessera_emulated_gpu_allocations", allocations);
+    int64_t allocated = 0;
     std::vector<double> numbers;
     for (size_t step = 0; step < 8; ++step) {
+      if (step == 1) allocated = allocations();
       std::vector<MicroBatch> batches{
           {tokens.subspan(step * kTokens, kTokens), labels.subspan(step * kTokens, kTokens)}};
       const StepResult result = s.session.step(batches, 1e-3, 1.0);
       numbers.push_back(result.loss), numbers.push_back(result.gradient_norm);
     }
+    EXPECT_EQ(allocations(), allocated);
     if (first.empty()) first = numbers;
     EXPECT_EQ(first, numbers);
   }
 }
 
 TEST(CudaCudnn, PlansAreToTheByteWhatADeviceAllocates) {
-  QuickGpu emulated;
+  EmulatedGpu emulated;
   DescribedBackend described(Products::kOwn, Attentions::kCudnn), own(Products::kOwn);
   CudaBackend device({.cublaslt = false});
   EXPECT_EQ(described.attention(), cat("cuDNN ", Cudnn::get().version(), ", its workspaces exact"));

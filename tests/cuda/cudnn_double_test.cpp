@@ -321,5 +321,15 @@ TEST(CudnnDouble, IsRecorded) {
   EXPECT_GT(z[0], 0);
 }
 
+TEST(CudnnDouble, PlansAreNotMadeInACapture) {
+  Graph g;
+  ASSERT_EQ(g.cuda.stream_begin_capture(g.stream, kStreamCaptureModeThreadLocal), 0);
+  EXPECT_NE(g.build(), 0);
+  g.cuda.expect_found("finalizing a plan of cuDNN is not allowed while a stream is captured");
+  CUgraph recorded = nullptr;
+  EXPECT_NE(g.cuda.stream_end_capture(g.stream, &recorded), 0);
+  g.cuda.take_findings();
+}
+
 }  // namespace
 }  // namespace tessera::cuda

@@ -204,7 +204,7 @@ extern "C" {
 
 cudnnStatus cudnnCreate(cudnnHandle* handle) {
   const std::lock_guard lock(machine().mutex);
-  if (ready(__func__) != kCudaSuccess) return kCudnnNotInitialized;
+  if (ready(__func__) != kCudaSuccess || !machine().may_call(__func__)) return kCudnnNotInitialized;
   auto& all = cudnn_objects().libraries;
   all.push_back({.device = current_device()});
   *handle = make_handle<cudnnHandle>(Handle::kCudnnHandle, static_cast<int>(all.size()) - 1);

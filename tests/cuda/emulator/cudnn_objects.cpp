@@ -283,6 +283,9 @@ cudnnStatus cudnnBackendFinalize(cudnnDescriptor descriptor) {
   }
   if (const std::string fault = fault_of(*o); !fault.empty()) return cudnn_wrong(fault);
   if (const cudnnStatus status = supported(*o)) return status;
+  // It loads kernels, which a capture does not allow.
+  if (o->type == kCudnnPlan && !machine().may_call("finalizing a plan of cuDNN"))
+    return kCudnnExecutionFailed;
   o->finalized = true;
   return kCudnnSuccess;
 }
