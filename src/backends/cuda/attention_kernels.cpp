@@ -169,9 +169,11 @@ Prepared prepare_cached_attention(const PrepareContext& c, Device& device) {
 Prepared prepare_by_library(const PrepareContext& c, Device& device, const Prepare& library,
                             Prepared (*prepare)(const PrepareContext&, Device&)) {
   Prepared taken = library(c);
+  auto* launch = std::get_if<Launch>(&taken);
+  if (!launch) return taken;
   Prepared own = prepare(c, device);
-  auto *launch = std::get_if<Launch>(&taken), *otherwise = std::get_if<Launch>(&own);
-  if (!launch || !otherwise) return taken;
+  auto* otherwise = std::get_if<Launch>(&own);
+  if (!otherwise) return own;
   launch->workspace_bytes = std::max(launch->workspace_bytes, otherwise->workspace_bytes);
   launch->run = [by_library = launch->run, by_own = otherwise->run](const LaunchArguments& a) {
     const bool aligned = std::ranges::all_of(a.inputs, [](auto p) { return in_vectors({p}); }) &&
