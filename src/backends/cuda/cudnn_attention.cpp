@@ -241,7 +241,7 @@ Prepared CudnnAttention::attempt(const PrepareContext& c, const Sizes& whole, co
 }
 
 Prepared CudnnAttention::prepare_gradient(const PrepareContext& c, const Sizes& s) {
-  // What is known of fixed orders is known of Hopper.
+  // Elsewhere cuDNN comes to a fixed order in other ways, which were not tried.
   if (capability_ / 10 != 9)
     return cat("cuDNN: gradients in a fixed order on compute capability 9.0 only, not ",
                capability_ / 10, ".", capability_ % 10);
