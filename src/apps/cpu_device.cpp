@@ -100,13 +100,19 @@ PlannedDevice::PlannedDevice(const RunConfig& config) {
 
 void PlannedDevice::plan_gpu(const RunConfig& config) {
   using Products = cuda::DescribedBackend::Products;
+  using Attentions = cuda::DescribedBackend::Attentions;
   const auto sums = config.reproducible ? cuda::SumOrder::kRanks : cuda::SumOrder::kLibrary;
-  backend_ = std::make_unique<cuda::DescribedBackend>(Products::kCublasLt, sums);
-  without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn, sums);
+  // What cuDNN is asked about is Hopper.
+  const Attentions attentions = config.target == "a100" ? Attentions::kOwn : Attentions::kCudnn;
+  auto backend = std::make_unique<cuda::DescribedBackend>(Products::kCublasLt, attentions, sums);
+  const std::string attention = backend->attention();
+  backend_ = std::move(backend);
+  without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn, attentions, sums);
   target_.backend = backend_.get();
   target_.without_libraries = without_libraries_.get();
   target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);
-  target_.description = cat(target_.sheet->name, " (--target), by its data sheet");
+  target_.description =
+      cat(target_.sheet->name, " (--target), by its data sheet; attention by ", attention);
   target_.peak_flops =
       matrix_dtype(config) == DType::kBF16 ? target_.sheet->matrix_flops : target_.sheet->f32_flops;
 }

@@ -96,6 +96,7 @@ nlohmann::json cuda_found() {
           {"driver", cuda.driver},
           {"gpus", gpus},
           {"cublaslt", cuda.cublaslt},
+          {"cudnn", cuda.cudnn},
           {"nccl", cuda.nccl}};
 }
 

@@ -245,8 +245,9 @@ std::string cuda_lines(const Json& ranks) {
     const std::string host = r["host"];
     lines.insert(cat("  ", host, ": driver ", cuda["driver"].get<std::string>(), "; kernels ",
                      cuda["kernels"].get<std::string>(), "; cublasLt ",
-                     cuda["cublaslt"].get<std::string>(), "; NCCL ",
-                     cuda["nccl"].get<std::string>(), "\n"));
+                     cuda["cublaslt"].get<std::string>(), "; cuDNN ",
+                     cuda["cudnn"].get<std::string>(), "; NCCL ", cuda["nccl"].get<std::string>(),
+                     "\n"));
     for (const Json& gpu : cuda["gpus"])
       lines.insert(cat("  ", host, ": ", gpu.get<std::string>(), "\n"));
   }

@@ -1,10 +1,11 @@
-// What is declared here of CUDA's driver, cublasLt and NCCL, against their own headers.
+// What is declared here of CUDA's driver, cublasLt, cuDNN and NCCL, against their own headers.
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <type_traits>
 
 #include "backends/cuda/cublaslt_api.h"
+#include "backends/cuda/cudnn_api.h"
 #include "backends/cuda/driver_api.h"
 #include "backends/cuda/nccl_api.h"
 
@@ -16,6 +17,9 @@
 #endif
 #if TESSERA_HAS_NCCL_H
 #include <nccl.h>
+#endif
+#if TESSERA_HAS_CUDNN_H && __has_include(<cuda_runtime_api.h>)
+#include <cudnn.h>
 #endif
 
 namespace tessera::cuda {
@@ -190,6 +194,132 @@ TEST(CudaHeaders, Nccl) {
 }
 #else
 TEST(CudaHeaders, Nccl) { GTEST_SKIP() << "nccl.h is not installed"; }
+#endif
+
+#if TESSERA_HAS_CUDNN_H && __has_include(<cuda_runtime_api.h>)
+// X(ours, theirs)
+#define TESSERA_CUDNN_NUMBERS(X)                                             \
+  X(kCudnnSuccess, CUDNN_STATUS_SUCCESS)                                     \
+  X(kCudnnNotInitialized, CUDNN_STATUS_NOT_INITIALIZED)                      \
+  X(kCudnnBadParam, CUDNN_STATUS_BAD_PARAM)                                  \
+  X(kCudnnNotSupported, CUDNN_STATUS_NOT_SUPPORTED)                          \
+  X(kCudnnExecutionFailed, CUDNN_STATUS_EXECUTION_FAILED)                    \
+  X(kCudnnFloat, CUDNN_DATA_FLOAT)                                           \
+  X(kCudnnInt32, CUDNN_DATA_INT32)                                           \
+  X(kCudnnBFloat16, CUDNN_DATA_BFLOAT16)                                     \
+  X(kCudnnBoolean, CUDNN_DATA_BOOLEAN)                                       \
+  X(kCudnnPointwise, CUDNN_BACKEND_POINTWISE_DESCRIPTOR)                     \
+  X(kCudnnEngine, CUDNN_BACKEND_ENGINE_DESCRIPTOR)                           \
+  X(kCudnnEngineConfig, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)                  \
+  X(kCudnnHeuristics, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)                   \
+  X(kCudnnPlan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)                     \
+  X(kCudnnKnobChoice, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)                  \
+  X(kCudnnOperationPointwise, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)  \
+  X(kCudnnOperationGraph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)           \
+  X(kCudnnVariantPack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)                \
+  X(kCudnnTensor, CUDNN_BACKEND_TENSOR_DESCRIPTOR)                           \
+  X(kCudnnMatmul, CUDNN_BACKEND_MATMUL_DESCRIPTOR)                           \
+  X(kCudnnOperationMatmul, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)        \
+  X(kCudnnReduction, CUDNN_BACKEND_REDUCTION_DESCRIPTOR)                     \
+  X(kCudnnOperationReduction, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)  \
+  X(kCudnnOperationReshape, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)      \
+  X(kCudnnDeviceProperties, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)             \
+  X(kCudnnTypeHandle, CUDNN_TYPE_HANDLE)                                     \
+  X(kCudnnTypeDataType, CUDNN_TYPE_DATA_TYPE)                                \
+  X(kCudnnTypeBoolean, CUDNN_TYPE_BOOLEAN)                                   \
+  X(kCudnnTypeInt64, CUDNN_TYPE_INT64)                                       \
+  X(kCudnnTypePointer, CUDNN_TYPE_VOID_PTR)                                  \
+  X(kCudnnTypeHeuristicsMode, CUDNN_TYPE_HEUR_MODE)                          \
+  X(kCudnnTypeKnob, CUDNN_TYPE_KNOB_TYPE)                                    \
+  X(kCudnnTypeNumericalNote, CUDNN_TYPE_NUMERICAL_NOTE)                      \
+  X(kCudnnTypePointwiseMode, CUDNN_TYPE_POINTWISE_MODE)                      \
+  X(kCudnnTypeDescriptor, CUDNN_TYPE_BACKEND_DESCRIPTOR)                     \
+  X(kCudnnTypeReduction, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE)                 \
+  X(kCudnnTypeChar, CUDNN_TYPE_CHAR)                                         \
+  X(kCudnnPointwiseMode, CUDNN_ATTR_POINTWISE_MODE)                          \
+  X(kCudnnPointwisePrecision, CUDNN_ATTR_POINTWISE_MATH_PREC)                \
+  X(kCudnnPointwiseAxis, CUDNN_ATTR_POINTWISE_AXIS)                          \
+  X(kCudnnHeuristicsMode, CUDNN_ATTR_ENGINEHEUR_MODE)                        \
+  X(kCudnnHeuristicsGraph, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)            \
+  X(kCudnnHeuristicsResults, CUDNN_ATTR_ENGINEHEUR_RESULTS)                  \
+  X(kCudnnHeuristicsDevice, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP)                \
+  X(kCudnnConfigEngine, CUDNN_ATTR_ENGINECFG_ENGINE)                         \
+  X(kCudnnConfigKnobs, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)                    \
+  X(kCudnnConfigWorkspace, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE)              \
+  X(kCudnnPlanHandle, CUDNN_ATTR_EXECUTION_PLAN_HANDLE)                      \
+  X(kCudnnPlanConfig, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)               \
+  X(kCudnnPlanWorkspace, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)           \
+  X(kCudnnPlanDevice, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)                  \
+  X(kCudnnKnobType, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)                        \
+  X(kCudnnKnobValue, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE)                      \
+  X(kCudnnPointwiseDescriptor, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR) \
+  X(kCudnnPointwiseX, CUDNN_ATTR_OPERATION_POINTWISE_XDESC)                  \
+  X(kCudnnPointwiseB, CUDNN_ATTR_OPERATION_POINTWISE_BDESC)                  \
+  X(kCudnnPointwiseY, CUDNN_ATTR_OPERATION_POINTWISE_YDESC)                  \
+  X(kCudnnPointwiseT, CUDNN_ATTR_OPERATION_POINTWISE_TDESC)                  \
+  X(kCudnnGraphHandle, CUDNN_ATTR_OPERATIONGRAPH_HANDLE)                     \
+  X(kCudnnGraphOperations, CUDNN_ATTR_OPERATIONGRAPH_OPS)                    \
+  X(kCudnnTensorAlignment, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT)                 \
+  X(kCudnnTensorDataType, CUDNN_ATTR_TENSOR_DATA_TYPE)                       \
+  X(kCudnnTensorDims, CUDNN_ATTR_TENSOR_DIMENSIONS)                          \
+  X(kCudnnTensorStrides, CUDNN_ATTR_TENSOR_STRIDES)                          \
+  X(kCudnnTensorId, CUDNN_ATTR_TENSOR_UNIQUE_ID)                             \
+  X(kCudnnTensorIsVirtual, CUDNN_ATTR_TENSOR_IS_VIRTUAL)                     \
+  X(kCudnnTensorIsByValue, CUDNN_ATTR_TENSOR_IS_BY_VALUE)                    \
+  X(kCudnnPackIds, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)                       \
+  X(kCudnnPackPointers, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)               \
+  X(kCudnnPackWorkspace, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)                  \
+  X(kCudnnEngineGraph, CUDNN_ATTR_ENGINE_OPERATION_GRAPH)                    \
+  X(kCudnnEngineIndex, CUDNN_ATTR_ENGINE_GLOBAL_INDEX)                       \
+  X(kCudnnEngineNotes, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE)                     \
+  X(kCudnnEngineDevice, CUDNN_ATTR_ENGINE_DEVICEPROP)                        \
+  X(kCudnnMatmulPrecision, CUDNN_ATTR_MATMUL_COMP_TYPE)                      \
+  X(kCudnnMatmulA, CUDNN_ATTR_OPERATION_MATMUL_ADESC)                        \
+  X(kCudnnMatmulB, CUDNN_ATTR_OPERATION_MATMUL_BDESC)                        \
+  X(kCudnnMatmulC, CUDNN_ATTR_OPERATION_MATMUL_CDESC)                        \
+  X(kCudnnMatmulDescriptor, CUDNN_ATTR_OPERATION_MATMUL_DESC)                \
+  X(kCudnnReductionOperator, CUDNN_ATTR_REDUCTION_OPERATOR)                  \
+  X(kCudnnReductionPrecision, CUDNN_ATTR_REDUCTION_COMP_TYPE)                \
+  X(kCudnnReductionX, CUDNN_ATTR_OPERATION_REDUCTION_XDESC)                  \
+  X(kCudnnReductionY, CUDNN_ATTR_OPERATION_REDUCTION_YDESC)                  \
+  X(kCudnnReductionDescriptor, CUDNN_ATTR_OPERATION_REDUCTION_DESC)          \
+  X(kCudnnReshapeX, CUDNN_ATTR_OPERATION_RESHAPE_XDESC)                      \
+  X(kCudnnReshapeY, CUDNN_ATTR_OPERATION_RESHAPE_YDESC)                      \
+  X(kCudnnDeviceJson, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION)             \
+  X(kCudnnAdd, CUDNN_POINTWISE_ADD)                                          \
+  X(kCudnnMul, CUDNN_POINTWISE_MUL)                                          \
+  X(kCudnnDiv, CUDNN_POINTWISE_DIV)                                          \
+  X(kCudnnSub, CUDNN_POINTWISE_SUB)                                          \
+  X(kCudnnExp, CUDNN_POINTWISE_EXP)                                          \
+  X(kCudnnLog, CUDNN_POINTWISE_LOG)                                          \
+  X(kCudnnIdentity, CUDNN_POINTWISE_IDENTITY)                                \
+  X(kCudnnGreater, CUDNN_POINTWISE_CMP_GT)                                   \
+  X(kCudnnGreaterEqual, CUDNN_POINTWISE_CMP_GE)                              \
+  X(kCudnnIndex, CUDNN_POINTWISE_GEN_INDEX)                                  \
+  X(kCudnnSelect, CUDNN_POINTWISE_BINARY_SELECT)                             \
+  X(kCudnnReduceAdd, CUDNN_REDUCE_TENSOR_ADD)                                \
+  X(kCudnnReduceMax, CUDNN_REDUCE_TENSOR_MAX)                                \
+  X(kCudnnHeuristicsA, CUDNN_HEUR_MODE_A)                                    \
+  X(kCudnnNoteNondeterministic, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)       \
+  X(kCudnnKnobStages, CUDNN_KNOB_TYPE_STAGES)                                \
+  X(kCudnnKnobKernelConfig, CUDNN_KNOB_TYPE_KERNEL_CFG)                      \
+  X(kCudnnKnobClusterM, CUDNN_KNOB_TYPE_TILE_CGA_M)                          \
+  X(kCudnnKnobStreamK, CUDNN_KNOB_TYPE_STREAM_K)                             \
+  X(kCudnnKnobTileM, CUDNN_KNOB_TYPE_TILE_M)                                 \
+  X(kCudnnKnobTileN, CUDNN_KNOB_TYPE_TILE_N)
+
+TEST(CudaHeaders, Cudnn) {
+  EXPECT_TRUE((std::is_same_v<cudnnDescriptor, ::cudnnBackendDescriptor_t>));
+#define TESSERA_ALIKE(result, name, member, parameters) \
+  EXPECT_TRUE((Alike<result(*) parameters, decltype(&::name)>::value)) << #name;
+  TESSERA_CUDNN_FUNCTIONS(TESSERA_ALIKE)
+#undef TESSERA_ALIKE
+#define TESSERA_EQUAL(ours, theirs) EXPECT_EQ(ours, static_cast<int>(::theirs)) << #theirs;
+  TESSERA_CUDNN_NUMBERS(TESSERA_EQUAL)
+#undef TESSERA_EQUAL
+}
+#else
+TEST(CudaHeaders, Cudnn) { GTEST_SKIP() << "cudnn.h is not installed"; }
 #endif
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST_F(CudaPlan, IsThatOfADeviceOfSeveralRanks) {
   };
   std::vector<int64_t> arenas;
   for (SumOrder sums : {SumOrder::kLibrary, SumOrder::kRanks}) {
-    DescribedBackend described(Products::kOwn, sums);
+    DescribedBackend described(Products::kOwn, DescribedBackend::Attentions::kOwn, sums);
     CudaBackend device({.cublaslt = false, .sums = sums});
     const Session planned = session(described), compiled = session(device);
     EXPECT_EQ(planned.planned_memory().arena, compiled.planned_memory().arena);

@@ -50,6 +50,23 @@ TEST_F(CudaProgram, SaysThatTheDeviceIsEmulated) {
   expect_contains(run({"doctor"}).out, "driver emulated, CUDA ");
 }
 
+// With cuDNN: it is named, planned with and run; without, the explanation says what it lacks.
+TEST_F(CudaProgram, SaysWhichAttentionRuns) {
+  const Words explain = Words{"explain", "kernels"} + tiny_shape() + cuda_;
+  ::setenv(kVariable, (std::string(TESSERA_EMULATED_GPU) + "/quick_cudnn").c_str(), 1);
+  const std::string with = run(explain).out;
+  expect_contains(with, "attention cuDNN 9.19.0");
+  expect_contains(with, "attention_backward cuDNN 9.19.0");
+  expect_contains(run(Words{"plan"} + tiny_shape() + cuda_).out,
+                  "; attention by cuDNN 9.19.0, its workspaces exact\n");
+  expect_contains(run({"version"}).out, "cuDNN: 9.19.0, '");
+  const ProgramResult trained = run(train(cuda_ + Words{"--max_steps", "2"}));
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  expect_contains(trained.err + trained.out, ", cuDNN 9.19.0");
+  expect_contains(run(Words{"plan"} + tiny_shape() + cuda_ + Words{"--target", "a100"}).out,
+                  "; attention by own kernels\n");
+}
+
 TEST_F(CudaProgram, WritesTheSameHashesTwice) {
   for (const char* name : {"a", "b"}) {
     const ProgramResult result =

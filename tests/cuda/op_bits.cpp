@@ -60,7 +60,7 @@ Bound bound_of(const std::string& op, const std::string& label) {
 }
 
 std::vector<Record> records() {
-  CudaBackend backend({.graphs = false, .cublaslt = false});
+  CudaBackend backend({.graphs = false, .cublaslt = false, .cudnn = false});
   std::vector<Record> all;
   auto run = [&](const std::string& label, const Op& op, const Graph& g, const ref::Feeds& feeds) {
     const GraphResults results = run_graph(backend, g, feeds);

@@ -165,9 +165,35 @@ Prepared prepare_cached_attention(const PrepareContext& c, Device& device) {
                 }};
 }
 
+// By a library where it takes the node; then on own kernels where an operand is not aligned.
+Prepared prepare_by_library(const PrepareContext& c, Device& device, const Prepare& library,
+                            Prepared (*prepare)(const PrepareContext&, Device&)) {
+  Prepared taken = library(c);
+  auto* launch = std::get_if<Launch>(&taken);
+  if (!launch) return taken;
+  Prepared own = prepare(c, device);
+  auto* otherwise = std::get_if<Launch>(&own);
+  if (!otherwise) return own;
+  launch->workspace_bytes = std::max(launch->workspace_bytes, otherwise->workspace_bytes);
+  launch->run = [by_library = launch->run, by_own = otherwise->run](const LaunchArguments& a) {
+    const bool aligned = std::ranges::all_of(a.inputs, [](auto p) { return in_vectors({p}); }) &&
+                         std::ranges::all_of(a.outputs, [](auto p) { return in_vectors({p}); });
+    aligned ? by_library(a) : by_own(a);
+  };
+  return taken;
+}
+
 }  // namespace
 
-void register_attention(KernelTable& table, Device& device) {
+void register_attention(KernelTable& table, Device& device, const Prepare& library) {
+  auto add_library = [&](std::string_view op, auto prepare) {
+    if (!library) return;
+    table.add(op, [=, &device](const PrepareContext& c) {
+      return prepare_by_library(c, device, library, prepare);
+    });
+  };
+  add_library("attention", prepare_attention);
+  add_library("attention_backward", prepare_attention_backward);
   auto add = [&](std::string_view op, auto prepare) {
     table.add(op, for_floats(0, [prepare, &device](const PrepareContext& c) {
                 return prepare(c, device);

@@ -9,8 +9,8 @@
 namespace tessera::cuda {
 
 void register_kernels(KernelTable& table, Device& device, const MakeProduct& product,
-                      NcclCommunicator* communicator, SumOrder order) {
-  register_composite_kernels(table, device, product);
+                      NcclCommunicator* communicator, const Prepare& attention, SumOrder order) {
+  register_composite_kernels(table, device, product, kHeadBytes, attention);
   register_primitive_kernels(table, device);
   register_collective_kernels(table, device, communicator, order);
   register_half_kernels(table, device);
@@ -25,11 +25,21 @@ CudaBackend::CudaBackend(const Options& options) : options_(options), device_(op
       TESSERA_WARN(cat(without_cublaslt_, "; products run on this program's own kernels, slower"));
     }
   }
+  Prepare attention;
+  if (options.cudnn) {
+    try {
+      attention_.emplace(device_);
+      attention = [this](const PrepareContext& context) { return attention_->prepare(context); };
+    } catch (const DeviceError& error) {
+      attention = [reason = std::string(error.what())](const PrepareContext&) { return reason; };
+    }
+  }
   if (options.control && options.control->world_size() > 1)
     communicator_.emplace(device_, *options.control, options.deadline, options.host);
   MakeProduct make;
   if (products_) make = [this](const ProductProblem& problem) { return products_->make(problem); };
-  register_kernels(table_, device_, make, communicator_ ? &*communicator_ : nullptr, options.sums);
+  register_kernels(table_, device_, make, communicator_ ? &*communicator_ : nullptr, attention,
+                   options.sums);
 }
 
 CudaBackend::~CudaBackend() = default;
@@ -47,6 +57,7 @@ std::string CudaBackend::description() const {
   std::string text =
       cat(device_.description(), ", driver for CUDA ", device_.driver().version_text());
   text += products_ ? cat(", cublasLt ", CublasLt::get().version()) : ", without cublasLt";
+  text += attention_ ? cat(", cuDNN ", Cudnn::get().version()) : ", without cuDNN";
   if (communicator_) text += cat(", NCCL ", Nccl::get().version());
   if (communicator_ && !communicator_->network().empty())
     text += cat(" over ", communicator_->network());

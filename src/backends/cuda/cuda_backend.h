@@ -7,6 +7,7 @@
 #include "backends/cuda/cublaslt_products.h"
 #include "backends/cuda/cuda_device.h"
 #include "backends/cuda/cuda_executable.h"
+#include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/nccl_communicator.h"
 #include "backends/cuda/sum_order.h"
 #include "runtime/backend.h"
@@ -15,14 +16,15 @@
 namespace tessera::cuda {
 
 // One of NVIDIA's GPUs as a device: planned programs on streams, recorded as CUDA graphs, with
-// products by cublasLt where that is found, kernels of this program for all else, and exchanges
-// through NCCL.
+// products by cublasLt and attention by cuDNN where those are found, kernels of this program for
+// all else, and exchanges through NCCL.
 class CudaBackend final : public Backend {
  public:
   struct Options {
     int gpu = 0;         // as the driver counts those that it shows to this process
     bool graphs = true;  // whether runs are recorded as CUDA graphs
     bool cublaslt = true;
+    bool cudnn = true;
     // To the other ranks of the job; without one, programs of several ranks can be compiled, not
     // run. Must live longer. All ranks make their backends at the same time.
     Control* control = nullptr;
@@ -44,7 +46,8 @@ class CudaBackend final : public Backend {
   }
   bool runs_ahead() const override { return true; }
 
-  // "GPU 0 (NVIDIA H100 80GB HBM3), driver for CUDA 13.0, cublasLt 13.1.0, NCCL 2.28.9".
+  // "GPU 0 (NVIDIA H100 80GB HBM3), driver for CUDA 13.0, cublasLt 13.1.0, cuDNN 9.19.0, NCCL
+  // 2.28.9".
   std::string description() const;
   CudaDevice& device() { return device_; }
   const KernelTable& kernels() const { return table_; }
@@ -54,6 +57,7 @@ class CudaBackend final : public Backend {
   CudaDevice device_;
   std::optional<CublasLtProducts> products_;
   std::string without_cublaslt_;  // why, where it is wanted and not found
+  std::optional<CudnnAttention> attention_;
   std::optional<NcclCommunicator> communicator_;
   KernelTable table_;
 };

@@ -16,16 +16,18 @@ void register_primitive_kernels(KernelTable& table, Device& device);
 
 // Composites. Products, those of the chunked heads too, are made by `product` where it takes the
 // problem, else by own_product(); empty: all by own_product(). `head_bytes`: of logits that exist
-// at a time, but for at least 128 rows of them.
+// at a time, but for at least 128 rows of them. `attention`: of a library, asked before own kernels
+// for attention and its gradient, for operands that begin at multiples of 16 bytes.
 constexpr int64_t kHeadBytes = int64_t{256} << 20;
 void register_composite_kernels(KernelTable& table, Device& device, MakeProduct product = {},
-                                int64_t head_bytes = kHeadBytes);
+                                int64_t head_bytes = kHeadBytes, Prepare attention = {});
 
 class NcclCommunicator;
 // All of them, with exchanges (collective_kernels.h). What a launch takes of workspace depends on
-// the node, on `product` and `order` alone, not on the kind of device.
+// the node, on `product`, `attention` and `order` alone, not on the kind of device.
 void register_kernels(KernelTable& table, Device& device, const MakeProduct& product,
-                      NcclCommunicator* communicator, SumOrder order = SumOrder::kLibrary);
+                      NcclCommunicator* communicator, const Prepare& attention = {},
+                      SumOrder order = SumOrder::kLibrary);
 
 // What takes tensors of f16 by way of f32; to be registered last.
 void register_half_kernels(KernelTable& table, Device& device);

@@ -2,6 +2,7 @@
 
 #include "backends/cuda/cuda_kernels.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "runtime/host_executable.h"
 
 namespace tessera::cuda {
@@ -22,10 +23,21 @@ void DescribedDevice::launch_kernel(const Kernel&, Shape3, Shape3, int, std::spa
   refuse();
 }
 
-DescribedBackend::DescribedBackend(Products products, SumOrder sums) {
+DescribedBackend::DescribedBackend(Products products, Attentions attentions, SumOrder sums) {
   MakeProduct make;
   if (products == Products::kCublasLt) make = described_product;
-  register_kernels(table_, device_, make, nullptr, sums);
+  Prepare attention;
+  if (attentions == Attentions::kCudnn) {
+    try {
+      attention_.emplace(device_);
+      attention_text_ = cat("cuDNN ", Cudnn::get().version(), ", its workspaces exact");
+      attention = [this](const PrepareContext& context) { return attention_->prepare(context); };
+    } catch (const DeviceError& error) {
+      attention_text_ = "own kernels, without cuDNN";
+      attention = [reason = std::string(error.what())](const PrepareContext&) { return reason; };
+    }
+  }
+  register_kernels(table_, device_, make, nullptr, attention, sums);
 }
 
 std::unique_ptr<Executable> DescribedBackend::compile(const Graph& graph) {

@@ -2,6 +2,7 @@
 #include <memory>
 #include <string_view>
 
+#include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/sum_order.h"
 #include "runtime/backend.h"
@@ -32,7 +33,14 @@ class DescribedBackend final : public Backend {
   // takes the most that it may have, so that values may lie at other places than on a device.
   // kOwn: by kernels of this program; plans are to the byte those of a device without cublasLt.
   enum class Products { kCublasLt, kOwn };
-  explicit DescribedBackend(Products products, SumOrder sums = SumOrder::kLibrary);
+  // kCudnn: attention by cuDNN where this machine has it; it says what workspaces it takes on an
+  // H100 or H200, and plans are to the byte what those take. kOwn: by kernels of this program.
+  enum class Attentions { kCudnn, kOwn };
+  explicit DescribedBackend(Products products, Attentions attentions = Attentions::kOwn,
+                            SumOrder sums = SumOrder::kLibrary);
+
+  // "cuDNN 9.19.0, its workspaces exact", "own kernels, without cuDNN": launches say why.
+  const std::string& attention() const { return attention_text_; }
 
   std::unique_ptr<Executable> compile(const Graph& graph) override;
   std::unique_ptr<State> make_state() override;
@@ -41,6 +49,8 @@ class DescribedBackend final : public Backend {
 
  private:
   DescribedDevice device_;
+  std::optional<CudnnAttention> attention_;
+  std::string attention_text_ = "own kernels";
   KernelTable table_;
 };
 

@@ -1,6 +1,7 @@
 #include "backends/cuda/installed_cuda.h"
 
 #include "backends/cuda/cublaslt_products.h"
+#include "backends/cuda/cudnn.h"
 #include "backends/cuda/kernel_images.h"
 #include "backends/cuda/nccl_communicator.h"
 #include "base/error.h"
@@ -32,6 +33,7 @@ InstalledCuda installed_cuda() {
                        driver.path(), "'");
     found.gpus = list_gpus(driver);
     found.cublaslt = version_of<CublasLt>();
+    found.cudnn = version_of<Cudnn>();
     found.nccl = version_of<Nccl>();
   } catch (const DeviceError& error) {
     if (!found.has_driver) found.driver = error.what();

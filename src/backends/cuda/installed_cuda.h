@@ -13,7 +13,7 @@ struct InstalledCuda {
   bool has_driver = false, emulated = false;
   std::string driver;  // "CUDA 13.0, '/usr/lib/libcuda.so.1'"
   std::vector<GpuFacts> gpus;
-  std::string cublaslt, nccl;
+  std::string cublaslt, cudnn, nccl;
 };
 // Starts the driver, but makes no context: nothing is taken of a GPU's memory.
 InstalledCuda installed_cuda();

@@ -5,7 +5,7 @@
 namespace tessera::cuda {
 
 // Libraries that are found when the program runs, so that it starts without them: the driver,
-// cublasLt, NCCL. They stay loaded to the end of the process.
+// cublasLt, cuDNN, NCCL. They stay loaded to the end of the process.
 
 // Where libraries are looked for before the system's places.
 inline constexpr const char* kLibrariesVariable = "TESSERA_CUDA_LIBRARIES";

@@ -21,7 +21,9 @@ enum class Handle : uintptr_t {
   kDescription,
   kLayout,
   kPreference,
-  kCommunicator
+  kCommunicator,
+  kCudnnHandle,
+  kCudnnDescriptor
 };
 
 template <class Pointer>
