@@ -3,32 +3,28 @@
 
 namespace tessera {
 
-// What tells NVIDIA's profilers when to capture and what a moment belongs to. The functions are
-// looked up in the libraries of CUDA when they are first needed: nothing is linked against them.
+// What tells NVIDIA's profilers when to capture. The functions are looked up when they are first
+// needed: in the driver that this process has loaded for its GPU, or in CUDA's runtime. Nothing is
+// linked against them.
 class CudaCalls {
  public:
-  // UserError where there is no libcudart; without libnvToolsExt, a warning, and no ranges.
+  // UserError where there is neither.
   CudaCalls();
   ~CudaCalls();
   CudaCalls(const CudaCalls&) = delete;
   CudaCalls& operator=(const CudaCalls&) = delete;
 
-  // cudaProfilerStart, cudaProfilerStop: the borders of --capture-range=cudaProfilerApi. Where they
-  // fail a warning says so.
+  // The borders of --capture-range=cudaProfilerApi. Where they fail a warning says so.
   void start();
   void stop();
-  // nvtxRangePushA, nvtxRangePop: a range inside those of the same thread that are open.
-  void push(const char* name);
-  void pop();
 
  private:
   struct Library;
-  void call(int (*function)(), const char* name);
-  std::unique_ptr<Library> runtime_, ranges_;
+  void call(int (*function)(), const char* what);
+  std::unique_ptr<Library> library_;
   int (*start_)() = nullptr;
   int (*stop_)() = nullptr;
-  int (*push_)(const char*) = nullptr;
-  int (*pop_)() = nullptr;
+  const char *start_name_ = "", *stop_name_ = "";
 };
 
 }  // namespace tessera

@@ -61,6 +61,15 @@ class CudaTest : public testing::Test {
     function<decltype(tessera_emulated_gpu_leave_out_wait)>("leave_out_wait")(n);
   }
   int64_t waits() { return function<decltype(tessera_emulated_gpu_waits)>("waits")(); }
+  int64_t graph_launches() {
+    return function<decltype(tessera_emulated_gpu_graph_launches)>("graph_launches")();
+  }
+  int64_t cupti_calls() {
+    return function<decltype(tessera_emulated_gpu_cupti_calls)>("cupti_calls")();
+  }
+  void refuse_cupti(int error) {
+    function<decltype(tessera_emulated_gpu_refuse_cupti)>("refuse_cupti")(error);
+  }
   void fail_allocation(int64_t n) {
     function<decltype(tessera_emulated_gpu_fail_allocation)>("fail_allocation")(n);
   }

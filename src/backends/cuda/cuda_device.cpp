@@ -153,13 +153,23 @@ std::unique_lock<std::recursive_mutex> CudaDevice::lock() const {
 
 void CudaDevice::wait(CUevent event) const {
   make_current();
-  if (!watch_) return driver_.call(driver_.event_synchronize, event);
+  auto look = [this] {
+    // Who has the lock is about to look, or to wait, itself.
+    if (const std::unique_lock held(mutex_, std::try_to_lock); held) in_flight_.look();
+  };
+  if (!watch_ && in_flight_.empty()) return driver_.call(driver_.event_synchronize, event);
   const double begin = monotonic_seconds();
   for (int64_t asked = 0;; ++asked) {
     const CUresult result = driver_.event_query(event);
-    if (result == kCudaSuccess) return;
+    if (result == kCudaSuccess) return look();
     if (result != kCudaErrorNotReady) driver_.fail(driver_.event_query.name(), result);
-    watch_(monotonic_seconds() - begin);
+    look();
+    try {
+      if (watch_) watch_(monotonic_seconds() - begin);
+    } catch (const Error&) {
+      in_flight_.stop();
+      throw;
+    }
     // Short waits are answered at once; long ones leave the core to others.
     constexpr int64_t kImpatient = 200;
     if (asked < kImpatient)
@@ -167,6 +177,11 @@ void CudaDevice::wait(CUevent event) const {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
+}
+
+std::string CudaDevice::where_it_is() const {
+  const std::string where = in_flight_.where();
+  return where.empty() ? "" : cat(", the device is in ", where);
 }
 
 void CudaDevice::finish() const {

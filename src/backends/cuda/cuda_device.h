@@ -9,6 +9,7 @@
 
 #include "backends/cuda/device.h"
 #include "backends/cuda/driver.h"
+#include "backends/cuda/runs_in_flight.h"
 #include "ir/op.h"
 
 namespace tessera::cuda {
@@ -63,6 +64,10 @@ class CudaDevice final : public Device {
   void set_watch(std::function<void(double waited)> watch) { watch_ = std::move(watch); }
   // Waits for all that was enqueued on the compute lane.
   void finish() const;
+  // The runs that somebody watches: who waits tells how far they are.
+  RunsInFlight& in_flight() const { return in_flight_; }
+  // ", the device is in all_gather in layers.3 (forward)"; "" where nobody watches.
+  std::string where_it_is() const;
 
   // Memory, uninitialised. DeviceError that says how much was wanted for what, how much is free,
   // and what to do.
@@ -93,6 +98,7 @@ class CudaDevice final : public Device {
   std::map<const void*, int64_t> blocks_;
   int64_t allocated_ = 0;
   std::function<void(double waited)> watch_;
+  mutable RunsInFlight in_flight_{driver_};
   mutable std::recursive_mutex mutex_;
 };
 

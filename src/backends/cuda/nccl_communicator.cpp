@@ -228,8 +228,9 @@ void NcclCommunicator::check(double waited) {
   }
   if (waited > std::chrono::duration<double>(deadline_).count())
     fail(cat("exchanges between GPUs: rank ", rank(), " has waited ",
-             std::chrono::duration_cast<std::chrono::seconds>(deadline_).count(),
-             " s and no end is in sight: a rank hangs or the network does (--comm_timeout)"));
+             std::chrono::duration_cast<std::chrono::seconds>(deadline_).count(), " s",
+             device_.where_it_is(),
+             ", and no end is in sight: a rank hangs or the network does (--comm_timeout)"));
 }
 
 void NcclCommunicator::fail(const std::string& what) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "access_checks.h"
+#include "cupti_records.h"
 #include "findings.h"
 #include "machine.h"
 
@@ -23,6 +24,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   simt::forget_memory();
   simt::set_approximation(0);
   clear_findings();
+  reset_cupti();
   seed = new_seed;
   random.seed(new_seed);
   ordering = {};
@@ -36,7 +38,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   unfinished.clear();
   busy.clear();
   waits = left_out_wait = 0;
-  allocations = launches = fail_allocation = fail_launch = 0;
+  allocations = launches = graph_launches = fail_allocation = fail_launch = 0;
   memory_limit = memory_bytes;
   initialized = false;
   devices.assign(static_cast<size_t>(device_count), {});
