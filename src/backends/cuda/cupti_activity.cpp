@@ -18,24 +18,24 @@ namespace {
 constexpr const char* kCuptiNames[] = {"libcupti.so.13", "libcupti.so.12",
                                        "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so",
                                        "/usr/local/cuda/lib64/libcupti.so"};
-constexpr int kKinds[] = {kCuptiExternalCorrelation, kCuptiDriver, kCuptiRuntime,
-                          kCuptiConcurrentKernel,    kCuptiMemcpy, kCuptiMemset};
+constexpr int kCuptiKinds[] = {kCuptiExternalCorrelation, kCuptiDriver, kCuptiRuntime,
+                               kCuptiConcurrentKernel,    kCuptiMemcpy, kCuptiMemset};
 // Of about 8000 records; CUPTI asks for another where one is full.
-constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr std::align_val_t kBufferAlignment{8};
-constexpr size_t kLongestName = 160;
+constexpr size_t kCuptiBufferBytes = size_t{1} << 20;
+constexpr std::align_val_t kCuptiBufferAlignment{8};
+constexpr size_t kLongestKernelName = 160;
 
 // What callbacks of the library, which carry nothing, belong to.
-CuptiActivity* active = nullptr;
-std::mutex active_mutex;
+CuptiActivity* active_activity = nullptr;
+std::mutex active_activity_mutex;
 
-std::string readable(const char* name) {
+std::string readable_kernel(const char* name) {
   if (!name) return "a kernel";
   int status = 0;
   char* plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
   std::string text = status == 0 && plain ? plain : name;
   std::free(plain);
-  if (text.size() > kLongestName) text.resize(kLongestName);
+  if (text.size() > kLongestKernelName) text.resize(kLongestKernelName);
   return text;
 }
 
@@ -92,8 +92,8 @@ std::shared_ptr<CuptiActivity> CuptiActivity::share() {
 
 CuptiActivity::CuptiActivity() : library_(Cupti::get()) {
   {
-    const std::lock_guard lock(active_mutex);
-    active = this;
+    const std::lock_guard lock(active_activity_mutex);
+    active_activity = this;
   }
   auto require = [&](const char* call, CUptiResult result, size_t enabled) {
     if (result == kCuptiSuccess) return;
@@ -102,20 +102,20 @@ CuptiActivity::CuptiActivity() : library_(Cupti::get()) {
   };
   require("cuptiActivityRegisterCallbacks", library_.register_callbacks(&requested, &completed), 0);
   size_t enabled = 0;
-  for (const int kind : kKinds) {
+  for (const int kind : kCuptiKinds) {
     require("cuptiActivityEnable", library_.enable(kind), enabled);
     ++enabled;
   }
 }
 
-CuptiActivity::~CuptiActivity() { disable(std::size(kKinds)); }
+CuptiActivity::~CuptiActivity() { disable(std::size(kCuptiKinds)); }
 
 void CuptiActivity::disable(size_t kinds) noexcept {
-  for (size_t k = 0; k < kinds; ++k) static_cast<void>(library_.disable(kKinds[k]));
+  for (size_t k = 0; k < kinds; ++k) static_cast<void>(library_.disable(kCuptiKinds[k]));
   // Buffers come back now, with what nobody has asked for.
   if (kinds > 0) static_cast<void>(library_.flush_all(kCuptiFlushForced));
-  const std::lock_guard lock(active_mutex);
-  active = nullptr;
+  const std::lock_guard lock(active_activity_mutex);
+  active_activity = nullptr;
 }
 
 uint64_t CuptiActivity::reserve(size_t count) {
@@ -167,17 +167,18 @@ std::vector<CuptiActivity::Work> CuptiActivity::take(uint64_t first, size_t coun
 }
 
 void CuptiActivity::requested(uint8_t** buffer, size_t* size, size_t* most_records) {
-  *buffer = static_cast<uint8_t*>(::operator new(kBufferBytes, kBufferAlignment, std::nothrow));
-  *size = *buffer ? kBufferBytes : 0;
+  *buffer =
+      static_cast<uint8_t*>(::operator new(kCuptiBufferBytes, kCuptiBufferAlignment, std::nothrow));
+  *size = *buffer ? kCuptiBufferBytes : 0;
   *most_records = 0;  // as many as there is room for
 }
 
 void CuptiActivity::completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
   {
-    const std::lock_guard lock(active_mutex);
-    if (active && valid > 0) active->read(buffer, valid);
+    const std::lock_guard lock(active_activity_mutex);
+    if (active_activity && valid > 0) active_activity->read(buffer, valid);
   }
-  ::operator delete(buffer, kBufferAlignment);
+  ::operator delete(buffer, kCuptiBufferAlignment);
 }
 
 void CuptiActivity::read(uint8_t* buffer, size_t valid) {
@@ -189,7 +190,7 @@ void CuptiActivity::read(uint8_t* buffer, size_t valid) {
       if (r.external_kind == kCuptiCorrelationCustom0) numbers_[r.correlation] = r.external;
     } else if (record->kind == kCuptiConcurrentKernel) {
       const auto r = record_as<CuptiKernel>(record);
-      if (r.end > 0) seen_.push_back({r.correlation, r.start, r.end, readable(r.name), 0});
+      if (r.end > 0) seen_.push_back({r.correlation, r.start, r.end, readable_kernel(r.name), 0});
     } else if (record->kind == kCuptiMemcpy) {
       const auto r = record_as<CuptiMemcpy>(record);
       seen_.push_back(

@@ -164,6 +164,8 @@ void reset_cupti() {
   if (l.open_numbers != 0) found("CUPTI: external numbers are left open");
   l.enabled.clear();
   l.records.clear();
+  l.requested = nullptr;
+  l.completed = nullptr;
   l.open_numbers = 0;
   l.refuses = 0;
   calls = 0;
