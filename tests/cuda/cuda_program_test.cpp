@@ -49,6 +49,7 @@ TEST_F(CudaProgram, SaysThatTheDeviceIsEmulated) {
   EXPECT_EQ(version.status, 0);
   expect_contains(version.out, "CUDA driver: emulated, CUDA ");
   expect_contains(version.out, "GPU 0: ");
+  expect_contains(version.out, "CUPTI: 130001, ");
   expect_contains(run({"doctor"}).out, "driver emulated, CUDA ");
 }
 

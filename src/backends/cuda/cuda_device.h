@@ -66,7 +66,7 @@ class CudaDevice final : public Device {
   void finish() const;
   // The runs that somebody watches: who waits tells how far they are.
   RunsInFlight& in_flight() const { return in_flight_; }
-  // ", the device is in all_gather in layers.3 (forward)"; "" where nobody watches.
+  // ", the device is in a wait for all_gather in layers.3 (forward)"; "" where nobody watches.
   std::string where_it_is() const;
 
   // Memory, uninitialised. DeviceError that says how much was wanted for what, how much is free,

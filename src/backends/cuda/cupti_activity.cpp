@@ -69,6 +69,11 @@ Cupti::Cupti() : library_("CUPTI", kCuptiNames) {
 #undef TESSERA_LOAD
 }
 
+std::string Cupti::version() const {
+  uint32_t number = 0;
+  return get_version(&number) == kCuptiSuccess ? cat(number) : "unknown";
+}
+
 std::string Cupti::text_of(CUptiResult result) const {
   const char* text = nullptr;
   if (get_result_string(result, &text) != kCuptiSuccess || !text) text = "an error";

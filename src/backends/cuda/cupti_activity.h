@@ -18,6 +18,7 @@ class Cupti {
   // DeviceError if this machine has none.
   static const Cupti& get();
   const std::string& path() const { return library_.path(); }
+  std::string version() const;  // "130001", of its interface
   // "an operation ... (CUPTI's error 39)".
   std::string text_of(CUptiResult result) const;
 

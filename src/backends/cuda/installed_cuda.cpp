@@ -1,6 +1,7 @@
 #include "backends/cuda/installed_cuda.h"
 
 #include "backends/cuda/cublaslt_products.h"
+#include "backends/cuda/cupti_activity.h"
 #include "backends/cuda/kernel_images.h"
 #include "backends/cuda/nccl_communicator.h"
 #include "base/error.h"
@@ -33,6 +34,7 @@ InstalledCuda installed_cuda() {
     found.gpus = list_gpus(driver);
     found.cublaslt = version_of<CublasLt>();
     found.nccl = version_of<Nccl>();
+    found.cupti = version_of<Cupti>();
   } catch (const DeviceError& error) {
     if (!found.has_driver) found.driver = error.what();
   }

@@ -30,6 +30,11 @@ void ProgressMarks::write(uint32_t value) {
   device_.launch(kernel_, {1}, {1}, 0, reinterpret_cast<uint32_t*>(word_.data()), value);
 }
 
+size_t ProgressMarks::end_of_part(size_t instruction) const {
+  while (instruction + 1 < places_.size() && !places_[instruction]) ++instruction;
+  return instruction;
+}
+
 size_t ProgressMarks::done() const {
   return std::atomic_ref(*reinterpret_cast<uint32_t*>(word_.data()))
       .load(std::memory_order_relaxed);

@@ -21,6 +21,8 @@ class ProgressMarks {
   }
   // Behind all, so that the next run does not begin where this one ended.
   void end() { write(0); }
+  // The last instruction that the mark behind this one, or the end of the run, tells to be done.
+  size_t end_of_part(size_t instruction) const;
   // Instructions that are certainly done of the run that the device is in.
   size_t done() const;
 

@@ -12,7 +12,8 @@ class WatchedProgram {
   virtual void device_begins() = 0;
   virtual void device_is_on() = 0;  // looks how far it is
   virtual void device_ends() = 0;
-  // "all_gather in layers.3 (forward)"; "" where it does not know.
+  // "a wait for all_gather in layers.3 (forward)", or the first and the last op of the part between
+  // two marks; "" where it does not know.
   virtual std::string device_is_in() const = 0;
 
  protected:

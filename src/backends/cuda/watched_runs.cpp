@@ -54,12 +54,15 @@ void CudaExecutable::device_ends() {
 
 std::string CudaExecutable::device_is_in() const {
   const size_t at = std::max(told_, marks_->done());
-  if (at >= program_.plan.instructions.size()) return {};
-  const Instruction& instruction = program_.plan.instructions[at];
-  const Node& node = graph().nodes()[static_cast<size_t>(instruction.node)];
-  return cat(instruction.kind == InstructionKind::kWait ? "a wait for " : "", node.op->name(),
-             node.scope.empty() ? "" : " in ", node.scope, " (", name(node.phase), ")",
-             instruction.kind == InstructionKind::kWait ? "" : " or shortly behind it");
+  const std::vector<Instruction>& instructions = program_.plan.instructions;
+  if (at >= instructions.size()) return {};
+  auto text = [&](size_t i) {
+    const Node& node = graph().nodes()[static_cast<size_t>(instructions[i].node)];
+    return cat(instructions[i].kind == InstructionKind::kWait ? "a wait for " : "", node.op->name(),
+               node.scope.empty() ? "" : " in ", node.scope, " (", name(node.phase), ")");
+  };
+  const size_t end = marks_->end_of_part(at);
+  return end == at ? text(at) : cat(text(at), " to ", text(end));
 }
 
 void CudaExecutable::issued(size_t instruction) {
