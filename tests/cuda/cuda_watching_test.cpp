@@ -118,6 +118,21 @@ class CudaWatching : public CudaTest {
       TinyBatch batch(kBatch, kLength, number);
       EXPECT_TRUE(session.step(std::vector{batch.view()}, 0.01, 1.0).ok);
     }
+    // With the results of each step read when the next one has been started.
+    void steps_ahead(uint64_t first, uint64_t end) {
+      std::vector<PendingStep> running;
+      auto read = [&](size_t but) {
+        for (; running.size() > but; running.erase(running.begin()))
+          EXPECT_TRUE(running.front().result().ok);
+      };
+      for (uint64_t s = first; s < end; ++s) {
+        TinyBatch batch(kBatch, kLength, s);
+        session.accumulate(std::vector{batch.view()});
+        running.push_back(session.start_update(0.01, 1.0, {}));
+        read(1);
+      }
+      read(0);
+    }
     void steps(uint64_t first, uint64_t end) {
       for (uint64_t s = first; s < end; ++s) step(s);
     }
@@ -140,7 +155,7 @@ TEST_F(CudaWatching, KeepsGraphsWhereNobodyNeedsTimes) {
     Training training;
     Heard heard(Hearing::kProgress);
     training.listen(heard);
-    training.steps(0, 5);
+    training.steps_ahead(0, 5);
     EXPECT_EQ(training.state(), expected);
     EXPECT_EQ(graph_launches() - graphs, graphs);
     EXPECT_EQ(cupti_calls(), 0);
@@ -192,6 +207,22 @@ TEST_F(CudaWatching, TakesTheTimesOfKernelsFromCupti) {
     EXPECT_EQ(training.state(), expected);
   }
   reset(1);  // what CUPTI's double has to say of the end
+}
+
+// What shows nodes to an observer waits for each; times are still those of the device.
+TEST_F(CudaWatching, TakesTimesBesideAnObserver) {
+  Training training;
+  Heard heard(Hearing::kTimes);
+  training.listen(heard);
+  int64_t nodes = 0;
+  const NodeObserver observer = [&](const NodeEvent&) { ++nodes; };
+  TinyBatch batch(kBatch, kLength, 0);
+  training.session.accumulate(std::vector{batch.view()}, &observer);
+  EXPECT_EQ(heard.ended, 1);
+  EXPECT_GT(nodes, 50);
+  EXPECT_GT(heard.instructions, nodes);
+  EXPECT_TRUE(heard.names.contains("product of cublasLt"));
+  training.leave(heard);
 }
 
 TEST_F(CudaWatching, TakesTimesByEventsWithoutCupti) {
@@ -290,24 +321,55 @@ class CudaWatchingRanks : public CudaWatching {
   }
 };
 
-TEST_F(CudaWatchingRanks, TakesTimesOfExchanges) {
+TEST_F(CudaWatchingRanks, WriteTracesWithTheirExchanges) {
   reset(1, 2);
-  std::vector<Heard> heard(2, Heard(Hearing::kTimes));
+  const ScratchDirectory directory;
+  int64_t waits = 0;
   on_ranks([&](int rank, Control& control) {
     CudaBackend backend({.gpu = rank, .control = &control});
     const ProgramOptions options = sharded();
     Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
     session.allocate();
-    for (const Session::Program& program : session.compiled())
-      program.executable->add_listener(heard[static_cast<size_t>(rank)]);
-    TinyBatch batch(options.batch, kLength, 0);
-    EXPECT_TRUE(session.step(std::vector{batch.view()}, 0.01, 1.0).ok);
+    StepProfiler::Settings settings;
+    settings.schedule = {.wait = 1, .warmup = 0, .active = 1};
+    settings.directory = directory.path();
+    settings.rank = rank;
+    settings.world_size = 2;
+    settings.control = &control;
+    for (const Session::Program& program : session.compiled()) {
+      if (program.name != "accumulate_first" && program.name != "apply") continue;
+      settings.programs.push_back({{program.name, program.executable.get()}, 1});
+      if (rank > 0) continue;
+      for (const Instruction& i : program.executable->plan()->instructions)
+        waits += i.kind == InstructionKind::kWait;
+    }
+    StepProfiler profiler(settings);
+    for (int64_t s = 0; s < 3; ++s) {
+      profiler.begin_step(s);
+      profiler.has_data();
+      TinyBatch batch(options.batch, kLength, static_cast<uint64_t>(s));
+      EXPECT_TRUE(session.step(std::vector{batch.view()}, 0.01, 1.0).ok);
+      profiler.end_step();
+    }
+    profiler.finish();
   });
-  for (const Heard& rank : heard) {
-    EXPECT_EQ(rank.ended, 2);
-    EXPECT_TRUE(rank.lanes.contains(Lane::kGather));
-    EXPECT_TRUE(rank.lanes.contains(Lane::kReduce));
+  const std::vector<RankTrace> traces =
+      read_traces(std::vector<std::string>{directory.path().string()});
+  ASSERT_EQ(traces.size(), 2u);
+  for (const RankTrace& trace : traces) {
+    int64_t exchanges = 0;
+    for (const TraceEvent& event : trace.events) {
+      if (event.kind != TraceEvent::Kind::kExchange) continue;
+      ++exchanges;
+      EXPECT_GT(event.end, event.begin) << event.op << " took time";
+      EXPECT_GT(event.bytes, 0);
+      EXPECT_EQ(event.ranks, "0-1");
+    }
+    EXPECT_EQ(exchanges, waits);
   }
+  const ProfileReport report = profile_report(traces);
+  EXPECT_EQ(report.ranks, 2);
+  EXPECT_FALSE(report.exchanges.empty());
 }
 
 // A rank that does not come: the others say where they wait, in their error and in the ring.
