@@ -81,6 +81,36 @@ TEST_F(CudaProgram, WritesAProfile) {
   const std::string trace = read_file(path("profile_traces/rank0.3.pt.trace.json"));
   for (const char* part : {"\"stream compute\"", "\"cat\":\"kernel\"", "\"name\":\"memory\""})
     expect_contains(trace, part);
+  EXPECT_EQ(run({"profile", "merge", "profile_traces", "--trace_file", "merged.json"}).status, 0);
+  expect_contains(read_file(path("merged.json")), "\"stream compute\"");
+}
+
+// Killed while the device works, with graphs: the ring has what the host has seen of it.
+TEST_F(CudaProgram, SaysAfterwardsWhereTheDeviceWas) {
+  const pid_t child = start(
+      train(cuda_ + f32_ +
+            Words{"--epochs", "1000000", "--max_steps", "1000000", "--flight_recorder_dir",
+                  "flight", "--metrics_file", "m"}),
+      [] {}, "killed");
+  wait_for("m", "\"batch\":3,");
+  nlohmann::json rank;
+  for (int i = 0; i < 200; ++i) {
+    ::kill(child, SIGSTOP);
+    rank = nlohmann::json::parse(run({"postmortem", "flight", "--json"}).out)["ranks"][0];
+    if (rank.contains("layer")) break;
+    ::kill(child, SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(child, SIGKILL);
+  EXPECT_EQ(finish(child).status, 128 + SIGKILL);
+  ASSERT_TRUE(rank.contains("layer")) << rank.dump();
+  EXPECT_GE(rank["layer"].get<int>(), 0);
+  const nlohmann::json after =
+      nlohmann::json::parse(run({"postmortem", "flight", "--json"}).out)["ranks"][0];
+  EXPECT_EQ(after["in"], rank["in"]);
+  expect_contains(after["in"].get<std::string>(), " in layers.");
+  expect_contains(after["program"].get<std::string>(), "accumulate");
+  expect_contains(after["state"].get<std::string>(), "ended without a word");
 }
 
 // What nsys would hear: the driver's borders of the capture, and ranges that enclose each other.

@@ -11,6 +11,7 @@
 #include "flight/flight_recorder.h"
 #include "flight/postmortem.h"
 #include "options/run_config.h"
+#include "planning/device_sheet.h"
 #include "profile/profile_report.h"
 #include "profile/step_profiler.h"
 #include "tests/base/error_expectation.h"
@@ -294,6 +295,17 @@ TEST_F(CudaWatching, WritesTheProfileThatTheCpuHas) {
   }
   EXPECT_GT(kernels, slices / 2);
   EXPECT_GE(attention, 2 * 2) << "of two steps and layers";
+}
+
+// Shares of light are of a data sheet, where the name of the GPU leaves no doubt.
+TEST(DeviceSheets, AreFoundByTheNamesThatTheDriverHas) {
+  ASSERT_TRUE(device_sheet_of("NVIDIA H100 80GB HBM3"));
+  EXPECT_EQ(device_sheet_of("NVIDIA H100 80GB HBM3"), &device_sheet("h100"));
+  EXPECT_EQ(device_sheet_of("NVIDIA H200"), &device_sheet("h200"));
+  EXPECT_EQ(device_sheet_of("NVIDIA A100-SXM4-80GB"), &device_sheet("a100"));
+  for (const char* other :
+       {"NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA A100-SXM4-40GB", "tessera emulated GPU", ""})
+    EXPECT_EQ(device_sheet_of(other), nullptr) << other;
 }
 
 // Ranks whose exchanges NCCL launches from threads of its own.
