@@ -165,6 +165,24 @@ TEST_F(CudaWatching, KeepsGraphsWhereNobodyNeedsTimes) {
   }
 }
 
+// Else a rank that hangs in its data would seem to hang in the op that was seen last.
+TEST_F(CudaWatching, HearsOfTheEndWhileNobodyWaits) {
+  Training training;
+  Heard heard(Hearing::kProgress);
+  training.listen(heard);
+  TinyBatch batch(kBatch, kLength, 0);
+  training.session.accumulate(std::vector{batch.view()});
+  CudaDevice& device = training.backend.device();
+  device.driver().call(device.driver().stream_synchronize, device.stream(Lane::kCompute));
+  auto ended = [&] {
+    const auto guard = device.lock();
+    return heard.ended;
+  };
+  const double begin = monotonic_seconds();
+  while (ended() == 0 && monotonic_seconds() < begin + 20) std::this_thread::yield();
+  EXPECT_EQ(ended(), 1);
+}
+
 TEST_F(CudaWatching, TellsEveryInstructionAsItIsIssued) {
   const uint64_t expected = unwatched(4);
   const int64_t graphs = graph_launches();

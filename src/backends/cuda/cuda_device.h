@@ -9,6 +9,7 @@
 
 #include "backends/cuda/device.h"
 #include "backends/cuda/driver.h"
+#include "backends/cuda/progress_watch.h"
 #include "backends/cuda/runs_in_flight.h"
 #include "ir/op.h"
 
@@ -64,8 +65,11 @@ class CudaDevice final : public Device {
   void set_watch(std::function<void(double waited)> watch) { watch_ = std::move(watch); }
   // Waits for all that was enqueued on the compute lane.
   void finish() const;
-  // The runs that somebody watches: who waits tells how far they are.
-  RunsInFlight& in_flight() const { return in_flight_; }
+  // The runs that somebody watches: who waits tells how far they are, and a thread of the device.
+  void add_in_flight(WatchedProgram& program, CUevent done);
+  void remove_in_flight(const WatchedProgram& program) noexcept;
+  // Tells what can be seen now, if nobody else is at it.
+  void look() const;
   // ", the device is in a wait for all_gather in layers.3 (forward)"; "" where nobody watches.
   std::string where_it_is() const;
 
@@ -100,6 +104,7 @@ class CudaDevice final : public Device {
   std::function<void(double waited)> watch_;
   mutable RunsInFlight in_flight_{driver_};
   mutable std::recursive_mutex mutex_;
+  ProgressWatch progress_watch_{[this] { look(); }};
 };
 
 // An event of a device.

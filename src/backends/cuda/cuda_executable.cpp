@@ -35,7 +35,7 @@ CudaExecutable::~CudaExecutable() {
     device_.finish();
   } catch (const Error&) {  // a device that has failed does not work on it either
   }
-  device_.in_flight().remove(*this);
+  device_.remove_in_flight(*this);
   forget_capture();
 }
 
@@ -50,7 +50,7 @@ void CudaExecutable::bind(State& any_state, Arenas& any_arenas) {
   for (const auto& [slot, type] : slot_types(graph())) state->declare(slot, type);
   const auto guard = device_.lock();
   forget_capture();
-  device_.in_flight().remove(*this);
+  device_.remove_in_flight(*this);
   runs_ = 0;
   addresses_ = PlanAddresses(graph(), plan, [&](const Storage& storage) {
     if (storage.external) return state->data(storage.external_name);
@@ -89,7 +89,7 @@ Pending CudaExecutable::start(const Arguments& arguments, const NodeObserver* ob
   keep_small_outputs(slot);
   done_[slot].record(Lane::kCompute);
   const int64_t run = runs_++;
-  if (marks_) device_.in_flight().add(*this, done_[slot].get());
+  if (marks_) device_.add_in_flight(*this, done_[slot].get());
   if (observer || times) wait(run);
   if (times) tell_times(begin);
   return {*this, run};
@@ -272,8 +272,8 @@ void CudaExecutable::wait(int64_t run) {
   try {
     device_.wait(done_[static_cast<size_t>(run % kRunsKept)].get());
     if (marks_) {
-      const auto guard = device_.lock();
-      device_.in_flight().look();
+      const auto guard = device_.lock();  // listeners have heard of it on return
+      device_.look();
     }
   } catch (const DeviceError& error) {
     throw DeviceError(cat(error.what(), ", in one of the ", program_.plan.instructions.size(),

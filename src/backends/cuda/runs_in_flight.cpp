@@ -8,11 +8,13 @@ void RunsInFlight::add(WatchedProgram& program, CUevent done) {
   if (stopped_) return;
   look();
   runs_.push_back({&program, done});
+  count_ = runs_.size();
   if (runs_.size() == 1) program.device_begins();
 }
 
 void RunsInFlight::remove(const WatchedProgram& program) {
   std::erase_if(runs_, [&](const Run& run) { return run.program == &program; });
+  count_ = runs_.size();
 }
 
 void RunsInFlight::look() {
@@ -21,6 +23,7 @@ void RunsInFlight::look() {
     if (driver_.event_query(runs_.front().done) != kCudaSuccess) return program.device_is_on();
     program.device_ends();
     runs_.pop_front();
+    count_ = runs_.size();
     if (!runs_.empty()) runs_.front().program->device_begins();
   }
 }

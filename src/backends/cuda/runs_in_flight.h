@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <deque>
 #include <string>
 
@@ -21,13 +22,13 @@ class WatchedProgram {
 };
 
 // The runs that a device has been given and that somebody watches, the oldest first: it works on
-// one after another. Nothing waits here; who waits for the device looks now and then. Used under
-// the device's lock.
+// one after another. Nothing waits here; who waits for the device looks now and then, and so does a
+// thread that does nothing else. Used under the device's lock, but for empty() and stop().
 class RunsInFlight {
  public:
   explicit RunsInFlight(const Driver& driver) : driver_(driver) {}
 
-  bool empty() const { return runs_.empty(); }
+  bool empty() const { return count_ == 0; }
   // `done`: comes about when the run is over; not recorded anew before the run has been seen so.
   void add(WatchedProgram& program, CUevent done);
   void remove(const WatchedProgram& program);
@@ -44,7 +45,8 @@ class RunsInFlight {
   };
   const Driver& driver_;
   std::deque<Run> runs_;
-  bool stopped_ = false;
+  std::atomic<size_t> count_ = 0;
+  std::atomic<bool> stopped_ = false;
 };
 
 }  // namespace tessera::cuda

@@ -28,7 +28,7 @@ void CudaExecutable::listeners_changed() {
   if (listeners_.needs(Hearing::kProgress) == marks_.has_value()) return;
   // The marks are part of what is recorded, and what is recorded may still be at work.
   device_.finish();
-  device_.in_flight().remove(*this);
+  device_.remove_in_flight(*this);
   forget_capture();
   if (marks_)
     marks_.reset();
