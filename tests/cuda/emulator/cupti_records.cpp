@@ -110,8 +110,8 @@ CuptiCall::~CuptiCall() {
 
 uint32_t CuptiCall::current() { return current_call; }
 
-void note_work(uint32_t correlation, const std::string& label, bool is_launch, int device,
-               int stream, int64_t begin, int64_t end, const std::vector<Range>& ranges) {
+void note_work(uint32_t correlation, const std::string& label, int device, int stream,
+               int64_t begin, int64_t end, const std::vector<Range>& ranges) {
   Library& l = library();
   const std::lock_guard lock(l.mutex);
   if (correlation == 0 || !listens()) return;
@@ -143,7 +143,7 @@ void note_work(uint32_t correlation, const std::string& label, bool is_launch, i
     record.stream = static_cast<uint32_t>(stream);
     record.correlation = correlation;
     add(record);
-  } else if (is_launch || label == "NCCL" || label.find("cublasLt") != std::string::npos) {
+  } else {
     if (!l.enabled.contains(kCuptiConcurrentKernel)) return;
     CuptiKernel record{};
     record.kind = kCuptiConcurrentKernel;

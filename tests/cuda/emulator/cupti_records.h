@@ -27,9 +27,9 @@ class CuptiCall {
 
 // Nanoseconds as they stand in records.
 int64_t cupti_clock();
-// A piece of work is done.
-void note_work(uint32_t correlation, const std::string& label, bool is_launch, int device,
-               int stream, int64_t begin, int64_t end, const std::vector<Range>& ranges);
+// A piece of work is done: a copy or a fill by its label, else a kernel.
+void note_work(uint32_t correlation, const std::string& label, int device, int stream,
+               int64_t begin, int64_t end, const std::vector<Range>& ranges);
 // A new machine: whoever still has it enabled has left something undone.
 void reset_cupti();
 

@@ -212,8 +212,8 @@ void Machine::execute(Stream& stream) {
     }
   }
   if (operation.correlation != 0)
-    note_work(operation.correlation, ordering.text(operation.label), operation.is_launch,
-              stream.device, stream.number, begin, cupti_clock(), ranges);
+    note_work(operation.correlation, ordering.text(operation.label), stream.device, stream.number,
+              begin, cupti_clock(), ranges);
   finish(stream, ranges);
 }
 
