@@ -33,41 +33,42 @@ struct CudaCalls::Library {
 };
 
 CudaCalls::CudaCalls() {
-  auto in = [&](std::unique_ptr<Library> library, const char* start, const char* stop) {
-    if (!library->find(start, start_) || !library->find(stop, stop_)) return false;
-    library_ = std::move(library);
-    start_name_ = start;
-    stop_name_ = stop;
-    return true;
+  auto add = [&](std::initializer_list<std::string> names, int flags, const char* start,
+                 const char* stop) {
+    Borders borders{std::make_unique<Library>(names, flags), start, stop};
+    if (borders.library->find(start, borders.start) && borders.library->find(stop, borders.stop))
+      known_.push_back(std::move(borders));
   };
   // Where the backend for GPUs looks first.
   const char* folder = std::getenv("TESSERA_CUDA_LIBRARIES");
-  if (in(std::make_unique<Library>(
-             std::initializer_list<std::string>{cat(folder ? folder : "", "/libcuda.so.1"),
-                                                "libcuda.so.1"},
-             RTLD_NOLOAD),
-         "cuProfilerStart", "cuProfilerStop"))
-    return;
-  if (in(std::make_unique<Library>(
-             std::initializer_list<std::string>{"libcudart.so", "libcudart.so.13",
-                                                "libcudart.so.12", "libcudart.so.11.0"},
-             0),
-         "cudaProfilerStart", "cudaProfilerStop"))
-    return;
-  throw UserError(
-      "a capture by nsys is asked for (--use_nsight, --profile_nsys, --nsys_start_step), and "
-      "libcudart.so with cudaProfilerStart cannot be loaded: put the CUDA runtime where the "
-      "loader finds it (LD_LIBRARY_PATH), or leave the option out; --use_profiler needs neither");
+  add({cat(folder ? folder : "", "/libcuda.so.1"), "libcuda.so.1"}, RTLD_NOLOAD, "cuProfilerStart",
+      "cuProfilerStop");
+  add({"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}, 0,
+      "cudaProfilerStart", "cudaProfilerStop");
+  if (known_.empty())
+    throw UserError(
+        "a capture by nsys is asked for (--use_nsight, --profile_nsys, --nsys_start_step), and "
+        "libcudart.so with cudaProfilerStart cannot be loaded: put the CUDA runtime where the "
+        "loader finds it (LD_LIBRARY_PATH), or leave the option out; --use_profiler needs neither");
 }
 
 CudaCalls::~CudaCalls() = default;
 
-void CudaCalls::call(int (*function)(), const char* what) {
-  if (const int error = function(); error != 0)
-    TESSERA_WARN(cat(what, " failed with CUDA's error ", error, "; the run goes on"));
+void CudaCalls::warn(const char* what, int error) {
+  TESSERA_WARN(cat(what, " failed with CUDA's error ", error, "; the run goes on"));
 }
 
-void CudaCalls::start() { call(start_, start_name_); }
-void CudaCalls::stop() { call(stop_, stop_name_); }
+void CudaCalls::start() {
+  for (const Borders& borders : known_) {
+    used_ = &borders;
+    const int error = borders.start();
+    if (error == 0) return;
+    if (&borders == &known_.back()) warn(borders.start_name, error);
+  }
+}
+
+void CudaCalls::stop() {
+  if (const int error = used_ ? used_->stop() : 0; error != 0) warn(used_->stop_name, error);
+}
 
 }  // namespace tessera

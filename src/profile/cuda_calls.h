@@ -1,11 +1,12 @@
 #pragma once
 #include <memory>
+#include <vector>
 
 namespace tessera {
 
 // What tells NVIDIA's profilers when to capture. The functions are looked up when they are first
-// needed: in the driver that this process has loaded for its GPU, or in CUDA's runtime. Nothing is
-// linked against them.
+// needed: in the driver that this process has loaded for its GPU, and in CUDA's runtime, for where
+// the driver has no context on this thread. Nothing is linked against them.
 class CudaCalls {
  public:
   // UserError where there is neither.
@@ -20,11 +21,17 @@ class CudaCalls {
 
  private:
   struct Library;
-  void call(int (*function)(), const char* what);
-  std::unique_ptr<Library> library_;
-  int (*start_)() = nullptr;
-  int (*stop_)() = nullptr;
-  const char *start_name_ = "", *stop_name_ = "";
+  // A pair of functions and where they come from.
+  struct Borders {
+    std::unique_ptr<Library> library;
+    const char *start_name, *stop_name;
+    int (*start)() = nullptr;
+    int (*stop)() = nullptr;
+  };
+  static void warn(const char* what, int error);
+
+  std::vector<Borders> known_;  // the first is tried first
+  const Borders* used_ = nullptr;
 };
 
 }  // namespace tessera
