@@ -9,6 +9,7 @@
 #include "backends/xla/xla_backend.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "planning/device_sheet.h"
 
 namespace tessera {
 namespace {
@@ -86,8 +87,12 @@ RunDevice open_device(const RunConfig& config, bool measure_peak, const JobConne
     opened.device.description = cuda->description();
     opened.device.kind = "cuda";
     opened.device.memory = cuda->device().free_bytes();
-    // What the CPU reaches says nothing of a GPU.
+    // What the CPU reaches says nothing of a GPU; a data sheet does, where it is known.
     opened.device.measure_light = {};
+    if (const DeviceSheet* sheet = device_sheet_of(cuda->device().facts().name))
+      opened.device.measure_light = [sheet] {
+        return SpeedOfLight{sheet->matrix_flops, sheet->f32_flops, sheet->memory_bandwidth};
+      };
     if (!config.peak_tflops_per_gpu) opened.device.peak = {};
     opened.other = std::move(cuda);
     return opened;

@@ -58,8 +58,8 @@ int version_command(std::span<const std::string> arguments) {
   for (const cuda::GpuFacts& gpu : cuda.gpus)
     std::printf("GPU %d: %s\n", gpu.ordinal, cuda::to_string(gpu).c_str());
   if (cuda.has_driver)
-    std::printf("cublasLt: %s\ncuDNN: %s\nNCCL: %s\n", cuda.cublaslt.c_str(), cuda.cudnn.c_str(),
-                cuda.nccl.c_str());
+    std::printf("cublasLt: %s\ncuDNN: %s\nNCCL: %s\nCUPTI: %s\n", cuda.cublaslt.c_str(),
+                cuda.cudnn.c_str(), cuda.nccl.c_str(), cuda.cupti.c_str());
   const auto plugins = xla::installed_plugins();
   if (plugins.empty()) std::printf("XLA: no plug-in (docs/xla.md)\n");
   for (const xla::InstalledPlugin& plugin : plugins)

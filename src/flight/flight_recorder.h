@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-// What this rank did last: every instruction of its programs and every exchange, in a ring in a
+// What this rank did last: every instruction of its programs (of a device that works behind the
+// host, those of which it sees the end) and every exchange, in a ring in a
 // file that outlives the process. An event is a reading of the clock and stores of 32 bytes: no
 // system call, no allocation.
 class FlightRecorder final : public RunListener, public ExchangeListener {
@@ -46,6 +47,7 @@ class FlightRecorder final : public RunListener, public ExchangeListener {
   // The files are of no use any more. Their directory goes with the last rank's.
   void remove_files();
 
+  Hearing hearing() const override { return Hearing::kProgress; }
   void begins(const Executable& program) override;
   void done(size_t instruction, const TimeSpan* exchange) override;
   void ends() override;

@@ -33,6 +33,14 @@ const DeviceSheet& device_sheet(std::string_view target) {
   return a100;
 }
 
+const DeviceSheet* device_sheet_of(std::string_view name) {
+  auto is = [&](std::string_view part) { return name.find(part) != name.npos; };
+  // Those for slots of PCIe have lower clocks and other memory.
+  if (is("H100 80GB HBM3")) return &device_sheet("h100");
+  if (is("H200") && !is("NVL")) return &device_sheet("h200");
+  return is("A100-SXM4-80GB") ? &device_sheet("a100") : nullptr;
+}
+
 MemoryBeside memory_beside(int64_t groups, int64_t slots) {
   return {kContext, groups * kCommunicatorsOfGroup * kCommunicator, (slots + 1) * kPiece};
 }

@@ -20,6 +20,8 @@ struct DeviceSheet {
 
 // Of "h100", "h200" or "a100", SXM each.
 const DeviceSheet& device_sheet(std::string_view target);
+// Of one of these by the name that the driver has for it ("NVIDIA H100 80GB HBM3"); else nullptr.
+const DeviceSheet* device_sheet_of(std::string_view name);
 
 // What a rank takes of its GPU beside what is planned: estimates, of which none was measured.
 struct MemoryBeside {

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <initializer_list>
+#include <string>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -13,9 +15,9 @@ namespace tessera {
 struct CudaCalls::Library {
   void* handle = nullptr;
 
-  explicit Library(std::initializer_list<const char*> names) {
-    for (const char* name : names)
-      if (!handle) handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  Library(std::initializer_list<std::string> names, int flags) {
+    for (const std::string& name : names)
+      if (!handle) handle = ::dlopen(name.c_str(), flags | RTLD_NOW | RTLD_LOCAL);
   }
   ~Library() {
     if (handle) ::dlclose(handle);
@@ -30,39 +32,43 @@ struct CudaCalls::Library {
   }
 };
 
-CudaCalls::CudaCalls()
-    : runtime_(std::make_unique<Library>(std::initializer_list<const char*>{
-          "libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"})),
-      ranges_(std::make_unique<Library>(
-          std::initializer_list<const char*>{"libnvToolsExt.so.1", "libnvToolsExt.so"})) {
-  if (!runtime_->find("cudaProfilerStart", start_) || !runtime_->find("cudaProfilerStop", stop_))
+CudaCalls::CudaCalls() {
+  auto add = [&](std::initializer_list<std::string> names, int flags, const char* start,
+                 const char* stop) {
+    Borders borders{std::make_unique<Library>(names, flags), start, stop};
+    if (borders.library->find(start, borders.start) && borders.library->find(stop, borders.stop))
+      known_.push_back(std::move(borders));
+  };
+  // Where the backend for GPUs looks first.
+  const char* folder = std::getenv("TESSERA_CUDA_LIBRARIES");
+  add({cat(folder ? folder : "", "/libcuda.so.1"), "libcuda.so.1"}, RTLD_NOLOAD, "cuProfilerStart",
+      "cuProfilerStop");
+  add({"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}, 0,
+      "cudaProfilerStart", "cudaProfilerStop");
+  if (known_.empty())
     throw UserError(
         "a capture by nsys is asked for (--use_nsight, --profile_nsys, --nsys_start_step), and "
         "libcudart.so with cudaProfilerStart cannot be loaded: put the CUDA runtime where the "
         "loader finds it (LD_LIBRARY_PATH), or leave the option out; --use_profiler needs neither");
-  if (!ranges_->find("nvtxRangePushA", push_) || !ranges_->find("nvtxRangePop", pop_)) {
-    TESSERA_WARN(
-        "libnvToolsExt.so.1 cannot be loaded: the capture by nsys will have no NVTX ranges");
-    push_ = nullptr;
-  }
 }
 
 CudaCalls::~CudaCalls() = default;
 
-void CudaCalls::call(int (*function)(), const char* name) {
-  if (const int error = function(); error != 0)
-    TESSERA_WARN(cat(name, " failed with CUDA's error ", error, "; the run goes on"));
+void CudaCalls::warn(const char* what, int error) {
+  TESSERA_WARN(cat(what, " failed with CUDA's error ", error, "; the run goes on"));
 }
 
-void CudaCalls::start() { call(start_, "cudaProfilerStart"); }
-void CudaCalls::stop() { call(stop_, "cudaProfilerStop"); }
-
-void CudaCalls::push(const char* name) {
-  if (push_) push_(name);
+void CudaCalls::start() {
+  for (const Borders& borders : known_) {
+    used_ = &borders;
+    const int error = borders.start();
+    if (error == 0) return;
+    if (&borders == &known_.back()) warn(borders.start_name, error);
+  }
 }
 
-void CudaCalls::pop() {
-  if (push_) pop_();
+void CudaCalls::stop() {
+  if (const int error = used_ ? used_->stop() : 0; error != 0) warn(used_->stop_name, error);
 }
 
 }  // namespace tessera

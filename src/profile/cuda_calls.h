@@ -1,34 +1,37 @@
 #pragma once
 #include <memory>
+#include <vector>
 
 namespace tessera {
 
-// What tells NVIDIA's profilers when to capture and what a moment belongs to. The functions are
-// looked up in the libraries of CUDA when they are first needed: nothing is linked against them.
+// What tells NVIDIA's profilers when to capture. The functions are looked up when they are first
+// needed: in the driver that this process has loaded for its GPU, and in CUDA's runtime, for where
+// the driver has no context on this thread. Nothing is linked against them.
 class CudaCalls {
  public:
-  // UserError where there is no libcudart; without libnvToolsExt, a warning, and no ranges.
+  // UserError where there is neither.
   CudaCalls();
   ~CudaCalls();
   CudaCalls(const CudaCalls&) = delete;
   CudaCalls& operator=(const CudaCalls&) = delete;
 
-  // cudaProfilerStart, cudaProfilerStop: the borders of --capture-range=cudaProfilerApi. Where they
-  // fail a warning says so.
+  // The borders of --capture-range=cudaProfilerApi. Where they fail a warning says so.
   void start();
   void stop();
-  // nvtxRangePushA, nvtxRangePop: a range inside those of the same thread that are open.
-  void push(const char* name);
-  void pop();
 
  private:
   struct Library;
-  void call(int (*function)(), const char* name);
-  std::unique_ptr<Library> runtime_, ranges_;
-  int (*start_)() = nullptr;
-  int (*stop_)() = nullptr;
-  int (*push_)(const char*) = nullptr;
-  int (*pop_)() = nullptr;
+  // A pair of functions and where they come from.
+  struct Borders {
+    std::unique_ptr<Library> library;
+    const char *start_name, *stop_name;
+    int (*start)() = nullptr;
+    int (*stop)() = nullptr;
+  };
+  static void warn(const char* what, int error);
+
+  std::vector<Borders> known_;  // the first is tried first
+  const Borders* used_ = nullptr;
 };
 
 }  // namespace tessera

@@ -107,14 +107,14 @@ InstructionText InstructionTexts::make(const Instruction& instruction) const {
   if (instruction.kind == InstructionKind::kCopy || instruction.kind == InstructionKind::kFill) {
     const bool copies = instruction.kind == InstructionKind::kCopy;
     const char* kind = copies ? "copy" : "fill";
+    text.place = place(node, kind);
     text.bytes = static_cast<double>(instruction.bytes) * (copies ? 2 : 1);
     text.light_seconds = text.bytes / light_.bandwidth;
-    text.event =
-        event_text(kind, "cpu_op",
-                   cat(place(node, kind), ",\"for\":", json_quoted(node.op->name()), costs(text)));
+    text.event = event_text(
+        kind, "cpu_op", cat(text.place, ",\"for\":", json_quoted(node.op->name()), costs(text)));
     return text;
   }
-  const std::string at = place(node, node.op->name());
+  const std::string at = text.place = place(node, node.op->name());
   if (instruction.kind == InstructionKind::kWait) {
     describe_exchange(node, at, text);
     text.event =

@@ -19,6 +19,7 @@ struct ProfiledProgram {
 // What a trace says of an instruction, the same every time it runs.
 struct InstructionText {
   std::string event;              // name, category and arguments in JSON, these still open
+  std::string place;              // of these the op, phase, scope, layer and program
   std::string exchange;           // of a wait: the same of the exchange
   std::string ranks;              // likewise: who takes part
   std::vector<std::string> path;  // phase and scope

@@ -1,7 +1,5 @@
 #include "profile/nsys_capture.h"
 
-#include <cstring>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -22,18 +20,36 @@ const char* range_of(Phase phase) {
 }  // namespace
 
 NsysCapture::NsysCapture(CaptureWindow window, std::span<const ProfiledProgram> programs)
-    : window_(std::move(window)), programs_(programs.begin(), programs.end()) {
+    : window_(std::move(window)),
+      programs_(programs.begin(), programs.end()),
+      ranges_(NvtxRanges::get()) {
+  if (!ranges_.attached()) {
+    TESSERA_WARN(
+        "no tool takes NVTX ranges (NVTX_INJECTION64_PATH names it, which nsys does with -t "
+        "nvtx): the capture has none");
+    return;
+  }
   for (const ProfiledProgram& program : programs_) {
     const Plan* plan = program.executable->plan();
     if (!plan) continue;
-    std::vector<const char*>& ranges = ranges_[program.executable];
-    const bool updates = program.name == "apply";
     for (const Instruction& instruction : plan->instructions)
-      ranges.push_back(updates ? "opt_step"
-                               : range_of(program.executable->graph()
-                                              .nodes()[static_cast<size_t>(instruction.node)]
-                                              .phase));
+      names_[program.executable].push_back(
+          names_of(program.executable->graph(), instruction, program.name == "apply"));
   }
+}
+
+NsysCapture::Names NsysCapture::names_of(const Graph& graph, const Instruction& instruction,
+                                         bool updates) {
+  const Node& node = graph.nodes()[static_cast<size_t>(instruction.node)];
+  const std::string layer = node.layer == kNoLayer ? node.scope.substr(0, node.scope.find('.'))
+                                                   : cat("layer ", node.layer);
+  const char* does = instruction.kind == InstructionKind::kWait   ? "wait for "
+                     : instruction.kind == InstructionKind::kCopy ? "copy for "
+                     : instruction.kind == InstructionKind::kFill ? "fill for "
+                     : instruction.lane != Lane::kCompute         ? "begin "
+                                                                  : "";
+  return {updates ? "opt_step" : range_of(node.phase), layer,
+          cat(does, node.op->name(), node.scope.empty() ? "" : " in ", node.scope)};
 }
 
 NsysCapture::~NsysCapture() { listen(false); }
@@ -41,7 +57,7 @@ NsysCapture::~NsysCapture() { listen(false); }
 void NsysCapture::listen(bool on) {
   for (const ProfiledProgram& program : programs_) {
     program.executable->remove_listener(*this);
-    if (on) program.executable->add_listener(*this);
+    if (on && ranges_.attached()) program.executable->add_listener(*this);
   }
 }
 
@@ -55,12 +71,12 @@ void NsysCapture::begin_step(int64_t number) {
     captures_ = true;
   }
   if (!captures_) return;
-  calls_.push(cat("iteration", number).c_str());
+  ranges_.push(cat("iteration", number).c_str());
   in_step_ = true;
 }
 
 void NsysCapture::end_step() {
-  if (in_step_) calls_.pop();
+  if (in_step_) ranges_.pop();
   in_step_ = false;
 }
 
@@ -73,22 +89,33 @@ void NsysCapture::finish() {
   if (!window_.ends.empty()) TESSERA_INFO(window_.ends);
 }
 
+// Of the names from `from` on; those that are "" have no range.
+void NsysCapture::open(const Names& names, size_t from) {
+  for (size_t i = from; i < names.size(); ++i)
+    if (!names[i].empty()) ranges_.push(names[i].c_str());
+}
+void NsysCapture::close(const Names& names, size_t from) {
+  for (size_t i = from; i < names.size(); ++i)
+    if (!names[i].empty()) ranges_.pop();
+}
+
 void NsysCapture::begins(const Executable& program) {
-  const auto found = ranges_.find(&program);
-  running_ = found == ranges_.end() || found->second.empty() ? nullptr : &found->second;
-  if (running_) calls_.push(running_->front());
+  const auto found = names_.find(&program);
+  running_ = found == names_.end() || found->second.empty() ? nullptr : &found->second;
+  if (running_) open(running_->front(), 0);
 }
 
 void NsysCapture::done(size_t instruction, const TimeSpan*) {
   if (!running_ || instruction + 1 >= running_->size()) return;
-  const char* next = (*running_)[instruction + 1];
-  if (std::strcmp(next, (*running_)[instruction]) == 0) return;
-  calls_.pop();
-  calls_.push(next);
+  const Names &before = (*running_)[instruction], &next = (*running_)[instruction + 1];
+  size_t same = 0;
+  while (same + 1 < next.size() && before[same] == next[same]) ++same;
+  close(before, same);
+  open(next, same);
 }
 
 void NsysCapture::ends() {
-  if (running_) calls_.pop();
+  if (running_) close(running_->back(), 0);
   running_ = nullptr;
 }
 

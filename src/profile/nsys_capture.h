@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "profile/cuda_calls.h"
 #include "profile/instruction_text.h"
+#include "profile/nvtx_ranges.h"
 #include "runtime/executable.h"
 
 namespace tessera {
@@ -19,9 +21,10 @@ struct CaptureWindow {
   std::string begins, ends;    // what is said in the log then; "": nothing
 };
 
-// Opens and closes the capture of a rank around its steps. Inside, every step N is the range
-// "iterationN", which holds "forward" and "backward" of its micro-batches and "opt_step"; all are
-// closed again.
+// Opens and closes the capture of a rank around its steps. Inside, where a tool takes ranges, every
+// step N is the range "iterationN", which holds "forward" and "backward" of its micro-batches and
+// "opt_step", in these layers, in these ops; all are closed again. A device that works behind the
+// host is given such steps op by op.
 class NsysCapture final : public RunListener {
  public:
   NsysCapture(CaptureWindow window, std::span<const ProfiledProgram> programs);
@@ -34,18 +37,25 @@ class NsysCapture final : public RunListener {
   // The run ends.
   void finish();
 
+  Hearing hearing() const override { return Hearing::kIssue; }
   void begins(const Executable& program) override;
   void done(size_t instruction, const TimeSpan* exchange) override;
   void ends() override;
 
  private:
+  // Phase, layer and op of an instruction; "": none.
+  using Names = std::array<std::string, 3>;
+  static Names names_of(const Graph& graph, const Instruction& instruction, bool updates);
   void listen(bool on);
+  void open(const Names& names, size_t from);
+  void close(const Names& names, size_t from);
 
   CaptureWindow window_;
   std::vector<ProfiledProgram> programs_;
   CudaCalls calls_;
-  std::map<const Executable*, std::vector<const char*>> ranges_;  // of every instruction
-  const std::vector<const char*>* running_ = nullptr;             // of the program that runs
+  const NvtxRanges& ranges_;
+  std::map<const Executable*, std::vector<Names>> names_;  // of every instruction
+  const std::vector<Names>* running_ = nullptr;            // of the program that runs
   bool captures_ = false, in_step_ = false;
 };
 

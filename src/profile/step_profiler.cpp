@@ -22,9 +22,9 @@ StepProfiler::StepProfiler(Settings settings) : settings_(std::move(settings)) {
   for (const Settings::Program& p : settings_.programs) {
     if (!p.program.executable->add_listener(recorder_))
       throw UserError(
-          "--use_profiler: this device does not tell when it runs what (of a GPU that would be the "
-          "records of CUPTI, which are not read yet): leave it out; NVIDIA's nsys takes the times "
-          "of a run that has --profile_nsys 1");
+          "--use_profiler: this device does not tell when it runs what: leave it out; NVIDIA's "
+          "nsys "
+          "takes the times of a run on a GPU that has --profile_nsys 1");
     p.program.executable->remove_listener(recorder_);
     programs_.push_back(p.program);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -47,8 +48,10 @@ class TraceWriter {
     std::string more = {};                // further arguments
   };
 
-  // What ran faster than was measured shows that the machine can do more.
+  // What ran faster than was measured shows that the machine can do more. Where nothing is known of
+  // it, what it did is no ceiling.
   void raise_light() {
+    if (!(light_.bandwidth > 0)) return;
     each_instruction(
         [&](const RunRecorder::Run& run, const RunRecorder::Instruction& done, int64_t begin) {
           texts_.at(run.program)
@@ -70,7 +73,7 @@ class TraceWriter {
     const size_t end = r + 1 < runs.size() ? runs[r + 1].first : all.size();
     int64_t begin = runs[r].begin;
     for (size_t i = runs[r].first; i < end; ++i) {
-      f(runs[r], all[i], begin);
+      f(runs[r], all[i], content_.recorder->began(i).value_or(begin));
       begin = all[i].end;
     }
   }
@@ -139,8 +142,16 @@ class TraceWriter {
       meta("thread_name", tid_of(lane), cat("\"name\":\"", name(lane), "\""));
       meta("thread_sort_index", tid_of(lane), cat("\"sort_index\":", tid_of(lane)));
     }
+    std::set<Lane> streams;
+    for (const RunRecorder::Work& work : content_.recorder->works()) streams.insert(work.lane);
+    for (const Lane lane : streams) {
+      meta("thread_name", stream_of(lane), cat("\"name\":\"stream ", name(lane), "\""));
+      meta("thread_sort_index", stream_of(lane), cat("\"sort_index\":", stream_of(lane)));
+    }
   }
   static int tid_of(Lane lane) { return 1 + static_cast<int>(lane); }
+  // Of what a device did, kernel by kernel.
+  static int stream_of(Lane lane) { return 11 + static_cast<int>(lane); }
   bool lane_is_used(Lane lane) const {
     for (const auto& [executable, texts] : texts_) {
       if (!texts.plan()) continue;
@@ -151,8 +162,11 @@ class TraceWriter {
   }
 
   void slice(Lane lane, int64_t begin, int64_t end, std::string_view rest) {
-    put(cat("{\"ph\":\"X\",\"pid\":", content_.rank, ",\"tid\":", tid_of(lane),
-            ",\"ts\":", us(begin), ",\"dur\":", us(std::max<int64_t>(0, end - begin)), rest));
+    slice(tid_of(lane), begin, end, rest);
+  }
+  void slice(int tid, int64_t begin, int64_t end, std::string_view rest) {
+    put(cat("{\"ph\":\"X\",\"pid\":", content_.rank, ",\"tid\":", tid, ",\"ts\":", us(begin),
+            ",\"dur\":", us(std::max<int64_t>(0, end - begin)), rest));
   }
   void group(const std::string& name, const char* category, int64_t begin, int64_t end,
              const std::string& arguments = "") {
@@ -201,6 +215,7 @@ class TraceWriter {
           }
           end = done.end;
         });
+    write_works(r);
     for (size_t index : open) slices[index].end = end;
     slices[0].end = end;
     memory(end, 0);
@@ -216,6 +231,20 @@ class TraceWriter {
                 share > 0 && std::isfinite(share) ? format(",\"share_of_light\":%.4f", share) : "",
                 "}}"));
     }
+  }
+
+  // Those of a run, on the streams on which they were.
+  void write_works(size_t r) {
+    const auto& runs = content_.recorder->runs();
+    const auto& all = content_.recorder->works();
+    InstructionTexts& texts = texts_.at(runs[r].program);
+    const auto first = std::partition_point(
+        all.begin(), all.end(), [&](const RunRecorder::Work& work) { return work.run < r; });
+    for (auto work = first; work != all.end() && work->run == r; ++work)
+      slice(stream_of(work->lane), work->at.begin, work->at.end,
+            cat(",\"name\":", json_quoted(content_.recorder->names()[work->name]),
+                ",\"cat\":\"kernel\",\"args\":{", texts[work->instruction].place,
+                work->bytes > 0 ? cat(",\"bytes\":", work->bytes) : "", "}}"));
   }
 
   // Returns what the wait is told of it.

@@ -25,15 +25,42 @@ using NodeObserver = std::function<void(const NodeEvent& event)>;
 
 class Executable;
 
+// How much a listener has to hear, what costs least first. A host that runs programs itself tells
+// every listener of every instruction. A device that works behind the host does for its listeners
+// what the one that has to hear most needs, and nothing for nobody.
+enum class Hearing : uint8_t {
+  kProgress,  // begin, end, and some instructions, once the host has seen that the device is past
+              // them
+  kIssue,     // every instruction, as soon as the device was given it
+  kTimes,     // every instruction, with its times on the device, when the run is over
+};
+
+// A kernel or copy that an instruction had a device do.
+struct DeviceWork {
+  size_t instruction = 0;
+  Lane lane = Lane::kCompute;
+  TimeSpan at;
+  std::string_view name;  // valid during the call
+  int64_t bytes = 0;      // of a copy or a fill
+};
+
 // Hears of every instruction of a plan when it is done, on the thread that walks the plan: for
 // times. Unlike an observer it changes nothing: exchanges go on running beside what is computed.
 class RunListener {
  public:
   virtual ~RunListener() = default;
+  virtual Hearing hearing() const { return Hearing::kTimes; }
   virtual void begins(const Executable& program) = 0;
   // By its index in the plan; 0 for the whole run of a program without one. Of a wait for an
   // exchange: when that ran; null of all else.
   virtual void done(size_t instruction, const TimeSpan* exchange) = 0;
+  // In the place of done() from a device that takes times itself: when the instruction was at work
+  // on the compute lane.
+  virtual void ran(size_t instruction, const TimeSpan& /*at*/, const TimeSpan* exchange) {
+    done(instruction, exchange);
+  }
+  // What the device did for the run's instructions, in front of their ran().
+  virtual void worked(const DeviceWork& /*work*/) {}
   virtual void ends() {}
 };
 

@@ -1,7 +1,9 @@
-// Stands for libcudart and libnvToolsExt: writes every call to the file that TESSERA_STUB_CALLS
-// names.
+// Stands for libcudart, and for a tool that takes NVTX ranges: writes every call to the file that
+// TESSERA_STUB_CALLS names.
 #include <cstdio>
 #include <cstdlib>
+
+#include "profile/nvtx_api.h"
 
 namespace {
 
@@ -13,6 +15,20 @@ int note(const char* call, const char* argument = "") {
   return 0;
 }
 
+#ifndef STUB_OF_RUNTIME
+using namespace tessera;  // NOLINT: for the parameters
+
+int depth = 0;
+int push(const char* name) {
+  note("push ", name);
+  return depth++;
+}
+int pop() {
+  note(depth > 0 ? "pop" : "pop of nothing");
+  return --depth;
+}
+#endif
+
 }  // namespace
 
 extern "C" {
@@ -23,7 +39,19 @@ int cudaProfilerStop() {
   return std::getenv("TESSERA_STUB_FAILS") ? 35 : 0;
 }
 #else
-int nvtxRangePushA(const char* name) { return note("push ", name); }
-int nvtxRangePop() { return note("pop"); }
+int InitializeInjectionNvtx2(NvtxTable table_of) {
+  const auto* callbacks = static_cast<const NvtxCallbacks*>(table_of(kNvtxTableOfCallbacks));
+  const auto* version = static_cast<const NvtxVersion*>(table_of(kNvtxTableOfVersion));
+  NvtxFunction** places = nullptr;
+  unsigned count = 0;
+  if (!callbacks || !version || version->version != 3 || table_of(2) ||
+      callbacks->places_of_module(99, &places, &count) != 0 ||
+      callbacks->places_of_module(kNvtxCore, &places, &count) != 1 || count <= kNvtxRangePop ||
+      std::getenv("TESSERA_STUB_REFUSES"))
+    return 0;
+  *places[kNvtxRangePush] = reinterpret_cast<NvtxFunction>(&push);
+  *places[kNvtxRangePop] = reinterpret_cast<NvtxFunction>(&pop);
+  return 1;
+}
 #endif
 }

@@ -128,10 +128,12 @@ TEST_F(Profile, IsRefusedWithWhatToDo) {
 
 class Nsys : public Profile {
  protected:
-  // The calls that a run makes of the stubs.
-  Words calls(const Words& words, std::string* log = nullptr, bool fails = false) {
+  // The calls that a run makes of the stubs; those of layers and ops among the ranges on request.
+  Words calls(const Words& words, std::string* log = nullptr, bool fails = false,
+              bool all = false) {
     ProgramResult result = run(words, [&] {
       ::setenv("LD_LIBRARY_PATH", CUDA_STUBS, 1);
+      ::setenv("NVTX_INJECTION64_PATH", (std::string(CUDA_STUBS) + "/libnvtx_tool.so").c_str(), 1);
       ::setenv("TESSERA_STUB_CALLS", path("calls").c_str(), 1);
       if (fails) ::setenv("TESSERA_STUB_FAILS", "1", 1);
     });
@@ -139,7 +141,18 @@ class Nsys : public Profile {
     if (log) *log = result.err;
     Words list;
     const std::string text = exists("calls") ? read_file(path("calls")) : "";
-    for (std::string_view line : split(trim(text), '\n')) list.emplace_back(line);
+    Words open;
+    for (std::string_view line : split(trim(text), '\n')) {
+      const bool pops = line == "pop";
+      if (pops && open.empty()) ADD_FAILURE() << "a range is closed that is not open";
+      const std::string range(pops ? open.back() : line);
+      if (pops) open.pop_back();
+      if (line.starts_with("push ")) open.emplace_back(line);
+      const bool outer = range.starts_with("push iteration") || range == "push forward" ||
+                         range == "push backward" || range == "push opt_step";
+      if (all || outer || !range.starts_with("push ")) list.emplace_back(line);
+    }
+    EXPECT_TRUE(open.empty()) << "all ranges are closed again";
     return list;
   }
   static Words step(int number, int micro_batches = 1) {
@@ -165,6 +178,34 @@ TEST_F(Nsys, CapturesAWindow) {
             log.find("====== Stop nsys profiling ======"));
 }
 
+// What encloses an op: step, phase and layer.
+TEST_F(Nsys, NamesLayersAndOps) {
+  const Words all =
+      calls(short_run({"--nsys_start_step", "1", "--nsys_end_step", "2"}), nullptr, false, true);
+  Words open;
+  int64_t found = 0;
+  for (const std::string& line : all) {
+    if (line == "pop") {
+      open.pop_back();
+    } else if (line.starts_with("push ")) {
+      open.push_back(line);
+      found += line.starts_with("push attention in layers.1") && open[0] == "push iteration1" &&
+               open[1] == "push forward" && open[2] == "push layer 1";
+    }
+  }
+  EXPECT_EQ(found, 1);
+}
+
+TEST_F(Nsys, GoesOnWithoutATool) {
+  std::string log;
+  ::setenv("TESSERA_STUB_REFUSES", "1", 1);
+  EXPECT_EQ(calls(short_run({"--profile_nsys", "1", "--max_steps", "4"}), &log),
+            (Words{"start", "stop"}));
+  ::unsetenv("TESSERA_STUB_REFUSES");
+  expect_contains(log, "does not want to be attached");
+  expect_contains(log, "no tool takes NVTX ranges");
+}
+
 TEST_F(Nsys, CapturesFromStep10) {
   std::string log;
   const Words list = calls(short_run({"--use_nsight", "1", "--max_steps", "11"}), &log, true);
@@ -177,7 +218,7 @@ TEST_F(Nsys, CapturesFromStep10) {
 TEST_F(Nsys, WithoutCudaIsRefused) {
   // Whatever this machine has: the library that is found first has none of the functions.
   std::filesystem::create_directories(path("no_cuda"));
-  std::filesystem::copy_file(std::filesystem::path(CUDA_STUBS) / "libnvToolsExt.so.1",
+  std::filesystem::copy_file(std::filesystem::path(CUDA_STUBS) / "libnvtx_tool.so",
                              path("no_cuda/libcudart.so"));
   ProgramResult result = run(short_run({"--profile_nsys", "1"}),
                              [&] { ::setenv("LD_LIBRARY_PATH", path("no_cuda").c_str(), 1); });

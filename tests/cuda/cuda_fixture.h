@@ -65,6 +65,15 @@ class CudaTest : public testing::Test {
   void lag_behind() { function<decltype(tessera_emulated_gpu_lagging_nccl)>("lagging_nccl")(1); }
   // NCCL adds in another order than that of ranks, until reset().
   void sum_in_rings() { function<decltype(tessera_emulated_gpu_sum_in_rings)>("sum_in_rings")(1); }
+  int64_t graph_launches() {
+    return function<decltype(tessera_emulated_gpu_graph_launches)>("graph_launches")();
+  }
+  int64_t cupti_calls() {
+    return function<decltype(tessera_emulated_gpu_cupti_calls)>("cupti_calls")();
+  }
+  void refuse_cupti(int error) {
+    function<decltype(tessera_emulated_gpu_refuse_cupti)>("refuse_cupti")(error);
+  }
   void fail_allocation(int64_t n) {
     function<decltype(tessera_emulated_gpu_fail_allocation)>("fail_allocation")(n);
   }

@@ -1,4 +1,6 @@
 // What is declared here of CUDA's driver, cublasLt, cuDNN and NCCL, against their own headers.
+// What is declared here of CUDA's driver, cublasLt, NCCL, CUPTI and NVTX, against their own
+// headers.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -6,8 +8,10 @@
 
 #include "backends/cuda/cublaslt_api.h"
 #include "backends/cuda/cudnn_api.h"
+#include "backends/cuda/cupti_api.h"
 #include "backends/cuda/driver_api.h"
 #include "backends/cuda/nccl_api.h"
+#include "profile/nvtx_api.h"
 
 #if TESSERA_HAS_CUDA_H
 #include <cuda.h>
@@ -20,6 +24,12 @@
 #endif
 #if TESSERA_HAS_CUDNN_H && __has_include(<cuda_runtime_api.h>)
 #include <cudnn.h>
+#endif
+#if TESSERA_HAS_CUPTI_H
+#include <cupti.h>
+#endif
+#if TESSERA_HAS_NVTX3_NVTOOLSEXT_H
+#include <nvtx3/nvToolsExt.h>
 #endif
 
 namespace tessera::cuda {
@@ -320,6 +330,118 @@ TEST(CudaHeaders, Cudnn) {
 }
 #else
 TEST(CudaHeaders, Cudnn) { GTEST_SKIP() << "cudnn.h is not installed"; }
+#endif
+
+#if TESSERA_HAS_CUPTI_H
+// The newest record of a kind, which has all older ones at its begin.
+#if CUPTI_API_VERSION >= 130000
+using KernelRecord = CUpti_ActivityKernel10;
+using MemcpyRecord = CUpti_ActivityMemcpy6;
+using MemsetRecord = CUpti_ActivityMemset4;
+#else
+using KernelRecord = CUpti_ActivityKernel9;
+using MemcpyRecord = CUpti_ActivityMemcpy5;
+using MemsetRecord = CUpti_ActivityMemset4;
+#endif
+
+TEST(CudaHeaders, Cupti) {
+#define TESSERA_ALIKE(name, member, parameters) \
+  EXPECT_TRUE((Alike<tessera::cuda::CUptiResult(*) parameters, decltype(&::name)>::value)) << #name;
+  TESSERA_CUPTI_FUNCTIONS(TESSERA_ALIKE)
+#undef TESSERA_ALIKE
+  EXPECT_TRUE((Alike<CuptiBufferRequested, CUpti_BuffersCallbackRequestFunc>::value));
+  EXPECT_TRUE((Alike<CuptiBufferCompleted, CUpti_BuffersCallbackCompleteFunc>::value));
+#define TESSERA_SAME(own, theirs) \
+  EXPECT_EQ(static_cast<int64_t>(own), static_cast<int64_t>(::theirs))
+  TESSERA_SAME(kCuptiSuccess, CUPTI_SUCCESS);
+  TESSERA_SAME(kCuptiErrorInvalidParameter, CUPTI_ERROR_INVALID_PARAMETER);
+  TESSERA_SAME(kCuptiErrorInvalidOperation, CUPTI_ERROR_INVALID_OPERATION);
+  TESSERA_SAME(kCuptiErrorMaxLimitReached, CUPTI_ERROR_MAX_LIMIT_REACHED);
+  TESSERA_SAME(kCuptiErrorNotInitialized, CUPTI_ERROR_NOT_INITIALIZED);
+  TESSERA_SAME(kCuptiErrorQueueEmpty, CUPTI_ERROR_QUEUE_EMPTY);
+  TESSERA_SAME(kCuptiErrorInvalidKind, CUPTI_ERROR_INVALID_KIND);
+  TESSERA_SAME(kCuptiErrorInsufficientPrivileges, CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
+  TESSERA_SAME(kCuptiErrorMultipleSubscribers, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+  TESSERA_SAME(kCuptiMemcpy, CUPTI_ACTIVITY_KIND_MEMCPY);
+  TESSERA_SAME(kCuptiMemset, CUPTI_ACTIVITY_KIND_MEMSET);
+  TESSERA_SAME(kCuptiDriver, CUPTI_ACTIVITY_KIND_DRIVER);
+  TESSERA_SAME(kCuptiRuntime, CUPTI_ACTIVITY_KIND_RUNTIME);
+  TESSERA_SAME(kCuptiConcurrentKernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  TESSERA_SAME(kCuptiExternalCorrelation, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+  TESSERA_SAME(kCuptiCorrelationCustom0, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0);
+  TESSERA_SAME(kCuptiFlushForced, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  TESSERA_SAME(kCuptiCopyToDevice, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD);
+  TESSERA_SAME(kCuptiCopyToHost, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH);
+  TESSERA_SAME(kCuptiCopyOnDevice, CUPTI_ACTIVITY_MEMCPY_KIND_DTOD);
+#undef TESSERA_SAME
+#define TESSERA_FIELD(Own, own, Theirs, theirs)            \
+  EXPECT_EQ(offsetof(Own, own), offsetof(Theirs, theirs)); \
+  EXPECT_GE(sizeof(Own::own), sizeof(Theirs::theirs)) << #own
+  TESSERA_FIELD(CuptiRecord, kind, CUpti_Activity, kind);
+  TESSERA_FIELD(CuptiKernel, start, KernelRecord, start);
+  TESSERA_FIELD(CuptiKernel, end, KernelRecord, end);
+  TESSERA_FIELD(CuptiKernel, device, KernelRecord, deviceId);
+  TESSERA_FIELD(CuptiKernel, stream, KernelRecord, streamId);
+  TESSERA_FIELD(CuptiKernel, grid, KernelRecord, gridX);
+  TESSERA_FIELD(CuptiKernel, block, KernelRecord, blockX);
+  TESSERA_FIELD(CuptiKernel, correlation, KernelRecord, correlationId);
+  TESSERA_FIELD(CuptiKernel, name, KernelRecord, name);
+  TESSERA_FIELD(CuptiMemcpy, copy_kind, MemcpyRecord, copyKind);
+  TESSERA_FIELD(CuptiMemcpy, bytes, MemcpyRecord, bytes);
+  TESSERA_FIELD(CuptiMemcpy, start, MemcpyRecord, start);
+  TESSERA_FIELD(CuptiMemcpy, end, MemcpyRecord, end);
+  TESSERA_FIELD(CuptiMemcpy, stream, MemcpyRecord, streamId);
+  TESSERA_FIELD(CuptiMemcpy, correlation, MemcpyRecord, correlationId);
+  TESSERA_FIELD(CuptiMemset, bytes, MemsetRecord, bytes);
+  TESSERA_FIELD(CuptiMemset, start, MemsetRecord, start);
+  TESSERA_FIELD(CuptiMemset, end, MemsetRecord, end);
+  TESSERA_FIELD(CuptiMemset, stream, MemsetRecord, streamId);
+  TESSERA_FIELD(CuptiMemset, correlation, MemsetRecord, correlationId);
+  using External = CUpti_ActivityExternalCorrelation;
+  TESSERA_FIELD(CuptiExternalCorrelation, external_kind, External, externalKind);
+  TESSERA_FIELD(CuptiExternalCorrelation, external, External, externalId);
+  TESSERA_FIELD(CuptiExternalCorrelation, correlation, External, correlationId);
+#undef TESSERA_FIELD
+  // What is read of a record lies inside of it.
+  EXPECT_LE(sizeof(CuptiKernel), sizeof(KernelRecord));
+  EXPECT_LE(sizeof(CuptiMemcpy), sizeof(MemcpyRecord));
+  EXPECT_LE(sizeof(CuptiMemset), sizeof(MemsetRecord));
+  EXPECT_LE(sizeof(CuptiExternalCorrelation), sizeof(External));
+}
+#else
+TEST(CudaHeaders, Cupti) { GTEST_SKIP() << "cupti.h is not installed"; }
+#endif
+
+#if TESSERA_HAS_NVTX3_NVTOOLSEXT_H
+TEST(CudaHeaders, Nvtx) {
+  EXPECT_EQ(kNvtxTableOfCallbacks, static_cast<unsigned>(::NVTX_ETID_CALLBACKS));
+  EXPECT_EQ(kNvtxTableOfVersion, static_cast<unsigned>(::NVTX_ETID_VERSIONINFO));
+  EXPECT_EQ(kNvtxCore, static_cast<int>(::NVTX_CB_MODULE_CORE));
+  EXPECT_EQ(kNvtxCore2, static_cast<int>(::NVTX_CB_MODULE_CORE2));
+  EXPECT_EQ(kNvtxCoreFunctions, static_cast<size_t>(::NVTX_CBID_CORE_SIZE));
+  EXPECT_EQ(kNvtxCore2Functions, static_cast<size_t>(::NVTX_CBID_CORE2_SIZE));
+  EXPECT_EQ(kNvtxRangePush, static_cast<size_t>(::NVTX_CBID_CORE_RangePushA));
+  EXPECT_EQ(kNvtxRangePop, static_cast<size_t>(::NVTX_CBID_CORE_RangePop));
+  EXPECT_EQ(sizeof(NvtxCallbacks), sizeof(::NvtxExportTableCallbacks));
+  EXPECT_EQ(offsetof(NvtxCallbacks, places_of_module),
+            offsetof(::NvtxExportTableCallbacks, GetModuleFunctionTable));
+  EXPECT_EQ(sizeof(NvtxVersion), sizeof(::NvtxExportTableVersionInfo));
+  EXPECT_EQ(offsetof(NvtxVersion, set_version_of_tool),
+            offsetof(::NvtxExportTableVersionInfo, SetInjectionNvtxVersion));
+  EXPECT_EQ(NvtxVersion{}.version, static_cast<unsigned>(NVTX_VERSION));
+  EXPECT_TRUE((Alike<NvtxRangePush, ::nvtxRangePushA_impl_fntype>::value));
+  EXPECT_TRUE((Alike<NvtxRangePop, ::nvtxRangePop_impl_fntype>::value));
+  // NVTX itself gives its tools as many.
+  unsigned count = 0;
+  ::NvtxFunctionTable places = nullptr;
+  nvtxEtiGetModuleFunctionTable_v3(::NVTX_CB_MODULE_CORE, &places, &count);
+  EXPECT_EQ(count, kNvtxCoreFunctions);
+  EXPECT_EQ(places[0], nullptr);
+  EXPECT_NE(places[kNvtxRangePush], nullptr);
+  EXPECT_EQ(places[count], nullptr);
+}
+#else
+TEST(CudaHeaders, Nvtx) { GTEST_SKIP() << "nvtx3/nvToolsExt.h is not installed"; }
 #endif
 
 }  // namespace

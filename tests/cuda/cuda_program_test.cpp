@@ -2,6 +2,8 @@
 // NVIDIA's libraries.
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "tests/apps/ranks_fixture.h"
 
 namespace tessera {
@@ -47,6 +49,7 @@ TEST_F(CudaProgram, SaysThatTheDeviceIsEmulated) {
   EXPECT_EQ(version.status, 0);
   expect_contains(version.out, "CUDA driver: emulated, CUDA ");
   expect_contains(version.out, "GPU 0: ");
+  expect_contains(version.out, "CUPTI: 130001, ");
   expect_contains(run({"doctor"}).out, "driver emulated, CUDA ");
 }
 
@@ -77,11 +80,114 @@ TEST_F(CudaProgram, WritesTheSameHashesTwice) {
   EXPECT_EQ(read_file(path("a")), read_file(path("b")));
 }
 
-TEST_F(CudaProgram, RefusesWhatItCannotDo) {
-  const ProgramResult profile =
-      run(train(cuda_ + f32_ + Words{"--max_steps", "2", "--use_profiler", "1"}));
-  EXPECT_EQ(profile.status, 1);
-  expect_contains(profile.message(), "--use_profiler");
+// As on the CPU, with kernels beside; nothing is left undone with CUPTI.
+TEST_F(CudaProgram, WritesAProfile) {
+  const Words words = train(cuda_ + f32_ + Words{"--max_steps", "6", "--peak_tflops_per_gpu", "1"});
+  const Words plain = trained(words, "plain.jsonl");
+  const ProgramResult result =
+      run(words + Words{"--use_profiler", "1", "--metrics_file", "profiled.jsonl"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(losses("profiled.jsonl"), plain);
+  expect_contains(result.err,
+                  "Trace of steps 3 to 5 written to profile_traces/rank0.3.pt.trace.json");
+  EXPECT_EQ(result.err.find("tessera emulated GPU:"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("by events"), std::string::npos) << result.err;
+  const ProgramResult report = run({"profile", "report", "profile_traces"});
+  EXPECT_EQ(report.status, 0) << report.err;
+  for (const char* part : {"attention", "adamw", "linear_dw"}) expect_contains(report.out, part);
+  const std::string trace = read_file(path("profile_traces/rank0.3.pt.trace.json"));
+  for (const char* part : {"\"stream compute\"", "\"cat\":\"kernel\"", "\"name\":\"memory\""})
+    expect_contains(trace, part);
+  EXPECT_EQ(run({"profile", "merge", "profile_traces", "--trace_file", "merged.json"}).status, 0);
+  expect_contains(read_file(path("merged.json")), "\"stream compute\"");
+}
+
+// Killed while the device works, with graphs: the ring has what the host has seen of it.
+TEST_F(CudaProgram, SaysAfterwardsWhereTheDeviceWas) {
+  const pid_t child = start(
+      train(cuda_ + f32_ +
+            Words{"--epochs", "1000000", "--max_steps", "1000000", "--flight_recorder_dir",
+                  "flight", "--metrics_file", "m"}),
+      [] {}, "killed");
+  wait_for("m", "\"batch\":3,");
+  nlohmann::json rank;
+  for (int i = 0; i < 200; ++i) {
+    ::kill(child, SIGSTOP);
+    rank = nlohmann::json::parse(run({"postmortem", "flight", "--json"}).out)["ranks"][0];
+    if (rank.contains("layer")) break;
+    ::kill(child, SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(child, SIGKILL);
+  EXPECT_EQ(finish(child).status, 128 + SIGKILL);
+  ASSERT_TRUE(rank.contains("layer")) << rank.dump();
+  EXPECT_GE(rank["layer"].get<int>(), 0);
+  const nlohmann::json after =
+      nlohmann::json::parse(run({"postmortem", "flight", "--json"}).out)["ranks"][0];
+  EXPECT_EQ(after["in"], rank["in"]);
+  expect_contains(after["in"].get<std::string>(), " in layers.");
+  expect_contains(after["program"].get<std::string>(), "accumulate");
+  expect_contains(after["state"].get<std::string>(), "ended without a word");
+}
+
+// What nsys would hear: the driver's borders of the capture, and ranges that enclose each other.
+TEST_F(CudaProgram, NamesStepsLayersAndOpsForNsys) {
+  const ProgramResult result =
+      run(train(cuda_ + f32_ + Words{"--max_steps", "5", "--profile_nsys", "1"}), [&] {
+        ::setenv("NVTX_INJECTION64_PATH", TESSERA_NVTX_STUB, 1);
+        ::setenv("TESSERA_STUB_CALLS", path("ranges").c_str(), 1);
+      });
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err.find("tessera emulated GPU:"), std::string::npos) << result.err;
+  std::vector<std::string> open;
+  size_t deepest = 0, attentions = 0;
+  const std::string ranges = read_file(path("ranges"));
+  for (std::string_view line : split(trim(ranges), '\n')) {
+    if (line == "pop") {
+      ASSERT_FALSE(open.empty());
+      open.pop_back();
+      continue;
+    }
+    open.emplace_back(line);
+    deepest = std::max(deepest, open.size());
+    attentions += line.starts_with("push attention in layers.0") && open[0] != "push iteration2" &&
+                  open[1] == "push forward" && open[2] == "push layer 0";
+  }
+  EXPECT_TRUE(open.empty());
+  EXPECT_EQ(deepest, 4u);
+  EXPECT_EQ(attentions, 2u) << "steps 3 and 4";
+}
+
+TEST_F(CudaProgram, TellsMemoryAtPointsOfARun) {
+  const ProgramResult result =
+      run(train(cuda_ + f32_ + Words{"--max_steps", "2", "--enable_memory_profiling", "1"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err + result.out, "After forward");
+}
+
+TEST_F(CudaProgram, SaysWhatAMachineLacks) {
+  ::setenv(kVariable, TESSERA_DRIVER_STUB, 1);
+  auto refused = [&](const char* variable, const char* value, const std::string& why) {
+    const ProgramResult result = run(train(cuda_ + f32_), [&] { ::setenv(variable, value, 1); });
+    EXPECT_EQ(result.status, 1);
+    expect_contains(result.message(), why);
+  };
+  refused("TESSERA_STUB_DRIVER", "11080",
+          "CUDA: the driver is too old: it is for CUDA 11.8, and this program needs one for CUDA "
+          "12.0 or later");
+  const std::string version = run({"version"}).out;
+  expect_contains(version, "GPU 0: a GPU that does nothing");
+  if (version.find("CUDA kernels: compiled") != std::string::npos) {
+    refused("TESSERA_STUB_CAPABILITY", "75",
+            "has compute capability 7.5, and this program's kernels need 8.0 or later");
+  } else {
+    refused("TESSERA_STUB_CAPABILITY", "90",
+            "CUDA: this build has no CUDA kernels. Build it where there is nvcc with -D "
+            "TESSERA_CUDA_KERNELS=ON, or use --device_type cpu");
+  }
+}
+
+TEST_F(CudaProgram, SaysThatThereIsNoDriver) {
   ::unsetenv(kVariable);
   if (::dlopen("libcuda.so.1", RTLD_NOW)) GTEST_SKIP() << "this machine has a driver";
   const ProgramResult none = run(train(cuda_));

@@ -50,7 +50,7 @@ std::unique_ptr<CudaExecutable> CudaBackend::compile_cuda(const Graph& graph,
                                                           const PlanOptions& options) {
   const auto guard = device_.lock();
   return std::make_unique<CudaExecutable>(device_, plan_program(graph, table_, options),
-                                          options_.graphs);
+                                          options_.graphs, options_.cupti);
 }
 
 std::string CudaBackend::description() const {

@@ -25,6 +25,7 @@ class CudaBackend final : public Backend {
     bool graphs = true;  // whether runs are recorded as CUDA graphs
     bool cublaslt = true;
     bool cudnn = true;
+    bool cupti = true;  // for profiles
     // To the other ranks of the job; without one, programs of several ranks can be compiled, not
     // run. Must live longer. All ranks make their backends at the same time.
     Control* control = nullptr;

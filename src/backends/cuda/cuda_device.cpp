@@ -57,6 +57,7 @@ CudaDevice::CudaDevice(int ordinal) : driver_(Driver::get()), facts_(find_gpu(dr
 }
 
 CudaDevice::~CudaDevice() {
+  progress_watch_.stop();
   driver_.release(driver_.context_set_current, context_);
   for (CUstream stream : streams_) driver_.release(driver_.stream_synchronize, stream);
   for (CUmodule module : modules_) driver_.release(driver_.module_unload, module);
@@ -153,13 +154,19 @@ std::unique_lock<std::recursive_mutex> CudaDevice::lock() const {
 
 void CudaDevice::wait(CUevent event) const {
   make_current();
-  if (!watch_) return driver_.call(driver_.event_synchronize, event);
+  if (!watch_ && in_flight_.empty()) return driver_.call(driver_.event_synchronize, event);
   const double begin = monotonic_seconds();
   for (int64_t asked = 0;; ++asked) {
     const CUresult result = driver_.event_query(event);
-    if (result == kCudaSuccess) return;
+    if (result == kCudaSuccess) return look();
     if (result != kCudaErrorNotReady) driver_.fail(driver_.event_query.name(), result);
-    watch_(monotonic_seconds() - begin);
+    look();
+    try {
+      if (watch_) watch_(monotonic_seconds() - begin);
+    } catch (const Error&) {
+      in_flight_.stop();
+      throw;
+    }
     // Short waits are answered at once; long ones leave the core to others.
     constexpr int64_t kImpatient = 200;
     if (asked < kImpatient)
@@ -167,6 +174,37 @@ void CudaDevice::wait(CUevent event) const {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
+}
+
+void CudaDevice::add_in_flight(WatchedProgram& program, CUevent done) {
+  const std::lock_guard held(mutex_);
+  in_flight_.add(program, done);
+  progress_watch_.start();
+}
+
+void CudaDevice::remove_in_flight(const WatchedProgram& program) noexcept {
+  const std::lock_guard held(mutex_);
+  in_flight_.remove(program);
+}
+
+void CudaDevice::look() const {
+  if (in_flight_.empty()) return;
+  // Who has the lock is about to look, or to wait, itself.
+  const std::unique_lock held(mutex_, std::try_to_lock);
+  if (!held || driver_.context_set_current(context_) != kCudaSuccess) return;
+  in_flight_.look();
+}
+
+std::string CudaDevice::where_it_is() const {
+  // Who has the lock for long waits for the device, and will say where that is.
+  for (int tries = 0; tries < 100; ++tries) {
+    if (const std::unique_lock held(mutex_, std::try_to_lock); held) {
+      const std::string where = in_flight_.where();
+      return where.empty() ? "" : cat(", the device is in ", where);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {};
 }
 
 void CudaDevice::finish() const {

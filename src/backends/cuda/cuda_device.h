@@ -10,6 +10,8 @@
 
 #include "backends/cuda/device.h"
 #include "backends/cuda/driver.h"
+#include "backends/cuda/progress_watch.h"
+#include "backends/cuda/runs_in_flight.h"
 #include "ir/op.h"
 
 namespace tessera::cuda {
@@ -67,6 +69,13 @@ class CudaDevice final : public Device {
   // For destructors: waits until nothing works on memory that goes. A device that has failed does
   // not work; where exchanges were broken off it is soon done.
   void settle() const noexcept;
+  // The runs that somebody watches: who waits tells how far they are, and a thread of the device.
+  void add_in_flight(WatchedProgram& program, CUevent done);
+  void remove_in_flight(const WatchedProgram& program) noexcept;
+  // Tells what can be seen now, if nobody else is at it.
+  void look() const;
+  // ", the device is in a wait for all_gather in layers.3 (forward)"; "" where nobody watches.
+  std::string where_it_is() const;
 
   // Memory, uninitialised. DeviceError that says how much was wanted for what, how much is free,
   // and what to do.
@@ -102,7 +111,9 @@ class CudaDevice final : public Device {
   int64_t allocated_ = 0;
   std::atomic<int64_t> runs_ = 0;
   std::function<void(double waited)> watch_;
+  mutable RunsInFlight in_flight_{driver_};
   mutable std::recursive_mutex mutex_;
+  ProgressWatch progress_watch_{[this] { look(); }};
 };
 
 // An event of a device.

@@ -10,8 +10,9 @@
 #include "ir/printer.h"
 
 namespace tessera::cuda {
-CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures)
-    : device_(device), program_(std::move(program)), captures_(captures) {
+CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures,
+                               bool cupti)
+    : device_(device), program_(std::move(program)), captures_(captures), cupti_(cupti) {
   const auto guard = device_.lock();
   joins_.resize(graph().nodes().size());
   for (const Instruction& i : program_.plan.instructions) {
@@ -31,6 +32,7 @@ CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool 
 
 CudaExecutable::~CudaExecutable() {
   device_.settle();
+  device_.remove_in_flight(*this);
   forget_capture();
 }
 
@@ -45,6 +47,7 @@ void CudaExecutable::bind(State& any_state, Arenas& any_arenas) {
   for (const auto& [slot, type] : slot_types(graph())) state->declare(slot, type);
   const auto guard = device_.lock();
   forget_capture();
+  device_.remove_in_flight(*this);
   runs_ = 0;
   addresses_ = PlanAddresses(graph(), plan, [&](const Storage& storage) {
     if (storage.external) return state->data(storage.external_name);
@@ -60,18 +63,33 @@ Pending CudaExecutable::start(const Arguments& arguments, const NodeObserver* ob
   if (runs_ >= kRunsKept) wait(runs_ - kRunsKept);
   const auto slot = static_cast<size_t>(runs_ % kRunsKept);
   const auto guard = device_.lock();
+  const bool times = listeners_.needs(Hearing::kTimes);
+  const bool tells = times || listeners_.needs(Hearing::kIssue);
+  if (times && !timer_) timer_ = make_run_timer(device_, cupti_);
   take(arguments, slot);
   device_.count_run();
-  if (!observer && captures_ && runs_ > 0) {
+  int64_t begin = 0;
+  if (times) {
+    listeners_.tell(Hearing::kTimes, [&](RunListener& l) { l.begins(*this); });
+    timer_->begin_run(program_.plan.instructions.size());
+    begin = monotonic_nanoseconds();
+  }
+  if (!observer && !tells && captures_ && runs_ > 0) {
     if (!captured_) capture();
     device_.driver().call(device_.driver().graph_launch, captured_, device_.stream(Lane::kCompute));
   } else {
+    issues_ = true;
+    listeners_.tell(Hearing::kIssue, [&](RunListener& l) { l.begins(*this); });
     walk(observer);
+    listeners_.tell(Hearing::kIssue, [](RunListener& l) { l.ends(); });
+    issues_ = false;
   }
   keep_small_outputs(slot);
   done_[slot].record(Lane::kCompute);
   const int64_t run = runs_++;
-  if (observer) wait(run);
+  if (marks_) device_.add_in_flight(*this, done_[slot].get());
+  if (observer || times) wait(run);
+  if (times) tell_times(begin);
   return {*this, run};
 }
 
@@ -89,43 +107,82 @@ void CudaExecutable::take(const Arguments& arguments, size_t slot) {
   }
 }
 
+// What is enqueued while it lives is of an instruction, where somebody takes times.
+class CudaExecutable::Timed {
+ public:
+  Timed(CudaExecutable& program, size_t instruction, Lane lane)
+      : timer_(program.issues_ ? program.timer_.get() : nullptr),
+        instruction_(instruction),
+        lane_(lane) {
+    if (timer_) timer_->begins(instruction, lane);
+  }
+  ~Timed() {
+    try {
+      if (timer_) timer_->ends(instruction_, lane_);
+    } catch (const DeviceError&) {  // the next call of the device says it
+    }
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  RunTimer* timer_;
+  size_t instruction_;
+  Lane lane_;
+};
+
 void CudaExecutable::walk(const NodeObserver* observer) {
   beside_.clear();
-  for (const Instruction& i : program_.plan.instructions) {
+  for (size_t k = 0; k < program_.plan.instructions.size(); ++k) {
+    const Instruction& i = program_.plan.instructions[k];
     if (i.kind == InstructionKind::kCopy) {
+      const Timed timed(*this, k, Lane::kCompute);
       if (i.bytes > 0) device_.copy(addresses_.at(i.target), addresses_.at(i.source), i.bytes);
     } else if (i.kind == InstructionKind::kFill) {
+      const Timed timed(*this, k, Lane::kCompute);
       if (i.bytes > 0) device_.fill(addresses_.at(i.target), i.bytes);
     } else if (i.kind == InstructionKind::kWait) {
       if (std::erase(beside_, i.node) > 0)
         joins_[static_cast<size_t>(i.node)]->hold(Lane::kCompute);
     } else {
       const double begin = observer ? monotonic_seconds() : 0;
-      begin_launch(i);
-      // An observer sees results, so nothing runs beside it.
-      if (!observer) continue;
-      join_lanes();
-      const auto node = static_cast<size_t>(i.node);
-      try {
-        device_.finish();
-      } catch (const DeviceError& error) {
-        throw DeviceError(cat(to_string(graph(), graph().nodes()[node]), ", kernel '",
-                              program_.launches[node].kernel, "': ", error.what()));
-      }
-      show(node, *observer, monotonic_seconds() - begin);
+      begin_launch(k);
+      if (observer) observe(static_cast<size_t>(i.node), *observer, begin);
     }
+    if (marks_) marks_->behind(k);
+    issued(k);
   }
   join_lanes();
+  if (marks_) marks_->end();
 }
 
-void CudaExecutable::begin_launch(const Instruction& instruction) {
+// An observer sees results, so nothing runs beside it.
+void CudaExecutable::observe(size_t node, const NodeObserver& observer, double begin) {
+  join_lanes();
+  try {
+    device_.finish();
+  } catch (const DeviceError& error) {
+    throw DeviceError(cat(to_string(graph(), graph().nodes()[node]), ", kernel '",
+                          program_.launches[node].kernel, "': ", error.what()));
+  }
+  show(node, observer, monotonic_seconds() - begin);
+}
+
+void CudaExecutable::begin_launch(size_t k) {
+  const Instruction& instruction = program_.plan.instructions[k];
   const auto node = static_cast<size_t>(instruction.node);
-  if (instruction.lane == Lane::kCompute) return launch(node);
+  if (instruction.lane == Lane::kCompute) {
+    const Timed timed(*this, k, Lane::kCompute);
+    return launch(node);
+  }
   Event& fork = *forks_[static_cast<size_t>(instruction.lane)];
   fork.record(Lane::kCompute);
   fork.hold(instruction.lane);
-  CudaDevice::OnLane on_lane(device_, instruction.lane);
-  launch(node);
+  {
+    const Timed timed(*this, k, instruction.lane);
+    CudaDevice::OnLane on_lane(device_, instruction.lane);
+    launch(node);
+  }
   joins_[node]->record(instruction.lane);
   beside_.push_back(instruction.node);
 }
@@ -144,6 +201,7 @@ void CudaExecutable::join_lanes() {
 }
 
 void CudaExecutable::capture() {
+  issues_ = false;
   const Driver& driver = device_.driver();
   CUstream origin = device_.stream(Lane::kCompute);
   driver.call(driver.stream_begin_capture, origin, kStreamCaptureModeThreadLocal);
@@ -213,9 +271,14 @@ void CudaExecutable::wait(int64_t run) {
   TESSERA_CHECK(run < runs_ && run >= runs_ - kRunsKept, "results of a run that is long over");
   try {
     device_.wait(done_[static_cast<size_t>(run % kRunsKept)].get());
+    if (marks_) {
+      const auto guard = device_.lock();  // listeners have heard of it on return
+      device_.look();
+    }
   } catch (const DeviceError& error) {
     throw DeviceError(cat(error.what(), ", in one of the ", program_.plan.instructions.size(),
                           " launches of a program on ", device_.description(),
+                          device_.where_it_is(),
                           "; with --hash_file FILE every launch is waited for, and named"));
   }
 }

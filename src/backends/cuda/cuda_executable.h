@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "backends/cuda/cuda_memory.h"
+#include "backends/cuda/executable_listeners.h"
+#include "backends/cuda/progress_marks.h"
+#include "backends/cuda/run_timer.h"
 #include "runtime/plan_addresses.h"
 #include "runtime/planned_program.h"
 
@@ -15,11 +18,13 @@ namespace tessera::cuda {
 // done. Starting enqueues and returns.
 //
 // The first run goes launch by launch, which loads what libraries load when it is first used; at
-// the second all is recorded as one CUDA graph, and from then on a run is one call.
-class CudaExecutable final : public Executable {
+// the second all is recorded as one CUDA graph, and from then on a run is one call. Listeners that
+// hear of progress change that by the marks that are recorded too; runs of those that hear of every
+// instruction go launch by launch, and those of which somebody wants times are waited for.
+class CudaExecutable final : public Executable, private WatchedProgram {
  public:
-  // `captures`: whether graphs are recorded at all.
-  CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures);
+  // `captures`: whether graphs are recorded at all; `cupti`: whether times are taken by it.
+  CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures, bool cupti = true);
   ~CudaExecutable() override;
 
   const Graph& graph() const override { return program_.graph; }
@@ -36,6 +41,9 @@ class CudaExecutable final : public Executable {
   void bind(State& state, Arenas& arenas) override;
   Pending start(const Arguments& arguments, const NodeObserver* observer = nullptr) override;
 
+  bool add_listener(RunListener& listener) override;
+  void remove_listener(RunListener& listener) override;
+
  private:
   void wait(int64_t run) override;
   void read_output(int64_t run, size_t output, std::span<std::byte> to) override;
@@ -44,8 +52,10 @@ class CudaExecutable final : public Executable {
     return addresses_.at(program_.plan.places[static_cast<size_t>(v.id)]);
   }
   void take(const Arguments& arguments, size_t slot);
+  class Timed;
   void walk(const NodeObserver* observer);
-  void begin_launch(const Instruction& instruction);
+  void begin_launch(size_t instruction);
+  void observe(size_t node, const NodeObserver& observer, double begin);
   void launch(size_t node);
   void join_lanes();
   void capture();
@@ -54,6 +64,15 @@ class CudaExecutable final : public Executable {
   // A value's bytes to host memory, behind all that was enqueued.
   void read(Place place, std::span<std::byte> to);
   void keep_small_outputs(size_t slot);
+
+  // For listeners: watched_runs.cpp.
+  void device_begins() override;
+  void device_is_on() override;
+  void device_ends() override;
+  std::string device_is_in() const override;
+  void listeners_changed();
+  void issued(size_t instruction);
+  void tell_times(int64_t begin);
   std::byte* kept_output(size_t slot, size_t output) const;
 
   CudaDevice& device_;
@@ -69,6 +88,12 @@ class CudaExecutable final : public Executable {
   PinnedBlock pinned_;
   int64_t slot_bytes_ = 0, argument_bytes_ = 0;
   std::vector<Event> done_;  // by slot
+  ExecutableListeners listeners_;
+  bool cupti_;
+  std::optional<ProgressMarks> marks_;  // where somebody hears of progress
+  size_t told_ = 0;                     // instructions of the run that the device is in
+  std::unique_ptr<RunTimer> timer_;     // where somebody wants times
+  bool issues_ = false;                 // a walk is a run, not a recording
 };
 
 }  // namespace tessera::cuda

@@ -2,6 +2,7 @@
 
 #include "backends/cuda/cublaslt_products.h"
 #include "backends/cuda/cudnn.h"
+#include "backends/cuda/cupti_activity.h"
 #include "backends/cuda/kernel_images.h"
 #include "backends/cuda/nccl_communicator.h"
 #include "base/error.h"
@@ -35,6 +36,7 @@ InstalledCuda installed_cuda() {
     found.cublaslt = version_of<CublasLt>();
     found.cudnn = version_of<Cudnn>();
     found.nccl = version_of<Nccl>();
+    found.cupti = version_of<Cupti>();
   } catch (const DeviceError& error) {
     if (!found.has_driver) found.driver = error.what();
   }

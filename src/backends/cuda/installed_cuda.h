@@ -14,6 +14,7 @@ struct InstalledCuda {
   std::string driver;  // "CUDA 13.0, '/usr/lib/libcuda.so.1'"
   std::vector<GpuFacts> gpus;
   std::string cublaslt, cudnn, nccl;
+  std::string cupti;  // for profiles
 };
 // Starts the driver, but makes no context: nothing is taken of a GPU's memory.
 InstalledCuda installed_cuda();

@@ -251,8 +251,8 @@ void NcclCommunicator::check_deadline(double waited) {
     who = told.value_or("a rank does not say how far it is");
   }
   fail(cat("exchanges between GPUs: rank ", rank(), " has waited ",
-           std::chrono::duration_cast<std::chrono::seconds>(deadline_).count(),
-           " s and no end is in sight: ", who,
+           std::chrono::duration_cast<std::chrono::seconds>(deadline_).count(), " s",
+           device_.where_it_is(), ", and no end is in sight: ", who,
            "; a rank hangs or the network does (--comm_timeout)"));
 }
 

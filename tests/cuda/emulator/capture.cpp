@@ -1,6 +1,7 @@
 // Capture into graphs, and their replay.
 #include <algorithm>
 
+#include "cupti_records.h"
 #include "findings.h"
 #include "machine.h"
 
@@ -89,6 +90,8 @@ CUresult Machine::end_capture(Stream& stream, int* graph) {
 
 void Machine::replay(Executable& executable, Stream& stream) {
   const Captured& graph = captures[static_cast<size_t>(executable.graph)];
+  const CuptiCall call;
+  ++graph_launches;
   for (const Step& step : graph.steps) {
     if (executable.own_streams.contains(step.stream)) continue;
     executable.own_streams[step.stream] = add_stream(

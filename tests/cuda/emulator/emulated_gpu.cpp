@@ -74,6 +74,11 @@ int64_t tessera_emulated_gpu_launches(void) {
   return machine().launches;
 }
 
+int64_t tessera_emulated_gpu_graph_launches(void) {
+  const std::lock_guard lock(machine().mutex);
+  return machine().graph_launches;
+}
+
 void tessera_emulated_gpu_guard(const void* memory, size_t bytes, int guarded) {
   const std::lock_guard lock(machine().mutex);
   tessera::simt::guard_memory(memory, bytes, guarded != 0);

@@ -45,6 +45,12 @@ int64_t tessera_emulated_gpu_memory_in_use(int device);
 int64_t tessera_emulated_gpu_allocations(void);
 int64_t tessera_emulated_gpu_launches(void);
 
+// Calls of CUPTI's functions, from the start. Enabling records gives `error`; 0: it works.
+int64_t tessera_emulated_gpu_cupti_calls(void);
+void tessera_emulated_gpu_refuse_cupti(int error);
+// Graphs that were launched, from the start.
+int64_t tessera_emulated_gpu_graph_launches(void);
+
 // Bytes of a device's memory that no kernel may touch, around a buffer for example. Checked
 // variant.
 void tessera_emulated_gpu_guard(const void* memory, size_t bytes, int guarded);

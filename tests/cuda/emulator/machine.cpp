@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "access_checks.h"
+#include "cupti_records.h"
 #include "faults.h"
 #include "findings.h"
 
@@ -59,6 +60,8 @@ CUresult Machine::add(Stream& stream, Work work) {
     capture.steps.push_back({Step::kWork, stream.number, -1, std::move(work)});
     return cuda::kCudaSuccess;
   }
+  // NCCL launches from threads of its own.
+  const CuptiCall call(work.label != "NCCL");
   enqueue(stream, work);
   return cuda::kCudaSuccess;
 }
@@ -86,6 +89,7 @@ void Machine::enqueue(Stream& stream, const Work& work) {
   if (work.prepare) operation.body = work.prepare();
   if (work.meet) operation.seats = work.meet();
   operation.is_launch = work.is_launch;
+  operation.correlation = CuptiCall::current();
   stream.last = operation.id;
   unfinished.insert(operation.id);
   stream.queue.push_back(std::move(operation));
@@ -120,8 +124,7 @@ CUresult Machine::record(Event& event, Stream& stream) {
   event.milliseconds = std::make_shared<double>(-1.0);
   enqueue(stream, {"an event", [this, when = event.milliseconds] {
                      return [this, when]() -> std::vector<Range> {
-                       // Work has no duration here; later is more.
-                       *when = static_cast<double>(executed) * 1e-3;
+                       *when = static_cast<double>(cupti_clock()) * 1e-6;
                        return {};
                      };
                    }});
@@ -208,6 +211,7 @@ void Machine::execute(Stream& stream) {
   Operation& operation = stream.queue.front();
   Device& device = devices[static_cast<size_t>(stream.device)];
   std::vector<Range> ranges;
+  const int64_t begin = cupti_clock();
   if (device.sticky == cuda::kCudaSuccess) {
     if (operation.is_launch && !operation.arrived) {
       fault_at(operation.seats.empty() ? "launch" : "exchange");
@@ -220,6 +224,9 @@ void Machine::execute(Stream& stream) {
       ranges = operation.body();
     }
   }
+  if (operation.correlation != 0)
+    note_work(operation.correlation, ordering.text(operation.label), stream.device, stream.number,
+              begin, cupti_clock(), ranges);
   finish(stream, ranges);
 }
 

@@ -58,6 +58,7 @@ struct Operation {
   std::vector<int64_t> after;
   Body body;
   bool is_launch = false;
+  uint32_t correlation = 0;  // CUPTI's
   std::vector<Seat> seats;
   bool arrived = false;
 };
@@ -138,7 +139,7 @@ struct Machine {
   std::map<const std::byte*, Memory> memories;
   std::set<int64_t> unfinished;
   std::set<int> busy;  // streams with work
-  int64_t next_id = 1, executed = 0, allocations = 0, launches = 0;
+  int64_t next_id = 1, executed = 0, allocations = 0, launches = 0, graph_launches = 0;
   int64_t memory_limit = int64_t{8} << 30, fail_allocation = 0, fail_launch = 0;
   int64_t waits = 0, left_out_wait = 0;
   CUresult launch_error = 0;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "access_checks.h"
+#include "cupti_records.h"
 #include "findings.h"
 #include "machine.h"
 #include "rank_files.h"
@@ -26,6 +27,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   simt::set_approximation(0);
   clear_findings();
   remove_meeting_places();
+  reset_cupti();
   seed = new_seed;
   random.seed(new_seed);
   ordering = {};
@@ -39,7 +41,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   unfinished.clear();
   busy.clear();
   waits = left_out_wait = 0;
-  allocations = launches = fail_allocation = fail_launch = 0;
+  allocations = launches = graph_launches = fail_allocation = fail_launch = 0;
   memory_limit = memory_bytes;
   initialized = false;
   devices.assign(static_cast<size_t>(device_count), {});
