@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "apps/bench_ops.h"
+#include "apps/gpu_kernels.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cuda/described_backend.h"
 #include "base/clock.h"
@@ -100,11 +101,19 @@ PlannedDevice::PlannedDevice(const RunConfig& config) {
 
 void PlannedDevice::plan_gpu(const RunConfig& config) {
   using Products = cuda::DescribedBackend::Products;
-  backend_ = std::make_unique<cuda::DescribedBackend>(Products::kCublasLt);
+  target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);
+  auto described = std::make_unique<cuda::DescribedBackend>(
+      Products::kCublasLt, cuda::choice_device(target_.sheet->driver_name),
+      cuda::ProductChoices::of_folder(config.cache_dir));
+  target_.kernels_text = [gpu = described.get(), capability = target_.sheet->capability,
+                          micro_batches =
+                              config.gradient_accumulation_steps](const Session& session) {
+    return gpu_kernels_text(*gpu, session, micro_batches, capability);
+  };
+  backend_ = std::move(described);
   without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn);
   target_.backend = backend_.get();
   target_.without_libraries = without_libraries_.get();
-  target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);
   target_.description = cat(target_.sheet->name, " (--target), by its data sheet");
   target_.peak_flops =
       matrix_dtype(config) == DType::kBF16 ? target_.sheet->matrix_flops : target_.sheet->f32_flops;

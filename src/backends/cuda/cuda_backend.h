@@ -22,6 +22,7 @@ class CudaBackend final : public Backend {
     int gpu = 0;         // as the driver counts those that it shows to this process
     bool graphs = true;  // whether runs are recorded as CUDA graphs
     bool cublaslt = true;
+    ProductChoices choices = {};  // of algorithms of cublasLt
     // To the other ranks of the job; without one, programs of several ranks can be compiled, not
     // run. Must live longer. All ranks make their backends at the same time.
     Control* control = nullptr;
@@ -45,6 +46,7 @@ class CudaBackend final : public Backend {
   std::string description() const;
   CudaDevice& device() { return device_; }
   const KernelTable& kernels() const { return table_; }
+  CublasLtProducts* products() { return products_ ? &*products_ : nullptr; }
 
  private:
   Options options_;

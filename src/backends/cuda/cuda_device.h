@@ -2,6 +2,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include "ir/op.h"
 
 namespace tessera::cuda {
+
+class IdFaults;
 
 // One GPU of this machine, through the driver. Any thread may use it; what is enqueued together is
 // enqueued under lock().
@@ -35,6 +38,10 @@ class CudaDevice final : public Device {
   void copy(void* to, const void* from, int64_t bytes) override;
   CUstream stream() const override { return stream(lane_); }
   int multiprocessors() const override { return facts_.multiprocessors; }
+  std::shared_ptr<IdFault> id_fault(std::string what) override;
+  // InternalError that names op, position and id where a kernel that is done met an id outside of
+  // its table.
+  void raise_id_faults() const;
 
   CUstream stream(Lane lane) const { return streams_[static_cast<size_t>(lane)]; }
   // While it lives, the current lane is another.
@@ -93,6 +100,7 @@ class CudaDevice final : public Device {
   std::map<const void*, int64_t> blocks_;
   int64_t allocated_ = 0;
   std::function<void(double waited)> watch_;
+  std::unique_ptr<IdFaults> id_faults_;
   mutable std::recursive_mutex mutex_;
 };
 

@@ -218,6 +218,7 @@ void CudaExecutable::wait(int64_t run) {
                           " launches of a program on ", device_.description(),
                           "; with --hash_file FILE every launch is waited for, and named"));
   }
+  device_.raise_id_faults();
 }
 
 void CudaExecutable::read_output(int64_t run, size_t output, std::span<std::byte> to) {
