@@ -94,8 +94,8 @@ Algorithm algorithm_of(const Problem& problem, const Preference& preference, uin
   }
   const int64_t drawn[] = {static_cast<int64_t>(algorithm.problem), preference.alignment[0],
                            preference.alignment[1], preference.alignment[2]};
-  const uint64_t draw = hash_of(drawn) + number;
-  algorithm.parts = 1 + draw % 2;
+  const uint64_t draw = hash_of(drawn) >> 16;
+  algorithm.parts = 1 + (draw + number) % 2;
   if (algorithm.parts > 1) algorithm.scheme = kReductionSchemeComputeType;
   if (number + 1 == kAlgorithmsKnown) {
     algorithm.parts = 2;
@@ -103,7 +103,7 @@ Algorithm algorithm_of(const Problem& problem, const Preference& preference, uin
   }
   // Some products want a workspace, some do not.
   const uint64_t most = std::min<uint64_t>(preference.workspace, 64 << 10);
-  algorithm.workspace = (draw / 2 + machine().seed) % 2 ? most / 256 * 256 : 0;
+  algorithm.workspace = ((draw >> 8) + number / 2 + machine().seed) % 2 ? most / 256 * 256 : 0;
   return algorithm;
 }
 
