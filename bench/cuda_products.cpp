@@ -83,18 +83,18 @@ class Tuner {
     void* kept_c = buffers.make(c_bytes_);
     device_.copy(kept_c, arguments.c, c_bytes_);
     std::optional<ProductChoice> best;
-    double first = 0;
-    for (ProductChoice& choice : candidates) {
+    for (ProductChoice& choice : candidates)
+      choice.microseconds = time(products_.make(choice), arguments, scratch);
+    const double first = candidates.empty() ? 0 : candidates[0].microseconds;
+    std::ranges::stable_sort(candidates, {}, &ProductChoice::microseconds);
+    for (const ProductChoice& choice : candidates) {
       const Product product = products_.make(choice);
-      if (result(product, arguments, kept_c) != result(product, arguments, kept_c)) {
-        std::printf("  left out: an algorithm gives other bits in a second run\n");
-        continue;
-      }
-      choice.microseconds = time(product, arguments, scratch);
-      if (first == 0) first = choice.microseconds;
-      if (!best || choice.microseconds < best->microseconds) best = choice;
+      best = choice;
+      best->first_microseconds = first;
+      if (result(product, arguments, kept_c) == result(product, arguments, kept_c)) break;
+      std::printf("  left out: an algorithm gives other bits in a second run\n");
+      best.reset();
     }
-    if (best) best->first_microseconds = first;
     std::printf("%lld x %lld x %lld, %s%s: %zu candidates", static_cast<long long>(p.m),
                 static_cast<long long>(p.n), static_cast<long long>(p.k), p.transpose_a ? "t" : "n",
                 p.transpose_b ? "t" : "n", candidates.size());

@@ -104,10 +104,10 @@ TEST_F(CudaPlan, OccupancyIsLimitedByWhatRunsOutFirst) {
     return occupancy(capability, {.registers = registers, .shared_bytes = shared}, threads, given)
         .blocks;
   };
-  EXPECT_EQ(blocks(80, 32, 0, 256, 0), 8);        // warps
-  EXPECT_EQ(blocks(80, 16, 0, 32, 0), 32);        // blocks
-  EXPECT_EQ(blocks(80, 128, 0, 256, 0), 2);       // registers
-  EXPECT_EQ(blocks(80, 129, 0, 256, 0), 1);       // which warps take in pieces of eight a thread
+  EXPECT_EQ(blocks(80, 32, 0, 256, 0), 8);         // warps
+  EXPECT_EQ(blocks(80, 16, 0, 32, 0), 32);         // blocks
+  EXPECT_EQ(blocks(80, 128, 0, 256, 0), 2);        // registers
+  EXPECT_EQ(blocks(80, 129, 0, 256, 0), 1);        // which warps take in pieces of eight a thread
   EXPECT_EQ(blocks(80, 32, 1280, 128, 81664), 2);  // shared memory: 164 KiB
   EXPECT_EQ(blocks(80, 32, 1281, 128, 81664), 1);
   EXPECT_EQ(blocks(90, 32, 1281, 128, 81664), 2);  // 228 KiB
