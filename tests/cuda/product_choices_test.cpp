@@ -109,7 +109,7 @@ TEST(ProductChoices, SayWhatIsWrongAndWhere) {
   refused(with(" 64 16 64 ", " 64 24 64 "), "align_b is 24, no power of two");
   refused(with(" 64 16 64 ", " 64 256 64 "), "align_b is '256'");
   refused(with(" c ", " C "), "'C' is not nothing, bias, c or bias+c");
-  refused(with(" 4096 ", cat(" ", kLibraryWorkspaceBytes + 1, " ")), "the workspace is '");
+  refused(with(" 4096 ", cat(" ", kLibraryWorkspaceBytes, " ")), "the workspace is '");
   refused(with(" 4096 ", " -1 "), "the workspace is '-1'");
   refused(with("ffffffffffffffff", "fffffffffffffff"), "the algorithm has 127 digits");
   refused(with("ffffffffffffffff", "-fffffffffffffff"), "not in hexadecimal digits");

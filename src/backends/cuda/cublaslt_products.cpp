@@ -17,6 +17,12 @@ static_assert(kPlacedAlignment <= kBufferAlignment);
 
 int cuda_type(DType dtype) { return dtype == DType::kBF16 ? kCudaReal16BF : kCudaReal32F; }
 
+void* aligned_workspace(void* workspace) {
+  constexpr uintptr_t kMultiple = kPlacedAlignment + kWorkspacePadding;
+  return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + kMultiple - 1) /
+                                 kMultiple * kMultiple);
+}
+
 // What cublasLt has to be told of a product. Its matrices are column-major, so that what it
 // multiplies are the transposes: c' = b' a'.
 class Described {
@@ -51,8 +57,8 @@ class Described {
     auto prefer = [&](int attribute, const auto& value) {
       return library_.preference_set_attribute(preference, attribute, &value, sizeof(value));
     };
-    cublasStatus status =
-        prefer(kPreferenceMaxWorkspaceBytes, static_cast<uint64_t>(kLibraryWorkspaceBytes));
+    cublasStatus status = prefer(kPreferenceMaxWorkspaceBytes,
+                                 static_cast<uint64_t>(kLibraryWorkspaceBytes - kWorkspacePadding));
     const uint32_t schemes = kReductionSchemeNone | kReductionSchemeComputeType;
     if (!status) status = prefer(kPreferenceReductionSchemeMask, schemes);
     // What it multiplies first is b.
@@ -97,8 +103,8 @@ class Described {
     const float alpha = 1;
     if (a.bias) set(kMatmulDescBiasPointer, a.bias);
     library_.call(library_.matmul, handle, product_, &alpha, a.b, first_, a.a, second_, &beta_, a.c,
-                  result_, a.c, result_, &algorithm.algo, a.workspace, algorithm.workspace_bytes,
-                  stream);
+                  result_, a.c, result_, &algorithm.algo, aligned_workspace(a.workspace),
+                  algorithm.workspace_bytes, stream);
   }
 
  private:
@@ -172,7 +178,7 @@ Product CublasLtProducts::product_of(const ProductChoice& choice, bool measured)
   std::ranges::copy(choice.algorithm, algorithm.algo.data);
   algorithm.workspace_bytes = static_cast<size_t>(choice.workspace_bytes);
   return {cat("cublasLt ", library_.version(), measured ? ", measured" : ""),
-          choice.workspace_bytes,
+          padded_workspace(choice.workspace_bytes),
           [this, described = std::make_shared<Described>(library_, choice.problem), algorithm,
            p = choice.problem](const ProductArguments& a) {
             check_alignment(p, a);

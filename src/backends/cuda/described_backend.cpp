@@ -37,7 +37,7 @@ DescribedBackend::DescribedBackend(Products products, const std::string& gpu,
       if (p.m == 0 || p.n == 0 || p.k == 0) return std::nullopt;
       const ProductChoice* choice = choices.find(gpu, version, p);
       return Product{choice ? "cublasLt, measured" : "cublasLt",
-                     choice ? choice->workspace_bytes : kLibraryWorkspaceBytes,
+                     choice ? padded_workspace(choice->workspace_bytes) : kLibraryWorkspaceBytes,
                      [this](const ProductArguments&) {
                        if (!device_.records()) refuse();
                      }};

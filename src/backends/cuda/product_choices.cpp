@@ -128,7 +128,8 @@ ProductChoice read_choice(Line line) {
   p.align_b = line.alignment("align_b");
   p.align_c = line.alignment("align_c");
   read_adds(line, p);
-  choice.workspace_bytes = line.integer("the workspace", 0, kLibraryWorkspaceBytes);
+  choice.workspace_bytes =
+      line.integer("the workspace", 0, kLibraryWorkspaceBytes - kWorkspacePadding);
   read_algorithm(line, choice.algorithm);
   choice.microseconds = line.time("the time");
   choice.first_microseconds = line.time("the first's time");

@@ -55,8 +55,11 @@ void check_alignment(const ProductProblem& problem, const ProductArguments& argu
 using MakeProduct = std::function<std::optional<Product>(const ProductProblem&)>;
 
 // What cublasLt may have for the partial sums of a product: as much as NVIDIA advises for its
-// latest GPUs.
-constexpr int64_t kLibraryWorkspaceBytes = 32 << 20;
+// latest GPUs. It wants them at a multiple of 256 bytes, for which a plan grants some more.
+constexpr int64_t kLibraryWorkspaceBytes = 32 << 20, kWorkspacePadding = 256 - kPlacedAlignment;
+constexpr int64_t padded_workspace(int64_t bytes) {
+  return bytes == 0 ? 0 : bytes + kWorkspacePadding;
+}
 
 // By kernels of this program: every problem of f32 and bf16; bf16 by tensor cores where leading
 // dims are multiples of 8 and a and b of 16 bytes.

@@ -254,8 +254,8 @@ cublasStatus add_product(Call call, const std::optional<Algorithm>& algorithm, S
       return kCublasInvalidValue;
     }
   }
-  if (call.workspace_bytes && reinterpret_cast<uintptr_t>(call.workspace) % 16 != 0) {
-    lt_wrong("the workspace is not aligned to 16 bytes");
+  if (call.workspace_bytes && reinterpret_cast<uintptr_t>(call.workspace) % 256 != 0) {
+    lt_wrong("the workspace is not aligned to 256 bytes");
     return kCublasInvalidValue;
   }
   if (call.workspace_bytes &&
