@@ -35,7 +35,9 @@ target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 # names that others of the folder have too.
 set(TESSERA_OFTEN_RUN "")
 set(TESSERA_SELDOM_RUN "")
-if(NOT TESSERA_SANITIZE)
+if(TESSERA_SANITIZE)
+  set(TESSERA_SELDOM_RUN -O0)
+else()
   set(TESSERA_OFTEN_RUN $<$<CONFIG:Release>:-O3>)
   set(TESSERA_SELDOM_RUN $<$<CONFIG:Release>:-O1>)
 endif()
@@ -61,7 +63,7 @@ function(tessera_library folder)
   target_link_libraries(tessera_${folder} PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
-# tessera_test(<name> SOURCES <files> DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>] [READS_SOURCE_TREE]
+# tessera_test(<name> SOURCES <files> [SEPARATE <files>] DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>] [READS_SOURCE_TREE]
 #              [USES_REGEX] [COMPUTES])
 # One GoogleTest program, test_<name>. Default label: fast. The sources of a test are optimised little, and not at all with
 # sanitizers, which takes a third and half of the time to compile them away, unless it COMPUTES much by itself. READS_SOURCE_TREE: the test finds files of the
@@ -69,15 +71,15 @@ endfunction()
 # uninitialised variables (GCC bug 105562). What is labelled nightly runs only when asked for: ctest -C nightly -L nightly,
 # which is what tools/nightly does.
 function(tessera_test name)
-  cmake_parse_arguments(ARG "READS_SOURCE_TREE;USES_REGEX;COMPUTES" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "READS_SOURCE_TREE;USES_REGEX;COMPUTES" "TIMEOUT" "SOURCES;SEPARATE;DEPENDS;LIBRARIES;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS fast)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  add_executable(test_${name} ${ARG_SOURCES})
-  set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
+  add_executable(test_${name} ${ARG_SOURCES} ${ARG_SEPARATE})
+  set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT ARG_COMPUTES)
     target_compile_options(test_${name} PRIVATE $<IF:$<BOOL:${TESSERA_SANITIZE}>,-O0,-O1>)
   endif()

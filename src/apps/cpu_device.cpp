@@ -101,9 +101,10 @@ PlannedDevice::PlannedDevice(const RunConfig& config) {
 
 void PlannedDevice::plan_gpu(const RunConfig& config) {
   using Products = cuda::DescribedBackend::Products;
+  const auto sums = config.reproducible ? cuda::SumOrder::kRanks : cuda::SumOrder::kLibrary;
   target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);
   auto described = std::make_unique<cuda::DescribedBackend>(
-      Products::kCublasLt, cuda::choice_device(target_.sheet->driver_name),
+      Products::kCublasLt, sums, cuda::choice_device(target_.sheet->driver_name),
       cuda::ProductChoices::of_folder(config.cache_dir));
   target_.kernels_text = [gpu = described.get(), capability = target_.sheet->capability,
                           micro_batches =
@@ -111,7 +112,7 @@ void PlannedDevice::plan_gpu(const RunConfig& config) {
     return gpu_kernels_text(*gpu, session, micro_batches, capability);
   };
   backend_ = std::move(described);
-  without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn);
+  without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn, sums);
   target_.backend = backend_.get();
   target_.without_libraries = without_libraries_.get();
   target_.description = cat(target_.sheet->name, " (--target), by its data sheet");

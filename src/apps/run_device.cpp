@@ -7,6 +7,7 @@
 #include "backends/xla/device_backend.h"
 #include "backends/xla/plugin_search.h"
 #include "backends/xla/xla_backend.h"
+#include "base/error.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -33,6 +34,10 @@ Opened open_xla_cpu(const RunConfig& config, const JobConnection& job) {
 }
 
 Opened open_xla_gpu(const RunConfig& config, const JobConnection& job) {
+  if (config.reproducible && job.member && job.member->world_size > 1)
+    throw UserError(
+        "--reproducible: XLA takes sums between GPUs in an order of its own; --device_type cuda "
+        "takes them in rank order");
   xla::DeviceBackend::Options options;
   options.plugin = xla::find_plugin(config.xla_plugin, xla::PluginKind::kCuda);
   options.cache = config.cache_dir;
@@ -65,6 +70,8 @@ std::unique_ptr<cuda::CudaBackend> open_cuda(const RunConfig& config, const JobC
   options.control = job.channels.control.get();
   options.deadline = std::chrono::milliseconds(static_cast<int64_t>(config.comm_timeout * 1000));
   options.choices = cuda::ProductChoices::of_folder(config.cache_dir);
+  if (job.member) options.host = job.member->host_id;
+  if (config.reproducible) options.sums = cuda::SumOrder::kRanks;
   return std::make_unique<cuda::CudaBackend>(options);
 }
 

@@ -301,6 +301,12 @@ std::vector<OptionRow> sharding() {
                "error that names it",
        .minimum = 0.1,
        .on_resume = kFree},
+      {.name = "reproducible",
+       .field = &RunConfig::reproducible,
+       .help =
+           "sums between GPUs in rank order, as the CPU takes them: the same bits whatever NCCL "
+           "would choose on other links and versions. On the CPU they always are",
+       .on_resume = kFree},
       {.name = "world",
        .field = &RunConfig::world,
        .help = "number of ranks to plan for",

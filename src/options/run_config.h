@@ -83,6 +83,7 @@ struct RunConfig {
   std::string reduce_dtype = "f32";
   bool unsharded_accumulation = false;
   double comm_timeout = 600;
+  bool reproducible = false;
   std::optional<int64_t> world;
   int64_t ranks_per_host = 8;
   int64_t context_parallel_degree = 1;

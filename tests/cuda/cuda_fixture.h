@@ -61,6 +61,10 @@ class CudaTest : public testing::Test {
     function<decltype(tessera_emulated_gpu_leave_out_wait)>("leave_out_wait")(n);
   }
   int64_t waits() { return function<decltype(tessera_emulated_gpu_waits)>("waits")(); }
+  // Calls of NCCL are in progress for a while, until reset().
+  void lag_behind() { function<decltype(tessera_emulated_gpu_lagging_nccl)>("lagging_nccl")(1); }
+  // NCCL adds in another order than that of ranks, until reset().
+  void sum_in_rings() { function<decltype(tessera_emulated_gpu_sum_in_rings)>("sum_in_rings")(1); }
   void fail_allocation(int64_t n) {
     function<decltype(tessera_emulated_gpu_fail_allocation)>("fail_allocation")(n);
   }

@@ -4,6 +4,7 @@
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/described_backend.h"
 #include "backends/cuda/kernel_facts.h"
+#include "options/run_config.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/programs/tiny_model.h"
 
@@ -47,6 +48,30 @@ TEST_F(CudaPlan, IsToTheByteWhatADeviceAllocates) {
       }
     }
   }
+}
+
+// The workspaces of sums between ranks too, whose order is an option.
+TEST_F(CudaPlan, IsThatOfADeviceOfSeveralRanks) {
+  RunConfig config;
+  config.sharding_strategy = "hybrid_shard";
+  config.shard_degree = 2;
+  config.max_context_width = 16;
+  ProgramOptions options = tiny_programs(4, 16, DType::kBF16);
+  options.parallelism = make_parallelism(config, tiny_model(), 4, 4);
+  options.batch = options.validation_batch = 1;
+  const auto session = [&](Backend& backend) {
+    return Session(build_programs(model_builder(tiny_model()), options), backend);
+  };
+  std::vector<int64_t> arenas;
+  for (SumOrder sums : {SumOrder::kLibrary, SumOrder::kRanks}) {
+    DescribedBackend described(Products::kOwn, sums);
+    CudaBackend device({.cublaslt = false, .sums = sums});
+    const Session planned = session(described), compiled = session(device);
+    EXPECT_EQ(planned.planned_memory().arena, compiled.planned_memory().arena);
+    EXPECT_EQ(planned.plan_hash(), compiled.plan_hash());
+    arenas.push_back(planned.planned_memory().arena);
+  }
+  EXPECT_NE(arenas[0], arenas[1]);
 }
 
 TEST_F(CudaPlan, HasTheMostThatCublasLtMayTake) {

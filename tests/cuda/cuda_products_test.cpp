@@ -143,7 +143,8 @@ TEST_F(CudaProducts, TakeWhatWasMeasuredAndPlanWithIt) {
   CudaBackend backend({.choices = ProductChoices::parse(choices.to_text(), "choices")});
   expect_contains(backend.description(), cat(" with ", choices.size(), " measured products"));
   Session session(tiny_training(), backend);
-  DescribedBackend described(DescribedBackend::Products::kCublasLt, gpu, choices);
+  DescribedBackend described(DescribedBackend::Products::kCublasLt, SumOrder::kLibrary, gpu,
+                             choices);
   const Session planned(tiny_training(), described);
   session.allocate();
   EXPECT_EQ(planned.planned_memory().total(), session.allocated_bytes());

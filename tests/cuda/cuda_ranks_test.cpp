@@ -1,9 +1,11 @@
 // Several ranks, each a thread with an emulated GPU of its own, which exchange through the double
 // of NCCL: they train like one rank on the CPU; the same bits whatever the order; who cannot take
 // part.
+#include <latch>
 #include <thread>
 
 #include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/nccl_network.h"
 #include "comm/thread_channels.h"
 #include "options/run_config.h"
 #include "tests/base/error_expectation.h"
@@ -78,10 +80,11 @@ class CudaRanksTest : public CudaTest {
       });
     }
   }
-  std::vector<Outcome> train_on_cuda(const Spread& spread, DType compute, bool graphs = true) {
+  std::vector<Outcome> train_on_cuda(const Spread& spread, DType compute, bool graphs = true,
+                                     SumOrder sums = SumOrder::kLibrary) {
     std::vector<Outcome> outcomes(static_cast<size_t>(spread.world));
     on_ranks(spread.world, [&](int rank, Control& control) {
-      CudaBackend backend({.gpu = rank, .graphs = graphs, .control = &control});
+      CudaBackend backend({.gpu = rank, .graphs = graphs, .control = &control, .sums = sums});
       outcomes[static_cast<size_t>(rank)] = train(spread, compute, backend, rank);
     });
     return outcomes;
@@ -106,14 +109,30 @@ TEST_F(CudaRanksTest, TrainLikeOne) {
   }
 }
 
+// Whether calls of NCCL are done at once or later, too.
 TEST_F(CudaRanksTest, GiveTheSameBitsWithGraphsAndWithout) {
   const Spread spread{2};
   std::vector<std::vector<Outcome>> all;
   for (uint64_t seed : {1, 2}) {
     reset(seed, spread.world);
+    if (seed == 2) lag_behind();
     all.push_back(train_on_cuda(spread, DType::kBF16, seed == 1));
     EXPECT_EQ(all.back(), all.front()) << seed;
   }
+}
+
+// Where the emulated NCCL adds in rank order nothing but the way of the bytes is another; where it
+// adds as rings do its own sums are others, and those in rank order are not.
+TEST_F(CudaRanksTest, GiveTheSameBitsWithSumsInRankOrder) {
+  const Spread spread{4};
+  const auto with = [&](bool rings, SumOrder sums) {
+    reset(rings ? 2 : 1, spread.world);
+    if (rings) sum_in_rings(), lag_behind();
+    return train_on_cuda(spread, DType::kBF16, true, sums);
+  };
+  const std::vector<Outcome> in_order = with(false, SumOrder::kLibrary);
+  EXPECT_EQ(with(true, SumOrder::kRanks), in_order);
+  EXPECT_NE(with(true, SumOrder::kLibrary), in_order);
 }
 
 TEST_F(CudaRanksTest, DoNotShareAGpu) {
@@ -126,29 +145,71 @@ TEST_F(CudaRanksTest, DoNotShareAGpu) {
   for (const std::string& error : errors) expect_contains(error, "ranks 0 and 1 have the same GPU");
 }
 
-// A rank fails while the others wait for its exchange: they end with its reason.
+// A rank fails while the others wait for its exchange, for a result or to read their state: they
+// end with its reason.
 TEST_F(CudaRanksTest, EndWithARankThatFails) {
+  for (const bool reads : {false, true}) {
+    reset(1, 2);
+    std::vector<std::string> errors(2);
+    on_ranks(2, [&](int rank, Control& control) {
+      try {
+        CudaBackend backend({.gpu = rank, .control = &control});
+        const ProgramOptions options = options_of(Spread{2}, DType::kF32);
+        Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
+        session.allocate();
+        if (rank == 1) {
+          control.report_failure("the disk is full");
+          return;
+        }
+        TinyBatch batch(options.batch, kLength, 0);
+        session.accumulate(std::vector{batch.view()});
+        if (reads)
+          fingerprint_of(session);
+        else
+          session.start_update(1e-2, 1, {}).result();
+      } catch (const CommError& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+    expect_contains(errors[0], "rank 1 failed: the disk is full");
+    EXPECT_TRUE(findings().empty());
+  }
+}
+
+// A rank that is well, as far as the control plane knows, and does not come to an exchange.
+TEST_F(CudaRanksTest, NameARankThatDoesNotCome) {
   reset(1, 2);
   std::vector<std::string> errors(2);
+  std::latch over(2);
   on_ranks(2, [&](int rank, Control& control) {
-    try {
-      CudaBackend backend({.gpu = rank, .control = &control});
-      const ProgramOptions options = options_of(Spread{2}, DType::kF32);
-      Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
-      session.allocate();
-      if (rank == 1) {
-        control.report_failure("the disk is full");
-        return;
-      }
+    const std::chrono::milliseconds soon(500);
+    CudaBackend backend({.gpu = rank, .control = &control, .deadline = soon});
+    const ProgramOptions options = options_of(Spread{2}, DType::kF32);
+    Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
+    session.allocate();
+    if (rank == 0) {
       TinyBatch batch(options.batch, kLength, 0);
       session.accumulate(std::vector{batch.view()});
-      session.start_update(1e-2, 1, {}).result();
-    } catch (const CommError& error) {
-      errors[static_cast<size_t>(rank)] = error.what();
+      errors[0] = message_of<CommError>([&] { fingerprint_of(session); });
     }
+    over.arrive_and_wait();
   });
-  expect_contains(errors[0], "rank 1 failed: the disk is full");
-  findings();  // what was broken off was begun by one rank only
+  expect_contains(errors[0], "rank 1 has started 0 runs of programs, this one 1");
+  EXPECT_TRUE(findings().empty());
+}
+
+// Lines as NCCL and aws-ofi-nccl write them.
+TEST_F(CudaRanksTest, KnowTheirNetworkFromNcclsLog) {
+  EXPECT_EQ(NcclNetwork::name_in(""), "");
+  EXPECT_EQ(NcclNetwork::name_in("host:12:12 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n"
+                                 "host:12:34 [0] NCCL INFO Using network Socket\n"),
+            "Socket");
+  EXPECT_EQ(NcclNetwork::name_in("host:12:34 [0] NCCL INFO NET/OFI Selected Provider is efa\n"
+                                 "host:12:34 [0] NCCL INFO Using network AWS Libfabric\nmore"),
+            "AWS Libfabric, provider efa");
+  EXPECT_EQ(NcclNetwork::name_in("NET/OFI Selected provider is efa, fabric is efa-direct\n"
+                                 "Using network Libfabric"),
+            "Libfabric, provider efa");
 }
 
 }  // namespace

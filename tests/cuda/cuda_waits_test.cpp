@@ -23,6 +23,7 @@ class CudaWaitsTest : public CudaTest {
 
   // The state after a step of all ranks, each on its thread and GPU.
   std::vector<uint64_t> step(int world, bool far_tier, int64_t left_out) {
+    const SumOrder sums = sums_;
     reset(3, world);
     leave_out_wait(left_out);
     auto hub = std::make_shared<ThreadHub>(world);
@@ -34,7 +35,8 @@ class CudaWaitsTest : public CudaTest {
         CudaBackend backend({.gpu = rank,
                              .graphs = false,
                              .cublaslt = false,
-                             .control = world > 1 ? channels.control.get() : nullptr});
+                             .control = world > 1 ? channels.control.get() : nullptr,
+                             .sums = sums});
         states[static_cast<size_t>(rank)] = step_of(backend, rank, world, far_tier);
       });
     }
@@ -59,6 +61,8 @@ class CudaWaitsTest : public CudaTest {
     // that is touched.
     EXPECT_GE(found * 3, tried);
   }
+
+  SumOrder sums_ = SumOrder::kLibrary;
 
  private:
   static uint64_t step_of(Backend& backend, int rank, int world, bool far_tier) {
@@ -86,6 +90,10 @@ class CudaWaitsTest : public CudaTest {
 };
 
 TEST_F(CudaWaitsTest, OfExchangesBetweenRanks) { each_left_out(2, false, 5); }
+TEST_F(CudaWaitsTest, OfSumsInRankOrder) {
+  sums_ = SumOrder::kRanks;
+  each_left_out(2, false, 3);
+}
 TEST_F(CudaWaitsTest, OfCopiesToTheFarTier) { each_left_out(1, true, 5); }
 
 }  // namespace

@@ -2,45 +2,24 @@
 #include <functional>
 #include <thread>
 
-#include "backends/cuda/nccl_api.h"
-#include "tests/cuda/emulated_cuda.h"
+#include "tests/cuda/nccl_functions.h"
 
 namespace tessera::cuda {
 namespace {
 
-struct Nccl {
-  explicit Nccl(EmulatedCuda& cuda) {
-#define TESSERA_LOAD(result, name, member, parameters) cuda.load(#name, member);
-    TESSERA_NCCL_FUNCTIONS(TESSERA_LOAD)
-#undef TESSERA_LOAD
-    EXPECT_EQ(get_unique_id(&id), 0);
-  }
-#define TESSERA_MEMBER(result, name, member, parameters) result(*member) parameters = nullptr;
-  TESSERA_NCCL_FUNCTIONS(TESSERA_MEMBER)
-#undef TESSERA_MEMBER
-  ncclUniqueId id{};
-};
-
 struct Rank {
   EmulatedCuda& cuda;
-  Nccl& nccl;
+  NcclFunctions& nccl;
   int rank;
   ncclComm* comm;
   CUstream stream;
 
-  bool settle(ncclComm* of) const {
-    ncclResult error = kNcclInProgress;
-    while (error == kNcclInProgress) {
-      if (nccl.comm_get_async_error(of, &error) != 0) return false;
-      std::this_thread::yield();
-    }
-    return error == 0;
-  }
+  bool settle(ncclComm* of) const { return nccl.settle(of); }
 };
 
 // A thread and a device for each rank, connected.
 void run_ranks(EmulatedCuda& cuda, int count, const std::function<void(Rank&)>& body) {
-  Nccl nccl(cuda);
+  NcclFunctions nccl(cuda);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
@@ -140,6 +119,25 @@ TEST(NcclDouble, ExchangesAreCapturedIntoGraphs) {
   });
 }
 
+TEST(NcclDouble, AGraphOfOneRankAlone) {
+  EmulatedCuda cuda("checked", 1, 2);
+  run_ranks(cuda, 2, [](Rank& r) {
+    float* x = r.cuda.upload(std::vector<float>{1}, r.stream);
+    r.cuda.stream_synchronize(r.stream);
+    if (r.rank == 0) r.cuda.stream_begin_capture(r.stream, kStreamCaptureModeThreadLocal);
+    EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    if (r.rank == 0) {
+      CUgraph graph = nullptr;
+      CUgraphExec executable = nullptr;
+      ASSERT_EQ(r.cuda.stream_end_capture(r.stream, &graph), 0);
+      ASSERT_EQ(r.cuda.graph_instantiate(&executable, graph, 0), 0);
+      ASSERT_EQ(r.cuda.graph_launch(executable, r.stream), 0);
+    }
+    EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 2.0f);
+  });
+  cuda.expect_found("one rank has a call in a graph and another has not");
+}
+
 TEST(NcclDouble, ExchangesAreOrderedWithOtherStreamsByEventsOnly) {
   EmulatedCuda cuda("checked", 1, 2);
   run_ranks(cuda, 2, [](Rank& r) {
@@ -182,7 +180,7 @@ TEST(NcclDouble, RanksThatCallDifferentThings) {
 
 TEST(NcclDouble, AMissingRankIsNeverThereAndAnAbortGoesOn) {
   EmulatedCuda cuda("checked", 1, 2);
-  Nccl nccl(cuda);
+  NcclFunctions nccl(cuda);
   ncclConfig config;
   config.blocking = 0;
   ncclComm* comm = nullptr;
@@ -211,6 +209,54 @@ TEST(NcclDouble, AMissingRankIsNeverThereAndAnAbortGoesOn) {
     EXPECT_EQ(r.cuda.event_synchronize(event), 0);
     EXPECT_EQ(r.cuda.download(y, 4, r.stream), part(0, 4));
   });
+}
+
+// A part that begins too late, one whose end is not there, memory that is given back, and parts
+// that nobody has written: as what a rank gives in sums that are taken in rank order.
+TEST(NcclDouble, PartsThatAreNotThere) {
+  for (const int mistake : {0, 1, 2, 3}) {
+    EmulatedCuda cuda("checked", 1, 2);
+    run_ranks(cuda, 2, [&](Rank& r) {
+      float* x =
+          mistake == 3 ? r.cuda.allocate<float>(8) : r.cuda.upload(part(r.rank, 8), r.stream);
+      auto* y = r.cuda.allocate<float>(8);
+      r.cuda.stream_synchronize(r.stream);
+      if (mistake == 2 && r.rank == 0) {
+        EXPECT_EQ(r.cuda.mem_free(r.cuda.address(x)), kCudaSuccess);
+      }
+      const float* from = x + (mistake == 1 && r.rank == 0 ? 1 : 0);
+      r.nccl.group_start();
+      for (int peer : {0, 1}) {
+        r.nccl.send(from + 4 * peer, 4, kNcclFloat32, peer, r.comm, r.stream);
+        r.nccl.receive(y + 4 * peer, 4, kNcclFloat32, peer, r.comm, r.stream);
+      }
+      r.nccl.group_end();
+      r.cuda.stream_synchronize(r.stream);
+    });
+    if (mistake == 1) cuda.expect_found("past the end of");
+    if (mistake == 2) cuda.expect_found("which is freed");
+    if (mistake == 3) cuda.expect_found("sends what nobody has written");
+  }
+}
+
+TEST(NcclDouble, CallsThatAreInProgress) {
+  EmulatedCuda cuda("checked", 1, 2);
+  decltype(&tessera_emulated_gpu_lagging_nccl) lag = nullptr;
+  cuda.load("tessera_emulated_gpu_lagging_nccl", lag);
+  lag(1);
+  run_ranks(cuda, 2, [](Rank& r) {
+    float* x = r.cuda.upload(part(0, 4), r.stream);
+    const auto reduce = [&] {
+      return r.nccl.all_reduce(x, x, 4, kNcclFloat32, kNcclSum, r.comm, r.stream);
+    };
+    EXPECT_EQ(reduce(), kNcclInProgress);
+    EXPECT_NE(reduce(), kNcclSuccess);  // it is not asked for
+    EXPECT_TRUE(r.settle(r.comm));
+    EXPECT_EQ(reduce(), kNcclInProgress);
+    EXPECT_TRUE(r.settle(r.comm));
+    EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 4.0f);
+  });
+  cuda.expect_found("while the call before it is in progress");
 }
 
 TEST(NcclDouble, WhatBreaksItsRules) {

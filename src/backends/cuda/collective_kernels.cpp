@@ -2,10 +2,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "backends/cuda/kernel_launch.h"
+#include "backends/cuda/rank_order_sums.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "ops/collective/collective.h"
@@ -40,6 +42,11 @@ class Chain {
       run(from, to);
     };
     steps_.push_back({std::move(without_scratch), 0, type_.bytes()});
+  }
+  using RunWithScratch = std::function<void(const void* from, void* to, void* scratch)>;
+  void add(TensorType output, int64_t scratch_bytes, RunWithScratch run) {
+    type_ = std::move(output);
+    steps_.push_back({std::move(run), scratch_bytes, type_.bytes()});
   }
   // A primitive of one operand, or of none.
   template <class Primitive>
@@ -89,7 +96,7 @@ class Chain {
 
  private:
   struct Step {
-    std::function<void(const void* from, void* to, void* scratch)> run;
+    RunWithScratch run;
     int64_t scratch, bytes;
   };
   const KernelTable& table_;
@@ -100,8 +107,11 @@ class Chain {
 
 class Collectives {
  public:
-  Collectives(const KernelTable& table, NcclCommunicator* communicator)
-      : table_(table), communicator_(communicator) {}
+  Collectives(const KernelTable& table, Device& device, NcclCommunicator* communicator,
+              SumOrder order)
+      : table_(table), communicator_(communicator) {
+    if (order == SumOrder::kRanks) in_rank_order_.emplace(device, communicator);
+  }
 
   int rank() const { return communicator_ ? communicator_->rank() : 0; }
   Chain chain(const PrepareContext& c) const { return {table_, c.mesh, c.inputs[0]}; }
@@ -124,6 +134,17 @@ class Collectives {
     const auto& op = static_cast<const AllReduceOp&>(c.op);
     const Group* ranks = group(op.axes(), c.mesh);
     Chain steps = chain(c);
+    if (in_rank_order_) {
+      const int64_t count = c.inputs[0].elements();
+      steps.add(c.outputs[0],
+                in_rank_order_->all_reduce_bytes(c.mesh.size(op.axes()), count, c.inputs[0].dtype),
+                [this, ranks, count, sum = ordered(c, op.reduction())](const void* from, void* to,
+                                                                       void* scratch) {
+                  static_cast<void>(communicator());
+                  in_rank_order_->all_reduce(*ranks, sum, from, to, count, scratch);
+                });
+      return std::move(steps).launch(kernel(c, op.axes()));
+    }
     if (op.reduction() == Reduction::kSum) widen(steps);
     steps.add(steps.type(), [this, ranks, type = steps.type(), reduction = op.reduction(),
                              label = c.label](const void* from, void* to) {
@@ -158,6 +179,18 @@ class Collectives {
     const Cut part(c.outputs[0].shape, op.dim());
     const int64_t row = part.size * part.inner;
     Chain steps(table_, c.mesh, {{part.outer, n, row}, c.inputs[0].dtype});
+    if (in_rank_order_) {
+      if (part.outer > 1)
+        steps.add_op(std::make_shared<const Transpose>(std::vector<int64_t>{1, 0, 2}));
+      const int64_t count = part.outer * row;
+      steps.add(c.outputs[0], in_rank_order_->reduce_scatter_bytes(n, count, c.inputs[0].dtype),
+                [this, ranks, count, sum = ordered(c, Reduction::kSum)](const void* from, void* to,
+                                                                        void* scratch) {
+                  static_cast<void>(communicator());
+                  in_rank_order_->reduce_scatter(*ranks, sum, from, to, count, scratch);
+                });
+      return std::move(steps).launch(kernel(c, op.axes()));
+    }
     widen(steps);
     if (part.outer > 1)
       steps.add_op(std::make_shared<const Transpose>(std::vector<int64_t>{1, 0, 2}));
@@ -204,19 +237,26 @@ class Collectives {
     if (steps.type().dtype == DType::kBF16 || steps.type().dtype == DType::kF16)
       steps.convert(DType::kF32);
   }
-  static std::string kernel(const PrepareContext& c, AxisSet axes) {
-    return cat(c.op.name(), " of ", c.mesh.size(axes), " ranks");
+  std::string kernel(const PrepareContext& c, AxisSet axes) const {
+    const bool sums = c.op.name() == "all_reduce" || c.op.name() == "reduce_scatter";
+    return cat(c.op.name(), " of ", c.mesh.size(axes), " ranks",
+               in_rank_order_ && sums ? ", in rank order" : "");
+  }
+  static RankOrderSums::Sum ordered(const PrepareContext& c, Reduction reduction) {
+    return {reduction, c.inputs[0].dtype, c.outputs[0].dtype, c.label};
   }
 
   const KernelTable& table_;
   NcclCommunicator* communicator_;
+  std::optional<RankOrderSums> in_rank_order_;
   std::map<uint32_t, const Group*> groups_;
 };
 
 }  // namespace
 
-void register_collective_kernels(KernelTable& table, NcclCommunicator* communicator) {
-  auto collectives = std::make_shared<Collectives>(table, communicator);
+void register_collective_kernels(KernelTable& table, Device& device, NcclCommunicator* communicator,
+                                 SumOrder order) {
+  auto collectives = std::make_shared<Collectives>(table, device, communicator, order);
   using Make = Launch (*)(Collectives&, const PrepareContext&);
   auto add = [&](const char* name, Make make) {
     table.add(name, [collectives, make](const PrepareContext& c) { return make(*collectives, c); });

@@ -9,10 +9,10 @@
 namespace tessera::cuda {
 
 void register_kernels(KernelTable& table, Device& device, const MakeProduct& product,
-                      NcclCommunicator* communicator) {
+                      NcclCommunicator* communicator, SumOrder order) {
   register_composite_kernels(table, device, product);
   register_primitive_kernels(table, device);
-  register_collective_kernels(table, communicator);
+  register_collective_kernels(table, device, communicator, order);
   register_half_kernels(table, device);
 }
 
@@ -26,10 +26,10 @@ CudaBackend::CudaBackend(const Options& options) : options_(options), device_(op
     }
   }
   if (options.control && options.control->world_size() > 1)
-    communicator_.emplace(device_, *options.control, options.deadline);
+    communicator_.emplace(device_, *options.control, options.deadline, options.host);
   MakeProduct make;
   if (products_) make = [this](const ProductProblem& problem) { return products_->make(problem); };
-  register_kernels(table_, device_, make, communicator_ ? &*communicator_ : nullptr);
+  register_kernels(table_, device_, make, communicator_ ? &*communicator_ : nullptr, options.sums);
 }
 
 CudaBackend::~CudaBackend() = default;
@@ -50,6 +50,8 @@ std::string CudaBackend::description() const {
   if (const int64_t measured = products_ ? products_->measured_choices() : 0)
     text += cat(" with ", measured, measured == 1 ? " measured product" : " measured products");
   if (communicator_) text += cat(", NCCL ", Nccl::get().version());
+  if (communicator_ && !communicator_->network().empty())
+    text += cat(" over ", communicator_->network());
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include "backends/cuda/cuda_device.h"
 #include "backends/cuda/cuda_executable.h"
 #include "backends/cuda/nccl_communicator.h"
+#include "backends/cuda/sum_order.h"
 #include "runtime/backend.h"
 #include "runtime/control.h"
 
@@ -27,6 +28,8 @@ class CudaBackend final : public Backend {
     // run. Must live longer. All ranks make their backends at the same time.
     Control* control = nullptr;
     std::chrono::milliseconds deadline{300'000};
+    std::string host;  // what tells this machine from those of other ranks; empty: its name
+    SumOrder sums = SumOrder::kLibrary;  // between ranks
   };
   // DeviceError that says what to do where the driver, a GPU, kernels for it or, with several
   // ranks, NCCL are missing.

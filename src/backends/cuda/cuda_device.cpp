@@ -184,6 +184,18 @@ void CudaDevice::finish() const {
   wait(finished_);
 }
 
+void CudaDevice::settle() const noexcept {
+  try {
+    return finish();
+  } catch (const Error&) {
+  }
+  constexpr double kLongest = 5;
+  for (const double begin = monotonic_seconds(); monotonic_seconds() - begin < kLongest;) {
+    if (driver_.event_query(finished_) != kCudaErrorNotReady) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
 void* CudaDevice::allocate(int64_t bytes, std::string_view purpose) {
   const auto guard = lock();
   CUdeviceptr memory = 0;

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -70,6 +71,9 @@ class CudaDevice final : public Device {
   void set_watch(std::function<void(double waited)> watch) { watch_ = std::move(watch); }
   // Waits for all that was enqueued on the compute lane.
   void finish() const;
+  // For destructors: waits until nothing works on memory that goes. A device that has failed does
+  // not work; where exchanges were broken off it is soon done.
+  void settle() const noexcept;
 
   // Memory, uninitialised. DeviceError that says how much was wanted for what, how much is free,
   // and what to do.
@@ -80,6 +84,10 @@ class CudaDevice final : public Device {
   bool is_pinned(const void* memory) const;
   int64_t free_bytes() const;
   int64_t allocated_bytes() const { return allocated_; }  // of the device's memory
+
+  // Runs of programs that were started; any thread may ask.
+  void count_run() { ++runs_; }
+  int64_t runs() const { return runs_; }
 
  private:
   void launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 block, int shared_bytes,
@@ -99,6 +107,7 @@ class CudaDevice final : public Device {
   std::map<const void*, int64_t> pinned_;   // blocks by address
   std::map<const void*, int64_t> blocks_;
   int64_t allocated_ = 0;
+  std::atomic<int64_t> runs_ = 0;
   std::function<void(double waited)> watch_;
   std::unique_ptr<IdFaults> id_faults_;
   mutable std::recursive_mutex mutex_;

@@ -30,10 +30,7 @@ CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool 
 }
 
 CudaExecutable::~CudaExecutable() {
-  try {
-    device_.finish();
-  } catch (const Error&) {  // a device that has failed does not work on it either
-  }
+  device_.settle();
   forget_capture();
 }
 
@@ -64,6 +61,7 @@ Pending CudaExecutable::start(const Arguments& arguments, const NodeObserver* ob
   const auto slot = static_cast<size_t>(runs_ % kRunsKept);
   const auto guard = device_.lock();
   take(arguments, slot);
+  device_.count_run();
   if (!observer && captures_ && runs_ > 0) {
     if (!captured_) capture();
     device_.driver().call(device_.driver().graph_launch, captured_, device_.stream(Lane::kCompute));
@@ -190,6 +188,8 @@ void CudaExecutable::read(Place place, std::span<std::byte> to) {
     std::memcpy(to.data(), from, to.size());
     return;
   }
+  // Before the call, which waits for what is enqueued without a deadline.
+  device_.finish();
   const Driver& driver = device_.driver();
   driver.call(driver.copy_to_host, static_cast<void*>(to.data()),
               reinterpret_cast<CUdeviceptr>(from), to.size(), device_.stream(Lane::kCompute));

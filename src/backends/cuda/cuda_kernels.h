@@ -1,6 +1,7 @@
 #pragma once
 #include "backends/cuda/device.h"
 #include "backends/cuda/products.h"
+#include "backends/cuda/sum_order.h"
 #include "runtime/kernel_table.h"
 
 namespace tessera::cuda {
@@ -22,9 +23,9 @@ void register_composite_kernels(KernelTable& table, Device& device, MakeProduct 
 
 class NcclCommunicator;
 // All of them, with exchanges (collective_kernels.h). What a launch takes of workspace depends on
-// the node and on `product` alone, not on the kind of device.
+// the node, on `product` and `order` alone, not on the kind of device.
 void register_kernels(KernelTable& table, Device& device, const MakeProduct& product,
-                      NcclCommunicator* communicator);
+                      NcclCommunicator* communicator, SumOrder order = SumOrder::kLibrary);
 
 // What takes tensors of f16 by way of f32; to be registered last.
 void register_half_kernels(KernelTable& table, Device& device);

@@ -6,20 +6,7 @@
 #include "base/text.h"
 
 namespace tessera::cuda {
-namespace {
-
-// For destructors: memory may go when nothing works on it any more. A device that has failed does
-// not work.
-void settle(const CudaDevice& device) noexcept {
-  try {
-    device.finish();
-  } catch (const Error&) {
-  }
-}
-
-}  // namespace
-
-CudaState::~CudaState() { settle(device_); }
+CudaState::~CudaState() { device_.settle(); }
 
 std::byte* CudaState::data(const std::string& slot) const {
   auto near = near_.find(slot);
@@ -52,6 +39,9 @@ void CudaState::copy_out(const std::string& slot, int64_t offset, std::span<std:
     std::memcpy(to.data(), from, to.size());
     return;
   }
+  // Before the call, which waits for what is enqueued without a deadline: another rank may be
+  // missing in an exchange.
+  device_.finish();
   driver.call(driver.copy_to_host, static_cast<void*>(to.data()),
               reinterpret_cast<CUdeviceptr>(from), to.size(), device_.stream(Lane::kCompute));
   device_.finish();
@@ -66,6 +56,7 @@ void CudaState::copy_in(const std::string& slot, int64_t offset, std::span<const
     std::memcpy(to, from.data(), from.size());
     return;
   }
+  device_.finish();
   driver.call(driver.copy_to_device, reinterpret_cast<CUdeviceptr>(to),
               static_cast<const void*>(from.data()), from.size(), device_.stream(Lane::kCompute));
   device_.finish();
@@ -76,6 +67,6 @@ CudaArenas::CudaArenas(CudaDevice& device, const ProgramMemory& memory)
       near_(device, memory.arena, "the values of a step"),
       far_(device, memory.far_arena, "offloaded values") {}
 
-CudaArenas::~CudaArenas() { settle(device_); }
+CudaArenas::~CudaArenas() { device_.settle(); }
 
 }  // namespace tessera::cuda

@@ -28,7 +28,7 @@ void DescribedDevice::launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 bl
        static_cast<int>(block.x * block.y * block.z), shared_bytes});
 }
 
-DescribedBackend::DescribedBackend(Products products, const std::string& gpu,
+DescribedBackend::DescribedBackend(Products products, SumOrder sums, const std::string& gpu,
                                    ProductChoices choices) {
   MakeProduct make;
   if (products == Products::kCublasLt) {
@@ -43,7 +43,7 @@ DescribedBackend::DescribedBackend(Products products, const std::string& gpu,
                      }};
     };
   }
-  register_kernels(table_, device_, make, nullptr);
+  register_kernels(table_, device_, make, nullptr, sums);
 }
 
 std::unique_ptr<Executable> DescribedBackend::compile(const Graph& graph) {

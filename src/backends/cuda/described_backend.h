@@ -6,6 +6,7 @@
 
 #include "backends/cuda/device.h"
 #include "backends/cuda/product_choices.h"
+#include "backends/cuda/sum_order.h"
 #include "runtime/backend.h"
 #include "runtime/kernel_table.h"
 
@@ -49,8 +50,8 @@ class DescribedBackend final : public Backend {
   // But for what was measured on `gpu` (choice_device(), "": none) with the latest version of
   // cublasLt of which `choices` has lines: of those products the workspace is known.
   enum class Products { kCublasLt, kOwn };
-  explicit DescribedBackend(Products products, const std::string& gpu = "",
-                            ProductChoices choices = {});
+  explicit DescribedBackend(Products products, SumOrder sums = SumOrder::kLibrary,
+                            const std::string& gpu = "", ProductChoices choices = {});
 
   std::unique_ptr<Executable> compile(const Graph& graph) override;
   std::unique_ptr<State> make_state() override;

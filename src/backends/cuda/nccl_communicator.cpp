@@ -1,15 +1,18 @@
 #include "backends/cuda/nccl_communicator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <set>
 #include <thread>
 
+#include "backends/cuda/nccl_network.h"
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 
 namespace tessera::cuda {
@@ -30,16 +33,14 @@ int nccl_type(DType dtype) {
   throw UserError(cat("--device_type cuda exchanges no ", name(dtype)));
 }
 
-std::string host_name() {
-  std::array<char, 256> text{};
-  return ::gethostname(text.data(), text.size() - 1) == 0 ? text.data() : "";
-}
-
-void refuse_shared_gpus(Control& control, const CudaDevice& device) {
-  const std::string own = cat(host_name(), " ", device.facts().pci_id);
+// Returns the number of hosts.
+size_t refuse_shared_gpus(Control& control, const CudaDevice& device, const std::string& host) {
+  const std::string own = cat(host.empty() ? host_name() : host, " ", device.facts().pci_id);
   const std::vector<std::string> all = control.exchange("cuda devices", own);
   std::map<std::string, size_t> first;
+  std::set<std::string> hosts;
   for (size_t rank = 0; rank < all.size(); ++rank) {
+    hosts.insert(all[rank].substr(0, all[rank].rfind(' ')));
     auto [known, added] = first.emplace(all[rank], rank);
     if (!added)
       throw DeviceError(cat("CUDA: ranks ", known->second, " and ", rank,
@@ -47,6 +48,7 @@ void refuse_shared_gpus(Control& control, const CudaDevice& device) {
                             all[rank].substr(all[rank].rfind(' ') + 1),
                             ": start at most as many ranks on a host as it has GPUs"));
   }
+  return hosts.size();
 }
 
 }  // namespace
@@ -69,30 +71,39 @@ std::string Nccl::version() const {
 }
 
 NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
-                                   std::chrono::milliseconds deadline)
+                                   std::chrono::milliseconds deadline, const std::string& host)
     : device_(device), control_(control), deadline_(deadline), library_(Nccl::get()) {
-  refuse_shared_gpus(control, device);
+  const size_t hosts = refuse_shared_gpus(control, device, host);
   control.on_failure([heard = heard_](const std::string& cause) {
     std::lock_guard guard(heard->mutex);
     heard->cause = cause;
     heard->failed = true;
   });
   const auto guard = device_.lock();
+  std::optional<NcclNetwork> log;
+  if (hosts > 1) log.emplace();
   comms_.push_back(begin_world());
+  if (log) network_ = log->name();
+  if (rank() == 0 && network_ == "Socket")
+    TESSERA_WARN(
+        "NCCL reaches other hosts over TCP sockets. Where they have InfiniBand or EFA its plug-in "
+        "was "
+        "not found or does not work: NCCL_DEBUG=INFO says why");
+  progress_ =
+      std::make_unique<RankProgress>(control, deadline, [&device] { return device.runs(); });
   device_.set_watch([this](double waited) { check(waited); });
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  device_.set_watch({});
-  if (aborted_) return;
   try {
-    device_.finish();
+    if (!aborted_) device_.finish();
     // Each is there for what other ranks have still to take from this one, until all have ended it.
     for (ncclComm* comm : comms_) settle(comm, library_.comm_finalize(comm), "ending exchanges");
     for (ncclComm* comm : comms_) library_.comm_destroy(comm);
   } catch (const Error&) {
     if (!aborted_) abort_all();
   }
+  device_.set_watch({});
 }
 
 ncclComm* NcclCommunicator::begin_world() {
@@ -190,19 +201,19 @@ void NcclCommunicator::all_reduce(const Group& group, const void* from, void* to
          label);
 }
 
-void NcclCommunicator::all_to_all(const Group& group, const void* from, void* to,
-                                  int64_t part_count, DType dtype, const std::string& label) {
+void NcclCommunicator::exchange_parts(const Group& group, const void* from, int64_t stride,
+                                      void* to, int64_t part_count, DType dtype,
+                                      const std::string& label) {
   ncclComm* comm = comm_of(group);
   const auto count = static_cast<size_t>(part_count);
-  const size_t bytes = count * static_cast<size_t>(size_of(dtype));
+  const int64_t size = size_of(dtype);
   ncclResult result = library_.group_start();
   for (int peer = 0; peer < group.size && result == kNcclSuccess; ++peer) {
-    const size_t at = static_cast<size_t>(peer) * bytes;
-    result = library_.send(static_cast<const std::byte*>(from) + at, count, nccl_type(dtype), peer,
-                           comm, device_.stream());
+    result = library_.send(static_cast<const std::byte*>(from) + peer * stride * size, count,
+                           nccl_type(dtype), peer, comm, device_.stream());
     if (result == kNcclSuccess)
-      result = library_.receive(static_cast<std::byte*>(to) + at, count, nccl_type(dtype), peer,
-                                comm, device_.stream());
+      result = library_.receive(static_cast<std::byte*>(to) + peer * part_count * size, count,
+                                nccl_type(dtype), peer, comm, device_.stream());
   }
   const ncclResult ended = library_.group_end();
   settle(comm, result == kNcclSuccess ? ended : result, label);
@@ -226,10 +237,23 @@ void NcclCommunicator::check(double waited) {
       continue;
     fail(cat("exchanges between GPUs: NCCL: ", library_.get_error_string(error)));
   }
-  if (waited > std::chrono::duration<double>(deadline_).count())
-    fail(cat("exchanges between GPUs: rank ", rank(), " has waited ",
-             std::chrono::duration_cast<std::chrono::seconds>(deadline_).count(),
-             " s and no end is in sight: a rank hangs or the network does (--comm_timeout)"));
+  check_deadline(waited);
+}
+
+void NcclCommunicator::check_deadline(double waited) {
+  const double deadline = std::chrono::duration<double>(deadline_).count();
+  if (waited <= deadline) return;
+  std::string who = "not known who is behind";
+  if (progress_) {
+    const double patience = std::chrono::duration<double>(progress_->patience()).count();
+    const std::optional<std::string> told = progress_->who_is_behind();
+    if (!told && waited <= deadline + patience) return;
+    who = told.value_or("a rank does not say how far it is");
+  }
+  fail(cat("exchanges between GPUs: rank ", rank(), " has waited ",
+           std::chrono::duration_cast<std::chrono::seconds>(deadline_).count(),
+           " s and no end is in sight: ", who,
+           "; a rank hangs or the network does (--comm_timeout)"));
 }
 
 void NcclCommunicator::fail(const std::string& what) {

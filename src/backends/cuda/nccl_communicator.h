@@ -9,6 +9,7 @@
 
 #include "backends/cuda/cuda_device.h"
 #include "backends/cuda/nccl_api.h"
+#include "backends/cuda/rank_progress.h"
 #include "base/dtype.h"
 #include "ir/marks.h"
 #include "runtime/control.h"
@@ -41,11 +42,16 @@ class NcclCommunicator {
  public:
   // All ranks of the job make theirs at the same time. DeviceError where two of them have the same
   // GPU, which NCCL refuses.
-  NcclCommunicator(CudaDevice& device, Control& control, std::chrono::milliseconds deadline);
+  // `host` tells the rank's machine from those of others; empty: its name.
+  NcclCommunicator(CudaDevice& device, Control& control, std::chrono::milliseconds deadline,
+                   const std::string& host = {});
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
+  // What NCCL uses between hosts, as far as it says so: "AWS Libfabric, provider efa", "IB",
+  // "Socket". Empty on one host.
+  const std::string& network() const { return network_; }
   int rank() const { return control_.rank(); }
   int world_size() const { return control_.world_size(); }
 
@@ -65,13 +71,19 @@ class NcclCommunicator {
   void all_reduce(const Group& group, const void* from, void* to, int64_t count, DType dtype,
                   Reduction reduction, const std::string& label);
   void all_to_all(const Group& group, const void* from, void* to, int64_t part_count, DType dtype,
-                  const std::string& label);
+                  const std::string& label) {
+    exchange_parts(group, from, part_count, to, part_count, dtype, label);
+  }
+  // The same of pieces of parts: part j of `from` begins at j * stride.
+  void exchange_parts(const Group& group, const void* from, int64_t stride, void* to,
+                      int64_t part_count, DType dtype, const std::string& label);
 
   // Throws what has gone wrong since, if anything; `waited`: how long somebody has been waiting for
   // the device.
   void check(double waited);
 
  private:
+  void check_deadline(double waited);
   ncclComm* begin_world();
   ncclComm* split(int color, int key);
   // Until a call that goes on behind the host has been taken.
@@ -94,6 +106,8 @@ class NcclCommunicator {
   };
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
   bool aborted_ = false;
+  std::string network_;
+  std::unique_ptr<RankProgress> progress_;
 };
 
 }  // namespace tessera::cuda

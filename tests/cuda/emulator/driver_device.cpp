@@ -5,6 +5,7 @@
 
 #include "access_checks.h"
 #include "driver_exports.h"
+#include "faults.h"
 #include "handles.h"
 
 namespace tessera::emulated_gpu {
@@ -256,7 +257,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* memory, size_t bytes) {
   if (!m.may_call("cuMemAlloc")) return kCudaErrorStreamCaptureUnsupported;
   if (bytes == 0) return kCudaErrorInvalidValue;
   const Device& d = m.devices[static_cast<size_t>(device)];
-  const bool fails = ++m.allocations == m.fail_allocation;
+  const bool fails = ++m.allocations == m.fail_allocation || fault_at("allocation");
   if (fails || bytes > static_cast<size_t>(m.memory_limit - d.in_use)) {
     return kCudaErrorOutOfMemory;
   }

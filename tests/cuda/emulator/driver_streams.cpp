@@ -3,6 +3,7 @@
 
 #include "access_checks.h"
 #include "driver_exports.h"
+#include "faults.h"
 #include "handles.h"
 
 namespace tessera::emulated_gpu {
@@ -106,6 +107,7 @@ CUresult copy_from_pageable(Stream& stream, void* to, const void* from, size_t b
 
 CUresult copy_to_pageable(Stream& stream, void* to, const void* from, size_t bytes) {
   Machine& m = machine();
+  fault_at("copy");
   Work work;
   work.label = "copy to the host";
   work.prepare = [=] {

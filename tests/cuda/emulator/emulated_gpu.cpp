@@ -52,6 +52,14 @@ void tessera_emulated_gpu_break_communicators(int error) {
   const std::lock_guard lock(machine().mutex);
   tessera::emulated_gpu::break_communicators(error);
 }
+void tessera_emulated_gpu_lagging_nccl(int on) {
+  const std::lock_guard lock(machine().mutex);
+  machine().nccl_lags = on != 0;
+}
+void tessera_emulated_gpu_sum_in_rings(int on) {
+  const std::lock_guard lock(machine().mutex);
+  machine().sums_in_rings = on != 0;
+}
 
 int64_t tessera_emulated_gpu_memory_in_use(int device) {
   const std::lock_guard lock(machine().mutex);

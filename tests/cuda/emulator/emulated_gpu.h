@@ -34,6 +34,13 @@ int64_t tessera_emulated_gpu_waits(void);
 // begun is never done.
 void tessera_emulated_gpu_break_communicators(int error);
 
+// Calls of NCCL on communicators that do not block are in progress until somebody has asked some
+// times, and the next call must wait for that. Off by default.
+void tessera_emulated_gpu_lagging_nccl(int on);
+// NCCL's sums are taken as its rings do: each part of the whole in another order of ranks.
+// TESSERA_EMULATED_GPU_RINGS=1 says the same for a process. Off by default: in rank order.
+void tessera_emulated_gpu_sum_in_rings(int on);
+
 int64_t tessera_emulated_gpu_memory_in_use(int device);
 int64_t tessera_emulated_gpu_allocations(void);
 int64_t tessera_emulated_gpu_launches(void);

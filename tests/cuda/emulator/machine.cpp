@@ -1,11 +1,13 @@
 #include "machine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
 #include "access_checks.h"
 #include "block_runner.h"
+#include "faults.h"
 #include "findings.h"
 
 namespace tessera::emulated_gpu {
@@ -171,8 +173,12 @@ bool Machine::adds_order(const Stream& stream, const Event& event) const {
 
 void Machine::run_until(int64_t id) {
   while (unfinished.contains(id)) {
-    if (!run_one()) changed.wait(mutex);
+    if (!run_one()) wait_for_others();
   }
+}
+void Machine::wait_for_others() {
+  if (!meets_processes) return changed.wait(mutex);
+  changed.wait_for(mutex, std::chrono::microseconds(200));
 }
 void Machine::run_some(int count) {
   while (count-- > 0 && run_one()) {
@@ -184,7 +190,11 @@ bool Machine::run_one() {
   std::vector<int> ready;
   for (const int number : busy) {
     const Operation& head = streams[static_cast<size_t>(number)].queue.front();
-    const auto is_kept = [](const Seat& seat) { return !seat.meeting->done && !*seat.left; };
+    const auto is_kept = [](const Seat& seat) {
+      const Meeting& meeting = *seat.meeting;
+      if (meeting.done || *seat.left) return false;
+      return meeting.broken || !meeting.others || !meeting.others();
+    };
     if (head.arrived && std::any_of(head.seats.begin(), head.seats.end(), is_kept)) continue;
     if (std::none_of(head.after.begin(), head.after.end(),
                      [&](int64_t id) { return unfinished.contains(id); })) {
@@ -201,6 +211,9 @@ void Machine::execute(Stream& stream) {
   Device& device = devices[static_cast<size_t>(stream.device)];
   std::vector<Range> ranges;
   if (device.sticky == cuda::kCudaSuccess) {
+    if (operation.is_launch && !operation.arrived) {
+      fault_at(operation.seats.empty() ? "launch" : "exchange");
+    }
     if (operation.is_launch && ++launches == fail_launch) {
       device.sticky = launch_error;
     } else if (!operation.seats.empty()) {
@@ -219,7 +232,8 @@ bool Machine::meet(Operation& operation, std::vector<Range>* ranges) {
     Meeting& meeting = *seat.meeting;
     if (*seat.left && !meeting.done) meeting.broken = true;
     if (!operation.arrived) meeting.arrived++;
-    if (!meeting.done && !meeting.broken && meeting.arrived >= meeting.expected) {
+    if (!meeting.done && !meeting.broken && meeting.arrived >= meeting.expected &&
+        (!meeting.others || meeting.others())) {
       meeting.ranges = meeting.body();
       meeting.done = true;
       changed.notify_all();

@@ -30,6 +30,9 @@ struct Meeting {
   int expected = 0, arrived = 0;
   bool broken = false;  // somebody has left: never done
   bool done = false;
+  // Of participants in other processes, who are not counted: whether they are there. Asked from
+  // when those of this process are, again and again.
+  std::function<bool()> others;
   std::function<std::vector<std::vector<Range>>()> body;  // the ranges of each participant
   std::vector<std::vector<Range>> ranges;
 };
@@ -140,6 +143,9 @@ struct Machine {
   int64_t waits = 0, left_out_wait = 0;
   CUresult launch_error = 0;
   bool initialized = false;
+  bool nccl_lags = false;        // calls of NCCL that need not block are done later
+  bool sums_in_rings = false;    // the double of NCCL adds as rings do, not in rank order
+  bool meets_processes = false;  // nobody tells this one when another process gets on
 
   Machine();
   void reset(uint64_t new_seed, int device_count, int64_t memory_bytes);
@@ -164,6 +170,8 @@ struct Machine {
 
   // Does work until this one is done. Waits for other threads where a meeting needs them.
   void run_until(int64_t id);
+  // Until another thread, or perhaps another process, has got on.
+  void wait_for_others();
   // Does at most so many pieces of work that can be done.
   void run_some(int count);
 

@@ -2,11 +2,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "access_checks.h"
 #include "findings.h"
 #include "machine.h"
+#include "rank_files.h"
 
 namespace tessera::emulated_gpu {
 namespace {
@@ -23,6 +25,7 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   simt::forget_memory();
   simt::set_approximation(0);
   clear_findings();
+  remove_meeting_places();
   seed = new_seed;
   random.seed(new_seed);
   ordering = {};
@@ -44,6 +47,8 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   for (int n = 0; n < device_count; ++n) {
     devices[static_cast<size_t>(n)].default_stream = add_stream(n, true, "the default stream");
   }
+  meets_processes = nccl_lags = false;
+  sums_in_rings = std::getenv("TESSERA_EMULATED_GPU_RINGS") != nullptr;
   current_device() = -1;
   changed.notify_all();
 }

@@ -1,8 +1,11 @@
 // A double of NCCL's functions.
 #include <algorithm>
 #include <climits>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
+#include "faults.h"
 #include "nccl_communicators.h"
 
 using namespace tessera::cuda;  // NOLINT: the parameters of what is exported
@@ -31,8 +34,6 @@ std::map<std::string, std::shared_ptr<Clique>>& cliques() {
   static auto* map = new std::map<std::string, std::shared_ptr<Clique>>;
   return *map;
 }
-int unique_ids = 0;
-
 ncclComm* handle_of(int number) { return make_handle<ncclComm*>(Handle::kCommunicator, number); }
 
 ncclResult wrong(const std::string& what) {
@@ -52,6 +53,10 @@ Communicator* communicator_of(ncclComm* handle, const char* call, bool must_be_r
     wrong(std::string(call) + " on a communicator that is not connected yet");
     return nullptr;
   }
+  if (must_be_ready && c->under_way > 0) {
+    wrong(std::string(call) + " while the call before it is in progress");
+    return nullptr;
+  }
   if (must_be_ready && c->finalized) {
     wrong(std::string(call) + " on a communicator that is ended");
     return nullptr;
@@ -66,12 +71,16 @@ ncclResult connected(int number, bool blocking) {
   Machine& m = machine();
   m.changed.notify_all();
   const auto at = [&]() -> Communicator& { return communicators()[static_cast<size_t>(number)]; };
-  while (blocking && !at().ready() && !at().aborted) m.changed.wait(m.mutex);
+  while (blocking && !at().ready() && !at().aborted) {
+    m.meets_processes = true;  // perhaps
+    m.wait_for_others();
+  }
   return at().ready() ? kNcclSuccess : kNcclInProgress;
 }
 
-int add_communicator(std::shared_ptr<Clique> clique, int rank, int device) {
+int add_communicator(std::shared_ptr<Clique> clique, int rank, int device, bool blocking) {
   Communicator c;
+  c.blocking = blocking;
   c.clique = std::move(clique);
   c.rank = rank;
   c.device = device;
@@ -102,6 +111,31 @@ void connect_split(const Clique::Split& split) {
   }
 }
 
+// As NCCL does where the environment says that and where it logs.
+void tell_network() {
+  const char* file = std::getenv("NCCL_DEBUG_FILE");
+  if (!file) return;
+  if (FILE* log = std::fopen(file, "a")) {
+    std::fputs("host:1:1 [0] NCCL INFO Using network Socket\n", log);
+    std::fclose(log);
+  }
+}
+
+// A process stays until the others have taken what it has given.
+bool all_have_ended(const Communicator& c) {
+  const Clique& clique = *c.clique;
+  if (!clique.spans_processes) return true;
+  constexpr const char* kEnded = "ended";
+  if (!clique.files->has(kEnded, c.rank)) {
+    if (machine().unfinished.contains(c.last_operation)) return false;
+    clique.files->put(kEnded, c.rank, std::string());
+  }
+  for (int rank = 0; rank < static_cast<int>(clique.communicators.size()); ++rank) {
+    if (!clique.files->has(kEnded, rank)) return false;
+  }
+  return true;
+}
+
 // Puts calls of one group that are for one stream there as one piece of work.
 void enqueue_calls(Stream& stream, const std::vector<Grouped>& calls) {
   Work work;
@@ -122,13 +156,21 @@ void enqueue_calls(Stream& stream, const std::vector<Grouped>& calls) {
   }
 }
 
-void end_group() {
+ncclResult end_group() {
   std::map<int, std::vector<Grouped>> by_stream;
-  for (const Grouped& g : grouped) by_stream[g.stream].push_back(g);
+  ncclResult result = kNcclSuccess;
+  for (const Grouped& g : grouped) {
+    by_stream[g.stream].push_back(g);
+    Communicator& c = communicators()[static_cast<size_t>(g.communicator)];
+    if (!machine().nccl_lags || c.blocking) continue;
+    c.under_way = 1 + static_cast<int>(machine().random() % 3);
+    result = kNcclInProgress;
+  }
   grouped.clear();
   for (const auto& [stream, calls] : by_stream) {
     enqueue_calls(machine().streams[static_cast<size_t>(stream)], calls);
   }
+  return result;
 }
 
 ncclResult call_collective(ncclComm* comm, CollectiveCall call, int peer, bool sends,
@@ -168,9 +210,9 @@ ncclResult call_collective(ncclComm* comm, CollectiveCall call, int peer, bool s
   }
   if (call.count == 0) return kNcclSuccess;
   call.device = c->device;
+  call.captured = s->capture >= 0;
   grouped.push_back({number_of(Handle::kCommunicator, comm), call, peer, sends, s->number});
-  if (group_depth == 0) end_group();
-  return kNcclSuccess;
+  return group_depth == 0 ? end_group() : kNcclSuccess;
 }
 
 const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
@@ -191,7 +233,7 @@ ncclResult ncclGetVersion(int* version) {
 ncclResult ncclGetUniqueId(ncclUniqueId* id) {
   const std::lock_guard lock(machine().mutex);
   std::memset(id->internal, 0, sizeof id->internal);
-  std::snprintf(id->internal, sizeof id->internal, "tessera emulated ranks %d", ++unique_ids);
+  std::snprintf(id->internal, sizeof id->internal, "%s", new_meeting_place().c_str());
   return kNcclSuccess;
 }
 
@@ -201,10 +243,12 @@ ncclResult ncclCommInitRankConfig(ncclComm** comm, int ranks, ncclUniqueId id, i
   *comm = nullptr;
   if (ready(__func__) != kCudaSuccess) return kNcclUnhandledCudaError;
   if (ranks < 1 || rank < 0 || rank >= ranks) return kNcclInvalidArgument;
+  fault_at("init");
   std::shared_ptr<Clique>& clique = cliques()[std::string(id.internal, sizeof id.internal)];
   if (!clique) {
     clique = std::make_shared<Clique>();
     clique->communicators.assign(static_cast<size_t>(ranks), -1);
+    clique->files = std::make_shared<RankFiles>(std::string(id.internal));
   }
   if (static_cast<int>(clique->communicators.size()) != ranks) {
     return wrong("ranks give different numbers of ranks");
@@ -217,7 +261,9 @@ ncclResult ncclCommInitRankConfig(ncclComm** comm, int ranks, ncclUniqueId id, i
       return wrong("two ranks on one device");
     }
   }
-  const int made = add_communicator(clique, rank, current_device());
+  tell_network();
+  if (!say_present(*clique, rank, current_device())) return wrong("a rank is there twice");
+  const int made = add_communicator(clique, rank, current_device(), is_blocking(config));
   clique->communicators[static_cast<size_t>(rank)] = made;
   *comm = handle_of(made);
   return connected(made, is_blocking(config));
@@ -229,6 +275,17 @@ ncclResult ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** made, nc
   Communicator* c = communicator_of(comm, __func__, true);
   if (!c) return kNcclInvalidArgument;
   const std::shared_ptr<Clique> parent = c->clique;
+  if (parent->spans_processes) {
+    const int64_t number_of_split = c->splits++;
+    parent->files->put("split" + std::to_string(number_of_split), c->rank,
+                       std::to_string(color) + " " + std::to_string(key));
+    if (color < 0) return kNcclSuccess;
+    const Communicator::Divided divided{parent, number_of_split, c->rank, color};
+    const int added = add_communicator(nullptr, 0, c->device, is_blocking(config));
+    communicators()[static_cast<size_t>(added)].divided = divided;
+    *made = handle_of(added);
+    return connected(added, is_blocking(config));
+  }
   Clique::Split& split = parent->splits[c->splits++];
   const size_t ranks = parent->communicators.size();
   split.color_and_key.resize(ranks);
@@ -236,7 +293,7 @@ ncclResult ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** made, nc
   const auto own = static_cast<size_t>(c->rank);
   split.color_and_key[own] = {color, key};
   const int device = c->device;
-  const int number = color < 0 ? -1 : add_communicator(nullptr, 0, device);
+  const int number = color < 0 ? -1 : add_communicator(nullptr, 0, device, is_blocking(config));
   split.made[own] = number;
   if (++split.present == static_cast<int>(ranks)) connect_split(split);
   machine().changed.notify_all();
@@ -250,10 +307,17 @@ ncclResult ncclCommGetAsyncError(ncclComm* comm, ncclResult* error) {
   Communicator* c = communicator_of(comm, __func__, false);
   if (!c) return kNcclInvalidArgument;
   *error = c->error ? c->error : c->ready() ? kNcclSuccess : kNcclInProgress;
+  if (c->under_way > 0 && *error == kNcclSuccess) {
+    c->under_way--;
+    *error = kNcclInProgress;
+  }
+  if (c->clique && c->clique->error) *error = c->clique->error;
   // Ending waits for the work that is under way.
   if (c->finalized && !c->error) {
     machine().run_some(2);
-    if (machine().unfinished.contains(c->last_operation)) *error = kNcclInProgress;
+    if (machine().unfinished.contains(c->last_operation) || !all_have_ended(*c)) {
+      *error = kNcclInProgress;
+    }
   }
   return kNcclSuccess;
 }
@@ -262,7 +326,8 @@ ncclResult ncclCommFinalize(ncclComm* comm) {
   Communicator* c = communicator_of(comm, __func__, true);
   if (!c) return kNcclInvalidArgument;
   c->finalized = true;
-  return machine().unfinished.contains(c->last_operation) ? kNcclInProgress : kNcclSuccess;
+  const bool ended = !machine().unfinished.contains(c->last_operation) && all_have_ended(*c);
+  return ended ? kNcclSuccess : kNcclInProgress;
 }
 ncclResult ncclCommDestroy(ncclComm* comm) {
   const std::lock_guard lock(machine().mutex);
@@ -335,8 +400,7 @@ ncclResult ncclGroupStart() {
 ncclResult ncclGroupEnd() {
   const std::lock_guard lock(machine().mutex);
   if (group_depth == 0) return wrong("a group is ended that was not begun");
-  if (--group_depth == 0) end_group();
-  return kNcclSuccess;
+  return --group_depth == 0 ? end_group() : kNcclSuccess;
 }
 
 }  // extern "C"

@@ -68,25 +68,6 @@ void reduce_any(int type, const std::vector<const std::byte*>& from, std::byte* 
   }
 }
 
-// What a rank gives and gets, in bytes.
-std::pair<int64_t, int64_t> bytes_of(const CollectiveCall& call, int64_t ranks) {
-  const int64_t one = call.count * nccl_element_bytes(call.type);
-  if (call.kind == Collective::kReduceScatter) return {one * ranks, one};
-  if (call.kind == Collective::kAllGather) return {one, one * ranks};
-  return {one, one};
-}
-
-// Both ends are live and what is sent was written.
-bool is_usable(const CollectiveCall& call, int64_t gives, int64_t gets) {
-  Machine& m = machine();
-  if (gives && (!call.from || !m.memory_of(call.from, gives, "a call of NCCL"))) return false;
-  if (gets && (!call.to || !m.memory_of(call.to, gets, "a call of NCCL"))) return false;
-  if (gives && !simt::is_written(call.from, static_cast<size_t>(gives))) {
-    found(std::string("NCCL: ") + name_of(call.kind) + " sends what nobody has written");
-  }
-  return true;
-}
-
 CollectiveRecord& record_of(std::map<int64_t, CollectiveRecord>& records, int64_t number,
                             size_t participants) {
   CollectiveRecord& record = records[number];
@@ -109,17 +90,43 @@ void compare(const CollectiveRecord& record, size_t own) {
   const CollectiveCall& call = (*record.calls)[own];
   for (size_t n = 0; n < record.calls->size(); ++n) {
     const CollectiveCall& other = (*record.calls)[n];
-    if (n == own || other.count == 0 || call.same_as(other)) continue;
-    const auto text = [](const CollectiveCall& c) {
-      return std::string(name_of(c.kind)) + " of " + std::to_string(c.count) + " of type " +
-             std::to_string(c.type);
-    };
-    found("NCCL: ranks call different things at the same place", text(call) + ", " + text(other));
+    if (n == own || other.count == 0) continue;
+    compare_capture(call, other);
+    if (call.same_as(other)) continue;
+    found("NCCL: ranks call different things at the same place",
+          description_of(call) + ", " + description_of(other));
     record.meeting->broken = true;
   }
 }
 
 }  // namespace
+
+std::pair<int64_t, int64_t> bytes_of(const CollectiveCall& call, int64_t ranks) {
+  const int64_t one = call.count * nccl_element_bytes(call.type);
+  if (call.kind == Collective::kReduceScatter) return {one * ranks, one};
+  if (call.kind == Collective::kAllGather) return {one, one * ranks};
+  return {one, one};
+}
+
+bool is_usable(const CollectiveCall& call, int64_t gives, int64_t gets) {
+  Machine& m = machine();
+  if (gives && (!call.from || !m.memory_of(call.from, gives, "a call of NCCL"))) return false;
+  if (gets && (!call.to || !m.memory_of(call.to, gets, "a call of NCCL"))) return false;
+  if (gives && !simt::is_written(call.from, static_cast<size_t>(gives))) {
+    found(std::string("NCCL: ") + name_of(call.kind) + " sends what nobody has written");
+  }
+  return true;
+}
+
+void compare_capture(const CollectiveCall& a, const CollectiveCall& b) {
+  if (a.captured == b.captured) return;
+  found("NCCL: one rank has a call in a graph and another has not", description_of(a));
+}
+
+std::string description_of(const CollectiveCall& call) {
+  return std::string(name_of(call.kind)) + " of " + std::to_string(call.count) + " of type " +
+         std::to_string(call.type);
+}
 
 std::deque<Communicator>& communicators() {
   static auto* list = new std::deque<Communicator>;
@@ -145,6 +152,43 @@ int64_t nccl_element_bytes(int type) {
   }
 }
 
+std::vector<std::byte> received_by(size_t rank, const std::vector<CollectiveCall>& calls) {
+  const CollectiveCall& first = calls.front();
+  const auto [gives, gets] = bytes_of(first, static_cast<int64_t>(calls.size()));
+  std::vector<std::byte> own(static_cast<size_t>(gets));
+  if (first.kind == Collective::kAllGather) {
+    for (size_t other = 0; other < calls.size(); ++other) {
+      std::memcpy(own.data() + other * static_cast<size_t>(gives), calls[other].from,
+                  static_cast<size_t>(gives));
+    }
+    return own;
+  }
+  const int64_t shift =
+      first.kind == Collective::kReduceScatter ? static_cast<int64_t>(rank) * gets : 0;
+  std::vector<const std::byte*> parts;
+  for (const CollectiveCall& call : calls) parts.push_back(call.from + shift);
+  if (!machine().sums_in_rings) {
+    reduce_any(first.type, parts, own.data(), first.count, first.reduction);
+    return own;
+  }
+  // A part of the whole a rank: it goes round, beginning with the next one, and ends where it
+  // belongs.
+  const auto ranks = static_cast<int64_t>(calls.size());
+  const bool scatters = first.kind == Collective::kReduceScatter;
+  const int64_t part = scatters ? first.count : (first.count + ranks - 1) / ranks;
+  for (int64_t begin = 0; begin < first.count; begin += part) {
+    const int64_t owner = scatters ? static_cast<int64_t>(rank) : begin / part;
+    std::vector<const std::byte*> round;
+    for (int64_t n = 1; n <= ranks; ++n) {
+      round.push_back(parts[static_cast<size_t>((owner + n) % ranks)] +
+                      begin * nccl_element_bytes(first.type));
+    }
+    reduce_any(first.type, round, own.data() + begin * nccl_element_bytes(first.type),
+               std::min(part, first.count - begin), first.reduction);
+  }
+  return own;
+}
+
 std::vector<std::vector<Range>> run_collective(const std::vector<CollectiveCall>& calls) {
   const auto ranks = static_cast<int64_t>(calls.size());
   std::vector<std::vector<Range>> ranges(calls.size());
@@ -163,26 +207,10 @@ std::vector<std::vector<Range>> run_collective(const std::vector<CollectiveCall>
     if (!is_usable(call, gives, gets)) return ranges;
   }
   // All that is received before any of it is stored: calls may be in place.
-  std::vector<std::vector<std::byte>> received(calls.size());
+  std::vector<std::vector<std::byte>> received;
   for (size_t rank = 0; rank < calls.size(); ++rank) {
-    auto& own = received[rank];
-    own.resize(static_cast<size_t>(gets));
-    if (first.kind == Collective::kAllGather) {
-      for (size_t other = 0; other < calls.size(); ++other) {
-        std::memcpy(own.data() + other * static_cast<size_t>(gives), calls[other].from,
-                    static_cast<size_t>(gives));
-      }
-      continue;
-    }
-    const int64_t shift =
-        first.kind == Collective::kReduceScatter ? static_cast<int64_t>(rank) * gets : 0;
-    std::vector<const std::byte*> parts;
-    for (const CollectiveCall& call : calls) parts.push_back(call.from + shift);
-    if (first.kind == Collective::kAllReduce && rank > 0) {
-      own = received[0];
-    } else {
-      reduce_any(first.type, parts, own.data(), first.count, first.reduction);
-    }
+    const bool same = first.kind == Collective::kAllReduce && rank > 0;
+    received.push_back(same ? received[0] : received_by(rank, calls));
   }
   for (size_t rank = 0; rank < calls.size(); ++rank) {
     std::memcpy(calls[rank].to, received[rank].data(), static_cast<size_t>(gets));
@@ -195,6 +223,10 @@ std::vector<std::vector<Range>> run_collective(const std::vector<CollectiveCall>
 Seat join_collective(Communicator& communicator, const CollectiveCall& call) {
   Clique& clique = *communicator.clique;
   const int64_t number = communicator.calls++;
+  if (clique.spans_processes) {
+    return join_elsewhere(communicator, call, "call" + std::to_string(number), communicator.rank,
+                          static_cast<int>(clique.communicators.size()));
+  }
   const auto own = static_cast<size_t>(communicator.rank);
   CollectiveRecord& record = record_of(clique.records, number, clique.communicators.size());
   (*record.calls)[own] = call;
@@ -209,8 +241,14 @@ Seat join_send(Communicator& communicator, const CollectiveCall& call, int peer,
   Clique& clique = *communicator.clique;
   const auto pair = sends ? std::pair(communicator.rank, peer) : std::pair(peer, communicator.rank);
   const int64_t number = (sends ? communicator.sends : communicator.receives)[peer]++;
-  CollectiveRecord& record = record_of(clique.sends[pair], number, 2);
   const size_t own = sends ? 0 : 1;
+  if (clique.spans_processes) {
+    return join_elsewhere(communicator, call,
+                          "send" + std::to_string(number) + "from" + std::to_string(pair.first) +
+                              "to" + std::to_string(pair.second),
+                          static_cast<int>(own), 2);
+  }
+  CollectiveRecord& record = record_of(clique.sends[pair], number, 2);
   (*record.calls)[own] = call;
   compare(record, own);
   const Seat seat{record.meeting, static_cast<int>(own), communicator.left};

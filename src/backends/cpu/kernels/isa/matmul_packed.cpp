@@ -22,21 +22,21 @@ static_assert(kLanes <= 2 * kRows);
 // Lane 2i of the result is a's lane i, lane 2i + 1 is b's lane i, of their lower or upper halves.
 TESSERA_INLINE Vec interleave_lower(Vec a, Vec b) {
 #if defined(__AVX512F__)
-  return __builtin_shuffle(a, b, IntVec{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 #elif defined(__AVX2__)
-  return __builtin_shuffle(a, b, IntVec{0, 8, 1, 9, 2, 10, 3, 11});
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
 #else
-  return __builtin_shuffle(a, b, IntVec{0, 4, 1, 5});
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
 #endif
 }
 TESSERA_INLINE Vec interleave_upper(Vec a, Vec b) {
 #if defined(__AVX512F__)
-  return __builtin_shuffle(a, b,
-                           IntVec{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                 31);
 #elif defined(__AVX2__)
-  return __builtin_shuffle(a, b, IntVec{4, 12, 5, 13, 6, 14, 7, 15});
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 #else
-  return __builtin_shuffle(a, b, IntVec{2, 6, 3, 7});
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
 #endif
 }
 
