@@ -7,12 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/cuda_backend.h"
-#include "base/error.h"
-#include "base/float16.h"
-#include "base/random.h"
-#include "base/text.h"
-#include "programs/programs.h"
+#include "bench/cuda_timing.h"
 
 namespace tessera::bench {
 namespace {
@@ -50,114 +45,6 @@ struct Settings {
   DType compute = DType::kBF16;
   int repeats = 20;
   std::optional<double> flops, bytes;
-};
-
-struct Job {
-  ModelConfig model = family_defaults(ModelType::kLlamaV2);
-  ProgramOptions options;
-};
-
-Job job_of(const Settings& settings) {
-  struct Size {
-    const char* name;
-    int64_t width, heads, kv_heads, hidden, vocabulary, batch, length;
-  };
-  constexpr Size kSizes[] = {{"tiny", 32, 4, 2, 64, 300, 2, 16},
-                             {"llama1b", 2048, 32, 8, 8192, 128256, 4, 2048},
-                             {"llama3b", 3072, 24, 8, 8192, 128256, 2, 2048}};
-  for (const Size& s : kSizes) {
-    if (s.name != settings.size) continue;
-    Job job;
-    job.model.hidden_width = s.width;
-    job.model.num_layers = 2;
-    job.model.num_heads = s.heads;
-    job.model.num_key_value_heads = s.kv_heads;
-    job.model.intermediate_size = s.hidden;
-    job.model.vocab_size = s.vocabulary;
-    job.model.max_context_width = s.length;
-    derive_shape(job.model);
-    job.options.batch = job.options.validation_batch = s.batch;
-    job.options.length = s.length;
-    job.options.compute = settings.compute;
-    return job;
-  }
-  throw UserError(cat("--size ", settings.size, ": give tiny, llama1b or llama3b"));
-}
-
-// Numbers that every op accepts: small floats, ids below `bound`, true flags, counters of 1. A
-// pattern that repeats, so that large buffers are soon filled.
-std::string pattern(const TensorType& type, int64_t bound) {
-  std::string bytes;
-  const int64_t n = std::min<int64_t>(type.elements(), 1 << 18);
-  auto append = [&](auto v) { bytes.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  for (int64_t i = 0; i < n; ++i) {
-    const auto index = static_cast<uint64_t>(i);
-    const double x = random_uniform(3, 1, index) - 0.5;
-    switch (type.dtype) {
-      case DType::kF64: append(x); break;
-      case DType::kF32: append(static_cast<float>(x)); break;
-      case DType::kBF16: append(BF16(static_cast<float>(x))); break;
-      case DType::kF16: append(F16(static_cast<float>(x))); break;
-      case DType::kI32:
-        append(static_cast<int32_t>(random_below(3, 2, index, static_cast<uint64_t>(bound))));
-        break;
-      case DType::kI64: append(type.shape.empty() ? int64_t{1} : i); break;
-      case DType::kBool: append(uint8_t{1}); break;
-    }
-  }
-  return bytes;
-}
-
-// Device memory that goes with the object.
-class Buffers {
- public:
-  explicit Buffers(CudaDevice& device) : device_(device) {}
-  ~Buffers() {
-    for (void* memory : memory_) device_.free(memory);
-  }
-  Buffers(const Buffers&) = delete;
-  Buffers& operator=(const Buffers&) = delete;
-  void* make(int64_t bytes) {
-    memory_.push_back(device_.allocate(std::max<int64_t>(bytes, 64), "operands"));
-    return memory_.back();
-  }
-  void* filled(const TensorType& type, int64_t bound) {
-    auto* memory = static_cast<std::byte*>(make(type.bytes()));
-    const std::string content = pattern(type, bound);
-    const Driver& driver = device_.driver();
-    for (int64_t at = 0; at < type.bytes(); at += std::ssize(content))
-      driver.call(driver.copy_to_device, reinterpret_cast<CUdeviceptr>(memory + at),
-                  static_cast<const void*>(content.data()),
-                  static_cast<size_t>(std::min(std::ssize(content), type.bytes() - at)),
-                  device_.stream());
-    device_.finish();
-    return memory;
-  }
-
- private:
-  CudaDevice& device_;
-  std::vector<void*> memory_;
-};
-
-// An event that takes times.
-class Clock {
- public:
-  explicit Clock(const Driver& driver) : driver_(driver) {
-    driver_.call(driver_.event_create, &event_, kEventDefault);
-  }
-  ~Clock() { driver_.release(driver_.event_destroy, event_); }
-  Clock(const Clock&) = delete;
-  Clock& operator=(const Clock&) = delete;
-  void record(CUstream stream) { driver_.call(driver_.event_record, event_, stream); }
-  double seconds_since(const Clock& begin) const {
-    float milliseconds = 0;
-    driver_.call(driver_.event_elapsed_time, &milliseconds, begin.event_, event_);
-    return milliseconds * 1e-3;
-  }
-
- private:
-  const Driver& driver_;
-  CUevent event_ = nullptr;
 };
 
 class Bench {
@@ -287,7 +174,7 @@ Settings parse(const std::vector<std::string>& words) {
 }
 
 void run(const Settings& settings) {
-  const Job job = job_of(settings);
+  const Job job = job_of(settings.size, settings.compute);
   CudaBackend backend({.graphs = false});
   const Programs programs = build_programs(model_builder(job.model), job.options);
   Bench bench(backend, settings, job.model.vocab_size);

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "apps/bench_ops.h"
+#include "apps/gpu_kernels.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cuda/described_backend.h"
 #include "base/clock.h"
@@ -102,17 +103,27 @@ void PlannedDevice::plan_gpu(const RunConfig& config) {
   using Products = cuda::DescribedBackend::Products;
   using Attentions = cuda::DescribedBackend::Attentions;
   const auto sums = config.reproducible ? cuda::SumOrder::kRanks : cuda::SumOrder::kLibrary;
+  target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);
   // What cuDNN is asked about is Hopper.
   const Attentions attentions = config.target == "a100" ? Attentions::kOwn : Attentions::kCudnn;
-  auto backend = std::make_unique<cuda::DescribedBackend>(Products::kCublasLt, attentions, sums);
-  const std::string attention = backend->attention();
-  backend_ = std::move(backend);
-  without_libraries_ = std::make_unique<cuda::DescribedBackend>(Products::kOwn, attentions, sums);
+  auto described = std::make_unique<cuda::DescribedBackend>(cuda::DescribedBackend::Options{
+      .products = Products::kCublasLt,
+      .attentions = attentions,
+      .sums = sums,
+      .gpu = cuda::choice_device(target_.sheet->driver_name),
+      .choices = cuda::ProductChoices::of_folder(config.cache_dir)});
+  target_.kernels_text = [gpu = described.get(), capability = target_.sheet->capability,
+                          micro_batches =
+                              config.gradient_accumulation_steps](const Session& session) {
+    return gpu_kernels_text(*gpu, session, micro_batches, capability);
+  };
+  target_.description = cat(target_.sheet->name, " (--target), by its data sheet; attention by ",
+                            described->attention());
+  backend_ = std::move(described);
+  without_libraries_ = std::make_unique<cuda::DescribedBackend>(
+      cuda::DescribedBackend::Options{.attentions = attentions, .sums = sums});
   target_.backend = backend_.get();
   target_.without_libraries = without_libraries_.get();
-  target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);
-  target_.description =
-      cat(target_.sheet->name, " (--target), by its data sheet; attention by ", attention);
   target_.peak_flops =
       matrix_dtype(config) == DType::kBF16 ? target_.sheet->matrix_flops : target_.sheet->f32_flops;
 }

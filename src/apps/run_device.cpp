@@ -70,6 +70,7 @@ std::unique_ptr<cuda::CudaBackend> open_cuda(const RunConfig& config, const JobC
   if (job.member && !dealt_out) options.gpu = job.member->local_rank;
   options.control = job.channels.control.get();
   options.deadline = std::chrono::milliseconds(static_cast<int64_t>(config.comm_timeout * 1000));
+  options.choices = cuda::ProductChoices::of_folder(config.cache_dir);
   if (job.member) options.host = job.member->host_id;
   if (config.reproducible) options.sums = cuda::SumOrder::kRanks;
   return std::make_unique<cuda::CudaBackend>(options);

@@ -193,6 +193,7 @@ std::string Explanation::kernels_text() {
         "time of another order:\n";
     for (const Declined& declined : uses.decomposed) text += cat("  ", to_string(declined), "\n");
   }
+  if (job_.target.kernels_text) text += job_.target.kernels_text(*session_);
   const std::vector<OtherKernels> others = other_kernels();
   if (others.empty()) return text;
   text += cat("\nWith --cpu_isa:\n");

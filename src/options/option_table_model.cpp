@@ -313,7 +313,8 @@ std::vector<OptionRow> data() {
       {.name = "cache_dir",
        .field = &RunConfig::cache_dir,
        .help =
-           "tokenized data, what was fetched from servers, the xla back end's compiled programs",
+           "tokenized data, what was fetched from servers, the xla back end's compiled programs; "
+           "cuda_products.txt: measured products (docs/cuda.md)",
        .environment = "XLA_CACHE_DIR",
        .scopes = kFetching,
        .on_resume = kFree},

@@ -16,6 +16,8 @@ struct DeviceSheet {
   int64_t memory = 0;
   // Whether the times of exchanges below are of hosts with this GPU.
   bool known_links = false;
+  std::string driver_name;  // as the driver calls it
+  int capability = 90;      // of its kernels: 80 or 90
 };
 
 // Of "h100", "h200" or "a100", SXM each.

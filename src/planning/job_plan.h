@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "models/model_config.h"
@@ -19,6 +20,8 @@ struct PlanTarget {
   // the most that it may take, and this for the same device without the library.
   Backend* without_libraries = nullptr;
   std::optional<DeviceSheet> sheet;
+  // Of a GPU: the kernels of a session that `backend` compiled, for reports; lines of text.
+  std::function<std::string(const Session&)> kernels_text;
   double peak_flops = 1e12;  // of matrix products, nominal
 };
 

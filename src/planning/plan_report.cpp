@@ -86,8 +86,9 @@ std::string arena_accuracy(const RunConfig& config, const ModelConfig& model,
   PlanTarget without = target;
   without.backend = target.without_libraries;
   return cat(
-      "estimate: the most that cublasLt may take for a product is in it; exact without "
-      "cublasLt: ",
+      "estimate: the most that cublasLt may take for a product that nobody measured is in it; "
+      "exact "
+      "without cublasLt: ",
       format_bytes(plan_session(silent, model, without)->planned_memory().arena));
 }
 
@@ -285,6 +286,7 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const 
     text += recomputation_text(config, model, target, plan);
   text += times_text(config, target, plan);
   text += roofline_text(config, session->programs(), target);
+  if (target.kernels_text) text += target.kernels_text(*session);
   text += passes_text(*session);
   session.reset();
   MemoryLimits limits = memory_limits(config, target);

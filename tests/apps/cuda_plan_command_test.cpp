@@ -118,6 +118,17 @@ TEST_F(CudaPlanCommand, KernelsAreExplained) {
   expect_contains(text, "Device: NVIDIA H100");
   EXPECT_TRUE(std::regex_search(text, std::regex(R"(\nlinear +cublasLt )"))) << text;
   EXPECT_TRUE(std::regex_search(text, std::regex(R"(\nrms_norm +rms_norm cuda )"))) << text;
+  // Registers, shared bytes, nothing spilled, occupancy: in the plan too, of the GPU that it is
+  // for.
+  const std::regex row(
+      R"(\n  rms_norm +rms_norm_bf16 +\d+ +\d+ +[1-9]\d+ +128 +0 +\d+ x \d+ +\d+ %)");
+  for (const std::string& all : {text, plan({"--bf16", "1", "--target", "a100"}).out}) {
+    expect_contains(all, "as nvcc made them for compute capability ");
+    EXPECT_TRUE(std::regex_search(all, row)) << all;
+    expect_lacks(all, "not in the table");
+  }
+  expect_contains(text, "compute capability 9.0;");
+  expect_contains(plan({"--target", "a100"}).out, "compute capability 8.0;");
 }
 
 }  // namespace

@@ -176,6 +176,12 @@ TEST(CublasLtDouble, WorkspacesAreWrittenAndHaveToBeThere) {
     EXPECT_EQ(status == 0, p.chosen.workspace_bytes == 0);
     if (status != 0) p.cuda.expect_found("the workspace is smaller than the algorithm needs");
     p.workspace_bytes = 1 << 16;
+    if (p.chosen.workspace_bytes) {
+      p.workspace += 64;
+      EXPECT_NE(p.multiply(1, 0), 0);
+      p.cuda.expect_found("the workspace is not aligned to 256 bytes");
+      p.workspace -= 64;
+    }
     EXPECT_EQ(p.cuda.stream_synchronize(p.stream), 0);
     ASSERT_EQ(p.multiply(1, 0), 0);
     // Two streams at once must not share it.

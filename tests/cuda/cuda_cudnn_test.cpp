@@ -13,7 +13,6 @@
 namespace tessera::cuda {
 namespace {
 
-using Products = DescribedBackend::Products;
 using Attentions = DescribedBackend::Attentions;
 
 const char* version() {
@@ -240,7 +239,7 @@ TEST(CudaCudnn, RerunsAreTheSameToTheBit) {
 
 TEST(CudaCudnn, PlansAreToTheByteWhatADeviceAllocates) {
   EmulatedGpu emulated;
-  DescribedBackend described(Products::kOwn, Attentions::kCudnn), own(Products::kOwn);
+  DescribedBackend described({.attentions = Attentions::kCudnn}), own({});
   CudaBackend device({.cublaslt = false});
   EXPECT_EQ(described.attention(), cat("cuDNN ", Cudnn::get().version(), ", its workspaces exact"));
   auto session = [](Backend& backend) {

@@ -153,8 +153,11 @@ TEST(CudaHeaders, CublasLt) {
   EXPECT_EQ(kPreferenceMinAlignmentD,
             static_cast<int>(::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES));
   EXPECT_EQ(kReductionSchemeNone, static_cast<unsigned>(::CUBLASLT_REDUCTION_SCHEME_NONE));
+  EXPECT_EQ(kReductionSchemeInPlace, static_cast<unsigned>(::CUBLASLT_REDUCTION_SCHEME_INPLACE));
   EXPECT_EQ(kReductionSchemeComputeType,
             static_cast<unsigned>(::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  EXPECT_EQ(kAlgoConfigSplitK, static_cast<int>(::CUBLASLT_ALGO_CONFIG_SPLITK_NUM));
+  EXPECT_EQ(kAlgoConfigReductionScheme, static_cast<int>(::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
 }
 #else
 TEST(CudaHeaders, CublasLt) { GTEST_SKIP() << "cublasLt.h is not installed"; }

@@ -3,6 +3,7 @@
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/described_backend.h"
+#include "backends/cuda/kernel_facts.h"
 #include "options/run_config.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/programs/tiny_model.h"
@@ -26,7 +27,7 @@ TEST_F(CudaPlan, IsToTheByteWhatADeviceAllocates) {
     for (DType compute : {DType::kF32, DType::kBF16}) {
       for (bool far : {false, true}) {
         SCOPED_TRACE(cat(name(family), " ", name(compute), " ", far));
-        DescribedBackend described(Products::kOwn);
+        DescribedBackend described({.products = Products::kOwn});
         const Session planned = tiny_session(described, family, compute, far);
         CudaBackend device({.cublaslt = false});
         Session session = tiny_session(device, family, compute, far);
@@ -63,7 +64,7 @@ TEST_F(CudaPlan, IsThatOfADeviceOfSeveralRanks) {
   };
   std::vector<int64_t> arenas;
   for (SumOrder sums : {SumOrder::kLibrary, SumOrder::kRanks}) {
-    DescribedBackend described(Products::kOwn, DescribedBackend::Attentions::kOwn, sums);
+    DescribedBackend described({.products = Products::kOwn, .sums = sums});
     CudaBackend device({.cublaslt = false, .sums = sums});
     const Session planned = session(described), compiled = session(device);
     EXPECT_EQ(planned.planned_memory().arena, compiled.planned_memory().arena);
@@ -74,7 +75,7 @@ TEST_F(CudaPlan, IsThatOfADeviceOfSeveralRanks) {
 }
 
 TEST_F(CudaPlan, HasTheMostThatCublasLtMayTake) {
-  DescribedBackend own(Products::kOwn), library(Products::kCublasLt);
+  DescribedBackend own({.products = Products::kOwn}), library({.products = Products::kCublasLt});
   const int64_t
       without = tiny_session(own, ModelType::kLlamaV2, DType::kBF16, false).planned_memory().arena,
       with = tiny_session(library, ModelType::kLlamaV2, DType::kBF16, false).planned_memory().arena;
@@ -85,8 +86,61 @@ TEST_F(CudaPlan, HasTheMostThatCublasLtMayTake) {
             with);
 }
 
+// What a device launches, by the number, and that of each kernel the table says what nvcc made.
+TEST_F(CudaPlan, KnowsTheLaunchesOfADevice) {
+  for (ModelType family : {ModelType::kLlamaV2, ModelType::kGpt2}) {
+    SCOPED_TRACE(name(family));
+    DescribedBackend described({.products = Products::kOwn});
+    const Session planned = tiny_session(described, family, DType::kBF16, false);
+    CudaBackend device({.graphs = false, .cublaslt = false});
+    Session session = tiny_session(device, family, DType::kBF16, false);
+    session.allocate();
+    ThreadPool pool(1);
+    session.initialize(7, pool);
+    TinyBatch batch(2, 16, 0);
+    batch.give_row_keys(0, 0, 2);
+    const int64_t before = launches();
+    session.evaluate(batch.view());
+    int64_t expected = 0;
+    for (const Session::Program& program : planned.compiled()) {
+      for (size_t i = 0; i < program.executable->graph().nodes().size(); ++i) {
+        for (const KernelLaunch& launch : described.launches(*program.executable, i)) {
+          expected += program.name == "evaluate";
+          const auto facts = kernel_facts().find(launch.kernel);
+          ASSERT_NE(facts, kernel_facts().end()) << launch.kernel;
+          EXPECT_LE(launch.threads, facts->second.most_threads) << launch.kernel;
+          for (const auto& [capability, compiled] : facts->second.compiled) {
+            EXPECT_GE(occupancy(capability, compiled, launch.threads, launch.shared_bytes).blocks,
+                      1)
+                << launch.kernel;
+            EXPECT_EQ(compiled.spilled_bytes, 0) << launch.kernel;
+          }
+        }
+      }
+    }
+    EXPECT_GT(expected, 20);
+    EXPECT_EQ(launches() - before, expected);
+  }
+}
+
+// By the published limits of a multiprocessor.
+TEST_F(CudaPlan, OccupancyIsLimitedByWhatRunsOutFirst) {
+  auto blocks = [](int capability, int registers, int shared, int threads, int given) {
+    return occupancy(capability, {.registers = registers, .shared_bytes = shared}, threads, given)
+        .blocks;
+  };
+  EXPECT_EQ(blocks(80, 32, 0, 256, 0), 8);         // warps
+  EXPECT_EQ(blocks(80, 16, 0, 32, 0), 32);         // blocks
+  EXPECT_EQ(blocks(80, 128, 0, 256, 0), 2);        // registers
+  EXPECT_EQ(blocks(80, 129, 0, 256, 0), 1);        // which warps take in pieces of eight a thread
+  EXPECT_EQ(blocks(80, 32, 1280, 128, 81664), 2);  // shared memory: 164 KiB
+  EXPECT_EQ(blocks(80, 32, 1281, 128, 81664), 1);
+  EXPECT_EQ(blocks(90, 32, 1281, 128, 81664), 2);  // 228 KiB
+  EXPECT_EQ(occupancy(90, {.registers = 32}, 96, 0).share, 21 * 3 / 64.0);
+}
+
 TEST_F(CudaPlan, CannotRun) {
-  DescribedBackend described(Products::kOwn);
+  DescribedBackend described({.products = Products::kOwn});
   Session session = tiny_session(described, ModelType::kLlamaV2, DType::kF32, false);
   EXPECT_THROW(session.allocate(), InternalError);
 }

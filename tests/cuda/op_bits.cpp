@@ -1,5 +1,6 @@
 // The results of every op sample as bits, from the GPU that this process has, and two such files
 // compared: of a device and of its emulation.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <map>
 
 #include "base/dtype.h"
+#include "base/float16.h"
 #include "tests/backends/cpu/composite_bound.h"
 #include "tests/cuda/cuda_uses.h"
 #include "tests/cuda/graph_run.h"
@@ -21,42 +23,84 @@ constexpr const char* kHelp =
                                TESSERA_CUDA_LIBRARIES, with the backend's own kernels
        op_bits compare DEVICE EMULATED
                                prints, op by op, how far the results of two files are apart
+       op_bits bounds          prints what they may be apart
 
-Most ops have to agree to the bit. Those that call approximate functions or tensor cores have a bound, in units of
-the last place of the largest number of a result. Exit status 1 if a result is farther away than that, or missing.
+Most ops have to agree to the bit. Those that call functions of the mathematical library or tensor cores have a bound
+for every element: so many units of its own last place and, where terms may cancel, a share of the largest number of
+its row. Exit status 1 if an element is farther away than that, or missing.
 )";
 
 // Of one output of one sample.
 struct Record {
-  std::string label, op, dtype, bytes;
+  std::string label, op, dtype;
+  int64_t row = 1;  // elements of the last dim
+  std::string bytes;
 };
 
-// What two devices may differ by.
+// What an element may differ by between two devices.
 struct Bound {
-  double f64 = 0, f32 = 0, bf16 = 0;  // units of the last place of the largest number
+  double f64 = 0, f32 = 0, bf16 = 0;  // units of its own last place; of f16 as of bf16
+  // Beside that, a share of the largest number of its row, of samples in f64, f32, and bf16 or f16.
+  double row_f64 = 0, row_f32 = 0, row_half = 0;
   const char* why = "the same bits";
 };
-constexpr Bound kFunctions{8, 16, 1, "functions of the mathematical library"};
-constexpr Bound kTensorCores{0, 64, 2, "sums inside tensor cores, exp2 and log2"};
-constexpr Bound kPowers{8, 4, 1, "powers of beta by pow"};
+constexpr double kF64 = 0x1p-52, kF32 = 0x1p-23, kBf16 = 0x1p-7;  // a unit of the last place of 1
+// A function of one number: rounded to bf16 it may fall on either side.
+constexpr Bound kFunctions{4, 8, 1, 0, 0, 0, "functions of the mathematical library"};
+// The same beside other terms.
+constexpr Bound kFunctionsInSums{4,
+                                 8,
+                                 1,
+                                 8 * kF64,
+                                 8 * kF32,
+                                 8 * kF32,
+                                 "functions of the mathematical library, in sums of terms"};
+constexpr Bound kProducts{0, 0, 1, 0, 0, 16 * kF32, "sums inside tensor cores"};
+// Probabilities are rounded to bf16 before they are multiplied: one may fall on either side.
+constexpr Bound kAttention{0, 0, 1, 0, 64 * kF32, kBf16, "exp and log, sums inside tensor cores"};
+constexpr Bound kPowers{8, 4, 1, 8 * kF64, 4 * kF32, 4 * kF32, "powers of beta by pow"};
 
-Bound bound_of(const std::string& op, const std::string& label) {
-  static const std::map<std::string, Bound> bounds = [] {
-    std::map<std::string, Bound> all;
-    for (const char* one : {"exp", "log", "tanh", "logistic", "sin", "cos", "erf", "pow", "gelu",
-                            "gelu_backward", "swiglu", "swiglu_backward", "rope", "rope_at"})
-      all[one] = kFunctions;
-    for (const char* one :
-         {"attention", "attention_backward", "cached_attention", "linear_cross_entropy",
-          "linear_cross_entropy_backward", "linear_log_sum_exp", "linear_log_sum_exp_backward"})
-      all[one] = kTensorCores;
-    all["adamw"] = kPowers;
-    return all;
-  }();
-  if (auto found = bounds.find(op); found != bounds.end()) return found->second;
-  // Products of bf16 are those of tensor cores; of f32, sums in a fixed order.
-  const bool product = op == "dot" || op == "linear" || op == "linear_dx" || op == "linear_dw";
-  return product && !label.ends_with(" f32") && !label.ends_with(" f64") ? kTensorCores : Bound{};
+struct NamedBound {
+  const char* op;
+  Bound bound;
+};
+constexpr NamedBound kBounds[] = {
+    {"exp", kFunctions},
+    {"log", kFunctions},
+    {"tanh", kFunctions},
+    {"logistic", kFunctions},
+    {"sin", kFunctions},
+    {"cos", kFunctions},
+    {"pow", kFunctions},
+    {"erf", kFunctionsInSums},
+    {"gelu", kFunctionsInSums},
+    {"gelu_backward", kFunctionsInSums},
+    {"swiglu", kFunctionsInSums},
+    {"swiglu_backward", kFunctionsInSums},
+    {"rope", kFunctionsInSums},
+    {"rope_at", kFunctionsInSums},
+    {"dot", kProducts},
+    {"linear", kProducts},
+    {"linear_dx", kProducts},
+    {"linear_dw", kProducts},
+    {"attention", kAttention},
+    {"attention_backward", kAttention},
+    {"cached_attention", kAttention},
+    {"linear_cross_entropy", kAttention},
+    {"linear_cross_entropy_backward", kAttention},
+    {"linear_log_sum_exp", kAttention},
+    {"linear_log_sum_exp_backward", kAttention},
+    {"adamw", kPowers},
+};
+
+Bound bound_of(std::string_view op) {
+  for (const NamedBound& one : kBounds)
+    if (op == one.op) return one.bound;
+  return {};
+}
+
+int64_t row_of(const TensorType& type) {
+  return type.shape.empty() ? 1 : std::max<int64_t>(1, type.shape.back());
 }
 
 std::vector<Record> records() {
@@ -67,7 +111,7 @@ std::vector<Record> records() {
     for (size_t k = 0; k < results.outputs.size(); ++k)
       all.push_back({label, std::string(op.name()),
                      std::string(name(g.type(g.outputs()[k].value).dtype)),
-                     results.outputs[k].bytes});
+                     row_of(g.type(g.outputs()[k].value)), results.outputs[k].bytes});
   };
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (const Use& use : sampled_primitives(dtype))
@@ -91,7 +135,9 @@ std::vector<Record> records() {
 void write(const std::string& path) {
   std::ofstream file(path, std::ios::binary);
   for (const Record& r : records()) {
-    file << r.label << '\t' << r.op << '\t' << r.dtype << '\t' << r.bytes.size() << '\n' << r.bytes;
+    file << r.label << '\t' << r.op << '\t' << r.dtype << '\t' << r.row << '\t' << r.bytes.size()
+         << '\n'
+         << r.bytes;
   }
   file.close();
   if (!file) throw UserError(cat("cannot write '", path, "'"));
@@ -108,8 +154,9 @@ std::vector<Record> read(const std::string& path) {
       words.push_back(line.substr(begin, end - begin));
       begin = end + 1;
     }
-    if (words.size() != 4) throw UserError(cat("'", path, "' was not written by op_bits write"));
-    Record r{words[0], words[1], words[2], std::string(std::stoul(words[3]), '\0')};
+    if (words.size() != 5) throw UserError(cat("'", path, "' was not written by op_bits write"));
+    Record r{words[0], words[1], words[2], std::stol(words[3]),
+             std::string(std::stoul(words[4]), '\0')};
     file.read(r.bytes.data(), std::ssize(r.bytes));
     if (!file) throw UserError(cat("'", path, "' ends too early"));
     all.push_back(std::move(r));
@@ -139,35 +186,63 @@ Doubles values_of(const Record& r) {
   return values;
 }
 
-// In units of the last place of the largest number; infinite where only one of two is a number.
-double distance(const Record& first, const Record& second) {
-  const Doubles a = values_of(first), b = values_of(second);
-  const int digits = second.dtype == "f64" ? 52 : second.dtype == "f32" ? 23 : 7;
-  double largest = 0, apart = 0;
-  for (double v : b)
-    if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+// A unit of the last place of x.
+double unit_of(const std::string& dtype, double x) {
+  const int digits = dtype == "f64" ? 52 : dtype == "f32" ? 23 : dtype == "f16" ? 10 : 7;
+  const int lowest = dtype == "f64" ? -1022 : dtype == "f16" ? -14 : -126;
+  return std::ldexp(1.0, (x == 0 ? lowest : std::max(lowest, std::ilogb(x))) - digits);
+}
+
+// What a result was rounded to: those of f16 are read as f32.
+std::string rounded_to(const Record& r, const Doubles& values) {
+  const bool half =
+      r.label.ends_with(" f16") && r.dtype == "f32" && std::ranges::all_of(values, [](double v) {
+        const float x = static_cast<float>(v);
+        return static_cast<float>(F16(x)) == x || std::isnan(x);
+      });
+  return half ? "f16" : r.dtype;
+}
+
+// Of the element that is farthest away, as a share of what it may be; infinite where only one of
+// two is a number, or where nothing is allowed.
+double share_of_bound(const Record& device, const Record& emulated) {
+  const Bound bound = bound_of(emulated.op);
+  const Doubles a = values_of(device), b = values_of(emulated);
+  const std::string dtype = rounded_to(emulated, b);
+  const double own = dtype == "f64" ? bound.f64 : dtype == "f32" ? bound.f32 : bound.bf16;
+  const double of_row = emulated.label.ends_with(" f64")   ? bound.row_f64
+                        : emulated.label.ends_with(" f32") ? bound.row_f32
+                                                           : bound.row_half;
+  if (b.empty()) return std::numeric_limits<double>::infinity();
+  double worst = 0, largest = 0;
   for (size_t i = 0; i < b.size(); ++i) {
+    if (static_cast<int64_t>(i) % emulated.row == 0) {
+      largest = 0;
+      for (size_t k = i; k < std::min(b.size(), i + static_cast<size_t>(emulated.row)); ++k)
+        if (std::isfinite(b[k])) largest = std::max(largest, std::abs(b[k]));
+    }
     const double x = a[i], y = b[i];
     if (x == y || (std::isnan(x) && std::isnan(y))) continue;
     if (!std::isfinite(x) || !std::isfinite(y)) return std::numeric_limits<double>::infinity();
-    apart = std::max(apart, std::abs(x - y));
+    const double allowed = own * unit_of(dtype, y) + of_row * largest;
+    worst = std::max(
+        worst, allowed > 0 ? std::abs(x - y) / allowed : std::numeric_limits<double>::infinity());
   }
-  if (apart == 0) return 0;
-  return largest == 0 ? std::numeric_limits<double>::infinity()
-                      : apart / std::ldexp(1.0, std::ilogb(largest) - digits);
+  return worst;
 }
 
-double allowed(const Record& r) {
-  const Bound bound = bound_of(r.op, r.label);
-  return r.dtype == "f64"    ? bound.f64
-         : r.dtype == "f32"  ? bound.f32
-         : r.dtype == "bf16" ? bound.bf16
-                             : 0;
+void print_bounds() {
+  std::printf("%-30s %5s %5s %5s %10s %10s %10s  %s\n", "op", "f64", "f32", "bf16", "row, f64",
+              "row, f32", "row, half", "why");
+  for (const auto& [op, b] : kBounds)
+    std::printf("%-30s %5g %5g %5g %10.2g %10.2g %10.2g  %s\n", op, b.f64, b.f32, b.bf16, b.row_f64,
+                b.row_f32, b.row_half, b.why);
+  std::printf("All other ops: the same bits.\n");
 }
 
 struct Row {
   int results = 0, same_bits = 0, failed = 0;
-  double largest = 0;
+  double worst = 0;
   std::string why;
 };
 
@@ -184,23 +259,22 @@ int compare(const std::string& device, const std::string& emulated) {
       throw UserError(cat("the files differ at '", b.label, "': write both with the same build"));
     Row& row = rows[cat(a.op, " ", a.dtype)];
     ++row.results;
-    row.why = bound_of(b.op, b.label).why;
+    row.why = bound_of(b.op).why;
     if (a.bytes == b.bytes) {
       ++row.same_bits;
       continue;
     }
-    const double apart = distance(a, b), most = allowed(b);
-    row.largest = std::max(row.largest, apart);
-    if (most > 0 && apart <= most) continue;
+    const double share = share_of_bound(a, b);
+    row.worst = std::max(row.worst, share);
+    if (share <= 1) continue;
     ++row.failed, ++failed;
-    std::printf("FAILED %s: %g units of the last place of the largest number, at most %g\n",
-                b.label.c_str(), apart, most);
+    std::printf("FAILED %s: an element is away %g times what it may be\n", b.label.c_str(), share);
   }
   std::printf("%-40s %8s %10s %7s %14s  %s\n", "op", "results", "same bits", "failed",
-              "largest, units", "bound for");
+              "share of bound", "bound for");
   for (const auto& [op, row] : rows)
     std::printf("%-40s %8d %10d %7d %14g  %s\n", op.c_str(), row.results, row.same_bits, row.failed,
-                row.largest, row.why.c_str());
+                row.worst, row.why.c_str());
   int same = 0;
   for (const auto& [op, row] : rows) same += row.same_bits;
   std::printf("%zu results, %d the same to the bit, %d beyond their bound\n", want.size(), same,
@@ -211,6 +285,10 @@ int compare(const std::string& device, const std::string& emulated) {
 int main_of(const std::vector<std::string>& words) {
   if (words.size() == 2 && words[0] == "write") {
     write(words[1]);
+    return 0;
+  }
+  if (words.size() == 1 && words[0] == "bounds") {
+    print_bounds();
     return 0;
   }
   if (words.size() == 3 && words[0] == "compare") return compare(words[1], words[2]);

@@ -54,7 +54,7 @@ unsigned warp_blocks(int64_t warps) { return blocks_for(warps, kWarpsABlock); }
 // rows of the other side that the gradients work on at a time.
 constexpr int64_t kTileRows = 64, kMaxTiledHead = 128, kTileThreads = 128;
 int64_t tile_width(int64_t width) { return width <= 64 ? 64 : 128; }
-int64_t other_rows(int64_t width) { return width <= 64 ? 64 : 32; }
+int64_t other_rows(int64_t width, bool drops) { return width <= 64 && !drops ? 64 : 32; }
 
 // Whether tensor cores take it.
 bool tiled(const AttentionShape& shape, DType dtype) {
@@ -111,15 +111,15 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device) {
          plain_dq = find_kernel(device, "plain_attention_dq", dtype),
          plain_dkv = find_kernel(device, "plain_attention_dkv", dtype), tiled_dq = plain_dq,
          tiled_dkv = plain_dkv;
+  const bool drops = static_cast<const AttentionBackward&>(c.op).dropout().p > 0;
   if (tiles) {
-    std::string suffix =
-        tiled_suffix(shape, static_cast<const AttentionBackward&>(c.op).dropout().p > 0);
+    std::string suffix = tiled_suffix(shape, drops);
     tiled_dq = find_kernel(device, "attention_dq", suffix);
     tiled_dkv = find_kernel(device, "attention_dkv", suffix);
   }
   int64_t queries = shape.batch * shape.heads * shape.tokens,
           keys = shape.batch * shape.kv_heads * shape.tokens, width = tile_width(shape.width);
-  auto shared = static_cast<int>((2 * kTileRows + 4 * other_rows(shape.width)) * width * 2);
+  auto shared = static_cast<int>((2 * kTileRows + 4 * other_rows(shape.width, drops)) * width * 2);
   return Launch{
       cat(launch_name(c), tiles ? " mma" : ""), queries * 4,
       [=, &device](const LaunchArguments& a) {

@@ -33,16 +33,25 @@ void register_cache_write(KernelTable& table, Device& device) {
 
 void register_embedding(KernelTable& table, Device& device) {
   table.add("embedding", [&device](const PrepareContext& c) -> Prepared {
-    return row_gather(device, launch_name(c), c.inputs[1], c.inputs[0], 1, 0);
+    // A part of a table has rows for some of the ids only.
+    const bool partial = static_cast<const Embedding&>(c.op).partial();
+    return row_gather(device, launch_name(c), c.inputs[1], c.inputs[0], 1, 0,
+                      partial ? IdCheck() : IdCheck(device, c, c.inputs[0], c.inputs[1].shape[0]));
   });
   table.add("embedding_backward", for_floats(1, [&device](const PrepareContext& c) -> Prepared {
-              return row_scatter(device, launch_name(c), c.inputs[0], c.inputs[1], c.outputs[0]);
+              const bool partial = static_cast<const EmbeddingBackward&>(c.op).partial();
+              return row_scatter(
+                  device, launch_name(c), c.inputs[0], c.inputs[1], c.outputs[0],
+                  partial ? IdCheck() : IdCheck(device, c, c.inputs[0], c.outputs[0].shape[0]));
             }));
   register_cache_write(table, device);
 }
 
 void register_linear(KernelTable& table, Device& device, const MakeProduct& make) {
-  auto launch = [&device, make](const ProductProblem& problem) -> Prepared {
+  auto launch = [&device, make](ProductProblem problem, const PrepareContext& c) -> Prepared {
+    problem.align_a = alignment_of(c.inputs[0].bytes());
+    problem.align_b = alignment_of(c.inputs[1].bytes());
+    problem.align_c = alignment_of(c.outputs[0].bytes());
     std::optional<Product> made = make ? make(problem) : std::nullopt;
     Product product = made ? *made : own_product(device, problem);
     return Launch{product.kernel, product.workspace_bytes,
@@ -63,7 +72,8 @@ void register_linear(KernelTable& table, Device& device, const MakeProduct& make
                              .lda = k,
                              .ldb = k,
                              .ldc = n,
-                             .bias = c.inputs.size() == 3});
+                             .bias = c.inputs.size() == 3},
+                            c);
             }));
   table.add("linear_dx", for_floats(0, [launch](const PrepareContext& c) {
               DType d = c.inputs[0].dtype;
@@ -75,7 +85,8 @@ void register_linear(KernelTable& table, Device& device, const MakeProduct& make
                              .result = d,
                              .lda = k,
                              .ldb = n,
-                             .ldc = n});
+                             .ldc = n},
+                            c);
             }));
   table.add("linear_dw", for_floats(0, [launch](const PrepareContext& c) {
               DType d = c.inputs[0].dtype;
@@ -88,7 +99,8 @@ void register_linear(KernelTable& table, Device& device, const MakeProduct& make
                              .result = DType::kF32,
                              .lda = m,
                              .ldb = n,
-                             .ldc = n});
+                             .ldc = n},
+                            c);
             }));
 }
 

@@ -20,7 +20,7 @@ using cublasLtMatmulDesc = cublasLtDescription*;
 using cublasLtMatrixLayout = cublasLtLayout*;
 using cublasLtMatmulPreference = cublasLtPreference*;
 
-// What an algorithm is, as plain bytes.
+// What an algorithm is, as plain bytes, which may be kept and used again with the same version.
 struct cublasLtMatmulAlgo {
   uint64_t data[8];
 };
@@ -57,7 +57,10 @@ constexpr int kPreferenceMaxWorkspaceBytes = 1, kPreferenceReductionSchemeMask =
               kPreferenceMinAlignmentC = 7, kPreferenceMinAlignmentD = 8;
 // cublasLtReductionScheme_t: how partial sums of a product that is split along k are joined. These
 // two are in an order that is always the same; sums in place (1) are not.
-constexpr uint32_t kReductionSchemeNone = 0, kReductionSchemeComputeType = 2;
+constexpr uint32_t kReductionSchemeNone = 0, kReductionSchemeInPlace = 1,
+                   kReductionSchemeComputeType = 2;
+// cublasLtMatmulAlgoConfigAttributes_t: int32_t, and uint32_t.
+constexpr int kAlgoConfigSplitK = 2, kAlgoConfigReductionScheme = 3;
 
 // X(result, name in the library, name here, parameters)
 #define TESSERA_CUBLASLT_FUNCTIONS(X)                                                            \
@@ -88,6 +91,12 @@ constexpr uint32_t kReductionSchemeNone = 0, kReductionSchemeComputeType = 2;
      cublasLtMatrixLayout b, cublasLtMatrixLayout c, cublasLtMatrixLayout d,                     \
      cublasLtMatmulPreference preference, int requested, cublasLtMatmulHeuristicResult* results, \
      int* returned))                                                                             \
+  X(cublasStatus, cublasLtMatmulAlgoCheck, algo_check,                                           \
+    (cublasLtHandle handle, cublasLtMatmulDesc desc, cublasLtMatrixLayout a,                     \
+     cublasLtMatrixLayout b, cublasLtMatrixLayout c, cublasLtMatrixLayout d,                     \
+     const cublasLtMatmulAlgo* algo, cublasLtMatmulHeuristicResult* result))                     \
+  X(cublasStatus, cublasLtMatmulAlgoConfigGetAttribute, algo_config_get_attribute,               \
+    (const cublasLtMatmulAlgo* algo, int attribute, void* value, size_t bytes, size_t* written)) \
   X(cublasStatus, cublasLtMatmul, matmul,                                                        \
     (cublasLtHandle handle, cublasLtMatmulDesc desc, const void* alpha, const void* a,           \
      cublasLtMatrixLayout a_layout, const void* b, cublasLtMatrixLayout b_layout,                \

@@ -19,7 +19,7 @@ void register_kernels(KernelTable& table, Device& device, const MakeProduct& pro
 CudaBackend::CudaBackend(const Options& options) : options_(options), device_(options.gpu) {
   if (options.cublaslt) {
     try {
-      products_.emplace(device_);
+      products_.emplace(device_, options.choices);
     } catch (const DeviceError& error) {
       without_cublaslt_ = error.what();
       TESSERA_WARN(cat(without_cublaslt_, "; products run on this program's own kernels, slower"));
@@ -57,6 +57,8 @@ std::string CudaBackend::description() const {
   std::string text =
       cat(device_.description(), ", driver for CUDA ", device_.driver().version_text());
   text += products_ ? cat(", cublasLt ", CublasLt::get().version()) : ", without cublasLt";
+  if (const int64_t measured = products_ ? products_->measured_choices() : 0)
+    text += cat(" with ", measured, measured == 1 ? " measured product" : " measured products");
   text += attention_ ? cat(", cuDNN ", Cudnn::get().version()) : ", without cuDNN";
   if (communicator_) text += cat(", NCCL ", Nccl::get().version());
   if (communicator_ && !communicator_->network().empty())

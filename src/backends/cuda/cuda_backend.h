@@ -25,7 +25,8 @@ class CudaBackend final : public Backend {
     bool graphs = true;  // whether runs are recorded as CUDA graphs
     bool cublaslt = true;
     bool cudnn = true;
-    bool cupti = true;  // for profiles
+    bool cupti = true;            // for profiles
+    ProductChoices choices = {};  // of algorithms of cublasLt
     // To the other ranks of the job; without one, programs of several ranks can be compiled, not
     // run. Must live longer. All ranks make their backends at the same time.
     Control* control = nullptr;
@@ -52,6 +53,7 @@ class CudaBackend final : public Backend {
   std::string description() const;
   CudaDevice& device() { return device_; }
   const KernelTable& kernels() const { return table_; }
+  CublasLtProducts* products() { return products_ ? &*products_ : nullptr; }
 
  private:
   Options options_;

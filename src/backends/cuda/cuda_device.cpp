@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "backends/cuda/id_faults.h"
 #include "backends/cuda/kernel_images.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -54,12 +55,14 @@ CudaDevice::CudaDevice(int ordinal) : driver_(Driver::get()), facts_(find_gpu(dr
   }
   driver_.call(driver_.event_create, &finished_, kEventDisableTiming);
   load_kernels();
+  id_faults_ = std::make_unique<IdFaults>(*this);
 }
 
 CudaDevice::~CudaDevice() {
   progress_watch_.stop();
   driver_.release(driver_.context_set_current, context_);
   for (CUstream stream : streams_) driver_.release(driver_.stream_synchronize, stream);
+  id_faults_.reset();
   for (CUmodule module : modules_) driver_.release(driver_.module_unload, module);
   driver_.release(driver_.event_destroy, finished_);
   for (CUstream stream : streams_) driver_.release(driver_.stream_destroy, stream);
@@ -143,6 +146,12 @@ void CudaDevice::copy(void* to, const void* from, int64_t bytes) {
     driver_.call(driver_.copy_on_device, address(to), address(from), size, stream());
   }
 }
+
+std::shared_ptr<IdFault> CudaDevice::id_fault(std::string what) {
+  return id_faults_->make(std::move(what));
+}
+
+void CudaDevice::raise_id_faults() const { id_faults_->raise(); }
 
 void CudaDevice::make_current() const { driver_.call(driver_.context_set_current, context_); }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@
 #include "ir/op.h"
 
 namespace tessera::cuda {
+
+class IdFaults;
 
 // One GPU of this machine, through the driver. Any thread may use it; what is enqueued together is
 // enqueued under lock().
@@ -38,6 +41,10 @@ class CudaDevice final : public Device {
   void copy(void* to, const void* from, int64_t bytes) override;
   CUstream stream() const override { return stream(lane_); }
   int multiprocessors() const override { return facts_.multiprocessors; }
+  std::shared_ptr<IdFault> id_fault(std::string what) override;
+  // InternalError that names op, position and id where a kernel that is done met an id outside of
+  // its table.
+  void raise_id_faults() const;
 
   CUstream stream(Lane lane) const { return streams_[static_cast<size_t>(lane)]; }
   // While it lives, the current lane is another.
@@ -112,6 +119,7 @@ class CudaDevice final : public Device {
   std::atomic<int64_t> runs_ = 0;
   std::function<void(double waited)> watch_;
   mutable RunsInFlight in_flight_{driver_};
+  std::unique_ptr<IdFaults> id_faults_;
   mutable std::recursive_mutex mutex_;
   ProgressWatch progress_watch_{[this] { look(); }};
 };

@@ -281,6 +281,7 @@ void CudaExecutable::wait(int64_t run) {
                           device_.where_it_is(),
                           "; with --hash_file FILE every launch is waited for, and named"));
   }
+  device_.raise_id_faults();
 }
 
 void CudaExecutable::read_output(int64_t run, size_t output, std::span<std::byte> to) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "backends/cuda/driver_api.h"
+#include "backends/cuda/kernels/parameters.h"
 #include "ir/op.h"
 
 namespace tessera::cuda {
@@ -46,6 +47,9 @@ class Device {
   // Streaming multiprocessors, for grids of kernels that loop. A constant of the kind of device, so
   // results must not depend on it.
   virtual int multiprocessors() const = 0;
+  // Where a launch notes an id outside of its table, as kernels and the host reach it: an error of
+  // the run, which begins with `what`. A record belongs to one launch.
+  virtual std::shared_ptr<IdFault> id_fault(std::string what) = 0;
 
  protected:
   virtual void launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 block, int shared_bytes,

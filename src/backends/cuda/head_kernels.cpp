@@ -41,6 +41,9 @@ class HeadProducts {
         stride_(std::max<int64_t>(8, (classes_ + 7) / 8 * 8)) {
     DType dtype = c.inputs[0].dtype;
     row_bytes_ = width_ * size_of(dtype);
+    // x and dx begin at whole chunks of rows.
+    const int64_t align_w = alignment_of(c.inputs[1].bytes()),
+                  align_x = alignment_of(rows_ * row_bytes_);
     int64_t most = chunk_rows(by.bytes, stride_), gradient_stride = stride_ * 4 / size_of(dtype);
     int64_t product_bytes = 0;
     auto made = [&](const ProductProblem& problem) {
@@ -60,7 +63,9 @@ class HeadProducts {
                            .result = DType::kF32,
                            .lda = width_,
                            .ldb = width_,
-                           .ldc = stride_});
+                           .ldc = stride_,
+                           .align_a = align_x,
+                           .align_b = align_w});
       if (gradients.dx)
         chunk.dx = made({.m = n,
                          .n = width_,
@@ -69,7 +74,9 @@ class HeadProducts {
                          .result = dtype,
                          .lda = gradient_stride,
                          .ldb = width_,
-                         .ldc = width_});
+                         .ldc = width_,
+                         .align_b = align_w,
+                         .align_c = align_x});
       if (gradients.dw)
         chunk.dw = made({.m = classes_,
                          .n = width_,
@@ -80,7 +87,9 @@ class HeadProducts {
                          .lda = gradient_stride,
                          .ldb = width_,
                          .ldc = width_,
-                         .accumulate = begin > 0});
+                         .accumulate = begin > 0,
+                         .align_b = align_x,
+                         .align_c = alignment_of(classes_ * width_ * 4)});
       chunks_.push_back(std::move(chunk));
     }
     products_ = aligned_bytes(std::min(most, rows_) * stride_ * 4);
@@ -129,6 +138,7 @@ Prepared prepare_cross_entropy(const PrepareContext& c, HeadGradients gradients,
   Kernel of_rows = find_kernel(device, "cross_entropy", name(c.inputs[0].dtype)),
          sum = find_kernel(device, "sum_all"), sum_squares = find_kernel(device, "sum_all_squares");
   bool backward = c.inputs.size() == 5;
+  IdCheck check(device, c, c.inputs[2], c.inputs[1].shape[0], kIgnoreIndex);
   auto outputs = static_cast<size_t>(gradients.count());
   return Launch{
       launch_name(c), squares + aligned_bytes(rows * 4), [=, &device](const LaunchArguments& a) {
@@ -137,6 +147,7 @@ Prepared prepare_cross_entropy(const PrepareContext& c, HeadGradients gradients,
              *lse_of = reinterpret_cast<float*>(scratch + squares);
         const void *dloss = backward ? a.inputs[3] : nullptr,
                    *dsquares = backward ? a.inputs[4] : nullptr;
+        check.run(a.inputs[2]);
         products->run(a, [&](const HeadRows& r) {
           device.launch(of_rows, {static_cast<unsigned>(r.rows)}, {kBlockThreads}, 0, r.logits,
                         a.input<int32_t>(2) + r.begin, dloss, dsquares, loss_of + r.begin,

@@ -1,6 +1,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,23 @@ Kernel find_kernel(Device& device, std::string_view first, std::string_view seco
                    Parts... parts) {
   return find_kernel(device, (cat(first, "_", second) + ... + cat("_", parts)));
 }
+
+// Looks at the ids of a launch before its kernels take zeros for those outside of a table: then the
+// run ends with an error. `ignored` may stand there.
+class IdCheck {
+ public:
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
+  IdCheck() = default;  // looks at nothing
+  IdCheck(Device& device, const PrepareContext& context, const TensorType& ids, int64_t rows,
+          int64_t ignored = kNone);
+  void run(const void* ids) const;
+
+ private:
+  Device* device_ = nullptr;
+  Kernel kernel_;
+  int64_t count_ = 0, rows_ = 0, ignored_ = 0;
+  std::shared_ptr<IdFault> fault_;
+};
 
 inline std::string launch_name(const PrepareContext& context) {
   return cat(context.op.name(), " cuda");
@@ -98,12 +117,12 @@ int64_t largest_unit(int64_t bytes, const void* x, const void* y);
 
 // Rows of operand `table_operand` at the ids of operand `ids_operand`; zeros of ids outside of it.
 Launch row_gather(Device& device, std::string name, const TensorType& table, const TensorType& ids,
-                  size_t table_operand, size_t ids_operand);
+                  size_t table_operand, size_t ids_operand, IdCheck check);
 
 // Zeros to which rows of operand 1 are added at the ids of operand 0, in ascending order; what ids
 // outside of the result have is left out.
 Launch row_scatter(Device& device, std::string name, const TensorType& ids,
-                   const TensorType& updates, const TensorType& y);
+                   const TensorType& updates, const TensorType& y, IdCheck check);
 
 // By a kernel dot_..., `bias` null where there is none.
 void launch_dot(Device& device, const Kernel& kernel, const DotShape& shape, const void* a,

@@ -239,7 +239,8 @@ Prepared prepare_random_bits(const PrepareContext& context, Device& device) {
 
 Prepared prepare_gather(const PrepareContext& context, Device& device) {
   const TensorType &table = context.inputs[0], &ids = context.inputs[1];
-  return row_gather(device, launch_name(context), table, ids, 0, 1);
+  return row_gather(device, launch_name(context), table, ids, 0, 1,
+                    IdCheck(device, context, ids, table.shape[0]));
 }
 
 }  // namespace
@@ -272,7 +273,7 @@ int64_t largest_unit(int64_t bytes, const void* x, const void* y) {
 }
 
 Launch row_gather(Device& device, std::string name, const TensorType& table, const TensorType& ids,
-                  size_t table_operand, size_t ids_operand) {
+                  size_t table_operand, size_t ids_operand, IdCheck check) {
   int64_t rows = table.shape[0], count = ids.elements();
   int64_t row_bytes = rows > 0 ? table.bytes() / rows : 0;
   std::array<Kernel, 5> kernels;
@@ -280,6 +281,7 @@ Launch row_gather(Device& device, std::string name, const TensorType& table, con
     kernels[i] = find_kernel(device, cat("gather_", int64_t{1} << i));
   int32_t wide_ids = ids.dtype == DType::kI64;
   return {std::move(name), 0, [=, &device](const LaunchArguments& a) {
+            check.run(a.inputs[ids_operand]);
             const void* from = a.inputs[table_operand];
             int64_t unit = largest_unit(row_bytes, from, a.outputs[0]), width = row_bytes / unit;
             launch_threads(

@@ -22,9 +22,18 @@ DotShape shape_of(const ProductProblem& p) {
   return shape;
 }
 
-bool in_vectors(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+void check_operand(const char* name, const void* p, int64_t alignment) {
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(alignment) == 0,
+                cat("operand ", name, " of a product is not a multiple of ", alignment, " bytes"));
+}
 
 }  // namespace
+
+void check_alignment(const ProductProblem& p, const ProductArguments& a) {
+  check_operand("a", a.a, p.align_a);
+  check_operand("b", a.b, p.align_b);
+  check_operand("c", a.c, p.align_c);
+}
 
 Product own_product(Device& device, const ProductProblem& p) {
   TESSERA_CHECK((p.operands == DType::kF32 || p.operands == DType::kBF16) &&
@@ -32,18 +41,19 @@ Product own_product(Device& device, const ProductProblem& p) {
                 "products are of f32 and bf16");
   DotShape shape = shape_of(p);
   Kernel plain = find_kernel(device, "dot", name(p.operands), name(p.result));
-  auto run_plain = [=, &device](const ProductArguments& a) {
-    launch_dot(device, plain, shape, a.a, a.b, p.bias ? a.bias : nullptr, a.c);
-  };
-  if (p.operands == DType::kF32 || p.lda % 8 != 0 || p.ldb % 8 != 0)
-    return {cat("product ", name(p.operands), " cuda"), 0, run_plain};
+  const bool by_vectors =
+      p.lda % 8 == 0 && p.ldb % 8 == 0 && p.align_a % 16 == 0 && p.align_b % 16 == 0;
+  if (p.operands == DType::kF32 || !by_vectors) {
+    return {cat("product ", name(p.operands), " cuda"), 0, [=, &device](const ProductArguments& a) {
+              launch_dot(device, plain, shape, a.a, a.b, p.bias ? a.bias : nullptr, a.c);
+            }};
+  }
   Kernel kernel =
       find_kernel(device, "product", cat(p.transpose_a ? "t" : "n", p.transpose_b ? "t" : "n"),
                   "bf16", name(p.result));
   auto run = [=, &device](const ProductArguments& a) {
     if (p.m == 0 || p.n == 0) return;
-    // Parts of a flat buffer may begin anywhere.
-    if (!in_vectors(a.a) || !in_vectors(a.b)) return run_plain(a);
+    check_alignment(p, a);
     device.launch(kernel, {blocks_for(p.n, kProductTile), blocks_for(p.m, kProductTile)},
                   {kBlockThreads}, static_cast<int>(kStages * 2 * kTileBytes), a.a, a.b,
                   p.bias ? a.bias : nullptr, a.c, p.m, p.n, p.k, p.lda, p.ldb, p.ldc,

@@ -84,7 +84,9 @@ Prepared prepare_matrix_product(const PrepareContext& context, Device& device) {
                                       .result = result,
                                       .lda = a.shape[1],
                                       .ldb = b.shape[1],
-                                      .ldc = b.shape[transpose_b ? 0 : 1]});
+                                      .ldc = b.shape[transpose_b ? 0 : 1],
+                                      .align_a = alignment_of(a.bytes()),
+                                      .align_b = alignment_of(b.bytes())});
   return Launch{product.kernel, product.workspace_bytes, [product](const LaunchArguments& l) {
                   product.run({l.inputs[0], l.inputs[1], l.outputs[0], nullptr, l.workspace});
                 }};
@@ -109,7 +111,8 @@ Prepared prepare_scatter_add(const PrepareContext& context, Device& device) {
       (computes(updates.dtype) && computes(y.dtype)) || (counts(updates.dtype) && counts(y.dtype));
   if (!taken)
     return cat("cuda scatter_add has no kernel for ", name(updates.dtype), " into ", name(y.dtype));
-  return row_scatter(device, launch_name(context), ids, updates, y);
+  return row_scatter(device, launch_name(context), ids, updates, y,
+                     IdCheck(device, context, ids, y.shape[0]));
 }
 
 }  // namespace
@@ -125,11 +128,12 @@ void launch_dot(Device& device, const Kernel& kernel, const DotShape& shape, con
 }
 
 Launch row_scatter(Device& device, std::string name, const TensorType& ids,
-                   const TensorType& updates, const TensorType& y) {
+                   const TensorType& updates, const TensorType& y, IdCheck check) {
   int64_t count = ids.elements(), rows = y.shape[0], width = rows > 0 ? y.elements() / rows : 0;
   Kernel kernel = find_kernel(device, "scatter", tessera::name(updates.dtype),
                               tessera::name(y.dtype), tessera::name(ids.dtype));
   return {std::move(name), 0, [=, &device, bytes = y.bytes()](const LaunchArguments& a) {
+            check.run(a.inputs[0]);
             if (bytes == 0) return;
             device.fill(a.outputs[0], bytes);
             if (count == 0) return;

@@ -253,7 +253,7 @@ bool run(const Launch& launch) {
 void set_approximation(int units) { approximation = units; }
 float approximate(double exact) {
   auto value = static_cast<float>(exact);
-  if (!approximation) return value;
+  if (!approximation || value == 0 || !std::isfinite(value)) return value;
   const auto span = static_cast<unsigned>(2 * approximation + 1);
   int steps = static_cast<int>(random_numbers() % span) - approximation;
   for (; steps; steps += steps > 0 ? -1 : 1) {

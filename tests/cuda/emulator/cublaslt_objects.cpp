@@ -130,9 +130,8 @@ cublasStatus cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference prefe
   Preference* p =
       object_of(Handle::kPreference, lt_objects().preferences, preference, __func__, "preference");
   if (!p) return kCublasInvalidValue;
-  uint32_t mask = 0;
   if (attribute == kPreferenceMaxWorkspaceBytes) return set(&p->workspace, value, bytes);
-  if (attribute == kPreferenceReductionSchemeMask) return set(&mask, value, bytes);
+  if (attribute == kPreferenceReductionSchemeMask) return set(&p->schemes, value, bytes);
   if (attribute >= kPreferenceMinAlignmentA && attribute <= kPreferenceMinAlignmentD) {
     return set(&p->alignment[attribute - kPreferenceMinAlignmentA], value, bytes);
   }

@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <deque>
 #include <string>
 
@@ -38,20 +37,14 @@ struct Layout {
 struct Preference {
   uint64_t workspace = 0;
   uint32_t alignment[4] = {256, 256, 256, 256};
+  uint32_t schemes = 0xffffffff;  // of kReductionScheme...
   bool destroyed = false;
-};
-// What an answer of the heuristic is good for.
-struct Algorithm {
-  std::array<int64_t, 40> problem{};
-  uint32_t alignment[4] = {};
-  uint64_t workspace = 0;
 };
 struct LtObjects {
   std::deque<LtLibrary> libraries;
   std::deque<Description> descriptions;
   std::deque<Layout> layouts;
   std::deque<Preference> preferences;
-  std::deque<Algorithm> algorithms;
 };
 LtObjects& lt_objects();
 

@@ -1,8 +1,10 @@
 // A double of cublasLt: holds each call to what cuBLAS documents, and computes on the host, late
 // and in order like any work of the device. Sums are in ascending order in the compute type.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "access_checks.h"
 #include "cublaslt_objects.h"
@@ -10,8 +12,6 @@
 
 namespace tessera::emulated_gpu {
 namespace {
-
-constexpr uint64_t kAlgorithmMark = 0x7e55e7a0000a16;
 
 struct Problem {
   Description description;
@@ -64,6 +64,68 @@ std::array<int64_t, 40> key_of(const Problem& p) {
     }
   }
   return key;
+}
+
+uint64_t hash_of(std::span<const int64_t> numbers) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const int64_t number : numbers) {
+    hash = (hash ^ static_cast<uint64_t>(number)) * 0x100000001b3;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+// What an answer of the heuristic is good for: all of it stands in the answer's bytes, so that it
+// may be kept and used by another process.
+struct Algorithm {
+  uint64_t problem = 0;
+  uint16_t alignment[4] = {};
+  uint64_t workspace = 0, parts = 1, scheme = kReductionSchemeNone;
+};
+constexpr uint64_t kAlgorithmMark = 0x7e55e7a0000a16, kAlgorithmsKnown = 4;
+
+// The n-th for a product. What is proposed first depends on the alignment too, and whether it takes
+// a workspace on the seed. The last adds in no fixed order.
+Algorithm algorithm_of(const Problem& problem, const Preference& preference, uint64_t number) {
+  Algorithm algorithm;
+  algorithm.problem = hash_of(key_of(problem));
+  for (int n = 0; n < 4; ++n) {
+    algorithm.alignment[n] = static_cast<uint16_t>(preference.alignment[n]);
+  }
+  const int64_t drawn[] = {static_cast<int64_t>(algorithm.problem), preference.alignment[0],
+                           preference.alignment[1], preference.alignment[2]};
+  const uint64_t draw = hash_of(drawn) >> 16;
+  algorithm.parts = 1 + (draw + number) % 2;
+  if (algorithm.parts > 1) algorithm.scheme = kReductionSchemeComputeType;
+  if (number + 1 == kAlgorithmsKnown) {
+    algorithm.parts = 2;
+    algorithm.scheme = kReductionSchemeInPlace;
+  }
+  // Some products want a workspace, some do not.
+  const uint64_t most = std::min<uint64_t>(preference.workspace, 64 << 10);
+  algorithm.workspace = ((draw >> 8) + number / 2 + machine().seed) % 2 ? most / 256 * 256 : 0;
+  return algorithm;
+}
+
+cublasLtMatmulAlgo bytes_of(const Algorithm& algorithm) {
+  cublasLtMatmulAlgo bytes{};
+  bytes.data[0] = kAlgorithmMark;
+  bytes.data[1] = algorithm.problem;
+  std::memcpy(&bytes.data[2], algorithm.alignment, sizeof algorithm.alignment);
+  bytes.data[3] = algorithm.workspace;
+  bytes.data[4] = algorithm.parts;
+  bytes.data[5] = algorithm.scheme;
+  for (int n = 0; n < 7; ++n) bytes.data[7] = (bytes.data[7] ^ bytes.data[n]) * 0x100000001b3;
+  return bytes;
+}
+
+// None where a bit of the bytes is another.
+std::optional<Algorithm> algorithm_in(const cublasLtMatmulAlgo& bytes) {
+  Algorithm algorithm{bytes.data[1], {}, bytes.data[3], bytes.data[4], bytes.data[5]};
+  std::memcpy(algorithm.alignment, &bytes.data[2], sizeof algorithm.alignment);
+  const cublasLtMatmulAlgo same = bytes_of(algorithm);
+  if (std::memcmp(&same, &bytes, sizeof bytes) != 0) return std::nullopt;
+  return algorithm;
 }
 
 std::optional<Problem> problem_of(cublasLtMatmulDesc desc, cublasLtMatrixLayout a,
@@ -167,13 +229,16 @@ bool keeps_to(const Algorithm& algorithm, const Call& call) {
       return lt_wrong(std::string(names[n]) + " is not aligned as the heuristic was asked for");
     }
   }
-  if (algorithm.problem != key_of(call.problem)) {
+  if (algorithm.problem != hash_of(key_of(call.problem))) {
     return lt_wrong("the algorithm was chosen for another product");
+  }
+  if (algorithm.scheme == kReductionSchemeInPlace) {
+    return lt_wrong("the algorithm adds in an order that is not fixed");
   }
   return true;
 }
 
-cublasStatus add_product(Call call, const Algorithm* algorithm, Stream& stream,
+cublasStatus add_product(Call call, const std::optional<Algorithm>& algorithm, Stream& stream,
                          uint64_t given_workspace) {
   if (!is_product(call.problem)) return kCublasInvalidValue;
   if (!is_supported(call.problem)) {
@@ -183,13 +248,14 @@ cublasStatus add_product(Call call, const Algorithm* algorithm, Stream& stream,
   if (algorithm) {
     if (!keeps_to(*algorithm, call)) return kCublasInvalidValue;
     call.workspace_bytes = algorithm->workspace;
+    call.product.parts = static_cast<int>(algorithm->parts);
     if (algorithm->workspace > given_workspace) {
       lt_wrong("the workspace is smaller than the algorithm needs");
       return kCublasInvalidValue;
     }
   }
-  if (call.workspace_bytes && reinterpret_cast<uintptr_t>(call.workspace) % 16 != 0) {
-    lt_wrong("the workspace is not aligned to 16 bytes");
+  if (call.workspace_bytes && reinterpret_cast<uintptr_t>(call.workspace) % 256 != 0) {
+    lt_wrong("the workspace is not aligned to 256 bytes");
     return kCublasInvalidValue;
   }
   if (call.workspace_bytes &&
@@ -238,19 +304,50 @@ cublasStatus cublasLtMatmulAlgoGetHeuristic(cublasLtHandle handle, cublasLtMatmu
       object_of(Handle::kPreference, lt_objects().preferences, preference, __func__, "preference");
   if (!problem || !p || requested < 1 || !is_product(*problem)) return kCublasInvalidValue;
   if (!is_supported(*problem)) return kCublasNotSupported;
-  Algorithm algorithm;
-  algorithm.problem = key_of(*problem);
-  std::copy(p->alignment, p->alignment + 4, algorithm.alignment);
-  // Some products want a workspace, some do not.
-  const uint64_t most = std::min<uint64_t>(p->workspace, 64 << 10);
-  algorithm.workspace = machine().random() % 2 ? most / 256 * 256 : 0;
-  lt_objects().algorithms.push_back(algorithm);
-  results[0] = {};
-  results[0].algo.data[0] = kAlgorithmMark;
-  results[0].algo.data[1] = lt_objects().algorithms.size() - 1;
-  results[0].workspace_bytes = algorithm.workspace;
-  results[0].waves = 1;
-  *returned = 1;
+  int count = 0;
+  for (uint64_t number = 0; number < kAlgorithmsKnown && count < requested; ++number) {
+    const Algorithm algorithm = algorithm_of(*problem, *p, number);
+    if (algorithm.scheme && !(p->schemes & algorithm.scheme)) continue;
+    results[count] = {};
+    results[count].algo = bytes_of(algorithm);
+    results[count].workspace_bytes = algorithm.workspace;
+    results[count++].waves = 1;
+  }
+  *returned = count;
+  return count > 0 ? kCublasSuccess : kCublasNotSupported;
+}
+
+cublasStatus cublasLtMatmulAlgoCheck(cublasLtHandle handle, cublasLtMatmulDesc desc,
+                                     cublasLtMatrixLayout a, cublasLtMatrixLayout b,
+                                     cublasLtMatrixLayout c, cublasLtMatrixLayout d,
+                                     const cublasLtMatmulAlgo* algo,
+                                     cublasLtMatmulHeuristicResult* result) {
+  const std::lock_guard lock(machine().mutex);
+  if (!object_of(Handle::kLibrary, lt_objects().libraries, handle, __func__, "handle")) {
+    return kCublasNotInitialized;
+  }
+  const auto problem = problem_of(desc, a, b, c, d, __func__);
+  const auto algorithm = algorithm_in(*algo);
+  if (!problem || !algorithm || !is_product(*problem) ||
+      algorithm->problem != hash_of(key_of(*problem))) {
+    return kCublasInvalidValue;
+  }
+  if (!is_supported(*problem)) return kCublasNotSupported;
+  result->workspace_bytes = algorithm->workspace;
+  result->state = kCublasSuccess;
+  result->waves = 1;
+  return kCublasSuccess;
+}
+
+cublasStatus cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo* algo, int attribute,
+                                                  void* value, size_t bytes, size_t* written) {
+  const auto algorithm = algorithm_in(*algo);
+  const bool known = attribute == kAlgoConfigSplitK || attribute == kAlgoConfigReductionScheme;
+  if (!algorithm || !known || bytes != 4) return kCublasInvalidValue;
+  const auto number =
+      static_cast<uint32_t>(attribute == kAlgoConfigSplitK ? algorithm->parts : algorithm->scheme);
+  std::memcpy(value, &number, 4);
+  *written = 4;
   return kCublasSuccess;
 }
 
@@ -276,13 +373,10 @@ cublasStatus cublasLtMatmul(cublasLtHandle handle, cublasLtMatmulDesc desc, cons
     lt_wrong("a pointer is null");
     return kCublasInvalidValue;
   }
-  const Algorithm* algorithm = nullptr;
-  if (algo) {
-    if (algo->data[0] != kAlgorithmMark || algo->data[1] >= lt_objects().algorithms.size()) {
-      lt_wrong("an algorithm that no heuristic gave");
-      return kCublasInvalidValue;
-    }
-    algorithm = &lt_objects().algorithms[algo->data[1]];
+  const std::optional<Algorithm> algorithm = algo ? algorithm_in(*algo) : std::nullopt;
+  if (algo && !algorithm) {
+    lt_wrong("an algorithm that no heuristic gave");
+    return kCublasInvalidValue;
   }
   const Description& description = problem->description;
   Call call{*problem,

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "access_checks.h"
+#include "block_runner.h"
 #include "cupti_records.h"
 #include "faults.h"
 #include "findings.h"
@@ -40,6 +41,7 @@ Machine::Machine() {
   reset(static_cast<uint64_t>(number_from("TESSERA_EMULATED_GPU_SEED", 1)),
         static_cast<int>(number_from("TESSERA_EMULATED_GPU_DEVICES", 1)),
         number_from("TESSERA_EMULATED_GPU_MEMORY", int64_t{8} << 30));
+  simt::set_approximation(static_cast<int>(number_from("TESSERA_EMULATED_GPU_APPROXIMATION", 0)));
   std::atexit(print_findings);
 }
 

@@ -52,13 +52,17 @@ void multiply_in(const Product& p, const MatrixView& a, const MatrixView& b, con
   const int64_t terms = p.transpose_a ? a.rows : a.columns;
   const int64_t size = element_bytes(d.type);
   const auto alpha = static_cast<T>(p.alpha), beta = static_cast<T>(p.beta);
-  std::vector<T> sums(static_cast<size_t>(d.rows));
+  std::vector<T> sums(static_cast<size_t>(d.rows)), part(sums.size());
   for (int64_t column = 0; column < d.columns; ++column) {
     sums.assign(sums.size(), T{0});
-    for (int64_t k = 0; k < terms; ++k) {
-      const T factor = of_b[static_cast<size_t>(column * terms + k)];
-      const T* terms_of_a = of_a.data() + k * d.rows;
-      for (size_t row = 0; row < sums.size(); ++row) sums[row] += terms_of_a[row] * factor;
+    for (int64_t n = 0; n < p.parts; ++n) {
+      part.assign(sums.size(), T{0});
+      for (int64_t k = n * terms / p.parts; k < (n + 1) * terms / p.parts; ++k) {
+        const T factor = of_b[static_cast<size_t>(column * terms + k)];
+        const T* terms_of_a = of_a.data() + k * d.rows;
+        for (size_t row = 0; row < part.size(); ++row) part[row] += terms_of_a[row] * factor;
+      }
+      for (size_t row = 0; row < sums.size(); ++row) sums[row] += part[row];
     }
     for (int64_t row = 0; row < d.rows; ++row) {
       T value = alpha * sums[static_cast<size_t>(row)];

@@ -17,6 +17,7 @@ struct Product {
   double alpha = 1, beta = 0;
   const std::byte* bias = nullptr;
   int bias_type = 0;
+  int parts = 1;  // along the terms, each summed by itself, then added in ascending order
 };
 
 int64_t element_bytes(int type);

@@ -54,6 +54,14 @@ inline float log2_approximate(float v) {
   return flush_to_zero(
       ::tessera::simt::approximate(std::log2(static_cast<double>(flush_to_zero(v)))));
 }
+// Functions of the mathematical library that kernels call by these names: the host's.
+#define TESSERA_APPROXIMATED(name) \
+  inline float name(float v) { return ::tessera::simt::approximate(::name(v)); }
+TESSERA_APPROXIMATED(expf)
+TESSERA_APPROXIMATED(logf)
+TESSERA_APPROXIMATED(tanhf)
+TESSERA_APPROXIMATED(erff)
+#undef TESSERA_APPROXIMATED
 inline uint32_t round_to_bf16(float v) {
   const uint32_t bits = __float_as_uint(v);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;

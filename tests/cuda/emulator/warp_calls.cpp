@@ -105,7 +105,8 @@ void do_load_matrix(Fiber* const (&lanes)[32], uint32_t group) {
 // PTX, mma .m16n8k16 .row.col of bf16: with g = lane / 4 and t = lane % 4, register r of A holds
 // row g + 8 (r % 2), columns 2 t + 8 (r / 2) and the next; register r of B rows 2 t + 8 r and the
 // next, column g; register r of C and D row g + 8 (r / 2), column 2 t + r % 2. A device does not
-// say how it rounds inside; here the products are summed exactly enough (f64) and rounded once.
+// say how it rounds inside; here the products are summed exactly enough (f64) and rounded once, or
+// off by some units where approximations are.
 void do_multiply_add(Fiber* const (&lanes)[32], uint32_t group) {
   if (!whole_warp(lanes, group)) return;
   const auto half = [](uint32_t v, int k) {
@@ -124,7 +125,7 @@ void do_multiply_add(Fiber* const (&lanes)[32], uint32_t group) {
       const double *row = a[n / 4 + r / 2 * 8], *column = b[n % 4 * 2 + r % 2];
       double sum = 0;
       for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
-      lanes[n]->operands.d[r] = static_cast<float>(sum + lanes[n]->operands.d[r]);
+      lanes[n]->operands.d[r] = approximate(sum + lanes[n]->operands.d[r]);
     }
   }
 }

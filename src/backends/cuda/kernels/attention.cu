@@ -225,7 +225,7 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   __shared__ float lse_of[2][kQueries], delta_of[2][kQueries];
   __shared__ int32_t start_of[2][kQueries];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t kv_head = blockIdx.y, b = blockIdx.z;
+  const auto kv_head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
   const int u0 = static_cast<int>(blockIdx.x) * kRows, group = static_cast<int>(s.heads / s.kv_heads),
             tokens = static_cast<int>(s.tokens), window = static_cast<int>(s.window);
   const int64_t q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width,
@@ -269,14 +269,14 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
     __syncthreads();
     const int stage = number % 2, t0 = (begin + number % tiles_a_head) * kQueries;
     const uint4 *tile_q = tiles + 2 * kTile + stage * 2 * kQueryTile, *tile_do = tile_q + kQueryTile;
-    float score[kQueries / 8][4] = {}, slope[kQueries / 8][4] = {};
-    multiply_rows<kWidth, kQueries>(score, tiles, warp * 16, tile_q, lane);
-    multiply_rows<kWidth, kQueries>(slope, tiles + kTile, warp * 16, tile_do, lane);
-    uint32_t kept = 0;
+    uint32_t kept = 0;  // first: beside the scores there would not be registers for it
     if constexpr (kDropout) {
       const int64_t head = kv_head * group + number / tiles_a_head;
       kept = kept_by_columns<kQueries>({s, keys, first_head, b, head}, t0 + lane % 4 * 2, u);
     }
+    float score[kQueries / 8][4] = {}, slope[kQueries / 8][4] = {};
+    multiply_rows<kWidth, kQueries>(score, tiles, warp * 16, tile_q, lane);
+    multiply_rows<kWidth, kQueries>(slope, tiles + kTile, warp * 16, tile_do, lane);
 #pragma unroll
     for (int j = 0; j < kQueries / 8; ++j) {
 #pragma unroll
@@ -331,7 +331,8 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   }
 #define TESSERA_ATTENTION(width, other)                            \
   TESSERA_ATTENTION_OF(bf16_##width, width, other, false)          \
-  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, other, true)
+  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, 32, true)
+// With dropout fewer rows at a time: there would not be registers for more.
 TESSERA_ATTENTION(64, 64)
 TESSERA_ATTENTION(128, 32)
 

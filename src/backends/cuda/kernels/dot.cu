@@ -75,19 +75,20 @@ __device__ __forceinline__ void dot_tile(const In* a, const In* b, const In* bia
 
 }  // namespace
 
-#define TESSERA_DOT(in, In, out, Out)                                                            \
-  TESSERA_KERNEL(256, dot_##in##_##out, const In* a, const In* b, const In* bias, Out* y,        \
-                 DotShape shape) {                                                               \
+#define TESSERA_DOT_BY(KERNEL, in, In, out, Out)                                                   \
+  KERNEL(256, dot_##in##_##out, const In* a, const In* b, const In* bias, Out* y,                \
+         DotShape shape) {                                                                       \
     dot_tile<In, Out>(a, b, bias, y, shape);                                                     \
   }
+#define TESSERA_DOT(in, In, out, Out) TESSERA_DOT_BY(TESSERA_KERNEL, in, In, out, Out)
 TESSERA_DOT(f32, float, f32, float)
 TESSERA_DOT(f32, float, bf16, Bf16)
 TESSERA_DOT(f32, float, f64, double)
 TESSERA_DOT(bf16, Bf16, f32, float)
 TESSERA_DOT(bf16, Bf16, bf16, Bf16)
 TESSERA_DOT(bf16, Bf16, f64, double)
-TESSERA_DOT(f64, double, f32, float)
-TESSERA_DOT(f64, double, bf16, Bf16)
-TESSERA_DOT(f64, double, f64, double)
+TESSERA_DOT_BY(TESSERA_LARGE_KERNEL, f64, double, f32, float)
+TESSERA_DOT_BY(TESSERA_LARGE_KERNEL, f64, double, bf16, Bf16)
+TESSERA_DOT_BY(TESSERA_LARGE_KERNEL, f64, double, f64, double)
 
 }  // namespace tessera::cuda

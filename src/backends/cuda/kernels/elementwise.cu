@@ -101,17 +101,17 @@ __device__ __forceinline__ void select_elements(const uint8_t* predicate, const 
 
 }  // namespace
 
-#define TESSERA_UNARY_OF(name, suffix, T, expression)                              \
-  TESSERA_KERNEL(256, name##_##suffix, const T* x, T* y, int64_t n) {              \
+#define TESSERA_UNARY_OF(KERNEL, name, suffix, T, expression)                      \
+  KERNEL(256, name##_##suffix, const T* x, T* y, int64_t n) {                      \
     map_elements<T, T>(x, y, n, [](T v) {                                          \
       const auto a = widen(v);                                                     \
       return narrow<T>(expression);                                                \
     });                                                                            \
   }
-#define TESSERA_UNARY(name, expression)              \
-  TESSERA_UNARY_OF(name, f32, float, expression)     \
-  TESSERA_UNARY_OF(name, bf16, Bf16, expression)     \
-  TESSERA_UNARY_OF(name, f64, double, expression)
+#define TESSERA_UNARY(name, expression)                            \
+  TESSERA_UNARY_OF(TESSERA_KERNEL, name, f32, float, expression)   \
+  TESSERA_UNARY_OF(TESSERA_KERNEL, name, bf16, Bf16, expression)   \
+  TESSERA_UNARY_OF(TESSERA_LARGE_KERNEL, name, f64, double, expression)
 TESSERA_UNARY(neg, -a)
 TESSERA_UNARY(exp, std::exp(a))
 TESSERA_UNARY(log, std::log(a))

@@ -33,6 +33,11 @@ struct DotShape {
   int32_t accumulate = 0;
 };
 
+// An id that was found outside of a table of so many rows: the position after its own; 0: none.
+struct IdFault {
+  int64_t position_after = 0, id = 0, rows = 0;
+};
+
 // Some elements of a table, as bits.
 constexpr int kTableChunk = 128;
 struct TableChunk {

@@ -260,7 +260,7 @@ __device__ __forceinline__ void attention_dkv(const T* q, const T* k, const T* v
 
 // starts, keys and first_head may be null.
 #define TESSERA_PLAIN_ATTENTION(suffix, T)                                                         \
-  TESSERA_KERNEL(256, plain_attention_##suffix, const T* q, const T* k, const T* v, T* o,          \
+  TESSERA_LARGE_KERNEL(256, plain_attention_##suffix, const T* q, const T* k, const T* v, T* o,          \
                  float* lse, const int32_t* starts, const int64_t* keys,                           \
                  const int32_t* first_head, AttentionShape shape) {                                \
     attention_forward<T>(q, k, v, o, lse, starts, keys, first_head, shape);                        \
@@ -273,13 +273,13 @@ __device__ __forceinline__ void attention_dkv(const T* q, const T* k, const T* v
                  AttentionShape shape) {                                                           \
     attention_delta<T>(o, dout, delta, shape);                                                     \
   }                                                                                                \
-  TESSERA_KERNEL(256, plain_attention_dq_##suffix, const T* q, const T* k, const T* v,             \
+  TESSERA_LARGE_KERNEL(256, plain_attention_dq_##suffix, const T* q, const T* k, const T* v,             \
                  const float* lse, const T* dout, const float* delta, T* dq,                       \
                  const int32_t* starts, const int64_t* keys, const int32_t* first_head,            \
                  AttentionShape shape) {                                                           \
     attention_dq<T>(q, k, v, lse, dout, delta, dq, starts, keys, first_head, shape);               \
   }                                                                                                \
-  TESSERA_KERNEL(256, plain_attention_dkv_##suffix, const T* q, const T* k, const T* v,            \
+  TESSERA_LARGE_KERNEL(256, plain_attention_dkv_##suffix, const T* q, const T* k, const T* v,            \
                  const float* lse, const T* dout, const float* delta, T* dk, T* dv,                \
                  const int32_t* starts, const int64_t* keys, const int32_t* first_head,            \
                  AttentionShape shape) {                                                           \

@@ -1,0 +1,209 @@
+// Products by cublasLt on the emulated GPU: a problem has one algorithm, wherever its operands lie;
+// what a tuner chose is taken, and planned with; what is no such choice is refused.
+#include <map>
+
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/cuda_kernels.h"
+#include "backends/cuda/described_backend.h"
+#include "runtime/planned_program.h"
+#include "tests/base/error_expectation.h"
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/programs/tiny_model.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int64_t kBatch = 2, kLength = 16;
+
+ProductProblem problem_of(int64_t m, int64_t n, int64_t k) {
+  return {.m = m,
+          .n = n,
+          .k = k,
+          .transpose_b = true,
+          .operands = DType::kF32,
+          .result = DType::kF32,
+          .lda = k,
+          .ldb = k,
+          .ldc = n};
+}
+
+Programs tiny_training() {
+  return build_programs(model_builder(tiny_model()), tiny_programs(kBatch, kLength, DType::kBF16));
+}
+
+// Every product of a training step, each once.
+std::vector<ProductProblem> products_of(const Programs& programs) {
+  DescribedDevice device;
+  KernelTable table;
+  std::map<std::string, ProductProblem> problems;
+  register_kernels(
+      table, device,
+      [&](const ProductProblem& p) -> std::optional<Product> {
+        ProductChoices key;
+        key.add({"", 1, p});
+        problems.emplace(key.to_text(), p);
+        return std::nullopt;
+      },
+      nullptr);
+  for (const Graph* graph :
+       {&programs.accumulate_first, &programs.accumulate, &programs.apply, &programs.evaluate})
+    plan_program(*graph, table);
+  std::vector<ProductProblem> all;
+  for (auto& [key, problem] : problems) all.push_back(problem);
+  return all;
+}
+
+class CudaProducts : public CudaTest {
+ protected:
+  // a b for small numbers that need rounding, with operands so many bytes behind where memory
+  // begins.
+  std::string multiply(CudaBackend& backend, const Product& product, const ProductProblem& p,
+                       int64_t behind) {
+    CudaDevice& device = backend.device();
+    const auto guard = device.lock();
+    std::vector<DeviceBlock> blocks;
+    auto operand = [&](int64_t elements) {
+      std::vector<float> values;
+      for (int64_t i = 0; i < elements; ++i)
+        values.push_back(static_cast<float>(
+            random_uniform(3, static_cast<uint64_t>(elements), static_cast<uint64_t>(i))));
+      std::byte* place = blocks.emplace_back(device, elements * 4 + 256, "operand").data() + behind;
+      device.driver().call(device.driver().copy_to_device, reinterpret_cast<CUdeviceptr>(place),
+                           static_cast<const void*>(values.data()), values.size() * 4,
+                           device.stream());
+      device.finish();
+      return place;
+    };
+    const ProductArguments arguments{
+        operand(p.m * p.k), operand(p.n * p.k), operand(p.m * p.n), nullptr,
+        blocks.emplace_back(device, kLibraryWorkspaceBytes, "workspace").data()};
+    product.run(arguments);
+    std::string bytes(static_cast<size_t>(p.m * p.n * 4), '\0');
+    device.driver().call(device.driver().copy_to_host, static_cast<void*>(bytes.data()),
+                         reinterpret_cast<CUdeviceptr>(arguments.c), bytes.size(), device.stream());
+    device.finish();
+    return bytes;
+  }
+};
+
+// The double proposes other algorithms, with other bits, for other alignments.
+TEST_F(CudaProducts, HaveTheSameBitsWhereverTheirOperandsLie) {
+  CudaBackend backend({});
+  bool algorithms_differ = false;
+  for (int64_t n = 40; n < 56; n += 4) {
+    const ProductProblem p = problem_of(24, n, 200);
+    const Product first = *backend.products()->make(p), second = *backend.products()->make(p);
+    const std::string bits = multiply(backend, first, p, 0);
+    EXPECT_EQ(multiply(backend, second, p, 64), bits);
+    EXPECT_EQ(multiply(backend, first, p, 192), bits);
+    ProductProblem less_aligned = p;
+    less_aligned.align_a = less_aligned.align_b = less_aligned.align_c = 4;
+    const Product other = *backend.products()->make(less_aligned);
+    algorithms_differ |= multiply(backend, other, p, 4) != bits;
+  }
+  EXPECT_TRUE(algorithms_differ) << "this test cannot fail";
+}
+
+TEST_F(CudaProducts, RefuseOperandsThatAreLessAlignedThanTheirAlgorithm) {
+  for (bool cublaslt : {true, false}) {
+    CudaBackend backend({.cublaslt = cublaslt});
+    ProductProblem p = problem_of(16, 16, 16);
+    if (!cublaslt) p.operands = p.result = DType::kBF16;
+    const Product product =
+        cublaslt ? *backend.products()->make(p) : own_product(backend.device(), p);
+    expect_contains(message_of<InternalError>([&] { multiply(backend, product, p, 32); }),
+                    "operand a of a product is not a multiple of 64 bytes");
+  }
+}
+
+// What addresses are multiples of follows from types, and holds in every program.
+TEST_F(CudaProducts, AreAlignedAsThePlanSays) {
+  EXPECT_EQ(alignment_of(0), 64);
+  EXPECT_EQ(alignment_of(6), 2);
+  EXPECT_EQ(alignment_of(48), 16);
+  EXPECT_EQ(alignment_of(64 * 3), 64);
+  EXPECT_EQ(alignment_of(int64_t{1} << 40), 64);
+}
+
+TEST_F(CudaProducts, TakeWhatWasMeasuredAndPlanWithIt) {
+  const Programs programs = tiny_training();
+  ProductChoices choices;
+  std::string gpu;
+  {
+    CudaBackend backend({});
+    gpu = choice_device(backend.device().facts().name);
+    for (const ProductProblem& p : products_of(programs)) {
+      const std::vector<ProductChoice> candidates = backend.products()->candidates(p, 8);
+      ASSERT_GE(candidates.size(), 2u);
+      choices.add(candidates[1]);
+    }
+  }
+  EXPECT_GT(choices.size(), 5);
+  EXPECT_EQ(gpu, "tessera_emulated_GPU");
+  CudaBackend backend({.choices = ProductChoices::parse(choices.to_text(), "choices")});
+  expect_contains(backend.description(), cat(" with ", choices.size(), " measured products"));
+  Session session(tiny_training(), backend);
+  DescribedBackend described(
+      {.products = DescribedBackend::Products::kCublasLt, .gpu = gpu, .choices = choices});
+  const Session planned(tiny_training(), described);
+  session.allocate();
+  EXPECT_EQ(planned.planned_memory().total(), session.allocated_bytes());
+  EXPECT_EQ(planned.plan_hash(), session.plan_hash());
+  int64_t measured = 0;
+  for (size_t p = 0; p < session.compiled().size(); ++p) {
+    const Executable &here = *session.compiled()[p].executable,
+                     &there = *planned.compiled()[p].executable;
+    for (size_t i = 0; i < here.graph().nodes().size(); ++i) {
+      const bool taken = here.kernel(i).ends_with(", measured");
+      EXPECT_EQ(taken, there.kernel(i).ends_with(", measured"));
+      EXPECT_EQ(taken, here.kernel(i).starts_with("cublasLt"));
+      measured += taken;
+    }
+  }
+  EXPECT_GT(measured, 10);
+  // And they multiply.
+  ThreadPool pool(1);
+  session.initialize(7, pool);
+  TinyBatch batch(kBatch, kLength, 0);
+  EXPECT_TRUE(session.step(std::vector{batch.view(), batch.view()}, 0.01, 1).ok);
+}
+
+TEST_F(CudaProducts, RefuseChoicesThatAreNone) {
+  CudaBackend backend({});
+  const ProductProblem p = problem_of(8, 16, 32);
+  const std::vector<ProductChoice> candidates = backend.products()->candidates(p, 8);
+  auto refused = [&](auto&& change, const char* part) {
+    ProductChoice choice = candidates[0];
+    for (const ProductChoice& one : candidates)
+      if (one.workspace_bytes > choice.workspace_bytes) choice = one;
+    change(choice);
+    ProductChoices choices;
+    choices.add(choice);
+    const std::string error = message_of<UserError>([&] {
+      CudaBackend given({.choices = choices});
+      given.products()->make(choice.problem);
+    });
+    expect_contains(error, part);
+    expect_contains(error, "8 16 32 32 32 16 64 64 64");  // its line
+  };
+  refused([](ProductChoice& choice) { choice.algorithm[4] ^= 2; }, "is no algorithm");
+  refused([](ProductChoice& choice) { choice.algorithm = {}; }, "is no algorithm");
+  refused([](ProductChoice& choice) { choice.workspace_bytes = 16; }, "takes a workspace of");
+  // One of the double's that adds in no fixed order, though nobody proposed it.
+  refused(
+      [](ProductChoice& choice) {
+        choice.algorithm[4] = 2;
+        choice.algorithm[5] = kReductionSchemeInPlace;
+        choice.algorithm[7] = 0;
+        for (size_t i = 0; i < 7; ++i)
+          choice.algorithm[7] = (choice.algorithm[7] ^ choice.algorithm[i]) * 0x100000001b3;
+      },
+      "adds in an order that is not fixed");
+  const ProductProblem other = problem_of(8, 32, 32);
+  const ProductChoice of_other = backend.products()->candidates(other, 1)[0];
+  refused([&](ProductChoice& choice) { choice.algorithm = of_other.algorithm; },
+          "cannot be used: CUBLAS_STATUS_INVALID_VALUE");
+}
+
+}  // namespace
+}  // namespace tessera::cuda
