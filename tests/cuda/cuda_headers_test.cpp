@@ -1,6 +1,4 @@
-// What is declared here of CUDA's driver, cublasLt, cuDNN and NCCL, against their own headers.
-// What is declared here of CUDA's driver, cublasLt, NCCL, CUPTI and NVTX, against their own
-// headers.
+// What is declared here of CUDA's libraries and of NVTX, against NVIDIA's own headers.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -66,7 +66,11 @@ Pending CudaExecutable::start(const Arguments& arguments, const NodeObserver* ob
   const bool times = listeners_.needs(Hearing::kTimes);
   const bool tells = times || listeners_.needs(Hearing::kIssue);
   if (times && !timer_) timer_ = make_run_timer(device_, cupti_);
-  take(arguments, slot);
+  try {
+    take(arguments, slot);
+  } catch (const DeviceError& error) {  // of the run before, as calls tell it
+    throw DeviceError(cat(error.what(), device_.where_it_is()));
+  }
   device_.count_run();
   int64_t begin = 0;
   if (times) {
