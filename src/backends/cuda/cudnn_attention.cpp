@@ -1,9 +1,11 @@
 #include "backends/cuda/cudnn_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "backends/cuda/kernel_launch.h"
+#include "backends/cuda/library.h"
 #include "base/error.h"
 #include "ops/composite/attention.h"
 
@@ -168,6 +170,21 @@ class AttentionRuns {
   std::vector<CudnnVariantPack> packs_;
 };
 
+// cuDNN looks for the driver's library again for every graph, and each time loads and unloads
+// NVRTC, which leaves memory behind: where there is none it is not asked.
+const Cudnn& library_to_plan_with() {
+  constexpr std::array kDriver{"libcuda.so.1"};
+  try {
+    const Library driver("driver", kDriver);
+  } catch (const DeviceError& error) {
+    throw DeviceError(
+        cat("cuDNN: to plan without a GPU it wants to find libcuda.so.1, for which the "
+            "stub of a CUDA toolkit does: ",
+            error.what()));
+  }
+  return Cudnn::get();
+}
+
 }  // namespace
 
 CudnnAttention::CudnnAttention(CudaDevice& device, int64_t score_bytes)
@@ -183,16 +200,14 @@ CudnnAttention::CudnnAttention(CudaDevice& device, int64_t score_bytes)
 }
 
 CudnnAttention::CudnnAttention(Device& described)
-    : library_(Cudnn::get()), device_(described), capability_(90) {
+    : library_(library_to_plan_with()), device_(described), capability_(90) {
   described_.emplace(library_, kCudnnDeviceProperties);
   const std::string_view text = kDescribedGpu;
   described_->set(kCudnnDeviceJson, kCudnnTypeChar, std::span<const char>(text));
   described_->finalize();
   const Planned any = plan(What::kForward, {1, 128, 1, 1, 64, 1, 1, false});
   if (auto* reason = std::get_if<std::string>(&any))
-    throw DeviceError(cat(*reason,
-                          ": to plan without a GPU it wants to find libcuda.so.1, for which "
-                          "the stub of a CUDA toolkit does, and libnvrtc"));
+    throw DeviceError(cat(*reason, ": to plan without a GPU it wants to find libnvrtc"));
 }
 
 CudnnAttention::Planned CudnnAttention::plan(What what, const Sizes& sizes) {
