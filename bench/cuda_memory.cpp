@@ -18,11 +18,6 @@ the program allocated anything else than was planned, or if more is beside it th
 must use the GPU.
 )";
 
-struct Settings {
-  std::string size = "llama1b";
-  DType compute = DType::kBF16;
-};
-
 Session session_of(const Job& job, Backend& backend) {
   ProgramOptions options = job.options;
   options.accumulates = true;
@@ -36,8 +31,8 @@ void step(Session& session, const Job& job) {
   session.step(std::vector{batch, batch}, 1e-3, 1);
 }
 
-int run(const Settings& settings) {
-  const Job job = job_of(settings.size, settings.compute);
+int run(const JobSettings& settings) {
+  const Job job = job_of(settings);
   CudaBackend backend({});
   std::printf("%s\n", backend.description().c_str());
   CudaDevice& device = backend.device();
@@ -74,26 +69,11 @@ int run(const Settings& settings) {
 }  // namespace tessera::bench
 
 int main(int count, char** words) {
-  using namespace tessera;
-  try {
-    bench::Settings settings;
-    for (int i = 1; i < count; ++i) {
-      const std::string name = words[i], value = i + 1 < count ? words[i + 1] : "";
-      if (name == "--help") {
-        std::fputs(bench::kHelp, stdout);
-        return 0;
-      }
-      if (name == "--size")
-        settings.size = value;
-      else if (name == "--dtype" && (value == "bf16" || value == "f32"))
-        settings.compute = value == "bf16" ? DType::kBF16 : DType::kF32;
-      else
-        throw UserError(cat("no option ", name, " ", value, "; --help says which there are"));
-      ++i;
-    }
-    return bench::run(settings);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cuda_memory: %s\n", error.what());
-    return 2;
-  }
+  using namespace tessera::bench;
+  JobSettings settings;
+  const auto take = [&](const std::string& name, const std::string& value) {
+    return settings.take(name, value);
+  };
+  return benchmark_main("cuda_memory", kHelp, {words, static_cast<size_t>(count)}, take,
+                        [&] { return run(settings); });
 }

@@ -40,9 +40,7 @@ constexpr Peak kPeaks[] = {
     {"A100 80GB PCIe", 312e12, 19.5e12, 1.935e12},
 };
 
-struct Settings {
-  std::string size = "llama1b";
-  DType compute = DType::kBF16;
+struct Settings : JobSettings {
   int repeats = 20;
   std::optional<double> flops, bytes;
 };
@@ -113,18 +111,11 @@ class Bench {
     for (const TensorType& type : out) outputs.push_back(buffers.make(type.bytes()));
     void* workspace = buffers.make(launch->workspace_bytes);
     void* scratch = buffers.make(scratch_bytes_);
-    Clock begin(device_.driver()), end(device_.driver());
-    std::vector<double> seconds;
-    for (int r = 0; r <= settings_.repeats; ++r) {
-      device_.fill(scratch, scratch_bytes_);  // no operand is left in the cache
-      begin.record(device_.stream());
-      launch->run({inputs, outputs, workspace});
-      end.record(device_.stream());
-      device_.finish();
-      if (r > 0) seconds.push_back(end.seconds_since(begin));  // the first loads what it needs
-    }
-    std::ranges::nth_element(seconds, seconds.begin() + std::ssize(seconds) / 2);
-    const double median = seconds[seconds.size() / 2];
+    // The first launch loads what it needs.
+    const double median =
+        median_seconds(device_, scratch, scratch_bytes_, 1, settings_.repeats, [&] {
+          launch->run({inputs, outputs, workspace});
+        });
     const Cost cost = node.op->cost(in, out);
     std::string times = format("%10s %9s %9s %8s", "-", "-", "-", "-");
     if (!emulated_) {
@@ -151,30 +142,8 @@ class Bench {
   std::set<std::string> seen_;
 };
 
-Settings parse(const std::vector<std::string>& words) {
-  Settings settings;
-  for (size_t i = 0; i < words.size(); i += 2) {
-    const std::string& name = words[i];
-    if (i + 1 == words.size()) throw UserError(cat(name, " needs a value; --help says which"));
-    const std::string& value = words[i + 1];
-    if (name == "--size")
-      settings.size = value;
-    else if (name == "--dtype" && (value == "bf16" || value == "f32"))
-      settings.compute = value == "bf16" ? DType::kBF16 : DType::kF32;
-    else if (name == "--repeats")
-      settings.repeats = std::max(1, std::stoi(value));
-    else if (name == "--peak_tflops")
-      settings.flops = std::stod(value);
-    else if (name == "--peak_gbytes")
-      settings.bytes = std::stod(value);
-    else
-      throw UserError(cat("no option ", name, " ", value, "; --help says which there are"));
-  }
-  return settings;
-}
-
 void run(const Settings& settings) {
-  const Job job = job_of(settings.size, settings.compute);
+  const Job job = job_of(settings);
   CudaBackend backend({.graphs = false});
   const Programs programs = build_programs(model_builder(job.model), job.options);
   Bench bench(backend, settings, job.model.vocab_size);
@@ -187,16 +156,21 @@ void run(const Settings& settings) {
 }  // namespace tessera::bench
 
 int main(int count, char** words) {
-  const std::vector<std::string> given(words + 1, words + count);
-  if (!given.empty() && given[0] == "--help") {
-    std::fputs(tessera::bench::kHelp, stdout);
+  using namespace tessera::bench;
+  Settings settings;
+  const auto take = [&](const std::string& name, const std::string& value) {
+    if (name == "--repeats")
+      settings.repeats = std::max(1, std::stoi(value));
+    else if (name == "--peak_tflops")
+      settings.flops = std::stod(value);
+    else if (name == "--peak_gbytes")
+      settings.bytes = std::stod(value);
+    else
+      return settings.take(name, value);
+    return true;
+  };
+  return benchmark_main("cuda_ops", kHelp, {words, static_cast<size_t>(count)}, take, [&] {
+    run(settings);
     return 0;
-  }
-  try {
-    tessera::bench::run(tessera::bench::parse(given));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cuda_ops: %s\n", error.what());
-    return 2;
-  }
-  return 0;
+  });
 }

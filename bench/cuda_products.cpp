@@ -25,9 +25,8 @@ that gives other bits in a second run is left out.
   --repeats N        launches of each that are timed (default 10)
 )";
 
-struct Settings {
-  std::string out, size = "llama1b";
-  DType compute = DType::kBF16;
+struct Settings : JobSettings {
+  std::string out;
   int candidates = 32, repeats = 10;
 };
 
@@ -120,18 +119,8 @@ class Tuner {
   // emulated device.
   double time(const Product& product, const ProductArguments& arguments, void* scratch) {
     if (emulated_) return 0;
-    Clock begin(device_.driver()), end(device_.driver());
-    std::vector<double> seconds;
-    for (int r = 0; r < settings_.repeats; ++r) {
-      device_.fill(scratch, scratch_bytes_);
-      begin.record(device_.stream());
-      product.run(arguments);
-      end.record(device_.stream());
-      device_.finish();
-      seconds.push_back(end.seconds_since(begin));
-    }
-    std::ranges::nth_element(seconds, seconds.begin() + std::ssize(seconds) / 2);
-    return seconds[seconds.size() / 2] * 1e6;
+    return 1e6 * median_seconds(device_, scratch, scratch_bytes_, 0, settings_.repeats,
+                                [&] { product.run(arguments); });
   }
 
   CublasLtProducts& products_;
@@ -141,30 +130,8 @@ class Tuner {
   int64_t scratch_bytes_ = 0, c_bytes_ = 0;
 };
 
-Settings parse(const std::vector<std::string>& words) {
-  Settings settings;
-  for (size_t i = 0; i < words.size(); i += 2) {
-    const std::string& name = words[i];
-    if (i + 1 == words.size()) throw UserError(cat(name, " needs a value; --help says which"));
-    const std::string& value = words[i + 1];
-    if (name == "--out")
-      settings.out = value;
-    else if (name == "--size")
-      settings.size = value;
-    else if (name == "--dtype" && (value == "bf16" || value == "f32"))
-      settings.compute = value == "bf16" ? DType::kBF16 : DType::kF32;
-    else if (name == "--candidates")
-      settings.candidates = std::clamp(std::stoi(value), 1, 1000);
-    else if (name == "--repeats")
-      settings.repeats = std::max(1, std::stoi(value));
-    else
-      throw UserError(cat("no option ", name, " ", value, "; --help says which there are"));
-  }
-  if (settings.out.empty()) throw UserError("--out FILE says where the choices go");
-  return settings;
-}
-
 void run(const Settings& settings) {
+  if (settings.out.empty()) throw UserError("--out FILE says where the choices go");
   CudaBackend backend({.graphs = false});
   std::printf("%s\n", backend.description().c_str());
   if (!backend.products()) throw UserError("there is no cublasLt whose algorithms could be timed");
@@ -175,7 +142,7 @@ void run(const Settings& settings) {
     choices = ProductChoices::parse(read_file(settings.out), cat("'", settings.out, "'"));
   Tuner tuner(backend, settings);
   int64_t chosen = 0;
-  const Job job = job_of(settings.size, settings.compute);
+  const Job job = job_of(settings);
   for (const ProductProblem& problem : products_of(job, backend.device())) {
     if (auto choice = tuner.tune(problem)) {
       choices.add(std::move(*choice));
@@ -191,16 +158,21 @@ void run(const Settings& settings) {
 }  // namespace tessera::bench
 
 int main(int count, char** words) {
-  const std::vector<std::string> given(words + 1, words + count);
-  if (!given.empty() && given[0] == "--help") {
-    std::fputs(tessera::bench::kHelp, stdout);
+  using namespace tessera::bench;
+  Settings settings;
+  const auto take = [&](const std::string& name, const std::string& value) {
+    if (name == "--out")
+      settings.out = value;
+    else if (name == "--candidates")
+      settings.candidates = std::clamp(std::stoi(value), 1, 1000);
+    else if (name == "--repeats")
+      settings.repeats = std::max(1, std::stoi(value));
+    else
+      return settings.take(name, value);
+    return true;
+  };
+  return benchmark_main("cuda_products", kHelp, {words, static_cast<size_t>(count)}, take, [&] {
+    run(settings);
     return 0;
-  }
-  try {
-    tessera::bench::run(tessera::bench::parse(given));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cuda_products: %s\n", error.what());
-    return 2;
-  }
-  return 0;
+  });
 }

@@ -1,5 +1,7 @@
 #pragma once
 #include <algorithm>
+#include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,17 +12,58 @@
 #include "base/text.h"
 #include "programs/programs.h"
 
-// What benchmarks of a GPU share: jobs of known size, operands on the device, times by its events.
+// What benchmarks of a GPU share: their command lines, jobs of known size, operands on the device,
+// times by its events.
 namespace tessera::bench {
 
 using namespace cuda;
+
+// main() of a benchmark whose words are pairs "--name value": take(name, value) says whether there
+// is such an option, then run() gives the exit status. 2 for errors.
+template <class Take, class Run>
+int benchmark_main(const char* program, const char* help, std::span<char* const> words, Take take,
+                   Run run) {
+  try {
+    for (size_t i = 1; i < words.size(); i += 2) {
+      const std::string name = words[i];
+      if (name == "--help") {
+        std::fputs(help, stdout);
+        return 0;
+      }
+      if (i + 1 == words.size()) throw UserError(cat(name, " needs a value; --help says which"));
+      const std::string value = words[i + 1];
+      if (!take(name, value))
+        throw UserError(cat("no option ", name, " ", value, "; --help says which there are"));
+    }
+    return run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program, error.what());
+    return 2;
+  }
+}
+
+// What all of them are told.
+struct JobSettings {
+  std::string size = "llama1b";
+  DType compute = DType::kBF16;
+
+  bool take(const std::string& name, const std::string& value) {
+    if (name == "--size")
+      size = value;
+    else if (name == "--dtype" && (value == "bf16" || value == "f32"))
+      compute = value == "bf16" ? DType::kBF16 : DType::kF32;
+    else
+      return false;
+    return true;
+  }
+};
 
 struct Job {
   ModelConfig model = family_defaults(ModelType::kLlamaV2);
   ProgramOptions options;
 };
 
-inline Job job_of(const std::string& size, DType compute) {
+inline Job job_of(const JobSettings& settings) {
   struct Size {
     const char* name;
     int64_t width, heads, kv_heads, hidden, vocabulary, batch, length;
@@ -29,7 +72,7 @@ inline Job job_of(const std::string& size, DType compute) {
                              {"llama1b", 2048, 32, 8, 8192, 128256, 4, 2048},
                              {"llama3b", 3072, 24, 8, 8192, 128256, 2, 2048}};
   for (const Size& s : kSizes) {
-    if (s.name != size) continue;
+    if (s.name != settings.size) continue;
     Job job;
     job.model.hidden_width = s.width;
     job.model.num_layers = 2;
@@ -41,10 +84,10 @@ inline Job job_of(const std::string& size, DType compute) {
     derive_shape(job.model);
     job.options.batch = job.options.validation_batch = s.batch;
     job.options.length = s.length;
-    job.options.compute = compute;
+    job.options.compute = settings.compute;
     return job;
   }
-  throw UserError(cat("--size ", size, ": give tiny, llama1b or llama3b"));
+  throw UserError(cat("--size ", settings.size, ": give tiny, llama1b or llama3b"));
 }
 
 // Numbers that every op accepts: small floats, ids below `bound`, true flags, counters of 1. A
@@ -122,5 +165,24 @@ class Clock {
   const Driver& driver_;
   CUevent event_ = nullptr;
 };
+
+// Median of `repeats` runs behind `warm_ups`, with `scratch` written before each of them: as large
+// as the second-level cache, it leaves no operand there.
+template <class Run>
+double median_seconds(CudaDevice& device, void* scratch, int64_t scratch_bytes, int warm_ups,
+                      int repeats, Run run) {
+  Clock begin(device.driver()), end(device.driver());
+  std::vector<double> seconds;
+  for (int r = 0; r < warm_ups + repeats; ++r) {
+    device.fill(scratch, scratch_bytes);
+    begin.record(device.stream());
+    run();
+    end.record(device.stream());
+    device.finish();
+    if (r >= warm_ups) seconds.push_back(end.seconds_since(begin));
+  }
+  std::ranges::nth_element(seconds, seconds.begin() + std::ssize(seconds) / 2);
+  return seconds[seconds.size() / 2];
+}
 
 }  // namespace tessera::bench

@@ -61,11 +61,11 @@ function(tessera_library folder)
   target_link_libraries(tessera_${folder} PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
-# tessera_test(<name> SOURCES <files> [SEPARATE <files>] DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>] [READS_SOURCE_TREE]
-#              [USES_REGEX] [COMPUTES])
+# tessera_test(<name> SOURCES <files> [SEPARATE <files>] DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>]
+#              [READS_SOURCE_TREE] [USES_REGEX] [COMPUTES])
 # One GoogleTest program, test_<name>. Default label: fast. The sources of a test are optimised little, and not at all with
-# sanitizers, which takes a third and half of the time to compile them away, unless it COMPUTES much by itself. READS_SOURCE_TREE: the test finds files of the
-# repository under TESSERA_SOURCE_DIR. USES_REGEX: g++ 12 with sanitizers takes parts of <regex> for reads of
+# sanitizers, which takes a third and half of the time to compile them away, unless it COMPUTES much by itself.
+# READS_SOURCE_TREE: the test finds files of the repository under TESSERA_SOURCE_DIR. USES_REGEX: g++ 12 with sanitizers takes parts of <regex> for reads of
 # uninitialised variables (GCC bug 105562). What is labelled nightly runs only when asked for: ctest -C nightly -L nightly,
 # which is what tools/nightly does.
 function(tessera_test name)

@@ -13,9 +13,9 @@
 namespace tessera {
 
 // What this rank did last: every instruction of its programs (of a device that works behind the
-// host, those of which it sees the end) and every exchange, in a ring in a
-// file that outlives the process. An event is a reading of the clock and stores of 32 bytes: no
-// system call, no allocation.
+// host, those of which it sees the end) and every exchange, in a ring in a file that outlives the
+// process. An event is a reading of the clock and stores of 32 bytes: no system call, no
+// allocation.
 class FlightRecorder final : public RunListener, public ExchangeListener {
  public:
   struct Settings {

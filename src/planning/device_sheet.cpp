@@ -36,11 +36,9 @@ const DeviceSheet& device_sheet(std::string_view target) {
 }
 
 const DeviceSheet* device_sheet_of(std::string_view name) {
-  auto is = [&](std::string_view part) { return name.find(part) != name.npos; };
-  // Those for slots of PCIe have lower clocks and other memory.
-  if (is("H100 80GB HBM3")) return &device_sheet("h100");
-  if (is("H200") && !is("NVL")) return &device_sheet("h200");
-  return is("A100-SXM4-80GB") ? &device_sheet("a100") : nullptr;
+  for (const char* target : {"h100", "h200", "a100"})
+    if (device_sheet(target).driver_name == name) return &device_sheet(target);
+  return nullptr;
 }
 
 MemoryBeside memory_beside(int64_t groups, int64_t slots) {

@@ -87,8 +87,7 @@ std::string arena_accuracy(const RunConfig& config, const ModelConfig& model,
   without.backend = target.without_libraries;
   return cat(
       "estimate: the most that cublasLt may take for a product that nobody measured is in it; "
-      "exact "
-      "without cublasLt: ",
+      "exact without cublasLt: ",
       format_bytes(plan_session(silent, model, without)->planned_memory().arena));
 }
 

@@ -36,13 +36,6 @@ void run_ranks(EmulatedCuda& cuda, int count, const std::function<void(Rank&)>& 
   for (std::thread& thread : threads) thread.join();
 }
 
-std::vector<float> part(int rank, size_t n) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i)
-    values[i] = static_cast<float>(i + 1) + 100.0f * static_cast<float>(rank);
-  return values;
-}
-
 TEST(NcclDouble, Exchanges) {
   for (const uint64_t seed : {1, 2, 3}) {
     EmulatedCuda cuda("checked", seed, 3);

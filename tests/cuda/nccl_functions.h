@@ -1,5 +1,6 @@
 #pragma once
 #include <thread>
+#include <vector>
 
 #include "backends/cuda/nccl_api.h"
 #include "tests/cuda/emulated_cuda.h"
@@ -29,5 +30,13 @@ struct NcclFunctions {
     return error == 0;
   }
 };
+
+// What a rank gives to an exchange: 1, 2, 3, ... and its number in hundreds.
+inline std::vector<float> part(int rank, size_t n) {
+  std::vector<float> values(n);
+  for (size_t i = 0; i < n; ++i)
+    values[i] = static_cast<float>(i + 1) + 100.0f * static_cast<float>(rank);
+  return values;
+}
 
 }  // namespace tessera::cuda

@@ -71,13 +71,6 @@ class NcclProcesses : public testing::Test {
   }
 };
 
-std::vector<float> part(int rank, size_t n) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i)
-    values[i] = static_cast<float>(i + 1) + 100.0f * static_cast<float>(rank);
-  return values;
-}
-
 TEST_F(NcclProcesses, Exchange) {
   in_processes(3, [](Rank& r) {
     ASSERT_TRUE(r.connect(3));

@@ -1,3 +1,5 @@
+#include "backends/cuda/id_check.h"
+
 #include "backends/cuda/kernel_launch.h"
 
 namespace tessera::cuda {

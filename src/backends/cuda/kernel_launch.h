@@ -1,12 +1,11 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "backends/cuda/device.h"
+#include "backends/cuda/id_check.h"
 #include "backends/cuda/kernels/parameters.h"
 #include "base/random_lines.h"
 #include "base/shape.h"
@@ -23,23 +22,6 @@ Kernel find_kernel(Device& device, std::string_view first, std::string_view seco
                    Parts... parts) {
   return find_kernel(device, (cat(first, "_", second) + ... + cat("_", parts)));
 }
-
-// Looks at the ids of a launch before its kernels take zeros for those outside of a table: then the
-// run ends with an error. `ignored` may stand there.
-class IdCheck {
- public:
-  static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
-  IdCheck() = default;  // looks at nothing
-  IdCheck(Device& device, const PrepareContext& context, const TensorType& ids, int64_t rows,
-          int64_t ignored = kNone);
-  void run(const void* ids) const;
-
- private:
-  Device* device_ = nullptr;
-  Kernel kernel_;
-  int64_t count_ = 0, rows_ = 0, ignored_ = 0;
-  std::shared_ptr<IdFault> fault_;
-};
 
 inline std::string launch_name(const PrepareContext& context) {
   return cat(context.op.name(), " cuda");

@@ -117,7 +117,14 @@ void note_work(uint32_t correlation, const std::string& label, int device, int s
   if (correlation == 0 || !listens()) return;
   int64_t bytes = 0;
   for (const Range& range : ranges) bytes = std::max(bytes, range.bytes);
-  const auto start = static_cast<uint64_t>(begin), stop = static_cast<uint64_t>(end);
+  const auto finish = [&](auto& record) {
+    record.start = static_cast<uint64_t>(begin);
+    record.end = static_cast<uint64_t>(end);
+    record.device = static_cast<uint32_t>(device);
+    record.stream = static_cast<uint32_t>(stream);
+    record.correlation = correlation;
+    add(record);
+  };
   if (label.starts_with("copy ")) {
     if (!l.enabled.contains(kCuptiMemcpy)) return;
     CuptiMemcpy record{};
@@ -126,34 +133,19 @@ void note_work(uint32_t correlation, const std::string& label, int device, int s
                        : label == "copy to the host" ? kCuptiCopyToHost
                                                      : kCuptiCopyOnDevice;
     record.bytes = static_cast<uint64_t>(bytes);
-    record.start = start;
-    record.end = stop;
-    record.device = static_cast<uint32_t>(device);
-    record.stream = static_cast<uint32_t>(stream);
-    record.correlation = correlation;
-    add(record);
+    finish(record);
   } else if (label == "fill") {
     if (!l.enabled.contains(kCuptiMemset)) return;
     CuptiMemset record{};
     record.kind = kCuptiMemset;
     record.bytes = static_cast<uint64_t>(bytes);
-    record.start = start;
-    record.end = stop;
-    record.device = static_cast<uint32_t>(device);
-    record.stream = static_cast<uint32_t>(stream);
-    record.correlation = correlation;
-    add(record);
+    finish(record);
   } else {
     if (!l.enabled.contains(kCuptiConcurrentKernel)) return;
     CuptiKernel record{};
     record.kind = kCuptiConcurrentKernel;
-    record.start = start;
-    record.end = stop;
-    record.device = static_cast<uint32_t>(device);
-    record.stream = static_cast<uint32_t>(stream);
-    record.correlation = correlation;
     record.name = l.names.insert(label).first->c_str();
-    add(record);
+    finish(record);
   }
 }
 
