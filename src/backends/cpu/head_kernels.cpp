@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "backends/cpu/composite_kernels.h"
 #include "backends/cpu/kernels/cross_entropy.h"
@@ -41,7 +40,7 @@ class HeadProducts {
         rows_(c.inputs[0].shape[0]),
         width_(c.inputs[0].shape[1]),
         classes_(c.inputs[1].shape[0]),
-        stride_(padded_for_matmul(classes_)),
+        stride_(aligned(classes_ * 4) / 4),
         dlogits_stride_(stride_ * 4 / size_of(dtype_)),
         gradients_(gradients),
         pool_(pool) {
@@ -72,8 +71,7 @@ class HeadProducts {
                                 .c = dtype_,
                                 .lda = dlogits_stride_,
                                 .ldb = width_,
-                                .ldc = width_,
-                                .padded_a = true},
+                                .ldc = width_},
                                isa);
       }
       if (gradients.dw) {
@@ -129,7 +127,6 @@ class HeadProducts {
                     .dlogits = dlogits,
                     .dlogits_stride = dlogits_stride_});
       if (dx) {
-        clear_padding(scratch, chunk.rows);
         chunk.dx->run(pool_, dlogits, a.inputs[1], dx + chunk.begin * row_bytes, scratch + matmul_);
       }
       if (dw) chunk.dw->run(pool_, dlogits, x, dw, scratch + matmul_);
@@ -137,15 +134,6 @@ class HeadProducts {
   }
 
  private:
-  // What stands behind the gradients of a row, as dx reads it.
-  void clear_padding(std::byte* dlogits, int64_t rows) const {
-    int64_t element = size_of(dtype_);
-    for (int64_t row = 0; row < rows; ++row) {
-      std::byte* end = dlogits + (row * dlogits_stride_ + classes_) * element;
-      std::memset(end, 0, static_cast<size_t>((stride_ - classes_) * element));
-    }
-  }
-
   struct Chunk {
     int64_t begin, rows;
     std::shared_ptr<const Matmul> logits, dx, dw;
@@ -153,8 +141,7 @@ class HeadProducts {
   DType dtype_;
   int64_t rows_, width_, classes_;
   // From row to row of the logits: a whole number of cache lines, so that they can be written past
-  // the caches, and of the products' units, so that their gradients can be read where they lie.
-  // With 50,257 classes of width 768 the head takes 0.67 of the time so.
+  // the caches.
   int64_t stride_, dlogits_stride_;
   HeadGradients gradients_;
   ThreadPool& pool_;

@@ -166,9 +166,6 @@ struct Operands {
       for (int64_t q = 0; q < p.k; ++q)
         a.set(p.a, p.transpose_a ? q * p.lda + i : i * p.lda + q,
               s.a[static_cast<size_t>(i * p.k + q)]);
-    int64_t padded = p.padded_a ? padded_for_matmul(p.k) : p.k;
-    for (int64_t i = 0; i < p.m; ++i)
-      for (int64_t q = p.k; q < padded; ++q) a.set(p.a, i * p.lda + q, 0);
     for (int64_t q = 0; q < p.k; ++q)
       for (int64_t j = 0; j < p.n; ++j)
         b.set(p.b, p.transpose_b ? j * p.ldb + q : q * p.ldb + j,

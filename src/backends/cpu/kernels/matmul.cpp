@@ -5,6 +5,7 @@
 
 #include "backends/cpu/kernels/matmul_packed.h"
 #include "backends/cpu/kernels/matmul_rows.h"
+#include "backends/cpu/kernels/matmul_stationary.h"
 #include "base/error.h"
 #include "base/text.h"
 #ifdef TESSERA_WITH_ONEDNN
@@ -25,7 +26,8 @@ namespace {
 // long as packed ones of bf16 on AMX, 8 rows 0.7; in f32 16 rows take 0.7 to 0.8 of the time of our
 // packed vectors (three layer shapes of 768 to 4096, busy machine).
 constexpr MatmulImplementation kImplementations[] = {
-    {"rows", make_rows_matmul},     {"amx", make_amx_matmul}, {"bf16", make_bf16_matmul},
+    {"rows", make_rows_matmul},       {"amx", make_amx_matmul},
+    {"amx_f32", make_amx_f32_matmul}, {"bf16", make_bf16_matmul},
 #ifdef TESSERA_WITH_ONEDNN
     {"onednn", make_onednn_matmul},
 #endif
@@ -45,7 +47,6 @@ void check(const MatmulProblem& p) {
   TESSERA_CHECK(p.a == p.b && (p.a == DType::kF32 || p.a == DType::kBF16), describe(p));
   TESSERA_CHECK(p.c == DType::kF32 || p.c == p.a, describe(p));
   TESSERA_CHECK(!p.bias || (p.c == p.a && !p.accumulate), describe(p));
-  TESSERA_CHECK(!p.padded_a || (!p.transpose_a && p.lda >= padded_for_matmul(p.k)), describe(p));
 }
 
 struct Key {
@@ -60,7 +61,7 @@ struct KeyHash {
     size_t hash = 0;
     for (int64_t x :
          {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, int64_t{p.transpose_a}, int64_t{p.transpose_b},
-          int64_t{p.accumulate}, int64_t{p.bias}, int64_t{p.padded_a}, static_cast<int64_t>(p.a),
+          int64_t{p.accumulate}, int64_t{p.bias}, static_cast<int64_t>(p.a),
           static_cast<int64_t>(p.c), static_cast<int64_t>(key.isa)}) {
       hash = (hash ^ static_cast<size_t>(x)) * 0x9e3779b97f4a7c15u;
       hash ^= hash >> 29;

@@ -11,12 +11,6 @@
 
 namespace tessera::cpu {
 
-// Elements to whose multiples rows may be padded: whole units of depth of every implementation.
-inline constexpr int64_t kMatmulPadding = 32;
-constexpr int64_t padded_for_matmul(int64_t n) {
-  return (n + kMatmulPadding - 1) / kMatmulPadding * kMatmulPadding;
-}
-
 // C[m, n] = op(A) op(B), or C += op(A) op(B) where `accumulate`, or C = op(A) op(B) + bias[n] in
 // every row where `bias`; op(A) is [m, k], op(B) is [k, n]. Every matrix is row-major with its
 // leading dimension in elements; A is stored as [m, k], or as [k, m] where `transpose_a`; B as [k,
@@ -38,9 +32,6 @@ struct MatmulProblem {
   int64_t lda = 0, ldb = 0, ldc = 0;
   bool accumulate = false;
   bool bias = false;  // not with accumulate
-  // Rows of A go on with zeros to the next multiple of kMatmulPadding; they may be read. Not with
-  // transpose_a.
-  bool padded_a = false;
 
   bool operator==(const MatmulProblem&) const = default;
 };

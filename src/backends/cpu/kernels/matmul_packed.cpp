@@ -30,9 +30,6 @@ constexpr int64_t kAlignment = 64;
 // A result of so many bytes is written past the caches: its lines are not read first, and it would
 // push the operands out of L2. With 768 to 3,072 columns 10 to 25 % of a bf16 product.
 constexpr int64_t kStreamedBytes = int64_t{2} << 20;
-// Rows of A are read where they lie for up to so many column tiles: forward and dX are 10 to 20 %
-// faster without packing. In more of them, packed panels pay: their lines follow each other.
-constexpr int64_t kUnpackedColumnTiles = 8;
 
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -59,16 +56,11 @@ class PackedMatmul final : public Matmul {
     panel_depth_ = piece_depth_ + kernels.spare_depth;
     rows_ = cut(p.m, tile.rows, kernels.rows);
     columns_ = cut(p.n, tile.columns, kernels.columns);
-    reads_rows_ = kernels.reads_rows && !p.transpose_a && p.m % kernels.rows == 0 &&
-                  (p.k % kernels.depth_unit == 0 || p.padded_a) &&
-                  columns_.tiles() <= kUnpackedColumnTiles;
-    TESSERA_CHECK(kMatmulPadding % kernels.depth_unit == 0);
-    if (reads_rows_) rows_.chunk = rows_.count;
   }
 
   int64_t workspace_bytes(int threads) const override {
     const int64_t sums = keeps_sums_ ? rows_.tiles() * columns_.tiles() : threads;
-    return std::max(packed_a_bytes() + packed_bytes(columns_) + sums * sums_bytes(),
+    return std::max(packed_bytes(rows_) + packed_bytes(columns_) + sums * sums_bytes(),
                     kernels_.packs_all ? 0 : workspace_bytes_in_vectors(threads));
   }
 
@@ -76,7 +68,7 @@ class PackedMatmul final : public Matmul {
            const void* bias) const override {
     const MatmulProblem& p = problem();
     char* packed_a = static_cast<char*>(workspace);
-    char* packed_b = packed_a + packed_a_bytes();
+    char* packed_b = packed_a + packed_bytes(rows_);
     char* sums = packed_b + packed_bytes(columns_);
     bool panels_hold = true;  // false: vectors multiplied, and overwrote what was packed
     int64_t depth = 0;
@@ -91,15 +83,14 @@ class PackedMatmul final : public Matmul {
       const MatmulOperand columns_of_b = from_depth({b, p.b, p.ldb, p.transpose_b}, depth);
       for (int64_t column = 0; column < p.n; column += columns_.chunk) {
         for (int64_t row = 0; row < p.m; row += rows_.chunk) {
-          const bool packs_a = !reads_rows_ && (column == 0 || rows_.chunk < p.m || !panels_hold);
+          const bool packs_a = column == 0 || rows_.chunk < p.m || !panels_hold;
           const bool packs_b = row == 0 || !panels_hold;
           panels_hold =
               pack(pool, {kernels_.pack_rows, rows_of_a, rows_, row, packs_a, packed_a},
                    {kernels_.pack_columns, columns_of_b, columns_, column, packs_b, packed_b},
                    piece.count);
           if (panels_hold) {
-            multiply(pool, reads_rows_ ? static_cast<const char*>(rows_of_a.data) : packed_a,
-                     packed_b, piece, row, column, sums);
+            multiply(pool, packed_a, packed_b, piece, row, column, sums);
           } else {
             multiply_in_vectors(pool, rows_of_a, columns_of_b, piece, row, column, workspace);
           }
@@ -154,7 +145,6 @@ class PackedMatmul final : public Matmul {
     x.data = static_cast<const char*>(x.data) + elements * size_of(x.dtype);
     return x;
   }
-  int64_t packed_a_bytes() const { return reads_rows_ ? 0 : packed_bytes(rows_); }
   // Sums outlive a depth block only where there are several.
   int64_t sums_bytes() const {
     return depth_block_ >= piece_depth_ && !keeps_sums_
@@ -212,7 +202,6 @@ class PackedMatmul final : public Matmul {
     part.m = m, part.n = n, part.k = k;
     part.accumulate |= !first;
     part.bias &= first;
-    part.padded_a = false;
     return make_vector_matmul(part, Isa::kAvx512);
   }
   void multiply_in_vectors(ThreadPool& pool, const MatmulOperand& a, const MatmulOperand& b,
@@ -264,43 +253,33 @@ class PackedMatmul final : public Matmul {
                       ? static_cast<const char*>(piece.bias) + (column + j) * size_of(p.c)
                       : nullptr,
           .streams = piece.streams};
-      // The tile that this thread most likely takes next.
-      int64_t next_i = std::min(tile + pool.threads(), tiles - 1) % row_tiles * rows_.tile;
       const int64_t kept = (column + j) / columns_.tile * rows_.tiles() + (row + i) / rows_.tile;
-      multiply_tile(rows_of_a(a, i), columns_of_b(b, j), rows_of_a(a, next_i), piece, result,
+      multiply_tile(packed(a, rows_, i), packed(b, columns_, j), piece, result,
                     reinterpret_cast<float*>(sums + (keeps_sums_ ? kept : thread) * sums_bytes()));
     };
     pool.run(tiles, std::ref(task));
   }
 
-  MatmulBlock packed(const char* data, int64_t line, int64_t panel) const {
-    const int64_t bytes = kernels_.depth_unit * kernels_.element_bytes;
-    return {data + line * line_bytes(), panel * line_bytes(), panel * bytes, bytes};
-  }
-  MatmulBlock columns_of_b(const char* b, int64_t j) const { return packed(b, j, columns_.panel); }
-  MatmulBlock rows_of_a(const char* a, int64_t i) const {
-    if (!reads_rows_) return packed(a, i, rows_.panel);
-    const int64_t row_bytes = problem().lda * size_of(problem().a);
-    return {a + i * row_bytes, rows_.panel * row_bytes, kernels_.depth_unit * size_of(problem().a),
-            row_bytes};
+  MatmulBlock packed(const char* data, const Lines& lines, int64_t line) const {
+    return {data + line * line_bytes(), lines.panel * line_bytes(),
+            lines.panel * kernels_.depth_unit * kernels_.element_bytes};
   }
   MatmulBlock at_depth(MatmulBlock block, int64_t depth) const {
     block.data += depth / kernels_.depth_unit * block.unit;
     return block;
   }
 
-  void multiply_tile(const MatmulBlock& a, const MatmulBlock& b, const MatmulBlock& next_a,
-                     const Piece& piece, const MatmulResult& result, float* sums) const {
+  void multiply_tile(const MatmulBlock& a, const MatmulBlock& b, const Piece& piece,
+                     const MatmulResult& result, float* sums) const {
     const int64_t end = round_up(piece.count, kernels_.depth_unit);
     const bool begins = piece.first == 0 || !keeps_sums_, ends = piece.last || !keeps_sums_;
     int64_t depth = 0;
     do {  // once for k = 0 too: C becomes 0
       const int64_t count = std::min(depth_block_, end - depth);
       const bool last = depth + count == end;
-      const MatmulBlock next = last ? next_a : at_depth(a, depth + count);
       kernels_.multiply(at_depth(a, depth), at_depth(b, depth), ceil_div(result.rows, rows_.panel),
                         ceil_div(result.columns, columns_.panel), count, sums, depth == 0 && begins,
-                        last && ends ? &result : nullptr, reads_rows_ ? &next : nullptr);
+                        last && ends ? &result : nullptr);
       depth += count;
     } while (depth < end);
   }
@@ -308,17 +287,14 @@ class PackedMatmul final : public Matmul {
   MatmulKernels kernels_;
   std::string name_;
   int64_t piece_depth_ = 0, depth_block_ = 0, panel_depth_ = 0;
-  bool reads_rows_ = false;  // of A where they lie
   bool keeps_sums_ = false;  // of every tile from one piece of the depth to the next
   Lines rows_{}, columns_{};
 };
 
 }  // namespace
 
-std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa) {
-  if (isa != Isa::kAmx) return nullptr;
-  if (problem.a == DType::kBF16)
-    return std::make_unique<PackedMatmul>(problem, amx::kMatmulKernels, "packed amx");
+std::unique_ptr<const Matmul> make_amx_f32_matmul(const MatmulProblem& problem, Isa isa) {
+  if (isa != Isa::kAmx || problem.a != DType::kF32) return nullptr;
   return std::make_unique<PackedMatmul>(problem, amx::kF32MatmulKernels, "packed amx, bf16x3");
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Our own matrix product. matmul_packed.cpp cuts the work into tiles, isa/matmul_packed.cpp (any
-// dtype, vectors of f32), bf16/matmul.cpp (bf16, dot products of pairs), amx/matmul.cpp (bf16,
-// matrix tiles) and amx/matmul_f32.cpp (f32 in three parts of bf16, matrix tiles) do the
+// Our own matrix product, but for bf16 on AMX (matmul_stationary.h). matmul_packed.cpp cuts the
+// work into tiles, isa/matmul_packed.cpp (any dtype, vectors of f32), bf16/matmul.cpp (bf16, dot
+// products of pairs) and amx/matmul_f32.cpp (f32 in three parts of bf16, matrix tiles) do the
 // arithmetic.
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace tessera::cpu {
 
-// On matrix tiles; declines weaker instruction sets.
-std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa);
+// Of f32 on matrix tiles; declines weaker instruction sets and bf16.
+std::unique_ptr<const Matmul> make_amx_f32_matmul(const MatmulProblem& problem, Isa isa);
 // Of bf16 by AVX512-BF16's dot products; declines other instruction sets and f32.
 std::unique_ptr<const Matmul> make_bf16_matmul(const MatmulProblem& problem, Isa isa);
 // Vectors of f32, bf16 widened while it is packed. Takes every problem.
@@ -27,11 +27,11 @@ struct MatmulOperand {
   bool depth_is_contiguous;  // element (line, p) is at line * stride + p, else at p * stride + line
 };
 
-// A block of an operand as the innermost loop reads it, in bytes: line l at unit u of depth in
-// panel p is at data + p * panel + u * unit + l * line.
+// A block of a packed operand, in bytes: unit u of depth in panel p is at data + p * panel + u *
+// unit.
 struct MatmulBlock {
   const char* data;
-  int64_t panel, unit, line;
+  int64_t panel, unit;
 };
 
 // A part of C.
@@ -54,7 +54,6 @@ struct MatmulKernels {
   int64_t spare_depth;              // of a panel, after its last depth, that packing may write
   int64_t tile_rows, tile_columns;  // of C at most, that one thread computes at a time
   int64_t depth_block;              // depths for which it does so before the next ones follow
-  bool reads_rows;                  // of A where they lie, whole panels and depth units, not packed
   bool packs_all;                   // there are no numbers for which packing returns false
 
   // Packs lines [line, line + lines), all `depth` of them, into panels `panel_stride` elements
@@ -66,18 +65,16 @@ struct MatmulKernels {
   // sums = (first ? 0 : sums) + A B, or, given a result, C = or += that: the one place where
   // results are rounded. `depth` is a multiple of depth_unit; sums hold row_panels * rows *
   // column_panels * columns f32 and are not touched where `first` and `result` are both given.
-  // `next_a`, of the same size as a, is what follows, and may be asked for ahead; or null.
   void (*multiply)(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels,
                    int64_t column_panels, int64_t depth, float* sums, bool first,
-                   const MatmulResult* result, const MatmulBlock* next_a);
+                   const MatmulResult* result);
 };
 
 // Constants and not functions: a plan for an instruction set reads them on machines that lack it.
 TESSERA_DECLARE_PER_ISA(extern const MatmulKernels kMatmulKernels)
 namespace amx {
-extern const MatmulKernels kMatmulKernels;     // bf16
-extern const MatmulKernels kF32MatmulKernels;  // of three parts
-}  // namespace amx
+extern const MatmulKernels kF32MatmulKernels;  // in three parts
+}
 namespace vdpbf16 {
 extern const MatmulKernels kMatmulKernels;  // bf16
 }

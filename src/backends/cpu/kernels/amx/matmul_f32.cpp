@@ -125,8 +125,7 @@ TESSERA_INLINE void multiply_panels(const char* a, const char* b, int64_t units,
 }
 
 void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, int64_t column_panels,
-              int64_t depth, float* sums, bool first, const MatmulResult* result,
-              const MatmulBlock*) {
+              int64_t depth, float* sums, bool first, const MatmulResult* result) {
   TileScope tiles;
   alignas(64) float last[kUnit * kUnit];
   for (int64_t j = 0; j < column_panels; ++j) {
@@ -154,7 +153,6 @@ constinit const MatmulKernels kF32MatmulKernels = {
     .tile_rows = 256,
     .tile_columns = 384,
     .depth_block = 96,
-    .reads_rows = false,
     .packs_all = false,
     .pack_rows = pack<split, split_and_pack<pack_rows_across>>,
     .pack_columns = pack<split_and_pack<pack_columns_along>, split_and_pack<pack_columns_across>>,

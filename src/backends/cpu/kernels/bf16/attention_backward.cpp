@@ -13,7 +13,7 @@ namespace {
 void sum_delta(const Source& o, const Source& dout, float* delta) {
   for (int64_t t = 0; t < smaller(kBlock, o.rows); ++t) {
     Vec sum{};
-    for_vectors(
+    for_vectors_apart(
         o.columns, [&](auto lanes, int64_t d) __attribute__((always_inline)) {
           sum +=
               lanes.load(o.data + t * o.stride + d) * lanes.load(dout.data + t * dout.stride + d);
@@ -163,7 +163,7 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
       Element* dk = (Element*)args.dk + (row + r) * args.dk_stride + column;
       Element* dv = (Element*)args.dv + (row + r) * args.dv_stride + column;
       int64_t from = (slot * kBlock + r) * b.width;
-      for_vectors(
+      for_vectors_apart(
           p.head_dim, [&](auto lanes, int64_t d) __attribute__((always_inline)) {
             lanes.store(dk + d, load(b.dk + from + d) * p.scale);
             lanes.store(dv + d, load(b.dv + from + d) * attention_keep_scale(p));

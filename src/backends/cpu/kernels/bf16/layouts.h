@@ -70,16 +70,19 @@ TESSERA_INLINE uint32_t column_mask(const SourceOf<T>& s, int64_t row, int64_t c
 TESSERA_INLINE __m512i read_row(const SourceOf<BF16>& s, int64_t row, int64_t column) {
   return _mm512_maskz_loadu_epi16(column_mask(s, row, column), s.data + row * s.stride + column);
 }
-// Both halves of 32 columns of two rows, interleaved.
-TESSERA_INLINE void read_pairs(const SourceOf<BF16>& x, int64_t row, __m512i& left,
-                               __m512i& right) {
+// Two rows of 32 numbers, number by number: the first halves of both, and the second.
+TESSERA_INLINE void interleave(__m512i low, __m512i high, __m512i& left, __m512i& right) {
   alignas(64) static constexpr uint16_t kFirst[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
                                                       37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
                                                       11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
   const __m512i first = _mm512_load_si512(kFirst);
-  __m512i low = read_row(x, row, 0), high = read_row(x, row + 1, 0);
   left = _mm512_permutex2var_epi16(low, first, high);
   right = _mm512_permutex2var_epi16(low, _mm512_add_epi16(first, _mm512_set1_epi16(16)), high);
+}
+// Both halves of 32 columns of two rows, interleaved.
+TESSERA_INLINE void read_pairs(const SourceOf<BF16>& x, int64_t row, __m512i& left,
+                               __m512i& right) {
+  interleave(read_row(x, row, 0), read_row(x, row + 1, 0), left, right);
 }
 
 // 16 elements of two rows, interleaved.

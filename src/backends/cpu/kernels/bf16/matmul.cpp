@@ -115,8 +115,7 @@ TESSERA_INLINE void multiply_panels(const char* a, const char* b, int64_t words,
 }
 
 void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, int64_t column_panels,
-              int64_t depth, float* sums, bool first, const MatmulResult* result,
-              const MatmulBlock*) {
+              int64_t depth, float* sums, bool first, const MatmulResult* result) {
   alignas(64) float last[kRows * kColumns];
   for (int64_t j = 0; j < column_panels; ++j) {
     for (int64_t i = 0; i < row_panels; ++i) {
@@ -139,7 +138,6 @@ constinit const MatmulKernels kMatmulKernels = {.rows = kRows,
                                                 .tile_rows = 192,
                                                 .tile_columns = 512,
                                                 .depth_block = 512,
-                                                .reads_rows = false,
                                                 .packs_all = true,
                                                 .pack_rows = pack<kRows>,
                                                 .pack_columns = pack<kColumns>,

@@ -39,8 +39,8 @@ TESSERA_INLINE float product(const float* q, const T* key, int64_t n) {
     even += load(q + d) * load(key + d);
     odd += load(q + d + kLanes) * load(key + d + kLanes);
   }
-  for_vectors(n - d,
-              [&](auto lanes, int64_t i) { even += load(q + d + i) * lanes.load(key + d + i); });
+  for_vectors_apart(
+      n - d, [&](auto lanes, int64_t i) { even += load(q + d + i) * lanes.load(key + d + i); });
   return sum_lanes(even + odd);
 }
 
@@ -51,7 +51,7 @@ TESSERA_INLINE void accumulate(const float* p, const T* v, int64_t stride, int64
   int64_t u = 0;
   for (; u + 4 <= count; u += 4) {
     const T* at = v + u * stride;
-    for_vectors(n, [&](auto lanes, int64_t d) {
+    for_vectors_apart(n, [&](auto lanes, int64_t d) {
       Vec first = p[u] * lanes.load(at + d) + p[u + 1] * lanes.load(at + stride + d);
       Vec second =
           p[u + 2] * lanes.load(at + 2 * stride + d) + p[u + 3] * lanes.load(at + 3 * stride + d);
@@ -60,7 +60,7 @@ TESSERA_INLINE void accumulate(const float* p, const T* v, int64_t stride, int64
   }
   for (; u < count; ++u) {
     const T* at = v + u * stride;
-    for_vectors(n, [&](auto lanes, int64_t d) {
+    for_vectors_apart(n, [&](auto lanes, int64_t d) {
       store(out + d, load(out + d) + p[u] * lanes.load(at + d));
     });
   }
@@ -70,12 +70,12 @@ TESSERA_INLINE void accumulate(const float* p, const T* v, int64_t stride, int64
 TESSERA_INLINE void online_softmax(float* scores, int64_t count, float* highest, float* sum,
                                    float* out, int64_t width) {
   Vec largest = splat(*highest);
-  for_vectors(count, [&](auto lanes, int64_t u) {
+  for_vectors_apart(count, [&](auto lanes, int64_t u) {
     largest = max(lanes.load(scores + u, kLowest), largest);
   });
   float now = max_lanes(largest);
   Vec shrink = exp(splat(*highest - now)), total{};
-  for_vectors(count, [&](auto lanes, int64_t u) {
+  for_vectors_apart(count, [&](auto lanes, int64_t u) {
     Vec p = exp(lanes.load(scores + u, -__builtin_inff()) - now);
     total += p;
     lanes.store(scores + u, p);
@@ -98,7 +98,7 @@ void one_query(const CachedAttention& args, int64_t batch, int64_t kv_head, int6
   __builtin_memset(b.out, 0, (size_t)(b.group * b.width) * sizeof(float));
   __builtin_memset(b.q, 0, (size_t)(b.group * b.width) * sizeof(float));
   for (int64_t h = 0; h < b.group; ++h) {
-    for_vectors(
+    for_vectors_apart(
         n, [&](auto lanes, int64_t d) { store(b.q + h * b.width + d, lanes.load(q + h * n + d)); });
     b.highest[h] = kLowest;
     b.sum[h] = 0;
@@ -120,7 +120,7 @@ void one_query(const CachedAttention& args, int64_t batch, int64_t kv_head, int6
   for (int64_t h = 0; h < b.group; ++h) {
     float inverse = 1 / b.sum[h];
     T* o = (T*)args.o + (row + h) * n;
-    for_vectors(n, [&](auto lanes, int64_t d) {
+    for_vectors_apart(n, [&](auto lanes, int64_t d) {
       lanes.store(o + d, load(b.out + h * b.width + d) * inverse);
     });
   }

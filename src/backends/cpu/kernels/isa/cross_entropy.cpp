@@ -28,14 +28,14 @@ ScaledSum sum_of_exponentials(const T* x, int64_t size) {
     const T* block = x + begin;
     int64_t count = size - begin < kBlock ? size - begin : kBlock;
     Vec maxima = splat(highest);
-    for_vectors(count, [&](auto lanes, int64_t i) {
+    for_vectors_apart(count, [&](auto lanes, int64_t i) {
       __builtin_prefetch(block + kBlock + i);
       maxima = max(lanes.load(block + i, -kInfinity), maxima);
     });
     highest = max_lanes(maxima);
     float shift = highest == -kInfinity ? 0.0f : highest;
     Vec sum{};
-    for_vectors(count, [&](auto lanes, int64_t i) {
+    for_vectors_apart(count, [&](auto lanes, int64_t i) {
       sum += exp(lanes.load(block + i, -kInfinity) - shift);
     });
     total.sum = total.sum * (double)exp(splat(total.shift - shift))[0] + (double)sum_lanes(sum);
@@ -48,7 +48,7 @@ ScaledSum sum_of_exponentials(const T* x, int64_t size) {
 // stored lies before what is still to be loaded.
 template <class T, class G>
 void scaled_exponentials(const T* x, G* dx, int64_t size, float shift, float factor) {
-  for_vectors(size, [&](auto lanes, int64_t i) {
+  for_vectors_apart(size, [&](auto lanes, int64_t i) {
     lanes.store(dx + i, exp(lanes.load(x + i) - shift) * factor);
   });
 }
@@ -96,8 +96,8 @@ void log_sum_exp_gradient(const LogSumExpGradientRows& args, int64_t row) {
   if (has_target) at_target = exp(splat(x[target] - lse))[0] * dlse + args.dhit[row];
   scaled_exponentials(x, dx, args.classes, lse, dlse);
   if (has_target) store_one(dx + target, at_target);
-  for_vectors(args.stride - args.classes,
-              [&](auto lanes, int64_t i) { lanes.store(dx + args.classes + i, Vec{}); });
+  for_vectors_apart(args.stride - args.classes,
+                    [&](auto lanes, int64_t i) { lanes.store(dx + args.classes + i, Vec{}); });
 }
 
 }  // namespace

@@ -156,8 +156,7 @@ TESSERA_INLINE void multiply_panels(const float* a, const float* b, int64_t dept
 }
 
 void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, int64_t column_panels,
-              int64_t depth, float* sums, bool first, const MatmulResult* result,
-              const MatmulBlock*) {
+              int64_t depth, float* sums, bool first, const MatmulResult* result) {
   float last[kRows * kColumns];
   for (int64_t j = 0; j < column_panels; ++j) {
     for (int64_t i = 0; i < row_panels; ++i) {
@@ -181,7 +180,6 @@ constinit const MatmulKernels kMatmulKernels = {
     .tile_rows = 96,
     .tile_columns = 512,
     .depth_block = 256,
-    .reads_rows = false,
     .packs_all = true,
     .pack_rows = pack<kRows>,
     .pack_columns = pack<kColumns>,

@@ -36,7 +36,7 @@ TESSERA_INLINE void products(const MatmulRows& args, int64_t first, int64_t row,
     step(AllLanes{}, k, even);
     step(AllLanes{}, k + kLanes, odd);
   }
-  for_vectors(args.k - k, [&](auto lanes, int64_t i) { step(lanes, k + i, even); });
+  for_vectors_apart(args.k - k, [&](auto lanes, int64_t i) { step(lanes, k + i, even); });
 #pragma GCC unroll 4
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 4

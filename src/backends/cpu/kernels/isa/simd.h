@@ -174,10 +174,27 @@ struct FirstLanes {
     store_first(p, v, count);
   }
 };
+// Asks for what follows, too: a thread's own loads keep too few lines on their way from memory.
+// SwiGLU takes 0.5 to 0.65 of the time so, other kernels 0.75 to 0.95.
+struct AllLanesAhead : AllLanes {
+  template <class T>
+  __attribute__((always_inline)) Vec load(const T* p, float = 0) const {
+    constexpr int64_t kAheadBytes = 1024;
+    __builtin_prefetch((const char*)p + kAheadBytes);
+    return TESSERA_ISA::load(p);
+  }
+};
 // body(lanes, i) for i = 0, kLanes, 2 kLanes ... < size; `lanes` loads and stores what lies below
-// size.
+// size. For what goes on behind `size`, or is long.
 template <class Body>
 TESSERA_INLINE void for_vectors(int64_t size, Body body) {
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) body(AllLanesAhead{}, i);
+  if (i < size) body(FirstLanes{size - i}, i);
+}
+// The same for short rows that lie apart, or in caches.
+template <class Body>
+TESSERA_INLINE void for_vectors_apart(int64_t size, Body body) {
   int64_t i = 0;
   for (; i + kLanes <= size; i += kLanes) body(AllLanes{}, i);
   if (i < size) body(FirstLanes{size - i}, i);
