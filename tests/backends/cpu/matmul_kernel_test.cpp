@@ -261,7 +261,7 @@ TEST(Matmul, OneProductRunsOnSeveralThreadsAtOnce) {
 // the next: the same bits as of its last rows alone.
 TEST(Matmul, OfMatrixTilesIsCutWhereItIsLarge) {
   if (detect_isa() != Isa::kAmx) GTEST_SKIP() << "no AMX here";
-  const int64_t m = 2950, n = 5990, k = 1400, last = 40;
+  const int64_t m = 17000, n = 520, k = 2100, last = 40;
   std::vector<uint16_t> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));
   for (auto* operand : {&a, &b}) {
     uint32_t state = 7;
