@@ -11,6 +11,8 @@ namespace {
 constexpr float kLowest = -3.402823466e38f;
 // Keys at a time; their scores stay in L1.
 constexpr int64_t kKeys = 64;
+// Keys that are asked for ahead.
+constexpr int64_t kKeysAhead = 16;
 
 struct Buffers {
   float *q, *out;        // [group][width]
@@ -85,6 +87,12 @@ TESSERA_INLINE void online_softmax(float* scores, int64_t count, float* highest,
   for (int64_t d = 0; d < width; d += kLanes) store(out + d, load(out + d) * shrink);
 }
 
+// Asks for a row: those of one head lie apart, where no hardware prefetcher follows.
+template <class T>
+TESSERA_INLINE void ask(const T* row, int64_t n) {
+  for (int64_t d = 0; d < n; d += 64 / (int64_t)sizeof(T)) __builtin_prefetch(row + d);
+}
+
 template <class T>
 void one_query(const CachedAttention& args, int64_t batch, int64_t kv_head, int64_t query,
                char* memory) {
@@ -108,6 +116,8 @@ void one_query(const CachedAttention& args, int64_t batch, int64_t kv_head, int6
     int64_t count = smaller(kKeys, place + 1 - first);
     for (int64_t u = 0; u < count; ++u) {
       const T* key = keys + (first + u) * stride;
+      ask(key + kKeysAhead * stride, n);
+      ask(values + (first + u) * stride, n);
       for (int64_t h = 0; h < b.group; ++h)
         b.scores[h * kKeys + u] = product(b.q + h * b.width, key, n) * args.scale;
     }

@@ -5,6 +5,9 @@
 namespace tessera::cpu::TESSERA_ISA {
 namespace {
 
+// Of w, asked for before they are multiplied. A thread's own loads keep too few lines on their way
+// from memory; one text is continued in 0.65 of the time so.
+constexpr int64_t kAheadBytes = 6144;
 // Rows of x that go with two of w: their sums fill the registers.
 constexpr int kGroup = kLanes == 16 ? 4 : 2;
 
@@ -22,6 +25,9 @@ TESSERA_INLINE void products(const MatmulRows& args, int64_t first, int64_t row,
   }
   auto step = [&](auto lanes, int64_t k, Vec(&sums)[M][R]) __attribute__((always_inline)) {
     Vec columns[R];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+      __builtin_prefetch((const char*)(w + r * args.w_stride + k) + kAheadBytes);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) columns[r] = lanes.load(w + r * args.w_stride + k);
 #pragma GCC unroll 4
@@ -72,11 +78,9 @@ void all_rows(const MatmulRows& args, int64_t row) {
 template <class T, class C>
 void run(const MatmulRows& args, int64_t begin, int64_t end) {
   int64_t row = begin;
-  if (args.m == 1) {
-    for (; row + 4 <= end; row += 4) block<1, 4, T, C>(args, 0, row);
-  } else {
+  // A single row of x reads w line after line, as the hardware reads it ahead.
+  if (args.m > 1)
     for (; row + 2 <= end; row += 2) all_rows<2, T, C>(args, row);
-  }
   for (; row < end; ++row) all_rows<1, T, C>(args, row);
 }
 
