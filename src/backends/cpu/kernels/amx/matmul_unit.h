@@ -1,5 +1,5 @@
 #pragma once
-// Units of panels of a matrix product on AMX, 32 lines at 32 depths. Included by amx/matmul*.cpp
+// Units of panels of a matrix product on AMX, 32 lines at 32 depths. Included by files in amx/
 // only; the rule for included headers is that of isa/simd.h.
 #include "backends/cpu/kernels/amx/tile.h"
 #include "backends/cpu/kernels/bf16/layouts.h"
