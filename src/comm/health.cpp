@@ -106,6 +106,8 @@ std::vector<int> Health::waited_for(int rank) const {
 }
 
 void Health::fail_late(int rank, int self, std::chrono::milliseconds deadline) {
+  // Others that are late too ask for whom this rank waits: until it has failed, for that one.
+  const Wait waiting(*this, self, rank);
   // A process that was stopped finds its deadlines over when it goes on. Others have given it up by
   // then, and what they said of it is about to arrive.
   constexpr std::chrono::milliseconds kNews{300};

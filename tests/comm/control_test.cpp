@@ -229,5 +229,20 @@ TEST(Health, WhatOthersSaidBeforeADeadlineIsTheCause) {
   EXPECT_EQ(alone.cause(), "rank 1 did not answer rank 0 within 1 s");
 }
 
+// Whoever waits no more because its deadline is over, and looks for a reason, is still asked by
+// others.
+TEST(Health, SaysForWhomItWaitedWhileItFails) {
+  Health health(3);
+  std::thread late([&] { health.fail_late(1, 0, milliseconds(1000)); });
+  int seen = Health::kNobody;
+  while (!health.failed() && seen == Health::kNobody) {
+    seen = health.waits_for(0).rank;
+    std::this_thread::yield();
+  }
+  late.join();
+  EXPECT_EQ(seen, 1);
+  EXPECT_EQ(health.waits_for(0).rank, Health::kNobody);
+}
+
 }  // namespace
 }  // namespace tessera
