@@ -18,6 +18,7 @@ struct LaunchArguments {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
   void* workspace = nullptr;
+  int64_t reuse_distance = 0;  // of the first output, in bytes: plan/reuse_distance.h
 
   template <class T>
   const T* input(size_t i) const {

@@ -197,6 +197,26 @@ TEST(Executable, FillsGapsAndCopiesOnEveryRun) {
   }
 }
 
+TEST(Executable, TellsKernelsHowLongAgoTheirResultWasAccessed) {
+  std::vector<int64_t> told;
+  KernelTable table;
+  table.add("neg", [&](const PrepareContext&) {
+    return Launch{"neg", 0, [&](const LaunchArguments& a) { told.push_back(a.reuse_distance); }};
+  });
+  Graph g;
+  Value x = g.input("x", InputKind::kArgument, kPair);
+  Value y = unary(g, UnaryKind::kNeg, x);
+  g.output("x", x);  // so that y is not where x is
+  g.output("y", y);
+  auto program = compile(g, table);
+  HostState state;
+  HostArenas arenas(program->memory());
+  program->bind(state, arenas);
+  Floats argument{1, 2};
+  program->run({{"x", argument.data()}});
+  EXPECT_EQ(told, std::vector<int64_t>{kPair.bytes()});
+}
+
 TEST(Executable, OfNothingRuns) {
   Graph g;
   auto executable = compile(g, number_kernels());

@@ -115,11 +115,13 @@ class HeadProducts {
     auto* scratch = static_cast<std::byte*>(a.workspace);
     int64_t row_bytes = width_ * size_of(dtype_);
     if (rows_ == 0 && dw) std::fill(dw, dw + classes_ * width_, 0.0f);
+    // Logits and dw come again with every chunk, and go past the caches all the same: else a head of
+    // 256 x 4,096 takes 1.1 times as long.
     for (const Chunk& chunk : chunks_) {
       const std::byte* x = a.input<std::byte>(0) + chunk.begin * row_bytes;
       auto* logits = reinterpret_cast<float*>(scratch);
       void* dlogits = dx || dw ? scratch : nullptr;
-      chunk.logits->run(pool_, x, a.inputs[1], logits, scratch + matmul_);
+      chunk.logits->run(pool_, x, a.inputs[1], logits, scratch + matmul_, nullptr, kPastCaches);
       body(HeadRows{.begin = chunk.begin,
                     .rows = chunk.rows,
                     .logits = logits,
@@ -127,9 +129,10 @@ class HeadProducts {
                     .dlogits = dlogits,
                     .dlogits_stride = dlogits_stride_});
       if (dx) {
-        chunk.dx->run(pool_, dlogits, a.inputs[1], dx + chunk.begin * row_bytes, scratch + matmul_);
+        chunk.dx->run(pool_, dlogits, a.inputs[1], dx + chunk.begin * row_bytes, scratch + matmul_,
+                      nullptr, a.reuse_distance);
       }
-      if (dw) chunk.dw->run(pool_, dlogits, x, dw, scratch + matmul_);
+      if (dw) chunk.dw->run(pool_, dlogits, x, dw, scratch + matmul_, nullptr, kPastCaches);
     }
   }
 

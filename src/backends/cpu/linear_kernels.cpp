@@ -10,7 +10,7 @@ Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) 
   return Launch{matmul->description(), matmul->workspace_bytes(pool.threads()),
                 [matmul, &pool](const LaunchArguments& a) {
                   matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace,
-                              matmul->problem().bias ? a.inputs[2] : nullptr);
+                              matmul->problem().bias ? a.inputs[2] : nullptr, a.reuse_distance);
                 }};
 }
 

@@ -257,6 +257,22 @@ TEST(Matmul, OneProductRunsOnSeveralThreadsAtOnce) {
   }
 }
 
+TEST(Matmul, WritesTheSameThroughTheCachesAndPastThem) {
+  for (DTypes dtypes : kDTypes) {
+    const int64_t m = 1050, n = 1024, k = 70;  // 2 MiB of C
+    Sample sample(m, n, k, dtypes);
+    for (bool accumulate : {false, true}) {
+      MatmulProblem p = problem(m, n, k, false, true, dtypes, accumulate);
+      for_implementations(p, [&](const Matmul& matmul, Isa) {
+        Operands through(sample, p), past(sample, p);
+        through.run(matmul, 2);
+        past.run(matmul, 2, kPastCaches);
+        EXPECT_TRUE(through.c == past.c) << matmul.description() << " " << describe(p);
+      });
+    }
+  }
+}
+
 // Too large for its packed columns, and for the sums that are kept from one piece of the depth to
 // the next: the same bits as of its last rows alone.
 TEST(Matmul, OfMatrixTilesIsCutWhereItIsLarge) {

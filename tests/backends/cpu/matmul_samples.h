@@ -175,11 +175,11 @@ struct Operands {
       for (int64_t j = 0; j < p.n; ++j) c.set(p.c, i * p.ldc + j, s.old[s.at(i, j)]);
   }
 
-  void run(const Matmul& matmul, int threads) const {
+  void run(const Matmul& matmul, int threads, int64_t reuse_distance = 0) const {
     ThreadPool pool(threads);
     Buffer workspace(matmul.workspace_bytes(threads));
     matmul.run(pool, a.data(), b.data(), c.data(), workspace.data(),
-               matmul.problem().bias ? bias.data() : nullptr);
+               matmul.problem().bias ? bias.data() : nullptr, reuse_distance);
   }
 };
 

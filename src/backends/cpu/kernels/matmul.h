@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +37,9 @@ struct MatmulProblem {
   bool operator==(const MatmulProblem&) const = default;
 };
 
+// Reuse distance of a C that no cache holds.
+constexpr int64_t kPastCaches = std::numeric_limits<int64_t>::max();
+
 // A prepared product. Immutable: several threads may run one at the same time, each with a pool and
 // a workspace of its own. Bits depend on the problem and the instruction set only.
 class Matmul {
@@ -49,8 +53,10 @@ class Matmul {
   // Bytes that run() needs for a pool of so many threads.
   virtual int64_t workspace_bytes(int threads) const = 0;
   // Operands must not overlap C. `workspace` is aligned to 64 bytes and needs no initialisation.
+  // `reuse_distance`: bytes that were accessed since C was, by which C is written through the
+  // caches or past them.
   virtual void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
-                   const void* bias = nullptr) const = 0;
+                   const void* bias = nullptr, int64_t reuse_distance = 0) const = 0;
   // Implementation and blocking, for reports: "packed avx512, tiles 96x512".
   virtual std::string description() const = 0;
 

@@ -92,7 +92,7 @@ class OneDnnMatmul final : public Matmul {
   }
 
   void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
-           const void* bias) const override {
+           const void* bias, int64_t) const override {
     const MatmulProblem& p = problem();
     const int64_t row_tiles = ceil_div(p.m, tile_rows_);
     auto task = [&](int64_t tile, int thread) {

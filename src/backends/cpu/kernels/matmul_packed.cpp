@@ -28,8 +28,11 @@ constexpr int64_t kPieceBytes = 3072, kCachedSums = int64_t{16} << 20;
 constexpr int64_t kKeptPieceBytes = 8192, kKeptSums = int64_t{64} << 20;
 constexpr int64_t kAlignment = 64;
 // A result of so many bytes is written past the caches: its lines are not read first, and it would
-// push the operands out of L2. With 768 to 3,072 columns 10 to 25 % of a bf16 product.
-constexpr int64_t kStreamedBytes = int64_t{2} << 20;
+// push the operands out of L2. With 768 to 3,072 columns 10 to 25 % of a bf16 product. But where
+// caches hold its lines, which they do where they were accessed so few bytes ago, they would have
+// to give them up first: dX takes 0.63 of the time in a step of width 256 and 0.92 in one of 768
+// where it goes through the caches. With 300 MB instead the latter's forward products take 1.05.
+constexpr int64_t kStreamedBytes = int64_t{2} << 20, kFarBytes = int64_t{128} << 20;
 
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -65,7 +68,7 @@ class PackedMatmul final : public Matmul {
   }
 
   void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
-           const void* bias) const override {
+           const void* bias, int64_t reuse_distance) const override {
     const MatmulProblem& p = problem();
     char* packed_a = static_cast<char*>(workspace);
     char* packed_b = packed_a + packed_bytes(rows_);
@@ -73,12 +76,13 @@ class PackedMatmul final : public Matmul {
     bool panels_hold = true;  // false: vectors multiplied, and overwrote what was packed
     int64_t depth = 0;
     do {  // once for k = 0 too: C becomes 0
-      const Piece piece{.first = depth,
-                        .count = std::min(piece_depth_, p.k - depth),
-                        .last = depth + piece_depth_ >= p.k,
-                        .c = c,
-                        .bias = bias,
-                        .streams = streams(c)};
+      const Piece piece{
+          .first = depth,
+          .count = std::min(piece_depth_, p.k - depth),
+          .last = depth + piece_depth_ >= p.k,
+          .c = c,
+          .bias = bias,
+          .streams = (piece_depth_ >= p.k || keeps_sums_) && streams_result(p, c, reuse_distance)};
       const MatmulOperand rows_of_a = from_depth({a, p.a, p.lda, !p.transpose_a}, depth);
       const MatmulOperand columns_of_b = from_depth({b, p.b, p.ldb, p.transpose_b}, depth);
       for (int64_t column = 0; column < p.n; column += columns_.chunk) {
@@ -133,12 +137,6 @@ class PackedMatmul final : public Matmul {
   int64_t line_bytes() const { return panel_depth_ * kernels_.element_bytes; }
   int64_t packed_bytes(const Lines& lines) const {
     return round_up(lines.chunk * line_bytes(), kAlignment);
-  }
-  bool streams(const void* c) const {
-    const MatmulProblem& p = problem();
-    return (piece_depth_ >= p.k || keeps_sums_) && p.m * p.n * size_of(p.c) >= kStreamedBytes &&
-           p.ldc * size_of(p.c) % kAlignment == 0 &&
-           reinterpret_cast<uintptr_t>(c) % kAlignment == 0;
   }
   static MatmulOperand from_depth(MatmulOperand x, int64_t depth) {
     const int64_t elements = depth * (x.depth_is_contiguous ? 1 : x.stride);
@@ -292,6 +290,11 @@ class PackedMatmul final : public Matmul {
 };
 
 }  // namespace
+
+bool streams_result(const MatmulProblem& p, const void* c, int64_t reuse_distance) {
+  return reuse_distance >= kFarBytes && p.m * p.n * size_of(p.c) >= kStreamedBytes &&
+         p.ldc * size_of(p.c) % kAlignment == 0 && reinterpret_cast<uintptr_t>(c) % kAlignment == 0;
+}
 
 std::unique_ptr<const Matmul> make_amx_f32_matmul(const MatmulProblem& problem, Isa isa) {
   if (isa != Isa::kAmx || problem.a != DType::kF32) return nullptr;

@@ -44,6 +44,9 @@ struct MatmulResult {
   bool streams;      // may be written past the caches: whole lines of 64 bytes
 };
 
+// Whether all of C is to be written past the caches (MatmulResult::streams).
+bool streams_result(const MatmulProblem& problem, const void* c, int64_t reuse_distance);
+
 // The arithmetic of one instruction set. Operands are packed in panels of `rows` lines of A or
 // `columns` lines of B, depth by depth in an order that only these functions know; depths are
 // packed in multiples of `depth_unit`, missing lines and depths as zeros.

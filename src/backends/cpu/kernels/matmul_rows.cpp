@@ -21,7 +21,7 @@ class RowsMatmul final : public Matmul {
     return p.a == DType::kF32 ? 0 : p.m * p.k * size_of(DType::kF32);
   }
   void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
-           const void* bias) const override {
+           const void* bias, int64_t) const override {
     const MatmulProblem& p = problem();
     MatmulRows args{.dtype = p.b,
                     .c = p.c,

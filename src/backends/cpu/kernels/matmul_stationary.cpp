@@ -10,7 +10,6 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kAlignment = 64;
 // Of A, packed: two of them, the second being packed while the first is multiplied, leave room for
 // sums and for what streams past in an L2 of 2 MiB. With half of it products take 1.0 to 1.05 of
 // the time.
@@ -29,9 +28,6 @@ constexpr int64_t kPackedBytes = int64_t{8} << 20;
 // Sums that are kept from piece to piece, at most, and the least columns that have to share them:
 // rows beyond begin anew.
 constexpr int64_t kKeptBytes = int64_t{32} << 20, kLeastColumns = 512;
-// A result of so many bytes is written past the caches: its lines are not read first, and it would
-// push the operands out of L2. With 768 to 3,072 columns 10 to 25 % of a product.
-constexpr int64_t kStreamedBytes = int64_t{2} << 20;
 
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -82,7 +78,7 @@ class StationaryMatmul final : public Matmul {
   }
 
   void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
-           const void* bias) const override {
+           const void* bias, int64_t reuse_distance) const override {
     const MatmulProblem& p = problem();
     char* memory = static_cast<char*>(workspace);
     const Buffers buffers{.a = static_cast<const char*>(a),
@@ -92,7 +88,7 @@ class StationaryMatmul final : public Matmul {
                           .columns = memory,
                           .kept = reinterpret_cast<float*>(memory + columns_bytes()),
                           .own = memory + own_offset(),
-                          .streams = streams(c)};
+                          .streams = streams_result(p, c, reuse_distance)};
     for (int64_t column = 0; column < p.n; column += columns_) {
       for (int64_t row = 0; row < p.m; row += rows_) {
         Part part{row, std::min(rows_, p.m - row), column, std::min(columns_, p.n - column), 0, 0};
@@ -118,11 +114,6 @@ class StationaryMatmul final : public Matmul {
   // Of a thread: two blocks of A, the sums of a column panel.
   int64_t own_bytes(const Tasks& tasks) const {
     return 2 * panels(tasks.rows) * panel_bytes() + tasks.rows * kernels_.unit * 4;
-  }
-  bool streams(const void* c) const {
-    const MatmulProblem& p = problem();
-    return p.m * p.n * size_of(p.c) >= kStreamedBytes && p.ldc * size_of(p.c) % kAlignment == 0 &&
-           reinterpret_cast<uintptr_t>(c) % kAlignment == 0;
   }
   // As many blocks for every thread, where there are enough rows.
   Tasks tasks(int64_t rows, int threads) const {

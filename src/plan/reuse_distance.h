@@ -1,0 +1,14 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tessera {
+
+// By node: bytes that a program which runs again and again accesses between its last access to the
+// node's first output and the node; at most all that it holds. What is far apart no cache holds any
+// longer. 0 for what is written over its operand, and for nodes without a launch or an output.
+std::vector<int64_t> reuse_distances(const Graph& graph, const Plan& plan);
+
+}  // namespace tessera
