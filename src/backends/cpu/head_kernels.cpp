@@ -115,8 +115,8 @@ class HeadProducts {
     auto* scratch = static_cast<std::byte*>(a.workspace);
     int64_t row_bytes = width_ * size_of(dtype_);
     if (rows_ == 0 && dw) std::fill(dw, dw + classes_ * width_, 0.0f);
-    // Logits and dw come again with every chunk, and go past the caches all the same: else a head of
-    // 256 x 4,096 takes 1.1 times as long.
+    // Logits and dw come again with every chunk, and go past the caches all the same: else a head
+    // of 256 x 4,096 takes 1.1 times as long.
     for (const Chunk& chunk : chunks_) {
       const std::byte* x = a.input<std::byte>(0) + chunk.begin * row_bytes;
       auto* logits = reinterpret_cast<float*>(scratch);
