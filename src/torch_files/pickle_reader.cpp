@@ -325,8 +325,8 @@ class PickleReader {
       }
       case Opcode::kStackGlobal: {
         Value name = pop(), module = pop();
-        return push_global(pickle_.text(module, "the module of a global"),
-                           pickle_.text(name, "the name of a global"));
+        const std::string_view of_name = pickle_.text(name, "the name of a global");
+        return push_global(pickle_.text(module, "the module of a global"), of_name);
       }
       case Opcode::kReduce:
       case Opcode::kNewObj: return make_object();

@@ -76,7 +76,7 @@ TEST_F(Debugging, OneRankOfTwoIsStartedByGdbserver) {
   expect_lacks(result.err, cat("[rank 1] ", ready));
   const Json launch = read_json("launch.json");
   for (const Json& configuration : launch.at("configurations")) {
-    if (configuration.value("preLaunchTask", "") != task.at("label")) continue;
+    if (configuration.value("preLaunchTask", "") != task.at("label").get<std::string>()) continue;
     std::string address = configuration.at("miDebuggerServerAddress");
     EXPECT_EQ(cat("Listening on port", address.substr(address.rfind(':') + 1)),
               cat("Listening on port", ready.substr(ready.rfind(' ') + 1)));
