@@ -67,10 +67,12 @@ std::vector<int64_t> reuse_distances(const Graph& graph, const Plan& plan) {
   auto access = [&](Value v) { accesses.add(begin_of(v), graph.type(v).bytes()); };
   for (int run = 0; run < 2; ++run) {
     for (const Instruction& x : plan.instructions) {
-      if (x.kind == InstructionKind::kCopy) accesses.add(begin(x.source), x.bytes);
-      if (x.kind == InstructionKind::kCopy || x.kind == InstructionKind::kFill)
+      if (x.kind == InstructionKind::kWait) continue;
+      if (x.kind != InstructionKind::kLaunch) {
+        if (x.kind == InstructionKind::kCopy) accesses.add(begin(x.source), x.bytes);
         accesses.add(begin(x.target), x.bytes);
-      if (x.kind != InstructionKind::kLaunch) continue;
+        continue;
+      }
       const auto i = static_cast<size_t>(x.node);
       const Node& node = graph.nodes()[i];
       for (Value v : node.inputs) access(v);

@@ -325,8 +325,8 @@ class PickleReader {
       }
       case Opcode::kStackGlobal: {
         Value name = pop(), module = pop();
-        const std::string_view of_name = pickle_.text(name, "the name of a global");
-        return push_global(pickle_.text(module, "the module of a global"), of_name);
+        const std::string_view name_text = pickle_.text(name, "the name of a global");
+        return push_global(pickle_.text(module, "the module of a global"), name_text);
       }
       case Opcode::kReduce:
       case Opcode::kNewObj: return make_object();

@@ -29,11 +29,19 @@ TEST(ReuseDistance, IsWhatIsAccessedSinceTheBytesWere) {
   EXPECT_EQ(distance(g, plan, c), 2 * kBytes);
 }
 
-TEST(ReuseDistance, OfAValueOverItsOperandIsNothing) {
+TEST(ReuseDistance, OfAValueOverItsOperandIsWhatIsReadBehindThat) {
   Graph g;
   Value y = neg(g, argument(g, "x"));
   g.output("y", y);
   EXPECT_EQ(distance(g, planned(g), y), 0);
+
+  Graph two;
+  Value a = neg(two, argument(two, "x"));
+  Value sum = add(two, a, state(two, "w"));  // over a, and w is read behind that
+  two.output("sum", sum);
+  Plan plan = planned(two);
+  ASSERT_EQ(plan.in_place, 2);
+  EXPECT_EQ(distance(two, plan, sum), kBytes);
 }
 
 // What is longer ago than everything that the program holds may still be in a cache as large.

@@ -31,7 +31,7 @@ constexpr int64_t kAlignment = 64;
 // push the operands out of L2. With 768 to 3,072 columns 10 to 25 % of a bf16 product. But where
 // caches hold its lines, which they do where they were accessed so few bytes ago, they would have
 // to give them up first: dX takes 0.63 of the time in a step of width 256 and 0.92 in one of 768
-// where it goes through the caches. With 300 MB instead the latter's forward products take 1.05.
+// where it goes through the caches. With 300 MiB instead the latter's forward products take 1.03.
 constexpr int64_t kStreamedBytes = int64_t{2} << 20, kFarBytes = int64_t{128} << 20;
 
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
