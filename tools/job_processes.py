@@ -1,10 +1,13 @@
-"""Jobs of several ranks as real processes that are killed at once and gone on with: for c4_job and data_ledger."""
+"""Jobs of several ranks as real processes that are killed at once and gone on with: for c4_job and data_ledger;
+and what other checks of jobs share."""
 
 import json
 import os
 import pathlib
+import random
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -18,6 +21,21 @@ class Failure(Exception):
 def require(condition, text):
     if not condition:
         raise Failure(text)
+
+
+def free_ports(count):
+    """Ports that were free a moment ago, of those that the system does not give to connections."""
+    ports = []
+    while len(ports) < count:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports
 
 
 def lives(process):

@@ -73,15 +73,25 @@ int wait_for(const FileDescriptor& socket, short events, Deadline deadline) {
   }
 }
 
+// Where nobody listens on a port of this host, the system may choose just that for the near end.
+bool leads_to_itself(const FileDescriptor& socket) {
+  sockaddr_storage near{}, far{};
+  socklen_t near_size = sizeof near, far_size = sizeof far;
+  return ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&near), &near_size) == 0 &&
+         ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&far), &far_size) == 0 &&
+         near_size == far_size && std::memcmp(&near, &far, near_size) == 0;
+}
+
 int try_connect(const FileDescriptor& socket, const addrinfo& address, Deadline deadline) {
   if (socket.get() < 0) return errno;
-  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  if (int error = wait_for(socket, POLLOUT, deadline)) return error;
   int error = 0;
-  socklen_t size = sizeof error;
-  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  return error;
+  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    if (int late = wait_for(socket, POLLOUT, deadline)) return late;
+    socklen_t size = sizeof error;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  return error == 0 && leads_to_itself(socket) ? ECONNREFUSED : error;
 }
 
 [[noreturn]] void throw_lost(int error) {

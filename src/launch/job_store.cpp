@@ -14,10 +14,19 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kNameAgain{500}, kShortestLoss{5000};
+constexpr milliseconds kAgain{200}, kGlance{1000}, kShortestLoss{5000};
 
 milliseconds join_timeout(const RunOptions& options) {
   return milliseconds(static_cast<int64_t>(options.join_timeout * 1000));
+}
+
+bool listens(const Endpoint& place) {
+  try {
+    connect_to(place, steady_clock::now() + kGlance);
+    return true;
+  } catch (const CommError&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -33,20 +42,12 @@ JobStore::JobStore(const RunOptions& options, std::string token)
       address_(options.rdzv_endpoint.value_or(Endpoint{"127.0.0.1", 0})),
       reach_(address_) {
   if (!should_serve()) return;
-  // The name of a host that has just started may come later.
-  auto deadline = steady_clock::now() + join_timeout(options_);
-  for (bool told = false; !serve(); told = true) {
-    if (!told) {
-      TESSERA_WARN(cat("the name '", address_.host,
-                       "' of this node does not resolve yet: trying for ", options_.join_timeout,
-                       " s"));
-    }
-    if (steady_clock::now() >= deadline) {
-      throw CommError(cat("the name '", address_.host,
-                          "', where this node is to serve the job's store, did not resolve within ",
-                          options_.join_timeout, " s: is it spelled right?"));
-    }
-    std::this_thread::sleep_for(kNameAgain);
+  const auto deadline = steady_clock::now() + join_timeout(options_);
+  for (Obstacle obstacle; !serve(obstacle);) {
+    if (steady_clock::now() >= deadline)
+      throw CommError(cat("this node is to serve the job's store, and ", options_.join_timeout,
+                          " s after its start ", obstacle.what, ": ", obstacle.advice));
+    std::this_thread::sleep_for(kAgain);
   }
 }
 
@@ -58,25 +59,34 @@ JobStore::JobStore(const RunOptions& options, std::string token,
       reach_(address_),
       server_(std::move(server)) {}
 
-// False where the name of this node is not known yet.
-bool JobStore::serve() {
+// False where that may change by itself: a warning says so once.
+bool JobStore::serve(Obstacle& obstacle) {
+  Endpoint bind{options_.local_addr, address_.port};
+  Obstacle now;
   try {
-    Endpoint bind = options_.local_addr.empty() ? address_to_bind(address_, options_.nnodes > 1)
-                                                : Endpoint{options_.local_addr, address_.port};
+    if (bind.host.empty()) bind = address_to_bind(address_, options_.nnodes > 1);
     server_ = std::make_unique<TcpStoreServer>(token_, bind);
     address_.port = server_->port();
     reach_ = bind.host.empty() ? address_ : Endpoint{bind.host, address_.port};
+    return true;
   } catch (const UnknownHostError&) {
+    // The name of a host that has just started may come later.
     if (!options_.local_addr.empty()) throw;
-    return false;
+    now = {cat("the name '", address_.host, "' of this node does not resolve yet"),
+           "is it spelled right?"};
   } catch (const AddressInUseError& error) {
-    // With c10d another node of this job on this host may have been first.
-    if (options_.rdzv_backend == RendezvousBackend::kC10d && !options_.is_host) return true;
-    throw CommError(cat(error.what(),
-                        ": is another job running here? Choose another port with "
-                        "--rdzv_endpoint or --master_port"));
+    const std::string advice = "choose another port with --rdzv_endpoint or --master_port";
+    if (options_.rdzv_backend != RendezvousBackend::kC10d || options_.is_host)
+      throw CommError(cat(error.what(), ": is another job running here? Else ", advice));
+    // With c10d another node of this job on this host may have been first. Where nobody listens, it
+    // is the near end of somebody's connection, and free again when that is closed.
+    if (listens(bind.host.empty() ? address_ : bind)) return true;
+    now = {cat(error.what(), " that does not listen there"), advice};
   }
-  return true;
+  if (obstacle.what != now.what)
+    TESSERA_WARN(cat(now.what, "; trying for ", options_.join_timeout, " s"));
+  obstacle = now;
+  return false;
 }
 
 bool JobStore::should_serve() const {

@@ -10,8 +10,8 @@ namespace tessera {
 // The store at which the nodes of a job meet: served by one of their agents, found by the others.
 class JobStore {
  public:
-  // Serves it, if that is this node's part. CommError when the port is in use, or its own name does
-  // not resolve within the join timeout.
+  // Serves it, if that is this node's part. CommError when the port is in use by another program,
+  // or for the whole join timeout by a connection, or its own name does not resolve by then.
   JobStore(const RunOptions& options, std::string token);
   // It is at that place already; `server`: of the node that serves it.
   JobStore(const RunOptions& options, std::string token, std::unique_ptr<TcpStoreServer> server);
@@ -27,7 +27,11 @@ class JobStore {
 
  private:
   bool should_serve() const;
-  bool serve();
+  // What is in the way of serving it and may go by itself.
+  struct Obstacle {
+    std::string what, advice;
+  };
+  bool serve(Obstacle& obstacle);
 
   const RunOptions& options_;
   std::string token_;

@@ -13,7 +13,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -21,6 +20,9 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from job_processes import free_ports  # noqa: E402
+
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(p for p in EXAMPLES.rglob("*") if p.suffix in (".sh", ".sbatch"))
 OPTIONS = argparse.Namespace()
@@ -45,12 +47,6 @@ SMALL = """--hidden_width=32 --num_layers=2 --num_heads=4 --num_key_value_heads=
     --peak_tflops_per_gpu=1 --checkpoint_freq=2""".split()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class LaunchScripts(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="tessera-launch-")
@@ -61,7 +57,7 @@ class LaunchScripts(unittest.TestCase):
         (self.bin / "tessera").symlink_to(OPTIONS.tessera)
         self.stand_in("sbatch", SBATCH)
         self.stand_in("srun", SRUN)
-        self.stand_in("hostname", f"#!/bin/sh\necho 127.0.0.1:{free_port()}\n")
+        self.stand_in("hostname", f"#!/bin/sh\necho 127.0.0.1:{free_ports(1)[0]}\n")
         (self.folder / "text.txt").write_text("the quick brown fox jumps over lazy dogs\n" * 60)
 
     def stand_in(self, name, text):

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "comm/store_protocol.h"
 #include "tests/base/error_expectation.h"
+#include "tests/comm/free_port.h"
 
 namespace tessera {
 namespace {
@@ -215,7 +216,7 @@ TEST(TcpStore, IsFoundAmongSeveralPlaces) {
     }
   });
   TcpStoreServer another("another job"), own("secret");
-  int closed = local_port(listen_on({"127.0.0.1", 0}));
+  int closed = free_port();
   std::vector<Endpoint> places;
   for (int port : {local_port(other), another.port(), closed, own.port()})
     places.push_back({"127.0.0.1", port});
@@ -259,7 +260,7 @@ TEST_F(TcpStoreTest, SilentConnectionsHoldUpNobody) {
 }
 
 TEST(TcpStore, NobodyThereIsAnErrorAtTheDeadline) {
-  int port = local_port(listen_on({"127.0.0.1", 0}));
+  int port = free_port();
   auto begin = steady_clock::now();
   std::string message = message_of<CommError>([&] { TcpStore({"127.0.0.1", port}, "", 300ms); });
   EXPECT_LT(steady_clock::now() - begin, 5s);
@@ -272,7 +273,7 @@ TEST(TcpStore, NobodyThereIsAnErrorAtTheDeadline) {
 }
 
 TEST(TcpStore, WaitsForAServerThatStartsLater) {
-  int port = local_port(listen_on({"127.0.0.1", 0}));
+  int port = free_port();
   std::unique_ptr<TcpStoreServer> server;
   std::thread late([&] {
     std::this_thread::sleep_for(100ms);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "comm/tcp_store.h"
+#include "tests/comm/free_port.h"
 #include "tests/launch/agent_fixture.h"
 #include "tests/launch/etcd_fixture.h"
 
@@ -66,7 +67,7 @@ class Elastic : public AgentTest, public testing::WithParamInterface<std::string
   }
 
   std::unique_ptr<EtcdCluster> etcd_;
-  const int port_ = local_port(listen_on({"127.0.0.1", 0}));
+  const int port_ = free_port();
 };
 
 INSTANTIATE_TEST_SUITE_P(Over, Elastic, testing::Values("own", "etcd"),

@@ -14,9 +14,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "comm/tcp_socket.h"
 #include "launch/etcd_client.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/comm/free_port.h"
 
 namespace tessera {
 
@@ -130,7 +130,6 @@ class EtcdCluster {
   struct Ports {
     int client, peer;
   };
-  static int free_port() { return local_port(listen_on({"127.0.0.1", 0})); }
 
   ScratchDirectory directory_;
   std::vector<std::string> more_;

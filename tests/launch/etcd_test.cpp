@@ -5,6 +5,7 @@
 #include "comm/tcp_store.h"
 #include "launch/etcd_membership_store.h"
 #include "tests/base/error_expectation.h"
+#include "tests/comm/free_port.h"
 #include "tests/launch/agent_fixture.h"
 #include "tests/launch/etcd_fixture.h"
 
@@ -51,7 +52,6 @@ class Etcd : public AgentTest {
             cat("--rdzv_conf=join_timeout=2,last_call_timeout=0.1,keep_alive_interval=0.3",
                 more.empty() ? "" : ",", more)};
   }
-  static int free_port() { return local_port(listen_on({"127.0.0.1", 0})); }
   std::string error_of(const Words& words, std::chrono::seconds longest = 15s) {
     auto begin = steady_clock::now();
     Result result = run(words + Words{"train", "print", "trained"});

@@ -1,8 +1,11 @@
 // Several agents on one machine as the nodes of a job, over loopback.
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <atomic>
 
 #include "comm/tcp_store.h"
+#include "tests/comm/free_port.h"
 #include "tests/launch/agent_fixture.h"
 
 namespace tessera {
@@ -12,9 +15,6 @@ using namespace std::chrono_literals;
 
 class Nodes : public AgentTest {
  protected:
-  // A port that was free a moment ago.
-  static int free_port() { return local_port(listen_on({"127.0.0.1", 0})); }
-
   Words c10d(int nodes = 2, int workers = 1) const {
     return {cat("--nnodes=", nodes),
             cat("--nproc_per_node=", workers),
@@ -69,6 +69,31 @@ TEST_F(Nodes, RanksCountOverAllNodes) {
     expect_contains(result.err, cat("master_addr=localhost master_port=", port_));
     expect_contains(result.err, "the job's token is derived from --rdzv_id");
   }
+}
+
+TEST_F(Nodes, APortThatAConnectionHasIsTriedAgain) {
+  FileDescriptor far = listen_on({"127.0.0.1", 0}),
+                 near(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto at = [](int port) {
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+    place.sin_port = ::htons(static_cast<uint16_t>(port));
+    return place;
+  };
+  const sockaddr_in own = at(port_), other = at(local_port(far));
+  ASSERT_EQ(::bind(near.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own), 0);
+  ASSERT_EQ(::connect(near.get(), reinterpret_cast<const sockaddr*>(&other), sizeof other), 0);
+  const linger at_once{1, 0};  // closed, it leaves nothing behind
+  ::setsockopt(near.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  const Words words = c10d() + Words{"train", "print", "rank %RANK", "--threads", "1"};
+  pid_t a = start(words, "a", {"TESSERA_HOST_ID=host-a"});
+  pid_t b = start(words, "b", {"TESSERA_HOST_ID=host-b"});
+  std::this_thread::sleep_for(1s);
+  near.reset();
+  Result first = finish(a), second = finish(b);
+  EXPECT_EQ(first.status + second.status, 0) << first.err << second.err;
+  expect_contains(first.err + second.err, "in use by another process that does not listen there");
 }
 
 TEST_F(Nodes, NumbersByArrival) {
