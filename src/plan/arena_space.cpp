@@ -26,7 +26,8 @@ void ArenaSpace::visit(size_t index, int32_t begin, int32_t end, int32_t first, 
   visit(2 * index + 1, middle, end, first, last, visitor);
 }
 
-int64_t ArenaSpace::lowest_free(int32_t first, int32_t last, int64_t bytes) {
+int64_t ArenaSpace::lowest_free(int32_t first, int32_t last, int64_t bytes, int64_t from,
+                                int64_t most) {
   // What lives beside the block: anything in the ranges that make up its time, and what lives
   // throughout a range that holds one of them.
   std::vector<const Intervals*> taken;
@@ -34,9 +35,9 @@ int64_t ArenaSpace::lowest_free(int32_t first, int32_t last, int64_t bytes) {
     const Intervals& intervals = whole ? range.anywhere : range.throughout;
     if (!intervals.empty()) taken.push_back(&intervals);
   });
-  int64_t offset = 0;
+  int64_t offset = from;
   // Free once every set in turn has nothing in the way.
-  for (size_t free = 0, k = 0; free < taken.size(); k = (k + 1) % taken.size()) {
+  for (size_t free = 0, k = 0; free < taken.size() && offset <= most; k = (k + 1) % taken.size()) {
     ++steps_;
     auto behind = taken[k]->lower_bound(checked_add(offset, bytes));
     bool blocked = behind != taken[k]->begin() && std::prev(behind)->second > offset;

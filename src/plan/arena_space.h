@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -16,8 +17,10 @@ class ArenaSpace {
  public:
   explicit ArenaSpace(int32_t nodes);
 
-  // Lowest offset from which `bytes` are free from `first` to `last`, both included.
-  int64_t lowest_free(int32_t first, int32_t last, int64_t bytes);
+  // Lowest offset, at or behind `from`, at which `bytes` are free from node `first` to node `last`,
+  // both included. Past `most` it looks no further: what it returns then may be taken.
+  int64_t lowest_free(int32_t first, int32_t last, int64_t bytes, int64_t from = 0,
+                      int64_t most = std::numeric_limits<int64_t>::max());
   void take(int32_t first, int32_t last, int64_t begin, int64_t bytes);
 
   // Looks into a range of the tree so far: what the work is proportional to.

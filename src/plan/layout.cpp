@@ -32,9 +32,12 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
     defined_[v] = -1;
     no_launch[static_cast<size_t>(graph.producer(input.value))] = true;
   }
+  const std::vector<MemoryTier> made = tiers_;
   for (const StateUpdate& update : graph.updates()) {
-    if (!graph.find_input(update.slot))
-      add_id(graph.type(update.value).bytes(), -1, true, update.slot);
+    Value old = graph.find_input(update.slot);
+    slots_.push_back(old ? old.id
+                         : add_id(graph.type(update.value).bytes(), -1, true, update.slot));
+    tiers_[static_cast<size_t>(slots_.back())] = made[static_cast<size_t>(update.value.id)];
   }
   for (int32_t i = 0; i < nodes_; ++i) {
     for (Value v : graph.nodes()[static_cast<size_t>(i)].inputs)
@@ -49,6 +52,7 @@ Layout::Layout(const Graph& graph, const PlanOptions& options)
   // Exchanges first: what they hold, they hold for long.
   for (bool exchanges : {true, false})
     if (options.in_place) merge_in_place(exchanges);
+  if (options.lodging) lodge_in_slots();
 }
 
 void Layout::set_finishes(bool views) {
@@ -290,13 +294,9 @@ int32_t Layout::keep(Value result, const std::string& own_slot) {
 
 // State updates are computed in the slot's own bytes where the old content is no longer needed.
 void Layout::merge_updates(bool enabled) {
-  std::map<std::string, int32_t> slots;
-  for (int32_t id = 0; id < num_ids(); ++id) {
-    if (external(id)) slots[external_name(id)] = id;
-  }
   for (size_t k = 0; k < updates_.size(); ++k) {
     const std::string& name = graph_.updates()[k].slot;
-    int32_t slot = slots.at(name);
+    int32_t slot = slots_[k];
     Location l = locate(updates_[k]);
     if (l.root == slot && l.offset == 0) continue;  // unchanged
     bool whole = l.offset == 0 && bytes(l.root) == bytes(slot) && !external(l.root);
@@ -320,10 +320,10 @@ void Layout::place_operand(int32_t i, size_t k, bool enabled) {
   Location from = locate(operand), to = locate(out);
   // What is in the target else is the flatten's own content; only a slot's old one could be in the
   // way.
-  const char* reason = !enabled                         ? "placement is off"
-                       : external(from.root)            ? "operand is external"
-                       : from.root == to.root           ? "operand is placed already"
-                       : !same_tier(from.root, to.root) ? "operand is in the other tier"
+  const char* reason = !enabled                           ? "placement is off"
+                       : external(from.root)              ? "operand is external"
+                       : from.root == to.root             ? "operand is placed already"
+                       : tier(from.root) != tier(to.root) ? "operand is in the other tier"
                        : from.offset != 0 || bytes(from.root) != bytes(operand.id)
                            ? "operand is part of another buffer"
                        : !compatible(from.root, to.root, to.offset + offset, Against::kOldContent)
@@ -379,7 +379,7 @@ void Layout::merge_in_place(bool exchanges) {
       Value in = node.inputs[static_cast<size_t>(pair.input)],
             out = node.outputs[static_cast<size_t>(pair.output)];
       Location from = locate(in), to = locate(out);
-      if (from.root == to.root || external(from.root) || !same_tier(from.root, to.root)) continue;
+      if (from.root == to.root || external(from.root) || tier(from.root) != tier(to.root)) continue;
       if (bytes(from.root) != bytes(out.id) || bytes(in.id) != bytes(out.id) ||
           graph_.type(in).dtype != graph_.type(out).dtype)
         continue;

@@ -27,6 +27,7 @@ class Layout {
   int64_t bytes(int32_t id) const { return bytes_[static_cast<size_t>(id)]; }
   bool external(int32_t root) const { return external_[static_cast<size_t>(root)]; }
   const std::string& external_name(int32_t root) const { return names_[static_cast<size_t>(root)]; }
+  // Of a slot that is updated: that of its new content.
   MemoryTier tier(int32_t root) const { return tiers_[static_cast<size_t>(root)]; }
   // Node at which the value appears; -1 for external ones and arguments, which are there from the
   // start.
@@ -69,12 +70,9 @@ class Layout {
   void merge_in_place(bool exchanges);
   void place_operand(int32_t node, size_t operand, bool enabled);
   void fill_gaps(int32_t node);
+  void lodge_in_slots();
 
   void merge(int32_t root, int32_t into, int64_t offset);
-  // Whether two roots may share bytes at all: external ones lie where the state puts them.
-  bool same_tier(int32_t a, int32_t b) const {
-    return external(a) || external(b) || tier(a) == tier(b);
-  }
   // Whether the members of `root`, moved to `offset` inside `into`, never clash with those there,
   // or with those that are there from the start.
   enum class Against { kAll, kOldContent };
@@ -114,6 +112,7 @@ class Layout {
   std::vector<int32_t> same_as_;  // the value of which this is a view of the same bytes, or itself
   std::vector<Members> members_;  // by root, once lives are settled
   std::vector<int32_t> outputs_, updates_;  // ids that hold the graph's outputs and updates
+  std::vector<int32_t> slots_;              // of the updates
 };
 
 }  // namespace tessera

@@ -11,10 +11,6 @@
 namespace tessera {
 namespace {
 
-int64_t aligned(int64_t bytes) {
-  return checked_add(bytes, kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 // First and last node at which each storage is live. A view of nothing read lives at its
 // definition.
 void set_lifetimes(const Layout& layout, Plan& plan, int32_t nodes) {
@@ -44,7 +40,7 @@ int64_t assign_offsets(Plan& plan, MemoryTier tier, int32_t nodes) {
   int64_t arena = 0;
   for (int32_t s : order) {
     Storage& self = storage(s);
-    int64_t bytes = aligned(self.bytes);
+    int64_t bytes = buffer_room(self.bytes);
     self.arena_offset = space.lowest_free(self.first, self.last, bytes);
     space.take(self.first, self.last, self.arena_offset, bytes);
     arena = std::max(arena, checked_add(self.arena_offset, bytes));
@@ -65,14 +61,18 @@ void find_peak(Plan& plan, int32_t nodes) {
 
 }  // namespace
 
+int64_t buffer_room(int64_t bytes) {
+  return checked_add(bytes, kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
 std::vector<int64_t> live_bytes(const Plan& plan, int32_t nodes) {
   std::vector<int64_t> change(static_cast<size_t>(nodes) + 2, 0);
   for (const Storage& s : plan.storages) {
     if (s.external || s.tier == MemoryTier::kFar) continue;
     int64_t& begins = change[static_cast<size_t>(s.first)];
     int64_t& ends = change[static_cast<size_t>(s.last) + 1];
-    begins = checked_add(begins, aligned(s.bytes));
-    ends = checked_add(ends, -aligned(s.bytes));
+    begins = checked_add(begins, buffer_room(s.bytes));
+    ends = checked_add(ends, -buffer_room(s.bytes));
   }
   change.pop_back();
   for (size_t i = 1; i < change.size(); ++i) change[i] = checked_add(change[i], change[i - 1]);
@@ -187,7 +187,7 @@ std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan)
     if (storage.external || storage.tier == MemoryTier::kFar || storage.first > plan.peak_node ||
         storage.last < plan.peak_node)
       continue;
-    bytes[uses[s].category] += aligned(storage.bytes);
+    bytes[uses[s].category] += buffer_room(storage.bytes);
   }
   std::vector<MemoryCategory> categories;
   for (auto& [category, size] : bytes) categories.push_back({category, size});
@@ -197,7 +197,7 @@ std::vector<MemoryCategory> memory_at_peak(const Graph& graph, const Plan& plan)
 }
 
 std::string describe(const Graph& graph, const Plan& plan) {
-  std::string where = "an empty program";
+  std::string where = graph.nodes().empty() ? "an empty program" : "no op";
   if (plan.peak_node >= 0 && plan.peak_node < static_cast<int32_t>(graph.nodes().size())) {
     const Node& node = graph.nodes()[static_cast<size_t>(plan.peak_node)];
     where = cat(node.scope, node.scope.empty() ? "" : " ", node.op->name(), " (", name(node.phase),
@@ -209,7 +209,8 @@ std::string describe(const Graph& graph, const Plan& plan) {
       ", live peak ", format_bytes(plan.live_peak_bytes), " at ", where, "; ",
       plan.instructions.size(), " instructions, ", plan.views, " views, ", plan.in_place,
       " in place, ", plan.copies, " copies (", format_bytes(plan.copy_bytes), "), ", plan.fills,
-      " fills (", format_bytes(plan.fill_bytes), ")");
+      " fills (", format_bytes(plan.fill_bytes), ")",
+      plan.lodged_bytes > 0 ? cat(", ", format_bytes(plan.lodged_bytes), " lodged in slots") : "");
 }
 
 std::string to_string(const Graph& graph, const Plan& plan) {

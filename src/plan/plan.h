@@ -13,7 +13,7 @@ struct Storage {
   int64_t bytes = 0;
   bool external = false;
   std::string external_name;            // slot
-  MemoryTier tier = MemoryTier::kNear;  // of the arena; nothing for external ones
+  MemoryTier tier = MemoryTier::kNear;  // of the arena; of a slot if it is updated
   int32_t first = 0, last = 0;          // nodes between which it is live, for arena storages
   int64_t arena_offset = -1;
   int32_t workspace_of = -1;  // node whose kernel uses it as scratch, or -1
@@ -43,6 +43,7 @@ struct PlanOptions {
   bool views = true;
   bool placement = true;
   bool in_place = true;
+  bool lodging = true;
   // Copies between the memory tiers run on a lane of their own, as a device's do. On a host they
   // are the work of the threads that compute.
   bool copies_beside = false;
@@ -61,12 +62,16 @@ struct Plan {
   int32_t peak_node = -1;
   int64_t copies = 0, copy_bytes = 0, fills = 0, fill_bytes = 0, in_place = 0, views = 0;
   std::vector<std::string> copy_reasons;  // "input is external (layers.3)"
+  int64_t lodged_bytes =
+      0;  // of values in slots that wait for their content, of all times together
   // What planning took: values compared, ways to storages walked, ranges of time looked into. In
   // proportion to the nodes, but for a logarithm.
   int64_t steps = 0;
 };
 
 constexpr int64_t kBufferAlignment = 64;
+// What a storage takes of an arena.
+int64_t buffer_room(int64_t bytes);
 
 // Lays out a graph. `workspace_bytes[i]` is the scratch that node i's kernel asked for (empty:
 // none).
@@ -74,8 +79,10 @@ constexpr int64_t kBufferAlignment = 64;
 // Two values share bytes only if they are never live together, except where a value dies at the
 // very node that makes the other and the op declares that pair in-place. Views lie inside their
 // operand, operands of a flatten inside its result, an updated state inside its slot; what cannot
-// lie there is copied, with a reason. Values of different tiers share nothing. Offsets are given by
-// decreasing size, each the lowest that is free in the arena of its tier.
+// lie there is copied, with a reason. Values of different tiers share nothing. A slot that is
+// updated and not read has room until its new content is made: other values lie there that are gone
+// by then. Offsets are given by decreasing size, each the lowest that is free in the arena of its
+// tier.
 //
 // An argument is there when the program begins, until its last reader is done: whoever runs the
 // program copies it to its place first.

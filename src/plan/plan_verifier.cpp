@@ -74,7 +74,7 @@ class PlanVerifier {
 
   void run() {
     check_bounds();
-    check_tiers();
+    check_slots_and_tiers();
     set_expectations();
     for (const GraphInput& input : graph_.inputs())
       write(place(input.value), bytes(input.value), input.value.id, 0);
@@ -177,14 +177,33 @@ class PlanVerifier {
     }
   }
 
-  // What a node makes is in the tier that its op names, or in a slot; views are where their operand
-  // is, and kernels have their scratch near.
-  void check_tiers() const {
+  const Node& maker(Value v) const {
+    return graph_.nodes()[static_cast<size_t>(graph_.producer(v))];
+  }
+  static bool is_view(const Node& node) {
+    return !node.op->view_offsets().empty() && !node.inputs.empty();
+  }
+
+  // Slots that the program neither reads nor updates are not touched. What a node makes is in the
+  // tier that its op names, as the new content of a slot is; views are where their operand is, and
+  // kernels have their scratch near.
+  void check_slots_and_tiers() const {
+    for (const StateUpdate& update : graph_.updates()) {
+      Value made = update.value;
+      while (is_view(maker(made))) made = maker(made).inputs[0];
+      if (storage(slot_place(update.slot)).tier != maker(made).op->memory_tier())
+        fail(cat("slot ", update.slot, " is in the wrong tier"));
+    }
+    for (const auto& [slot, number] : slots_) {
+      if (!graph_.find_input(slot) && !graph_.updates_slot(slot))
+        fail(cat("slot ", slot, " is none of the program's"));
+    }
     for (const Node& node : graph_.nodes()) {
-      bool view = !node.op->view_offsets().empty() && !node.inputs.empty();
+      if (is_view(node)) continue;
       for (Value v : node.outputs) {
         const Storage& s = storage(place(v));
-        if (!view && !s.external && s.tier != node.op->memory_tier())
+        const bool old_content = s.external && node.op->tier() == Tier::kInput;
+        if (!old_content && s.tier != node.op->memory_tier())
           fail(cat("%", v.id, " is in the wrong tier: ", to_string(graph_, node)));
       }
     }

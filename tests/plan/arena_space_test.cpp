@@ -17,9 +17,9 @@ struct Block {
 };
 
 // By definition: past every block of the same time that is in the way, in ascending order.
-int64_t lowest_free(std::vector<Block> placed, const Block& block) {
+int64_t lowest_free(std::vector<Block> placed, const Block& block, int64_t from = 0) {
   std::ranges::sort(placed, {}, &Block::begin);
-  int64_t offset = 0;
+  int64_t offset = from;
   for (const Block& other : placed) {
     if (other.last < block.first || other.first > block.last) continue;
     if (other.begin >= offset + block.bytes) break;
@@ -42,6 +42,11 @@ TEST(ArenaSpace, GivesTheLowestFreeOffsetOfRandomBlocks) {
       Block block{std::min(a, b), std::max(a, b), 64 * below(6)};
       block.begin = space.lowest_free(block.first, block.last, block.bytes);
       ASSERT_EQ(block.begin, lowest_free(placed, block)) << "seed " << seed << ", block " << i;
+      const int64_t from = 64 * below(30), most = 64 * below(60);
+      const Block more{block.first, block.last, block.bytes + 64};
+      const int64_t found = space.lowest_free(more.first, more.last, more.bytes, from, most);
+      const int64_t right = lowest_free(placed, more, from);
+      ASSERT_TRUE(right <= most ? found == right : found > most) << found << " " << right;
       space.take(block.first, block.last, block.begin, block.bytes);
       placed.push_back(block);
     }

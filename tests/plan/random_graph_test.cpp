@@ -142,8 +142,8 @@ Outcome run_planned(HostExecutable& executable, const Contents& arguments,
 
 std::vector<PlanOptions> all_options() {
   std::vector<PlanOptions> all;
-  for (int bits = 7; bits >= 0; --bits)
-    all.push_back({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+  for (int bits = 15; bits >= 0; --bits)
+    all.push_back({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0});
   return all;
 }
 
@@ -162,7 +162,7 @@ TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
   const KernelTable early = tag_kernels(ExchangeTime::kBegin),
                     late = tag_kernels(ExchangeTime::kEnd);
   int64_t copies_on = 0, copies_off = 0, arena_on = 0, arena_off = 0, in_place = 0, placed = 0,
-          beside = 0;
+          beside = 0, lodged = 0;
   for (uint64_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
     Graph g = random_graph(seed);
@@ -175,9 +175,10 @@ TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
       beside += nodes_beside_exchanges(plan);
       ASSERT_EQ(difference(run_planned(*executable, arguments, state), expected), "")
           << "views " << options.views << ", placement " << options.placement << ", in place "
-          << options.in_place << "\n"
+          << options.in_place << ", lodging " << options.lodging << "\n"
           << to_string(g) << to_string(g, plan);
-      if (options.views && options.placement && options.in_place) {
+      lodged += plan.lodged_bytes;
+      if (options.views && options.placement && options.in_place && options.lodging) {
         copies_on += plan.copies;
         arena_on += plan.arena_bytes;
         in_place += plan.in_place;
@@ -186,7 +187,7 @@ TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
         for (const std::string& reason : plan.copy_reasons)
           placed -= reason.starts_with("operand") || reason.starts_with("target");
       }
-      if (!options.views && !options.placement && !options.in_place) {
+      if (!options.views && !options.placement && !options.in_place && !options.lodging) {
         copies_off += plan.copies;
         arena_off += plan.arena_bytes;
       }
@@ -198,6 +199,7 @@ TEST(RandomGraphs, GiveTheSameResultsUnderEveryOption) {
   EXPECT_GT(in_place, 500);
   EXPECT_GT(placed, 300);
   EXPECT_GT(beside, 3000);
+  EXPECT_GT(lodged, 100'000);
 }
 
 // One random change of a plan.
@@ -241,7 +243,7 @@ TEST(RandomGraphs, WhatTheVerifierAcceptsRunsRight) {
   for (uint64_t seed = 0; seed < 4000; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
     Graph g = random_graph(seed / 8);
-    const PlanOptions options{seed % 3 != 0, seed % 5 != 0, seed % 2 != 0};
+    const PlanOptions options{seed % 3 != 0, seed % 5 != 0, seed % 2 != 0, seed % 7 != 0};
     auto sound = compile(g, early, options), sound_late = compile(g, late, options);
     std::vector<int64_t> draw;
     for (uint64_t i = 0; i < 3; ++i)
