@@ -1,6 +1,7 @@
 // What a training job takes of a GPU, beside what `tessera plan` says of it: to the byte what is
 // planned, and what the driver has taken in all.
 #include <cstdio>
+#include <thread>
 
 #include "backends/cuda/described_backend.h"
 #include "bench/cuda_timing.h"
@@ -40,7 +41,7 @@ int run(const JobSettings& settings) {
   Session session = session_of(job, backend);
   const int64_t planned = session.planned_memory().near();
   session.allocate();
-  ThreadPool pool(1);
+  ThreadPool pool(static_cast<int>(std::thread::hardware_concurrency()));
   session.initialize(7, pool);
   for (int n = 0; n < 3; ++n) step(session, job);
   const int64_t allocated = device.allocated_bytes(), after = device.free_bytes();

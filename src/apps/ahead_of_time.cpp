@@ -21,6 +21,7 @@ const Graph& graph_of(const Programs& programs, const std::string& name) {
   if (name == "accumulate_last") return programs.accumulate_last;
   if (name == "accumulate_only") return programs.accumulate_only;
   if (name == "apply") return programs.apply;
+  if (name == "round_weights") return programs.round_weights;
   TESSERA_CHECK(name == "evaluate", name);
   return programs.evaluate;
 }

@@ -136,7 +136,7 @@ std::vector<HeldStorage> held_at_peak(const Graph& graph, const Plan& plan,
         storage.first > plan.peak_node || storage.last < plan.peak_node)
       continue;
     HeldStorage one;
-    one.bytes = (storage.bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+    one.bytes = buffer_room(storage.bytes);
     one.category = uses[s].category;
     one.value = at_peak[s] ? at_peak[s] : uses[s].value;
     one.maker = one.value ? graph.producer(one.value) : uses[s].node;

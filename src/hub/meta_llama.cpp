@@ -149,16 +149,24 @@ HeadShape read_params(const fs::path& path) {
 
 }  // namespace
 
-std::optional<MetaName> meta_name_of(std::string_view parameter) {
-  for (const MetaTensor& tensor : kOfModel)
-    if (tensor.ours == parameter) return MetaName{std::string(tensor.meta)};
+std::optional<MetaName> meta_name_of(std::string_view parameter, MetaForm form) {
+  const bool titan = form == MetaForm::kTorchtitan;
+  for (const MetaTensor& tensor : kOfModel) {
+    const bool keeps = titan && tensor.ours == "lm_head.weight";
+    if (tensor.ours == parameter) return MetaName{std::string(keeps ? tensor.ours : tensor.meta)};
+  }
   constexpr std::string_view kLayers = "model.layers.";
   const size_t dot = parameter.find('.', kLayers.size());
   if (!parameter.starts_with(kLayers) || dot == parameter.npos) return {};
   for (const MetaTensor& tensor : kOfLayer) {
     if (parameter.substr(dot + 1) != tensor.ours) continue;
     constexpr size_t kModel = std::string_view("model.").size();
-    return MetaName{cat(parameter.substr(kModel, dot + 1 - kModel), tensor.meta), tensor.rotates};
+    std::string name(tensor.meta);
+    constexpr std::string_view kAttention = "attention.";
+    const bool output = tensor.ours == "self_attn.o_proj.weight";
+    if (titan && !output && name.starts_with(kAttention))
+      name.insert(kAttention.size(), "qkv_linear.");
+    return MetaName{cat(parameter.substr(kModel, dot + 1 - kModel), name), tensor.rotates};
   }
   return {};
 }

@@ -22,12 +22,14 @@ namespace tessera {
 // Whether a path is such a directory, or the first of its files.
 bool is_meta_llama(const std::filesystem::path& path);
 
-// What Meta's programs, and torchtitan, call a parameter; nullopt for one that they do not have.
+// What Meta's programs, and torchtitan before 0.3, call a parameter, or torchtitan since then;
+// nullopt for one that they do not have.
+enum class MetaForm { kMeta, kTorchtitan };
 struct MetaName {
   std::string name;
   bool interleaved = false;  // row 2 i + j of a head is row j * head_dim / 2 + i here
 };
-std::optional<MetaName> meta_name_of(std::string_view parameter);
+std::optional<MetaName> meta_name_of(std::string_view parameter, MetaForm form = MetaForm::kMeta);
 
 // The files of the parts, in order. UserError: none.
 std::vector<std::filesystem::path> meta_llama_parts(const std::filesystem::path& directory);

@@ -8,10 +8,11 @@ namespace tessera {
 
 // What a slot is there for.
 enum class SlotRole : uint8_t {
-  kWeight,     // master weights
-  kOptimizer,  // what the optimizer keeps beside them
-  kGradient,   // sums of gradients
-  kScalar,     // of the job as a whole: sums, counters, factors
+  kWeight,         // master weights
+  kComputeWeight,  // the same in the narrower dtype of compute
+  kOptimizer,      // what the optimizer keeps beside them
+  kGradient,       // sums of gradients
+  kScalar,         // of the job as a whole: sums, counters, factors
 };
 
 // A state slot of a training job. All but scalars belong to a flat unit: a rank's piece of it.
@@ -30,7 +31,8 @@ struct Slot {
 };
 
 // Kinds that are the same for every optimizer; those of an optimizer are in its file in optim/.
-inline constexpr std::string_view kWeightKind = "weight", kGradientKind = "gradient";
+inline constexpr std::string_view kWeightKind = "weight", kComputeWeightKind = "compute_weight",
+                                  kGradientKind = "gradient";
 // Scalars. The first three are what a micro-batch adds up, under the names of a model's outputs.
 inline constexpr const char *kLossSum = "loss_sum", *kTokenCount = "token_count",
                             *kSquareSum = "square_sum", *kOptimizerStep = "optimizer_step",

@@ -27,6 +27,7 @@ struct UnitUpdate {
   Value step;                    // i64 scalar; updates so far, this one included
   Value segment_begin;           // i64 [S], ascending: where parameters begin
   Value segment_decay;           // [S]; the weight decay of each
+  DType compute_dtype;           // in which the weights are used: that of `weights`, or a narrower
 };
 
 // How gradients become updates. An optimizer says what it keeps of a unit and appends the nodes of
@@ -37,7 +38,8 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // What it keeps of a unit whose weights have this type. Zero at the start.
   virtual std::vector<Slot> slots(const std::string& unit, const TensorType& weights) const = 0;
-  // The new weights and, behind them, the new content of the slots.
+  // The new weights and, behind them, the new content of the slots. Behind those, from an optimizer
+  // that has them at no cost, the new weights in the dtype of compute, where that is another.
   virtual std::vector<Value> update(Graph& graph, const UnitUpdate& unit) const = 0;
 };
 

@@ -196,6 +196,7 @@ std::vector<FlatUnit> make_units(const Graph& graph, const std::vector<Parameter
       const bool is_master =
           masters == Masters::kF32 || (masters == Masters::kTrained && p.trainable);
       unit.dtype = is_master ? wide(dtype) : dtype;
+      unit.compute_dtype = dtype;
       unit.trainable = p.trainable;
     }
     FlatUnit& unit = units[entry->second];

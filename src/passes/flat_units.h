@@ -14,14 +14,15 @@ namespace tessera {
 // the collectives need (the axes over which they are cut, those over which their gradients differ
 // in addition, the dtype on the wire) and in whether they are trained.
 struct FlatUnit {
-  std::string name;                 // "layers.0"; a second of the same layer "layers.0/1"
-  int64_t size = 0;                 // elements of the whole buffer, padding included
-  int64_t shard_size = 0;           // elements that one rank keeps
-  AxisSet varying;                  // tensor-parallel axes over which the content differs
-  DType dtype = DType::kF32;        // of the masters
-  std::vector<int32_t> parameters;  // indices into ModelGraph::parameters, ascending by offset
-  std::vector<UnitMember> members;  // where each part lies
-  bool trainable = true;            // false: state that no program updates, without gradient
+  std::string name;                   // "layers.0"; a second of the same layer "layers.0/1"
+  int64_t size = 0;                   // elements of the whole buffer, padding included
+  int64_t shard_size = 0;             // elements that one rank keeps
+  AxisSet varying;                    // tensor-parallel axes over which the content differs
+  DType dtype = DType::kF32;          // of the masters
+  DType compute_dtype = DType::kF32;  // of the parameters as they are used
+  std::vector<int32_t> parameters;    // indices into ModelGraph::parameters, ascending by offset
+  std::vector<UnitMember> members;    // where each part lies
+  bool trainable = true;              // false: state that no program updates, without gradient
 
   // In the graph that flat_units() made last. The shard, made to vary over all axes over which its
   // gradient does, so that accumulators can be summed over those once a step; and where it is cut

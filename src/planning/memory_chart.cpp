@@ -68,6 +68,7 @@ std::string memory_chart(const Session& session, std::string_view title) {
     if (program.executable->plan()) programs.push_back(program_data(program, texts));
   const Json data{{"programs", programs},
                   {"state", Json::array({Json::array({"parameters", memory.parameters}),
+                                         Json::array({"compute weights", memory.compute_weights}),
                                          Json::array({"optimizer", memory.optimizer}),
                                          Json::array({"gradients", memory.gradients}),
                                          Json::array({"counters", memory.counters})})},

@@ -73,7 +73,11 @@ std::string state_lines(const RunConfig& config, const ModelConfig& model,
           ? line("parameters", memory.parameters,
                  cat(accuracy, accuracy.empty() ? "" : ", ", "bf16, of the adapters f32"))
           : line("parameters (f32)", memory.parameters, accuracy);
-  return parameters + line("moments (f32)", memory.optimizer, accuracy) +
+  const std::string compute = memory.compute_weights == 0
+                                  ? ""
+                                  : line(cat("compute weights (", name(compute_dtype(config)), ")"),
+                                         memory.compute_weights, accuracy);
+  return parameters + compute + line("moments (f32)", memory.optimizer, accuracy) +
          line("gradients (f32)", memory.gradients, accuracy);
 }
 
@@ -129,7 +133,7 @@ std::string memory_text(const RunConfig& config, const ModelConfig& model, const
   if (memory.far() > 0) {
     text += line("  of it near", plan.memory.near(), "held against --memory");
     text += line("  of it far", memory.far(),
-                 memory.far_state ? "parameters, moments, gradients and the far arena" : "");
+                 memory.far_state ? "all that belongs to parameters, and the far arena" : "");
     text += line("  far, of a host", plan.far_on_host(),
                  cat(plan.ranks_on_host, plan.ranks_on_host == 1 ? " rank" : " ranks",
                      ", held against --host_memory"));
@@ -244,6 +248,8 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
   JobPlan plan;
   int64_t bytes = 4 * parameter_count(model);
   plan.memory.parameters = plan.memory.gradients = bytes;
+  if (const DType compute = compute_dtype(config); compute != DType::kF32)
+    plan.memory.compute_weights = size_of(compute) * parameter_count(model);
   const TensorType weights{{parameter_count(model)}, DType::kF32};
   for (const Slot& slot : make_optimizer(optimizer_options(config))->slots("", weights))
     plan.memory.optimizer += slot.type.bytes();

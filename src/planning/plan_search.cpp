@@ -108,6 +108,7 @@ class Search {
       of_few += static_cast<std::remove_reference_t<decltype(of_few)>>(slope * steps);
     };
     extend(plan.memory.parameters, second.memory.parameters);
+    extend(plan.memory.compute_weights, second.memory.compute_weights);
     extend(plan.memory.optimizer, second.memory.optimizer);
     extend(plan.memory.gradients, second.memory.gradients);
     extend(plan.memory.arena, second.memory.arena);

@@ -12,11 +12,6 @@ bool counts(const Storage& storage) {
   return !storage.external && storage.tier == MemoryTier::kNear;
 }
 
-// As the plan lays storages out.
-int64_t room(const Storage& storage) {
-  return (storage.bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 }  // namespace
 
 std::vector<int64_t> live_bytes(const Graph& graph, const Plan& plan) {
@@ -24,8 +19,8 @@ std::vector<int64_t> live_bytes(const Graph& graph, const Plan& plan) {
   std::vector<int64_t> live(nodes + 2, 0);
   for (const Storage& storage : plan.storages) {
     if (!counts(storage)) continue;
-    live[static_cast<size_t>(storage.first)] += room(storage);
-    live[static_cast<size_t>(storage.last) + 1] -= room(storage);
+    live[static_cast<size_t>(storage.first)] += buffer_room(storage.bytes);
+    live[static_cast<size_t>(storage.last) + 1] -= buffer_room(storage.bytes);
   }
   for (size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
   live.resize(nodes);
@@ -56,7 +51,7 @@ std::vector<LiveBuffer> live_at_peak(const Graph& graph, const Plan& plan, size_
     else if (named[s])
       name = cat(place_text(graph.nodes()[static_cast<size_t>(graph.producer(named[s]))]), " ",
                  to_string(graph.type(named[s])));
-    buffers.push_back({std::move(name), room(storage)});
+    buffers.push_back({std::move(name), buffer_room(storage.bytes)});
   }
   std::stable_sort(buffers.begin(), buffers.end(),
                    [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });

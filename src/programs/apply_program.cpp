@@ -10,6 +10,7 @@
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
 #include "ops/primitive/shaping.h"
+#include "passes/compute_weights.h"
 #include "programs/gradient_program.h"
 #include "programs/job_slots.h"
 
@@ -147,10 +148,14 @@ class ApplyBuilder {
                                                      .ok = ok,
                                                      .step = step,
                                                      .segment_begin = begin,
-                                                     .segment_decay = decay});
-    TESSERA_CHECK(next.size() == 1 + slots.size(), unit.name);
+                                                     .segment_decay = decay,
+                                                     .compute_dtype = unit.compute_dtype});
+    TESSERA_CHECK(next.size() >= 1 + slots.size(), unit.name);
     g_.update(weights, next[0]);
     for (size_t k = 0; k < slots.size(); ++k) g_.update(slots[k].name(), next[1 + k]);
+    if (!keeps_compute_weights(unit)) return;
+    if (next.size() == 1 + slots.size()) next.push_back(convert(g_, next[0], unit.compute_dtype));
+    g_.update(compute_weight_slot(unit), next.back());
   }
 
   std::vector<FlatUnit> units_;
@@ -162,6 +167,18 @@ class ApplyBuilder {
 };
 
 }  // namespace
+
+Graph round_weights_program(const std::vector<FlatUnit>& units, const Parallelism& parallelism) {
+  Graph g(parallelism.mesh);
+  g.set_phase(Phase::kOptimizer);
+  for (const FlatUnit& unit : units) {
+    if (!keeps_compute_weights(unit)) continue;
+    Scope scope(g, unit.name);
+    Value w = g.input(weight_slot(unit), InputKind::kState, weight_type(unit, parallelism.data));
+    g.update(compute_weight_slot(unit), convert(g, w, unit.compute_dtype));
+  }
+  return g;
+}
 
 void exchange_stop_requests(Graph& g) {
   if (g.mesh().world_size() == 1) return;

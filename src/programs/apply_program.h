@@ -12,6 +12,10 @@ namespace tessera {
 Graph apply_program(const std::vector<FlatUnit>& units, const ProgramOptions& options,
                     const Optimizer& optimizer, const Graph& accumulate);
 
+// The program that makes the weights of compute anew, for masters that the host has written. Empty
+// where there are none.
+Graph round_weights_program(const std::vector<FlatUnit>& units, const Parallelism& parallelism);
+
 // Appends to a program of several ranks how all of them hear, with what it exchanges anyway, that
 // one was asked to end the run: the argument and result kStopRequests.
 void exchange_stop_requests(Graph& graph);

@@ -27,6 +27,7 @@ std::vector<Slot> slots_of(const std::vector<const Graph*>& programs,
   };
   for (const FlatUnit& unit : units) {
     take({std::string(kWeightKind), SlotRole::kWeight, unit.name, {}, true});
+    take({std::string(kComputeWeightKind), SlotRole::kComputeWeight, unit.name, {}, false});
     for (const Slot& slot : optimizer.slots(unit.name, {})) take(slot);
     take({std::string(kGradientKind), SlotRole::kGradient, unit.name, {}, false});
   }

@@ -3,6 +3,7 @@
 #include "ir/marks.h"
 #include "ir/rewriter.h"
 #include "passes/canonicalize.h"
+#include "passes/compute_weights.h"
 #include "passes/document_mask.h"
 #include "passes/kv_cache.h"
 #include "passes/precision.h"
@@ -163,6 +164,7 @@ class ProgramBuilder {
     passes.push_back({"autodiff", [&](const Graph& g) {
                         return differentiate(g, programs_.units, options_, turn);
                       }});
+    add_compute_weights(passes);
     passes.push_back({"canonicalize", canonicalize, true});
     add_far_state(passes, programs_.units);
     // Behind canonicalize: a forward node that its gradient subsumes is not there any more to be
@@ -184,6 +186,7 @@ class ProgramBuilder {
     std::vector<Pass> passes = forward.list();
     add_documents(passes);
     if (parallelism().mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
+    if (options_.trains) add_compute_weights(passes);
     passes.push_back({"canonicalize", canonicalize, true});
     add_far_state(passes, units);
     add_overlap(passes);
@@ -194,10 +197,16 @@ class ProgramBuilder {
   void add_update() {
     Graph apply = apply_program(programs_.units, options_, *optimizer_, programs_.accumulate_first);
     programs_.apply = runner_.run("apply", apply, {{"canonicalize", canonicalize, true}});
+    programs_.round_weights = round_weights_program(programs_.units, parallelism());
   }
 
   void add_documents(std::vector<Pass>& passes) const {
     if (options_.document_mask) passes.insert(passes.begin(), {"document_mask", document_mask});
+  }
+
+  void add_compute_weights(std::vector<Pass>& passes) const {
+    passes.push_back({"compute_weights",
+                      [this](const Graph& g) { return read_compute_weights(g, programs_.units); }});
   }
 
   void add_far_state(std::vector<Pass>& passes, const std::vector<FlatUnit>& units) const {

@@ -23,7 +23,8 @@ struct Programs {
   std::vector<ParameterPart> parts;  // what a rank has of each
   std::vector<FlatUnit> units;
   // All state of the programs. Of each unit its weights, where it is trainable also what the
-  // optimizer keeps and the gradient: f32, flat. Behind them the scalars (ir/slot.h), square_sum
+  // optimizer keeps and the gradient: f32, flat; and the weights in a narrower dtype of compute
+  // (passes/compute_weights.h). Behind them the scalars (ir/slot.h), square_sum
   // with a z-loss, loss_scale and good_steps with loss scaling. What a rank sums over its own data
   // only varies over the data axes: the last micro-batch's program reduces gradients, and keeps the
   // slot's type; `apply` the scalars, and gradients that are added up whole.
@@ -43,6 +44,9 @@ struct Programs {
   // with loss scaling also loss_scale and next_loss_scale, the factors of this step and of the
   // next.
   Graph apply;
+  // The weights of compute from the masters, for those that the host has written: a step needs it
+  // once, behind that. Empty where parameters are used in the dtype of their masters.
+  Graph round_weights;
   // (tokens, targets[, document_starts]) -> loss_sum, token_count of all ranks.
   Graph evaluate;
   // On several ranks both also take stop_requests of this rank and give their sum: how many were

@@ -79,6 +79,7 @@ Session::Session(Programs programs, Backend& backend, int rank)
   add("accumulate_only", programs_.accumulate_only);
   add("apply", programs_.apply);
   add("evaluate", programs_.evaluate);
+  add("round_weights", programs_.round_weights);
   const Parallelism& parallelism = programs_.parallelism;
   for (const FlatUnit& unit : programs_.units) {
     segment_begin_.push_back(
@@ -150,6 +151,7 @@ Session::Memory Session::planned_memory() const {
     int64_t bytes = slots.at(slot.name()).bytes();
     switch (slot.role) {
       case SlotRole::kWeight: memory.parameters += bytes; break;
+      case SlotRole::kComputeWeight: memory.compute_weights += bytes; break;
       case SlotRole::kOptimizer: memory.optimizer += bytes; break;
       case SlotRole::kGradient: memory.gradients += bytes; break;
       case SlotRole::kScalar: memory.counters += bytes; break;
@@ -164,6 +166,7 @@ void Session::initialize_adapters(uint64_t seed, ThreadPool& pool) { initialize(
 
 void Session::initialize(uint64_t seed, ThreadPool& pool, bool adapters_alone) {
   constexpr int64_t kTile = 1 << 14;
+  State& state = state_to_write();
   for (const FlatUnit& unit : programs_.units) {
     const std::string slot = weight_slot(unit);
     for (size_t k = 0; k < unit.members.size(); ++k) {
@@ -180,7 +183,7 @@ void Session::initialize(uint64_t seed, ThreadPool& pool, bool adapters_alone) {
         const PieceRange& range = tiles[static_cast<size_t>(tile)];
         std::vector<float> drawn(static_cast<size_t>(range.count));
         draw(p.init, seed, stream, range.global, drawn);
-        state_->write_rounded(slot, range.local, drawn);
+        state.write_rounded(slot, range.local, drawn);
       });
     }
   }
@@ -205,6 +208,7 @@ void Session::take(const MicroBatch& batch) {
 
 void Session::accumulate(std::span<const MicroBatch> micro_batches, const NodeObserver* observer) {
   TESSERA_CHECK(allocated() && !micro_batches.empty());
+  round_weights();
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     Executable& executable =
         program(programs_.micro_batch(i == 0, i + 1 == micro_batches.size()).name);
@@ -234,12 +238,19 @@ PendingStep Session::start_update(double learning_rate, double max_norm, StepMes
 
 EvaluationResult Session::evaluate(MicroBatch batch, bool stop) {
   int64_t stop_requests = stop ? 1 : 0;
+  round_weights();
   take(batch);
   batch_arguments_[kStopRequests] = &stop_requests;
   Pending run = program("evaluate").start(batch_arguments_);
   bool ranks = programs_.parallelism.mesh.world_size() > 1;
   return {run.scalar<float>("loss_sum"), run.scalar<int64_t>("token_count"),
           ranks ? run.scalar<int64_t>(kStopRequests) > 0 : stop};
+}
+
+void Session::round_weights() {
+  if (!compute_weights_follow_ && !programs_.round_weights.nodes().empty())
+    program("round_weights").start({}).wait();
+  compute_weights_follow_ = true;
 }
 
 Executable& Session::program(std::string_view name) {
@@ -314,6 +325,7 @@ void Session::add_counters(std::vector<StateBox>& boxes, const Slot& slot) const
 }
 
 std::vector<StateTarget> Session::checkpoint_targets() {
+  compute_weights_follow_ = false;  // once somebody writes there
   std::vector<StateTarget> targets;
   for (const FlatUnit& unit : programs_.units) {
     for (size_t k = 0; k < unit.members.size(); ++k) {
@@ -368,7 +380,7 @@ void Session::read_parameter(const std::string& name, int64_t first, std::span<f
 
 void Session::write_parameter(const std::string& name, int64_t first, std::span<const float> from) {
   auto [unit, member] = place(name);
-  state_->write_rounded(weight_slot(*unit), member->offset + first, from);
+  state_to_write().write_rounded(weight_slot(*unit), member->offset + first, from);
 }
 
 std::vector<float> Session::parameter(const std::string& name) const {

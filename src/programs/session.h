@@ -70,21 +70,27 @@ class Session {
   Session(Programs programs, Backend& backend, int rank = 0);
 
   const Programs& programs() const { return programs_; }
-  State& state() { return *state_; }
+  const State& state() const { return *state_; }
+  // For who writes to it before the next program runs: what follows from weights is made anew.
+  State& state_to_write() {
+    compute_weights_follow_ = false;
+    return *state_;
+  }
 
   // Allocates state and arenas. Before this a session can be asked for its plans only.
   void allocate();
   bool allocated() const { return arenas_ != nullptr; }
 
   struct Memory {
-    int64_t parameters = 0, optimizer = 0, gradients = 0, counters = 0, arena = 0, far_arena = 0;
-    bool far_state = false;  // the first three are in the far tier
+    int64_t parameters = 0, compute_weights = 0, optimizer = 0, gradients = 0, counters = 0;
+    int64_t arena = 0, far_arena = 0;
+    bool far_state = false;  // what belongs to parameters is in the far tier
+    int64_t of_parameters() const { return parameters + compute_weights + optimizer + gradients; }
     int64_t total() const {
-      return checked_add(checked_add(parameters + optimizer + gradients + counters, arena),
-                         far_arena);
+      return checked_add(checked_add(of_parameters() + counters, arena), far_arena);
     }
     int64_t near() const { return total() - far(); }
-    int64_t far() const { return far_arena + (far_state ? parameters + optimizer + gradients : 0); }
+    int64_t far() const { return far_arena + (far_state ? of_parameters() : 0); }
   };
   // Of what must be equal on all ranks of a job: the ops of the programs, their exchanges and
   // slots, and the order in which they run. Not of places in memory: scratch depends on the
@@ -150,6 +156,7 @@ class Session {
 
  private:
   Executable& program(std::string_view name);
+  void round_weights();
   void initialize(uint64_t seed, ThreadPool& pool, bool adapters_alone);
   void take(const MicroBatch& batch);
   std::vector<const Slot*> saved_slots(const FlatUnit& unit) const;
@@ -165,6 +172,7 @@ class Session {
   Arguments batch_arguments_, update_arguments_;     // kept, so that a step allocates nothing
   std::vector<std::vector<int64_t>> segment_begin_;  // by unit
   std::vector<std::vector<float>> segment_decay_;
+  bool compute_weights_follow_ = false;  // those of compute are the masters, rounded
   float max_loss_ = std::numeric_limits<float>::infinity();
 };
 

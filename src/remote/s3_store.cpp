@@ -28,6 +28,11 @@ std::string etag_of(const HttpResponse& response) {
   return value ? *value : "";
 }
 
+[[noreturn]] void refuse_missing(const std::string& bucket, std::string_view code) {
+  throw UserError(cat("cannot list uploads to '", bucket, "': status 404 (", code,
+                      "); check the name of the bucket"));
+}
+
 }  // namespace
 
 HttpResponse S3Store::send(const Call& call) const {
@@ -94,9 +99,14 @@ void S3Store::abort_uploads(std::string_view prefix) const {
   const std::string query =
       cat("?max-uploads=1000&prefix=", percent_encode(name.key, false), "&uploads=");
   for (int round = 0; round < kMaxRounds; ++round) {
-    const S3Answer answer =
-        parse_s3_answer(send({.method = "", .name = bucket, .query = query}).body,
-                        "ListMultipartUploadsResult", bucket);
+    const HttpResponse response =
+        send({.method = "", .name = bucket, .query = query, .good = {200, 404}});
+    if (response.status == 404) {  // as rclone says that there is none
+      const S3Answer error = parse_s3_answer(response.body, "Error", bucket);
+      if (find_text(error, "Code") == "NoSuchUpload") return;
+      refuse_missing(bucket, find_text(error, "Code"));
+    }
+    const S3Answer answer = parse_s3_answer(response.body, "ListMultipartUploadsResult", bucket);
     bool any = false;
     std::string key;
     for (const auto& [path, text] : answer) {

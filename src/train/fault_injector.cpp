@@ -55,7 +55,7 @@ const FlatUnit& last_trained(const Session& session) {
 
 // Of the first number of a slot.
 void change(Session& session, const std::string& slot, float (*changed)(float)) {
-  session.state().set_scalar(slot, changed(session.state().scalar<float>(slot)));
+  session.state_to_write().set_scalar(slot, changed(session.state().scalar<float>(slot)));
 }
 
 // A bit in the middle of its largest file.

@@ -58,7 +58,8 @@ void TrainingRun::open_pretrained() {
 void TrainingRun::load_weights() {
   const Programs& programs = session_->programs();
   const auto seed = static_cast<uint64_t>(config_.seed);
-  std::vector<ParameterTarget> base = weight_targets(programs, session_->state(), rank()), adapters;
+  std::vector<ParameterTarget> base = weight_targets(programs, session_->state_to_write(), rank()),
+                               adapters;
   for (const Parameter& p : adapter_parameters(programs.parameters)) {
     auto own = std::ranges::find(base, p.name, &ParameterTarget::parameter);
     adapters.push_back(std::move(*own));

@@ -38,6 +38,7 @@ StepProfiler::Settings profiler_settings(const RunConfig& config, const Session&
   const Session::Memory memory = session.planned_memory();
   if (memory.far_state) return settings;
   settings.state = {{"parameters", memory.parameters},
+                    {"compute weights", memory.compute_weights},
                     {"moments", memory.optimizer},
                     {"gradients", memory.gradients},
                     {"counters", memory.counters}};

@@ -70,6 +70,7 @@ void TrainingRun::fill_dashboard() {
   if (!dashboard_) return;
   const Session::Memory memory = session_->planned_memory();
   std::vector<std::pair<std::string, int64_t>> parts{{"parameters", memory.parameters},
+                                                     {"compute weights", memory.compute_weights},
                                                      {"moments", memory.optimizer},
                                                      {"gradients", memory.gradients},
                                                      {"arena", memory.arena}};

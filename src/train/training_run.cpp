@@ -135,8 +135,10 @@ void TrainingRun::run_to_the_end() {
   TESSERA_INFO(cat(
       "Memory", world_size() > 1 ? " of each rank" : "",
       exact ? ": planned = allocated = " : ": planned ", format_bytes(memory.total()),
-      " (parameters ", format_bytes(memory.parameters), ", moments ",
-      format_bytes(memory.optimizer), ", gradients ", format_bytes(memory.gradients),
+      " (parameters ", format_bytes(memory.parameters),
+      memory.compute_weights > 0 ? cat(", compute weights ", format_bytes(memory.compute_weights))
+                                 : "",
+      ", moments ", format_bytes(memory.optimizer), ", gradients ", format_bytes(memory.gradients),
       exact ? ", arena " : ", temporaries by the device's compiler ", format_bytes(memory.arena),
       memory.far_arena > 0 ? cat(", far arena ", format_bytes(memory.far_arena)) : "", ")"));
   if (saves_beside_training_) {

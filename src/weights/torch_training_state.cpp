@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
-#include "hub/fms_names.h"
-#include "hub/meta_llama.h"
 #include "models/hugging_face_tensor.h"
 #include "models/model_family.h"
 
@@ -60,52 +58,6 @@ TorchTrainingState::TorchTrainingState(const std::filesystem::path& path, const 
   for (const auto& [name, tensor] : state_.tensors())
     saved_name_of_.emplace(without_wrappers(name), name);
   find_weights();
-}
-
-std::vector<TorchTrainingState::Naming> TorchTrainingState::namings() const {
-  const TensorNames& family = model_family(model_.model_type).tensors;
-  std::vector<Naming> all(1);
-  Naming bare, meta;
-  for (const Parameter& p : parameters_) {
-    all[0].places.push_back({p.name});
-    const bool cut = p.name.starts_with(family.prefix);
-    bare.places.push_back({cut ? p.name.substr(family.prefix.size()) : p.name});
-    if (auto name = meta_name_of(p.name))
-      meta.places.push_back({name->name, 0, 0, name->interleaved});
-  }
-  all[0].head = bare.head = family.output;
-  if (!family.prefix.empty()) all.push_back(std::move(bare));
-  if (meta.places.size() == parameters_.size()) {
-    meta.head = meta_name_of(family.output)->name;
-    all.push_back(std::move(meta));
-  }
-  if (auto fms = fms_naming()) all.push_back(std::move(*fms));
-  return all;
-}
-
-// Of the form that the names which are there have.
-std::optional<TorchTrainingState::Naming> TorchTrainingState::fms_naming() const {
-  auto is_there = [&](std::string_view ending) { return !prefixes_of(ending).empty(); };
-  FmsForm form;
-  form.has_base = is_there("base_model.embedding.weight");
-  if (!form.has_base && !is_there("shared.emb.weight")) return {};
-  form.fuses_attention = is_there("attn.in_proj.qkv_fused.weight");
-  form.has_in_proj = form.fuses_attention || is_there("attn.in_proj.query.weight");
-  form.fuses_mlp = is_there("ff_sub_layer.wg1_fused.weight");
-  Naming naming;
-  for (const Parameter& p : parameters_) {
-    const auto tensor = fms_tensor_of(p.name, form);
-    if (!tensor) return {};
-    Place place{tensor->name, 0, 0, tensor->interleaved};
-    for (const std::string& row : tensor->parameters) {
-      if (tensor->parameters.size() == 1) break;
-      if (row == p.name) place.first_row = place.rows;
-      place.rows += parameter(row).shape[0];
-    }
-    naming.places.push_back(std::move(place));
-  }
-  naming.head = fms_tensor_of(model_family(model_.model_type).tensors.output, form)->name;
-  return naming;
 }
 
 // What stands before names with this end.
@@ -170,7 +122,7 @@ void TorchTrainingState::find_weights() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = prefix + naming_.places[i].name;
     const SavedTensor* tensor = find(name);
-    check_shape(name, *tensor, parameters_[i]);
+    check_shape(name, *tensor, parameters_[i], naming_.places[i]);
     weights_[parameters_[i].name] = tensor;
   }
   const TensorNames& family = model_family(model_.model_type).tensors;
@@ -210,10 +162,10 @@ void TorchTrainingState::check_tied_head(const std::string& head) {
 
 // Matrices may be stacked here, and are one there.
 void TorchTrainingState::check_shape(const std::string& name, const SavedTensor& tensor,
-                                     const Parameter& p) const {
+                                     const Parameter& p, const Place& place) const {
   auto [wanted, transposed] = hugging_face_tensor(model_.model_type, p);
   if (transposed && !naming_.transposed) std::swap(wanted[0], wanted[1]);
-  if (place(p).rows > 0) wanted[0] = place(p).rows;
+  if (place.rows > 0) wanted[0] = place.rows;
   if (tensor.shape == wanted && tensor.dtype && is_weight_dtype(*tensor.dtype)) return;
   throw UserError(cat("tensor '", name, "' in '", state_.path().string(), "' is ",
                       tensor.element_type, " ", to_string(tensor.shape),
@@ -224,7 +176,7 @@ TorchTrainingState::Optimizer TorchTrainingState::find_optimizer() {
   const std::string where = cat("'", state_.path().string(), "'");
   Optimizer optimizer;
   auto ending = [&](size_t i, std::string_view kind) {
-    return cat("state.", naming_.places[i].name, ".", kind);
+    return cat("state.", kept_place(i).name, ".", kind);
   };
   for (size_t i = 0; optimizer.name.empty() && i < parameters_.size(); ++i) {
     for (const OptimizerKind& kind : optimizer_kinds()) {
@@ -255,7 +207,7 @@ TorchTrainingState::Optimizer TorchTrainingState::find_optimizer() {
       const SavedTensor* tensor = find(name);
       if (!tensor) continue;
       ++there;
-      check_shape(name, *tensor, parameters_[i]);
+      check_shape(name, *tensor, parameters_[i], kept_place(i));
       kept_[cat(parameters_[i].name, ".", kind)] = tensor;
     }
     if (there != 0 && there != optimizer.kinds.size()) {
@@ -274,7 +226,7 @@ int64_t TorchTrainingState::steps_of(const std::string& prefix, const std::vecto
   std::string first;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     check_interruption();
-    const std::string plain = cat(prefix, naming_.places[i].name, ".step");
+    const std::string plain = cat(prefix, kept_place(i).name, ".step");
     auto saved = saved_name_of_.find(plain);
     if (saved != saved_name_of_.end()) used_.insert(saved->second);
     auto numbers = state_.numbers(saved != saved_name_of_.end() ? saved->second : plain);
@@ -355,21 +307,27 @@ const Parameter& TorchTrainingState::parameter(std::string_view name) const {
   return *found;
 }
 
-const TorchTrainingState::Place& TorchTrainingState::place(const Parameter& p) const {
-  return naming_.places[static_cast<size_t>(&p - parameters_.data())];
+const TorchTrainingState::Place& TorchTrainingState::kept_place(size_t i) const {
+  return naming_.kept.empty() ? naming_.places[i] : naming_.kept[i];
+}
+
+size_t TorchTrainingState::number_of(const Parameter& p) const {
+  return static_cast<size_t>(&p - parameters_.data());
 }
 
 void TorchTrainingState::read(std::string_view name, int64_t first, std::span<float> values) const {
-  read(*weights_.find(name)->second, parameter(name), first, values);
+  const Parameter& p = parameter(name);
+  read(*weights_.find(name)->second, p, naming_.places[number_of(p)], first, values);
 }
 
 void TorchTrainingState::read_kept(std::string_view kind, std::string_view name, int64_t first,
                                    std::span<float> values) const {
-  read(*kept_.find(cat(name, ".", kind))->second, parameter(name), first, values);
+  const Parameter& p = parameter(name);
+  read(*kept_.find(cat(name, ".", kind))->second, p, kept_place(number_of(p)), first, values);
 }
 
-void TorchTrainingState::read(const SavedTensor& tensor, const Parameter& p, int64_t first,
-                              std::span<float> values) const {
+void TorchTrainingState::read(const SavedTensor& tensor, const Parameter& p, const Place& place,
+                              int64_t first, std::span<float> values) const {
   const auto size = static_cast<size_t>(size_of(*tensor.dtype));
   std::vector<std::byte> bytes;
   auto read_box = [&](const TensorBox& box, std::span<float> out) {
@@ -381,9 +339,9 @@ void TorchTrainingState::read(const SavedTensor& tensor, const Parameter& p, int
   const int64_t width = row_width(p);
   const bool transposed =
       naming_.transposed && hugging_face_tensor(model_.model_type, p).transposed;
-  const int64_t above = place(p).first_row;  // rows of other parameters
-  if (!transposed && !place(p).interleaved) {
-    for (const TensorBox& box : boxes_of_range(tensor.shape, above * width + first, last - first)) {
+  if (!transposed && !place.interleaved && place.run == 0) {
+    const int64_t begin = place.first_row * width + first;
+    for (const TensorBox& box : boxes_of_range(tensor.shape, begin, last - first)) {
       read_box(box, values.first(static_cast<size_t>(box.elements())));
       values = values.subspan(static_cast<size_t>(box.elements()));
     }
@@ -404,7 +362,8 @@ void TorchTrainingState::read(const SavedTensor& tensor, const Parameter& p, int
   rows.resize(static_cast<size_t>(width));
   for (int64_t row = top; row < bottom; ++row) {
     const int64_t in_head = row % head;
-    const int64_t there = above + row - in_head + in_head % half * 2 + in_head / half;
+    const int64_t there =
+        place.row(place.interleaved ? row - in_head + in_head % half * 2 + in_head / half : row);
     if (tensor.shape.size() == 1)
       read_box({{there}, {1}}, rows);
     else

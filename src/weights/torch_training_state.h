@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hub/meta_llama.h"
 #include "hub/parameter_source.h"
 #include "hub/saved_state.h"
 #include "models/build_model.h"
@@ -21,8 +22,9 @@ namespace tessera {
 //
 // Names are those of transformers' models, with or without their family's prefix, or of a Llama
 // those of Meta's programs and torchtitan, or of foundation-model-stack, whose rows of queries and
-// keys stand in another order. Matrices of a GPT-2 are transformers' [in, out] or nanoGPT's
-// [out, in].
+// keys stand in another order. torchtitan since 0.3 keeps moments of the matrix that it computes
+// with, queries, keys and values in one, and weights of three. Matrices of a GPT-2 are
+// transformers' [in, out] or nanoGPT's [out, in].
 class TorchTrainingState : public ParameterSource {
  public:
   // `parameters` are all of the model. UserError: what SavedState reports; weights that are missing
@@ -67,23 +69,32 @@ class TorchTrainingState : public ParameterSource {
     int64_t first_row = 0;
     int64_t rows = 0;          // of the tensor, where it has other parameters below or above, too
     bool interleaved = false;  // meta_llama.h
+    // Where others are between its rows as well: so many of its own, every so many.
+    int64_t run = 0, period = 0;
+
+    int64_t row(int64_t r) const { return first_row + (run ? r / run * period + r % run : r); }
   };
   struct Naming {
     std::vector<Place> places;  // by parameter
+    std::vector<Place> kept;    // of what the optimizer keeps; empty: as the weights
     std::string head;           // name of the output matrix
     bool transposed = true;     // matrices that transformers' model has so
   };
   std::vector<Naming> namings() const;
+  std::optional<Naming> meta_naming(MetaForm form) const;
   std::optional<Naming> fms_naming() const;
-  const Place& place(const Parameter& p) const;
+  void fuse_kept(Naming& naming) const;
+  const Place& kept_place(size_t i) const;
+  size_t number_of(const Parameter& p) const;
   const Parameter& parameter(std::string_view name) const;
   const SavedTensor* find(std::string_view plain_name);
   std::vector<std::string> prefixes_of(std::string_view ending) const;
   void find_weights();
   void check_tied_head(const std::string& head);
-  void check_shape(const std::string& name, const SavedTensor& tensor, const Parameter& p) const;
+  void check_shape(const std::string& name, const SavedTensor& tensor, const Parameter& p,
+                   const Place& place) const;
   int64_t steps_of(const std::string& prefix, const std::vector<bool>& trained);
-  void read(const SavedTensor& tensor, const Parameter& p, int64_t first,
+  void read(const SavedTensor& tensor, const Parameter& p, const Place& place, int64_t first,
             std::span<float> values) const;
 
   SavedState state_;

@@ -133,7 +133,7 @@ TEST_F(Metrics, ThePlanHasAChartOfItsMemory) {
   const size_t begin = page.find("const DATA = ") + 13;
   const auto data =
       nlohmann::json::parse(page.substr(begin, page.find(";</script>", begin) - begin));
-  ASSERT_EQ(data["programs"].size(), 3u);
+  ASSERT_EQ(data["programs"].size(), 4u);
   for (const auto& program : data["programs"]) {
     const int64_t nodes = program["nodes"], arena = program["arena"];
     std::vector<int64_t> live(static_cast<size_t>(nodes) + 1);

@@ -1,6 +1,6 @@
 #pragma once
-#include "comm/tcp_socket.h"
 #include "tests/apps/program_fixture.h"
+#include "tests/comm/free_port.h"
 
 namespace tessera {
 
@@ -10,9 +10,6 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 class Ranks : public ProgramTest {
  protected:
   static constexpr int kGlobalBatch = 4, kSteps = 8;
-
-  // A port that was free a moment ago.
-  static int free_port() { return local_port(listen_on({"127.0.0.1", 0})); }
 
   // `rows` windows a data-parallel rank; no time for a measurement of the machine's peak.
   static Words job(int rows, const Words& more = {}) {

@@ -149,6 +149,10 @@ TEST(CublasLtDouble, FindsWhatIsNotDocumented) {
       {"a product of cublasLt: past the end of", nothing, [](Product& p) { p.b += 32; }},
       {"a product reads what nobody has written", nothing,
        [](Product& p) { p.b = p.cuda.allocate<uint16_t>(64); }},
+      {"a bias is given and no epilogue adds it", nothing,
+       [](Product& p) {
+         p.lt.matmul_desc_set_attribute(p.desc, kMatmulDescBiasPointer, &p.bias, sizeof p.bias);
+       }},
       {"an attribute of the wrong size", nothing, [](Product& p) {
          const uint64_t wide = 1;
          p.lt.matmul_desc_set_attribute(p.desc, kMatmulDescTransposeA, &wide, sizeof wide);

@@ -196,7 +196,7 @@ TEST_F(CudaBackendTest, GoesOnWithAStateOfTheCpuAndBack) {
     for (const std::string& slot : from.state().slots()) {
       std::vector<std::byte> bytes(static_cast<size_t>(from.state().type(slot).bytes()));
       from.state().read_bytes(slot, 0, bytes);
-      to.state().write_bytes(slot, 0, bytes);
+      to.state_to_write().write_bytes(slot, 0, bytes);
     }
   };
   const Trace straight = Training(cpu, options).train(0, 6);
@@ -225,11 +225,11 @@ TEST_F(CudaBackendTest, SkipsAStepThatIsNotFinite) {
   const std::string parameter = training.session.programs().parameters[1].name;
   const std::string slot = slot_name(kWeightKind, training.session.programs().units[1].name);
   const auto kept = training.session.state().scalar<float>(slot);
-  training.session.state().set_scalar(slot, nan);
+  training.session.state_to_write().set_scalar(slot, nan);
   TinyBatch batch(kBatch, kLength, 50);
   StepResult result = training.session.step(std::vector{batch.view(), batch.view()}, kLr, kClip);
   EXPECT_FALSE(result.ok);
-  training.session.state().set_scalar(slot, kept);
+  training.session.state_to_write().set_scalar(slot, kept);
   EXPECT_EQ(fingerprint_of(training.session), before.state);
   EXPECT_TRUE(training.session.step(std::vector{batch.view(), batch.view()}, kLr, kClip).ok);
 }

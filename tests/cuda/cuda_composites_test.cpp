@@ -65,7 +65,7 @@ TEST(CudaComposites, HeadInChunksIsTheWholeHead) {
     EmulatedBackend device(1);
     const GraphResults whole = device.run(g, feeds);
     KernelTable in_chunks;
-    register_composite_kernels(in_chunks, device.backend().device(), {}, 1);
+    register_composite_kernels(in_chunks, device.backend().device(), {}, 128);
     const GraphResults parts = device.run_launch(g, feeds, in_chunks);
     ASSERT_EQ(parts.outputs.size(), 4u);
     EXPECT_EQ(parts.outputs[0].bytes, whole.outputs[0].bytes) << "dx";

@@ -103,7 +103,7 @@ TEST(CudaCudnn, GradientsInPartsAreTheSame) {
     SCOPED_TRACE(cat(parts, " parts"));
     CudnnAttention attention(device.backend().device(), heads * kHead);
     KernelTable table;
-    register_composite_kernels(table, device.backend().device(), {}, kHeadBytes,
+    register_composite_kernels(table, device.backend().device(), {}, kHeadRows,
                                [&](const PrepareContext& p) { return attention.prepare(p); });
     const Node& node = g.nodes().back();
     std::vector<TensorType> inputs, outputs;

@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/driver.h"
 #include "tests/cuda/emulator/emulated_gpu.h"
 
 namespace tessera::cuda {
 
 // Tests of the backend on the emulated GPU, which the program finds as it finds a real one. A test
 // program has one variant of it, "quick" unless TESSERA_EMULATED_VARIANT says "checked". Where that
-// is "none" it is this machine's GPU, on which goldens run: nothing can be asked of the emulation.
+// is "none" it is this machine's GPU, on which goldens and ranks run: nothing can be asked of the
+// emulation.
 class CudaTest : public testing::Test {
  protected:
   static constexpr int64_t kMemory = int64_t{1} << 30;
@@ -32,6 +34,11 @@ class CudaTest : public testing::Test {
     for (const std::string& text : findings()) ADD_FAILURE() << "found: " << text;
   }
 
+  bool emulated() const { return library_ != nullptr; }
+  // Of the emulation a test may have as many as it wants.
+  bool has_gpus(int count) const {
+    return emulated() || std::ssize(list_gpus(Driver::get())) >= count;
+  }
   // Before a device is made: all is void that was made on one.
   void reset(uint64_t seed, int devices = 1, int64_t memory = kMemory) {
     if (!library_) return;
@@ -61,10 +68,24 @@ class CudaTest : public testing::Test {
     function<decltype(tessera_emulated_gpu_leave_out_wait)>("leave_out_wait")(n);
   }
   int64_t waits() { return function<decltype(tessera_emulated_gpu_waits)>("waits")(); }
+  // The n-th fence of each communicator, counted from reset(), orders nothing; 0: none.
+  void leave_out_fence(int64_t n) {
+    function<decltype(tessera_emulated_gpu_leave_out_fence)>("leave_out_fence")(n);
+  }
+  int64_t fences() { return function<decltype(tessera_emulated_gpu_fences)>("fences")(); }
   // Calls of NCCL are in progress for a while, until reset().
   void lag_behind() { function<decltype(tessera_emulated_gpu_lagging_nccl)>("lagging_nccl")(1); }
   // NCCL adds in another order than that of ranks, until reset().
   void sum_in_rings() { function<decltype(tessera_emulated_gpu_sum_in_rings)>("sum_in_rings")(1); }
+  // Memory is not registered with NCCL on a device: ncclCommRegister gives this result.
+  void refuse_registration(int device, int result) {
+    function<decltype(tessera_emulated_gpu_refuse_registration)>("refuse_registration")(device,
+                                                                                        result);
+  }
+  void refuse_peers() { function<decltype(tessera_emulated_gpu_refuse_peers)>("refuse_peers")(); }
+  int64_t exchanges(bool registered) {
+    return function<decltype(tessera_emulated_gpu_exchanges)>("exchanges")(registered);
+  }
   int64_t graph_launches() {
     return function<decltype(tessera_emulated_gpu_graph_launches)>("graph_launches")();
   }

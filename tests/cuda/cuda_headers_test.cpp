@@ -53,48 +53,48 @@ requires(sizeof...(P) == sizeof...(Q)) struct Alike<R (*)(P...), S (*)(Q...)>
     : std::bool_constant<passed_alike<R, S>() && (passed_alike<P, Q>() && ...)> {
 };
 
+#define TESSERA_SAME(own, theirs) \
+  EXPECT_EQ(static_cast<int64_t>(own), static_cast<int64_t>(::theirs))
+
 #if TESSERA_HAS_CUDA_H
 TEST(CudaHeaders, Driver) {
 #define TESSERA_ALIKE(name, member, parameters) \
   EXPECT_TRUE((Alike<tessera::cuda::CUresult(*) parameters, decltype(&::name)>::value)) << #name;
   TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_ALIKE)
 #undef TESSERA_ALIKE
-  EXPECT_EQ(kCudaSuccess, static_cast<int>(::CUDA_SUCCESS));
-  EXPECT_EQ(kCudaErrorInvalidValue, static_cast<int>(::CUDA_ERROR_INVALID_VALUE));
-  EXPECT_EQ(kCudaErrorOutOfMemory, static_cast<int>(::CUDA_ERROR_OUT_OF_MEMORY));
-  EXPECT_EQ(kCudaErrorNotInitialized, static_cast<int>(::CUDA_ERROR_NOT_INITIALIZED));
-  EXPECT_EQ(kCudaErrorNoDevice, static_cast<int>(::CUDA_ERROR_NO_DEVICE));
-  EXPECT_EQ(kCudaErrorInvalidDevice, static_cast<int>(::CUDA_ERROR_INVALID_DEVICE));
-  EXPECT_EQ(kCudaErrorInvalidImage, static_cast<int>(::CUDA_ERROR_INVALID_IMAGE));
-  EXPECT_EQ(kCudaErrorInvalidContext, static_cast<int>(::CUDA_ERROR_INVALID_CONTEXT));
-  EXPECT_EQ(kCudaErrorNoBinaryForGpu, static_cast<int>(::CUDA_ERROR_NO_BINARY_FOR_GPU));
-  EXPECT_EQ(kCudaErrorInvalidHandle, static_cast<int>(::CUDA_ERROR_INVALID_HANDLE));
-  EXPECT_EQ(kCudaErrorNotFound, static_cast<int>(::CUDA_ERROR_NOT_FOUND));
-  EXPECT_EQ(kCudaErrorNotReady, static_cast<int>(::CUDA_ERROR_NOT_READY));
-  EXPECT_EQ(kCudaErrorIllegalAddress, static_cast<int>(::CUDA_ERROR_ILLEGAL_ADDRESS));
-  EXPECT_EQ(kCudaErrorLaunchOutOfResources, static_cast<int>(::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES));
-  EXPECT_EQ(kCudaErrorLaunchFailed, static_cast<int>(::CUDA_ERROR_LAUNCH_FAILED));
-  EXPECT_EQ(kCudaErrorStreamCaptureUnsupported,
-            static_cast<int>(::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
-  EXPECT_EQ(kCudaErrorStreamCaptureInvalidated,
-            static_cast<int>(::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
-  EXPECT_EQ(kCudaErrorStreamCaptureUnjoined,
-            static_cast<int>(::CUDA_ERROR_STREAM_CAPTURE_UNJOINED));
-  EXPECT_EQ(kStreamNonBlocking, static_cast<unsigned>(::CU_STREAM_NON_BLOCKING));
-  EXPECT_EQ(kEventDefault, static_cast<unsigned>(::CU_EVENT_DEFAULT));
-  EXPECT_EQ(kEventDisableTiming, static_cast<unsigned>(::CU_EVENT_DISABLE_TIMING));
-  EXPECT_EQ(kStreamCaptureModeGlobal, static_cast<int>(::CU_STREAM_CAPTURE_MODE_GLOBAL));
-  EXPECT_EQ(kStreamCaptureModeThreadLocal, static_cast<int>(::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-  EXPECT_EQ(kAttributeMaxSharedMemoryPerBlockOptin,
-            static_cast<int>(::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
-  EXPECT_EQ(kAttributeMultiprocessorCount,
-            static_cast<int>(::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
-  EXPECT_EQ(kAttributeComputeCapabilityMajor,
-            static_cast<int>(::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
-  EXPECT_EQ(kAttributeComputeCapabilityMinor,
-            static_cast<int>(::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
-  EXPECT_EQ(kFunctionAttributeMaxDynamicSharedSize,
-            static_cast<int>(::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES));
+  TESSERA_SAME(kCudaSuccess, CUDA_SUCCESS);
+  TESSERA_SAME(kCudaErrorInvalidValue, CUDA_ERROR_INVALID_VALUE);
+  TESSERA_SAME(kCudaErrorOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
+  TESSERA_SAME(kCudaErrorNotInitialized, CUDA_ERROR_NOT_INITIALIZED);
+  TESSERA_SAME(kCudaErrorNoDevice, CUDA_ERROR_NO_DEVICE);
+  TESSERA_SAME(kCudaErrorInvalidDevice, CUDA_ERROR_INVALID_DEVICE);
+  TESSERA_SAME(kCudaErrorInvalidImage, CUDA_ERROR_INVALID_IMAGE);
+  TESSERA_SAME(kCudaErrorInvalidContext, CUDA_ERROR_INVALID_CONTEXT);
+  TESSERA_SAME(kCudaErrorNoBinaryForGpu, CUDA_ERROR_NO_BINARY_FOR_GPU);
+  TESSERA_SAME(kCudaErrorInvalidHandle, CUDA_ERROR_INVALID_HANDLE);
+  TESSERA_SAME(kCudaErrorNotFound, CUDA_ERROR_NOT_FOUND);
+  TESSERA_SAME(kCudaErrorNotReady, CUDA_ERROR_NOT_READY);
+  TESSERA_SAME(kCudaErrorIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS);
+  TESSERA_SAME(kCudaErrorLaunchOutOfResources, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  TESSERA_SAME(kCudaErrorLaunchFailed, CUDA_ERROR_LAUNCH_FAILED);
+  TESSERA_SAME(kCudaErrorPeerAccessUnsupported, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+  TESSERA_SAME(kCudaErrorPeerAccessAlreadyEnabled, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+  TESSERA_SAME(kIpcLazyEnablePeerAccess, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  TESSERA_SAME(kCudaErrorStreamCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  TESSERA_SAME(kCudaErrorStreamCaptureInvalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  TESSERA_SAME(kCudaErrorStreamCaptureUnjoined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  TESSERA_SAME(kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
+  TESSERA_SAME(kEventDefault, CU_EVENT_DEFAULT);
+  TESSERA_SAME(kEventDisableTiming, CU_EVENT_DISABLE_TIMING);
+  TESSERA_SAME(kStreamCaptureModeGlobal, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  TESSERA_SAME(kStreamCaptureModeThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  TESSERA_SAME(kAttributeMaxSharedMemoryPerBlockOptin,
+               CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  TESSERA_SAME(kAttributeMultiprocessorCount, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  TESSERA_SAME(kAttributeComputeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  TESSERA_SAME(kAttributeComputeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  TESSERA_SAME(kFunctionAttributeMaxDynamicSharedSize,
+               CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 }
 #else
 TEST(CudaHeaders, Driver) { GTEST_SKIP() << "cuda.h is not installed"; }
@@ -166,6 +166,7 @@ TEST(CudaHeaders, Nccl) {
 #define TESSERA_ALIKE(result, name, member, parameters) \
   EXPECT_TRUE((Alike<result(*) parameters, decltype(&::name)>::value)) << #name;
   TESSERA_NCCL_FUNCTIONS(TESSERA_ALIKE)
+  TESSERA_NCCL_LATER_FUNCTIONS(TESSERA_ALIKE)
 #undef TESSERA_ALIKE
   EXPECT_EQ(sizeof(ncclUniqueId), sizeof(::ncclUniqueId));
   using Theirs = ::ncclConfig_t;
@@ -352,8 +353,6 @@ TEST(CudaHeaders, Cupti) {
 #undef TESSERA_ALIKE
   EXPECT_TRUE((Alike<CuptiBufferRequested, CUpti_BuffersCallbackRequestFunc>::value));
   EXPECT_TRUE((Alike<CuptiBufferCompleted, CUpti_BuffersCallbackCompleteFunc>::value));
-#define TESSERA_SAME(own, theirs) \
-  EXPECT_EQ(static_cast<int64_t>(own), static_cast<int64_t>(::theirs))
   TESSERA_SAME(kCuptiSuccess, CUPTI_SUCCESS);
   TESSERA_SAME(kCuptiErrorInvalidParameter, CUPTI_ERROR_INVALID_PARAMETER);
   TESSERA_SAME(kCuptiErrorInvalidOperation, CUPTI_ERROR_INVALID_OPERATION);
@@ -374,7 +373,6 @@ TEST(CudaHeaders, Cupti) {
   TESSERA_SAME(kCuptiCopyToDevice, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD);
   TESSERA_SAME(kCuptiCopyToHost, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH);
   TESSERA_SAME(kCuptiCopyOnDevice, CUPTI_ACTIVITY_MEMCPY_KIND_DTOD);
-#undef TESSERA_SAME
 #define TESSERA_FIELD(Own, own, Theirs, theirs)            \
   EXPECT_EQ(offsetof(Own, own), offsetof(Theirs, theirs)); \
   EXPECT_GE(sizeof(Own::own), sizeof(Theirs::theirs)) << #own

@@ -17,7 +17,8 @@ class CudaJobs : public Ranks {
   void TearDown() override {
     for (const char* name :
          {"TESSERA_CUDA_LIBRARIES", "TESSERA_EMULATED_GPU_DEVICES", "TESSERA_EMULATED_GPU_FAULT",
-          "TESSERA_EMULATED_GPU_RINGS", "TESSERA_EMULATED_GPU_SEED", "TMPDIR"})
+          "TESSERA_EMULATED_GPU_RINGS", "TESSERA_EMULATED_GPU_NO_PEERS",
+          "TESSERA_EMULATED_GPU_SEED", "TMPDIR"})
       ::unsetenv(name);
   }
   static Words cuda_job(int rows, const Words& more) {
@@ -78,6 +79,54 @@ TEST_F(CudaJobs, TrainAsOneRankOnTheCpuDoes) {
   ::setenv("TESSERA_EMULATED_GPU_RINGS", "1", 1);
   expect_close(trained(4, {}, "rings"), one, 1e-5);
   EXPECT_EQ(trained(4, {"--reproducible", "1"}, "ordered"), four);
+  // Which was by each other's memory; where there is no way to it, not.
+  ::setenv("TESSERA_EMULATED_GPU_NO_PEERS", "1", 1);
+  EXPECT_EQ(trained(4, {"--reproducible", "1"}, "moved"), four);
+}
+
+TEST_F(CudaJobs, SayWhetherSumsReadPeersMemory) {
+  const auto text = [](const ProgramResult& result) { return result.out + result.err; };
+  const Words words = cuda_job(2, {"--reproducible", "1", "--max_steps", "2"});
+  expect_contains(text(run_ranks(2, words)),
+                  "Sums between GPUs read the memory of the other ranks");
+  ::setenv("TESSERA_EMULATED_GPU_NO_PEERS", "1", 1);
+  expect_contains(text(run_ranks(2, words)),
+                  "NCCL moves it: CUDA: emulated GPU 0 does not reach the memory of rank 1");
+}
+
+// NCCL before 2.19, on all ranks or on one of them: none registers its memory, which is said once,
+// and nothing else is different.
+TEST_F(CudaJobs, GoOnWhereNcclCannotRegisterMemory) {
+  const std::string words = "is not registered with NCCL: ";
+  const auto job = [](const std::string& metrics) {
+    return cuda_job(2, {"--metrics_file", metrics});
+  };
+  const ProgramResult registers = run_ranks(2, job("registers"));
+  EXPECT_EQ((registers.out + registers.err).find(words), std::string::npos);
+  for (const std::vector<int>& without : {std::vector{0, 1}, {0}, {1}}) {
+    const std::string metrics = cat("without", without.front(), "of", without.size());
+    SCOPED_TRACE(metrics);
+    const int port = free_port();
+    std::vector<pid_t> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      const bool old = std::find(without.begin(), without.end(), rank) != without.end();
+      const Variables more{{"TESSERA_EMULATED_NCCL_VERSION", old ? "21805" : "21900"}};
+      ranks.push_back(start_rank(rank, 2, port, job(metrics), more, metrics));
+    }
+    std::string all;
+    for (const pid_t rank : ranks) {
+      const ProgramResult result = finish(rank);
+      EXPECT_EQ(result.status, 0) << result.err;
+      all += result.out + result.err;
+    }
+    const size_t said = all.find(words);
+    ASSERT_NE(said, std::string::npos) << all;
+    expect_contains(all.substr(said),
+                    cat(words, "rank ", without.front(), ": NCCL 2.18.5 has no ncclCommRegister"));
+    EXPECT_EQ(all.find(words, said + 1), std::string::npos) << all;
+    EXPECT_EQ(all.find("tessera emulated GPU:"), std::string::npos) << all;
+    EXPECT_EQ(losses(metrics), losses("registers"));
+  }
 }
 
 TEST_F(CudaJobs, ContinueEachOthersCheckpoints) {
@@ -121,10 +170,25 @@ TEST_F(CudaJobs, EndWithARankThatIsKilled) {
   }
 }
 
+// While it reads what another has, and before others have read what it has.
+TEST_F(CudaJobs, EndWithAReproducibleRankThatIsKilled) {
+  for (const std::string& event : {std::string("launch=150"), std::string("exchange=9")}) {
+    for (const ProgramResult& result :
+         beside("kill rank=1 " + event, 2, {"--reproducible", "1", "--comm_timeout", "100"})) {
+      EXPECT_LT(result.seconds, 50);
+      expect_contains(result.message(), "rank 1 was lost: its process has ended");
+    }
+  }
+}
+
 TEST_F(CudaJobs, NameARankThatHangs) {
   const Words soon{"--comm_timeout", "2"};
   for (const ProgramResult& result : beside("stop rank=1 launch=300", 4, soon))
     expect_contains(result.message(), "rank 1 did not answer rank ");
+  // In a fence of sums in rank order, too.
+  for (const ProgramResult& result :
+       beside("stop rank=1 launch=300", 2, soon + Words{"--reproducible", "1"}))
+    expect_contains(result.message(), "rank 1 did not answer rank 0");
   const std::string stalled =
       beside("", 2, soon + Words{"--inject", "stall@rank=1,step=2"}).front().message();
   EXPECT_TRUE(stalled.find("rank 1 did not answer rank 0") != std::string::npos ||

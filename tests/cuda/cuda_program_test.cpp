@@ -68,6 +68,12 @@ TEST_F(CudaProgram, SaysWhichAttentionRuns) {
   expect_contains(trained.err + trained.out, ", cuDNN 9.19.0");
   expect_contains(run(Words{"plan"} + tiny_shape() + cuda_ + Words{"--target", "a100"}).out,
                   "; attention by own kernels\n");
+  ::setenv("TESSERA_CUDA_WITHOUT", "cublasLt,cuDNN", 1);
+  const ProgramResult own = run(train(cuda_ + Words{"--max_steps", "1"}));
+  ::unsetenv("TESSERA_CUDA_WITHOUT");
+  EXPECT_EQ(own.status, 0) << own.err;
+  expect_contains(own.err, "CUDA: no cublasLt: TESSERA_CUDA_WITHOUT leaves it out");
+  expect_contains(own.err + own.out, ", without cublasLt, without cuDNN");
 }
 
 TEST_F(CudaProgram, WritesTheSameHashesTwice) {

@@ -81,10 +81,11 @@ class CudaRanksTest : public CudaTest {
     }
   }
   std::vector<Outcome> train_on_cuda(const Spread& spread, DType compute, bool graphs = true,
-                                     SumOrder sums = SumOrder::kLibrary) {
+                                     SumOrder sums = SumOrder::kLibrary, bool peers = true) {
     std::vector<Outcome> outcomes(static_cast<size_t>(spread.world));
     on_ranks(spread.world, [&](int rank, Control& control) {
-      CudaBackend backend({.gpu = rank, .graphs = graphs, .control = &control, .sums = sums});
+      CudaBackend backend(
+          {.gpu = rank, .graphs = graphs, .control = &control, .sums = sums, .peers = peers});
       outcomes[static_cast<size_t>(rank)] = train(spread, compute, backend, rank);
     });
     return outcomes;
@@ -135,6 +136,61 @@ TEST_F(CudaRanksTest, GiveTheSameBitsWithSumsInRankOrder) {
   EXPECT_NE(with(true, SumOrder::kLibrary), in_order);
 }
 
+// Read where they lie or moved by NCCL, with graphs and without, in whatever order; some groups on
+// one host and some not. On this machine's GPUs, too.
+TEST_F(CudaRanksTest, GiveTheSameBitsWithPeersMemoryAndWithout) {
+  const Spread spread = has_gpus(4) ? Spread{4, "hybrid_shard", 2} : Spread{2};
+  std::vector<int64_t> fences_seen;
+  std::vector<std::vector<Outcome>> all;
+  for (const auto& [seed, graphs, peers] :
+       {std::tuple(1, true, true), {2, false, true}, {3, true, false}}) {
+    reset(static_cast<uint64_t>(seed), spread.world);
+    if (emulated() && seed == 2) lag_behind();
+    all.push_back(train_on_cuda(spread, DType::kBF16, graphs, SumOrder::kRanks, peers));
+    EXPECT_EQ(all.back(), all.front()) << seed;
+    if (!emulated()) continue;
+    fences_seen.push_back(fences());
+    EXPECT_EQ(exchanges(true), exchanges(false));
+    EXPECT_TRUE(findings().empty());
+  }
+  if (!emulated()) return;
+  EXPECT_GT(fences_seen[0], 20);
+  EXPECT_EQ(fences_seen[1], fences_seen[0]);
+  EXPECT_LT(fences_seen[2], fences_seen[0]);
+}
+
+// All memory of all exchanges. Where one rank has a NCCL that does not register, or leaves it out,
+// no rank does, and all is as ever.
+TEST_F(CudaRanksTest, RegisterTheMemoryOfTheirExchanges) {
+  const Spread spread{4, "hybrid_shard", 2};
+  std::vector<Outcome> registered;
+  for (const int refused : {0, kNcclInvalidUsage, -1}) {
+    reset(1, spread.world);
+    if (refused) refuse_registration(1, refused);
+    const std::vector<Outcome> outcomes = train_on_cuda(spread, DType::kBF16);
+    if (!refused) registered = outcomes;
+    EXPECT_EQ(outcomes, registered);
+    EXPECT_GT(exchanges(false), 100);
+    EXPECT_EQ(exchanges(true), refused ? 0 : exchanges(false));
+    EXPECT_TRUE(findings().empty());
+  }
+}
+
+TEST_F(CudaRanksTest, SayWhyMemoryIsNotRegistered) {
+  reset(1, 2);
+  refuse_registration(1, kNcclInvalidUsage);
+  on_ranks(2, [&](int rank, Control& control) {
+    CudaDevice device(rank);
+    NcclCommunicator communicator(device, control, std::chrono::seconds(60));
+    EXPECT_EQ(communicator.without_registration(), "");
+    const auto& group = communicator.make_group({{0, 1}});
+    DeviceBlock block(device, 64, "a block");
+    communicator.register_memory(
+        {{NcclCommunicator::comm_of(group, Lane::kReduce), block.data(), block.bytes()}});
+    EXPECT_EQ(communicator.without_registration(), "rank 1: NCCL: invalid usage");
+  });
+}
+
 TEST_F(CudaRanksTest, DoNotShareAGpu) {
   reset(1, 2);
   std::vector<std::string> errors(2);
@@ -148,12 +204,14 @@ TEST_F(CudaRanksTest, DoNotShareAGpu) {
 // A rank fails while the others wait for its exchange, for a result or to read their state: they
 // end with its reason.
 TEST_F(CudaRanksTest, EndWithARankThatFails) {
-  for (const bool reads : {false, true}) {
+  for (const auto& [reads, sums] : {std::pair(false, SumOrder::kLibrary),
+                                    {true, SumOrder::kLibrary},
+                                    {true, SumOrder::kRanks}}) {
     reset(1, 2);
     std::vector<std::string> errors(2);
-    on_ranks(2, [&](int rank, Control& control) {
+    on_ranks(2, [&, reads = reads, sums = sums](int rank, Control& control) {
       try {
-        CudaBackend backend({.gpu = rank, .control = &control});
+        CudaBackend backend({.gpu = rank, .control = &control, .sums = sums});
         const ProgramOptions options = options_of(Spread{2}, DType::kF32);
         Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
         session.allocate();

@@ -26,6 +26,7 @@ class CudaWaitsTest : public CudaTest {
     const SumOrder sums = sums_;
     reset(3, world);
     leave_out_wait(left_out);
+    leave_out_fence(without_fence_);
     auto hub = std::make_shared<ThreadHub>(world);
     std::vector<uint64_t> states(static_cast<size_t>(world));
     std::vector<std::jthread> threads;
@@ -49,22 +50,44 @@ class CudaWaitsTest : public CudaTest {
     EXPECT_TRUE(findings().empty());
     const int64_t count = waits();
     ASSERT_GT(count, 0);
-    int64_t tried = 0, found = 0;
-    for (int64_t n = 1; n <= count; n += std::max<int64_t>(1, count / runs)) {
-      const std::vector<uint64_t> states = step(world, far_tier, n);
-      const bool is_found = !findings().empty();
-      EXPECT_TRUE(is_found || states == right) << "wait " << n << " of " << count;
-      tried++;
-      found += is_found;
-    }
     // To begin on another lane is to come behind all that compute has done, also where nothing of
     // that is touched.
-    EXPECT_GE(found * 3, tried);
+    expect_found(right, count, runs, "wait", [&](int64_t n) { return step(world, far_tier, n); });
+  }
+
+  // Fences of a step whose sums read peers' memory.
+  void each_fence_left_out(int world, int64_t runs) {
+    sums_ = SumOrder::kRanks;
+    const std::vector<uint64_t> right = step(world, false, 0);
+    EXPECT_TRUE(findings().empty());
+    const int64_t count = fences();
+    ASSERT_GT(count, 4);
+    expect_found(right, count, runs, "fence", [&](int64_t n) {
+      without_fence_ = n;
+      return step(world, false, 0);
+    });
   }
 
   SumOrder sums_ = SumOrder::kLibrary;
+  int64_t without_fence_ = 0;
 
  private:
+  // Steps without the n-th of `count`, for some n: each is right all the same, or found, and a
+  // third or more are found.
+  template <class Step>
+  void expect_found(const std::vector<uint64_t>& right, int64_t count, int64_t runs,
+                    const char* what, Step step_without) {
+    int64_t tried = 0, found = 0;
+    for (int64_t n = 1; n <= count; n += std::max<int64_t>(1, count / runs)) {
+      const std::vector<uint64_t> states = step_without(n);
+      const bool is_found = !findings().empty();
+      EXPECT_TRUE(is_found || states == right) << what << " " << n << " of " << count;
+      tried++;
+      found += is_found;
+    }
+    EXPECT_GE(found * 3, tried);
+  }
+
   static uint64_t step_of(Backend& backend, int rank, int world, bool far_tier) {
     RunConfig config;
     config.sharding_strategy = "full_shard";
@@ -94,6 +117,7 @@ TEST_F(CudaWaitsTest, OfSumsInRankOrder) {
   sums_ = SumOrder::kRanks;
   each_left_out(2, false, 3);
 }
+TEST_F(CudaWaitsTest, OfRanksThatReadEachOthersMemory) { each_fence_left_out(2, 5); }
 TEST_F(CudaWaitsTest, OfCopiesToTheFarTier) { each_left_out(1, true, 5); }
 
 }  // namespace

@@ -131,12 +131,12 @@ class EmulatedCuda {
   }
   static CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 
+  // Of the thread's current device.
   CUfunction function(const char* name) {
-    if (!module_) {
-      EXPECT_EQ(module_load_data(&module_, "any image"), kCudaSuccess);
-    }
+    CUmodule module = nullptr;
+    EXPECT_EQ(module_load_data(&module, "any image"), kCudaSuccess);
     CUfunction made = nullptr;
-    EXPECT_EQ(module_get_function(&made, module_, name), kCudaSuccess) << name;
+    EXPECT_EQ(module_get_function(&made, module, name), kCudaSuccess) << name;
     return made;
   }
   template <class... Arguments>
@@ -149,7 +149,6 @@ class EmulatedCuda {
 
  private:
   void* library_ = nullptr;
-  CUmodule module_ = nullptr;
 };
 
 }  // namespace tessera::cuda

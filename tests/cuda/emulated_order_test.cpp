@@ -250,6 +250,10 @@ TEST(EmulatedOrder, LaunchesAsNoDeviceTakesThem) {
   w.cuda.expect_found("a grid or block that no device takes");
   EXPECT_EQ(launch(1, 32, 100 << 10), kCudaErrorInvalidValue);
   w.cuda.expect_found("more shared memory than it is allowed");
+  // What a kernel declares counts.
+  EXPECT_EQ(w.cuda.launch("attention_dkv_bf16_64", 1, 128, w.first, 48 << 10),
+            kCudaErrorInvalidValue);
+  w.cuda.expect_found("more shared memory than it is allowed");
   CUfunction function = w.cuda.function("test_tiles");
   EXPECT_EQ(
       w.cuda.function_set_attribute(function, kFunctionAttributeMaxDynamicSharedSize, 228 << 10),

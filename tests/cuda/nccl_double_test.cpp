@@ -252,6 +252,112 @@ TEST(NcclDouble, CallsThatAreInProgress) {
   cuda.expect_found("while the call before it is in progress");
 }
 
+// Memory is registered once a communicator, given back before it is freed and before its
+// communicator ends, and when no exchange uses it; in an exchange all ranks have it registered or
+// none.
+TEST(NcclDouble, RegisteredMemory) {
+  enum Mistake {
+    kNone,
+    kTwice,
+    kWithin,
+    kOfAnother,
+    kGone,
+    kFreed,
+    kDestroyed,
+    kOneRank,
+    kUnderWay
+  };
+  constexpr const char* kWords[] = {"",
+                                    "is registered with this communicator already",
+                                    "is registered with this communicator already",
+                                    "the registration is of another communicator",
+                                    "there is no such registration",
+                                    "is freed while it is registered",
+                                    "is destroyed while memory is registered with it",
+                                    "one rank gives registered memory and another does not",
+                                    "exchanges of the communicator are under way"};
+  for (const int mistake :
+       {kNone, kTwice, kWithin, kOfAnother, kGone, kFreed, kDestroyed, kOneRank, kUnderWay}) {
+    SCOPED_TRACE(mistake);
+    EmulatedCuda cuda("checked", 1, 2);
+    run_ranks(cuda, 2, [&](Rank& r) {
+      ncclConfig config;
+      config.blocking = 0;
+      ncclComm* other = nullptr;
+      r.nccl.comm_split(r.comm, 0, r.rank, &other, &config);
+      ASSERT_TRUE(r.settle(other));
+      float* x = r.cuda.upload(part(r.rank, 8), r.stream);
+      r.cuda.stream_synchronize(r.stream);
+      void *handle = nullptr, *second = nullptr;
+      if (mistake != kOneRank || r.rank == 0) {
+        EXPECT_EQ(r.nccl.comm_register(r.comm, x, 32, &handle), kNcclSuccess);
+        EXPECT_NE(handle, nullptr);
+      }
+      // With another communicator it is another registration.
+      EXPECT_EQ(r.nccl.comm_register(other, x, 32, &second), kNcclSuccess);
+      if (mistake == kTwice) r.nccl.comm_register(r.comm, x, 32, &second);
+      if (mistake == kWithin) r.nccl.comm_register(r.comm, x + 2, 8, &second);
+      EXPECT_EQ(r.nccl.all_reduce(x, x, 4, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+      if (mistake == kUnderWay) r.nccl.comm_deregister(r.comm, handle);
+      EXPECT_EQ(r.cuda.stream_synchronize(r.stream), 0);
+      if (mistake == kOfAnother) r.nccl.comm_deregister(other, handle);
+      if (mistake == kFreed) r.cuda.mem_free(r.cuda.address(x));
+      if (mistake == kDestroyed) r.nccl.comm_destroy(r.comm);
+      if (mistake == kGone || mistake == kNone) {
+        EXPECT_EQ(r.nccl.comm_deregister(r.comm, handle), kNcclSuccess);
+        EXPECT_EQ(r.nccl.comm_deregister(other, second), kNcclSuccess);
+        EXPECT_EQ(r.nccl.comm_register(r.comm, x, 32, &second), kNcclSuccess);
+        EXPECT_EQ(r.nccl.comm_deregister(r.comm, second), kNcclSuccess);
+        EXPECT_EQ(r.cuda.mem_free(r.cuda.address(x)), kCudaSuccess);
+      }
+      if (mistake == kGone) r.nccl.comm_deregister(r.comm, handle);
+    });
+    if (mistake) cuda.expect_found(kWords[mistake]);
+  }
+}
+
+TEST(NcclDouble, RegistrationsGoWithACommunicatorThatIsAborted) {
+  EmulatedCuda cuda("checked", 1, 2);
+  run_ranks(cuda, 2, [](Rank& r) {
+    float* x = r.cuda.upload(part(r.rank, 8), r.stream);
+    r.cuda.stream_synchronize(r.stream);
+    void* handle = nullptr;
+    EXPECT_EQ(r.nccl.comm_register(r.comm, x, 32, &handle), kNcclSuccess);
+    EXPECT_EQ(r.nccl.comm_abort(r.comm), 0);
+    EXPECT_EQ(r.cuda.mem_free(r.cuda.address(x)), kCudaSuccess);
+    EXPECT_NE(r.nccl.comm_deregister(r.comm, handle), kNcclSuccess);
+  });
+  cuda.expect_found("on a communicator that was aborted");
+}
+
+TEST(NcclDouble, RegistersItsOwnDevicesMemoryOnly) {
+  EmulatedCuda cuda("checked", 1, 2);
+  run_ranks(cuda, 2, [](Rank& r) {
+    void* handle = nullptr;
+    EXPECT_NE(r.nccl.comm_register(r.comm, r.cuda.pinned(32), 32, &handle), kNcclSuccess);
+    EXPECT_NE(r.nccl.comm_register(r.comm, r.cuda.allocate<float>(8), 64, &handle), kNcclSuccess);
+  });
+  cuda.expect_found("memory, communicator and the current device do not belong together");
+}
+
+TEST(NcclDouble, VersionsBefore219HaveNoRegistration) {
+  EmulatedCuda cuda("checked", 1, 1);
+  NcclFunctions nccl(cuda);
+  void* library =
+      dlopen((std::string(TESSERA_EMULATED_GPU) + "/checked/libnccl.so.2").c_str(), RTLD_NOW);
+  ASSERT_NE(library, nullptr) << dlerror();
+  for (const int number : {21805, 21900}) {
+    setenv("TESSERA_EMULATED_NCCL_VERSION", std::to_string(number).c_str(), 1);
+    int version = 0;
+    EXPECT_EQ(nccl.get_version(&version), kNcclSuccess);
+    EXPECT_EQ(version, number);
+    for (const char* name : {"ncclCommRegister", "ncclCommDeregister"})
+      EXPECT_EQ(dlsym(library, name) != nullptr, number == 21900) << name;
+    EXPECT_NE(dlsym(library, "ncclAllReduce"), nullptr);
+  }
+  unsetenv("TESSERA_EMULATED_NCCL_VERSION");
+}
+
 TEST(NcclDouble, WhatBreaksItsRules) {
   EmulatedCuda cuda("checked", 1, 2);
   run_ranks(cuda, 2, [](Rank& r) {

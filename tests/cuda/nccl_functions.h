@@ -12,11 +12,13 @@ struct NcclFunctions {
   explicit NcclFunctions(EmulatedCuda& cuda) {
 #define TESSERA_LOAD(result, name, member, parameters) cuda.load(#name, member);
     TESSERA_NCCL_FUNCTIONS(TESSERA_LOAD)
+    TESSERA_NCCL_LATER_FUNCTIONS(TESSERA_LOAD)
 #undef TESSERA_LOAD
     EXPECT_EQ(get_unique_id(&id), 0);
   }
 #define TESSERA_MEMBER(result, name, member, parameters) result(*member) parameters = nullptr;
   TESSERA_NCCL_FUNCTIONS(TESSERA_MEMBER)
+  TESSERA_NCCL_LATER_FUNCTIONS(TESSERA_MEMBER)
 #undef TESSERA_MEMBER
   ncclUniqueId id{};
 

@@ -129,8 +129,9 @@ TEST(PassChanges, SayWhatAutodiffAdds) {
   }
   expect_contains(pass_changes_text({autodiff}, 100), "2 swiglu_backward backward (layers 0-1)");
   const PassChanges& canonicalize = passes.at("accumulate_first.canonicalize");
-  expect_contains(pass_changes_text({canonicalize}, 100),
-                  "removed  1 linear_cross_entropy forward (head)");
+  expect_contains(pass_changes_text({canonicalize}, 100), "1 linear_cross_entropy forward (head)");
+  const PassChanges& compute = passes.at("accumulate_first.compute_weights");
+  expect_contains(pass_changes_text({compute}, 100), "convert forward (embed, layers 0-1, norm)");
 }
 
 TEST(NodeSearch, FindsScopesOpsAndValues) {
@@ -145,7 +146,10 @@ TEST(NodeSearch, FindsScopesOpsAndValues) {
   EXPECT_EQ(norms[0].kernel, "rms_norm portable");
   ASSERT_EQ(norms[0].outputs.size(), 2u);
   EXPECT_EQ(norms[0].outputs[0].type, "bf16[4, 16, 32]");
-  EXPECT_TRUE(norms[0].outputs[0].place.starts_with("arena ")) << norms[0].outputs[0].place;
+  EXPECT_TRUE(norms[0].outputs[0].place.starts_with("slot gradient.")) << norms[0].outputs[0].place;
+  const FoundNode& evaluated = norms.back();
+  EXPECT_EQ(evaluated.program, "evaluate");
+  EXPECT_TRUE(evaluated.outputs[0].place.starts_with("arena ")) << evaluated.outputs[0].place;
   // Who makes a value, and who reads it.
   const std::string value = norms[0].outputs[0].value;
   int makers = 0, readers = 0;

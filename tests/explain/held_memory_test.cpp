@@ -53,6 +53,7 @@ TEST(StateMemory, IsThePlansToTheByte) {
       EXPECT_EQ((state.parameters + state.padding) / state.pieces, state.elements) << state.kind;
     }
     EXPECT_EQ(bytes[SlotRole::kWeight], memory.parameters);
+    EXPECT_EQ(bytes[SlotRole::kComputeWeight], memory.compute_weights);
     EXPECT_EQ(bytes[SlotRole::kOptimizer], memory.optimizer);
     EXPECT_EQ(bytes[SlotRole::kGradient], memory.gradients);
     EXPECT_EQ(bytes[SlotRole::kScalar], memory.counters);
@@ -63,7 +64,8 @@ TEST(StateMemory, NamesParametersPaddingAndPieces) {
   const SmallJob one, four({"--world", "4"});
   const auto session = plan_session(one.config, one.model, one.target);
   const std::vector<StateMemory> state = state_memory(*session);
-  ASSERT_EQ(state.size(), 6u);  // weights, moments, gradients, counters in f32 and i64
+  // Weights, those of compute, moments, gradients, counters in f32 and i64.
+  ASSERT_EQ(state.size(), 7u);
   EXPECT_EQ(state[0].parameters, parameter_count(one.model));
   EXPECT_EQ(state[0].formula(), cat("(", parameter_count(one.model), " parameters + ",
                                     state[0].padding, " of padding) x 4 B (f32)"));
@@ -101,11 +103,13 @@ TEST(HeldMemory, IsTheLivePeakOfThePlan) {
   }
 }
 
-// Why values are kept that an op makes in the forward pass of a layer.
+// Why values are kept that an op makes in the forward pass of a layer. In a program that adds to
+// the gradients: slots that it overwrites would have room for such a model.
 std::set<std::string> reasons(const Words& options, const std::string& op, int layer = 0) {
-  const SmallJob small(options);
+  const SmallJob small(options + Words{"--gradient_accumulation_steps", "2"});
   const auto session = plan_session(small.config, small.model, small.target);
-  const Session::Program& program = session->compiled()[0];
+  const Session::Program& program = session->compiled()[1];
+  EXPECT_EQ(program.name, "accumulate");
   const Graph& graph = program.executable->graph();
   std::set<std::string> found;
   for (const HeldStorage& one :

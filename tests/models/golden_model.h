@@ -44,7 +44,7 @@ class Golden {
     ThreadPool pool(1);
     PretrainedWeights weights(directory_, family_names(config_.model_type),
                               file_tensors(config_.model_type, programs.parameters));
-    copy_parameters(weights, weight_targets(programs, session.state(), 0), pool);
+    copy_parameters(weights, weight_targets(programs, session.state_to_write(), 0), pool);
   }
   // In our layout.
   std::vector<float> gradient(const Parameter& p) const {
@@ -113,7 +113,7 @@ inline void expect_logits(GoldenSession& s, Backend& backend, double bound = 1e-
   std::vector<FlatUnit> units = make_units(model.graph, model.parameters);
   auto executable = backend.compile(flat_units(model.graph, model.parameters, units));
   auto arenas = backend.make_arenas(executable->memory());
-  executable->bind(s.session.state(), *arenas);
+  executable->bind(s.session.state_to_write(), *arenas);
   auto tokens = s.golden.get<int32_t>("tokens");
   auto want = s.golden.get<float>("logits");
   std::vector<float> got(want.size());
@@ -133,7 +133,7 @@ inline void expect_next_token_logits(GoldenSession& s, Backend& backend, DType c
   auto executable = backend.compile(program);
   EXPECT_EQ(program.type(program.outputs()[0].value).dtype, DType::kF32);
   auto arenas = backend.make_arenas(executable->memory());
-  executable->bind(s.session.state(), *arenas);
+  executable->bind(s.session.state_to_write(), *arenas);
   for (int32_t position : {0, 7, 47}) {
     std::vector<float> got(vocabulary);
     executable->start({{"tokens", tokens.data()}, {"position", &position}})

@@ -56,7 +56,8 @@ class Adapter : public testing::TestWithParam<std::string> {
     Session session(build_programs(model_builder(config_), options), backend_);
     session.allocate();
     copy_parameters(weights(session.programs().parameters),
-                    weight_targets(session.programs(), session.state(), 0), backend_.pool());
+                    weight_targets(session.programs(), session.state_to_write(), 0),
+                    backend_.pool());
     session.set_decay(0.1, false);
     return session;
   }

@@ -251,20 +251,24 @@ void add_composites(std::vector<OpSample>& s) {
                .inputs = {ints({2, 3}), f({2, 3, 4})},
                .integer_bound = 6});
   s.push_back({.op = make<CountTargets>(), .inputs = {ints({2, 3})}, .integer_bound = 5});
-  s.push_back({.op = make<AdamW>(0.9, 0.95, 1e-8),
-               .inputs = {f({7}),
-                          f({7}),
-                          f({7}),
-                          f({7}),
-                          f({}),
-                          f({}),
-                          flags({}),
-                          {{}, DType::kI64},
-                          {{2}, DType::kI64},
-                          f({2})},
-               .low = 0.1,
-               .integer_bound = 2,
-               .given = {{8, {0, 3}}}});  // where segments begin, from 0 on
+  for (bool rounds : {false, true}) {
+    s.push_back({.label = rounds ? "rounds" : "",
+                 .op = make<AdamW>(0.9, 0.95, 1e-8, rounds),
+                 .inputs = {f({7}),
+                            f({7}),
+                            f({7}),
+                            f({7}),
+                            f({}),
+                            f({}),
+                            flags({}),
+                            {{}, DType::kI64},
+                            {{2}, DType::kI64},
+                            f({2})},
+                 .low = 0.1,
+                 .integer_bound = 2,
+                 .statistics = rounds ? std::vector<int>{3} : std::vector<int>{},
+                 .given = {{8, {0, 3}}}});  // where segments begin, from 0 on
+  }
   for (const OpPtr& op : {make<Sgd>(0.9), make<Lion>(0.9, 0.95)}) {
     s.push_back(
         {.op = op,

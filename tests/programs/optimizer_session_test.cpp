@@ -41,6 +41,34 @@ TEST_P(SessionOfOptimizer, OverfitsOneBatch) {
   EXPECT_LT(last, 0.1);
 }
 
+TEST_P(SessionOfOptimizer, WeightsOfComputeFollowTheMasters) {
+  for (DType compute : {DType::kBF16, DType::kF16}) {
+    for (bool far : {false, true}) {
+      ProgramOptions o = options(compute);
+      o.far_state = far;
+      TinySession tiny(tiny_model(), o);
+      TinyBatch batch(4, 16, 0, 299), poisoned = batch;
+      poisoned.tokens[5] = 299;
+      std::vector<MicroBatch> step{batch.view()};
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(tiny.session.step(step, kLr, kClip).ok);
+        expect_compute_weights_follow(tiny.session);
+      }
+      // What the host writes is in the next program's results, an update that is left out or not.
+      const double before = tiny.session.evaluate(batch.view()).loss_sum;
+      const std::vector<float> zeros(32);
+      tiny.session.write_parameter("model.norm.weight", 0, zeros);
+      const double without = tiny.session.evaluate(batch.view()).loss_sum;
+      EXPECT_NE(without, before);
+      expect_compute_weights_follow(tiny.session);
+      tiny.spoil("model.embed_tokens.weight", 299 * 32);
+      EXPECT_FALSE(tiny.session.step(std::vector{poisoned.view()}, kLr, kClip).ok);
+      expect_compute_weights_follow(tiny.session);
+      EXPECT_EQ(tiny.session.evaluate(batch.view()).loss_sum, without);
+    }
+  }
+}
+
 TEST_P(SessionOfOptimizer, SameBitsFarAndNearScaledAndNotWithAnyNumberOfThreads) {
   auto run = [&](int threads, bool far, bool scaled, cpu::Isa isa) {
     ProgramOptions o = options(DType::kF32);
@@ -97,6 +125,8 @@ TEST_P(SessionOfOptimizer, SlotsAreAListWithRoles) {
   EXPECT_EQ(listed, std::set<std::string>(all.begin(), all.end()));
   Session::Memory memory = tiny.session.planned_memory();
   EXPECT_EQ(memory.parameters, bytes[SlotRole::kWeight]);
+  EXPECT_EQ(memory.compute_weights, bytes[SlotRole::kComputeWeight]);
+  EXPECT_GT(memory.compute_weights, 0);
   EXPECT_EQ(memory.optimizer, bytes[SlotRole::kOptimizer]);
   EXPECT_EQ(memory.gradients, bytes[SlotRole::kGradient]);
   EXPECT_EQ(memory.counters, bytes[SlotRole::kScalar]);

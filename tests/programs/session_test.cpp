@@ -356,7 +356,7 @@ TEST_P(SessionOfDType, StateOfTheModelIsUpdatedByMicroBatchesOnly) {
   Session session(build_programs(builder, tiny_programs(2, 16, GetParam())), backend);
   session.allocate();
   session.initialize(7, backend.pool());
-  State& state = session.state();
+  State& state = session.state_to_write();
   auto largest = [&] { return state.scalar<float>("largest"); };
   TinyBatch a(2, 16, 0), b(2, 16, 1);
   auto seen = [&](const TinyBatch& batch) {

@@ -1,14 +1,18 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
+#include "base/float16.h"
 #include "base/hash.h"
 #include "base/ignore_index.h"
 #include "base/random.h"
 #include "ops/composite/dropout.h"
+#include "passes/compute_weights.h"
 #include "programs/session.h"
 
 namespace tessera {
@@ -107,6 +111,24 @@ struct TinySession {
   cpu::CpuBackend backend;
   Session session;
 };
+
+// What programs read in the place of masters are those, rounded, to the bit.
+inline void expect_compute_weights_follow(const Session& session) {
+  int units = 0;
+  for (const FlatUnit& unit : session.programs().units) {
+    if (!keeps_compute_weights(unit)) continue;
+    ++units;
+    std::vector<float> masters(static_cast<size_t>(unit.shard_size));
+    session.state().read_as_f32(weight_slot(unit), 0, masters);
+    std::vector<uint16_t> rounded, used(masters.size());
+    for (float w : masters)
+      rounded.push_back(unit.compute_dtype == DType::kBF16 ? BF16(w).bits : F16(w).bits);
+    session.state().read_bytes(compute_weight_slot(unit), 0,
+                               std::as_writable_bytes(std::span(used)));
+    EXPECT_EQ(used, rounded) << unit.name;
+  }
+  EXPECT_GT(units, 0);
+}
 
 // Rows of random tokens below `bound`; each predicts other random tokens.
 struct TinyBatch {

@@ -173,6 +173,14 @@ TEST_F(S3Writing, UploadsThatNobodyEndsAreAborted) {
   left.reset();
 }
 
+TEST_F(S3Writing, NoUploadsMayBeAnError) {
+  server_.write("s3.json", R"({"none": "NoSuchUpload"})");
+  store().abort_uploads("s3://bucket/ckpt/");
+  server_.write("s3.json", R"({"none": "NoSuchBucket"})");
+  expect_contains(user_error([&] { store().abort_uploads("s3://bucket/ckpt/"); }),
+                  "cannot list uploads to 's3://bucket/': status 404 (NoSuchBucket)");
+}
+
 TEST_F(S3Writing, ARequestToEndLetsAnUploadEnd) {
   const S3Store store = this->store();
   const std::string content = test_content(50'000);

@@ -302,7 +302,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>")
         return self.content((ROOT / path).read_bytes())
 
-    # S3. Settings: trouble (is_bad_day), blind (it knows no conditions), full (no more bytes are taken than these).
+    # S3. Settings: trouble (is_bad_day), blind (it knows no conditions), full (no more bytes are taken than these),
+    # none (the error where there are no uploads to list).
 
     def signature_flaw(self, url):
         form = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?SignedHeaders=([^,]+), ?"
@@ -397,6 +398,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             found = "".join(f"<Upload><Key>{k}</Key><UploadId>{number}</UploadId></Upload>"
                             for number, (b, k, _) in UPLOADS.items() if (b, k.startswith(self.query["prefix"])) == (bucket, True))
+            if "none" in settings and not found:
+                return self.refuse(404, settings["none"])
             return self.answer(200, f"<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>{found}"
                                     "</ListMultipartUploadsResult>".encode())
         if "uploads" in self.query:

@@ -101,7 +101,7 @@ TEST(FrozenPrograms, HaveNoBackwardPassBelowTheFirstTrainedLayer) {
   std::set<std::string> expected{"weight.embed", "weight.layers.0", "weight.layers.1",
                                  "loss_sum",     "token_count",     "optimizer_step"};
   for (const char* unit : {"layers.2", "layers.3", "head"})
-    for (const char* slot : {"weight.", "gradient.", "exp_avg.", "exp_avg_sq."})
+    for (const char* slot : {"weight.", "compute_weight.", "gradient.", "exp_avg.", "exp_avg_sq."})
       expected.insert(cat(slot, unit));
   EXPECT_EQ(slots_of(programs), expected);
   EXPECT_EQ(count(programs.apply, "adamw"), 3);

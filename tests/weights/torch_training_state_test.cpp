@@ -79,34 +79,98 @@ TEST_F(TorchTrainingStateTest, FindsTheModelBehindAnyPrefixAndWrapper) {
   }
 }
 
+// What Meta's programs call a parameter, or torchtitan since 0.3.
+std::string meta_name(const std::string& n, bool titan) {
+  std::string name = n.starts_with("model.") ? n.substr(6) : n;
+  const std::string inputs = titan ? "attention.qkv_linear." : "attention.";
+  for (auto [ours, meta] : {std::pair<std::string, std::string>{"embed_tokens", "tok_embeddings"},
+                            {"lm_head", titan ? "lm_head" : "output"},
+                            {"self_attn.q_proj", inputs + "wq"},
+                            {"self_attn.k_proj", inputs + "wk"},
+                            {"self_attn.v_proj", inputs + "wv"},
+                            {"self_attn.o_proj", "attention.wo"},
+                            {"mlp.gate_proj", "feed_forward.w1"},
+                            {"mlp.down_proj", "feed_forward.w2"},
+                            {"mlp.up_proj", "feed_forward.w3"},
+                            {"input_layernorm", "attention_norm"},
+                            {"post_attention_layernorm", "ffn_norm"}}) {
+    if (size_t at = name.find(ours); at != name.npos) name.replace(at, ours.size(), meta);
+  }
+  return name;
+}
+
+bool turns(const std::string& name) {
+  return name.find("q_proj") != name.npos || name.find("k_proj") != name.npos;
+}
+
 TEST_F(TorchTrainingStateTest, ReadsMetasNamesAndOrderOfRows) {
-  TorchStateForm form{"", "optimizer."};
-  form.name = [](const std::string& n) {
-    std::string name = n.starts_with("model.") ? n.substr(6) : n;
-    for (auto [ours, meta] : {std::pair{"embed_tokens", "tok_embeddings"},
-                              {"lm_head", "output"},
-                              {"self_attn.q_proj", "attention.wq"},
-                              {"self_attn.k_proj", "attention.wk"},
-                              {"self_attn.v_proj", "attention.wv"},
-                              {"self_attn.o_proj", "attention.wo"},
-                              {"mlp.gate_proj", "feed_forward.w1"},
-                              {"mlp.down_proj", "feed_forward.w2"},
-                              {"mlp.up_proj", "feed_forward.w3"},
-                              {"input_layernorm", "attention_norm"},
-                              {"post_attention_layernorm", "ffn_norm"}}) {
-      if (size_t at = name.find(ours); at != name.npos)
-        name.replace(at, std::string_view(ours).size(), meta);
-    }
-    return name;
-  };
-  form.place = [this](const Parameter& p, int64_t e) {
-    const bool turns = p.name.find("q_proj") != p.name.npos || p.name.find("k_proj") != p.name.npos;
-    return turns ? paired_place(p, e, model_.head_dim) : e;
-  };
-  write_torch_state(directory_.path(), model_, form);
-  TorchTrainingState state = open();
-  EXPECT_EQ(state.find_optimizer().kinds, (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
-  expect_whole(state);
+  for (bool titan : {false, true}) {
+    TorchStateForm form{"", "optimizer."};
+    form.name = [titan](const std::string& n) { return meta_name(n, titan); };
+    form.place = [this](const Parameter& p, int64_t e) {
+      return turns(p.name) ? paired_place(p, e, model_.head_dim) : e;
+    };
+    ScratchDirectory directory;
+    write_torch_state(directory.path(), model_, form);
+    TorchTrainingState state(directory.path(), model_, parameters_of(model_));
+    EXPECT_EQ(state.find_optimizer().kinds, (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+    expect_whole(state);
+  }
+}
+
+// torchtitan saves weights of three matrices and moments of the one that it computes with: for each
+// head of keys the heads of queries that share it, the keys, the values.
+TEST_F(TorchTrainingStateTest, ReadsMomentsOfTorchtitansOneMatrix) {
+  for (int64_t shared : {1, 2}) {
+    model_.hidden_width = 16;
+    model_.num_heads = 4;
+    model_.num_key_value_heads = 4 / shared;
+    model_.head_dim = 4;
+    const int64_t head = model_.head_dim, width = model_.hidden_width;
+    const std::vector<Parameter> parameters = parameters_of(model_);
+    auto is_input = [](const std::string& n) { return turns(n) || n.find("v_proj") != n.npos; };
+    TorchStateForm form{"", "optimizer."};
+    form.name = [](const std::string& n) { return meta_name(n, true); };
+    form.place = [&](const Parameter& p, int64_t e) {
+      return turns(p.name) ? paired_place(p, e, head) : e;
+    };
+    form.trained = [&](const std::string& n) { return !is_input(n); };
+    int64_t rows = (shared + 2) * head * model_.num_key_value_heads;
+    auto add = [&](TorchStateWriter& writer) {
+      for (int64_t layer = 0; layer < model_.num_layers; ++layer) {
+        const std::string name =
+            cat("optimizer.state.layers.", layer, ".attention.qkv_linear.wqkv.weight.");
+        for (const std::string kind : {"exp_avg", "exp_avg_sq"}) {
+          writer.tensor(name + kind, {rows, width}, [&, layer, kind](int64_t e) {
+            const int64_t row = e / width, group = row / ((shared + 2) * head),
+                          slot = row / head % (shared + 2);
+            const char which = slot < shared ? 'q' : slot == shared ? 'k' : 'v';
+            const std::string own = cat("model.layers.", layer, ".self_attn.", which, "_proj");
+            const auto p = std::ranges::find(parameters, own + ".weight", &Parameter::name);
+            const int64_t own_head = which == 'q' ? group * shared + slot : group,
+                          element = (own_head * head + row % head) * width + e % width;
+            return state_value(static_cast<size_t>(p - parameters.begin()), kind,
+                               which == 'v' ? element : paired_place(*p, element, head));
+          });
+        }
+        writer.tensor(name + "step", {}, [](int64_t) { return 7.0f; });
+      }
+    };
+    ScratchDirectory directory;
+    write_torch_state(directory.path(), model_, form, add);
+    TorchTrainingState state(directory.path(), model_, parameters_of(model_));
+    const TorchTrainingState::Optimizer optimizer = state.find_optimizer();
+    EXPECT_TRUE(optimizer.frozen.empty()) << join(optimizer.frozen, ", ");
+    EXPECT_EQ(optimizer.steps, 7);
+    EXPECT_TRUE(state.left_out().empty()) << join(state.left_out(), ", ");
+    expect_whole(state);
+
+    rows -= head;
+    ScratchDirectory other;
+    write_torch_state(other.path(), model_, form, add);
+    TorchTrainingState broken(other.path(), model_, parameters_of(model_));
+    expect_contains(user_error([&] { broken.find_optimizer(); }), ".wqkv.weight.exp_avg' in ");
+  }
 }
 
 // Names of foundation-model-stack, as its versions have them: parameters that stand one below the

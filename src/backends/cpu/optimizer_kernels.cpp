@@ -46,10 +46,12 @@ void register_optimizers(KernelTable& table, Isa isa, ThreadPool& pool) {
     args.beta1 = op.beta1();
     args.beta2 = op.beta2();
     args.epsilon = op.epsilon();
-    return prepare_update(c, args, 2, isa, pool, adamw, [](AdamW& own, const LaunchArguments& a) {
-      own.v = a.output<float>(2);
-      own.step = a.input<int64_t>(7);
-    });
+    return prepare_update(c, args, 2, isa, pool, adamw,
+                          [rounds = op.rounds()](AdamW& own, const LaunchArguments& a) {
+                            own.v = a.output<float>(2);
+                            own.shadow = rounds ? a.output<BF16>(3) : nullptr;
+                            own.step = a.input<int64_t>(7);
+                          });
   });
   auto nothing_else = [](auto&, const LaunchArguments&) {};
   table.add("sgd", [=, &pool](const PrepareContext& c) -> Prepared {

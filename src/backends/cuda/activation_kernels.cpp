@@ -100,9 +100,15 @@ Prepared prepare_rope(const PrepareContext& c, Device& device, const RotaryAngle
                 [=, &device, scale = static_cast<float>(rotary.scale)](const LaunchArguments& a) {
                   const void *starts = documents ? a.inputs[1] : nullptr,
                              *at = continued ? a.inputs[1] : nullptr;
-                  launch_threads(device, kernel, heads == 0 ? 0 : tokens * (width - half),
-                                 a.inputs[0], a.outputs[0], starts, at, tokens, length, heads,
-                                 width, half, scale, sign, frequencies);
+                  const bool vectors = width % kElementsAThread == 0 &&
+                                       half % kElementsAThread == 0 &&
+                                       in_vectors({a.inputs[0], a.outputs[0]});
+                  const int64_t threads = vectors ? (heads + kTurnedHeads - 1) / kTurnedHeads *
+                                                        (width - half) / kElementsAThread
+                                                  : width - half;
+                  launch_threads(device, kernel, heads == 0 ? 0 : tokens * threads, a.inputs[0],
+                                 a.outputs[0], starts, at, tokens, length, heads, width, half,
+                                 scale, sign, int32_t{vectors}, frequencies);
                 }};
 }
 

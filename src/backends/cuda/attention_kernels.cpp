@@ -71,12 +71,6 @@ Shape3 tile_grid(const AttentionShape& shape, int64_t heads) {
           static_cast<unsigned>(shape.batch)};
 }
 
-// Tiles are loaded 16 bytes at a time.
-bool in_vectors(std::initializer_list<const void*> addresses) {
-  return std::ranges::all_of(
-      addresses, [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
-}
-
 Prepared prepare_attention(const PrepareContext& c, Device& device) {
   if (c.inputs[0].shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
   auto shape = shape_of<Attention>(c);

@@ -30,7 +30,7 @@ void register_embedding(KernelTable& table, Device& device);
 void register_linear(KernelTable& table, Device& device, const MakeProduct& product);
 // linear_cross_entropy, linear_log_sum_exp and their gradients; count_targets, sum_squares.
 void register_head(KernelTable& table, Device& device, const MakeProduct& product,
-                   int64_t head_bytes);
+                   int64_t head_rows);
 // attention, its gradient, cached_attention.
 void register_attention(KernelTable& table, Device& device, const Prepare& library);
 // adamw, sgd, lion.

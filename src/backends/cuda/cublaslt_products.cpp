@@ -31,6 +31,7 @@ class Described {
     library.call(library.matmul_desc_create, &product_, kCublasCompute32F, kCudaReal32F);
     set(kMatmulDescTransposeA, p.transpose_b ? kCublasOperationTranspose : kCublasOperationNone);
     set(kMatmulDescTransposeB, p.transpose_a ? kCublasOperationTranspose : kCublasOperationNone);
+    has_bias_ = p.bias;
     if (p.bias) {
       set(kMatmulDescEpilogue, kEpilogueBias);
       set(kMatmulDescBiasDataType, cuda_type(p.operands));
@@ -101,7 +102,7 @@ class Described {
   void run(cublasLtHandle handle, const cublasLtMatmulHeuristicResult& algorithm,
            const ProductArguments& a, CUstream stream) {
     const float alpha = 1;
-    if (a.bias) set(kMatmulDescBiasPointer, a.bias);
+    if (has_bias_) set(kMatmulDescBiasPointer, a.bias);
     library_.call(library_.matmul, handle, product_, &alpha, a.b, first_, a.a, second_, &beta_, a.c,
                   result_, a.c, result_, &algorithm.algo, aligned_workspace(a.workspace),
                   algorithm.workspace_bytes, stream);
@@ -121,6 +122,7 @@ class Described {
   cublasLtMatmulDesc product_ = nullptr;
   cublasLtMatrixLayout first_ = nullptr, second_ = nullptr, result_ = nullptr;
   float beta_ = 0;
+  bool has_bias_ = false;
 };
 
 }  // namespace

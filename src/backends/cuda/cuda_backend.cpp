@@ -10,7 +10,7 @@ namespace tessera::cuda {
 
 void register_kernels(KernelTable& table, Device& device, const MakeProduct& product,
                       NcclCommunicator* communicator, const Prepare& attention, SumOrder order) {
-  register_composite_kernels(table, device, product, kHeadBytes, attention);
+  register_composite_kernels(table, device, product, kHeadRows, attention);
   register_primitive_kernels(table, device);
   register_collective_kernels(table, device, communicator, order);
   register_half_kernels(table, device);
@@ -36,6 +36,8 @@ CudaBackend::CudaBackend(const Options& options) : options_(options), device_(op
   }
   if (options.control && options.control->world_size() > 1)
     communicator_.emplace(device_, *options.control, options.deadline, options.host);
+  if (communicator_ && options.sums == SumOrder::kRanks && options.peers)
+    communicator_->reach_peers();
   MakeProduct make;
   if (products_) make = [this](const ProductProblem& problem) { return products_->make(problem); };
   register_kernels(table_, device_, make, communicator_ ? &*communicator_ : nullptr, attention,
@@ -50,7 +52,8 @@ std::unique_ptr<CudaExecutable> CudaBackend::compile_cuda(const Graph& graph,
                                                           const PlanOptions& options) {
   const auto guard = device_.lock();
   return std::make_unique<CudaExecutable>(device_, plan_program(graph, table_, options),
-                                          options_.graphs, options_.cupti);
+                                          options_.graphs, options_.cupti,
+                                          communicator_ ? &*communicator_ : nullptr);
 }
 
 std::string CudaBackend::description() const {

@@ -33,6 +33,8 @@ class CudaBackend final : public Backend {
     std::chrono::milliseconds deadline{300'000};
     std::string host;  // what tells this machine from those of other ranks; empty: its name
     SumOrder sums = SumOrder::kLibrary;  // between ranks
+    // Whether sums in rank order read the memory of other ranks where they can: it changes no bit.
+    bool peers = true;
   };
   // DeviceError that says what to do where the driver, a GPU, kernels for it or, with several
   // ranks, NCCL are missing.
@@ -53,6 +55,8 @@ class CudaBackend final : public Backend {
   std::string description() const;
   CudaDevice& device() { return device_; }
   const KernelTable& kernels() const { return table_; }
+  // Null with one rank.
+  NcclCommunicator* communicator() { return communicator_ ? &*communicator_ : nullptr; }
   CublasLtProducts* products() { return products_ ? &*products_ : nullptr; }
 
  private:

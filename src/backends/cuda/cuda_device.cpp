@@ -13,8 +13,6 @@
 namespace tessera::cuda {
 namespace {
 
-// Shared memory that a launch gets without asking.
-constexpr int kOrdinarySharedBytes = 48 << 10;
 // Of cuMemHostAlloc: pinned for all contexts, and with an address on the device.
 constexpr unsigned kHostAllocPortable = 1, kHostAllocDeviceMap = 2;
 // An emulated device has the kernels of its own build under their names.
@@ -105,7 +103,8 @@ Kernel CudaDevice::kernel(std::string_view name) {
 
 void CudaDevice::launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 block, int shared_bytes,
                                std::span<void*> arguments) {
-  if (shared_bytes > kOrdinarySharedBytes && shared_bytes_[kernel.function] < shared_bytes) {
+  // Without asking a block gets 48 KiB, and what the kernel itself declares counts.
+  if (shared_bytes > 0 && shared_bytes_[kernel.function] < shared_bytes) {
     const CUresult result = driver_.function_set_attribute(
         kernel.function, kFunctionAttributeMaxDynamicSharedSize, shared_bytes);
     if (result)
@@ -264,6 +263,7 @@ void CudaDevice::free(void* memory) noexcept {
   if (!memory) return;
   std::lock_guard guard(mutex_);
   driver_.release(driver_.context_set_current, context_);
+  if (before_free_ && before_free_(memory)) return;
   driver_.release(driver_.mem_free, address(memory));
   auto block = blocks_.find(memory);
   if (block == blocks_.end()) return;

@@ -46,6 +46,7 @@ class CudaDevice final : public Device {
   // its table.
   void raise_id_faults() const;
 
+  Lane lane() const { return lane_; }  // the current one
   CUstream stream(Lane lane) const { return streams_[static_cast<size_t>(lane)]; }
   // While it lives, the current lane is another.
   class OnLane {
@@ -71,6 +72,11 @@ class CudaDevice final : public Device {
   // throws, which is called now and then while it waits and told for how many seconds.
   void wait(CUevent event) const;
   void set_watch(std::function<void(double waited)> watch) { watch_ = std::move(watch); }
+  // Hears of memory of the device before it is freed. Must not throw. True: it keeps the memory,
+  // and frees it later.
+  void set_before_free(std::function<bool(const void* memory)> hears) {
+    before_free_ = std::move(hears);
+  }
   // Waits for all that was enqueued on the compute lane.
   void finish() const;
   // For destructors: waits until nothing works on memory that goes. A device that has failed does
@@ -118,6 +124,7 @@ class CudaDevice final : public Device {
   int64_t allocated_ = 0;
   std::atomic<int64_t> runs_ = 0;
   std::function<void(double waited)> watch_;
+  std::function<bool(const void* memory)> before_free_;
   mutable RunsInFlight in_flight_{driver_};
   std::unique_ptr<IdFaults> id_faults_;
   mutable std::recursive_mutex mutex_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cuda/exchanged_memory.h"
 #include "backends/cuda/kernel_launch.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -11,8 +12,12 @@
 
 namespace tessera::cuda {
 CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures,
-                               bool cupti)
-    : device_(device), program_(std::move(program)), captures_(captures), cupti_(cupti) {
+                               bool cupti, NcclCommunicator* communicator)
+    : device_(device),
+      program_(std::move(program)),
+      captures_(captures),
+      communicator_(communicator),
+      cupti_(cupti) {
   const auto guard = device_.lock();
   joins_.resize(graph().nodes().size());
   for (const Instruction& i : program_.plan.instructions) {
@@ -45,6 +50,8 @@ void CudaExecutable::bind(State& any_state, Arenas& any_arenas) {
   TESSERA_CHECK(arenas->far().bytes() >= plan.far_arena_bytes,
                 "the far arena is smaller than the plan");
   for (const auto& [slot, type] : slot_types(graph())) state->declare(slot, type);
+  if (communicator_)
+    make_known(program_, exchanged_memory(program_, *state, *arenas), *communicator_);
   const auto guard = device_.lock();
   forget_capture();
   device_.remove_in_flight(*this);

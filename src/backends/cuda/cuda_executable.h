@@ -6,6 +6,7 @@
 
 #include "backends/cuda/cuda_memory.h"
 #include "backends/cuda/executable_listeners.h"
+#include "backends/cuda/nccl_communicator.h"
 #include "backends/cuda/progress_marks.h"
 #include "backends/cuda/run_timer.h"
 #include "runtime/plan_addresses.h"
@@ -24,7 +25,9 @@ namespace tessera::cuda {
 class CudaExecutable final : public Executable, private WatchedProgram {
  public:
   // `captures`: whether graphs are recorded at all; `cupti`: whether times are taken by it.
-  CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures, bool cupti = true);
+  // `communicator`: of the program's exchanges; null where it has none, or is planned only.
+  CudaExecutable(CudaDevice& device, PlannedProgram program, bool captures, bool cupti = true,
+                 NcclCommunicator* communicator = nullptr);
   ~CudaExecutable() override;
 
   const Graph& graph() const override { return program_.graph; }
@@ -37,7 +40,7 @@ class CudaExecutable final : public Executable, private WatchedProgram {
   std::vector<Declined> declined() const override { return program_.declined; }
   bool captured() const { return captured_ != nullptr; }
 
-  // Of CudaState and CudaArenas.
+  // Of CudaState and CudaArenas. Programs with exchanges are bound by all ranks at the same time.
   void bind(State& state, Arenas& arenas) override;
   Pending start(const Arguments& arguments, const NodeObserver* observer = nullptr) override;
 
@@ -78,6 +81,7 @@ class CudaExecutable final : public Executable, private WatchedProgram {
   CudaDevice& device_;
   PlannedProgram program_;
   bool captures_, bound_ = false;
+  NcclCommunicator* communicator_;
   PlanAddresses addresses_;
   CUgraphExec captured_ = nullptr;
   std::array<std::optional<Event>, 4> forks_;  // by lane

@@ -16,6 +16,11 @@ std::byte* CudaState::data(const std::string& slot) const {
   return far->second.data();
 }
 
+const DeviceBlock* CudaState::near_block(const std::string& slot) const {
+  auto near = near_.find(slot);
+  return near == near_.end() ? nullptr : &near->second;
+}
+
 void CudaState::allocate(const std::string& slot, int64_t bytes) {
   const std::string purpose = cat("state slot ", slot);
   if (far_slots_.contains(slot)) {

@@ -55,6 +55,8 @@ class CudaState final : public State {
   // Waits for what still runs.
   ~CudaState() override;
   std::byte* data(const std::string& slot) const;
+  // Where a slot is in the device's memory; null for one of the far tier.
+  const DeviceBlock* near_block(const std::string& slot) const;
   // In pinned memory, which kernels reach too, at the speed of the link.
   void keep_far(const std::string& slot) override { far_slots_.insert(slot); }
 

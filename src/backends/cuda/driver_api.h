@@ -28,19 +28,24 @@ using CUgraphExec = CUgraphExec_st*;
 struct CUuuid {
   char bytes[16];
 };
+struct CUipcMemHandle {
+  char reserved[64];
+};
 
 constexpr CUresult kCudaSuccess = 0, kCudaErrorInvalidValue = 1, kCudaErrorOutOfMemory = 2,
                    kCudaErrorNotInitialized = 3, kCudaErrorNoDevice = 100,
                    kCudaErrorInvalidDevice = 101, kCudaErrorInvalidImage = 200,
                    kCudaErrorInvalidContext = 201, kCudaErrorNoBinaryForGpu = 209,
-                   kCudaErrorInvalidHandle = 400, kCudaErrorNotFound = 500,
-                   kCudaErrorNotReady = 600, kCudaErrorIllegalAddress = 700,
-                   kCudaErrorLaunchOutOfResources = 701, kCudaErrorLaunchFailed = 719,
+                   kCudaErrorPeerAccessUnsupported = 217, kCudaErrorInvalidHandle = 400,
+                   kCudaErrorNotFound = 500, kCudaErrorNotReady = 600,
+                   kCudaErrorIllegalAddress = 700, kCudaErrorLaunchOutOfResources = 701,
+                   kCudaErrorPeerAccessAlreadyEnabled = 704, kCudaErrorLaunchFailed = 719,
                    kCudaErrorStreamCaptureUnsupported = 900,
                    kCudaErrorStreamCaptureInvalidated = 901, kCudaErrorStreamCaptureUnjoined = 904;
 
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kEventDefault = 0, kEventDisableTiming = 2;
+constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 constexpr int kStreamCaptureModeGlobal = 0, kStreamCaptureModeThreadLocal = 1;
 constexpr int kAttributeMaxSharedMemoryPerBlockOptin = 97, kAttributeMultiprocessorCount = 16,
               kAttributeComputeCapabilityMajor = 75, kAttributeComputeCapabilityMinor = 76;
@@ -75,6 +80,12 @@ constexpr int kFunctionAttributeMaxDynamicSharedSize = 8;
     (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                            \
   X(cuMemsetD8Async, fill_bytes,                                                                  \
     (CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream))                         \
+  X(cuDeviceCanAccessPeer, device_can_access_peer, (int* can, CUdevice device, CUdevice peer))    \
+  X(cuCtxEnablePeerAccess, enable_peer_access, (CUcontext peer, unsigned flags))                  \
+  X(cuIpcGetMemHandle, ipc_get_handle, (CUipcMemHandle * handle, CUdeviceptr memory))             \
+  X(cuIpcOpenMemHandle_v2, ipc_open_handle,                                                       \
+    (CUdeviceptr * memory, CUipcMemHandle handle, unsigned flags))                                \
+  X(cuIpcCloseMemHandle, ipc_close_handle, (CUdeviceptr memory))                                  \
   X(cuModuleLoadData, module_load_data, (CUmodule * module, const void* image))                   \
   X(cuModuleUnload, module_unload, (CUmodule module))                                             \
   X(cuModuleGetFunction, module_get_function,                                                     \

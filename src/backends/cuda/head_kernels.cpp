@@ -5,17 +5,11 @@
 namespace tessera::cuda {
 namespace {
 
-// How the products of a head are made, and the bytes of logits that exist at a time.
+// How the products of a head are made, and the rows of logits that exist at a time.
 struct HeadProductsBy {
   MakeProduct make;
-  int64_t bytes;
+  int64_t rows;
 };
-
-// The rows of logits that exist at a time: as many as fit, in whole tiles of products.
-int64_t chunk_rows(int64_t bytes, int64_t stride) {
-  constexpr int64_t kProductRows = 128;
-  return std::max(kProductRows, bytes / (stride * 4) / kProductRows * kProductRows);
-}
 
 constexpr HeadGradients kNoGradients{false, false};
 
@@ -44,7 +38,7 @@ class HeadProducts {
     // x and dx begin at whole chunks of rows.
     const int64_t align_w = alignment_of(c.inputs[1].bytes()),
                   align_x = alignment_of(rows_ * row_bytes_);
-    int64_t most = chunk_rows(by.bytes, stride_), gradient_stride = stride_ * 4 / size_of(dtype);
+    const int64_t most = by.rows, gradient_stride = stride_ * 4 / size_of(dtype);
     int64_t product_bytes = 0;
     auto made = [&](const ProductProblem& problem) {
       std::optional<Product> other = by.make ? by.make(problem) : std::nullopt;
@@ -203,8 +197,8 @@ Prepared prepare_sum_squares(const PrepareContext& c, Device& device) {
 }  // namespace
 
 void register_head(KernelTable& table, Device& device, const MakeProduct& product,
-                   int64_t head_bytes) {
-  const HeadProductsBy by{product, head_bytes};
+                   int64_t head_rows) {
+  const HeadProductsBy by{product, head_rows};
   table.add("linear_cross_entropy", for_floats(0, [=, &device](const PrepareContext& c) {
               return prepare_cross_entropy(c, kNoGradients, device, by);
             }));

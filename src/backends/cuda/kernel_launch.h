@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,12 @@ void launch_vectors(Device& device, const Kernel& kernel, int64_t n, Arguments..
   if (n == 0) return;
   device.launch(kernel, {blocks_for(n, kBlockThreads * kElementsAThread)}, {kBlockThreads}, 0,
                 arguments...);
+}
+
+// Whether kernels may move what begins there 16 bytes at a time.
+inline bool in_vectors(std::initializer_list<const void*> addresses) {
+  return std::ranges::all_of(
+      addresses, [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
 }
 
 inline int64_t aligned_bytes(int64_t bytes) { return (bytes + 63) / 64 * 64; }

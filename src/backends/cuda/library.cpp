@@ -20,6 +20,10 @@ std::string path_of(void* handle, const char* name) {
 }  // namespace
 
 Library::Library(std::string what, std::span<const char* const> names) : what_(std::move(what)) {
+  const char* without = std::getenv(kWithoutVariable);
+  for (std::string_view one : split(without ? without : "", ','))
+    if (one == what_)
+      throw DeviceError(cat("CUDA: no ", what_, ": ", kWithoutVariable, " leaves it out"));
   const char* folder = std::getenv(kLibrariesVariable);
   std::string reasons;
   auto open = [&](const std::string& path) {

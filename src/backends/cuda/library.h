@@ -9,6 +9,8 @@ namespace tessera::cuda {
 
 // Where libraries are looked for before the system's places.
 inline constexpr const char* kLibrariesVariable = "TESSERA_CUDA_LIBRARIES";
+// Those that are not looked for at all: "cublasLt,cuDNN".
+inline constexpr const char* kWithoutVariable = "TESSERA_CUDA_WITHOUT";
 
 // A function of a library, as one calls it.
 template <class Signature>
@@ -20,6 +22,8 @@ class Entry<Result(Parameters...)> {
   // The name in the library, for messages.
   const char* name() const { return name_; }
   Result operator()(Parameters... parameters) const { return function_(parameters...); }
+  // Of a function that a library may lack: whether it is there.
+  bool found() const { return function_ != nullptr; }
   void set(void* function) { function_ = reinterpret_cast<Result (*)(Parameters...)>(function); }
 
  private:

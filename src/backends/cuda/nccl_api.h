@@ -71,4 +71,10 @@ struct ncclConfig {
   X(ncclResult, ncclGroupStart, group_start, ())                                           \
   X(ncclResult, ncclGroupEnd, group_end, ())
 
+// The same of what came with 2.19.
+#define TESSERA_NCCL_LATER_FUNCTIONS(X)                           \
+  X(ncclResult, ncclCommRegister, comm_register,                  \
+    (ncclComm * comm, void* memory, size_t bytes, void** handle)) \
+  X(ncclResult, ncclCommDeregister, comm_deregister, (ncclComm * comm, void* handle))
+
 }  // namespace tessera::cuda

@@ -33,14 +33,15 @@ int nccl_type(DType dtype) {
   throw UserError(cat("--device_type cuda exchanges no ", name(dtype)));
 }
 
-// Returns the number of hosts.
-size_t refuse_shared_gpus(Control& control, const CudaDevice& device, const std::string& host) {
+// Returns the hosts, by rank.
+std::vector<std::string> refuse_shared_gpus(Control& control, const CudaDevice& device,
+                                            const std::string& host) {
   const std::string own = cat(host.empty() ? host_name() : host, " ", device.facts().pci_id);
   const std::vector<std::string> all = control.exchange("cuda devices", own);
   std::map<std::string, size_t> first;
-  std::set<std::string> hosts;
+  std::vector<std::string> hosts;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    hosts.insert(all[rank].substr(0, all[rank].rfind(' ')));
+    hosts.push_back(all[rank].substr(0, all[rank].rfind(' ')));
     auto [known, added] = first.emplace(all[rank], rank);
     if (!added)
       throw DeviceError(cat("CUDA: ranks ", known->second, " and ", rank,
@@ -48,7 +49,7 @@ size_t refuse_shared_gpus(Control& control, const CudaDevice& device, const std:
                             all[rank].substr(all[rank].rfind(' ') + 1),
                             ": start at most as many ranks on a host as it has GPUs"));
   }
-  return hosts.size();
+  return hosts;
 }
 
 }  // namespace
@@ -62,6 +63,10 @@ Nccl::Nccl() : library_("NCCL", kNcclNames) {
 #define TESSERA_LOAD(result, library_name, own_name, parameters) library_.load(own_name);
   TESSERA_NCCL_FUNCTIONS(TESSERA_LOAD)
 #undef TESSERA_LOAD
+#define TESSERA_FIND(result, library_name, own_name, parameters) \
+  own_name.set(library_.find(own_name.name()));
+  TESSERA_NCCL_LATER_FUNCTIONS(TESSERA_FIND)
+#undef TESSERA_FIND
 }
 
 std::string Nccl::version() const {
@@ -72,8 +77,11 @@ std::string Nccl::version() const {
 
 NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
                                    std::chrono::milliseconds deadline, const std::string& host)
-    : device_(device), control_(control), deadline_(deadline), library_(Nccl::get()) {
-  const size_t hosts = refuse_shared_gpus(control, device, host);
+    : device_(device),
+      control_(control),
+      deadline_(deadline),
+      library_(Nccl::get()),
+      hosts_(refuse_shared_gpus(control, device, host)) {
   control.on_failure([heard = heard_](const std::string& cause) {
     std::lock_guard guard(heard->mutex);
     heard->cause = cause;
@@ -81,7 +89,7 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
   });
   const auto guard = device_.lock();
   std::optional<NcclNetwork> log;
-  if (hosts > 1) log.emplace();
+  if (std::set(hosts_.begin(), hosts_.end()).size() > 1) log.emplace();
   comms_.push_back(begin_world());
   if (log) network_ = log->name();
   if (rank() == 0 && network_ == "Socket")
@@ -92,11 +100,16 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
   progress_ =
       std::make_unique<RankProgress>(control, deadline, [&device] { return device.runs(); });
   device_.set_watch([this](double waited) { check(waited); });
+  device_.set_before_free([this](const void* memory) {
+    deregister([=](const MemoryUse& use) { return use.begin == memory; });
+    return peers_ && peers_->keeps(memory);
+  });
 }
 
 NcclCommunicator::~NcclCommunicator() {
   try {
     if (!aborted_) device_.finish();
+    deregister([](const MemoryUse&) { return true; });
     // Each is there for what other ranks have still to take from this one, until all have ended it.
     for (ncclComm* comm : comms_) settle(comm, library_.comm_finalize(comm), "ending exchanges");
     for (ncclComm* comm : comms_) library_.comm_destroy(comm);
@@ -104,6 +117,7 @@ NcclCommunicator::~NcclCommunicator() {
     if (!aborted_) abort_all();
   }
   device_.set_watch({});
+  device_.set_before_free({});
 }
 
 ncclComm* NcclCommunicator::begin_world() {
@@ -138,7 +152,7 @@ ncclComm* NcclCommunicator::split(int color, int key) {
   return made;
 }
 
-void NcclCommunicator::settle(ncclComm* comm, ncclResult result, const std::string& doing) {
+ncclResult NcclCommunicator::taken(ncclComm* comm, ncclResult result) {
   const double begin = monotonic_seconds();
   while (result == kNcclInProgress) {
     check(monotonic_seconds() - begin);
@@ -146,6 +160,11 @@ void NcclCommunicator::settle(ncclComm* comm, ncclResult result, const std::stri
     if (asked != kNcclSuccess) result = asked;
     if (result == kNcclInProgress) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+  return result;
+}
+
+void NcclCommunicator::settle(ncclComm* comm, ncclResult result, const std::string& doing) {
+  result = taken(comm, result);
   if (result == kNcclSuccess) return;
   const char* detail = comm ? library_.get_last_error(comm) : nullptr;
   fail(cat(doing, ": NCCL: ", library_.get_error_string(result),
@@ -154,23 +173,21 @@ void NcclCommunicator::settle(ncclComm* comm, ncclResult result, const std::stri
 
 const NcclCommunicator::Group& NcclCommunicator::make_group(
     const std::vector<std::vector<int>>& groups) {
-  auto made = std::make_unique<Group>();
+  std::unique_ptr<Group>& made = groups_[groups];
+  if (made) return *made;
   const auto guard = device_.lock();
   for (size_t color = 0; color < groups.size(); ++color) {
     const std::vector<int>& ranks = groups[color];
     auto own = std::find(ranks.begin(), ranks.end(), rank());
     if (own == ranks.end()) continue;
+    made = std::make_unique<Group>();
+    made->ranks = ranks;
     made->size = static_cast<int>(ranks.size());
     made->index = static_cast<int>(own - ranks.begin());
     for (ncclComm*& comm : made->comms) comm = split(static_cast<int>(color), made->index);
-    groups_.push_back(std::move(made));
-    return *groups_.back();
+    return *made;
   }
   throw InternalError("a rank without a group");
-}
-
-ncclComm* NcclCommunicator::comm_of(const Group& group) const {
-  return group.comms[device_.stream() == device_.stream(Lane::kReduce) ? 1 : 0];
 }
 
 void NcclCommunicator::all_gather(const Group& group, const void* part, void* whole,
@@ -217,6 +234,20 @@ void NcclCommunicator::exchange_parts(const Group& group, const void* from, int6
   }
   const ncclResult ended = library_.group_end();
   settle(comm, result == kNcclSuccess ? ended : result, label);
+}
+
+// In place, of zeros: nobody has its sum before all have given theirs.
+void NcclCommunicator::fence(const Group& group, const std::string& label) {
+  std::byte* word = fences_.data() + static_cast<int64_t>(device_.lane()) * kFenceBytes;
+  all_reduce(group, word, word, 1, DType::kI32, Reduction::kSum, label);
+}
+
+void NcclCommunicator::reach_peers() {
+  const auto guard = device_.lock();
+  fences_ = DeviceBlock(device_, kFenceBytes * kLanes, "fences between ranks");
+  device_.fill(fences_.data(), fences_.bytes());
+  device_.finish();
+  peers_.emplace(device_, control_, hosts_);
 }
 
 void NcclCommunicator::check(double waited) {
@@ -267,6 +298,7 @@ void NcclCommunicator::abort_all() noexcept {
   for (ncclComm* comm : comms_)
     if (comm) library_.comm_abort(comm);
   comms_.clear();
+  registered_.clear();
 }
 
 }  // namespace tessera::cuda

@@ -2,13 +2,19 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <compare>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backends/cuda/cuda_device.h"
+#include "backends/cuda/cuda_memory.h"
 #include "backends/cuda/nccl_api.h"
+#include "backends/cuda/peer_memory.h"
 #include "backends/cuda/rank_progress.h"
 #include "base/dtype.h"
 #include "ir/marks.h"
@@ -27,6 +33,7 @@ class Nccl {
 #define TESSERA_MEMBER(result, library_name, own_name, parameters) \
   Entry<result parameters> own_name{#library_name};
   TESSERA_NCCL_FUNCTIONS(TESSERA_MEMBER)
+  TESSERA_NCCL_LATER_FUNCTIONS(TESSERA_MEMBER)  // ask found()
 #undef TESSERA_MEMBER
 
  private:
@@ -57,10 +64,11 @@ class NcclCommunicator {
 
   struct Group {
     int size = 1, index = 0;  // this rank's place among them
+    std::vector<int> ranks;   // of the job
     std::array<ncclComm*, 2> comms{};
   };
-  // Of the groups into which the ranks of the job are divided, this rank's. All ranks make the same
-  // groups in the same order.
+  // Of the groups into which the ranks of the job are divided, this rank's; made when it is first
+  // asked for. All ranks make the same groups in the same order.
   const Group& make_group(const std::vector<std::vector<int>>& groups);
 
   // Counts in elements. `label` says what it is for, in messages.
@@ -78,17 +86,51 @@ class NcclCommunicator {
   void exchange_parts(const Group& group, const void* from, int64_t stride, void* to,
                       int64_t part_count, DType dtype, const std::string& label);
 
+  // A communicator that exchanges of a group on a lane go through.
+  static ncclComm* comm_of(const Group& group, Lane lane) {
+    return group.comms[lane == Lane::kReduce ? 1 : 0];
+  }
+  // A block of the device's memory, and a communicator through which exchanges read or write it.
+  struct MemoryUse {
+    ncclComm* comm = nullptr;
+    std::byte* begin = nullptr;
+    int64_t bytes = 0;
+    friend auto operator<=>(const MemoryUse&, const MemoryUse&) = default;
+  };
+  // Registers what is not registered yet, so that NCCL may work on it where it lies. To be called
+  // by all ranks of the job at the same time, for memory that they use alike, before it is used.
+  // Where one of them cannot, none does from then on, and the log says why. A block is deregistered
+  // when the device frees it; communicators that are broken off take their registrations with them.
+  void register_memory(const std::vector<MemoryUse>& uses);
+  // Done on the current lane when all ranks of the group have got there: what they have put into
+  // their memory before is there to be read, and what they have read may be written.
+  void fence(const Group& group, const std::string& label);
+  // From now on ranks may read the memory of others on their host. All ranks of the job call it.
+  void reach_peers();
+  // Null where they may not.
+  PeerMemory* peers() { return peers_ ? &*peers_ : nullptr; }
+  const DeviceBlock& fences() const { return fences_; }
+
+  // Why memory is not registered, as all ranks know it once it was to be; "" where it is.
+  const std::string& without_registration() const { return without_registration_; }
+
   // Throws what has gone wrong since, if anything; `waited`: how long somebody has been waiting for
   // the device.
   void check(double waited);
 
  private:
+  static constexpr int64_t kFenceBytes = 64, kLanes = 4;
   void check_deadline(double waited);
   ncclComm* begin_world();
   ncclComm* split(int color, int key);
-  // Until a call that goes on behind the host has been taken.
+  // Until a call that goes on behind the host has been taken: what has become of it.
+  ncclResult taken(ncclComm* comm, ncclResult result);
+  // The same; CommError where it has failed.
   void settle(ncclComm* comm, ncclResult result, const std::string& doing);
-  ncclComm* comm_of(const Group& group) const;
+  ncclComm* comm_of(const Group& group) const { return comm_of(group, device_.lane()); }
+  // "" where it is done.
+  std::string register_one(const MemoryUse& use);
+  void deregister(const std::function<bool(const MemoryUse&)>& which) noexcept;
   [[noreturn]] void fail(const std::string& what);
   void abort_all() noexcept;
 
@@ -97,7 +139,12 @@ class NcclCommunicator {
   std::chrono::milliseconds deadline_;
   const Nccl& library_;
   std::vector<ncclComm*> comms_;  // of the world, first, and of groups
-  std::vector<std::unique_ptr<Group>> groups_;
+  std::map<std::vector<std::vector<int>>, std::unique_ptr<Group>> groups_;
+  std::vector<std::string> hosts_;  // by rank
+  std::optional<PeerMemory> peers_;
+  DeviceBlock fences_;                     // a word a lane
+  std::map<MemoryUse, void*> registered_;  // with NCCL's handle
+  std::string without_registration_;
   // A failure of the job, of which the control plane has heard; shared with its callback.
   struct Heard {
     std::mutex mutex;

@@ -20,6 +20,11 @@ int64_t row_blocks(int64_t rows) {
 // Columns whose sums fit into shared memory on every device from compute capability 8.0 on.
 constexpr int64_t kMostSums = 24 * 1024;
 
+// Bytes of shared memory for a sum of every column, whole vectors of them.
+int sum_bytes(int64_t width) {
+  return static_cast<int>((width + kElementsAThread - 1) / kElementsAThread * kElementsAThread * 4);
+}
+
 void launch_sums(Device& device, const Kernel& kernel, void* partial, void* y0, void* y1,
                  int64_t blocks, int64_t width) {
   device.launch(kernel, {blocks_for(width, 32), y1 ? 2u : 1u}, {kBlockThreads}, 0, partial, y0, y1,
@@ -59,7 +64,7 @@ Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
   return Launch{launch_name(c), blocks * width * 4, [=, &device](const LaunchArguments& a) {
                   if (width == 0) return;
                   device.launch(of_rows, {static_cast<unsigned>(blocks)}, {row_threads(width)},
-                                static_cast<int>(width * 4), a.inputs[0], a.inputs[1], a.inputs[2],
+                                sum_bytes(width), a.inputs[0], a.inputs[1], a.inputs[2],
                                 a.inputs[3], a.outputs[0], a.workspace, rows, width);
                   launch_sums(device, sums, a.workspace, a.outputs[1], nullptr, blocks, width);
                 }};
@@ -73,9 +78,8 @@ Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
   return Launch{launch_name(c), 2 * blocks * width * 4, [=, &device](const LaunchArguments& a) {
                   if (width == 0) return;
                   device.launch(of_rows, {static_cast<unsigned>(blocks)}, {row_threads(width)},
-                                static_cast<int>(2 * width * 4), a.inputs[0], a.inputs[1],
-                                a.inputs[2], a.inputs[3], a.inputs[4], a.outputs[0], a.workspace,
-                                rows, width);
+                                2 * sum_bytes(width), a.inputs[0], a.inputs[1], a.inputs[2],
+                                a.inputs[3], a.inputs[4], a.outputs[0], a.workspace, rows, width);
                   launch_sums(device, sums, a.workspace, a.outputs[1], a.outputs[2], blocks, width);
                 }};
 }

@@ -32,12 +32,14 @@ void register_optimizers(KernelTable& table, Device& device) {
     Kernel kernel = find_kernel(device, "adamw");
     return prepare_update(
         c, device,
-        [kernel, &device, beta1 = op.beta1(), beta2 = op.beta2(), epsilon = op.epsilon()](
-            unsigned blocks, int64_t n, int64_t segments, const LaunchArguments& a) {
+        [kernel, &device, beta1 = op.beta1(), beta2 = op.beta2(), epsilon = op.epsilon(),
+         rounds = op.rounds()](unsigned blocks, int64_t n, int64_t segments,
+                               const LaunchArguments& a) {
+          void* rounded = rounds ? a.outputs[3] : nullptr;
           device.launch(kernel, {blocks}, {kBlockThreads}, 0, a.inputs[0], a.inputs[1], a.inputs[2],
                         a.inputs[3], a.inputs[4], a.inputs[5], a.inputs[6], a.inputs[7],
-                        a.inputs[8], a.inputs[9], a.outputs[0], a.outputs[1], a.outputs[2], n,
-                        segments, beta1, beta2, epsilon);
+                        a.inputs[8], a.inputs[9], a.outputs[0], a.outputs[1], a.outputs[2], rounded,
+                        n, segments, beta1, beta2, epsilon);
         });
   });
   table.add("sgd", [&device](const PrepareContext& c) {

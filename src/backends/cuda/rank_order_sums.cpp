@@ -1,6 +1,7 @@
 #include "backends/cuda/rank_order_sums.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backends/cuda/kernel_launch.h"
 #include "base/text.h"
@@ -23,16 +24,39 @@ int64_t RankOrderSums::all_reduce_bytes(int64_t ranks, int64_t count, DType dtyp
          aligned_bytes(ranks * left * size_of(dtype));
 }
 
+namespace {
+
+template <class... Parts>
+Kernel kernel_of(Device& device, const RankOrderSums::Sum& sum, Parts... parts) {
+  return find_kernel(device, "ranks", sum.reduction == Reduction::kSum ? "sum" : "max",
+                     name(sum.dtype), name(sum.output_dtype), parts...);
+}
+
+}  // namespace
+
 void RankOrderSums::combine(const Sum& sum, const void* parts, void* to, int64_t count,
                             int64_t ranks) {
-  const Kernel kernel =
-      find_kernel(device_, "ranks", sum.reduction == Reduction::kSum ? "sum" : "max",
-                  name(sum.dtype), name(sum.output_dtype));
-  launch_vectors(device_, kernel, count, parts, to, count, count, static_cast<int32_t>(ranks));
+  launch_vectors(device_, kernel_of(device_, sum), count, parts, to, count, count,
+                 static_cast<int32_t>(ranks));
+}
+
+bool RankOrderSums::reduce_where_it_lies(const Group& group, const Sum& sum, const void* from,
+                                         void* to, int64_t count) {
+  const PeerMemory* peers = communicator_->peers();
+  std::optional<Summands> parts = peers ? peers->of(group.ranks, from) : std::nullopt;
+  if (!parts) return false;
+  for (int r = 0; r < group.size; ++r)
+    parts->x[r] =
+        static_cast<const std::byte*>(parts->x[r]) + group.index * count * size_of(sum.dtype);
+  communicator_->fence(group, sum.label);
+  launch_vectors(device_, kernel_of(device_, sum, "apart"), count, *parts, to, count);
+  communicator_->fence(group, sum.label);
+  return true;
 }
 
 void RankOrderSums::reduce_scatter(const Group& group, const Sum& sum, const void* from, void* to,
                                    int64_t count, void* scratch) {
+  if (count == 0 || reduce_where_it_lies(group, sum, from, to, count)) return;
   const int64_t most = piece(group.size, count, sum.dtype);
   for (int64_t begin = 0; begin < count; begin += most) {
     const int64_t size = std::min(most, count - begin);

@@ -10,8 +10,10 @@
 namespace tessera::cuda {
 
 // What ranks have, combined in rank order: the bits of the CPU's communicators, on any links and
-// with any number of hosts. NCCL moves the parts, as they are stored, and a kernel of this program
-// adds them up: f32 and half precision in f32, f64 in f64, rounded once to the result.
+// with any number of hosts. A kernel of this program adds the parts up: f32 and half precision in
+// f32, f64 in f64, rounded once to the result. On one host it reads them where they lie, in the
+// memory of the ranks (peer_memory.h), between two fences: all are ready, all have read. Elsewhere,
+// and where that memory is not reached, NCCL moves them, as they are stored, to a scratch.
 //
 // On the wire it is as many bytes as NCCL's own rings move, half as many for half precision (which
 // they get as f32). In memory it takes a scratch of `piece_bytes`: what is larger goes piece by
@@ -43,6 +45,9 @@ class RankOrderSums {
  private:
   // Elements of a piece of each part of `count`.
   int64_t piece(int64_t ranks, int64_t count, DType dtype) const;
+  // This rank's part of what all have, to [count]; false where it is not reached.
+  bool reduce_where_it_lies(const Group& group, const Sum& sum, const void* from, void* to,
+                            int64_t count);
   // parts [ranks, count] to [count].
   void combine(const Sum& sum, const void* parts, void* to, int64_t count, int64_t ranks);
 

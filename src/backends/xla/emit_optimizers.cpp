@@ -56,9 +56,11 @@ void Emitter::adamw(const Node& node) {
   const Tensor direction =
       e.add(e.div(e.div(new_m, correction(op.beta1())), e.add(root, e.number(op.epsilon()))),
             e.mul(e.decay(in(node, 8), in(node, 9)), w));
-  set(node.outputs[0], if_ok(e.sub(w, e.mul(e.spread(in(node, 4)), direction)), w));
+  const Tensor new_w = if_ok(e.sub(w, e.mul(e.spread(in(node, 4)), direction)), w);
+  set(node.outputs[0], new_w);
   set(node.outputs[1], new_m);
   set(node.outputs[2], new_v);
+  if (op.rounds()) set(node.outputs[3], text_.convert(new_w, element_of(DType::kBF16)));
 }
 
 void Emitter::lion(const Node& node) {

@@ -10,7 +10,9 @@ namespace tessera {
 std::vector<TensorType> AdamW::infer(const InferContext& context) const {
   require(context.inputs[7].shape.empty() && context.inputs[7].dtype == DType::kI64, *this, "C6",
           "step must be an i64 scalar");
-  return infer_flat_update(context, *this, 2);
+  std::vector<TensorType> types = infer_flat_update(context, *this, 2);
+  if (rounds_) types.push_back({types[0].shape, DType::kBF16, types[0].varying});
+  return types;
 }
 
 std::vector<Value> AdamW::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -30,7 +32,9 @@ std::vector<Value> AdamW::decompose(Graph& g, std::span<const Value> inputs) con
   Value direction = tessera::add(g, div(g, div(g, m1, correct1), denominator), mul(g, decay, w));
   Value w1 = sub(g, w, mul(g, spread(inputs[4]), direction));
   Value ok = spread(inputs[6]);
-  return {select(g, ok, w1, w), select(g, ok, m1, m), select(g, ok, v1, v)};
+  std::vector<Value> next{select(g, ok, w1, w), select(g, ok, m1, m), select(g, ok, v1, v)};
+  if (rounds_) next.push_back(convert(g, next[0], DType::kBF16));
+  return next;
 }
 
 Cost AdamW::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {

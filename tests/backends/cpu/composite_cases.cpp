@@ -255,20 +255,22 @@ std::vector<Case> composite_cases() {
                .ids = 5,
                .ignores = true});
   c.push_back({"sum_squares", make<SumSquares>(), {w({2500})}, 1, true});
-  c.push_back({"adamw",
-               make<AdamW>(0.9, 0.95, 1e-8),
-               {w({1037}),
-                w({1037}),
-                w({1037}),
-                w({1037}),
-                w({}),
-                w({}),
-                {{}, DType::kBool},
-                {{}, DType::kI64},
-                {{3}, DType::kI64},
-                w({3})},
-               1,
-               true});
+  for (bool rounds : {false, true}) {
+    c.push_back({rounds ? "adamw that rounds" : "adamw",
+                 make<AdamW>(0.9, 0.95, 1e-8, rounds),
+                 {w({1037}),
+                  w({1037}),
+                  w({1037}),
+                  w({1037}),
+                  w({}),
+                  w({}),
+                  {{}, DType::kBool},
+                  {{}, DType::kI64},
+                  {{3}, DType::kI64},
+                  w({3})},
+                 1,
+                 true});
+  }
   for (const OpPtr& op : {make<Sgd>(0.9), make<Lion>(0.9, 0.95)}) {
     c.push_back({std::string(op->name()),
                  op,

@@ -98,33 +98,24 @@ void Machine::replay(Executable& executable, Stream& stream) {
         stream.device, false, streams[static_cast<size_t>(step.stream)].name + " (graph)");
   }
   // One launch of a graph comes behind the one before, and behind what the stream holds.
-  come_behind(stream, executable.clock, executable.last);
+  come_behind(stream, executable);
   const auto own = [&](int number) -> Stream& {
     return streams[static_cast<size_t>(executable.own_streams.at(number))];
   };
   for (const auto& [captured, number] : executable.own_streams) {
-    come_behind(streams[static_cast<size_t>(number)], stream.clock, stream.last);
+    come_behind(streams[static_cast<size_t>(number)], stream);
   }
-  struct Recorded {
-    Clock clock;
-    int64_t last = 0;
-  };
-  std::map<int, Recorded> recorded;
+  std::map<int, Point> recorded;
   for (const Step& step : graph.steps) {
     Stream& at = own(step.stream);
     if (step.kind == Step::kWork) enqueue(at, step.work);
-    if (step.kind == Step::kRecord) recorded[step.event] = {at.clock, at.last};
-    if (step.kind == Step::kWait) {
-      const Recorded& event = recorded[step.event];
-      come_behind(at, event.clock, event.last);
-    }
+    if (step.kind == Step::kRecord) recorded[step.event] = at;
+    if (step.kind == Step::kWait) come_behind(at, recorded[step.event]);
   }
   for (const auto& [captured, number] : executable.own_streams) {
-    const Stream& at = streams[static_cast<size_t>(number)];
-    come_behind(stream, at.clock, at.last);
+    come_behind(stream, streams[static_cast<size_t>(number)]);
   }
-  executable.clock = stream.clock;
-  executable.last = stream.last;
+  static_cast<Point&>(executable) = stream;
 }
 
 }  // namespace tessera::emulated_gpu

@@ -392,6 +392,10 @@ cublasStatus cublasLtMatmul(cublasLtHandle handle, cublasLtMatmulDesc desc, cons
   call.product.in_double = description.compute == kCublasCompute64F;
   call.product.alpha = scalar(description.scale, alpha);
   call.product.beta = scalar(description.scale, beta);
+  if (description.epilogue != kEpilogueBias && description.bias) {
+    lt_wrong("a bias is given and no epilogue adds it: cublasLt 13.1 refuses that");
+    return kCublasInvalidValue;
+  }
   if (description.epilogue == kEpilogueBias) {
     call.product.bias = description.bias;
     call.product.bias_type = description.bias_type < 0 ? problem->d.type : description.bias_type;

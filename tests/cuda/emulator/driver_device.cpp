@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
 
 #include "access_checks.h"
 #include "driver_exports.h"
@@ -46,6 +49,27 @@ using namespace cuda;
 
 constexpr unsigned kMostShared = 227 << 10;
 
+// Shared memory that kernels declare, as nvcc compiled them: its table, of which the largest
+// counts. None of kernels that are not in it.
+unsigned declared_shared(const char* name) {
+  static const std::map<std::string, unsigned> known = [] {
+    std::map<std::string, unsigned> all;
+    std::ifstream table(TESSERA_KERNEL_FACTS);
+    for (std::string line; std::getline(table, line);) {
+      std::istringstream words(line);
+      std::string kind, kernel;
+      unsigned threads = 0, facts[8] = {};
+      if (!(words >> kind >> kernel >> threads) || kind != "kernel") continue;
+      for (unsigned& fact : facts) words >> fact;
+      all[kernel] = std::max(facts[1], facts[5]);
+    }
+    if (all.empty()) found(std::string("no kernels are in ") + TESSERA_KERNEL_FACTS);
+    return all;
+  }();
+  const auto kernel = known.find(name);
+  return kernel == known.end() ? 0 : kernel->second;
+}
+
 bool valid_device(CUdevice device) {
   return device >= 0 && device < static_cast<int>(machine().devices.size());
 }
@@ -88,6 +112,7 @@ std::vector<Range> run_kernel(const simt::KernelEntry& kernel, simt::Shape grid,
                       parameters.memory.data(),
                       parameters.memory.size(),
                       m.seed ? m.random() | 1 : 0};
+  ++m.kernels;
   if (!simt::run(launch)) {
     m.devices[static_cast<size_t>(device)].sticky = kCudaErrorIllegalAddress;
   }
@@ -102,9 +127,6 @@ std::vector<Range> run_kernel(const simt::KernelEntry& kernel, simt::Shape grid,
 }  // namespace tessera::emulated_gpu
 
 using namespace tessera::emulated_gpu;
-#define TESSERA_DRIVER_CALL                    \
-  const std::lock_guard lock(machine().mutex); \
-  if (const CUresult r = ready(__func__)) return r
 
 extern "C" {
 
@@ -128,6 +150,10 @@ static const std::pair<CUresult, std::pair<const char*, const char*>> kErrors[] 
     {101, {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"}},
     {200, {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"}},
     {201, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
+    {217,
+     {"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+      "peer access is not supported between these two devices"}},
+    {704, {"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"}},
     {209, {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for the device"}},
     {400, {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"}},
     {500, {"CUDA_ERROR_NOT_FOUND", "named symbol not found"}},
@@ -271,7 +297,7 @@ static CUresult free_memory(const void* at, bool on_device, const char* call) {
   if (!m.may_call(call)) return kCudaErrorStreamCaptureUnsupported;
   Memory* memory = m.memory_of(at, 0, call);
   if (!memory) return kCudaErrorInvalidValue;
-  if (memory->begin != at || (memory->device >= 0) != on_device) {
+  if (memory->begin != at || (memory->device >= 0) != on_device || memory->opened > 0) {
     found(std::string(call) + ": not the address of an allocation of its kind");
     return kCudaErrorInvalidValue;
   }
@@ -321,6 +347,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   Function f;
   f.kernel = tessera::simt::find_kernel(name);
   if (!f.kernel) return kCudaErrorNotFound;
+  f.declared = declared_shared(name);
+  f.dynamic_limit -= f.declared;
   f.device = *device;
   f.module = number_of(Handle::kModule, module);
   m.functions.push_back(f);
@@ -333,10 +361,10 @@ CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
       object_of(Handle::kFunction, machine().functions, function, "cuFuncSetAttribute", "function");
   if (!f) return kCudaErrorInvalidHandle;
   if (attribute != kFunctionAttributeMaxDynamicSharedSize || value < 0 ||
-      static_cast<unsigned>(value) > kMostShared) {
+      static_cast<unsigned>(value) + f->declared > kMostShared) {
     return kCudaErrorInvalidValue;
   }
-  f->dynamic_limit = std::max(48u << 10, static_cast<unsigned>(value));
+  f->dynamic_limit = std::max(f->dynamic_limit, static_cast<unsigned>(value));
   return kCudaSuccess;
 }
 

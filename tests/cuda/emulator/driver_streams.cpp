@@ -121,8 +121,9 @@ CUresult copy_to_pageable(Stream& stream, void* to, const void* from, size_t byt
     };
   };
   m.add(stream, std::move(work));
-  m.run_until(stream.last);
-  join(m.host, stream.clock);
+  const Point end = stream;
+  m.run_until(end.last);
+  m.host_saw(end);
   return m.devices[static_cast<size_t>(stream.device)].sticky;
 }
 
@@ -137,9 +138,6 @@ bool pageable_in_capture(const Stream& stream, const char* call) {
 }  // namespace tessera::emulated_gpu
 
 using namespace tessera::emulated_gpu;
-#define TESSERA_DRIVER_CALL                    \
-  const std::lock_guard lock(machine().mutex); \
-  if (const CUresult r = ready(__func__)) return r
 #define TESSERA_STREAM(name)                   \
   Stream* const s = stream_of(name, __func__); \
   if (!s) return kCudaErrorInvalidHandle
@@ -227,9 +225,9 @@ CUresult cuStreamSynchronize(CUstream stream) {
   TESSERA_STREAM(stream);
   Machine& m = machine();
   if (!m.may_call("cuStreamSynchronize")) return kCudaErrorStreamCaptureUnsupported;
-  const Clock clock = s->clock;
-  m.run_until(s->last);
-  join(m.host, clock);
+  const Point end = *s;
+  m.run_until(end.last);
+  m.host_saw(end);
   return m.devices[static_cast<size_t>(s->device)].sticky;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
@@ -348,7 +346,7 @@ CUresult cuEventQuery(CUevent event) {
   m.run_some(static_cast<int>(m.random() % 4));
   if (const CUresult r = m.devices[static_cast<size_t>(e->device)].sticky) return r;
   if (m.unfinished.contains(e->last)) return kCudaErrorNotReady;
-  join(m.host, e->clock);
+  m.host_saw(*e);
   return kCudaSuccess;
 }
 CUresult cuEventSynchronize(CUevent event) {
@@ -358,9 +356,9 @@ CUresult cuEventSynchronize(CUevent event) {
   if (!e) return kCudaErrorInvalidHandle;
   if (const CUresult r = askable(*e, "cuEventSynchronize")) return r;
   if (!e->recorded) return kCudaSuccess;
-  const Clock clock = e->clock;
-  m.run_until(e->last);
-  join(m.host, clock);
+  const Point end = *e;
+  m.run_until(end.last);
+  m.host_saw(end);
   return m.devices[static_cast<size_t>(e->device)].sticky;
 }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {

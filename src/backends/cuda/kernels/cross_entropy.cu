@@ -17,19 +17,29 @@ __device__ __forceinline__ Softmax joined(Softmax a, Softmax b) {
   return {highest, a.sum * expf(a.highest - highest) + b.sum * expf(b.highest - highest)};
 }
 
+// Eight neighbours of a row, which begins at a multiple of eight.
+__device__ __forceinline__ void add_eight(Softmax& mine, const float* logits) {
+  const Vector<float> z = load(logits);
+  float highest = z.x[0];
+#pragma unroll
+  for (int k = 1; k < kVector; ++k) highest = larger(highest, z.x[k]);
+  if (!(highest <= mine.highest)) {
+    mine.sum *= mine.highest == -INFINITY ? 0.0f : expf(mine.highest - highest);
+    mine.highest = highest;
+  }
+  if (mine.highest == -INFINITY) return;
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) mine.sum += expf(z.x[k] - mine.highest);  // a NaN comes through
+}
+
 // log sum e^z over the first `classes` logits of a row: the same bits in every thread.
 __device__ __forceinline__ float log_sum_exp(const float* logits, int64_t classes,
                                              Softmax* scratch) {
   Softmax mine{-INFINITY, 0.0f};
-  for (int64_t i = threadIdx.x; i < classes; i += kThreads) {
-    const float z = logits[i];
-    if (z > mine.highest) {
-      mine.sum = fmaf(mine.sum, expf(mine.highest - z), 1.0f);
-      mine.highest = z;
-    } else {
-      mine.sum += z == -INFINITY ? 0.0f : expf(z - mine.highest);  // a NaN comes through
-    }
-  }
+  const int64_t vectors = classes / kVector;
+  for (int64_t v = threadIdx.x; v < vectors; v += kThreads) add_eight(mine, logits + v * kVector);
+  const int64_t last = vectors * kVector + threadIdx.x;
+  if (last < classes) mine = joined(mine, {logits[last], 1.0f});
   scratch[threadIdx.x] = mine;
   __syncthreads();
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
@@ -42,23 +52,32 @@ __device__ __forceinline__ float log_sum_exp(const float* logits, int64_t classe
 }
 
 // gradient(z, i) of every logit, over the row itself where its elements are not larger: a chunk is
-// read by all before it is written.
+// read by all before it is written. Behind the logits of a row up to its stride are numbers of any
+// kind, or none.
 template <class T, class Gradient>
-__device__ __forceinline__ void write_gradients(const float* logits, T* dlogits, int64_t stride,
-                                                Gradient gradient) {
-  constexpr int kEach = 8;
-  for (int64_t first = 0; first < stride; first += kThreads * kEach) {
-    float z[kEach];
+__device__ __forceinline__ void write_gradients(const float* logits, T* dlogits, int64_t classes,
+                                                int64_t stride, Gradient gradient) {
+  constexpr int kEach = 2;
+  for (int64_t first = 0; first < stride; first += kThreads * kVector * kEach) {
+    Vector<T> r[kEach];
 #pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      const int64_t i = first + k * kThreads + threadIdx.x;
-      z[k] = i < stride ? gradient(logits, i) : 0.0f;
+    for (int e = 0; e < kEach; ++e) {
+      const int64_t i = first + (e * kThreads + threadIdx.x) * kVector;
+      if (i + kVector <= classes) {
+        const Vector<float> z = load(logits + i);
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) r[e].x[k] = narrow<T>(gradient(z.x[k], i + k));
+      } else {
+#pragma unroll
+        for (int k = 0; k < kVector; ++k)
+          r[e].x[k] = narrow<T>(i + k < classes ? gradient(logits[i + k], i + k) : 0.0f);
+      }
     }
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      const int64_t i = first + k * kThreads + threadIdx.x;
-      if (i < stride) dlogits[i] = narrow<T>(z[k]);
+    for (int e = 0; e < kEach; ++e) {
+      const int64_t i = first + (e * kThreads + threadIdx.x) * kVector;
+      if (i < stride) store(dlogits + i, r[e]);
     }
   }
 }
@@ -85,10 +104,9 @@ __device__ __forceinline__ void cross_entropy_row(float* logits, const int32_t* 
   if (!dloss) return;
   __syncthreads();  // all have read the target's logit
   const float at_target = *dloss, of_all = fmaf(2 * *dsquares, lse, at_target);
-  write_gradients(logits, reinterpret_cast<T*>(logits), stride,
-                  [&](const float* z, int64_t i) -> float {
-                    if (!counted || i >= classes) return 0.0f;
-                    const float p = expf(z[i] - lse) * of_all;
+  write_gradients(logits, reinterpret_cast<T*>(logits), counted ? classes : 0, stride,
+                  [&](float z, int64_t i) -> float {
+                    const float p = expf(z - lse) * of_all;
                     return i == target ? p - at_target : p;
                   });
 }
@@ -103,10 +121,9 @@ __device__ __forceinline__ void log_sum_exp_gradient_row(float* logits, const in
   const int64_t valid = *valid_of < 0 ? 0 : *valid_of < classes ? *valid_of : classes;
   const int32_t target = targets[row];
   const float lse = lses[row], dlse = dlses[row], dhit = dhits[row];
-  write_gradients(logits, reinterpret_cast<T*>(logits), stride,
-                  [&](const float* z, int64_t i) -> float {
-                    if (i >= valid) return 0.0f;
-                    const float p = dlse * expf(z[i] - lse);
+  write_gradients(logits, reinterpret_cast<T*>(logits), valid, stride,
+                  [&](float z, int64_t i) -> float {
+                    const float p = dlse * expf(z - lse);
                     return i == target ? p + dhit : p;
                   });
 }

@@ -126,6 +126,12 @@ __device__ __forceinline__ void layer_norm_row(const T* x, const T* w, const T* 
   });
 }
 
+// Where the sum of a column lies in shared memory: first those of the first of every eight columns,
+// then of the second, so that threads side by side reach different banks.
+__device__ __forceinline__ int64_t sum_place(int64_t column, int k, int64_t width) {
+  return k * ((width + kVector - 1) / kVector) + column / kVector;
+}
+
 // dx of the rows blockIdx.x, blockIdx.x + gridDim.x, ... and their part of dw: partial [blocks,
 // width], which is summed in shared memory, a column by one thread.
 template <class T>
@@ -137,7 +143,7 @@ __device__ __forceinline__ void rms_norm_backward_rows(const T* x, const T* w, c
   const bool vectors =
       width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx);
   for_columns(width, [&](int64_t column, int n) {
-    for (int k = 0; k < n; ++k) dw[column + k] = 0;
+    for (int k = 0; k < n; ++k) dw[sum_place(column, k, width)] = 0;
   });
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T *row_x = x + row * width, *row_dy = dy + row * width;
@@ -151,7 +157,10 @@ __device__ __forceinline__ void rms_norm_backward_rows(const T* x, const T* w, c
 #pragma unroll
       for (int k = 0; k < kVector; ++k) {
         dot = fmaf(ds[k] * ws[k], xs[k], dot);
-        if (k < n) dw[column + k] = fmaf(ds[k], xs[k] * rstd, dw[column + k]);
+        if (k < n) {
+          float& sum = dw[sum_place(column, k, width)];
+          sum = fmaf(ds[k], xs[k] * rstd, sum);
+        }
       }
     });
     const float factor =
@@ -167,7 +176,8 @@ __device__ __forceinline__ void rms_norm_backward_rows(const T* x, const T* w, c
     });
   }
   for_columns(width, [&](int64_t column, int n) {
-    for (int k = 0; k < n; ++k) partial[blockIdx.x * width + column + k] = dw[column + k];
+    for (int k = 0; k < n; ++k)
+      partial[blockIdx.x * width + column + k] = dw[sum_place(column, k, width)];
   });
 }
 
@@ -179,11 +189,12 @@ __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
                                                          int64_t rows, int64_t width) {
   TESSERA_DYNAMIC_SHARED(float, dw);
   __shared__ float scratch[8];
-  float* db = dw + width;
+  float* db = dw + (width + kVector - 1) / kVector * kVector;
   const bool vectors =
       width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx);
   for_columns(width, [&](int64_t column, int n) {
-    for (int k = 0; k < n; ++k) dw[column + k] = db[column + k] = 0;
+    for (int k = 0; k < n; ++k)
+      dw[sum_place(column, k, width)] = db[sum_place(column, k, width)] = 0;
   });
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T *row_x = x + row * width, *row_dy = dy + row * width;
@@ -200,8 +211,9 @@ __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
         sum += g;
         dot = fmaf(g, h, dot);
         if (k < n) {
-          dw[column + k] = fmaf(ds[k], h, dw[column + k]);
-          db[column + k] += ds[k];
+          const int64_t place = sum_place(column, k, width);
+          dw[place] = fmaf(ds[k], h, dw[place]);
+          db[place] += ds[k];
         }
       }
     });
@@ -222,8 +234,9 @@ __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
   }
   for_columns(width, [&](int64_t column, int n) {
     for (int k = 0; k < n; ++k) {
-      partial[blockIdx.x * width + column + k] = dw[column + k];
-      partial[(gridDim.x + blockIdx.x) * width + column + k] = db[column + k];
+      const int64_t place = sum_place(column, k, width);
+      partial[blockIdx.x * width + column + k] = dw[place];
+      partial[(gridDim.x + blockIdx.x) * width + column + k] = db[place];
     }
   });
 }

@@ -1,5 +1,5 @@
 // adamw, sgd and lion on flat buffers that hold many parameters: one launch, eight elements a thread
-// and step. Results may be the operands.
+// and step. Results may be the operands. adamw also writes its weights in bf16 where it is asked to.
 #include "elements.cuh"
 
 namespace tessera::cuda {
@@ -20,62 +20,104 @@ __device__ __forceinline__ int64_t segment_of(const int64_t* begins, int64_t cou
   return low;
 }
 
-// Buffers that an update reads and writes, and the gradient.
+// Buffers that an update reads and writes, the gradient, and the first result rounded, or null.
 template <int kBuffers>
 struct Buffers {
   const float* x[kBuffers];
   float* y[kBuffers];
   const float* g;
+  Bf16* rounded = nullptr;
 };
 
-// update(decay, values, gradient) on the values of each element, which may lie where they lay.
+// Four neighbours of f32, 16 bytes: those of a warp's threads are neighbours too, so that no store
+// writes half of a sector.
+constexpr int kFour = 4;
+struct alignas(16) Four {
+  float x[kFour];
+};
+__device__ __forceinline__ Four load_four(const float* p) {
+  return *reinterpret_cast<const Four*>(p);
+}
+
+// update(decay, values, gradient) on the values of each element, which may lie where they lay. A
+// thread takes two fours at a time.
 template <int kBuffers, class Update>
 __device__ __forceinline__ void update_elements(const Buffers<kBuffers>& b, int64_t n,
                                                 const int64_t* begins, const float* decays,
                                                 int64_t segments, Update update) {
-  bool vectors = aligned(b.g);
+  constexpr int kParts = kVector / kFour;
+  bool vectors = aligned(b.g) && aligned(b.rounded);
   for (int j = 0; j < kBuffers; ++j) vectors = vectors && aligned(b.x[j]) && aligned(b.y[j]);
-  for (int64_t first = first_element(); first < n;
-       first += static_cast<int64_t>(gridDim.x) * blockDim.x * kVector) {
-    int64_t segment = segment_of(begins, segments, first);
-    float decay = decays[segment];
-    const int64_t end = segment + 1 < segments && begins[segment + 1] < n ? begins[segment + 1] : n;
-    if (vectors && first + kVector <= end) {
-      const Vector<float> g = load(b.g + first);
-      Vector<float> v[kBuffers];
+  const int64_t tile = static_cast<int64_t>(blockDim.x) * kVector;
+  for (int64_t begin = blockIdx.x * tile; begin < n; begin += gridDim.x * tile) {
+    int64_t segment[kParts];
+    bool whole[kParts];
+    Four g[kParts], v[kParts][kBuffers];
+    const auto first_of = [&](int p) {
+      return begin + (static_cast<int64_t>(p) * blockDim.x + threadIdx.x) * kFour;
+    };
 #pragma unroll
-      for (int j = 0; j < kBuffers; ++j) v[j] = load(b.x[j] + first);
+    for (int p = 0; p < kParts; ++p) {
+      const int64_t first = first_of(p);
+      segment[p] = first < n ? segment_of(begins, segments, first) : 0;
+      const int64_t next = segment[p] + 1,
+                    end = next < segments && begins[next] < n ? begins[next] : n;
+      whole[p] = vectors && first + kFour <= end;
+      if (!whole[p]) continue;
+      g[p] = load_four(b.g + first);
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) {
-        float values[kBuffers];
+      for (int j = 0; j < kBuffers; ++j) v[p][j] = load_four(b.x[j] + first);
+    }
 #pragma unroll
-        for (int j = 0; j < kBuffers; ++j) values[j] = v[j].x[k];
-        update(decay, values, g.x[k]);
+    for (int p = 0; p < kParts; ++p) {
+      const int64_t first = first_of(p);
+      if (first >= n) continue;
+      float decay = decays[segment[p]];
+      if (!whole[p]) {
+        int64_t of = segment[p];
+        for (int64_t i = first; i < n && i < first + kFour; ++i) {
+          while (of + 1 < segments && begins[of + 1] <= i) decay = decays[++of];
+          float values[kBuffers];
 #pragma unroll
-        for (int j = 0; j < kBuffers; ++j) v[j].x[k] = values[j];
+          for (int j = 0; j < kBuffers; ++j) values[j] = b.x[j][i];
+          update(decay, values, b.g[i]);
+#pragma unroll
+          for (int j = 0; j < kBuffers; ++j) b.y[j][i] = values[j];
+          if (b.rounded) b.rounded[i] = narrow<Bf16>(values[0]);
+        }
+        continue;
       }
 #pragma unroll
-      for (int j = 0; j < kBuffers; ++j) store(b.y[j] + first, v[j]);
-      continue;
-    }
-    for (int64_t i = first; i < n && i < first + kVector; ++i) {
-      while (segment + 1 < segments && begins[segment + 1] <= i) decay = decays[++segment];
-      float values[kBuffers];
+      for (int k = 0; k < kFour; ++k) {
+        float values[kBuffers];
 #pragma unroll
-      for (int j = 0; j < kBuffers; ++j) values[j] = b.x[j][i];
-      update(decay, values, b.g[i]);
+        for (int j = 0; j < kBuffers; ++j) values[j] = v[p][j].x[k];
+        update(decay, values, g[p].x[k]);
 #pragma unroll
-      for (int j = 0; j < kBuffers; ++j) b.y[j][i] = values[j];
+        for (int j = 0; j < kBuffers; ++j) v[p][j].x[k] = values[j];
+      }
+#pragma unroll
+      for (int j = 0; j < kBuffers; ++j) *reinterpret_cast<Four*>(b.y[j] + first) = v[p][j];
+      if (b.rounded) {
+        const float(&x)[kFour] = v[p][0].x;
+        *reinterpret_cast<uint2*>(b.rounded + first) = {pack_bf16(x[0], x[1]),
+                                                        pack_bf16(x[2], x[3])};
+      }
     }
   }
 }
 
-// Where an update is left out its operands are kept.
-__device__ __forceinline__ void keep(const float* x, float* y, int64_t n) {
-  if (x == y) return;
+// y[i] = x[i], rounded to what y is.
+template <class T>
+__device__ __forceinline__ void copy_elements(const float* x, T* y, int64_t n) {
   for (int64_t first = first_element(); first < n;
        first += static_cast<int64_t>(gridDim.x) * blockDim.x * kVector)
-    for (int64_t i = first; i < n && i < first + kVector; ++i) y[i] = x[i];
+    for (int64_t i = first; i < n && i < first + kVector; ++i) y[i] = narrow<T>(x[i]);
+}
+
+// Where an update is left out its operands are kept.
+__device__ __forceinline__ void keep(const float* x, float* y, int64_t n) {
+  if (x != y) copy_elements(x, y, n);
 }
 
 __device__ __forceinline__ float sign_of(float x) {
@@ -87,8 +129,10 @@ __device__ __forceinline__ float sign_of(float x) {
 TESSERA_KERNEL(256, adamw, const float* w, const float* m, const float* v, const float* g,
                const float* lr_of, const float* scale_of, const uint8_t* ok, const int64_t* step_of,
                const int64_t* begins, const float* decays, float* new_w, float* new_m, float* new_v,
-               int64_t n, int64_t segments, double beta1, double beta2, double epsilon) {
+               Bf16* rounded, int64_t n, int64_t segments, double beta1, double beta2,
+               double epsilon) {
   if (!*ok) {
+    if (rounded) copy_elements(w, rounded, n);
     keep(w, new_w, n);
     keep(m, new_m, n);
     keep(v, new_v, n);
@@ -105,7 +149,7 @@ TESSERA_KERNEL(256, adamw, const float* w, const float* m, const float* v, const
   const float b1 = static_cast<float>(beta1), rest1 = static_cast<float>(1 - beta1),
               b2 = static_cast<float>(beta2), rest2 = static_cast<float>(1 - beta2),
               e = static_cast<float>(epsilon), lr = *lr_of, scale = *scale_of;
-  update_elements<3>({{w, m, v}, {new_w, new_m, new_v}, g}, n, begins, decays, segments,
+  update_elements<3>({{w, m, v}, {new_w, new_m, new_v}, g, rounded}, n, begins, decays, segments,
                      [&](float decay, float (&x)[3], float g_of) {
                        const float gradient = g_of * scale, weight = x[0];
                        x[1] = fmaf(b1, x[1], rest1 * gradient);

@@ -55,6 +55,7 @@ constexpr int kMaxFrequencies = 128;
 struct Frequencies {
   float values[kMaxFrequencies];
 };
+constexpr int kTurnedHeads = 4;  // that a thread of rope turns by the same angles
 
 // Operands of a sum of many.
 constexpr int kMaxSummands = 16;

@@ -70,39 +70,49 @@ __device__ __forceinline__ void reduce_rows(const T* x, T* y, const ReduceShape&
 template <class Id, class In, class Out>
 __device__ __forceinline__ void scatter_rows(const Id* ids, const In* updates, Out* y, int64_t count,
                                              int64_t rows, int64_t width) {
-  __shared__ uint32_t matches[8];
+  constexpr int kWords = 256;
+  // Which tokens have the id: bit l of word w is token begin + 32 w + l. And which words have any.
+  __shared__ uint32_t matches[kWords], filled[kWords / 32];
   const int t = static_cast<int>(threadIdx.x), warp = t / 32;
   const int64_t token = blockIdx.x;
   const Id id = ids[token];
   if (id < 0 || id >= rows) return;
-  // Which of 256 tokens have the id: bit l of word w is token begin + 32 w + l.
-  auto find = [&](int64_t begin, int64_t end) {
+  bool before = false;
+  for (int64_t other = t; other < token; other += 256) before |= ids[other] == id;
+  const uint32_t any_before = warp_or(before ? 1u : 0u);
+  if (t % 32 == 0) matches[warp] = any_before;
+  __syncthreads();
+  for (int w = 0; w < 8; ++w)
+    if (matches[w]) return;
+  auto find = [&](int64_t begin) {
     __syncthreads();
-    const bool same = begin + t < end && ids[begin + t] == id;
-    const uint32_t word = warp_or(same ? 1u << (t % 32) : 0u);
-    if (t % 32 == 0) matches[warp] = word;
+    for (int pass = 0; pass < kWords / 8; ++pass) {
+      const int64_t other = begin + pass * 256 + t;
+      const uint32_t word = warp_or(other < count && ids[other] == id ? 1u << (t % 32) : 0u);
+      if (t % 32 == 0) matches[pass * 8 + warp] = word;
+    }
+    __syncthreads();
+    const uint32_t word = warp_or(matches[t] ? 1u << (t % 32) : 0u);
+    if (t % 32 == 0) filled[warp] = word;
     __syncthreads();
   };
-  for (int64_t begin = 0; begin < token; begin += 256) {
-    find(begin, token);
-    uint32_t any = 0;
-    for (int w = 0; w < 8; ++w) any |= matches[w];
-    if (any) return;
-  }
-  // Four columns a thread and pass.
-  constexpr int kColumns = 4;
+  // Eight columns a thread and pass.
+  constexpr int kColumns = 8;
   for (int64_t first = 0; first < width; first += 256 * kColumns) {
     Compute<Out> sums[kColumns] = {};
-    for (int64_t begin = token; begin < count; begin += 256) {
-      find(begin, count);
-      for (int w = 0; w < 8; ++w) {
-        for (uint32_t left = matches[w]; left != 0; left &= left - 1) {
-          const In* row = updates + (begin + w * 32 + lowest_bit(left)) * width;
+    for (int64_t begin = token; begin < count; begin += kWords * 32) {
+      find(begin);
+      for (int f = 0; f < kWords / 32; ++f) {
+        for (uint32_t words = filled[f]; words != 0; words &= words - 1) {
+          const int w = f * 32 + lowest_bit(words);
+          for (uint32_t left = matches[w]; left != 0; left &= left - 1) {
+            const In* row = updates + (begin + w * 32 + lowest_bit(left)) * width;
 #pragma unroll
-          for (int k = 0; k < kColumns; ++k) {
-            const int64_t column = first + k * 256 + t;
-            if (column < width)
-              sums[k] = added(sums[k], static_cast<Compute<Out>>(widen(row[column])));
+            for (int k = 0; k < kColumns; ++k) {
+              const int64_t column = first + k * 256 + t;
+              if (column < width)
+                sums[k] = added(sums[k], static_cast<Compute<Out>>(widen(row[column])));
+            }
           }
         }
       }
