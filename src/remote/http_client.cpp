@@ -121,12 +121,12 @@ class Sender {
     response.body.clear();
     response.body_bytes = 0;
     bool too_long = false;
-    exchange.on_body = [&](int status, const HttpHeaders&, std::string_view piece) {
+    exchange.on_body = [&](int status, const HttpHeaders& headers, std::string_view piece) {
       if (status < 200 || status > 299) {
         response.body.append(piece.substr(0, kMaxErrorBody - response.body.size()));
         return true;
       }
-      if (status != 206 && request_.range) return false;
+      if (status != 206 && request_.range && !is_whole_range(status, headers)) return false;
       too_long = piece.size() > request_.max_body - response.body_bytes;
       if (too_long) return false;
       if (request_.sink) {
@@ -149,6 +149,12 @@ class Sender {
     } else if (attempt.failure.empty()) {
       judge(attempt);
     }
+  }
+
+  bool is_whole_range(int status, const HttpHeaders& headers) const {
+    const std::string* length = find_header(headers, "content-length");
+    return status == 200 && request_.range_is_whole && length &&
+           parse_decimal(*length) == request_.range->second;
   }
 
   void judge(Attempt& attempt) const {
