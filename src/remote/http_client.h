@@ -44,7 +44,6 @@ struct HttpRequest {
   std::string method;     // as of HttpExchange; with one no redirect is followed
   std::string_view body;  // sent again with every repetition
   std::optional<std::pair<uint64_t, uint64_t>> range;  // first byte, number of bytes (not 0)
-  bool range_is_whole = false;  // the range is the file: status 200 with so many bytes answers it
   HttpHeaders headers;
   // The value of Authorization, for the origin (scheme, host, port) of `url` alone: behind a
   // redirect to another one it is not sent, and not any more when one leads back.
@@ -59,8 +58,8 @@ struct HttpRequest {
 };
 
 // Sends it, follows up to 10 redirects (none from https to http) and repeats it as `settings` say.
-// An answer of status 200 to a request for a range has no body here, unless the range is the whole
-// file: the rest is not read.
+// An answer of status 200 to a request for a range has no body here: the rest is not read. With
+// Content-Range it is one of status 206, whose number the server has wrong.
 //
 // Returns answers 2xx and 4xx. UserError, with the address (without what may be secret), the last
 // status or failure, the number of attempts and what to do: no answer; 5xx or 429 to the end; an

@@ -22,13 +22,6 @@ ContentRange content_range_of(const HttpResponse& response) {
   return value ? parse_content_range(*value).value_or(ContentRange()) : ContentRange();
 }
 
-// How long the file is by an answer with a part of it, or all of it.
-std::optional<uint64_t> total_of(const HttpResponse& response) {
-  if (response.status != 200) return content_range_of(response).total;
-  const std::string* length = find_header(response.headers, "content-length");
-  return length ? parse_decimal(*length) : std::nullopt;
-}
-
 // Why an answer is not what was asked for.
 std::string range_flaw(const HttpResponse& response, uint64_t offset, uint64_t bytes,
                        uint64_t size) {
@@ -90,7 +83,6 @@ HttpRequest RangeReader::request(uint64_t offset, std::span<std::byte> out,
                                  const std::atomic<bool>* cancel) const {
   HttpRequest request = request_for(location_);
   request.range = {offset, out.size()};
-  request.range_is_whole = out.size() == location_.size;
   request.max_body = out.size();
   request.cancel = cancel;
   request.sink = [out](uint64_t at, std::string_view piece) {
@@ -109,10 +101,6 @@ void RangeReader::read(uint64_t offset, std::span<std::byte> out,
   if (out.empty()) return;
   HttpRequest request = this->request(offset, out, cancel);
   HttpResponse response;
-  // Some servers (rclone's) say 200 to a range that is the whole file.
-  auto has_part = [&] {
-    return response.status == 206 || (response.status == 200 && response.body_bytes == out.size());
-  };
   HttpRequest shortcut = request;
   {
     std::lock_guard lock(mutex_);
@@ -121,36 +109,36 @@ void RangeReader::read(uint64_t offset, std::span<std::byte> out,
   }
   if (!shortcut.url.empty()) {
     response = send_request(shortcut, settings_);
-    if (!has_part()) {
+    if (response.status != 206) {
       std::lock_guard lock(mutex_);
       if (direct_url_ == shortcut.url) direct_url_.clear();
     }
   }
-  if (!has_part()) {
+  if (response.status != 206) {
     response = send_request(request, settings_);
-    if (!response.redirects.empty() && has_part()) {
+    if (!response.redirects.empty() && response.status == 206) {
       std::lock_guard lock(mutex_);
       direct_url_ = response.url;
       direct_authorization_ = response.trusted ? location_.authorization : "";
     }
   }
-  const bool good = response.status == 200 || response.status == 206;
-  std::optional<uint64_t> total = total_of(response);
-  bool other_size = response.status == 416 || (good && total && *total != location_.size);
+  if (response.status >= 200 && response.status < 300 && response.status != 206) {
+    throw UserError(cat("cannot read a part of '", location_.name, "': the server answers status ",
+                        response.status, " and not 206; fetch the whole file and give its path"));
+  }
+  std::optional<uint64_t> total = content_range_of(response).total;
+  bool other_size =
+      response.status == 416 || (response.status == 206 && total && *total != location_.size);
   std::string etag = etag_of(response);
-  bool other_tag = good && !location_.etag.empty() && !etag.empty() && etag != location_.etag;
+  bool other_tag =
+      response.status == 206 && !location_.etag.empty() && !etag.empty() && etag != location_.etag;
   if (other_size || other_tag) {
     throw UserError(cat("'", location_.name, "' has changed on its server: it had ", location_.size,
                         " bytes", location_.etag.empty() ? "" : " and ETag ", location_.etag,
                         other_tag ? cat(", now ETag ", etag) : "",
                         "; start again with the new one"));
   }
-  if (has_part()) return;
-  if (response.status >= 200 && response.status < 300) {
-    throw UserError(cat("cannot read a part of '", location_.name, "': the server answers status ",
-                        response.status, " and not 206; fetch the whole file and give its path"));
-  }
-  refuse_location(location_, request, response);
+  if (response.status != 206) refuse_location(location_, request, response);
 }
 
 namespace {

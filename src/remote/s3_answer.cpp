@@ -68,7 +68,8 @@ class AnswerParser {
 
   void begin(std::string_view name) {
     if (depth_ >= kMaxDepth) fail("it is nested too deeply");
-    if (depth_ == 0 && name != root_)
+    // rclone's server leaves "Result" out.
+    if (depth_ == 0 && name != root_ && cat(name, "Result") != root_)
       fail(cat("it is no ", root_, " but '", name.substr(0, 40), "'"));
     if (depth_ > 0) path_ += cat(path_.empty() ? "" : "/", name.substr(0, 64));
     ++depth_;

@@ -22,6 +22,7 @@ TEST(S3Answer, IsRead) {
                               {"Empty", ""}}));
   EXPECT_EQ(find_text(answer, "Upload/Key"), "a & b");
   EXPECT_EQ(find_text(answer, "Key"), "");
+  EXPECT_EQ(parse_s3_answer("<R><A>1</A></R>", "RResult", "s3://b/"), (S3Answer{{"A", "1"}}));
 }
 
 TEST(S3Answer, WhatItRefuses) {

@@ -149,6 +149,8 @@ class Handler(BaseHTTPRequestHandler):
                                             f"bytes {first + 1}-{first + len(body)}/{len(content)}")])
         if word == "norange":
             return self.answer(206, body)
+        if word == "part200":
+            return self.answer(200, body, given)
         if word == "trickle":
             self.note("trickle")
             self.send_response(206)
