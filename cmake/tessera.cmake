@@ -29,13 +29,14 @@ target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 
 # A program that nobody has built yet should be there in minutes, so optimising is for what runs often. INNER_LOOPS are
 # the sources in which a step, a token or an element is worked on: they keep the build type's -O3, as kernels do. All
-# others get -O1, which compiles in two thirds of the time. All presets but `debug` also compile several sources of a folder
+# others get -O1, which compiles in two thirds of the time, or with sanitizers -Og, in three quarters of that. All presets but `debug` also compile several sources of a folder
 # or a test as one (CMAKE_UNITY_BUILD), so that headers and what is instantiated from them (JSON) come once: tests take
 # less than half of the time so. INNER_LOOPS stay alone, and so do SEPARATE sources, which have local names that others have too. `release` and
 # `dev` compile the program alike: ccache has the one when the other was built.
-set(TESSERA_OFTEN_RUN "")
-set(TESSERA_SELDOM_RUN "")
-if(NOT TESSERA_SANITIZE)
+if(TESSERA_SANITIZE)
+  set(TESSERA_OFTEN_RUN -O1)
+  set(TESSERA_SELDOM_RUN -Og)
+else()
   set(TESSERA_OFTEN_RUN $<$<CONFIG:Release>:-O3>)
   set(TESSERA_SELDOM_RUN $<$<CONFIG:Release>:-O1>)
 endif()
@@ -75,8 +76,12 @@ function(tessera_test name)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
+    if(TESSERA_SANITIZE)
+      set(ARG_TIMEOUT 600)
+    endif()
   endif()
   add_executable(test_${name} ${ARG_SOURCES} ${ARG_SEPARATE})
+  set_target_properties(test_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
   set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT ARG_COMPUTES)
     target_compile_options(test_${name} PRIVATE $<IF:$<BOOL:${TESSERA_SANITIZE}>,-O0,-O1>)
