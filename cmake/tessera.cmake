@@ -38,7 +38,7 @@ target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 # times as long at -O1. Tests stay at 8: more of them use the same local names.
 if(TESSERA_SANITIZE)
   set(TESSERA_OFTEN_RUN -O1)
-  set(TESSERA_SELDOM_RUN -Og)
+  set(TESSERA_SELDOM_RUN $<IF:$<STREQUAL:${TESSERA_SANITIZE},thread>,-O1,-Og>)
 else()
   set(TESSERA_OFTEN_RUN $<$<CONFIG:Release>:-O3>)
   set(TESSERA_SELDOM_RUN $<$<CONFIG:Release>:-O1>)
