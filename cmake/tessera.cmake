@@ -29,13 +29,14 @@ target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 
 # A program that nobody has built yet should be there in minutes, so optimising is for what runs often. INNER_LOOPS are
 # the sources in which a step, a token or an element is worked on: they keep the build type's -O3, as kernels do. All
-# others get -O1, which compiles in two thirds of the time, or with sanitizers -Og, in three quarters of theirs. All presets but `debug` also compile several sources of a folder
-# or a test as one (CMAKE_UNITY_BUILD), so that headers and what is instantiated from them (JSON) come once: tests take
-# less than half of the time so. INNER_LOOPS stay alone, and so do SEPARATE sources, which have local names that others have too. `release` and
-# `dev` compile the program alike: ccache has the one when the other was built.
-# The presets `sanitizers`, `tsan` and `fuzz` are built anew rather than again, and put 24 sources of a library into one,
-# which takes three quarters of the time of the usual 8; kernels are optimised there as everywhere, since jobs of tests take ten
-# times as long at -O1. Tests stay at 8: more of them use the same local names.
+# others get -O1, which compiles in two thirds of the time, or -Og with AddressSanitizer, in three quarters of what -O1 takes
+# there. All presets but `debug` also compile several sources of a folder or a test as one (CMAKE_UNITY_BUILD), so that
+# headers and what is instantiated from them (JSON) come once: tests take less than half of the time so. INNER_LOOPS stay
+# alone, and so do SEPARATE sources, which have local names that others have too. `release` and `dev` compile the program
+# alike: ccache has the one when the other was built.
+# The presets `sanitizers`, `tsan` and `fuzz` are seldom built again after a change, and put 24 sources of a library into one,
+# which takes three quarters of the time of the usual 8; kernels keep -O3 there too, since jobs of tests take ten times as
+# long at -O1. Tests stay at 8: more of them use the same local names.
 if(TESSERA_SANITIZE)
   set(TESSERA_OFTEN_RUN -O1)
   set(TESSERA_SELDOM_RUN -Og)

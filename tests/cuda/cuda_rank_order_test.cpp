@@ -144,6 +144,12 @@ class CudaRankOrderSums : public CudaRankOrder {
                   device.stream());
       return got;
     }
+    void expect_sum() {
+      const auto guard = device.lock();
+      put();
+      sums.all_reduce(group, {.label = "a sum"}, x.data(), x.data(), kCount, scratch.data());
+      EXPECT_EQ(get(), output) << "of rank " << group.index;
+    }
     CUdeviceptr at() const { return reinterpret_cast<CUdeviceptr>(x.data()); }
   };
   template <class Work>
@@ -187,11 +193,7 @@ TEST_F(CudaRankOrderSums, GiveTheSameBitsInPieces) {
       reset(seed, kWorld);
       on_ranks(peers, [&](Rank& r) {
         EXPECT_EQ(r.sums.reduce_scatter_bytes(kWorld, kCount, DType::kF32), aligned_bytes(kPiece));
-        const auto guard = r.device.lock();
-        r.put();
-        r.sums.all_reduce(r.group, {.label = "a sum in pieces"}, r.x.data(), r.x.data(), kCount,
-                          r.scratch.data());
-        EXPECT_EQ(r.get(), r.output) << r.group.index;
+        r.expect_sum();
       });
       EXPECT_TRUE(findings().empty());
     }
@@ -240,11 +242,7 @@ TEST_F(CudaRankOrderSums, ReadPeersMemoryOnlyWhereItIsAlike) {
     EXPECT_FALSE(peers.of({r.group.index}, r.x.data()));
     peers.share({{r.group.ranks, r.x.data(), r.x.bytes()}}, r.group.index == 1 ? 8 : 7);
     EXPECT_FALSE(peers.of(r.group.ranks, r.x.data()));
-    const auto guard = r.device.lock();
-    r.put();
-    r.sums.all_reduce(r.group, {.label = "a sum"}, r.x.data(), r.x.data(), kCount,
-                      r.scratch.data());
-    EXPECT_EQ(r.get(), r.output);
+    r.expect_sum();
   });
 }
 
@@ -253,11 +251,7 @@ TEST_F(CudaRankOrderSums, GoThroughNcclWhereDevicesDoNotReachEachOther) {
   refuse_peers();
   on_ranks(true, [&](Rank& r) {
     EXPECT_FALSE(r.communicator.peers()->of(r.group.ranks, r.x.data()));
-    const auto guard = r.device.lock();
-    r.put();
-    r.sums.all_reduce(r.group, {.label = "a sum"}, r.x.data(), r.x.data(), kCount,
-                      r.scratch.data());
-    EXPECT_EQ(r.get(), r.output);
+    r.expect_sum();
   });
 }
 
