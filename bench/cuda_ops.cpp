@@ -102,13 +102,18 @@ class Bench {
     auto* launch = std::get_if<Launch>(&prepared);
     if (!launch) return;
     Buffers buffers(device_);
-    const int64_t bound = node.op->name() == "embedding"            ? in[1].shape[0]
-                          : node.op->name() == "embedding_backward" ? out[0].shape[0]
-                                                                    : vocabulary_;
+    const std::string_view op = node.op->name();
+    const int64_t bound = op == "embedding"                      ? in[1].shape[0]
+                          : op.starts_with("embedding_backward") ? out[0].shape[0]
+                                                                 : vocabulary_;
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
     for (const TensorType& type : in) inputs.push_back(buffers.filled(type, bound));
-    for (const TensorType& type : out) outputs.push_back(buffers.make(type.bytes()));
+    for (size_t k = 0; k < out.size(); ++k) {
+      // What is added to a sum is so in place, as in a step.
+      const bool adds = is_added(node, static_cast<int>(k));
+      outputs.push_back(adds ? const_cast<void*>(inputs.back()) : buffers.make(out[k].bytes()));
+    }
     void* workspace = buffers.make(launch->workspace_bytes);
     void* scratch = buffers.make(scratch_bytes_);
     // The first launch loads what it needs.
@@ -149,6 +154,7 @@ void run(const Settings& settings) {
   Bench bench(backend, settings, job.model.vocab_size);
   bench.print_head();
   bench.run(programs.accumulate_first);
+  bench.run(programs.accumulate);
   bench.run(programs.apply);
 }
 

@@ -85,6 +85,7 @@ inline Job job_of(const JobSettings& settings) {
     job.options.batch = job.options.validation_batch = s.batch;
     job.options.length = s.length;
     job.options.compute = settings.compute;
+    job.options.accumulates = true;
     return job;
   }
   throw UserError(cat("--size ", settings.size, ": give tiny, llama1b or llama3b"));

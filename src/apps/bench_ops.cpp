@@ -76,9 +76,11 @@ Timing time_node(const Graph& graph, const Node& node, const Launch& launch, int
     inputs.push_back(buffers.back().data());
   }
   for (Value v : node.outputs) {
+    // What is added to a sum is so in place, as in a step.
+    const bool adds = is_added(node, static_cast<int>(out.size()));
     out.push_back(graph.type(v));
-    buffers.emplace_back(std::max<int64_t>(out.back().bytes(), 64));
-    outputs.push_back(buffers.back().data());
+    if (!adds) buffers.emplace_back(std::max<int64_t>(out.back().bytes(), 64));
+    outputs.push_back(buffers[adds ? node.inputs.size() - 1 : buffers.size() - 1].data());
   }
   HostBuffer workspace(launch.workspace_bytes);
   std::vector<double> seconds;
@@ -134,7 +136,8 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
   std::vector<Row> rows;
   std::set<std::string> seen;
   DType compute = compute_dtype(config);
-  for (const Graph* graph : {&programs.accumulate_first, &programs.apply, &programs.evaluate}) {
+  for (const Graph* graph :
+       {&programs.accumulate_first, &programs.accumulate, &programs.apply, &programs.evaluate}) {
     auto executable = backend->compile_host(*graph);
     for (size_t i = 0; i < executable->graph().nodes().size(); ++i) {
       const Node& node = executable->graph().nodes()[i];

@@ -42,13 +42,27 @@ class Reverse {
         if (size_of(graph_.type(p).dtype) > size_of(widest)) widest = graph_.type(p).dtype;
       }
       for (Value& p : parts) p = convert(graph_, p, widest);
-      parts = {graph_.add_one(std::make_shared<SumN>(), parts)};
+      parts = {sum(parts)};
     }
     return parts[0];
   }
 
  private:
   static size_t index(Value v) { return static_cast<size_t>(v.id); }
+
+  // Of cotangents in the order in which they were made. Where the op that makes the last one can
+  // add it to the others (a table's gradient to that of the head that shares it), it takes the
+  // place of that op, of which nobody reads anything then.
+  Value sum(std::span<const Value> parts) {
+    const Node last = graph_.nodes()[static_cast<size_t>(graph_.producer(parts.back()))];
+    OpPtr adding = last.outputs.size() == 1 ? last.op->adding(0) : nullptr;
+    if (!adding || is_added(last, 0))
+      return graph_.add_one(std::make_shared<SumN>(), {parts.begin(), parts.end()});
+    std::span<const Value> others = parts.first(parts.size() - 1);
+    std::vector<Value> operands = last.inputs;
+    operands.push_back(others.size() == 1 ? others[0] : sum(others));
+    return graph_.add_one(adding, operands);
+  }
 
   void visit(Node node) {  // by value: the graph grows below
     if (!node.op->differentiable() || node.inputs.empty()) return;

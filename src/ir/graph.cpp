@@ -25,6 +25,11 @@ std::string_view name(InputKind kind) {
   return "?";
 }
 
+bool is_added(const Node& node, int output) {
+  const OpPtr adding = node.op->adding(output);
+  return adding && *adding == *node.op;
+}
+
 Value Graph::vary(Value v, AxisSet axes) {
   auto made = varied_.find({v, axes.bits});
   return made != varied_.end() ? made->second : tessera::vary(*this, v, axes);

@@ -24,6 +24,9 @@ struct Node {
   Phase phase = Phase::kForward;
 };
 
+// Whether the node adds this output to its last operand (Op::adding).
+bool is_added(const Node& node, int output);
+
 // A value from outside. A state slot keeps its content between runs and may be updated by the
 // program; an argument is given anew for every run; a parameter is what a model file declares,
 // before a pass turns it into a state slot.

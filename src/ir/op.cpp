@@ -25,6 +25,8 @@ std::vector<Value> Op::vjp(const VjpContext& context) const {
   throw InternalError(cat("op ", name(), " has no gradient (", context.node.scope, ")"));
 }
 
+OpPtr Op::adding(int) const { return nullptr; }
+
 std::vector<Value> Op::decompose(Graph&, std::span<const Value>) const {
   throw InternalError(cat("op ", name(), " has no decomposition"));
 }
@@ -43,6 +45,12 @@ std::vector<std::pair<int, int>> Op::subsumes(const Op&) const { return {}; }
 
 void require(bool ok, const Op& op, const char* label, const std::string& message) {
   if (!ok) throw UserError(cat("[", op.name(), "] (", label, ") ", message));
+}
+
+void require_sum(const Op& op, const char* label, const TensorType& sum, const TensorType& result) {
+  require(sum.shape == result.shape && sum.dtype == result.dtype, op, label,
+          cat("the operand that it adds to must be like the result: ", to_string(sum), " and ",
+              to_string(result)));
 }
 
 std::string to_string(const TensorType& type, const Mesh* mesh) {

@@ -104,6 +104,11 @@ class Op {
   virtual bool differentiable() const { return false; }
   virtual std::vector<Value> vjp(const VjpContext& context) const;
 
+  // Gradients of parameters, which are summed over uses and micro-batches: the op that adds output
+  // `output` to what its last operand holds, one more than this op has, in whose bytes the sum may
+  // be made. An op that does so already gives itself; null: there is none.
+  virtual std::shared_ptr<const Op> adding(int output) const;
+
   // Composites: appends the definition in primitives (or other composites) and returns the outputs.
   virtual std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const;
 
@@ -197,5 +202,8 @@ std::pair<const char*, T> field(const char* name, T value) {
 
 // Throws UserError "[rms_norm] (C2) w must have shape [D]: D = 4096, w is [4095]" unless `ok`.
 void require(bool ok, const Op& op, const char* label, const std::string& message);
+
+// Of an op that adds a result to an operand (Op::adding): both must be alike.
+void require_sum(const Op& op, const char* label, const TensorType& sum, const TensorType& result);
 
 }  // namespace tessera

@@ -380,11 +380,13 @@ void Layout::merge_in_place(bool exchanges) {
             out = node.outputs[static_cast<size_t>(pair.output)];
       Location from = locate(in), to = locate(out);
       if (from.root == to.root || external(from.root) || tier(from.root) != tier(to.root)) continue;
-      if (bytes(from.root) != bytes(out.id) || bytes(in.id) != bytes(out.id) ||
-          graph_.type(in).dtype != graph_.type(out).dtype)
+      if (bytes(in.id) != bytes(out.id) || graph_.type(in).dtype != graph_.type(out).dtype)
         continue;
-      if (!compatible(from.root, to.root, to.offset)) continue;
-      merge(from.root, to.root, to.offset);
+      // With all that the operand is a part of.
+      const int64_t offset = to.offset - from.offset;
+      if (offset < 0 || offset + bytes(from.root) > bytes(to.root)) continue;
+      if (!compatible(from.root, to.root, offset)) continue;
+      merge(from.root, to.root, offset);
       ++statistics.in_place;
     }
   }

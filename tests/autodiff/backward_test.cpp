@@ -5,6 +5,7 @@
 #include "backends/ref/interpreter.h"
 #include "ir/marks.h"
 #include "ir/verifier.h"
+#include "ops/composite/embedding.h"
 #include "ops/composite/linear.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
@@ -51,6 +52,24 @@ TEST(Backward, SumsSeveralUsesAtOnce) {
   EXPECT_EQ(sums[0]->inputs.size(), 6u);
 }
 
+// x = table[ids]; loss = sum of (x m1) + (x m2), with the matrices m1 = m2 = table.
+TEST(Backward, TheLastUseIsAddedToTheOthersByItsOp) {
+  Graph g;
+  Value ids = argument(g, "ids", {3}, {}, DType::kI32), table = argument(g, "table", {2, 2});
+  Value x = embedding(g, ids, table);
+  Value loss = sum_all(g, add(g, linear(g, x, table), linear(g, x, table)));
+  const ref::Feeds feeds{{"ids", {{0, 1, 1}}}, {"table", {{1, 2, 3, 4}}}};
+  // Of each product: every row of its gradient is the sum of x's rows, 7 and 10; x has the sum of
+  // the table's rows, 4 and 6, a token.
+  EXPECT_EQ(gradient_of(g, loss, table, feeds),
+            (std::vector<double>{14 + 8, 20 + 12, 14 + 16, 20 + 24}));
+  auto adding = nodes_of(g, "embedding_backward_add");
+  ASSERT_EQ(adding.size(), 1u);
+  const Node& others = g.nodes()[static_cast<size_t>(g.producer(adding[0]->inputs[2]))];
+  EXPECT_EQ(others.op->name(), "linear_dw_add");
+  EXPECT_EQ(nodes_of(g, "sum_n").size(), 1u) << "of the cotangents of x alone";
+}
+
 TEST(Backward, OneUseIsNotSummed) {
   Graph g;
   Value x = argument(g, "x", {2});
@@ -63,8 +82,8 @@ TEST(Backward, SumsCotangentsOfSeveralDtypesInTheWidest) {
   Graph g;
   Value w = argument(g, "w", {4, 4}, {}, DType::kBF16),
         x = argument(g, "x", {3, 4}, {}, DType::kBF16);
-  Value a = sum_all(g, convert(g, linear(g, x, w), DType::kF32));  // dw in f32
   Value b = sum_all(g, convert(g, mul(g, w, w), DType::kF32));     // twice in bf16
+  Value a = sum_all(g, convert(g, linear(g, x, w), DType::kF32));  // dw in f32, which is met first
   Value dw = backward(g, add(g, a, b), std::vector<Value>{w})[0];
   verify(g, "backward");
   EXPECT_EQ(g.type(dw).dtype, DType::kF32);

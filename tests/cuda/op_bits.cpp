@@ -83,13 +83,16 @@ constexpr NamedBound kBounds[] = {
     {"linear", kProducts},
     {"linear_dx", kProducts},
     {"linear_dw", kProducts},
+    {"linear_dw_add", kProducts},
     {"attention", kAttention},
     {"attention_backward", kAttention},
     {"cached_attention", kAttention},
     {"linear_cross_entropy", kAttention},
     {"linear_cross_entropy_backward", kAttention},
+    {"linear_cross_entropy_backward_add", kAttention},
     {"linear_log_sum_exp", kAttention},
     {"linear_log_sum_exp_backward", kAttention},
+    {"linear_log_sum_exp_backward_add", kAttention},
     {"adamw", kPowers},
 };
 

@@ -121,9 +121,13 @@ void add_composites(std::vector<OpSample>& s) {
   s.push_back({"bias", make<Linear>(), {f({2, 3, 4}), f({5, 4}), f({5})}});
   s.push_back({"", make<LinearDx>(), {f({2, 3, 5}), f({5, 4})}});
   s.push_back({"", make<LinearDw>(), {f({2, 3, 5}), f({2, 3, 4})}});
+  s.push_back({"", make<LinearDw>(true), {f({2, 3, 5}), f({2, 3, 4}), f({5, 4})}});
   s.push_back({.op = make<Embedding>(), .inputs = {ints({2, 3}), f({5, 4})}, .integer_bound = 5});
   s.push_back({.op = make<EmbeddingBackward>(5),
                .inputs = {ints({2, 3}), f({2, 3, 4})},
+               .integer_bound = 5});
+  s.push_back({.op = make<EmbeddingBackward>(5, false, true),
+               .inputs = {ints({2, 3}), f({2, 3, 4}), f({5, 4})},
                .integer_bound = 5});
   s.push_back({.op = make<RmsNorm>(1e-5), .inputs = {f({2, 3, 5}), f({5})}, .statistics = {1}});
   s.push_back({"", make<RmsNormBackward>(), {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3, 5})}});
@@ -225,18 +229,26 @@ void add_composites(std::vector<OpSample>& s) {
   s.push_back({.op = make<LinearCrossEntropy>(),
                .inputs = {f({6, 4}), f({5, 4}), ints({6})},
                .integer_bound = 5});
-  // Both gradients, and those of a frozen w and of a constant x.
+  // Both gradients, and those of a frozen w and of a constant x; added to a sum.
   for (auto [label, wanted] : {std::pair{"", HeadGradients{}},
                                {"dx", HeadGradients{true, false}},
-                               {"dw", HeadGradients{false, true}}}) {
-    s.push_back({.label = label,
-                 .op = make<LinearCrossEntropyBackward>(wanted),
-                 .inputs = {f({6, 4}), f({5, 4}), ints({6}), f({}), f({})},
-                 .integer_bound = 5});
-    s.push_back({.label = label,
-                 .op = make<LinearLogSumExpBackward>(wanted),
-                 .inputs = {f({7, 4}), f({4, 4}), ints({7}), ints({}), f({7}), f({7}), f({7})},
-                 .integer_bound = 5});
+                               {"dw", HeadGradients{false, true}},
+                               {"", HeadGradients{true, true, true}},
+                               {"dw", HeadGradients{false, true, true}}}) {
+    OpSample of_head{.label = label,
+                     .op = make<LinearCrossEntropyBackward>(wanted),
+                     .inputs = {f({6, 4}), f({5, 4}), ints({6}), f({}), f({})},
+                     .integer_bound = 5};
+    OpSample of_part{.label = label,
+                     .op = make<LinearLogSumExpBackward>(wanted),
+                     .inputs = {f({7, 4}), f({4, 4}), ints({7}), ints({}), f({7}), f({7}), f({7})},
+                     .integer_bound = 5};
+    if (wanted.adds) {
+      of_head.inputs.push_back(f({5, 4}));
+      of_part.inputs.push_back(f({4, 4}));
+    }
+    s.push_back(of_head);
+    s.push_back(of_part);
   }
   // Targets in [0, 5) of 4 rows, of which `valid` is 0 or 1.
   s.push_back({.op = make<LinearLogSumExp>(),

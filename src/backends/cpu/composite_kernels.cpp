@@ -1,5 +1,6 @@
 #include "backends/cpu/composite_kernels.h"
 
+#include "backends/cpu/kernels/elementwise.h"
 #include "base/error.h"
 
 namespace tessera::cpu {
@@ -11,6 +12,10 @@ void check_document_starts(const int32_t* starts, int64_t batch, int64_t tokens)
       TESSERA_CHECK(starts[t] >= before && starts[t] <= t,
                     cat("document_starts[", row, ", ", t, "] is ", starts[t], " behind ", before));
   }
+}
+
+void copy_unless_shared(const void* operand, void* result, int64_t bytes, ThreadPool& pool) {
+  if (operand != result) copy(operand, result, bytes, pool);
 }
 
 void register_composite_kernels(KernelTable& table, Isa isa, ThreadPool& pool) {

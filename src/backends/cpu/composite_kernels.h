@@ -30,6 +30,10 @@ Prepare for_floats(size_t which, Make make) {
 // InternalError.
 void check_document_starts(const int32_t* starts, int64_t batch, int64_t tokens);
 
+// For ops that change an operand in place: copies it where the plan could not let it share its
+// bytes with the result.
+void copy_unless_shared(const void* operand, void* result, int64_t bytes, ThreadPool& pool);
+
 // What makes up register_composite_kernels(); each has a file of its name.
 
 // embedding and its gradient.

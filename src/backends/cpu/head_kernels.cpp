@@ -34,7 +34,8 @@ constexpr HeadGradients kNoGradients{false, false};
 // and their share of dw.
 class HeadProducts {
  public:
-  // x and w are the first two operands; dx and dw the first outputs, as far as there are any.
+  // x and w are the first two operands, what dw is added to is the last; dx and dw the first
+  // outputs, as far as there are any.
   HeadProducts(const PrepareContext& c, HeadGradients gradients, Isa isa, ThreadPool& pool)
       : dtype_(c.inputs[0].dtype),
         rows_(c.inputs[0].shape[0]),
@@ -85,7 +86,7 @@ class HeadProducts {
                                 .lda = dlogits_stride_,
                                 .ldb = width_,
                                 .ldc = width_,
-                                .accumulate = begin > 0},
+                                .accumulate = begin > 0 || gradients.adds},
                                isa);
       }
       chunks_.push_back(chunk);
@@ -114,7 +115,10 @@ class HeadProducts {
     auto* dw = gradients_.dw ? a.output<float>(gradients_.dx) : nullptr;
     auto* scratch = static_cast<std::byte*>(a.workspace);
     int64_t row_bytes = width_ * size_of(dtype_);
-    if (rows_ == 0 && dw) std::fill(dw, dw + classes_ * width_, 0.0f);
+    if (gradients_.adds)
+      copy_unless_shared(a.inputs.back(), dw, classes_ * width_ * 4, pool_);
+    else if (rows_ == 0 && dw)
+      std::fill(dw, dw + classes_ * width_, 0.0f);
     // Logits and dw come again with every chunk, and go past the caches all the same: else a head
     // of 256 x 4,096 takes 1.1 times as long.
     for (const Chunk& chunk : chunks_) {
@@ -213,14 +217,16 @@ void register_cross_entropy(KernelTable& table, Isa isa, ThreadPool& pool) {
     return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
                   [head](const LaunchArguments& a) { head->run(a, nullptr, nullptr); }};
   });
-  table.add("linear_cross_entropy_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
+  auto backward = [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     HeadGradients gradients = static_cast<const LinearCrossEntropyBackward&>(c.op).gradients();
     auto head = std::make_shared<CrossEntropyHead>(c, gradients, isa, pool);
     return Launch{
-        cat("linear_cross_entropy_backward ", name(isa)), head->workspace_bytes(),
+        kernel_name(c.op.name(), isa), head->workspace_bytes(),
         [head](const LaunchArguments& a) { head->run(a, a.input<float>(3), a.input<float>(4)); }};
-  });
+  };
+  table.add("linear_cross_entropy_backward", backward);
+  table.add("linear_cross_entropy_backward_add", backward);
 }
 
 // How many of the head's columns are counted, known only when the kernel runs.
@@ -243,11 +249,11 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
                     });
                   }};
   });
-  table.add("linear_log_sum_exp_backward", [isa, &pool](const PrepareContext& c) -> Prepared {
+  auto backward = [isa, &pool](const PrepareContext& c) -> Prepared {
     if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
     HeadGradients gradients = static_cast<const LinearLogSumExpBackward&>(c.op).gradients();
     auto products = std::make_shared<HeadProducts>(c, gradients, isa, pool);
-    return Launch{cat("linear_log_sum_exp_backward ", name(isa)), products->workspace_bytes(),
+    return Launch{kernel_name(c.op.name(), isa), products->workspace_bytes(),
                   [products, isa, &pool](const LaunchArguments& a) {
                     int64_t valid = valid_classes(a, *products);
                     products->run(a, [&](const HeadRows& r) {
@@ -258,7 +264,9 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
                           isa, pool);
                     });
                   }};
-  });
+  };
+  table.add("linear_log_sum_exp_backward", backward);
+  table.add("linear_log_sum_exp_backward_add", backward);
 }
 
 }  // namespace

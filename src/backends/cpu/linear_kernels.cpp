@@ -9,8 +9,11 @@ Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) 
   auto matmul = make_matmul(problem, isa);
   return Launch{matmul->description(), matmul->workspace_bytes(pool.threads()),
                 [matmul, &pool](const LaunchArguments& a) {
+                  const MatmulProblem& p = matmul->problem();
+                  if (p.accumulate)
+                    copy_unless_shared(a.inputs[2], a.outputs[0], p.m * p.n * size_of(p.c), pool);
                   matmul->run(pool, a.inputs[0], a.inputs[1], a.outputs[0], a.workspace,
-                              matmul->problem().bias ? a.inputs[2] : nullptr, a.reuse_distance);
+                              p.bias ? a.inputs[2] : nullptr, a.reuse_distance);
                 }};
 }
 
@@ -48,21 +51,24 @@ void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
                           .ldc = n},
                          isa, pool);
   });
-  table.add("linear_dw", [isa, &pool](const PrepareContext& c) {
-    DType d = c.inputs[0].dtype;
-    int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
-    return matmul_launch({.m = m,
-                          .n = n,
-                          .k = rows_of(c.inputs[0]),
-                          .transpose_a = true,
-                          .a = d,
-                          .b = d,
-                          .c = DType::kF32,
-                          .lda = m,
-                          .ldb = n,
-                          .ldc = n},
-                         isa, pool);
-  });
+  for (bool adds : {false, true}) {
+    table.add(adds ? "linear_dw_add" : "linear_dw", [isa, &pool, adds](const PrepareContext& c) {
+      DType d = c.inputs[0].dtype;
+      int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
+      return matmul_launch({.m = m,
+                            .n = n,
+                            .k = rows_of(c.inputs[0]),
+                            .transpose_a = true,
+                            .a = d,
+                            .b = d,
+                            .c = DType::kF32,
+                            .lda = m,
+                            .ldb = n,
+                            .ldc = n,
+                            .accumulate = adds},
+                           isa, pool);
+    });
+  }
 }
 
 }  // namespace tessera::cpu

@@ -15,9 +15,7 @@ void register_cache_write(KernelTable& table, Device& device) {
     for (int64_t unit = 1; unit <= 16; unit *= 2)
       kernels.push_back(find_kernel(device, cat("cache_write_", unit)));
     return Launch{launch_name(c), 0, [=, &device, bytes = cache.bytes()](const LaunchArguments& a) {
-                    // Where the plan could not let the caches share their bytes.
-                    if (a.inputs[0] != a.outputs[0] && bytes > 0)
-                      device.copy(a.outputs[0], a.inputs[0], bytes);
+                    copy_unless_shared(device, a.inputs[0], a.outputs[0], bytes);
                     int64_t unit = largest_unit(token_bytes, a.inputs[1], a.outputs[0]),
                             width = token_bytes / unit;
                     size_t which = 0;
@@ -38,12 +36,15 @@ void register_embedding(KernelTable& table, Device& device) {
     return row_gather(device, launch_name(c), c.inputs[1], c.inputs[0], 1, 0,
                       partial ? IdCheck() : IdCheck(device, c, c.inputs[0], c.inputs[1].shape[0]));
   });
-  table.add("embedding_backward", for_floats(1, [&device](const PrepareContext& c) -> Prepared {
-              const bool partial = static_cast<const EmbeddingBackward&>(c.op).partial();
-              return row_scatter(
-                  device, launch_name(c), c.inputs[0], c.inputs[1], c.outputs[0],
-                  partial ? IdCheck() : IdCheck(device, c, c.inputs[0], c.outputs[0].shape[0]));
-            }));
+  auto backward = for_floats(1, [&device](const PrepareContext& c) -> Prepared {
+    const auto& op = static_cast<const EmbeddingBackward&>(c.op);
+    return row_scatter(
+        device, launch_name(c), c.inputs[0], c.inputs[1], c.outputs[0],
+        op.partial() ? IdCheck() : IdCheck(device, c, c.inputs[0], c.outputs[0].shape[0]),
+        op.adds());
+  });
+  table.add("embedding_backward", backward);
+  table.add("embedding_backward_add", backward);
   register_cache_write(table, device);
 }
 
@@ -54,11 +55,13 @@ void register_linear(KernelTable& table, Device& device, const MakeProduct& make
     problem.align_c = alignment_of(c.outputs[0].bytes());
     std::optional<Product> made = make ? make(problem) : std::nullopt;
     Product product = made ? *made : own_product(device, problem);
-    return Launch{product.kernel, product.workspace_bytes,
-                  [product, bias = problem.bias](const LaunchArguments& a) {
-                    product.run({a.inputs[0], a.inputs[1], a.outputs[0],
-                                 bias ? a.inputs[2] : nullptr, a.workspace});
-                  }};
+    return Launch{
+        product.kernel, product.workspace_bytes,
+        [&device, product, problem, bytes = c.outputs[0].bytes()](const LaunchArguments& a) {
+          if (problem.accumulate) copy_unless_shared(device, a.inputs[2], a.outputs[0], bytes);
+          product.run({a.inputs[0], a.inputs[1], a.outputs[0], problem.bias ? a.inputs[2] : nullptr,
+                       a.workspace});
+        }};
   };
   table.add("linear", for_floats(0, [launch](const PrepareContext& c) {
               DType d = c.inputs[0].dtype;
@@ -88,20 +91,24 @@ void register_linear(KernelTable& table, Device& device, const MakeProduct& make
                              .ldc = n},
                             c);
             }));
-  table.add("linear_dw", for_floats(0, [launch](const PrepareContext& c) {
-              DType d = c.inputs[0].dtype;
-              int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
-              return launch({.m = m,
-                             .n = n,
-                             .k = m > 0 ? rows_of(c.inputs[0]) : 0,
-                             .transpose_a = true,
-                             .operands = d,
-                             .result = DType::kF32,
-                             .lda = m,
-                             .ldb = n,
-                             .ldc = n},
-                            c);
-            }));
+  for (bool adds : {false, true}) {
+    table.add(adds ? "linear_dw_add" : "linear_dw",
+              for_floats(0, [launch, adds](const PrepareContext& c) {
+                DType d = c.inputs[0].dtype;
+                int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
+                return launch({.m = m,
+                               .n = n,
+                               .k = m > 0 ? rows_of(c.inputs[0]) : 0,
+                               .transpose_a = true,
+                               .operands = d,
+                               .result = DType::kF32,
+                               .lda = m,
+                               .ldb = n,
+                               .ldc = n,
+                               .accumulate = adds},
+                              c);
+              }));
+  }
 }
 
 void register_composite_kernels(KernelTable& table, Device& device, MakeProduct product,

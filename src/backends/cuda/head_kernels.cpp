@@ -24,7 +24,8 @@ struct HeadRows {
 // their share of dw.
 class HeadProducts {
  public:
-  // x and w are the first two operands; dx and dw the first outputs, as far as there are any.
+  // x and w are the first two operands, what dw is added to is the last; dx and dw the first
+  // outputs, as far as there are any.
   HeadProducts(const PrepareContext& c, HeadGradients gradients, Device& device,
                const HeadProductsBy& by)
       : device_(device),
@@ -81,7 +82,7 @@ class HeadProducts {
                          .lda = gradient_stride,
                          .ldb = width_,
                          .ldc = width_,
-                         .accumulate = begin > 0,
+                         .accumulate = begin > 0 || gradients.adds,
                          .align_b = align_x,
                          .align_c = alignment_of(classes_ * width_ * 4)});
       chunks_.push_back(std::move(chunk));
@@ -101,7 +102,11 @@ class HeadProducts {
     void* dw = gradients_.dw ? a.outputs[gradients_.dx ? 1 : 0] : nullptr;
     auto* logits = static_cast<std::byte*>(a.workspace);
     void* scratch = logits + products_;
-    if (rows_ == 0 && dw && classes_ * width_ > 0) device_.fill(dw, classes_ * width_ * 4);
+    const int64_t dw_bytes = classes_ * width_ * 4;
+    if (gradients_.adds)
+      copy_unless_shared(device_, a.inputs.back(), dw, dw_bytes);
+    else if (rows_ == 0 && dw && dw_bytes > 0)
+      device_.fill(dw, dw_bytes);
     for (const Chunk& chunk : chunks_) {
       const std::byte* x = a.input<std::byte>(0) + chunk.begin * row_bytes_;
       chunk.logits.run({x, a.inputs[1], logits, nullptr, scratch});
@@ -131,7 +136,7 @@ Prepared prepare_cross_entropy(const PrepareContext& c, HeadGradients gradients,
           squares = losses + aligned_bytes(rows * 4);
   Kernel of_rows = find_kernel(device, "cross_entropy", name(c.inputs[0].dtype)),
          sum = find_kernel(device, "sum_all"), sum_squares = find_kernel(device, "sum_all_squares");
-  bool backward = c.inputs.size() == 5;
+  bool backward = c.inputs.size() > 3;
   IdCheck check(device, c, c.inputs[2], c.inputs[1].shape[0], kIgnoreIndex);
   auto outputs = static_cast<size_t>(gradients.count());
   return Launch{
@@ -202,16 +207,20 @@ void register_head(KernelTable& table, Device& device, const MakeProduct& produc
   table.add("linear_cross_entropy", for_floats(0, [=, &device](const PrepareContext& c) {
               return prepare_cross_entropy(c, kNoGradients, device, by);
             }));
-  table.add("linear_cross_entropy_backward", for_floats(0, [=, &device](const PrepareContext& c) {
-              auto gradients = static_cast<const LinearCrossEntropyBackward&>(c.op).gradients();
-              return prepare_cross_entropy(c, gradients, device, by);
-            }));
+  auto backward = for_floats(0, [=, &device](const PrepareContext& c) {
+    auto gradients = static_cast<const LinearCrossEntropyBackward&>(c.op).gradients();
+    return prepare_cross_entropy(c, gradients, device, by);
+  });
+  table.add("linear_cross_entropy_backward", backward);
+  table.add("linear_cross_entropy_backward_add", backward);
   table.add("linear_log_sum_exp", for_floats(0, [=, &device](const PrepareContext& c) {
               return prepare_log_sum_exp(c, device, by);
             }));
-  table.add("linear_log_sum_exp_backward", for_floats(0, [=, &device](const PrepareContext& c) {
-              return prepare_log_sum_exp_backward(c, device, by);
-            }));
+  auto backward_of_part = for_floats(0, [=, &device](const PrepareContext& c) {
+    return prepare_log_sum_exp_backward(c, device, by);
+  });
+  table.add("linear_log_sum_exp_backward", backward_of_part);
+  table.add("linear_log_sum_exp_backward_add", backward_of_part);
   table.add("sum_squares", for_floats(0, [&device](const PrepareContext& c) {
               return prepare_sum_squares(c, device);
             }));

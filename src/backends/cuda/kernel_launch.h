@@ -108,10 +108,15 @@ int64_t largest_unit(int64_t bytes, const void* x, const void* y);
 Launch row_gather(Device& device, std::string name, const TensorType& table, const TensorType& ids,
                   size_t table_operand, size_t ids_operand, IdCheck check);
 
-// Zeros to which rows of operand 1 are added at the ids of operand 0, in ascending order; what ids
-// outside of the result have is left out.
+// Rows of operand 1, summed at the ids of operand 0 in ascending order; what ids outside of the
+// result have is left out. With `adds` the sums are added to operand 2.
 Launch row_scatter(Device& device, std::string name, const TensorType& ids,
-                   const TensorType& updates, const TensorType& y, IdCheck check);
+                   const TensorType& updates, const TensorType& y, IdCheck check,
+                   bool adds = false);
+
+// For ops that change an operand in place: copies it where the plan could not let it share its
+// bytes with the result.
+void copy_unless_shared(Device& device, const void* operand, void* result, int64_t bytes);
 
 // By a kernel dot_..., `bias` null where there is none.
 void launch_dot(Device& device, const Kernel& kernel, const DotShape& shape, const void* a,

@@ -127,15 +127,22 @@ void launch_dot(Device& device, const Kernel& kernel, const DotShape& shape, con
                 {kBlockThreads}, 0, a, b, bias, y, shape);
 }
 
+void copy_unless_shared(Device& device, const void* operand, void* result, int64_t bytes) {
+  if (operand != result && bytes > 0) device.copy(result, operand, bytes);
+}
+
 Launch row_scatter(Device& device, std::string name, const TensorType& ids,
-                   const TensorType& updates, const TensorType& y, IdCheck check) {
+                   const TensorType& updates, const TensorType& y, IdCheck check, bool adds) {
   int64_t count = ids.elements(), rows = y.shape[0], width = rows > 0 ? y.elements() / rows : 0;
   Kernel kernel = find_kernel(device, "scatter", tessera::name(updates.dtype),
                               tessera::name(y.dtype), tessera::name(ids.dtype));
   return {std::move(name), 0, [=, &device, bytes = y.bytes()](const LaunchArguments& a) {
             check.run(a.inputs[0]);
             if (bytes == 0) return;
-            device.fill(a.outputs[0], bytes);
+            if (adds)
+              copy_unless_shared(device, a.inputs[2], a.outputs[0], bytes);
+            else
+              device.fill(a.outputs[0], bytes);
             if (count == 0) return;
             device.launch(kernel, {static_cast<unsigned>(count)}, {kBlockThreads}, 0, a.inputs[0],
                           a.inputs[1], a.outputs[0], count, rows, width);

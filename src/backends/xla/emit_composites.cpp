@@ -23,8 +23,10 @@ bool Emitter::emit_composite(const Node& node) {
       {"attention_backward", &Emitter::attention_backward},
       {"linear_cross_entropy", &Emitter::head},
       {"linear_cross_entropy_backward", &Emitter::head},
+      {"linear_cross_entropy_backward_add", &Emitter::head},
       {"linear_log_sum_exp", &Emitter::head},
-      {"linear_log_sum_exp_backward", &Emitter::head}};
+      {"linear_log_sum_exp_backward", &Emitter::head},
+      {"linear_log_sum_exp_backward_add", &Emitter::head}};
   auto writer = kWriters.find(node.op->name());
   if (writer == kWriters.end()) return false;
   (this->*writer->second)(node);
@@ -94,14 +96,18 @@ void Emitter::cache_write(const Node& node) {
 }
 
 // A loop over parts of the rows, each the definition on those rows. The op's first outputs are of
-// rows, the others sums over them.
+// rows, the others sums over them; that of dw begins with what the op adds to.
 void Emitter::head(const Node& node) {
-  const auto* gradient = dynamic_cast<const LinearCrossEntropyBackward*>(node.op.get());
-  const auto* gradient_of_part = dynamic_cast<const LinearLogSumExpBackward*>(node.op.get());
-  const size_t outputs_of_rows = gradient           ? gradient->gradients().dx
-                                 : gradient_of_part ? gradient_of_part->gradients().dx
-                                 : node.op->name() == "linear_log_sum_exp" ? 2
-                                                                           : 0;
+  HeadGradients wanted{false, false};
+  OpPtr op = node.op;
+  if (const auto* gradient = dynamic_cast<const LinearCrossEntropyBackward*>(op.get())) {
+    wanted = gradient->gradients();
+    op = std::make_shared<LinearCrossEntropyBackward>(HeadGradients{wanted.dx, wanted.dw});
+  } else if (const auto* of_part = dynamic_cast<const LinearLogSumExpBackward*>(op.get())) {
+    wanted = of_part->gradients();
+    op = std::make_shared<LinearLogSumExpBackward>(HeadGradients{wanted.dx, wanted.dw});
+  }
+  const size_t outputs_of_rows = op->name() == "linear_log_sum_exp" ? 2 : wanted.dx;
   const int64_t all_rows = graph_.shape(node.inputs[0])[0];
   const int64_t logits = all_rows * graph_.shape(node.inputs[1])[0];
   const int64_t least = std::min(all_rows, (logits - 1) / options_.head_logits + 1);
@@ -116,6 +122,11 @@ void Emitter::head(const Node& node) {
 
   // Rows that are added have no target, and cotangents of 0.
   std::vector<Tensor> inputs = all_in(node);
+  Tensor sum_of_dw;
+  if (wanted.adds) {
+    sum_of_dw = inputs.back();
+    inputs.pop_back();
+  }
   std::vector<bool> of_rows;
   Graph part(graph_.mesh());
   std::vector<Value> part_inputs;
@@ -130,7 +141,7 @@ void Emitter::head(const Node& node) {
     }
     part_inputs.push_back(part.input(cat("x", i), InputKind::kArgument, type));
   }
-  for (Value v : part.add(node.op, part_inputs)) part.output("y", v);
+  for (Value v : part.add(op, part_inputs)) part.output("y", v);
   const Graph definition =
       with_definitions(part, {.head_logits = std::numeric_limits<int64_t>::max()});
 
@@ -138,7 +149,8 @@ void Emitter::head(const Node& node) {
   for (size_t k = 0; k < node.outputs.size(); ++k) {
     TensorType type = graph_.type(node.outputs[k]);
     if (k < outputs_of_rows) type.shape[0] = rows * count;
-    results.push_back(text_.splat(type.shape, type.dtype, 0));
+    const bool adds = wanted.adds && wanted.is_dw(static_cast<int>(k));
+    results.push_back(adds ? sum_of_dw : text_.splat(type.shape, type.dtype, 0));
   }
   results = text_.loop(count, results, [&](const Tensor& turn, std::span<const Tensor> so_far) {
     const Tensor begin =

@@ -101,8 +101,22 @@ std::vector<TensorType> LinearCrossEntropyBackward::infer(const InferContext& co
   std::vector<TensorType> outputs;
   if (gradients_.dx) outputs.push_back(x);
   if (gradients_.dw) outputs.push_back({w.shape, scalar.dtype});
+  if (gradients_.adds) require_sum(*this, "C5", context.inputs[5], {w.shape, scalar.dtype});
   outputs.insert(outputs.end(), 2, scalar);
   return outputs;
+}
+
+std::vector<InPlacePair> HeadGradients::in_place_pairs(int last_operand) const {
+  return adds ? std::vector{InPlacePair{last_operand, int{dx}}} : std::vector<InPlacePair>{};
+}
+
+OpPtr LinearCrossEntropyBackward::adding(int output) const {
+  if (!gradients_.is_dw(output)) return nullptr;
+  return std::make_shared<LinearCrossEntropyBackward>(HeadGradients{gradients_.dx, true, true});
+}
+
+std::vector<InPlacePair> LinearCrossEntropyBackward::in_place_pairs() const {
+  return gradients_.in_place_pairs(5);
 }
 
 std::vector<Value> LinearCrossEntropyBackward::decompose(Graph& g,
@@ -122,7 +136,10 @@ std::vector<Value> LinearCrossEntropyBackward::decompose(Graph& g,
       dtype);
   std::vector<Value> outputs;
   if (gradients_.dx) outputs.push_back(dot(g, grad, w, 0, 1, 0, dtype));
-  if (gradients_.dw) outputs.push_back(dot(g, grad, x, 0, 0, 0, wide(dtype)));
+  if (gradients_.dw) {
+    Value dw = dot(g, grad, x, 0, 0, 0, wide(dtype));
+    outputs.push_back(gradients_.adds ? tessera::add(g, inputs[5], dw) : dw);
+  }
   outputs.insert(outputs.end(), {r.loss, r.squares});
   return outputs;
 }

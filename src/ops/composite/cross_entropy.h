@@ -27,10 +27,13 @@ class LinearCrossEntropy final : public OpOf<LinearCrossEntropy> {
 };
 
 // Which gradients a head's backward op forms: each is a product of its size. Those of constants
-// are not among its outputs.
+// are not among its outputs. With `adds` the op has one operand more, to which dw is added.
 struct HeadGradients {
-  bool dx = true, dw = true;
+  bool dx = true, dw = true, adds = false;
   int count() const { return int{dx} + int{dw}; }
+  bool is_dw(int output) const { return dw && output == int{dx}; }
+  // Of an op whose last operand is this.
+  std::vector<InPlacePair> in_place_pairs(int last_operand) const;
 };
 
 // The gradient, which has to form the logits again and so gives the sums too. With
@@ -41,12 +44,16 @@ class LinearCrossEntropyBackward final : public OpOf<LinearCrossEntropyBackward>
  public:
   explicit LinearCrossEntropyBackward(HeadGradients gradients = {}) : gradients_(gradients) {}
   HeadGradients gradients() const { return gradients_; }
-  std::string_view name() const override { return "linear_cross_entropy_backward"; }
+  std::string_view name() const override {
+    return gradients_.adds ? "linear_cross_entropy_backward_add" : "linear_cross_entropy_backward";
+  }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 5; }
+  int arity() const override { return gradients_.adds ? 6 : 5; }
   bool contracts() const override { return true; }
   std::vector<TensorType> infer(
-      const InferContext& context) const override;  // (x, w, targets, dloss, dsquares)
+      const InferContext& context) const override;  // (x, w, targets, dloss, dsquares[, sum])
+  OpPtr adding(int output) const override;
+  std::vector<InPlacePair> in_place_pairs() const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   std::vector<std::pair<int, int>> subsumes(const Op& forward) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

@@ -70,7 +70,17 @@ std::vector<TensorType> EmbeddingBackward::infer(const InferContext& context) co
   expected.push_back(dy.shape.empty() ? 0 : dy.shape.back());
   require(ids.dtype == DType::kI32 && dy.shape == expected, *this, "C1",
           cat("dy must be [ids..., D]: ids ", to_string(ids), ", dy ", to_string(dy)));
-  return {{{rows_, dy.shape.back()}, wide(dy.dtype)}};
+  TensorType dtable{{rows_, dy.shape.back()}, wide(dy.dtype)};
+  if (adds_) require_sum(*this, "C2", context.inputs[2], dtable);
+  return {dtable};
+}
+
+OpPtr EmbeddingBackward::adding(int) const {
+  return std::make_shared<EmbeddingBackward>(rows_, partial_, true);
+}
+
+std::vector<InPlacePair> EmbeddingBackward::in_place_pairs() const {
+  return adds_ ? std::vector{InPlacePair{2, 0}} : std::vector<InPlacePair>{};
 }
 
 std::vector<Value> EmbeddingBackward::decompose(Graph& graph, std::span<const Value> inputs) const {
@@ -80,8 +90,17 @@ std::vector<Value> EmbeddingBackward::decompose(Graph& graph, std::span<const Va
     ids = select(graph, inside, ids, constant_like(graph, ids, 0));
     dy = only_in_table(graph, dy, inside);
   }
-  return {
-      graph.add_one(std::make_shared<ScatterAdd>(rows_, wide(graph.type(dy).dtype)), {ids, dy})};
+  Value dtable =
+      graph.add_one(std::make_shared<ScatterAdd>(rows_, wide(graph.type(dy).dtype)), {ids, dy});
+  return {adds_ ? tessera::add(graph, inputs[2], dtable) : dtable};
+}
+
+Cost EmbeddingBackward::cost(std::span<const TensorType> inputs,
+                             std::span<const TensorType> outputs) const {
+  if (!adds_) return Op::cost(inputs, outputs);
+  const int64_t rows = inputs[1].elements() * size_of(outputs[0].dtype);
+  return {static_cast<double>(inputs[1].elements()),
+          static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + 2 * rows)};
 }
 
 Value embedding(Graph& graph, Value ids, Value table) {

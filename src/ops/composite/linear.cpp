@@ -11,8 +11,10 @@ namespace {
 
 Cost matmul_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                  int64_t contracted) {
+  int64_t bytes = outputs[0].bytes();
+  for (const TensorType& operand : inputs) bytes += operand.bytes();
   return {2.0 * static_cast<double>(contracted) * static_cast<double>(outputs[0].elements()),
-          static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
+          static_cast<double>(bytes)};
 }
 
 void check_operands(const Op& op, const TensorType& a, const TensorType& b) {
@@ -125,12 +127,21 @@ std::vector<TensorType> LinearDw::infer(const InferContext& context) const {
               std::equal(dy.shape.begin(), dy.shape.end() - 1, x.shape.begin()),
           *this, "C2",
           cat("dy and x must have the same tokens: ", to_string(dy), " and ", to_string(x)));
-  return {{{dy.shape.back(), x.shape.back()}, wide(x.dtype)}};
+  TensorType dw{{dy.shape.back(), x.shape.back()}, wide(x.dtype)};
+  if (adds_) require_sum(*this, "C3", context.inputs[2], dw);
+  return {dw};
+}
+
+OpPtr LinearDw::adding(int) const { return std::make_shared<LinearDw>(true); }
+
+std::vector<InPlacePair> LinearDw::in_place_pairs() const {
+  return adds_ ? std::vector{InPlacePair{2, 0}} : std::vector<InPlacePair>{};
 }
 
 std::vector<Value> LinearDw::decompose(Graph& graph, std::span<const Value> inputs) const {
-  return {dot(graph, rows(graph, inputs[0]), rows(graph, inputs[1]), 0, 0, 0,
-              wide(graph.type(inputs[0]).dtype))};
+  Value dw = dot(graph, rows(graph, inputs[0]), rows(graph, inputs[1]), 0, 0, 0,
+                 wide(graph.type(inputs[0]).dtype));
+  return {adds_ ? tessera::add(graph, inputs[2], dw) : dw};
 }
 
 Cost LinearDw::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {

@@ -37,17 +37,23 @@ class LinearDx final : public OpOf<LinearDx> {
 };
 
 // dw[N, K] = sum over tokens of dy[..., N] x[..., K], in wide(dtype): gradients of parameters are
-// f32.
+// f32. With `adds` plus the third operand.
 class LinearDw final : public OpOf<LinearDw> {
  public:
-  std::string_view name() const override { return "linear_dw"; }
+  explicit LinearDw(bool adds = false) : adds_(adds) {}
+  std::string_view name() const override { return adds_ ? "linear_dw_add" : "linear_dw"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 2; }
+  int arity() const override { return adds_ ? 3 : 2; }
   bool contracts() const override { return true; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, x)
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, x[, sum])
+  OpPtr adding(int output) const override;
+  std::vector<InPlacePair> in_place_pairs() const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const { return std::make_tuple(); }
+
+ private:
+  bool adds_;
 };
 
 Value linear(Graph& graph, Value x, Value w);

@@ -97,7 +97,17 @@ std::vector<TensorType> LinearLogSumExpBackward::infer(const InferContext& conte
   std::vector<TensorType> outputs;
   if (gradients_.dx) outputs.push_back(x);
   if (gradients_.dw) outputs.push_back({w.shape, wide(w.dtype)});
+  if (gradients_.adds) require_sum(*this, "C6", context.inputs[7], {w.shape, wide(w.dtype)});
   return outputs;
+}
+
+OpPtr LinearLogSumExpBackward::adding(int output) const {
+  if (!gradients_.is_dw(output)) return nullptr;
+  return std::make_shared<LinearLogSumExpBackward>(HeadGradients{gradients_.dx, true, true});
+}
+
+std::vector<InPlacePair> LinearLogSumExpBackward::in_place_pairs() const {
+  return gradients_.in_place_pairs(7);
 }
 
 std::vector<Value> LinearLogSumExpBackward::decompose(Graph& g,
@@ -112,7 +122,10 @@ std::vector<Value> LinearLogSumExpBackward::decompose(Graph& g,
   Value grad = convert(g, tessera::add(g, soft, hard), dtype);
   std::vector<Value> outputs;
   if (gradients_.dx) outputs.push_back(dot(g, grad, w, 0, 1, 0, dtype));
-  if (gradients_.dw) outputs.push_back(dot(g, grad, x, 0, 0, 0, wide(dtype)));
+  if (gradients_.dw) {
+    Value dw = dot(g, grad, x, 0, 0, 0, wide(dtype));
+    outputs.push_back(gradients_.adds ? tessera::add(g, inputs[7], dw) : dw);
+  }
   return outputs;
 }
 

@@ -31,12 +31,16 @@ class LinearLogSumExpBackward final : public OpOf<LinearLogSumExpBackward> {
  public:
   explicit LinearLogSumExpBackward(HeadGradients gradients = {}) : gradients_(gradients) {}
   HeadGradients gradients() const { return gradients_; }
-  std::string_view name() const override { return "linear_log_sum_exp_backward"; }
+  std::string_view name() const override {
+    return gradients_.adds ? "linear_log_sum_exp_backward_add" : "linear_log_sum_exp_backward";
+  }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 7; }
+  int arity() const override { return gradients_.adds ? 8 : 7; }
   bool contracts() const override { return true; }
-  std::vector<TensorType> infer(
-      const InferContext& context) const override;  // (x, w, targets, valid, lse, dlse, dhit)
+  // (x, w, targets, valid, lse, dlse, dhit[, sum])
+  std::vector<TensorType> infer(const InferContext& context) const override;
+  OpPtr adding(int output) const override;
+  std::vector<InPlacePair> in_place_pairs() const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const {

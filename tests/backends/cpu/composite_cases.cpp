@@ -25,10 +25,12 @@
 namespace tessera {
 namespace {
 
-// Of two operands that are trained, of a frozen matrix, of constants before a trained matrix.
-constexpr HeadGradients kHeadGradients[] = {{true, true}, {true, false}, {false, true}};
+// Of two operands that are trained, of a frozen matrix, of constants before a trained matrix; added
+// to a sum.
+constexpr HeadGradients kHeadGradients[] = {
+    {true, true}, {true, false}, {false, true}, {true, true, true}, {false, true, true}};
 std::string name_of(HeadGradients wanted) {
-  return wanted.count() == 2 ? "" : wanted.dx ? " dx" : " dw";
+  return cat(wanted.adds ? " add" : "", wanted.count() == 2 ? "" : wanted.dx ? " dx" : " dw");
 }
 
 // Targets below 0, among the columns, in the padding and behind it.
@@ -49,6 +51,7 @@ void add_log_sum_exp(std::vector<Case>& c) {
       backward.label = cat("linear_log_sum_exp_backward ", valid, " of ", classes, name_of(wanted));
       backward.op = make<LinearLogSumExpBackward>(wanted);
       c.push_back(backward);
+      if (wanted.adds) c.back().inputs.push_back(w({classes, width}));
     }
   }
 }
@@ -181,6 +184,9 @@ std::vector<Case> composite_cases() {
         {cat("linear bias ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k}), t({n})}});
     c.push_back({cat("linear_dx ", m, "x", k, "x", n), make<LinearDx>(), {t({m, n}), t({n, k})}});
     c.push_back({cat("linear_dw ", m, "x", k, "x", n), make<LinearDw>(), {t({m, n}), t({m, k})}});
+    c.push_back({cat("linear_dw_add ", m, "x", k, "x", n),
+                 make<LinearDw>(true),
+                 {t({m, n}), t({m, k}), w({n, k})}});
   }
   for (auto [rows, width] : {std::pair{1, 1}, {3, 7}, {37, 130}}) {
     add_dense(c, rows, width);
@@ -205,6 +211,10 @@ std::vector<Case> composite_cases() {
                  make<EmbeddingBackward>(11),
                  {ids({2, rows}), t({2, rows, width})},
                  11});
+    c.push_back({cat("embedding_backward_add ", rows, "x", width),
+                 make<EmbeddingBackward>(11, false, true),
+                 {ids({2, rows}), t({2, rows, width}), w({11, width})},
+                 11});
     c.push_back({.label = cat("embedding partial ", rows, "x", width),
                  .op = make<Embedding>(true),
                  .inputs = {ids({2, rows}), t({11, width})},
@@ -213,6 +223,11 @@ std::vector<Case> composite_cases() {
     c.push_back({.label = cat("embedding_backward partial ", rows, "x", width),
                  .op = make<EmbeddingBackward>(11, true),
                  .inputs = {ids({2, rows}), t({2, rows, width})},
+                 .ids = 22,
+                 .ignores = true});
+    c.push_back({.label = cat("embedding_backward_add partial ", rows, "x", width),
+                 .op = make<EmbeddingBackward>(11, true, true),
+                 .inputs = {ids({2, rows}), t({2, rows, width}), w({11, width})},
                  .ids = 22,
                  .ignores = true});
   }
@@ -243,6 +258,7 @@ std::vector<Case> composite_cases() {
                    .inputs = {t({rows, width}), t({classes, width}), ids({rows}), w({}), w({})},
                    .ids = classes,
                    .ignores = true});
+      if (wanted.adds) c.back().inputs.push_back(w({classes, width}));
     }
   }
   add_log_sum_exp(c);

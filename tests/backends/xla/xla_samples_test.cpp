@@ -221,9 +221,14 @@ std::vector<OpSample> longer_samples(DType floats) {
   add(std::make_shared<LinearCrossEntropy>(), {x, w, targets});
   add(std::make_shared<LinearLogSumExp>(), {x, w, targets, valid});
   for (HeadGradients wanted :
-       {HeadGradients{}, HeadGradients{true, false}, HeadGradients{false, true}}) {
-    add(std::make_shared<LinearCrossEntropyBackward>(wanted), {x, w, targets, one, one});
-    add(std::make_shared<LinearLogSumExpBackward>(wanted), {x, w, targets, valid, row, row, row});
+       {HeadGradients{}, HeadGradients{true, false}, HeadGradients{false, true},
+        HeadGradients{true, true, true}, HeadGradients{false, true, true}}) {
+    std::vector<TensorType> of_head{x, w, targets, one, one},
+        of_part{x, w, targets, valid, row, row, row};
+    for (std::vector<TensorType>* operands : {&of_head, &of_part})
+      if (wanted.adds) operands->push_back(statistic(w.shape));
+    add(std::make_shared<LinearCrossEntropyBackward>(wanted), of_head);
+    add(std::make_shared<LinearLogSumExpBackward>(wanted), of_part);
   }
   return samples;
 }

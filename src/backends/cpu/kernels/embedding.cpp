@@ -11,7 +11,7 @@ namespace {
 
 // A tile of the gradient. A few ids make up much of a text: cutting rows by columns too keeps such
 // an id from holding up all threads.
-constexpr int64_t kRows = 64, kColumns = 256;
+constexpr int64_t kRows = 64, kColumns = kEmbeddingColumns;
 
 // Whether the table has a row for the id; only a part of a table may have none.
 bool has_row(int32_t id, int64_t vocabulary, bool partial) {

@@ -23,8 +23,9 @@ struct EmbeddingForward {
 void embedding_forward(const EmbeddingForward& args, ThreadPool& pool);
 
 // dtable[v] = sum of dy[n] over the n with ids[n] = v, in f32 and in ascending n. Every row of
-// dtable is written. The tokens are first sorted by id, so that a tile owns rows of dtable; with
-// `partial` those with ids outside the table are left out.
+// dtable is written; with `adds` the sum is added to what is there. The tokens are first sorted by
+// id, so that a tile owns rows of dtable; with `partial` those with ids outside the table are left
+// out.
 struct EmbeddingBackward {
   DType dtype;         // of dy: kF32 or kBF16
   const int32_t* ids;  // [tokens]
@@ -32,12 +33,14 @@ struct EmbeddingBackward {
   float* dtable;       // [vocabulary, width]
   int32_t* workspace;  // embedding_backward_workspace() bytes
   int64_t tokens, vocabulary, width;
-  bool partial = false;
+  bool partial = false, adds = false;
 };
 int64_t embedding_backward_workspace(int64_t tokens, int64_t vocabulary);  // bytes
 void embedding_backward(const EmbeddingBackward& args, Isa isa, ThreadPool& pool);
 
-// Columns [column, column + columns) of dtable[row]: the sum over `count` tokens.
+// Columns [column, column + columns) of dtable[row], at most kEmbeddingColumns: the sum over
+// `count` tokens.
+constexpr int64_t kEmbeddingColumns = 256;
 TESSERA_DECLARE_PER_ISA(void embedding_sum_tokens(const EmbeddingBackward& args, int64_t row,
                                                   const int32_t* tokens, int64_t count,
                                                   int64_t column, int64_t columns))

@@ -65,7 +65,7 @@ __device__ __forceinline__ void reduce_rows(const T* x, T* y, const ReduceShape&
   if (t == 0) y[i] = narrow<T>(parts[0]);
 }
 
-// y[rows, width] is zero. A block a token: the first of its id sums all tokens of that id in
+// Added to y[rows, width]. A block a token: the first of its id sums all tokens of that id in
 // ascending order; the others do nothing. 256 threads.
 template <class Id, class In, class Out>
 __device__ __forceinline__ void scatter_rows(const Id* ids, const In* updates, Out* y, int64_t count,
@@ -120,7 +120,9 @@ __device__ __forceinline__ void scatter_rows(const Id* ids, const In* updates, O
 #pragma unroll
     for (int k = 0; k < kColumns; ++k) {
       const int64_t column = first + k * 256 + t;
-      if (column < width) y[id * width + column] = narrow<Out>(sums[k]);
+      if (column >= width) continue;
+      Out* place = y + id * width + column;
+      *place = narrow<Out>(added(static_cast<Compute<Out>>(widen(*place)), sums[k]));
     }
   }
 }
