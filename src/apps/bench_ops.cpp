@@ -126,6 +126,7 @@ int bench_ops(const RunConfig& config, const ModelConfig& model) {
   one_layer.num_layers = 1;  // the others are alike
   ProgramOptions options = program_options(config, {});
   options.freeze.clear();  // what it names may be in another layer; every op is wanted here
+  options.accumulates = true;
   Programs programs = build_programs(model_builder(one_layer), options);
   SpeedOfLight light = measure_speed_of_light(*backend);
   struct Row {

@@ -51,8 +51,8 @@ class Reverse {
   static size_t index(Value v) { return static_cast<size_t>(v.id); }
 
   // Of cotangents in the order in which they were made. Where the op that makes the last one can
-  // add it to the others (a table's gradient to that of the head that shares it), it takes the
-  // place of that op, of which nobody reads anything then.
+  // add it to the others (a table's gradient to that of the head that shares it), it does so; what
+  // it made alone nobody reads then, and canonicalize drops it.
   Value sum(std::span<const Value> parts) {
     const Node last = graph_.nodes()[static_cast<size_t>(graph_.producer(parts.back()))];
     OpPtr adding = last.outputs.size() == 1 ? last.op->adding(0) : nullptr;

@@ -104,9 +104,9 @@ class Op {
   virtual bool differentiable() const { return false; }
   virtual std::vector<Value> vjp(const VjpContext& context) const;
 
-  // Gradients of parameters, which are summed over uses and micro-batches: the op that adds output
-  // `output` to what its last operand holds, one more than this op has, in whose bytes the sum may
-  // be made. An op that does so already gives itself; null: there is none.
+  // Gradients of parameters, which are summed over uses and micro-batches: the op with one operand
+  // more, the last, to which output `output` is added and in whose bytes the sum may be made. An
+  // op that has that operand gives itself; null: there is none.
   virtual std::shared_ptr<const Op> adding(int output) const;
 
   // Composites: appends the definition in primitives (or other composites) and returns the outputs.

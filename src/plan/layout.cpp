@@ -370,8 +370,15 @@ void Layout::merge_placements(bool enabled) {
   }
 }
 
-// What is left: an output takes over the bytes of an operand that dies here.
+// What is left: an output takes over the bytes of an operand that dies here. Again until nothing is
+// found: a result may have come to lie where there is room for all of its operand's buffer.
 void Layout::merge_in_place(bool exchanges) {
+  while (merge_in_place_once(exchanges)) {
+  }
+}
+
+bool Layout::merge_in_place_once(bool exchanges) {
+  bool merged = false;
   for (int32_t i = 0; i < nodes_; ++i) {
     const Node& node = graph_.nodes()[static_cast<size_t>(i)];
     if (no_launch[static_cast<size_t>(i)] || (lane(i) != Lane::kCompute) != exchanges) continue;
@@ -385,11 +392,14 @@ void Layout::merge_in_place(bool exchanges) {
       // With all that the operand is a part of.
       const int64_t offset = to.offset - from.offset;
       if (offset < 0 || offset + bytes(from.root) > bytes(to.root)) continue;
+      if (bytes(from.root) != bytes(in.id) && offset % kBufferAlignment != 0) continue;
       if (!compatible(from.root, to.root, offset)) continue;
       merge(from.root, to.root, offset);
       ++statistics.in_place;
+      merged = true;
     }
   }
+  return merged;
 }
 
 }  // namespace tessera

@@ -68,6 +68,7 @@ class Layout {
   void merge_updates(bool enabled);
   void merge_placements(bool enabled);
   void merge_in_place(bool exchanges);
+  bool merge_in_place_once(bool exchanges);
   void place_operand(int32_t node, size_t operand, bool enabled);
   void fill_gaps(int32_t node);
   void lodge_in_slots();

@@ -172,7 +172,10 @@ std::vector<StorageUse> storage_uses(const Graph& graph, const Plan& plan) {
     }
     const Node& node = graph.nodes()[static_cast<size_t>(use.node)];
     bool of_state = of_state_alone[static_cast<size_t>(node.outputs[0].id)];
+    const GraphInput* slot = node.inputs.empty() ? nullptr : graph.input_of(node.inputs[0]);
+    bool changes = of_state && slot && graph.updates_slot(slot->name);
     use.category = node.op->tier() == Tier::kInput ? "arguments"
+                   : changes                       ? "state that is updated"
                    : of_state                      ? "compute copies of parameters"
                                                    : cat(name(node.phase), " values");
   }

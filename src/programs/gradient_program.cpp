@@ -41,6 +41,10 @@ class SumsByPart {
       : from_(from), to_(to), rewriter_(rewriter), readers_(from.num_values(), 0) {
     for (const Node& node : from.nodes())
       for (Value v : node.inputs) ++readers_[static_cast<size_t>(v.id)];
+    for (const GraphOutput& output : from.outputs())
+      ++readers_[static_cast<size_t>(output.value.id)];
+    for (const StateUpdate& update : from.updates())
+      ++readers_[static_cast<size_t>(update.value.id)];
   }
 
   // Whether the slot takes this gradient by parts: it is put together of such that nobody else
@@ -190,14 +194,11 @@ Graph differentiate(const Graph& forward, const std::vector<FlatUnit>& units,
   Rewriter rewriter(g, result);
   SumsByPart by_part(g, result, rewriter);
   std::set<Value> summed;  // gradients that are put together of parts of their slot's sums
-  std::set<std::string> taken;
-  for (const Node& node : g.nodes()) {
-    if (turn.first) break;
-    for (Value v : node.outputs) {
-      auto found = unit_of.find(v);
-      if (found == unit_of.end() || !taken.insert(gradient_slot(*found->second)).second) continue;
-      if (by_part.take(v, gradient_slot(*found->second))) summed.insert(v);
-    }
+  for (const auto& [gradient, unit] : unit_of) {
+    // Of several uses one may lack parts that others have.
+    bool once = by_unit[static_cast<size_t>(unit - units.data())].size() == 1;
+    if (!turn.first && once && by_part.take(gradient, gradient_slot(*unit)))
+      summed.insert(gradient);
   }
   std::map<std::string, Value> sums;
   auto collect = [&](const std::string& slot, Value value) {

@@ -25,6 +25,7 @@ std::vector<IdUse> ops_with_ids() {
       table{{5, 3}, DType::kF32}, updates{{300, 3}, DType::kF32};
   return {{std::make_shared<Embedding>(), {ids, table}, 0},
           {std::make_shared<EmbeddingBackward>(5), {ids, updates}, 0},
+          {std::make_shared<EmbeddingBackward>(5, false, true), {ids, updates, table}, 0},
           {std::make_shared<Gather>(), {table, wide_ids}, 1},
           {std::make_shared<Gather>(), {table, ids}, 1},
           {std::make_shared<ScatterAdd>(5, DType::kF32), {wide_ids, updates}, 0}};

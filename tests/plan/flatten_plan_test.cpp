@@ -35,6 +35,24 @@ TEST(Flatten, GradientsAreComputedInTheirSlot) {
   EXPECT_EQ(plan.fills, 0);
 }
 
+// A buffer that is changed part by part: each part takes over the bytes of what it was, and the
+// whole those of the whole.
+TEST(Flatten, LiesWhereItsPartsWereChangedInPlace) {
+  for (bool slot : {false, true}) {
+    Graph g;
+    Value x = state(g, "x");
+    Value before = slot ? state(g, "sums", 2 * kN) : neg(g, state(g, "others", 2 * kN));
+    auto parts = g.add(std::make_shared<Unflatten>(std::vector<UnitMember>{{0, {kN}}, {kN, {kN}}}),
+                       {before});
+    Value last = add(g, parts[1], x), first = add(g, parts[0], neg(g, last));
+    Value after = flatten(g, 2 * kN, {0, kN}, {first, last});
+    slot ? g.update("sums", after) : g.output("flat", after);
+    Plan plan = planned(g);
+    EXPECT_EQ(plan.copies, 0);
+    EXPECT_EQ(plan.arena_bytes, (slot ? 1 : 3) * kBytes) << "the one that is no sum";
+  }
+}
+
 TEST(Flatten, AnOperandMayBeUsedAfterwards) {
   Graph g;
   Value x = state(g, "x");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "plan/plan.h"
 #include "programs/job_slots.h"
@@ -96,24 +97,31 @@ TEST(GradientSums, OfATiedTableGoOverTheHeads) {
 TEST(GradientSums, OfTheFarTierAreUpdatedInTheCopyThatIsNear) {
   ProgramOptions options = tiny_programs(1, 4, DType::kBF16);
   options.far_state = true;
-  const Programs programs = build_programs(model_builder(tiny_model()), options);
-  const Graph& later = programs.accumulate;
-  const Plan plan = make_plan(later, {});
-  verify_plan(later, plan);
-  EXPECT_EQ(plan.copies, 0);
-  auto storage = [&](Value v) { return plan.places[static_cast<size_t>(v.id)].storage; };
-  int units = 0;
-  for (const Node& node : later.nodes()) {
-    if (node.op->name() != "offload" || node.phase != Phase::kBackward) continue;
-    const Node& whole = later.nodes()[static_cast<size_t>(later.producer(node.inputs[0]))];
-    EXPECT_EQ(whole.op->name(), "flatten");
-    const Node& fetched = *std::ranges::find_if(later.nodes(), [&](const Node& other) {
-      return other.op->name() == "fetch" && storage(other.outputs[0]) == storage(whole.outputs[0]);
-    });
-    EXPECT_EQ(later.input_of(fetched.inputs[0])->name,
-              gradient_slot(programs.units.at(programs.units.size() - 1 - units++)));
+  for (const ModelConfig& model : {tiny_model(), tied(tiny_model())}) {
+    const Programs programs = build_programs(model_builder(model), options);
+    const Graph& later = programs.accumulate;
+    const Plan plan = make_plan(later, {});
+    verify_plan(later, plan);
+    EXPECT_EQ(plan.copies, 0);
+    auto storage = [&](Value v) { return plan.places[static_cast<size_t>(v.id)].storage; };
+    auto maker = [&](Value v) { return later.nodes()[static_cast<size_t>(later.producer(v))]; };
+    std::map<int32_t, std::string> fetched;  // slots by storage of the copy
+    int units = 0;
+    for (const Node& node : later.nodes()) {
+      if (node.op->name() == "fetch")
+        fetched[storage(node.outputs[0])] = later.input_of(node.inputs[0])->name;
+      if (node.op->name().ends_with("_add")) {
+        const InPlacePair pair = node.op->in_place_pairs().at(0);
+        EXPECT_EQ(storage(node.inputs.at(pair.input)), storage(node.outputs.at(pair.output)))
+            << node.op->name();
+      }
+      if (node.op->name() != "offload" || node.phase != Phase::kBackward) continue;
+      EXPECT_EQ(maker(node.inputs[0]).op->name(), "flatten");
+      EXPECT_TRUE(fetched[storage(node.inputs[0])].starts_with("gradient.")) << node.scope;
+      ++units;
+    }
+    EXPECT_EQ(units, std::ssize(programs.units));
   }
-  EXPECT_EQ(units, std::ssize(programs.units));
 }
 
 // Gradients of two micro-batches, each alone and added up here, are those of both.

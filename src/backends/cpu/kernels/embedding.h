@@ -39,7 +39,7 @@ int64_t embedding_backward_workspace(int64_t tokens, int64_t vocabulary);  // by
 void embedding_backward(const EmbeddingBackward& args, Isa isa, ThreadPool& pool);
 
 // Columns [column, column + columns) of dtable[row], at most kEmbeddingColumns: the sum over
-// `count` tokens.
+// `count` tokens, or with `adds` that sum added to them.
 constexpr int64_t kEmbeddingColumns = 256;
 TESSERA_DECLARE_PER_ISA(void embedding_sum_tokens(const EmbeddingBackward& args, int64_t row,
                                                   const int32_t* tokens, int64_t count,
