@@ -4,9 +4,8 @@ namespace tessera {
 
 std::vector<TensorType> VaryOp::infer(const InferContext& context) const {
   TensorType type = context.inputs[0];
-  require(!type.varying.overlaps(axes_), *this, "C1",
-          cat("the operand must be replicated over ", context.mesh.to_string(axes_), ": it is ",
-              to_string(type, &context.mesh)));
+  require(!type.varying.overlaps(axes_), *this, "C1", "the operand must be replicated over ",
+          context.mesh.to_string(axes_), ": it is ", to_string(type, &context.mesh));
   type.varying = type.varying | axes_;
   return {type};
 }
@@ -18,19 +17,18 @@ std::vector<Value> VaryOp::vjp(const VjpContext& context) const {
 
 std::vector<TensorType> AsReplicatedOp::infer(const InferContext& context) const {
   TensorType type = context.inputs[0];
-  require(type.varying.contains(axes_), *this, "C1",
-          cat("the operand must vary over ", context.mesh.to_string(axes_), ": it is ",
-              to_string(type, &context.mesh)));
+  require(type.varying.contains(axes_), *this, "C1", "the operand must vary over ",
+          context.mesh.to_string(axes_), ": it is ", to_string(type, &context.mesh));
   type.varying = type.varying - axes_;
   return {type};
 }
 
 std::vector<TensorType> AllReduceOp::infer(const InferContext& context) const {
   TensorType type = context.inputs[0];
-  require(type.varying.contains(axes_), *this, "C1",
-          cat("the operand must vary over ", context.mesh.to_string(axes_),
-              " (reducing a replicated value would count it once a rank): it is ",
-              to_string(type, &context.mesh)));
+  require(type.varying.contains(axes_), *this, "C1", "the operand must vary over ",
+          context.mesh.to_string(axes_),
+          " (reducing a replicated value would count it once a rank): it is ",
+          to_string(type, &context.mesh));
   type.varying = type.varying - axes_;
   return {type};
 }

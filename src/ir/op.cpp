@@ -43,14 +43,13 @@ Cost Op::cost(std::span<const TensorType> inputs, std::span<const TensorType> ou
 
 std::vector<std::pair<int, int>> Op::subsumes(const Op&) const { return {}; }
 
-void require(bool ok, const Op& op, const char* label, const std::string& message) {
-  if (!ok) throw UserError(cat("[", op.name(), "] (", label, ") ", message));
+void detail::refuse(const Op& op, const char* label, const std::string& message) {
+  throw UserError(cat("[", op.name(), "] (", label, ") ", message));
 }
 
 void require_sum(const Op& op, const char* label, const TensorType& sum, const TensorType& result) {
   require(sum.shape == result.shape && sum.dtype == result.dtype, op, label,
-          cat("the operand that it adds to must be like the result: ", to_string(sum), " and ",
-              to_string(result)));
+          "the operand that it adds to must be like the result: ", sum, " and ", result);
 }
 
 std::string to_string(const TensorType& type, const Mesh* mesh) {

@@ -200,8 +200,16 @@ std::pair<const char*, T> field(const char* name, T value) {
   return {name, std::move(value)};
 }
 
-// Throws UserError "[rms_norm] (C2) w must have shape [D]: D = 4096, w is [4095]" unless `ok`.
-void require(bool ok, const Op& op, const char* label, const std::string& message);
+namespace detail {
+[[noreturn]] void refuse(const Op& op, const char* label, const std::string& message);
+}
+
+// Throws UserError "[rms_norm] (C2) w must have shape [D]: D = 4096, w is [4095]" unless `ok`. The
+// message is put together only then: graphs ask this of every node, again behind every pass.
+template <class... Parts>
+void require(bool ok, const Op& op, const char* label, const Parts&... message) {
+  if (!ok) detail::refuse(op, label, cat(detail::attribute_text(message)...));
+}
 
 // Of an op that adds a result to an operand (Op::adding): both must be alike.
 void require_sum(const Op& op, const char* label, const TensorType& sum, const TensorType& result);

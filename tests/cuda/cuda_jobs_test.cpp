@@ -182,7 +182,7 @@ TEST_F(CudaJobs, EndWithAReproducibleRankThatIsKilled) {
 }
 
 TEST_F(CudaJobs, NameARankThatHangs) {
-  const Words soon{"--comm_timeout", "2"};
+  const Words soon{"--comm_timeout", "4"};
   for (const ProgramResult& result : beside("stop rank=1 launch=300", 4, soon))
     expect_contains(result.message(), "rank 1 did not answer rank ");
   // In a fence of sums in rank order, too.

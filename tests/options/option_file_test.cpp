@@ -181,6 +181,7 @@ TEST(OptionFile, WhatIsNoToml) {
   expect_contains(file_error("lr = 1\nlr = 2\n"), "a.toml:2:");
   expect_contains(file_error("dataset = \"\xff\""), "a.toml:1:");
   expect_contains(file_error("dataset = \"no end"), "a.toml:1:");
+  expect_contains(file_error("[}"), "a.toml:1:");
   expect_contains(file_error(std::string((1 << 20) + 1, '\n')), "a.toml: larger than 1 MiB");
   std::string dots(1000, '.'), lists(100, '[');
   expect_contains(file_error("\na" + dots), "a.toml:2:1: more than 250 dots in one line");

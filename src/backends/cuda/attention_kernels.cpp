@@ -54,7 +54,7 @@ unsigned warp_blocks(int64_t warps) { return blocks_for(warps, kWarpsABlock); }
 // rows of the other side that the gradients work on at a time.
 constexpr int64_t kTileRows = 64, kMaxTiledHead = 128, kTileThreads = 128;
 int64_t tile_width(int64_t width) { return width <= 64 ? 64 : 128; }
-int64_t other_rows(int64_t width, bool drops) { return width <= 64 && !drops ? 64 : 32; }
+int64_t other_rows(int64_t width, bool drops) { return (width <= 64 ? 64 : 32) / (drops ? 2 : 1); }
 
 // Whether tensor cores take it.
 bool tiled(const AttentionShape& shape, DType dtype) {

@@ -39,7 +39,7 @@ void register_embedding(KernelTable& table, Device& device) {
   auto backward = for_floats(1, [&device](const PrepareContext& c) -> Prepared {
     const auto& op = static_cast<const EmbeddingBackward&>(c.op);
     return row_scatter(
-        device, launch_name(c), c.inputs[0], c.inputs[1], c.outputs[0],
+        device, c,
         op.partial() ? IdCheck() : IdCheck(device, c, c.inputs[0], c.outputs[0].shape[0]),
         op.adds());
   });

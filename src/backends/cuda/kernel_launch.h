@@ -110,9 +110,8 @@ Launch row_gather(Device& device, std::string name, const TensorType& table, con
 
 // Rows of operand 1, summed at the ids of operand 0 in ascending order; what ids outside of the
 // result have is left out. With `adds` the sums are added to operand 2.
-Launch row_scatter(Device& device, std::string name, const TensorType& ids,
-                   const TensorType& updates, const TensorType& y, IdCheck check,
-                   bool adds = false);
+Prepared row_scatter(Device& device, const PrepareContext& context, IdCheck check,
+                     bool adds = false);
 
 // For ops that change an operand in place: copies it where the plan could not let it share its
 // bytes with the result.

@@ -111,8 +111,7 @@ Prepared prepare_scatter_add(const PrepareContext& context, Device& device) {
       (computes(updates.dtype) && computes(y.dtype)) || (counts(updates.dtype) && counts(y.dtype));
   if (!taken)
     return cat("cuda scatter_add has no kernel for ", name(updates.dtype), " into ", name(y.dtype));
-  return row_scatter(device, launch_name(context), ids, updates, y,
-                     IdCheck(device, context, ids, y.shape[0]));
+  return row_scatter(device, context, IdCheck(device, context, ids, y.shape[0]));
 }
 
 }  // namespace
@@ -131,22 +130,50 @@ void copy_unless_shared(Device& device, const void* operand, void* result, int64
   if (operand != result && bytes > 0) device.copy(result, operand, bytes);
 }
 
-Launch row_scatter(Device& device, std::string name, const TensorType& ids,
-                   const TensorType& updates, const TensorType& y, IdCheck check, bool adds) {
-  int64_t count = ids.elements(), rows = y.shape[0], width = rows > 0 ? y.elements() / rows : 0;
-  Kernel kernel = find_kernel(device, "scatter", tessera::name(updates.dtype),
-                              tessera::name(y.dtype), tessera::name(ids.dtype));
-  return {std::move(name), 0, [=, &device, bytes = y.bytes()](const LaunchArguments& a) {
-            check.run(a.inputs[0]);
-            if (bytes == 0) return;
-            if (adds)
-              copy_unless_shared(device, a.inputs[2], a.outputs[0], bytes);
-            else
-              device.fill(a.outputs[0], bytes);
-            if (count == 0) return;
-            device.launch(kernel, {static_cast<unsigned>(count)}, {kBlockThreads}, 0, a.inputs[0],
-                          a.inputs[1], a.outputs[0], count, rows, width);
-          }};
+Prepared row_scatter(Device& device, const PrepareContext& context, IdCheck check, bool adds) {
+  const TensorType &ids = context.inputs[0], &updates = context.inputs[1], &y = context.outputs[0];
+  const int64_t count = ids.elements(), rows = y.shape[0],
+                width = rows > 0 ? y.elements() / rows : 0;
+  constexpr int64_t kMost = 0xffffffff;
+  if (count > kMost || rows > kMost)
+    return cat("cuda ", context.op.name(), " takes fewer than 2^32 ids and rows, not ", count,
+               " and ", rows);
+  const Kernel sort = find_kernel(device, "sort_ids", name(ids.dtype)),
+               merge = find_kernel(device, "merge_sorted_ids"),
+               sum = find_kernel(device, "scatter", name(updates.dtype), name(y.dtype)),
+               sum_parts = find_kernel(device, "scatter_parts", name(y.dtype));
+  // Sorted ids twice, for those that are merged; then the sums of pieces.
+  const int64_t keys_bytes = aligned_bytes(count * 8),
+                parts_begin = (count > kSortedBlock ? 2 : 1) * keys_bytes,
+                parts = count > kScatterPiece ? blocks_for(count, kScatterPiece) * 2 : 0,
+                part_bytes = width * std::max<int64_t>(4, size_of(y.dtype));
+  const unsigned threads =
+      std::clamp<unsigned>(blocks_for(width, kElementsAThread * 32) * 32, 32, kBlockThreads);
+  return Launch{launch_name(context), parts_begin + aligned_bytes(parts * part_bytes),
+                [=, &device, bytes = y.bytes()](const LaunchArguments& a) {
+                  check.run(a.inputs[0]);
+                  if (bytes == 0) return;
+                  if (adds)
+                    copy_unless_shared(device, a.inputs[2], a.outputs[0], bytes);
+                  else
+                    device.fill(a.outputs[0], bytes);
+                  if (count == 0) return;
+                  auto* keys = static_cast<std::byte*>(a.workspace);
+                  auto* merged = keys + keys_bytes;
+                  void* sums = keys + parts_begin;
+                  device.launch(sort, {blocks_for(count, kSortedBlock)}, {kBlockThreads}, 0,
+                                a.inputs[0], keys, count, rows);
+                  for (int64_t run = kSortedBlock; run < count; run *= 2) {
+                    launch_threads(device, merge, count, keys, merged, count, run);
+                    std::swap(keys, merged);
+                  }
+                  const auto blocks = static_cast<unsigned>(count);
+                  device.launch(sum, {blocks}, {threads}, 0, keys, a.inputs[1], sums, a.outputs[0],
+                                count, width);
+                  if (parts > 0)
+                    device.launch(sum_parts, {blocks}, {threads}, 0, keys, sums, a.outputs[0],
+                                  count, width);
+                }};
 }
 
 void register_summing_primitives(KernelTable& table, Device& device) {

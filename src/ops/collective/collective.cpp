@@ -28,18 +28,18 @@ std::vector<TensorType> Collective::infer(const InferContext& context) const {
   const Mesh& mesh = context.mesh;
   bool wants_replicated = kind_ == CollectiveKind::kLocalSlice;
   require(wants_replicated ? !x.varying.overlaps(axes_) : x.varying.contains(axes_), *this, "C1",
-          cat("the operand must be ", wants_replicated ? "replicated" : "varying", " over ",
-              mesh.to_string(axes_), ": it is ", to_string(x, &mesh)));
+          "the operand must be ", wants_replicated ? "replicated" : "varying", " over ",
+          mesh.to_string(axes_), ": it is ", to_string(x, &mesh));
   auto dims = static_cast<int64_t>(x.shape.size());
-  require(dim_ >= 0 && dim_ < dims && concat_dim_ >= 0 && concat_dim_ < dims, *this, "C2",
-          cat("dim ", dim_, " of ", to_string(x)));
+  require(dim_ >= 0 && dim_ < dims && concat_dim_ >= 0 && concat_dim_ < dims, *this, "C2", "dim ",
+          dim_, " of ", x);
   int64_t n = mesh.size(axes_);
   int64_t& size = x.shape[static_cast<size_t>(dim_)];
   if (kind_ == CollectiveKind::kAllGather || kind_ == CollectiveKind::kGatherReplicated) {
     size *= n;
   } else {
-    require(size % n == 0, *this, "C3",
-            cat("dim ", dim_, " of ", to_string(x), " is not divisible by ", n, " ranks"));
+    require(size % n == 0, *this, "C3", "dim ", dim_, " of ", x, " is not divisible by ", n,
+            " ranks");
     size /= n;
   }
   if (kind_ == CollectiveKind::kAllToAll) x.shape[static_cast<size_t>(concat_dim_)] *= n;

@@ -11,11 +11,9 @@ namespace tessera {
 
 std::vector<TensorType> AddBias::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &b = context.inputs[1];
-  require(!x.shape.empty() && is_float(x.dtype), *this, "C1",
-          cat("x must be a float [..., N], is ", to_string(x)));
+  require(!x.shape.empty() && is_float(x.dtype), *this, "C1", "x must be a float [..., N], is ", x);
   require(b.shape == Shape{x.shape.back()} && b.dtype == x.dtype, *this, "C2",
-          cat("b must have shape [N] and x's dtype: N = ", x.shape.back(), ", x is ", to_string(x),
-              ", b is ", to_string(b)));
+          "b must have shape [N] and x's dtype: N = ", x.shape.back(), ", x is ", x, ", b is ", b);
   return {x};
 }
 
@@ -42,8 +40,8 @@ std::vector<Value> AddBias::decompose(Graph& g, std::span<const Value> inputs) c
 
 std::vector<TensorType> AddBiasBackward::infer(const InferContext& context) const {
   const TensorType& dy = context.inputs[0];
-  require(!dy.shape.empty() && is_float(dy.dtype), *this, "C1",
-          cat("dy must be a float [..., N], is ", to_string(dy)));
+  require(!dy.shape.empty() && is_float(dy.dtype), *this, "C1", "dy must be a float [..., N], is ",
+          dy);
   return {{{dy.shape.back()}, wide(dy.dtype)}};
 }
 

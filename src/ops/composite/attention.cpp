@@ -88,15 +88,13 @@ Value dropout_bits(Graph& g, Value p, const AttentionDropout& dropout,
 void check_heads(const Op& op, std::span<const TensorType> inputs, AttentionMask mask) {
   const TensorType &q = inputs[0], &k = inputs[1], &v = inputs[2];
   require(q.shape.size() == 4 && k.shape.size() == 4 && is_float(q.dtype), op, "C1",
-          cat("q, k, v must be floats [B, T, H, D]: ", to_string(q), ", ", to_string(k)));
+          "q, k, v must be floats [B, T, H, D]: ", q, ", ", k);
   require(k.shape == v.shape && k.dtype == q.dtype && v.dtype == q.dtype, op, "C2",
-          cat("k and v must be alike: ", to_string(k), " and ", to_string(v)));
+          "k and v must be alike: ", k, " and ", v);
   require(k.shape[0] == q.shape[0] && k.shape[1] == q.shape[1] && k.shape[3] == q.shape[3], op,
-          "C3",
-          cat("q and k must have the same batch, tokens and head size: ", to_string(q), " and ",
-              to_string(k)));
+          "C3", "q and k must have the same batch, tokens and head size: ", q, " and ", k);
   require(k.shape[2] > 0 && q.shape[2] % k.shape[2] == 0, op, "C4",
-          cat("key/value heads must divide query heads: ", k.shape[2], " and ", q.shape[2]));
+          "key/value heads must divide query heads: ", k.shape[2], " and ", q.shape[2]);
   require(mask.window >= 0 && (mask.causal || mask.window == 0), op, "C5",
           "a window needs the causal mask");
   require(mask.causal || !mask.documents, op, "C11", "documents need the causal mask");
@@ -107,7 +105,7 @@ void check_documents(const Op& op, const TensorType& q, AttentionMask mask,
   if (!mask.documents) return;
   const TensorType each{{q.shape[0], q.shape[1]}, DType::kI32};
   require(operands[0].shape == each.shape && operands[0].dtype == each.dtype, op, "C12",
-          cat("document_starts must be ", to_string(each), ", are ", to_string(operands[0])));
+          "document_starts must be ", each, ", are ", operands[0]);
 }
 // The operand, of those behind the first `at`; no value where there is none.
 Value documents_of(AttentionMask mask, std::span<const Value> inputs, size_t at) {
@@ -116,14 +114,13 @@ Value documents_of(AttentionMask mask, std::span<const Value> inputs, size_t at)
 
 void check_dropout(const Op& op, const TensorType& q, const AttentionDropout& dropout,
                    std::span<const TensorType> operands) {
-  require(dropout.p >= 0 && dropout.p < 1, op, "C8",
-          cat("dropout must be in [0, 1), is ", dropout.p));
+  require(dropout.p >= 0 && dropout.p < 1, op, "C8", "dropout must be in [0, 1), is ", dropout.p);
   if (dropout.operands() == 0) return;
   require(operands[0].shape == Shape{q.shape[0]} && operands[0].dtype == DType::kI64, op, "C9",
-          cat("row_keys must be i64 [B]: B = ", q.shape[0], ", they are ", to_string(operands[0])));
+          "row_keys must be i64 [B]: B = ", q.shape[0], ", they are ", operands[0]);
   if (!dropout.part) return;
   require(operands[1].shape.empty() && operands[1].dtype == DType::kI32, op, "C10",
-          cat("first_head must be an i32 scalar, is ", to_string(operands[1])));
+          "first_head must be an i32 scalar, is ", operands[1]);
 }
 
 }  // namespace
@@ -242,11 +239,9 @@ std::vector<TensorType> AttentionBackward::infer(const InferContext& context) co
   check_dropout(*this, q, dropout_, context.inputs.subspan(6 + mask_.operands()));
   require(context.inputs[3] == q && context.inputs[5].shape == q.shape &&
               context.inputs[5].dtype == q.dtype,
-          *this, "C6",
-          cat("o and do must be like q: ", to_string(context.inputs[3]), " and ",
-              to_string(context.inputs[5])));
+          *this, "C6", "o and do must be like q: ", context.inputs[3], " and ", context.inputs[5]);
   require(context.inputs[4].shape == Shape{q.shape[0], q.shape[2], q.shape[1]}, *this, "C7",
-          cat("lse must be [B, H, T], is ", to_string(context.inputs[4])));
+          "lse must be [B, H, T], is ", context.inputs[4]);
   return {q, k, v};
 }
 
@@ -294,14 +289,12 @@ std::vector<TensorType> CachedAttention::infer(const InferContext& context) cons
     t.shape[1] = q.shape[1];
   }
   check_heads(*this, alike, {true, window_});
-  require(k.shape == v.shape, *this, "C6",
-          cat("the caches must be alike: ", to_string(k), " and ", to_string(v)));
-  require(k.shape[1] >= q.shape[1], *this, "C7",
-          cat("the caches must hold the queries' tokens: ", to_string(k), " and ", to_string(q)));
+  require(k.shape == v.shape, *this, "C6", "the caches must be alike: ", k, " and ", v);
+  require(k.shape[1] >= q.shape[1], *this, "C7", "the caches must hold the queries' tokens: ", k,
+          " and ", q);
   const TensorType each{{q.shape[0]}, DType::kI32};
-  require(start == each && row == each, *this, "C8",
-          cat("start and row must be ", to_string(each), ", are ", to_string(start), " and ",
-              to_string(row)));
+  require(start == each && row == each, *this, "C8", "start and row must be ", each, ", are ",
+          start, " and ", row);
   return {q};
 }
 

@@ -11,18 +11,15 @@ std::vector<TensorType> CacheWrite::infer(const InferContext& context) const {
                    &row = context.inputs[3];
   require(cache.shape.size() >= 2 && x.shape.size() == cache.shape.size() && x.shape[1] > 0 &&
               x.shape[1] <= cache.shape[1] && x.shape[0] <= cache.shape[0],
-          *this, "C1",
-          cat("x must be tokens of the cache: ", to_string(x), " and ", to_string(cache)));
+          *this, "C1", "x must be tokens of the cache: ", x, " and ", cache);
   TensorType whole = x;
   whole.shape[0] = cache.shape[0];
   whole.shape[1] = cache.shape[1];
   require(whole.shape == cache.shape && whole.dtype == cache.dtype, *this, "C2",
-          cat("x must be like the cache but for its rows and their length: ", to_string(x), " and ",
-              to_string(cache)));
+          "x must be like the cache but for its rows and their length: ", x, " and ", cache);
   const TensorType each{{x.shape[0]}, DType::kI32};
-  require(start == each && row == each, *this, "C3",
-          cat("start and row must be ", to_string(each), ", are ", to_string(start), " and ",
-              to_string(row)));
+  require(start == each && row == each, *this, "C3", "start and row must be ", each, ", are ",
+          start, " and ", row);
   return {cache};
 }
 

@@ -11,13 +11,11 @@ namespace {
 
 void check_operands(const Op& op, const TensorType& x, const TensorType& w,
                     const TensorType& targets) {
-  require(x.shape.size() == 2 && is_float(x.dtype), op, "C1",
-          cat("x must be a float [N, D], is ", to_string(x)));
+  require(x.shape.size() == 2 && is_float(x.dtype), op, "C1", "x must be a float [N, D], is ", x);
   require(w.shape.size() == 2 && w.shape[1] == x.shape[1] && w.dtype == x.dtype, op, "C2",
-          cat("w must be [V, D] of x's dtype: D = ", x.shape[1], ", x is ", to_string(x), ", w is ",
-              to_string(w)));
+          "w must be [V, D] of x's dtype: D = ", x.shape[1], ", x is ", x, ", w is ", w);
   require(targets.shape == Shape{x.shape[0]} && targets.dtype == DType::kI32, op, "C3",
-          cat("targets must be i32 [N]: N = ", x.shape[0], ", targets are ", to_string(targets)));
+          "targets must be i32 [N]: N = ", x.shape[0], ", targets are ", targets);
 }
 
 struct Rows {
@@ -96,7 +94,7 @@ std::vector<TensorType> LinearCrossEntropyBackward::infer(const InferContext& co
   for (size_t i : {3, 4}) {
     const TensorType& d = context.inputs[i];
     require(d.shape.empty() && d.dtype == scalar.dtype, *this, "C4",
-            cat("dloss and dsquares must be wide scalars, one is ", to_string(d)));
+            "dloss and dsquares must be wide scalars, one is ", d);
   }
   std::vector<TensorType> outputs;
   if (gradients_.dx) outputs.push_back(x);
@@ -159,8 +157,8 @@ Cost LinearCrossEntropyBackward::cost(std::span<const TensorType> inputs,
 }
 
 std::vector<TensorType> CountTargets::infer(const InferContext& context) const {
-  require(context.inputs[0].dtype == DType::kI32, *this, "C1",
-          cat("targets must be i32, are ", to_string(context.inputs[0])));
+  require(context.inputs[0].dtype == DType::kI32, *this, "C1", "targets must be i32, are ",
+          context.inputs[0]);
   return {{{}, DType::kI64}};
 }
 

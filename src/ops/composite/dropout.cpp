@@ -13,11 +13,10 @@ namespace tessera {
 
 std::vector<TensorType> Dropout::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &keys = context.inputs[1];
-  require(!x.shape.empty() && is_float(x.dtype), *this, "C1",
-          cat("x must be a float [B, ...], is ", to_string(x)));
+  require(!x.shape.empty() && is_float(x.dtype), *this, "C1", "x must be a float [B, ...], is ", x);
   require(keys.shape == Shape{x.shape[0]} && keys.dtype == DType::kI64, *this, "C2",
-          cat("row_keys must be i64 [B]: B = ", x.shape[0], ", they are ", to_string(keys)));
-  require(p_ >= 0 && p_ < 1, *this, "C3", cat("p must be in [0, 1), is ", p_));
+          "row_keys must be i64 [B]: B = ", x.shape[0], ", they are ", keys);
+  require(p_ >= 0 && p_ < 1, *this, "C3", "p must be in [0, 1), is ", p_);
   return {x};
 }
 

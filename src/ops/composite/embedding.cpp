@@ -24,9 +24,9 @@ Value only_in_table(Graph& g, Value x, Value inside) {
 
 std::vector<TensorType> Embedding::infer(const InferContext& context) const {
   const TensorType &ids = context.inputs[0], &table = context.inputs[1];
-  require(ids.dtype == DType::kI32, *this, "C1", cat("ids must be i32, are ", to_string(ids)));
+  require(ids.dtype == DType::kI32, *this, "C1", "ids must be i32, are ", ids);
   require(table.shape.size() == 2 && is_float(table.dtype), *this, "C2",
-          cat("table must have shape [V, D], is ", to_string(table)));
+          "table must have shape [V, D], is ", table);
   TensorType y{ids.shape, table.dtype};
   y.shape.push_back(table.shape[1]);
   return {y};
@@ -69,7 +69,7 @@ std::vector<TensorType> EmbeddingBackward::infer(const InferContext& context) co
   Shape expected = ids.shape;
   expected.push_back(dy.shape.empty() ? 0 : dy.shape.back());
   require(ids.dtype == DType::kI32 && dy.shape == expected, *this, "C1",
-          cat("dy must be [ids..., D]: ids ", to_string(ids), ", dy ", to_string(dy)));
+          "dy must be [ids..., D]: ids ", ids, ", dy ", dy);
   TensorType dtable{{rows_, dy.shape.back()}, wide(dy.dtype)};
   if (adds_) require_sum(*this, "C2", context.inputs[2], dtable);
   return {dtable};

@@ -10,12 +10,11 @@ std::vector<TensorType> infer_flat_update(const InferContext& context, const Op&
   const auto& inputs = context.inputs;
   const TensorType& w = inputs[0];
   require(w.shape.size() == 1 && (w.dtype == DType::kF32 || w.dtype == DType::kF64), op, "C1",
-          cat("w must be f32 [n], is ", to_string(w)));
+          "w must be f32 [n], is ", w);
   const size_t lr = kept + 2, begin = inputs.size() - 2, decay = begin + 1;
   for (size_t i = 1; i < lr; ++i) {
-    require(
-        inputs[i].shape == w.shape && inputs[i].dtype == w.dtype, op, "C2",
-        cat("what is kept and g must be like w: ", to_string(w), " and ", to_string(inputs[i])));
+    require(inputs[i].shape == w.shape && inputs[i].dtype == w.dtype, op, "C2",
+            "what is kept and g must be like w: ", w, " and ", inputs[i]);
   }
   for (size_t i : {lr, lr + 1}) {
     require(inputs[i].shape.empty() && inputs[i].dtype == w.dtype, op, "C3",

@@ -37,8 +37,8 @@ Value sigmoid_slope(Graph& g, Value x, Value part, GeluKind kind) {
 std::string_view name(GeluKind kind) { return kind == GeluKind::kExact ? "exact" : "tanh"; }
 
 std::vector<TensorType> Gelu::infer(const InferContext& context) const {
-  require(is_float(context.inputs[0].dtype), *this, "C1",
-          cat("x must be a float, is ", to_string(context.inputs[0])));
+  require(is_float(context.inputs[0].dtype), *this, "C1", "x must be a float, is ",
+          context.inputs[0]);
   return {context.inputs[0]};
 }
 
@@ -59,7 +59,7 @@ std::vector<Value> Gelu::decompose(Graph& g, std::span<const Value> inputs) cons
 std::vector<TensorType> GeluBackward::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &dy = context.inputs[1];
   require(is_float(x.dtype) && dy.shape == x.shape && dy.dtype == x.dtype, *this, "C1",
-          cat("dy must be like x, a float: ", to_string(dy), " and ", to_string(x)));
+          "dy must be like x, a float: ", dy, " and ", x);
   return {x};
 }
 

@@ -28,17 +28,16 @@ Value column_sum(Graph& g, Value x) {
 
 void check_vector(const Op& op, const char* label, const char* what, const TensorType& vector,
                   const TensorType& x) {
-  require(vector.shape == Shape{x.shape.back()} && vector.dtype == x.dtype, op, label,
-          cat(what, " must have shape [D] and x's dtype: D = ", x.shape.back(), ", x is ",
-              to_string(x), ", ", what, " is ", to_string(vector)));
+  require(vector.shape == Shape{x.shape.back()} && vector.dtype == x.dtype, op, label, what,
+          " must have shape [D] and x's dtype: D = ", x.shape.back(), ", x is ", x, ", ", what,
+          " is ", vector);
 }
 
 }  // namespace
 
 std::vector<TensorType> LayerNorm::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(!x.shape.empty() && is_float(x.dtype), *this, "C1",
-          cat("x must be a float [..., D], is ", to_string(x)));
+  require(!x.shape.empty() && is_float(x.dtype), *this, "C1", "x must be a float [..., D], is ", x);
   check_vector(*this, "C2", "w", context.inputs[1], x);
   if (bias_) check_vector(*this, "C3", "b", context.inputs[2], x);
   TensorType row{without_last(x.shape), wide(x.dtype)};
@@ -73,15 +72,13 @@ std::vector<Value> LayerNorm::decompose(Graph& g, std::span<const Value> inputs)
 
 std::vector<TensorType> LayerNormBackward::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &w = context.inputs[1], &dy = context.inputs[4];
-  require(!x.shape.empty() && is_float(x.dtype), *this, "C1",
-          cat("x must be a float [..., D], is ", to_string(x)));
+  require(!x.shape.empty() && is_float(x.dtype), *this, "C1", "x must be a float [..., D], is ", x);
   check_vector(*this, "C2", "w", w, x);
-  require(dy.shape == x.shape && dy.dtype == x.dtype, *this, "C3",
-          cat("dy must be like x: ", to_string(dy), " and ", to_string(x)));
+  require(dy.shape == x.shape && dy.dtype == x.dtype, *this, "C3", "dy must be like x: ", dy,
+          " and ", x);
   for (size_t i : {2, 3}) {
-    require(
-        context.inputs[i].shape == without_last(x.shape), *this, "C4",
-        cat("mean and rstd must have one element a row, one is ", to_string(context.inputs[i])));
+    require(context.inputs[i].shape == without_last(x.shape), *this, "C4",
+            "mean and rstd must have one element a row, one is ", context.inputs[i]);
   }
   TensorType column{w.shape, wide(w.dtype)};
   return {{x.shape, x.dtype}, column, column};

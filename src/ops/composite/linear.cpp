@@ -19,9 +19,9 @@ Cost matmul_cost(std::span<const TensorType> inputs, std::span<const TensorType>
 
 void check_operands(const Op& op, const TensorType& a, const TensorType& b) {
   require(!a.shape.empty() && b.shape.size() >= 2, op, "C1",
-          cat("operands must be [..., K] and a matrix: ", to_string(a), " and ", to_string(b)));
+          "operands must be [..., K] and a matrix: ", a, " and ", b);
   require(a.dtype == b.dtype && is_float(a.dtype), op, "C3",
-          cat("operands must have one float dtype: ", to_string(a), " and ", to_string(b)));
+          "operands must have one float dtype: ", a, " and ", b);
 }
 
 Value rows(Graph& g, Value x) {
@@ -34,16 +34,16 @@ Value rows(Graph& g, Value x) {
 
 std::vector<TensorType> Linear::infer(const InferContext& context) const {
   require(context.inputs.size() == 2 || context.inputs.size() == 3, *this, "C5",
-          cat("takes 2 or 3 operands, got ", context.inputs.size()));
+          "takes 2 or 3 operands, got ", context.inputs.size());
   const TensorType &x = context.inputs[0], &w = context.inputs[1];
   check_operands(*this, x, w);
   require(w.shape.size() == 2 && w.shape[1] == x.shape.back(), *this, "C2",
-          cat("w must have shape [N, K]: K = ", x.shape.back(), ", w is ", to_string(w.shape)));
+          "w must have shape [N, K]: K = ", x.shape.back(), ", w is ", w.shape);
   if (context.inputs.size() == 3) {
     const TensorType& bias = context.inputs[2];
     require(bias.shape == Shape{w.shape[0]} && bias.dtype == x.dtype, *this, "C4",
-            cat("bias must have shape [N] and x's dtype: N = ", w.shape[0], ", x is ", to_string(x),
-                ", bias is ", to_string(bias)));
+            "bias must have shape [N] and x's dtype: N = ", w.shape[0], ", x is ", x, ", bias is ",
+            bias);
   }
   TensorType y = x;
   y.shape.back() = w.shape[0];
@@ -104,7 +104,7 @@ std::vector<TensorType> LinearDx::infer(const InferContext& context) const {
   const TensorType &dy = context.inputs[0], &w = context.inputs[1];
   check_operands(*this, dy, w);
   require(w.shape.size() == 2 && w.shape[0] == dy.shape.back(), *this, "C2",
-          cat("w must have shape [N, K]: N = ", dy.shape.back(), ", w is ", to_string(w.shape)));
+          "w must have shape [N, K]: N = ", dy.shape.back(), ", w is ", w.shape);
   TensorType dx = dy;
   dx.shape.back() = w.shape[1];
   return {dx};
@@ -122,11 +122,10 @@ Cost LinearDx::cost(std::span<const TensorType> inputs, std::span<const TensorTy
 std::vector<TensorType> LinearDw::infer(const InferContext& context) const {
   const TensorType &dy = context.inputs[0], &x = context.inputs[1];
   require(!dy.shape.empty() && dy.dtype == x.dtype && is_float(x.dtype), *this, "C1",
-          cat("operands must have one float dtype: ", to_string(dy), " and ", to_string(x)));
+          "operands must have one float dtype: ", dy, " and ", x);
   require(dy.shape.size() == x.shape.size() &&
               std::equal(dy.shape.begin(), dy.shape.end() - 1, x.shape.begin()),
-          *this, "C2",
-          cat("dy and x must have the same tokens: ", to_string(dy), " and ", to_string(x)));
+          *this, "C2", "dy and x must have the same tokens: ", dy, " and ", x);
   TensorType dw{{dy.shape.back(), x.shape.back()}, wide(x.dtype)};
   if (adds_) require_sum(*this, "C3", context.inputs[2], dw);
   return {dw};

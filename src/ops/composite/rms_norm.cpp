@@ -13,12 +13,10 @@ Shape without_last(const Shape& s) { return {s.begin(), s.end() - 1}; }
 
 std::vector<TensorType> RmsNorm::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &w = context.inputs[1];
-  require(!x.shape.empty() && is_float(x.dtype), *this, "C1",
-          cat("x must be a float [..., D], is ", to_string(x)));
+  require(!x.shape.empty() && is_float(x.dtype), *this, "C1", "x must be a float [..., D], is ", x);
   require(w.shape == Shape{x.shape.back()}, *this, "C2",
-          cat("w must have shape [D]: D = ", x.shape.back(), ", w is ", to_string(w.shape)));
-  require(w.dtype == x.dtype, *this, "C3",
-          cat("x and w must have one dtype: ", to_string(x), " and ", to_string(w)));
+          "w must have shape [D]: D = ", x.shape.back(), ", w is ", w.shape);
+  require(w.dtype == x.dtype, *this, "C3", "x and w must have one dtype: ", x, " and ", w);
   return {x, {without_last(x.shape), wide(x.dtype)}};
 }
 
@@ -46,12 +44,12 @@ std::vector<Value> RmsNorm::decompose(Graph& g, std::span<const Value> inputs) c
 std::vector<TensorType> RmsNormBackward::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &w = context.inputs[1], &rstd = context.inputs[2],
                    &dy = context.inputs[3];
-  require(dy.shape == x.shape && dy.dtype == x.dtype, *this, "C1",
-          cat("dy must be like x: ", to_string(dy), " and ", to_string(x)));
+  require(dy.shape == x.shape && dy.dtype == x.dtype, *this, "C1", "dy must be like x: ", dy,
+          " and ", x);
   require(w.shape == Shape{x.shape.back()}, *this, "C2",
-          cat("w must have shape [D]: D = ", x.shape.back(), ", w is ", to_string(w.shape)));
+          "w must have shape [D]: D = ", x.shape.back(), ", w is ", w.shape);
   require(rstd.shape == without_last(x.shape), *this, "C3",
-          cat("rstd must have one element a row: ", to_string(rstd)));
+          "rstd must have one element a row: ", rstd);
   return {{x.shape, x.dtype}, {w.shape, wide(w.dtype)}};
 }
 

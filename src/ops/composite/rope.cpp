@@ -11,11 +11,10 @@ namespace tessera {
 namespace {
 
 void check_heads(const Op& op, const TensorType& x, const std::vector<double>& frequencies) {
-  require(x.shape.size() == 4 && is_float(x.dtype), op, "C1",
-          cat("x must be a float [B, T, H, D], is ", to_string(x)));
-  require(2 * static_cast<int64_t>(frequencies.size()) <= x.shape[3], op, "C2",
-          cat(frequencies.size(), " frequencies need ", 2 * frequencies.size(),
-              " dims, a head has ", x.shape[3]));
+  require(x.shape.size() == 4 && is_float(x.dtype), op, "C1", "x must be a float [B, T, H, D], is ",
+          x);
+  require(2 * static_cast<int64_t>(frequencies.size()) <= x.shape[3], op, "C2", frequencies.size(),
+          " frequencies need ", 2 * frequencies.size(), " dims, a head has ", x.shape[3]);
 }
 
 // x turned by (t + offset) f, offset [B] or [B, T]; no value: it is 0.
@@ -56,7 +55,7 @@ std::vector<TensorType> Rope::infer(const InferContext& context) const {
   if (documents_) {
     const TensorType &starts = context.inputs[1], each{{x.shape[0], x.shape[1]}, DType::kI32};
     require(starts.shape == each.shape && starts.dtype == each.dtype, *this, "C5",
-            cat("document_starts must be ", to_string(each), ", are ", to_string(starts)));
+            "document_starts must be ", each, ", are ", starts);
   }
   return {x};
 }
@@ -103,11 +102,10 @@ std::vector<Value> Rope::restart_at_documents(DocumentContext& c) const {
 std::vector<TensorType> RopeAt::infer(const InferContext& context) const {
   const TensorType &x = context.inputs[0], &start = context.inputs[1];
   check_heads(*this, x, rotary_.frequencies);
-  require(x.shape[1] <= positions_, *this, "C3",
-          cat("there are ", positions_, " positions, x has ", x.shape[1], " tokens"));
+  require(x.shape[1] <= positions_, *this, "C3", "there are ", positions_, " positions, x has ",
+          x.shape[1], " tokens");
   const TensorType each{{x.shape[0]}, DType::kI32};
-  require(start == each, *this, "C4",
-          cat("start must be ", to_string(each), ", is ", to_string(start)));
+  require(start == each, *this, "C4", "start must be ", each, ", is ", start);
   return {x};
 }
 

@@ -10,8 +10,8 @@ namespace tessera {
 
 std::vector<TensorType> Scale::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(is_float(x.dtype), *this, "C1", cat("x must be a float, is ", to_string(x)));
-  require(std::isfinite(factor_), *this, "C2", cat("the factor must be finite, is ", factor_));
+  require(is_float(x.dtype), *this, "C1", "x must be a float, is ", x);
+  require(std::isfinite(factor_), *this, "C2", "the factor must be finite, is ", factor_);
   return {x};
 }
 

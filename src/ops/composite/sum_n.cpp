@@ -10,9 +10,8 @@ std::vector<TensorType> SumN::infer(const InferContext& context) const {
   for (const TensorType& x : context.inputs) {
     require(x.shape == context.inputs[0].shape && x.dtype == context.inputs[0].dtype &&
                 is_float(x.dtype),
-            *this, "C2",
-            cat("operands must have one shape and float dtype: ", to_string(context.inputs[0]),
-                " and ", to_string(x)));
+            *this, "C2", "operands must have one shape and float dtype: ", context.inputs[0],
+            " and ", x);
   }
   return {context.inputs[0]};
 }

@@ -8,8 +8,8 @@
 namespace tessera {
 
 std::vector<TensorType> SumSquares::infer(const InferContext& context) const {
-  require(is_float(context.inputs[0].dtype), *this, "C1",
-          cat("operand must be a float, is ", to_string(context.inputs[0])));
+  require(is_float(context.inputs[0].dtype), *this, "C1", "operand must be a float, is ",
+          context.inputs[0]);
   return {{{}, wide(context.inputs[0].dtype)}};
 }
 

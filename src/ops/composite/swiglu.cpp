@@ -9,8 +9,7 @@ namespace tessera {
 std::vector<TensorType> Swiglu::infer(const InferContext& context) const {
   const TensorType &gate = context.inputs[0], &up = context.inputs[1];
   require(gate.shape == up.shape && gate.dtype == up.dtype && is_float(gate.dtype), *this, "C1",
-          cat("gate and up must have one shape and float dtype: ", to_string(gate), " and ",
-              to_string(up)));
+          "gate and up must have one shape and float dtype: ", gate, " and ", up);
   return {gate};
 }
 
@@ -31,9 +30,7 @@ std::vector<TensorType> SwigluBackward::infer(const InferContext& context) const
   const TensorType &gate = context.inputs[0], &up = context.inputs[1], &dy = context.inputs[2];
   require(gate.shape == up.shape && gate.dtype == up.dtype && dy.shape == gate.shape &&
               dy.dtype == gate.dtype,
-          *this, "C1",
-          cat("gate, up and dy must have one shape and dtype: ", to_string(gate), ", ",
-              to_string(up), ", ", to_string(dy)));
+          *this, "C1", "gate, up and dy must have one shape and dtype: ", gate, ", ", up, ", ", dy);
   return {gate, up};
 }
 

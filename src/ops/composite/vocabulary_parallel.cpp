@@ -14,15 +14,13 @@ namespace {
 
 void check_operands(const Op& op, std::span<const TensorType> inputs) {
   const TensorType &x = inputs[0], &w = inputs[1], &targets = inputs[2], &valid = inputs[3];
-  require(x.shape.size() == 2 && is_float(x.dtype), op, "C1",
-          cat("x must be a float [N, D], is ", to_string(x)));
+  require(x.shape.size() == 2 && is_float(x.dtype), op, "C1", "x must be a float [N, D], is ", x);
   require(w.shape.size() == 2 && w.shape[1] == x.shape[1] && w.dtype == x.dtype, op, "C2",
-          cat("w must be [V, D] of x's dtype: D = ", x.shape[1], ", x is ", to_string(x), ", w is ",
-              to_string(w)));
+          "w must be [V, D] of x's dtype: D = ", x.shape[1], ", x is ", x, ", w is ", w);
   require(targets.shape == Shape{x.shape[0]} && targets.dtype == DType::kI32, op, "C3",
-          cat("targets must be i32 [N]: N = ", x.shape[0], ", targets are ", to_string(targets)));
+          "targets must be i32 [N]: N = ", x.shape[0], ", targets are ", targets);
   require(valid.shape.empty() && valid.dtype == DType::kI32, op, "C4",
-          cat("valid must be an i32 scalar, is ", to_string(valid)));
+          "valid must be an i32 scalar, is ", valid);
 }
 
 // [N, V]: logits in wide dtype, whether the column is valid, whether it is the row's target.
@@ -92,7 +90,7 @@ std::vector<TensorType> LinearLogSumExpBackward::infer(const InferContext& conte
   for (size_t i = 4; i < 7; ++i) {
     const TensorType& row = context.inputs[i];
     require(row.shape == Shape{x.shape[0]} && row.dtype == wide(x.dtype), *this, "C5",
-            cat("lse and the cotangents must be [N] and wide, one is ", to_string(row)));
+            "lse and the cotangents must be [N] and wide, one is ", row);
   }
   std::vector<TensorType> outputs;
   if (gradients_.dx) outputs.push_back(x);

@@ -9,11 +9,11 @@ namespace tessera {
 
 std::vector<TensorType> Unflatten::infer(const InferContext& context) const {
   const TensorType& flat = context.inputs[0];
-  require(flat.shape.size() == 1, *this, "C1", cat("operand must be flat, is ", to_string(flat)));
+  require(flat.shape.size() == 1, *this, "C1", "operand must be flat, is ", flat);
   std::vector<TensorType> types;
   for (const UnitMember& m : members_) {
     require(m.offset >= 0 && m.offset + num_elements(m.shape) <= flat.shape[0], *this, "C2",
-            cat(to_string(m.shape), " at ", m.offset, " lies outside ", to_string(flat)));
+            m.shape, " at ", m.offset, " lies outside ", flat);
     types.push_back({m.shape, flat.dtype});
   }
   return types;
@@ -50,16 +50,15 @@ std::vector<TensorType> Flatten::infer(const InferContext& context) const {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (size_t i = 0; i < offsets_.size(); ++i) {
     const TensorType& x = context.inputs[i];
-    require(
-        x.dtype == context.inputs[0].dtype, *this, "C2",
-        cat("operands must have one dtype: ", to_string(context.inputs[0]), " and ", to_string(x)));
+    require(x.dtype == context.inputs[0].dtype, *this, "C2",
+            "operands must have one dtype: ", context.inputs[0], " and ", x);
     ranges.push_back({offsets_[i], offsets_[i] + x.elements()});
   }
   std::sort(ranges.begin(), ranges.end());
   int64_t end = 0;
   for (auto [begin, stop] : ranges) {
-    require(begin >= end && stop <= size_, *this, "C3",
-            cat("operands overlap or leave the buffer of ", size_, " at ", begin));
+    require(begin >= end && stop <= size_, *this, "C3", "operands overlap or leave the buffer of ",
+            size_, " at ", begin);
     end = stop;
   }
   return {{{size_}, context.inputs[0].dtype}};

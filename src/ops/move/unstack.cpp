@@ -11,9 +11,8 @@ namespace tessera {
 
 std::vector<TensorType> Unstack::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(
-      !x.shape.empty() && x.shape[0] == count_ && x.elements() == count_ * elements_, *this, "C1",
-      cat("operand must have ", count_, " parts of ", elements_, " elements, is ", to_string(x)));
+  require(!x.shape.empty() && x.shape[0] == count_ && x.elements() == count_ * elements_, *this,
+          "C1", "operand must have ", count_, " parts of ", elements_, " elements, is ", x);
   TensorType part{{x.shape.begin() + 1, x.shape.end()}, x.dtype};
   return std::vector<TensorType>(static_cast<size_t>(count_), part);
 }

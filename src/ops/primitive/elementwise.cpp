@@ -14,11 +14,9 @@ std::string_view Unary::name() const {
 std::vector<TensorType> Unary::infer(const InferContext& context) const {
   TensorType type = context.inputs[0];
   if (kind_ == UnaryKind::kNot) {
-    require(type.dtype == DType::kBool, *this, "C1",
-            cat("operand must be bool, is ", to_string(type)));
+    require(type.dtype == DType::kBool, *this, "C1", "operand must be bool, is ", type);
   } else {
-    require(is_float(type.dtype), *this, "C1",
-            cat("operand must be a float, is ", to_string(type)));
+    require(is_float(type.dtype), *this, "C1", "operand must be a float, is ", type);
   }
   if (kind_ == UnaryKind::kIsFinite) type.dtype = DType::kBool;
   return {type};
@@ -65,11 +63,11 @@ std::string_view Binary::name() const {
 std::vector<TensorType> Binary::infer(const InferContext& context) const {
   const TensorType &a = context.inputs[0], &b = context.inputs[1];
   require(a.shape == b.shape && a.dtype == b.dtype, *this, "C1",
-          cat("operands must have one shape and dtype: ", to_string(a), " and ", to_string(b)));
+          "operands must have one shape and dtype: ", a, " and ", b);
   bool logical = kind_ == BinaryKind::kAnd || kind_ == BinaryKind::kOr;
-  require(logical == (a.dtype == DType::kBool), *this, "C2", cat("wrong dtype: ", to_string(a)));
+  require(logical == (a.dtype == DType::kBool), *this, "C2", "wrong dtype: ", a);
   require(kind_ != BinaryKind::kPow || is_float(a.dtype), *this, "C3",
-          cat("operands must be floats: ", to_string(a)));
+          "operands must be floats: ", a);
   return {a};
 }
 
@@ -120,17 +118,16 @@ std::string_view name(Comparison comparison) {
 std::vector<TensorType> Compare::infer(const InferContext& context) const {
   const TensorType &a = context.inputs[0], &b = context.inputs[1];
   require(a.shape == b.shape && a.dtype == b.dtype, *this, "C1",
-          cat("operands must have one shape and dtype: ", to_string(a), " and ", to_string(b)));
+          "operands must have one shape and dtype: ", a, " and ", b);
   return {{a.shape, DType::kBool}};
 }
 
 std::vector<TensorType> Select::infer(const InferContext& context) const {
   const TensorType &p = context.inputs[0], &a = context.inputs[1], &b = context.inputs[2];
   require(p.dtype == DType::kBool && p.shape == a.shape, *this, "C1",
-          cat("the predicate must be bool of the operands' shape: ", to_string(p), " for ",
-              to_string(a)));
+          "the predicate must be bool of the operands' shape: ", p, " for ", a);
   require(a.shape == b.shape && a.dtype == b.dtype, *this, "C2",
-          cat("operands must have one shape and dtype: ", to_string(a), " and ", to_string(b)));
+          "operands must have one shape and dtype: ", a, " and ", b);
   return {a};
 }
 

@@ -13,8 +13,7 @@ std::vector<TensorType> Reduce::infer(const InferContext& context) const {
   for (size_t i = 0; i < dims_.size(); ++i) {
     require(dims_[i] >= 0 && dims_[i] < static_cast<int64_t>(x.shape.size()) &&
                 (i == 0 || dims_[i] > dims_[i - 1]),
-            *this, "C1",
-            cat("dims ", detail::attribute_text(dims_), " of ", to_string(x), " must ascend"));
+            *this, "C1", "dims ", dims_, " of ", x, " must ascend");
   }
   require(reduction_ == Reduction::kSum || x.elements() > 0, *this, "C2", "maximum of nothing");
   for (int64_t d = 0; d < static_cast<int64_t>(x.shape.size()); ++d) {
@@ -43,21 +42,18 @@ std::vector<TensorType> Dot::infer(const InferContext& context) const {
   auto fits = [&](const TensorType& t, int64_t contract) {
     return contract >= batch_ && contract < static_cast<int64_t>(t.shape.size());
   };
-  require(fits(a, contract_a_) && fits(b, contract_b_), *this, "C1",
-          cat("contracted dims ", contract_a_, " and ", contract_b_, " of ", to_string(a), " and ",
-              to_string(b)));
+  require(fits(a, contract_a_) && fits(b, contract_b_), *this, "C1", "contracted dims ",
+          contract_a_, " and ", contract_b_, " of ", a, " and ", b);
   require(a.dtype == b.dtype && is_float(a.dtype), *this, "C2",
-          cat("operands must have one float dtype: ", to_string(a), " and ", to_string(b)));
+          "operands must have one float dtype: ", a, " and ", b);
   require(a.shape[static_cast<size_t>(contract_a_)] == b.shape[static_cast<size_t>(contract_b_)],
-          *this, "C3",
-          cat("contracted sizes differ: dim ", contract_a_, " of ", to_string(a), ", dim ",
-              contract_b_, " of ", to_string(b)));
+          *this, "C3", "contracted sizes differ: dim ", contract_a_, " of ", a, ", dim ",
+          contract_b_, " of ", b);
   TensorType y{{}, out_};
   for (int64_t d = 0; d < static_cast<int64_t>(a.shape.size()); ++d) {
     auto i = static_cast<size_t>(d);
     if (d < batch_) {
-      require(a.shape[i] == b.shape[i], *this, "C4",
-              cat("batch dims differ: ", to_string(a), " and ", to_string(b)));
+      require(a.shape[i] == b.shape[i], *this, "C4", "batch dims differ: ", a, " and ", b);
     }
     if (d != contract_a_) y.shape.push_back(a.shape[i]);
   }

@@ -11,8 +11,8 @@
 namespace tessera {
 
 std::vector<TensorType> Iota::infer(const InferContext&) const {
-  require(dim_ >= 0 && dim_ < static_cast<int64_t>(type_.shape.size()), *this, "C1",
-          cat("dim ", dim_, " of ", to_string(type_)));
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(type_.shape.size()), *this, "C1", "dim ", dim_,
+          " of ", type_);
   return {{type_.shape, type_.dtype}};
 }
 
@@ -42,8 +42,7 @@ std::vector<Value> Iota::restart_at_documents(DocumentContext& c) const {
 
 std::vector<TensorType> Reshape::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(num_elements(shape_) == x.elements(), *this, "C1",
-          cat("cannot view ", to_string(x), " as ", to_string(shape_)));
+  require(num_elements(shape_) == x.elements(), *this, "C1", "cannot view ", x, " as ", shape_);
   return {{shape_, x.dtype}};
 }
 
@@ -71,8 +70,8 @@ void Reshape::split(PlacementContext& context) const {
 
 std::vector<TensorType> Transpose::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(order_.size() == x.shape.size(), *this, "C1",
-          cat("order has ", order_.size(), " dims, the operand is ", to_string(x)));
+  require(order_.size() == x.shape.size(), *this, "C1", "order has ", order_.size(),
+          " dims, the operand is ", x);
   std::vector<bool> seen(order_.size());
   TensorType y = x;
   for (size_t i = 0; i < order_.size(); ++i) {
@@ -102,14 +101,13 @@ std::vector<Value> Transpose::vjp(const VjpContext& context) const {
 
 std::vector<TensorType> Broadcast::infer(const InferContext& context) const {
   const TensorType& x = context.inputs[0];
-  require(dims_.size() == x.shape.size(), *this, "C1",
-          cat("one output dim for each dim of ", to_string(x)));
+  require(dims_.size() == x.shape.size(), *this, "C1", "one output dim for each dim of ", x);
   for (size_t i = 0; i < dims_.size(); ++i) {
     require(dims_[i] >= 0 && dims_[i] < static_cast<int64_t>(shape_.size()) &&
                 (i == 0 || dims_[i] > dims_[i - 1]),
             *this, "C2", "output dims must ascend");
-    require(shape_[static_cast<size_t>(dims_[i])] == x.shape[i], *this, "C3",
-            cat("dim ", i, " of ", to_string(x), " does not fit ", to_string(shape_)));
+    require(shape_[static_cast<size_t>(dims_[i])] == x.shape[i], *this, "C3", "dim ", i, " of ", x,
+            " does not fit ", shape_);
   }
   return {{shape_, x.dtype}};
 }
@@ -125,10 +123,10 @@ std::vector<Value> Broadcast::vjp(const VjpContext& context) const {
 
 std::vector<TensorType> Slice::infer(const InferContext& context) const {
   TensorType y = context.inputs[0];
-  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1",
-          cat("dim ", dim_, " of ", to_string(y)));
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C1", "dim ", dim_,
+          " of ", y);
   require(begin_ >= 0 && begin_ <= end_ && end_ <= y.shape[static_cast<size_t>(dim_)], *this, "C2",
-          cat("[", begin_, ", ", end_, ") of dim ", dim_, " of ", to_string(y)));
+          "[", begin_, ", ", end_, ") of dim ", dim_, " of ", y);
   y.shape[static_cast<size_t>(dim_)] = end_ - begin_;
   return {y};
 }
@@ -142,7 +140,7 @@ std::vector<Value> Slice::vjp(const VjpContext& context) const {
 std::vector<TensorType> Pad::infer(const InferContext& context) const {
   TensorType y = context.inputs[0];
   require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()) && low_ >= 0 && high_ >= 0,
-          *this, "C1", cat("dim ", dim_, " of ", to_string(y)));
+          *this, "C1", "dim ", dim_, " of ", y);
   y.shape[static_cast<size_t>(dim_)] += low_ + high_;
   return {y};
 }
@@ -155,16 +153,15 @@ std::vector<Value> Pad::vjp(const VjpContext& context) const {
 std::vector<TensorType> Concatenate::infer(const InferContext& context) const {
   require(!context.inputs.empty(), *this, "C1", "at least one operand");
   TensorType y = context.inputs[0];
-  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C2",
-          cat("dim ", dim_, " of ", to_string(y)));
+  require(dim_ >= 0 && dim_ < static_cast<int64_t>(y.shape.size()), *this, "C2", "dim ", dim_,
+          " of ", y);
   y.shape[static_cast<size_t>(dim_)] = 0;
   for (const TensorType& x : context.inputs) {
     Shape rest = x.shape;
     if (rest.size() == y.shape.size())
       rest[static_cast<size_t>(dim_)] = y.shape[static_cast<size_t>(dim_)];
-    require(rest == y.shape && x.dtype == y.dtype, *this, "C3",
-            cat("operands must agree but for dim ", dim_, ": ", to_string(context.inputs[0]),
-                " and ", to_string(x)));
+    require(rest == y.shape && x.dtype == y.dtype, *this, "C3", "operands must agree but for dim ",
+            dim_, ": ", context.inputs[0], " and ", x);
     y.shape[static_cast<size_t>(dim_)] += x.shape[static_cast<size_t>(dim_)];
   }
   return {y};
@@ -185,9 +182,9 @@ std::vector<Value> Concatenate::vjp(const VjpContext& context) const {
 
 std::vector<TensorType> Gather::infer(const InferContext& context) const {
   const TensorType &table = context.inputs[0], &ids = context.inputs[1];
-  require(!table.shape.empty(), *this, "C1", cat("table must have rows, is ", to_string(table)));
+  require(!table.shape.empty(), *this, "C1", "table must have rows, is ", table);
   require(ids.dtype == DType::kI32 || ids.dtype == DType::kI64, *this, "C2",
-          cat("ids must be integers, are ", to_string(ids)));
+          "ids must be integers, are ", ids);
   TensorType y{ids.shape, table.dtype};
   y.shape.insert(y.shape.end(), table.shape.begin() + 1, table.shape.end());
   return {y};
@@ -203,11 +200,10 @@ std::vector<Value> Gather::vjp(const VjpContext& context) const {
 std::vector<TensorType> ScatterAdd::infer(const InferContext& context) const {
   const TensorType &ids = context.inputs[0], &updates = context.inputs[1];
   require(ids.dtype == DType::kI32 || ids.dtype == DType::kI64, *this, "C1",
-          cat("ids must be integers, are ", to_string(ids)));
+          "ids must be integers, are ", ids);
   require(updates.shape.size() >= ids.shape.size() &&
               std::equal(ids.shape.begin(), ids.shape.end(), updates.shape.begin()),
-          *this, "C2",
-          cat("updates ", to_string(updates), " must begin with the dims of ids ", to_string(ids)));
+          *this, "C2", "updates ", updates, " must begin with the dims of ids ", ids);
   TensorType y{{rows_}, dtype_};
   y.shape.insert(y.shape.end(),
                  updates.shape.begin() + static_cast<std::ptrdiff_t>(ids.shape.size()),

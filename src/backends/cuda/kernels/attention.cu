@@ -9,32 +9,29 @@ namespace {
 constexpr int kRows = 64;  // of a block
 
 // Which of a thread's scores are kept, bit 4 j + e for score[j][e]: rows are queries t and t + 8,
-// columns keys from u on.
+// columns keys from u on. The queries of a call are four neighbouring rows of the warp.
 template <int kKeys>
 __device__ __forceinline__ uint32_t kept_by_rows(const ProbabilityDropout& dropout, int t, int u) {
-  uint32_t kept = 0;
-#pragma unroll 1
-  for (int i = 0; i < kKeys / 4; ++i) {
-    const int row = t + i % 2 * 8, column = u + i / 2 * 8;
-    const RandomWords words = dropout.words(row, column);
-    kept |= (dropout.keeps(words, row, column) | dropout.keeps(words, row, column + 1) << 1)
-            << (2 * i);
-  }
-  return kept;
+  return kept_of_four<kKeys / 4>(t % 4, 4, 8, [&](int i) {
+    const RandomWords words = dropout.words(t + i % 2 * 8, u + i / 2 * 8);
+    uint32_t kept = 0;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) kept |= dropout.keeps(words, n) << (n % 4 * 2 + n / 4);
+    return kept;
+  });
 }
-// The same where rows are keys u and u + 8, columns queries from t on.
+// The same where rows are keys u and u + 8, columns queries from t on: a call has two neighbouring
+// rows, and of each the columns of two threads.
 template <int kQueries>
 __device__ __forceinline__ uint32_t kept_by_columns(const ProbabilityDropout& dropout, int t,
                                                     int u) {
-  uint32_t kept = 0;
-#pragma unroll 1
-  for (int i = 0; i < kQueries / 4; ++i) {
-    const int row = u + i % 2 * 8, column = t + i / 2 * 8;
-    const RandomWords words = dropout.words(column, row);
-    kept |= (dropout.keeps(words, column, row) | dropout.keeps(words, column + 1, row) << 1)
-            << (2 * i);
-  }
-  return kept;
+  return kept_of_four<kQueries / 4>(t / 2 % 2 + u % 2 * 2, 1, 4, [&](int i) {
+    const RandomWords words = dropout.words(t + i / 2 * 8, u + i % 2 * 8);
+    uint32_t kept = 0;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) kept |= dropout.keeps(words, n) << n;
+    return kept;
+  });
 }
 
 template <int kWidth, bool kDropout>
@@ -331,8 +328,8 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   }
 #define TESSERA_ATTENTION(width, other)                            \
   TESSERA_ATTENTION_OF(bf16_##width, width, other, false)          \
-  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, 32, true)
-// With dropout fewer rows at a time: there would not be registers for more.
+  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, other / 2, true)
+// With dropout half as many rows at a time: there would not be registers for more.
 TESSERA_ATTENTION(64, 64)
 TESSERA_ATTENTION(128, 32)
 

@@ -104,30 +104,55 @@ __device__ __forceinline__ SeenKeys seen_keys(const AttentionShape& s, const int
   return {first, t};
 }
 
-// Which probabilities are kept. One call of the generator gives the bits of four queries and two
-// keys, of which a thread has two at a time.
+// Which probabilities are kept. One call of the generator decides about four queries and two keys.
 struct ProbabilityDropout {
   uint64_t key, stream, first_line;
-  int blocks, threshold;
+  int blocks;
+  uint32_t threshold;
   __device__ __forceinline__ ProbabilityDropout(const AttentionShape& s, const int64_t* keys,
                                                 const int32_t* first_head, int64_t b, int64_t head)
       : key(static_cast<uint64_t>(keys[b])),
         stream(s.stream),
         blocks(static_cast<int>((s.tokens + 63) / 64)),
-        threshold(static_cast<int>(s.threshold)) {
+        threshold(s.threshold) {
     if (first_head) head += *first_head;
     first_line = static_cast<uint64_t>(head * ((s.tokens + 1) / 2)) * static_cast<uint64_t>(blocks);
   }
+  // What decides about query t, key u and their neighbours: number n of its result about the pair of
+  // query n % 4 and key n / 4.
   __device__ __forceinline__ RandomWords words(int t, int u) const {
     const uint64_t line = first_line + static_cast<uint64_t>(u / 2) * static_cast<uint64_t>(blocks) +
                           static_cast<uint64_t>(t / 64);
     return philox(key, stream, line * 16 + static_cast<uint64_t>(t % 64 / 4));
   }
-  __device__ __forceinline__ uint32_t keeps(const RandomWords& r, int t, int u) const {
-    const auto index = static_cast<uint64_t>(u % 2 * 64 + t % 64);
-    return static_cast<int>(bits16(r, index)) >= threshold ? 1u : 0u;
+  __device__ __forceinline__ uint32_t keeps(const RandomWords& r, int n) const {
+    return (r.word[n / 2] >> n % 2 * 16 & 0xffffu) >= threshold ? 1u : 0u;
   }
 };
+
+// The half of `own` that a thread keeps, its upper bits of `upper` or the other ones, beside that
+// half of the thread whose lane differs by `lanes`.
+__device__ __forceinline__ uint32_t exchanged(uint32_t own, bool keeps_upper, uint32_t upper,
+                                              int distance, int lanes) {
+  const uint32_t other = __shfl_xor_sync(0xffffffffu, own, lanes);
+  return keeps_upper ? (own & upper) | (other >> distance & ~upper)
+                     : (own & ~upper) | (other << distance & upper);
+}
+
+// Of kPairs pairs of scores that a thread has, which are kept: bits 2 i and 2 i + 1 for pair i. Four
+// threads, whose lanes differ by `lanes_1` and `lanes_2`, have their pairs from the same calls, two
+// bits of eight each. Thread `number` of them makes calls number, number + 4, ... for all; `of_call`
+// gives their bits, those of thread k from 2 k on. Then the four exchange them.
+template <int kPairs, class OfCall>
+__device__ __forceinline__ uint32_t kept_of_four(int number, int lanes_1, int lanes_2,
+                                                 OfCall of_call) {
+  static_assert(kPairs % 4 == 0 && kPairs <= 16);
+  uint32_t kept = 0;
+#pragma unroll 1
+  for (int m = 0; m < kPairs / 4; ++m) kept |= of_call(number + 4 * m) << 8 * m;
+  kept = exchanged(kept, number & 2, 0xf0f0f0f0u, 4, lanes_2);
+  return exchanged(kept, number & 1, 0xccccccccu, 2, lanes_1);
+}
 
 // Results of 16 rows times `factor`, rows from `row` on, to y; those outside are left out.
 template <int kWidth>

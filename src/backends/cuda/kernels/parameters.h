@@ -44,6 +44,10 @@ struct TableChunk {
   uint64_t bits[kTableChunk];
 };
 
+// What scatter.cu sorts by one block, and the most rows of an id that one block sums.
+constexpr int kSortedBlock = 2048;
+constexpr int kScatterPiece = 64;
+
 // Numbers of a rank's elements among those of a whole row of random numbers: base/random_lines.h,
 // with the begin of the part still to come.
 struct RandomPlaces {

@@ -27,11 +27,6 @@ __device__ __forceinline__ float warp_max(float v) {
   for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
   return v;
 }
-__device__ __forceinline__ uint32_t warp_or(uint32_t v) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v |= __shfl_xor_sync(0xffffffffu, v, d);
-  return v;
-}
 
 // Over a block of kWarps warps, the same bits in every thread. `scratch`: a float a warp.
 template <int kWarps>
@@ -44,19 +39,6 @@ __device__ __forceinline__ float block_sum(float v, float* scratch) {
   for (int w = 0; w < kWarps; ++w) total += scratch[w];
   __syncthreads();  // scratch is used again
   return total;
-}
-
-// Number of the lowest bit that is set; v is not 0.
-__device__ __forceinline__ int lowest_bit(uint32_t v) {
-  int bit = 0;
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    if ((v & ((1u << d) - 1)) == 0) {
-      v >>= d;
-      bit += d;
-    }
-  }
-  return bit;
 }
 
 }  // namespace tessera::cuda
