@@ -65,6 +65,7 @@ std::vector<Value> Graph::add(const OpPtr& op, std::vector<Value> inputs) {
     }
   }
   std::vector<TensorType> input_types;
+  input_types.reserve(inputs.size());
   for (Value v : inputs) input_types.push_back(type(v));
   std::vector<TensorType> output_types;
   try {

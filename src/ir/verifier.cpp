@@ -47,6 +47,7 @@ void verify_node(const Graph& graph, int32_t index, const std::string& when) {
     throw InternalError(cat("graph verifier, ", when, ": ", what, ": ", to_string(graph, node)));
   };
   std::vector<TensorType> input_types;
+  input_types.reserve(node.inputs.size());
   AxisSet joined;
   for (Value v : node.inputs) {
     if (v.id < 0 || v.id >= graph.num_values() || graph.producer(v) >= index)
