@@ -62,8 +62,8 @@ struct Plan {
   int32_t peak_node = -1;
   int64_t copies = 0, copy_bytes = 0, fills = 0, fill_bytes = 0, in_place = 0, views = 0;
   std::vector<std::string> copy_reasons;  // "input is external (layers.3)"
-  int64_t lodged_bytes =
-      0;  // of values in slots that wait for their content, of all times together
+  // Of values in slots that wait for their content, of all times together.
+  int64_t lodged_bytes = 0;
   // What planning took: values compared, ways to storages walked, ranges of time looked into. In
   // proportion to the nodes, but for a logarithm.
   int64_t steps = 0;
