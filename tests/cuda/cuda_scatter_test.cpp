@@ -2,30 +2,13 @@
 #include <random>
 
 #include "ops/composite/embedding.h"
-#include "ops/primitive/reduction.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/cuda/graph_run.h"
 
 namespace tessera::cuda {
 namespace {
 
-class CudaScatter : public CudaTest {
- protected:
-  // The backend's result of one op with these operands.
-  GraphResult run(const OpPtr& op, const std::vector<TensorType>& types,
-                  const std::vector<std::vector<double>>& values) {
-    Graph g;
-    std::vector<Value> inputs;
-    ref::Feeds feeds;
-    for (size_t i = 0; i < types.size(); ++i) {
-      inputs.push_back(g.input(cat("x", i), InputKind::kArgument, types[i]));
-      feeds[cat("x", i)] = {values[i]};
-    }
-    g.output("y", g.add_one(op, inputs));
-    CudaBackend backend({});
-    return run_graph(backend, g, feeds).outputs.at(0);
-  }
-};
+using CudaScatter = CudaTest;
 
 // `count` ids, of which lower ones are more frequent, as words are; some, -1 and `rows`, are of
 // other parts of the table.
@@ -40,6 +23,7 @@ std::vector<double> ids_of_words(int64_t count, int64_t rows, std::mt19937& rand
 }
 
 TEST_F(CudaScatter, SumsRowsOfAnyNumberOfIds) {
+  CudaBackend backend({});
   std::mt19937 random(7);
   const int64_t rows = 11;
   for (const auto& [count, width] : {std::pair<int64_t, int64_t>{1, 3},
@@ -67,10 +51,10 @@ TEST_F(CudaScatter, SumsRowsOfAnyNumberOfIds) {
         expected[static_cast<size_t>(id * width + c)] +=
             updates[static_cast<size_t>(i * width + c)];
     }
-    const GraphResult sums =
-        run(std::make_shared<EmbeddingBackward>(rows, true, true),
-            {{{count}, DType::kI32}, {{count, width}, DType::kBF16}, {{rows, width}, DType::kF32}},
-            {ids, updates, table});
+    const GraphResult sums = run_op(
+        backend, std::make_shared<EmbeddingBackward>(rows, true, true),
+        {{{count}, DType::kI32}, {{count, width}, DType::kBF16}, {{rows, width}, DType::kF32}},
+        {ids, updates, table});
     EXPECT_EQ(sums.values, expected);
   }
 }
@@ -78,6 +62,7 @@ TEST_F(CudaScatter, SumsRowsOfAnyNumberOfIds) {
 // As rounding shows: rows of an id are summed in pieces of 64, in ascending order, and the pieces
 // in order, whatever other ids there are.
 TEST_F(CudaScatter, TheOrderOfSumsIsThatOfAnIdsOwnRows) {
+  CudaBackend backend({});
   std::mt19937 random(8);
   constexpr int64_t kCount = 700, kPiece = 64;
   const std::vector<double> ids = ids_of_words(kCount, 5, random);
@@ -101,8 +86,8 @@ TEST_F(CudaScatter, TheOrderOfSumsIsThatOfAnIdsOwnRows) {
     expected.push_back(sum + piece);
   }
   ASSERT_GT(most, 4 * kPiece);
-  EXPECT_EQ(run(std::make_shared<EmbeddingBackward>(5, true),
-                {{{kCount}, DType::kI32}, {{kCount, 1}, DType::kF32}}, {ids, updates})
+  EXPECT_EQ(run_op(backend, std::make_shared<EmbeddingBackward>(5, true),
+                   {{{kCount}, DType::kI32}, {{kCount, 1}, DType::kF32}}, {ids, updates})
                 .values,
             expected);
 }

@@ -90,4 +90,19 @@ inline GraphResults run_graph(CudaBackend& backend, const Graph& g, const ref::F
   return result;
 }
 
+// The first result of one op whose operands, x0 and so on, have these types and values.
+inline GraphResult run_op(CudaBackend& backend, const OpPtr& op,
+                          const std::vector<TensorType>& types,
+                          const std::vector<std::vector<double>>& values) {
+  Graph g;
+  std::vector<Value> inputs;
+  ref::Feeds feeds;
+  for (size_t i = 0; i < types.size(); ++i) {
+    inputs.push_back(g.input(cat("x", i), InputKind::kArgument, types[i]));
+    feeds[cat("x", i)] = {values[i]};
+  }
+  g.output("y", g.add_one(op, inputs));
+  return run_graph(backend, g, feeds).outputs.at(0);
+}
+
 }  // namespace tessera::cuda
