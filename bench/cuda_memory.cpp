@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kHelp = R"(Usage: cuda_memory [--size NAME] [--dtype bf16|f32]
 
-Makes a training job of tiny, llama1b or llama3b (default, as in cuda_ops) on GPU 0, runs a step of it, and prints what was
-planned without a device and with it, what the program allocated, and what is gone of the GPU's memory. Exit status 1 if
+Makes a training job (of those in cuda_ops, default llama1b) on GPU 0, runs steps of it, and prints what was planned
+without a device and with it, what the program allocated, and what is gone of the GPU's memory. Exit status 1 if
 the program allocated anything else than was planned, or if more is beside it than the plan estimates. No other program
 must use the GPU.
 )";
@@ -28,7 +28,8 @@ Session session_of(const Job& job, Backend& backend) {
 void step(Session& session, const Job& job) {
   const auto tokens = static_cast<size_t>(job.options.batch * job.options.length);
   const std::vector<int32_t> ids(tokens, 1);
-  const MicroBatch batch{ids, ids, {}, {}};
+  const std::vector<int64_t> keys(static_cast<size_t>(job.options.batch), 1);  // of dropout
+  const MicroBatch batch{ids, ids, keys, {}};
   session.step(std::vector{batch, batch}, 1e-3, 1);
 }
 

@@ -16,12 +16,14 @@ using namespace cuda;
 
 constexpr const char* kHelp = R"(Usage: cuda_ops [OPTIONS]
 
-Times the kernels of a training step of a Llama on GPU 0, by CUDA's events, with its second-level cache overwritten
+Times the kernels of a training step on GPU 0, by CUDA's events, with its second-level cache overwritten
 before every launch. Printed: the median, TFLOP/s and GB/s by what the op needs at least, and the share of the data
 sheet's peak of arithmetic or memory, whichever bounds the op.
 
-  --size NAME        tiny; llama1b: width 2048, 32 heads, 8 kv heads, hidden 8192, vocabulary 128256, 4 x 2048 tokens;
-                     llama3b: width 3072, 24 heads, 8 kv heads, hidden 8192, vocabulary 128256, 2 x 2048 tokens
+  --size NAME        llama1b: width 2048, 32 heads, 8 kv heads, hidden 8192, vocabulary 128256, 4 x 2048 tokens;
+                     llama3b: width 3072, 24 heads, 8 kv heads, hidden 8192, vocabulary 128256, 2 x 2048 tokens;
+                     gpt2: width 768, 12 heads, biases, dropout of 0.1, vocabulary 50257, 16 x 1024 tokens;
+                     tiny, tiny_gpt2
   --dtype bf16|f32   of compute (default bf16)
   --repeats N        launches that are timed (default 20)
   --peak_tflops X    of matrix products in bf16, dense, for a GPU whose data sheet is not known here

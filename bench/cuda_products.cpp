@@ -19,12 +19,12 @@ namespace {
 
 constexpr const char* kHelp = R"(Usage: cuda_products --out FILE [OPTIONS]
 
-Times what cublasLt proposes for every product of a training step of a Llama on GPU 0, among the algorithms that add in
+Times what cublasLt proposes for every product of a training step on GPU 0, among the algorithms that add in
 a fixed order, and writes the fastest of each to FILE; lines of other products, devices and versions stay. An algorithm
 that gives other bits in a second run is left out. Behind that it says of forward products that read the same operand
 how long one product of all their columns takes beside each alone, one behind the other; that is in no file.
 
-  --size NAME        tiny, llama1b, llama3b: as in cuda_ops (default llama1b)
+  --size NAME        of the job, as in cuda_ops (default llama1b)
   --dtype bf16|f32   of compute (default bf16)
   --candidates N     algorithms a product, of the library's own list (default 32)
   --repeats N        launches of each that are timed (default 10)

@@ -59,21 +59,28 @@ struct JobSettings {
 };
 
 struct Job {
-  ModelConfig model = family_defaults(ModelType::kLlamaV2);
+  ModelConfig model;
   ProgramOptions options;
 };
 
 inline Job job_of(const JobSettings& settings) {
   struct Size {
     const char* name;
+    ModelType type;
     int64_t width, heads, kv_heads, hidden, vocabulary, batch, length;
+    double dropout;
   };
-  constexpr Size kSizes[] = {{"tiny", 32, 4, 2, 64, 300, 2, 16},
-                             {"llama1b", 2048, 32, 8, 8192, 128256, 4, 2048},
-                             {"llama3b", 3072, 24, 8, 8192, 128256, 2, 2048}};
+  constexpr ModelType kLlama = ModelType::kLlamaV2, kGpt2 = ModelType::kGpt2;
+  constexpr Size kSizes[] = {{"tiny", kLlama, 32, 4, 2, 64, 300, 2, 16, 0},
+                             {"tiny_gpt2", kGpt2, 32, 4, 4, 128, 300, 2, 16, 0.1},
+                             {"llama1b", kLlama, 2048, 32, 8, 8192, 128256, 4, 2048, 0},
+                             {"llama3b", kLlama, 3072, 24, 8, 8192, 128256, 2, 2048, 0},
+                             {"gpt2", kGpt2, 768, 12, 12, 3072, 50257, 16, 1024, 0.1}};
+  std::string names;
   for (const Size& s : kSizes) {
+    names += cat(names.empty() ? "" : ", ", s.name);
     if (s.name != settings.size) continue;
-    Job job;
+    Job job{.model = family_defaults(s.type)};
     job.model.hidden_width = s.width;
     job.model.num_layers = 2;
     job.model.num_heads = s.heads;
@@ -81,6 +88,8 @@ inline Job job_of(const JobSettings& settings) {
     job.model.intermediate_size = s.hidden;
     job.model.vocab_size = s.vocabulary;
     job.model.max_context_width = s.length;
+    job.model.bias = s.type == kGpt2;
+    job.model.resid_pdrop = job.model.embd_pdrop = job.model.attn_pdrop = s.dropout;
     derive_shape(job.model);
     job.options.batch = job.options.validation_batch = s.batch;
     job.options.length = s.length;
@@ -88,7 +97,7 @@ inline Job job_of(const JobSettings& settings) {
     job.options.accumulates = true;
     return job;
   }
-  throw UserError(cat("--size ", settings.size, ": give tiny, llama1b or llama3b"));
+  throw UserError(cat("--size ", settings.size, ": there are ", names));
 }
 
 // Numbers that every op accepts: small floats, ids below `bound`, true flags, counters of 1. A

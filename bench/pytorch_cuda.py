@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps of a Llama by PyTorch on a GPU, with FSDP2 and torch.compile, for tools/gpu_gate and by hand.
+"""Steps of a Llama or a GPT-2 by PyTorch on a GPU, with FSDP2 and torch.compile, for tools/gpu_gate and by hand.
 
 Random tokens, weights in f32, compute in bf16, AdamW fused, clipping; one process a GPU: alone, or by torchrun. Of the
 choices that PyTorch has the faster ones: scaled_dot_product_attention, every layer compiled, a fused optimizer. Prints
@@ -18,8 +18,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-SHAPE = ("hidden_width", "num_layers", "num_heads", "num_key_value_heads", "intermediate_size", "vocab_size",
-         "max_context_width", "train_batch_size", "tie_word_embeddings", "steps")
+SHAPE = ("hidden_width", "num_layers", "num_heads", "vocab_size", "max_context_width", "train_batch_size", "steps")
+OF_LLAMA = ("num_key_value_heads", "intermediate_size", "tie_word_embeddings")
+OF_GPT2 = ("resid_pdrop", "embd_pdrop", "attn_pdrop", "bias")
 
 
 def rotate(x, cosine, sine):
@@ -27,7 +28,7 @@ def rotate(x, cosine, sine):
     return (x * cosine + torch.cat((-high, low), dim=-1) * sine).to(x.dtype)
 
 
-class Layer(nn.Module):
+class LlamaLayer(nn.Module):
     def __init__(self, shape):
         super().__init__()
         width, self.heads, self.kv_heads = shape.hidden_width, shape.num_heads, shape.num_key_value_heads
@@ -58,35 +59,71 @@ class Llama(nn.Module):
     def __init__(self, shape):
         super().__init__()
         self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_layers))
+        self.layers = nn.ModuleList(LlamaLayer(shape) for _ in range(shape.num_layers))
         self.norm = nn.RMSNorm(shape.hidden_width, 1e-5)
         self.head = nn.Linear(shape.hidden_width, shape.vocab_size, bias=False)
         if shape.tie_word_embeddings:
             self.head.weight = self.embedding.weight
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                nn.init.normal_(parameter, std=0.02)
+        head = shape.hidden_width // shape.num_heads
+        rates = 1 / 10000 ** (torch.arange(0, head, 2) / head)
+        table = torch.outer(torch.arange(shape.max_context_width), rates)
+        table = torch.cat((table, table), dim=-1)
+        self.angles = table.cos().to(torch.bfloat16), table.sin().to(torch.bfloat16)
 
-    def forward(self, ids, cosine, sine):
+    def forward(self, ids):
         x = self.embedding(ids)
         for layer in self.layers:
-            x = layer(x, cosine, sine)
+            x = layer(x, *self.angles)
         return self.head(self.norm(x))
 
 
-def angles(shape, device):
-    head = shape.hidden_width // shape.num_heads
-    rates = 1 / 10000 ** (torch.arange(0, head, 2, device=device) / head)
-    table = torch.outer(torch.arange(shape.max_context_width, device=device), rates)
-    table = torch.cat((table, table), dim=-1)
-    return table.cos().to(torch.bfloat16), table.sin().to(torch.bfloat16)
+class Gpt2Layer(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        width, bias = shape.hidden_width, bool(shape.bias)
+        self.heads, self.attention_dropout = shape.num_heads, shape.attn_pdrop
+        self.norm_attention, self.norm_mlp = (nn.LayerNorm(width, bias=bias) for _ in range(2))
+        self.qkv, self.o = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
+        self.up, self.down = nn.Linear(width, 4 * width, bias), nn.Linear(4 * width, width, bias)
+        self.dropout = nn.Dropout(shape.resid_pdrop)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2)
+                   for part in self.qkv(self.norm_attention(x)).chunk(3, dim=-1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.attention_dropout)
+        x = x + self.dropout(self.o(y.transpose(1, 2).reshape(batch, length, -1)))
+        return x + self.dropout(self.down(F.gelu(self.up(self.norm_mlp(x)), approximate="tanh")))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_width)
+        self.positions = nn.Embedding(shape.max_context_width, shape.hidden_width)
+        self.dropout = nn.Dropout(shape.embd_pdrop)
+        self.layers = nn.ModuleList(Gpt2Layer(shape) for _ in range(shape.num_layers))
+        self.norm = nn.LayerNorm(shape.hidden_width, bias=bool(shape.bias))
+        self.head = nn.Linear(shape.hidden_width, shape.vocab_size, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids):
+        x = self.dropout(self.embedding(ids) + self.positions.weight[:ids.shape[1]])
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in SHAPE:
-        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--model_type", choices=("llama_v2", "gpt2"), default="llama_v2")
+    for name in SHAPE + OF_LLAMA:
+        parser.add_argument(f"--{name}", type=int, required=name in SHAPE)
+    for name in OF_GPT2:
+        parser.add_argument(f"--{name}", type=float, default=0)
     shape = parser.parse_args()
+    if shape.model_type == "llama_v2" and (missing := [name for name in OF_LLAMA if getattr(shape, name) is None]):
+        parser.error("a Llama needs " + ", ".join(f"--{name}" for name in missing))
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "127.0.0.1"),
                         ("MASTER_PORT", "29533")):
         os.environ.setdefault(name, value)
@@ -95,7 +132,10 @@ def main():
     dist.init_process_group("nccl", device_id=device)
     torch.manual_seed(1)
     with device:
-        model = Llama(shape)
+        model = Gpt2(shape) if shape.model_type == "gpt2" else Llama(shape)
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for layer in model.layers:
         layer.compile()
@@ -103,13 +143,12 @@ def main():
     fully_shard(model, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), fused=True)
     loss_of = torch.compile(lambda logits, targets: F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()))
-    cosine, sine = angles(shape, device)
     size = (shape.train_batch_size, shape.max_context_width)
     for step in range(shape.steps):
         ids, targets = torch.randint(shape.vocab_size, (2, *size), device=device)
         torch.cuda.synchronize()
         begin = time.monotonic()
-        loss = loss_of(model(ids, cosine, sine), targets)
+        loss = loss_of(model(ids), targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
