@@ -46,9 +46,42 @@ TEST(CudaComposites, CompositesAreAsExactAsTheirDecompositionInF16) {
     if (!c.f32_only) check_composite(device, c, DType::kF16);
 }
 
+TEST(CudaComposites, GradientsOfWiderNormsAreAsExactAsTheirDecomposition) {
+  EmulatedBackend device(5);
+  for (DType dtype : {DType::kF32, DType::kBF16})
+    for (const Case& c : wider_norms()) check_composite(device, c, dtype);
+}
+
 TEST(CudaComposites, LongerAttentionIsAsExactAsItsDecomposition) {
   EmulatedBackend device(4);
   for (const Case& c : longer_attention()) check_composite(device, c, DType::kBF16);
+}
+
+// Gradients of attention whose scores' gradients are kept for all heads, for one pair of a row and a
+// key/value head at a time, or for none, so that they are computed again: the same bits.
+TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
+  EmulatedBackend device(4);
+  int compared = 0;
+  for (const Case& c : longer_attention()) {
+    if (c.op->name() != "attention_backward") continue;
+    SCOPED_TRACE(c.label);
+    const Graph g = graph_for(c, DType::kBF16);
+    const ref::Feeds feeds = feeds_for(c, DType::kBF16);
+    const int64_t of_a_pair = 2 * 192 * 192 * 2;  // two heads share keys; 131 tokens fill three tiles
+    std::vector<GraphResults> results;
+    for (int64_t bytes : {kSlopeBytes, of_a_pair, of_a_pair - 1}) {
+      KernelTable table;
+      register_composite_kernels(table, device.backend().device(), {}, kHeadRows, {}, bytes);
+      results.push_back(device.run_launch(g, feeds, table));
+    }
+    for (size_t way : {1, 2}) {
+      for (size_t k = 0; k < 3; ++k)
+        EXPECT_TRUE(results[way].outputs[k].bytes == results[0].outputs[k].bytes)
+            << "way " << way << ", output " << k;
+    }
+    ++compared;
+  }
+  EXPECT_EQ(compared, 7);
 }
 
 // The head in chunks of 128 rows gives what the whole gives, up to the order of the sums of dw.

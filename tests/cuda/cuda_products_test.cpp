@@ -1,13 +1,19 @@
 // Products by cublasLt on the emulated GPU: a problem has one algorithm, wherever its operands lie;
-// what a tuner chose is taken, and planned with; what is no such choice is refused.
+// long rows that are no multiple of 16 bytes are multiplied in parts; what a tuner chose is taken, and
+// planned with; what is no such choice is refused.
+#include <array>
+#include <cmath>
 #include <map>
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/cuda_kernels.h"
 #include "backends/cuda/described_backend.h"
+#include "backends/cuda/product_parts.h"
+#include "ops/composite/cross_entropy.h"
 #include "runtime/planned_program.h"
 #include "tests/base/error_expectation.h"
 #include "tests/cuda/cuda_fixture.h"
+#include "tests/cuda/graph_run.h"
 #include "tests/programs/tiny_model.h"
 
 namespace tessera::cuda {
@@ -55,18 +61,20 @@ std::vector<ProductProblem> products_of(const Programs& programs) {
 
 class CudaProducts : public CudaTest {
  protected:
-  // a b for small numbers that need rounding, with operands so many bytes behind where memory
-  // begins.
+  // a b for small numbers that need rounding, or for integers of -2 to 2, with operands so many
+  // bytes behind where memory begins. What was in c is of that kind too.
   std::string multiply(CudaBackend& backend, const Product& product, const ProductProblem& p,
-                       int64_t behind) {
+                       int64_t behind, bool integers = false) {
     CudaDevice& device = backend.device();
     const auto guard = device.lock();
     std::vector<DeviceBlock> blocks;
     auto operand = [&](int64_t elements) {
       std::vector<float> values;
-      for (int64_t i = 0; i < elements; ++i)
-        values.push_back(static_cast<float>(
-            random_uniform(3, static_cast<uint64_t>(elements), static_cast<uint64_t>(i))));
+      for (int64_t i = 0; i < elements; ++i) {
+        const double u =
+            random_uniform(3, static_cast<uint64_t>(elements), static_cast<uint64_t>(i));
+        values.push_back(static_cast<float>(integers ? std::floor(5 * u) - 2 : u));
+      }
       std::byte* place = blocks.emplace_back(device, elements * 4 + 256, "operand").data() + behind;
       device.driver().call(device.driver().copy_to_device, reinterpret_cast<CUdeviceptr>(place),
                            static_cast<const void*>(values.data()), values.size() * 4,
@@ -75,7 +83,7 @@ class CudaProducts : public CudaTest {
       return place;
     };
     const ProductArguments arguments{
-        operand(p.m * p.k), operand(p.n * p.k), operand(p.m * p.n), nullptr,
+        operand(p.m * p.k), operand(p.n * p.k), operand(p.m * p.n), operand(p.n),
         blocks.emplace_back(device, kLibraryWorkspaceBytes, "workspace").data()};
     product.run(arguments);
     std::string bytes(static_cast<size_t>(p.m * p.n * 4), '\0');
@@ -113,6 +121,105 @@ TEST_F(CudaProducts, RefuseOperandsThatAreLessAlignedThanTheirAlgorithm) {
         cublaslt ? *backend.products()->make(p) : own_product(backend.device(), p);
     expect_contains(message_of<InternalError>([&] { multiply(backend, product, p, 32); }),
                     "operand a of a product is not a multiple of 64 bytes");
+  }
+}
+
+// Sums of integers are exact in any order.
+TEST_F(CudaProducts, OfLongRowsThatAreNoMultipleOf16BytesAreMadeInParts) {
+  CudaBackend backend({});
+  int64_t made = 0;
+  const MakeProduct make = in_aligned_parts([&](const ProductProblem& problem) {
+    ++made;
+    return backend.products()->make(problem);
+  });
+  struct Layout {
+    bool transpose_a, transpose_b;
+    bool splits_m, splits_n, splits_k;
+  };
+  for (const Layout& layout : {Layout{false, false, false, true, true},
+                               {false, true, false, true, true},
+                               {true, false, true, true, false}}) {
+    for (auto [m, n, k] : {std::array<int64_t, 3>{1029, 7, 9},
+                           {5, 1035, 9},
+                           {5, 7, 1041},
+                           {5, 1035, 1041},
+                           {1029, 1035, 9}}) {
+      for (bool adds : {false, true}) {
+        ProductProblem p{.m = m,
+                         .n = n,
+                         .k = k,
+                         .transpose_a = layout.transpose_a,
+                         .transpose_b = layout.transpose_b,
+                         .operands = DType::kF32,
+                         .result = DType::kF32,
+                         .accumulate = adds,
+                         .bias = layout.transpose_b};
+        p.lda = p.transpose_a ? p.m : p.k;
+        p.ldb = p.transpose_b ? p.k : p.n;
+        p.ldc = p.n;
+        SCOPED_TRACE(cat(m, " ", n, " ", k, " ", p.transpose_a, p.transpose_b, adds));
+        made = 0;
+        const std::optional<Product> product = make(p);
+        ASSERT_TRUE(product);
+        EXPECT_EQ(made, (layout.splits_m && m > 1000 ? 2 : 1) *
+                            (layout.splits_n && n > 1000 ? 2 : 1) *
+                            (layout.splits_k && k > 1000 ? 2 : 1));
+        EXPECT_EQ(multiply(backend, *product, p, 0, true),
+                  multiply(backend, own_product(backend.device(), p), p, 0, true));
+      }
+    }
+  }
+}
+
+TEST_F(CudaProducts, HaveNoPartsWhereRowsAreMultiplesOf16BytesOrShort) {
+  const auto parts = [](int64_t n) { return aligned_parts(problem_of(2048, n, 768)).size(); };
+  EXPECT_EQ(parts(50304), 1u);
+  EXPECT_EQ(parts(1023), 1u);
+  EXPECT_EQ(parts(50257), 2u);
+  const ProductPart last = aligned_parts(problem_of(2048, 50257, 768))[1];
+  EXPECT_EQ(last.problem.n, 1);
+  EXPECT_EQ(last.b, 50256 * 768 * 4);
+  EXPECT_EQ(last.c, 50256 * 4);
+  EXPECT_EQ(last.problem.align_c, 64);
+  EXPECT_EQ(aligned_parts(problem_of(2048, 50265, 768))[1].problem.align_c, 32);
+}
+
+// In bf16 the gradient of x, which is added up in two parts, is a unit of the last place away.
+TEST_F(CudaProducts, HeadsOfAnOddNumberOfClassesAreThoseOfOwnKernels) {
+  const int64_t rows = 24, width = 16, classes = 1037;
+  std::vector<std::vector<double>> values(5);
+  for (int64_t i = 0; i < rows * width; ++i)
+    values[0].push_back(static_cast<float>(BF16(static_cast<float>(
+        random_uniform(1, 1, static_cast<uint64_t>(i)) - 0.5))));
+  for (int64_t i = 0; i < classes * width; ++i)
+    values[1].push_back(static_cast<float>(BF16(static_cast<float>(
+        random_uniform(1, 2, static_cast<uint64_t>(i)) - 0.5))));
+  for (int64_t i = 0; i < rows; ++i) values[2].push_back(static_cast<double>(classes - 1 - i));
+  values[3] = {1.0 / static_cast<double>(rows)};
+  values[4] = {0};
+  Graph g;
+  std::vector<Value> inputs;
+  ref::Feeds feeds;
+  const std::vector<TensorType> types{{{rows, width}, DType::kBF16},
+                                      {{classes, width}, DType::kBF16},
+                                      {{rows}, DType::kI32},
+                                      {{}, DType::kF32},
+                                      {{}, DType::kF32}};
+  for (size_t i = 0; i < types.size(); ++i) {
+    inputs.push_back(g.input(cat("x", i), InputKind::kArgument, types[i]));
+    feeds[cat("x", i)] = {values[i]};
+  }
+  const std::vector<Value> results = g.add(std::make_shared<LinearCrossEntropyBackward>(), inputs);
+  for (size_t k = 0; k < results.size(); ++k) g.output(cat("y", k), results[k]);
+  CudaBackend parts({}), own({.cublaslt = false});
+  const GraphResults got = run_graph(parts, g, feeds), want = run_graph(own, g, feeds);
+  for (size_t k = 0; k < results.size(); ++k) {
+    double largest = 0;
+    for (double v : want.outputs[k].values) largest = std::max(largest, std::abs(v));
+    const double bound = largest * (g.type(results[k]).dtype == DType::kBF16 ? 0x1p-7 : 1e-5);
+    for (size_t i = 0; i < want.outputs[k].values.size(); ++i)
+      ASSERT_NEAR(got.outputs[k].values[i], want.outputs[k].values[i], bound)
+          << "result " << k << ", element " << i;
   }
 }
 

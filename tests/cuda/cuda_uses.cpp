@@ -7,6 +7,8 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "ops/composite/attention.h"
+#include "ops/composite/layer_norm.h"
+#include "ops/composite/rms_norm.h"
 #include "ops/move/far_tier.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -186,6 +188,20 @@ std::vector<Case> longer_attention() {
       if (dropout.part) c->inputs.push_back(ids({}));
       cases.push_back(*c);
     }
+  }
+  return cases;
+}
+
+std::vector<Case> wider_norms() {
+  std::vector<Case> cases;
+  for (int64_t width : {2051, 2056, 4099}) {
+    const TensorType x = t({35, width}), row = t({width}), of_rows = w({35});
+    cases.push_back({.label = cat("rms_norm_backward 35x", width),
+                     .op = make<RmsNormBackward>(),
+                     .inputs = {x, row, of_rows, x}});
+    cases.push_back({.label = cat("layer_norm_backward 35x", width),
+                     .op = make<LayerNormBackward>(),
+                     .inputs = {x, row, of_rows, of_rows, x}});
   }
   return cases;
 }

@@ -128,6 +128,10 @@ std::vector<Record> records() {
       if (dtype == DType::kF32 || !c.f32_only)
         run(cat("composite ", c.label, " ", c.op->key(), " ", name(dtype)), *c.op,
             readable_graph(c, dtype), feeds_for(c, dtype));
+  for (DType dtype : {DType::kF32, DType::kBF16})
+    for (const Case& c : wider_norms())
+      run(cat("wider ", c.label, " ", c.op->key(), " ", name(dtype)), *c.op,
+          readable_graph(c, dtype), feeds_for(c, dtype));
   for (const Case& c : longer_attention())
     run(cat("longer ", c.label, " ", c.op->key(), " ", name(DType::kBF16)), *c.op,
         readable_graph(c, DType::kBF16), feeds_for(c, DType::kBF16));

@@ -52,15 +52,16 @@ unsigned warp_blocks(int64_t warps) { return blocks_for(warps, kWarpsABlock); }
 
 // How kernels/attention.cu cuts a problem: rows of a tile, elements of a head with its padding,
 // rows of the other side that the gradients work on at a time.
-constexpr int64_t kTileRows = 64, kMaxTiledHead = 128, kTileThreads = 128;
+constexpr int64_t kTileRows = 64, kMaxTiledHead = 128, kTileThreads = 128, kMostBlocks = 65535;
 int64_t tile_width(int64_t width) { return width <= 64 ? 64 : 128; }
 int64_t other_rows(int64_t width, bool drops) { return (width <= 64 ? 64 : 32) / (drops ? 2 : 1); }
 
 // Whether tensor cores take it.
 bool tiled(const AttentionShape& shape, DType dtype) {
-  constexpr int64_t kMostTokens = int64_t{1} << 30, kMostBlocks = 65535;
+  constexpr int64_t kMostTokens = int64_t{1} << 30;
   return dtype == DType::kBF16 && shape.width % 8 == 0 && shape.width <= kMaxTiledHead &&
-         shape.tokens <= kMostTokens && shape.batch <= kMostBlocks && shape.heads <= kMostBlocks;
+         shape.tokens <= kMostTokens && shape.batch <= kMostBlocks && shape.heads <= kMostBlocks &&
+         shape.scale > 0;
 }
 // "bf16_64", "dropout_bf16_128".
 std::string tiled_suffix(const AttentionShape& shape, bool dropout) {
@@ -95,7 +96,23 @@ Prepared prepare_attention(const PrepareContext& c, Device& device) {
       }};
 }
 
-Prepared prepare_attention_backward(const PrepareContext& c, Device& device) {
+// How gradients are launched: so many pairs of a row and a key/value head at a time, whose gradients
+// of scores take `slope_bytes`, with padding; none: dq computes scores again.
+struct BackwardLaunches {
+  int64_t pairs = 0, most = 0, slope_bytes = 0;
+};
+BackwardLaunches backward_launches(const AttentionShape& s, int64_t slope_bytes) {
+  const int64_t group = s.heads / s.kv_heads,
+                pitch = (s.tokens + kTileRows - 1) / kTileRows * kTileRows,
+                pair_bytes = group * pitch * pitch * 2;
+  BackwardLaunches l{.pairs = s.batch * s.kv_heads};
+  const int64_t fitting = std::min(slope_bytes / std::max<int64_t>(pair_bytes, 1), l.pairs);
+  l.most = std::min(fitting > 0 ? fitting : l.pairs, kMostBlocks / group);
+  if (fitting > 0) l.slope_bytes = l.most * pair_bytes;
+  return l;
+}
+
+Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int64_t slope_bytes) {
   if (c.inputs[0].shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
   auto shape = shape_of<AttentionBackward>(c);
   auto further = further_operands<AttentionBackward>(c, 6);
@@ -104,34 +121,57 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device) {
   Kernel delta = find_kernel(device, "attention_delta", dtype),
          plain_dq = find_kernel(device, "plain_attention_dq", dtype),
          plain_dkv = find_kernel(device, "plain_attention_dkv", dtype), tiled_dq = plain_dq,
-         tiled_dkv = plain_dkv;
+         dq_of_slopes = plain_dq, tiled_dkv = plain_dkv;
   const bool drops = static_cast<const AttentionBackward&>(c.op).dropout().p > 0;
+  const int64_t width = tile_width(shape.width);
+  BackwardLaunches launches;
   if (tiles) {
     std::string suffix = tiled_suffix(shape, drops);
     tiled_dq = find_kernel(device, "attention_dq", suffix);
     tiled_dkv = find_kernel(device, "attention_dkv", suffix);
+    dq_of_slopes = find_kernel(device, "attention_dq_of_slopes_bf16", cat(width));
+    launches = backward_launches(shape, slope_bytes);
   }
   int64_t queries = shape.batch * shape.heads * shape.tokens,
-          keys = shape.batch * shape.kv_heads * shape.tokens, width = tile_width(shape.width);
-  auto shared = static_cast<int>((2 * kTileRows + 4 * other_rows(shape.width, drops)) * width * 2);
+          keys = shape.batch * shape.kv_heads * shape.tokens, group = shape.heads / shape.kv_heads;
+  auto shared = static_cast<int>((2 * kTileRows + 4 * other_rows(shape.width, drops)) * width * 2),
+       shared_of_slopes = static_cast<int>(2 * kTileRows * (kTileRows + width) * 2);
+  const int64_t slopes_begin = aligned_bytes(queries * 4);
+  const float slope_factor = shape.scale * shape.keep_scale;
   return Launch{
-      cat(launch_name(c), tiles ? " mma" : ""), queries * 4,
+      cat(launch_name(c), tiles ? " mma" : ""), slopes_begin + launches.slope_bytes,
       [=, &device](const LaunchArguments& a) {
         if (queries == 0) return;
         FurtherOperands o = further(a);
-        bool by_tiles = tiles && in_vectors({a.inputs[0], a.inputs[1], a.inputs[2], a.inputs[5],
-                                             a.outputs[0], a.outputs[1], a.outputs[2]});
-        Shape3 block{static_cast<unsigned>(by_tiles ? kTileThreads : kBlockThreads)};
-        Shape3 of_queries = by_tiles ? tile_grid(shape, shape.heads) : Shape3{warp_blocks(queries)},
-               of_keys = by_tiles ? tile_grid(shape, shape.kv_heads) : Shape3{warp_blocks(keys)};
-        device.launch(delta, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[3], a.inputs[5],
-                      a.workspace, shape);
-        device.launch(by_tiles ? tiled_dq : plain_dq, of_queries, block, by_tiles ? shared : 0,
-                      a.inputs[0], a.inputs[1], a.inputs[2], a.inputs[4], a.inputs[5], a.workspace,
-                      a.outputs[0], o.starts, o.keys, o.first_head, shape);
-        device.launch(by_tiles ? tiled_dkv : plain_dkv, of_keys, block, by_tiles ? shared : 0,
-                      a.inputs[0], a.inputs[1], a.inputs[2], a.inputs[4], a.inputs[5], a.workspace,
-                      a.outputs[1], a.outputs[2], o.starts, o.keys, o.first_head, shape);
+        const void *q = a.inputs[0], *k = a.inputs[1], *v = a.inputs[2], *lse = a.inputs[4],
+                   *dout = a.inputs[5];
+        void *dq = a.outputs[0], *dk = a.outputs[1], *dv = a.outputs[2], *deltas = a.workspace;
+        device.launch(delta, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[3], dout, deltas,
+                      shape);
+        if (!tiles || !in_vectors({q, k, v, dout, dq, dk, dv})) {
+          device.launch(plain_dq, {warp_blocks(queries)}, {kBlockThreads}, 0, q, k, v, lse, dout,
+                        deltas, dq, o.starts, o.keys, o.first_head, shape);
+          device.launch(plain_dkv, {warp_blocks(keys)}, {kBlockThreads}, 0, q, k, v, lse, dout,
+                        deltas, dk, dv, o.starts, o.keys, o.first_head, shape);
+          return;
+        }
+        const Shape3 block{static_cast<unsigned>(kTileThreads)};
+        void* slopes = launches.slope_bytes > 0
+                           ? static_cast<std::byte*>(a.workspace) + slopes_begin
+                           : nullptr;
+        if (!slopes)
+          device.launch(tiled_dq, tile_grid(shape, shape.heads), block, shared, q, k, v, lse, dout,
+                        deltas, dq, o.starts, o.keys, o.first_head, shape);
+        for (int64_t first = 0; first < launches.pairs; first += launches.most) {
+          const int64_t pairs = std::min(launches.most, launches.pairs - first);
+          const unsigned row_tiles = blocks_for(shape.tokens, kTileRows);
+          device.launch(tiled_dkv, {row_tiles, static_cast<unsigned>(pairs)}, block, shared, q, k,
+                        v, lse, dout, deltas, dk, dv, slopes, o.starts, o.keys, o.first_head, first,
+                        shape);
+          if (slopes)
+            device.launch(dq_of_slopes, {row_tiles, static_cast<unsigned>(pairs * group)}, block,
+                          shared_of_slopes, slopes, k, dq, o.starts, slope_factor, first, shape);
+        }
       }};
 }
 
@@ -159,13 +199,13 @@ Prepared prepare_cached_attention(const PrepareContext& c, Device& device) {
                 }};
 }
 
-// By a library where it takes the node; then on own kernels where an operand is not aligned.
-Prepared prepare_by_library(const PrepareContext& c, Device& device, const Prepare& library,
-                            Prepared (*prepare)(const PrepareContext&, Device&)) {
+// By a library where it takes the node; then by `unaligned` where an operand is not aligned.
+Prepared prepare_by_library(const PrepareContext& c, const Prepare& library,
+                            const Prepare& unaligned) {
   Prepared taken = library(c);
   auto* launch = std::get_if<Launch>(&taken);
   if (!launch) return taken;
-  Prepared own = prepare(c, device);
+  Prepared own = unaligned(c);
   auto* otherwise = std::get_if<Launch>(&own);
   if (!otherwise) return own;
   launch->workspace_bytes = std::max(launch->workspace_bytes, otherwise->workspace_bytes);
@@ -179,23 +219,28 @@ Prepared prepare_by_library(const PrepareContext& c, Device& device, const Prepa
 
 }  // namespace
 
-void register_attention(KernelTable& table, Device& device, const Prepare& library) {
-  auto add_library = [&](std::string_view op, auto prepare) {
-    if (!library) return;
-    table.add(op, [=, &device](const PrepareContext& c) {
-      return prepare_by_library(c, device, library, prepare);
-    });
+void register_attention(KernelTable& table, Device& device, const Prepare& library,
+                        int64_t slope_bytes) {
+  const auto add = [&](std::string_view op, const Prepare& own, const Prepare& unaligned) {
+    if (library)
+      table.add(op, [library, unaligned](const PrepareContext& c) {
+        return prepare_by_library(c, library, unaligned);
+      });
+    table.add(op, for_floats(0, own));
   };
-  add_library("attention", prepare_attention);
-  add_library("attention_backward", prepare_attention_backward);
-  auto add = [&](std::string_view op, auto prepare) {
-    table.add(op, for_floats(0, [prepare, &device](const PrepareContext& c) {
-                return prepare(c, device);
-              }));
+  const Prepare forward = [&device](const PrepareContext& c) {
+    return prepare_attention(c, device);
   };
-  add("attention", prepare_attention);
-  add("attention_backward", prepare_attention_backward);
-  add("cached_attention", prepare_cached_attention);
+  const auto backward = [&device](int64_t bytes) {
+    return [&device, bytes](const PrepareContext& c) {
+      return prepare_attention_backward(c, device, bytes);
+    };
+  };
+  add("attention", forward, forward);
+  add("attention_backward", backward(slope_bytes), backward(0));
+  table.add("cached_attention", for_floats(0, [&device](const PrepareContext& c) {
+              return prepare_cached_attention(c, device);
+            }));
 }
 
 }  // namespace tessera::cuda

@@ -112,12 +112,12 @@ void register_linear(KernelTable& table, Device& device, const MakeProduct& make
 }
 
 void register_composite_kernels(KernelTable& table, Device& device, MakeProduct product,
-                                int64_t head_rows, Prepare attention) {
+                                int64_t head_rows, Prepare attention, int64_t slope_bytes) {
   register_embedding(table, device);
   register_norms(table, device);
   register_linear(table, device, product);
   register_activations(table, device);
-  register_attention(table, device, attention);
+  register_attention(table, device, attention, slope_bytes);
   register_head(table, device, product, head_rows);
   register_optimizers(table, device);
 }

@@ -32,7 +32,8 @@ void register_linear(KernelTable& table, Device& device, const MakeProduct& prod
 void register_head(KernelTable& table, Device& device, const MakeProduct& product,
                    int64_t head_rows);
 // attention, its gradient, cached_attention.
-void register_attention(KernelTable& table, Device& device, const Prepare& library);
+void register_attention(KernelTable& table, Device& device, const Prepare& library,
+                        int64_t slope_bytes);
 // adamw, sgd, lion.
 void register_optimizers(KernelTable& table, Device& device);
 

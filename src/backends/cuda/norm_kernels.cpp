@@ -11,23 +11,33 @@ unsigned row_threads(int64_t width) {
 }
 
 // How many blocks share the rows of which a column's sum is formed: it decides the order of sums,
-// so it follows from the shape alone.
-int64_t row_blocks(int64_t rows) {
-  constexpr int64_t kMostBlocks = 512, kFewestRows = 16;
-  return std::clamp<int64_t>((rows + kFewestRows - 1) / kFewestRows, 1, kMostBlocks);
+// so it follows from the shape alone. As many threads in all, whatever the width.
+int64_t row_blocks(int64_t rows, int64_t width) {
+  constexpr int64_t kMostThreads = 131072, kFewestRows = 16;
+  return std::clamp<int64_t>((rows + kFewestRows - 1) / kFewestRows, 1,
+                             kMostThreads / row_threads(width));
+}
+
+// What takes rows whose sums a thread has in registers: at most two vectors of a row a thread.
+constexpr int64_t kNarrow = int64_t{kBlockThreads} * kElementsAThread;
+std::string backward_suffix(const PrepareContext& c, int64_t width) {
+  const std::string_view dtype = name(c.inputs[0].dtype);
+  return width <= 2 * kNarrow ? cat(dtype, "_", width <= kNarrow ? 1 : 2) : std::string(dtype);
 }
 
 // Columns whose sums fit into shared memory on every device from compute capability 8.0 on.
 constexpr int64_t kMostSums = 24 * 1024;
 
-// Bytes of shared memory for a sum of every column, whole vectors of them.
+// Bytes of shared memory for a sum of every column, whole vectors of them, where they are not in
+// registers.
 int sum_bytes(int64_t width) {
+  if (width <= 2 * kNarrow) return 0;
   return static_cast<int>((width + kElementsAThread - 1) / kElementsAThread * kElementsAThread * 4);
 }
 
 void launch_sums(Device& device, const Kernel& kernel, void* partial, void* y0, void* y1,
                  int64_t blocks, int64_t width) {
-  device.launch(kernel, {blocks_for(width, 32), y1 ? 2u : 1u}, {kBlockThreads}, 0, partial, y0, y1,
+  device.launch(kernel, {blocks_for(width, 8), y1 ? 2u : 1u}, {kBlockThreads}, 0, partial, y0, y1,
                 blocks, width);
 }
 
@@ -57,9 +67,9 @@ Prepared prepare_layer_norm(const PrepareContext& c, Device& device) {
 }
 
 Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
-  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows);
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows, width);
   if (width > kMostSums) return cat("rows of at most ", kMostSums, " elements");
-  Kernel of_rows = find_kernel(device, "rms_norm_backward", name(c.inputs[0].dtype)),
+  Kernel of_rows = find_kernel(device, "rms_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
   return Launch{launch_name(c), blocks * width * 4, [=, &device](const LaunchArguments& a) {
                   if (width == 0) return;
@@ -71,9 +81,9 @@ Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
 }
 
 Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
-  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows);
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows, width);
   if (2 * width > kMostSums) return cat("rows of at most ", kMostSums / 2, " elements");
-  Kernel of_rows = find_kernel(device, "layer_norm_backward", name(c.inputs[0].dtype)),
+  Kernel of_rows = find_kernel(device, "layer_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
   return Launch{launch_name(c), 2 * blocks * width * 4, [=, &device](const LaunchArguments& a) {
                   if (width == 0) return;
@@ -85,7 +95,7 @@ Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
 }
 
 Prepared prepare_add_bias_backward(const PrepareContext& c, Device& device) {
-  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows);
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows, width);
   Kernel of_rows = find_kernel(device, "column_sum", name(c.inputs[0].dtype)),
          sums = find_kernel(device, "sum_partials");
   return Launch{

@@ -27,7 +27,7 @@ struct ProductProblem {
   bool transpose_a = false, transpose_b = false;
   DType operands = DType::kF32, result = DType::kF32;
   int64_t lda = 0, ldb = 0, ldc = 0;
-  bool accumulate = false;  // adds to c, which is f32
+  bool accumulate = false;  // adds to c
   bool bias = false;        // in the dtype of the operands
   // Bytes of which the addresses are multiples, of every product of this kind: an algorithm follows
   // from the problem alone, so that a shape has the same bits wherever its operands lie.

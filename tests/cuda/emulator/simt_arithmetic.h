@@ -70,6 +70,7 @@ inline uint32_t round_to_bf16(float v) {
 inline uint32_t pack_bf16(float low, float high) {
   return round_to_bf16(low) | round_to_bf16(high) << 16;
 }
+inline uint64_t multiply_wide(uint32_t a, uint32_t b) { return uint64_t{a} * b; }
 inline void copy_async16(void* shared, const void* global) {
   ::tessera::simt::copy_async16(shared, global);
 }

@@ -116,13 +116,29 @@ __device__ __forceinline__ void drop(const T* x, const int64_t* keys, const int3
   const int64_t number = (first / 128 + group / 16) * 128 + group % 16 * 4;
   const auto key = static_cast<uint64_t>(keys[line / places.lines]);
   const RandomWords words = philox(key, stream, call_of(static_cast<uint64_t>(number)));
+  struct alignas(4 * sizeof(T)) Four {
+    T x[4];
+  };
 #pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    const int64_t index = number + k / 4 * 64 + k % 4, column = index - first;
-    if (column < 0 || column >= places.width) continue;
-    const int64_t i = line * places.width + column;
-    const bool keep = bits16(words, static_cast<uint64_t>(index)) >= threshold;
-    y[i] = narrow<T>(keep ? widen(x[i]) * scale : 0.0f);
+  for (int half = 0; half < 2; ++half) {
+    const int64_t column = number + half * 64 - first, i = line * places.width + column;
+    const auto dropped = [&](T v, int k) {
+      const uint32_t word = words.word[half * 2 + k / 2], bits = k % 2 ? word >> 16 : word & 0xffffu;
+      return narrow<T>(bits >= threshold ? widen(v) * scale : 0.0f);
+    };
+    const bool together = column >= 0 && column + 4 <= places.width &&
+                          reinterpret_cast<uintptr_t>(x + i) % sizeof(Four) == 0 &&
+                          reinterpret_cast<uintptr_t>(y + i) % sizeof(Four) == 0;
+    if (together) {
+      Four four = *reinterpret_cast<const Four*>(x + i);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) four.x[k] = dropped(four.x[k], k);
+      *reinterpret_cast<Four*>(y + i) = four;
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        if (column + k >= 0 && column + k < places.width) y[i + k] = dropped(x[i + k], k);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Attention in bf16 by tensor cores, in tiles whose scores never leave the registers (Dao 2023),
 // widths up to 128 that are multiples of 8. 128 threads, 16 rows a warp. The gradients are two
-// kernels, of queries and of keys, each of which sums in a fixed order.
+// kernels, of keys and of queries, each of which sums in a fixed order: the second computes scores
+// again, or takes their gradients from memory where the first has left them.
 #include "attention_tiles.cuh"
 
 namespace tessera::cuda {
@@ -12,12 +13,10 @@ constexpr int kRows = 64;  // of a block
 // columns keys from u on. The queries of a call are four neighbouring rows of the warp.
 template <int kKeys>
 __device__ __forceinline__ uint32_t kept_by_rows(const ProbabilityDropout& dropout, int t, int u) {
-  return kept_of_four<kKeys / 4>(t % 4, 4, 8, [&](int i) {
-    const RandomWords words = dropout.words(t + i % 2 * 8, u + i / 2 * 8);
-    uint32_t kept = 0;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) kept |= dropout.keeps(words, n) << (n % 4 * 2 + n / 4);
-    return kept;
+  const uint64_t first = dropout.call(static_cast<uint32_t>(t), static_cast<uint32_t>(u));
+  return kept_of_four<kKeys / 4>(t % 4, 4, 8, [&](uint32_t i) {
+    return dropout.kept(first + i % 2 * 2 + i / 2 * 4 * dropout.line_calls,
+                        [](int n) { return n % 4 * 2 + n / 4; });
   });
 }
 // The same where rows are keys u and u + 8, columns queries from t on: a call has two neighbouring
@@ -25,12 +24,10 @@ __device__ __forceinline__ uint32_t kept_by_rows(const ProbabilityDropout& dropo
 template <int kQueries>
 __device__ __forceinline__ uint32_t kept_by_columns(const ProbabilityDropout& dropout, int t,
                                                     int u) {
-  return kept_of_four<kQueries / 4>(t / 2 % 2 + u % 2 * 2, 1, 4, [&](int i) {
-    const RandomWords words = dropout.words(t + i / 2 * 8, u + i % 2 * 8);
-    uint32_t kept = 0;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) kept |= dropout.keeps(words, n) << n;
-    return kept;
+  const uint64_t first = dropout.call(static_cast<uint32_t>(t), static_cast<uint32_t>(u));
+  return kept_of_four<kQueries / 4>(t / 2 % 2 + u % 2 * 2, 1, 4, [&](uint32_t i) {
+    return dropout.kept(first + i / 2 * 2 + i % 2 * 4 * dropout.line_calls,
+                        [](int n) { return n; });
   });
 }
 
@@ -52,20 +49,20 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
                  of_last = seen_keys(s, starts, b, t0 + kRows - 1);
   const int begin = of_first.first / kRows, end = of_last.last / kRows + 1;  // tiles of keys
   const int t = t0 + warp * 16 + lane / 4;  // and t + 8
-  const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
+  HeadRows<kWidth> rows_k(k + kv_begin, kv_stride, begin * kRows, s.tokens, s.width),
+      rows_v(v + kv_begin, kv_stride, begin * kRows, s.tokens, s.width);
   auto load = [&](int tile) {
     uint4* to = tiles + kTile * (1 + (tile - begin) % 2 * 2);
     if (tile < end) {
-      load_rows<kRows, kWidth>(to, k + kv_begin, kv_stride, static_cast<int64_t>(tile) * kRows, s.tokens,
-                               s.width);
-      load_rows<kRows, kWidth>(to + kTile, v + kv_begin, kv_stride, static_cast<int64_t>(tile) * kRows, s.tokens,
-                               s.width);
+      rows_k.template load<kRows>(to);
+      rows_v.template load<kRows>(to + kTile);
     }
     copy_async_commit();
   };
-  load_rows<kRows, kWidth>(tiles, q + q_begin, q_stride, t0, s.tokens, s.width);
+  HeadRows<kWidth>(q + q_begin, q_stride, t0, s.tokens, s.width).template load<kRows>(tiles);
   load(begin);
   const float scale = s.scale * kLog2e;
+  // The highest score so far, before it is scaled.
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, out[kWidth / 8][4] = {};
   for (int tile = begin; tile < end; ++tile) {
     load(tile + 1);
@@ -75,24 +72,28 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
     float score[kRows / 8][4] = {};
     multiply_rows<kWidth, kRows>(score, tiles, warp * 16, tile_k, lane);
     const int u0 = tile * kRows;
-    const bool all = u0 >= of_last.first && u0 + kRows - 1 <= of_first.last;
-    float top[2] = {highest[0], highest[1]};
+    if (u0 < of_last.first || u0 + kRows - 1 > of_first.last) {
+      const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
+#pragma unroll
+      for (int j = 0; j < kRows / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (!seen[e / 2].has(u0 + j * 8 + lane % 4 * 2 + e % 2)) score[j][e] = -INFINITY;
+      }
+    }
+    float top[2] = {highest[0], highest[1]}, base[2];
 #pragma unroll
     for (int j = 0; j < kRows / 8; ++j) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int u = u0 + j * 8 + lane % 4 * 2 + e % 2;
-        score[j][e] = all || seen[e / 2].has(u) ? score[j][e] * scale : -INFINITY;
-        top[e / 2] = fmaxf(top[e / 2], score[j][e]);
-      }
+      for (int e = 0; e < 4; ++e) top[e / 2] = fmaxf(top[e / 2], score[j][e]);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
       top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
-      // A row of which nothing was seen so far has no sum either.
-      const float fade =
-          highest[half] == -INFINITY ? 0.0f : exp2_approximate(highest[half] - top[half]);
+      // Of a row of which nothing was seen so far all powers are zeros.
+      base[half] = top[half] == -INFINITY ? 0.0f : top[half] * scale;
+      const float fade = exp2_approximate(fmaf(highest[half], scale, -base[half]));
       highest[half] = top[half];
       sum[half] *= fade;
 #pragma unroll
@@ -109,10 +110,9 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int half = e / 2;
-        const float p =
-            score[j][e] == -INFINITY ? 0.0f : exp2_approximate(score[j][e] - highest[half]);
+        const float p = exp2_approximate(fmaf(score[j][e], scale, -base[half]));
         sum[half] += p;
-        score[j][e] = !kDropout ? p : kept >> (4 * j + e) & 1u ? p * s.keep_scale : 0.0f;
+        score[j][e] = !kDropout || (kept & 1u << (4 * j + e)) ? p : 0.0f;
       }
     }
     multiply_terms<kWidth, kRows>(out, score, tile_v, lane);
@@ -124,11 +124,11 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
   for (int half = 0; half < 2; ++half) {
     sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 1);
     sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 2);
-    factor[half] = 1 / sum[half];
+    factor[half] = (kDropout ? s.keep_scale : 1.0f) / sum[half];
     const int64_t row = t + half * 8;
     if (lane % 4 == 0 && row < s.tokens)
       lse[(b * s.heads + head) * s.tokens + row] =
-          (highest[half] + log2_approximate(sum[half])) * kLn2;
+          fmaf(highest[half], scale, log2_approximate(sum[half])) * kLn2;
   }
   store_rows<kWidth>(o + q_begin, q_stride, t0 + warp * 16, s.tokens, s.width, out, factor, lane);
 }
@@ -151,27 +151,28 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
   const SeenKeys of_first = seen_keys(s, starts, b, t0),
                  of_last = seen_keys(s, starts, b, t0 + kRows - 1);
   const int begin = of_first.first / kKeys, end = of_last.last / kKeys + 1;
+  const float inverse_keep_scale = kDropout ? 1 / s.keep_scale : 1.0f;
   const int t = t0 + warp * 16 + lane / 4;
-  const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
   float lse_of[2], delta_of[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t row = t + half * 8, at = (b * s.heads + head) * s.tokens + row;
     lse_of[half] = row < s.tokens ? lse[at] * kLog2e : INFINITY;
-    delta_of[half] = row < s.tokens ? delta[at] : 0.0f;
+    delta_of[half] = row < s.tokens ? delta[at] * inverse_keep_scale : 0.0f;
   }
+  HeadRows<kWidth> rows_k(k + kv_begin, kv_stride, begin * kKeys, s.tokens, s.width),
+      rows_v(v + kv_begin, kv_stride, begin * kKeys, s.tokens, s.width);
   auto load = [&](int tile) {
     uint4* to = tiles + 2 * kTile + (tile - begin) % 2 * 2 * kKeyTile;
     if (tile < end) {
-      load_rows<kKeys, kWidth>(to, k + kv_begin, kv_stride, static_cast<int64_t>(tile) * kKeys, s.tokens,
-                               s.width);
-      load_rows<kKeys, kWidth>(to + kKeyTile, v + kv_begin, kv_stride, static_cast<int64_t>(tile) * kKeys, s.tokens,
-                               s.width);
+      rows_k.template load<kKeys>(to);
+      rows_v.template load<kKeys>(to + kKeyTile);
     }
     copy_async_commit();
   };
-  load_rows<kRows, kWidth>(tiles, q + q_begin, q_stride, t0, s.tokens, s.width);
-  load_rows<kRows, kWidth>(tiles + kTile, dout + q_begin, q_stride, t0, s.tokens, s.width);
+  HeadRows<kWidth>(q + q_begin, q_stride, t0, s.tokens, s.width).template load<kRows>(tiles);
+  HeadRows<kWidth>(dout + q_begin, q_stride, t0, s.tokens, s.width)
+      .template load<kRows>(tiles + kTile);
   load(begin);
   const float scale = s.scale * kLog2e;
   float sums[kWidth / 8][4] = {};
@@ -184,7 +185,16 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
     float score[kKeys / 8][4] = {}, slope[kKeys / 8][4] = {};
     multiply_rows<kWidth, kKeys>(score, tiles, warp * 16, tile_k, lane);
     multiply_rows<kWidth, kKeys>(slope, tiles + kTile, warp * 16, tile_v, lane);
-    const int column = tile * kKeys + lane % 4 * 2;
+    const int u0 = tile * kKeys, column = u0 + lane % 4 * 2;
+    if (u0 < of_last.first || u0 + kKeys - 1 > of_first.last) {
+      const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (!seen[e / 2].has(column + j * 8 + e % 2)) score[j][e] = -INFINITY;
+      }
+    }
     uint32_t kept = 0;
     if constexpr (kDropout) kept = kept_by_rows<kKeys>({s, keys, first_head, b, head}, t, column);
 #pragma unroll
@@ -192,12 +202,8 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int half = e / 2;
-        const float p = seen[half].has(column + j * 8 + e % 2)
-                            ? exp2_approximate(fmaf(score[j][e], scale, -lse_of[half]))
-                            : 0.0f;
-        const float dp = !kDropout                     ? slope[j][e]
-                         : kept >> (4 * j + e) & 1u ? slope[j][e] * s.keep_scale
-                                                    : 0.0f;
+        const float p = exp2_approximate(fmaf(score[j][e], scale, -lse_of[half])),
+                    dp = !kDropout || (kept & 1u << (4 * j + e)) ? slope[j][e] : 0.0f;
         slope[j][e] = p * (dp - delta_of[half]);
       }
     }
@@ -205,29 +211,40 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
     __syncthreads();  // the tiles are loaded again
   }
   copy_async_wait<0>();
-  const float factor[2] = {s.scale, s.scale};
+  const float of_q = s.scale * (kDropout ? s.keep_scale : 1.0f), factor[2] = {of_q, of_q};
   store_rows<kWidth>(dq + q_begin, q_stride, t0 + warp * 16, s.tokens, s.width, sums, factor, lane);
 }
 
+// Gradients of scores, without the factors of scale and dropout, that the kernel of keys leaves for
+// that of queries: of a query head of the launch [keys, queries], each side in whole tiles.
+__device__ __forceinline__ int64_t slope_pitch(const AttentionShape& s) {
+  return (s.tokens + kRows - 1) / kRows * kRows;
+}
+
 // dk and dv of 64 keys, over the heads that read them and the queries that see them, kQueries at a
-// time. Scores are transposed: rows are keys.
+// time. Scores are transposed: rows are keys. A launch is of some pairs of a row and a key/value
+// head, of which the first is number `first`; with `slopes` it leaves the gradients of their scores.
 template <int kWidth, int kQueries, bool kDropout>
 __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, const Bf16* v,
                                               const float* lse, const Bf16* dout,
-                                              const float* delta, Bf16* dk, Bf16* dv,
+                                              const float* delta, Bf16* dk, Bf16* dv, Bf16* slopes,
                                               const int32_t* starts, const int64_t* keys,
-                                              const int32_t* first_head, const AttentionShape& s) {
-  constexpr int kTile = kRows * kWidth / 8, kQueryTile = kQueries * kWidth / 8;
+                                              const int32_t* first_head, int64_t first,
+                                              const AttentionShape& s) {
+  constexpr int kTile = kRows * kWidth / 8, kQueryTile = kQueries * kWidth / 8,
+                kParts = kRows / kQueries;  // of a tile of 64 queries
   TESSERA_DYNAMIC_SHARED(uint4, tiles);  // k, v, then two stages of q and do
-  __shared__ float lse_of[2][kQueries], delta_of[2][kQueries];
+  __shared__ float2 lse_of[2][kQueries / 2], delta_of[2][kQueries / 2];
   __shared__ int32_t start_of[2][kQueries];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto kv_head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
+  const auto kv_head = static_cast<int>((first + blockIdx.y) % s.kv_heads),
+             b = static_cast<int>((first + blockIdx.y) / s.kv_heads);
   const int u0 = static_cast<int>(blockIdx.x) * kRows, group = static_cast<int>(s.heads / s.kv_heads),
             tokens = static_cast<int>(s.tokens), window = static_cast<int>(s.window);
   const int64_t q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width,
                 kv_begin = b * s.tokens * kv_stride + kv_head * s.width;
-  // Tiles of queries: of the first one that sees one of the keys to the last.
+  // Tiles of queries: of the first one that sees one of the keys to the last; 64 queries are worked
+  // on whole.
   int last = tokens - 1;
   if (window > 0 && window < tokens && u0 + kRows - 1 + window - 1 < last)
     last = u0 + kRows - 1 + window - 1;
@@ -236,77 +253,172 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   if (starts) {
     while (end > begin + 1 && starts[b * s.tokens + (end - 1) * kQueries] > u0 + kRows - 1) --end;
   }
-  const int tiles_a_head = end - begin, count = tiles_a_head * group;
-  auto load = [&](int number) {
-    if (number < count) {
-      const int stage = number % 2, t0 = (begin + number % tiles_a_head) * kQueries;
-      const int64_t head = kv_head * group + number / tiles_a_head,
-                    from = b * s.tokens * q_stride + head * s.width;
+  end = (end + kParts - 1) / kParts * kParts;
+  const int t_begin = begin * kQueries, t_end = end * kQueries;
+  const int64_t q_begin = b * s.tokens * q_stride + kv_head * group * s.width;
+  const float inverse_keep_scale = kDropout ? 1 / s.keep_scale : 1.0f;
+  // Queries of a head, then of the next one.
+  HeadRows<kWidth> rows_q(q + q_begin, q_stride, t_begin, s.tokens, s.width),
+      rows_do(dout + q_begin, q_stride, t_begin, s.tokens, s.width);
+  auto load = [&](int member, int t0, int stage) {
+    if (member < group) {
       uint4* to = tiles + 2 * kTile + stage * 2 * kQueryTile;
-      load_rows<kQueries, kWidth>(to, q + from, q_stride, t0, s.tokens, s.width);
-      load_rows<kQueries, kWidth>(to + kQueryTile, dout + from, q_stride, t0, s.tokens, s.width);
+      rows_q.template load<kQueries>(to);
+      rows_do.template load<kQueries>(to + kQueryTile);
       if (threadIdx.x < kQueries) {
-        const int64_t t = t0 + threadIdx.x, at = (b * s.heads + head) * s.tokens + t;
-        lse_of[stage][threadIdx.x] = t < s.tokens ? lse[at] * kLog2e : INFINITY;
-        delta_of[stage][threadIdx.x] = t < s.tokens ? delta[at] : 0.0f;
-        start_of[stage][threadIdx.x] = starts && t < s.tokens ? starts[b * s.tokens + t] : 0;
+        const int t = t0 + static_cast<int>(threadIdx.x);
+        const int64_t at = (b * s.heads + kv_head * group + member) * s.tokens + t;
+        reinterpret_cast<float*>(lse_of[stage])[threadIdx.x] =
+            t < tokens ? lse[at] * kLog2e : INFINITY;
+        reinterpret_cast<float*>(delta_of[stage])[threadIdx.x] =
+            t < tokens ? delta[at] * inverse_keep_scale : 0.0f;
+        start_of[stage][threadIdx.x] = starts && t < tokens ? starts[b * s.tokens + t] : 0;
+      }
+      if (t0 + kQueries == t_end && member + 1 < group) {
+        const int64_t from = q_begin + (member + 1) * s.width;
+        rows_q = {q + from, q_stride, t_begin, s.tokens, s.width};
+        rows_do = {dout + from, q_stride, t_begin, s.tokens, s.width};
       }
     }
     copy_async_commit();
   };
-  load_rows<kRows, kWidth>(tiles, k + kv_begin, kv_stride, u0, s.tokens, s.width);
-  load_rows<kRows, kWidth>(tiles + kTile, v + kv_begin, kv_stride, u0, s.tokens, s.width);
-  load(0);
+  HeadRows<kWidth>(k + kv_begin, kv_stride, u0, s.tokens, s.width).template load<kRows>(tiles);
+  HeadRows<kWidth>(v + kv_begin, kv_stride, u0, s.tokens, s.width)
+      .template load<kRows>(tiles + kTile);
+  load(0, t_begin, 0);
   const float scale = s.scale * kLog2e;
   const int u = u0 + warp * 16 + lane / 4;  // and u + 8
   float sums_k[kWidth / 8][4] = {}, sums_v[kWidth / 8][4] = {};
-  for (int number = 0; number < count; ++number) {
-    load(number + 1);
+  for (int member = 0, t0 = t_begin, stage = 0; member < group; stage ^= 1) {
+    const bool ends = t0 + kQueries == t_end;
+    const int next_member = member + ends, next_t0 = ends ? t_begin : t0 + kQueries;
+    load(next_member, next_t0, stage ^ 1);
     copy_async_wait<1>();
     __syncthreads();
-    const int stage = number % 2, t0 = (begin + number % tiles_a_head) * kQueries;
     const uint4 *tile_q = tiles + 2 * kTile + stage * 2 * kQueryTile, *tile_do = tile_q + kQueryTile;
     uint32_t kept = 0;  // first: beside the scores there would not be registers for it
-    if constexpr (kDropout) {
-      const int64_t head = kv_head * group + number / tiles_a_head;
-      kept = kept_by_columns<kQueries>({s, keys, first_head, b, head}, t0 + lane % 4 * 2, u);
-    }
+    if constexpr (kDropout)
+      kept = kept_by_columns<kQueries>({s, keys, first_head, b, kv_head * group + member},
+                                       t0 + lane % 4 * 2, u);
     float score[kQueries / 8][4] = {}, slope[kQueries / 8][4] = {};
     multiply_rows<kWidth, kQueries>(score, tiles, warp * 16, tile_q, lane);
     multiply_rows<kWidth, kQueries>(slope, tiles + kTile, warp * 16, tile_do, lane);
+    // Whether every query of the tile sees every key.
+    const bool all = t0 + kQueries <= tokens && u0 + kRows <= tokens &&
+                     (!s.causal || (u0 + kRows - 1 <= t0 && !starts &&
+                                    (window == 0 || t0 + kQueries - 1 - u0 < window)));
+    if (!all) {
+#pragma unroll
+      for (int j = 0; j < kQueries / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int column = j * 8 + lane % 4 * 2 + e % 2;
+          const int t = t0 + column, key = u + e / 2 * 8;
+          bool seen = t < tokens && key < tokens;
+          if (s.causal)
+            seen = seen && key <= t && (window == 0 || t - key < window) &&
+                   start_of[stage][column] <= key;
+          if (!seen) score[j][e] = -INFINITY;
+        }
+      }
+    }
 #pragma unroll
     for (int j = 0; j < kQueries / 8; ++j) {
+      const float2 lses = lse_of[stage][j * 4 + lane % 4], deltas = delta_of[stage][j * 4 + lane % 4];
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int column = j * 8 + lane % 4 * 2 + e % 2;
-        const int t = t0 + column, key = u + e / 2 * 8;
-        bool seen = t < tokens && key < tokens;
-        if (s.causal)
-          seen = seen && key <= t && (window == 0 || t - key < window) &&
-                 start_of[stage][column] <= key;
+        const bool keep = !kDropout || (kept & 1u << (4 * j + e));
         const float p =
-            seen ? exp2_approximate(fmaf(score[j][e], scale, -lse_of[stage][column])) : 0.0f;
-        const float factor = !kDropout ? 1.0f : kept >> (4 * j + e) & 1u ? s.keep_scale : 0.0f;
-        score[j][e] = p * factor;
-        slope[j][e] = p * (slope[j][e] * factor - delta_of[stage][column]);
+            exp2_approximate(fmaf(score[j][e], scale, -(e % 2 ? lses.y : lses.x)));
+        score[j][e] = keep ? p : 0.0f;
+        slope[j][e] = p * ((keep ? slope[j][e] : 0.0f) - (e % 2 ? deltas.y : deltas.x));
+      }
+    }
+    if (slopes) {
+      const int64_t pitch = slope_pitch(s), head = blockIdx.y * group + member;
+      Bf16* to = slopes + (head * pitch + u) * pitch + t0 + lane % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < kQueries / 8; ++j) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          *reinterpret_cast<uint32_t*>(to + half * 8 * pitch + j * 8) =
+              pack_bf16(slope[j][half * 2], slope[j][half * 2 + 1]);
       }
     }
     multiply_terms<kWidth, kQueries>(sums_v, score, tile_do, lane);
     multiply_terms<kWidth, kQueries>(sums_k, slope, tile_q, lane);
     __syncthreads();  // the tiles are loaded again
+    member = next_member;
+    t0 = next_t0;
   }
   copy_async_wait<0>();
-  const float one[2] = {1.0f, 1.0f}, factor[2] = {s.scale, s.scale};
-  store_rows<kWidth>(dk + kv_begin, kv_stride, u0 + warp * 16, s.tokens, s.width, sums_k, factor,
+  const float keep_scale = kDropout ? s.keep_scale : 1.0f, of_k = s.scale * keep_scale;
+  const float factor_v[2] = {keep_scale, keep_scale}, factor_k[2] = {of_k, of_k};
+  store_rows<kWidth>(dk + kv_begin, kv_stride, u0 + warp * 16, s.tokens, s.width, sums_k, factor_k,
                      lane);
-  store_rows<kWidth>(dv + kv_begin, kv_stride, u0 + warp * 16, s.tokens, s.width, sums_v, one,
+  store_rows<kWidth>(dv + kv_begin, kv_stride, u0 + warp * 16, s.tokens, s.width, sums_v, factor_v,
                      lane);
+}
+
+// dq of 64 queries from the gradients of their scores, which a launch of attention_dkv of the same
+// pairs has left: a product with the keys.
+template <int kWidth>
+__device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const Bf16* k, Bf16* dq,
+                                                       const int32_t* starts, float factor,
+                                                       int64_t first, const AttentionShape& s) {
+  constexpr int kSlopeTile = kRows * kRows / 8, kStage = kSlopeTile + kRows * kWidth / 8;
+  TESSERA_DYNAMIC_SHARED(uint4, tiles);  // two stages of slopes and k
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t group = s.heads / s.kv_heads, number = first * group + blockIdx.y,
+                head = number % s.heads, b = number / s.heads;
+  const int t0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRows;
+  const int64_t q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width,
+                pitch = slope_pitch(s);
+  const int begin = seen_keys(s, starts, b, t0).first / kRows,
+            end = seen_keys(s, starts, b, t0 + kRows - 1).last / kRows + 1;
+  HeadRows<kRows> rows_of_slopes(slopes + blockIdx.y * pitch * pitch + t0, pitch, begin * kRows,
+                                 pitch, kRows);
+  HeadRows<kWidth> rows_k(k + b * s.tokens * kv_stride + head / group * s.width, kv_stride,
+                          begin * kRows, s.tokens, s.width);
+  auto load = [&](int tile) {
+    uint4* to = tiles + (tile - begin) % 2 * kStage;
+    if (tile < end) {
+      rows_of_slopes.template load<kRows>(to);
+      rows_k.template load<kRows>(to + kSlopeTile);
+    }
+    copy_async_commit();
+  };
+  load(begin);
+  float sums[kWidth / 8][4] = {};
+  for (int tile = begin; tile < end; ++tile) {
+    load(tile + 1);
+    copy_async_wait<1>();
+    __syncthreads();
+    const uint4 *slope = tiles + (tile - begin) % 2 * kStage, *tile_k = slope + kSlopeTile;
+#pragma unroll
+    for (int step = 0; step < kRows / 16; ++step) {
+      uint32_t a[4];
+      transposed_left_part(a, slope, step * 16, warp * 16, lane);
+#pragma unroll
+      for (int j = 0; j < kWidth / 16; ++j) {
+        uint32_t b2[4];
+        right_part_of_terms<kWidth>(b2, tile_k, step * 16, j, lane);
+        mma_16816(sums[2 * j], a, b2[0], b2[1]);
+        mma_16816(sums[2 * j + 1], a, b2[2], b2[3]);
+      }
+    }
+    __syncthreads();  // the tiles are loaded again
+  }
+  copy_async_wait<0>();
+  const float factors[2] = {factor, factor};
+  store_rows<kWidth>(dq + b * s.tokens * q_stride + head * s.width, q_stride, t0 + warp * 16,
+                     s.tokens, s.width, sums, factors, lane);
 }
 
 }  // namespace
 
-// starts and first_head may be null; keys are those of dropout. Names end with the width of the
-// tiles; `other` rows of the other side are worked on at a time in the gradients.
+// starts, first_head and slopes may be null; keys are those of dropout. Names end with the width of
+// the tiles; `other` rows of the other side are worked on at a time in the gradients.
 #define TESSERA_ATTENTION_OF(suffix, width, other, dropout)                                        \
   TESSERA_KERNEL(128, attention_##suffix, const Bf16* q, const Bf16* k, const Bf16* v, Bf16* o,    \
                  float* lse, const int32_t* starts, const int64_t* keys,                           \
@@ -321,14 +433,19 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   }                                                                                                \
   TESSERA_KERNEL(128, attention_dkv_##suffix, const Bf16* q, const Bf16* k, const Bf16* v,         \
                  const float* lse, const Bf16* dout, const float* delta, Bf16* dk, Bf16* dv,       \
-                 const int32_t* starts, const int64_t* keys, const int32_t* first_head,            \
-                 AttentionShape shape) {                                                           \
-    attention_dkv<width, other, dropout>(q, k, v, lse, dout, delta, dk, dv, starts, keys,        \
-                                           first_head, shape);                                     \
+                 Bf16* slopes, const int32_t* starts, const int64_t* keys,                         \
+                 const int32_t* first_head, int64_t first, AttentionShape shape) {                 \
+    attention_dkv<width, other, dropout>(q, k, v, lse, dout, delta, dk, dv, slopes, starts, keys,  \
+                                         first_head, first, shape);                                \
   }
-#define TESSERA_ATTENTION(width, other)                            \
-  TESSERA_ATTENTION_OF(bf16_##width, width, other, false)          \
-  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, other / 2, true)
+#define TESSERA_ATTENTION(width, other)                                                            \
+  TESSERA_ATTENTION_OF(bf16_##width, width, other, false)                                          \
+  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, other / 2, true)                               \
+  TESSERA_KERNEL(128, attention_dq_of_slopes_bf16_##width, const Bf16* slopes, const Bf16* k,      \
+                 Bf16* dq, const int32_t* starts, float factor, int64_t first,                     \
+                 AttentionShape shape) {                                                           \
+    attention_dq_of_slopes<width>(slopes, k, dq, starts, factor, first, shape);                    \
+  }
 // With dropout half as many rows at a time: there would not be registers for more.
 TESSERA_ATTENTION(64, 64)
 TESSERA_ATTENTION(128, 32)

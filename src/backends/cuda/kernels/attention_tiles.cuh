@@ -14,22 +14,40 @@ __device__ __forceinline__ int head_place(int row, int vector) {
   return row * (kWidth / 8) + (vector ^ (row % 8));
 }
 
-// Rows [first, first + kRows) of x, zeros from row `count` and from element `width` on. 128 threads;
-// part of what the next commit takes together.
-template <int kRows, int kWidth>
-__device__ __forceinline__ void load_rows(uint4* tile, const Bf16* x, int64_t stride, int64_t first,
-                                          int64_t count, int64_t width) {
-  constexpr int kVectors = kWidth / 8;
-  for (int e = static_cast<int>(threadIdx.x); e < kRows * kVectors; e += 128) {
-    const int row = e / kVectors, v = e % kVectors;
-    uint4* to = &tile[head_place<kWidth>(row, v)];
-    if (first + row < count && v * 8 < width) {
-      copy_async16(to, x + (first + row) * stride + v * 8);
-    } else {
-      *to = uint4{0, 0, 0, 0};
+// What this thread loads of tiles of rows of a head, one behind the other: one vector of every
+// kStep-th row, of 128 threads. Rows from `end` on and elements from `width` on are zeros.
+template <int kWidth>
+struct HeadRows {
+  static constexpr int kVectors = kWidth / 8, kStep = 128 / kVectors;
+  static_assert(kStep % 8 == 0);  // all its rows have the same place among eight
+  const Bf16* next;
+  int64_t step;
+  int row, end, place;
+  __device__ __forceinline__ HeadRows(const Bf16* x, int64_t stride, int first, int64_t rows,
+                                      int64_t width)
+      : step(kStep * stride) {
+    const int thread = static_cast<int>(threadIdx.x), v = thread % kVectors;
+    row = first + thread / kVectors;
+    end = v * 8 < width ? static_cast<int>(rows) : 0;
+    place = head_place<kWidth>(thread / kVectors, v);
+    next = x + row * stride + v * 8;
+  }
+  // The next kRows rows; part of what the next commit takes together.
+  template <int kRows>
+  __device__ __forceinline__ void load(uint4* tile) {
+#pragma unroll
+    for (int n = 0; n < kRows / kStep; ++n) {
+      uint4* to = &tile[place + n * kStep * kVectors];
+      if (row < end) {
+        copy_async16(to, next);
+      } else {
+        *to = uint4{0, 0, 0, 0};
+      }
+      next += step;
+      row += kStep;
     }
   }
-}
+};
 
 // Rows [row, row + 16), terms [16 step, 16 step + 16) of a tile, as the left operand.
 template <int kWidth>
@@ -49,6 +67,14 @@ template <int kWidth>
 __device__ __forceinline__ void right_part_of_terms(uint32_t (&r)[4], const uint4* tile, int row,
                                                     int pair, int lane) {
   load_matrix_x4_transposed(r, &tile[head_place<kWidth>(row + lane % 16, pair * 2 + lane / 16)]);
+}
+
+// The left operand of which a tile of 64 columns has the transpose: rows are its columns from
+// `column` on, terms its rows from `row` on.
+__device__ __forceinline__ void transposed_left_part(uint32_t (&r)[4], const uint4* tile, int row,
+                                                     int column, int lane) {
+  load_matrix_x4_transposed(
+      r, &tile[head_place<64>(row + lane / 16 * 8 + lane % 8, column / 8 + lane / 8 % 2)]);
 }
 
 // d[j] += a b for 16 rows of `tile_a` from row_a and kColumns rows of `tile_b`.
@@ -106,27 +132,32 @@ __device__ __forceinline__ SeenKeys seen_keys(const AttentionShape& s, const int
 
 // Which probabilities are kept. One call of the generator decides about four queries and two keys.
 struct ProbabilityDropout {
-  uint64_t key, stream, first_line;
-  int blocks;
+  uint64_t key, stream, first_line, line_calls;
   uint32_t threshold;
   __device__ __forceinline__ ProbabilityDropout(const AttentionShape& s, const int64_t* keys,
                                                 const int32_t* first_head, int64_t b, int64_t head)
       : key(static_cast<uint64_t>(keys[b])),
         stream(s.stream),
-        blocks(static_cast<int>((s.tokens + 63) / 64)),
-        threshold(s.threshold) {
+        line_calls(static_cast<uint64_t>((s.tokens + 63) / 64) * 16),
+        threshold(s.threshold << 16) {
     if (first_head) head += *first_head;
-    first_line = static_cast<uint64_t>(head * ((s.tokens + 1) / 2)) * static_cast<uint64_t>(blocks);
+    first_line = static_cast<uint64_t>(head * ((s.tokens + 1) / 2));
   }
-  // What decides about query t, key u and their neighbours: number n of its result about the pair of
-  // query n % 4 and key n / 4.
-  __device__ __forceinline__ RandomWords words(int t, int u) const {
-    const uint64_t line = first_line + static_cast<uint64_t>(u / 2) * static_cast<uint64_t>(blocks) +
-                          static_cast<uint64_t>(t / 64);
-    return philox(key, stream, line * 16 + static_cast<uint64_t>(t % 64 / 4));
+  // Number of the call that decides about query t, key u and their neighbours.
+  __device__ __forceinline__ uint64_t call(uint32_t t, uint32_t u) const {
+    return (first_line + u / 2) * line_calls + t / 4;
   }
-  __device__ __forceinline__ uint32_t keeps(const RandomWords& r, int n) const {
-    return (r.word[n / 2] >> n % 2 * 16 & 0xffffu) >= threshold ? 1u : 0u;
+  // Whether the pair of query n % 4 and key n / 4 of a call is kept: bit bit_of(n).
+  template <class BitOf>
+  __device__ __forceinline__ uint32_t kept(uint64_t call, BitOf bit_of) const {
+    const RandomWords words = philox(key, stream, call);
+    uint32_t kept = 0;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const uint32_t word = words.word[n / 2], number = n % 2 ? word : word << 16;
+      kept |= number >= threshold ? 1u << bit_of(n) : 0u;
+    }
+    return kept;
   }
 };
 
@@ -149,7 +180,8 @@ __device__ __forceinline__ uint32_t kept_of_four(int number, int lanes_1, int la
   static_assert(kPairs % 4 == 0 && kPairs <= 16);
   uint32_t kept = 0;
 #pragma unroll 1
-  for (int m = 0; m < kPairs / 4; ++m) kept |= of_call(number + 4 * m) << 8 * m;
+  for (int m = 0; m < kPairs / 4; ++m)
+    kept |= of_call(static_cast<uint32_t>(number + 4 * m)) << 8 * m;
   kept = exchanged(kept, number & 2, 0xf0f0f0f0u, 4, lanes_2);
   return exchanged(kept, number & 1, 0xccccccccu, 2, lanes_1);
 }

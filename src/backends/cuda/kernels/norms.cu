@@ -241,6 +241,89 @@ __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
   });
 }
 
+// The same of either norm where a thread has kPieces vectors of a row: columns stay with their thread,
+// so that all sums are in registers, and the next row is read while threads wait for each other.
+// kCenters: layer_norm, whose partial is [2, blocks, width].
+template <class T, int kPieces, bool kCenters>
+__device__ __forceinline__ void narrow_backward_rows(const T* x, const T* w, const float* means,
+                                                     const float* rstds, const T* dy, T* dx,
+                                                     float* partial, int64_t rows, int64_t width) {
+  __shared__ float scratch[2][2][8];
+  const bool vectors =
+      width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx);
+  const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int64_t column[kPieces];
+  int count[kPieces];
+  float ws[kPieces][kVector] = {}, dw[kPieces][kVector] = {}, db[kPieces][kVector] = {};
+  float next_x[kPieces][kVector] = {}, next_dy[kPieces][kVector] = {};
+  auto read = [&](int64_t row) {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      if (count[p] == 0 || row >= rows) continue;
+      load_row(next_x[p], x + row * width, column[p], count[p], vectors);
+      load_row(next_dy[p], dy + row * width, column[p], count[p], vectors);
+    }
+  };
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+    column[p] = (static_cast<int64_t>(p) * blockDim.x + threadIdx.x) * kVector;
+    const int64_t left = width - column[p];
+    count[p] = left <= 0 ? 0 : left < kVector ? static_cast<int>(left) : kVector;
+    if (count[p] > 0) load_row(ws[p], w, column[p], count[p], vectors);
+  }
+  read(blockIdx.x);
+  int side = 0;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, side ^= 1) {
+    const float mean = kCenters ? means[row] : 0.0f, rstd = rstds[row];
+    float h[kPieces][kVector], g[kPieces][kVector], sum = 0, dot = 0;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        const float d = next_dy[p][k];
+        h[p][k] = k < count[p] ? (next_x[p][k] - mean) * rstd : 0.0f;
+        g[p][k] = d * ws[p][k];
+        sum += g[p][k];
+        dot = fmaf(g[p][k], h[p][k], dot);
+        dw[p][k] = fmaf(d, h[p][k], dw[p][k]);
+        db[p][k] += d;
+      }
+    }
+    read(row + gridDim.x);
+    dot = warp_sum(dot);
+    if (kCenters) sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) {
+      scratch[side][0][warp] = dot;
+      if (kCenters) scratch[side][1][warp] = sum;
+    }
+    __syncthreads();
+    float all_dot = 0, all_sum = 0;
+    for (int n = 0; n < warps; ++n) {
+      all_dot += scratch[side][0][n];
+      if (kCenters) all_sum += scratch[side][1][n];
+    }
+    const float mean_gh = all_dot / static_cast<float>(width),
+                mean_g = all_sum / static_cast<float>(width);
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      if (count[p] == 0) continue;
+      float v[kVector];
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) v[k] = rstd * (g[p][k] - mean_g - h[p][k] * mean_gh);
+      store_row(dx + row * width, column[p], count[p], vectors, v);
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      if (k >= count[p]) continue;
+      partial[blockIdx.x * width + column[p] + k] = dw[p][k];
+      if (kCenters) partial[(gridDim.x + blockIdx.x) * width + column[p] + k] = db[p][k];
+    }
+  }
+}
+
 // Column sums of the rows [first, last) of x: a thread eight columns.
 template <class T>
 __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int64_t rows,
@@ -264,6 +347,18 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
 
 }  // namespace
 
+// Names end with the vectors of a row that a thread has.
+#define TESSERA_NARROW_NORMS(suffix, T, pieces)                                                    \
+  TESSERA_KERNEL(256, rms_norm_backward_##suffix##_##pieces, const T* x, const T* w,               \
+                 const float* rstd, const T* dy, T* dx, float* partial, int64_t rows,              \
+                 int64_t width) {                                                                  \
+    narrow_backward_rows<T, pieces, false>(x, w, nullptr, rstd, dy, dx, partial, rows, width);     \
+  }                                                                                                \
+  TESSERA_KERNEL(256, layer_norm_backward_##suffix##_##pieces, const T* x, const T* w,             \
+                 const float* mean, const float* rstd, const T* dy, T* dx, float* partial,         \
+                 int64_t rows, int64_t width) {                                                    \
+    narrow_backward_rows<T, pieces, true>(x, w, mean, rstd, dy, dx, partial, rows, width);         \
+  }
 #define TESSERA_NORMS(suffix, T)                                                                   \
   TESSERA_KERNEL(256, rms_norm_##suffix, const T* x, const T* w, T* y, float* rstd, int64_t width, \
                  float epsilon) {                                                                  \
@@ -282,6 +377,8 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
                  int64_t width) {                                                                  \
     layer_norm_backward_rows<T>(x, w, mean, rstd, dy, dx, partial, rows, width);                   \
   }                                                                                                \
+  TESSERA_NARROW_NORMS(suffix, T, 1)                                                               \
+  TESSERA_NARROW_NORMS(suffix, T, 2)                                                               \
   TESSERA_KERNEL(256, column_sum_##suffix, const T* x, float* partial, int64_t rows,               \
                  int64_t width) {                                                                  \
     column_sum_rows<T>(x, partial, rows, width);                                                   \
@@ -289,22 +386,22 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
 TESSERA_NORMS(f32, float)
 TESSERA_NORMS(bf16, Bf16)
 
-// y[column] = sum over blocks of partial [blocks, width]: 32 columns a block, eight threads a column,
-// of which thread g takes the blocks g, g + 8, ...; then these in order. blockIdx.y: which of several
+// y[column] = sum over blocks of partial [blocks, width]: eight columns a block, 32 threads a column,
+// of which thread g takes the blocks g, g + 32, ...; then these in order. blockIdx.y: which of several
 // such sums, one behind the other.
 TESSERA_KERNEL(256, sum_partials, const float* partial, float* y0, float* y1, int64_t blocks,
                int64_t width) {
-  __shared__ float parts[8][32];
-  const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / 32;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + lane;
+  __shared__ float parts[32][8];
+  const int lane = static_cast<int>(threadIdx.x) % 8, group = static_cast<int>(threadIdx.x) / 8;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * 8 + lane;
   const float* first = partial + blockIdx.y * blocks * width;
   float sum = 0;
   if (column < width)
-    for (int64_t b = group; b < blocks; b += 8) sum += first[b * width + column];
+    for (int64_t b = group; b < blocks; b += 32) sum += first[b * width + column];
   parts[group][lane] = sum;
   __syncthreads();
   if (group != 0 || column >= width) return;
-  for (int g = 1; g < 8; ++g) sum += parts[g][lane];
+  for (int g = 1; g < 32; ++g) sum += parts[g][lane];
   (blockIdx.y == 0 ? y0 : y1)[column] = sum;
 }
 

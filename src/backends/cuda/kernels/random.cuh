@@ -13,7 +13,7 @@ __device__ __forceinline__ RandomWords philox(uint64_t key, uint64_t stream, uin
            c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * c0, b = uint64_t{0xCD9E8D57u} * c2;
+    const uint64_t a = multiply_wide(0xD2511F53u, c0), b = multiply_wide(0xCD9E8D57u, c2);
     const uint32_t next0 = static_cast<uint32_t>(b >> 32) ^ c1 ^ k0,
                    next2 = static_cast<uint32_t>(a >> 32) ^ c3 ^ k1;
     c0 = next0;
