@@ -35,7 +35,7 @@ std::vector<Use> larger_primitives(DType dtype);
 Graph readable_graph(const Case& c, DType dtype);
 // Attention of several tiles, none of which is whole, with all that it may have.
 std::vector<Case> longer_attention();
-// Gradients of norms of rows that are two vectors a thread of a block, and more than that.
+// Gradients of norms of rows for which blocks are as large as they get, and of wider ones.
 std::vector<Case> wider_norms();
 
 }  // namespace tessera::cuda

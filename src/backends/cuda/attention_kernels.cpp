@@ -121,7 +121,7 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int
   Kernel delta = find_kernel(device, "attention_delta", dtype),
          plain_dq = find_kernel(device, "plain_attention_dq", dtype),
          plain_dkv = find_kernel(device, "plain_attention_dkv", dtype), tiled_dq = plain_dq,
-         dq_of_slopes = plain_dq, tiled_dkv = plain_dkv;
+         dq_of_slopes = plain_dq, tiled_dkv = plain_dkv, deltas_of_rows = delta;
   const bool drops = static_cast<const AttentionBackward&>(c.op).dropout().p > 0;
   const int64_t width = tile_width(shape.width);
   BackwardLaunches launches;
@@ -130,6 +130,7 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int
     tiled_dq = find_kernel(device, "attention_dq", suffix);
     tiled_dkv = find_kernel(device, "attention_dkv", suffix);
     dq_of_slopes = find_kernel(device, "attention_dq_of_slopes_bf16", cat(width));
+    deltas_of_rows = find_kernel(device, "attention_deltas_bf16", cat(width));
     launches = backward_launches(shape, slope_bytes);
   }
   int64_t queries = shape.batch * shape.heads * shape.tokens,
@@ -146,15 +147,17 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int
         const void *q = a.inputs[0], *k = a.inputs[1], *v = a.inputs[2], *lse = a.inputs[4],
                    *dout = a.inputs[5];
         void *dq = a.outputs[0], *dk = a.outputs[1], *dv = a.outputs[2], *deltas = a.workspace;
-        device.launch(delta, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[3], dout, deltas,
-                      shape);
-        if (!tiles || !in_vectors({q, k, v, dout, dq, dk, dv})) {
+        if (!tiles || !in_vectors({q, k, v, a.inputs[3], dout, dq, dk, dv})) {
+          device.launch(delta, {warp_blocks(queries)}, {kBlockThreads}, 0, a.inputs[3], dout,
+                        deltas, shape);
           device.launch(plain_dq, {warp_blocks(queries)}, {kBlockThreads}, 0, q, k, v, lse, dout,
                         deltas, dq, o.starts, o.keys, o.first_head, shape);
           device.launch(plain_dkv, {warp_blocks(keys)}, {kBlockThreads}, 0, q, k, v, lse, dout,
                         deltas, dk, dv, o.starts, o.keys, o.first_head, shape);
           return;
         }
+        launch_threads(device, deltas_of_rows, queries * width / 8, a.inputs[3], dout, deltas,
+                       shape);
         const Shape3 block{static_cast<unsigned>(kTileThreads)};
         void* slopes = launches.slope_bytes > 0
                            ? static_cast<std::byte*>(a.workspace) + slopes_begin

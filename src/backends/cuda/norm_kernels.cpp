@@ -5,24 +5,33 @@
 namespace tessera::cuda {
 namespace {
 
-// A thread for eight elements of a row, whole warps.
-unsigned row_threads(int64_t width) {
-  return static_cast<unsigned>(std::clamp<int64_t>((width + 255) / 256 * 32, 32, kBlockThreads));
+// A thread for eight elements of a row, whole warps, at most so many.
+unsigned row_threads(int64_t width, int64_t most = kBlockThreads) {
+  return static_cast<unsigned>(std::clamp<int64_t>((width + 255) / 256 * 32, 32, most));
 }
 
-// How many blocks share the rows of which a column's sum is formed: it decides the order of sums,
-// so it follows from the shape alone. As many threads in all, whatever the width.
-int64_t row_blocks(int64_t rows, int64_t width) {
-  constexpr int64_t kMostThreads = 131072, kFewestRows = 16;
-  return std::clamp<int64_t>((rows + kFewestRows - 1) / kFewestRows, 1,
-                             kMostThreads / row_threads(width));
+// Threads of a block of the gradients' kernels for rows of which a thread has one vector, whose sums
+// are in registers; the general ones take wider rows.
+constexpr int64_t kNarrowThreads = 512;
+bool narrow(int64_t width) { return width <= kNarrowThreads * kElementsAThread; }
+unsigned backward_threads(int64_t width) {
+  return row_threads(width, narrow(width) ? kNarrowThreads : kBlockThreads);
 }
-
-// What takes rows whose sums a thread has in registers: at most two vectors of a row a thread.
-constexpr int64_t kNarrow = int64_t{kBlockThreads} * kElementsAThread;
 std::string backward_suffix(const PrepareContext& c, int64_t width) {
   const std::string_view dtype = name(c.inputs[0].dtype);
-  return width <= 2 * kNarrow ? cat(dtype, "_", width <= kNarrow ? 1 : 2) : std::string(dtype);
+  if (!narrow(width)) return std::string(dtype);
+  return cat(dtype, "_", backward_threads(width) <= kBlockThreads ? kBlockThreads : kNarrowThreads);
+}
+
+// How many blocks of so many threads share the rows of which a column's sum is formed: it decides the
+// order of sums, so it follows from the shape alone. `most` threads in all.
+int64_t row_blocks(int64_t rows, unsigned threads, int64_t most) {
+  constexpr int64_t kFewestRows = 16;
+  return std::clamp<int64_t>((rows + kFewestRows - 1) / kFewestRows, 1, most / threads);
+}
+// Of the norms' gradients as many as an H100 runs at a time.
+int64_t backward_blocks(int64_t rows, int64_t width) {
+  return row_blocks(rows, backward_threads(width), 98304);
 }
 
 // Columns whose sums fit into shared memory on every device from compute capability 8.0 on.
@@ -31,7 +40,7 @@ constexpr int64_t kMostSums = 24 * 1024;
 // Bytes of shared memory for a sum of every column, whole vectors of them, where they are not in
 // registers.
 int sum_bytes(int64_t width) {
-  if (width <= 2 * kNarrow) return 0;
+  if (narrow(width)) return 0;
   return static_cast<int>((width + kElementsAThread - 1) / kElementsAThread * kElementsAThread * 4);
 }
 
@@ -67,13 +76,13 @@ Prepared prepare_layer_norm(const PrepareContext& c, Device& device) {
 }
 
 Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
-  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows, width);
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = backward_blocks(rows, width);
   if (width > kMostSums) return cat("rows of at most ", kMostSums, " elements");
   Kernel of_rows = find_kernel(device, "rms_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
   return Launch{launch_name(c), blocks * width * 4, [=, &device](const LaunchArguments& a) {
                   if (width == 0) return;
-                  device.launch(of_rows, {static_cast<unsigned>(blocks)}, {row_threads(width)},
+                  device.launch(of_rows, {static_cast<unsigned>(blocks)}, {backward_threads(width)},
                                 sum_bytes(width), a.inputs[0], a.inputs[1], a.inputs[2],
                                 a.inputs[3], a.outputs[0], a.workspace, rows, width);
                   launch_sums(device, sums, a.workspace, a.outputs[1], nullptr, blocks, width);
@@ -81,13 +90,13 @@ Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
 }
 
 Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
-  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows, width);
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = backward_blocks(rows, width);
   if (2 * width > kMostSums) return cat("rows of at most ", kMostSums / 2, " elements");
   Kernel of_rows = find_kernel(device, "layer_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
   return Launch{launch_name(c), 2 * blocks * width * 4, [=, &device](const LaunchArguments& a) {
                   if (width == 0) return;
-                  device.launch(of_rows, {static_cast<unsigned>(blocks)}, {row_threads(width)},
+                  device.launch(of_rows, {static_cast<unsigned>(blocks)}, {backward_threads(width)},
                                 2 * sum_bytes(width), a.inputs[0], a.inputs[1], a.inputs[2],
                                 a.inputs[3], a.inputs[4], a.outputs[0], a.workspace, rows, width);
                   launch_sums(device, sums, a.workspace, a.outputs[1], a.outputs[2], blocks, width);
@@ -95,7 +104,8 @@ Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
 }
 
 Prepared prepare_add_bias_backward(const PrepareContext& c, Device& device) {
-  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = row_blocks(rows, width);
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(),
+          blocks = row_blocks(rows, row_threads(width), 131072);
   Kernel of_rows = find_kernel(device, "column_sum", name(c.inputs[0].dtype)),
          sums = find_kernel(device, "sum_partials");
   return Launch{

@@ -31,7 +31,7 @@ __device__ __forceinline__ uint32_t kept_by_columns(const ProbabilityDropout& dr
   });
 }
 
-template <int kWidth, bool kDropout>
+template <int kWidth, int kKeys, bool kDropout>
 __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, const Bf16* v,
                                                   Bf16* o, float* lse, const int32_t* starts,
                                                   const int64_t* keys, const int32_t* first_head,
@@ -47,75 +47,74 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
                     b * s.tokens * kv_stride + head / (s.heads / s.kv_heads) * s.width;
   const SeenKeys of_first = seen_keys(s, starts, b, t0),
                  of_last = seen_keys(s, starts, b, t0 + kRows - 1);
-  const int begin = of_first.first / kRows, end = of_last.last / kRows + 1;  // tiles of keys
-  const int t = t0 + warp * 16 + lane / 4;  // and t + 8
-  HeadRows<kWidth> rows_k(k + kv_begin, kv_stride, begin * kRows, s.tokens, s.width),
-      rows_v(v + kv_begin, kv_stride, begin * kRows, s.tokens, s.width);
-  auto load = [&](int tile) {
-    uint4* to = tiles + kTile * (1 + (tile - begin) % 2 * 2);
-    if (tile < end) {
-      rows_k.template load<kRows>(to);
-      rows_v.template load<kRows>(to + kTile);
-    }
+  const int begin = of_first.first / kRows * kRows;  // of the first tile of keys
+  const int t = t0 + warp * 16 + lane / 4;           // and t + 8
+  HeadRows<kWidth> rows(k + kv_begin, v + kv_begin, kv_stride, begin, s.tokens, s.width);
+  auto load = [&](int u0, int stage) {
+    if (u0 <= of_last.last) rows.template load<kRows>(tiles + kTile * (1 + 2 * stage), u0);
     copy_async_commit();
   };
-  HeadRows<kWidth>(q + q_begin, q_stride, t0, s.tokens, s.width).template load<kRows>(tiles);
-  load(begin);
+  HeadRows<kWidth>(q + q_begin, nullptr, q_stride, t0, s.tokens, s.width)
+      .template load<kRows, false>(tiles, t0);
+  load(begin, 0);
   const float scale = s.scale * kLog2e;
   // The highest score so far, before it is scaled.
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, out[kWidth / 8][4] = {};
-  for (int tile = begin; tile < end; ++tile) {
-    load(tile + 1);
+  for (int u0 = begin, stage = 0; u0 <= of_last.last; u0 += kRows, stage ^= 1) {
+    load(u0 + kRows, stage ^ 1);
     copy_async_wait<1>();
     __syncthreads();
-    const uint4 *tile_k = tiles + kTile * (1 + (tile - begin) % 2 * 2), *tile_v = tile_k + kTile;
-    float score[kRows / 8][4] = {};
-    multiply_rows<kWidth, kRows>(score, tiles, warp * 16, tile_k, lane);
-    const int u0 = tile * kRows;
-    if (u0 < of_last.first || u0 + kRows - 1 > of_first.last) {
-      const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
+    const uint4 *tile_k = tiles + kTile * (1 + 2 * stage), *tile_v = tile_k + kTile;
+#pragma unroll 1
+    for (int part = 0; part < kRows; part += kKeys) {
+      const int first = u0 + part;
+      uint32_t kept = 0;  // before there are scores in registers
+      if constexpr (kDropout)
+        kept = kept_by_rows<kKeys>({s, keys, first_head, b, head}, t, first + lane % 4 * 2);
+      float score[kKeys / 8][4] = {};
+      multiply_rows<kWidth, kKeys>(score, tiles, warp * 16, tile_k + part * kWidth / 8, lane);
+      if (first < of_last.first || first + kKeys - 1 > of_first.last) {
+        const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
 #pragma unroll
-      for (int j = 0; j < kRows / 8; ++j) {
+        for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (!seen[e / 2].has(u0 + j * 8 + lane % 4 * 2 + e % 2)) score[j][e] = -INFINITY;
+          for (int e = 0; e < 4; ++e)
+            if (!seen[e / 2].has(first + j * 8 + lane % 4 * 2 + e % 2)) score[j][e] = -INFINITY;
+        }
       }
-    }
-    float top[2] = {highest[0], highest[1]}, base[2];
+      float top[2] = {highest[0], highest[1]}, base[2];
 #pragma unroll
-    for (int j = 0; j < kRows / 8; ++j) {
+      for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) top[e / 2] = fmaxf(top[e / 2], score[j][e]);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
-      top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
-      // Of a row of which nothing was seen so far all powers are zeros.
-      base[half] = top[half] == -INFINITY ? 0.0f : top[half] * scale;
-      const float fade = exp2_approximate(fmaf(highest[half], scale, -base[half]));
-      highest[half] = top[half];
-      sum[half] *= fade;
-#pragma unroll
-      for (int j = 0; j < kWidth / 8; ++j) {
-        out[j][half * 2] *= fade;
-        out[j][half * 2 + 1] *= fade;
+        for (int e = 0; e < 4; ++e) top[e / 2] = fmaxf(top[e / 2], score[j][e]);
       }
-    }
-    uint32_t kept = 0;
-    if constexpr (kDropout)
-      kept = kept_by_rows<kRows>({s, keys, first_head, b, head}, t, u0 + lane % 4 * 2);
 #pragma unroll
-    for (int j = 0; j < kRows / 8; ++j) {
+      for (int half = 0; half < 2; ++half) {
+        top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
+        top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
+        // Of a row of which nothing was seen so far all powers are zeros.
+        base[half] = top[half] == -INFINITY ? 0.0f : top[half] * scale;
+        const float fade = exp2_approximate(fmaf(highest[half], scale, -base[half]));
+        highest[half] = top[half];
+        sum[half] *= fade;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int half = e / 2;
-        const float p = exp2_approximate(fmaf(score[j][e], scale, -base[half]));
-        sum[half] += p;
-        score[j][e] = !kDropout || (kept & 1u << (4 * j + e)) ? p : 0.0f;
+        for (int j = 0; j < kWidth / 8; ++j) {
+          out[j][half * 2] *= fade;
+          out[j][half * 2 + 1] *= fade;
+        }
       }
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int half = e / 2;
+          const float p = exp2_approximate(fmaf(score[j][e], scale, -base[half]));
+          sum[half] += p;
+          score[j][e] = !kDropout || (kept & 1u << (4 * j + e)) ? p : 0.0f;
+        }
+      }
+      multiply_terms<kWidth, kKeys>(out, score, tile_v + part * kWidth / 8, lane);
     }
-    multiply_terms<kWidth, kRows>(out, score, tile_v, lane);
     __syncthreads();  // the tiles are loaded again
   }
   copy_async_wait<0>();
@@ -131,6 +130,28 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
           fmaf(highest[half], scale, log2_approximate(sum[half])) * kLn2;
   }
   store_rows<kWidth>(o + q_begin, q_stride, t0 + warp * 16, s.tokens, s.width, out, factor, lane);
+}
+
+// delta = sum of o do of every query, row after row of [batch, tokens, heads]: kWidth / 8 threads a
+// row, a vector each.
+template <int kWidth>
+__device__ __forceinline__ void attention_deltas(const Bf16* o, const Bf16* dout, float* delta,
+                                                 const AttentionShape& s) {
+  constexpr int kThreads = kWidth / 8;
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kThreads,
+                rows = s.batch * s.tokens * s.heads;
+  const int first = static_cast<int>(threadIdx.x) % kThreads * 8;
+  float sum = 0;
+  if (row < rows && first < s.width) {
+    const Vector<Bf16> a = load(o + row * s.width + first), b = load(dout + row * s.width + first);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum = fmaf(widen(a.x[k]), widen(b.x[k]), sum);
+  }
+#pragma unroll
+  for (int d = kThreads / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  if (first != 0 || row >= rows) return;
+  const int64_t token = row / s.heads, head = row - token * s.heads, b = token / s.tokens;
+  delta[(b * s.heads + head) * s.tokens + token - b * s.tokens] = sum;
 }
 
 // dq of 64 queries, over the keys that they see, kKeys at a time.
@@ -150,7 +171,7 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
                     b * s.tokens * kv_stride + head / (s.heads / s.kv_heads) * s.width;
   const SeenKeys of_first = seen_keys(s, starts, b, t0),
                  of_last = seen_keys(s, starts, b, t0 + kRows - 1);
-  const int begin = of_first.first / kKeys, end = of_last.last / kKeys + 1;
+  const int begin = of_first.first / kKeys * kKeys;
   const float inverse_keep_scale = kDropout ? 1 / s.keep_scale : 1.0f;
   const int t = t0 + warp * 16 + lane / 4;
   float lse_of[2], delta_of[2];
@@ -160,32 +181,28 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
     lse_of[half] = row < s.tokens ? lse[at] * kLog2e : INFINITY;
     delta_of[half] = row < s.tokens ? delta[at] * inverse_keep_scale : 0.0f;
   }
-  HeadRows<kWidth> rows_k(k + kv_begin, kv_stride, begin * kKeys, s.tokens, s.width),
-      rows_v(v + kv_begin, kv_stride, begin * kKeys, s.tokens, s.width);
-  auto load = [&](int tile) {
-    uint4* to = tiles + 2 * kTile + (tile - begin) % 2 * 2 * kKeyTile;
-    if (tile < end) {
-      rows_k.template load<kKeys>(to);
-      rows_v.template load<kKeys>(to + kKeyTile);
-    }
+  HeadRows<kWidth> rows(k + kv_begin, v + kv_begin, kv_stride, begin, s.tokens, s.width);
+  auto load = [&](int u0, int stage) {
+    if (u0 <= of_last.last)
+      rows.template load<kKeys>(tiles + 2 * kTile + stage * 2 * kKeyTile, u0);
     copy_async_commit();
   };
-  HeadRows<kWidth>(q + q_begin, q_stride, t0, s.tokens, s.width).template load<kRows>(tiles);
-  HeadRows<kWidth>(dout + q_begin, q_stride, t0, s.tokens, s.width)
-      .template load<kRows>(tiles + kTile);
-  load(begin);
+  HeadRows<kWidth>(q + q_begin, dout + q_begin, q_stride, t0, s.tokens, s.width)
+      .template load<kRows>(tiles, t0);
+  load(begin, 0);
   const float scale = s.scale * kLog2e;
   float sums[kWidth / 8][4] = {};
-  for (int tile = begin; tile < end; ++tile) {
-    load(tile + 1);
+  for (int u0 = begin, stage = 0; u0 <= of_last.last; u0 += kKeys, stage ^= 1) {
+    load(u0 + kKeys, stage ^ 1);
+    const int column = u0 + lane % 4 * 2;
+    uint32_t kept = 0;
+    if constexpr (kDropout) kept = kept_by_rows<kKeys>({s, keys, first_head, b, head}, t, column);
     copy_async_wait<1>();
     __syncthreads();
-    const uint4 *tile_k = tiles + 2 * kTile + (tile - begin) % 2 * 2 * kKeyTile,
-                *tile_v = tile_k + kKeyTile;
+    const uint4 *tile_k = tiles + 2 * kTile + stage * 2 * kKeyTile, *tile_v = tile_k + kKeyTile;
     float score[kKeys / 8][4] = {}, slope[kKeys / 8][4] = {};
     multiply_rows<kWidth, kKeys>(score, tiles, warp * 16, tile_k, lane);
     multiply_rows<kWidth, kKeys>(slope, tiles + kTile, warp * 16, tile_v, lane);
-    const int u0 = tile * kKeys, column = u0 + lane % 4 * 2;
     if (u0 < of_last.first || u0 + kKeys - 1 > of_first.last) {
       const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
 #pragma unroll
@@ -195,8 +212,6 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
           if (!seen[e / 2].has(column + j * 8 + e % 2)) score[j][e] = -INFINITY;
       }
     }
-    uint32_t kept = 0;
-    if constexpr (kDropout) kept = kept_by_rows<kKeys>({s, keys, first_head, b, head}, t, column);
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
@@ -258,13 +273,10 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   const int64_t q_begin = b * s.tokens * q_stride + kv_head * group * s.width;
   const float inverse_keep_scale = kDropout ? 1 / s.keep_scale : 1.0f;
   // Queries of a head, then of the next one.
-  HeadRows<kWidth> rows_q(q + q_begin, q_stride, t_begin, s.tokens, s.width),
-      rows_do(dout + q_begin, q_stride, t_begin, s.tokens, s.width);
+  HeadRows<kWidth> rows(q + q_begin, dout + q_begin, q_stride, t_begin, s.tokens, s.width);
   auto load = [&](int member, int t0, int stage) {
     if (member < group) {
-      uint4* to = tiles + 2 * kTile + stage * 2 * kQueryTile;
-      rows_q.template load<kQueries>(to);
-      rows_do.template load<kQueries>(to + kQueryTile);
+      rows.template load<kQueries>(tiles + 2 * kTile + stage * 2 * kQueryTile, t0);
       if (threadIdx.x < kQueries) {
         const int t = t0 + static_cast<int>(threadIdx.x);
         const int64_t at = (b * s.heads + kv_head * group + member) * s.tokens + t;
@@ -274,17 +286,12 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
             t < tokens ? delta[at] * inverse_keep_scale : 0.0f;
         start_of[stage][threadIdx.x] = starts && t < tokens ? starts[b * s.tokens + t] : 0;
       }
-      if (t0 + kQueries == t_end && member + 1 < group) {
-        const int64_t from = q_begin + (member + 1) * s.width;
-        rows_q = {q + from, q_stride, t_begin, s.tokens, s.width};
-        rows_do = {dout + from, q_stride, t_begin, s.tokens, s.width};
-      }
+      if (t0 + kQueries == t_end) rows.skip(s.width - (t_end - t_begin) * q_stride);
     }
     copy_async_commit();
   };
-  HeadRows<kWidth>(k + kv_begin, kv_stride, u0, s.tokens, s.width).template load<kRows>(tiles);
-  HeadRows<kWidth>(v + kv_begin, kv_stride, u0, s.tokens, s.width)
-      .template load<kRows>(tiles + kTile);
+  HeadRows<kWidth>(k + kv_begin, v + kv_begin, kv_stride, u0, s.tokens, s.width)
+      .template load<kRows>(tiles, u0);
   load(0, t_begin, 0);
   const float scale = s.scale * kLog2e;
   const int u = u0 + warp * 16 + lane / 4;  // and u + 8
@@ -296,7 +303,7 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
     copy_async_wait<1>();
     __syncthreads();
     const uint4 *tile_q = tiles + 2 * kTile + stage * 2 * kQueryTile, *tile_do = tile_q + kQueryTile;
-    uint32_t kept = 0;  // first: beside the scores there would not be registers for it
+    uint32_t kept = 0;  // before there are scores in registers
     if constexpr (kDropout)
       kept = kept_by_columns<kQueries>({s, keys, first_head, b, kv_head * group + member},
                                        t0 + lane % 4 * 2, u);
@@ -374,27 +381,26 @@ __device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const
   const int t0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRows;
   const int64_t q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width,
                 pitch = slope_pitch(s);
-  const int begin = seen_keys(s, starts, b, t0).first / kRows,
-            end = seen_keys(s, starts, b, t0 + kRows - 1).last / kRows + 1;
-  HeadRows<kRows> rows_of_slopes(slopes + blockIdx.y * pitch * pitch + t0, pitch, begin * kRows,
-                                 pitch, kRows);
-  HeadRows<kWidth> rows_k(k + b * s.tokens * kv_stride + head / group * s.width, kv_stride,
-                          begin * kRows, s.tokens, s.width);
-  auto load = [&](int tile) {
-    uint4* to = tiles + (tile - begin) % 2 * kStage;
-    if (tile < end) {
-      rows_of_slopes.template load<kRows>(to);
-      rows_k.template load<kRows>(to + kSlopeTile);
+  const int begin = seen_keys(s, starts, b, t0).first / kRows * kRows,
+            last = seen_keys(s, starts, b, t0 + kRows - 1).last;
+  HeadRows<kRows> rows_of_slopes(slopes + blockIdx.y * pitch * pitch + t0, nullptr, pitch,
+                                 begin, pitch, kRows);
+  HeadRows<kWidth> rows_k(k + b * s.tokens * kv_stride + head / group * s.width, nullptr, kv_stride,
+                          begin, s.tokens, s.width);
+  auto load = [&](int u0, int stage) {
+    if (u0 <= last) {
+      rows_of_slopes.template load<kRows, false>(tiles + stage * kStage, u0);
+      rows_k.template load<kRows, false>(tiles + stage * kStage + kSlopeTile, u0);
     }
     copy_async_commit();
   };
-  load(begin);
+  load(begin, 0);
   float sums[kWidth / 8][4] = {};
-  for (int tile = begin; tile < end; ++tile) {
-    load(tile + 1);
+  for (int u0 = begin, stage = 0; u0 <= last; u0 += kRows, stage ^= 1) {
+    load(u0 + kRows, stage ^ 1);
     copy_async_wait<1>();
     __syncthreads();
-    const uint4 *slope = tiles + (tile - begin) % 2 * kStage, *tile_k = slope + kSlopeTile;
+    const uint4 *slope = tiles + stage * kStage, *tile_k = slope + kSlopeTile;
 #pragma unroll
     for (int step = 0; step < kRows / 16; ++step) {
       uint32_t a[4];
@@ -423,7 +429,7 @@ __device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const
   TESSERA_KERNEL(128, attention_##suffix, const Bf16* q, const Bf16* k, const Bf16* v, Bf16* o,    \
                  float* lse, const int32_t* starts, const int64_t* keys,                           \
                  const int32_t* first_head, AttentionShape shape) {                                \
-    attention_forward<width, dropout>(q, k, v, o, lse, starts, keys, first_head, shape);           \
+    attention_forward<width, (dropout) ? 32 : 64, dropout>(q, k, v, o, lse, starts, keys, first_head, shape);           \
   }                                                                                                \
   TESSERA_KERNEL(128, attention_dq_##suffix, const Bf16* q, const Bf16* k, const Bf16* v,          \
                  const float* lse, const Bf16* dout, const float* delta, Bf16* dq,                 \
@@ -439,6 +445,10 @@ __device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const
                                          first_head, first, shape);                                \
   }
 #define TESSERA_ATTENTION(width, other)                                                            \
+  TESSERA_KERNEL(256, attention_deltas_bf16_##width, const Bf16* o, const Bf16* dout,              \
+                 float* delta, AttentionShape shape) {                                             \
+    attention_deltas<width>(o, dout, delta, shape);                                                \
+  }                                                                                                \
   TESSERA_ATTENTION_OF(bf16_##width, width, other, false)                                          \
   TESSERA_ATTENTION_OF(dropout_bf16_##width, width, other / 2, true)                               \
   TESSERA_KERNEL(128, attention_dq_of_slopes_bf16_##width, const Bf16* slopes, const Bf16* k,      \

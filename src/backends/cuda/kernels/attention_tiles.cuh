@@ -14,37 +14,46 @@ __device__ __forceinline__ int head_place(int row, int vector) {
   return row * (kWidth / 8) + (vector ^ (row % 8));
 }
 
-// What this thread loads of tiles of rows of a head, one behind the other: one vector of every
-// kStep-th row, of 128 threads. Rows from `end` on and elements from `width` on are zeros.
+// What this thread loads of tiles of rows of a head, one behind the other, of two tensors of one
+// shape: one vector of every kStep-th row, of 128 threads. Rows from `end` on and elements from
+// `width` on are zeros.
 template <int kWidth>
 struct HeadRows {
   static constexpr int kVectors = kWidth / 8, kStep = 128 / kVectors;
   static_assert(kStep % 8 == 0);  // all its rows have the same place among eight
-  const Bf16* next;
+  const Bf16 *next, *other;
   int64_t step;
-  int row, end, place;
-  __device__ __forceinline__ HeadRows(const Bf16* x, int64_t stride, int first, int64_t rows,
-                                      int64_t width)
+  int end, place;
+  __device__ __forceinline__ HeadRows(const Bf16* x, const Bf16* y, int64_t stride, int first,
+                                      int64_t rows, int64_t width)
       : step(kStep * stride) {
-    const int thread = static_cast<int>(threadIdx.x), v = thread % kVectors;
-    row = first + thread / kVectors;
-    end = v * 8 < width ? static_cast<int>(rows) : 0;
-    place = head_place<kWidth>(thread / kVectors, v);
-    next = x + row * stride + v * 8;
+    const int thread = static_cast<int>(threadIdx.x), v = thread % kVectors, row = thread / kVectors;
+    end = v * 8 < width ? static_cast<int>(rows) - row : 0;
+    place = head_place<kWidth>(row, v);
+    next = x + (first + row) * stride + v * 8;
+    other = y ? y + (first + row) * stride + v * 8 : nullptr;
   }
-  // The next kRows rows; part of what the next commit takes together.
-  template <int kRows>
-  __device__ __forceinline__ void load(uint4* tile) {
+  // So many elements, to rows of another head.
+  __device__ __forceinline__ void skip(int64_t elements) {
+    next += elements;
+    other += elements;
+  }
+  // The next kRows rows, which are [first, first + kRows), of x to a tile and of y, if there is one,
+  // to that behind it; part of what the next commit takes together.
+  template <int kRows, bool kBoth = true>
+  __device__ __forceinline__ void load(uint4* tile, int first) {
 #pragma unroll
     for (int n = 0; n < kRows / kStep; ++n) {
-      uint4* to = &tile[place + n * kStep * kVectors];
-      if (row < end) {
+      uint4 *to = &tile[place + n * kStep * kVectors], *behind = to + kRows * kVectors;
+      if (first + n * kStep < end) {
         copy_async16(to, next);
+        if (kBoth) copy_async16(behind, other);
       } else {
         *to = uint4{0, 0, 0, 0};
+        if (kBoth) *behind = uint4{0, 0, 0, 0};
       }
       next += step;
-      row += kStep;
+      if (kBoth) other += step;
     }
   }
 };

@@ -92,6 +92,34 @@ __device__ __forceinline__ void layer_norm_row(const T* x, const T* w, const T* 
   y += row * width;
   const bool vectors = width % kVector == 0 && aligned(x) && aligned(w) && aligned(y) &&
                        (!b || aligned(b));
+  if (width <= static_cast<int64_t>(blockDim.x) * kVector) {  // a vector a thread stays with it
+    const int64_t column = static_cast<int64_t>(threadIdx.x) * kVector, left = width - column;
+    const int n = left <= 0 ? 0 : left < kVector ? static_cast<int>(left) : kVector;
+    float v[kVector] = {}, ws[kVector] = {}, bs[kVector] = {}, sum = 0, squares = 0;
+    if (n > 0) {
+      load_row(v, x, column, n, vectors);
+      load_row(ws, w, column, n, vectors);
+      if (b) load_row(bs, b, column, n, vectors);
+    }
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum += v[k];
+    const float mean = row_sum(sum, scratch) / static_cast<float>(width);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      v[k] = k < n ? v[k] - mean : 0.0f;
+      squares = fmaf(v[k], v[k], squares);
+    }
+    const float rstd =
+        1 / sqrtf(row_sum(squares, scratch) / static_cast<float>(width) + epsilon);
+    if (threadIdx.x == 0) {
+      means[row] = mean;
+      rstds[row] = rstd;
+    }
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v[k] = fmaf(v[k] * rstd, ws[k], bs[k]);
+    if (n > 0) store_row(y, column, n, vectors, v);
+    return;
+  }
   float sum = 0, squares = 0;
   for_columns(width, [&](int64_t column, int n) {
     float v[kVector];
@@ -241,55 +269,56 @@ __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
   });
 }
 
-// The same of either norm where a thread has kPieces vectors of a row: columns stay with their thread,
-// so that all sums are in registers, and the next row is read while threads wait for each other.
-// kCenters: layer_norm, whose partial is [2, blocks, width].
-template <class T, int kPieces, bool kCenters>
+// The same of either norm where a row is at most a vector a thread: columns stay with their thread, so
+// that all sums are in registers, and the next row is read while threads wait for each other.
+// kCenters: layer_norm, whose partial is [2, blocks, width]. kVectors: rows are whole vectors.
+template <class T, bool kCenters, bool kVectors>
 __device__ __forceinline__ void narrow_backward_rows(const T* x, const T* w, const float* means,
                                                      const float* rstds, const T* dy, T* dx,
                                                      float* partial, int64_t rows, int64_t width) {
-  __shared__ float scratch[2][2][8];
-  const bool vectors =
-      width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx);
+  __shared__ float scratch[2][2][16];
   const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
-  int64_t column[kPieces];
-  int count[kPieces];
-  float ws[kPieces][kVector] = {}, dw[kPieces][kVector] = {}, db[kPieces][kVector] = {};
-  float next_x[kPieces][kVector] = {}, next_dy[kPieces][kVector] = {};
-  auto read = [&](int64_t row) {
+  const float inverse_width = 1 / static_cast<float>(width);
+  const int64_t column = static_cast<int64_t>(threadIdx.x) * kVector, left = width - column;
+  // Of columns; eight or none in whole vectors. Behind the row's end all are zeros.
+  const int count = left <= 0 ? 0 : left < kVector ? static_cast<int>(left) : kVector;
+  auto read = [&](const T* row) {
+    Vector<T> v = {};
+    if (kVectors) {
+      if (count > 0) v = load(row + column);
+    } else {
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-      if (count[p] == 0 || row >= rows) continue;
-      load_row(next_x[p], x + row * width, column[p], count[p], vectors);
-      load_row(next_dy[p], dy + row * width, column[p], count[p], vectors);
+      for (int k = 0; k < kVector; ++k)
+        if (k < count) v.x[k] = row[column + k];
     }
+    return v;
   };
-#pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
-    column[p] = (static_cast<int64_t>(p) * blockDim.x + threadIdx.x) * kVector;
-    const int64_t left = width - column[p];
-    count[p] = left <= 0 ? 0 : left < kVector ? static_cast<int>(left) : kVector;
-    if (count[p] > 0) load_row(ws[p], w, column[p], count[p], vectors);
-  }
-  read(blockIdx.x);
+  float dw[kVector] = {}, db[kVector] = {}, next_mean = 0, next_rstd = 0;
+  Vector<T> next_x, next_dy;
+  auto read_row = [&](int64_t row) {
+    if (row >= rows) return;
+    next_rstd = rstds[row];
+    if (kCenters) next_mean = means[row];
+    next_x = read(x + row * width);
+    next_dy = read(dy + row * width);
+  };
+  const Vector<T> ws = read(w);
+  read_row(blockIdx.x);
   int side = 0;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, side ^= 1) {
-    const float mean = kCenters ? means[row] : 0.0f, rstd = rstds[row];
-    float h[kPieces][kVector], g[kPieces][kVector], sum = 0, dot = 0;
+    const float mean = next_mean, rstd = next_rstd;
+    float h[kVector], g[kVector], sum = 0, dot = 0;
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) {
-        const float d = next_dy[p][k];
-        h[p][k] = k < count[p] ? (next_x[p][k] - mean) * rstd : 0.0f;
-        g[p][k] = d * ws[p][k];
-        sum += g[p][k];
-        dot = fmaf(g[p][k], h[p][k], dot);
-        dw[p][k] = fmaf(d, h[p][k], dw[p][k]);
-        db[p][k] += d;
-      }
+    for (int k = 0; k < kVector; ++k) {
+      const float d = widen(next_dy.x[k]);
+      h[k] = k < count ? (widen(next_x.x[k]) - mean) * rstd : 0.0f;
+      g[k] = d * widen(ws.x[k]);
+      sum += g[k];
+      dot = fmaf(g[k], h[k], dot);
+      dw[k] = fmaf(d, h[k], dw[k]);
+      if (kCenters) db[k] += d;
     }
-    read(row + gridDim.x);
+    read_row(row + gridDim.x);
     dot = warp_sum(dot);
     if (kCenters) sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) {
@@ -297,30 +326,41 @@ __device__ __forceinline__ void narrow_backward_rows(const T* x, const T* w, con
       if (kCenters) scratch[side][1][warp] = sum;
     }
     __syncthreads();
-    float all_dot = 0, all_sum = 0;
+    float mean_gh = 0, mean_g = 0;
     for (int n = 0; n < warps; ++n) {
-      all_dot += scratch[side][0][n];
-      if (kCenters) all_sum += scratch[side][1][n];
+      mean_gh += scratch[side][0][n];
+      if (kCenters) mean_g += scratch[side][1][n];
     }
-    const float mean_gh = all_dot / static_cast<float>(width),
-                mean_g = all_sum / static_cast<float>(width);
+    mean_gh *= inverse_width;
+    mean_g *= inverse_width;
+    Vector<T> v;
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-      if (count[p] == 0) continue;
-      float v[kVector];
+    for (int k = 0; k < kVector; ++k)
+      v.x[k] = narrow<T>(rstd * (g[k] - mean_g - h[k] * mean_gh));
+    T* to = dx + row * width + column;
+    if (kVectors) {
+      if (count > 0) store(to, v);
+    } else {
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) v[k] = rstd * (g[p][k] - mean_g - h[p][k] * mean_gh);
-      store_row(dx + row * width, column[p], count[p], vectors, v);
+      for (int k = 0; k < kVector; ++k)
+        if (k < count) to[k] = v.x[k];
     }
   }
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      if (k >= count[p]) continue;
-      partial[blockIdx.x * width + column[p] + k] = dw[p][k];
-      if (kCenters) partial[(gridDim.x + blockIdx.x) * width + column[p] + k] = db[p][k];
-    }
+  for (int k = 0; k < kVector; ++k) {
+    if (k >= count) continue;
+    partial[blockIdx.x * width + column + k] = dw[k];
+    if (kCenters) partial[(gridDim.x + blockIdx.x) * width + column + k] = db[k];
+  }
+}
+template <class T, bool kCenters>
+__device__ __forceinline__ void narrow_backward(const T* x, const T* w, const float* means,
+                                                const float* rstds, const T* dy, T* dx,
+                                                float* partial, int64_t rows, int64_t width) {
+  if (width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx)) {
+    narrow_backward_rows<T, kCenters, true>(x, w, means, rstds, dy, dx, partial, rows, width);
+  } else {
+    narrow_backward_rows<T, kCenters, false>(x, w, means, rstds, dy, dx, partial, rows, width);
   }
 }
 
@@ -334,6 +374,7 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
   const int n = width - column < kVector ? static_cast<int>(width - column) : kVector;
   const bool vectors = width % kVector == 0 && aligned(x);
   float sums[kVector] = {};
+#pragma unroll 4
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     float v[kVector];
     load_row(v, x + row * width, column, n, vectors);
@@ -347,17 +388,17 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
 
 }  // namespace
 
-// Names end with the vectors of a row that a thread has.
-#define TESSERA_NARROW_NORMS(suffix, T, pieces)                                                    \
-  TESSERA_KERNEL(256, rms_norm_backward_##suffix##_##pieces, const T* x, const T* w,               \
+// Of rows of up to so many threads' vectors.
+#define TESSERA_NARROW_NORMS(suffix, T, threads)                                                   \
+  TESSERA_KERNEL(threads, rms_norm_backward_##suffix##_##threads, const T* x, const T* w,          \
                  const float* rstd, const T* dy, T* dx, float* partial, int64_t rows,              \
                  int64_t width) {                                                                  \
-    narrow_backward_rows<T, pieces, false>(x, w, nullptr, rstd, dy, dx, partial, rows, width);     \
+    narrow_backward<T, false>(x, w, nullptr, rstd, dy, dx, partial, rows, width);                  \
   }                                                                                                \
-  TESSERA_KERNEL(256, layer_norm_backward_##suffix##_##pieces, const T* x, const T* w,             \
+  TESSERA_KERNEL(threads, layer_norm_backward_##suffix##_##threads, const T* x, const T* w,        \
                  const float* mean, const float* rstd, const T* dy, T* dx, float* partial,         \
                  int64_t rows, int64_t width) {                                                    \
-    narrow_backward_rows<T, pieces, true>(x, w, mean, rstd, dy, dx, partial, rows, width);         \
+    narrow_backward<T, true>(x, w, mean, rstd, dy, dx, partial, rows, width);                      \
   }
 #define TESSERA_NORMS(suffix, T)                                                                   \
   TESSERA_KERNEL(256, rms_norm_##suffix, const T* x, const T* w, T* y, float* rstd, int64_t width, \
@@ -377,8 +418,8 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
                  int64_t width) {                                                                  \
     layer_norm_backward_rows<T>(x, w, mean, rstd, dy, dx, partial, rows, width);                   \
   }                                                                                                \
-  TESSERA_NARROW_NORMS(suffix, T, 1)                                                               \
-  TESSERA_NARROW_NORMS(suffix, T, 2)                                                               \
+  TESSERA_NARROW_NORMS(suffix, T, 256)                                                             \
+  TESSERA_NARROW_NORMS(suffix, T, 512)                                                             \
   TESSERA_KERNEL(256, column_sum_##suffix, const T* x, float* partial, int64_t rows,               \
                  int64_t width) {                                                                  \
     column_sum_rows<T>(x, partial, rows, width);                                                   \
