@@ -57,8 +57,8 @@ TEST(CudaComposites, LongerAttentionIsAsExactAsItsDecomposition) {
   for (const Case& c : longer_attention()) check_composite(device, c, DType::kBF16);
 }
 
-// Gradients of attention whose scores' gradients are kept for all heads, for one pair of a row and a
-// key/value head at a time, or for none, so that they are computed again: the same bits.
+// Gradients of attention whose scores' gradients are kept for all heads, for one pair of a row and
+// a key/value head at a time, or for none, so that they are computed again: the same bits.
 TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
   EmulatedBackend device(4);
   int compared = 0;
@@ -67,7 +67,8 @@ TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
     SCOPED_TRACE(c.label);
     const Graph g = graph_for(c, DType::kBF16);
     const ref::Feeds feeds = feeds_for(c, DType::kBF16);
-    const int64_t of_a_pair = 2 * 192 * 192 * 2;  // two heads share keys; 131 tokens fill three tiles
+    const int64_t of_a_pair =
+        2 * 192 * 192 * 2;  // two heads share keys; 131 tokens fill three tiles
     std::vector<GraphResults> results;
     for (int64_t bytes : {kSlopeBytes, of_a_pair, of_a_pair - 1}) {
       KernelTable table;
@@ -82,6 +83,22 @@ TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
     ++compared;
   }
   EXPECT_EQ(compared, 7);
+}
+
+// Rows of logits that stay in shared memory between their two readings, and one that does not fit
+// whole.
+TEST(CudaComposites, HeadsOfManyClassesAreAsExactAsTheirDecomposition) {
+  EmulatedBackend device(6);
+  for (const auto& [classes, dtype] :
+       {std::pair{int64_t{16411}, DType::kBF16}, {60001, DType::kF32}}) {
+    check_composite(device,
+                    {.label = cat(classes, " classes"),
+                     .op = make<LinearCrossEntropyBackward>(),
+                     .inputs = {t({3, 8}), t({classes, 8}), ids({3}), w({}), w({})},
+                     .ids = classes,
+                     .ignores = true},
+                    dtype);
+  }
 }
 
 // The head in chunks of 128 rows gives what the whole gives, up to the order of the sums of dw.

@@ -1,6 +1,6 @@
 // Products by cublasLt on the emulated GPU: a problem has one algorithm, wherever its operands lie;
-// long rows that are no multiple of 16 bytes are multiplied in parts; what a tuner chose is taken, and
-// planned with; what is no such choice is refused.
+// long rows that are no multiple of 16 bytes are multiplied in parts; what a tuner chose is taken,
+// and planned with; what is no such choice is refused.
 #include <array>
 #include <cmath>
 #include <map>
@@ -189,11 +189,11 @@ TEST_F(CudaProducts, HeadsOfAnOddNumberOfClassesAreThoseOfOwnKernels) {
   const int64_t rows = 24, width = 16, classes = 1037;
   std::vector<std::vector<double>> values(5);
   for (int64_t i = 0; i < rows * width; ++i)
-    values[0].push_back(static_cast<float>(BF16(static_cast<float>(
-        random_uniform(1, 1, static_cast<uint64_t>(i)) - 0.5))));
+    values[0].push_back(static_cast<float>(
+        BF16(static_cast<float>(random_uniform(1, 1, static_cast<uint64_t>(i)) - 0.5))));
   for (int64_t i = 0; i < classes * width; ++i)
-    values[1].push_back(static_cast<float>(BF16(static_cast<float>(
-        random_uniform(1, 2, static_cast<uint64_t>(i)) - 0.5))));
+    values[1].push_back(static_cast<float>(
+        BF16(static_cast<float>(random_uniform(1, 2, static_cast<uint64_t>(i)) - 0.5))));
   for (int64_t i = 0; i < rows; ++i) values[2].push_back(static_cast<double>(classes - 1 - i));
   values[3] = {1.0 / static_cast<double>(rows)};
   values[4] = {0};

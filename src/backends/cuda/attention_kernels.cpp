@@ -96,8 +96,8 @@ Prepared prepare_attention(const PrepareContext& c, Device& device) {
       }};
 }
 
-// How gradients are launched: so many pairs of a row and a key/value head at a time, whose gradients
-// of scores take `slope_bytes`, with padding; none: dq computes scores again.
+// How gradients are launched: so many pairs of a row and a key/value head at a time, whose
+// gradients of scores take `slope_bytes`, with padding; none: dq computes scores again.
 struct BackwardLaunches {
   int64_t pairs = 0, most = 0, slope_bytes = 0;
 };

@@ -11,8 +11,8 @@ namespace tessera::cuda {
 
 void register_kernels(KernelTable& table, Device& device, const MakeProduct& product,
                       NcclCommunicator* communicator, const Prepare& attention, SumOrder order) {
-  register_composite_kernels(table, device, product ? in_aligned_parts(product) : product, kHeadRows,
-                             attention);
+  register_composite_kernels(table, device, product ? in_aligned_parts(product) : product,
+                             kHeadRows, attention);
   register_primitive_kernels(table, device);
   register_collective_kernels(table, device, communicator, order);
   register_half_kernels(table, device);

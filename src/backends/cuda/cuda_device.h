@@ -41,6 +41,7 @@ class CudaDevice final : public Device {
   void copy(void* to, const void* from, int64_t bytes) override;
   CUstream stream() const override { return stream(lane_); }
   int multiprocessors() const override { return facts_.multiprocessors; }
+  int64_t shared_bytes() const override { return facts_.shared_bytes; }
   std::shared_ptr<IdFault> id_fault(std::string what) override;
   // InternalError that names op, position and id where a kernel that is done met an id outside of
   // its table.

@@ -17,9 +17,9 @@ void register_primitive_kernels(KernelTable& table, Device& device);
 // Composites. Products, those of the chunked heads too, are made by `product` where it takes the
 // problem, else by own_product(); empty: all by own_product(). `head_rows`: of logits that exist
 // at a time, a multiple of 128. `attention`: of a library, asked before own kernels for attention
-// and its gradient, for operands that begin at multiples of 16 bytes. `slope_bytes`: that gradients of
-// scores may take between the two kernels of own attention's gradient; where those of one head do not
-// fit, the second computes scores again.
+// and its gradient, for operands that begin at multiples of 16 bytes. `slope_bytes`: that gradients
+// of scores may take between the two kernels of own attention's gradient; where those of one head
+// do not fit, the second computes scores again.
 //
 // The gradient of the head's weights is read and written once for so many rows, which takes an H100
 // as long as the arithmetic of 320 of them.

@@ -32,6 +32,7 @@ class DescribedDevice final : public Device {
   void record(std::vector<KernelLaunch>* to) { recorded_ = to; }
   bool records() const { return recorded_; }
   int multiprocessors() const override { return 1; }
+  int64_t shared_bytes() const override { return 227 << 10; }  // of compute capability 9.0
   std::shared_ptr<IdFault> id_fault(std::string) override { return std::make_shared<IdFault>(); }
 
  private:

@@ -47,6 +47,8 @@ class Device {
   // Streaming multiprocessors, for grids of kernels that loop. A constant of the kind of device, so
   // results must not depend on it.
   virtual int multiprocessors() const = 0;
+  // Shared memory that a block may have, in bytes. No result may depend on it.
+  virtual int64_t shared_bytes() const = 0;
   // Where a launch notes an id outside of its table, as kernels and the host reach it: an error of
   // the run, which begins with `what`. A record belongs to one launch.
   virtual std::shared_ptr<IdFault> id_fault(std::string what) = 0;

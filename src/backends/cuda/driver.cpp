@@ -66,6 +66,8 @@ std::vector<GpuFacts> list_gpus(const Driver& driver) {
     driver.call(driver.device_get_attribute, &gpu.minor, kAttributeComputeCapabilityMinor, device);
     driver.call(driver.device_get_attribute, &gpu.multiprocessors, kAttributeMultiprocessorCount,
                 device);
+    driver.call(driver.device_get_attribute, &gpu.shared_bytes,
+                kAttributeMaxSharedMemoryPerBlockOptin, device);
     size_t bytes = 0;
     driver.call(driver.device_total_mem, &bytes, device);
     gpu.memory = static_cast<int64_t>(bytes);

@@ -55,7 +55,8 @@ struct GpuFacts {
   std::string pci_id;  // "0000:1B:00.0"
   int major = 0, minor = 0;
   int multiprocessors = 0;
-  int64_t memory = 0;  // bytes
+  int shared_bytes = 0;  // that a block may have
+  int64_t memory = 0;    // bytes
 };
 // The GPUs that the driver shows to this process.
 std::vector<GpuFacts> list_gpus(const Driver& driver);

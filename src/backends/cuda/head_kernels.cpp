@@ -134,9 +134,17 @@ Prepared prepare_cross_entropy(const PrepareContext& c, HeadGradients gradients,
   auto products = std::make_shared<HeadProducts>(c, gradients, device, by);
   int64_t rows = products->rows(), losses = products->workspace_bytes(),
           squares = losses + aligned_bytes(rows * 4);
-  Kernel of_rows = find_kernel(device, "cross_entropy", name(c.inputs[0].dtype)),
-         sum = find_kernel(device, "sum_all"), sum_squares = find_kernel(device, "sum_all_squares");
   bool backward = c.inputs.size() > 3;
+  // A row is read a second time for its gradient: what fits stays in shared memory.
+  constexpr int64_t kLongRow = 16384, kOwnShared = 10 * 1024;
+  constexpr unsigned kKeepingThreads = 1024;
+  const bool keeps = backward && products->classes() >= kLongRow;
+  const int64_t kept =
+      keeps ? std::min(products->classes(), (device.shared_bytes() - kOwnShared) / 4) / 8 * 8 : 0;
+  const unsigned threads = keeps ? kKeepingThreads : static_cast<unsigned>(kBlockThreads);
+  Kernel of_rows = find_kernel(device, keeps ? "cross_entropy_keeping" : "cross_entropy",
+                               name(c.inputs[0].dtype)),
+         sum = find_kernel(device, "sum_all"), sum_squares = find_kernel(device, "sum_all_squares");
   IdCheck check(device, c, c.inputs[2], c.inputs[1].shape[0], kIgnoreIndex);
   auto outputs = static_cast<size_t>(gradients.count());
   return Launch{
@@ -148,9 +156,10 @@ Prepared prepare_cross_entropy(const PrepareContext& c, HeadGradients gradients,
                    *dsquares = backward ? a.inputs[4] : nullptr;
         check.run(a.inputs[2]);
         products->run(a, [&](const HeadRows& r) {
-          device.launch(of_rows, {static_cast<unsigned>(r.rows)}, {kBlockThreads}, 0, r.logits,
-                        a.input<int32_t>(2) + r.begin, dloss, dsquares, loss_of + r.begin,
-                        lse_of + r.begin, products->classes(), r.stride, kIgnoreIndex);
+          device.launch(of_rows, {static_cast<unsigned>(r.rows)}, {threads},
+                        static_cast<int>(kept * 4), r.logits, a.input<int32_t>(2) + r.begin, dloss,
+                        dsquares, loss_of + r.begin, lse_of + r.begin, products->classes(),
+                        r.stride, kept, kIgnoreIndex);
         });
         device.launch(sum, {1}, {kBlockThreads}, 0, loss_of, a.outputs[outputs], rows);
         device.launch(sum_squares, {1}, {kBlockThreads}, 0, lse_of, a.outputs[outputs + 1], rows);

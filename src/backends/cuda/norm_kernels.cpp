@@ -10,8 +10,8 @@ unsigned row_threads(int64_t width, int64_t most = kBlockThreads) {
   return static_cast<unsigned>(std::clamp<int64_t>((width + 255) / 256 * 32, 32, most));
 }
 
-// Threads of a block of the gradients' kernels for rows of which a thread has one vector, whose sums
-// are in registers; the general ones take wider rows.
+// Threads of a block of the gradients' kernels for rows of which a thread has one vector, whose
+// sums are in registers; the general ones take wider rows.
 constexpr int64_t kNarrowThreads = 512;
 bool narrow(int64_t width) { return width <= kNarrowThreads * kElementsAThread; }
 unsigned backward_threads(int64_t width) {
@@ -23,8 +23,8 @@ std::string backward_suffix(const PrepareContext& c, int64_t width) {
   return cat(dtype, "_", backward_threads(width) <= kBlockThreads ? kBlockThreads : kNarrowThreads);
 }
 
-// How many blocks of so many threads share the rows of which a column's sum is formed: it decides the
-// order of sums, so it follows from the shape alone. `most` threads in all.
+// How many blocks of so many threads share the rows of which a column's sum is formed: it decides
+// the order of sums, so it follows from the shape alone. `most` threads in all.
 int64_t row_blocks(int64_t rows, unsigned threads, int64_t most) {
   constexpr int64_t kFewestRows = 16;
   return std::clamp<int64_t>((rows + kFewestRows - 1) / kFewestRows, 1, most / threads);
@@ -76,7 +76,8 @@ Prepared prepare_layer_norm(const PrepareContext& c, Device& device) {
 }
 
 Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
-  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = backward_blocks(rows, width);
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(),
+          blocks = backward_blocks(rows, width);
   if (width > kMostSums) return cat("rows of at most ", kMostSums, " elements");
   Kernel of_rows = find_kernel(device, "rms_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
@@ -90,7 +91,8 @@ Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
 }
 
 Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
-  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(), blocks = backward_blocks(rows, width);
+  int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(),
+          blocks = backward_blocks(rows, width);
   if (2 * width > kMostSums) return cat("rows of at most ", kMostSums / 2, " elements");
   Kernel of_rows = find_kernel(device, "layer_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");

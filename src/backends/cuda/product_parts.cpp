@@ -3,7 +3,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int64_t kMultiple = 8;   // elements: 16 bytes of bf16
+constexpr int64_t kMultiple = 8;     // elements: 16 bytes of bf16
 constexpr int64_t kShortest = 1024;  // below, a second product costs more than it saves
 
 bool is_split(int64_t extent) { return extent >= kShortest && extent % kMultiple != 0; }
@@ -30,7 +30,7 @@ ProductPart behind(const ProductPart& part, int64_t begin, const Steps& steps) {
 
 // Every part in two along the dim of extent `extent`.
 std::vector<ProductPart> split(const std::vector<ProductPart>& parts,
-                               int64_t ProductProblem::* extent, const Steps& steps) {
+                               int64_t ProductProblem::*extent, const Steps& steps) {
   std::vector<ProductPart> all;
   for (const ProductPart& part : parts) {
     const int64_t whole = part.problem.*extent, most = whole / kMultiple * kMultiple;
@@ -54,7 +54,8 @@ std::vector<ProductPart> aligned_parts(const ProductProblem& p) {
   const int64_t in = size_of(p.operands), out = size_of(p.result);
   std::vector<ProductPart> parts{{.problem = p}};
   // Dims along which rows lie in memory.
-  if (p.transpose_a && is_split(p.m)) parts = split(parts, &ProductProblem::m, {.a = in, .c = p.ldc * out});
+  if (p.transpose_a && is_split(p.m))
+    parts = split(parts, &ProductProblem::m, {.a = in, .c = p.ldc * out});
   if (is_split(p.n))
     parts = split(parts, &ProductProblem::n,
                   {.b = p.transpose_b ? p.ldb * in : in, .c = out, .bias = in});

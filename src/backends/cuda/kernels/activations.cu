@@ -116,14 +116,15 @@ __device__ __forceinline__ void drop(const T* x, const int64_t* keys, const int3
   const int64_t number = (first / 128 + group / 16) * 128 + group % 16 * 4;
   const auto key = static_cast<uint64_t>(keys[line / places.lines]);
   const RandomWords words = philox(key, stream, call_of(static_cast<uint64_t>(number)));
-  struct alignas(4 * sizeof(T)) Four {
+  struct alignas(4 * sizeof(T)) Four {  // what one call decides about lies in two places
     T x[4];
   };
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t column = number + half * 64 - first, i = line * places.width + column;
     const auto dropped = [&](T v, int k) {
-      const uint32_t word = words.word[half * 2 + k / 2], bits = k % 2 ? word >> 16 : word & 0xffffu;
+      const uint32_t word = words.word[half * 2 + k / 2],
+                     bits = k % 2 ? word >> 16 : word & 0xffffu;
       return narrow<T>(bits >= threshold ? widen(v) * scale : 0.0f);
     };
     const bool together = column >= 0 && column + 4 <= places.width &&

@@ -31,6 +31,7 @@ __device__ __forceinline__ uint32_t kept_by_columns(const ProbabilityDropout& dr
   });
 }
 
+// o and lse of 64 queries, over tiles of 64 keys, of which kKeys are in registers at a time.
 template <int kWidth, int kKeys, bool kDropout>
 __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, const Bf16* v,
                                                   Bf16* o, float* lse, const int32_t* starts,
@@ -58,6 +59,7 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
       .template load<kRows, false>(tiles, t0);
   load(begin, 0);
   const float scale = s.scale * kLog2e;
+  const ProbabilityDropout dropout(s, kDropout ? keys : nullptr, first_head, b, head);
   // The highest score so far, before it is scaled.
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, out[kWidth / 8][4] = {};
   for (int u0 = begin, stage = 0; u0 <= of_last.last; u0 += kRows, stage ^= 1) {
@@ -69,8 +71,7 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
     for (int part = 0; part < kRows; part += kKeys) {
       const int first = u0 + part;
       uint32_t kept = 0;  // before there are scores in registers
-      if constexpr (kDropout)
-        kept = kept_by_rows<kKeys>({s, keys, first_head, b, head}, t, first + lane % 4 * 2);
+      if constexpr (kDropout) kept = kept_by_rows<kKeys>(dropout, t, first + lane % 4 * 2);
       float score[kKeys / 8][4] = {};
       multiply_rows<kWidth, kKeys>(score, tiles, warp * 16, tile_k + part * kWidth / 8, lane);
       if (first < of_last.first || first + kKeys - 1 > of_first.last) {
@@ -103,6 +104,7 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
           out[j][half * 2 + 1] *= fade;
         }
       }
+      uint32_t weights[kKeys / 8][2];
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
@@ -112,8 +114,9 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
           sum[half] += p;
           score[j][e] = !kDropout || (kept & 1u << (4 * j + e)) ? p : 0.0f;
         }
+        pack_pairs(weights[j], score[j]);
       }
-      multiply_terms<kWidth, kKeys>(out, score, tile_v + part * kWidth / 8, lane);
+      multiply_terms<kWidth, kKeys>(out, weights, tile_v + part * kWidth / 8, lane);
     }
     __syncthreads();  // the tiles are loaded again
   }
@@ -130,28 +133,6 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
           fmaf(highest[half], scale, log2_approximate(sum[half])) * kLn2;
   }
   store_rows<kWidth>(o + q_begin, q_stride, t0 + warp * 16, s.tokens, s.width, out, factor, lane);
-}
-
-// delta = sum of o do of every query, row after row of [batch, tokens, heads]: kWidth / 8 threads a
-// row, a vector each.
-template <int kWidth>
-__device__ __forceinline__ void attention_deltas(const Bf16* o, const Bf16* dout, float* delta,
-                                                 const AttentionShape& s) {
-  constexpr int kThreads = kWidth / 8;
-  const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kThreads,
-                rows = s.batch * s.tokens * s.heads;
-  const int first = static_cast<int>(threadIdx.x) % kThreads * 8;
-  float sum = 0;
-  if (row < rows && first < s.width) {
-    const Vector<Bf16> a = load(o + row * s.width + first), b = load(dout + row * s.width + first);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) sum = fmaf(widen(a.x[k]), widen(b.x[k]), sum);
-  }
-#pragma unroll
-  for (int d = kThreads / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-  if (first != 0 || row >= rows) return;
-  const int64_t token = row / s.heads, head = row - token * s.heads, b = token / s.tokens;
-  delta[(b * s.heads + head) * s.tokens + token - b * s.tokens] = sum;
 }
 
 // dq of 64 queries, over the keys that they see, kKeys at a time.
@@ -191,12 +172,13 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
       .template load<kRows>(tiles, t0);
   load(begin, 0);
   const float scale = s.scale * kLog2e;
+  const ProbabilityDropout dropout(s, kDropout ? keys : nullptr, first_head, b, head);
   float sums[kWidth / 8][4] = {};
   for (int u0 = begin, stage = 0; u0 <= of_last.last; u0 += kKeys, stage ^= 1) {
     load(u0 + kKeys, stage ^ 1);
     const int column = u0 + lane % 4 * 2;
     uint32_t kept = 0;
-    if constexpr (kDropout) kept = kept_by_rows<kKeys>({s, keys, first_head, b, head}, t, column);
+    if constexpr (kDropout) kept = kept_by_rows<kKeys>(dropout, t, column);
     copy_async_wait<1>();
     __syncthreads();
     const uint4 *tile_k = tiles + 2 * kTile + stage * 2 * kKeyTile, *tile_v = tile_k + kKeyTile;
@@ -212,6 +194,7 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
           if (!seen[e / 2].has(column + j * 8 + e % 2)) score[j][e] = -INFINITY;
       }
     }
+    uint32_t slope_pairs[kKeys / 8][2];
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
@@ -221,8 +204,9 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
                     dp = !kDropout || (kept & 1u << (4 * j + e)) ? slope[j][e] : 0.0f;
         slope[j][e] = p * (dp - delta_of[half]);
       }
+      pack_pairs(slope_pairs[j], slope[j]);
     }
-    multiply_terms<kWidth, kKeys>(sums, slope, tile_k, lane);
+    multiply_terms<kWidth, kKeys>(sums, slope_pairs, tile_k, lane);
     __syncthreads();  // the tiles are loaded again
   }
   copy_async_wait<0>();
@@ -231,14 +215,14 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
 }
 
 // Gradients of scores, without the factors of scale and dropout, that the kernel of keys leaves for
-// that of queries: of a query head of the launch [keys, queries], each side in whole tiles.
+// that of queries: of every query head of a launch [keys, queries], each side in whole tiles.
 __device__ __forceinline__ int64_t slope_pitch(const AttentionShape& s) {
   return (s.tokens + kRows - 1) / kRows * kRows;
 }
 
 // dk and dv of 64 keys, over the heads that read them and the queries that see them, kQueries at a
-// time. Scores are transposed: rows are keys. A launch is of some pairs of a row and a key/value
-// head, of which the first is number `first`; with `slopes` it leaves the gradients of their scores.
+// time. Scores are transposed: rows are keys. A launch is of some pairs of a row of the batch and a
+// key/value head, the first of them number `first`; in `slopes` it leaves the gradients of scores.
 template <int kWidth, int kQueries, bool kDropout>
 __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, const Bf16* v,
                                               const float* lse, const Bf16* dout,
@@ -254,8 +238,9 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const auto kv_head = static_cast<int>((first + blockIdx.y) % s.kv_heads),
              b = static_cast<int>((first + blockIdx.y) / s.kv_heads);
-  const int u0 = static_cast<int>(blockIdx.x) * kRows, group = static_cast<int>(s.heads / s.kv_heads),
-            tokens = static_cast<int>(s.tokens), window = static_cast<int>(s.window);
+  const int u0 = static_cast<int>(blockIdx.x) * kRows,
+            group = static_cast<int>(s.heads / s.kv_heads), tokens = static_cast<int>(s.tokens),
+            window = static_cast<int>(s.window);
   const int64_t q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width,
                 kv_begin = b * s.tokens * kv_stride + kv_head * s.width;
   // Tiles of queries: of the first one that sees one of the keys to the last; 64 queries are worked
@@ -274,18 +259,27 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   const float inverse_keep_scale = kDropout ? 1 / s.keep_scale : 1.0f;
   // Queries of a head, then of the next one.
   HeadRows<kWidth> rows(q + q_begin, dout + q_begin, q_stride, t_begin, s.tokens, s.width);
+  // Statistics of a query of the next tile, of the first threads. They are put into shared memory
+  // when they have come; of wide heads at once, as there are no registers for them.
+  constexpr bool kHolds = kWidth == 64;
+  float next_lse = 0, next_delta = 0;
+  int32_t next_start = 0;
+  auto put_statistics = [&](int stage) {
+    if (threadIdx.x >= kQueries) return;
+    reinterpret_cast<float*>(lse_of[stage])[threadIdx.x] = next_lse * kLog2e;
+    reinterpret_cast<float*>(delta_of[stage])[threadIdx.x] = next_delta * inverse_keep_scale;
+    start_of[stage][threadIdx.x] = next_start;
+  };
   auto load = [&](int member, int t0, int stage) {
     if (member < group) {
       rows.template load<kQueries>(tiles + 2 * kTile + stage * 2 * kQueryTile, t0);
-      if (threadIdx.x < kQueries) {
-        const int t = t0 + static_cast<int>(threadIdx.x);
-        const int64_t at = (b * s.heads + kv_head * group + member) * s.tokens + t;
-        reinterpret_cast<float*>(lse_of[stage])[threadIdx.x] =
-            t < tokens ? lse[at] * kLog2e : INFINITY;
-        reinterpret_cast<float*>(delta_of[stage])[threadIdx.x] =
-            t < tokens ? delta[at] * inverse_keep_scale : 0.0f;
-        start_of[stage][threadIdx.x] = starts && t < tokens ? starts[b * s.tokens + t] : 0;
-      }
+      const int t = t0 + static_cast<int>(threadIdx.x);
+      const bool there = threadIdx.x < kQueries && t < tokens;
+      const int64_t at = (b * s.heads + kv_head * group + member) * s.tokens + t;
+      next_lse = there ? lse[at] : INFINITY;
+      next_delta = there ? delta[at] : 0.0f;
+      next_start = starts && there ? starts[b * s.tokens + t] : 0;
+      if (!kHolds) put_statistics(stage);
       if (t0 + kQueries == t_end) rows.skip(s.width - (t_end - t_begin) * q_stride);
     }
     copy_async_commit();
@@ -293,7 +287,10 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   HeadRows<kWidth>(k + kv_begin, v + kv_begin, kv_stride, u0, s.tokens, s.width)
       .template load<kRows>(tiles, u0);
   load(0, t_begin, 0);
+  if (kHolds) put_statistics(0);
   const float scale = s.scale * kLog2e;
+  ProbabilityDropout dropout(s, kDropout ? keys : nullptr, first_head, b,
+                             static_cast<int64_t>(kv_head) * group);
   const int u = u0 + warp * 16 + lane / 4;  // and u + 8
   float sums_k[kWidth / 8][4] = {}, sums_v[kWidth / 8][4] = {};
   for (int member = 0, t0 = t_begin, stage = 0; member < group; stage ^= 1) {
@@ -302,11 +299,10 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
     load(next_member, next_t0, stage ^ 1);
     copy_async_wait<1>();
     __syncthreads();
-    const uint4 *tile_q = tiles + 2 * kTile + stage * 2 * kQueryTile, *tile_do = tile_q + kQueryTile;
+    const uint4 *tile_q = tiles + 2 * kTile + stage * 2 * kQueryTile,
+                *tile_do = tile_q + kQueryTile;
     uint32_t kept = 0;  // before there are scores in registers
-    if constexpr (kDropout)
-      kept = kept_by_columns<kQueries>({s, keys, first_head, b, kv_head * group + member},
-                                       t0 + lane % 4 * 2, u);
+    if constexpr (kDropout) kept = kept_by_columns<kQueries>(dropout, t0 + lane % 4 * 2, u);
     float score[kQueries / 8][4] = {}, slope[kQueries / 8][4] = {};
     multiply_rows<kWidth, kQueries>(score, tiles, warp * 16, tile_q, lane);
     multiply_rows<kWidth, kQueries>(slope, tiles + kTile, warp * 16, tile_do, lane);
@@ -329,9 +325,11 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
         }
       }
     }
+    uint32_t weights[kQueries / 8][2], slope_pairs[kQueries / 8][2];
 #pragma unroll
     for (int j = 0; j < kQueries / 8; ++j) {
-      const float2 lses = lse_of[stage][j * 4 + lane % 4], deltas = delta_of[stage][j * 4 + lane % 4];
+      const float2 lses = lse_of[stage][j * 4 + lane % 4],
+                   deltas = delta_of[stage][j * 4 + lane % 4];
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool keep = !kDropout || (kept & 1u << (4 * j + e));
@@ -340,6 +338,8 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
         score[j][e] = keep ? p : 0.0f;
         slope[j][e] = p * ((keep ? slope[j][e] : 0.0f) - (e % 2 ? deltas.y : deltas.x));
       }
+      pack_pairs(weights[j], score[j]);
+      pack_pairs(slope_pairs[j], slope[j]);
     }
     if (slopes) {
       const int64_t pitch = slope_pitch(s), head = blockIdx.y * group + member;
@@ -348,13 +348,14 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
       for (int j = 0; j < kQueries / 8; ++j) {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          *reinterpret_cast<uint32_t*>(to + half * 8 * pitch + j * 8) =
-              pack_bf16(slope[j][half * 2], slope[j][half * 2 + 1]);
+          *reinterpret_cast<uint32_t*>(to + half * 8 * pitch + j * 8) = slope_pairs[j][half];
       }
     }
-    multiply_terms<kWidth, kQueries>(sums_v, score, tile_do, lane);
-    multiply_terms<kWidth, kQueries>(sums_k, slope, tile_q, lane);
+    multiply_terms<kWidth, kQueries>(sums_v, weights, tile_do, lane);
+    multiply_terms<kWidth, kQueries>(sums_k, slope_pairs, tile_q, lane);
+    if (kHolds) put_statistics(stage ^ 1);
     __syncthreads();  // the tiles are loaded again
+    if (ends) dropout.next_head();
     member = next_member;
     t0 = next_t0;
   }
@@ -383,8 +384,8 @@ __device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const
                 pitch = slope_pitch(s);
   const int begin = seen_keys(s, starts, b, t0).first / kRows * kRows,
             last = seen_keys(s, starts, b, t0 + kRows - 1).last;
-  HeadRows<kRows> rows_of_slopes(slopes + blockIdx.y * pitch * pitch + t0, nullptr, pitch,
-                                 begin, pitch, kRows);
+  HeadRows<kRows> rows_of_slopes(slopes + blockIdx.y * pitch * pitch + t0, nullptr, pitch, begin,
+                                 pitch, kRows);
   HeadRows<kWidth> rows_k(k + b * s.tokens * kv_stride + head / group * s.width, nullptr, kv_stride,
                           begin, s.tokens, s.width);
   auto load = [&](int u0, int stage) {
@@ -407,10 +408,10 @@ __device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const
       transposed_left_part(a, slope, step * 16, warp * 16, lane);
 #pragma unroll
       for (int j = 0; j < kWidth / 16; ++j) {
-        uint32_t b2[4];
-        right_part_of_terms<kWidth>(b2, tile_k, step * 16, j, lane);
-        mma_16816(sums[2 * j], a, b2[0], b2[1]);
-        mma_16816(sums[2 * j + 1], a, b2[2], b2[3]);
+        uint32_t key[4];
+        right_part_of_terms<kWidth>(key, tile_k, step * 16, j, lane);
+        mma_16816(sums[2 * j], a, key[0], key[1]);
+        mma_16816(sums[2 * j + 1], a, key[2], key[3]);
       }
     }
     __syncthreads();  // the tiles are loaded again
@@ -424,39 +425,38 @@ __device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const
 }  // namespace
 
 // starts, first_head and slopes may be null; keys are those of dropout. Names end with the width of
-// the tiles; `other` rows of the other side are worked on at a time in the gradients.
-#define TESSERA_ATTENTION_OF(suffix, width, other, dropout)                                        \
+// the tiles. `at_a_time` keys are in registers at a time, `others` rows of the other side in the
+// gradients.
+#define TESSERA_ATTENTION_OF(suffix, width, at_a_time, others, dropout)                            \
   TESSERA_KERNEL(128, attention_##suffix, const Bf16* q, const Bf16* k, const Bf16* v, Bf16* o,    \
                  float* lse, const int32_t* starts, const int64_t* keys,                           \
                  const int32_t* first_head, AttentionShape shape) {                                \
-    attention_forward<width, (dropout) ? 32 : 64, dropout>(q, k, v, o, lse, starts, keys, first_head, shape);           \
+    attention_forward<width, at_a_time, dropout>(q, k, v, o, lse, starts, keys, first_head,        \
+                                                 shape);                                           \
   }                                                                                                \
   TESSERA_KERNEL(128, attention_dq_##suffix, const Bf16* q, const Bf16* k, const Bf16* v,          \
                  const float* lse, const Bf16* dout, const float* delta, Bf16* dq,                 \
                  const int32_t* starts, const int64_t* keys, const int32_t* first_head,            \
                  AttentionShape shape) {                                                           \
-    attention_dq<width, other, dropout>(q, k, v, lse, dout, delta, dq, starts, keys, first_head, shape);  \
+    attention_dq<width, others, dropout>(q, k, v, lse, dout, delta, dq, starts, keys, first_head,  \
+                                         shape);                                                   \
   }                                                                                                \
   TESSERA_KERNEL(128, attention_dkv_##suffix, const Bf16* q, const Bf16* k, const Bf16* v,         \
                  const float* lse, const Bf16* dout, const float* delta, Bf16* dk, Bf16* dv,       \
                  Bf16* slopes, const int32_t* starts, const int64_t* keys,                         \
                  const int32_t* first_head, int64_t first, AttentionShape shape) {                 \
-    attention_dkv<width, other, dropout>(q, k, v, lse, dout, delta, dk, dv, slopes, starts, keys,  \
-                                         first_head, first, shape);                                \
+    attention_dkv<width, others, dropout>(q, k, v, lse, dout, delta, dk, dv, slopes, starts, keys, \
+                                          first_head, first, shape);                               \
   }
-#define TESSERA_ATTENTION(width, other)                                                            \
-  TESSERA_KERNEL(256, attention_deltas_bf16_##width, const Bf16* o, const Bf16* dout,              \
-                 float* delta, AttentionShape shape) {                                             \
-    attention_deltas<width>(o, dout, delta, shape);                                                \
-  }                                                                                                \
-  TESSERA_ATTENTION_OF(bf16_##width, width, other, false)                                          \
-  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, other / 2, true)                               \
+#define TESSERA_ATTENTION(width, others)                                                           \
+  TESSERA_ATTENTION_OF(bf16_##width, width, 64, others, false)                                     \
+  TESSERA_ATTENTION_OF(dropout_bf16_##width, width, 32, others / 2, true)                          \
   TESSERA_KERNEL(128, attention_dq_of_slopes_bf16_##width, const Bf16* slopes, const Bf16* k,      \
                  Bf16* dq, const int32_t* starts, float factor, int64_t first,                     \
                  AttentionShape shape) {                                                           \
     attention_dq_of_slopes<width>(slopes, k, dq, starts, factor, first, shape);                    \
   }
-// With dropout half as many rows at a time: there would not be registers for more.
+// With dropout half as many: there would not be registers for more.
 TESSERA_ATTENTION(64, 64)
 TESSERA_ATTENTION(128, 32)
 

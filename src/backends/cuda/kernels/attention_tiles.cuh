@@ -104,16 +104,20 @@ __device__ __forceinline__ void multiply_rows(float (&d)[kColumns / 8][4], const
   }
 }
 
-// d += p x, p the 16 x kTerms results of products in registers, rounded to bf16, x rows of a tile.
+// Results of products in registers, rounded to bf16: those of two rows, eight apart.
+__device__ __forceinline__ void pack_pairs(uint32_t (&packed)[2], const float (&p)[4]) {
+  packed[0] = pack_bf16(p[0], p[1]);
+  packed[1] = pack_bf16(p[2], p[3]);
+}
+
+// d += p x, p of 16 x kTerms packed results, x rows of a tile.
 template <int kWidth, int kTerms>
 __device__ __forceinline__ void multiply_terms(float (&d)[kWidth / 8][4],
-                                               const float (&p)[kTerms / 8][4], const uint4* tile,
-                                               int lane) {
+                                               const uint32_t (&p)[kTerms / 8][2],
+                                               const uint4* tile, int lane) {
 #pragma unroll
   for (int step = 0; step < kTerms / 16; ++step) {
-    const float(&low)[4] = p[2 * step], (&high)[4] = p[2 * step + 1];
-    const uint32_t a[4] = {pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]),
-                           pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3])};
+    const uint32_t a[4] = {p[2 * step][0], p[2 * step][1], p[2 * step + 1][0], p[2 * step + 1][1]};
 #pragma unroll
     for (int j = 0; j < kWidth / 16; ++j) {
       uint32_t b[4];
@@ -143,15 +147,19 @@ __device__ __forceinline__ SeenKeys seen_keys(const AttentionShape& s, const int
 struct ProbabilityDropout {
   uint64_t key, stream, first_line, line_calls;
   uint32_t threshold;
+  int64_t lines_a_head;
+  // Without dropout nothing of it is used.
   __device__ __forceinline__ ProbabilityDropout(const AttentionShape& s, const int64_t* keys,
                                                 const int32_t* first_head, int64_t b, int64_t head)
-      : key(static_cast<uint64_t>(keys[b])),
+      : key(keys ? static_cast<uint64_t>(keys[b]) : 0),
         stream(s.stream),
         line_calls(static_cast<uint64_t>((s.tokens + 63) / 64) * 16),
-        threshold(s.threshold << 16) {
+        threshold(s.threshold << 16),
+        lines_a_head((s.tokens + 1) / 2) {
     if (first_head) head += *first_head;
-    first_line = static_cast<uint64_t>(head * ((s.tokens + 1) / 2));
+    first_line = static_cast<uint64_t>(head * lines_a_head);
   }
+  __device__ __forceinline__ void next_head() { first_line += static_cast<uint64_t>(lines_a_head); }
   // Number of the call that decides about query t, key u and their neighbours.
   __device__ __forceinline__ uint64_t call(uint32_t t, uint32_t u) const {
     return (first_line + u / 2) * line_calls + t / 4;

@@ -175,6 +175,28 @@ __device__ __forceinline__ void attention_delta(const T* o, const T* dout, float
   if (lane == 0) delta[(p.row * s.heads + p.head) * s.tokens + p.token] = sum;
 }
 
+// The same of rows that are whole vectors at aligned addresses, up to kWidth elements: row after row of
+// [batch, tokens, heads], kWidth / 8 threads a row, a vector each.
+template <int kWidth>
+__device__ __forceinline__ void attention_deltas(const Bf16* o, const Bf16* dout, float* delta,
+                                                 const AttentionShape& s) {
+  constexpr int kThreads = kWidth / 8;
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kThreads,
+                rows = s.batch * s.tokens * s.heads;
+  const int first = static_cast<int>(threadIdx.x) % kThreads * 8;
+  float sum = 0;
+  if (row < rows && first < s.width) {
+    const Vector<Bf16> a = load(o + row * s.width + first), b = load(dout + row * s.width + first);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum = fmaf(widen(a.x[k]), widen(b.x[k]), sum);
+  }
+#pragma unroll
+  for (int d = kThreads / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  if (first != 0 || row >= rows) return;
+  const int64_t token = row / s.heads, head = row - token * s.heads, b = token / s.tokens;
+  delta[(b * s.heads + head) * s.tokens + token - b * s.tokens] = sum;
+}
+
 template <class T>
 __device__ __forceinline__ void attention_dq(const T* q, const T* k, const T* v, const float* lse,
                                              const T* dout, const float* delta, T* dq,
@@ -287,5 +309,12 @@ __device__ __forceinline__ void attention_dkv(const T* q, const T* k, const T* v
   }
 TESSERA_PLAIN_ATTENTION(f32, float)
 TESSERA_PLAIN_ATTENTION(bf16, Bf16)
+#define TESSERA_ATTENTION_DELTAS(width)                                                          \
+  TESSERA_KERNEL(256, attention_deltas_bf16_##width, const Bf16* o, const Bf16* dout,            \
+                 float* delta, AttentionShape shape) {                                           \
+    attention_deltas<width>(o, dout, delta, shape);                                              \
+  }
+TESSERA_ATTENTION_DELTAS(64)
+TESSERA_ATTENTION_DELTAS(128)
 
 }  // namespace tessera::cuda
