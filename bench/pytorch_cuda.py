@@ -2,8 +2,9 @@
 """Steps of a Llama or a GPT-2 by PyTorch on a GPU, with FSDP2 and torch.compile, for tools/gpu_gate and by hand.
 
 Random tokens, weights in f32, compute in bf16, AdamW fused, clipping; one process a GPU: alone, or by torchrun. Of the
-choices that PyTorch has the faster ones: scaled_dot_product_attention, every layer compiled, a fused optimizer. Prints
-"Step N: S s" for every step, the GPU waited for, and in the end the largest memory.
+choices that PyTorch has the faster ones: scaled_dot_product_attention, every layer compiled, a fused optimizer. With
+--way autocast one GPU has the model without FSDP: compiled whole, with its loss, under autocast. Prints "Step N: S s"
+for every step, the GPU waited for, and in the end the largest memory.
 
 Needs PyTorch 2.6 or later, and nothing else.
 """
@@ -117,6 +118,7 @@ class Gpt2(nn.Module):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_type", choices=("llama_v2", "gpt2"), default="llama_v2")
+    parser.add_argument("--way", choices=("fsdp2", "autocast"), default="fsdp2")
     for name in SHAPE + OF_LLAMA:
         parser.add_argument(f"--{name}", type=int, required=name in SHAPE)
     for name in OF_GPT2:
@@ -136,19 +138,34 @@ def main():
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for layer in model.layers:
-        layer.compile()
-        fully_shard(layer, mp_policy=policy)
-    fully_shard(model, mp_policy=policy)
+    autocast = shape.way == "autocast"
+    if autocast and dist.get_world_size() > 1:
+        parser.error("--way autocast is for one GPU")
+    if not autocast:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for layer in model.layers:
+            layer.compile()
+            fully_shard(layer, mp_policy=policy)
+        fully_shard(model, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), fused=True)
-    loss_of = torch.compile(lambda logits, targets: F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()))
+    loss_of_logits = torch.compile(
+        lambda logits, targets: F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()))
+
+    def loss_by_autocast(ids, targets):
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = model(ids)
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+    def loss_by_layers(ids, targets):
+        return loss_of_logits(model(ids), targets)
+
+    loss_of = torch.compile(loss_by_autocast) if autocast else loss_by_layers
     size = (shape.train_batch_size, shape.max_context_width)
     for step in range(shape.steps):
         ids, targets = torch.randint(shape.vocab_size, (2, *size), device=device)
         torch.cuda.synchronize()
         begin = time.monotonic()
-        loss = loss_of(model(ids), targets)
+        loss = loss_of(ids, targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
