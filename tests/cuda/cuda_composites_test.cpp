@@ -63,7 +63,8 @@ TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
   EmulatedBackend device(4);
   int compared = 0;
   for (const Case& c : longer_attention()) {
-    if (c.op->name() != "attention_backward") continue;
+    // Those of tiles; plain kernels take a width of 12.
+    if (c.op->name() != "attention_backward" || c.inputs[0].shape[3] % 8 != 0) continue;
     SCOPED_TRACE(c.label);
     const Graph g = graph_for(c, DType::kBF16);
     const ref::Feeds feeds = feeds_for(c, DType::kBF16);
@@ -82,7 +83,7 @@ TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, 7);
+  EXPECT_EQ(compared, 6);
 }
 
 // Rows of logits that stay in shared memory between their two readings, and one that does not fit
@@ -90,10 +91,10 @@ TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
 TEST(CudaComposites, HeadsOfManyClassesAreAsExactAsTheirDecomposition) {
   EmulatedBackend device(6);
   for (const auto& [classes, dtype] :
-       {std::pair{int64_t{16411}, DType::kBF16}, {60001, DType::kF32}}) {
+       {std::pair{int64_t{16411}, DType::kF32}, {60001, DType::kBF16}}) {
     check_composite(device,
                     {.label = cat(classes, " classes"),
-                     .op = make<LinearCrossEntropyBackward>(),
+                     .op = make<LinearCrossEntropyBackward>(HeadGradients{true, false}),
                      .inputs = {t({3, 8}), t({classes, 8}), ids({3}), w({}), w({})},
                      .ids = classes,
                      .ignores = true},
