@@ -82,11 +82,13 @@ class CudaProducts : public CudaTest {
       device.finish();
       return place;
     };
+    const int64_t c_elements = p.m * p.ldc;
     const ProductArguments arguments{
-        operand(p.m * p.k), operand(p.n * p.k), operand(p.m * p.n), operand(p.n),
+        operand((p.transpose_a ? p.k : p.m) * p.lda), operand((p.transpose_b ? p.n : p.k) * p.ldb),
+        operand(c_elements), operand(p.n),
         blocks.emplace_back(device, kLibraryWorkspaceBytes, "workspace").data()};
     product.run(arguments);
-    std::string bytes(static_cast<size_t>(p.m * p.n * 4), '\0');
+    std::string bytes(static_cast<size_t>(c_elements * 4), '\0');
     device.driver().call(device.driver().copy_to_host, static_cast<void*>(bytes.data()),
                          reinterpret_cast<CUdeviceptr>(arguments.c), bytes.size(), device.stream());
     device.finish();
@@ -154,9 +156,10 @@ TEST_F(CudaProducts, OfLongRowsThatAreNoMultipleOf16BytesAreMadeInParts) {
                          .result = DType::kF32,
                          .accumulate = adds,
                          .bias = layout.transpose_b};
-        p.lda = p.transpose_a ? p.m : p.k;
-        p.ldb = p.transpose_b ? p.k : p.n;
-        p.ldc = p.n;
+        const auto row = [](int64_t elements) { return (elements + 7) / 8 * 8; };
+        p.lda = row(p.transpose_a ? p.m : p.k);
+        p.ldb = row(p.transpose_b ? p.k : p.n);
+        p.ldc = row(p.n);
         SCOPED_TRACE(cat(m, " ", n, " ", k, " ", p.transpose_a, p.transpose_b, adds));
         made = 0;
         const std::optional<Product> product = make(p);
@@ -171,17 +174,22 @@ TEST_F(CudaProducts, OfLongRowsThatAreNoMultipleOf16BytesAreMadeInParts) {
   }
 }
 
-TEST_F(CudaProducts, HaveNoPartsWhereRowsAreMultiplesOf16BytesOrShort) {
-  const auto parts = [](int64_t n) { return aligned_parts(problem_of(2048, n, 768)).size(); };
-  EXPECT_EQ(parts(50304), 1u);
-  EXPECT_EQ(parts(1023), 1u);
-  EXPECT_EQ(parts(50257), 2u);
-  const ProductPart last = aligned_parts(problem_of(2048, 50257, 768))[1];
+TEST_F(CudaProducts, HaveNoPartsWhereRowsAreAsTheyShouldBeOrShortOrBeginAnywhere) {
+  const auto parts = [](int64_t n, int64_t ldc) {
+    ProductProblem p = problem_of(2048, n, 768);
+    p.ldc = ldc;
+    return aligned_parts(p);
+  };
+  EXPECT_EQ(parts(50304, 50304).size(), 1u);
+  EXPECT_EQ(parts(1023, 1024).size(), 1u);
+  EXPECT_EQ(parts(50257, 50257).size(), 1u);
+  ASSERT_EQ(parts(50257, 50264).size(), 2u);
+  const ProductPart last = parts(50257, 50264)[1];
   EXPECT_EQ(last.problem.n, 1);
   EXPECT_EQ(last.b, 50256 * 768 * 4);
   EXPECT_EQ(last.c, 50256 * 4);
   EXPECT_EQ(last.problem.align_c, 64);
-  EXPECT_EQ(aligned_parts(problem_of(2048, 50265, 768))[1].problem.align_c, 32);
+  EXPECT_EQ(parts(50265, 50272)[1].problem.align_c, 32);
 }
 
 // In bf16 the gradient of x, which is added up in two parts, is a unit of the last place away.

@@ -1,12 +1,18 @@
 #include "backends/cuda/product_parts.h"
 
+#include <initializer_list>
+
 namespace tessera::cuda {
 namespace {
 
 constexpr int64_t kMultiple = 8;     // elements: 16 bytes of bf16
 constexpr int64_t kShortest = 1024;  // below, a second product costs more than it saves
 
-bool is_split(int64_t extent) { return extent >= kShortest && extent % kMultiple != 0; }
+// Of rows that begin `leading` elements apart.
+bool is_split(int64_t extent, std::initializer_list<int64_t> leading) {
+  return extent >= kShortest && extent % kMultiple != 0 &&
+         std::ranges::all_of(leading, [](int64_t ld) { return ld % kMultiple == 0; });
+}
 
 int64_t aligned_by(int64_t alignment, int64_t offset) {
   return std::min(alignment, alignment_of(offset));
@@ -53,13 +59,14 @@ std::vector<ProductPart> split(const std::vector<ProductPart>& parts,
 std::vector<ProductPart> aligned_parts(const ProductProblem& p) {
   const int64_t in = size_of(p.operands), out = size_of(p.result);
   std::vector<ProductPart> parts{{.problem = p}};
-  // Dims along which rows lie in memory.
-  if (p.transpose_a && is_split(p.m))
+  // The dims along which rows lie, with the leading dims of what has rows along them.
+  if (p.transpose_a && is_split(p.m, {p.lda}))
     parts = split(parts, &ProductProblem::m, {.a = in, .c = p.ldc * out});
-  if (is_split(p.n))
+  if (is_split(p.n, {p.ldc, p.transpose_b ? 0 : p.ldb}))
     parts = split(parts, &ProductProblem::n,
                   {.b = p.transpose_b ? p.ldb * in : in, .c = out, .bias = in});
-  if ((!p.transpose_a || p.transpose_b) && is_split(p.k))
+  if ((!p.transpose_a || p.transpose_b) &&
+      is_split(p.k, {p.transpose_a ? 0 : p.lda, p.transpose_b ? p.ldb : 0}))
     parts = split(parts, &ProductProblem::k,
                   {.a = p.transpose_a ? p.lda * in : in, .b = p.transpose_b ? in : p.ldb * in});
   return parts;

@@ -13,9 +13,9 @@ struct ProductPart {
 
 // cublasLt is several times slower where rows of a matrix, in memory, are no multiple of 16 bytes
 // long, even if all of them begin at one: a head of 50,257 classes takes an H100 as long as one of
-// three times as many. Products of long rows are made in parts: all but the last few elements, and
-// those. What is left of k comes first, so that the larger part is rounded once. One part, the
-// problem itself, where that is not so.
+// three times as many. Products of such long rows are made in parts: all but the last few elements,
+// and those. What is left of k comes first, so that the larger part is rounded once. One part, the
+// problem itself, where rows are short, are such a multiple, or begin anywhere.
 std::vector<ProductPart> aligned_parts(const ProductProblem& problem);
 
 // By `make`, part by part, or none where it does not take one of them. All parts are asked for.
