@@ -87,6 +87,7 @@ class StepProducts {
         table_, device,
         [this](const ProductProblem& problem) -> std::optional<Product> {
           last_ = problem;
+          ++made_;
           problems_.emplace(key_of(problem), problem);
           return std::nullopt;
         },
@@ -114,7 +115,9 @@ class StepProducts {
       std::vector<TensorType> inputs;
       for (Value v : node.inputs) inputs.push_back(graph.type(v));
       const TensorType output = graph.type(node.outputs.front());
+      made_ = 0;
       table_.prepare({*node.op, inputs, {&output, 1}, graph.mesh()});
+      if (made_ != 1) continue;  // a product in parts
       Siblings& s = by_operand[node.inputs.front()];
       s.names += cat(s.names.empty() ? "" : "|", parameter_of(programs, graph, node.inputs[1]));
       s.apart.push_back(last_);
@@ -132,6 +135,7 @@ class StepProducts {
 
   KernelTable table_;
   ProductProblem last_;
+  int made_ = 0;
   std::map<std::string, ProductProblem> problems_;
   std::vector<Siblings> siblings_;
 };

@@ -111,6 +111,7 @@ void PlannedDevice::plan_gpu(const RunConfig& config) {
       .products = Products::kCublasLt,
       .attentions = attentions,
       .sums = sums,
+      .capability = target_.sheet->capability,
       .gpu = cuda::choice_device(target_.sheet->driver_name),
       .choices = cuda::ProductChoices::of_folder(config.cache_dir)});
   target_.kernels_text = [gpu = described.get(), capability = target_.sheet->capability,
@@ -121,8 +122,8 @@ void PlannedDevice::plan_gpu(const RunConfig& config) {
   target_.description = cat(target_.sheet->name, " (--target), by its data sheet; attention by ",
                             described->attention());
   backend_ = std::move(described);
-  without_libraries_ = std::make_unique<cuda::DescribedBackend>(
-      cuda::DescribedBackend::Options{.attentions = attentions, .sums = sums});
+  without_libraries_ = std::make_unique<cuda::DescribedBackend>(cuda::DescribedBackend::Options{
+      .attentions = attentions, .sums = sums, .capability = target_.sheet->capability});
   target_.backend = backend_.get();
   target_.without_libraries = without_libraries_.get();
   target_.peak_flops =

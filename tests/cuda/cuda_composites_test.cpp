@@ -1,6 +1,8 @@
 // Every composite with the CUDA backend's own kernels on an emulated GPU: at most 1.5 times as far
 // from f64 as its definition in the same dtype, as the CPU's kernels are; the same bits in every
 // order of blocks, threads and streams.
+#include <cmath>
+
 #include "backends/cuda/cuda_kernels.h"
 #include "ops/composite/attention.h"
 #include "ops/composite/cross_entropy.h"
@@ -57,6 +59,31 @@ TEST(CudaComposites, LongerAttentionIsAsExactAsItsDecomposition) {
   for (const Case& c : longer_attention()) check_composite(device, c, DType::kBF16);
 }
 
+// All scores of a query are the same, so that the highest one stays over all tiles, and what it
+// rounds to as a power of two must not add up.
+TEST(CudaComposites, SumsOfLongAttentionDoNotDrift) {
+  EmulatedBackend device(4, "quick");
+  const int64_t tokens = 1024, width = 8;
+  const TensorType type{{1, tokens, 1, width}, DType::kBF16};
+  Doubles queries;
+  for (int64_t t = 0; t < tokens; ++t)
+    queries.insert(queries.end(), width, 8 + static_cast<double>(t % 32) / 4);
+  const Doubles tens(static_cast<size_t>(tokens * width), 10);
+  Graph g;
+  std::vector<Value> inputs;
+  for (const char* name : {"q", "k", "v"})
+    inputs.push_back(g.input(name, InputKind::kArgument, type));
+  const std::vector<Value> results = g.add(make<Attention>(0.125, AttentionMask{}), inputs);
+  g.output("o", results[0]);
+  g.output("lse", results[1]);
+  const GraphResults got = device.run(g, {{"q", {queries}}, {"k", {tens}}, {"v", {tens}}});
+  for (int64_t t = 0; t < tokens; ++t)
+    ASSERT_NEAR(got.outputs[1].values[static_cast<size_t>(t)],
+                10 * queries[static_cast<size_t>(t * width)] + std::log(static_cast<double>(t + 1)),
+                4e-5)
+        << t;
+}
+
 // Gradients of attention whose scores' gradients are kept for all heads, for one pair of a row and
 // a key/value head at a time, or for none, so that they are computed again: the same bits.
 TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
@@ -86,20 +113,9 @@ TEST(CudaComposites, AttentionGradientsAreTheSameHoweverScoresAreKept) {
   EXPECT_EQ(compared, 6);
 }
 
-// Rows of logits that stay in shared memory between their two readings, and one that does not fit
-// whole.
 TEST(CudaComposites, HeadsOfManyClassesAreAsExactAsTheirDecomposition) {
   EmulatedBackend device(6);
-  for (const auto& [classes, dtype] :
-       {std::pair{int64_t{16411}, DType::kF32}, {60001, DType::kBF16}}) {
-    check_composite(device,
-                    {.label = cat(classes, " classes"),
-                     .op = make<LinearCrossEntropyBackward>(HeadGradients{true, false}),
-                     .inputs = {t({3, 8}), t({classes, 8}), ids({3}), w({}), w({})},
-                     .ids = classes,
-                     .ignores = true},
-                    dtype);
-  }
+  for (const auto& [c, dtype] : long_heads()) check_composite(device, c, dtype);
 }
 
 // The head in chunks of 128 rows gives what the whole gives, up to the order of the sums of dw.

@@ -124,6 +124,17 @@ TEST_F(CudaPlan, KnowsTheLaunchesOfADevice) {
   }
 }
 
+// The table reads the threads of a block from sources where macros make the names.
+TEST_F(CudaPlan, KnowsTheThreadsOfKernelsThatMacrosName) {
+  for (const auto& [name, threads] : {std::pair{"rms_norm_backward_bf16_512", 512},
+                                      {"layer_norm_backward_f32_256", 256},
+                                      {"rms_norm_backward_bf16", 256},
+                                      {"cross_entropy_keeping_bf16", 1024},
+                                      {"attention_dq_of_slopes_bf16_64", 128},
+                                      {"attention_deltas_bf16_128", 256}})
+    EXPECT_EQ(kernel_facts().at(name).most_threads, threads) << name;
+}
+
 // By the published limits of a multiprocessor.
 TEST_F(CudaPlan, OccupancyIsLimitedByWhatRunsOutFirst) {
   auto blocks = [](int capability, int registers, int shared, int threads, int given) {

@@ -190,6 +190,14 @@ TEST_F(CudaProducts, HaveNoPartsWhereRowsAreAsTheyShouldBeOrShortOrBeginAnywhere
   EXPECT_EQ(last.c, 50256 * 4);
   EXPECT_EQ(last.problem.align_c, 64);
   EXPECT_EQ(parts(50265, 50272)[1].problem.align_c, 32);
+  EXPECT_EQ(parts(50260, 50264).size(), 1u);  // f32
+  ProductProblem of_bf16 = problem_of(2048, 50260, 768);
+  of_bf16.operands = of_bf16.result = DType::kBF16;
+  of_bf16.ldc = 50264;
+  ASSERT_EQ(aligned_parts(of_bf16).size(), 2u);
+  EXPECT_EQ(aligned_parts(of_bf16)[1].problem.n, 4);
+  of_bf16.align_c = 8;
+  EXPECT_EQ(aligned_parts(of_bf16).size(), 1u);
 }
 
 // In bf16 the gradient of x, which is added up in two parts, is a unit of the last place away.

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "ops/composite/attention.h"
+#include "ops/composite/cross_entropy.h"
 #include "ops/composite/layer_norm.h"
 #include "ops/composite/rms_norm.h"
 #include "ops/move/far_tier.h"
@@ -188,6 +189,20 @@ std::vector<Case> longer_attention() {
       if (dropout.part) c->inputs.push_back(ids({}));
       cases.push_back(*c);
     }
+  }
+  return cases;
+}
+
+std::vector<std::pair<Case, DType>> long_heads() {
+  std::vector<std::pair<Case, DType>> cases;
+  for (const auto& [classes, dtype] :
+       {std::pair{int64_t{16411}, DType::kF32}, {60001, DType::kBF16}}) {
+    cases.emplace_back(Case{.label = cat(classes, " classes"),
+                            .op = make<LinearCrossEntropyBackward>(HeadGradients{true, false}),
+                            .inputs = {t({3, 8}), t({classes, 8}), ids({3}), w({}), w({})},
+                            .ids = classes,
+                            .ignores = true},
+                       dtype);
   }
   return cases;
 }

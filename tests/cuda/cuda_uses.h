@@ -35,6 +35,9 @@ std::vector<Use> larger_primitives(DType dtype);
 Graph readable_graph(const Case& c, DType dtype);
 // Attention of several tiles, none of which is whole, with all that it may have.
 std::vector<Case> longer_attention();
+// Heads whose rows of logits stay in shared memory between their two readings, and one that does
+// not fit whole.
+std::vector<std::pair<Case, DType>> long_heads();
 // Gradients of norms of rows for which blocks are as large as they get, and of wider ones.
 std::vector<Case> wider_norms();
 

@@ -132,6 +132,9 @@ std::vector<Record> records() {
     for (const Case& c : wider_norms())
       run(cat("wider ", c.label, " ", c.op->key(), " ", name(dtype)), *c.op,
           readable_graph(c, dtype), feeds_for(c, dtype));
+  for (const auto& [c, dtype] : long_heads())
+    run(cat("long ", c.label, " ", c.op->key(), " ", name(dtype)), *c.op, readable_graph(c, dtype),
+        feeds_for(c, dtype));
   for (const Case& c : longer_attention())
     run(cat("longer ", c.label, " ", c.op->key(), " ", name(DType::kBF16)), *c.op,
         readable_graph(c, DType::kBF16), feeds_for(c, DType::kBF16));

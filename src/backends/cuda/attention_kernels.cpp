@@ -102,13 +102,12 @@ struct BackwardLaunches {
   int64_t pairs = 0, most = 0, slope_bytes = 0;
 };
 BackwardLaunches backward_launches(const AttentionShape& s, int64_t slope_bytes) {
-  const int64_t group = s.heads / s.kv_heads,
-                pitch = (s.tokens + kTileRows - 1) / kTileRows * kTileRows,
-                pair_bytes = group * pitch * pitch * 2;
+  const int64_t group = std::max<int64_t>(s.heads / s.kv_heads, 1),
+                pitch = std::max<int64_t>((s.tokens + kTileRows - 1) / kTileRows, 1) * kTileRows;
   BackwardLaunches l{.pairs = s.batch * s.kv_heads};
-  const int64_t fitting = std::min(slope_bytes / std::max<int64_t>(pair_bytes, 1), l.pairs);
+  const int64_t fitting = std::min(slope_bytes / 2 / pitch / pitch / group, l.pairs);
   l.most = std::min(fitting > 0 ? fitting : l.pairs, kMostBlocks / group);
-  if (fitting > 0) l.slope_bytes = l.most * pair_bytes;
+  if (fitting > 0) l.slope_bytes = l.most * group * pitch * pitch * 2;
   return l;
 }
 

@@ -29,7 +29,7 @@ void DescribedDevice::launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 bl
        static_cast<int>(block.x * block.y * block.z), shared_bytes});
 }
 
-DescribedBackend::DescribedBackend(Options options) {
+DescribedBackend::DescribedBackend(Options options) : device_(options.capability) {
   MakeProduct make;
   if (options.products == Products::kCublasLt) {
     make =

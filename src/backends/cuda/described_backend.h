@@ -24,6 +24,8 @@ struct KernelLaunch {
 // launches are written down where somebody asks for them.
 class DescribedDevice final : public Device {
  public:
+  // 80 or 90: data-centre GPUs of that compute capability.
+  explicit DescribedDevice(int capability = 90) : capability_(capability) {}
   Kernel kernel(std::string_view name) override { return {nullptr, name}; }
   void fill(void* to, int64_t bytes) override;
   void copy(void* to, const void* from, int64_t bytes) override;
@@ -32,13 +34,14 @@ class DescribedDevice final : public Device {
   void record(std::vector<KernelLaunch>* to) { recorded_ = to; }
   bool records() const { return recorded_; }
   int multiprocessors() const override { return 1; }
-  int64_t shared_bytes() const override { return 227 << 10; }  // of compute capability 9.0
+  int64_t shared_bytes() const override { return capability_ >= 90 ? 227 << 10 : 163 << 10; }
   std::shared_ptr<IdFault> id_fault(std::string) override { return std::make_shared<IdFault>(); }
 
  private:
   void launch_kernel(const Kernel& kernel, Shape3 grid, Shape3 block, int shared_bytes,
                      std::span<void*> arguments) override;
 
+  int capability_;
   std::vector<KernelLaunch>* recorded_ = nullptr;
 };
 
@@ -59,6 +62,7 @@ class DescribedBackend final : public Backend {
     Products products = Products::kOwn;
     Attentions attentions = Attentions::kOwn;
     SumOrder sums = SumOrder::kLibrary;
+    int capability = 90;
     std::string gpu;
     ProductChoices choices = {};
   };

@@ -29,9 +29,18 @@ int64_t row_blocks(int64_t rows, unsigned threads, int64_t most) {
   constexpr int64_t kFewestRows = 16;
   return std::clamp<int64_t>((rows + kFewestRows - 1) / kFewestRows, 1, most / threads);
 }
-// Of the norms' gradients as many as an H100 runs at a time.
-int64_t backward_blocks(int64_t rows, int64_t width) {
-  return row_blocks(rows, backward_threads(width), 98304);
+// Of the norms' gradients at most as many as an H100 runs at a time, by the registers that nvcc
+// gives their kernels: more of them would leave it half empty behind the first.
+int64_t backward_blocks(int64_t rows, int64_t width, bool centers) {
+  constexpr int64_t kMultiprocessors = 132, kRegisters = 65536;
+  const unsigned threads = backward_threads(width);
+  const int64_t of_a_thread = !narrow(width)             ? 48
+                              : threads <= kBlockThreads ? 80
+                              : centers                  ? 104
+                                                         : 64;
+  return row_blocks(
+      rows, threads,
+      kMultiprocessors * std::max<int64_t>(kRegisters / (of_a_thread * threads), 1) * threads);
 }
 
 // Columns whose sums fit into shared memory on every device from compute capability 8.0 on.
@@ -77,7 +86,7 @@ Prepared prepare_layer_norm(const PrepareContext& c, Device& device) {
 
 Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
   int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(),
-          blocks = backward_blocks(rows, width);
+          blocks = backward_blocks(rows, width, false);
   if (width > kMostSums) return cat("rows of at most ", kMostSums, " elements");
   Kernel of_rows = find_kernel(device, "rms_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
@@ -92,7 +101,7 @@ Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
 
 Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
   int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(),
-          blocks = backward_blocks(rows, width);
+          blocks = backward_blocks(rows, width, true);
   if (2 * width > kMostSums) return cat("rows of at most ", kMostSums / 2, " elements");
   Kernel of_rows = find_kernel(device, "layer_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");

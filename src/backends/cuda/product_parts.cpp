@@ -5,13 +5,15 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int64_t kMultiple = 8;     // elements: 16 bytes of bf16
+constexpr int64_t kRowBytes = 16;
 constexpr int64_t kShortest = 1024;  // below, a second product costs more than it saves
 
+int64_t multiple_of(const ProductProblem& p) { return kRowBytes / size_of(p.operands); }
+
 // Of rows that begin `leading` elements apart.
-bool is_split(int64_t extent, std::initializer_list<int64_t> leading) {
-  return extent >= kShortest && extent % kMultiple != 0 &&
-         std::ranges::all_of(leading, [](int64_t ld) { return ld % kMultiple == 0; });
+bool is_split(int64_t extent, int64_t multiple, std::initializer_list<int64_t> leading) {
+  return extent >= kShortest && extent % multiple != 0 &&
+         std::ranges::all_of(leading, [=](int64_t ld) { return ld % multiple == 0; });
 }
 
 int64_t aligned_by(int64_t alignment, int64_t offset) {
@@ -39,7 +41,7 @@ std::vector<ProductPart> split(const std::vector<ProductPart>& parts,
                                int64_t ProductProblem::*extent, const Steps& steps) {
   std::vector<ProductPart> all;
   for (const ProductPart& part : parts) {
-    const int64_t whole = part.problem.*extent, most = whole / kMultiple * kMultiple;
+    const int64_t whole = part.problem.*extent, most = whole - whole % multiple_of(part.problem);
     ProductPart first = part, rest = behind(part, most, steps);
     first.problem.*extent = most;
     rest.problem.*extent = whole - most;
@@ -59,14 +61,17 @@ std::vector<ProductPart> split(const std::vector<ProductPart>& parts,
 std::vector<ProductPart> aligned_parts(const ProductProblem& p) {
   const int64_t in = size_of(p.operands), out = size_of(p.result);
   std::vector<ProductPart> parts{{.problem = p}};
+  if (p.align_a % kRowBytes != 0 || p.align_b % kRowBytes != 0 || p.align_c % kRowBytes != 0)
+    return parts;
+  const int64_t multiple = multiple_of(p);
   // The dims along which rows lie, with the leading dims of what has rows along them.
-  if (p.transpose_a && is_split(p.m, {p.lda}))
+  if (p.transpose_a && is_split(p.m, multiple, {p.lda}))
     parts = split(parts, &ProductProblem::m, {.a = in, .c = p.ldc * out});
-  if (is_split(p.n, {p.ldc, p.transpose_b ? 0 : p.ldb}))
+  if (is_split(p.n, multiple, {p.ldc, p.transpose_b ? 0 : p.ldb}))
     parts = split(parts, &ProductProblem::n,
                   {.b = p.transpose_b ? p.ldb * in : in, .c = out, .bias = in});
   if ((!p.transpose_a || p.transpose_b) &&
-      is_split(p.k, {p.transpose_a ? 0 : p.lda, p.transpose_b ? p.ldb : 0}))
+      is_split(p.k, multiple, {p.transpose_a ? 0 : p.lda, p.transpose_b ? p.ldb : 0}))
     parts = split(parts, &ProductProblem::k,
                   {.a = p.transpose_a ? p.lda * in : in, .b = p.transpose_b ? in : p.ldb * in});
   return parts;

@@ -21,7 +21,8 @@ constexpr int64_t alignment_of(int64_t bytes) {
 
 // c[m, n] = a b (+ bias[n]) (+ c), row-major: a [m, k] or, transposed, [k, m]; b [k, n] or [n, k];
 // of one dtype, f32 or bf16. Leading dims in elements. Summed in f32, rounded once to the dtype of
-// c, f32 or that of a. Sums are in a fixed order that depends on the problem only.
+// c, f32 or that of a (a k in parts: product_parts.h). Sums are in a fixed order that depends on
+// the problem only.
 struct ProductProblem {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;

@@ -50,12 +50,12 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
                  of_last = seen_keys(s, starts, b, t0 + kRows - 1);
   const int begin = of_first.first / kRows * kRows;  // of the first tile of keys
   const int t = t0 + warp * 16 + lane / 4;           // and t + 8
-  HeadRows<kWidth> rows(k + kv_begin, v + kv_begin, kv_stride, begin, s.tokens, s.width);
+  RowLoader<kWidth> rows(k + kv_begin, v + kv_begin, kv_stride, begin, s.tokens, s.width);
   auto load = [&](int u0, int stage) {
     if (u0 <= of_last.last) rows.template load<kRows>(tiles + kTile * (1 + 2 * stage), u0);
     copy_async_commit();
   };
-  HeadRows<kWidth>(q + q_begin, nullptr, q_stride, t0, s.tokens, s.width)
+  RowLoader<kWidth>(q + q_begin, nullptr, q_stride, t0, s.tokens, s.width)
       .template load<kRows, false>(tiles, t0);
   load(begin, 0);
   const float scale = s.scale * kLog2e;
@@ -95,7 +95,8 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
         top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
         // Of a row of which nothing was seen so far all powers are zeros.
         base[half] = top[half] == -INFINITY ? 0.0f : top[half] * scale;
-        const float fade = exp2_approximate(fmaf(highest[half], scale, -base[half]));
+        // Exactly 1 where the highest score stays, whatever it rounds to.
+        const float fade = exp2_approximate(highest[half] * scale - base[half]);
         highest[half] = top[half];
         sum[half] *= fade;
 #pragma unroll
@@ -130,7 +131,7 @@ __device__ __forceinline__ void attention_forward(const Bf16* q, const Bf16* k, 
     const int64_t row = t + half * 8;
     if (lane % 4 == 0 && row < s.tokens)
       lse[(b * s.heads + head) * s.tokens + row] =
-          fmaf(highest[half], scale, log2_approximate(sum[half])) * kLn2;
+          (highest[half] * scale + log2_approximate(sum[half])) * kLn2;
   }
   store_rows<kWidth>(o + q_begin, q_stride, t0 + warp * 16, s.tokens, s.width, out, factor, lane);
 }
@@ -162,13 +163,13 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
     lse_of[half] = row < s.tokens ? lse[at] * kLog2e : INFINITY;
     delta_of[half] = row < s.tokens ? delta[at] * inverse_keep_scale : 0.0f;
   }
-  HeadRows<kWidth> rows(k + kv_begin, v + kv_begin, kv_stride, begin, s.tokens, s.width);
+  RowLoader<kWidth> rows(k + kv_begin, v + kv_begin, kv_stride, begin, s.tokens, s.width);
   auto load = [&](int u0, int stage) {
     if (u0 <= of_last.last)
       rows.template load<kKeys>(tiles + 2 * kTile + stage * 2 * kKeyTile, u0);
     copy_async_commit();
   };
-  HeadRows<kWidth>(q + q_begin, dout + q_begin, q_stride, t0, s.tokens, s.width)
+  RowLoader<kWidth>(q + q_begin, dout + q_begin, q_stride, t0, s.tokens, s.width)
       .template load<kRows>(tiles, t0);
   load(begin, 0);
   const float scale = s.scale * kLog2e;
@@ -216,19 +217,20 @@ __device__ __forceinline__ void attention_dq(const Bf16* q, const Bf16* k, const
 
 // Gradients of scores, without the factors of scale and dropout, that the kernel of keys leaves for
 // that of queries: of every query head of a launch [keys, queries], each side in whole tiles.
+// The host counts the same bytes.
 __device__ __forceinline__ int64_t slope_pitch(const AttentionShape& s) {
   return (s.tokens + kRows - 1) / kRows * kRows;
 }
 
 // dk and dv of 64 keys, over the heads that read them and the queries that see them, kQueries at a
 // time. Scores are transposed: rows are keys. A launch is of some pairs of a row of the batch and a
-// key/value head, the first of them number `first`; in `slopes` it leaves the gradients of scores.
+// key/value head, from number `first_pair` on; in `slopes` it leaves the gradients of scores.
 template <int kWidth, int kQueries, bool kDropout>
 __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, const Bf16* v,
                                               const float* lse, const Bf16* dout,
                                               const float* delta, Bf16* dk, Bf16* dv, Bf16* slopes,
                                               const int32_t* starts, const int64_t* keys,
-                                              const int32_t* first_head, int64_t first,
+                                              const int32_t* first_head, int64_t first_pair,
                                               const AttentionShape& s) {
   constexpr int kTile = kRows * kWidth / 8, kQueryTile = kQueries * kWidth / 8,
                 kParts = kRows / kQueries;  // of a tile of 64 queries
@@ -236,8 +238,8 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   __shared__ float2 lse_of[2][kQueries / 2], delta_of[2][kQueries / 2];
   __shared__ int32_t start_of[2][kQueries];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto kv_head = static_cast<int>((first + blockIdx.y) % s.kv_heads),
-             b = static_cast<int>((first + blockIdx.y) / s.kv_heads);
+  const auto kv_head = static_cast<int>((first_pair + blockIdx.y) % s.kv_heads),
+             b = static_cast<int>((first_pair + blockIdx.y) / s.kv_heads);
   const int u0 = static_cast<int>(blockIdx.x) * kRows,
             group = static_cast<int>(s.heads / s.kv_heads), tokens = static_cast<int>(s.tokens),
             window = static_cast<int>(s.window);
@@ -258,7 +260,7 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
   const int64_t q_begin = b * s.tokens * q_stride + kv_head * group * s.width;
   const float inverse_keep_scale = kDropout ? 1 / s.keep_scale : 1.0f;
   // Queries of a head, then of the next one.
-  HeadRows<kWidth> rows(q + q_begin, dout + q_begin, q_stride, t_begin, s.tokens, s.width);
+  RowLoader<kWidth> rows(q + q_begin, dout + q_begin, q_stride, t_begin, s.tokens, s.width);
   // Statistics of a query of the next tile, of the first threads. They are put into shared memory
   // when they have come; of wide heads at once, as there are no registers for them.
   constexpr bool kHolds = kWidth == 64;
@@ -284,7 +286,7 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
     }
     copy_async_commit();
   };
-  HeadRows<kWidth>(k + kv_begin, v + kv_begin, kv_stride, u0, s.tokens, s.width)
+  RowLoader<kWidth>(k + kv_begin, v + kv_begin, kv_stride, u0, s.tokens, s.width)
       .template load<kRows>(tiles, u0);
   load(0, t_begin, 0);
   if (kHolds) put_statistics(0);
@@ -373,20 +375,20 @@ __device__ __forceinline__ void attention_dkv(const Bf16* q, const Bf16* k, cons
 template <int kWidth>
 __device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const Bf16* k, Bf16* dq,
                                                        const int32_t* starts, float factor,
-                                                       int64_t first, const AttentionShape& s) {
+                                                       int64_t first_pair, const AttentionShape& s) {
   constexpr int kSlopeTile = kRows * kRows / 8, kStage = kSlopeTile + kRows * kWidth / 8;
   TESSERA_DYNAMIC_SHARED(uint4, tiles);  // two stages of slopes and k
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t group = s.heads / s.kv_heads, number = first * group + blockIdx.y,
+  const int64_t group = s.heads / s.kv_heads, number = first_pair * group + blockIdx.y,
                 head = number % s.heads, b = number / s.heads;
   const int t0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRows;
   const int64_t q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width,
                 pitch = slope_pitch(s);
   const int begin = seen_keys(s, starts, b, t0).first / kRows * kRows,
             last = seen_keys(s, starts, b, t0 + kRows - 1).last;
-  HeadRows<kRows> rows_of_slopes(slopes + blockIdx.y * pitch * pitch + t0, nullptr, pitch, begin,
+  RowLoader<kRows> rows_of_slopes(slopes + blockIdx.y * pitch * pitch + t0, nullptr, pitch, begin,
                                  pitch, kRows);
-  HeadRows<kWidth> rows_k(k + b * s.tokens * kv_stride + head / group * s.width, nullptr, kv_stride,
+  RowLoader<kWidth> rows_k(k + b * s.tokens * kv_stride + head / group * s.width, nullptr, kv_stride,
                           begin, s.tokens, s.width);
   auto load = [&](int u0, int stage) {
     if (u0 <= last) {
@@ -444,17 +446,17 @@ __device__ __forceinline__ void attention_dq_of_slopes(const Bf16* slopes, const
   TESSERA_KERNEL(128, attention_dkv_##suffix, const Bf16* q, const Bf16* k, const Bf16* v,         \
                  const float* lse, const Bf16* dout, const float* delta, Bf16* dk, Bf16* dv,       \
                  Bf16* slopes, const int32_t* starts, const int64_t* keys,                         \
-                 const int32_t* first_head, int64_t first, AttentionShape shape) {                 \
+                 const int32_t* first_head, int64_t first_pair, AttentionShape shape) {            \
     attention_dkv<width, others, dropout>(q, k, v, lse, dout, delta, dk, dv, slopes, starts, keys, \
-                                          first_head, first, shape);                               \
+                                          first_head, first_pair, shape);                          \
   }
 #define TESSERA_ATTENTION(width, others)                                                           \
   TESSERA_ATTENTION_OF(bf16_##width, width, 64, others, false)                                     \
   TESSERA_ATTENTION_OF(dropout_bf16_##width, width, 32, others / 2, true)                          \
   TESSERA_KERNEL(128, attention_dq_of_slopes_bf16_##width, const Bf16* slopes, const Bf16* k,      \
-                 Bf16* dq, const int32_t* starts, float factor, int64_t first,                     \
+                 Bf16* dq, const int32_t* starts, float factor, int64_t first_pair,                \
                  AttentionShape shape) {                                                           \
-    attention_dq_of_slopes<width>(slopes, k, dq, starts, factor, first, shape);                    \
+    attention_dq_of_slopes<width>(slopes, k, dq, starts, factor, first_pair, shape);               \
   }
 // With dropout half as many: there would not be registers for more.
 TESSERA_ATTENTION(64, 64)

@@ -18,14 +18,14 @@ __device__ __forceinline__ int head_place(int row, int vector) {
 // shape: one vector of every kStep-th row, of 128 threads. Rows from `end` on and elements from
 // `width` on are zeros.
 template <int kWidth>
-struct HeadRows {
+struct RowLoader {
   static constexpr int kVectors = kWidth / 8, kStep = 128 / kVectors;
   static_assert(kStep % 8 == 0);  // all its rows have the same place among eight
   const Bf16 *next, *other;
   int64_t step;
   int end, place;
-  __device__ __forceinline__ HeadRows(const Bf16* x, const Bf16* y, int64_t stride, int first,
-                                      int64_t rows, int64_t width)
+  __device__ __forceinline__ RowLoader(const Bf16* x, const Bf16* y, int64_t stride, int first,
+                                       int64_t rows, int64_t width)
       : step(kStep * stride) {
     const int thread = static_cast<int>(threadIdx.x), v = thread % kVectors, row = thread / kVectors;
     end = v * 8 < width ? static_cast<int>(rows) - row : 0;

@@ -1,5 +1,5 @@
 // rms_norm and layer_norm with their gradients: a block a row, of as many threads as the row has
-// vectors, at most 256. Parameter gradients in two stages: a block's sum over its rows, which follow
+// vectors, at most 256, of the gradients 512. Parameter gradients in two stages: a block's sum over its rows, which follow
 // from the shape alone, then the sums of blocks in their order.
 #include "sums.cuh"
 
@@ -269,8 +269,8 @@ __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
   });
 }
 
-// The same of either norm where a row is at most a vector a thread: columns stay with their thread, so
-// that all sums are in registers, and the next row is read while threads wait for each other.
+// The same of either norm where a row is at most a vector a thread: columns stay with their thread,
+// so that all sums are in registers, and the next row is read while threads wait for each other.
 // kCenters: layer_norm, whose partial is [2, blocks, width]. kVectors: rows are whole vectors.
 template <class T, bool kCenters, bool kVectors>
 __device__ __forceinline__ void narrow_backward_rows(const T* x, const T* w, const float* means,
@@ -388,18 +388,7 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
 
 }  // namespace
 
-// Of rows of up to so many threads' vectors.
-#define TESSERA_NARROW_NORMS(suffix, T, threads)                                                   \
-  TESSERA_KERNEL(threads, rms_norm_backward_##suffix##_##threads, const T* x, const T* w,          \
-                 const float* rstd, const T* dy, T* dx, float* partial, int64_t rows,              \
-                 int64_t width) {                                                                  \
-    narrow_backward<T, false>(x, w, nullptr, rstd, dy, dx, partial, rows, width);                  \
-  }                                                                                                \
-  TESSERA_KERNEL(threads, layer_norm_backward_##suffix##_##threads, const T* x, const T* w,        \
-                 const float* mean, const float* rstd, const T* dy, T* dx, float* partial,         \
-                 int64_t rows, int64_t width) {                                                    \
-    narrow_backward<T, true>(x, w, mean, rstd, dy, dx, partial, rows, width);                      \
-  }
+// A narrow gradient's name ends with the threads whose vectors a row fits into.
 #define TESSERA_NORMS(suffix, T)                                                                   \
   TESSERA_KERNEL(256, rms_norm_##suffix, const T* x, const T* w, T* y, float* rstd, int64_t width, \
                  float epsilon) {                                                                  \
@@ -418,8 +407,24 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
                  int64_t width) {                                                                  \
     layer_norm_backward_rows<T>(x, w, mean, rstd, dy, dx, partial, rows, width);                   \
   }                                                                                                \
-  TESSERA_NARROW_NORMS(suffix, T, 256)                                                             \
-  TESSERA_NARROW_NORMS(suffix, T, 512)                                                             \
+  TESSERA_KERNEL(256, rms_norm_backward_##suffix##_256, const T* x, const T* w, const float* rstd,     \
+                 const T* dy, T* dx, float* partial, int64_t rows, int64_t width) {                \
+    narrow_backward<T, false>(x, w, nullptr, rstd, dy, dx, partial, rows, width);                  \
+  }                                                                                                \
+  TESSERA_KERNEL(256, layer_norm_backward_##suffix##_256, const T* x, const T* w,                    \
+                 const float* mean, const float* rstd, const T* dy, T* dx, float* partial,         \
+                 int64_t rows, int64_t width) {                                                    \
+    narrow_backward<T, true>(x, w, mean, rstd, dy, dx, partial, rows, width);                      \
+  }                                                                                                \
+  TESSERA_KERNEL(512, rms_norm_backward_##suffix##_512, const T* x, const T* w, const float* rstd,     \
+                 const T* dy, T* dx, float* partial, int64_t rows, int64_t width) {                \
+    narrow_backward<T, false>(x, w, nullptr, rstd, dy, dx, partial, rows, width);                  \
+  }                                                                                                \
+  TESSERA_KERNEL(512, layer_norm_backward_##suffix##_512, const T* x, const T* w,                    \
+                 const float* mean, const float* rstd, const T* dy, T* dx, float* partial,         \
+                 int64_t rows, int64_t width) {                                                    \
+    narrow_backward<T, true>(x, w, mean, rstd, dy, dx, partial, rows, width);                      \
+  }                                                                                                \
   TESSERA_KERNEL(256, column_sum_##suffix, const T* x, float* partial, int64_t rows,               \
                  int64_t width) {                                                                  \
     column_sum_rows<T>(x, partial, rows, width);                                                   \
