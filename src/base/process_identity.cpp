@@ -128,4 +128,16 @@ bool made_here(std::string_view suffix) {
   return suffix == own || suffix.starts_with(cat(own, ".", own_start(), ".", place(), "."));
 }
 
+void remove_leftovers_of(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  const std::string prefix = path.filename().string() + ".tmp-";
+  std::error_code error, ignored;
+  for (fs::directory_iterator it(path.has_parent_path() ? path.parent_path() : ".", error), end;
+       !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(prefix) && maker_has_ended(std::string_view(name).substr(prefix.size())))
+      fs::remove(it->path(), ignored);
+  }
+}
+
 }  // namespace tessera

@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,10 @@ bool is_unique_suffix(std::string_view text);
 // boot, and is not there now. Of a bare number: whether there is no such process here. One that has
 // ended and whose end nobody has asked for counts as ended.
 bool maker_has_ended(std::string_view suffix);
+
+// Removes `PATH.tmp-SUFFIX` of processes that have ended: of some that were killed while they wrote
+// PATH. Where that cannot be done, nothing is said.
+void remove_leftovers_of(const std::filesystem::path& path);
 
 // What is known of that process here; of a bare number nothing but that it has ended.
 enum class MakerState { kUnknown, kRunning, kStopped, kEnded };

@@ -21,6 +21,7 @@ constexpr std::chrono::seconds kPause{1};
 
 HeartbeatFile::HeartbeatFile(std::filesystem::path path)
     : path_(std::move(path)), unix_seconds_(unix_seconds()), time_(utc_time()) {
+  remove_leftovers_of(path_);        // of an attempt that was killed while it wrote
   write_file_atomic(path_, text());  // what cannot be written is said before anything is done
   news_ = false;
   thread_ = std::thread([this] { loop(); });

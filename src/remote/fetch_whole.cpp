@@ -25,18 +25,6 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-// What ended processes have left beside `path`.
-void remove_leftovers(const fs::path& path) {
-  std::string prefix = path.filename().string() + ".tmp-";
-  std::error_code error, ignored;
-  for (fs::directory_iterator it(path.parent_path(), error), end; !error && it != end;
-       it.increment(error)) {
-    std::string name = it->path().filename().string();
-    if (name.starts_with(prefix) && maker_has_ended(std::string_view(name).substr(prefix.size())))
-      fs::remove(it->path(), ignored);
-  }
-}
-
 bool is_there(const fs::path& path, std::optional<uint64_t> size) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return false;
@@ -58,7 +46,7 @@ void fetch_once(const fs::path& path, std::optional<uint64_t> size, const std::s
                      format_duration(options.lock_deadline), "; it is fetched here as well"));
   }
   if (is_there(path, size)) return;
-  remove_leftovers(path);
+  remove_leftovers_of(path);
   fetch();
 }
 

@@ -1,11 +1,14 @@
 #include "observe/heartbeat_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -48,6 +51,24 @@ TEST_F(HeartbeatTest, SaysWhereTheRunIs) {
   EXPECT_EQ(now().at("state"), "finished");
   EXPECT_EQ(now().at("step"), 43);
   EXPECT_TRUE(now().at("loss").is_null());
+}
+
+// A kill may come between the writing of a file aside and its move into place.
+TEST_F(HeartbeatTest, WhatAKilledAttemptLeftIsRemoved) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const auto aside = [&](const char* name, pid_t maker) {
+    const auto file = directory_ / cat(name, ".tmp-", maker);
+    write_file_atomic(file, "half");
+    return file;
+  };
+  const auto left = aside("heart", child), running = aside("heart", ::getpid()),
+             other = aside("heart2", child);
+  { HeartbeatFile heart(path()); }
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(running));
+  EXPECT_TRUE(std::filesystem::exists(other));
 }
 
 TEST_F(HeartbeatTest, TheEndSaysHow) {
