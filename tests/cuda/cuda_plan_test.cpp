@@ -131,7 +131,7 @@ TEST_F(CudaPlan, KnowsTheThreadsOfKernelsThatMacrosName) {
                                       {"rms_norm_backward_bf16", 256},
                                       {"cross_entropy_keeping_bf16", 1024},
                                       {"attention_dq_of_slopes_bf16_64", 128},
-                                      {"attention_deltas_bf16_128", 256}})
+                                      {"attention_delta_bf16_128", 256}})
     EXPECT_EQ(kernel_facts().at(name).most_threads, threads) << name;
 }
 

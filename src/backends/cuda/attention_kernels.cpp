@@ -50,8 +50,8 @@ auto further_operands(const PrepareContext& c, size_t at) {
 
 unsigned warp_blocks(int64_t warps) { return blocks_for(warps, kWarpsABlock); }
 
-// How kernels/attention.cu cuts a problem: rows of a tile, elements of a head with its padding,
-// rows of the other side that the gradients work on at a time.
+// How kernels/attention.cu and its gradients cut a problem: rows of a tile, elements of a head with
+// its padding, rows of the other side that the gradients work on at a time.
 constexpr int64_t kTileRows = 64, kMaxTiledHead = 128, kTileThreads = 128, kMostBlocks = 65535;
 int64_t tile_width(int64_t width) { return width <= 64 ? 64 : 128; }
 int64_t other_rows(int64_t width, bool drops) { return (width <= 64 ? 64 : 32) / (drops ? 2 : 1); }
@@ -120,7 +120,7 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int
   Kernel delta = find_kernel(device, "attention_delta", dtype),
          plain_dq = find_kernel(device, "plain_attention_dq", dtype),
          plain_dkv = find_kernel(device, "plain_attention_dkv", dtype), tiled_dq = plain_dq,
-         dq_of_slopes = plain_dq, tiled_dkv = plain_dkv, deltas_of_rows = delta;
+         dq_of_slopes = plain_dq, tiled_dkv = plain_dkv, delta_of_vectors = delta;
   const bool drops = static_cast<const AttentionBackward&>(c.op).dropout().p > 0;
   const int64_t width = tile_width(shape.width);
   BackwardLaunches launches;
@@ -129,7 +129,7 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int
     tiled_dq = find_kernel(device, "attention_dq", suffix);
     tiled_dkv = find_kernel(device, "attention_dkv", suffix);
     dq_of_slopes = find_kernel(device, "attention_dq_of_slopes_bf16", cat(width));
-    deltas_of_rows = find_kernel(device, "attention_deltas_bf16", cat(width));
+    delta_of_vectors = find_kernel(device, "attention_delta_bf16", cat(width));
     launches = backward_launches(shape, slope_bytes);
   }
   int64_t queries = shape.batch * shape.heads * shape.tokens,
@@ -155,7 +155,7 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int
                         deltas, dk, dv, o.starts, o.keys, o.first_head, shape);
           return;
         }
-        launch_threads(device, deltas_of_rows, queries * width / 8, a.inputs[3], dout, deltas,
+        launch_threads(device, delta_of_vectors, queries * width / 8, a.inputs[3], dout, deltas,
                        shape);
         const Shape3 block{static_cast<unsigned>(kTileThreads)};
         void* slopes = launches.slope_bytes > 0

@@ -5,6 +5,7 @@
 
 namespace tessera::cuda {
 
+constexpr int kRows = 64;  // of a block
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.69314718055994531f;
 
 // Rows of kWidth elements, kWidth / 8 vectors, lie so that ldmatrix, which reads eight rows at a
@@ -110,6 +111,18 @@ __device__ __forceinline__ void pack_pairs(uint32_t (&packed)[2], const float (&
   packed[1] = pack_bf16(p[2], p[3]);
 }
 
+// d += a x for 16 terms, x rows of a tile from `row` on.
+template <int kWidth>
+__device__ __forceinline__ void multiply_16_terms(float (&d)[kWidth / 8][4], const uint32_t (&a)[4],
+                                                  const uint4* tile, int row, int lane) {
+#pragma unroll
+  for (int j = 0; j < kWidth / 16; ++j) {
+    uint32_t b[4];
+    right_part_of_terms<kWidth>(b, tile, row, j, lane);
+    mma_16816(d[2 * j], a, b[0], b[1]);
+    mma_16816(d[2 * j + 1], a, b[2], b[3]);
+  }
+}
 // d += p x, p of 16 x kTerms packed results, x rows of a tile.
 template <int kWidth, int kTerms>
 __device__ __forceinline__ void multiply_terms(float (&d)[kWidth / 8][4],
@@ -118,13 +131,7 @@ __device__ __forceinline__ void multiply_terms(float (&d)[kWidth / 8][4],
 #pragma unroll
   for (int step = 0; step < kTerms / 16; ++step) {
     const uint32_t a[4] = {p[2 * step][0], p[2 * step][1], p[2 * step + 1][0], p[2 * step + 1][1]};
-#pragma unroll
-    for (int j = 0; j < kWidth / 16; ++j) {
-      uint32_t b[4];
-      right_part_of_terms<kWidth>(b, tile, step * 16, j, lane);
-      mma_16816(d[2 * j], a, b[0], b[1]);
-      mma_16816(d[2 * j + 1], a, b[2], b[3]);
-    }
+    multiply_16_terms<kWidth>(d, a, tile, step * 16, lane);
   }
 }
 
@@ -141,6 +148,20 @@ __device__ __forceinline__ SeenKeys seen_keys(const AttentionShape& s, const int
   int first = window > 0 && t >= window ? t - window + 1 : 0;
   if (starts && starts[b * s.tokens + t] > first) first = starts[b * s.tokens + t];
   return {first, t};
+}
+
+// Minus infinity in the place of scores that are not seen: rows are queries t and t + 8, columns
+// keys from u on.
+template <int kKeys>
+__device__ __forceinline__ void hide_unseen(float (&score)[kKeys / 8][4], const AttentionShape& s,
+                                            const int32_t* starts, int64_t b, int t, int u) {
+  const SeenKeys seen[2] = {seen_keys(s, starts, b, t), seen_keys(s, starts, b, t + 8)};
+#pragma unroll
+  for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (!seen[e / 2].has(u + j * 8 + e % 2)) score[j][e] = -INFINITY;
+  }
 }
 
 // Which probabilities are kept. One call of the generator decides about four queries and two keys.
@@ -201,6 +222,17 @@ __device__ __forceinline__ uint32_t kept_of_four(int number, int lanes_1, int la
     kept |= of_call(static_cast<uint32_t>(number + 4 * m)) << 8 * m;
   kept = exchanged(kept, number & 2, 0xf0f0f0f0u, 4, lanes_2);
   return exchanged(kept, number & 1, 0xccccccccu, 2, lanes_1);
+}
+
+// Which of a thread's scores are kept, bit 4 j + e for score[j][e]: rows are queries t and t + 8,
+// columns keys from u on. The queries of a call are four neighbouring rows of the warp.
+template <int kKeys>
+__device__ __forceinline__ uint32_t kept_by_rows(const ProbabilityDropout& dropout, int t, int u) {
+  const uint64_t first = dropout.call(static_cast<uint32_t>(t), static_cast<uint32_t>(u));
+  return kept_of_four<kKeys / 4>(t % 4, 4, 8, [&](uint32_t i) {
+    return dropout.kept(first + i % 2 * 2 + i / 2 * 4 * dropout.line_calls,
+                        [](int n) { return n % 4 * 2 + n / 4; });
+  });
 }
 
 // Results of 16 rows times `factor`, rows from `row` on, to y; those outside are left out.

@@ -175,10 +175,10 @@ __device__ __forceinline__ void attention_delta(const T* o, const T* dout, float
   if (lane == 0) delta[(p.row * s.heads + p.head) * s.tokens + p.token] = sum;
 }
 
-// The same of rows that are whole vectors at aligned addresses, up to kWidth elements: row after row of
-// [batch, tokens, heads], kWidth / 8 threads a row, a vector each.
+// The same of rows that are whole vectors at aligned addresses, up to kWidth elements: row after row
+// of [batch, tokens, heads], kWidth / 8 threads a row, a vector each.
 template <int kWidth>
-__device__ __forceinline__ void attention_deltas(const Bf16* o, const Bf16* dout, float* delta,
+__device__ __forceinline__ void attention_delta_of_vectors(const Bf16* o, const Bf16* dout, float* delta,
                                                  const AttentionShape& s) {
   constexpr int kThreads = kWidth / 8;
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kThreads,
@@ -309,12 +309,12 @@ __device__ __forceinline__ void attention_dkv(const T* q, const T* k, const T* v
   }
 TESSERA_PLAIN_ATTENTION(f32, float)
 TESSERA_PLAIN_ATTENTION(bf16, Bf16)
-#define TESSERA_ATTENTION_DELTAS(width)                                                          \
-  TESSERA_KERNEL(256, attention_deltas_bf16_##width, const Bf16* o, const Bf16* dout,            \
+#define TESSERA_ATTENTION_DELTA(width)                                                          \
+  TESSERA_KERNEL(256, attention_delta_bf16_##width, const Bf16* o, const Bf16* dout,            \
                  float* delta, AttentionShape shape) {                                           \
-    attention_deltas<width>(o, dout, delta, shape);                                              \
+    attention_delta_of_vectors<width>(o, dout, delta, shape);                                              \
   }
-TESSERA_ATTENTION_DELTAS(64)
-TESSERA_ATTENTION_DELTAS(128)
+TESSERA_ATTENTION_DELTA(64)
+TESSERA_ATTENTION_DELTA(128)
 
 }  // namespace tessera::cuda
