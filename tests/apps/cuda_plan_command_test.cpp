@@ -121,7 +121,7 @@ TEST_F(CudaPlanCommand, KernelsAreExplained) {
   // Registers, shared bytes, nothing spilled, occupancy: in the plan too, of the GPU that it is
   // for.
   const std::regex row(
-      R"(\n  rms_norm +rms_norm_bf16 +\d+ +\d+ +[1-9]\d+ +128 +0 +\d+ x \d+ +\d+ %)");
+      R"(\n  rms_norm +rms_norm_bf16 +\d+ +\d+ +[1-9]\d+ +32 +0 +\d+ x \d+ +\d+ %)");
   for (const std::string& all : {text, plan({"--bf16", "1", "--target", "a100"}).out}) {
     expect_contains(all, "as nvcc made them for compute capability ");
     EXPECT_TRUE(std::regex_search(all, row)) << all;

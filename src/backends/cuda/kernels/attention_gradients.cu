@@ -1,6 +1,6 @@
-// The gradients of attention.cu. They are two kernels, of keys and of queries, each of which sums in a
-// fixed order: the second computes scores again, or takes their gradients from memory where the first
-// has left them.
+// The gradients of attention.cu. They are two kernels, of keys and of queries, each of which sums in
+// a fixed order: the second computes scores again, or takes their gradients from memory where the
+// first has left them.
 #include "attention_tiles.cuh"
 
 namespace tessera::cuda {

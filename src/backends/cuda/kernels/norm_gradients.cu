@@ -1,6 +1,6 @@
-// The gradients of norms.cu, and of a bias: blocks of at most 512 threads, whose rows follow from the
-// shape alone. Parameter gradients in two stages: a block's sum over its rows, then the sums of blocks
-// in their order.
+// The gradients of norms.cu, and of a bias: blocks of at most 512 threads, whose rows follow from
+// the shape alone. Parameter gradients in two stages: a block's sum over its rows, then the sums of
+// blocks in their order.
 #include "norm_rows.cuh"
 
 namespace tessera::cuda {
