@@ -53,7 +53,7 @@ void Communicator::settle() noexcept {
 
 std::string Communicator::running_call() const {
   std::lock_guard lock(mutex_);
-  return running_ ? std::string(running_label_) : "";
+  return running_ || failure_ ? running_label_ : "";
 }
 
 bool Communicator::unfinished() const {
