@@ -51,9 +51,9 @@ void Communicator::settle() noexcept {
   changed_.wait(lock, [&] { return !running_ && (queue_.empty() || failure_); });
 }
 
-std::string Communicator::running_call() const {
+std::string Communicator::unfinished_call() const {
   std::lock_guard lock(mutex_);
-  return running_ || failure_ ? running_label_ : "";
+  return running_ || failure_ ? label_ : "";
 }
 
 bool Communicator::unfinished() const {
@@ -110,7 +110,7 @@ void Communicator::loop() {
     CommCall call = queue_.front();
     queue_.pop_front();
     running_ = true;
-    running_label_ = call.label;
+    label_ = call.label;
     ExchangeListener* listener = listener_;
     lock.unlock();
     if (listener) listener->collective_begins(call);

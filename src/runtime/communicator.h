@@ -100,9 +100,9 @@ class Communicator {
   // What callers have spent in wait() so far.
   double seconds_waited() const { return seconds_waited_.load(std::memory_order_relaxed); }
 
-  // The label of the call that runs now, or that failed, "" where there is none: the rank waits for
-  // others or moves bytes, or was let down by them.
-  std::string running_call() const;
+  // The label of the call that runs now or has failed, "" where there is none: the rank waits for
+  // others or moves bytes, or one of them has let it down.
+  std::string unfinished_call() const;
 
   // Memory that peers on the same host read without a copy in between; ordinary memory where there
   // is no such thing. The size is each rank's own. The buffer must not outlive the communicator.
@@ -134,7 +134,7 @@ class Communicator {
   std::exception_ptr failure_;
   ExchangeListener* listener_ = nullptr;
   bool running_ = false;  // perform() is
-  std::string running_label_;
+  std::string label_;     // of the call that began last
   bool stopping_ = false;
   std::atomic<double> seconds_waited_ = 0;
   std::thread thread_;  // begins with the first call

@@ -40,7 +40,7 @@ void TrainingRun::start_watching() {
   if (device_.control && config_.straggler_interval > 0)
     stragglers_.emplace(*device_.control, config_.straggler_interval, config_.straggler_threshold);
   auto place = [this] {
-    const std::string call = device_.communicator ? device_.communicator->running_call() : "";
+    const std::string call = device_.communicator ? device_.communicator->unfinished_call() : "";
     return Watchdog::Place{cat("step ", watched_step_.load(), ", ", step_phase_.load(),
                                call.empty() ? "" : cat(", in ", call, " with other ranks")),
                            !call.empty()};
