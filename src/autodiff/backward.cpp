@@ -1,5 +1,7 @@
 #include "autodiff/backward.h"
 
+#include <algorithm>
+
 #include "ir/marks.h"
 #include "ops/composite/sum_n.h"
 #include "ops/primitive/elementwise.h"
@@ -42,27 +44,13 @@ class Reverse {
         if (size_of(graph_.type(p).dtype) > size_of(widest)) widest = graph_.type(p).dtype;
       }
       for (Value& p : parts) p = convert(graph_, p, widest);
-      parts = {sum(parts)};
+      parts = {graph_.add_one(std::make_shared<SumN>(), parts)};
     }
     return parts[0];
   }
 
  private:
   static size_t index(Value v) { return static_cast<size_t>(v.id); }
-
-  // Of cotangents in the order in which they were made. Where the op that makes the last one can
-  // add it to the others (a table's gradient to that of the head that shares it), it does so; what
-  // it made alone nobody reads then, and canonicalize drops it.
-  Value sum(std::span<const Value> parts) {
-    const Node last = graph_.nodes()[static_cast<size_t>(graph_.producer(parts.back()))];
-    OpPtr adding = last.outputs.size() == 1 ? last.op->adding(0) : nullptr;
-    if (!adding || is_added(last, 0))
-      return graph_.add_one(std::make_shared<SumN>(), {parts.begin(), parts.end()});
-    std::span<const Value> others = parts.first(parts.size() - 1);
-    std::vector<Value> operands = last.inputs;
-    operands.push_back(others.size() == 1 ? others[0] : sum(others));
-    return graph_.add_one(adding, operands);
-  }
 
   void visit(Node node) {  // by value: the graph grows below
     if (!node.op->differentiable() || node.inputs.empty()) return;
@@ -82,12 +70,25 @@ class Reverse {
     if (!any_given) return;
     auto flags = std::make_unique<bool[]>(wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) flags[i] = wanted[i] != 0;
+    const std::function<Value(size_t, DType)> take_sum = [&](size_t input, DType dtype) {
+      return take(node.inputs[input], dtype);
+    };
     std::vector<Value> gradients =
-        node.op->vjp({graph_, node, cotangents, {flags.get(), wanted.size()}});
+        node.op->vjp({graph_, node, cotangents, {flags.get(), wanted.size()}, take_sum});
     TESSERA_CHECK(gradients.size() == node.inputs.size(), std::string(node.op->name()));
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (wanted[i] && gradients[i]) add_part(node, node.inputs[i], gradients[i]);
     }
+  }
+
+  // What uses gave a value so far, if it is all of one dtype. It is out of the parts then.
+  Value take(Value v, DType dtype) {
+    std::vector<Value>& parts = parts_[index(v)];
+    const auto other = [&](Value part) { return graph_.type(part).dtype != dtype; };
+    if (parts.empty() || std::ranges::any_of(parts, other)) return {};
+    const Value sum = cotangent(v);
+    parts.clear();
+    return sum;
   }
 
   void add_part(const Node& node, Value v, Value gradient) {

@@ -27,6 +27,14 @@ std::vector<Value> Op::vjp(const VjpContext& context) const {
 
 OpPtr Op::adding(int) const { return nullptr; }
 
+std::vector<Value> VjpContext::add(size_t input, DType dtype, const OpPtr& op,
+                                   std::vector<Value> operands) const {
+  const OpPtr adding = op->adding(0);
+  const Value sum = adding && needed[input] ? take_sum(input, dtype) : Value{};
+  if (sum) operands.push_back(sum);
+  return graph.add(sum ? adding : op, std::move(operands));
+}
+
 std::vector<Value> Op::decompose(Graph&, std::span<const Value>) const {
   throw InternalError(cat("op ", name(), " has no decomposition"));
 }

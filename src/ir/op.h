@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@ namespace tessera {
 class Continuation;
 class DocumentContext;
 class Graph;
+class Op;
 class PlacementContext;
 struct Node;
 
@@ -57,6 +59,14 @@ struct VjpContext {
   const Node& node;
   std::span<const Value> cotangents;
   std::span<const bool> needed;
+  // The sum of what later uses of input i gave it, if there is any and it is of that dtype. Whoever
+  // takes it returns a gradient to which it is added.
+  const std::function<Value(size_t input, DType dtype)>& take_sum;
+
+  // Appends `op`, whose output 0 is the gradient of that input in that dtype: where there is a sum to
+  // take, in the form that adds to it (Op::adding).
+  std::vector<Value> add(size_t input, DType dtype, const std::shared_ptr<const Op>& op,
+                         std::vector<Value> operands) const;
 };
 
 // What ranks that differ along `axes` exchange.
@@ -104,9 +114,9 @@ class Op {
   virtual bool differentiable() const { return false; }
   virtual std::vector<Value> vjp(const VjpContext& context) const;
 
-  // Gradients of parameters, which are summed over uses and micro-batches: the op with one operand
-  // more, the last, to which output `output` is added and in whose bytes the sum may be made. An
-  // op that has that operand gives itself; null: there is none.
+  // Gradients, which are summed over the uses of a value, and of parameters over micro-batches: the
+  // op with one operand more, the last, to which output `output` is added and in whose bytes the
+  // sum may be made. An op that has that operand gives itself; null: there is none.
   virtual std::shared_ptr<const Op> adding(int output) const;
 
   // Composites: appends the definition in primitives (or other composites) and returns the outputs.

@@ -7,6 +7,7 @@
 #include "ir/verifier.h"
 #include "ops/composite/embedding.h"
 #include "ops/composite/linear.h"
+#include "ops/composite/rms_norm.h"
 #include "ops/move/flat_unit.h"
 #include "ops/primitive/elementwise.h"
 #include "ops/primitive/reduction.h"
@@ -67,7 +68,38 @@ TEST(Backward, TheLastUseIsAddedToTheOthersByItsOp) {
   ASSERT_EQ(adding.size(), 1u);
   const Node& others = g.nodes()[static_cast<size_t>(g.producer(adding[0]->inputs[2]))];
   EXPECT_EQ(others.op->name(), "linear_dw_add");
-  EXPECT_EQ(nodes_of(g, "sum_n").size(), 1u) << "of the cotangents of x alone";
+  EXPECT_EQ(nodes_of(g, "linear_dx_add").size(), 1u);
+  EXPECT_TRUE(nodes_of(g, "sum_n").empty());
+}
+
+// An op whose first gradient is added gives its others with it.
+TEST(Backward, AResidualIsAddedInTheGradientOfItsNorm) {
+  Graph g;
+  Value x = argument(g, "x", {2, 3}), w = argument(g, "w", {3});
+  Value loss = sum_all(g, mul(g, x, add(g, x, rms_norm(g, x, w, 1e-5))));
+  auto gradients = backward(g, loss, std::vector<Value>{x, w});
+  const auto adding = nodes_of(g, "rms_norm_backward_add");
+  ASSERT_EQ(adding.size(), 1u);
+  EXPECT_EQ(gradients[0], adding[0]->outputs[0]);
+  EXPECT_EQ(gradients[1], adding[0]->outputs[1]);
+  const Node& others = g.nodes()[static_cast<size_t>(g.producer(adding[0]->inputs[4]))];
+  EXPECT_EQ(others.op->name(), "sum_n");
+  EXPECT_EQ(others.inputs.size(), 2u);
+}
+
+// The cotangent of y is that of both its summands: nobody's own to be added to.
+TEST(Backward, ACotangentThatTwoValuesShareIsAddedToNone) {
+  Graph g;
+  Value x = argument(g, "x", {2, 2}), w1 = argument(g, "w1", {2, 2}),
+        w2 = argument(g, "w2", {2, 2});
+  Value y = add(g, x, linear(g, x, w1));
+  Value loss = sum_all(g, add(g, linear(g, y, w2), mul(g, x, x)));
+  const ref::Feeds feeds{{"x", {{1, 2, 3, 4}}}, {"w1", {{1, -1, 2, 3}}}, {"w2", {{2, 5, -3, 4}}}};
+  // dy = (2 - 3, 5 + 4); dx = dy + dy w1 + 2x
+  EXPECT_EQ(gradient_of(g, loss, x, feeds),
+            (std::vector<double>{-1 + 17 + 2, 9 + 28 + 4, -1 + 17 + 6, 9 + 28 + 8}));
+  EXPECT_EQ(nodes_of(g, "linear_dx").size(), 1u);
+  EXPECT_EQ(nodes_of(g, "linear_dx_add").size(), 1u);
 }
 
 TEST(Backward, OneUseIsNotSummed) {

@@ -211,12 +211,17 @@ std::vector<Case> wider_norms() {
   std::vector<Case> cases;
   for (int64_t width : {2051, 2056, 4099}) {
     const TensorType x = t({35, width}), row = t({width}), of_rows = w({35});
-    cases.push_back({.label = cat("rms_norm_backward 35x", width),
-                     .op = make<RmsNormBackward>(),
-                     .inputs = {x, row, of_rows, x}});
-    cases.push_back({.label = cat("layer_norm_backward 35x", width),
-                     .op = make<LayerNormBackward>(),
-                     .inputs = {x, row, of_rows, of_rows, x}});
+    for (bool adds : {false, true}) {
+      const std::string size = cat(adds ? "_add" : "", " 35x", width);
+      cases.push_back({.label = cat("rms_norm_backward", size),
+                       .op = make<RmsNormBackward>(adds),
+                       .inputs = {x, row, of_rows, x}});
+      cases.push_back({.label = cat("layer_norm_backward", size),
+                       .op = make<LayerNormBackward>(adds),
+                       .inputs = {x, row, of_rows, of_rows, x}});
+      if (!adds) continue;
+      for (size_t last : {cases.size() - 1, cases.size() - 2}) cases[last].inputs.push_back(x);
+    }
   }
   return cases;
 }

@@ -82,6 +82,7 @@ constexpr NamedBound kBounds[] = {
     {"dot", kProducts},
     {"linear", kProducts},
     {"linear_dx", kProducts},
+    {"linear_dx_add", kProducts},
     {"linear_dw", kProducts},
     {"linear_dw_add", kProducts},
     {"attention", kAttention},

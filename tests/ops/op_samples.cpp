@@ -120,6 +120,7 @@ void add_composites(std::vector<OpSample>& s) {
   s.push_back({"", make<Linear>(), {f({2, 3, 4}), f({5, 4})}});
   s.push_back({"bias", make<Linear>(), {f({2, 3, 4}), f({5, 4}), f({5})}});
   s.push_back({"", make<LinearDx>(), {f({2, 3, 5}), f({5, 4})}});
+  s.push_back({"", make<LinearDx>(true), {f({2, 3, 5}), f({5, 4}), f({2, 3, 4})}});
   s.push_back({"", make<LinearDw>(), {f({2, 3, 5}), f({2, 3, 4})}});
   s.push_back({"", make<LinearDw>(true), {f({2, 3, 5}), f({2, 3, 4}), f({5, 4})}});
   s.push_back({.op = make<Embedding>(), .inputs = {ints({2, 3}), f({5, 4})}, .integer_bound = 5});
@@ -131,6 +132,9 @@ void add_composites(std::vector<OpSample>& s) {
                .integer_bound = 5});
   s.push_back({.op = make<RmsNorm>(1e-5), .inputs = {f({2, 3, 5}), f({5})}, .statistics = {1}});
   s.push_back({"", make<RmsNormBackward>(), {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3, 5})}});
+  s.push_back({"",
+               make<RmsNormBackward>(true),
+               {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3, 5}), f({2, 3, 5})}});
   s.push_back({.op = make<LayerNorm>(1e-5, true),
                .inputs = {f({2, 3, 5}), f({5}), f({5})},
                .statistics = {1, 2}});
@@ -140,6 +144,9 @@ void add_composites(std::vector<OpSample>& s) {
                .statistics = {1, 2}});
   s.push_back(
       {"", make<LayerNormBackward>(), {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3}), f({2, 3, 5})}});
+  s.push_back({"",
+               make<LayerNormBackward>(true),
+               {f({2, 3, 5}), f({5}), f({2, 3}), f({2, 3}), f({2, 3, 5}), f({2, 3, 5})}});
   s.push_back({"", make<AddBias>(), {f({2, 3, 5}), f({5})}});
   s.push_back({"", make<AddBiasBackward>(), {f({2, 3, 5})}});
   s.push_back({"", make<Scale>(-2.75), {f({3, 5})}});

@@ -97,7 +97,7 @@ TEST(FrozenPrograms, HaveNoBackwardPassBelowTheFirstTrainedLayer) {
     }
     const bool first = g == &programs.accumulate_first;
     EXPECT_EQ(count(*g, first ? "linear_dw" : "linear_dw_add"), 2 * 7);
-    EXPECT_EQ(count(*g, "linear_dx"), 2 * 7) << "the norm before q, k and v is trained";
+    EXPECT_EQ(count(*g, "linear_dx") + count(*g, "linear_dx_add"), 2 * 7) << "the norm before q, k and v is trained";
   }
   std::set<std::string> expected{"weight.embed", "weight.layers.0", "weight.layers.1",
                                  "loss_sum",     "token_count",     "optimizer_step"};
@@ -117,7 +117,9 @@ TEST(FrozenPrograms, HaveNoGradientsOfFrozenMatrices) {
   EXPECT_EQ(count(all.accumulate_first, "linear_dw"), 4 * 7);
   EXPECT_EQ(count(attention.accumulate_first, "linear_dw"), 4 * 3);
   EXPECT_EQ(count(attention.accumulate_first, "linear_dw", "layers.2.attn"), 0);
-  EXPECT_EQ(count(attention.accumulate_first, "linear_dx"), 4 * 7) << "what lies below is trained";
+  // Of the input of queries, keys and values, and of that of gate and up, the gradient is a sum.
+  EXPECT_EQ(count(attention.accumulate_first, "linear_dx"), 4 * 4) << "what lies below is trained";
+  EXPECT_EQ(count(attention.accumulate_first, "linear_dx_add"), 4 * 3);
   EXPECT_LT(program_flops(attention.accumulate_first), program_flops(all.accumulate_first));
   // The frozen parameters of a layer are a unit of their own.
   EXPECT_EQ(all.units.size(), 6u);
@@ -143,7 +145,8 @@ TEST(FrozenPrograms, AFrozenHeadFormsNoGradientOfItsMatrix) {
   Programs probe = programs_of({"model.*"});  // the output matrix alone is trained
   EXPECT_TRUE(!wanted(probe).dx && wanted(probe).dw);
   EXPECT_EQ(count(probe.accumulate_first, "linear_cross_entropy"), 0) << "still subsumed";
-  EXPECT_EQ(count(probe.accumulate_first, "rms_norm_backward"), 0);
+  for (const Node& node : probe.accumulate_first.nodes())
+    EXPECT_FALSE(node.op->name().starts_with("rms_norm_backward")) << node.scope;
 }
 
 // Gradients of one step in f64 as the first moments show them, without the factor of clipping.

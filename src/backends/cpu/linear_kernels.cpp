@@ -37,21 +37,22 @@ void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
                           .bias = bias},
                          isa, pool);
   });
-  table.add("linear_dx", [isa, &pool](const PrepareContext& c) {
-    DType d = c.inputs[0].dtype;
-    int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
-    return matmul_launch({.m = rows_of(c.inputs[0]),
-                          .n = n,
-                          .k = k,
-                          .a = d,
-                          .b = d,
-                          .c = d,
-                          .lda = k,
-                          .ldb = n,
-                          .ldc = n},
-                         isa, pool);
-  });
   for (bool adds : {false, true}) {
+    table.add(adds ? "linear_dx_add" : "linear_dx", [isa, &pool, adds](const PrepareContext& c) {
+      DType d = c.inputs[0].dtype;
+      int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
+      return matmul_launch({.m = rows_of(c.inputs[0]),
+                            .n = n,
+                            .k = k,
+                            .a = d,
+                            .b = d,
+                            .c = d,
+                            .lda = k,
+                            .ldb = n,
+                            .ldc = n,
+                            .accumulate = adds},
+                           isa, pool);
+    });
     table.add(adds ? "linear_dw_add" : "linear_dw", [isa, &pool, adds](const PrepareContext& c) {
       DType d = c.inputs[0].dtype;
       int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();

@@ -78,20 +78,22 @@ void register_linear(KernelTable& table, Device& device, const MakeProduct& make
                              .bias = c.inputs.size() == 3},
                             c);
             }));
-  table.add("linear_dx", for_floats(0, [launch](const PrepareContext& c) {
-              DType d = c.inputs[0].dtype;
-              int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
-              return launch({.m = c.outputs[0].elements() / std::max<int64_t>(n, 1),
-                             .n = n,
-                             .k = k,
-                             .operands = d,
-                             .result = d,
-                             .lda = k,
-                             .ldb = n,
-                             .ldc = n},
-                            c);
-            }));
   for (bool adds : {false, true}) {
+    table.add(adds ? "linear_dx_add" : "linear_dx",
+              for_floats(0, [launch, adds](const PrepareContext& c) {
+                DType d = c.inputs[0].dtype;
+                int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
+                return launch({.m = c.outputs[0].elements() / std::max<int64_t>(n, 1),
+                               .n = n,
+                               .k = k,
+                               .operands = d,
+                               .result = d,
+                               .lda = k,
+                               .ldb = n,
+                               .ldc = n,
+                               .accumulate = adds},
+                              c);
+              }));
     table.add(adds ? "linear_dw_add" : "linear_dw",
               for_floats(0, [launch, adds](const PrepareContext& c) {
                 DType d = c.inputs[0].dtype;

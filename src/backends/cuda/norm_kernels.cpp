@@ -90,11 +90,13 @@ Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
   if (width > kMostSums) return cat("rows of at most ", kMostSums, " elements");
   Kernel of_rows = find_kernel(device, "rms_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
-  return Launch{launch_name(c), blocks * width * 4, [=, &device](const LaunchArguments& a) {
+  return Launch{launch_name(c), blocks * width * 4,
+                [=, &device, adds = c.inputs.size() == 5](const LaunchArguments& a) {
                   if (width == 0) return;
                   device.launch(of_rows, {static_cast<unsigned>(blocks)}, {backward_threads(width)},
                                 sum_bytes(width), a.inputs[0], a.inputs[1], a.inputs[2],
-                                a.inputs[3], a.outputs[0], a.workspace, rows, width);
+                                a.inputs[3], adds ? a.inputs[4] : nullptr, a.outputs[0],
+                                a.workspace, rows, width);
                   launch_sums(device, sums, a.workspace, a.outputs[1], nullptr, blocks, width);
                 }};
 }
@@ -105,11 +107,13 @@ Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
   if (2 * width > kMostSums) return cat("rows of at most ", kMostSums / 2, " elements");
   Kernel of_rows = find_kernel(device, "layer_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
-  return Launch{launch_name(c), 2 * blocks * width * 4, [=, &device](const LaunchArguments& a) {
+  return Launch{launch_name(c), 2 * blocks * width * 4,
+                [=, &device, adds = c.inputs.size() == 6](const LaunchArguments& a) {
                   if (width == 0) return;
                   device.launch(of_rows, {static_cast<unsigned>(blocks)}, {backward_threads(width)},
                                 2 * sum_bytes(width), a.inputs[0], a.inputs[1], a.inputs[2],
-                                a.inputs[3], a.inputs[4], a.outputs[0], a.workspace, rows, width);
+                                a.inputs[3], a.inputs[4], adds ? a.inputs[5] : nullptr,
+                                a.outputs[0], a.workspace, rows, width);
                   launch_sums(device, sums, a.workspace, a.outputs[1], a.outputs[2], blocks, width);
                 }};
 }
@@ -139,9 +143,11 @@ void register_norms(KernelTable& table, Device& device) {
               }));
   };
   add("rms_norm", prepare_rms_norm);
-  add("rms_norm_backward", prepare_rms_norm_backward);
+  for (std::string_view op : {"rms_norm_backward", "rms_norm_backward_add"})
+    add(op, prepare_rms_norm_backward);
   add("layer_norm", prepare_layer_norm);
-  add("layer_norm_backward", prepare_layer_norm_backward);
+  for (std::string_view op : {"layer_norm_backward", "layer_norm_backward_add"})
+    add(op, prepare_layer_norm_backward);
   add("add_bias_backward", prepare_add_bias_backward);
 }
 

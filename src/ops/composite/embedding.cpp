@@ -35,9 +35,10 @@ std::vector<TensorType> Embedding::infer(const InferContext& context) const {
 std::vector<Value> Embedding::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
   Value ids = context.node.inputs[0], table = context.node.inputs[1];
-  Value dy = convert(g, context.cotangents[0], g.type(table).dtype);
-  return {Value{},
-          g.add_one(std::make_shared<EmbeddingBackward>(g.shape(table)[0], partial_), {ids, dy})};
+  DType dtype = g.type(table).dtype;
+  Value dy = convert(g, context.cotangents[0], dtype);
+  auto op = std::make_shared<EmbeddingBackward>(g.shape(table)[0], partial_);
+  return {Value{}, context.add(1, wide(dtype), op, {ids, dy})[0]};
 }
 
 void Embedding::split(PlacementContext& context) const {

@@ -49,9 +49,11 @@ std::vector<Value> LayerNorm::vjp(const VjpContext& context) const {
                 "layer_norm: mean and rstd are statistics without a gradient");
   Graph& g = context.graph;
   const Node& n = context.node;
-  Value dy = convert(g, context.cotangents[0], g.type(n.inputs[0]).dtype);
-  std::vector<Value> gradients = g.add(std::make_shared<LayerNormBackward>(),
-                                       {n.inputs[0], n.inputs[1], n.outputs[1], n.outputs[2], dy});
+  DType dtype = g.type(n.inputs[0]).dtype;
+  Value dy = convert(g, context.cotangents[0], dtype);
+  std::vector<Value> gradients =
+      context.add(0, dtype, std::make_shared<LayerNormBackward>(),
+                  {n.inputs[0], n.inputs[1], n.outputs[1], n.outputs[2], dy});
   gradients.resize(n.inputs.size());
   return gradients;
 }
@@ -80,8 +82,17 @@ std::vector<TensorType> LayerNormBackward::infer(const InferContext& context) co
     require(context.inputs[i].shape == without_last(x.shape), *this, "C4",
             "mean and rstd must have one element a row, one is ", context.inputs[i]);
   }
+  if (adds_) require_sum(*this, "C5", context.inputs[5], x);
   TensorType column{w.shape, wide(w.dtype)};
   return {{x.shape, x.dtype}, column, column};
+}
+
+OpPtr LayerNormBackward::adding(int output) const {
+  return output == 0 ? std::make_shared<LayerNormBackward>(true) : nullptr;
+}
+
+std::vector<InPlacePair> LayerNormBackward::in_place_pairs() const {
+  return adds_ ? std::vector{InPlacePair{5, 0}, InPlacePair{4, 0}} : std::vector{InPlacePair{4, 0}};
 }
 
 std::vector<Value> LayerNormBackward::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -94,6 +105,7 @@ std::vector<Value> LayerNormBackward::decompose(Graph& g, std::span<const Value>
   Value wdy = mul(g, dy, broadcast_leading(g, convert(g, inputs[1], stat), shape));
   Value along = mul(g, h, by_row(row_mean(g, mul(g, wdy, h))));
   Value dx = mul(g, rstd, sub(g, sub(g, wdy, by_row(row_mean(g, wdy))), along));
+  if (adds_) dx = tessera::add(g, dx, convert(g, inputs[5], stat));
   return {convert(g, dx, dtype), column_sum(g, mul(g, dy, h)), column_sum(g, dy)};
 }
 

@@ -29,17 +29,25 @@ class LayerNorm final : public OpOf<LayerNorm> {
 };
 
 // With h = (x - mean) * rstd and g = w * dy: dx = rstd * (g - mean(g) - h * mean(g * h)), like x;
-// dw[D] = sum over rows of dy * h and db[D] = sum over rows of dy, f32.
+// dw[D] = sum over rows of dy * h and db[D] = sum over rows of dy, f32. With `adds` dx is that plus
+// the last operand, rounded once.
 class LayerNormBackward final : public OpOf<LayerNormBackward> {
  public:
-  std::string_view name() const override { return "layer_norm_backward"; }
+  explicit LayerNormBackward(bool adds = false) : adds_(adds) {}
+  std::string_view name() const override {
+    return adds_ ? "layer_norm_backward_add" : "layer_norm_backward";
+  }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 5; }
-  std::vector<TensorType> infer(
-      const InferContext& context) const override;  // (x, w, mean, rstd, dy)
+  int arity() const override { return adds_ ? 6 : 5; }
+  // (x, w, mean, rstd, dy[, sum])
+  std::vector<TensorType> infer(const InferContext& context) const override;
+  OpPtr adding(int output) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
-  std::vector<InPlacePair> in_place_pairs() const override { return {{4, 0}}; }
+  std::vector<InPlacePair> in_place_pairs() const override;
   auto fields() const { return std::make_tuple(); }
+
+ private:
+  bool adds_;
 };
 
 Value layer_norm(Graph& graph, Value x, Value w, std::optional<Value> bias, double epsilon);

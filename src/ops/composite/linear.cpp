@@ -76,9 +76,10 @@ void Linear::split(PlacementContext& context) const {
 std::vector<Value> Linear::vjp(const VjpContext& context) const {
   Graph& g = context.graph;
   Value x = context.node.inputs[0], w = context.node.inputs[1];
-  Value dy = convert(g, context.cotangents[0], g.type(x).dtype);
-  Value dx = context.needed[0] ? g.add_one(std::make_shared<LinearDx>(), {dy, w}) : Value{};
-  Value dw = context.needed[1] ? g.add_one(std::make_shared<LinearDw>(), {dy, x}) : Value{};
+  DType dtype = g.type(x).dtype;
+  Value dy = convert(g, context.cotangents[0], dtype), dx{}, dw{};
+  if (context.needed[0]) dx = context.add(0, dtype, std::make_shared<LinearDx>(), {dy, w})[0];
+  if (context.needed[1]) dw = context.add(1, wide(dtype), std::make_shared<LinearDw>(), {dy, x})[0];
   std::vector<Value> gradients{dx, dw};
   if (context.node.inputs.size() == 3) {
     gradients.push_back(context.needed[2] ? g.add_one(std::make_shared<AddBiasBackward>(), {dy})
@@ -107,12 +108,22 @@ std::vector<TensorType> LinearDx::infer(const InferContext& context) const {
           "w must have shape [N, K]: N = ", dy.shape.back(), ", w is ", w.shape);
   TensorType dx = dy;
   dx.shape.back() = w.shape[1];
+  if (adds_) require_sum(*this, "C3", context.inputs[2], dx);
   return {dx};
+}
+
+OpPtr LinearDx::adding(int) const { return std::make_shared<LinearDx>(true); }
+
+std::vector<InPlacePair> LinearDx::in_place_pairs() const {
+  return adds_ ? std::vector{InPlacePair{2, 0}} : std::vector<InPlacePair>{};
 }
 
 std::vector<Value> LinearDx::decompose(Graph& graph, std::span<const Value> inputs) const {
   int64_t last = static_cast<int64_t>(graph.shape(inputs[0]).size()) - 1;
-  return {dot(graph, inputs[0], inputs[1], 0, last, 0, graph.type(inputs[0]).dtype)};
+  DType dtype = graph.type(inputs[0]).dtype;
+  if (!adds_) return {dot(graph, inputs[0], inputs[1], 0, last, 0, dtype)};
+  Value dx = dot(graph, inputs[0], inputs[1], 0, last, 0, wide(dtype));
+  return {convert(graph, tessera::add(graph, convert(graph, inputs[2], wide(dtype)), dx), dtype)};
 }
 
 Cost LinearDx::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {

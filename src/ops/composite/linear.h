@@ -23,17 +23,23 @@ class Linear final : public OpOf<Linear> {
   auto fields() const { return std::make_tuple(); }
 };
 
-// dx[..., K] = dy[..., N] w[N, K], in dy's dtype.
+// dx[..., K] = dy[..., N] w[N, K], in dy's dtype. With `adds` plus the third operand, rounded once.
 class LinearDx final : public OpOf<LinearDx> {
  public:
-  std::string_view name() const override { return "linear_dx"; }
+  explicit LinearDx(bool adds = false) : adds_(adds) {}
+  std::string_view name() const override { return adds_ ? "linear_dx_add" : "linear_dx"; }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 2; }
+  int arity() const override { return adds_ ? 3 : 2; }
   bool contracts() const override { return true; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, w)
+  std::vector<TensorType> infer(const InferContext& context) const override;  // (dy, w[, sum])
+  OpPtr adding(int output) const override;
+  std::vector<InPlacePair> in_place_pairs() const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   auto fields() const { return std::make_tuple(); }
+
+ private:
+  bool adds_;
 };
 
 // dw[N, K] = sum over tokens of dy[..., N] x[..., K], in wide(dtype): gradients of parameters are

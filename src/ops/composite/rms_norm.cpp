@@ -24,8 +24,9 @@ std::vector<Value> RmsNorm::vjp(const VjpContext& context) const {
   TESSERA_CHECK(!context.cotangents[1], "rms_norm: rstd is a statistic without a gradient");
   Graph& g = context.graph;
   Value x = context.node.inputs[0], w = context.node.inputs[1], rstd = context.node.outputs[1];
-  Value dy = convert(g, context.cotangents[0], g.type(x).dtype);
-  return g.add(std::make_shared<RmsNormBackward>(), {x, w, rstd, dy});
+  DType dtype = g.type(x).dtype;
+  Value dy = convert(g, context.cotangents[0], dtype);
+  return context.add(0, dtype, std::make_shared<RmsNormBackward>(), {x, w, rstd, dy});
 }
 
 std::vector<Value> RmsNorm::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -50,7 +51,16 @@ std::vector<TensorType> RmsNormBackward::infer(const InferContext& context) cons
           "w must have shape [D]: D = ", x.shape.back(), ", w is ", w.shape);
   require(rstd.shape == without_last(x.shape), *this, "C3",
           "rstd must have one element a row: ", rstd);
+  if (adds_) require_sum(*this, "C4", context.inputs[4], x);
   return {{x.shape, x.dtype}, {w.shape, wide(w.dtype)}};
+}
+
+OpPtr RmsNormBackward::adding(int output) const {
+  return output == 0 ? std::make_shared<RmsNormBackward>(true) : nullptr;
+}
+
+std::vector<InPlacePair> RmsNormBackward::in_place_pairs() const {
+  return adds_ ? std::vector{InPlacePair{4, 0}, InPlacePair{3, 0}} : std::vector{InPlacePair{3, 0}};
 }
 
 std::vector<Value> RmsNormBackward::decompose(Graph& g, std::span<const Value> inputs) const {
@@ -66,6 +76,7 @@ std::vector<Value> RmsNormBackward::decompose(Graph& g, std::span<const Value> i
       mul(g, mul(g, sum, cube), constant_like(g, sum, 1.0 / static_cast<double>(shape.back())));
   Value r = broadcast_trailing(g, rstd, shape);
   Value dx = sub(g, mul(g, wdy, r), mul(g, x, broadcast_trailing(g, factor, shape)));
+  if (adds_) dx = tessera::add(g, dx, convert(g, inputs[4], stat));
   std::vector<int64_t> row_dims;
   for (int64_t d = 0; d < last; ++d) row_dims.push_back(d);
   Value dw = mul(g, mul(g, dy, x), r);

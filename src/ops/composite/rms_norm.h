@@ -25,17 +25,25 @@ class RmsNorm final : public OpOf<RmsNorm> {
   double epsilon_;
 };
 
-// dx = rstd * (w * dy) - x * rstd^3 / D * sum(w * dy * x), like x;  dw[D] = sum over rows of dy * x
-// * rstd, f32.
+// dx = rstd * (w * dy) - x * rstd^3 / D * sum(w * dy * x), like x, with `adds` plus the last operand,
+// rounded once;  dw[D] = sum over rows of dy * x * rstd, f32.
 class RmsNormBackward final : public OpOf<RmsNormBackward> {
  public:
-  std::string_view name() const override { return "rms_norm_backward"; }
+  explicit RmsNormBackward(bool adds = false) : adds_(adds) {}
+  std::string_view name() const override {
+    return adds_ ? "rms_norm_backward_add" : "rms_norm_backward";
+  }
   Tier tier() const override { return Tier::kComposite; }
-  int arity() const override { return 4; }
-  std::vector<TensorType> infer(const InferContext& context) const override;  // (x, w, rstd, dy)
+  int arity() const override { return adds_ ? 5 : 4; }
+  // (x, w, rstd, dy[, sum])
+  std::vector<TensorType> infer(const InferContext& context) const override;
+  OpPtr adding(int output) const override;
   std::vector<Value> decompose(Graph& graph, std::span<const Value> inputs) const override;
-  std::vector<InPlacePair> in_place_pairs() const override { return {{3, 0}}; }
+  std::vector<InPlacePair> in_place_pairs() const override;
   auto fields() const { return std::make_tuple(); }
+
+ private:
+  bool adds_;
 };
 
 Value rms_norm(Graph& graph, Value x, Value w, double epsilon);

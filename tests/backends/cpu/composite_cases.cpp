@@ -66,6 +66,9 @@ void add_dense(std::vector<Case>& c, int64_t rows, int64_t width) {
     c.push_back({cat("layer_norm_backward ", size),
                  make<LayerNormBackward>(),
                  {x, row, w({rows}), w({rows}), x}});
+    c.push_back({cat("layer_norm_backward_add ", size),
+                 make<LayerNormBackward>(true),
+                 {x, row, w({rows}), w({rows}), x, x}});
   }
   c.push_back({cat("add_bias ", size), make<AddBias>(), {x, row}});
   c.push_back({cat("scale ", size), make<Scale>(0.3), {x}});
@@ -183,6 +186,9 @@ std::vector<Case> composite_cases() {
     c.push_back(
         {cat("linear bias ", m, "x", k, "x", n), make<Linear>(), {t({m, k}), t({n, k}), t({n})}});
     c.push_back({cat("linear_dx ", m, "x", k, "x", n), make<LinearDx>(), {t({m, n}), t({n, k})}});
+    c.push_back({cat("linear_dx_add ", m, "x", k, "x", n),
+                 make<LinearDx>(true),
+                 {t({m, n}), t({n, k}), t({m, k})}});
     c.push_back({cat("linear_dw ", m, "x", k, "x", n), make<LinearDw>(), {t({m, n}), t({m, k})}});
     c.push_back({cat("linear_dw_add ", m, "x", k, "x", n),
                  make<LinearDw>(true),
@@ -195,6 +201,9 @@ std::vector<Case> composite_cases() {
     c.push_back({cat("rms_norm_backward ", rows, "x", width),
                  make<RmsNormBackward>(),
                  {t({rows, width}), t({width}), w({rows}), t({rows, width})}});
+    c.push_back({cat("rms_norm_backward_add ", rows, "x", width),
+                 make<RmsNormBackward>(true),
+                 {t({rows, width}), t({width}), w({rows}), t({rows, width}), t({rows, width})}});
     c.push_back(
         {cat("swiglu ", rows, "x", width), make<Swiglu>(), {t({rows, width}), t({rows, width})}});
     c.push_back({cat("swiglu_backward ", rows, "x", width),

@@ -117,6 +117,7 @@ T shuffle_value(uint32_t members, T value, int source_lane, Place place) {
 }  // namespace tessera::simt
 
 #define TESSERA_LARGE_KERNEL TESSERA_KERNEL
+#define TESSERA_PAIRED_KERNEL TESSERA_KERNEL
 #define TESSERA_KERNEL(threads, name, ...)                                               \
   extern "C" void name(__VA_ARGS__);                                                     \
   [[maybe_unused]] static const bool name##_is_registered = ::tessera::simt::add_kernel( \

@@ -28,7 +28,7 @@ void layer_norm_forward(const LayerNormForward& args, Isa isa, ThreadPool& pool)
 
 // With h = (x - mean) * rstd and g = dy * w: dx = rstd * (g - mean(g) - h * mean(g * h)), dw = sum
 // over rows of dy * h, db = sum over rows of dy. Both are summed in f32 over tiles of 32 rows, then
-// over the tiles in ascending order. dx may be dy.
+// over the tiles in ascending order. dx may be dy or `added`.
 struct LayerNormBackward {
   DType dtype;        // of x, w, dy and dx: kF32 or kBF16
   const void* x;      // [rows, width]
@@ -36,6 +36,7 @@ struct LayerNormBackward {
   const float* mean;  // [rows], from the forward pass
   const float* rstd;
   const void* dy;    // [rows, width]
+  const void* added = nullptr;  // [rows, width], to which dx is added before it is rounded; or null
   void* dx;          // [rows, width]
   float* dw;         // [width]
   float* db;         // [width]

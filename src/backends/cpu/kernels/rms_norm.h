@@ -24,13 +24,15 @@ struct RmsNormForward {
 void rms_norm_forward(const RmsNormForward& args, Isa isa, ThreadPool& pool);
 
 // With h = x * rstd: dx = rstd * (dy * w - h * mean(dy * w * h)), dw = sum over rows of dy * h.
-// dw is summed in f32 over tiles of 32 rows, then over the tiles in ascending order. dx may be dy.
+// dw is summed in f32 over tiles of 32 rows, then over the tiles in ascending order. dx may be dy or
+// `added`.
 struct RmsNormBackward {
   DType dtype;        // of x, w, dy and dx: kF32 or kBF16
   const void* x;      // [rows, width]
   const void* w;      // [width]
   const float* rstd;  // [rows], from the forward pass
   const void* dy;     // [rows, width]
+  const void* added = nullptr;  // [rows, width], to which dx is added before it is rounded; or null
   void* dx;           // [rows, width]
   float* dw;          // [width]
   float* workspace;   // rms_norm_backward_workspace() bytes

@@ -14,6 +14,9 @@
 // One of which a single block may fill a multiprocessor, so that it has the registers that it needs.
 #define TESSERA_LARGE_KERNEL(threads, name, ...) \
   extern "C" __global__ void __launch_bounds__(threads, 1) name(__VA_ARGS__)
+// One of which a multiprocessor must have room for two blocks.
+#define TESSERA_PAIRED_KERNEL(threads, name, ...) \
+  extern "C" __global__ void __launch_bounds__(threads, 2) name(__VA_ARGS__)
 // Shared memory whose size the launch gives.
 #define TESSERA_DYNAMIC_SHARED(T, name)                       \
   extern __shared__ __align__(128) unsigned char name##_raw[]; \

@@ -12,16 +12,35 @@ __device__ __forceinline__ int64_t sum_place(int64_t column, int k, int64_t widt
   return k * ((width + kVector - 1) / kVector) + column / kVector;
 }
 
-// dx of the rows blockIdx.x, blockIdx.x + gridDim.x, ... and their part of dw: partial [blocks,
-// width], which is summed in shared memory, a column by one thread.
+// Whether all rows can be read and written by vectors.
+template <class T>
+__device__ __forceinline__ bool whole_vectors(const T* x, const T* w, const T* dy, const T* added,
+                                              const T* dx, int64_t width) {
+  return width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(added) &&
+         aligned(dx);
+}
+
+// v, or v plus what stands at its place in a row of `added`; null: there is none.
+template <class T>
+__device__ __forceinline__ void add_row(float (&v)[kVector], const T* added, int64_t row,
+                                        int64_t width, int64_t column, int n, bool vectors) {
+  if (added == nullptr) return;
+  float sums[kVector];
+  load_row(sums, added + row * width, column, n, vectors);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) v[k] += sums[k];
+}
+
+// dx (plus `added` if that is not null) of the rows blockIdx.x, blockIdx.x + gridDim.x, ... and their
+// part of dw: partial [blocks, width], which is summed in shared memory, a column by one thread.
 template <class T>
 __device__ __forceinline__ void rms_norm_backward_rows(const T* x, const T* w, const float* rstds,
-                                                       const T* dy, T* dx, float* partial,
-                                                       int64_t rows, int64_t width) {
+                                                       const T* dy, const T* added, T* dx,
+                                                       float* partial, int64_t rows,
+                                                       int64_t width) {
   TESSERA_DYNAMIC_SHARED(float, dw);
   __shared__ float scratch[8];
-  const bool vectors =
-      width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx);
+  const bool vectors = whole_vectors(x, w, dy, added, dx, width);
   for_columns(width, [&](int64_t column, int n) {
     for (int k = 0; k < n; ++k) dw[sum_place(column, k, width)] = 0;
   });
@@ -52,6 +71,7 @@ __device__ __forceinline__ void rms_norm_backward_rows(const T* x, const T* w, c
       load_row(ds, row_dy, column, n, vectors);
 #pragma unroll
       for (int k = 0; k < kVector; ++k) ds[k] = rstd * (ds[k] * ws[k] - xs[k] * factor);
+      add_row(ds, added, row, width, column, n, vectors);
       store_row(dx + row * width, column, n, vectors, ds);
     });
   }
@@ -65,13 +85,13 @@ __device__ __forceinline__ void rms_norm_backward_rows(const T* x, const T* w, c
 template <class T>
 __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
                                                          const float* means, const float* rstds,
-                                                         const T* dy, T* dx, float* partial,
-                                                         int64_t rows, int64_t width) {
+                                                         const T* dy, const T* added, T* dx,
+                                                         float* partial, int64_t rows,
+                                                         int64_t width) {
   TESSERA_DYNAMIC_SHARED(float, dw);
   __shared__ float scratch[8];
   float* db = dw + (width + kVector - 1) / kVector * kVector;
-  const bool vectors =
-      width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx);
+  const bool vectors = whole_vectors(x, w, dy, added, dx, width);
   for_columns(width, [&](int64_t column, int n) {
     for (int k = 0; k < n; ++k)
       dw[sum_place(column, k, width)] = db[sum_place(column, k, width)] = 0;
@@ -109,6 +129,7 @@ __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
         const float h = (xs[k] - mean) * rstd;
         ds[k] = rstd * (ds[k] * ws[k] - mean_g - h * mean_gh);
       }
+      add_row(ds, added, row, width, column, n, vectors);
       store_row(dx + row * width, column, n, vectors, ds);
     });
   }
@@ -126,8 +147,9 @@ __device__ __forceinline__ void layer_norm_backward_rows(const T* x, const T* w,
 // kCenters: layer_norm, whose partial is [2, blocks, width]. kVectors: rows are whole vectors.
 template <class T, bool kCenters, bool kVectors>
 __device__ __forceinline__ void narrow_backward_rows(const T* x, const T* w, const float* means,
-                                                     const float* rstds, const T* dy, T* dx,
-                                                     float* partial, int64_t rows, int64_t width) {
+                                                     const float* rstds, const T* dy,
+                                                     const T* added, T* dx, float* partial,
+                                                     int64_t rows, int64_t width) {
   __shared__ float scratch[2][2][16];
   const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
   const float inverse_width = 1 / static_cast<float>(width);
@@ -159,15 +181,17 @@ __device__ __forceinline__ void narrow_backward_rows(const T* x, const T* w, con
   int side = 0;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, side ^= 1) {
     const float mean = next_mean, rstd = next_rstd;
-    float h[kVector], g[kVector], sum = 0, dot = 0;
+    const Vector<T> xs = next_x, dys = next_dy;
+    auto h = [&](int k) { return (widen(xs.x[k]) - mean) * rstd; };
+    auto g = [&](int k) { return widen(dys.x[k]) * widen(ws.x[k]); };
+    float sum = 0, dot = 0;
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {
-      const float d = widen(next_dy.x[k]);
-      h[k] = k < count ? (widen(next_x.x[k]) - mean) * rstd : 0.0f;
-      g[k] = d * widen(ws.x[k]);
-      sum += g[k];
-      dot = fmaf(g[k], h[k], dot);
-      dw[k] = fmaf(d, h[k], dw[k]);
+      if (k >= count) continue;
+      const float d = widen(dys.x[k]);
+      sum += g(k);
+      dot = fmaf(g(k), h(k), dot);
+      dw[k] = fmaf(d, h(k), dw[k]);
       if (kCenters) db[k] += d;
     }
     read_row(row + gridDim.x);
@@ -185,17 +209,21 @@ __device__ __forceinline__ void narrow_backward_rows(const T* x, const T* w, con
     }
     mean_gh *= inverse_width;
     mean_g *= inverse_width;
-    Vector<T> v;
-#pragma unroll
-    for (int k = 0; k < kVector; ++k)
-      v.x[k] = narrow<T>(rstd * (g[k] - mean_g - h[k] * mean_gh));
-    T* to = dx + row * width + column;
+    const int64_t at = row * width + column;
+    auto dx_of = [&](int k, float sum) {
+      return narrow<T>(rstd * (g(k) - mean_g - h(k) * mean_gh) + sum);
+    };
     if (kVectors) {
-      if (count > 0) store(to, v);
+      if (count == 0) continue;
+      Vector<T> v = {};
+      if (added != nullptr) v = load(added + at);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) v.x[k] = dx_of(k, widen(v.x[k]));
+      store(dx + at, v);
     } else {
 #pragma unroll
       for (int k = 0; k < kVector; ++k)
-        if (k < count) to[k] = v.x[k];
+        if (k < count) dx[at + k] = dx_of(k, added == nullptr ? 0.0f : widen(added[at + k]));
     }
   }
 #pragma unroll
@@ -207,12 +235,15 @@ __device__ __forceinline__ void narrow_backward_rows(const T* x, const T* w, con
 }
 template <class T, bool kCenters>
 __device__ __forceinline__ void narrow_backward(const T* x, const T* w, const float* means,
-                                                const float* rstds, const T* dy, T* dx,
-                                                float* partial, int64_t rows, int64_t width) {
-  if (width % kVector == 0 && aligned(x) && aligned(w) && aligned(dy) && aligned(dx)) {
-    narrow_backward_rows<T, kCenters, true>(x, w, means, rstds, dy, dx, partial, rows, width);
+                                                const float* rstds, const T* dy, const T* added,
+                                                T* dx, float* partial, int64_t rows,
+                                                int64_t width) {
+  if (whole_vectors(x, w, dy, added, dx, width)) {
+    narrow_backward_rows<T, kCenters, true>(x, w, means, rstds, dy, added, dx, partial, rows,
+                                            width);
   } else {
-    narrow_backward_rows<T, kCenters, false>(x, w, means, rstds, dy, dx, partial, rows, width);
+    narrow_backward_rows<T, kCenters, false>(x, w, means, rstds, dy, added, dx, partial, rows,
+                                             width);
   }
 }
 
@@ -243,31 +274,34 @@ __device__ __forceinline__ void column_sum_rows(const T* x, float* partial, int6
 // A narrow gradient's name ends with the threads whose vectors a row fits into.
 #define TESSERA_NORM_GRADIENTS(suffix, T)                                                          \
   TESSERA_KERNEL(256, rms_norm_backward_##suffix, const T* x, const T* w, const float* rstd,       \
-                 const T* dy, T* dx, float* partial, int64_t rows, int64_t width) {                \
-    rms_norm_backward_rows<T>(x, w, rstd, dy, dx, partial, rows, width);                           \
+                 const T* dy, const T* added, T* dx, float* partial, int64_t rows,                 \
+                 int64_t width) {                                                                  \
+    rms_norm_backward_rows<T>(x, w, rstd, dy, added, dx, partial, rows, width);                    \
   }                                                                                                \
   TESSERA_KERNEL(256, layer_norm_backward_##suffix, const T* x, const T* w, const float* mean,     \
-                 const float* rstd, const T* dy, T* dx, float* partial, int64_t rows,              \
+                 const float* rstd, const T* dy, const T* added, T* dx, float* partial,            \
+                 int64_t rows, int64_t width) {                                                    \
+    layer_norm_backward_rows<T>(x, w, mean, rstd, dy, added, dx, partial, rows, width);            \
+  }                                                                                                \
+  TESSERA_KERNEL(256, rms_norm_backward_##suffix##_256, const T* x, const T* w, const float* rstd, \
+                 const T* dy, const T* added, T* dx, float* partial, int64_t rows,                 \
                  int64_t width) {                                                                  \
-    layer_norm_backward_rows<T>(x, w, mean, rstd, dy, dx, partial, rows, width);                   \
+    narrow_backward<T, false>(x, w, nullptr, rstd, dy, added, dx, partial, rows, width);           \
   }                                                                                                \
-  TESSERA_KERNEL(256, rms_norm_backward_##suffix##_256, const T* x, const T* w, const float* rstd,     \
-                 const T* dy, T* dx, float* partial, int64_t rows, int64_t width) {                \
-    narrow_backward<T, false>(x, w, nullptr, rstd, dy, dx, partial, rows, width);                  \
+  TESSERA_KERNEL(256, layer_norm_backward_##suffix##_256, const T* x, const T* w,                  \
+                 const float* mean, const float* rstd, const T* dy, const T* added, T* dx,         \
+                 float* partial, int64_t rows, int64_t width) {                                    \
+    narrow_backward<T, true>(x, w, mean, rstd, dy, added, dx, partial, rows, width);               \
   }                                                                                                \
-  TESSERA_KERNEL(256, layer_norm_backward_##suffix##_256, const T* x, const T* w,                    \
-                 const float* mean, const float* rstd, const T* dy, T* dx, float* partial,         \
-                 int64_t rows, int64_t width) {                                                    \
-    narrow_backward<T, true>(x, w, mean, rstd, dy, dx, partial, rows, width);                      \
+  TESSERA_PAIRED_KERNEL(512, rms_norm_backward_##suffix##_512, const T* x, const T* w,             \
+                        const float* rstd, const T* dy, const T* added, T* dx, float* partial,     \
+                        int64_t rows, int64_t width) {                                             \
+    narrow_backward<T, false>(x, w, nullptr, rstd, dy, added, dx, partial, rows, width);           \
   }                                                                                                \
-  TESSERA_KERNEL(512, rms_norm_backward_##suffix##_512, const T* x, const T* w, const float* rstd,     \
-                 const T* dy, T* dx, float* partial, int64_t rows, int64_t width) {                \
-    narrow_backward<T, false>(x, w, nullptr, rstd, dy, dx, partial, rows, width);                  \
-  }                                                                                                \
-  TESSERA_KERNEL(512, layer_norm_backward_##suffix##_512, const T* x, const T* w,                    \
-                 const float* mean, const float* rstd, const T* dy, T* dx, float* partial,         \
-                 int64_t rows, int64_t width) {                                                    \
-    narrow_backward<T, true>(x, w, mean, rstd, dy, dx, partial, rows, width);                      \
+  TESSERA_KERNEL(512, layer_norm_backward_##suffix##_512, const T* x, const T* w,                  \
+                 const float* mean, const float* rstd, const T* dy, const T* added, T* dx,         \
+                 float* partial, int64_t rows, int64_t width) {                                    \
+    narrow_backward<T, true>(x, w, mean, rstd, dy, added, dx, partial, rows, width);               \
   }                                                                                                \
   TESSERA_KERNEL(256, column_sum_##suffix, const T* x, float* partial, int64_t rows,               \
                  int64_t width) {                                                                  \

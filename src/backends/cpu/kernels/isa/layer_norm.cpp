@@ -69,6 +69,7 @@ void backward(const LayerNormBackward& args, int64_t begin, int64_t end, float* 
   for (int64_t row = begin; row < end; ++row) {
     const T* x = (const T*)args.x + row * width;
     const T* dy = (const T*)args.dy + row * width;
+    const T* added = args.added == nullptr ? nullptr : (const T*)args.added + row * width;
     T* dx = (T*)args.dx + row * width;
     float mean = args.mean[row], rstd = args.rstd[row];
     Vec total{}, dot{};
@@ -82,7 +83,8 @@ void backward(const LayerNormBackward& args, int64_t begin, int64_t end, float* 
       Vec h = (lanes.load(x + i) - mean) * rstd, d = lanes.load(dy + i);
       lanes.store(partial_dw + i, lanes.load(partial_dw + i) + d * h);
       lanes.store(partial_db + i, lanes.load(partial_db + i) + d);
-      lanes.store(dx + i, rstd * (d * lanes.load(w + i) - mean_g - h * mean_gh));
+      Vec v = rstd * (d * lanes.load(w + i) - mean_g - h * mean_gh);
+      lanes.store(dx + i, added == nullptr ? v : v + lanes.load(added + i));
     });
   }
 }

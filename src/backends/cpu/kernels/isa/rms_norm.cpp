@@ -35,6 +35,7 @@ void backward(const RmsNormBackward& args, int64_t begin, int64_t end, float* pa
   for (int64_t row = begin; row < end; ++row) {
     const T* x = (const T*)args.x + row * width;
     const T* dy = (const T*)args.dy + row * width;
+    const T* added = args.added == nullptr ? nullptr : (const T*)args.added + row * width;
     T* dx = (T*)args.dx + row * width;
     float rstd = args.rstd[row];
     Vec dot{};
@@ -45,7 +46,8 @@ void backward(const RmsNormBackward& args, int64_t begin, int64_t end, float* pa
     for_vectors(width, [&](auto lanes, int64_t i) {
       Vec h = lanes.load(x + i) * rstd, d = lanes.load(dy + i);
       lanes.store(partial_dw + i, lanes.load(partial_dw + i) + d * h);
-      lanes.store(dx + i, rstd * (d * lanes.load(w + i) - h * mean));
+      Vec v = rstd * (d * lanes.load(w + i) - h * mean);
+      lanes.store(dx + i, added == nullptr ? v : v + lanes.load(added + i));
     });
   }
 }
