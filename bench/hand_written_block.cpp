@@ -7,7 +7,6 @@
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/rms_norm.h"
 #include "backends/cpu/kernels/rope.h"
-#include "backends/cpu/kernels/sum_n.h"
 #include "backends/cpu/kernels/swiglu.h"
 #include "backends/cpu/kernels/tiles.h"
 
@@ -52,6 +51,19 @@ HandWrittenBlock::HandWrittenBlock(const BlockShape& shape, DType dtype, const f
 HandWrittenBlock::Linear HandWrittenBlock::make_linear(int64_t out, int64_t in) {
   int64_t n = s_.rows();
   DType d = dtype_, f32 = DType::kF32;
+  auto dx = [&](bool adds) {
+    return cpu::make_matmul({.m = n,
+                             .n = in,
+                             .k = out,
+                             .a = d,
+                             .b = d,
+                             .c = d,
+                             .lda = out,
+                             .ldb = in,
+                             .ldc = in,
+                             .accumulate = adds},
+                            isa_);
+  };
   return {cpu::make_matmul({.m = n,
                             .n = out,
                             .k = in,
@@ -63,9 +75,7 @@ HandWrittenBlock::Linear HandWrittenBlock::make_linear(int64_t out, int64_t in) 
                             .ldb = in,
                             .ldc = out},
                            isa_),
-          cpu::make_matmul(
-              {.m = n, .n = in, .k = out, .a = d, .b = d, .c = d, .lda = out, .ldb = in, .ldc = in},
-              isa_),
+          dx(false), dx(true),
           cpu::make_matmul({.m = out,
                             .n = in,
                             .k = n,
@@ -96,7 +106,7 @@ int64_t HandWrittenBlock::workspace_bytes() const {
                            cpu::attention_backward_workspace(problem, isa_, pool_.threads()),
                            cpu::rms_norm_backward_workspace(s_.rows(), s_.width)});
   for (const Linear& linear : {query_, key_value_, output_, gate_up_, down_}) {
-    for (const auto& product : {linear.y, linear.dx, linear.dw}) {
+    for (const auto& product : {linear.y, linear.dx, linear.dx_add, linear.dw}) {
       most = std::max(most, product->workspace_bytes(pool_.threads()));
     }
   }
@@ -116,7 +126,7 @@ int64_t HandWrittenBlock::lay_out(std::byte* begin) {
   int64_t hidden = n * s_.hidden * element;                    // [N, F]
   if (dtype_ != DType::kF32) place(&weights_, size_ * element);
   place(&gradients_, size_ * 4);
-  for (void** p : {&n1_, &h_, &n2_, &y_, &d_a_, &d_b_, &d_c_, &dh_, &dx_}) place(p, model);
+  for (void** p : {&n1_, &h_, &n2_, &y_, &dh_, &dx_}) place(p, model);
   for (void** p : {&q_, &o_, &dq_, &do_}) place(p, heads);
   for (void** p : {&k_, &v_, &dk_, &dv_}) place(p, kv_heads);
   for (void** p : {&gate_, &up_, &s_out_, &d_hidden_}) place(p, hidden);
@@ -167,23 +177,19 @@ void HandWrittenBlock::norm(const void* x, Parameter w, void* y, float* rstd) {
 }
 
 void HandWrittenBlock::norm_backward(const void* x, Parameter w, const float* rstd,
-                                     void* dy_to_dx) {
+                                     const void* added, void* dy_to_dx) {
   cpu::rms_norm_backward({.dtype = dtype_,
                           .x = x,
                           .w = weight(w),
                           .rstd = rstd,
                           .dy = dy_to_dx,
+                          .added = added,
                           .dx = dy_to_dx,
                           .dw = gradient(w),
                           .workspace = static_cast<float*>(workspace_),
                           .rows = s_.rows(),
                           .width = s_.width},
                          isa_, pool_);
-}
-
-void HandWrittenBlock::sum(std::initializer_list<const void*> terms, void* y) {
-  cpu::sum_n({dtype_, terms.begin(), static_cast<int64_t>(terms.size()), y, s_.rows() * s_.width},
-             isa_, pool_);
 }
 
 void HandWrittenBlock::step(const void* x, const void* dy) {
@@ -254,16 +260,14 @@ void HandWrittenBlock::backward(const void* x, const void* dy) {
                         .dy_stride = hidden,
                         .dgate_stride = hidden,
                         .dup_stride = hidden},
-                       isa_, pool_);                    // [N, F] twice
-  multiply(*gate_up_.dx, up_, weight(kUp), d_a_);       // [N, E]
-  multiply(*gate_up_.dw, up_, n2_, gradient(kUp));      // [F, E]
-  multiply(*gate_up_.dx, gate_, weight(kGate), d_b_);   // [N, E]
-  multiply(*gate_up_.dw, gate_, n2_, gradient(kGate));  // [F, E]
-  sum({d_a_, d_b_}, d_a_);                              // [N, E]
-  norm_backward(h_, kNorm2, rstd2_, d_a_);              // [N, E], [E]
-  sum({dy, d_a_}, dh_);                                 // [N, E]
-  multiply(*output_.dx, dh_, weight(kOutput), do_);     // [N, H*D]
-  multiply(*output_.dw, dh_, o_, gradient(kOutput));    // [E, H*D]
+                       isa_, pool_);                      // [N, F] twice
+  multiply(*gate_up_.dx, up_, weight(kUp), dh_);          // [N, E]
+  multiply(*gate_up_.dw, up_, n2_, gradient(kUp));        // [F, E]
+  multiply(*gate_up_.dx_add, gate_, weight(kGate), dh_);  // [N, E]
+  multiply(*gate_up_.dw, gate_, n2_, gradient(kGate));    // [F, E]
+  norm_backward(h_, kNorm2, rstd2_, dy, dh_);             // [N, E], [E]
+  multiply(*output_.dx, dh_, weight(kOutput), do_);       // [N, H*D]
+  multiply(*output_.dw, dh_, o_, gradient(kOutput));      // [E, H*D]
   cpu::attention_backward({.problem = attention_problem(s_, dtype_),
                            .q = q_,
                            .k = k_,
@@ -286,15 +290,13 @@ void HandWrittenBlock::backward(const void* x, const void* dy) {
                           isa_, pool_);                  // [N, H*D], [N, K*D] twice
   rotate(dk_, s_.kv_heads, true);                        // [N, K*D]
   rotate(dq_, s_.heads, true);                           // [N, H*D]
-  multiply(*key_value_.dx, dv_, weight(kValue), d_a_);   // [N, E]
+  multiply(*key_value_.dx, dv_, weight(kValue), dx_);    // [N, E]
   multiply(*key_value_.dw, dv_, n1_, gradient(kValue));  // [K*D, E]
-  multiply(*key_value_.dx, dk_, weight(kKey), d_b_);     // [N, E]
+  multiply(*key_value_.dx_add, dk_, weight(kKey), dx_);  // [N, E]
   multiply(*key_value_.dw, dk_, n1_, gradient(kKey));    // [K*D, E]
-  multiply(*query_.dx, dq_, weight(kQuery), d_c_);       // [N, E]
+  multiply(*query_.dx_add, dq_, weight(kQuery), dx_);    // [N, E]
   multiply(*query_.dw, dq_, n1_, gradient(kQuery));      // [H*D, E]
-  sum({d_a_, d_b_, d_c_}, d_a_);                         // [N, E]
-  norm_backward(x, kNorm1, rstd1_, d_a_);                // [N, E], [E]
-  sum({dh_, d_a_}, dx_);                                 // [N, E]
+  norm_backward(x, kNorm1, rstd1_, dh_, dx_);            // [N, E], [E]
 }
 
 }  // namespace tessera::bench

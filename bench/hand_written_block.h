@@ -42,9 +42,9 @@ class HandWrittenBlock {
   const float* gradients() const { return gradients_; }  // [size], laid out like the masters
 
  private:
-  // Y = X W^T with W [out, in], and its two gradients.
+  // Y = X W^T with W [out, in], and its two gradients; dx_add adds to what is there.
   struct Linear {
-    std::shared_ptr<const cpu::Matmul> y, dx, dw;
+    std::shared_ptr<const cpu::Matmul> y, dx, dx_add, dw;
   };
 
   void make_rotary_table();
@@ -58,8 +58,8 @@ class HandWrittenBlock {
   void multiply(const cpu::Matmul& product, const void* a, const void* b, void* c);
   void rotate(void* x, int64_t heads, bool inverse);
   void norm(const void* x, Parameter w, void* y, float* rstd);
-  void norm_backward(const void* x, Parameter w, const float* rstd, void* dy_to_dx);
-  void sum(std::initializer_list<const void*> terms, void* y);
+  void norm_backward(const void* x, Parameter w, const float* rstd, const void* added,
+                     void* dy_to_dx);
   const void* weight(Parameter p) const;
   float* gradient(Parameter p) const { return gradients_ + offsets_[static_cast<size_t>(p)]; }
 
@@ -81,7 +81,7 @@ class HandWrittenBlock {
   void *n1_, *q_, *k_, *v_, *o_, *h_, *n2_, *gate_, *up_, *s_out_, *y_;
   float *rstd1_, *rstd2_, *lse_;
   // Of the backward pass.
-  void *d_hidden_, *d_a_, *d_b_, *d_c_, *dh_, *do_, *dq_, *dk_, *dv_, *dx_;
+  void *d_hidden_, *dh_, *do_, *dq_, *dk_, *dv_, *dx_;
   void* workspace_;
 };
 

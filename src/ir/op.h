@@ -63,8 +63,8 @@ struct VjpContext {
   // takes it returns a gradient to which it is added.
   const std::function<Value(size_t input, DType dtype)>& take_sum;
 
-  // Appends `op`, whose output 0 is the gradient of that input in that dtype: where there is a sum to
-  // take, in the form that adds to it (Op::adding).
+  // Appends `op`, whose output 0 is the gradient of that input in that dtype: where there is a sum
+  // to take, in the form that adds to it (Op::adding).
   std::vector<Value> add(size_t input, DType dtype, const std::shared_ptr<const Op>& op,
                          std::vector<Value> operands) const;
 };

@@ -97,7 +97,8 @@ TEST(FrozenPrograms, HaveNoBackwardPassBelowTheFirstTrainedLayer) {
     }
     const bool first = g == &programs.accumulate_first;
     EXPECT_EQ(count(*g, first ? "linear_dw" : "linear_dw_add"), 2 * 7);
-    EXPECT_EQ(count(*g, "linear_dx") + count(*g, "linear_dx_add"), 2 * 7) << "the norm before q, k and v is trained";
+    EXPECT_EQ(count(*g, "linear_dx") + count(*g, "linear_dx_add"), 2 * 7)
+        << "the norm before q, k and v is trained";
   }
   std::set<std::string> expected{"weight.embed", "weight.layers.0", "weight.layers.1",
                                  "loss_sum",     "token_count",     "optimizer_step"};

@@ -25,8 +25,8 @@ class RmsNorm final : public OpOf<RmsNorm> {
   double epsilon_;
 };
 
-// dx = rstd * (w * dy) - x * rstd^3 / D * sum(w * dy * x), like x, with `adds` plus the last operand,
-// rounded once;  dw[D] = sum over rows of dy * x * rstd, f32.
+// dx = rstd * (w * dy) - x * rstd^3 / D * sum(w * dy * x), like x, with `adds` plus the last
+// operand, rounded once;  dw[D] = sum over rows of dy * x * rstd, f32.
 class RmsNormBackward final : public OpOf<RmsNormBackward> {
  public:
   explicit RmsNormBackward(bool adds = false) : adds_(adds) {}

@@ -35,12 +35,12 @@ struct LayerNormBackward {
   const void* w;      // [width]
   const float* mean;  // [rows], from the forward pass
   const float* rstd;
-  const void* dy;    // [rows, width]
+  const void* dy;               // [rows, width]
   const void* added = nullptr;  // [rows, width], to which dx is added before it is rounded; or null
-  void* dx;          // [rows, width]
-  float* dw;         // [width]
-  float* db;         // [width]
-  float* workspace;  // layer_norm_backward_workspace() bytes
+  void* dx;                     // [rows, width]
+  float* dw;                    // [width]
+  float* db;                    // [width]
+  float* workspace;             // layer_norm_backward_workspace() bytes
   int64_t rows, width;
 };
 int64_t layer_norm_backward_workspace(int64_t rows, int64_t width);  // bytes

@@ -24,18 +24,18 @@ struct RmsNormForward {
 void rms_norm_forward(const RmsNormForward& args, Isa isa, ThreadPool& pool);
 
 // With h = x * rstd: dx = rstd * (dy * w - h * mean(dy * w * h)), dw = sum over rows of dy * h.
-// dw is summed in f32 over tiles of 32 rows, then over the tiles in ascending order. dx may be dy or
-// `added`.
+// dw is summed in f32 over tiles of 32 rows, then over the tiles in ascending order. dx may be dy
+// or `added`.
 struct RmsNormBackward {
-  DType dtype;        // of x, w, dy and dx: kF32 or kBF16
-  const void* x;      // [rows, width]
-  const void* w;      // [width]
-  const float* rstd;  // [rows], from the forward pass
-  const void* dy;     // [rows, width]
+  DType dtype;                  // of x, w, dy and dx: kF32 or kBF16
+  const void* x;                // [rows, width]
+  const void* w;                // [width]
+  const float* rstd;            // [rows], from the forward pass
+  const void* dy;               // [rows, width]
   const void* added = nullptr;  // [rows, width], to which dx is added before it is rounded; or null
-  void* dx;           // [rows, width]
-  float* dw;          // [width]
-  float* workspace;   // rms_norm_backward_workspace() bytes
+  void* dx;                     // [rows, width]
+  float* dw;                    // [width]
+  float* workspace;             // rms_norm_backward_workspace() bytes
   int64_t rows, width;
 };
 int64_t rms_norm_backward_workspace(int64_t rows, int64_t width);  // bytes
