@@ -1,7 +1,5 @@
 #include "autodiff/backward.h"
 
-#include <algorithm>
-
 #include "ir/marks.h"
 #include "ops/composite/sum_n.h"
 #include "ops/primitive/elementwise.h"
@@ -81,12 +79,12 @@ class Reverse {
     }
   }
 
-  // What uses gave a value so far, if it is all of one dtype. It is out of the parts then.
+  // What later uses gave a value, if it is one part of that dtype, which is out of the parts then.
+  // Several are left to be summed at once: a sum of them now would be one pass more.
   Value take(Value v, DType dtype) {
     std::vector<Value>& parts = parts_[index(v)];
-    const auto other = [&](Value part) { return graph_.type(part).dtype != dtype; };
-    if (parts.empty() || std::ranges::any_of(parts, other)) return {};
-    const Value sum = cotangent(v);
+    if (parts.size() != 1 || graph_.type(parts[0]).dtype != dtype) return {};
+    const Value sum = parts[0];
     parts.clear();
     return sum;
   }

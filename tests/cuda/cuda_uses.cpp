@@ -209,7 +209,7 @@ std::vector<std::pair<Case, DType>> long_heads() {
 
 std::vector<Case> wider_norms() {
   std::vector<Case> cases;
-  for (int64_t width : {2051, 2056, 4099}) {
+  for (int64_t width : {2051, 2056, 4099, 4104}) {
     const TensorType x = t({35, width}), row = t({width}), of_rows = w({35});
     for (bool adds : {false, true}) {
       const std::string size = cat(adds ? "_add" : "", " 35x", width);

@@ -24,20 +24,20 @@ std::string backward_suffix(const PrepareContext& c, int64_t width) {
 }
 
 // How many blocks of so many threads share the rows of which a column's sum is formed: it decides
-// the order of sums, so it follows from the shape alone. `most` threads in all.
+// the order of sums, so it follows from shape and dtype alone. `most` threads in all.
 int64_t row_blocks(int64_t rows, unsigned threads, int64_t most) {
   constexpr int64_t kFewestRows = 16;
   return std::clamp<int64_t>((rows + kFewestRows - 1) / kFewestRows, 1, most / threads);
 }
 // Of the norms' gradients at most as many as an H100 runs at a time, by the registers that nvcc
 // gives their kernels: more of them would leave it half empty behind the first.
-int64_t backward_blocks(int64_t rows, int64_t width, bool centers) {
+int64_t backward_blocks(int64_t rows, int64_t width, DType dtype, bool centers) {
   constexpr int64_t kMultiprocessors = 132, kRegisters = 65536;
   const unsigned threads = backward_threads(width);
-  const int64_t of_a_thread = !narrow(width)             ? 48
-                              : threads <= kBlockThreads ? 80
-                              : centers                  ? 104
-                                                         : 64;
+  const int64_t of_a_thread = !narrow(width)                    ? 48
+                              : threads > kBlockThreads         ? (centers ? 104 : 64)
+                              : centers && dtype == DType::kF32 ? 112
+                                                                : 80;
   return row_blocks(
       rows, threads,
       kMultiprocessors * std::max<int64_t>(kRegisters / (of_a_thread * threads), 1) * threads);
@@ -86,7 +86,7 @@ Prepared prepare_layer_norm(const PrepareContext& c, Device& device) {
 
 Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
   int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(),
-          blocks = backward_blocks(rows, width, false);
+          blocks = backward_blocks(rows, width, c.inputs[0].dtype, false);
   if (width > kMostSums) return cat("rows of at most ", kMostSums, " elements");
   Kernel of_rows = find_kernel(device, "rms_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");
@@ -103,7 +103,7 @@ Prepared prepare_rms_norm_backward(const PrepareContext& c, Device& device) {
 
 Prepared prepare_layer_norm_backward(const PrepareContext& c, Device& device) {
   int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back(),
-          blocks = backward_blocks(rows, width, true);
+          blocks = backward_blocks(rows, width, c.inputs[0].dtype, true);
   if (2 * width > kMostSums) return cat("rows of at most ", kMostSums / 2, " elements");
   Kernel of_rows = find_kernel(device, "layer_norm_backward", backward_suffix(c, width)),
          sums = find_kernel(device, "sum_partials");

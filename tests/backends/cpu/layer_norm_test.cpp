@@ -50,7 +50,8 @@ Forward run_forward(const Operands& in, bool bias, Isa isa, ThreadPool& pool) {
   return out;
 }
 
-Backward run_backward(const Operands& in, const Forward& forward, Isa isa, ThreadPool& pool) {
+Backward run_backward(const Operands& in, const Forward& forward, Isa isa, ThreadPool& pool,
+                      const Tensor* added = nullptr) {
   DType dtype = in.x.dtype();
   Backward out{Tensor(dtype, in.x.size(), 7), Tensor(DType::kF32, in.width, 7),
                Tensor(DType::kF32, in.width, 7)};
@@ -61,6 +62,7 @@ Backward run_backward(const Operands& in, const Forward& forward, Isa isa, Threa
                        .mean = forward.mean.f32(),
                        .rstd = forward.rstd.f32(),
                        .dy = in.dy.data(),
+                       .added = added ? added->data() : nullptr,
                        .dx = out.dx.data(),
                        .dw = out.dw.f32(),
                        .db = out.db.f32(),
@@ -154,7 +156,7 @@ TEST(LayerNorm, WorksInPlace) {
     Operands in = operands(dtype, 40, 37);
     Forward apart = run_forward(in, true, isa, pool_of(2));
     Backward expected = run_backward(in, apart, isa, pool_of(2));
-    Tensor y = in.x, dx = in.dy, mean(DType::kF32, 40), rstd(DType::kF32, 40);
+    Tensor y = in.x, mean(DType::kF32, 40), rstd(DType::kF32, 40);
     Tensor dw(DType::kF32, 37), db(DType::kF32, 37);
     Tensor workspace(DType::kF32, layer_norm_backward_workspace(40, 37) / 4);
     layer_norm_forward({.dtype = dtype,
@@ -169,20 +171,33 @@ TEST(LayerNorm, WorksInPlace) {
                         .epsilon = kEpsilon},
                        isa, pool_of(2));
     EXPECT_TRUE(y == apart.y);
-    layer_norm_backward({.dtype = dtype,
-                         .x = in.x.data(),
-                         .w = in.w.data(),
-                         .mean = mean.f32(),
-                         .rstd = rstd.f32(),
-                         .dy = dx.data(),
-                         .dx = dx.data(),
-                         .dw = dw.f32(),
-                         .db = db.f32(),
-                         .workspace = workspace.f32(),
-                         .rows = 40,
-                         .width = 37},
-                        isa, pool_of(2));
+    auto run_over = [&](Tensor& dx, const Tensor& from, const Tensor* added) {
+      layer_norm_backward({.dtype = dtype,
+                           .x = in.x.data(),
+                           .w = in.w.data(),
+                           .mean = mean.f32(),
+                           .rstd = rstd.f32(),
+                           .dy = from.data(),
+                           .added = added ? added->data() : nullptr,
+                           .dx = dx.data(),
+                           .dw = dw.f32(),
+                           .db = db.f32(),
+                           .workspace = workspace.f32(),
+                           .rows = 40,
+                           .width = 37},
+                          isa, pool_of(2));
+    };
+    Tensor dx = in.dy;
+    run_over(dx, dx, nullptr);
     EXPECT_TRUE(dx == expected.dx && dw == expected.dw && db == expected.db);
+
+    const Tensor sum = Tensor::random(dtype, 40 * 37, 4);
+    expected = run_backward(in, apart, isa, pool_of(2), &sum);
+    Tensor over_dy = in.dy, over_sum = sum;
+    run_over(over_dy, over_dy, &sum);
+    run_over(over_sum, in.dy, &over_sum);
+    EXPECT_TRUE(over_dy == expected.dx && over_sum == expected.dx);
+    EXPECT_TRUE(dw == expected.dw && db == expected.db);
   });
 }
 

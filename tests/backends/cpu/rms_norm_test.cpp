@@ -31,7 +31,7 @@ Forward run_forward(const Tensor& x, const Tensor& w, int64_t rows, Isa isa, Thr
 }
 
 Backward run_backward(const Tensor& x, const Tensor& w, const Tensor& rstd, const Tensor& dy,
-                      Isa isa, ThreadPool& pool) {
+                      Isa isa, ThreadPool& pool, const Tensor* added = nullptr) {
   int64_t rows = rstd.size();
   Backward out{Tensor(x.dtype(), x.size(), 7), Tensor(DType::kF32, w.size(), 7)};
   Tensor workspace(DType::kF32, rms_norm_backward_workspace(rows, w.size()) / 4, NAN);
@@ -40,6 +40,7 @@ Backward run_backward(const Tensor& x, const Tensor& w, const Tensor& rstd, cons
                      .w = w.data(),
                      .rstd = rstd.f32(),
                      .dy = dy.data(),
+                     .added = added ? added->data() : nullptr,
                      .dx = out.dx.data(),
                      .dw = out.dw.f32(),
                      .workspace = workspace.f32(),
@@ -117,7 +118,7 @@ TEST(RmsNorm, WorksInPlace) {
     Forward apart = run_forward(x, w, rows, isa, pool_of(2));
     Backward expected = run_backward(x, w, apart.rstd, dy, isa, pool_of(2));
 
-    Tensor y = x, dx = dy, rstd(DType::kF32, rows), dw(DType::kF32, width);
+    Tensor y = x, rstd(DType::kF32, rows), dw(DType::kF32, width);
     Tensor workspace(DType::kF32, rms_norm_backward_workspace(rows, width) / 4);
     rms_norm_forward({.dtype = dtype,
                       .x = y.data(),
@@ -129,18 +130,32 @@ TEST(RmsNorm, WorksInPlace) {
                       .epsilon = kEpsilon},
                      isa, pool_of(2));
     EXPECT_TRUE(y == apart.y);
-    rms_norm_backward({.dtype = dtype,
-                       .x = x.data(),
-                       .w = w.data(),
-                       .rstd = rstd.f32(),
-                       .dy = dx.data(),
-                       .dx = dx.data(),
-                       .dw = dw.f32(),
-                       .workspace = workspace.f32(),
-                       .rows = rows,
-                       .width = width},
-                      isa, pool_of(2));
+    auto run_over = [&](Tensor& dx, const Tensor& from, const Tensor* added) {
+      rms_norm_backward({.dtype = dtype,
+                         .x = x.data(),
+                         .w = w.data(),
+                         .rstd = rstd.f32(),
+                         .dy = from.data(),
+                         .added = added ? added->data() : nullptr,
+                         .dx = dx.data(),
+                         .dw = dw.f32(),
+                         .workspace = workspace.f32(),
+                         .rows = rows,
+                         .width = width},
+                        isa, pool_of(2));
+    };
+    Tensor dx = dy;
+    run_over(dx, dx, nullptr);
     EXPECT_TRUE(dx == expected.dx);
+    EXPECT_TRUE(dw == expected.dw);
+
+    const Tensor sum = Tensor::random(dtype, rows * width, 4);
+    expected = run_backward(x, w, apart.rstd, dy, isa, pool_of(2), &sum);
+    Tensor over_dy = dy, over_sum = sum;
+    run_over(over_dy, over_dy, &sum);
+    run_over(over_sum, dy, &over_sum);
+    EXPECT_TRUE(over_dy == expected.dx);
+    EXPECT_TRUE(over_sum == expected.dx);
     EXPECT_TRUE(dw == expected.dw);
   });
 }
