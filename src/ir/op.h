@@ -59,8 +59,8 @@ struct VjpContext {
   const Node& node;
   std::span<const Value> cotangents;
   std::span<const bool> needed;
-  // The sum of what later uses of input i gave it, if there is any and it is of that dtype. Whoever
-  // takes it returns a gradient to which it is added.
+  // What later uses of an input gave it, if that is one value of that dtype; several are summed
+  // with the gradient that is returned. Whoever takes it returns a gradient to which it is added.
   const std::function<Value(size_t input, DType dtype)>& take_sum;
 
   // Appends `op`, whose output 0 is the gradient of that input in that dtype: where there is a sum

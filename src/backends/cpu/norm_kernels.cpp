@@ -23,13 +23,13 @@ void register_rms_norm(KernelTable& table, Isa isa, ThreadPool& pool) {
                               rms_norm_forward(args, isa, pool);
                             }};
             }));
-  for (std::string_view op : {"rms_norm_backward", "rms_norm_backward_add"}) {
-    table.add(op, for_floats(0, [op, isa, &pool](const PrepareContext& c) {
+  for (bool adds : {false, true}) {
+    const std::string_view op = adds ? "rms_norm_backward_add" : "rms_norm_backward";
+    table.add(op, for_floats(0, [op, adds, isa, &pool](const PrepareContext& c) {
                 int64_t rows = rows_of(c.inputs[0]), width = c.inputs[0].shape.back();
                 RmsNormBackward args{.dtype = c.inputs[0].dtype, .rows = rows, .width = width};
                 return Launch{kernel_name(op, isa), rms_norm_backward_workspace(rows, width),
-                              [args, adds = c.inputs.size() == 5, isa,
-                               &pool](const LaunchArguments& a) mutable {
+                              [args, adds, isa, &pool](const LaunchArguments& a) mutable {
                                 args.x = a.inputs[0];
                                 args.w = a.inputs[1];
                                 args.rstd = a.input<float>(2);
@@ -63,29 +63,29 @@ void register_layer_norm(KernelTable& table, Isa isa, ThreadPool& pool) {
                               layer_norm_forward(args, isa, pool);
                             }};
             }));
-  for (std::string_view op : {"layer_norm_backward", "layer_norm_backward_add"}) {
-    table.add(
-        op, for_floats(0, [op, isa, &pool](const PrepareContext& c) {
-          LayerNormBackward args{};
-          args.dtype = c.inputs[0].dtype;
-          args.rows = rows_of(c.inputs[0]);
-          args.width = c.inputs[0].shape.back();
-          return Launch{
-              kernel_name(op, isa), layer_norm_backward_workspace(args.rows, args.width),
-              [args, adds = c.inputs.size() == 6, isa, &pool](const LaunchArguments& a) mutable {
-                args.x = a.inputs[0];
-                args.w = a.inputs[1];
-                args.mean = a.input<float>(2);
-                args.rstd = a.input<float>(3);
-                args.dy = a.inputs[4];
-                args.added = adds ? a.inputs[5] : nullptr;
-                args.dx = a.outputs[0];
-                args.dw = a.output<float>(1);
-                args.db = a.output<float>(2);
-                args.workspace = static_cast<float*>(a.workspace);
-                layer_norm_backward(args, isa, pool);
-              }};
-        }));
+  for (bool adds : {false, true}) {
+    const std::string_view op = adds ? "layer_norm_backward_add" : "layer_norm_backward";
+    table.add(op, for_floats(0, [op, adds, isa, &pool](const PrepareContext& c) {
+                LayerNormBackward args{};
+                args.dtype = c.inputs[0].dtype;
+                args.rows = rows_of(c.inputs[0]);
+                args.width = c.inputs[0].shape.back();
+                return Launch{kernel_name(op, isa),
+                              layer_norm_backward_workspace(args.rows, args.width),
+                              [args, adds, isa, &pool](const LaunchArguments& a) mutable {
+                                args.x = a.inputs[0];
+                                args.w = a.inputs[1];
+                                args.mean = a.input<float>(2);
+                                args.rstd = a.input<float>(3);
+                                args.dy = a.inputs[4];
+                                args.added = adds ? a.inputs[5] : nullptr;
+                                args.dx = a.outputs[0];
+                                args.dw = a.output<float>(1);
+                                args.db = a.output<float>(2);
+                                args.workspace = static_cast<float*>(a.workspace);
+                                layer_norm_backward(args, isa, pool);
+                              }};
+              }));
   }
 }
 
