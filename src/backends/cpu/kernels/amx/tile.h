@@ -35,6 +35,11 @@ template <int tile>
 TESSERA_INLINE void tile_load(const char* from, int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(tile) : "memory");
 }
+// The same, for what L1 is not to keep.
+template <int tile>
+TESSERA_INLINE void tile_load_passing(const char* from, int64_t stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(tile) : "memory");
+}
 template <int tile>
 TESSERA_INLINE void tile_store(char* to, int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(tile) : "memory");
