@@ -77,12 +77,11 @@ class SpreadPacking {
   int64_t due_ = 0;
 };
 
-// Asks for what lies between two addresses, as many lines in each of `steps` steps: the next part of B
-// is in L2 when its tiles are loaded (products take 0.85 to 0.95 of the time).
+// Asks for what lies between two addresses, as many lines in each of `steps` steps: the next part
+// of B is in L2 when its tiles are loaded (products take 0.85 to 0.95 of the time).
 class SpreadAsking {
  public:
-  SpreadAsking(const char* from, const char* end, int64_t steps)
-      : at_(from), end_(end) {
+  SpreadAsking(const char* from, const char* end, int64_t steps) : at_(from), end_(end) {
     if (steps > 0) bytes_ = ((end - from) / kLine + steps - 1) / steps * kLine;
   }
 

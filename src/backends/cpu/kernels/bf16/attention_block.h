@@ -75,21 +75,23 @@ TESSERA_INLINE Pair pair_of(const RowMask& mask, int64_t query_block, int64_t ke
   return pair;
 }
 
-// Calls f(first key, keys, first query) for each strip of keys; on the diagonal, a strip leaves out
-// the queries before it.
+// Calls f(first key, first query) for each strip of kTile keys of the pair; on the diagonal, a
+// strip leaves out the queries before it.
 template <class F>
 TESSERA_INLINE void for_strips(const Pair& pair, F f) {
-  if (!pair.diagonal) return f(0, pair.keys, 0);
-  for (int64_t first = 0; first < pair.keys; first += kTile) f(first, kTile, first);
+  for (int64_t key = 0; key < pair.keys; key += kTile) {
+    const int64_t query = pair.diagonal ? key : 0;
+    if (query < pair.queries) f(key, query);
+  }
 }
 
-// Scores become -infinity where a query does not see the key.
-static inline void hide(const RowMask& mask, const Pair& pair, float* scores) {
+// Scores of the strip of keys from `key` on become -infinity where a query does not see the key.
+static inline void hide(const RowMask& mask, const Pair& pair, int64_t key, float* scores) {
   SeeingQueries queries{mask, pair.query};
   int64_t block_end = smaller(pair.query + kBlock, mask.p.tokens);
   __m512i lanes = (__m512i)IntVec{TESSERA_LANE_NUMBERS};
-  for (int64_t u = 0; u < pair.keys; ++u) {
-    BlockRange seeing = queries.of(pair.key + u, block_end);
+  for (int64_t u = 0; u < kTile; ++u) {
+    BlockRange seeing = queries.of(pair.key + key + u, block_end);
     __m512i begin = _mm512_set1_epi32((int)seeing.begin), end = _mm512_set1_epi32((int)seeing.end);
     for (int64_t j = 0; j < pair.queries; j += 16) {
       __m512i t = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)(pair.query + j)));
@@ -116,11 +118,29 @@ TESSERA_INLINE void drop_words(const uint16_t* low, const uint16_t* high, __m512
   }
 }
 
-TESSERA_INLINE void store_masked(BF16* to, __mmask16 mask, __m512i numbers) {
-  _mm256_mask_storeu_epi16(to, mask, (__m256i)narrow((Vec)numbers));
+// The words of 32 numbers of a row, cleared where their bits are below the threshold.
+TESSERA_INLINE Words keep_words(Words words, const uint16_t* bits, __m512i threshold) {
+  const __mmask32 kept = _mm512_cmpge_epu16_mask(_mm512_loadu_si512(bits), threshold);
+#pragma GCC unroll 3
+  for (int p = 0; p < kParts; ++p) words.part[p] = _mm512_maskz_mov_epi16(kept, words.part[p]);
+  return words;
 }
-TESSERA_INLINE void store_masked(float* to, __mmask16 mask, __m512i numbers) {
-  _mm512_mask_storeu_ps(to, mask, (__m512)numbers);
+
+// 32 numbers of a row, as far as they are `columns`. Whole lines go past the caches: the tensor is
+// far larger than L2, and its rows lie pages apart, so each line would be read before it is
+// written.
+TESSERA_INLINE void write_row(BF16* to, int64_t columns, __m512 first, __m512 second) {
+  __m512i row = (__m512i)_mm512_cvtne2ps_pbh(second, first);
+  if (columns >= 32 && (uintptr_t)to % 64 == 0) {
+    _mm512_stream_si512((__m512i*)to, row);
+  } else {
+    _mm512_mask_storeu_epi16(to, columns >= 32 ? 0xffffffffu : (1u << columns) - 1, row);
+  }
+}
+TESSERA_INLINE void write_row(float* to, int64_t columns, __m512 first, __m512 second) {
+  const uint32_t mask = columns >= 32 ? 0xffffffffu : (1u << columns) - 1;
+  _mm512_mask_storeu_ps(to, (__mmask16)mask, first);
+  _mm512_mask_storeu_ps(to + 16, (__mmask16)(mask >> 16), second);
 }
 
 // [width][kBlock] f32, lane t times factor[t], as `rows` rows of head_dim elements.
@@ -128,16 +148,18 @@ static inline void write_transposed(const float* from, const float* factor, int6
                                     int64_t head_dim, Element* to, int64_t stride) {
   for (int64_t t = 0; t < rows; t += 16) {
     __m512 scale = _mm512_loadu_ps(factor + t);
-    for (int64_t d = 0; d < head_dim; d += 16) {
-      __m512i words[16];
-      for (int i = 0; i < 16; ++i) {
-        words[i] =
-            _mm512_castps_si512(_mm512_mul_ps(_mm512_loadu_ps(from + (d + i) * kBlock + t), scale));
+    for (int64_t d = 0; d < head_dim; d += 32) {
+      __m512i halves[2][16];
+      for (int h = 0; h < 2; ++h) {
+        for (int i = 0; i < 16; ++i) {
+          const float* at = from + (d + 16 * h + i) * kBlock + t;
+          halves[h][i] = _mm512_castps_si512(_mm512_mul_ps(_mm512_loadu_ps(at), scale));
+        }
+        transpose_words(halves[h]);
       }
-      transpose_words(words);
-      __mmask16 mask = (__mmask16)((1u << smaller(16, head_dim - d)) - 1);
       for (int64_t i = 0; i < smaller(16, rows - t); ++i) {
-        store_masked(to + (t + i) * stride + d, mask, words[i]);
+        write_row(to + (t + i) * stride + d, head_dim - d, (__m512)halves[0][i],
+                  (__m512)halves[1][i]);
       }
     }
   }

@@ -24,10 +24,14 @@ TESSERA_ATTENTION_INLINE Planes take_planes(Scratch& scratch, int64_t words, int
 // Parts of which the numbers of tensors are the sums.
 TESSERA_ATTENTION_INLINE int parts_of(DType dtype) { return dtype == DType::kF32 ? 3 : 1; }
 
+// Scores come in strips of kTile keys, which stay in L1. Operands whose depth is keys hold two
+// blocks side by side, so that sums over keys pass by once every two blocks.
+constexpr int64_t kStrip = kTile * kBlock, kKeySlots = 2, kKeysAtOnce = kKeySlots * kBlock;
+
 struct ForwardBuffers {
-  Planes keys, values_t;          // left: [T][width], [block][width][kBlock]
-  Planes query_t, probabilities;  // right: [width][kBlock], [key][query]
-  float *scores, *out;            // [key][query], [width][kBlock]
+  Planes keys, values_t;          // left: [T][width], [pair of blocks][width][kKeysAtOnce]
+  Planes query_t, probabilities;  // right: [width][kBlock], [kKeysAtOnce][kBlock]
+  float *scores, *out;            // [key of a strip][query], [width][kBlock]
   float *reference, *sum;         // [kBlock]; reference in kUnits
   uint16_t* bits;                 // [key][query], of dropout
   int64_t width;
@@ -36,12 +40,12 @@ TESSERA_ATTENTION_INLINE ForwardBuffers carve(const AttentionProblem& p, Scratch
   ForwardBuffers b;
   const int parts = parts_of(p.dtype);
   b.width = round_up(p.head_dim, kTile);
-  int64_t padded = attention_blocks(p) * kBlock;
-  b.keys = take_planes(scratch, padded * b.width / 2, parts);
-  b.values_t = take_planes(scratch, padded * b.width / 2, parts);
+  int64_t blocks = attention_blocks(p);
+  b.keys = take_planes(scratch, blocks * kBlock * b.width / 2, parts);
+  b.values_t = take_planes(scratch, round_up(blocks, kKeySlots) * kBlock * b.width / 2, parts);
   b.query_t = take_planes(scratch, kBlock * b.width / 2, parts);
-  b.probabilities = take_planes(scratch, kBlock * kBlockWords, parts);
-  b.scores = scratch.take<float>(kBlock * kBlock);
+  b.probabilities = take_planes(scratch, kKeysAtOnce * kBlockWords, parts);
+  b.scores = scratch.take<float>(kStrip);
   b.out = scratch.take<float>(b.width * kBlock);
   b.reference = scratch.take<float>(kBlock);
   b.sum = scratch.take<float>(kBlock);
@@ -49,41 +53,52 @@ TESSERA_ATTENTION_INLINE ForwardBuffers carve(const AttentionProblem& p, Scratch
   return b;
 }
 
+// The backward pass multiplies two blocks of keys with a group of blocks of queries, so that sums
+// over queries pass by once a group. What they share stays in L2.
+constexpr int64_t kMostQueryBlocks = 4;
+TESSERA_ATTENTION_INLINE int64_t query_group(const AttentionProblem& p) {
+  return smaller(attention_blocks(p), p.dtype == DType::kF32 ? 2 : kMostQueryBlocks);
+}
+
 struct BackwardBuffers {
-  Planes keys, values, keys_t;         // left: [keys of the chunk][width], [slot][width][kBlock]
-  Planes query_t, dout_t;              // right: [block][width][kBlock]
-  Planes query, dout;                  // right: [T][width]
-  Planes probabilities, dscores_left;  // left: [key][query]
-  Planes dscores_right;                // right: [key][query]
-  float *scores, *dscores;             // [key][query]
+  Planes keys, values;                 // left: [keys of the chunk][width]
+  Planes keys_t;                       // left: [pair of slots][width][kKeysAtOnce]
+  Planes query_t, dout_t;              // right: [block of the group][width][kBlock]
+  Planes query, dout;                  // right: [queries of the group][width]
+  Planes probabilities, dscores_left;  // left: [kKeysAtOnce][queries of the group, padded]
+  Planes dscores_right;                // right: [kKeysAtOnce][kBlock]
+  float *scores, *dscores;             // [key of a strip][query]
   float *dk, *dv;                      // [keys of the chunk][width]
-  float *lse, *delta;                  // [T rounded up to blocks]; lse in kUnits
+  float *lse, *delta;                  // [queries of the group]; lse in kUnits
   uint16_t* bits;                      // [key][query], of dropout
   int64_t width;
+  int64_t queries;  // from a row of probabilities to the next: a line more than there are, as rows
+                    // of whole kilobytes would all meet in a few sets of L1
 };
 TESSERA_ATTENTION_INLINE BackwardBuffers carve(const AttentionProblem& p, int64_t chunks,
                                                Scratch& scratch) {
   BackwardBuffers b;
   const int parts = parts_of(p.dtype);
   b.width = round_up(p.head_dim, kTile);
-  int64_t blocks = attention_blocks(p), padded = blocks * kBlock;
-  int64_t keys = (blocks + chunks - 1) / chunks * kBlock;
+  int64_t blocks = attention_blocks(p), queries = query_group(p) * kBlock;
+  int64_t slots = (blocks + chunks - 1) / chunks, keys = slots * kBlock;
+  b.queries = queries + 32;
   b.keys = take_planes(scratch, keys * b.width / 2, parts);
   b.values = take_planes(scratch, keys * b.width / 2, parts);
-  b.keys_t = take_planes(scratch, keys * b.width / 2, parts);
-  b.query_t = take_planes(scratch, padded * b.width / 2, parts);
-  b.dout_t = take_planes(scratch, padded * b.width / 2, parts);
-  b.query = take_planes(scratch, padded * b.width / 2, parts);
-  b.dout = take_planes(scratch, padded * b.width / 2, parts);
-  b.probabilities = take_planes(scratch, kBlock * kBlockWords, parts);
-  b.dscores_left = take_planes(scratch, kBlock * kBlockWords, parts);
-  b.dscores_right = take_planes(scratch, kBlock * kBlockWords, parts);
-  b.scores = scratch.take<float>(kBlock * kBlock);
-  b.dscores = scratch.take<float>(kBlock * kBlock);
+  b.keys_t = take_planes(scratch, round_up(slots, kKeySlots) * kBlock * b.width / 2, parts);
+  b.query_t = take_planes(scratch, queries * b.width / 2, parts);
+  b.dout_t = take_planes(scratch, queries * b.width / 2, parts);
+  b.query = take_planes(scratch, queries * b.width / 2, parts);
+  b.dout = take_planes(scratch, queries * b.width / 2, parts);
+  b.probabilities = take_planes(scratch, kKeysAtOnce * b.queries / 2, parts);
+  b.dscores_left = take_planes(scratch, kKeysAtOnce * b.queries / 2, parts);
+  b.dscores_right = take_planes(scratch, kKeysAtOnce * kBlockWords, parts);
+  b.scores = scratch.take<float>(kStrip);
+  b.dscores = scratch.take<float>(kStrip);
   b.dk = scratch.take<float>(keys * b.width);
   b.dv = scratch.take<float>(keys * b.width);
-  b.lse = scratch.take<float>(padded);
-  b.delta = scratch.take<float>(padded);
+  b.lse = scratch.take<float>(queries);
+  b.delta = scratch.take<float>(queries);
   b.bits = p.threshold > 0 ? scratch.take<uint16_t>(kAttentionBits) : nullptr;
   return b;
 }

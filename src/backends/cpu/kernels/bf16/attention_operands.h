@@ -38,6 +38,27 @@ TESSERA_INLINE WordsOf<parts> split_words(__m512 low, __m512 high) {
   }
   return words;
 }
+// Those of `first` before those of `second`.
+template <int parts>
+TESSERA_INLINE WordsOf<parts> split_row(__m512 first, __m512 second) {
+  if constexpr (parts == 1) {
+    return {{(__m512i)_mm512_cvtne2ps_pbh(second, first)}};
+  } else {
+    alignas(64) static constexpr uint16_t kHighHalves[32] = {
+        1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+        33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    const __m512i high_halves = _mm512_load_si512(kHighHalves);
+    WordsOf<parts> words;
+#pragma GCC unroll 3
+    for (int p = 0; p < parts; ++p) {
+      const __m512i left = rounded_bits(first), right = rounded_bits(second);
+      words.part[p] = _mm512_permutex2var_epi16(left, high_halves, right);
+      first -= (__m512)left;
+      second -= (__m512)right;
+    }
+    return words;
+  }
+}
 
 // 32 elements of a row, and 16 of two rows, interleaved.
 TESSERA_INLINE WordsOf<1> row_words(const SourceOf<BF16>& s, int64_t row, int64_t column) {
@@ -52,15 +73,7 @@ TESSERA_INLINE __m512 read_floats(const SourceOf<float>& s, int64_t row, int64_t
                                s.data + row * s.stride + column);
 }
 TESSERA_INLINE WordsOf<3> row_words(const SourceOf<float>& s, int64_t row, int64_t column) {
-  __m512 first = read_floats(s, row, column), second = read_floats(s, row, column + 16);
-  WordsOf<3> words;
-#pragma GCC unroll 3
-  for (int p = 0; p < 3; ++p) {
-    words.part[p] = (__m512i)_mm512_cvtne2ps_pbh(second, first);
-    first -= widen_half(words.part[p], 0);
-    second -= widen_half(words.part[p], 1);
-  }
-  return words;
+  return split_row<3>(read_floats(s, row, column), read_floats(s, row, column + 16));
 }
 TESSERA_INLINE WordsOf<3> pair_words(const SourceOf<float>& s, int64_t row, int64_t next,
                                      int64_t column) {
@@ -111,13 +124,14 @@ static inline void pack_left(const Source& s, int64_t rows, int64_t width, Plane
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < width; c += 32) store(to, (r * width + c) / 2, row_words(s, r, c));
 }
-// Left operand, columns by rows: words [width][rows / 2].
-static inline void pack_left_transposed(const Source& s, int64_t rows, int64_t width, Planes to) {
+// Left operand, columns by rows: the first words of [width][depth / 2].
+static inline void pack_left_transposed(const Source& s, int64_t rows, int64_t width, Planes to,
+                                        int64_t depth) {
   for (int64_t r = 0; r < rows; r += 32) {
     for (int64_t c = 0; c < width; c += 16) {
       Words words[16];
       for (int i = 0; i < 16; ++i) words[i] = pair_words(s, r + 2 * i, r + 2 * i + 1, c);
-      store_transposed(words, to, (c * rows + r) / 2, rows / 2);
+      store_transposed(words, to, (c * depth + r) / 2, depth / 2);
     }
   }
 }
@@ -131,13 +145,11 @@ static inline void pack_right_transposed(const Source& s, int64_t rows, int64_t 
     }
   }
 }
-// Right operand whose depth is the rows, in the order 0, 16, 1, 17 ... 15, 31 of each 32: that of
-// pack_words(rows 0..15, rows 16..31). Words [rows / 2][width].
-static inline void pack_right_halves(const Source& s, int64_t rows, int64_t width, Planes to) {
-  for (int64_t r = 0; r < rows; r += 32)
-    for (int64_t i = 0; i < 16; ++i)
-      for (int64_t c = 0; c < width; c += 16)
-        store(to, (r / 2 + i) * width + c, pair_words(s, r + i, r + i + 16, c));
+// Right operand whose depth is the rows: words [rows / 2][width].
+static inline void pack_right(const Source& s, int64_t rows, int64_t width, Planes to) {
+  for (int64_t r = 0; r < rows; r += 2)
+    for (int64_t c = 0; c < width; c += 16)
+      store(to, r / 2 * width + c, pair_words(s, r, r + 1, c));
 }
 
 }  // namespace tessera::cpu::TESSERA_ISA

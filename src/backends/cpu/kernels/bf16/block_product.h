@@ -50,12 +50,12 @@ TESSERA_INLINE void multiply_tiles() {
 TESSERA_INLINE void multiply_units(const Operand& a, const Operand& b, int64_t i, int64_t j,
                                    int64_t k) {
   if constexpr (kParts == 1) {
-    tile_load<4>(a.at(i, k * 2), a.stride);
+    tile_load_passing<4>(a.at(i, k * 2), a.stride);
     tile_load<6>(b.at(k / 2, j * 4), b.stride);
     tile_multiply<0, 4, 6>();
     tile_load<7>(b.at(k / 2, j * 4 + 64), b.stride);
     tile_multiply<1, 4, 7>();
-    tile_load<5>(a.at(i + 16, k * 2), a.stride);
+    tile_load_passing<5>(a.at(i + 16, k * 2), a.stride);
     tile_multiply<2, 5, 6>();
     tile_multiply<3, 5, 7>();
   } else {
@@ -76,15 +76,14 @@ TESSERA_INLINE void multiply_units(const Operand& a, const Operand& b, int64_t i
 }
 
 // 2 x 2 result tiles in registers.
-template <bool add>
-static inline void block_product(int64_t rows, int64_t columns, int64_t depth, Operand a, Operand b,
-                                 float* c, int64_t c_columns) {
+static inline void block_product(bool add, int64_t rows, int64_t columns, int64_t depth, Operand a,
+                                 Operand b, float* c, int64_t c_columns) {
   int64_t c_stride = c_columns * 4;
   for (int64_t i = 0; i < rows; i += 32) {
     for (int64_t j = 0; j < columns; j += 32) {
       char* to = reinterpret_cast<char*>(c + i * c_columns + j);
       char* below = to + 16 * c_stride;
-      if constexpr (add) {
+      if (add) {
         tile_load<0>(to, c_stride);
         tile_load<1>(to + 64, c_stride);
         tile_load<2>(below, c_stride);
@@ -113,8 +112,8 @@ struct ProductScope {
 };
 
 // kRows x kVectors results in registers. A word holds two depths.
-template <bool add, int kRows, int kVectors>
-TESSERA_INLINE void product_in_registers(int64_t words, Operand a, Operand b, float* c,
+template <int kRows, int kVectors>
+TESSERA_INLINE void product_in_registers(bool add, int64_t words, Operand a, Operand b, float* c,
                                          int64_t c_columns) {
   __m512 sums[kRows][kVectors];
 #pragma GCC unroll 8
@@ -145,18 +144,17 @@ TESSERA_INLINE void product_in_registers(int64_t words, Operand a, Operand b, fl
   }
 }
 
-template <bool add>
-static inline void block_product(int64_t rows, int64_t columns, int64_t depth, Operand a, Operand b,
-                                 float* c, int64_t c_columns) {
+static inline void block_product(bool add, int64_t rows, int64_t columns, int64_t depth, Operand a,
+                                 Operand b, float* c, int64_t c_columns) {
   int64_t j = 0;
   for (; j + 64 <= columns; j += 64)
     for (int64_t i = 0; i < rows; i += 4)
-      product_in_registers<add, 4, 4>(depth / 2, a.from(i, 0), b.from(0, j * 4),
-                                      c + i * c_columns + j, c_columns);
+      product_in_registers<4, 4>(add, depth / 2, a.from(i, 0), b.from(0, j * 4),
+                                 c + i * c_columns + j, c_columns);
   for (; j < columns; j += 32)
     for (int64_t i = 0; i < rows; i += 8)
-      product_in_registers<add, 8, 2>(depth / 2, a.from(i, 0), b.from(0, j * 4),
-                                      c + i * c_columns + j, c_columns);
+      product_in_registers<8, 2>(add, depth / 2, a.from(i, 0), b.from(0, j * 4),
+                                 c + i * c_columns + j, c_columns);
 }
 
 #endif

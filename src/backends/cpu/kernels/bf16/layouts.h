@@ -8,13 +8,18 @@
 
 namespace tessera::cpu::TESSERA_ISA {
 
-// Two rounded bf16 in each word, `low` first. Halves are rounded away from zero, which saves two
-// instructions and is right within the same half unit in the last place.
+// f32 whose low halves are zero: a rounded bf16 each. Halves are rounded away from zero, which is
+// right within the same half unit in the last place.
+TESSERA_INLINE __m512i rounded_bits(__m512 x) {
+  __m512i nearest = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+  return _mm512_and_si512(nearest, _mm512_set1_epi32((int)0xffff0000u));
+}
+// Two rounded bf16 in each word, `low` first: fewer cycles than the one instruction that rounds
+// both and a permutation.
 TESSERA_INLINE __m512i pack_words(__m512 low, __m512 high) {
   __m512i half = _mm512_set1_epi32(0x8000);
   __m512i first = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(low), half), 16);
-  __m512i second = _mm512_add_epi32(_mm512_castps_si512(high), half);
-  return _mm512_or_si512(first, _mm512_and_si512(second, _mm512_set1_epi32((int)0xffff0000u)));
+  return _mm512_or_si512(first, rounded_bits(high));
 }
 
 // Row i, word j becomes row j, word i.
