@@ -116,10 +116,17 @@ TEST(Attention, WidestHead) {
   }
 }
 
-// On matrix tiles f32 is multiplied so in both directions.
+// On matrix tiles f32 is multiplied in both directions, too. The last ones have so many heads that
+// none is cut into chunks, and several groups of blocks of queries.
 TEST(Attention, LongSequences) {
-  for (AttentionProblem p : {problem(513, 64, 2, 1, true, 0), problem(576, 80, 1, 1, false, 0)})
-    expect_as_good_as_decomposition(p, 1);
+  for (AttentionProblem p :
+       {problem(513, 64, 2, 1, true, 0), problem(576, 80, 1, 1, false, 0),
+        problem(610, 32, 16, 8, true, 0), with_dropout(problem(530, 8, 8, 8, true, 140), 0.2)}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      p.dtype = dtype;
+      expect_as_good_as_decomposition(p, 1);
+    }
+  }
 }
 
 TEST(Attention, HeadsInChunks) {
