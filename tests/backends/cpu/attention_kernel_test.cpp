@@ -39,6 +39,74 @@ TEST(Attention, QueriesFromABlockOn) {
   }
 }
 
+// Gradients and outputs of so many tokens go past the caches where rows are whole lines; those of
+// each row of the batch alone do not.
+TEST(Attention, ResultsPastTheCachesHaveTheSameBits) {
+  AttentionProblem both = problem(200, 128, 48, 48, true, 0);
+  both.dtype = DType::kBF16;
+  both.batch = 2;
+  const int64_t stride = both.heads * both.head_dim, row = both.tokens * stride;
+  std::vector<Tensor> in;  // q, k, v, dout
+  for (uint64_t seed = 1; seed <= 4; ++seed)
+    in.push_back(Tensor::random(both.dtype, 2 * row, seed));
+  for (Isa isa : isas_here()) {
+    auto run_rows = [&](int64_t first, int64_t batch) {
+      AttentionProblem p = both;
+      p.batch = batch;
+      const int64_t bytes = batch * row * size_of(p.dtype);
+      std::vector<float> lse(static_cast<size_t>(batch * p.heads * p.tokens));
+      Workspace out(4 * bytes);  // whole lines: o, dq, dk, dv
+      auto of = [&](int64_t i) { return static_cast<char*>(out.data()) + i * bytes; };
+      auto from = [&](size_t i) { return in[i].at(first * row); };
+      Workspace forward(attention_forward_workspace(p, isa, 2));
+      attention_forward({.problem = p,
+                         .q = from(0),
+                         .k = from(1),
+                         .v = from(2),
+                         .o = of(0),
+                         .lse = lse.data(),
+                         .q_stride = stride,
+                         .k_stride = stride,
+                         .v_stride = stride,
+                         .o_stride = stride,
+                         .workspace = forward.data()},
+                        isa, pool_of(2));
+      Workspace backward(attention_backward_workspace(p, isa, 2));
+      attention_backward({.problem = p,
+                          .q = from(0),
+                          .k = from(1),
+                          .v = from(2),
+                          .o = of(0),
+                          .dout = from(3),
+                          .lse = lse.data(),
+                          .dq = of(1),
+                          .dk = of(2),
+                          .dv = of(3),
+                          .q_stride = stride,
+                          .k_stride = stride,
+                          .v_stride = stride,
+                          .o_stride = stride,
+                          .dout_stride = stride,
+                          .dq_stride = stride,
+                          .dk_stride = stride,
+                          .dv_stride = stride,
+                          .workspace = backward.data()},
+                         isa, pool_of(2));
+      return std::vector<char>(of(0), of(4));
+    };
+    const int64_t bytes = row * size_of(both.dtype);
+    const std::vector<char> whole = run_rows(0, 2);
+    for (int64_t first : {0, 1}) {
+      const std::vector<char> alone = run_rows(first, 1);
+      for (int64_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(0, std::memcmp(whole.data() + (2 * i + first) * bytes, alone.data() + i * bytes,
+                                 static_cast<size_t>(bytes)))
+            << name(isa) << " " << i;
+      }
+    }
+  }
+}
+
 // With values of 1 the output counts the kept probabilities, whose mean is 1.
 TEST(Attention, DropoutKeepsTheMean) {
   AttentionProblem p = with_dropout(problem(257, 8, 8, 8, false, 0), 0.4);

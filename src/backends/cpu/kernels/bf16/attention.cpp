@@ -154,7 +154,7 @@ bool forward_block(const AttentionForward& args, int64_t batch, int64_t head, in
       lse[t] = b.reference[t] * kInverseUnits + __builtin_logf(b.sum[t]);
   }
   Element* o = (Element*)args.o + row * args.o_stride + head * p.head_dim;
-  write_transposed(b.out, inverse, queries, p.head_dim, o, args.o_stride);
+  write_transposed(p, b.out, inverse, queries, o, args.o_stride);
   return true;
 }
 
@@ -185,6 +185,7 @@ bool attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
         return false;
     }
   }
+  _mm_sfence();
   return true;
 }
 

@@ -101,7 +101,7 @@ void finish_dq(const AttentionBackward& args, int64_t batch, int64_t head, int64
   float scale[kBlock];
   for (float& lane : scale) lane = p.scale;
   Element* to = (Element*)args.dq + (batch * p.tokens + first) * args.dq_stride + head * p.head_dim;
-  write_transposed(dq, scale, smaller(kBlock, p.tokens - first), p.head_dim, to, args.dq_stride);
+  write_transposed(p, dq, scale, smaller(kBlock, p.tokens - first), to, args.dq_stride);
 }
 
 // False where k or v have numbers without parts.
@@ -128,6 +128,7 @@ bool load_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t
 void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t slots,
                 const BackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
+  const bool streamed = streams(p);
   for (int64_t slot = 0; slot < slots; ++slot) {
     int64_t first = block_of_slot(unit, slot) * kBlock;
     int64_t row = unit.batch * p.tokens + first, column = unit.kv_head * p.head_dim;
@@ -138,9 +139,9 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
       const float* dv_sums = b.dv + (slot * kBlock + r) * b.width;
       const __m512 scale = _mm512_set1_ps(p.scale), keep = _mm512_set1_ps(attention_keep_scale(p));
       for (int64_t d = 0; d < p.head_dim; d += 32) {
-        write_row(dk + d, p.head_dim - d, _mm512_loadu_ps(dk_sums + d) * scale,
+        write_row(streamed, dk + d, p.head_dim - d, _mm512_loadu_ps(dk_sums + d) * scale,
                   _mm512_loadu_ps(dk_sums + d + 16) * scale);
-        write_row(dv + d, p.head_dim - d, _mm512_loadu_ps(dv_sums + d) * keep,
+        write_row(streamed, dv + d, p.head_dim - d, _mm512_loadu_ps(dv_sums + d) * keep,
                   _mm512_loadu_ps(dv_sums + d + 16) * keep);
       }
     }
@@ -282,6 +283,7 @@ bool attention_backward_unit(const AttentionBackward& args, const AttentionUnit&
     if (unit.chunks > 1) dq += attention_dq_floats(p);
   }
   store_keys(args, unit, slots, b);
+  _mm_sfence();
   return true;
 }
 
@@ -294,6 +296,7 @@ void attention_finish_dq(const AttentionBackward& args, int64_t batch, int64_t h
       store(sum + i, load(sum + i) + load(sum + part * part_stride + i));
   }
   finish_dq(args, batch, head, block, sum);
+  _mm_sfence();
 }
 
 }  // namespace tessera::cpu::TESSERA_ISA

@@ -126,26 +126,34 @@ TESSERA_INLINE Words keep_words(Words words, const uint16_t* bits, __m512i thres
   return words;
 }
 
-// 32 numbers of a row, as far as they are `columns`. Whole lines go past the caches: the tensor is
-// far larger than L2, and its rows lie pages apart, so each line would be read before it is
-// written.
-TESSERA_INLINE void write_row(BF16* to, int64_t columns, __m512 first, __m512 second) {
+// Whether results are written past the caches, where a line whose neighbours lie pages apart would
+// be read first: tensors that L2 does not hold. A unit ends with a fence.
+TESSERA_INLINE bool streams(const AttentionProblem& p) {
+  constexpr int64_t kStreamedBytes = int64_t{4} << 20;
+  return p.batch * p.tokens * p.heads * p.head_dim * (int64_t)sizeof(Element) >= kStreamedBytes;
+}
+// 32 numbers of a row, as far as they are `columns`.
+TESSERA_INLINE void write_row(bool streams, BF16* to, int64_t columns, __m512 first,
+                              __m512 second) {
   __m512i row = (__m512i)_mm512_cvtne2ps_pbh(second, first);
-  if (columns >= 32 && (uintptr_t)to % 64 == 0) {
+  if (streams && columns >= 32 && (uintptr_t)to % 64 == 0) {
     _mm512_stream_si512((__m512i*)to, row);
   } else {
     _mm512_mask_storeu_epi16(to, columns >= 32 ? 0xffffffffu : (1u << columns) - 1, row);
   }
 }
-TESSERA_INLINE void write_row(float* to, int64_t columns, __m512 first, __m512 second) {
+TESSERA_INLINE void write_row(bool, float* to, int64_t columns, __m512 first, __m512 second) {
   const uint32_t mask = columns >= 32 ? 0xffffffffu : (1u << columns) - 1;
   _mm512_mask_storeu_ps(to, (__mmask16)mask, first);
   _mm512_mask_storeu_ps(to + 16, (__mmask16)(mask >> 16), second);
 }
 
 // [width][kBlock] f32, lane t times factor[t], as `rows` rows of head_dim elements.
-static inline void write_transposed(const float* from, const float* factor, int64_t rows,
-                                    int64_t head_dim, Element* to, int64_t stride) {
+static inline void write_transposed(const AttentionProblem& p, const float* from,
+                                    const float* factor, int64_t rows, Element* to,
+                                    int64_t stride) {
+  const int64_t head_dim = p.head_dim;
+  const bool streamed = streams(p);
   for (int64_t t = 0; t < rows; t += 16) {
     __m512 scale = _mm512_loadu_ps(factor + t);
     for (int64_t d = 0; d < head_dim; d += 32) {
@@ -158,7 +166,7 @@ static inline void write_transposed(const float* from, const float* factor, int6
         transpose_words(halves[h]);
       }
       for (int64_t i = 0; i < smaller(16, rows - t); ++i) {
-        write_row(to + (t + i) * stride + d, head_dim - d, (__m512)halves[0][i],
+        write_row(streamed, to + (t + i) * stride + d, head_dim - d, (__m512)halves[0][i],
                   (__m512)halves[1][i]);
       }
     }
