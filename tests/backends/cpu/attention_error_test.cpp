@@ -116,8 +116,8 @@ TEST(Attention, WidestHead) {
   }
 }
 
-// On matrix tiles f32 is multiplied in both directions, too. The last ones have so many heads that
-// none is cut into chunks, and several groups of blocks of queries.
+// From 513 tokens on f32 is multiplied on tiles. The last two have so many heads that none is cut
+// into chunks in the backward pass, and several groups of blocks of queries.
 TEST(Attention, LongSequences) {
   for (AttentionProblem p :
        {problem(513, 64, 2, 1, true, 0), problem(576, 80, 1, 1, false, 0),

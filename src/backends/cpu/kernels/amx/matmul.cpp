@@ -102,7 +102,7 @@ void multiply(const StationaryProduct& x, const PanelSource& ahead) {
   SpreadPacking packing(ahead, x.row_panels * x.column_panels * x.units);
   constexpr int64_t kUnitBytes = 2 * kTileBytes;
   const int64_t blocks = (x.units + kBlockUnits - 1) / kBlockUnits;
-  const int64_t block = blocks > 1 ? (x.units + blocks - 1) / blocks : kBlockUnits;
+  const int64_t block = blocks > 0 ? (x.units + blocks - 1) / blocks : 0;
   const char* const b_end = x.b + x.column_panels * x.units * kUnitBytes;
   for (int64_t j = 0; j < x.column_panels; ++j) {
     float* sums = x.sums + (x.keeps_sums ? j * x.row_panels * kUnit * kUnit : 0);

@@ -20,7 +20,7 @@ struct Strip {
   const Pair& pair;
   int64_t key, query;
   // Where its words begin in those of kWaitingKeys.
-  __attribute__((always_inline)) int64_t words() const {
+  __attribute__((always_inline)) int64_t first_word() const {
     return (pair.key + key) % kWaitingKeys / 2 * kBlock;
   }
 };
@@ -46,10 +46,11 @@ void multiply(Waiting& w, const ForwardBuffers& b) {
   if (w.begin == w.end) return;
   const int64_t pair = w.begin / kKeysAtOnce * kKeysAtOnce, from = w.begin - pair;
   const Planes values_t = b.values_t + (pair * b.width + from) / 2;
-  for (int64_t t = 0; t < w.queries; t += kTile) {
+  const int64_t columns = w.query > 0 ? kTile : w.queries;
+  for (int64_t t = 0; t < w.queries; t += columns) {
     const int64_t keys = w.end - w.begin - (t < w.query ? kTile : 0);
     if (keys == 0) continue;
-    block_product(!w.first, b.width, kTile, keys, {values_t, kKeysAtOnce * 2},
+    block_product(!w.first, b.width, columns, keys, {values_t, kKeysAtOnce * 2},
                   {b.probabilities + w.begin % kWaitingKeys / 2 * kBlock + t, kBlock * 4},
                   b.out + t, kBlock);
   }
@@ -89,7 +90,7 @@ void softmax(const Strip& strip, float factor, const ForwardBuffers& b) {
       __m512 second = exp_difference(_mm512_loadu_ps(at + kBlock), scale, reference);
       even = _mm512_add_ps(even, first);
       odd = _mm512_add_ps(odd, second);
-      store(b.probabilities, strip.words() + u / 2 * kBlock + j,
+      store(b.probabilities, strip.first_word() + u / 2 * kBlock + j,
             split_words<kParts>(first, second));
     }
     _mm512_storeu_ps(b.sum + j, _mm512_add_ps(even, odd));
@@ -103,7 +104,7 @@ void drop_probabilities(const AttentionProblem& p, const Strip& strip, const For
     for (int64_t j = strip.query; j < strip.pair.queries; j += 16) {
       const uint16_t* bits = b.bits + (strip.key + u) * kBlock + j;
       drop_words(bits, bits + kBlock, threshold,
-                 b.probabilities + strip.words() + u / 2 * kBlock + j);
+                 b.probabilities + strip.first_word() + u / 2 * kBlock + j);
     }
   }
 }

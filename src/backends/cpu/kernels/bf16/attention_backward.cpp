@@ -52,9 +52,9 @@ bool load_queries(const AttentionBackward& args, int64_t batch, int64_t head, in
 
 // Probabilities and gradients of score / scale, rounded, as the operands that they become: of kTile
 // keys, counted from the first of the tile, and those of `queries` from `query` of the group on.
-// `bits` are those of the first key and query.
+// Random bits are those from `bit` on.
 void softmax_gradient(const AttentionProblem& p, int64_t key, int64_t query, int64_t queries,
-                      const uint16_t* bits, const BackwardBuffers& b) {
+                      int64_t bit, const BackwardBuffers& b) {
   const __m512 scale = _mm512_set1_ps(p.scale * kUnits);
   const __m512i threshold = _mm512_set1_epi16((short)p.threshold);
   const int64_t column = query % kBlock;
@@ -67,21 +67,21 @@ void softmax_gradient(const AttentionProblem& p, int64_t key, int64_t query, int
     for (int64_t u = 0; u < kTile; u += 2) {
       __m512 gradient[2][2];
       for (int i = 0; i < 2; ++i) {
-        const uint16_t* drawn = bits + (u + i) * kBlock + j;
+        const int64_t drawn = bit + (u + i) * kBlock + j;
         __m512 probability[2];
         for (int h = 0; h < 2; ++h) {
           int64_t at = (u + i) * kBlock + column + j + 16 * h;
           __m512 dscore = _mm512_loadu_ps(b.dscores + at);
           if (p.threshold > 0) {
-            dscore = (__m512)keep_by_bits((Vec)dscore, drawn + 16 * h, p.threshold,
+            dscore = (__m512)keep_by_bits((Vec)dscore, b.bits + drawn + 16 * h, p.threshold,
                                           attention_keep_scale(p));
           }
           probability[h] = exp_difference(_mm512_loadu_ps(b.scores + at), scale, lse[h]);
           gradient[i][h] = _mm512_mul_ps(probability[h], _mm512_sub_ps(dscore, delta[h]));
         }
         Words words = split_row<kParts>(probability[0], probability[1]);
-        if (p.threshold > 0) words = keep_words(words, drawn, threshold);
-        int64_t to = ((key + u + i) * b.queries + query + j) / 2;
+        if (p.threshold > 0) words = keep_words(words, b.bits + drawn, threshold);
+        int64_t to = ((key + u + i) * b.query_stride + query + j) / 2;
         store(b.probabilities, to, words);
         store(b.dscores_left, to, split_row<kParts>(gradient[i][0], gradient[i][1]));
       }
@@ -128,7 +128,7 @@ bool load_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t
 void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t slots,
                 const BackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
-  const bool streamed = streams(p);
+  const bool streams = streams_result(p, p.kv_heads);
   for (int64_t slot = 0; slot < slots; ++slot) {
     int64_t first = block_of_slot(unit, slot) * kBlock;
     int64_t row = unit.batch * p.tokens + first, column = unit.kv_head * p.head_dim;
@@ -139,9 +139,9 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
       const float* dv_sums = b.dv + (slot * kBlock + r) * b.width;
       const __m512 scale = _mm512_set1_ps(p.scale), keep = _mm512_set1_ps(attention_keep_scale(p));
       for (int64_t d = 0; d < p.head_dim; d += 32) {
-        write_row(streamed, dk + d, p.head_dim - d, _mm512_loadu_ps(dk_sums + d) * scale,
+        write_row(streams, dk + d, p.head_dim - d, _mm512_loadu_ps(dk_sums + d) * scale,
                   _mm512_loadu_ps(dk_sums + d + 16) * scale);
-        write_row(streamed, dv + d, p.head_dim - d, _mm512_loadu_ps(dv_sums + d) * keep,
+        write_row(streams, dv + d, p.head_dim - d, _mm512_loadu_ps(dv_sums + d) * keep,
                   _mm512_loadu_ps(dv_sums + d + 16) * keep);
       }
     }
@@ -165,12 +165,12 @@ struct SeenBy {
 };
 SeenBy seen_by(const RowMask& mask, const AttentionUnit& unit, const Tile& tile, int64_t slot) {
   const AttentionProblem& p = mask.p;
-  BlockRange all = visible_queries(mask, block_of_slot(unit, slot));
+  const int64_t key_block = block_of_slot(unit, slot);
+  const BlockRange range = visible_queries(mask, key_block, {tile.block, tile.block + tile.blocks});
   SeenBy seen;
-  seen.blocks.begin = larger(0, all.begin - tile.block);
-  seen.blocks.end = smaller(all.end - tile.block, tile.blocks);
+  seen.blocks = {range.begin - tile.block, range.end - tile.block};
   seen.end = smaller(seen.blocks.end * kBlock, round_up(p.tokens - tile.block * kBlock, kTile));
-  seen.first = tile.head % (p.heads / p.kv_heads) == 0 && all.begin >= tile.block;
+  seen.first = tile.head % (p.heads / p.kv_heads) == 0 && (p.causal ? key_block : 0) >= tile.block;
   return seen;
 }
 
@@ -190,8 +190,7 @@ void add_pair(const AttentionBackward& args, int64_t batch, const Tile& tile, co
     block_product(false, kTile, queries, width, {b.values + left, width * 2},
                   {b.dout_t + right + t, kBlock * 4}, b.dscores + t, kBlock);
     if (pair.hidden) hide(mask, pair, u, b.scores);
-    softmax_gradient(p, index * kBlock + u, block * kBlock + t, queries, b.bits + u * kBlock + t,
-                     b);
+    softmax_gradient(p, index * kBlock + u, block * kBlock + t, queries, u * kBlock + t, b);
   });
 }
 
@@ -199,12 +198,15 @@ void add_pair(const AttentionBackward& args, int64_t batch, const Tile& tile, co
 // with the last one of them.
 void add_to_queries(bool add, const Tile& tile, const Pair& last, int64_t begin, int64_t end,
                     float* dq, const BackwardBuffers& b) {
+  static_assert(kKeySlots == 2, "no slot lies between two that are seen");
   const int64_t first = begin * kBlock, last_first = (end - 1) * kBlock;
   const Planes keys_t = b.keys_t + (tile.slot * b.width * kBlock + first) / 2;
-  for (int64_t t = 0; t < last.queries; t += kTile) {
+  const int64_t columns = last.diagonal ? kTile : last.queries;
+  for (int64_t t = 0; t < last.queries; t += columns) {
     const int64_t keys_of_last = last.diagonal ? t + kTile : last.keys;
-    block_product(add, b.width, kTile, last_first + keys_of_last - first, {keys_t, kKeysAtOnce * 2},
-                  {b.dscores_right + first / 2 * kBlock + t, kBlock * 4}, dq + t, kBlock);
+    block_product(add, b.width, columns, last_first + keys_of_last - first,
+                  {keys_t, kKeysAtOnce * 2}, {b.dscores_right + first / 2 * kBlock + t, kBlock * 4},
+                  dq + t, kBlock);
   }
 }
 
@@ -214,11 +216,11 @@ void add_to_keys(const Pair& pair, const SeenBy& seen, const Tile& tile, int64_t
   int64_t width = b.width;
   auto add = [&](int64_t u, int64_t n, int64_t t) {
     int64_t query = seen.blocks.begin * kBlock + t, queries = seen.end - query;
-    int64_t from = ((index * kBlock + u) * b.queries + query) / 2, row = query * width / 2;
+    int64_t from = ((index * kBlock + u) * b.query_stride + query) / 2, row = query * width / 2;
     int64_t to = ((tile.slot + index) * kBlock + u) * width;
-    block_product(!seen.first, n, width, queries, {b.probabilities + from, b.queries * 2},
+    block_product(!seen.first, n, width, queries, {b.probabilities + from, b.query_stride * 2},
                   {b.dout + row, width * 4}, b.dv + to, width);
-    block_product(!seen.first, n, width, queries, {b.dscores_left + from, b.queries * 2},
+    block_product(!seen.first, n, width, queries, {b.dscores_left + from, b.query_stride * 2},
                   {b.query + row, width * 4}, b.dk + to, width);
   };
   if (!pair.diagonal) return add(0, pair.keys, 0);

@@ -60,18 +60,23 @@ TESSERA_ATTENTION_INLINE BlockRange visible_keys(const RowMask& mask, int64_t qu
   if (mask.starts) begin = larger(begin, mask.starts[first]);
   return {begin / kAttentionBlock, p.causal ? query_block + 1 : attention_blocks(p)};
 }
-// Query blocks of which some query sees some key of the block.
-TESSERA_ATTENTION_INLINE BlockRange visible_queries(const RowMask& mask, int64_t key_block) {
+// Query blocks among these of which some query sees some key of the block. Empty where the end is
+// not behind the begin.
+TESSERA_ATTENTION_INLINE BlockRange visible_queries(const RowMask& mask, int64_t key_block,
+                                                    BlockRange among) {
   const AttentionProblem& p = mask.p;
-  int64_t end = attention_blocks(p);
+  int64_t begin = p.causal ? larger(key_block, among.begin) : among.begin, end = among.end;
   int64_t last = smaller(key_block * kAttentionBlock + kAttentionBlock, p.tokens) - 1;
   if (p.window > 0) end = smaller(end, (last + p.window - 1) / kAttentionBlock + 1);
   if (mask.starts) {
-    int64_t seen = key_block + 1;
+    int64_t seen = larger(key_block + 1, begin);
     while (seen < end && mask.starts[seen * kAttentionBlock] <= last) ++seen;
-    end = seen;
+    end = smaller(end, seen);
   }
-  return {p.causal ? key_block : 0, end};
+  return {begin, end};
+}
+TESSERA_ATTENTION_INLINE BlockRange visible_queries(const RowMask& mask, int64_t key_block) {
+  return visible_queries(mask, key_block, {0, attention_blocks(mask.p)});
 }
 // Whether some pair of the two blocks is hidden, keys past the end included.
 TESSERA_ATTENTION_INLINE bool partly_hidden(const RowMask& mask, int64_t query_block,
@@ -127,12 +132,12 @@ TESSERA_ATTENTION_INLINE int64_t attention_dq_floats(const AttentionProblem& p) 
 }
 
 // What each family of kernels defines; isa/ and bf16/attention_buffers.h say how much scratch one
-// thread needs. backward_unit
-// zeroes and accumulates dQ in f32: if the unit has all keys (chunks == 1), in `dq` of one head,
-// which it also finishes; else in `dq` of all heads of the group, one after the other. finish_dq
-// adds the `parts` sums of one head, `part_stride` floats apart, in their order, and writes one
-// query block. A unit is false where it cannot multiply its numbers: all that the call was to
-// compute is then left to another family, whose dQ has a layout of its own.
+// thread needs. backward_unit accumulates dQ in f32: if the unit has all keys (chunks == 1), in
+// `dq` of one head, or of some blocks of it, which it also finishes; else in `dq` of all heads of
+// the group, one after the other, where all that has a query is written. finish_dq adds the `parts`
+// sums of one head, `part_stride` floats apart, in their order, and writes one query block. A unit
+// is false where it cannot multiply its numbers: all that the call was to compute is then left to
+// another family, whose dQ has a layout of its own.
 #define TESSERA_DECLARE_ATTENTION_UNITS                                                  \
   bool attention_forward_unit(const AttentionForward& args, const AttentionUnit& unit,   \
                               char* scratch);                                            \
