@@ -49,6 +49,10 @@ struct Family {
       carve(p, lanes, chunks, count);
     return count.used;
   }
+  // Floats of dQ that one thread needs at a time where it has all keys.
+  int64_t dq_floats(const AttentionProblem& p) const {
+    return in_bf16 ? bf16::dq_floats_of_group(p) : attention_dq_floats(p);
+  }
 };
 
 Family vector_family(Isa isa) {
@@ -120,15 +124,14 @@ void check(const Args& args) {
   TESSERA_CHECK(args.document_starts == nullptr || (p.causal && p.first_query == 0));
 }
 
-// Where dQ is accumulated: one head per thread, or, where several chunks add to the same dQ, all
+// Where dQ is accumulated: for each thread, or, where several chunks add to the same dQ, for all
 // heads of the group per unit.
 struct DqSlots {
   int64_t count, floats;
 };
-DqSlots dq_slots(const AttentionProblem& p, int64_t chunks, int threads) {
-  int64_t head = attention_dq_floats(p);
-  if (chunks == 1) return {threads, head};
-  return {p.batch * p.kv_heads * chunks, p.heads / p.kv_heads * head};
+DqSlots dq_slots(const AttentionProblem& p, const Family& family, int64_t chunks, int threads) {
+  if (chunks == 1) return {threads, family.dq_floats(p)};
+  return {p.batch * p.kv_heads * chunks, p.heads / p.kv_heads * attention_dq_floats(p)};
 }
 
 // Units are numbered with the chunks of one head next to each other.
@@ -151,10 +154,12 @@ int64_t attention_backward_workspace(const AttentionProblem& problem, Isa isa, i
   check(problem);
   TESSERA_CHECK(problem.first_query == 0);
   int64_t chunks = backward_chunks(problem), most = 0;
-  DqSlots slots = dq_slots(problem, chunks, threads);
-  for (const Family& family : families_of(problem, isa))
-    most = std::max(most, threads * family.backward_scratch(problem, chunks));
-  return most + slots.count * slots.floats * static_cast<int64_t>(sizeof(float));
+  for (const Family& family : families_of(problem, isa)) {
+    DqSlots slots = dq_slots(problem, family, chunks, threads);
+    most = std::max(most, threads * family.backward_scratch(problem, chunks) +
+                              slots.count * slots.floats * static_cast<int64_t>(sizeof(float)));
+  }
+  return most;
 }
 
 void attention_forward(const AttentionForward& args, Isa isa, ThreadPool& pool) {
@@ -181,8 +186,8 @@ void attention_backward(const AttentionBackward& args, Isa isa, ThreadPool& pool
   check(args);
   if (p.batch == 0 || p.tokens == 0) return;
   int64_t chunks = backward_chunks(p);
-  DqSlots slots = dq_slots(p, chunks, pool.threads());
   for (const Family& family : families_of(p, isa)) {
+    DqSlots slots = dq_slots(p, family, chunks, pool.threads());
     int64_t scratch_bytes = family.backward_scratch(p, chunks);
     char* scratch = static_cast<char*>(args.workspace);
     float* dq = reinterpret_cast<float*>(scratch + pool.threads() * scratch_bytes);

@@ -44,7 +44,7 @@ TESSERA_ATTENTION_INLINE ForwardBuffers carve(const AttentionProblem& p, Scratch
   b.keys = take_planes(scratch, blocks * kBlock * b.width / 2, parts);
   b.values_t = take_planes(scratch, round_up(blocks, kKeySlots) * kBlock * b.width / 2, parts);
   b.query_t = take_planes(scratch, kBlock * b.width / 2, parts);
-  b.probabilities = take_planes(scratch, kKeysAtOnce * kBlockWords, parts);
+  b.probabilities = take_planes(scratch, smaller(blocks, kKeySlots) * kBlock * kBlockWords, parts);
   b.scores = scratch.take<float>(kStripScores);
   b.out = scratch.take<float>(b.width * kBlock);
   b.reference = scratch.take<float>(kBlock);
@@ -59,6 +59,9 @@ TESSERA_ATTENTION_INLINE ForwardBuffers carve(const AttentionProblem& p, Scratch
 constexpr int64_t kMostQueryBlocks = 4;
 TESSERA_ATTENTION_INLINE int64_t query_group(const AttentionProblem& p) {
   return smaller(attention_blocks(p), p.dtype == DType::kF32 ? 2 : kMostQueryBlocks);
+}
+TESSERA_ATTENTION_INLINE int64_t dq_floats_of_group(const AttentionProblem& p) {
+  return query_group(p) * kBlock * round_up(p.head_dim, kTile);
 }
 
 struct BackwardBuffers {
@@ -83,6 +86,7 @@ TESSERA_ATTENTION_INLINE BackwardBuffers carve(const AttentionProblem& p, int64_
   b.width = round_up(p.head_dim, kTile);
   int64_t blocks = attention_blocks(p), queries = query_group(p) * kBlock;
   int64_t slots = (blocks + chunks - 1) / chunks, keys = slots * kBlock;
+  int64_t keys_at_once = smaller(slots, kKeySlots) * kBlock;
   b.query_stride = queries + 32;
   b.keys = take_planes(scratch, keys * b.width / 2, parts);
   b.values = take_planes(scratch, keys * b.width / 2, parts);
@@ -91,9 +95,9 @@ TESSERA_ATTENTION_INLINE BackwardBuffers carve(const AttentionProblem& p, int64_
   b.dout_t = take_planes(scratch, queries * b.width / 2, parts);
   b.query = take_planes(scratch, queries * b.width / 2, parts);
   b.dout = take_planes(scratch, queries * b.width / 2, parts);
-  b.probabilities = take_planes(scratch, kKeysAtOnce * b.query_stride / 2, parts);
-  b.dscores_left = take_planes(scratch, kKeysAtOnce * b.query_stride / 2, parts);
-  b.dscores_right = take_planes(scratch, kKeysAtOnce * kBlockWords, parts);
+  b.probabilities = take_planes(scratch, keys_at_once * b.query_stride / 2, parts);
+  b.dscores_left = take_planes(scratch, keys_at_once * b.query_stride / 2, parts);
+  b.dscores_right = take_planes(scratch, keys_at_once * kBlockWords, parts);
   b.scores = scratch.take<float>(kStripScores);
   b.dscores = scratch.take<float>(kStripScores);
   b.dk = scratch.take<float>(keys * b.width);
