@@ -36,10 +36,7 @@ constexpr int64_t kAlignment = 64;
 // caches hold its lines, which they do where they were accessed so few bytes ago, they would have
 // to give them up first: dX takes 0.63 of the time in a step of width 256 and 0.92 in one of 768
 // where it goes through the caches. With 300 MiB instead the latter's forward products take 1.03.
-// Rows that lie whole pages apart meet in so few sets of L2 that going through it does not pay from
-// less on: dX of 2,048 columns takes 0.5 of the time (bf16 on AMX; f32 was not measured).
 constexpr int64_t kStreamedBytes = int64_t{2} << 20, kFarBytes = int64_t{128} << 20;
-constexpr int64_t kPage = 4096, kFarBytesOfPages = int64_t{16} << 20;
 
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -301,10 +298,8 @@ class PackedMatmul final : public Matmul {
 }  // namespace
 
 bool streams_result(const MatmulProblem& p, const void* c, int64_t reuse_distance) {
-  const int64_t stride = p.ldc * size_of(p.c);
-  return reuse_distance >= (stride % kPage == 0 ? kFarBytesOfPages : kFarBytes) &&
-         p.m * p.n * size_of(p.c) >= kStreamedBytes && stride % kAlignment == 0 &&
-         reinterpret_cast<uintptr_t>(c) % kAlignment == 0;
+  return reuse_distance >= kFarBytes && p.m * p.n * size_of(p.c) >= kStreamedBytes &&
+         p.ldc * size_of(p.c) % kAlignment == 0 && reinterpret_cast<uintptr_t>(c) % kAlignment == 0;
 }
 
 std::unique_ptr<const Matmul> make_amx_f32_matmul(const MatmulProblem& problem, Isa isa) {
