@@ -44,8 +44,7 @@ struct Waiting {
 };
 void multiply(Waiting& w, const ForwardBuffers& b) {
   if (w.begin == w.end) return;
-  const int64_t pair = w.begin / kKeysAtOnce * kKeysAtOnce, from = w.begin - pair;
-  const Planes values_t = b.values_t + (pair * b.width + from) / 2;
+  const Planes values_t = b.values_t + word_of_key(w.begin, b.width);
   const int64_t columns = w.query > 0 ? kTile : w.queries;
   for (int64_t t = 0; t < w.queries; t += columns) {
     const int64_t keys = w.end - w.begin - (t < w.query ? kTile : 0);
@@ -170,15 +169,14 @@ bool attention_forward_unit(const AttentionForward& args, const AttentionUnit& u
   int64_t group = p.heads / p.kv_heads, blocks = attention_blocks(p);
   int64_t begin = first_query_block(p), slots = slots_of(unit, blocks - begin);
   for (int64_t block = 0; block < blocks; ++block) {
-    int64_t first = block * kBlock, pair = block / kKeySlots * kKeysAtOnce;
+    int64_t first = block * kBlock;
     Source k = head_source(p, args.k, args.k_stride, unit.batch, unit.kv_head, first);
     Source v = head_source(p, args.v, args.v_stride, unit.batch, unit.kv_head, first);
     prefetch_rows(k, kBlock, kBlock);
     prefetch_rows(v, kBlock, kBlock);
     if (!have_parts(k, kBlock) || !have_parts(v, kBlock)) return false;
     pack_left(k, kBlock, b.width, b.keys + first * b.width / 2);
-    pack_left_transposed(v, kBlock, b.width, b.values_t + (pair * b.width + first - pair) / 2,
-                         kKeysAtOnce);
+    pack_left_transposed(v, kBlock, b.width, b.values_t + word_of_key(first, b.width), kKeysAtOnce);
   }
   for (int64_t head = unit.kv_head * group; head < (unit.kv_head + 1) * group; ++head) {
     for (int64_t slot = 0; slot < slots; ++slot) {

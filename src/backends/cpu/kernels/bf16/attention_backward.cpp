@@ -51,8 +51,8 @@ bool load_queries(const AttentionBackward& args, int64_t batch, int64_t head, in
 }
 
 // Probabilities and gradients of score / scale, rounded, as the operands that they become: of kTile
-// keys, counted from the first of the tile, and those of `queries` from `query` of the group on.
-// Random bits are those from `bit` on.
+// keys, counted from the first of the pair group, and those of `queries` from `query` of the group
+// on. Random bits are those from `bit` on.
 void softmax_gradient(const AttentionProblem& p, int64_t key, int64_t query, int64_t queries,
                       int64_t bit, const BackwardBuffers& b) {
   const __m512 scale = _mm512_set1_ps(p.scale * kUnits);
@@ -117,8 +117,7 @@ bool load_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_t
     pack_left(k, kBlock, b.width, b.keys + at);
     prefetch_rows(v, kBlock, kBlock);
     pack_left(v, kBlock, b.width, b.values + at);
-    int64_t pair = slot / kKeySlots * kKeySlots, column = (slot - pair) * kBlock;
-    pack_left_transposed(k, kBlock, b.width, b.keys_t + (pair * kBlock * b.width + column) / 2,
+    pack_left_transposed(k, kBlock, b.width, b.keys_t + word_of_key(slot * kBlock, b.width),
                          kKeysAtOnce);
   }
   return true;
@@ -149,7 +148,7 @@ void store_keys(const AttentionBackward& args, const AttentionUnit& unit, int64_
 }
 
 // A group of blocks of queries of one head against a pair of slots, each from the first on.
-struct Tile {
+struct PairGroup {
   int64_t head, block, blocks;
   int64_t slot, slots;
 };
@@ -163,28 +162,32 @@ struct SeenBy {
     return block >= blocks.begin && block < blocks.end;
   }
 };
-SeenBy seen_by(const RowMask& mask, const AttentionUnit& unit, const Tile& tile, int64_t slot) {
+SeenBy seen_by(const RowMask& mask, const AttentionUnit& unit, const PairGroup& pairs,
+               int64_t slot) {
   const AttentionProblem& p = mask.p;
   const int64_t key_block = block_of_slot(unit, slot);
-  const BlockRange range = visible_queries(mask, key_block, {tile.block, tile.block + tile.blocks});
+  const BlockRange range =
+      visible_queries(mask, key_block, {pairs.block, pairs.block + pairs.blocks});
   SeenBy seen;
-  seen.blocks = {range.begin - tile.block, range.end - tile.block};
-  seen.end = smaller(seen.blocks.end * kBlock, round_up(p.tokens - tile.block * kBlock, kTile));
-  seen.first = tile.head % (p.heads / p.kv_heads) == 0 && (p.causal ? key_block : 0) >= tile.block;
+  seen.blocks = {range.begin - pairs.block, range.end - pairs.block};
+  seen.end = smaller(seen.blocks.end * kBlock, round_up(p.tokens - pairs.block * kBlock, kTile));
+  seen.first =
+      pairs.head % (p.heads / p.kv_heads) == 0 && (p.causal ? key_block : 0) >= pairs.block;
   return seen;
 }
 
-// Scores of one pair, of `block` of the group and slot `index` of the tile, and what they become.
-void add_pair(const AttentionBackward& args, int64_t batch, const Tile& tile, const Pair& pair,
-              int64_t block, int64_t index, const BackwardBuffers& b) {
+// Scores of one pair, of `block` of the group and slot `index` of the pair group, and what they
+// become.
+void add_pair(const AttentionBackward& args, int64_t batch, const PairGroup& pairs,
+              const Pair& pair, int64_t block, int64_t index, const BackwardBuffers& b) {
   const AttentionProblem& p = args.problem;
   const RowMask mask = row_mask(args, batch);
   const int64_t width = b.width, right = block * kBlock * width / 2;
   if (p.threshold > 0)
-    dropout_bits(args, batch, tile.head, pair.query, pair.key, pair.keys, b.bits);
+    dropout_bits(args, batch, pairs.head, pair.query, pair.key, pair.keys, b.bits);
   for_strips(pair, [&](int64_t u, int64_t t) {
     const int64_t queries = pair.queries - t;
-    const int64_t left = ((tile.slot + index) * kBlock + u) * width / 2;
+    const int64_t left = ((pairs.slot + index) * kBlock + u) * width / 2;
     block_product(false, kTile, queries, width, {b.keys + left, width * 2},
                   {b.query_t + right + t, kBlock * 4}, b.scores + t, kBlock);
     block_product(false, kTile, queries, width, {b.values + left, width * 2},
@@ -194,13 +197,13 @@ void add_pair(const AttentionBackward& args, int64_t batch, const Tile& tile, co
   });
 }
 
-// dq = or += of one block of queries, from the slots [begin, end) of the tile. `last` is the pair
-// with the last one of them.
-void add_to_queries(bool add, const Tile& tile, const Pair& last, int64_t begin, int64_t end,
+// dq = or += of one block of queries, from the slots [begin, end) of the pair group. `last` is the
+// pair with the last one of them.
+void add_to_queries(bool add, const PairGroup& pairs, const Pair& last, int64_t begin, int64_t end,
                     float* dq, const BackwardBuffers& b) {
   static_assert(kKeySlots == 2, "no slot lies between two that are seen");
   const int64_t first = begin * kBlock, last_first = (end - 1) * kBlock;
-  const Planes keys_t = b.keys_t + (tile.slot * b.width * kBlock + first) / 2;
+  const Planes keys_t = b.keys_t + word_of_key((pairs.slot + begin) * kBlock, b.width);
   const int64_t columns = last.diagonal ? kTile : last.queries;
   for (int64_t t = 0; t < last.queries; t += columns) {
     const int64_t keys_of_last = last.diagonal ? t + kTile : last.keys;
@@ -210,14 +213,14 @@ void add_to_queries(bool add, const Tile& tile, const Pair& last, int64_t begin,
   }
 }
 
-// dv and dk of slot `index` of the tile. `pair` is that with the first block of queries.
-void add_to_keys(const Pair& pair, const SeenBy& seen, const Tile& tile, int64_t index,
+// dv and dk of slot `index` of the pair group. `pair` is that with the first block of queries.
+void add_to_keys(const Pair& pair, const SeenBy& seen, const PairGroup& pairs, int64_t index,
                  const BackwardBuffers& b) {
   int64_t width = b.width;
   auto add = [&](int64_t u, int64_t n, int64_t t) {
     int64_t query = seen.blocks.begin * kBlock + t, queries = seen.end - query;
     int64_t from = ((index * kBlock + u) * b.query_stride + query) / 2, row = query * width / 2;
-    int64_t to = ((tile.slot + index) * kBlock + u) * width;
+    int64_t to = ((pairs.slot + index) * kBlock + u) * width;
     block_product(!seen.first, n, width, queries, {b.probabilities + from, b.query_stride * 2},
                   {b.dout + row, width * 4}, b.dv + to, width);
     block_product(!seen.first, n, width, queries, {b.dscores_left + from, b.query_stride * 2},
@@ -227,31 +230,31 @@ void add_to_keys(const Pair& pair, const SeenBy& seen, const Tile& tile, int64_t
   for_strips(pair, [&](int64_t u, int64_t t) { add(u, kTile, t); });
 }
 
-// Adds what a tile gives to dk and dv, and to dq of the blocks of the group; `begun` are those that
-// something was added to before.
-void backward_tile(const AttentionBackward& args, const AttentionUnit& unit, const Tile& tile,
-                   bool (&begun)[kMostQueryBlocks], float* dq, const BackwardBuffers& b) {
+// Adds what a pair group gives to dk and dv, and to dq of the blocks of the group; `begun` are
+// those that something was added to before.
+void add_pairs(const AttentionBackward& args, const AttentionUnit& unit, const PairGroup& pairs,
+               bool (&begun)[kMostQueryBlocks], float* dq, const BackwardBuffers& b) {
   const RowMask mask = row_mask(args, unit.batch);
   SeenBy seen[kKeySlots] = {};
   Pair first[kKeySlots];  // of the blocks that see a slot
-  for (int64_t i = 0; i < tile.slots; ++i) seen[i] = seen_by(mask, unit, tile, tile.slot + i);
-  for (int64_t block = 0; block < tile.blocks; ++block) {
+  for (int64_t i = 0; i < pairs.slots; ++i) seen[i] = seen_by(mask, unit, pairs, pairs.slot + i);
+  for (int64_t block = 0; block < pairs.blocks; ++block) {
     Pair pair;
     int64_t begin = kKeySlots, end = 0;
-    for (int64_t i = 0; i < tile.slots; ++i) {
+    for (int64_t i = 0; i < pairs.slots; ++i) {
       if (!seen[i].by(block)) continue;
-      pair = pair_of(mask, tile.block + block, block_of_slot(unit, tile.slot + i));
+      pair = pair_of(mask, pairs.block + block, block_of_slot(unit, pairs.slot + i));
       if (block == seen[i].blocks.begin) first[i] = pair;
-      add_pair(args, unit.batch, tile, pair, block, i, b);
+      add_pair(args, unit.batch, pairs, pair, block, i, b);
       begin = smaller(begin, i);
       end = i + 1;
     }
     if (end == 0) continue;
-    add_to_queries(begun[block], tile, pair, begin, end, dq + block * kBlock * b.width, b);
+    add_to_queries(begun[block], pairs, pair, begin, end, dq + block * kBlock * b.width, b);
     begun[block] = true;
   }
-  for (int64_t i = 0; i < tile.slots; ++i) {
-    if (seen[i].blocks.begin < seen[i].blocks.end) add_to_keys(first[i], seen[i], tile, i, b);
+  for (int64_t i = 0; i < pairs.slots; ++i) {
+    if (seen[i].blocks.begin < seen[i].blocks.end) add_to_keys(first[i], seen[i], pairs, i, b);
   }
 }
 
@@ -268,16 +271,16 @@ bool attention_backward_unit(const AttentionBackward& args, const AttentionUnit&
   if (!load_keys(args, unit, slots, b)) return false;
   for (int64_t head = unit.kv_head * heads; head < (unit.kv_head + 1) * heads; ++head) {
     for (int64_t block = 0; block < blocks; block += group) {
-      Tile tile{head, block, smaller(group, blocks - block), 0, 0};
-      for (int64_t i = 0; i < tile.blocks; ++i)
+      PairGroup pairs{head, block, smaller(group, blocks - block), 0, 0};
+      for (int64_t i = 0; i < pairs.blocks; ++i)
         if (!load_queries(args, unit.batch, head, block + i, i, b)) return false;
       float* sums = unit.chunks == 1 ? dq : dq + block * dq_block;
       bool begun[kMostQueryBlocks] = {};
-      for (; tile.slot < slots; tile.slot += kKeySlots) {
-        tile.slots = smaller(kKeySlots, slots - tile.slot);
-        backward_tile(args, unit, tile, begun, sums, b);
+      for (; pairs.slot < slots; pairs.slot += kKeySlots) {
+        pairs.slots = smaller(kKeySlots, slots - pairs.slot);
+        add_pairs(args, unit, pairs, begun, sums, b);
       }
-      for (int64_t i = 0; i < tile.blocks; ++i) {
+      for (int64_t i = 0; i < pairs.blocks; ++i) {
         if (!begun[i]) __builtin_memset(sums + i * dq_block, 0, dq_block * sizeof(float));
         if (unit.chunks == 1) finish_dq(args, unit.batch, head, block + i, sums + i * dq_block);
       }

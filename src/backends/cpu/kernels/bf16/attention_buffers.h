@@ -27,6 +27,11 @@ TESSERA_ATTENTION_INLINE int parts_of(DType dtype) { return dtype == DType::kF32
 // Scores come in strips of kTile keys, which stay in L1. Operands whose depth is keys hold two
 // blocks side by side, so that sums over keys pass by once every two blocks.
 constexpr int64_t kStripScores = kTile * kBlock, kKeySlots = 2, kKeysAtOnce = kKeySlots * kBlock;
+// The first word of key `key` in a left operand [pair of blocks][width][kKeysAtOnce].
+TESSERA_ATTENTION_INLINE int64_t word_of_key(int64_t key, int64_t width) {
+  int64_t pair = key / kKeysAtOnce * kKeysAtOnce;
+  return (pair * width + key - pair) / 2;
+}
 
 struct ForwardBuffers {
   Planes keys, values_t;          // left: [T][width], [pair of blocks][width][kKeysAtOnce]
