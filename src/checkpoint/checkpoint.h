@@ -96,4 +96,8 @@ std::optional<std::filesystem::path> newest_of_all(
     std::span<const std::string> places,
     const std::function<bool(const std::filesystem::path&)>& wanted = {});
 
+// What is wrong with a checkpoint at one of the places that was whole once: every one that has its
+// final name was. nullopt where all are whole, or there is none.
+std::optional<std::string> find_damaged_checkpoint(std::span<const std::string> places);
+
 }  // namespace tessera

@@ -122,16 +122,27 @@ void rename_directory(const fs::path& from, const fs::path& to) {
 
 fs::path with_suffix(fs::path path, std::string_view suffix) { return path += suffix; }
 
-void warn_skipped(const std::string& reason, std::string_view kind) {
-  TESSERA_WARN(cat(reason, ". Skipping this ", kind, " checkpoint"));
-}
-
-// Warns unless the checkpoint is complete.
+// Warns, once a process, unless the checkpoint is complete.
 bool is_complete_or_warn(const fs::path& checkpoint) {
   std::optional<std::string> reason = incomplete_reason(checkpoint);
-  if (reason)
-    warn_skipped(*reason, is_stored(checkpoint / kManifestName) ? "damaged" : "incomplete");
+  if (reason) {
+    TESSERA_WARN_ONCE(cat(*reason, ". Skipping this ",
+                          is_stored(checkpoint / kManifestName) ? "damaged" : "incomplete",
+                          " checkpoint"));
+  }
   return !reason;
+}
+
+// Whether it was whole once: every one under its final name, but for what is not of a checkpoint
+// at all, and for one in a bucket that was never finished: its manifest comes last.
+bool was_complete(const CheckpointEntry& entry) {
+  if (!entry.maker.empty()) return false;
+  if (is_in_bucket(entry.path)) return is_stored_file(entry.path / kManifestName);
+  std::error_code ignored;
+  const fs::directory_iterator files(entry.path, ignored);
+  return std::ranges::any_of(files, [](const fs::directory_entry& file) {
+    return is_checkpoint_file(file.path().filename().string());
+  });
 }
 
 }  // namespace
@@ -260,6 +271,26 @@ std::optional<fs::path> newest_of_all(std::span<const std::string> places,
   return newest;
 }
 
+std::optional<std::string> find_damaged_checkpoint(std::span<const std::string> places) {
+  for (const std::string& place : places) {
+    const fs::path path(place), directory = path.has_filename() ? path : path.parent_path();
+    if (!is_stored_folder(directory)) continue;
+    std::vector<CheckpointEntry> entries;
+    try {
+      entries = list_checkpoints(directory);
+    } catch (const UserError&) {
+      continue;  // of several places one may not be there
+    }
+    auto itself = parse_checkpoint_name(directory);
+    if (entries.empty() && itself) entries.push_back(*std::move(itself));
+    for (const CheckpointEntry& entry : entries) {
+      if (!was_complete(entry)) continue;
+      if (auto reason = incomplete_reason(entry.path)) return reason;
+    }
+  }
+  return {};
+}
+
 void remove_checkpoint(const fs::path& checkpoint) {
   if (is_in_bucket(checkpoint)) return remove_from_bucket(checkpoint);
   fs::path aside = with_suffix(checkpoint, cat(kTemporaryMark, unique_suffix()));
@@ -268,12 +299,17 @@ void remove_checkpoint(const fs::path& checkpoint) {
 }
 
 std::optional<fs::path> checkpoint_of_another_run(const fs::path& directory, std::string_view run) {
+  std::optional<fs::path> damaged;
   for (const CheckpointEntry& entry : list_checkpoints(directory)) {
-    if (!entry.maker.empty() || incomplete_reason(entry.path)) continue;
+    if (!was_complete(entry)) continue;
+    if (incomplete_reason(entry.path)) {
+      if (run.empty() && !damaged) damaged = entry.path;
+      continue;
+    }
     std::string other = read_manifest(entry.path).origin.run;
     if (run.empty() || (!other.empty() && other != run)) return entry.path;
   }
-  return {};
+  return damaged;
 }
 
 void remove_leftovers(const fs::path& directory, Leftovers which) {

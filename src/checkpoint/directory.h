@@ -48,7 +48,8 @@ void remove_leftovers(const std::filesystem::path& directory,
                       Leftovers which = Leftovers::kOfEndedProcesses);
 
 // The newest complete checkpoint in `directory` that `run` has not written: of another run, and, if
-// `run` is empty, any. One without an identity may be anybody's: it counts in the second case only.
+// `run` is empty, any; where there is none then, one that was damaged since. One without an
+// identity may be anybody's: it counts in the second case only.
 std::optional<std::filesystem::path> checkpoint_of_another_run(
     const std::filesystem::path& directory, std::string_view run);
 

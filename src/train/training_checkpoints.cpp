@@ -13,6 +13,7 @@
 #include "checkpoint/directory.h"
 #include "checkpoint/places.h"
 #include "options/lora_options.h"
+#include "options/pretrained_source.h"
 #include "programs/frozen_parameters.h"
 #include "remote/http_headers.h"
 #include "train/training_run.h"
@@ -220,8 +221,19 @@ void TrainingRun::skip(const fs::path& checkpoint, const std::string& damage, Da
 std::optional<fs::path> TrainingRun::find_checkpoint(Damaged& damaged) {
   auto find = [&](const Damaged& those) {
     auto newest = newest_checkpoint(those.paths);
-    if (!newest && !those.last.empty())
-      throw UserError(cat(those.last, "; there is no older one that is whole"));
+    if (!newest) {
+      const auto damage = those.last.empty()
+                              ? find_damaged_checkpoint(config_.resume_from_checkpoint)
+                              : std::optional(those.last);
+      if (damage) throw UserError(cat(*damage, "; there is no older one that is whole"));
+      for (const std::string& directory : config_.resume_from_checkpoint)
+        if (!is_in_bucket(directory)) refuse_torch_checkpoint(directory);
+      if (config_.eval_only && !config_.resume_from_checkpoint.empty() &&
+          !find_pretrained_weights(config_)) {
+        throw UserError(cat("--eval_only: there is no checkpoint in --resume_from_checkpoint '",
+                            join(config_.resume_from_checkpoint, "', '"), "'"));
+      }
+    }
     require_own_directory(newest);
     return newest;
   };
@@ -267,11 +279,7 @@ std::optional<fs::path> TrainingRun::newest_checkpoint(const std::set<fs::path>&
     });
     if (own) return own;
   }
-  auto found = newest_of_all(config_.resume_from_checkpoint, whole);
-  if (found) return found;
-  for (const std::string& directory : config_.resume_from_checkpoint)
-    if (!is_in_bucket(directory)) refuse_torch_checkpoint(directory);
-  return {};
+  return newest_of_all(config_.resume_from_checkpoint, whole);
 }
 
 // Two runs in one directory could not be told apart later, and one would remove what the other

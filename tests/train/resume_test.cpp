@@ -166,6 +166,28 @@ TEST_F(ResumeTest, TakesTheNewestCompleteCheckpoint) {
   EXPECT_EQ(again.fingerprint, straight.fingerprint);
 }
 
+TEST_F(ResumeTest, WithoutAWholeCheckpointThereIsAnError) {
+  RunConfig config = options(4);
+  config.checkpoint_freq = {"2"};
+  train(config);
+  fs::resize_file(path("ckpt/llama_v2-4steps/state.safetensors"), 1000);
+  fs::remove(path("ckpt/llama_v2-2steps/manifest.json"));
+  EXPECT_THROW(train(config), UsageError) << "a fresh start beside them";
+  for (const char* from : {"ckpt", "ckpt/llama_v2-4steps", "ckpt/llama_v2-2steps"}) {
+    for (bool eval_only : {false, true}) {
+      config.eval_only = eval_only;
+      config.checkpoint_dir = {path("other")};
+      config.resume_from_checkpoint = {path(from)};
+      expect_contains(failure(config), "; there is no older one that is whole");
+      EXPECT_FALSE(fs::exists(path("other/llama_v2-2steps")));
+    }
+  }
+  config.resume_from_checkpoint = {path("mistyped")};
+  expect_contains(failure(config), "--eval_only: there is no checkpoint in ");
+  config.eval_only = false;
+  expect_contains(train(config).log, "No Checkpoints Found");
+}
+
 TEST_F(ResumeTest, KeepsAsManyCheckpointsAsAskedFor) {
   RunConfig config = options(8);
   config.checkpoint_freq = {"2"};
