@@ -133,6 +133,27 @@ void TorchTrainingState::find_weights() {
   }
   // Of a model with one matrix for both ends the other name has the same, or is not of this model.
   if (!weights_.contains(family.output)) check_tied_head(prefix + naming_.head);
+  refuse_other_weights(prefix);
+}
+
+// Weights beside those of the model are of a deeper one, or of one with biases: without them it
+// would be another function.
+void TorchTrainingState::refuse_other_weights(std::string_view prefix) const {
+  auto module = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  std::set<std::string_view> modules{module(naming_.head)};
+  for (const Place& place : naming_.places) modules.insert(module(place.name));
+  std::vector<std::string> extra;
+  for (const auto& [plain, saved] : saved_name_of_) {
+    if (!plain.starts_with(prefix) || used_.contains(saved)) continue;
+    const std::string_view name = std::string_view(plain).substr(prefix.size());
+    if (modules.contains(module(name)) && (name.ends_with(".weight") || name.ends_with(".bias")))
+      extra.push_back(plain);
+  }
+  if (extra.empty()) return;
+  throw UserError(
+      cat("the weights in '", state_.path().string(), "' do not fit this ", name(model_.model_type),
+          " model: ", extra.size(), extra.size() == 1 ? " tensor is" : " tensors are",
+          " not part of it: ", some_of(extra), "; is its description that of these weights?"));
 }
 
 void TorchTrainingState::check_tied_head(const std::string& head) {

@@ -28,7 +28,8 @@ namespace tessera {
 class TorchTrainingState : public ParameterSource {
  public:
   // `parameters` are all of the model. UserError: what SavedState reports; weights that are missing
-  // (the first five), of another shape or of another type than f32, bf16 and f16, with both.
+  // (the first five), of another shape or of another type than f32, bf16 and f16, with both;
+  // weights beside them that the model does not have.
   TorchTrainingState(const std::filesystem::path& path, const ModelConfig& model,
                      std::vector<Parameter> parameters);
 
@@ -91,6 +92,7 @@ class TorchTrainingState : public ParameterSource {
   std::vector<std::string> prefixes_of(std::string_view ending) const;
   void find_weights();
   void check_tied_head(const std::string& head);
+  void refuse_other_weights(std::string_view prefix) const;
   void check_shape(const std::string& name, const SavedTensor& tensor, const Parameter& p,
                    const Place& place) const;
   int64_t steps_of(const std::string& prefix, const std::vector<bool>& trained);

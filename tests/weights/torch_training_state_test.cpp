@@ -290,14 +290,29 @@ TEST_F(TorchTrainingStateTest, NamesWhatDoesNotFitOfFoundationModelStack) {
 
   names = fms_names(model_, false, "attn.in_proj.", true);
   names.push_back({"layers.0.attn.sink", {"model.norm"}});
+  message = refused(names);
+  expect_contains(message, "1 tensor is not part of it: model_state.layers.0.attn.sink.weight");
+}
+
+TEST_F(TorchTrainingStateTest, RefusesWeightsThatTheModelDoesNotHave) {
+  ModelConfig deeper = model_;
+  ++deeper.num_layers;
+  for (const char* prefix : {"", "app.model."}) {
+    ScratchDirectory directory;
+    write_torch_state(directory.path(), deeper, {prefix, "optim."});
+    const std::string message =
+        user_error([&] { TorchTrainingState(directory.path(), model_, parameters_of(model_)); });
+    expect_contains(message, "9 tensors are not part of it: ");
+    expect_contains(message, cat(prefix, "model.layers.2."));
+  }
   ScratchDirectory directory;
-  write_fms_state(directory.path(), model_, names);
-  TorchTrainingState state(directory.path(), model_, parameters_of(model_));
-  state.find_optimizer();
-  EXPECT_EQ(state.left_out(), (std::vector<std::string>{
-                                  "model_state.layers.0.attn.sink.weight",
-                                  "optimizer_state.state.layers.0.attn.sink.weight.exp_avg",
-                                  "optimizer_state.state.layers.0.attn.sink.weight.exp_avg_sq"}));
+  write_torch_state(directory.path(), model_, {}, [&](TorchStateWriter& w) {
+    w.tensor("model.model.layers.1.self_attn.q_proj.bias", {model_.hidden_width},
+             [](int64_t) { return 0.0f; });
+  });
+  expect_contains(
+      user_error([&] { TorchTrainingState(directory.path(), model_, parameters_of(model_)); }),
+      "model.model.layers.1.self_attn.q_proj.bias");
 }
 
 TEST_F(TorchTrainingStateTest, ReadsTransposedMatricesAndATiedHead) {
