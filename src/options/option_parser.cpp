@@ -213,6 +213,11 @@ class Parser {
       auto value = environment(std::string(row.environment).c_str());
       if (!value || value->empty()) continue;
       std::string origin = cat("environment variable ", row.environment);
+      if (parsed_.is_given(row.environment_unless)) {
+        parsed_.notes.push_back(
+            cat("The ", origin, " is left alone: --", row.environment_unless, " is given"));
+        continue;
+      }
       set(row, {*value}, origin, origin);
       parsed_.notes.push_back(cat("--", row.name, "=", *value,
                                   " is taken from the environment variable ", row.environment));

@@ -97,9 +97,10 @@ struct OptionRow {
   ValueForm form = ValueForm::kPlain;
   std::string_view none = {};  // the value that None stands for, where the field has no "none"
   OptionStatus status = OptionStatus::kWorks;
-  std::string_view reason = {};       // kNoEffect: why
-  std::string_view unset = "none";    // how an unset default is shown
-  std::string_view environment = {};  // variable that stands in for the option
+  std::string_view reason = {};              // kNoEffect: why
+  std::string_view unset = "none";           // how an unset default is shown
+  std::string_view environment = {};         // variable that stands in for the option ...
+  std::string_view environment_unless = {};  // ... where that other option is not given
   OptionScopes scopes = kRunScopes;
   OnResume on_resume = OnResume::kUnsaid;
   std::string_view group = {};  // heading in --help; set for a whole group at once

@@ -166,6 +166,8 @@ std::string options_markdown() {
       also += cat(also.empty() ? "" : ", ", "`--", alias, "`");
     if (!row.environment.empty()) {
       also += cat(also.empty() ? "" : ", ", "environment `", row.environment, "`");
+      if (!row.environment_unless.empty())
+        also += cat(" (unless `--", row.environment_unless, "` is given)");
     }
     std::string help = escaped(row.help), scopes = scope_text(row);
     if (!scopes.empty()) help += cat(" (", scopes, ")");

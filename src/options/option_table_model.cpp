@@ -265,11 +265,13 @@ std::vector<OptionRow> data() {
        .help = "training data of dataset_type, instead of dataset: all files of a directory, or "
                "those with its suffix if there are any",
        .environment = "SM_CHANNEL_TRAIN",
+       .environment_unless = "dataset",
        .on_resume = kText},
       {.name = "test_dir",
        .field = &RunConfig::test_dir,
        .help = "validation data of dataset_type",
        .environment = "SM_CHANNEL_TEST",
+       .environment_unless = "dataset",
        .on_resume = kText},
       {.name = "zipped_data",
        .field = &RunConfig::zipped_data,

@@ -284,6 +284,10 @@ TEST(OptionParser, Environment) {
   EXPECT_TRUE(any_contains(parsed.notes, "SM_CHANNEL_TRAIN"));
   std::vector<std::string> arguments{"--training_dir=/mine"};
   EXPECT_EQ(parse_options(arguments, OptionScope::kPlan, lookup).config.training_dir, "/mine");
+  arguments = {"--dataset=own.txt"};
+  const ParsedOptions own = parse_options(arguments, OptionScope::kPlan, lookup);
+  EXPECT_EQ(own.config.training_dir, "");
+  EXPECT_TRUE(any_contains(own.notes, "SM_CHANNEL_TRAIN is left alone: --dataset is given"));
   EXPECT_FALSE(parse_options({}, OptionScope::kDiff, lookup).is_given("training_dir"));
 }
 
