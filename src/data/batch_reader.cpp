@@ -42,7 +42,7 @@ bool BatchReader::next(Batch& batch) {
   } else {
     fill(options_.position, batch);
   }
-  options_.position += options_.rows * options_.ranks;
+  options_.position = std::min(options_.position + options_.rows * options_.ranks, options_.end);
   start_prefetch();
   return true;
 }
@@ -60,6 +60,7 @@ void BatchReader::fill(int64_t position, Batch& batch) const {
   const auto size = static_cast<size_t>(options_.rows) * context;
   batch.first_sample = first;
   batch.rows = std::clamp<int64_t>(options_.end - first, 0, options_.rows);
+  batch.samples = batch.rows;
   batch.tokens = 0;
   batch.inputs.resize(size);
   batch.targets.resize(size);

@@ -14,7 +14,8 @@ struct Batch {
   int64_t first_sample = 0;              // the job's number of row 0 ...
   int64_t sample_stride = 1;             // ... and how much larger that of the row behind it is
   int64_t rows = 0;                      // rows that hold a sample; those behind them are ignored
-  int64_t tokens = 0;                    // targets that are not kIgnoreIndex
+  int64_t samples = 0;                   // rows that have a token ...
+  int64_t tokens = 0;                    // ... and targets that are not kIgnoreIndex
   std::vector<int32_t> inputs;           // [rows_per_batch, context]
   std::vector<int32_t> targets;          // [rows_per_batch, context]
   std::vector<int32_t> document_starts;  // [rows_per_batch, context] (sample_source.h), or empty
@@ -59,9 +60,9 @@ struct BatchReaderOptions {
 // it. Rows at and behind `end` are ignored rows: inputs filler(), targets kIgnoreIndex; a rank may
 // get a batch of nothing else.
 //
-// The whole state is one integer, position(): a multiple of R*B samples behind where it started. It
-// means the same for every B and R, so a job resumes on another number of ranks without losing or
-// repeating a sample.
+// The whole state is one integer, position(): a multiple of R*B samples behind where it started, or
+// `end`. It means the same for every B, R and `end`, so a job resumes on another number of ranks,
+// or for more epochs, without losing or repeating a sample.
 class BatchReader final : public BatchSource {
  public:
   // `dataset` must live longer.

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/interruption.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "data/position_bytes.h"
@@ -47,6 +48,12 @@ StreamLane::StreamLane(const StreamSettings& settings, int64_t lane, LaneState s
     for (const auto& document : state_.sources[s].buffer) check_ids(*document);
   if (state_.document) check_ids(*state_.document);
   if (state_.last) check_ids({{*state_.last}, {}});
+  // The state may be of a job of fewer epochs, or of more.
+  if (sources == 1) {
+    LaneState::Source& source = state_.sources[0];
+    source.ended = source.epoch >= settings.epochs;
+    state_.ended &= source.ended;
+  }
   readers_.resize(sources);
   moved_.resize(sources, false);
   for (const LaneState::Source& source : state_.sources) {
@@ -128,6 +135,13 @@ size_t StreamLane::fill_row(const SampleRow& row) {
   const uint64_t key = hash_combine(settings_.seed, static_cast<uint64_t>(lane_));
   const uint64_t begin = random_below(key, kCropStream, given, document.ids.size() - length + 1);
   put(document, begin, length, 0, row);
+  if (length < document.ids.size()) {
+    row.targets[length - 1] = kIgnoreIndex;  // what follows is left out
+    if (length + 1 < document.ids.size()) {
+      TESSERA_WARN_ONCE(cat("there are rows longer than the context of ", length,
+                            " tokens: of such a one so many from a random place are taken"));
+    }
+  }
   leave_document();
   return length;
 }

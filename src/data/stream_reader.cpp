@@ -114,6 +114,7 @@ void StreamReader::prepare(Ahead& ahead, int64_t position) const {
   const auto size = static_cast<size_t>(options_.rows * settings_.context);
   ahead.position = position;
   ahead.lanes.clear();
+  ahead.samples = 0;
   ahead.tokens = 0;
   ahead.left = thread_lanes_.size();
   Batch& batch = ahead.batch;
@@ -158,7 +159,7 @@ void StreamReader::fill(Ahead& ahead, size_t thread) {
   const auto context = static_cast<size_t>(settings_.context);
   std::vector<int32_t> others(context * 2);
   const int64_t end = ahead.position + options_.rows * options_.ranks;
-  int64_t tokens = 0;
+  int64_t samples = 0, tokens = 0;
   LaneTimes times;
   std::vector<std::pair<int64_t, LaneState>> behind;
   for (int64_t number : thread_lanes_[thread]) {
@@ -179,7 +180,10 @@ void StreamReader::fill(Ahead& ahead, size_t thread) {
         return whole.empty() ? std::span<int32_t>()
                              : std::span(whole).subspan(row * context, context);
       };
-      tokens += lane.next({part(batch.inputs), part(batch.targets), part(batch.document_starts)});
+      const int64_t targets =
+          lane.next({part(batch.inputs), part(batch.targets), part(batch.document_starts)});
+      samples += targets > 0;
+      tokens += targets;
     }
     behind.emplace_back(number, lane.state());
     times.reading += lane.times().reading - before.reading;
@@ -187,6 +191,7 @@ void StreamReader::fill(Ahead& ahead, size_t thread) {
   }
   std::lock_guard lock(mutex_);
   for (auto& [number, state] : behind) ahead.lanes[number] = std::move(state);
+  ahead.samples += samples;
   ahead.tokens += tokens;
   times_.reading += times.reading;
   times_.encoding += times.encoding;
@@ -200,6 +205,7 @@ bool StreamReader::next(Batch& batch) {
   std::unique_ptr<Ahead> ready = std::move(ahead_.front());
   ahead_.pop_front();
   std::swap(batch, ready->batch);
+  batch.samples = ready->samples;
   batch.tokens = ready->tokens;
   for (auto& [number, state] : ready->lanes) state_.lanes[number] = std::move(state);
   const int64_t step = options_.rows * options_.ranks;
@@ -211,9 +217,13 @@ bool StreamReader::next(Batch& batch) {
 }
 
 int64_t StreamReader::epoch() const {
-  int64_t least = INT64_MAX;
-  for (const auto& [number, state] : state_.lanes) least = std::min(least, state.epoch());
-  return least;
+  // A lane without a document has ended with its first.
+  int64_t least = INT64_MAX, most = 0;
+  for (const auto& [number, state] : state_.lanes) {
+    if (!state.ended) least = std::min(least, state.epoch());
+    most = std::max(most, state.epoch());
+  }
+  return least == INT64_MAX ? most : least;
 }
 
 bool StreamReader::done() const {

@@ -60,7 +60,7 @@ class StreamReader final : public BatchSource {
   StreamReader& operator=(const StreamReader&) = delete;
 
   int64_t position() const override { return state_.position; }
-  // The least of this rank's lanes'.
+  // The least of this rank's lanes', but for those that have ended; the most where all have.
   int64_t epoch() const override;
   bool done() const override;
   // Never false. What the readers throw.
@@ -78,7 +78,7 @@ class StreamReader final : public BatchSource {
     int64_t position = 0;  // of the global batch
     Batch batch;
     std::map<int64_t, LaneState> lanes;  // those that it read, behind it
-    int64_t tokens = 0;
+    int64_t samples = 0, tokens = 0;
     size_t left = 0;  // threads that still work on it
   };
   void work(size_t thread);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -84,25 +85,40 @@ bool TrainingRun::fetch(std::vector<Batch>& batches) {
   reading_seconds_ = 0;
   for (;;) {
     const double begin = monotonic_seconds();
+    const int64_t position = reader_->position();
     size_t count = 0;
-    int64_t tokens = 0;
+    int64_t samples = 0;
     for (; count < batches.size() && reader_->next(batches[count]); ++count)
-      tokens += batches[count].tokens;
+      samples += batches[count].samples;
     reading_seconds_ += monotonic_seconds() - begin;
     if (!stream_) {
+      fetched_samples_ = reader_->position() - position;
       batches.resize(count);
       return count > 0;
     }
-    // No rank knows of the lanes of others: whether there are tokens, whether more may come.
-    const std::string here = cat(tokens > 0 ? 1 : 0, stream_->done() ? 1 : 0, stream_->epoch());
+    // No rank knows of the lanes of others: how many windows there are, whether more may come.
+    const std::string here =
+        cat(stream_->done() ? 1 : 0, stream_->epoch(), " ", is_first_reader() ? samples : 0);
     std::vector<std::string> all{here};
     if (device_.control) all = device_.control->exchange("what is left of the stream", here);
-    stream_epoch_ = INT64_MAX;
-    for (const std::string& rank_says : all)
-      stream_epoch_ = std::min<int64_t>(stream_epoch_, std::stoll(rank_says.substr(2)));
-    if (std::ranges::any_of(all, [](const std::string& text) { return text[0] == '1'; }))
-      return true;
-    if (std::ranges::all_of(all, [](const std::string& text) { return text[1] == '1'; })) {
+    int64_t least = INT64_MAX, most = 0;
+    fetched_samples_ = 0;
+    for (const std::string& rank_says : all) {
+      size_t digits = 0;
+      const int64_t epoch = std::stoll(rank_says.substr(1), &digits);
+      if (rank_says[0] == '0') least = std::min(least, epoch);
+      most = std::max(most, epoch);
+      fetched_samples_ += std::stoll(rank_says.substr(1 + digits));
+    }
+    const bool all_done = least == INT64_MAX;
+    stream_epoch_ = all_done ? most : least;
+    if (fetched_samples_ > 0) return true;
+    if (all_done) {
+      if (record_.step == 0) {
+        std::vector<std::string> names;
+        for (const DataSource& source : data_.sources) names.push_back(source.name);
+        throw UserError(cat("data set '", join(names, "', '"), "' is empty"));
+      }
       TESSERA_INFO(cat("The data has ended after ", config_.epochs,
                        config_.epochs == 1 ? " epoch" : " epochs"));
       total_steps_ = record_.step;

@@ -209,7 +209,8 @@ void TrainingRun::train() {
   watchdog_.reset();
   profile_.finish();
   stopping_ = stopping_ || stop_requested();
-  if (!stopping_ && config_.run_validation && data_.validation_samples) {
+  // What is due at the last step, and the model as it is in the end.
+  if (!stopping_ && validation_due(true) && validated_at_ != record_.step) {
     validate(config_.validation_batches);
     save_if_improved();
   }
@@ -264,10 +265,8 @@ bool TrainingRun::start_step() {
   report.learning_rate = schedule_.rate(record_.step, report.epoch);
   if (!fetch(step.batches)) return false;
   if (config_.data_hash) report.data_hash = hash_on_all_ranks(step.batches);
-  for (const Batch& batch : step.batches) {
-    step.row_keys.push_back(row_keys_of(batch));
-    report.samples += batch.rows * session_->programs().parallelism.data_ranks();
-  }
+  for (const Batch& batch : step.batches) step.row_keys.push_back(row_keys_of(batch));
+  report.samples = fetched_samples_;
   for (size_t m = 0; m < step.batches.size(); ++m)
     step.micro_batches.push_back(view(step.batches[m], step.row_keys[m]));
   step.start_seconds = monotonic_seconds();
@@ -365,7 +364,8 @@ void TrainingRun::validate(int64_t limit_batches) {
     loss_sum += result.loss_sum;
     tokens += result.tokens;
   }
-  validated_whole_at_ = reader.done() ? record_.step : -1;
+  validated_at_ = record_.step;
+  validated_whole_ = reader.done();
   last_validation_loss_ = tokens > 0 ? loss_sum / static_cast<double>(tokens) : -1;
   double perplexity = tokens > 0 ? std::exp(last_validation_loss_) : -1;
   int64_t batch_number = std::max<int64_t>(0, record_.step - 1);
@@ -387,7 +387,8 @@ void TrainingRun::print_baselines() {
     throw UserError(
         "--compare_baselines needs training text of one data set, joined to windows, and "
         "validation files: give --validation_dataset");
-  if (validated_whole_at_ != record_.step) validate(data_.validation_samples->samples());
+  if (validated_at_ != record_.step || !validated_whole_)
+    validate(data_.validation_samples->samples());
   if (stopping_) return;
   double nats = last_validation_loss_ * static_cast<double>(data_.validation.tokens.count() - 1);
   double model_bits =

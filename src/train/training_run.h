@@ -269,7 +269,8 @@ class TrainingRun {
   std::unique_ptr<BatchSource> reader_;              // of the training data
   StreamReader* stream_ = nullptr;                   // the same, where it is a stream
   StreamState stream_state_;                         // that it begins with
-  int64_t stream_epoch_ = 0;                         // the least of all ranks
+  int64_t stream_epoch_ = 0;                         // the least of ranks that have some left
+  int64_t fetched_samples_ = 0;                      // of all ranks, for the step
   double waited_seconds_ = 0, stepped_seconds_ = 0;  // of the steps so far
   bool starvation_told_ = false;
   std::deque<RunningStep> running_;
@@ -289,7 +290,8 @@ class TrainingRun {
   std::filesystem::path last_saved_path_;
   double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;
   double last_validation_loss_ = -1;
-  int64_t validated_whole_at_ = -1;  // the step whose weights saw all of the validation text
+  int64_t validated_at_ = -1;     // the step whose weights saw the validation text ...
+  bool validated_whole_ = false;  // ... all of it
   FaultInjector faults_;
   std::optional<LossHistory> losses_;  // where spikes are looked for
   double loss_limit_ = 0;              // of the step that was started last

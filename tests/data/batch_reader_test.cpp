@@ -206,7 +206,23 @@ TEST_F(BatchReaderTest, StopsAtTheEndOfTheJob) {
   EXPECT_EQ(batch.tokens, 0);
   EXPECT_TRUE(reader.done());
   EXPECT_FALSE(reader.next(batch));
-  EXPECT_EQ(reader.position(), 24);
+  EXPECT_EQ(reader.position(), 13);
+}
+
+TEST_F(BatchReaderTest, GoesOnForMoreEpochsThanItBeganWith) {
+  const auto expected = read(options(1));
+  auto first = options(4, 3);
+  first.end = data_.samples();
+  auto rows = read(first);
+  BatchReader reader(data_, first);
+  for (Batch batch; reader.next(batch);) {
+  }
+  EXPECT_EQ(reader.position(), 23);  // not behind the last row of a batch that was not full
+  EXPECT_EQ(reader.epoch(), 1);
+  auto second = options(2, 5);
+  second.position = reader.position();
+  for (const auto& [k, row] : read(second)) EXPECT_TRUE(rows.emplace(k, row).second) << k;
+  EXPECT_EQ(rows, expected);
 }
 
 TEST(DataHash, IsASumOverPairs) {

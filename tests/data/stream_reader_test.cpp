@@ -36,6 +36,7 @@ class StreamReaderTest : public testing::Test {
       for (int d = 0; d < documents; ++d) {
         std::vector<std::string> words;
         const auto length = 1 + random_below(7, 1, static_cast<uint64_t>(f * 1000 + d), 40);
+        starts_.insert(token);
         for (uint64_t i = 0; i < length; ++i) words.push_back(std::to_string(token++));
         lines += cat(R"({"text": ")", join(words, " "), "\"}\n");
       }
@@ -148,6 +149,7 @@ class StreamReaderTest : public testing::Test {
   }
 
   ScratchDirectory directory_;
+  std::set<int32_t> starts_;  // the first token of each document
   int32_t tokens_ = 0;
 };
 
@@ -227,7 +229,7 @@ TEST_F(StreamReaderTest, RowsAreADocumentEach) {
   all.packing = Packing::kRows;
   std::map<int64_t, Sample> samples;
   run(all, 1, 6, {}, INT64_MAX, samples);
-  int64_t rows = 0, cut_before_their_end = 0, cut = 0;
+  int64_t rows = 0, cut_behind_their_start = 0, cut = 0;
   std::set<int32_t> seen;
   for (const auto& [number, sample] : samples) {
     const Runs runs = runs_of(sample, 16);
@@ -238,11 +240,12 @@ TEST_F(StreamReaderTest, RowsAreADocumentEach) {
     for (int32_t t = 0; t < static_cast<int32_t>(runs[0].second); ++t)
       EXPECT_TRUE(seen.insert(runs[0].first + t).second);
     cut += runs[0].second == 16;
-    cut_before_their_end += sample[31] != kIgnoreIndex;
+    cut_behind_their_start += !starts_.contains(runs[0].first);
+    EXPECT_EQ(sample[31], kIgnoreIndex) << "what follows is left out";
   }
   EXPECT_EQ(rows, 7 * 60);
-  EXPECT_GT(cut_before_their_end, cut / 2);  // from a random place
-  EXPECT_LT(cut_before_their_end, cut);
+  EXPECT_GT(cut_behind_their_start, cut / 2);  // from a random place
+  EXPECT_LT(cut_behind_their_start, cut);
   expect_same_on_worlds_that_change(all, samples);
 }
 
@@ -287,6 +290,33 @@ TEST_F(StreamReaderTest, EpochsAreWholeAndDiffer) {
   std::map<int64_t, Sample> samples;
   run(all, 2, 3, {}, INT64_MAX, samples);
   expect_all_once(samples, all, 3);
+}
+
+// Also of lanes that had ended, and of some that had not.
+TEST_F(StreamReaderTest, GoesOnForMoreEpochsThanItBeganWith) {
+  StreamSettings all = settings(make_files("f", 5, 30));
+  all.packing = Packing::kRows;
+  all.shuffle = false;
+  all.epochs = 3;
+  std::map<int64_t, Sample> undisturbed;
+  run(all, 1, 4, {}, INT64_MAX, undisturbed);
+  auto rows_of = [](const std::map<int64_t, Sample>& samples) {
+    return std::ranges::count_if(samples, [](const auto& s) { return s.second[0] != kFill; });
+  };
+  EXPECT_EQ(rows_of(undisturbed), 3 * 5 * 30);
+  for (int64_t stop : {int64_t{140}, INT64_MAX}) {
+    all.epochs = 1;
+    std::map<int64_t, Sample> samples;
+    const StreamState state = run(all, 1, 4, {}, stop, samples);
+    const int64_t rows_of_first = rows_of(samples);
+    all.epochs = 3;
+    run(all, 2, 3, state, INT64_MAX, samples);
+    EXPECT_EQ(rows_of(samples), 3 * 5 * 30) << stop;
+    all.epochs = 1;
+    std::map<int64_t, Sample> nothing;
+    run(all, 1, 4, state, INT64_MAX, nothing);
+    EXPECT_EQ(rows_of(nothing), stop == INT64_MAX ? 0 : 5 * 30 - rows_of_first);
+  }
 }
 
 TEST_F(StreamReaderTest, ThreadsChangeNothing) {

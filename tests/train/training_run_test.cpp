@@ -74,7 +74,7 @@ TEST_F(TrainingRunTest, EpochsEndTraining) {
   RunTrace trace = train(config);
   // 130 windows: 32 steps of 4 and one of 2. Every token but the first is predicted once an epoch.
   EXPECT_EQ(trace.steps, 33);
-  EXPECT_EQ(trace.position, 132);
+  EXPECT_EQ(trace.position, 130);
   EXPECT_EQ(trace.tokens_seen % 2, 0);
   EXPECT_EQ(trace.tokens_seen / 2,
             static_cast<int64_t>(made_up_text(200).size()));  // and the end of text
@@ -109,6 +109,8 @@ TEST_F(TrainingRunTest, ValidatesWhenAskedAndAtTheEndOfEveryEpoch) {
   config.validation_freq = 3;
   EXPECT_EQ(train(config).validations.size(), 3u);  // after 3, 6 and at the end
   config.run_validation = false;
+  EXPECT_EQ(train(config).validations.size(), 2u);
+  config.max_steps = 6;  // the last one too
   EXPECT_EQ(train(config).validations.size(), 2u);
   config.validation_freq = 0;
   EXPECT_EQ(train(config).validations.size(), 0u);
