@@ -26,7 +26,7 @@ DataInput open_data_input(const ParsedOptions& parsed, const DatasetNames& names
   input.reading.remote = remote_options(config);
   input.files = find_dataset_files(names, input.reading.remote);
   const auto& files = input.files.training.empty() ? input.files.validation : input.files.training;
-  input.reading.kind = detect_kind(files.front(), input.reading);
+  input.reading.kind = detect_kind(files, input.reading);
   const bool ids = input.reading.kind == RecordKind::kIds;
   if (parsed.is_given("tokenizer") || config.preset != "none") {
     const std::string named = fetch_named_tokenizer(config.tokenizer, config);

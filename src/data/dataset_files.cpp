@@ -171,15 +171,22 @@ std::vector<Found> files_of_pattern(const std::string& pattern) {
   if (pattern.find_first_of("*?[") == std::string::npos) return {};
   glob_t matches{};
   std::vector<Found> files;
+  const fs::path above = fs::path(pattern.substr(0, pattern.find_first_of("*?["))).parent_path();
   if (::glob(pattern.c_str(), 0, nullptr, &matches) == 0) {
     for (size_t i = 0; i < matches.gl_pathc; ++i) {
       const fs::path path = matches.gl_pathv[i];
       std::error_code error;
       if (fs::is_directory(path, error)) continue;
-      files.push_back({local_entry("--dataset", path, path.generic_string()), Part::kNone});
+      files.push_back({local_entry("--dataset", path, path.generic_string()),
+                       part_of_path(above.empty() ? path : path.lexically_relative(above))});
     }
   }
   ::globfree(&matches);
+  // Where the pattern itself asks for validation files, they are what is wanted.
+  const bool asked =
+      std::ranges::all_of(files, [](const Found& file) { return file.part == Part::kValidation; });
+  if (asked)
+    for (Found& file : files) file.part = Part::kTraining;
   return files;
 }
 
@@ -218,7 +225,13 @@ std::vector<Found> files_of_name(const char* option, const std::string& name,
   if (!fs::is_directory(status)) fail(option, name, "it is neither a file nor a directory");
   if (!config.empty() && fs::is_directory(fs::path(name) / config, error))
     return Walk(option, fs::path(name) / config).files;
-  return Walk(option, name).files;
+  std::vector<Found> files = Walk(option, name).files;
+  const bool has_folders = std::ranges::any_of(
+      files, [](const Found& file) { return file.entry.path.find('/') != std::string::npos; });
+  if (!config.empty() && has_folders)
+    TESSERA_WARN_ONCE(cat("--dataset_config_name ", config, ": '", name,
+                          "' has no such directory; all of its files are taken"));
+  return files;
 }
 
 DatasetFiles files_of_dataset(const DatasetNames& names, const RemoteOptions& remote) {

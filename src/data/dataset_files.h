@@ -28,12 +28,13 @@ struct DatasetFiles {
 };
 
 // Finds the files.
-//  - A dataset that is a file, or a pattern (`part-*.jsonl.gz`), is training data.
-//  - In a dataset of several files the first of the words train, training, val, valid, validation,
-//    test in a file's name decides (train.txt, val_00.jsonl, c4-validation.00000-of-00008.json.gz),
-//    else in that of the innermost directory that has one (validation/00.txt). If no name says
-//    train, all files that do not say validation are training; else files that say neither are left
-//    alone (README.md).
+//  - A dataset that is a file is training data.
+//  - In a dataset of several files (a directory, or a pattern: `part-*.jsonl.gz`) the first of the
+//    words train, training, val, valid, validation, test in a file's name decides (train.txt,
+//    val_00.jsonl, c4-validation.00000-of-00008.json.gz), else in that of the innermost directory
+//    that has one (validation/00.txt). If no name says train, all files that do not say validation
+//    are training; else files that say neither are left alone (README.md). A pattern of which all
+//    matches say validation asks for these: they are training data.
 //  - --dataset_config_name names a configuration on the hub, and a directory in one of this
 //    machine.
 //  - --training_dir takes the place of --dataset: every file in it is training data.

@@ -20,6 +20,7 @@ RecordOptions record_options(const DocumentReaderOptions& options) {
   return {.text_field = options.text_field,
           .vocab_size = options.vocab_size,
           .skip_bad_lines = options.skip_bad_lines,
+          .warned = options.warned,
           .longest_document = options.longest_document};
 }
 
@@ -60,15 +61,18 @@ std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
   return open_records(file, open_source(file, options.remote), options);
 }
 
-RecordKind detect_kind(const RemoteEntry& file, const DocumentReaderOptions& options) {
-  std::shared_ptr<const ByteSource> source = open_source(file, options.remote);
-  if (is_table(file, *source)) return kind_of_table(*open_table(source), options.text_field);
-  if (!named_as_json_lines(file.path)) return RecordKind::kText;
-  switch (detect_json_form(source)) {
-    case RecordForm::kJsonIds: return RecordKind::kIds;
-    case RecordForm::kJsonChat: return RecordKind::kChat;
-    default: return RecordKind::kText;
+RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderOptions& options) {
+  for (const RemoteEntry& file : files) {
+    std::shared_ptr<const ByteSource> source = open_source(file, options.remote);
+    if (is_table(file, *source)) return kind_of_table(*open_table(source), options.text_field);
+    if (!named_as_json_lines(file.path)) return RecordKind::kText;
+    const std::optional<RecordForm> form = detect_json_form(source);
+    if (!form) continue;
+    return *form == RecordForm::kJsonIds    ? RecordKind::kIds
+           : *form == RecordForm::kJsonChat ? RecordKind::kChat
+                                            : RecordKind::kText;
   }
+  return RecordKind::kText;
 }
 
 struct DocumentReader::State {

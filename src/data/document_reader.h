@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,8 @@ struct DocumentReaderOptions {
   // A broken line of JSON, or row of a table, is counted, warned about once and skipped instead of
   // being an error.
   bool skip_bad_lines = false;
-  std::string text_field = "text";  // JSON lines and tables: the key of the text
+  std::string text_field = "text";                 // JSON lines and tables: the key of the text
+  std::shared_ptr<std::atomic<bool>> warned = {};  // of it, among several readers (RecordOptions)
   RecordKind kind = RecordKind::kText;
   int64_t vocab_size = 0;  // kIds: ids are below it; 0: any that is not negative
   int64_t longest_document = kMaxDocumentBytes;  // of plain text, by next()
@@ -36,8 +38,9 @@ struct DocumentReaderOptions {
 std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
                                            const DocumentReaderOptions& options);
 
-// What a file holds, by its first line or its columns. UserError as of reading it.
-RecordKind detect_kind(const RemoteEntry& file, const DocumentReaderOptions& options);
+// What files hold, by the first one that says: by its columns, or its first whole line. Text where
+// none does. UserError as of reading it.
+RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderOptions& options);
 
 // Reads the records of files one after the other, in the order of `files` (open_records(), which
 // has the limits, the memory and the errors). UserError too where a file is missing.

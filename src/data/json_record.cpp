@@ -208,11 +208,11 @@ std::string JsonRecordParser::expectation(RecordForm form) const {
   }
 }
 
-RecordForm form_of_json_line(std::string line) {
+std::optional<RecordForm> form_of_json_line(std::string line) {
   simdjson::dom::parser json;
   object row;
   line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
-  if (json.parse(line.data(), line.size(), false).get(row)) return RecordForm::kJsonText;
+  if (json.parse(line.data(), line.size(), false).get(row)) return std::nullopt;
   if (has(row, "input_ids")) return RecordForm::kJsonIds;
   if (has(row, "messages") || (has(row, "prompt") && has(row, "completion")))
     return RecordForm::kJsonChat;

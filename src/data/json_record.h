@@ -1,6 +1,8 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,6 +39,8 @@ struct RecordOptions {
   int64_t vocab_size = 0;
   // JSON lines: a broken line is counted, warned about once and skipped instead of being an error.
   bool skip_bad_lines = false;
+  // Of all readers that share it one warns; null: each does.
+  std::shared_ptr<std::atomic<bool>> warned = {};
   // Plain text: a document that is longer is an error where it is read in one piece.
   int64_t longest_document = kMaxDocumentBytes;
 };
@@ -71,7 +75,7 @@ class JsonRecordParser {
 };
 
 // The form of JSON lines by the keys of one of them: "input_ids"; "messages", or "prompt" and
-// "completion"; else text, broken lines too.
-RecordForm form_of_json_line(std::string line);
+// "completion"; else text. nullopt for a broken one.
+std::optional<RecordForm> form_of_json_line(std::string line);
 
 }  // namespace tessera

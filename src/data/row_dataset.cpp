@@ -22,25 +22,36 @@ RowDataset::RowDataset(TokenView tokens, DocumentView documents, int64_t context
       seed_(seed),
       name_(name) {
   TESSERA_CHECK(context > 0, cat("context ", context));
-  int64_t longest = 0;
-  double held = 0;
+  double held = 0, all = 0;
   documents.for_each([&](TokenRange range) {
-    longest = std::max(longest, range.length());
+    longest_ = std::max(longest_, range.length());
     short_rows_ += range.length() < context_;
+    long_rows_ += range.length() > context_ + 1;  // one more is the last one's target
+    all += static_cast<double>(range.length());
     held += static_cast<double>(std::min(range.length(), context_));
   });
-  if (longest < 2) {
+  if (longest_ < 2) {
     throw UserError(cat("data set ", name, " is empty: it has ", documents.count(),
                         " rows, and none of two tokens or more"));
   }
   padding_ = 1 - held / (static_cast<double>(documents.count()) * static_cast<double>(context));
+  left_out_ = 1 - held / all;
 }
 
 std::string RowDataset::warning() const {
-  if (short_rows_ == 0) return "";
-  return cat("data set ", name_, ": ", short_rows_, " of ", samples(),
-             " rows are shorter than the context of ", context_, " tokens; ",
-             format("%.1f", 100 * padding_), "% of all positions are filled up and ignored");
+  std::vector<std::string> parts;
+  auto rows = [&](int64_t count, std::string_view how) {
+    return cat(count, " of ", samples(), " rows are ", how, " than the context of ", context_,
+               " tokens; ");
+  };
+  if (short_rows_ > 0)
+    parts.push_back(cat(rows(short_rows_, "shorter"), format("%.1f", 100 * padding_),
+                        "% of all positions are filled up and ignored"));
+  if (long_rows_ > 0)
+    parts.push_back(cat(rows(long_rows_, "longer"), format("%.1f", 100 * left_out_),
+                        "% of all tokens are left out, --max_context_width ", longest_,
+                        " takes every row whole"));
+  return parts.empty() ? "" : cat("data set ", name_, ": ", join(parts, "; "));
 }
 
 int64_t RowDataset::sample(int64_t i, const SampleRow& row) const {

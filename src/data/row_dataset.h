@@ -29,7 +29,7 @@ class RowDataset final : public SampleSource {
   // The share of all positions that holds no token.
   double padding() const { return padding_; }
   int64_t short_rows() const { return short_rows_; }
-  // What the user is to know of short rows; "" if there are none.
+  // What the user is to know of rows that are shorter or longer than T; "" if there are none.
   std::string warning() const;
 
  private:
@@ -39,8 +39,8 @@ class RowDataset final : public SampleSource {
   int32_t filler_;
   uint64_t seed_;
   std::string name_;
-  int64_t short_rows_ = 0;
-  double padding_ = 0;
+  int64_t short_rows_ = 0, long_rows_ = 0, longest_ = 0;
+  double padding_ = 0, left_out_ = 0;  // shares: of all positions, of all tokens
 };
 
 }  // namespace tessera

@@ -102,7 +102,9 @@ bool TableRecordReader::next(Record& record) {
     if (!problem.empty()) {
       const std::string message = cat("'", table_->name(), "', row ", row_ - 1, ": ", problem);
       if (!options_.skip_bad_lines) throw UserError(message);
-      if (bad_++ == 0) TESSERA_WARN(cat(message, "; such rows are left out"));
+      const bool first = bad_++ == 0;
+      if (first && !(options_.warned && options_.warned->exchange(true)))
+        TESSERA_WARN(cat(message, "; such rows are left out"));
       continue;
     }
     if (!record.text.empty() || !record.ids.empty() || !record.messages.empty() ||

@@ -172,7 +172,9 @@ void TextRecordReader::State::report_bad_line(const std::string& problem) {
     throw UserError(cat(message, "; ", parser.expectation(form),
                         " (--on_bad_line=skip leaves such lines out)"));
   }
-  if (bad_records++ == 0) TESSERA_WARN(cat("skipping broken lines, the first: ", message));
+  const bool first = bad_records++ == 0;
+  if (first && !(options.warned && options.warned->exchange(true)))
+    TESSERA_WARN(cat("skipping broken lines, the first: ", message));
 }
 
 TextRecordReader::TextRecordReader(RecordOptions options)
@@ -247,10 +249,13 @@ bool named_as_json_lines(std::string_view file_name) {
   return file_name.find(".json") != std::string_view::npos;
 }
 
-RecordForm detect_json_form(std::shared_ptr<const ByteSource> source) {
+std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source) {
+  constexpr int64_t kMostLines = 1000;
   TextRecordReader reader(std::move(source), RecordForm::kJsonText);
   TextRecordReader::State& state = *reader.state_;
-  return state.next_line() ? form_of_json_line(state.line) : RecordForm::kJsonText;
+  while (state.line_number < kMostLines && state.next_line())
+    if (auto form = form_of_json_line(state.line)) return form;
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -59,7 +60,7 @@ class TextRecordReader final : public RecordReader {
   int64_t bad_records() const override;
 
  private:
-  friend RecordForm detect_json_form(std::shared_ptr<const ByteSource> source);
+  friend std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source);
   struct State;
   std::unique_ptr<State> state_;
 };
@@ -67,8 +68,8 @@ class TextRecordReader final : public RecordReader {
 // Whether a name is that of JSON lines: it contains ".json".
 bool named_as_json_lines(std::string_view file_name);
 
-// The form of a source of JSON lines by its first line that is not blank; kJsonText if there is
-// none. UserError as of reading it.
-RecordForm detect_json_form(std::shared_ptr<const ByteSource> source);
+// The form of a source of JSON lines by the first of its lines that is neither blank nor broken;
+// nullopt if there is none among the first thousand. UserError as of reading it.
+std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/token_cache_format.h"
 
 namespace tessera {
 namespace {
@@ -69,6 +70,15 @@ TokenFile::TokenFile(std::shared_ptr<const ByteSource> source, int64_t vocab_siz
   if (size == 0) throw UserError(cat("token file ", name, " is empty"));
   Header header{};
   if (size >= sizeof header) source->read(0, std::as_writable_bytes(std::span(&header, 1)));
+  // Behind the ids these have their documents, and what is learned of them.
+  TokenCacheTrailer trailer{.magic = {}};
+  if (size >= sizeof trailer)
+    source->read(size - sizeof trailer, std::as_writable_bytes(std::span(&trailer, 1)));
+  if (trailer.magic == TokenCacheTrailer::kMagic) {
+    throw UserError(cat("token file ", name,
+                        " is a shard of prepared data or a cache of tokens, "
+                        "not ids alone: give the directory that `tessera data prepare` wrote"));
+  }
   const auto* form = std::ranges::find(kHeaders, header.magic, &HeaderForm::magic);
   has_header_ = form != std::end(kHeaders);
   width_ = width > 0 ? width : vocab_size <= kWidestNarrowVocabulary ? 2 : 4;

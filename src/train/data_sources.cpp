@@ -81,7 +81,7 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
   const RemoteOptions remote = remote_options(config);
   std::vector<DataSource> sources;
   for (const NamedSource& named : named_sources(config)) {
-    DataSource source{named.name, named.weight, "", {}};
+    DataSource source{named.name, named.weight};
     const bool first = sources.empty();
     DatasetNames names{.config = config.dataset_config_name, .suffix = suffix(config)};
     if (config.dataset_mix.empty()) names.training_dir = config.training_dir;
@@ -100,6 +100,11 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
     if (first) {
       names.validation = config.validation_dataset;
       if (names.validation.empty()) names.test_dir = config.test_dir;
+      if (std::string place = cat(names.validation, names.test_dir); is_prepared(place)) {
+        source.prepared_validation = std::move(place);
+        names.validation.clear();
+        names.test_dir.clear();
+      }
     }
     const bool looks = !names.dataset.empty() || !names.training_dir.empty() ||
                        !names.validation.empty() || !names.test_dir.empty();
@@ -127,7 +132,7 @@ std::string to_text(const std::vector<DataSource>& sources) {
   for (const DataSource& source : sources) {
     const std::string files = to_text(source.files);
     text += cat(source.name, "\n", format("%a", source.weight), "\n", source.prepared, "\n",
-                files.size(), "\n", files);
+                source.prepared_validation, "\n", files.size(), "\n", files);
   }
   return text;
 }
@@ -145,6 +150,7 @@ std::vector<DataSource> data_sources_from_text(std::string_view text) {
     source.name = line();
     source.weight = std::stod(line());
     source.prepared = line();
+    source.prepared_validation = line();
     const size_t size = std::stoull(line());
     source.files = dataset_files_from_text(text.substr(0, size));
     text.remove_prefix(size);

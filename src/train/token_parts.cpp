@@ -62,6 +62,7 @@ DocumentReaderOptions reading_options(const RunConfig& config, RecordKind kind,
                                       int64_t vocab_size) {
   return {.skip_bad_lines = config.on_bad_line == "skip",
           .text_field = config.text_field,
+          .warned = std::make_shared<std::atomic<bool>>(),
           .kind = kind,
           .vocab_size = vocab_size,
           .remote = remote_options(config)};
@@ -70,7 +71,7 @@ DocumentReaderOptions reading_options(const RunConfig& config, RecordKind kind,
 std::optional<RecordKind> kind_of_files(const RunConfig& config,
                                         const std::vector<RemoteEntry>& files) {
   if (files.empty() || files.front().path.ends_with(".bin")) return std::nullopt;
-  return detect_kind(files.front(), reading_options(config, RecordKind::kText, 0));
+  return detect_kind(files, reading_options(config, RecordKind::kText, 0));
 }
 
 TokenPart open_token_part(const std::string& what, const std::string& name,

@@ -9,7 +9,7 @@ namespace tessera {
 // How the files of a part are read.
 DocumentReaderOptions reading_options(const RunConfig& config, RecordKind kind, int64_t vocab_size);
 
-// What the files hold, by the first of them; nothing where they are tokens already (.bin).
+// What the files hold (detect_kind()); nothing where they are tokens already (.bin).
 std::optional<RecordKind> kind_of_files(const RunConfig& config,
                                         const std::vector<RemoteEntry>& files);
 

@@ -45,9 +45,12 @@ bool reads_streams(const RunConfig& config, const std::vector<DataSource>& sourc
 
 void keep_fast_validation(const RunConfig& config, std::vector<RemoteEntry>& files) {
   if (!config.fast_validation || files.size() < 2) return;
-  TESSERA_INFO(cat("Validation data: '", shown_name(files.back()), "', the last of ", files.size(),
+  auto last = std::find_if(files.rbegin(), files.rend(),
+                           [](const RemoteEntry& file) { return file.size > 0; });
+  RemoteEntry kept = last == files.rend() ? files.back() : *last;
+  TESSERA_INFO(cat("Validation data: '", shown_name(kept), "', the last of ", files.size(),
                    " files; --fast_validation 0 takes all"));
-  files.erase(files.begin(), files.end() - 1);
+  files = {std::move(kept)};
 }
 
 // Ids as they are, of data that need no tokenizer.
@@ -145,10 +148,14 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
   for (const DataSource& source : data.sources)
     kinds.push_back(kind_of_files(config, source.files.training));
   std::vector<RemoteEntry> held_out;
-  for (const DataSource& source : data.sources)
+  const std::string prepared_validation =
+      data.sources.empty() ? "" : data.sources[0].prepared_validation;
+  for (DataSource& source : data.sources) {
+    if (!prepared_validation.empty()) source.files.validation.clear();
     held_out.insert(held_out.end(), source.files.validation.begin(), source.files.validation.end());
+  }
   const bool streams = !config.eval_only && reads_streams(config, data.sources);
-  if (streams && held_out.empty() && !data.sources.empty()) {
+  if (streams && held_out.empty() && prepared_validation.empty() && !data.sources.empty()) {
     hold_out_files(config.validation_fraction, data.sources[0]);
     held_out = data.sources[0].files.validation;
   }
@@ -184,8 +191,14 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     data.validation = open_part("validation text", validation_name, held_out, held_out_kind);
     data.validation_files = held_out;
   }
+  if (!prepared_validation.empty()) {
+    PreparedParts prepared =
+        open_prepared_parts(prepared_validation, data.tokenizer.get(), vocab_size);
+    const bool has_both = prepared.validation.tokens.count() > 0;
+    data.validation = std::move(has_both ? prepared.validation : prepared.training);
+  }
   if (config.use_synthetic_data) {
-    data.sources.push_back({"synthetic data", 1, {}});
+    data.sources.push_back({"synthetic data"});
     data.parts.push_back(synthetic_part(config, vocab_size, context));
   } else if (streams) {
     data.stream = stream_settings(config, data, kinds, vocab_size, context);

@@ -35,6 +35,7 @@ struct DataSource {
   std::string name;  // as it was given
   double weight = 1;
   std::string prepared;  // the directory, if `tessera data prepare` wrote it; files are then none
+  std::string prepared_validation;  // the same of what is held out by name
   DatasetFiles files;
 };
 
@@ -73,16 +74,15 @@ std::vector<DataSource> data_sources_from_text(std::string_view text);
 
 // --use_synthetic_data: random tokens, 100,000 sequences, and nothing is held out. Else a --dataset
 // that is a .bin file, or a directory with train.bin (its own path, or --dataset_dir/--dataset), is
-// ids, with val.bin beside it held out; or what `tessera data prepare` wrote; else it is `sources`:
-// what their first file holds (text, rows of ids, conversations) is read, by --streaming as a
-// stream, or else tokenized into caches (or taken from them) and cut into samples as --packing
-// says. Without files to validate on, the last
-// --validation_fraction of the training data is held out: of tokens, of documents where samples are
-// made of whole ones, of files of a stream. `tokenizer` is that of --tokenizer, which is opened if
-// it is null and needed or there. With --fast_validation the last of several validation files
-// stands for all. --max_dataset_len keeps the first so many training windows. UserError: no data, a
-// tokenizer that does not fit --vocab_size, a context longer than the data, and what the readers
-// report.
+// ids, with val.bin beside it held out; or what `tessera data prepare` wrote (so may be what is
+// held out by name); else it is `sources`: what their files hold (text, rows of ids, conversations)
+// is read, by --streaming as a stream, or else tokenized into caches (or taken from them) and cut
+// into samples as --packing says. Without files to validate on, the last --validation_fraction of
+// the training data is held out: of tokens, of documents where samples are made of whole ones, of
+// files of a stream. `tokenizer` is that of --tokenizer, which is opened if it is null and needed
+// or there. With --fast_validation the last of several validation files stands for all.
+// --max_dataset_len keeps the first so many training windows. UserError: no data, a tokenizer that
+// does not fit --vocab_size, a context longer than the data, and what the readers report.
 TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSource> sources,
                                    std::unique_ptr<Tokenizer> tokenizer, int64_t vocab_size,
                                    int64_t context, ThreadPool& pool);

@@ -99,6 +99,23 @@ TEST_F(DataCommand, ArgumentsOfOtherPreparationsAreTakenAsTheyAre) {
   val.training.tokens().copy(0, ids);
   EXPECT_EQ(ids, (std::vector<int32_t>{'8', '0', '0'}));  // the first document held out
 
+  // Each of the folders is data by itself.
+  const Words model{
+      "train", "--eval_only",  "1",    "--model_type",     "llama_v2", "--hidden_width",
+      "16",    "--num_layers", "1",    "--num_heads",      "1",        "--intermediate_size",
+      "16",    "--tokenizer",  "byte", "--vocab_size",     "257",      "--max_context_width",
+      "512",   "--threads",    "1",    "--val_batch_size", "1",        "--validation_batches",
+      "3"};
+  const std::string both = run(model + Words{"--dataset", "out"}).err;
+  const std::string loss = both.substr(both.find("Validation loss"));
+  for (const Words& data : {Words{"--training_dir", "out/train", "--test_dir", "out/val"},
+                            Words{"--dataset", "out/train", "--validation_dataset", "out/val"},
+                            Words{"--validation_dataset", "out"}}) {
+    const ProgramResult one = run(model + data);
+    EXPECT_EQ(one.status, 0) << one.err;
+    expect_contains(one.err, loss.substr(0, loss.find('\n')));
+  }
+
   ProgramResult flat =
       run({"data", "prepare", "--preset", "openwebtext", "--dataset", "docs.jsonl", "--output-dir",
            "data", "--test-size", "0.01", "--num-proc", "1", "--tokenizer", "byte"});

@@ -101,12 +101,26 @@ TEST_F(DatasetFilesTest, APatternIsAllFilesThatMatch) {
             (Names{"part-0.txt", "part-1.txt"}));
 }
 
+TEST_F(DatasetFilesTest, NamesDecideAmongTheFilesOfAPattern) {
+  fill({"c4-train.0.txt", "c4-train.1.txt", "c4-validation.0.txt"});
+  const DatasetFiles files = find_dataset_files({.dataset = directory_ / "c4-*.txt"});
+  EXPECT_EQ(names(files.training), (Names{"c4-train.0.txt", "c4-train.1.txt"}));
+  EXPECT_EQ(names(files.validation), Names{"c4-validation.0.txt"});
+  const DatasetFiles asked = find_dataset_files({.dataset = directory_ / "c4-val*.txt"});
+  EXPECT_EQ(names(asked.training), Names{"c4-validation.0.txt"});
+  EXPECT_TRUE(asked.validation.empty());
+}
+
 TEST_F(DatasetFilesTest, AConfigurationIsADirectory) {
   for (const char* folder : {"en", "de"}) make_directories(directory_ / folder);
   fill({"en/train.txt", "de/train.txt"});
   auto files = find_dataset_files({.dataset = directory_.path(), .config = "en"});
   EXPECT_EQ(names(files.training), Names{"train.txt"});
   EXPECT_EQ(files.training[0].url, directory_ / "en/train.txt");
+  testing::internal::CaptureStderr();
+  files = find_dataset_files({.dataset = directory_.path(), .config = "fr"});
+  EXPECT_EQ(files.training.size(), 2u);
+  expect_contains(testing::internal::GetCapturedStderr(), "--dataset_config_name fr");
 }
 
 TEST_F(DatasetFilesTest, FilesWithTheSuffixAloneWhereThereAreAny) {

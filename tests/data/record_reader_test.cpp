@@ -151,15 +151,16 @@ TEST(RecordReader, DeepNestingIsAnError) {
   expect_contains(problem_of(deep, RecordForm::kJsonIds), "line 2: ");
 }
 
-TEST(RecordReader, TheFirstLineTellsTheForm) {
+TEST(RecordReader, TheFirstWholeLineTellsTheForm) {
   auto form = [](std::string content) { return detect_json_form(source(std::move(content))); };
   EXPECT_EQ(form("\xef\xbb\xbf{\"text\": \"\", \"input_ids\": [1]}"), RecordForm::kJsonIds);
   EXPECT_EQ(form("\r\n  \n{\"messages\": []}\n{\"input_ids\": []}\n"), RecordForm::kJsonChat);
   EXPECT_EQ(form(zstd("{\"prompt\": \"\", \"completion\": 5}\n")), RecordForm::kJsonChat);
   EXPECT_EQ(form("{\"prompt\": \"\"}\n{\"messages\": []}"), RecordForm::kJsonText);
-  EXPECT_EQ(form("broken"), RecordForm::kJsonText);
-  EXPECT_EQ(form(""), RecordForm::kJsonText);
-  EXPECT_EQ(form("{\"text\": \"" + prose(700000) + "\", \"input_ids\": 1}"), RecordForm::kJsonText);
+  EXPECT_EQ(form("broken"), std::nullopt);
+  EXPECT_EQ(form(""), std::nullopt);
+  EXPECT_EQ(form("broken\n\n{\"input_ids\": [1]}\n"), RecordForm::kJsonIds);
+  EXPECT_EQ(form("{\"text\": \"" + std::string(5 << 20, 'a') + "\"}"), RecordForm::kJsonText);
   expect_contains(user_error([&] { form(zstd(std::string(65 << 20, ' '))); }),
                   "longer than 64.0 MiB");
 }

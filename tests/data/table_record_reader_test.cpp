@@ -136,7 +136,7 @@ TEST(TableRecords, AMissingColumnIsAnErrorWithThoseThatThereAre) {
 TEST(TableRecords, AreReadLikeFilesOfText) {
   const std::vector<std::filesystem::path> paths{kTables + "file.arrow",
                                                  kTables + "snappy.parquet"};
-  EXPECT_EQ(detect_kind(local_entries(paths)[0], {}), RecordKind::kIds);
+  EXPECT_EQ(detect_kind(local_entries(paths), {}), RecordKind::kIds);
   DocumentReader reader(paths, {});
   std::string text, parts;
   int64_t documents = 0, whole = 0;

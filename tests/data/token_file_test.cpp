@@ -7,6 +7,7 @@
 
 #include "data/packed_dataset.h"
 #include "data/synthetic_tokens.h"
+#include "data/token_cache_format.h"
 #include "tests/base/error_expectation.h"
 #include "tests/data/packed_text.h"
 
@@ -50,6 +51,14 @@ TEST(TokenFile, FlatIdsOfTwoAndFourBytes) {
   EXPECT_EQ(ids_of(TokenFile(source(bytes_of(std::vector<uint32_t>{5})), 100, 4)),
             std::vector<int32_t>{5});
   EXPECT_EQ(TokenFile(source("ab"), 200000, 2).tokens().count(), 1);
+}
+
+TEST(TokenFile, AShardOfPreparedDataIsMoreThanIds) {
+  TokenCacheTrailer trailer;
+  const std::string shard =
+      std::string(64, 'a') + std::string(reinterpret_cast<const char*>(&trailer), sizeof trailer);
+  expect_contains(user_error([&] { TokenFile(source(shard), 65536); }),
+                  "give the directory that `tessera data prepare` wrote");
 }
 
 TEST(TokenFile, HeadersAreKnownByTheirMagicNumber) {

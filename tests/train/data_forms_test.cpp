@@ -207,6 +207,58 @@ TEST_F(DataFormsTest, AStreamEndsWithItsEpochs) {
   EXPECT_EQ(trace.tokens_seen, 2 * bytes - 6);
 }
 
+TEST_F(DataFormsTest, MoreEpochsGoOnWhereTheDataHadEnded) {
+  write_stream();
+  for (const char* streaming_is : {"on", "off"}) {
+    RunConfig config = streaming(100'000);
+    config.streaming = streaming_is;
+    config.packing = "rows";
+    config.train_batch_size = 7;  // the last step has fewer
+    config.epochs = 2;
+    config.checkpoint_dir = {path(cat(streaming_is, "_whole"))};
+    RunTrace whole = train(config);
+    config.epochs = 1;
+    config.checkpoint_dir = {path(cat(streaming_is, "_parts"))};
+    RunTrace first = train(config);
+    config.epochs = 2;
+    config.resume_from_checkpoint = config.checkpoint_dir;
+    RunTrace second = train(config);
+    EXPECT_EQ(whole.tokens_seen, 2 * first.tokens_seen) << streaming_is;
+    EXPECT_EQ(second.tokens_seen, whole.tokens_seen) << streaming_is;
+  }
+}
+
+TEST_F(DataFormsTest, AStreamWithoutTokensIsAnError) {
+  std::filesystem::create_directories(path("nothing"));
+  write("nothing/a.jsonl", "");
+  write("nothing/b.jsonl", "{\"text\": \"\"}\n{\"other\": 1}\n{\"other\": 2}\n");
+  RunConfig config = on("nothing");
+  config.streaming = "on";
+  config.on_bad_line = "skip";
+  expect_contains(failure(config), cat("data set '", path("nothing"), "' is empty"));
+  EXPECT_EQ(lines_with(log(), "skipping broken lines").size(), 1u) << "by all lanes together";
+}
+
+TEST_F(DataFormsTest, EmptyFilesDoNotDecideWhatDataAre) {
+  std::filesystem::create_directories(path("rows"));
+  std::string rows;
+  for (int i = 0; i < 12; ++i)
+    rows += nlohmann::json{{"input_ids", std::vector<int>(20, i)}}.dump() + "\n";
+  write("rows/0.json", "");
+  write("rows/1.json", "broken\n" + rows);
+  write("rows/2.json", rows);
+  RunConfig config = on("rows", 2);
+  config.on_bad_line = "skip";
+  config.tokenizer = "nowhere";
+  const RunTrace trace = train(config);
+  EXPECT_EQ(trace.tokens_seen, 2 * 4 * 15);
+  expect_contains(trace.log,
+                  "24 of 24 rows are longer than the context of 16 tokens; 20.0% of all tokens are "
+                  "left out, --max_context_width 20 takes every row whole");
+  config.streaming = "on";
+  EXPECT_EQ(train(config).tokens_seen, trace.tokens_seen);
+}
+
 TEST_F(DataFormsTest, AStreamIsPackedAndLimitedAsItIsAsked) {
   write_stream();
   for (std::string packing : {"best_fit", "rows"}) {
