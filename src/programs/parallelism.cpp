@@ -16,8 +16,8 @@ std::string divisors(int64_t n) {
 void require_divisor(int64_t part, int64_t whole, std::string_view option,
                      const std::string& what) {
   if (part < 1 || whole % part != 0) {
-    throw UserError(cat("--", option, " ", part, " does not divide ", what, " ", whole, ": give ",
-                        divisors(whole)));
+    throw UsageError(cat("--", option, " ", part, " does not divide ", what, " ", whole, ": give ",
+                         divisors(whole)));
   }
 }
 
@@ -28,9 +28,9 @@ int64_t shard_ranks(const RunConfig& config, int64_t data_ranks, int64_t ranks_p
   int64_t given = config.shard_degree.value_or(0);
   if (strategy == "no_shard") {
     if (given > 1) {
-      throw UserError(cat("--shard_degree ", given,
-                          " and --sharding_strategy no_shard contradict each other: leave one of "
-                          "them out"));
+      throw UsageError(cat("--shard_degree ", given,
+                           " and --sharding_strategy no_shard contradict each other: leave one of "
+                           "them out"));
     }
     return 1;
   }
@@ -48,16 +48,16 @@ int64_t shard_ranks(const RunConfig& config, int64_t data_ranks, int64_t ranks_p
 void check_heads(const ModelConfig& model, int64_t tp) {
   auto require_parts = [&](int64_t size, const std::string& what) {
     if (size % tp != 0) {
-      throw UserError(cat("--tensor_parallel_degree ", tp, " does not divide the ", size, " ", what,
-                          " of the model"));
+      throw UsageError(cat("--tensor_parallel_degree ", tp, " does not divide the ", size, " ",
+                           what, " of the model"));
     }
   };
   require_parts(model.num_heads, "heads (num_heads)");
   require_parts(model.intermediate_size, "columns of the MLP (intermediate_size)");
   int64_t heads = model.num_key_value_heads;
   if (heads % tp != 0 && tp % heads != 0) {
-    throw UserError(cat("--tensor_parallel_degree ", tp, " and the ", heads,
-                        " key/value heads of the model: one must divide the other"));
+    throw UsageError(cat("--tensor_parallel_degree ", tp, " and the ", heads,
+                         " key/value heads of the model: one must divide the other"));
   }
 }
 
@@ -83,8 +83,8 @@ Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, 
   constexpr int64_t kLargestWorld = 1 << 20;
   int64_t tp = config.tensor_parallel_degree;
   if (world > kLargestWorld) {
-    throw UserError(cat("--shard_degree x --tensor_parallel_degree make ", world,
-                        " ranks: a job has at most ", kLargestWorld));
+    throw UsageError(cat("--shard_degree x --tensor_parallel_degree make ", world,
+                         " ranks: a job has at most ", kLargestWorld));
   }
   require_divisor(tp, world, "tensor_parallel_degree", "the world of");
   check_heads(model, tp);

@@ -31,7 +31,7 @@ struct Parallelism {
 };
 
 // The mesh that the options ask for, over `world` ranks of which `ranks_per_host` share a host. The
-// model's key/value heads decide how a tensor-parallel group is split. UserError that names the
+// model's key/value heads decide how a tensor-parallel group is split. UsageError that names the
 // option which does not divide, with what would.
 Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, int64_t world,
                              int64_t ranks_per_host);

@@ -384,9 +384,16 @@ TEST_F(BadJobs, DegreesThatDoNotFitTheWorld) {
     int port = free_port();
     Words words = job(1, wrong.options);
     for (const ProgramResult& result :
-         all_fail({start_rank(0, 2, port, words), start_rank(1, 2, port, words)}))
+         all_fail({start_rank(0, 2, port, words), start_rank(1, 2, port, words)})) {
+      EXPECT_EQ(result.status, 2);
       expect_contains(result.message(), wrong.message);
+    }
   }
+  ProgramResult restarts =
+      run(Words{"run", "--standalone", "--nproc_per_node", "2", "--max_restarts", "2"} +
+          job(1, {"--tensor_parallel_degree", "4"}));
+  EXPECT_EQ(restarts.status, 2) << "the next attempt would be the same";
+  expect_lacks(restarts.out + restarts.err, "Restart 1 of");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string mesh(const std::string& options, int64_t world,
 
 std::string error(const std::string& options, int64_t world,
                   const ModelConfig& model = model_with(8, 8)) {
-  return user_error([&] { parallelism(options, world, model); });
+  return message_of<UsageError>([&] { parallelism(options, world, model); });
 }
 
 TEST(Parallelism, StrategiesAndTheirAliases) {
