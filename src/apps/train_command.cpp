@@ -16,6 +16,7 @@
 #include "options/option_listing.h"
 #include "planning/job_plan.h"
 #include "planning/plan_report.h"
+#include "programs/parallelism.h"
 #include "train/first_run_defaults.h"
 
 namespace tessera {
@@ -80,6 +81,11 @@ int print_config(ParsedOptions parsed) {
   return print(option_listing(parsed, model));
 }
 
+void warn_of_shard_groups(const RunConfig& config, int64_t world, int64_t ranks_per_host) {
+  const std::string warning = shard_group_warning(config, world, ranks_per_host);
+  if (!warning.empty()) TESSERA_WARN(warning);
+}
+
 }  // namespace
 
 int train_command(std::span<const std::string> arguments) {
@@ -103,6 +109,8 @@ int train_command(std::span<const std::string> arguments) {
     throw;
   }
   if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
+  if (job.member && job.member->rank == 0)
+    warn_of_shard_groups(parsed.config, job.member->world_size, job.member->local_world_size);
   RunDevice opened = open_device(parsed.config, true, job);
   opened.device.flight = flight.get();
   TrainingRun run(parsed.config, model, opened.device);
@@ -135,6 +143,7 @@ int plan_command(std::span<const std::string> arguments) {
   fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);
+  warn_of_shard_groups(config, planned_world(config), config.ranks_per_host);
   PlannedDevice device(parsed.config);
   PlanReport report = plan_report(parsed.config, model, device.target());
   std::fputs(report.text.c_str(), stdout);

@@ -21,6 +21,15 @@ void require_divisor(int64_t part, int64_t whole, std::string_view option,
   }
 }
 
+bool is_hybrid(const RunConfig& config) {
+  return config.sharding_strategy == "hybrid_shard" ||
+         config.sharding_strategy == "_hybrid_shard_zero2";
+}
+
+int64_t data_ranks_of_host(int64_t ranks_per_host, int64_t tp) {
+  return std::max<int64_t>(1, ranks_per_host / tp);
+}
+
 // Ranks of a shard group, of `data_ranks` data-parallel ones.
 int64_t shard_ranks(const RunConfig& config, int64_t data_ranks, int64_t ranks_per_host,
                     int64_t tp) {
@@ -40,9 +49,9 @@ int64_t shard_ranks(const RunConfig& config, int64_t data_ranks, int64_t ranks_p
                            : std::string("the world of"));
     return given;
   }
-  bool hybrid = strategy == "hybrid_shard" || strategy == "_hybrid_shard_zero2";
   // Shard within a host, replicate across hosts.
-  return hybrid ? std::gcd(data_ranks, std::max<int64_t>(1, ranks_per_host / tp)) : data_ranks;
+  return is_hybrid(config) ? std::gcd(data_ranks, data_ranks_of_host(ranks_per_host, tp))
+                           : data_ranks;
 }
 
 void check_heads(const ModelConfig& model, int64_t tp) {
@@ -116,6 +125,25 @@ Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, 
   p.reduce_dtype = config.reduce_dtype == "bf16" ? DType::kBF16 : DType::kF32;
   p.unsharded_accumulation = config.unsharded_accumulation;
   return p;
+}
+
+std::string shard_group_warning(const RunConfig& config, int64_t world, int64_t ranks_per_host) {
+  const int64_t tp = config.tensor_parallel_degree;
+  ranks_per_host = std::min(world, ranks_per_host);
+  if (!is_hybrid(config) || config.shard_degree.value_or(0) > 0 || world % tp != 0) return "";
+  const int64_t of_host = data_ranks_of_host(ranks_per_host, tp), data_ranks = world / tp;
+  const int64_t shard = std::gcd(data_ranks, of_host);
+  if (data_ranks == 1 || (shard == of_host && shard > 1)) return "";
+  return cat("--sharding_strategy ", config.sharding_strategy, ": ",
+             of_host == 1
+                 ? std::string("a host has one data-parallel rank only")
+                 : cat("a host has ", of_host, " data-parallel ranks, which do not divide ",
+                       data_ranks, ", those of all hosts"),
+             ", so ",
+             shard == 1 ? std::string("nothing is sharded, and parameters are replicated over all")
+                        : cat("parameters are sharded over groups of ", shard),
+             "; give ", of_host == 1 ? "" : "hosts equal numbers of ranks, or ",
+             "--shard_degree, one of ", divisors(data_ranks));
 }
 
 }  // namespace tessera

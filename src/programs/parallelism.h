@@ -36,4 +36,8 @@ struct Parallelism {
 Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, int64_t world,
                              int64_t ranks_per_host);
 
+// Of a hybrid strategy whose shard groups are smaller than a host, since its ranks do not divide
+// those of the job, or are of one rank: what they became and why. "" where there is nothing to say.
+std::string shard_group_warning(const RunConfig& config, int64_t world, int64_t ranks_per_host);
+
 }  // namespace tessera

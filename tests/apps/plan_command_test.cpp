@@ -38,6 +38,13 @@ class PlanCommand : public ProgramTest {
   }
 };
 
+TEST_F(PlanCommand, SaysWhatHybridShardingBecame) {
+  ProgramResult uneven =
+      plan({"--world", "7", "--ranks_per_host", "2", "--sharding_strategy", "hsdp"});
+  expect_contains(uneven.out, "World: 7 ranks, replicate 7");
+  expect_contains(uneven.err, "which do not divide 7, those of all hosts, so nothing is sharded");
+}
+
 TEST_F(PlanCommand, BudgetsOfDeviceAndHostAreTwo) {
   Words job{"--world",   "8", "--ranks_per_host", "4",   "--cpu_offload", "1",
             "--threads", "1", "--cpu_isa",        "avx2"};

@@ -101,6 +101,26 @@ TEST(Parallelism, HybridShardsWithinAHost) {
   EXPECT_EQ(hybrid(16, 8), "replicate 2 x tp 8") << "... or several";
 }
 
+TEST(Parallelism, HybridGroupsBelowAHostAreToldOf) {
+  auto warning = [](const std::string& options, int64_t world, int64_t ranks_per_host) {
+    std::vector<std::string> words{"--sharding_strategy=hybrid_shard"};
+    for (std::string_view word : split(options, ' ')) words.emplace_back(word);
+    return shard_group_warning(option_testing::parse(words).config, world, ranks_per_host);
+  };
+  EXPECT_EQ(warning("--max_steps 1", 7, 2),
+            "--sharding_strategy hybrid_shard: a host has 2 data-parallel ranks, which do not "
+            "divide 7, those of all hosts, so nothing is sharded, and parameters are replicated "
+            "over all; give hosts equal numbers of ranks, or --shard_degree, one of 1, 7");
+  expect_contains(warning("--max_steps 1", 6, 4), "so parameters are sharded over groups of 2;");
+  expect_contains(warning("--max_steps 1", 3, 1), "has one data-parallel rank only, so nothing");
+  EXPECT_EQ(warning("--max_steps 1", 8, 4), "");
+  EXPECT_EQ(warning("--max_steps 1", 4, 8), "") << "all on one host";
+  EXPECT_EQ(warning("--tensor_parallel_degree 2", 16, 4), "");
+  EXPECT_EQ(warning("--tensor_parallel_degree 8", 8, 4), "") << "nothing is left to shard";
+  EXPECT_EQ(warning("--shard_degree 1", 7, 2), "") << "as was asked";
+  EXPECT_EQ(warning("--sharding_strategy full_shard", 7, 2), "");
+}
+
 TEST(Parallelism, AxesAreForWhatTheyAreCalled) {
   Parallelism p = parallelism("--shard_degree 2 --tensor_parallel_degree 2", 8);
   EXPECT_EQ(p.to_text(), "replicate 2 x shard 2 x tp 2");
