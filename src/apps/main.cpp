@@ -91,9 +91,9 @@ int run(const std::vector<std::string>& words) {
   std::vector<std::string> names = tessera::command_names();
   std::string close = tessera::nearest(name, names);
   throw tessera::UsageError(
-      tessera::cat("unknown command '", name, "'; ",
-                   close.empty() ? "" : tessera::cat("did you mean '", close, "'? "),
-                   "Commands: ", tessera::join(names, ", ")));
+      tessera::cat("unknown command '", name, "'",
+                   close.empty() ? "." : tessera::cat("; did you mean '", close, "'?"),
+                   " Commands: ", tessera::join(names, ", ")));
 }
 
 }  // namespace

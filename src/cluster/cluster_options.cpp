@@ -185,7 +185,7 @@ bool is_of(const Row& row, ClusterSystem system) {
   }
   std::string close = nearest(bare, names);
   throw UsageError(cat("unknown option ", spelling,
-                       close.empty() ? "" : cat("; did you mean --", close, "?"),
+                       close.empty() ? "." : cat("; did you mean --", close, "?"),
                        " Options of the training come after its command: ... render [OPTIONS] "
                        "train [ITS OPTIONS]"));
 }

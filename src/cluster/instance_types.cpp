@@ -36,7 +36,7 @@ const InstanceType& find_instance_type(std::string_view name) {
   }
   std::string close = nearest(bare, names);
   throw UsageError(cat("--instance_type '", name, "' is not known",
-                       close.empty() ? "" : cat("; did you mean ", close, "?"), " Known: ",
+                       close.empty() ? "." : cat("; did you mean ", close, "?"), " Known: ",
                        join(names, ", "), ". Leave it out, and set the variables that it needs"));
 }
 

@@ -69,7 +69,7 @@ FoundNode found_node(const Session::Program& program, size_t i) {
   const std::string close =
       word.size() <= 100 ? nearest(word, std::vector(names.begin(), names.end())) : "";
   throw UserError(cat("no program has an op, a scope or a value '", word.substr(0, 100), "'",
-                      close.empty() ? "" : cat("; did you mean '", close, "'?"),
+                      close.empty() ? "." : cat("; did you mean '", close, "'?"),
                       " Scopes are such as layers.0.attn, values such as %12 (--dump_pass shows "
                       "all), and memory, peak, kernels and passes explain the whole job"));
 }

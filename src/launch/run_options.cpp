@@ -100,7 +100,7 @@ class Parser {
     for (const RunOptionRow& row : run_option_table()) names.emplace_back(row.name);
     std::string close = nearest(bare, names);
     throw UsageError(cat("unknown option ", spelling, " of run",
-                         close.empty() ? "" : cat("; did you mean --", close, "?"),
+                         close.empty() ? "." : cat("; did you mean --", close, "?"),
                          " Options of the worker come after its command: tessera run [OPTIONS] "
                          "train [ITS OPTIONS]"));
   }

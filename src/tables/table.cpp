@@ -78,7 +78,7 @@ size_t TableReader::column(std::string_view name) const {
   }
   std::string near = nearest(name, names);
   throw UserError(cat("'", this->name(), "' has no column '", name, "'",
-                      near.empty() ? "" : cat("; did you mean '", near, "'?"),
+                      near.empty() ? "." : cat("; did you mean '", near, "'?"),
                       " It has: ", join(names, ", "), columns_.size() > 20 ? ", ..." : ""));
 }
 

@@ -150,7 +150,7 @@ TEST_F(BadInput, PlacesThatCannotBeWritten) {
 TEST_F(BadInput, Commands) {
   expect_refusal(run({"trains"}), 2, {"unknown command 'trains'", "did you mean 'train'?"});
   expect_refusal(run({"trian"}), 2, {"did you mean 'train'?"});
-  expect_refusal(run({"xyz"}), 2, {"unknown command 'xyz'", "plan, explain, generate"});
+  expect_refusal(run({"xyz"}), 2, {"unknown command 'xyz'. Commands: ", "plan, explain, generate"});
   expect_refusal(run({"bench"}), 2, {"ops or step"});
   expect_refusal(run({"diff", "one"}), 2, {"two files"});
   expect_refusal(run({"diff", "text.txt", "text.txt"}), 1, {"'text.txt', line 1", "--hash_file"});

@@ -265,7 +265,7 @@ TEST(RunOptions, Refusals) {
        {Case{{}, "nothing to run"},
         Case{{"--nproc_per_node=2"}, "nothing to run"},
         Case{{"--nproc_per_nodes=2", "train"}, "did you mean --nproc_per_node?"},
-        Case{{"--num_layers=2", "train"}, "Options of the worker come after its command"},
+        Case{{"--num_layers=2", "train"}, "of run. Options of the worker come after its command"},
         Case{{"--nnodes"}, "--nnodes needs a value (N[:M])"},
         Case{{"--nnodes=0", "x"}, "--nnodes must be a number from 1 to 65536: it is '0'"},
         Case{{"--nnodes=4:1", "x"}, "the least number of nodes comes first"},
