@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cluster/kubernetes_manifest.h"
+#include "launch/worker_command.h"
 #include "options/option_table.h"
 
 namespace tessera {
@@ -57,6 +58,7 @@ int k8s_command(std::span<const std::string> arguments) {
     std::fputs((kHelp + cluster_option_help(ClusterSystem::kKubernetes)).c_str(), stdout);
     return 0;
   }
+  check_worker_program(options.command[0], command_names(), false);
   warn_of_restarts(options);
   std::string manifest = kubernetes_manifest(options);
   if (options.file.empty()) {

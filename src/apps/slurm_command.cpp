@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "base/program_output.h"
 #include "base/text.h"
 #include "cluster/slurm_script.h"
+#include "launch/worker_command.h"
 
 namespace tessera {
 namespace {
@@ -131,6 +133,16 @@ int submit(const std::string& script) {
   return follow(job);
 }
 
+// One word behind `submit` is a script, unless it is a command of tessera or an option.
+bool is_script(const std::string& word) {
+  if (fs::is_regular_file(word)) return true;
+  const std::vector<std::string> names = command_names();
+  if (word.starts_with("-") || std::ranges::find(names, word) != names.end()) return false;
+  const std::string close = nearest(word, names);
+  throw UsageError(cat("'", word, "' is neither a script nor a command of tessera",
+                       close.empty() ? "" : cat("; did you mean '", close, "'?")));
+}
+
 // A job whose log has no directory ends at once, without a word.
 void make_log_directory(const ClusterOptions& options) {
   fs::path folder = fs::path(options.log).parent_path();
@@ -148,13 +160,14 @@ int slurm_command(std::span<const std::string> arguments) {
   if (action != "render" && action != "submit")
     throw UsageError("slurm takes render or submit: see tessera slurm --help");
   auto rest = arguments.subspan(1);
-  if (action == "submit" && rest.size() == 1 && fs::is_regular_file(rest[0]))
-    return submit(rest[0]);
+  if (action == "submit" && rest.size() == 1 && is_script(rest[0])) return submit(rest[0]);
   ClusterOptions options = parse_cluster_options(rest, ClusterSystem::kSlurm);
   if (options.help) {
     std::fputs((kHelp + cluster_option_help(ClusterSystem::kSlurm)).c_str(), stdout);
     return 0;
   }
+  check_worker_program(options.command[0], command_names(),
+                       action == "submit" && options.image.empty());
   std::string script = slurm_script(options, program_on_nodes(options));
   if (action == "render" && options.file.empty()) {
     std::fputs(script.c_str(), stdout);

@@ -81,19 +81,15 @@ void complete_train(WorkerCommand& command, const RunOptions& options, int attem
   }
 }
 
+bool is_own(const std::string& name, std::span<const std::string> own_commands) {
+  return std::find(own_commands.begin(), own_commands.end(), name) != own_commands.end();
+}
+
 }  // namespace
 
-WorkerCommand worker_command(const RunOptions& options, std::span<const std::string> own_commands,
-                             int attempt, std::vector<std::string>& notes) {
-  const std::string& name = options.command[0];
-  WorkerCommand command;
-  command.words = options.command;
-  if (std::find(own_commands.begin(), own_commands.end(), name) != own_commands.end()) {
-    command.program = own_program();
-    command.words.insert(command.words.begin(), "tessera");
-    if (name == "train") complete_train(command, options, attempt, notes);
-    return command;
-  }
+void check_worker_program(const std::string& name, std::span<const std::string> own_commands,
+                          bool here) {
+  if (is_own(name, own_commands)) return;
   if (name.ends_with(".py")) {
     throw UsageError(cat("'", name,
                          "' is a Python script, and tessera has no Python: write "
@@ -101,14 +97,27 @@ WorkerCommand worker_command(const RunOptions& options, std::span<const std::str
                          "the script, or `tessera run ... -- python3 ",
                          name, "`"));
   }
-  auto program = find_program(name);
-  if (!program) {
-    std::vector<std::string> names(own_commands.begin(), own_commands.end());
-    std::string close = nearest(name, names);
-    throw UsageError(cat("'", name, "' is neither a command of tessera nor a program",
-                         close.empty() ? "" : cat("; did you mean '", close, "'?")));
+  if (find_program(name)) return;
+  std::vector<std::string> names(own_commands.begin(), own_commands.end());
+  std::string close = nearest(name, names);
+  if (!here && close.empty()) return;
+  throw UsageError(cat("'", name, "' is neither a command of tessera nor a program",
+                       close.empty() ? "" : cat("; did you mean '", close, "'?")));
+}
+
+WorkerCommand worker_command(const RunOptions& options, std::span<const std::string> own_commands,
+                             int attempt, std::vector<std::string>& notes) {
+  const std::string& name = options.command[0];
+  WorkerCommand command;
+  command.words = options.command;
+  check_worker_program(name, own_commands, true);
+  if (is_own(name, own_commands)) {
+    command.program = own_program();
+    command.words.insert(command.words.begin(), "tessera");
+    if (name == "train") complete_train(command, options, attempt, notes);
+    return command;
   }
-  command.program = *program;
+  command.program = find_program(name).value_or(name);
   return command;
 }
 

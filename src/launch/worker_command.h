@@ -15,9 +15,15 @@ struct WorkerCommand {
   std::string flight_recorder_dir;
 };
 
+// Whether a rank can execute what `name` calls. A job that starts on other hosts or in containers
+// may find there what is not `here`: then only what looks like a command of tessera is refused.
+// UsageError where it cannot, and for a Python script, which tessera does not run.
+void check_worker_program(const std::string& name, std::span<const std::string> own_commands,
+                          bool here);
+
 // The command behind the options of `tessera run`: a command of tessera (one of `own_commands`) is
-// this program again, anything else a path or a program in PATH. UsageError where there is none,
-// and for a Python script, which tessera does not run.
+// this program again, anything else a path or a program in PATH. UsageError as
+// check_worker_program().
 //
 // `train` is completed: --threads, the cores of this node shared among its ranks, unless given.
 // `notes` says what was added, and for attempts after the first where they begin.

@@ -41,6 +41,10 @@ TEST_F(Pods, AreRenderedWithAHintWhereTheyWouldNotGoOn) {
   expect_contains(read_file(path("job.yaml")), "kind: Job");
   EXPECT_EQ(run(render + Words{"--checkpoint_dir", "c", "--resume-from-checkpoint=c"}).err, "");
   EXPECT_EQ(run({"k8s"}).status, 2);
+  ProgramResult slip = run({"k8s", "render", "--image", "i", "trian"});
+  EXPECT_EQ(slip.status, 2);
+  expect_contains(slip.err, "neither a command of tessera nor a program; did you mean 'train'?");
+  EXPECT_EQ(run({"k8s", "render", "--image", "i", "in_the_image"}).status, 0);
   expect_contains(run({"k8s", "--help"}).out, "--claim_size QUANTITY");
 }
 

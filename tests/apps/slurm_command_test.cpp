@@ -105,7 +105,8 @@ TEST_F(SlurmCommand, Refusals) {
     const char* message;
   };
   for (const Case& c :
-       {Case{{}, "slurm takes render or submit"}, Case{{"start"}, "slurm takes render or submit"},
+       {Case{{}, "slurm takes render or submit"},
+        Case{{"start"}, "slurm takes render or submit"},
         Case{{"render"}, "nothing to run: end the line with the command of a rank"},
         Case{{"render", "--node", "2", "train"}, "unknown option --node; did you mean --nodes?"},
         Case{{"render", "--claim", "x", "train"},
@@ -121,11 +122,19 @@ TEST_F(SlurmCommand, Refusals) {
         Case{{"render", "--container_mounts", "a:b", "train"}, "need --container_image"},
         Case{{"render", "--launcher", "srun", "--max_restarts", "2", "train"}, "is for agents"},
         Case{{"render", "--launcher", "srun", "./program"}, "starts `tessera train` only"},
+        Case{{"render", "trian"},
+             "neither a command of tessera nor a program; did you mean 'train'"},
+        Case{{"render", "train.py"}, "'train.py' is a Python script, and tessera has no Python"},
+        Case{{"submit", "--nodes", "2", "./missing"},
+             "'./missing' is neither a command of tessera"},
+        Case{{"submit", "missing.sbatch"}, "'missing.sbatch' is neither a script nor a command"},
         Case{{"render", "--launcher", "mpi", "train"}, "--launcher is one of run, srun"}}) {
     ProgramResult result = run(Words{"slurm"} + c.words);
     EXPECT_EQ(result.status, 2) << result.err;
     expect_contains(result.err, c.message);
   }
+  EXPECT_FALSE(exists("tessera.sbatch"));
+  EXPECT_EQ(run({"slurm", "render", "./on_other_hosts"}).status, 0);
   expect_contains(run({"slurm", "--help"}).out, "--save_margin SECONDS");
 }
 
