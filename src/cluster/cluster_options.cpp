@@ -66,6 +66,59 @@ std::string one_of(std::initializer_list<std::string_view> words, Text text, Tex
   throw UsageError(cat(spelling, " is one of ", join(words, ", "), ": it is '", text, "'"));
 }
 
+constexpr int64_t kNoLimit = 0;
+
+// Seconds of a time limit as sbatch reads it, kNoLimit where it sets none; nothing for other forms.
+std::optional<int64_t> slurm_seconds(std::string_view text) {
+  if (lower(text) == "unlimited" || lower(text) == "infinite") return kNoLimit;
+  const size_t dash = text.find('-');
+  const bool has_days = dash != text.npos;
+  std::vector<std::string_view> words = split(has_days ? text.substr(dash + 1) : text, ':');
+  if (words.size() > 3) return std::nullopt;
+  std::vector<int64_t> units{86'400, 3'600, 60, 1};
+  if (has_days) {
+    words.insert(words.begin(), text.substr(0, dash));
+  } else {
+    units.erase(units.begin(), units.begin() + (words.size() == 3 ? 1 : 2));
+  }
+  int64_t seconds = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    int value = 0;
+    auto [end, error] = std::from_chars(words[i].data(), words[i].data() + words[i].size(), value);
+    if (error != std::errc() || end != words[i].data() + words[i].size() || value < 0)
+      return std::nullopt;
+    seconds += value * units[i];
+  }
+  return seconds;
+}
+
+std::string time_limit(Text text, Text spelling) {
+  if (slurm_seconds(plain(text, spelling, ":"))) return text;
+  throw UsageError(cat(spelling, " '", text,
+                       "' is no time limit of Slurm: give MINUTES, MINUTES:SECONDS, "
+                       "HOURS:MINUTES:SECONDS, DAYS-HOURS, DAYS-HOURS:MINUTES or "
+                       "DAYS-HOURS:MINUTES:SECONDS"));
+}
+
+// An amount of bytes as Kubernetes writes it.
+std::string quantity(Text text, Text spelling) {
+  constexpr std::string_view kDigits = "0123456789";
+  const std::string_view value = text;
+  const size_t end = std::min(value.find_first_not_of("0123456789."), value.size());
+  const std::string_view mantissa = value.substr(0, end), suffix = value.substr(end);
+  const bool is_number = mantissa.find_first_of(kDigits) != mantissa.npos &&
+                         std::count(mantissa.begin(), mantissa.end(), '.') <= 1;
+  bool has_unit = suffix.empty();
+  for (std::string_view unit : {"k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"})
+    has_unit |= suffix == unit;
+  const bool has_exponent = suffix.size() > 1 && (suffix[0] == 'e' || suffix[0] == 'E') &&
+                            suffix.find_first_not_of(kDigits, 1) == suffix.npos;
+  if (is_number && (has_unit || has_exponent)) return text;
+  throw UsageError(cat(spelling, " '", text,
+                       "' is no quantity of Kubernetes: give a number of bytes, or one with k, M, "
+                       "G, T, P, E (powers of 1000) or Ki, Mi, Gi, Ti, Pi, Ei (of 1024): 64Gi"));
+}
+
 constexpr Row kRows[] = {
     {"job_name", "name", "NAME", kBoth, "name of the job, default tessera",
      [](Options& o, Text v, Text s) { o.job_name = plain(v, s); }},
@@ -90,7 +143,7 @@ constexpr Row kRows[] = {
        o.launcher = one_of({"run", "srun"}, v, s);
      }},
     {"time", "", "LIMIT", kSlurm, "time limit as Slurm writes it, 4:00:00",
-     [](Options& o, Text v, Text s) { o.time = plain(v, s, ":"); }},
+     [](Options& o, Text v, Text s) { o.time = time_limit(v, s); }},
     {"partition", "", "NAME", kSlurm, "partition (queue)",
      [](Options& o, Text v, Text s) { o.partition = plain(v, s, ","); }},
     {"account", "", "NAME", kSlurm, "account that the job is charged to",
@@ -138,16 +191,16 @@ constexpr Row kRows[] = {
     {"namespace", "", "NAME", kKubernetes, "namespace of all objects",
      [](Options& o, Text v, Text s) { o.name_space = plain(v, s); }},
     {"memory", "", "QUANTITY", kKubernetes, "memory a node, 64Gi",
-     [](Options& o, Text v, Text s) { o.memory = plain(v, s); }},
+     [](Options& o, Text v, Text s) { o.memory = quantity(v, s); }},
     {"shm_size", "", "QUANTITY", kKubernetes,
      "of /dev/shm, through which ranks of a node exchange tensors; default 16Gi",
-     [](Options& o, Text v, Text s) { o.shm_size = plain(v, s); }},
+     [](Options& o, Text v, Text s) { o.shm_size = quantity(v, s); }},
     {"efa_per_node", "", "N", kKubernetes, "EFA interfaces a node; default: those of the type",
      [](Options& o, Text v, Text s) { o.efa_per_node = number(v, 0, 64, s); }},
     {"claim", "", "NAME", kKubernetes, "PersistentVolumeClaim that all pods share, for checkpoints",
      [](Options& o, Text v, Text s) { o.claim = plain(v, s); }},
     {"claim_size", "", "QUANTITY", kKubernetes, "the claim is rendered, too, of this size",
-     [](Options& o, Text v, Text s) { o.claim_size = plain(v, s); }},
+     [](Options& o, Text v, Text s) { o.claim_size = quantity(v, s); }},
     {"storage_class", "", "NAME", kKubernetes, "storage class of the rendered claim",
      [](Options& o, Text v, Text s) { o.storage_class = plain(v, s); }},
     {"mount", "", "PATH", kKubernetes, "where the claim is in the pods, default /checkpoints",
@@ -193,6 +246,11 @@ bool is_of(const Row& row, ClusterSystem system) {
 bool has_image(const Options& o) { return !o.image.empty(); }
 
 void check_slurm(const Options& o) {
+  if (int64_t limit = slurm_seconds(o.time).value_or(kNoLimit);
+      limit != kNoLimit && limit <= o.save_margin) {
+    throw UsageError(cat("--time ", o.time, " is not longer than --save_margin ", o.save_margin,
+                         ", the seconds before its end in which the job saves"));
+  }
   if (!has_image(o) && (!o.container_mounts.empty() || o.container_mount_home)) {
     throw UsageError("--container_mounts and --container_mount_home need --container_image");
   }

@@ -30,6 +30,17 @@ int efa_of(const ClusterOptions& o) {
   return o.instance_type.empty() ? 0 : find_instance_type(o.instance_type).efa;
 }
 
+// Of a command Kubernetes replaces $(NAME) by a variable, and $$ by $.
+std::string literal(std::string_view word) {
+  std::string text;
+  for (size_t i = 0; i < word.size(); ++i) {
+    const bool read = i + 1 < word.size() && (word[i + 1] == '$' || word[i + 1] == '(');
+    if (word[i] == '$' && read) text += '$';
+    text += word[i];
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string container_name(const ClusterOptions& o) {
@@ -42,7 +53,7 @@ void write_command(YamlText& yaml, const ClusterOptions& o) {
   yaml.value("run");
   if (!counts_ranks_itself(o)) yaml.value(cat("--nproc_per_node=", o.nproc_per_node));
   if (o.max_restarts > 0 && !o.elastic) yaml.value(cat("--max_restarts=", o.max_restarts));
-  for (const std::string& word : o.command) yaml.value(word);
+  for (const std::string& word : o.command) yaml.value(literal(word));
 }
 
 void write_variables(YamlText& yaml, const ClusterOptions& o, const std::string& first_pod) {

@@ -112,6 +112,46 @@ TEST(KubernetesManifest, SaysWhatPodsNeedToMeet) {
   expect_lacks(efa, "DEVICE_RDMA");
 }
 
+TEST(KubernetesManifest, CommandsArriveAsTheyWereGiven) {
+  struct Case {
+    const char *word, *written;  // by the rules of Kubernetes: $(NAME) a variable, $$ one $
+  };
+  for (const Case& c : {Case{"$(HOME)", "$$(HOME)"}, Case{"$HOME$", "$HOME$"},
+                        Case{"a$$b", "a$$$b"}, Case{"$$(X)", "$$$$(X)"}}) {
+    std::string job = kubernetes_manifest(k8s({"--image=i", "train", cat("--title=", c.word)}));
+    expect_contains(job, cat("\"--title=", c.written, "\"\n"));
+  }
+}
+
+TEST(KubernetesOptions, QuantitiesOfMemory) {
+  for (const char* text : {"64Gi", "1.5G", ".5Ei", "1e9", "12E", "1000000", "2."})
+    EXPECT_EQ(k8s({"--image=i", "--memory", text, "train"}).memory, text);
+  for (const char* text : {"Gi", ".", "64gi", "64GB", "1e", "-1Gi", "100m"})
+    expect_contains(message_of<UsageError>([&] {
+                      k8s({"--image=i", "--memory", text, "train"});
+                    }),
+                    "is no quantity of Kubernetes");
+}
+
+TEST(SlurmOptions, TimeLimits) {
+  auto slurm = [](const Words& words) {
+    return parse_cluster_options(words, ClusterSystem::kSlurm);
+  };
+  for (const char* text : {"3", "2:01", "0:2:01", "0-1", "1-12:30", "1-0:0:1", "0", "UNLIMITED"})
+    EXPECT_EQ(slurm({"--time", text, "train"}).time, text);
+  for (const char* text : {"4h", "1:2:3:4", "1-", "-1", "1-2-3", "1:", ":5", "1-1:1:1:1"})
+    expect_contains(message_of<UsageError>([&] {
+                      slurm({"--time", text, "train"});
+                    }),
+                    "is no time limit of Slurm: give MINUTES, MINUTES:SECONDS");
+  for (const char* text : {"2", "1:59", "0:02:00"})
+    expect_contains(message_of<UsageError>([&] {
+                      slurm({"--time", text, "train"});
+                    }),
+                    "is not longer than --save_margin 120");
+  EXPECT_EQ(slurm({"--time=1", "--save_margin=45", "train"}).time, "1");
+}
+
 TEST(KubernetesOptions, Refusals) {
   struct Case {
     Words words;
@@ -128,7 +168,11 @@ TEST(KubernetesOptions, Refusals) {
         Case{{"--image=i", "--claim_size", "1Gi", "train"}, "need --claim NAME"},
         Case{{"--image=i", "--claim=c", "--storage_class", "s", "train"}, "give --claim_size too"},
         Case{{"--image=i", "--mount", "x", "train"}, "must be an absolute path"},
-        Case{{"--image=i", "--memory", "1 Gi", "train"}, "--memory cannot have a ' ' in it"},
+        Case{{"--image=i", "--memory", "1 Gi", "train"}, "--memory '1 Gi' is no quantity"},
+        Case{{"--image=i", "--memory", "lots", "train"},
+             "--memory 'lots' is no quantity of Kubernetes: give a number of bytes"},
+        Case{{"--image=i", "--shm_size", "16GiB", "train"}, "--shm_size '16GiB' is no quantity"},
+        Case{{"--image=i", "--claim=c", "--claim_size", "1.0.0G", "train"}, "is no quantity"},
         Case{{"--image=i", "--time", "1:00", "train"}, "unknown option --time"},
         Case{{"--image=i", "train", "a\nb"}, "must be one line"}}) {
     expect_contains(message_of<UsageError>([&] { k8s(c.words); }), c.message);
