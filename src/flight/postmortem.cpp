@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "base/exit_status.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -38,8 +40,33 @@ bool is_over(const RankFlight& flight) {
   return flight.end == RingEnd::kFinished || flight.end == RingEnd::kInterrupted;
 }
 
-void tell_state(const RankFlight& flight, RankStory& story) {
+// Of a process that is not there any more, and did not say how it ended.
+void tell_end(const RankEnd& end, RankStory& story) {
+  story.gone = end.signal != 0;
+  if (end.asked && (end.signal == SIGTERM || end.status == kInterruptedStatus)) {
+    story.state = "ended when tessera run asked it to";
+    story.gone = false;
+  } else if (end.asked && end.signal == SIGKILL) {
+    story.state = "did not end when tessera run asked it to, and was killed";
+  } else if (end.signal == SIGKILL) {
+    story.state = "ended without a word: SIGKILL, by hand or because memory ran out";
+  } else if (end.signal != 0) {
+    story.state = cat("killed by ", ::strsignal(end.signal));
+  } else {
+    story.state = end.status == kStalledStatus
+                      ? "ended itself, as no step was done in time (status 124)"
+                      : cat("ended itself with status ", end.status);
+    story.gave_up = true;
+  }
+}
+
+void tell_state(const RankFlight& flight, const RankEnd* known, RankStory& story) {
   const std::string& text = flight.end_text;
+  if (known && known->stopped) {
+    story.state = "stopped (SIGSTOP or a debugger) when the job failed";
+    story.gone = true;
+    return;
+  }
   switch (flight.end) {
     case RingEnd::kFinished: story.state = "finished"; return;
     case RingEnd::kInterrupted: story.state = "interrupted"; return;
@@ -57,17 +84,21 @@ void tell_state(const RankFlight& flight, RankStory& story) {
       story.gone = true;
       return;
     case MakerState::kEnded:
-      story.state = "ended without a word: SIGKILL, by hand or because memory ran out";
+      if (known) return tell_end(*known, story);
+      story.state =
+          "ended without a word: by SIGKILL, at a time limit of its own or by an early SIGTERM "
+          "(its "
+          "agent's log says by which)";
       story.gone = true;
       return;
     case MakerState::kUnknown: story.state = cat("not known here: it ran on ", flight.host); return;
   }
 }
 
-RankStory story_of(const RankFlight& flight) {
+RankStory story_of(const RankFlight& flight, const RankEnd* known) {
   RankStory story;
   story.rank = flight.rank;
-  tell_state(flight, story);
+  tell_state(flight, known, story);
   story.now = besides(flight);
   story.now_since = flight.doing_since;
   const FlightEvent* before = nullptr;
@@ -106,11 +137,13 @@ Key key_of(const RankFlight& flight, const FlightMeeting& meeting) {
 
 class Analysis {
  public:
-  Analysis(const FlightDirectory& directory, Postmortem& result)
-      : directory_(directory), result_(result) {
+  Analysis(const FlightDirectory& directory, Postmortem& result, const std::map<int, RankEnd>& ends)
+      : directory_(directory), result_(result), ends_(ends) {
     for (size_t i = 0; i < directory.ranks.size(); ++i) {
       const RankFlight& flight = directory.ranks[i];
       place_.try_emplace(flight.rank, i);
+      if (result.ranks[i].gave_up)
+        first_failure_ = std::min(first_failure_, ends.at(flight.rank).time);
       for (const FlightMeeting& meeting : flight.meetings)
         meetings_.try_emplace({flight.rank, key_of(flight, meeting)}, &meeting);
       for (const FlightMeeting& meeting : flight.meetings)
@@ -148,8 +181,13 @@ class Analysis {
     const Key key = key_of(flight, meeting);
     const FlightText& text = *flight.find(meeting.text);
     const double since = flight.wall_seconds(meeting.since);
-    const bool failed = meeting.state == RingMeetingState::kFailed;
-    const double until = failed ? flight.wall_seconds(meeting.over) : result_.now;
+    // In it when its process ended, it gave up then.
+    const auto end = ends_.find(flight.rank);
+    const bool in_ring = meeting.state == RingMeetingState::kFailed;
+    const bool failed = in_ring || end != ends_.end();
+    const double until = in_ring  ? flight.wall_seconds(meeting.over)
+                         : failed ? end->second.time
+                                  : result_.now;
     if (failed && since >= first_failure_) return;  // the job had failed before it came
     auto [place, is_new] = waits_.try_emplace({key, meeting.begun});
     Meets& meets = place->second;
@@ -213,7 +251,8 @@ class Analysis {
     // They wait for each other.
     if (result_.culprits.empty()) result_.culprits.assign(missing.begin(), missing.end());
     for (const RankStory& story : result_.ranks)
-      if (story.gone && std::ranges::find(result_.culprits, story.rank) == result_.culprits.end())
+      if ((story.gone || (story.gave_up && !waiting.contains(story.rank))) &&
+          std::ranges::find(result_.culprits, story.rank) == result_.culprits.end())
         result_.culprits.push_back(story.rank);
     std::sort(result_.culprits.begin(), result_.culprits.end());
   }
@@ -225,6 +264,7 @@ class Analysis {
 
   const FlightDirectory& directory_;
   Postmortem& result_;
+  const std::map<int, RankEnd>& ends_;
   double first_failure_ = std::numeric_limits<double>::infinity();
   // By exchange and number: several ranks are in the same one.
   std::map<std::pair<Key, int64_t>, Meets> waits_;
@@ -257,7 +297,9 @@ std::string culprit_line(const Postmortem& postmortem, const RankStory& story) {
 }  // namespace
 
 std::string within(const std::string& place) {
-  return place.starts_with("waiting ") ? place : cat("in ", place);
+  for (std::string_view already : {"waiting ", "before ", "between "})
+    if (place.starts_with(already)) return place;
+  return cat("in ", place);
 }
 
 std::vector<int> parse_ranks(std::string_view text, int world_size) {
@@ -297,19 +339,21 @@ std::string rank_list(const std::vector<int>& ranks) {
   return text;
 }
 
-Postmortem postmortem_of(const FlightDirectory& directory, double now) {
+Postmortem postmortem_of(const FlightDirectory& directory, double now,
+                         const std::map<int, RankEnd>& ends) {
   Postmortem result;
   result.directory = &directory;
   result.now = now;
   std::set<int> here;
   for (const RankFlight& flight : directory.ranks) {
     result.world_size = std::max(result.world_size, flight.world_size);
-    result.ranks.push_back(story_of(flight));
+    const auto end = ends.find(flight.rank);
+    result.ranks.push_back(story_of(flight, end == ends.end() ? nullptr : &end->second));
     here.insert(flight.rank);
   }
   for (int rank = 0; rank < result.world_size && result.absent.size() < kMostListed; ++rank)
     if (!here.contains(rank)) result.absent.push_back(rank);
-  Analysis(directory, result).run();
+  Analysis(directory, result, ends).run();
   return result;
 }
 

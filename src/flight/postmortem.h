@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,11 +11,21 @@ namespace tessera {
 
 // What the rings of a job say together: how every rank is, and who waited for whom.
 
+// How a rank ended, by those who started it. A ring does not have it where the process said
+// nothing.
+struct RankEnd {
+  int status = 0, signal = 0;  // one of them
+  bool asked = false;          // another had failed, and it was sent SIGTERM
+  bool stopped = false;        // by SIGSTOP, when the job failed
+  double time = 0;             // seconds since 1970
+};
+
 struct RankStory {
   int rank = 0;
-  std::string state;  // "running", "stopped", "killed: ...", "failed: ...", "finished"
-  bool gone = false;  // stopped, or ended without a word, or by a fatal signal
-  std::string now;    // the instruction that it is in, or what it does besides
+  std::string state;     // "running", "stopped", "killed: ...", "failed: ...", "finished"
+  bool gone = false;     // stopped, or ended without a word, or by a fatal signal
+  bool gave_up = false;  // it ended itself, though not gone
+  std::string now;       // the instruction that it is in, or what it does besides
   std::string program;
   int32_t layer = -1;
   int64_t now_since = 0;  // of its clock
@@ -47,8 +58,9 @@ struct Postmortem {
   std::vector<int> culprits;  // for whom others wait and who wait for none of them
 };
 
-// The directory outlives it. `now`: seconds since 1970.
-Postmortem postmortem_of(const FlightDirectory& directory, double now);
+// The directory outlives it. `now`: seconds since 1970. `ends`: by rank, as far as they are known.
+Postmortem postmortem_of(const FlightDirectory& directory, double now,
+                         const std::map<int, RankEnd>& ends = {});
 
 // The two or three lines that say most: who waited for whom in what, and where that one is.
 std::vector<std::string> postmortem_lines(const Postmortem& postmortem);
@@ -73,7 +85,7 @@ void name_frames(std::vector<NativeReport>& reports);
 std::string postmortem_text(const Postmortem& postmortem);
 std::string postmortem_json(const Postmortem& postmortem);
 
-// "in linear in layers.3.mlp (forward)", "waiting for ..."
+// "in linear in layers.3.mlp (forward)", "waiting for ...", "before the first step"
 std::string within(const std::string& place);
 // "0-3,7"
 std::string rank_list(const std::vector<int>& ranks);

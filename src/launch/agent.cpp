@@ -263,7 +263,8 @@ class Agent {
     JobEnd end = workers.run();
     if (end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) {
       tell(end.text);
-      if (command.records) tell_what_rings_say(command, place.attempt + earlier_starts(options));
+      if (command.records)
+        tell_what_rings_say(command, place.attempt + earlier_starts(options), workers.ends());
     }
     // Where a failure here did not end the job, it still decides this node's exit status.
     if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty()) tell(workers.failure());
@@ -274,7 +275,8 @@ class Agent {
   }
 
   // Of the ranks whose rings are in reach of this host.
-  void tell_what_rings_say(const WorkerCommand& command, int attempt) const {
+  void tell_what_rings_say(const WorkerCommand& command, int attempt,
+                           const std::map<int, RankEnd>& ends) const {
     const std::filesystem::path path =
         flight_directory(command.flight_recorder_dir, job_id_, attempt);
     if (!std::filesystem::exists(path)) return;
@@ -283,7 +285,8 @@ class Agent {
       const double now =
           std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
               .count();
-      for (const std::string& line : postmortem_lines(postmortem_of(directory, now))) tell(line);
+      for (const std::string& line : postmortem_lines(postmortem_of(directory, now, ends)))
+        tell(line);
       tell(cat("more of it: tessera postmortem ", path.string()));
     } catch (const UserError&) {
       // The ranks may have ended before they had rings.

@@ -35,6 +35,12 @@ std::string describe(int code, int signal) {
   return text;
 }
 
+bool is_stopped(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
+}
+
 }  // namespace
 
 AgentSignals::AgentSignals() {
@@ -254,6 +260,11 @@ void WorkerGroup::take_exits() {
     worker.out->finish();
     worker.err->finish();
     bool exited = info.si_code == CLD_EXITED;
+    RankEnd& end = ends_[worker.rank];
+    (exited ? end.status : end.signal) = info.si_status;
+    end.asked = failed_ || interrupted_;
+    end.time =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     on_exit(worker, exited ? info.si_status : 0, exited ? 0 : info.si_status);
   }
 }
@@ -291,6 +302,8 @@ void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
 void WorkerGroup::stop(int signal, milliseconds grace) {
   kill_at_ = steady_clock::now() + grace;
   if (ended_at_ == TimePoint()) ended_at_ = steady_clock::now();
+  for (const Worker& worker : workers_)
+    if (worker.pid != 0 && is_stopped(worker.pid)) ends_[worker.rank].stopped = true;
   send(signal);
   send(SIGCONT);  // one that is stopped takes no other signal
 }

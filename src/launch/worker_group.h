@@ -3,11 +3,13 @@
 #include <csignal>
 #include <functional>
 #include <list>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "flight/postmortem.h"
 #include "launch/job_end.h"
 #include "launch/node_group.h"
 #include "launch/process_guard.h"
@@ -60,6 +62,8 @@ class WorkerGroup {
   bool is_interrupted() const {
     return asked_ || (end_ && !own_end_.empty() && end_->text == own_end_);
   }
+  // How the workers ended, by rank.
+  const std::map<int, RankEnd>& ends() const { return ends_; }
   // When it was known here that the attempt ends.
   TimePoint ended_at() const { return ended_at_; }
   // To be called when rank 0, if it is here, has done its first step.
@@ -93,6 +97,7 @@ class WorkerGroup {
   AgentSignals& signals_;
   ProcessGuard& guard_;
   std::list<Worker> workers_;
+  std::map<int, RankEnd> ends_;
   RepeatedWarnings warnings_;
   std::optional<TimePoint> kill_at_;
   TimePoint ended_at_{};

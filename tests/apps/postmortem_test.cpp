@@ -91,6 +91,25 @@ TEST_F(PostmortemCommand, OfARankThatWasKilled) {
   expect_contains(dead["ranks"][0]["state"].get<std::string>(), "failed: ");
 }
 
+// One ends itself at its time limit while it waits for the other, which goes on for a moment then.
+TEST_F(PostmortemCommand, OfARankThatWasStoppedUntilTheOtherGaveUp) {
+  const pid_t agent = start_job({"--step_timeout", "2", "--comm_timeout", "60"});
+  stop_in_a_layer(process_of(1));
+  const ProgramResult result = finish(agent);
+  EXPECT_EQ(result.status, 124);
+  expect_contains(result.err, "tessera: rank 0 waited ");
+  expect_contains(result.err, " for rank 1 in ");
+  expect_contains(result.err,
+                  "tessera: rank 1, stopped (SIGSTOP or a debugger) when the job failed: ");
+  expect_lacks(result.err, "SIGKILL");
+}
+
+TEST_F(PostmortemCommand, OfARankThatWasEndedBeforeItBegan) {
+  const ProgramResult result = run(Ranks::agent(2, endless({"--tensor_parallel_degree", "4"})));
+  EXPECT_EQ(result.status, 2);
+  expect_lacks(result.err, "SIGKILL");
+}
+
 TEST_F(PostmortemCommand, OfARankThatCrashed) {
   if (has_sanitizer()) GTEST_SKIP() << "the sanitizer has the handlers";
   const pid_t agent = start_job();

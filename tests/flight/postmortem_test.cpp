@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "tests/base/error_expectation.h"
@@ -157,6 +158,54 @@ TEST(Postmortem, WhoComesTooLateIsMissing) {
   EXPECT_EQ(further.culprits, (std::vector<int>{3}));
   ASSERT_EQ(further.waits.size(), 1u);
   EXPECT_EQ(further.waits[0].missing, (std::vector<int>{3}));
+}
+
+// Rank 0 ended itself at its time limit, in the exchange; 1 was stopped, let go on, and met that.
+TEST(Postmortem, WhoEndedItselfWaitedForTheOneThatWasStopped) {
+  std::vector<RankFlight> ranks;
+  for (int r = 0; r < 3; ++r) {
+    ranks.push_back(rank(r, 3));
+    ranks.back().state = MakerState::kEnded;
+    meets(ranks.back(), 4, 7, r == 0 ? kIn : kFailed, kSecond, 9 * kSecond);
+  }
+  for (int r : {1, 2}) {
+    ranks[r].end = RingEnd::kFailed;
+    ranks[r].end_text = "rank 0 failed";
+  }
+  FlightDirectory directory;
+  of(directory, ranks);
+  const double end = 1'700'000'009.5;
+  const Postmortem found = postmortem_of(directory, end + 2,
+                                         {{0, {.status = 124, .time = end}},
+                                          {1, {.status = 1, .asked = true, .stopped = true}},
+                                          {2, {.status = 1, .asked = true}}});
+  EXPECT_EQ(found.culprits, (std::vector<int>{1}));
+  EXPECT_EQ(found.ranks[0].state, "ended itself, as no step was done in time (status 124)");
+  const std::vector<std::string> lines = postmortem_lines(found);
+  ASSERT_EQ(lines.size(), 2u);
+  expect_contains(lines[0], "ranks 0,2 waited 8.5 s for rank 1 in all_gather");
+  EXPECT_EQ(lines[1],
+            "rank 1, stopped (SIGSTOP or a debugger) when the job failed: before the first step");
+}
+
+TEST(Postmortem, SaysHowRanksEndedAsFarAsItIsKnown) {
+  auto state = [](const std::map<int, RankEnd>& ends) {
+    FlightDirectory directory;
+    std::vector<RankFlight> ranks{rank(0, 1)};
+    ranks[0].state = MakerState::kEnded;
+    of(directory, ranks);
+    const Postmortem found = postmortem_of(directory, 1'700'000'011, ends);
+    return cat(found.ranks[0].state, found.culprits.empty() ? "" : " <-");
+  };
+  expect_contains(state({}), "ended without a word: by SIGKILL, at a time limit of its own or by");
+  EXPECT_EQ(state({{0, {.signal = SIGKILL}}}),
+            "ended without a word: SIGKILL, by hand or because memory ran out <-");
+  EXPECT_EQ(state({{0, {.signal = SIGTERM, .asked = true}}}), "ended when tessera run asked it to");
+  EXPECT_EQ(state({{0, {.status = 143, .asked = true}}}), "ended when tessera run asked it to");
+  EXPECT_EQ(state({{0, {.signal = SIGKILL, .asked = true}}}),
+            "did not end when tessera run asked it to, and was killed <-");
+  EXPECT_EQ(state({{0, {.status = 124}}}),
+            "ended itself, as no step was done in time (status 124) <-");
 }
 
 TEST(Postmortem, TellsWhoIsOutOfStepAndWhoseRingsAreMissing) {
