@@ -198,6 +198,7 @@ void WorkerGroup::take_request(int signal) {
     interrupt(signal, ::strsignal(signal));
   } else if (repeated || failed_) {
     forwarded_ = signal;
+    insisted_ = true;
     send(signal);
   }
   // Only behind one that has come here: where a node or a worker ended first, the next is the
@@ -273,7 +274,8 @@ void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
   if (code == 0 && signal == 0) return;
   int status = signal != 0 ? 128 + signal : code;
   if (interrupted_ && (code == kInterruptedStatus || (signal != 0 && signal == forwarded_))) {
-    if (status_ == 0) status_ = status;
+    // One that starts may have nothing to save yet, and no handler: the signal itself ends it.
+    if (status_ == 0) status_ = insisted_ ? status : kInterruptedStatus;
     return;
   }
   if (failed_) return;  // it was told to end

@@ -103,8 +103,9 @@ class WorkerGroup {
   TimePoint ended_at_{};
   std::optional<JobEnd> end_;
   bool failed_ = false, interrupted_ = false, done_ = false;
-  bool asked_ = false;   // this node itself to end
-  std::string own_end_;  // that workers of this node were asked to, as it reported it
+  bool asked_ = false;     // this node itself to end
+  bool insisted_ = false;  // more than once
+  std::string own_end_;    // that workers of this node were asked to, as it reported it
   int status_ = 0;
   std::string failure_;
   std::function<void()> on_first_step_;

@@ -176,6 +176,16 @@ TEST_F(Agent, UserSignalsAskForTheEndAsABatchSystemMeansThem) {
   EXPECT_EQ(finish(agent).status, 128 + SIGHUP);
 }
 
+TEST_F(Agent, WorkersThatCannotSaveYetEndInGoodOrderToo) {
+  for (int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    pid_t agent = start({"--nproc_per_node=2", "train", "print", "ready", "hang"});
+    wait_for("a.out", "[rank 0] ready");
+    wait_for("a.out", "[rank 1] ready");
+    ::kill(agent, signal);  // which ends the workers by itself
+    EXPECT_EQ(finish(agent).status, 143) << signal;
+  }
+}
+
 TEST_F(Agent, WhatTheParentIgnoresIsIgnored) {
   auto ignoring = [&] {
     ::signal(SIGHUP, SIG_IGN);
