@@ -68,7 +68,7 @@ void NsysCapture::begin_step(int64_t number) {
     if (!window_.begins.empty()) TESSERA_INFO(window_.begins);
     calls_.start();
     listen(true);
-    captures_ = true;
+    captures_ = has_captured_ = true;
   }
   if (!captures_) return;
   ranges_.push(cat("iteration", number).c_str());

@@ -36,6 +36,8 @@ class NsysCapture final : public RunListener {
   void end_step();
   // The run ends.
   void finish();
+  // Whether there was a step in the window.
+  bool has_captured() const { return has_captured_; }
 
   Hearing hearing() const override { return Hearing::kIssue; }
   void begins(const Executable& program) override;
@@ -56,7 +58,7 @@ class NsysCapture final : public RunListener {
   const NvtxRanges& ranges_;
   std::map<const Executable*, std::vector<Names>> names_;  // of every instruction
   const std::vector<Names>* running_ = nullptr;            // of the program that runs
-  bool captures_ = false, in_step_ = false;
+  bool captures_ = false, in_step_ = false, has_captured_ = false;
 };
 
 }  // namespace tessera

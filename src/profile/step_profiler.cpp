@@ -95,6 +95,7 @@ void StepProfiler::finish() {
 }
 
 void StepProfiler::write() {
+  has_recorded_ = true;
   align();
   const std::filesystem::path path =
       trace_path(settings_.directory, settings_.rank, steps_.front().number);

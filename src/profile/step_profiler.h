@@ -39,6 +39,8 @@ class StepProfiler {
   void end_step();
   // The run ends: steps of a cycle that is not over are written.
   void finish();
+  // Whether there was an active step.
+  bool has_recorded() const { return has_recorded_; }
 
   // "DIR/rank3.17.pt.trace.json": rank 3, from step 17 on.
   static std::filesystem::path trace_path(const std::filesystem::path& directory, int rank,
@@ -55,7 +57,7 @@ class StepProfiler {
   RunRecorder recorder_;
   int64_t step_ = 0;  // of this process
   ProfileSchedule::Moment now_;
-  bool listens_ = false;
+  bool listens_ = false, has_recorded_ = false;
   std::vector<ProfiledStep> steps_;
   std::vector<ClockOffset> clock_;
 };

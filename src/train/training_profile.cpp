@@ -1,8 +1,10 @@
 #include "train/training_profile.h"
 
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -45,14 +47,19 @@ StepProfiler::Settings profiler_settings(const RunConfig& config, const Session&
   return settings;
 }
 
-}  // namespace
-
-void check_profiling(const RunConfig& config) {
+std::vector<std::string> asked_profilers(const RunConfig& config) {
   std::vector<std::string> asked;
   if (config.use_profiler) asked.emplace_back("--use_profiler");
   if (config.use_nsight) asked.emplace_back("--use_nsight");
   if (config.profile_nsys) asked.emplace_back("--profile_nsys");
   if (config.nsys_start_step) asked.emplace_back("--nsys_start_step");
+  return asked;
+}
+
+}  // namespace
+
+void check_profiling(const RunConfig& config) {
+  const std::vector<std::string> asked = asked_profilers(config);
   if (asked.size() > 1)
     throw UsageError(cat(join(asked, " and "), " are profilers of the same steps: give one"));
   if (config.nsys_end_step && !config.nsys_start_step)
@@ -66,24 +73,47 @@ void check_profiling(const RunConfig& config) {
 
 TrainingProfile::TrainingProfile(const RunConfig& config, const Session& session, int rank,
                                  int world_size, Control* control,
-                                 std::function<SpeedOfLight()> measure_light) {
+                                 std::function<SpeedOfLight()> measure_light)
+    : max_steps_(config.max_steps) {
+  if (const std::vector<std::string> asked = asked_profilers(config); !asked.empty()) {
+    option_ = asked[0];
+    tells_ = rank == 0;
+  }
   if (config.use_profiler) {
     StepProfiler::Settings settings = profiler_settings(config, session);
     settings.rank = rank;
     settings.world_size = world_size;
     settings.control = control;
     settings.measure_light = std::move(measure_light);
+    first_ = settings.schedule.wait + settings.schedule.warmup;
     profiler_ = std::make_unique<StepProfiler>(std::move(settings));
   }
   if (const auto window = capture_window(config, rank)) {
     std::vector<ProfiledProgram> programs;
     for (const Session::Program& program : session.compiled())
       if (program.name != "evaluate") programs.push_back({program.name, program.executable.get()});
+    first_ = window->first;
+    end_ = window->end;
     capture_ = std::make_unique<NsysCapture>(*window, programs);
   }
 }
 
+void TrainingProfile::warn(const std::string& why) {
+  if (tells_) TESSERA_WARN(cat(option_, ": no step is recorded, ", why));
+  tells_ = false;
+}
+
+void TrainingProfile::look_ahead(int64_t number) {
+  if (profiler_) first_ += number;
+  if (end_ && number >= *end_)
+    warn(cat("as this run begins with step ", number, ", behind --nsys_end_step ", *end_));
+  else if (first_ >= max_steps_)
+    warn(cat("as the first would be step ", first_, ", and the last of this run is ",
+             max_steps_ - 1, " (--max_steps ", max_steps_, ")"));
+}
+
 void TrainingProfile::begin_step(int64_t number) {
+  if (!std::exchange(begun_, true)) look_ahead(number);
   if (profiler_) profiler_->begin_step(number);
   if (capture_) capture_->begin_step(number);
 }
@@ -100,6 +130,8 @@ void TrainingProfile::end_step() {
 void TrainingProfile::finish() {
   if (profiler_) profiler_->finish();
   if (capture_) capture_->finish();
+  if (!(profiler_ && profiler_->has_recorded()) && !(capture_ && capture_->has_captured()))
+    warn(begun_ ? cat("as the run ended before step ", first_) : std::string("as there was none"));
 }
 
 }  // namespace tessera

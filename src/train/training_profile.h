@@ -1,5 +1,7 @@
 #pragma once
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "options/run_config.h"
 #include "profile/nsys_capture.h"
@@ -26,8 +28,19 @@ class TrainingProfile {
   void finish();
 
  private:
+  // Of a run whose first step is `number`: says so where no step of it will be recorded.
+  void look_ahead(int64_t number);
+  void warn(const std::string& why);
+
   std::unique_ptr<StepProfiler> profiler_;
   std::unique_ptr<NsysCapture> capture_;
+  std::string option_;  // that asks for it
+  // The first step that is recorded (of the profiler: behind so many of this process), and the
+  // first one that is not any more.
+  int64_t first_ = 0;
+  std::optional<int64_t> end_;
+  int64_t max_steps_ = 0;
+  bool begun_ = false, tells_ = false;
 };
 
 }  // namespace tessera

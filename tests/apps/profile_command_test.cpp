@@ -108,6 +108,20 @@ TEST_F(Profile, OfARunThatIsAskedToEndIsWrittenAndSoIsItsCheckpoint) {
   EXPECT_EQ(run({"profile", "report", "profile_traces"}).status, 0);
 }
 
+TEST_F(Profile, SaysWhenNoStepIsRecorded) {
+  ProgramResult result = run(short_run({"--use_profiler", "1", "--max_steps", "3"}));
+  EXPECT_EQ(result.status, 0);
+  expect_contains(result.err,
+                  "--use_profiler: no step is recorded, as the first would be step 3, and the last "
+                  "of this run is 2 (--max_steps 3)");
+  EXPECT_EQ(result.err.find("no step is recorded"), result.err.rfind("no step is recorded"));
+  // The data end first.
+  result = run(short_run({"--use_profiler", "1", "--max_steps", "100000", "--epochs", "1",
+                          "--profiler_wait", "50000"}));
+  expect_contains(result.err, "no step is recorded, as the run ended before step 50002");
+  expect_lacks(run(short_run({"--use_profiler", "1"})).err, "no step is recorded");
+}
+
 TEST_F(Profile, IsRefusedWithWhatToDo) {
   auto refused = [&](const Words& words, int status, const std::string& why) {
     ProgramResult refusal = run(words);
@@ -213,6 +227,23 @@ TEST_F(Nsys, CapturesFromStep10) {
   expect_contains(log, "========= NSight profiling intiated at step 10 =========");
   expect_contains(log, "========= NSight profiling stopped =========");
   expect_contains(log, "cudaProfilerStop failed with CUDA's error 35");
+}
+
+TEST_F(Nsys, SaysWhenNoStepIsCaptured) {
+  std::string log;
+  calls(short_run({"--use_nsight", "1", "--max_steps", "10"}), &log);
+  EXPECT_FALSE(exists("calls"));
+  expect_contains(log, "--use_nsight: no step is recorded, as the first would be step 10");
+  calls(short_run({"--nsys_start_step", "70"}), &log);
+  expect_contains(log, "--nsys_start_step: no step is recorded, as the first would be step 70");
+  const Words saved{"--checkpoint_dir", "c", "--resume_from_checkpoint", "c"};
+  ASSERT_EQ(run(short_run(saved)).status, 0);
+  calls(short_run(saved +
+                  Words{"--max_steps", "9", "--nsys_start_step", "2", "--nsys_end_step", "4"}),
+        &log);
+  expect_contains(log,
+                  "no step is recorded, as this run begins with step 7, behind "
+                  "--nsys_end_step 4");
 }
 
 TEST_F(Nsys, WithoutCudaIsRefused) {
