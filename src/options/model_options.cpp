@@ -9,6 +9,7 @@
 #include "models/model_family.h"
 #include "options/lora_options.h"
 #include "options/option_rules.h"
+#include "options/option_table.h"
 #include "options/pretrained_source.h"
 
 namespace tessera {
@@ -69,6 +70,7 @@ void warn_of_other_families(ParsedOptions& parsed, const ModelConfig& model, boo
     for (std::string_view option : family->options) {
       bool told = described && has(kShapeOptions, option);  // that it is ignored
       if (!parsed.is_given(option) || takes(model, option) || told) continue;
+      if (value_text(parsed.config, *find_option(option)) == "None") continue;  // as if left out
       parsed.warnings.push_back(cat("--", option, " has no effect: it belongs to ", owners(option),
                                     ", the model is ", name(model.model_type)));
     }

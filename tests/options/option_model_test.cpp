@@ -92,6 +92,9 @@ TEST(ModelOptions, OptionsOfOtherFamiliesAreIdle) {
   EXPECT_TRUE(any_contains(
       parsed.warnings, "--attn_pdrop has no effect: it belongs to gpt2, the model is llama_v2"));
   EXPECT_TRUE(any_contains(parsed.warnings, "--rotary_pct has no effect: it belongs to gpt_neox"));
+  ParsedOptions none = parse({"--model_type=llama_v2", "--sliding_window=None"});
+  resolve_model(none);
+  EXPECT_TRUE(none.warnings.empty());
   ParsedOptions described = parse({"--hf_model=llama2_7b", "--bias=1", "--dropout=0"});
   resolve_model(described);
   EXPECT_EQ(described.warnings.size(), 4u) << "--bias is told once, as ignored";
