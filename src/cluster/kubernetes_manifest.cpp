@@ -253,8 +253,9 @@ void write_introduction(YamlText& yaml, const ClusterOptions& o) {
         "--mount.");
   }
   yaml.comment(
-      "The ranks serve no health endpoints, so there are no probes: agents notice what hangs or is "
-      "lost.");
+      "There are no probes: agents notice what is lost, and ranks what hangs. For some train "
+      "serves "
+      "/healthz and /readyz with --http_port and --http_address 0.0.0.0.");
 }
 
 }  // namespace

@@ -187,7 +187,9 @@ std::vector<OptionRow> logging() {
        .on_resume = kFree},
       {.name = "device_type",
        .field = &RunConfig::device_type,
-       .help = "back end; auto: cpu. cuda has run on emulated GPUs only: docs/cuda.md",
+       .help =
+           "back end; auto: cpu. cuda has run on single H100s and an H200, jobs over several GPUs "
+           "on emulated ones only: docs/cuda.md",
        .values = {{.name = "auto"},
                   {.name = "cpu"},
                   {.name = "cuda", .synonyms = {"gpu"}},

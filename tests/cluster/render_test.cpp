@@ -75,7 +75,7 @@ TEST(KubernetesManifest, SaysWhatPodsNeedToMeet) {
        {"kind: Service", "clusterIP: None", "completionMode: Indexed\n  completions: 3\n",
         "- \"--nproc_per_node=2\"\n", "value: llama-0.llama\n", "job-completion-index",
         "name: s\n                  key: token", "terminationGracePeriodSeconds: 120",
-        "mountPath: /dev/shm", "there are no probes"}) {
+        "mountPath: /dev/shm", "There are no probes"}) {
     expect_contains(job, text);
   }
   std::string set = kubernetes_manifest(k8s({"--kind=jobset", "--image=i", "--nodes=2", "train"}));
