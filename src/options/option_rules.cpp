@@ -64,6 +64,14 @@ void apply_tensor_parallelism(ParsedOptions& parsed) {
       " > 1. Switching use_smp_implementation to 1 so we can use SMP optimized implementation."));
 }
 
+// A library that only one cloud has.
+void apply_backend(ParsedOptions& parsed) {
+  std::string& backend = parsed.config.distributed_backend;
+  if (backend != "smddp") return;
+  backend = "nccl";
+  parsed.warnings.push_back("--distributed_backend smddp is not built: nccl is used in its place");
+}
+
 void check_precision(const ParsedOptions& parsed) {
   if (parsed.config.use_fp16 && parsed.config.bf16 && parsed.is_given("bf16"))
     throw UsageError("--bf16 and --use_fp16 contradict each other: give one");
@@ -168,6 +176,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   check_final_model(parsed.config);
   checkpoint_tiers(parsed.config);
   apply_tensor_parallelism(parsed);
+  apply_backend(parsed);
   check_precision(parsed);
   check_residency(parsed);
   check_guards(parsed);

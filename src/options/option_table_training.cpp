@@ -288,12 +288,10 @@ std::vector<OptionRow> sharding() {
        .reason = "a rank never creates more than its shard"},
       {.name = "distributed_backend",
        .field = &RunConfig::distributed_backend,
-       .help =
-           "transport between ranks; smddp is nccl. On the CPU nccl stands for the best there is: "
-           "shared memory within a host, TCP (Gloo) between hosts",
-       .values = {{.name = "nccl", .synonyms = {"smddp"}},
-                  {.name = "gloo"},
-                  {.name = "shared_memory"}},
+       .help = "transport between ranks; smddp is taken as nccl, with a warning. On the CPU nccl "
+               "stands "
+               "for the best there is: shared memory within a host, TCP (Gloo) between hosts",
+       .values = {{.name = "nccl"}, {.name = "gloo"}, {.name = "shared_memory"}, {.name = "smddp"}},
        .on_resume = kFree},
       {.name = "comm_timeout",
        .field = &RunConfig::comm_timeout,

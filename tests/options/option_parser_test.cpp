@@ -110,7 +110,11 @@ TEST(OptionParser, Enumerations) {
             "_hybrid_shard_zero2");
   EXPECT_EQ(parse({"--sharding_strategy=DDP"}).config.sharding_strategy, "no_shard");
   EXPECT_EQ(parse({"--checkpoint_type=use_pg_with_util"}).config.checkpoint_type, "sharded");
-  EXPECT_EQ(parse({"--distributed_backend=smddp"}).config.distributed_backend, "nccl");
+  ParsedOptions smddp = parse({"--distributed_backend=smddp"});
+  EXPECT_EQ(smddp.config.distributed_backend, "nccl");
+  EXPECT_EQ(smddp.warnings, std::vector<std::string>{"--distributed_backend smddp is not built: "
+                                                     "nccl is used in its place"});
+  EXPECT_TRUE(parse({"--distributed_backend=nccl"}).warnings.empty());
   std::string error = usage_error({"--lr_decay_style=cosin"});
   expect_contains(error, "constant, linear, cosine, exponential, plateau, fms, step");
   expect_contains(error, "did you mean cosine?");
