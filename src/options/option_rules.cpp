@@ -72,6 +72,15 @@ void apply_backend(ParsedOptions& parsed) {
   parsed.warnings.push_back("--distributed_backend smddp is not built: nccl is used in its place");
 }
 
+// No steps are a run that saves or evaluates what it has loaded, but rates need a length.
+void check_schedule(const RunConfig& c) {
+  if (c.max_steps == 0 && !c.lr_decay_iters) {
+    throw UsageError(
+        "--max_steps 0 leaves the learning rate without a schedule: give at least 1, or "
+        "--lr_decay_iters beside it to load a model and train nothing");
+  }
+}
+
 void check_precision(const ParsedOptions& parsed) {
   if (parsed.config.use_fp16 && parsed.config.bf16 && parsed.is_given("bf16"))
     throw UsageError("--bf16 and --use_fp16 contradict each other: give one");
@@ -177,6 +186,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   checkpoint_tiers(parsed.config);
   apply_tensor_parallelism(parsed);
   apply_backend(parsed);
+  check_schedule(parsed.config);
   check_precision(parsed);
   check_residency(parsed);
   check_guards(parsed);

@@ -325,6 +325,12 @@ TEST(OptionParser, OnePrecision) {
             "--bf16 and --use_fp16 contradict each other: give one");
 }
 
+TEST(OptionParser, NoStepsNeedALengthOfTheSchedule) {
+  expect_contains(usage_error({"--max_steps", "0"}), "--max_steps 0 leaves the learning rate");
+  expect_contains(usage_error({"--num_steps=0", "--eval_only", "1"}), "give at least 1");
+  EXPECT_EQ(parse({"--max_steps", "0", "--lr_decay_iters", "5"}).config.max_steps, 0);
+}
+
 TEST(OptionParser, AHashOfTheDataNeedsAFile) {
   EXPECT_EQ(parse({"--data_hash"}).warnings,
             std::vector<std::string>{"--data_hash has no effect without --metrics_file"});
