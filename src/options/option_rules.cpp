@@ -9,6 +9,7 @@
 #include "optim/optimizer.h"
 #include "options/checkpoint_tiers.h"
 #include "options/injected_fault.h"
+#include "remote/s3_files.h"
 
 namespace tessera {
 namespace {
@@ -52,6 +53,22 @@ void check_final_model(const RunConfig& c) {
   const bool in_bucket = !c.checkpoint_dir.empty() && is_in_bucket(c.checkpoint_dir[0]);
   if (c.save_final_model && c.model_dir.empty() && in_bucket)
     throw UsageError("--save_final_model writes to this machine: give --model_dir");
+}
+
+// Joined to a name without a bucket, the first part of a path would be taken for one.
+void check_buckets(const RunConfig& c) {
+  auto check = [](std::string_view option, const std::vector<std::string>& places) {
+    for (const std::string& place : places) {
+      if (!is_in_bucket(place)) continue;
+      try {
+        parse_s3_name(place);
+      } catch (const UserError& error) {
+        throw UsageError(cat("--", option, ": ", error.what()));
+      }
+    }
+  };
+  check("checkpoint_dir", c.checkpoint_dir);
+  check("resume_from_checkpoint", c.resume_from_checkpoint);
 }
 
 void apply_tensor_parallelism(ParsedOptions& parsed) {
@@ -183,6 +200,7 @@ void check_fine_tuning_source(const RunConfig& c) {
 void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);
   check_final_model(parsed.config);
+  check_buckets(parsed.config);
   checkpoint_tiers(parsed.config);
   apply_tensor_parallelism(parsed);
   apply_backend(parsed);

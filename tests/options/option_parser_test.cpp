@@ -195,6 +195,15 @@ TEST(OptionParser, CheckpointListsAreTiersAndMustAgree) {
   expect_contains(usage_error({"--num_kept_checkpoints", "0"}), "a value of at least 1: it is '0'");
 }
 
+TEST(OptionParser, APlaceInABucketHasABucket) {
+  for (const char* option : {"--checkpoint_dir", "--resume_from_checkpoint"}) {
+    for (const char* bad : {"s3://", "s3:///ckpt"})
+      expect_contains(usage_error({option, bad}), cat(option, ": '", bad, "' is not a name in S3"));
+    parse({option, "s3://bucket"});
+    parse({option, "s3://bucket/ckpt"});
+  }
+}
+
 TEST(OptionParser, Bundles) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"--betas", "0.8", "0.99"}, {"--betas=0.8,0.99"}, {"--betas", "(0.8, 0.99)"}}) {
