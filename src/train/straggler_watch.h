@@ -18,7 +18,7 @@ struct PhaseSeconds {
 
 // Of ranks that stood side by side for some steps the one that took longest beside the median of
 // the others, in the phase in which that is most; a straggler where it took `threshold` times as
-// long and 5 % of a step more. None of one rank.
+// long and 5 % of a step more, at least a millisecond. None of one rank.
 std::optional<StragglerReport> slowest_rank(const std::vector<PhaseSeconds>& ranks,
                                             const std::vector<std::string>& hosts,
                                             double threshold);

@@ -118,6 +118,15 @@ TEST(Stragglers, LittleTimesAndOneRankAreNone) {
   auto slow = slowest_rank({phases(10, 0.01, 0), phases(10, 0.1, 0)}, {"a", "b"}, 1.5);
   EXPECT_EQ(slow->phase, "data");
   EXPECT_FALSE(slow->is_straggler);
+  // Of steps of a millisecond, some microseconds are a share that would count.
+  const PhaseSeconds quick{.compute = 0.01, .data = 4e-4, .steps = 10, .step_seconds = 0.012};
+  PhaseSeconds late = quick;
+  late.data = 2e-3;
+  slow = slowest_rank({quick, late}, {"a", "b"}, 1.5);
+  EXPECT_EQ(slow->rank, 1);
+  EXPECT_FALSE(slow->is_straggler);
+  late.data = 0.02;
+  EXPECT_TRUE(slowest_rank({quick, late}, {"a", "b"}, 1.5)->is_straggler);
   EXPECT_FALSE(slowest_rank({phases(1, 1, 1)}, {"a"}, 1.5));
   EXPECT_FALSE(slowest_rank({PhaseSeconds(), PhaseSeconds()}, {"a", "b"}, 1.5));
 }
