@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/text.h"
 
@@ -19,7 +20,11 @@ constexpr int kMajorVersion = 0;
 Plugin::Plugin(const std::string& path) : path_(path) {
   // XLA tells things that only its makers want to know, on standard error.
   ::setenv("TF_CPP_MIN_LOG_LEVEL", "1", 0);
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // A name without a slash is looked for where libraries are installed alone.
+  std::error_code ignored;
+  const std::string file =
+      std::filesystem::exists(path, ignored) ? std::filesystem::absolute(path).string() : path;
+  void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) throw UserError(cat("cannot load XLA's plug-in: ", ::dlerror()));
   auto get = reinterpret_cast<const pjrt::Api* (*)()>(::dlsym(library, "GetPjrtApi"));
   if (!get) throw UserError(cat("'", path, "' is no plug-in of XLA: it has no GetPjrtApi"));

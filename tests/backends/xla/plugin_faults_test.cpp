@@ -103,6 +103,14 @@ TEST(PluginFaults, FilesThatAreNoPlugin) {
   EXPECT_ANY_THROW(load(cut));
 }
 
+TEST(PluginFaults, AFileOfTheCurrentDirectoryIsFoundByItsName) {
+  const std::string version = in_child_process("loading it", seconds(30), [] {
+    std::filesystem::current_path(XLA_STUBS);
+    return Plugin("xla_stub_old.so").version();
+  });
+  EXPECT_EQ(version, "0.7");
+}
+
 TEST(PluginFaults, OtherVersionsOfTheInterface) {
   expect_contains(user_error([] { load(stub("major")); }),
                   "is a plug-in of interface 1.7, this program speaks 0.x");
