@@ -105,6 +105,30 @@ class LaunchScripts(unittest.TestCase):
                 self.assertIn(f" {parameters} parameters",
                               self.call("tessera", "plan", f"--world={nodes * 8}", *words))
 
+    def test_values_that_programs_had_fixed_are_given(self):
+        """What tessera would choose otherwise, without a word."""
+        profiling = ("max_context_width = 4096", "epochs = 1", "grad_clip = 4", "weight_decay = 0.1", "seed = 2023",
+                     "run_validation = false", "validation_fraction = 0")
+        gpt2 = ("max_context_width = 1024", "epochs = 3", "max_steps = 1000000000", "resid_pdrop = 0", "embd_pdrop = 0",
+                "attn_pdrop = 0", "beta2 = 0.999", "weight_decay = 0.1", "grad_clip = 0", 'lr_decay_style = "step"',
+                "step_lr_gamma = 0.1", "validation_batches = 1000000000", "best_val_loss = 1e+08",
+                "activation_checkpointing = false", 'resume_from_checkpoint = ["checkpoints"]',
+                'num_kept_checkpoints = ["1"]')
+        for script, values in (("fsdp-containers/01.train.sbatch", profiling),
+                               ("fsdp-containers/02.train_container.sbatch", profiling),
+                               ("llama2_7b_profiling.sh", profiling), ("gpt2_cuda.sh", gpt2),
+                               ("gpt2-fsdp/run_cuda.sh", (*gpt2, "train_batch_size = 12", "val_batch_size = 12")),
+                               ("gpt2-fsdp/run_xla.sh", (*gpt2, "train_batch_size = 8", "val_batch_size = 8"))):
+            with self.subTest(script):
+                if script.endswith(".sbatch"):
+                    said = self.call("tessera", "train", *self.training_words(script)[0], "--print_config")
+                else:
+                    words = ["--hf_model=None", "--model_type=gpt2"] if "gpt2" in script else []
+                    words = words if "/" in script else ["train", *words]
+                    said = self.call(EXAMPLES / script, *words, "--print_config", NPROC_PER_NODE="1")
+                given = {" ".join(line.partition("#")[0].split()) for line in said.replace("[rank 0] ", "").splitlines()}
+                self.assertEqual([v for v in values if v not in given], [])
+
     def test_jobs_train(self):
         sizes = [w for w in SMALL if not w.startswith("--dataset")]
         for script, options, variables in (
