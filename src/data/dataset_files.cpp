@@ -261,7 +261,8 @@ std::vector<RemoteEntry> files_of_directory(const char* option, const std::strin
                                             const std::string& suffix,
                                             const RemoteOptions& remote) {
   std::error_code error;
-  if (!is_remote_name(name) && !fs::is_directory(name, error)) {
+  // A directory that is not here is no data set on the hub.
+  if (!is_address(name) && !fs::is_directory(name, error)) {
     fail(option, name,
          fs::exists(name, error) ? "it is not a directory" : "there is no such file or directory");
   }

@@ -37,7 +37,8 @@ struct DatasetFiles {
 //    matches say validation asks for these: they are training data.
 //  - --dataset_config_name names a configuration on the hub, and a directory in one of this
 //    machine.
-//  - --training_dir takes the place of --dataset: every file in it is training data.
+//  - --training_dir takes the place of --dataset: every file in it is training data. As
+//    --test_dir it is a directory of this machine, or the address of one elsewhere.
 //  - Every file of --validation_dataset and --test_dir is validation data, instead of what a
 //    dataset holds of it.
 // Directories are read in depth, by path. What is hidden, links to directories and what is no

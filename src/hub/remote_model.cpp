@@ -1,7 +1,6 @@
 #include "hub/remote_model.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <optional>
 #include <set>
@@ -9,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub_name.h"
 #include "base/text.h"
 #include "hub/tokenizer_files.h"
 #include "hub/weight_index.h"
@@ -25,13 +25,6 @@ constexpr std::string_view kConfiguration = "config.json";
 constexpr std::string_view kGeneration = "generation_config.json";
 
 using Entries = std::vector<RemoteEntry>;
-
-// What only files are called.
-bool is_file_name(std::string_view name) {
-  constexpr std::array<std::string_view, 9> kEnds{
-      ".json", ".model", ".tiktoken", ".txt", ".safetensors", ".bpe", ".bin", ".gz", ".jinja"};
-  return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
-}
 
 bool is_web(std::string_view name) {
   return name.starts_with("http://") || name.starts_with("https://");

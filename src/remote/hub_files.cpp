@@ -66,6 +66,8 @@ class Repository {
 
  private:
   const HubSettings& hub() const { return options_.hub; }
+  // Whether it may have been meant as one of this machine.
+  bool is_path() const { return !reference_.given.starts_with("hf://"); }
   std::string revision() const {
     return reference_.revision.empty() ? "main" : reference_.revision;
   }
@@ -169,11 +171,8 @@ class Repository {
     if (code && *code == "RevisionNotFound")
       return cat("'", reference_.repository, "' has no such branch, tag or commit");
     if (code && *code == "RepoNotFound")
-      return cat(reference_.given.starts_with("hf://")
-                     ? ""
-                     : "nothing on this machine has that path, and ",
-                 "the hub has no ", kind, " '", reference_.repository,
-                 "' that may be read: ", hub_advice(hub()));
+      return cat(is_path() ? "nothing on this machine has that path, and " : "", "the hub has no ",
+                 kind, " '", reference_.repository, "' that may be read: ", hub_advice(hub()));
     return hub_advice(hub());
   }
 
@@ -213,6 +212,7 @@ class Repository {
                                "to a hub that can be reached, or fetch it beforehand into HF_HOME "
                                "(`hf download ",
                                reference_.repository, "`) and set HF_HUB_OFFLINE=1");
+    if (is_path()) request.advice += "; nothing on this machine has that path";
     return request;
   }
 
@@ -242,7 +242,8 @@ class Repository {
     throw UserError(cat("'", reference_.given, "' at '", revision, "' is not in '",
                         hub().home.string(),
                         "', and HF_HUB_OFFLINE lets nothing be fetched; "
-                        "unset it, or fetch it with `hf download`"));
+                        "unset it, or fetch it with `hf download`",
+                        is_path() ? "; nothing on this machine has that path" : ""));
   }
 
   // Of what the hub's tools have fetched.

@@ -77,7 +77,7 @@ std::optional<HubReference> find_dataset_name(std::string_view name) {
       return HubReference{true, std::string(known.repository), std::string(known.config), "",
                           std::string(name)};
   }
-  if (!is_hub_name(name)) return {};
+  if (!is_hub_name(name) || is_file_name(name)) return {};
   return HubReference{true, std::string(name), "", "", std::string(name)};
 }
 

@@ -204,8 +204,10 @@ std::vector<RemoteEntry> list_web(const std::string& url, const RemoteOptions& o
 
 }  // namespace
 
+bool is_address(std::string_view name) { return is_web(name) || is_s3(name) || is_hub(name); }
+
 bool is_remote_name(std::string_view name) {
-  if (is_web(name) || is_s3(name) || is_hub(name)) return true;
+  if (is_address(name)) return true;
   return !exists(name) && find_dataset_name(name).has_value();
 }
 

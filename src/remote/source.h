@@ -15,10 +15,12 @@
 //   http://... or https://...,
 //   s3://BUCKET/KEY, or s3://BUCKET/PREFIX/ for all that begins so,
 //   hf://datasets/OWNER/NAME[/CONFIG][@REVISION], hf://OWNER/NAME[@REVISION] (a model),
-//   or, where nothing on this machine has that path, a data set on the hub: OWNER/NAME, c4,
-//   wikicorpus, openwebtext.
+//   or, where nothing on this machine has that path, a data set on the hub: OWNER/NAME that does
+//   not end as files do, c4, wikicorpus, openwebtext.
 namespace tessera {
 
+// Whether it says that it is elsewhere: http(s)://, s3:// or hf://.
+bool is_address(std::string_view name);
 // Whether what it names has to be asked for elsewhere (or in the hub's local cache).
 bool is_remote_name(std::string_view name);
 

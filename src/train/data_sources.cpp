@@ -120,11 +120,14 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
 }
 
 bool names_are_remote(const RunConfig& config) {
-  std::vector<std::string> names{config.validation_dataset, config.test_dir};
-  for (const NamedSource& source : named_sources(config)) names.push_back(source.name);
-  return std::ranges::any_of(names, [&](const std::string& name) {
-    return !name.empty() && token_directory(config, name).empty() && is_remote_name(name);
-  });
+  const bool by_directory = config.dataset_mix.empty() && !config.training_dir.empty();
+  std::vector<std::string> names{config.validation_dataset}, directories{config.test_dir};
+  for (const NamedSource& source : named_sources(config))
+    (by_directory ? directories : names).push_back(source.name);
+  return std::ranges::any_of(directories, is_address) ||
+         std::ranges::any_of(names, [&](const std::string& name) {
+           return !name.empty() && token_directory(config, name).empty() && is_remote_name(name);
+         });
 }
 
 std::string to_text(const std::vector<DataSource>& sources) {

@@ -188,6 +188,13 @@ TEST_F(DatasetFilesTest, ErrorsNameOptionAndPath) {
                   cat("--dataset: cannot read '", missing.string(), "': there is no such file"));
   expect_contains(user_error([&] { find_dataset_files({.training_dir = missing}); }),
                   cat("--training_dir: cannot read '", missing.string(), "'"));
+  // Relative ones too, which could be names on the hub but for what they are meant to be.
+  expect_contains(user_error([] { find_dataset_files({.dataset = "gone/own.txt"}); }),
+                  "--dataset: cannot read 'gone/own.txt': there is no such file");
+  expect_contains(user_error([] { find_dataset_files({.training_dir = "gone/rows"}); }),
+                  "--training_dir: cannot read 'gone/rows': there is no such file");
+  expect_contains(user_error([] { find_dataset_files({.test_dir = "gone/rows"}); }),
+                  "--test_dir: cannot read 'gone/rows': there is no such file");
   expect_contains(user_error([&] { find(); }), "--dataset: there is no file in");
   expect_contains(user_error([] { find_dataset_files({.dataset = "/dev/null"}); }), "neither");
   fill({"val.txt"});

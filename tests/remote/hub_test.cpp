@@ -38,6 +38,8 @@ TEST(HubReference, ShortNames) {
   EXPECT_EQ(find_dataset_name("openwebtext")->repository, "Skylion007/openwebtext");
   EXPECT_EQ(find_dataset_name("a/b")->repository, "a/b");
   EXPECT_FALSE(find_dataset_name("text.txt"));
+  for (const char* file : {"data/own.txt", "data/own.jsonl", "data/own.json.gz", "data/a.parquet"})
+    EXPECT_FALSE(find_dataset_name(file)) << file;
   EXPECT_FALSE(find_dataset_name("/a/b"));
 }
 
@@ -242,9 +244,16 @@ TEST_F(Hub, TakesWhatItsToolsHaveFetched) {
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].path, "train-1.parquet");
   EXPECT_EQ(entries[0].revision, commit);
-  expect_contains(user_error([&] { list_files("o/other", options_); }), "HF_HUB_OFFLINE");
+  std::string message = user_error([&] { list_files("o/other", options_); });
+  expect_contains(message, "HF_HUB_OFFLINE");
+  expect_contains(message, "nothing on this machine has that path");
   expect_contains(user_error([&] { list_files("hf://datasets/o/n@v2", options_); }),
                   "'hf://datasets/o/n@v2' at 'v2' is not in");
+  options_.hub.offline = false;
+  options_.http.attempts = 1;
+  expect_contains(user_error([&] { list_files("o/other", options_); }),
+                  "nothing on this machine has that path");
+  expect_lacks(user_error([&] { list_files("hf://datasets/o/other", options_); }), "that path");
 }
 
 }  // namespace

@@ -89,5 +89,18 @@ TEST_F(TrainingDataTest, FastValidationReadsTheLastOfSeveralFiles) {
   expect_lacks(log_, "fast_validation");
 }
 
+TEST_F(TrainingDataTest, ADirectoryThatIsNotThereIsNoNameOnTheHub) {
+  config_.dataset = "gone/rows";
+  EXPECT_TRUE(names_are_remote(config_));
+  for (auto option : {&RunConfig::training_dir, &RunConfig::test_dir}) {
+    RunConfig config = config_;
+    config.dataset = (folder_ / "text.txt").string();
+    config.*option = "gone/rows";
+    EXPECT_FALSE(names_are_remote(config));
+    config.*option = "s3://bucket/rows/";
+    EXPECT_TRUE(names_are_remote(config));
+  }
+}
+
 }  // namespace
 }  // namespace tessera
