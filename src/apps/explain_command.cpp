@@ -62,6 +62,7 @@ int explain_command(std::span<const std::string> arguments) {
   const RunConfig& config = parsed.config;
   const int64_t ranks = planned_world(config) / config.tensor_parallel_degree;
   choose_for_text(parsed, {std::max<int64_t>(1, ranks), config.resume_from_checkpoint});
+  take_vocabulary(parsed);
   fetch_named_configuration(parsed);
   const ModelConfig model = resolve_model(parsed);
   log_messages(parsed);

@@ -92,6 +92,7 @@ int train_command(std::span<const std::string> arguments) {
   ParsedOptions parsed = parse_command(arguments, OptionScope::kTrain);
   if (parsed.help) return print_help(parsed, kTrainHelp);
   choose_for_text(parsed, place_of(parsed.config));
+  take_vocabulary(parsed);
   if (parsed.config.print_config) return print_config(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   Flight flight;               // before the connection, of whose calls it hears
@@ -139,6 +140,7 @@ int plan_command(std::span<const std::string> arguments) {
   check_target(config);
   const int64_t ranks = planned_world(config) / config.tensor_parallel_degree;
   choose_for_text(parsed, {std::max<int64_t>(1, ranks), config.resume_from_checkpoint});
+  take_vocabulary(parsed);
   if (parsed.config.print_config) return print_config(parsed);
   fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);

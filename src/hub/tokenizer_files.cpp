@@ -1,10 +1,13 @@
 #include "hub/tokenizer_files.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "torch_files/pickle.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -23,6 +26,8 @@ constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
 // Of a model, and read for the ids that begin and end its texts.
 constexpr std::string_view kConfiguration = "config.json";
 constexpr uintmax_t kMaxConfigurationBytes = 1 << 20;
+// Two dicts of some 100,000 words.
+constexpr uintmax_t kMaxMetaBytes = 16 << 20;
 
 bool is_file(const fs::path& path) {
   std::error_code ignored;
@@ -104,6 +109,19 @@ TokenizerFiles read_tokenizer_files(const std::string& name) {
   }
   std::ranges::sort(kept.files, {}, &AttachedFile::name);
   return kept;
+}
+
+int64_t read_meta_vocabulary(const fs::path& path) {
+  std::error_code ignored;
+  if (is_file(path) && fs::file_size(path, ignored) > kMaxMetaBytes)
+    throw UserError(cat("'", path.string(), "' cannot be read: it has more than 16 MiB"));
+  const std::string bytes = read_file(path);
+  const Pickle pickle(std::as_bytes(std::span(bytes)), {}, path.string());
+  const auto found = pickle.find(pickle.root(), "vocab_size");
+  if (!found) pickle.fail("it has no vocab_size");
+  const int64_t size = pickle.integer(*found, "its vocab_size");
+  if (size < 1 || size > INT32_MAX) pickle.fail(cat("its vocab_size is ", size));
+  return size;
 }
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -35,5 +36,10 @@ struct TokenizerFiles {
 // to a tokenizer, of a file this one and those beside it, and what the export of a model wants to
 // know (config.json). UserError naming the file that cannot be read.
 TokenizerFiles read_tokenizer_files(const std::string& name);
+
+// The `vocab_size` of the dict that nanoGPT pickles beside its files of ids, meta.pkl. Nothing of
+// it is run. UserError naming the file: it cannot be read, is larger than 16 MiB, needs more than
+// plain values, or has no such number above 0.
+int64_t read_meta_vocabulary(const std::filesystem::path& path);
 
 }  // namespace tessera

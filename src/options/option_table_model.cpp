@@ -45,7 +45,9 @@ std::vector<OptionRow> shape() {
        .on_resume = kWarned},
       {.name = "vocab_size",
        .field = &RunConfig::vocab_size,
-       .help = "rows of the embedding; fewer than the tokenizer has is an error, more a warning",
+       .help =
+           "rows of the embedding; fewer than the tokenizer has is an error, more a warning; "
+           "where it is not given and a meta.pkl lies beside the data's train.bin, what that says",
        .minimum = 1,
        .scopes = kRunScopes | in(OptionScope::kTokenizer),
        .on_resume = kRefused},

@@ -119,6 +119,21 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
   return sources;
 }
 
+std::vector<fs::path> token_directories(const RunConfig& config) {
+  std::vector<fs::path> directories;
+  if (config.dataset_mix.empty() && !config.training_dir.empty()) return directories;
+  for (const NamedSource& source : named_sources(config)) {
+    if (is_prepared(source.name)) continue;
+    std::error_code ignored;
+    const fs::path directory = token_directory(config, source.name);
+    if (!directory.empty())
+      directories.push_back(directory);
+    else if (source.name.ends_with(".bin") && fs::is_regular_file(source.name, ignored))
+      directories.push_back(fs::path(source.name).parent_path());
+  }
+  return directories;
+}
+
 bool names_are_remote(const RunConfig& config) {
   const bool by_directory = config.dataset_mix.empty() && !config.training_dir.empty();
   std::vector<std::string> names{config.validation_dataset}, directories{config.test_dir};

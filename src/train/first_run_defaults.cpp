@@ -13,8 +13,10 @@
 #include "checkpoint/places.h"
 #include "data/dataset_files.h"
 #include "data/document_reader.h"
+#include "hub/tokenizer_files.h"
 #include "options/model_options.h"
 #include "options/option_table.h"
+#include "options/pretrained_source.h"
 #include "options/run_record.h"
 #include "train/own_tokenizer.h"
 #include "train/token_parts.h"
@@ -223,6 +225,35 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
                              ", as if by ", choice.said()));
   if (parsed.scope == OptionScope::kTrain && c.checkpoint_dir.empty() && !c.eval_only)
     parsed.notes.push_back("Nothing is saved: give --checkpoint_dir DIR to keep the model");
+}
+
+void take_vocabulary(ParsedOptions& parsed) {
+  const std::string_view source = model_source(parsed);
+  const bool is_preset = source == "model_name" || source == "model_size";
+  if ((!source.empty() && !is_preset) || configuration_of_file(parsed.config)) return;
+  int64_t largest = 0;
+  std::string origin;
+  for (const fs::path& directory : token_directories(parsed.config)) {
+    const fs::path meta = directory / "meta.pkl";
+    std::error_code ignored;
+    if (!fs::exists(meta, ignored)) continue;
+    try {
+      const int64_t size = read_meta_vocabulary(meta);
+      if (size > largest) origin = meta.string();
+      largest = std::max(largest, size);
+    } catch (const UserError& error) {
+      parsed.warnings.push_back(cat(error.what(), "; give --vocab_size what it says"));
+    }
+  }
+  if (largest == 0) return;
+  if (!parsed.is_given("vocab_size")) {
+    Choice(parsed, origin).set("vocab_size", largest);
+    parsed.notes.push_back(cat("vocabulary: ", largest, " ids, as '", origin, "' says"));
+  } else if (parsed.config.vocab_size < largest) {
+    throw UserError(cat("--vocab_size ", parsed.config.vocab_size,
+                        " is smaller than the vocabulary of ", largest, " ids that '", origin,
+                        "' says: leave it out, or give ", largest, " or more"));
+  }
 }
 
 }  // namespace tessera

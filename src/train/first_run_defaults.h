@@ -42,4 +42,10 @@ struct FirstRunPlace {
 // UserError: the text cannot be read or is too little to train on.
 void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place);
 
+// Where the training data are files of ids with a meta.pkl beside them (hub/tokenizer_files.h), and
+// no configuration describes the model, --vocab_size that is not given becomes the vocab_size
+// there, of several the largest, and counts as given; a note says so. A warning where one cannot be
+// read. UserError: a given --vocab_size is smaller.
+void take_vocabulary(ParsedOptions& parsed);
+
 }  // namespace tessera

@@ -68,6 +68,8 @@ bool is_tokenizer_there(const RunConfig& config);
 // are looked for (--use_synthetic_data, .bin). What a server lists costs requests: where
 // `names_are_remote`, one rank asks and tells the others by these texts.
 std::vector<DataSource> find_data_sources(const RunConfig& config);
+// Those directories of this machine in which files of ids (.bin) of the training data are.
+std::vector<std::filesystem::path> token_directories(const RunConfig& config);
 bool names_are_remote(const RunConfig& config);
 std::string to_text(const std::vector<DataSource>& sources);
 std::vector<DataSource> data_sources_from_text(std::string_view text);

@@ -32,6 +32,44 @@ TEST(TokenizerFiles, AModelOfAnyNameIsATokenizer) {
   EXPECT_FALSE(has_tokenizer(scratch.path()));
 }
 
+TEST(TokenizerFiles, TheVocabularyOfMetaIsReadWithoutRunningIt) {
+  using namespace std::literals;
+  ScratchDirectory scratch;
+  const std::filesystem::path meta = scratch / "meta.pkl";
+  auto vocabulary = [&](std::string_view bytes) {
+    write_file_atomic(meta, bytes);
+    return read_meta_vocabulary(meta);
+  };
+  auto refusal = [&](std::string_view bytes) {
+    std::string message = user_error([&] { vocabulary(bytes); });
+    expect_contains(message, cat("'", meta.string(), "'"));
+    return message;
+  };
+  // What Python's pickle makes of {"vocab_size": 400, "itos": {0: " ", 1: "!"}, "stoi": {...}}.
+  EXPECT_EQ(
+      vocabulary(
+          "\x80\x02}q\x00(X\n\x00\x00\x00vocab_sizeq\x01M\x90\x01X\x04\x00\x00\x00itosq\x02}q\x03("
+          "K\x00X\x01\x00\x00\x00 "
+          "q\x04K\x01X\x01\x00\x00\x00!q\x05uX\x04\x00\x00\x00stoiq\x06}q\x07("
+          "h\x04K\x00h\x05K\x01uu."sv),
+      400);
+  EXPECT_EQ(
+      vocabulary(
+          "\x80\x04\x95?\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\nvocab_"
+          "size\x94M\x90\x01\x8c\x04itos\x94}"
+          "\x94(K\x00\x8c\x01 \x94K\x01\x8c\x01!\x94u\x8c\x04stoi\x94}\x94(h\x04K\x00h\x05K\x01uu."sv),
+      400);
+  expect_contains(refusal("\x80\x02"
+                          "cposix\nsystem\nX\x04\x00\x00\x00true\x85R."sv),
+                  "posix.system");
+  expect_contains(refusal("\x80\x02}."sv), "has no vocab_size");
+  expect_contains(refusal("\x80\x02]."sv), "a dict");
+  expect_contains(refusal("\x80\x02}X\n\x00\x00\x00vocab_sizeK\x00s."sv), "its vocab_size is 0");
+  expect_contains(refusal("\x80\x02}X\n\x00\x00\x00vocab_sizeNs."sv), "its vocab_size");
+  expect_contains(refusal("\x80\x02}X\n\x00"sv), "truncated");
+  expect_contains(refusal(std::string((16 << 20) + 1, 'x')), "more than 16 MiB");
+}
+
 Names names_of(const TokenizerFiles& kept) {
   Names names;
   for (const AttachedFile& file : kept.files) names.insert(file.name);

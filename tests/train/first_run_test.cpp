@@ -12,6 +12,7 @@
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tokenizer/tokenizer.h"
+#include "torch_files/pickle_writer.h"
 #include "train/first_run_defaults.h"
 #include "train/own_tokenizer.h"
 
@@ -98,6 +99,56 @@ TEST_F(FirstRunTest, IdsAndConversationsAreNoText) {
   directory_.write("chats.jsonl", R"({"messages": [{"role": "user", "content": "a"}]})");
   for (const char* file : {"ids.bin", "rows.jsonl", "chats.jsonl"})
     expect_kept({"--dataset", path(file)});
+}
+
+TEST_F(FirstRunTest, IdsHaveTheVocabularyThatLiesBesideThem) {
+  for (auto [set, size] : {std::pair{"shake", 400}, {"other", 300}}) {
+    make_directories(directory_ / "data" / set);
+    directory_.write(cat("data/", set, "/train.bin"), std::string(4000, '\1'));
+    std::string meta;
+    PickleWriter writer([&](std::string_view bytes) { meta += bytes; });
+    writer.empty_dict();
+    writer.mark();
+    writer.name("vocab_size");
+    writer.integer(size);
+    writer.set_items();
+    writer.finish();
+    directory_.write(cat("data/", set, "/meta.pkl"), meta);
+  }
+  auto taken = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--dataset_dir", path("data")});
+    ParsedOptions parsed = parse(words);
+    take_vocabulary(parsed);
+    return parsed;
+  };
+  const std::vector<std::string> by_name{"--dataset", "shake"};
+  for (const auto& words : {by_name,
+                            {"--dataset", path("data/shake")},
+                            {"--dataset", path("data/shake/train.bin")},
+                            {"--dataset_mix", "other=1", "shake=1"}}) {
+    ParsedOptions parsed = taken(words);
+    EXPECT_EQ(resolve_model(parsed).vocab_size, 400) << join(words, " ");
+    expect_contains(parsed.notes.at(0), "vocabulary: 400 ids, as '");
+    EXPECT_TRUE(parsed.warnings.empty());
+  }
+  auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), by_name.begin(), by_name.end());
+    return words;
+  };
+  ParsedOptions preset = taken(with({"--model_name", "gpt2"}));
+  EXPECT_EQ(resolve_model(preset).vocab_size, 400);
+  EXPECT_EQ(taken(with({"--vocab_size", "512"})).config.vocab_size, 512);
+  const std::string message = user_error([&] { taken(with({"--vocab_size", "399"})); });
+  expect_contains(message, "--vocab_size 399 is smaller");
+  expect_contains(message, cat("400 ids that '", path("data/shake/meta.pkl"), "'"));
+  // A configuration has its own.
+  EXPECT_FALSE(taken(with({"--hf_model", "gpt2"})).is_given("vocab_size"));
+  directory_.write("data/shake/meta.pkl",
+                   "\x80\x02"
+                   "cposix\nsystem\n.");
+  ParsedOptions unread = taken(by_name);
+  EXPECT_FALSE(unread.is_given("vocab_size"));
+  expect_contains(unread.warnings.at(0), "meta.pkl' asks for the Python object 'posix.system'");
 }
 
 TEST_F(FirstRunTest, GivenOptionsWin) {
