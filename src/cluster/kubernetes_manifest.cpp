@@ -254,8 +254,7 @@ void write_introduction(YamlText& yaml, const ClusterOptions& o) {
   }
   yaml.comment(
       "There are no probes: agents notice what is lost, and ranks what hangs. For some train "
-      "serves "
-      "/healthz and /readyz with --http_port and --http_address 0.0.0.0.");
+      "serves /healthz and /readyz with --http_port and --http_address 0.0.0.0.");
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ struct DatasetFiles {
 // regular file are left out. A directory that Hugging Face's datasets wrote
 // (tables/saved_dataset.h) is what its description says, in its order.
 //
-// UserError: nothing given, or both --dataset and --training_dir; a path is missing, unreadable or
+// UserError: nothing given, or both a dataset and a training_dir; a path is missing, unreadable or
 // of the wrong kind; a directory without a file (what was left out is named), or without a training
 // file; what remote/source.h reports.
 DatasetFiles find_dataset_files(const DatasetNames& names, const RemoteOptions& remote = {});

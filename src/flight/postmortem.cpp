@@ -87,8 +87,7 @@ void tell_state(const RankFlight& flight, const RankEnd* known, RankStory& story
       if (known) return tell_end(*known, story);
       story.state =
           "ended without a word: by SIGKILL, at a time limit of its own or by an early SIGTERM "
-          "(its "
-          "agent's log says by which)";
+          "(its agent's log says by which)";
       story.gone = true;
       return;
     case MakerState::kUnknown: story.state = cat("not known here: it ran on ", flight.host); return;

@@ -246,6 +246,9 @@ void WorkerGroup::take_end() {
 }
 
 void WorkerGroup::take_exits() {
+  // Of those that have ended meanwhile, one that a signal ended did so before any that noticed.
+  std::vector<Worker*> killed, exited;
+  const bool asked = failed_ || interrupted_;
   for (Worker& worker : workers_) {
     siginfo_t info{};
     int options = WEXITED | WNOHANG | WNOWAIT;
@@ -260,17 +263,20 @@ void WorkerGroup::take_exits() {
     worker.pid = 0;
     worker.out->finish();
     worker.err->finish();
-    bool exited = info.si_code == CLD_EXITED;
+    const bool by_itself = info.si_code == CLD_EXITED;
     RankEnd& end = ends_[worker.rank];
-    (exited ? end.status : end.signal) = info.si_status;
-    end.asked = failed_ || interrupted_;
+    (by_itself ? end.status : end.signal) = info.si_status;
+    end.asked = asked && (end.signal != SIGKILL || kills_);
     end.time =
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    on_exit(worker, exited ? info.si_status : 0, exited ? 0 : info.si_status);
+    (by_itself ? exited : killed).push_back(&worker);
   }
+  for (const std::vector<Worker*>& some : {killed, exited})
+    for (Worker* worker : some) on_exit(*worker, ends_[worker->rank]);
 }
 
-void WorkerGroup::on_exit(Worker& worker, int code, int signal) {
+void WorkerGroup::on_exit(Worker& worker, const RankEnd& how) {
+  const int code = how.status, signal = how.signal;
   if (code == 0 && signal == 0) return;
   int status = signal != 0 ? 128 + signal : code;
   if (interrupted_ && (code == kInterruptedStatus || (signal != 0 && signal == forwarded_))) {
@@ -320,6 +326,7 @@ void WorkerGroup::kill_when_due() {
   if (!kill_at_ || steady_clock::now() < *kill_at_) return;
   kill_at_.reset();
   if (running() > 0) TESSERA_WARN(cat(running(), " workers do not end: killing them"));
+  kills_ = true;
   send(SIGKILL);
 }
 

@@ -82,7 +82,7 @@ class WorkerGroup {
   void take_signals();
   void take_end();
   void take_exits();
-  void on_exit(Worker& worker, int code, int signal);
+  void on_exit(Worker& worker, const RankEnd& how);
   void take_request(int signal);
   void interrupt(int signal, std::string_view why);
   void suspend();
@@ -105,6 +105,7 @@ class WorkerGroup {
   bool failed_ = false, interrupted_ = false, done_ = false;
   bool asked_ = false;     // this node itself to end
   bool insisted_ = false;  // more than once
+  bool kills_ = false;     // those that do not end
   std::string own_end_;    // that workers of this node were asked to, as it reported it
   int status_ = 0;
   std::string failure_;

@@ -98,6 +98,11 @@ void check_schedule(const RunConfig& c) {
   }
 }
 
+void check_data(ParsedOptions& parsed) {
+  if (parsed.is_given("dataset") && parsed.is_given("training_dir"))
+    parsed.warnings.push_back("--dataset is not read: --training_dir is given in its place");
+}
+
 void check_precision(const ParsedOptions& parsed) {
   if (parsed.config.use_fp16 && parsed.config.bf16 && parsed.is_given("bf16"))
     throw UsageError("--bf16 and --use_fp16 contradict each other: give one");
@@ -205,6 +210,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   apply_tensor_parallelism(parsed);
   apply_backend(parsed);
   check_schedule(parsed.config);
+  check_data(parsed);
   check_precision(parsed);
   check_residency(parsed);
   check_guards(parsed);

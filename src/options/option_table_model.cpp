@@ -369,7 +369,7 @@ std::vector<OptionRow> validation() {
        .on_resume = kFree},
       {.name = "run_validation",
        .field = &RunConfig::run_validation,
-       .help = "validate at the end of an epoch",
+       .help = "validate at the end of every epoch, and of the run; 0: as validation_freq says",
        .on_resume = kFree},
       {.name = "eval_only",
        .field = &RunConfig::eval_only,

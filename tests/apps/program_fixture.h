@@ -114,6 +114,8 @@ class ProgramTest : public testing::Test {
     ::dup2(::open(out.c_str(), flags, 0666), 1);
     ::dup2(::open(err.c_str(), flags, 0666), 2);
     if (::chdir(directory_.path().c_str()) != 0) ::_exit(126);
+    // A shell leaves these ignored in what runs behind it.
+    for (int signal : {SIGINT, SIGQUIT}) ::signal(signal, SIG_DFL);
     in_child();
     ::execv(argv[0], argv.data());
     ::_exit(127);

@@ -301,6 +301,9 @@ TEST(OptionParser, Environment) {
   const ParsedOptions own = parse_options(arguments, OptionScope::kPlan, lookup);
   EXPECT_EQ(own.config.training_dir, "");
   EXPECT_TRUE(any_contains(own.notes, "SM_CHANNEL_TRAIN is left alone: --dataset is given"));
+  arguments.push_back("--training_dir=/mine");
+  EXPECT_TRUE(any_contains(parse_options(arguments, OptionScope::kPlan, lookup).warnings,
+                           "--dataset is not read: --training_dir is given in its place"));
   EXPECT_FALSE(parse_options({}, OptionScope::kDiff, lookup).is_given("training_dir"));
 }
 

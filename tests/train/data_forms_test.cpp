@@ -264,10 +264,10 @@ TEST_F(DataFormsTest, AStreamIsPackedAndLimitedAsItIsAsked) {
   for (std::string packing : {"best_fit", "rows"}) {
     RunConfig config = streaming(100'000);
     config.packing = packing;
+    config.epochs = 2;
     config.checkpoint_dir = {path(packing)};
     RunTrace whole = train(config);
     config.max_dataset_len = 30;
-    config.epochs = 2;
     config.checkpoint_dir = {path(packing + "_limited")};
     RunTrace limited = train(config);
     expect_contains(limited.log, "The data has ended after 2 epochs");
