@@ -70,8 +70,8 @@ PreparationJob preparation_of(const RunConfig& config, const DataInput& input) {
   job.encoding = input.encoding(config.append_eos);
   if (input.tokenizer) {
     job.tokenizer = input.tokenizer->description();
-    job.tokenizer_fingerprint =
-        input.encoder ? input.encoder->fingerprint() : input.tokenizer->fingerprint();
+    job.tokenizer_fingerprint = input.tokenizer->fingerprint();
+    if (input.encoder) job.encoder_fingerprint = input.encoder->fingerprint();
     job.end_of_text = input.tokenizer->end_of_text();
   }
   job.training = input.files.training;

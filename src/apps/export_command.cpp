@@ -5,6 +5,8 @@
 #include "apps/named_models.h"
 #include "apps/progress.h"
 #include "base/dtype.h"
+#include "base/error.h"
+#include "base/interruption.h"
 #include "checkpoint/checkpoint.h"
 #include "weights/adapter_weights.h"
 #include "weights/checkpoint_parameters.h"
@@ -48,6 +50,23 @@ void write_gguf(const std::string& path, const CheckpointParameters& weights,
   export_gguf(path, merged, MergedWeights(weights, model, weights.parameters()), options);
 }
 
+// Ends where it was asked to, before something is half written.
+class InterruptibleParameters : public ParameterSource {
+ public:
+  explicit InterruptibleParameters(const ParameterSource& source) : source_(source) {}
+  void read(std::string_view parameter, int64_t first, std::span<float> values) const override {
+    check_interruption();
+    source_.read(parameter, first, values);
+  }
+  void advise(std::string_view parameter, int64_t first, int64_t count,
+              Advice advice) const override {
+    source_.advise(parameter, first, count, advice);
+  }
+
+ private:
+  const ParameterSource& source_;
+};
+
 }  // namespace
 
 int export_command(std::span<const std::string> arguments) {
@@ -67,15 +86,21 @@ int export_command(std::span<const std::string> arguments) {
   const std::string tokenizer = parsed.is_given("tokenizer")
                                     ? fetch_named_tokenizer(config.tokenizer, config)
                                     : tokenizer_of(*found, weights.record());
-  if (config.format == "gguf") {
-    write_gguf(parsed.words[1], weights, config, tokenizer);
-    return 0;
+  catch_interruptions("nothing will be left of the model");
+  try {
+    if (config.format == "gguf") {
+      write_gguf(parsed.words[1], weights, config, tokenizer);
+      return 0;
+    }
+    ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
+    options.tokenizer = tokenizer;
+    options.merge_adapter = config.merge_adapter;
+    options.base_model = base_model_of(weights.record().options);
+    export_trained(parsed.words[1], weights.record().model, InterruptibleParameters(weights),
+                   options);
+  } catch (const Interrupted&) {
+    throw UserError(cat("interrupted; nothing was written to '", parsed.words[1], "'"));
   }
-  ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
-  options.tokenizer = tokenizer;
-  options.merge_adapter = config.merge_adapter;
-  options.base_model = base_model_of(weights.record().options);
-  export_trained(parsed.words[1], weights.record().model, weights, options);
   return 0;
 }
 

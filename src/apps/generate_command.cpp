@@ -37,7 +37,7 @@ Examples
   tessera generate checkpoints --prompt "A horse is" --temperature 0 --max_new_tokens 40
   tessera generate checkpoints/llama_v2-700steps --top_k 50 --top_p 0.9 --seed 7
   tessera generate checkpoints --prompt_file story.txt --stop '\n\n' 'The end'
-  echo "A horse is" | tessera generate checkpoints --prompt_file -
+  printf "A horse is" | tessera generate checkpoints --prompt_file -
   tessera generate checkpoints --prompts_file prompts.jsonl --prompt_batch_size 8
 
 Options

@@ -162,6 +162,23 @@ std::string read_input(const Arguments& arguments) {
   return read_text_input(arguments.rest().empty() ? "-" : arguments.rest()[0]);
 }
 
+// Before hours of work: that it can be written, and takes the place of a tokenizer at most.
+void check_tokenizer_output(const std::filesystem::path& output,
+                            const std::vector<std::string>& inputs) {
+  std::error_code ignored;
+  for (const std::string& input : inputs)
+    if (std::filesystem::equivalent(input, output, ignored))
+      throw UsageError(cat("--output '", output.string(), "' is one of the files to read"));
+  if (output.has_parent_path()) make_directories(output.parent_path());
+  if (!std::filesystem::exists(output, ignored)) return;
+  try {
+    (void)load_tokenizer(output.string());
+  } catch (const UserError&) {
+    throw UserError(cat("--output '", output.string(),
+                        "' is there and no tokenizer, so it is not overwritten"));
+  }
+}
+
 int train(const Arguments& arguments) {
   if (!arguments.rest().empty()) {
     throw UsageError(
@@ -183,6 +200,7 @@ int train(const Arguments& arguments) {
   }
   const std::vector<std::string>& inputs = arguments.list("input");
   std::filesystem::path output = arguments.text("output");
+  check_tokenizer_output(output, inputs);
 
   double start = monotonic_seconds();
   DocumentReader reader(std::vector<std::filesystem::path>(inputs.begin(), inputs.end()), reading);

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -118,7 +120,9 @@ int train_command(std::span<const std::string> arguments) {
   try {
     RunEnd end = run.run();
     if (std::string loss = lost_log_lines(); !loss.empty()) {
-      std::printf("tessera: of the end of the log %s\n", loss.c_str());
+      // Not by the stream: where this cannot be written either, the run has still done its work.
+      const std::string text = cat("tessera: of the end of the log ", loss, "\n");
+      (void)!::write(STDOUT_FILENO, text.data(), text.size());
     }
     end_flight(flight, end == RunEnd::kInterrupted ? RingEnd::kInterrupted : RingEnd::kFinished);
     return end == RunEnd::kInterrupted ? kInterruptedStatus : kSuccessStatus;

@@ -158,6 +158,18 @@ void MappedFile::advise(size_t offset, size_t bytes, Advice advice) const {
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path, Caching caching) : path_(std::move(path)) {
+  std::error_code ignored;
+  const std::filesystem::file_status there = std::filesystem::status(path_, ignored);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
+      !std::filesystem::is_directory(there)) {
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);  // a device or a pipe is written to
+    if (fd_ < 0) fail("write", path_);
+    return;
+  }
+  if (std::filesystem::is_symlink(path_, ignored)) {  // the file that it leads to is replaced
+    std::filesystem::path target = std::filesystem::weakly_canonical(path_, ignored);
+    if (!ignored) path_ = std::move(target);
+  }
   temporary_ = path_;
   temporary_ += ".tmp-" + unique_suffix();
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
@@ -225,6 +237,10 @@ void AtomicFile::commit() {
   if (direct_) {
     end_direct();
     write(block_.get(), std::exchange(filled_, 0));
+  }
+  if (temporary_.empty()) {
+    if (::close(std::exchange(fd_, -1)) != 0) fail("write", path_);
+    return;
   }
   if (::fsync(fd_) != 0) fail("write", path_);
   int fd = std::exchange(fd_, -1);

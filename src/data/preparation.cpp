@@ -359,6 +359,7 @@ uint64_t preparation_fingerprint(const PreparationJob& job) {
   uint64_t hash = dataset_fingerprint(job.training, job.reading, job.tokenizer_fingerprint);
   hash = hash_combine(hash,
                       dataset_fingerprint(job.validation, job.reading, job.tokenizer_fingerprint));
+  if (job.encoder_fingerprint != 0) hash = hash_combine(hash, job.encoder_fingerprint);
   hash = hash_combine(hash, std::bit_cast<uint64_t>(job.validation_fraction));
   if (job.validation_fraction > 0) {
     hash = hash_combine(hash, static_cast<uint64_t>(job.split));

@@ -27,7 +27,8 @@ struct PreparationJob {
   EncodingJob encoding;
   std::string tokenizer;  // for people
   uint64_t tokenizer_fingerprint = 0;
-  int32_t end_of_text = 0;  // of the tokenizer, whether it follows documents or not
+  uint64_t encoder_fingerprint = 0;  // of what makes ids of conversations, besides; 0: nothing does
+  int32_t end_of_text = 0;           // of the tokenizer, whether it follows documents or not
 
   std::vector<RemoteEntry> training, validation;
   DocumentReaderOptions reading;

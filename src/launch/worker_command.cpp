@@ -113,6 +113,7 @@ WorkerCommand worker_command(const RunOptions& options, std::span<const std::str
   check_worker_program(name, own_commands, true);
   if (is_own(name, own_commands)) {
     command.program = own_program();
+    command.is_own = true;
     command.words.insert(command.words.begin(), "tessera");
     if (name == "train") complete_train(command, options, attempt, notes);
     return command;

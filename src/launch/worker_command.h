@@ -11,6 +11,7 @@ namespace tessera {
 struct WorkerCommand {
   std::string program;             // a path
   std::vector<std::string> words;  // its argv
+  bool is_own = false;             // this program again
   bool records = false;            // it keeps a flight recorder, here or, "", where it does unasked
   std::string flight_recorder_dir;
 };

@@ -39,6 +39,7 @@ struct ChildPlan {
   char** environment;
   int out, err, failure;  // pipes to write to
   pid_t agent;
+  bool is_own;  // this program again
 };
 
 // Between fork and exec: other threads of the agent may hold locks, so only system calls here.
@@ -52,9 +53,15 @@ struct ChildPlan {
   ::dup2(plan.err, 2);
   ::signal(SIGPIPE, SIG_DFL);
   ::signal(SIGTERM, SIG_DFL);  // how the agent ends it, whatever its own parent ignores
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  // The request for a report ends nothing: ranks that start find it when they wait for signals, and
+  // programs that do not know it never see it.
+  sigset_t blocked;
+  ::sigemptyset(&blocked);
+  if (plan.is_own)
+    ::sigaddset(&blocked, SIGUSR2);
+  else
+    ::signal(SIGUSR2, SIG_IGN);
+  ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
   ::execve(plan.program, plan.words, plan.environment);
   int error = errno;
   (void)!::write(plan.failure, &error, sizeof error);
@@ -88,7 +95,8 @@ WorkerProcess start_worker(const WorkerCommand& command,
                  .out = out_end.get(),
                  .err = err_end.get(),
                  .failure = failure_end.get(),
-                 .agent = ::getpid()};
+                 .agent = ::getpid(),
+                 .is_own = command.is_own};
   pid_t pid = ::fork();
   if (pid < 0) throw DeviceError(cat("cannot start a worker: ", std::strerror(errno)));
   if (pid == 0) become_worker(plan);

@@ -89,7 +89,7 @@ fs::path TrainingRun::model_directory() const {
 void TrainingRun::check_final_model() const {
   if (!config_.save_final_model || config_.eval_only) return;
   hugging_face_model_type(record_.model.model_type);
-  check_export_directory(model_directory());
+  check_export_directory(model_directory(), record_.model.lora.rank > 0);
   if (record_.model.lora.rank > 0) return;  // the adapters alone
   check_tokenizer_export(config_.tokenizer, *load_tokenizer(config_.tokenizer),
                          record_.model.model_type);

@@ -1,5 +1,7 @@
 #include "weights/model_export.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -58,10 +60,19 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, const ModelC
   return tokenizer;
 }
 
-// Without a slash at its end, so that it can be named and renamed.
+// Without a slash at its end, so that it can be named and renamed; where a link leads.
 fs::path plain(const fs::path& directory) {
   fs::path path = directory.lexically_normal();
-  return path.has_filename() ? path : path.parent_path();
+  if (!path.has_filename()) path = path.parent_path();
+  std::error_code error;
+  return fs::is_symlink(path, error) ? fs::weakly_canonical(path) : path;
+}
+
+bool is_mount_point(const fs::path& directory) {
+  struct stat here {
+  }, above{};
+  return ::stat(directory.c_str(), &here) == 0 && ::stat((directory / "..").c_str(), &above) == 0 &&
+         here.st_dev != above.st_dev;
 }
 
 void move_directory(const fs::path& from, const fs::path& to) {
@@ -85,11 +96,23 @@ void put_in_place(const fs::path& made, const fs::path& directory) {
 
 }  // namespace
 
-void check_export_directory(const fs::path& directory) {
+void check_export_directory(const fs::path& directory, bool adapters) {
   fs::path path = plain(directory);
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return;
+  const bool current = fs::equivalent(path, fs::current_path(ignored), ignored);
+  if (current || is_mount_point(path)) {
+    throw UserError(cat("'", directory.string(), "' is ",
+                        current ? "the current directory" : "a mount point",
+                        ", in whose place no finished one can be moved: give a new directory in "
+                        "it"));
+  }
   if (fs::is_directory(path, ignored) && fs::is_empty(path, ignored)) return;
+  if (adapters && fs::exists(path / "config.json", ignored)) {
+    throw UserError(cat("'", path.string(),
+                        "' holds a whole model, which adapters do not replace: give another "
+                        "directory"));
+  }
   std::string foreign;
   bool has_weights = false;
   for (const auto& entry : fs::directory_iterator(path, ignored)) {
@@ -111,7 +134,7 @@ void check_export_directory(const fs::path& directory) {
 
 void export_adapter(const fs::path& directory, const ModelConfig& model,
                     const ParameterSource& source, const ExportOptions& options) {
-  check_export_directory(directory);
+  check_export_directory(directory, true);
   fs::path final = plain(directory), aside = final;
   if (final.has_parent_path()) make_directories(final.parent_path());
   aside += ".tmp-" + unique_suffix();

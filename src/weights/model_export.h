@@ -44,6 +44,8 @@ void export_trained(const std::filesystem::path& directory, const ModelConfig& m
 std::string base_model_of(const RunConfig& options);
 
 // UserError if something is there that the functions above did not write: it is never overwritten.
-void check_export_directory(const std::filesystem::path& directory);
+// Nor is a model by `adapters`, which may be of that very model. UserError too where another
+// directory cannot take its place: a mount point, the current directory.
+void check_export_directory(const std::filesystem::path& directory, bool adapters = false);
 
 }  // namespace tessera

@@ -330,6 +330,11 @@ TEST_F(Commands, TokenizerThereAndBack) {
   ProgramResult trained = run(
       {"tokenizer", "train", "--input", "text.txt", "--vocab_size", "300", "--output", "t.json"});
   EXPECT_EQ(trained.status, 0) << trained.err;
+  for (const char* output : {"text.txt", "./text.txt"})
+    EXPECT_EQ(run({"tokenizer", "train", "--input", "text.txt", "--output", output}).status, 2);
+  write("notes", "not a tokenizer");
+  expect_contains(run({"tokenizer", "train", "--input", "text.txt", "--output", "notes"}).message(),
+                  "'notes' is there and no tokenizer, so it is not overwritten");
   std::string text = "the quick brown fox\n\xff caf\xc3\xa9 <|endoftext|> \xf0\x9f\x98\x80";
   write("input", text);
   for (const char* tokenizer : {"t.json", "byte"}) {

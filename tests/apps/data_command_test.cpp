@@ -81,6 +81,22 @@ TEST_F(DataCommand, ADirectoryIsPreparedByOneProcessAtATime) {
   EXPECT_EQ(finish(child).status, 0);
 }
 
+TEST_F(DataCommand, PreparedConversationsAreTrainedOn) {
+  std::string lines;
+  for (int i = 0; i < 8; ++i)
+    lines += R"({"prompt": "hello", "completion": " there"})"
+             "\n";
+  write("pairs.jsonl", lines);
+  const ProgramResult prepared =
+      run({"data", "prepare", "--dataset", "pairs.jsonl", "--tokenizer", "byte", "--output_dir",
+           "pairs", "--validation_fraction", "0"});
+  EXPECT_EQ(prepared.status, 0) << prepared.err;
+  expect_lacks(run({"data", "inspect", "pairs", "--tokenizer", "byte"}).err, "not prepared");
+  const ProgramResult trained =
+      run(train({"--dataset", "pairs", "--max_context_width", "16", "--max_steps", "1"}));
+  EXPECT_EQ(trained.status, 0) << trained.err;
+}
+
 TEST_F(DataCommand, ArgumentsOfOtherPreparationsAreTakenAsTheyAre) {
   write_documents("docs.jsonl", 1000, 40);
   ProgramResult grouped =

@@ -226,6 +226,17 @@ TEST_F(Export, SaysWhatIsWrong) {
   fails({"export", "ckpt", "model", "--tokenizer", "gone"}, "tokenizer 'gone'");
   EXPECT_FALSE(exists("model"));
   fails({"export", "text.txt", "model"}, "is a file");
+  fails({"export", "ckpt", "."}, "is the current directory");
+  // Adapters over the model that they are of.
+  ok({"export", "ckpt", "base"});
+  Words adapted{"train", "--hf_model",  "base", "--dataset", "text.txt", "--max_context_width",
+                "16",    "--max_steps", "1",    "--threads", "1",        "--lora_rank",
+                "2"};
+  fails(adapted + Words{"--checkpoint_dir", "x", "--save_final_model", "1", "--model_dir", "base"},
+        "'base' holds a whole model, which adapters do not replace");
+  ok(adapted + Words{"--checkpoint_dir", "lora"});
+  fails({"export", "lora", "base"}, "holds a whole model");
+  EXPECT_EQ(weights("base").empty(), false);
   fails({"train", "--hf_model", "ckpt/llama_v2-1steps", "--dataset", "text.txt"}, "config.json");
 }
 

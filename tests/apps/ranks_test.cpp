@@ -227,6 +227,19 @@ TEST_P(RankSignals, ToTheAgentSaveAndTheResumeGoesOn) {
   EXPECT_EQ(first + losses("second"), losses("straight"));
 }
 
+TEST_F(Ranks, ARequestForAReportEndsNothingThatStarts) {
+  for (const Words& words : {agent(2, job(1, {"--max_steps", "2"})),
+                             Words{"run", "--standalone", "--", "sleep", "0.3"}}) {
+    for (int wait : {15, 30, 60}) {
+      pid_t pid = start(words);
+      std::this_thread::sleep_for(std::chrono::milliseconds(wait));
+      ::kill(pid, SIGUSR2);
+      const ProgramResult result = finish(pid);
+      EXPECT_EQ(result.status, 0) << wait << " ms: " << result.err;
+    }
+  }
+}
+
 TEST_P(RankSignals, ToOneRankSaveOnAll) {
   Words words = job(1, {"--epochs", "1000000", "--max_steps", "1000000", "--checkpoint_dir", "ckpt",
                         "--metrics_file", "m"});

@@ -184,6 +184,11 @@ TEST_F(Process, LinesThatAFullDiskSwallowsAreCounted) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(losses("m").size(), 5u);
   expect_contains(result.out, "lines are missing here: No space left on device");
+  // Nor does it matter that this cannot be said.
+  result = run(train({"--max_steps", "5"}), [] {
+    for (int stream : {1, 2}) ::dup2(::open("/dev/full", O_WRONLY), stream);
+  });
+  EXPECT_EQ(result.status, 0);
 }
 
 TEST_F(Process, AFullDiskIsAWarningAndTheOldCheckpointStays) {

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -117,6 +118,23 @@ TEST(Text, LinesAreTakenWithoutTheirEnds) {
   std::vector<std::string_view> lines;
   while (!text.empty()) lines.push_back(take_line(text));
   EXPECT_EQ(lines, (std::vector<std::string_view>{"one", "", "two\rthree", "", "end"}));
+}
+
+TEST(AtomicFile, KeepsLinksAndDevices) {
+  ScratchDirectory dir;
+  write_file_atomic(dir / "real", "old");
+  std::filesystem::create_symlink("real", dir / "link");
+  write_file_atomic(dir / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(dir / "link"));
+  EXPECT_EQ(read_file(dir / "real"), "new");
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  const int reader = ::open((dir / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  write_file_atomic(dir / "pipe", "through");
+  std::string read(7, ' ');
+  EXPECT_EQ(::read(reader, read.data(), read.size()), 7);
+  ::close(reader);
+  EXPECT_EQ(read, "through");
+  EXPECT_TRUE(std::filesystem::is_fifo(dir / "pipe"));
 }
 
 TEST(AtomicFile, LeavesTheOldContentUntilCommit) {

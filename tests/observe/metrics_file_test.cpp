@@ -21,6 +21,22 @@ class MetricsFileTest : public testing::Test {
   std::filesystem::path path_ = scratch_ / "metrics";
 };
 
+TEST_F(MetricsFileTest, HalfARecordOfACrashIsCutOff) {
+  MetricsFile(path_.string()).step(sample_report());
+  const std::string line = read_file(path_);
+  write_file_atomic(path_, line + line.substr(0, line.size() - 20));
+  testing::internal::CaptureStderr();
+  MetricsFile(path_.string()).step(sample_report());
+  expect_contains(testing::internal::GetCapturedStderr(), "ended with half a record");
+  const std::string text = read_file(path_);
+  EXPECT_EQ(text.size(), 2 * line.size());  // but for the time the same
+  EXPECT_EQ(text.find('\n'), line.size() - 1);
+  // What somebody else wrote stays.
+  write_file_atomic(path_, "notes");
+  MetricsFile(path_.string()).step(sample_report());
+  EXPECT_EQ(read_file(path_).size(), 5 + line.size());
+}
+
 TEST_F(MetricsFileTest, OneJsonObjectALineAppended) {
   {
     MetricsFile metrics(path_.string());
