@@ -13,7 +13,7 @@ namespace {
 
 // What is less than this share of a step nobody minds. Nor what is less than so many seconds of
 // one: threads that wake late make as much of steps that are as short.
-constexpr double kNoticed = 0.05, kNoticedSeconds = 1e-3;
+constexpr double kNoticed = 0.05, kNoticedLag = 1e-3;
 
 double median_of(std::vector<double> values) {
   std::ranges::sort(values);
@@ -62,8 +62,8 @@ std::optional<StragglerReport> slowest_rank(const std::vector<PhaseSeconds>& ran
                  .median_seconds = median / steps};
     }
   }
-  const double noticed = std::max(kNoticed * ranks[0].step_seconds,
-                                  kNoticedSeconds * static_cast<double>(ranks[0].steps));
+  const double noticed =
+      std::max(kNoticed * ranks[0].step_seconds, kNoticedLag * static_cast<double>(ranks[0].steps));
   slowest.is_straggler = slowest.seconds >= threshold * slowest.median_seconds && most >= noticed;
   return slowest;
 }
