@@ -169,7 +169,9 @@ void check_tokenizer_output(const std::filesystem::path& output,
   for (const std::string& input : inputs)
     if (std::filesystem::equivalent(input, output, ignored))
       throw UsageError(cat("--output '", output.string(), "' is one of the files to read"));
-  if (output.has_parent_path()) make_directories(output.parent_path());
+  if (output.has_parent_path() && !std::filesystem::is_directory(output.parent_path(), ignored))
+    throw UserError(cat("--output '", output.string(), "': there is no directory '",
+                        output.parent_path().string(), "'"));
   if (!std::filesystem::exists(output, ignored)) return;
   try {
     (void)load_tokenizer(output.string());
