@@ -50,7 +50,8 @@ void write_gguf(const std::string& path, const CheckpointParameters& weights,
   export_gguf(path, merged, MergedWeights(weights, model, weights.parameters()), options);
 }
 
-// Ends where it was asked to, before something is half written.
+// Ends where it was asked to. Not in what writes the files: a training run that is asked to end
+// still finishes its model with that.
 class InterruptibleParameters : public ParameterSource {
  public:
   explicit InterruptibleParameters(const ParameterSource& source) : source_(source) {}

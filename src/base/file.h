@@ -77,7 +77,9 @@ size_t write_fully(int fd, std::string_view text);
 enum class Caching { kPages, kNone };
 
 // Writes a file aside (`PATH.tmp-MAKER`), and moves it into place on commit() after flushing it to
-// disk. Without commit() nothing is left behind. Every failure is a UserError with path and cause.
+// disk; of a link, into that of the file it leads to. Without commit() nothing is left behind. What
+// is no file (a device, a pipe) is written as it comes. Every failure is a UserError with path and
+// cause.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path, Caching caching = Caching::kPages);

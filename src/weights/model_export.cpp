@@ -69,8 +69,8 @@ fs::path plain(const fs::path& directory) {
 }
 
 bool is_mount_point(const fs::path& directory) {
-  struct stat here {
-  }, above{};
+  struct stat here {};
+  struct stat above {};
   return ::stat(directory.c_str(), &here) == 0 && ::stat((directory / "..").c_str(), &above) == 0 &&
          here.st_dev != above.st_dev;
 }

@@ -236,7 +236,7 @@ TEST_F(Export, SaysWhatIsWrong) {
         "'base' holds a whole model, which adapters do not replace");
   ok(adapted + Words{"--checkpoint_dir", "lora"});
   fails({"export", "lora", "base"}, "holds a whole model");
-  EXPECT_EQ(weights("base").empty(), false);
+  EXPECT_FALSE(weights("base").empty());
   fails({"train", "--hf_model", "ckpt/llama_v2-1steps", "--dataset", "text.txt"}, "config.json");
 }
 
