@@ -2,9 +2,10 @@
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Paths are hashed relative to the source tree: another clone finds the same results.
+  # Paths are hashed relative to the source tree: another clone finds the same results. What is loosened is asked for
+  # by ccache where headers are precompiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-    ${CCACHE_PROGRAM})
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 find_program(MOLD_PROGRAM mold)
 find_package(Threads REQUIRED)
@@ -41,12 +42,14 @@ target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 if(TESSERA_SANITIZE)
   set(TESSERA_OFTEN_RUN -O1)
   set(TESSERA_SELDOM_RUN -Og)
+  set(TESSERA_FOR_TESTS -O0)
   if(TESSERA_SANITIZE STREQUAL "thread")
     set(TESSERA_SELDOM_RUN -O1)
   endif()
 else()
   set(TESSERA_OFTEN_RUN $<$<CONFIG:Release>:-O3>)
   set(TESSERA_SELDOM_RUN $<$<CONFIG:Release>:-O1>)
+  set(TESSERA_FOR_TESTS -Og)
 endif()
 
 # tessera_library(<folder> [SOURCES <files>] [INNER_LOOPS <files>] [SEPARATE <files>] [DEPENDS <folders>]
@@ -73,7 +76,8 @@ endfunction()
 # tessera_test(<name> SOURCES <files> [SEPARATE <files>] DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>]
 #              [READS_SOURCE_TREE] [USES_REGEX] [COMPUTES])
 # One GoogleTest program, test_<name>. Default label: fast. The sources of a test are optimised little, and not at all with
-# sanitizers, which takes a third and half of the time to compile them away, unless it COMPUTES much by itself.
+# sanitizers, and find the headers that most include compiled before (tests/CMakeLists.txt): half of the time that they
+# would take to compile, unless it COMPUTES much by itself.
 # READS_SOURCE_TREE: the test finds files of the repository under TESSERA_SOURCE_DIR. USES_REGEX: g++ 12 with sanitizers takes parts of <regex> for reads of
 # uninitialised variables (GCC bug 105562). What is labelled nightly runs only when asked for: ctest -C nightly -L nightly,
 # which is what tools/nightly does.
@@ -92,7 +96,8 @@ function(tessera_test name)
   set_target_properties(test_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
   set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT ARG_COMPUTES)
-    target_compile_options(test_${name} PRIVATE $<IF:$<BOOL:${TESSERA_SANITIZE}>,-O0,-O1>)
+    target_compile_options(test_${name} PRIVATE ${TESSERA_FOR_TESTS})
+    target_precompile_headers(test_${name} REUSE_FROM tessera_test_headers)
   endif()
   target_link_libraries(test_${name} PRIVATE tessera_compile_options GTest::gtest GTest::gtest_main ${ARG_LIBRARIES})
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
