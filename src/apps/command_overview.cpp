@@ -59,6 +59,7 @@ std::vector<OverviewOption> options_of(const std::vector<OwnOption>& own) {
 std::vector<OverviewOption> options_of(const std::string& command) {
   if (command == "doctor") return options_of(doctor_options());
   if (command == "comm-test") return options_of(comm_test_options());
+  if (command == "tokenizer") return options_of(tokenizer_options());
   if (command == "run") return options_of_run();
   if (command == "slurm") return options_of_cluster(ClusterSystem::kSlurm);
   if (command == "k8s") return options_of_cluster(ClusterSystem::kKubernetes);

@@ -88,6 +88,8 @@ int diff_command(std::span<const std::string> arguments) {
   HashFile a(parsed.words[0]), b(parsed.words[1]);
   int64_t equal = 0;
   std::string difference = first_difference(a, b, equal);
+  if (difference.empty() && equal == 0)
+    throw UserError(cat("'", a.path(), "' and '", b.path(), "' hold no results: no step was done"));
   std::printf("%s\n",
               difference.empty() ? cat("equal: ", equal, " results").c_str() : difference.c_str());
   return difference.empty() ? 0 : 1;

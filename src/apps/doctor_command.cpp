@@ -55,6 +55,7 @@ std::vector<OwnOption> options_of(Doctor& doctor) {
       {"threads", "", "N", "of a rank for its matrix product, default: its share of the cores"},
       {"comm_timeout", "", "SECONDS", "what takes longer between ranks has failed, default 60"}};
   options[0].set = [&](const std::string& value) { doctor.directories.push_back(value); };
+  options[0].repeats = true;
   options[1].set = [&](const std::string& value) { doctor.json = value; };
   options[2].set = [&, option = options[2]](const std::string& value) {
     doctor.file_bytes = byte_count(option, value, 4096);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -34,12 +35,17 @@ void print_options(std::span<const OwnOption> options, std::string_view introduc
 }  // namespace
 
 bool parse_own_options(std::span<const OwnOption> options, std::span<const std::string> arguments,
-                       std::string_view introduction) {
+                       std::string_view introduction, std::vector<std::string>* words) {
+  std::set<std::string_view> given;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (word == "--help" || word == "-h") {
       print_options(options, introduction);
       return false;
+    }
+    if (words && (!word.starts_with("-") || word == "-")) {
+      words->push_back(word);
+      continue;
     }
     const size_t equals = word.find('=');
     const std::string spelling = word.substr(0, equals);
@@ -56,18 +62,26 @@ bool parse_own_options(std::span<const OwnOption> options, std::span<const std::
       throw UsageError(cat("unknown option ", spelling,
                            close.empty() ? "" : cat("; did you mean --", close, "?")));
     }
-    if (equals == std::string::npos && i + 1 == arguments.size())
+    if (!given.insert(option->name).second && !option->repeats)
+      throw UsageError(cat("--", option->name, " is given twice"));
+    if (equals == std::string::npos &&
+        (i + 1 == arguments.size() || arguments[i + 1].starts_with("--")))
       throw UsageError(cat(spelling, " needs a value: ", option->value));
     option->set(equals == std::string::npos ? arguments[++i] : word.substr(equals + 1));
   }
   return true;
 }
 
-int64_t whole_number(const OwnOption& option, const std::string& value, int64_t lowest) {
+int64_t whole_number(const OwnOption& option, const std::string& value, int64_t lowest,
+                     int64_t highest) {
   int64_t number = 0;
   auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || number < lowest)
-    refuse(option, value, cat("a whole number from ", lowest, " on"));
+  const bool whole = error == std::errc() && end == value.data() + value.size();
+  if (!whole || number < lowest || number > highest) {
+    const bool bounded = highest < std::numeric_limits<int64_t>::max();
+    refuse(option, value,
+           cat("a whole number from ", lowest, bounded ? cat(" to ", highest) : " on"));
+  }
   return number;
 }
 

@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <limits>
-#include <map>
 #include <string_view>
 #include <vector>
 
 #include "apps/named_models.h"
+#include "apps/own_options.h"
 #include "apps/progress.h"
 #include "apps/text_input.h"
 #include "base/clock.h"
@@ -33,101 +34,72 @@ constexpr const char* kHelp = R"(tessera tokenizer: train, use and inspect token
   tessera tokenizer train --input FILE... --output tokenizer.json [options]
       Learns byte-level BPE from text (plain or JSON lines, gzip or not) and writes it in the form
       of Hugging Face's tokenizer.json.
-      --input FILE...      text to learn from
-      --output FILE        where to write the tokenizer
-      --vocab_size N       tokens, 256 bytes and <|endoftext|> among them (8192)
-      --min_frequency N    how often a pair must occur to be merged (2)
-      --threads N          threads (all cores); the result does not depend on it
-      --on_bad_line WHAT   broken JSON lines: error or skip (error)
-
   tessera tokenizer encode --tokenizer T [FILE]
       Prints the ids of FILE's bytes, or of standard input.
   tessera tokenizer decode --tokenizer T [FILE]
       Prints the text of ids, separated by spaces, commas or lines.
   tessera tokenizer info --tokenizer T
       Prints kind, size and fingerprint.
-      --tokenizer T        "byte", a tokenizer.json, a vocab.json with its merges.txt, a SentencePiece
-                           .model, a tokenizer.model or .tiktoken file of ranks, or a directory with
-                           one of them; OWNER/NAME[@REVISION] of a model on the hub, or the https or
-                           s3 address of a directory or file, which is fetched
-      --cache_dir DIR      where fetched files are kept (cache)
 
-Options are written --name value or --name=value; - and _ in names are the same.
+T is "byte", a tokenizer.json, a vocab.json with its merges.txt, a SentencePiece .model, a
+tokenizer.model or .tiktoken file of ranks, or a directory with one of them; OWNER/NAME[@REVISION]
+of a model on the hub, or the https or s3 address of a directory or file, which is fetched.
 
 Examples:
   tessera tokenizer train --input book.txt more.jsonl.gz --vocab_size 16384 --output tokenizer.json
   echo "Call me Ishmael." | tessera tokenizer encode --tokenizer tokenizer.json
   tessera tokenizer encode --tokenizer byte book.txt | tessera tokenizer decode --tokenizer byte
+
+Options are written --name value or --name=value; - and _ in names are the same:
 )";
 
-// The words of a command line: options with their values, and the rest.
-class Arguments {
- public:
-  // An option named in `lists` takes all words up to the next option.
-  Arguments(std::span<const std::string> words, std::vector<std::string> names,
-            std::string_view lists = "");
-
-  bool help() const { return help_; }
-  bool has(const std::string& name) const { return values_.contains(name); }
-  const std::vector<std::string>& list(const std::string& name) const;
-  const std::string& text(const std::string& name) const;
-  int64_t number(const std::string& name, int64_t fallback, int64_t low, int64_t high) const;
-  const std::vector<std::string>& rest() const { return rest_; }
-
- private:
-  std::map<std::string, std::vector<std::string>> values_;
-  std::vector<std::string> rest_;
-  bool help_ = false;
+// What a command line asks for.
+struct Job {
+  std::vector<std::string> words;  // of train also those behind --input: its files
+  std::string output, tokenizer;
+  bool skips_bad_lines = false;
+  BpeTrainerOptions trainer{.threads = 0};  // all cores
+  RunConfig config;
 };
 
-Arguments::Arguments(std::span<const std::string> words, std::vector<std::string> names,
-                     std::string_view lists) {
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    if (word == "--help" || word == "-h") {
-      help_ = true;
-      continue;
-    }
-    if (!word.starts_with("--")) {
-      rest_.push_back(word);
-      continue;
-    }
-    size_t equals = word.find('=');
-    std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-    std::ranges::replace(name, '-', '_');
-    if (std::ranges::find(names, name) == names.end()) {
-      std::string close = nearest(name, names);
-      throw UsageError(cat("unknown option --", name,
-                           close.empty() ? "" : cat("; did you mean --", close, "?"),
-                           " (see tessera tokenizer --help)"));
-    }
-    std::vector<std::string>& values = values_[name];
-    if (name != lists && !values.empty()) throw UsageError(cat("--", name, " is given twice"));
-    if (equals != std::string::npos) {
-      values.push_back(word.substr(equals + 1));
-      continue;
-    }
-    size_t before = values.size();
-    while (i + 1 < words.size() && !words[i + 1].starts_with("--")) {
-      values.push_back(words[++i]);
-      if (name != lists) break;
-    }
-    if (values.size() == before) throw UsageError(cat("--", name, " needs a value"));
-  }
+std::vector<OwnOption> train_options(Job& job) {
+  std::vector<OwnOption> options{
+      {"input", "", "FILE...", "train: text to learn from"},
+      {"output", "", "FILE", "train: where to write the tokenizer"},
+      {"vocab_size", "", "N", "train: tokens, with 256 bytes and <|endoftext|>, default 8192"},
+      {"min_frequency", "", "N", "train: how often a pair must occur to be merged, default 2"},
+      {"threads", "", "N", "train: default all cores; the result does not depend on it"},
+      {"on_bad_line", "", "WHAT", "train: error or skip, of broken JSON lines, default error"}};
+  options[0].set = [&](const std::string& value) { job.words.push_back(value); };
+  options[0].repeats = true;
+  options[1].set = [&](const std::string& value) { job.output = value; };
+  options[2].set = [&, option = options[2]](const std::string& value) {
+    job.trainer.vocab_size = static_cast<int32_t>(whole_number(option, value, 257, 4 << 20));
+  };
+  options[3].set = [&, option = options[3]](const std::string& value) {
+    job.trainer.min_frequency = whole_number(option, value, 1);
+  };
+  options[4].set = [&, option = options[4]](const std::string& value) {
+    job.trainer.threads = static_cast<int>(whole_number(option, value, 1, 1024));
+  };
+  options[5].set = [&, option = options[5]](const std::string& value) {
+    job.skips_bad_lines = one_of(option, value, {"error", "skip"}) == "skip";
+  };
+  return options;
 }
 
-const std::vector<std::string>& Arguments::list(const std::string& name) const {
-  auto found = values_.find(name);
-  if (found == values_.end()) {
-    throw UsageError(cat("--", name, " is required (see tessera tokenizer --help)"));
-  }
-  return found->second;
+std::vector<OwnOption> use_options(Job& job) {
+  std::vector<OwnOption> options{
+      {"tokenizer", "", "T", "encode, decode, info: the tokenizer"},
+      {"cache_dir", "", "DIR",
+       "encode, decode, info: where fetched files are kept, default cache"}};
+  options[0].set = [&](const std::string& value) { job.tokenizer = value; };
+  options[1].set = [&](const std::string& value) { job.config.cache_dir = value; };
+  return options;
 }
 
-const std::string& Arguments::text(const std::string& name) const {
-  const std::string& value = list(name).front();
-  if (value.empty()) throw UsageError(cat("--", name, " is empty"));
-  return value;
+void require(std::string_view name, bool given) {
+  if (!given) throw UsageError(cat("--", name, " is required (see tessera tokenizer --help)"));
 }
 
 // The whole of `word` as a number in [low, high]; false otherwise.
@@ -137,29 +109,17 @@ bool read_number(std::string_view word, int64_t low, int64_t high, int64_t& numb
          number <= high;
 }
 
-int64_t Arguments::number(const std::string& name, int64_t fallback, int64_t low,
-                          int64_t high) const {
-  if (!has(name)) return fallback;
-  int64_t number = 0;
-  if (!read_number(text(name), low, high, number)) {
-    throw UsageError(cat("--", name, " must be a whole number from ", low, " to ", high, ", not '",
-                         text(name), "'"));
-  }
-  return number;
-}
-
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw UserError("cannot write to standard output");
   }
 }
 
-std::string read_input(const Arguments& arguments) {
-  if (arguments.rest().size() > 1) {
-    throw UsageError(cat("one file at most, but '", arguments.rest()[1], "' follows '",
-                         arguments.rest()[0], "'"));
-  }
-  return read_text_input(arguments.rest().empty() ? "-" : arguments.rest()[0]);
+std::string read_input(const Job& job) {
+  if (job.words.size() > 1)
+    throw UsageError(
+        cat("one file at most, but '", job.words[1], "' follows '", job.words[0], "'"));
+  return read_text_input(job.words.empty() ? "-" : job.words[0]);
 }
 
 // Before hours of work: that it can be written, and takes the place of a tokenizer at most.
@@ -181,31 +141,16 @@ void check_tokenizer_output(const std::filesystem::path& output,
   }
 }
 
-int train(const Arguments& arguments) {
-  if (!arguments.rest().empty()) {
-    throw UsageError(
-        cat("unexpected word '", arguments.rest()[0], "'; input files follow --input"));
-  }
-  BpeTrainerOptions options;
-  options.vocab_size =
-      static_cast<int32_t>(arguments.number("vocab_size", options.vocab_size, 257, 4 << 20));
-  options.min_frequency = arguments.number("min_frequency", options.min_frequency, 1,
-                                           std::numeric_limits<int64_t>::max());
-  options.threads = static_cast<int>(arguments.number("threads", available_cores(), 1, 1024));
-  DocumentReaderOptions reading;
-  if (arguments.has("on_bad_line")) {
-    const std::string& what = arguments.text("on_bad_line");
-    if (what != "error" && what != "skip") {
-      throw UsageError(cat("--on_bad_line must be error or skip, not '", what, "'"));
-    }
-    reading.skip_bad_lines = what == "skip";
-  }
-  const std::vector<std::string>& inputs = arguments.list("input");
-  std::filesystem::path output = arguments.text("output");
-  check_tokenizer_output(output, inputs);
+int train(Job& job) {
+  require("input", !job.words.empty());
+  require("output", !job.output.empty());
+  if (job.trainer.threads == 0) job.trainer.threads = available_cores();
+  const std::filesystem::path output = job.output;
+  check_tokenizer_output(output, job.words);
 
   double start = monotonic_seconds();
-  DocumentReader reader(std::vector<std::filesystem::path>(inputs.begin(), inputs.end()), reading);
+  DocumentReader reader(std::vector<std::filesystem::path>(job.words.begin(), job.words.end()),
+                        {.skip_bad_lines = job.skips_bad_lines});
   Progress counting("reading"), merging("merging");
   int64_t documents = 0, text_bytes = 0;
   auto next = [&](std::string& document) {
@@ -218,14 +163,14 @@ int train(const Arguments& arguments) {
     text_bytes += static_cast<int64_t>(document.size());
     return true;
   };
-  options.progress = [&](int64_t done, int64_t total) {
+  job.trainer.progress = [&](int64_t done, int64_t total) {
     merging.show(done, total, [](int64_t n) { return cat(n, " tokens"); });
   };
-  ByteLevelBpe tokenizer(train_bpe(next, options));
+  ByteLevelBpe tokenizer(train_bpe(next, job.trainer));
   write_tokenizer_json(output, tokenizer.model());
-  if (tokenizer.vocab_size() < options.vocab_size) {
-    print(cat("the text holds no more pairs that occur ", options.min_frequency,
-              " times: ", tokenizer.vocab_size(), " tokens instead of ", options.vocab_size, "\n"));
+  if (tokenizer.vocab_size() < job.trainer.vocab_size) {
+    print(cat("the text holds no more pairs that occur ", job.trainer.min_frequency, " times: ",
+              tokenizer.vocab_size(), " tokens instead of ", job.trainer.vocab_size, "\n"));
   }
   double seconds = monotonic_seconds() - start;
   auto rate = static_cast<int64_t>(static_cast<double>(text_bytes) / seconds);
@@ -235,23 +180,22 @@ int train(const Arguments& arguments) {
   return 0;
 }
 
-std::unique_ptr<Tokenizer> open_tokenizer(const Arguments& arguments) {
-  RunConfig config;
-  if (arguments.has("cache_dir")) config.cache_dir = arguments.text("cache_dir");
-  return load_tokenizer(fetch_named_tokenizer(arguments.text("tokenizer"), config));
+std::unique_ptr<Tokenizer> open_tokenizer(const Job& job) {
+  require("tokenizer", !job.tokenizer.empty());
+  return load_tokenizer(fetch_named_tokenizer(job.tokenizer, job.config));
 }
 
-int encode(const Arguments& arguments) {
-  auto tokenizer = open_tokenizer(arguments);
+int encode(Job& job) {
+  auto tokenizer = open_tokenizer(job);
   std::vector<int32_t> ids;
-  tokenizer->encode(read_input(arguments), ids);
+  tokenizer->encode(read_input(job), ids);
   print(join(ids, " ") + "\n");
   return 0;
 }
 
-int decode(const Arguments& arguments) {
-  auto tokenizer = open_tokenizer(arguments);
-  std::string input = read_input(arguments);
+int decode(Job& job) {
+  auto tokenizer = open_tokenizer(job);
+  std::string input = read_input(job);
   constexpr std::string_view kSeparators = " ,\t\r\n";
   std::vector<int32_t> ids;
   for (size_t begin = 0;
@@ -270,11 +214,9 @@ int decode(const Arguments& arguments) {
   return 0;
 }
 
-int info(const Arguments& arguments) {
-  if (!arguments.rest().empty()) {
-    throw UsageError(cat("unexpected word '", arguments.rest()[0], "'"));
-  }
-  auto tokenizer = open_tokenizer(arguments);
+int info(Job& job) {
+  if (!job.words.empty()) throw UsageError(cat("unexpected word '", job.words[0], "'"));
+  auto tokenizer = open_tokenizer(job);
   auto named = [&](int32_t id) { return cat(id, " (", tokenizer->token_bytes(id), ")"); };
   std::string lines = cat("kind         ", tokenizer->description(), "\n");
   for (int32_t id : tokenizer->document_prefix()) lines += cat("before text  ", named(id), "\n");
@@ -285,33 +227,36 @@ int info(const Arguments& arguments) {
 
 struct Command {
   std::string name;
-  std::vector<std::string> options;
-  int (*run)(const Arguments&);
+  std::vector<OwnOption> (*options)(Job&);
+  int (*run)(Job&);
 };
 
 }  // namespace
 
+std::vector<OwnOption> tokenizer_options() {
+  Job unused;
+  std::vector<OwnOption> all = train_options(unused);
+  std::ranges::move(use_options(unused), std::back_inserter(all));
+  return all;
+}
+
 int tokenizer_command(std::span<const std::string> arguments) {
-  const Command commands[] = {
-      {"train",
-       {"input", "output", "vocab_size", "min_frequency", "threads", "on_bad_line"},
-       train},
-      {"encode", {"tokenizer", "cache_dir"}, encode},
-      {"decode", {"tokenizer", "cache_dir"}, decode},
-      {"info", {"tokenizer", "cache_dir"}, info}};
-  if (arguments.empty()) {
+  const Command commands[] = {{"train", train_options, train},
+                              {"encode", use_options, encode},
+                              {"decode", use_options, decode},
+                              {"info", use_options, info}};
+  if (arguments.empty())
     throw UsageError("tessera tokenizer needs a command: train, encode, decode or info");
-  }
   if (arguments[0] == "--help" || arguments[0] == "-h") {
-    print(kHelp);
+    parse_own_options(tokenizer_options(), arguments.first(1), kHelp);
     return 0;
   }
   for (const Command& command : commands) {
     if (command.name != arguments[0]) continue;
-    Arguments parsed(arguments.subspan(1), command.options, "input");
-    if (!parsed.help()) return command.run(parsed);
-    print(kHelp);
-    return 0;
+    Job job;
+    const auto options = command.options(job);
+    return parse_own_options(options, arguments.subspan(1), kHelp, &job.words) ? command.run(job)
+                                                                               : 0;
   }
   std::vector<std::string> names;
   for (const Command& command : commands) names.push_back(command.name);

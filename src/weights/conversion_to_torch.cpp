@@ -16,6 +16,7 @@
 #include "models/model_family.h"
 #include "torch_files/dcp_writer.h"
 #include "weights/checkpoint_conversion.h"
+#include "weights/model_export.h"
 #include "weights/open_checkpoint.h"
 
 namespace tessera {
@@ -305,6 +306,7 @@ void convert_to_torch(const fs::path& checkpoint, const fs::path& to,
   if (fs::exists(final, error) && !(fs::is_directory(final, error) && fs::is_empty(final, error))) {
     throw UserError(cat("'", final.string(), "' is there and not empty: give a new directory"));
   }
+  if (fs::exists(final, error)) check_can_be_replaced(final);
   if (final.has_parent_path()) make_directories(final.parent_path());
   TemporaryDirectory aside(fs::path(final) += cat(".tmp-", unique_suffix()));
   DcpConversion(*reader, record, aside.path(), progress).run();

@@ -96,17 +96,20 @@ void put_in_place(const fs::path& made, const fs::path& directory) {
 
 }  // namespace
 
+void check_can_be_replaced(const fs::path& directory) {
+  std::error_code ignored;
+  const bool current = fs::equivalent(directory, fs::current_path(ignored), ignored);
+  if (!current && !is_mount_point(directory)) return;
+  throw UserError(cat("'", directory.string(), "' is ",
+                      current ? "the current directory" : "a mount point",
+                      ", in whose place no finished one can be moved: give a new directory in it"));
+}
+
 void check_export_directory(const fs::path& directory, bool adapters) {
   fs::path path = plain(directory);
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return;
-  const bool current = fs::equivalent(path, fs::current_path(ignored), ignored);
-  if (current || is_mount_point(path)) {
-    throw UserError(cat("'", directory.string(), "' is ",
-                        current ? "the current directory" : "a mount point",
-                        ", in whose place no finished one can be moved: give a new directory in "
-                        "it"));
-  }
+  check_can_be_replaced(path);
   if (fs::is_directory(path, ignored) && fs::is_empty(path, ignored)) return;
   if (adapters && fs::exists(path / "config.json", ignored)) {
     throw UserError(cat("'", path.string(),

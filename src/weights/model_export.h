@@ -43,9 +43,12 @@ void export_trained(const std::filesystem::path& directory, const ModelConfig& m
 // The model that a run with these options began with, for ExportOptions::base_model; "" if none.
 std::string base_model_of(const RunConfig& options);
 
+// UserError where another directory cannot take its place: a mount point, the current directory.
+void check_can_be_replaced(const std::filesystem::path& directory);
+
 // UserError if something is there that the functions above did not write: it is never overwritten.
-// Nor is a model by `adapters`, which may be of that very model. UserError too where another
-// directory cannot take its place: a mount point, the current directory.
+// Nor is a model by `adapters`, which may be of that very model; nor what check_can_be_replaced()
+// refuses.
 void check_export_directory(const std::filesystem::path& directory, bool adapters = false);
 
 }  // namespace tessera

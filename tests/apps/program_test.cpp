@@ -154,6 +154,8 @@ TEST_F(BadInput, Commands) {
   expect_refusal(run({"bench"}), 2, {"ops or step"});
   expect_refusal(run({"diff", "one"}), 2, {"two files"});
   expect_refusal(run({"diff", "text.txt", "text.txt"}), 1, {"'text.txt', line 1", "--hash_file"});
+  write("empty", "");
+  expect_refusal(run({"diff", "empty", "empty"}), 1, {"hold no results"});
   expect_refusal(run({"diff", "none", "none"}), 1, {"cannot read 'none'"});
   expect_refusal(run({"generate"}), 2, {"generate takes one checkpoint"});
   expect_refusal(run({"generate", "none"}), 1, {"no complete checkpoint in 'none'"});

@@ -107,12 +107,12 @@ TEST_F(TokenizerCommand, WrongCommandLinesAreUsageErrors) {
   expect_error<UsageError>("--output is required", {"train", "--input", kCorpus});
   expect_error<UsageError>("--tokenizer is required", {"info"});
   expect_error<UsageError>("--tokenizer needs a value", {"info", "--tokenizer"});
-  expect_error<UsageError>("--tokenizer is empty", {"info", "--tokenizer="});
+  expect_error<UsageError>("--tokenizer is required", {"info", "--tokenizer="});
   expect_error<UsageError>("given twice", {"info", "--tokenizer=byte", "--tokenizer", "byte"});
-  expect_error<UsageError>("unexpected word", {"train", "here.txt"});
+  expect_error<UsageError>("unexpected word", {"info", "--tokenizer", "byte", "here.txt"});
   expect_error<UsageError>("one file at most", {"encode", "--tokenizer", "byte", "a", "b"});
   expect_error<UsageError>("from 257", {"train", "--vocab_size", "256"});
-  expect_error<UsageError>("not '8k'", {"train", "--vocab_size", "8k"});
+  expect_error<UsageError>("'8k'", {"train", "--vocab_size", "8k"});
   expect_error<UsageError>("--threads", {"train", "--threads", "0"});
   expect_error<UsageError>("--on_bad_line",
                            {"train", "--input", kCorpus, "--on_bad_line", "ignore"});

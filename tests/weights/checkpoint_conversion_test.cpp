@@ -146,6 +146,14 @@ TEST_P(CheckpointConversion, LeavesNothingWhereItIsInterruptedOrFails) {
   const fs::path made = convert_from_torch(job_).path;
   expect_contains(user_error([&] { convert_from_torch(job_); }), "is there and not empty");
 
+  const fs::path before = fs::current_path();
+  fs::create_directories(directory_ / "here");
+  fs::current_path(directory_ / "here");
+  expect_contains(user_error([&] { convert_to_torch(made, fs::current_path()); }),
+                  "is the current directory, in whose place no finished one can be moved");
+  fs::current_path(before);
+  fs::remove(directory_ / "here");
+
   const fs::path to = directory_ / "again";
   message_of<Interrupted>(
       [&] { convert_to_torch(made, to, [](int64_t, int64_t) { request_interruption(); }); });
