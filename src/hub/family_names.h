@@ -28,6 +28,7 @@ struct FamilyNames {
   std::string_view embedding, head;
   // Tensors that are no weights (masks, rotary tables), by the ends of their names.
   std::span<const std::string_view> buffers;
+  std::string_view head_in_memory = {};  // of a model in memory, if it is another: states have it
 };
 
 }  // namespace tessera

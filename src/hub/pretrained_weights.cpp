@@ -56,7 +56,13 @@ PretrainedWeights::PretrainedWeights(const std::filesystem::path& path, const Fa
   check_tied_head(tensors);
 }
 
+std::string_view PretrainedWeights::head_in_files() const {
+  const bool other = !family_.head_in_memory.empty() && !files_.find(family_.head);
+  return other && files_.find(family_.head_in_memory) ? family_.head_in_memory : family_.head;
+}
+
 std::string PretrainedWeights::name_in_files(const std::string& parameter) const {
+  if (parameter == family_.head) return std::string(head_in_files());
   bool cut = bare_ && parameter.starts_with(family_.prefix);
   return cut ? parameter.substr(family_.prefix.size()) : parameter;
 }
@@ -69,7 +75,7 @@ void PretrainedWeights::check_all_there(std::span<const FileTensor> tensors) con
     if (!files_.find(name)) missing.push_back(cat(name, " ", to_string(t.shape)));
     known.insert(std::move(name));
   }
-  known.insert(std::string(family_.head));  // of a tied model: compared later
+  known.insert(std::string(head_in_files()));  // of a tied model: compared later
   for (const auto& [name, stored] : files_.tensors()) {
     bool buffer = std::ranges::any_of(
         family_.buffers, [&name = name](std::string_view end) { return name.ends_with(end); });
@@ -109,13 +115,13 @@ PretrainedWeights::Entry PretrainedWeights::entry_of(const FileTensor& tensor) c
 
 // A model with one matrix for both ends can have been saved with two that are equal.
 void PretrainedWeights::check_tied_head(std::span<const FileTensor> tensors) const {
-  const StoredTensor* head = files_.find(family_.head);
+  const StoredTensor* head = files_.find(head_in_files());
   if (!head || std::ranges::find(tensors, family_.head, &FileTensor::name) != tensors.end()) return;
   const StoredTensor& embedding = find(family_.embedding).stored;
   if (head->dtype == embedding.dtype && head->shape == embedding.shape &&
       equal_elements(*head, embedding))
     return;
-  throw UserError(cat("tensor '", family_.head, "' in '", head->path.string(),
+  throw UserError(cat("tensor '", head_in_files(), "' in '", head->path.string(),
                       "' differs from the embedding, but the model has one matrix for both; for a "
                       "model with two, its config.json must say \"tie_word_embeddings\": false"));
 }

@@ -32,6 +32,7 @@ class PretrainedWeights : public ParameterSource {
     int64_t rows = 0, columns = 0;  // of the parameter, where it is stored transposed
   };
   std::string name_in_files(const std::string& parameter) const;
+  std::string_view head_in_files() const;
   void check_all_there(std::span<const FileTensor> tensors) const;
   Entry entry_of(const FileTensor& tensor) const;
   void check_tied_head(std::span<const FileTensor> tensors) const;

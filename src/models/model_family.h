@@ -46,6 +46,8 @@ struct TensorNames {
   std::string_view embedding, output;  // of the input and the output matrix
   // Ends of names: of tensors that are no weights, of matrices that are stored as [in, out].
   std::span<const std::string_view> buffers, transposed = {};
+  std::string_view output_in_memory = {};  // of the output matrix in a model of transformers 5, if
+                                           // that is another than in its files
 };
 
 // Everything that the program knows about one family of models. What is left out does not hold for

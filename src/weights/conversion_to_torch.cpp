@@ -107,23 +107,42 @@ class DcpConversion {
   void add_parameter(const Parameter& p) {
     const HuggingFaceTensor there = hugging_face_tensor(record_.model.model_type, p);
     add_tensor({"model", p.name}, *find_weight(p), there);
-    // Both names of a tied matrix are in a state dict of PyTorch's.
+    // All names of a tied matrix are in a state dict of PyTorch's.
     const TensorNames& family = model_family(record_.model.model_type).tensors;
     const bool tied =
         p.name == family.embedding &&
         std::ranges::find(parameters_, family.output, &Parameter::name) == parameters_.end();
-    if (tied) {
-      DcpTensor head = metadata_.tensors.back();
-      head.name = cat("model.", family.output);
-      paths_[head.name] = {"model", std::string(family.output)};
-      metadata_.tensors.push_back(std::move(head));
-    }
+    const auto others = tied ? names_of_head() : other_names(p);
+    for (const std::string& name : others) add_name({"model", name});
     auto all = kept(p);
     if (!all.empty()) trained_.push_back(&p);
     for (const auto& [kind, tensor] : all) {
       const bool scalar = tensor->shape.empty();
       add_tensor({"optim", "state", p.name, kind}, *tensor, scalar ? HuggingFaceTensor{} : there);
+      for (const std::string& name : other_names(p)) add_name({"optim", "state", name, kind});
     }
+  }
+
+  // That a model of PyTorch's may have, by the version of transformers.
+  std::vector<std::string> names_of_head() const {
+    const TensorNames& family = model_family(record_.model.model_type).tensors;
+    std::vector<std::string> names{std::string(family.output)};
+    if (!family.output_in_memory.empty()) names.emplace_back(family.output_in_memory);
+    return names;
+  }
+  // Beside its own.
+  std::vector<std::string> other_names(const Parameter& p) const {
+    std::vector<std::string> names = names_of_head();
+    if (names[0] != p.name) return {};
+    names.erase(names.begin());
+    return names;
+  }
+  // The tensor that was added last under one more.
+  void add_name(std::vector<std::string> path) {
+    DcpTensor same = metadata_.tensors.back();
+    same.name = join(path, ".");
+    paths_[same.name] = std::move(path);
+    metadata_.tensors.push_back(std::move(same));
   }
 
   // The bytes are checked against their hashes before they are copied.
@@ -255,17 +274,25 @@ class DcpConversion {
       for (const auto& [name, value] : settings(decays)) {
         const DcpPlace place = file().add_item(value);
         add_item({"optim", "param_groups", group, name}, place);
-        for (const Parameter* p : members)
-          add_item({"optim", cat("param_groups.", p->name, ".", name)}, place);
+        for (const std::string& member : names_of(members))
+          add_item({"optim", cat("param_groups.", member, ".", name)}, place);
       }
       const DcpPlace place = file().add_item([&](PickleWriter& w) {
         w.empty_list();
         w.mark();
-        for (const Parameter* p : members) w.text(p->name);
+        for (const std::string& member : names_of(members)) w.text(member);
         w.append_items();
       });
       add_item({"optim", "param_groups", group, "params"}, place);
     }
+  }
+  std::vector<std::string> names_of(const std::vector<const Parameter*>& members) const {
+    std::vector<std::string> names;
+    for (const Parameter* p : members) {
+      names.push_back(p->name);
+      for (std::string& name : other_names(*p)) names.push_back(std::move(name));
+    }
+    return names;
   }
   void add_item(std::vector<std::string> path, const DcpPlace& place) {
     std::string name = join(path, ".");

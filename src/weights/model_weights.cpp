@@ -18,8 +18,9 @@ std::function<void(int64_t, std::span<const float>)> into_slot(State& state,
 
 FamilyNames family_names(ModelType family) {
   const TensorNames& names = model_family(family).tensors;
-  return {hugging_face_model_type(family), names.prefix, names.embedding, names.output,
-          names.buffers};
+  return {
+      hugging_face_model_type(family), names.prefix, names.embedding, names.output, names.buffers,
+      names.output_in_memory};
 }
 
 std::vector<FileTensor> file_tensors(ModelType family, const std::vector<Parameter>& parameters) {

@@ -20,6 +20,14 @@ std::vector<TorchTrainingState::Naming> TorchTrainingState::namings() const {
   }
   all[0].head = bare.head = family.output;
   if (!family.prefix.empty()) all.push_back(std::move(bare));
+  if (!family.output_in_memory.empty()) {
+    for (size_t i = 0, in_files = all.size(); i < in_files; ++i) {
+      Naming& naming = all.emplace_back(all[i]);
+      for (Place& place : naming.places)
+        if (place.name == naming.head) place.name = family.output_in_memory;
+      naming.head = family.output_in_memory;
+    }
+  }
   for (MetaForm form : {MetaForm::kMeta, MetaForm::kTorchtitan})
     if (auto meta = meta_naming(form)) all.push_back(std::move(*meta));
   if (auto fms = fms_naming()) all.push_back(std::move(*fms));

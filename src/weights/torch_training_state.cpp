@@ -131,8 +131,18 @@ void TorchTrainingState::find_weights() {
         family.buffers, [&plain = plain](std::string_view end) { return plain.ends_with(end); });
     if (buffer) used_.insert(saved);
   }
-  // Of a model with one matrix for both ends the other name has the same, or is not of this model.
-  if (!weights_.contains(family.output)) check_tied_head(prefix + naming_.head);
+  // The output matrix may be there under two names. Of a model with one matrix for both ends they
+  // have the same, or are not of this model.
+  std::vector<std::string> heads{naming_.head};
+  if (!family.output_in_memory.empty())
+    heads.emplace_back(naming_.head == family.output ? family.output_in_memory : family.output);
+  for (const std::string& head : heads) {
+    if (!weights_.contains(family.output)) check_tied_head(prefix + head);
+    for (const auto& [plain, saved] : saved_name_of_) {
+      const bool kept = plain.find(cat("state.", head, ".")) != plain.npos;
+      if (head != naming_.head && (kept || plain == prefix + head)) used_.insert(saved);
+    }
+  }
   refuse_other_weights(prefix);
 }
 

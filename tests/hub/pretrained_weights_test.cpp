@@ -160,6 +160,21 @@ TEST(PretrainedWeights, LeaveOutBuffersAndThePrefixOfABareModel) {
   EXPECT_EQ(norm[3], WeightFile::value("norm.weight", 3));
 }
 
+TEST(PretrainedWeights, FindsTheHeadUnderTheNameOfAModelInMemory) {
+  ScratchDirectory scratch;
+  FamilyNames names = kLlamaNames;
+  names.head = "embed_out.weight";
+  names.head_in_memory = "lm_head.weight";
+  file_of(tiny_llama()).write(scratch / "model.safetensors");
+  std::vector<FileTensor> tensors = tiny_llama();
+  for (FileTensor& tensor : tensors)
+    if (tensor.name == "lm_head.weight") tensor.name = "embed_out.weight";
+  PretrainedWeights weights(scratch.path(), names, tensors);
+  std::vector<float> head(6);
+  weights.read("embed_out.weight", 6, head);
+  EXPECT_EQ(head[3], WeightFile::value("lm_head.weight", 9));
+}
+
 TEST(PretrainedWeights, ATiedHeadMayBeThereIfItIsTheEmbedding) {
   ScratchDirectory scratch;
   WeightFile equal = file_of(tiny_llama(/*tied=*/true));

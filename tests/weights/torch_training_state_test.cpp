@@ -48,6 +48,18 @@ class TorchTrainingStateTest : public testing::Test {
   ModelConfig model_ = tiny_model(ModelType::kLlamaV2);
 };
 
+// As the model of transformers 5 has it; its files keep the old name.
+TEST_F(TorchTrainingStateTest, FindsTheOutputMatrixOfAGptNeoxUnderBothNames) {
+  model_ = tiny_model(ModelType::kGptNeox);
+  TorchStateForm form;
+  form.name = [](const std::string& n) { return n == "embed_out.weight" ? "lm_head.weight" : n; };
+  write_torch_state(directory_.path(), model_, form);
+  TorchTrainingState state = open();
+  EXPECT_EQ(state.find_optimizer().steps, 7);
+  expect_whole(state);
+  EXPECT_EQ(state.left_out(), std::vector<std::string>());
+}
+
 TEST_F(TorchTrainingStateTest, FindsTheModelBehindAnyPrefixAndWrapper) {
   struct Case {
     std::string weights, optimizer;

@@ -203,7 +203,8 @@ constinit const ModelFamily families::kGptNeox{
     .tensors = {.prefix = "gpt_neox.",
                 .embedding = "gpt_neox.embed_in.weight",
                 .output = "embed_out.weight",
-                .buffers = kBuffers},
+                .buffers = kBuffers,
+                .output_in_memory = "lm_head.weight"},
 };
 
 }  // namespace tessera
