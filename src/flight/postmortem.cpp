@@ -65,12 +65,16 @@ void tell_state(const RankFlight& flight, const RankEnd* known, RankStory& story
   if (known && known->stopped) {
     story.state = "stopped (SIGSTOP or a debugger) when the job failed";
     story.gone = true;
+    story.went_on = flight.end != RingEnd::kNone;
     return;
   }
   switch (flight.end) {
     case RingEnd::kFinished: story.state = "finished"; return;
     case RingEnd::kInterrupted: story.state = "interrupted"; return;
-    case RingEnd::kFailed: story.state = cat("failed: ", text); return;
+    case RingEnd::kFailed:
+      story.state = cat("failed: ", text);
+      story.went_on = true;
+      return;
     case RingEnd::kSignal:
       story.state = cat("killed by ", text);
       story.gone = true;
@@ -278,8 +282,8 @@ std::string where(const RankStory& story) {
   return text;
 }
 
-// Of one for whom others waited. It may have gone on when they had given up: then the place of its
-// longest pause says more than the one where it ended.
+// Of one for whom others waited. If it went on when they had given up, the place of its longest
+// pause says more than the one where it ended.
 std::string culprit_line(const Postmortem& postmortem, const RankStory& story) {
   double waited = 0;
   for (const PeerWait& wait : postmortem.waits)
@@ -288,7 +292,7 @@ std::string culprit_line(const Postmortem& postmortem, const RankStory& story) {
   const std::string_view state = story.state;
   const bool failed = state.starts_with("failed: ");
   std::string line = cat("rank ", story.rank, ", ", failed ? "failed" : state, ": ");
-  if (failed && story.silent_seconds > waited / 2 && story.silent_seconds > 0.5)
+  if (story.went_on && story.silent_seconds > waited / 2 && story.silent_seconds > 0.5)
     return cat(line, format("%.1f s ", story.silent_seconds), within(story.silent_in));
   return line + where(story);
 }

@@ -25,6 +25,7 @@ struct RankStory {
   std::string state;     // "running", "stopped", "killed: ...", "failed: ...", "finished"
   bool gone = false;     // stopped, or ended without a word, or by a fatal signal
   bool gave_up = false;  // it ended itself, though not gone
+  bool went_on = false;  // it may have been stopped until others gave up, and told its own end
   std::string now;       // the instruction that it is in, or what it does besides
   std::string program;
   int32_t layer = -1;

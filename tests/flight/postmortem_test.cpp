@@ -188,6 +188,37 @@ TEST(Postmortem, WhoEndedItselfWaitedForTheOneThatWasStopped) {
             "rank 1, stopped (SIGSTOP or a debugger) when the job failed: before the first step");
 }
 
+// Rank 2 was stopped in an op, and waited in the exchange for a moment when the agent let it go on.
+TEST(Postmortem, WhoWasStoppedIsWhereItPausedAndNotWhereItEnded) {
+  std::vector<RankFlight> ranks;
+  for (int r = 0; r < 3; ++r) {
+    ranks.push_back(rank(r, 3));
+    ranks.back().state = MakerState::kEnded;
+    ranks.back().end = RingEnd::kFailed;
+    ranks.back().end_text = "it took too long";
+    meets(ranks.back(), 4, 7, kFailed, r == 2 ? 12 * kSecond : kSecond,
+          r == 2 ? 12 * kSecond + 1 : 11 * kSecond);
+  }
+  done(ranks[2], 1, kSecond);
+  done(ranks[2], 2, 12 * kSecond);
+  FlightDirectory directory;
+  of(directory, ranks);
+  const std::map<int, RankEnd> ends{{2, {.status = 1, .asked = true, .stopped = true}}};
+  auto line = [&] {
+    const Postmortem found = postmortem_of(directory, 1'700'000'013, ends);
+    EXPECT_EQ(found.culprits, (std::vector<int>{2}));
+    return postmortem_lines(found).at(1);
+  };
+  EXPECT_EQ(line(),
+            "rank 2, stopped (SIGSTOP or a debugger) when the job failed: 11.0 s in linear in "
+            "layers.3.mlp (forward)");
+  // Killed before it went on, it is where it was; its pauses were before.
+  directory.ranks[2].end = RingEnd::kNone;
+  EXPECT_EQ(line(),
+            "rank 2, stopped (SIGSTOP or a debugger) when the job failed: in swiglu in "
+            "layers.3.mlp (forward), layer 3, program accumulate");
+}
+
 TEST(Postmortem, SaysHowRanksEndedAsFarAsItIsKnown) {
   auto state = [](const std::map<int, RankEnd>& ends) {
     FlightDirectory directory;
