@@ -19,7 +19,7 @@ Commands
 )";
 
 constexpr const char* kHelpEnd = R"(
-`tessera COMMAND --help` explains a command and all its options.
+`tessera COMMAND --help` or `tessera help COMMAND` explains a command and all its options.
 
 Examples
   tessera tokenizer train --input text.txt.gz --vocab_size 8192 --output tokenizer.json
@@ -76,7 +76,11 @@ std::string help() {
   return text + kHelpEnd;
 }
 
-int run(const std::vector<std::string>& words) {
+int run(std::vector<std::string> words) {
+  if (words.size() > 1 && words[0] == "help" && !words[1].starts_with("-")) {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     std::fputs(help().c_str(), words.empty() ? stderr : stdout);
     return words.empty() ? tessera::kUsageStatus : tessera::kSuccessStatus;

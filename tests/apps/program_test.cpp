@@ -187,6 +187,11 @@ TEST_F(Help, EveryCommandExplainsItself) {
   expect_contains(run({"generate", "--help"}).out, "--temperature");
   for (const char* spelling : {"--help", "-h", "help"})
     expect_contains(run({spelling}).out, "Examples");
+  for (const char* command : {"train", "run", "completion", "version"})
+    EXPECT_EQ(run({"help", command}).out, run({command, "--help"}).out);
+  const ProgramResult unknown = run({"help", "trian"});
+  EXPECT_EQ(unknown.status, 2);
+  expect_contains(unknown.err, "unknown command 'trian'; did you mean 'train'?");
 }
 
 TEST_F(Help, NeedsNothingButTheProgram) {
