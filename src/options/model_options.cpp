@@ -102,6 +102,16 @@ void fit_window(ParsedOptions& parsed, const ModelConfig& model) {
   }
 }
 
+// What is wrong with a model that options alone describe is wrong on the command line.
+template <class Work>
+auto of_options(const Work& work) {
+  try {
+    return work();
+  } catch (const UserError& error) {
+    throw UsageError(error.what());
+  }
+}
+
 void apply_dropout(const ParsedOptions& parsed, ModelConfig& model) {
   const RunConfig& c = parsed.config;
   if (takes(model, "resid_pdrop"))
@@ -318,15 +328,18 @@ ModelConfig resolve_model(ParsedOptions& parsed) {
     described = true;
     model = from_description(parsed, kWeightsFile, beside->string());
   } else if (source == "model_name") {
-    model = from_preset(parsed);
+    model = of_options([&] { return from_preset(parsed); });
   } else if (source.empty() || source == "model_size") {
-    model = from_options(parsed);
+    model = of_options([&] { return from_options(parsed); });
   } else {
     described = true;
     model = from_description(parsed, source, value_text(parsed.config, *find_option(source)));
   }
   if (!resumed) take_tokenizer(parsed);
-  check(model);
+  if (resumed || described)
+    check(model);
+  else
+    of_options([&] { check(model); });
   check_built(parsed, model);
   if (!resumed) {
     apply_lora_options(parsed, model);

@@ -1,23 +1,27 @@
 #include "programs/parallelism.h"
 
+#include <functional>
 #include <numeric>
 
 namespace tessera {
 namespace {
 
-std::string divisors(int64_t n) {
+// Whether a degree that divides may be given.
+using MayBe = std::function<bool(int64_t degree)>;
+
+std::string divisors(int64_t n, const MayBe& may_be = {}) {
   std::vector<int64_t> all;
   for (int64_t d = 1; d <= n; ++d) {
-    if (n % d == 0) all.push_back(d);
+    if (n % d == 0 && (!may_be || may_be(d))) all.push_back(d);
   }
   return join(all, ", ");
 }
 
-void require_divisor(int64_t part, int64_t whole, std::string_view option,
-                     const std::string& what) {
+void require_divisor(int64_t part, int64_t whole, std::string_view option, const std::string& what,
+                     const MayBe& may_be = {}) {
   if (part < 1 || whole % part != 0) {
     throw UsageError(cat("--", option, " ", part, " does not divide ", what, " ", whole, ": give ",
-                         divisors(whole)));
+                         divisors(whole, may_be)));
   }
 }
 
@@ -52,6 +56,12 @@ int64_t shard_ranks(const RunConfig& config, int64_t data_ranks, int64_t ranks_p
   // Shard within a host, replicate across hosts.
   return is_hybrid(config) ? std::gcd(data_ranks, data_ranks_of_host(ranks_per_host, tp))
                            : data_ranks;
+}
+
+bool cuts(const ModelConfig& model, int64_t tp) {
+  const int64_t heads = model.num_key_value_heads;
+  return model.num_heads % tp == 0 && model.intermediate_size % tp == 0 &&
+         (heads % tp == 0 || tp % heads == 0);
 }
 
 void check_heads(const ModelConfig& model, int64_t tp) {
@@ -95,7 +105,8 @@ Parallelism make_parallelism(const RunConfig& config, const ModelConfig& model, 
     throw UsageError(cat("--shard_degree x --tensor_parallel_degree make ", world,
                          " ranks: a job has at most ", kLargestWorld));
   }
-  require_divisor(tp, world, "tensor_parallel_degree", "the world of");
+  require_divisor(tp, world, "tensor_parallel_degree", "the world of",
+                  [&](int64_t degree) { return cuts(model, degree); });
   check_heads(model, tp);
   int64_t shard = shard_ranks(config, world / tp, ranks_per_host, tp);
   // With more ranks than key/value heads, several share one.

@@ -37,7 +37,7 @@ TEST(ModelOptions, ShapeOptions) {
   EXPECT_TRUE(model_of({"--model_type=qwen2"}).attention_bias);
   EXPECT_EQ(model_of({"--model_type=qwen3"}).head_dim, 64);
   EXPECT_EQ(model_of({"--model_type=qwen3", "--head_dim=128"}).head_dim, 128);
-  expect_contains(model_error<UserError>({"--head_dim=128"}),
+  expect_contains(model_error<UsageError>({"--head_dim=128"}),
                   "the heads of gpt_neox make up its width: 12 heads of 128 are not 768");
 }
 
@@ -118,7 +118,7 @@ TEST(ModelOptions, PresetsYieldToGivenOptions) {
   EXPECT_EQ(model_of({"--model_name=qwen3_0.6b", "--hidden_width=512"}).head_dim, 32);
   EXPECT_EQ(model_of({"--model_name=qwen3_0.6b", "--hidden_width=512", "--head_dim=128"}).head_dim,
             128);
-  expect_contains(model_error<UserError>({"--model_name=llama2_8b"}),
+  expect_contains(model_error<UsageError>({"--model_name=llama2_8b"}),
                   "Model llama2_8b currently not supported.");
 }
 
@@ -131,7 +131,7 @@ TEST(ModelOptions, Sizes) {
   EXPECT_EQ(parameter_count(model_of(
                 {"--model_type=llama_v2", "--model_size=13b", "--intermediate_size=13760"})),
             13165286400);
-  expect_contains(model_error<UserError>({"--model_type=llama_v2", "--model_size=65b"}),
+  expect_contains(model_error<UsageError>({"--model_type=llama_v2", "--model_size=65b"}),
                   "gpt_neox");
 }
 
@@ -142,9 +142,9 @@ TEST(ModelOptions, Conflicts) {
                   "contradicts --model_type mistral");
   expect_contains(model_error<UsageError>({"--model_type=llama_v2", "--sliding_window=64"}),
                   "--sliding_window belongs to mistral and mixtral");
-  expect_contains(model_error<UserError>({"--model_type=llama_v2", "--num_heads=7"}),
+  expect_contains(model_error<UsageError>({"--model_type=llama_v2", "--num_heads=7"}),
                   "768 is not a multiple of 7");
-  expect_contains(model_error<UserError>({"--model_type=llama_v2", "--num_key_value_heads=5"}),
+  expect_contains(model_error<UsageError>({"--model_type=llama_v2", "--num_key_value_heads=5"}),
                   "12 is not a multiple of 5");
 }
 

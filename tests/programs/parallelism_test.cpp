@@ -171,6 +171,9 @@ TEST(Parallelism, ErrorsNameTheOptionAndWhatWouldDo) {
             "--tensor_parallel_degree 3 does not divide the world of 8: give 1, 2, 4, 8");
   EXPECT_EQ(error("--tensor_parallel_degree 16", 8),
             "--tensor_parallel_degree 16 does not divide the world of 8: give 1, 2, 4, 8");
+  EXPECT_EQ(error("--tensor_parallel_degree 4", 6),
+            "--tensor_parallel_degree 4 does not divide the world of 6: give 1, 2")
+      << "what divides the world and not the model is no help";
   EXPECT_EQ(error("--shard_degree 3", 8),
             "--shard_degree 3 does not divide the world of 8: give 1, 2, 4, 8");
   EXPECT_EQ(error("--shard_degree 8 --tensor_parallel_degree 2", 8),
@@ -234,11 +237,11 @@ TEST(Parallelism, ImpossibleMeshesSayWhy) {
       {"--shard_degree 3 does not divide the world of 4: give 1, 2, 4", 4},
       {"--shard_degree 3 does not divide the world of 8: give 1, 2, 4, 8", 4},
       {"--tensor_parallel_degree 2 does not divide the world of 1: give 1", 15},
-      {"--tensor_parallel_degree 2 does not divide the world of 3: give 1, 3", 15},
+      {"--tensor_parallel_degree 2 does not divide the world of 3: give 1", 15},
       {"--tensor_parallel_degree 4 does not divide the world of 1: give 1", 15},
       {"--tensor_parallel_degree 4 does not divide the world of 2: give 1, 2", 15},
-      {"--tensor_parallel_degree 4 does not divide the world of 3: give 1, 3", 15},
-      {"--tensor_parallel_degree 4 does not divide the world of 6: give 1, 2, 3, 6", 15}};
+      {"--tensor_parallel_degree 4 does not divide the world of 3: give 1", 15},
+      {"--tensor_parallel_degree 4 does not divide the world of 6: give 1, 2", 15}};
   EXPECT_EQ(cells, expected);
 }
 
