@@ -93,7 +93,7 @@ void StoreSession::check_hello(std::string_view hello) {
 void StoreSession::check_proof(std::string_view proof) {
   if (!equal_in_constant_time(proof, store_proof(token_, "client", client_hello_, hello_))) {
     output_.push_back('\0');
-    closed_ = true;
+    closed_ = refused_ = true;
     return;
   }
   output_ += cat('\1', store_proof(token_, "server", client_hello_, hello_));

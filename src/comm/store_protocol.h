@@ -63,6 +63,8 @@ class StoreSession {
   // Until when a get() waits.
   std::optional<TimePoint> waits_until() const { return until_; }
   bool is_accepted() const { return stage_ >= Stage::kSize; }
+  // It speaks the protocol, and has another token.
+  bool is_refused() const { return refused_; }
   // To be closed as soon as output() is sent.
   bool is_closed() const { return closed_; }
   // To be sent; whoever sends it removes it here.
@@ -85,7 +87,7 @@ class StoreSession {
   std::string token_, hello_, client_hello_;
   Stage stage_ = Stage::kHello;
   size_t needed_ = kStoreHelloSize;  // bytes of the message of this stage
-  bool closed_ = false;
+  bool closed_ = false, refused_ = false;
   std::string input_, output_;
   std::string last_key_, last_value_;  // to be set at the end; no key: nothing
   std::string awaited_;                // key of the get() that waits

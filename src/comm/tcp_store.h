@@ -24,6 +24,8 @@ class TcpStoreServer {
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   int port() const { return port_; }
+  // Whether a client with another token came and was turned away.
+  bool has_refused() const { return has_refused_; }
   // What it serves, for the process that it is in.
   Store& store() { return store_; }
 
@@ -34,7 +36,7 @@ class TcpStoreServer {
   FileDescriptor listener_, wake_;
   int port_;
   MemoryStore store_;
-  std::atomic<bool> stop_ = false;
+  std::atomic<bool> stop_ = false, has_refused_ = false;
   std::thread thread_;
 };
 

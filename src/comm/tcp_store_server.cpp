@@ -115,7 +115,10 @@ void TcpStoreServer::serve() {
     for (const auto& c : all) {
       if (c->gone) c->session.end();
     }
-    for (const auto& c : all) c->session.receive(std::exchange(c->input, {}), now);
+    for (const auto& c : all) {
+      c->session.receive(std::exchange(c->input, {}), now);
+      if (c->session.is_refused()) has_refused_ = true;
+    }
     // After all requests of this round: one of them may have set what another waits for.
     for (const auto& c : all) {
       c->session.resume(now);

@@ -14,6 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr const char *kNodesKey = "agent/nnodes", *kOtherNodesKey = "agent/nnodes/other";
 constexpr milliseconds kAgain{200}, kGlance{1000}, kShortestLoss{5000};
 
 milliseconds join_timeout(const RunOptions& options) {
@@ -101,7 +102,19 @@ bool JobStore::should_serve() const {
 
 std::unique_ptr<TcpStore> JobStore::connect() const {
   auto lost_after = std::max(longest_silence(options_), kShortestLoss);
-  return std::make_unique<TcpStore>(reach_, token_, join_timeout(options_), lost_after);
+  auto store = std::make_unique<TcpStore>(reach_, token_, join_timeout(options_), lost_after);
+  const std::string own = options_.nodes_text();
+  if (store->replace(kNodesKey, std::nullopt, own)) return store;
+  const std::string first = store->get(kNodesKey, lost_after);
+  const bool was_elastic = first.find(':') != first.npos;
+  if (was_elastic == options_.is_elastic()) return store;  // other differences are found later
+  store->replace(kOtherNodesKey, std::nullopt, own);
+  throw CommError(cat("the job at ", to_string(address_), " was started with --nnodes ", first,
+                      ", this node with --nnodes ", own, ": give all nodes the same"));
+}
+
+std::optional<std::string> JobStore::other_nodes(Store& store) {
+  return store.find(kOtherNodesKey);
 }
 
 }  // namespace tessera

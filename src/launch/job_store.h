@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/tcp_store.h"
@@ -16,9 +17,12 @@ class JobStore {
   // It is at that place already; `server`: of the node that serves it.
   JobStore(const RunOptions& options, std::string token, std::unique_ptr<TcpStoreServer> server);
 
-  // CommError when the port is another program's or another job's, or nobody serves a store there
-  // within the join timeout.
+  // CommError when the port is another program's or another job's, nobody serves a store there
+  // within the join timeout, or the number of nodes may change for this node and not for the first
+  // that came, or the other way round: they meet in other ways.
   std::unique_ptr<TcpStore> connect() const;
+  // --nnodes of a node that was turned away for that.
+  static std::optional<std::string> other_nodes(Store& store);
 
   // Where workers find it.
   const Endpoint& address() const { return address_; }

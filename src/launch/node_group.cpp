@@ -173,10 +173,16 @@ std::string NodeGroup::describe_missing() {
       missing.push_back(cat(node));
     }
   }
+  std::vector<std::string> turned_away;
+  if (job_store_.server() && job_store_.server()->has_refused())
+    turned_away.emplace_back("one with another job's token");
+  if (auto other = job_store_.other_nodes(*store_))
+    turned_away.push_back(cat("one with --nnodes ", *other));
   return cat(missing.size() == 1 ? "node " : "nodes ", tessera::join(missing, ", "), " of ",
              options_.nnodes, " did not arrive at ", to_string(job_store_.address()), " within ",
-             options_.join_timeout, " s (here: node ", tessera::join(there, ", "),
-             "): start them all, or give --rdzv_conf join_timeout=SECONDS");
+             options_.join_timeout, " s (here: node ", tessera::join(there, ", "), ")",
+             turned_away.empty() ? "" : cat("; turned away: ", tessera::join(turned_away, ", ")),
+             ": start them all, or give --rdzv_conf join_timeout=SECONDS");
 }
 
 // All nodes that are there fail with the words of the first.

@@ -134,11 +134,6 @@ void choose_for_one_node(RunOptions& o) {
   o.node_rank = 0;
 }
 
-// As --nnodes gives it.
-std::string nodes_text(const RunOptions& o) {
-  return o.is_elastic() ? cat(o.min_nodes, ":", o.nnodes) : cat(o.nnodes);
-}
-
 void choose_for_etcd(RunOptions& o) {
   if (!o.rdzv_endpoint)
     throw UsageError("--rdzv_backend etcd needs --rdzv_endpoint HOST[:PORT], where etcd is");
@@ -160,7 +155,7 @@ void choose_for_etcd(RunOptions& o) {
 void choose_for_nodes(RunOptions& o) {
   if (o.standalone) throw UsageError("--standalone is for one node: leave it or --nnodes out");
   if (o.is_elastic() && o.node_rank) {
-    throw UsageError(cat("--nnodes=", nodes_text(o), " with --node_rank=", *o.node_rank,
+    throw UsageError(cat("--nnodes=", o.nodes_text(), " with --node_rank=", *o.node_rank,
                          ": nodes that leave and join are numbered as they arrive, leave "
                          "--node_rank out"));
   }
@@ -171,7 +166,7 @@ void choose_for_nodes(RunOptions& o) {
   if (o.is_elastic() && o.rdzv_endpoint && !o.rdzv_backend)
     o.rdzv_backend = RendezvousBackend::kC10d;
   if (o.is_elastic() && o.rdzv_backend != RendezvousBackend::kC10d) {
-    throw UsageError(cat("--nnodes=", nodes_text(o),
+    throw UsageError(cat("--nnodes=", o.nodes_text(),
                          " needs --rdzv_backend c10d or etcd, and --rdzv_endpoint HOST[:PORT]"));
   }
   if (!o.rdzv_backend) {
@@ -213,6 +208,10 @@ void check(RunOptions& o) {
 }
 
 }  // namespace
+
+std::string RunOptions::nodes_text() const {
+  return is_elastic() ? cat(min_nodes, ":", nnodes) : cat(nnodes);
+}
 
 RunOptions parse_run_options(std::span<const std::string> arguments,
                              const RunEnvironment& environment) {

@@ -64,6 +64,7 @@ struct RunOptions {
   // srun started this agent in a step whose nodes are those of the job.
   std::optional<SlurmStep> slurm;
   bool is_elastic() const { return min_nodes < nnodes; }
+  std::string nodes_text() const;  // as --nnodes gives them
   // Nodes meet again and again (membership.h), not once.
   bool has_rounds() const { return is_elastic() || rdzv_backend == RendezvousBackend::kEtcd; }
   bool help = false;

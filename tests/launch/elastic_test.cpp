@@ -218,6 +218,14 @@ TEST_P(Elastic, NodeZeroOfTheRoundIsKilled) {
   }
 }
 
+TEST_P(Elastic, ANodeOfAFixedNumberIsRefused) {
+  if (etcd_) GTEST_SKIP() << "an etcd is asked for rounds whatever --nnodes is";
+  start_first(job("2:3") + worker(0));
+  const Result fixed = finish(start(job("2") + worker(0), "b"));
+  EXPECT_EQ(fixed.status, 1);
+  expect_contains(fixed.err, "was started with --nnodes 2:3, this node with --nnodes 2: give all");
+}
+
 TEST_P(Elastic, TooFewAreNamedInTime) {
   Words words = job("3:4", "timeout=1") + worker(0);
   pid_t a = start_first(words), b = start(words, "b");

@@ -5,6 +5,8 @@
 #include <atomic>
 
 #include "comm/tcp_store.h"
+#include "launch/node_group.h"
+#include "tests/base/error_expectation.h"
 #include "tests/comm/free_port.h"
 #include "tests/launch/agent_fixture.h"
 
@@ -285,6 +287,34 @@ TEST_F(Nodes, AnotherTokenIsRefused) {
   expect_contains(other.err, "refused this process: another job's token");
   expect_lacks(other.err, "one-secret");
   expect_lacks(other.err, "secret'");
+}
+
+// Each is told why, and the one that waits names them.
+TEST_F(Nodes, WhoWaitsSaysThatOthersWereTurnedAway) {
+  RunOptions options;
+  options.nnodes = options.min_nodes = 2;
+  options.rdzv_backend = RendezvousBackend::kC10d;
+  options.rdzv_endpoint = Endpoint{"127.0.0.1", port_};
+  options.is_host = true;
+  options.join_timeout = 5;
+  NodeGroup first(options, "secret");
+  first.connect();
+  RunOptions elastic = options;
+  elastic.min_nodes = 1;
+  elastic.is_host = false;
+  auto refusal = [&](const std::string& token) -> std::string {
+    try {
+      JobStore(elastic, token).connect();
+    } catch (const CommError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  expect_contains(refusal("another"), "refused this process: another job's token");
+  expect_contains(refusal("secret"),
+                  "was started with --nnodes 2, this node with --nnodes 1:2: give all nodes the");
+  expect_contains(message_of<CommError>([&] { first.join([] { return false; }); }),
+                  "; turned away: one with another job's token, one with --nnodes 1:2: start them");
 }
 
 TEST_F(Nodes, ThePortOfAnotherProgram) {
