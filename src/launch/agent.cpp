@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/exit_status.h"
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -263,7 +264,8 @@ class Agent {
     JobEnd end = workers.run();
     if (end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) {
       tell(end.text);
-      if (command.records)
+      // With a wrong command line no rank got as far as a step.
+      if (command.records && end.status != kUsageStatus)
         tell_what_rings_say(command, place.attempt + earlier_starts(options), workers.ends());
     }
     // Where a failure here did not end the job, it still decides this node's exit status.

@@ -108,6 +108,7 @@ TEST_F(PostmortemCommand, OfARankThatWasEndedBeforeItBegan) {
   const ProgramResult result = run(Ranks::agent(2, endless({"--tensor_parallel_degree", "4"})));
   EXPECT_EQ(result.status, 2);
   expect_lacks(result.err, "SIGKILL");
+  expect_lacks(result.err, "more of it");  // there is nothing
 }
 
 TEST_F(PostmortemCommand, OfARankThatCrashed) {
