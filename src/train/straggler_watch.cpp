@@ -71,13 +71,13 @@ std::optional<StragglerReport> slowest_rank(const std::vector<PhaseSeconds>& ran
 StragglerWatch::StragglerWatch(Control& control, int64_t interval, double threshold)
     : control_(control), interval_(interval), threshold_(threshold) {}
 
-void StragglerWatch::add(const StepReport& step, double data_seconds) {
+std::optional<StragglerReport> StragglerWatch::add(const StepReport& step, double data_seconds) {
   own_.compute += step.step_seconds - step.exchange_seconds.value_or(0);
   own_.data += data_seconds;
   own_.step_seconds += step.step_seconds + step.data_seconds;
   batch_ = step.batch;
-  if (++own_.steps < interval_) return;
-  if (comparing_.valid()) comparing_.wait();  // begun a whole interval ago
+  if (++own_.steps < interval_) return take(false);
+  auto last = take(true);  // begun a whole interval ago
   auto compare = [this, mine = text_of(std::exchange(own_, {})), batch = batch_] {
     std::vector<PhaseSeconds> ranks;
     std::vector<std::string> hosts;
@@ -92,11 +92,12 @@ void StragglerWatch::add(const StepReport& step, double data_seconds) {
     return report;
   };
   comparing_ = std::async(std::launch::async, std::move(compare));
+  return last;
 }
 
-std::optional<StragglerReport> StragglerWatch::take() {
-  if (!comparing_.valid() ||
-      comparing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+std::optional<StragglerReport> StragglerWatch::take(bool wait) {
+  if (!comparing_.valid()) return std::nullopt;
+  if (!wait && comparing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
     return std::nullopt;
   return comparing_.get();
 }

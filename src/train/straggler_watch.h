@@ -28,13 +28,16 @@ class StragglerWatch {
  public:
   StragglerWatch(Control& control, int64_t interval, double threshold);
 
-  // Every rank, after each of its steps, with how long it waited for its own data.
-  void add(const StepReport& step, double data_seconds);
+  // Every rank, after each of its steps, with how long it waited for its own data. Returns what
+  // came of the last comparison, once, where it is done or another one begins.
+  std::optional<StragglerReport> add(const StepReport& step, double data_seconds);
   void add_saving(double seconds) { own_.save += seconds; }
-  // What came of the last comparison, once.
-  std::optional<StragglerReport> take();
+  // Every rank, after its last step: waits for the last comparison.
+  std::optional<StragglerReport> finish() { return take(true); }
 
  private:
+  std::optional<StragglerReport> take(bool wait);
+
   Control& control_;
   int64_t interval_;
   double threshold_;

@@ -74,9 +74,10 @@ void TrainingRun::in_phase(const char* phase) {
 }
 
 void TrainingRun::watch_stragglers(const StepReport& report) {
-  if (!stragglers_) return;
-  stragglers_->add(report, reading_seconds_);
-  const auto slowest = stragglers_->take();
+  if (stragglers_) tell_stragglers(stragglers_->add(report, reading_seconds_));
+}
+
+void TrainingRun::tell_stragglers(const std::optional<StragglerReport>& slowest) {
   if (!slowest) return;
   for (const auto& sink : sinks_) sink->stragglers(*slowest);
   if (!slowest->is_straggler || rank() > 0) return;

@@ -207,6 +207,7 @@ void TrainingRun::train() {
   }
   finish_steps(0);
   watchdog_.reset();
+  if (stragglers_) tell_stragglers(stragglers_->finish());
   profile_.finish();
   stopping_ = stopping_ || stop_requested();
   // What is due at the last step, and the model as it is in the end.

@@ -194,6 +194,7 @@ class TrainingRun {
   // Where a step is, for the watchdog.
   void in_phase(const char* phase);
   void watch_stragglers(const StepReport& report);
+  void tell_stragglers(const std::optional<StragglerReport>& slowest);
   void limit_loss();
   void watch_loss(const RunningStep& step, bool spike);
   // Back to the newest checkpoint, after a spike; false where there is none.

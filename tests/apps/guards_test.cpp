@@ -129,6 +129,24 @@ TEST_F(Guards, DrillSlow) {
   expect_contains(read_file(path("drilled")), "\"straggler\":true");
 }
 
+// Each whole interval has its line, the last one as well, however soon the run ends behind it.
+TEST_F(Guards, EveryIntervalOfStragglersIsTold) {
+  for (int interval : {1, 4, 8}) {
+    SCOPED_TRACE(interval);
+    const std::string file = cat("m", interval);
+    run_ranks(2, job(1, {"--straggler_interval", cat(interval), "--metrics_file", file}));
+    EXPECT_EQ(count(read_file(path(file)), "\"slowest_rank\""), kSteps / interval);
+  }
+  const pid_t pid =
+      start(agent(2, job(1, {"--max_steps", "100000", "--epochs", "100000", "--metrics_file",
+                             "interrupted", "--straggler_interval", "1"})));
+  wait_for("interrupted", "\"batch\":3,");
+  ::kill(pid, SIGTERM);
+  EXPECT_EQ(finish(pid).status, kInterruptedStatus);
+  const std::string lines = read_file(path("interrupted"));
+  EXPECT_EQ(count(lines, "\"slowest_rank\""), count(lines, "\"loss\""));
+}
+
 // Both ranks skip the update, and say so in one line.
 TEST_F(Guards, DrillNan) {
   const ProgramResult result =
