@@ -2,11 +2,16 @@
 
 #include <errno.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <vector>
+
+#include "base/file.h"
+#include "base/hash.h"
 
 namespace tessera {
 
@@ -28,6 +33,18 @@ std::string program_file() {
     if (begin <= here && here < end && path != std::string::npos) return line.substr(path);
   }
   return "/proc/self/exe";
+}
+
+uint64_t program_hash() {
+  const ReadFile file(program_file());
+  std::vector<std::byte> block(size_t{1} << 18);
+  Hasher hasher;
+  for (uint64_t at = 0; at < file.size(); at += block.size()) {
+    const std::span part(block.data(), std::min<uint64_t>(block.size(), file.size() - at));
+    file.read(at, part);
+    hasher.add(part.data(), part.size());
+  }
+  return hasher.digest();
 }
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -13,5 +14,8 @@ std::optional<std::string> start_script();
 
 // The file with the code of this program.
 std::string program_file();
+
+// Hash of that file, read in parts: mapped, all of it would count as memory of this process.
+uint64_t program_hash();
 
 }  // namespace tessera

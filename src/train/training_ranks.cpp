@@ -1,7 +1,6 @@
 // What the ranks of a training run do together beside the steps themselves.
 #include <algorithm>
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/interruption.h"
 #include "base/own_program.h"
@@ -28,8 +27,7 @@ void TrainingRun::check_ranks_agree() const {
                           advice));
     }
   };
-  MappedFile program(program_file());
-  compare(hex(hash_bytes(program.data(), program.size())), "programs", same_start);
+  compare(hex(program_hash()), "programs", same_start);
   RunConfig common = with_model_names(config_);  // but for what a rank may choose by itself
   const RunConfig defaults;
   common.threads = defaults.threads;

@@ -16,14 +16,23 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/line_writer.h"
+#include "base/own_program.h"
 #include "base/random.h"
 #include "base/shape.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "tests/base/memory_growth.h"
 #include "tests/base/scratch_directory.h"
 
 namespace tessera {
 namespace {
+
+TEST(OwnProgram, IsHashedInLittleMemory) {
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(program_file()));
+  ASSERT_GT(size, 2 * kMiB);
+  expect_growth_below(growth_of([] { program_hash(); }), size / 2);
+  EXPECT_EQ(program_hash(), hash_text(read_file(program_file())));
+}
 
 TEST(BF16, RoundsToNearestEven) {
   EXPECT_EQ(BF16(1.0f).bits, 0x3f80);
