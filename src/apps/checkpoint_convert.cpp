@@ -8,6 +8,7 @@
 #include "apps/progress.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/local_output.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
@@ -111,6 +112,7 @@ int convert_checkpoint(ParsedOptions& parsed) {
         "checkpoint convert takes a checkpoint, of tessera or of PyTorch, and a new directory: "
         "tessera checkpoint convert FROM TO");
   }
+  require_local_output("checkpoint convert: the new directory", parsed.words[2]);
   const fs::path from = parsed.words[1];
   Progress lines("writing");
   const ConversionProgress progress = [&](int64_t done, int64_t total) {

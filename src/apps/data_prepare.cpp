@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/local_output.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/directory_lock.h"
@@ -156,6 +157,7 @@ int prepare_data(ParsedOptions& parsed) {
     throw UsageError(cat("unexpected word '", parsed.words[1], "' behind data prepare"));
   apply_preset(parsed);
   const RunConfig& config = parsed.config;
+  require_local_output("--output_dir", config.output_dir);
   DatasetNames names;
   names.dataset = config.dataset;
   names.config = config.dataset_config_name;

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/local_output.h"
 #include "checkpoint/checkpoint.h"
 #include "weights/adapter_weights.h"
 #include "weights/checkpoint_parameters.h"
@@ -78,6 +79,7 @@ int export_command(std::span<const std::string> arguments) {
         "export takes a checkpoint, or a directory of them, and the directory to write: tessera "
         "export CHECKPOINT DIR");
   }
+  require_local_output("export: the model", parsed.words[1]);
   log_messages(parsed);
   if (parsed.config.format != "gguf") check_export_directory(parsed.words[1]);
   auto found = newest_complete_checkpoint(parsed.words[0]);

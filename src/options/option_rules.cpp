@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/local_output.h"
 #include "base/text.h"
 #include "checkpoint/places.h"
 #include "optim/optimizer.h"
@@ -53,6 +54,7 @@ void check_final_model(const RunConfig& c) {
   const bool in_bucket = !c.checkpoint_dir.empty() && is_in_bucket(c.checkpoint_dir[0]);
   if (c.save_final_model && c.model_dir.empty() && in_bucket)
     throw UsageError("--save_final_model writes to this machine: give --model_dir");
+  require_local_output("--model_dir", c.model_dir);
 }
 
 // Joined to a name without a bucket, the first part of a path would be taken for one.

@@ -81,6 +81,7 @@ TEST_F(CheckpointConvert, WhatIsWrongIsSaid) {
     return result.message();
   };
   expect_contains(refusal({"ckpt"}, 2), "tessera checkpoint convert FROM TO");
+  expect_contains(refusal({"nothing", "hf://me/x"}, 2), "'hf://me/x' is not of this machine");
   expect_contains(refusal({"nothing", "x"}, 1), "is neither a complete checkpoint of tessera nor");
   must(run(train({"--max_steps", "2", "--checkpoint_dir", "ckpt"})));
   expect_contains(refusal({"ckpt", "torch", "--position", "3"}, 2),

@@ -163,6 +163,10 @@ TEST_F(DataCommand, WhatIsMissingOrContradictsIsSaid) {
   expect_contains(refusal({"prepare", "--dataset", "docs.jsonl"}, 2), "--output_dir is required");
   expect_contains(refusal({"prepare", "--dataset", "docs.jsonl", "--output_dir", "out"}, 2),
                   "--tokenizer is required");
+  expect_contains(refusal({"prepare", "--dataset", "docs.jsonl", "--output_dir", "s3://bucket/out",
+                           "--tokenizer", "byte"},
+                          2),
+                  "--output_dir 's3://bucket/out' is not of this machine");
   expect_contains(
       refusal({"prepare", "--dataset", "docs.jsonl", "--output_dir", "out", "--tokenizer", "byte",
                "--val_split_percentage", "5", "--test_size", "0.1"},

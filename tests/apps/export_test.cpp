@@ -218,6 +218,11 @@ TEST_F(Export, SaysWhatIsWrong) {
     expect_contains(result.message(), reason);
   };
   fails({"export", "ckpt"}, "tessera export CHECKPOINT DIR");
+  for (const Words& format : {Words{}, Words{"--format", "gguf"}}) {
+    ProgramResult elsewhere = run(Words{"export", "ckpt", "s3://bucket/model"} + format);
+    EXPECT_EQ(elsewhere.status, 2);
+    expect_contains(elsewhere.message(), "'s3://bucket/model' is not of this machine");
+  }
   fails({"export", "ckpt", "model"}, "there is no complete checkpoint in 'ckpt'");
   ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
   make_directories(path("mine"));

@@ -204,6 +204,12 @@ TEST(OptionParser, APlaceInABucketHasABucket) {
   }
 }
 
+TEST(OptionParser, AModelIsWrittenToThisMachine) {
+  expect_contains(usage_error({"--save_final_model", "1", "--model_dir", "s3://bucket/model"}),
+                  "--model_dir 's3://bucket/model' is not of this machine");
+  parse({"--save_final_model", "1", "--model_dir", "a:/b//c"});
+}
+
 TEST(OptionParser, Bundles) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"--betas", "0.8", "0.99"}, {"--betas=0.8,0.99"}, {"--betas", "(0.8, 0.99)"}}) {
