@@ -90,6 +90,14 @@ void TrainingRun::check_final_model() const {
   if (!config_.save_final_model || config_.eval_only) return;
   hugging_face_model_type(record_.model.model_type);
   check_export_directory(model_directory(), record_.model.lora.rank > 0);
+  if (rank() == 0) {
+    try {
+      check_can_be_written(model_directory());
+    } catch (const UserError& error) {
+      throw UserError(cat("--save_final_model cannot write to --model_dir '",
+                          model_directory().string(), "': ", error.what()));
+    }
+  }
   if (record_.model.lora.rank > 0) return;  // the adapters alone
   check_tokenizer_export(config_.tokenizer, *load_tokenizer(config_.tokenizer),
                          record_.model.model_type);

@@ -75,6 +75,14 @@ bool is_mount_point(const fs::path& directory) {
          here.st_dev != above.st_dev;
 }
 
+// Where the files of a directory are written before it takes its place, or what is there: beside
+// it.
+fs::path aside_of(const fs::path& final) {
+  if (final.has_parent_path()) make_directories(final.parent_path());
+  fs::path aside = final;
+  return aside += ".tmp-" + unique_suffix();
+}
+
 void move_directory(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
@@ -135,13 +143,15 @@ void check_export_directory(const fs::path& directory, bool adapters) {
                       ", so it is not overwritten: give another directory"));
 }
 
+void check_can_be_written(const fs::path& directory) {
+  TemporaryDirectory aside(aside_of(plain(directory)));
+}
+
 void export_adapter(const fs::path& directory, const ModelConfig& model,
                     const ParameterSource& source, const ExportOptions& options) {
   check_export_directory(directory, true);
-  fs::path final = plain(directory), aside = final;
-  if (final.has_parent_path()) make_directories(final.parent_path());
-  aside += ".tmp-" + unique_suffix();
-  TemporaryDirectory temporary(aside);
+  const fs::path final = plain(directory);
+  TemporaryDirectory temporary(aside_of(final));
   write_file_atomic(temporary.path() / kPeftConfigName,
                     peft_config_json(model, options.base_model));
   const std::vector<FileTensor> tensors = adapter_tensors(model.model_type, parameters_of(model));
@@ -183,10 +193,8 @@ void export_model(const fs::path& directory, const ModelConfig& model,
   auto tokenizer = open_tokenizer(options.tokenizer, model);
   check_tokenizer_export(options.tokenizer, *tokenizer, model.model_type);
   check_export_directory(directory);
-  fs::path final = plain(directory), aside = final;
-  if (final.has_parent_path()) make_directories(final.parent_path());
-  aside += ".tmp-" + unique_suffix();
-  TemporaryDirectory temporary(aside);
+  const fs::path final = plain(directory);
+  TemporaryDirectory temporary(aside_of(final));
   Json config = Json::parse(hugging_face_config_json(there));
   config["torch_dtype"] = options.dtype == DType::kF32    ? "float32"
                           : options.dtype == DType::kBF16 ? "bfloat16"

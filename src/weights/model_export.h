@@ -46,6 +46,10 @@ std::string base_model_of(const RunConfig& options);
 // UserError where another directory cannot take its place: a mount point, the current directory.
 void check_can_be_replaced(const std::filesystem::path& directory);
 
+// UserError where nothing can be written beside a directory, as is done before it is replaced.
+// Makes the directory above it.
+void check_can_be_written(const std::filesystem::path& directory);
+
 // UserError if something is there that the functions above did not write: it is never overwritten.
 // Nor is a model by `adapters`, which may be of that very model; nor what check_can_be_replaced()
 // refuses.

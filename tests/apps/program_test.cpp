@@ -142,6 +142,10 @@ TEST_F(BadInput, PlacesThatCannotBeWritten) {
   ProgramResult result = run(train({"--checkpoint_dir", "text.txt/ckpt", "--metrics_file", "m"}));
   expect_refusal(result, 1, {"--checkpoint_dir", "text.txt/ckpt"});
   EXPECT_FALSE(exists("m"));
+  result = run(
+      train({"--save_final_model", "1", "--model_dir", "text.txt/model", "--metrics_file", "m"}));
+  expect_refusal(result, 1, {"--model_dir 'text.txt/model'", "Not a directory"});
+  EXPECT_FALSE(exists("m"));
   expect_refusal(run(train({"--cache_dir", "text.txt/cache"})), 1, {"text.txt/cache"});
   expect_refusal(run(train({"--metrics_file", "none/m"})), 1, {"'none/m'"});
   expect_refusal(run(train({"--hash_file", "none/h"})), 1, {"'none/h'"});
