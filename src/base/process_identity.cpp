@@ -136,7 +136,7 @@ void remove_leftovers_of(const std::filesystem::path& path) {
        !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (name.starts_with(prefix) && maker_has_ended(std::string_view(name).substr(prefix.size())))
-      fs::remove(it->path(), ignored);
+      fs::remove_all(it->path(), ignored);
   }
 }
 

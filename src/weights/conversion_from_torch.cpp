@@ -7,6 +7,7 @@
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/directory.h"
 #include "checkpoint/state_files.h"
 #include "hub/tokenizer_files.h"
 #include "models/build_model.h"
@@ -27,6 +28,7 @@ class NewDirectory {
   explicit NewDirectory(fs::path path) : path_(std::move(path)) {
     std::error_code ignored;
     was_there_ = fs::exists(path_, ignored);
+    if (fs::is_directory(path_, ignored)) remove_leftovers(path_);
     if (was_there_ && !(fs::is_directory(path_, ignored) && fs::is_empty(path_, ignored))) {
       throw UserError(cat("'", path_.string(), "' is there and not empty: give a new directory"));
     }

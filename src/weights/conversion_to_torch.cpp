@@ -335,6 +335,7 @@ void convert_to_torch(const fs::path& checkpoint, const fs::path& to,
   }
   if (fs::exists(final, error)) check_can_be_replaced(final);
   if (final.has_parent_path()) make_directories(final.parent_path());
+  remove_leftovers_of(final);
   TemporaryDirectory aside(fs::path(final) += cat(".tmp-", unique_suffix()));
   DcpConversion(*reader, record, aside.path(), progress).run();
   sync_directory(aside.path());

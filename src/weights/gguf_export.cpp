@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 #include "hub/gguf_writer.h"
 #include "models/build_model.h"
@@ -315,6 +316,7 @@ void export_gguf(const fs::path& path, const ModelConfig& model, const Parameter
             " positions is not in the file: llama.cpp lets every token see all before it"));
   }
   if (path.has_parent_path()) make_directories(path.parent_path());
+  remove_leftovers_of(path);
   ModelConfig there = model;  // as those programs have it
   if (auto complete = model_family(model.model_type).complete) complete(there);
   const ZerosElsewhere weights(source, build_model(model, 1, 1, ModelHead::kLogits).parameters);

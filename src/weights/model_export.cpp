@@ -79,6 +79,7 @@ bool is_mount_point(const fs::path& directory) {
 // it.
 fs::path aside_of(const fs::path& final) {
   if (final.has_parent_path()) make_directories(final.parent_path());
+  remove_leftovers_of(final);
   fs::path aside = final;
   return aside += ".tmp-" + unique_suffix();
 }

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "tests/base/ended_process.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -18,24 +18,6 @@ std::vector<std::string> parts_of(const std::string& suffix) {
   std::vector<std::string> parts;
   for (std::string_view part : split(suffix, '.')) parts.emplace_back(part);
   return parts;
-}
-
-// The suffix of a process that has ended.
-std::string ended_process() {
-  int ends[2];
-  EXPECT_EQ(::pipe(ends), 0);
-  pid_t child = ::fork();
-  if (child == 0) {
-    std::string suffix = unique_suffix();
-    (void)!::write(ends[1], suffix.data(), suffix.size());
-    ::_exit(0);
-  }
-  ::waitpid(child, nullptr, 0);
-  char text[256];
-  ssize_t n = ::read(ends[0], text, sizeof text);
-  ::close(ends[0]);
-  ::close(ends[1]);
-  return {text, static_cast<size_t>(n)};
 }
 
 TEST(UniqueSuffix, DiffersEachTime) {

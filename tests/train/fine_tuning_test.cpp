@@ -3,6 +3,7 @@
 #include "models/model_family.h"
 #include "options/model_options.h"
 #include "options/option_parser.h"
+#include "tests/base/ended_process.h"
 #include "tests/checkpoint/save_boxes.h"
 #include "tests/train/training_fixture.h"
 #include "tokenizer/tokenizer.h"
@@ -231,10 +232,14 @@ TEST_F(FineTuning, NeverOverwritesWhatItDidNotWrite) {
   std::filesystem::remove(path("mine/notes.txt"));
   train(c);
   const auto bytes = std::filesystem::file_size(path("mine/model.safetensors"));
+  const std::string left = path(cat("mine.tmp-", ended_process()));  // of one that was killed
+  make_directories(left);
+  write_file_atomic(std::filesystem::path(left) / "model.safetensors", "half");
   c.dtype = "bf16";
   c.checkpoint_dir = {path("other")};
   train(c);
   EXPECT_LT(std::filesystem::file_size(path("mine/model.safetensors")), bytes * 6 / 10);
+  EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 }  // namespace

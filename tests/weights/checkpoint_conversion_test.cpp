@@ -6,6 +6,7 @@
 #include "base/interruption.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/verification.h"
+#include "tests/base/ended_process.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/weights/torch_state_fixture.h"
@@ -176,6 +177,19 @@ TEST_P(CheckpointConversion, LeavesNothingWhereItIsInterruptedOrFails) {
   write_file_atomic(made / "state.safetensors", content);
   expect_contains(message_of<DamagedCheckpoint>([&] { convert_to_torch(made, to); }), "hash");
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), fs::directory_iterator()), 2);
+}
+
+TEST_P(CheckpointConversion, RemovesWhatWasKilledBefore) {
+  const fs::path left = job_.to / cat("gpt2-3steps.tmp-", ended_process());
+  fs::create_directories(left);
+  write_file_atomic(left / "state.safetensors", "half");
+  const fs::path made = convert_from_torch(job_).path;
+  EXPECT_FALSE(fs::exists(left));
+  const fs::path to = directory_ / "again", half = to.string() + ".tmp-" + ended_process();
+  fs::create_directories(half);
+  write_file_atomic(half / "__0_0.distcp", "half");
+  convert_to_torch(made, to);
+  EXPECT_FALSE(fs::exists(half));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CheckpointConversion,

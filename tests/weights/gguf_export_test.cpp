@@ -7,6 +7,7 @@
 
 #include "base/float16.h"
 #include "base/interruption.h"
+#include "tests/base/ended_process.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/weights/torch_state_fixture.h"
@@ -253,6 +254,13 @@ TEST_F(GgufExportTest, Llama3sFrequenciesAreFactors) {
   EXPECT_EQ(factors[0], 1);
   const double wave = 2 * 3.14159265358979 * std::sqrt(500000.0), mix = (8192 / wave - 1) / 3;
   EXPECT_NEAR(factors[1], 1 / ((1 - mix) / 8 + mix), 1e-5);
+}
+
+TEST_F(GgufExportTest, RemovesWhatWasKilledBefore) {
+  const fs::path left = directory_ / cat("m0.gguf.tmp-", ended_process());
+  write_file_atomic(left, "half");
+  written(tiny_model(ModelType::kLlamaV2));
+  EXPECT_FALSE(fs::exists(left));
 }
 
 TEST_F(GgufExportTest, LeavesNothingWhereItFails) {
