@@ -90,6 +90,12 @@ class Needs {
   std::vector<NamedModel> models() const {
     std::vector<NamedModel> needed;
     if (parsed_.config.finetune && resumed_) return needed;  // all is in the checkpoint
+    const std::string& weights = parsed_.config.pretrained_checkpoint_file;
+    std::error_code ignored;
+    if (!weights.empty() && !fs::exists(weights, ignored)) {
+      throw UserError(
+          cat("--pretrained_checkpoint_file: there is no file or directory '", weights, "'"));
+    }
     for (size_t i = 0; i < std::size(kNames); ++i) {
       const std::string& name = parsed_.config.*kNames[i].field;
       if (kNames[i].option == "tokenizer" || name.empty() || !is_remote_model(name)) continue;
@@ -106,6 +112,7 @@ class Needs {
   std::vector<NamedModel> tokenizer() const {
     const RunConfig& config = parsed_.config;
     size_t which = std::size(kNames) - 1;
+    require_own_tokenizer();
     if (!is_remote_model(config.tokenizer) || is_own_tokenizer(config)) return {};
     if (has_own_tokenizer() && !parsed_.is_given("tokenizer")) return {};
     if (has_own_tokenizer() && is_recorded(which)) return {named(which, {})};
@@ -115,6 +122,18 @@ class Needs {
   }
 
  private:
+  // Pretrained weights with another tokenizer than theirs would learn another language.
+  void require_own_tokenizer() const {
+    const RunConfig& config = parsed_.config;
+    if (resumed_ || parsed_.is_given("tokenizer") || is_own_tokenizer(config)) return;
+    std::string source = config.hf_pretrained_model_name_or_dir;
+    if (config.finetune && source.empty()) source = config.pretrained_checkpoint_file;
+    if (config.finetune && source.empty()) source = config.finetune_checkpoint_load_dir;
+    if (source.empty() || find_pretrained_tokenizer(config) || !data_need_tokenizer(config)) return;
+    throw UserError(cat("there is no tokenizer with the pretrained weights of '", source,
+                        "': give --tokenizer the one that they were trained with"));
+  }
+
   bool has_own_tokenizer() const { return resumed_ && resumed_->tokenizer; }
   bool is_recorded(size_t which) const {
     return resumed_ && is_same_model(resumed_->options.*kNames[which].field,

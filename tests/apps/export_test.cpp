@@ -42,6 +42,27 @@ TEST_F(Export, WritesADirectoryThatTrainingStartsFrom) {
   EXPECT_EQ(config["eos_token_id"], 256);
 }
 
+TEST_F(Export, TextForPretrainedWeightsNeedsATokenizer) {
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
+  ok({"export", "ckpt", "model"});
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::remove(path("model") / file);
+  const Words rest{"--max_context_width", "16", "--max_steps", "1", "--threads", "1"};
+  for (const Words& source : {Words{"--hf_model", "model"},
+                              Words{"--finetune", "1", "--pretrained_checkpoint_file", "model"}}) {
+    ProgramResult tuned = run(Words{"train", "--dataset", "text.txt"} + source + rest);
+    EXPECT_EQ(tuned.status, 1);
+    expect_contains(tuned.message(), "no tokenizer with the pretrained weights of 'model'");
+    ok(Words{"train", "--dataset", "text.txt", "--tokenizer", "byte"} + source + rest);
+  }
+  write("ids.bin", std::string(4000, '\0'));
+  ok(Words{"train", "--dataset", "ids.bin", "--hf_model", "model"} + rest);
+  ProgramResult gone = run({"train", "--dataset", "text.txt", "--finetune", "1",
+                            "--pretrained_checkpoint_file", "nothere"});
+  EXPECT_EQ(gone.status, 1);
+  expect_contains(gone.message(), "--pretrained_checkpoint_file: there is no file or directory");
+}
+
 namespace fs = std::filesystem;
 
 fs::path golden(const std::string& name) {
