@@ -118,15 +118,22 @@ std::string rate(int64_t tokens, double seconds) {
 // What keeps the programs from being bound: nothing, or why memory does not suffice.
 std::optional<std::string> shortage_of(const RunConfig& config, const DecoderPrograms& programs,
                                        int threads) {
-  int64_t planned = programs.planned();
+  const int64_t planned = programs.planned();
+  const std::string ways =
+      cat("; --bf16 1 halves the weights of an f32 model, ",
+          config.prompts_file.empty() ? "" : "a smaller --prompt_batch_size or ",
+          "fewer --max_new_tokens the cache");
+  if (config.memory) {  // then the user knows better
+    if (planned <= *config.memory) return {};
+    return cat("not enough memory: the plan needs ", format_bytes(planned), ", which is ",
+               format_bytes(planned - *config.memory), " more than --memory ",
+               format_bytes(*config.memory), ways);
+  }
   RankMemory need{planned, memory_beside_plan(config, planned, threads), memory_pools()};
   auto shortage = find_shortage({&need, 1});
-  if (!shortage || (config.memory && planned <= *config.memory)) return {};
-  return cat("not enough memory: ", shortage->text,
-             "; --bf16 1 halves the weights of an f32 model, ",
-             config.prompts_file.empty() ? "" : "a smaller --prompt_batch_size or ",
-             "fewer --max_new_tokens the cache. Where the system is wrong, say by --memory BYTES ",
-             "what may be used");
+  if (!shortage) return {};
+  return cat("not enough memory: ", shortage->text, ways,
+             ". Where the system is wrong, say by --memory BYTES what may be used");
 }
 
 // Programs for as many rows as are asked for, or, where nobody asks, as memory has room for.

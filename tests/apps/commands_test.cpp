@@ -207,6 +207,25 @@ TEST_F(Commands, GenerateContinuesAFileOfPrompts) {
   EXPECT_EQ(alone.status, 2);
   expect_contains(alone.message(), "--prompt_batch_size counts texts of --prompts_file");
 
+  // --memory makes the batch smaller, and refuses what does not fit at all.
+  auto limited = [&](const std::string& memory) {
+    return run({"generate", "ckpt", "--prompts_file", "prompts.txt", "--max_new_tokens", "9",
+                "--memory", memory});
+  };
+  expect_contains(limited("1GiB").err, "5 prompts, 5 at once: ");
+  // What one row needs: whole MiB, then the KiB beyond them.
+  std::smatch found;
+  std::string refusal = limited("1KiB").message();
+  ASSERT_TRUE(std::regex_search(refusal, found, std::regex(R"(needs (\d+)\S* MiB, )"))) << refusal;
+  const int mib = std::stoi(found[1]);
+  const ProgramResult none = limited(cat(mib, "MiB"));
+  EXPECT_EQ(none.status, 1);
+  refusal = none.message();
+  ASSERT_TRUE(std::regex_search(refusal, found, std::regex(R"(is (\d+)\S* KiB more than)")))
+      << refusal;
+  const int kib = 1024 * mib + std::stoi(found[1]) + 1;
+  expect_contains(limited(cat(kib, "KiB")).err, "5 prompts, 1 at once: ");
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   // A batch that memory does not hold is refused where it was asked for.
   std::string many;
