@@ -1,5 +1,6 @@
 #include "generate/trained_model.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -7,6 +8,7 @@
 #include "checkpoint/places.h"
 #include "hub/pretrained_weights.h"
 #include "hub/remote_model.h"
+#include "hub/tokenizer_files.h"
 #include "models/build_model.h"
 #include "models/peft_config.h"
 #include "options/lora_options.h"
@@ -20,24 +22,8 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-TrainedModel open_trained(const fs::path& path, const std::optional<std::string>& tokenizer) {
-  auto weights = std::make_shared<CheckpointParameters>(path);
-  const RunRecord& record = weights->record();
-  TrainedModel trained;
-  trained.path = path;
-  trained.model = record.model;
-  trained.context = record.options.max_context_width;
-  // What was trained in f16 may not fit bf16's precision; f32 holds both.
-  bool bf16 = record.options.bf16 && !record.options.use_fp16;
-  trained.compute = bf16 ? DType::kBF16 : DType::kF32;
-  trained.tokenizer = tokenizer ? *tokenizer : tokenizer_of(path, record);
-  trained.documents_joined = true;
-  trained.weights = std::move(weights);
-  return trained;
-}
-
 // `eos_token_id` of a file of the directory: a number, or a list of them. Empty where it says none.
-std::vector<int32_t> end_ids(const fs::path& file) {
+std::vector<int32_t> end_ids_of_file(const fs::path& file) {
   constexpr uintmax_t kMaxBytes = 1 << 20;
   std::error_code error;
   uintmax_t bytes = fs::file_size(file, error);
@@ -58,6 +44,48 @@ std::vector<int32_t> end_ids(const fs::path& file) {
   return ids;
 }
 
+// Of a directory, by the first of its files that says any.
+std::vector<int32_t> end_ids(const fs::path& directory) {
+  std::vector<int32_t> ids;
+  for (const char* file : {"generation_config.json", "config.json"}) {
+    if (ids.empty()) ids = end_ids_of_file(directory / file);
+  }
+  return ids;
+}
+
+// Tokens that it may see at once. What began with another's weights has learned all positions of
+// the model, whatever the windows here; what began with random ones those of its windows alone.
+int64_t context_of(const RunRecord& record) {
+  const RunConfig& c = record.options;
+  const int64_t window = c.max_context_width, positions = record.model.max_context_width;
+  if (!record.converted_from.empty()) return positions;
+  const bool pretrained = !c.hf_pretrained_model_name_or_dir.empty() ||
+                          !c.pretrained_checkpoint_file.empty() ||
+                          !c.finetune_checkpoint_load_dir.empty();
+  return pretrained ? std::max(window, positions) : window;
+}
+
+TrainedModel open_trained(const fs::path& path, const std::optional<std::string>& tokenizer) {
+  auto weights = std::make_shared<CheckpointParameters>(path);
+  const RunRecord& record = weights->record();
+  TrainedModel trained;
+  trained.path = path;
+  trained.model = record.model;
+  trained.context = context_of(record);
+  // What was trained in f16 may not fit bf16's precision; f32 holds both.
+  bool bf16 = record.options.bf16 && !record.options.use_fp16;
+  trained.compute = bf16 ? DType::kBF16 : DType::kF32;
+  trained.tokenizer = tokenizer ? *tokenizer : tokenizer_of(path, record);
+  // Whether "auto" joined them the record does not say.
+  trained.documents_joined = record.converted_from.empty() && record.options.packing != "rows";
+  fs::path folder = trained.tokenizer;
+  if (is_tokenizer_file(folder.filename().string())) folder = folder.parent_path();
+  std::error_code ignored;
+  if (fs::is_directory(folder, ignored)) trained.end_ids = end_ids(folder);
+  trained.weights = std::move(weights);
+  return trained;
+}
+
 TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& options,
                                const std::optional<std::string>& tokenizer) {
   TrainedModel trained;
@@ -66,9 +94,7 @@ TrainedModel open_hugging_face(const fs::path& directory, const RunConfig& optio
   trained.context = trained.model.max_context_width;
   trained.compute = options.bf16 ? DType::kBF16 : DType::kF32;
   trained.tokenizer = tokenizer.value_or(directory.string());
-  for (const char* file : {"generation_config.json", "config.json"}) {
-    if (trained.end_ids.empty()) trained.end_ids = end_ids(directory / file);
-  }
+  trained.end_ids = end_ids(directory);
   ModelType type = trained.model.model_type;
   auto parameters = build_model(trained.model, 1, 1, ModelHead::kNext).parameters;
   trained.weights = std::make_shared<PretrainedWeights>(directory, family_names(type),

@@ -20,7 +20,8 @@ struct TrainedModel {
   DType compute = DType::kF32;    // in which it was trained; f32 for f16
   std::string tokenizer;          // name or path, as load_tokenizer() takes it
   std::vector<int32_t> end_ids;   // that end a text, besides the tokenizer's own
-  bool documents_joined = false;  // trained on documents with an end of text between them
+  bool documents_joined = false;  // trained on documents with an end of text between them, as far
+                                  // as is known
   std::shared_ptr<const ParameterSource> weights;
 };
 

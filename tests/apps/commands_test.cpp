@@ -141,6 +141,36 @@ TEST_F(Commands, GenerateContinuesAText) {
   expect_contains(misfit.message(), "the tokenizer has 280 ids, the model's vocabulary only 257");
 }
 
+// Context, ends of a text and begin of a prompt are those of the model that it was made of.
+TEST_F(Commands, GenerateContinuesATunedModelAsItsExport) {
+  auto ok = [&](const Words& words) {
+    ProgramResult result = run(words);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  ok(train({"--max_steps", "60", "--lr_decay_iters", "60", "--max_context_width", "64",
+            "--checkpoint_dir", "ckpt"}));
+  ok({"export", "ckpt", "model"});
+  write("model/generation_config.json", R"({"eos_token_id": [256, 32]})");
+  const std::string prompt = "the quick brown fox jumps over the lazy d";  // more than 16 tokens
+  auto likeliest = [&](const std::string& model, const std::string& text) {
+    return ok({"generate", model, "--prompt", text, "--temperature", "0", "--max_new_tokens", "20",
+               "--bf16", "0"});
+  };
+  std::string rows;
+  for (int i = 0; i < 100; ++i) rows += "{\"text\": \"the quick\"}\n";
+  write("rows.jsonl", rows);
+  for (const std::string packing : {"rows", "auto"}) {
+    ok({"train", "--hf_model", "model", "--dataset", "rows.jsonl", "--max_context_width", "16",
+        "--max_steps", "1", "--threads", "1", "--packing", packing, "--checkpoint_dir", packing});
+    ok({"export", packing, packing + "-model"});
+    const std::string end = packing == "rows" ? "" : "<|endoftext|>";
+    const std::string text = likeliest(packing + "-model", end + prompt);
+    EXPECT_EQ(end + likeliest(packing, prompt), text);
+    EXPECT_EQ(text.find(' ', end.size() + prompt.size()), std::string::npos) << text;
+  }
+}
+
 TEST_F(Commands, GenerateContinuesAFileOfPrompts) {
   ASSERT_EQ(run(train({"--max_steps", "60", "--lr_decay_iters", "60", "--checkpoint_dir", "ckpt"}))
                 .status,
