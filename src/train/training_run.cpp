@@ -165,6 +165,12 @@ void TrainingRun::run_to_the_end() {
       throw UserError(
           "--eval_only: there is no validation text; give --validation_dataset or --test_dir");
     validate(config_.validation_batches);
+    if (!stopping_ && !std::isfinite(last_validation_loss_)) {
+      throw UserError(
+          "--eval_only: the loss is not finite: the training of these weights diverged, or they "
+          "are "
+          "damaged (tessera checkpoint show CHECKPOINT '*' counts what is not finite)");
+    }
   } else {
     train();
   }

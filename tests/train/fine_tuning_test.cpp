@@ -1,4 +1,7 @@
 // Weights out of a run and into another, in the layout of Hugging Face's programs.
+#include <cstring>
+#include <limits>
+
 #include "checkpoint/safetensors.h"
 #include "models/model_family.h"
 #include "options/model_options.h"
@@ -81,6 +84,17 @@ TEST_F(FineTuning, AGpt2WithoutBiasesGetsZeros) {
   ASSERT_NE(bias, nullptr);
   EXPECT_EQ(bias->shape, Shape{3 * model.hidden_width});
   for (std::byte b : file.bytes(*bias)) EXPECT_EQ(b, std::byte{0});
+}
+
+TEST_F(FineTuning, EvaluationOfWeightsThatAreNotFiniteFails) {
+  train_model("model");
+  std::string content = weights("model");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(&content[content.size() - sizeof nan], &nan, sizeof nan);
+  write("model/model.safetensors", content);
+  RunConfig measure = from("model", 0);
+  measure.eval_only = true;
+  expect_contains(failure(measure), "--eval_only: the loss is not finite");
 }
 
 TEST_F(FineTuning, StartsFreshFromTheWeights) {
