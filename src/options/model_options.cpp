@@ -207,7 +207,8 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
   bool is_file = source == "model_config" || source == kWeightsFile ||
                  std::filesystem::is_regular_file(value, ignored);
   std::optional<std::filesystem::path> found = value;
-  if (!is_file) found = find_model_directory(value, parsed.config);
+  const bool has_weights = source == "hf_pretrained_model_name_or_dir";
+  if (!is_file || has_weights) found = find_model_directory(value, parsed.config);
   std::optional<ModelConfig> model;
   if (found)
     model = read_hugging_face_config(*found);

@@ -16,13 +16,26 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-}  // namespace
-
-std::optional<fs::path> find_model_directory(const std::string& name, const RunConfig& config) {
+// A directory, that of a file, or the model of that name in the cache.
+std::optional<fs::path> directory_of(const std::string& name, const RunConfig& config) {
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) return name;
   if (is_file(name)) return fs::absolute(name, ignored).parent_path();
   return find_cached_model(name, config.hf_home);
+}
+
+}  // namespace
+
+std::optional<fs::path> find_model_directory(const std::string& name, const RunConfig& config) {
+  const fs::path file = fs::path(name).filename();
+  if (is_file(name) && file != "config.json" && file != kMetaParamsName) {
+    throw UserError(cat("'", name, "' is a file, and a model is a directory: give '",
+                        fs::absolute(name).parent_path().string(),
+                        "' or another; weights alone, to train on from them, are --finetune 1 "
+                        "--pretrained_checkpoint_file ",
+                        name));
+  }
+  return directory_of(name, config);
 }
 
 std::optional<fs::path> find_pretrained_weights(const RunConfig& config) {
@@ -64,7 +77,7 @@ std::optional<RunRecord> resumed_fine_tuning(const RunConfig& config) {
 std::optional<fs::path> find_pretrained_tokenizer(const RunConfig& config) {
   std::vector<std::optional<fs::path>> places;
   auto add = [&](const std::string& name) {
-    if (!name.empty()) places.push_back(find_model_directory(name, config));
+    if (!name.empty()) places.push_back(directory_of(name, config));
   };
   add(config.hf_pretrained_model_name_or_dir);
   if (config.finetune) {

@@ -12,7 +12,8 @@ namespace tessera {
 // docs/fine_tuning.md, by the options alone.
 
 // The directory of a model: `name` itself, the directory of a config.json, or the model of that
-// name in Hugging Face's cache of this machine (--hf_home). nullopt if there is none.
+// name in Hugging Face's cache of this machine (--hf_home). nullopt if there is none. UserError for
+// another file: which of several it would stand for nobody says.
 std::optional<std::filesystem::path> find_model_directory(const std::string& name,
                                                           const RunConfig& config);
 

@@ -42,6 +42,22 @@ TEST_F(Export, WritesADirectoryThatTrainingStartsFrom) {
   EXPECT_EQ(config["eos_token_id"], 256);
 }
 
+TEST_F(Export, AFileOfWeightsIsNoModel) {
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
+  ok({"export", "ckpt", "model"});
+  write("model/other.safetensors", weights("model"));
+  const Words rest{"--dataset",   "text.txt", "--max_context_width", "16",
+                   "--max_steps", "1",        "--threads",           "1"};
+  for (const Words& words : {Words{"generate", "model/other.safetensors"},
+                             Words{"train", "--hf_model", "model/other.safetensors"} + rest}) {
+    ProgramResult refused = run(words);
+    EXPECT_EQ(refused.status, 1);
+    expect_contains(refused.message(), "'model/other.safetensors' is a file, and a model is a dir");
+  }
+  ok({"generate", "model/config.json", "--prompt", "a", "--max_new_tokens", "2"});
+  ok(Words{"train", "--hf_model", "model/config.json"} + rest);
+}
+
 TEST_F(Export, TextForPretrainedWeightsNeedsATokenizer) {
   ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
   ok({"export", "ckpt", "model"});
