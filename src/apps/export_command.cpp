@@ -41,7 +41,10 @@ void write_gguf(const std::string& path, const CheckpointParameters& weights,
   Progress lines("writing");
   GgufOptions options{dtype_from_name(config.dtype), tokenizer,
                       [&](int64_t done, int64_t total) { lines.show(done, total, format_bytes); }};
-  if (model.lora.rank == 0) return export_gguf(path, model, weights, options);
+  if (model.lora.rank == 0) {
+    if (config.merge_adapter) refuse_merge();
+    return export_gguf(path, model, weights, options);
+  }
   if (!config.merge_adapter) {
     throw UserError(
         "--format gguf writes whole models, and this run has adapters: give --merge_adapter 1");
@@ -49,6 +52,17 @@ void write_gguf(const std::string& path, const CheckpointParameters& weights,
   ModelConfig merged = model;
   merged.lora = {};
   export_gguf(path, merged, MergedWeights(weights, model, weights.parameters()), options);
+}
+
+void check_format(const ParsedOptions& parsed) {
+  const bool gguf = parsed.config.format == "gguf";
+  if (!gguf && parsed.words[1].ends_with(".gguf")) {
+    throw UsageError(cat("'", parsed.words[1],
+                         "' is called as a file of llama.cpp's programs, and would be a directory: "
+                         "give --format gguf, or another name"));
+  }
+  if (gguf && parsed.is_given("max_shard_size"))
+    throw UsageError("--max_shard_size: --format gguf writes one file");
 }
 
 // Ends where it was asked to. Not in what writes the files: a training run that is asked to end
@@ -80,6 +94,7 @@ int export_command(std::span<const std::string> arguments) {
         "export CHECKPOINT DIR");
   }
   require_local_output("export: the model", parsed.words[1]);
+  check_format(parsed);
   log_messages(parsed);
   if (parsed.config.format != "gguf") check_export_directory(parsed.words[1]);
   auto found = newest_complete_checkpoint(parsed.words[0]);

@@ -165,11 +165,14 @@ void export_adapter(const fs::path& directory, const ModelConfig& model,
                    name(options.dtype)));
 }
 
+void refuse_merge() {
+  throw UserError("--merge_adapter: this model was trained without adapters (--lora_rank)");
+}
+
 void export_trained(const fs::path& directory, const ModelConfig& model,
                     const ParameterSource& source, const ExportOptions& options) {
   if (model.lora.rank == 0) {
-    if (options.merge_adapter)
-      throw UserError("--merge_adapter: this model was trained without adapters (--lora_rank)");
+    if (options.merge_adapter) refuse_merge();
     return export_model(directory, model, source, options);
   }
   if (!options.merge_adapter) return export_adapter(directory, model, source, options);

@@ -40,6 +40,9 @@ void export_adapter(const std::filesystem::path& directory, const ModelConfig& m
 void export_trained(const std::filesystem::path& directory, const ModelConfig& model,
                     const ParameterSource& source, const ExportOptions& options);
 
+// UserError: there are no adapters to be merged.
+[[noreturn]] void refuse_merge();
+
 // The model that a run with these options began with, for ExportOptions::base_model; "" if none.
 std::string base_model_of(const RunConfig& options);
 

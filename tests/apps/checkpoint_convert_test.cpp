@@ -100,6 +100,15 @@ TEST_F(CheckpointConvert, WhatIsWrongIsSaid) {
 
 TEST_F(CheckpointConvert, AGgufFileIsWrittenOnce) {
   must(run(train({"--max_steps", "2", "--checkpoint_dir", "ckpt"})));
+  auto refusal = [&](const Words& words, int status) {
+    ProgramResult result = run(Words{"export", "ckpt", "model.gguf"} + words);
+    EXPECT_EQ(result.status, status) << result.err;
+    EXPECT_FALSE(exists("model.gguf"));
+    return result.message();
+  };
+  expect_contains(refusal({}, 2), "give --format gguf, or another name");
+  expect_contains(refusal({"--format", "gguf", "--max_shard_size", "1GB"}, 2), "writes one file");
+  expect_contains(refusal({"--format", "gguf", "--merge_adapter", "1"}, 1), "without adapters");
   must(run({"export", "ckpt", "model.gguf", "--format", "gguf", "--dtype", "bf16"}));
   EXPECT_EQ(read_file(path("model.gguf")).substr(0, 8), std::string("GGUF\3\0\0\0", 8));
   ProgramResult again = run({"export", "ckpt", "model.gguf", "--format", "gguf"});
