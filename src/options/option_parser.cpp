@@ -64,11 +64,19 @@ class Parser {
       parsed_.help_word = argument.substr(argument.find('=') + 1);
     } else if (argument.size() > 2 && argument.starts_with("--")) {
       read_option(argument);
-    } else if (takes_words(parsed_.scope) && is_value(argument) && !argument.starts_with("-")) {
+    } else if (takes_words(parsed_.scope) && is_value(argument) && !argument.starts_with("-") &&
+               !is_one_too_many()) {
       parsed_.words.push_back(argument);
+      bare_boolean_.clear();
     } else {
       refuse_stray(argument);
     }
+  }
+
+  // Behind a boolean, of a command that takes one word and has it.
+  bool is_one_too_many() const {
+    return parsed_.scope == OptionScope::kGenerate && !parsed_.words.empty() &&
+           !bare_boolean_.empty();
   }
 
   void read_option(const std::string& argument) {
@@ -293,7 +301,9 @@ class Parser {
 
   [[noreturn]] void refuse_stray(const std::string& word) const {
     std::string hint = "options start with --";
-    if (looks_like_comment(word)) {
+    if (word.empty()) {
+      hint = "an empty word was given: a variable that is not set?";
+    } else if (looks_like_comment(word)) {
       hint =
           "a backslash that continues a line must be its last character: neither a blank nor a "
           "comment may follow";

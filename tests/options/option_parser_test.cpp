@@ -258,7 +258,13 @@ TEST(OptionParser, StrayWords) {
   expect_contains(usage_error({"--max_steps=5", " ", "--epochs=1"}), kBackslash);
   expect_contains(usage_error({"--max_steps", "5", "# comment"}), kBackslash);
   expect_contains(usage_error({"--tensorboard_dir", "a", " "}), kBackslash);
-  expect_contains(usage_error({"--bf16", ""}), kBackslash);
+  EXPECT_EQ(usage_error({"--bf16", ""}),
+            "stray word '': an empty word was given: a variable that is not set?");
+  expect_contains(usage_error({"ckpt", ""}, OptionScope::kExport), "an empty word was given");
+  expect_contains(usage_error({"ckpt", "--bf16", "maybe"}, OptionScope::kGenerate),
+                  "stray word 'maybe': as a value of --bf16, True, False, 1 or 0 is expected");
+  EXPECT_EQ(parse({"--bf16", "ckpt"}, OptionScope::kGenerate).words,
+            std::vector{std::string("ckpt")});
   EXPECT_EQ(usage_error({"--max_steps 100"}),
             "'--max_steps 100' holds an option, a blank and a value in one string: write "
             "'--max_steps=100', or two strings");
