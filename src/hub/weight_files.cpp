@@ -105,6 +105,18 @@ StoredTensor stored_tensor(const TorchFile& file, const fs::path& path, const To
   return {path, std::move(type), tensor.dtype, tensor.shape, {stored_piece(file, tensor)}};
 }
 
+void refuse_checkpoint(const fs::path& directory) {
+  std::error_code ignored;
+  bool one = is_there(directory / kManifestName), many = false;
+  for (const auto& entry : fs::directory_iterator(directory, ignored))
+    many = many || is_there(entry.path() / kManifestName);
+  if (!one && !many) return;
+  throw UserError(cat("'", directory.string(), "' is a ", one ? "" : "directory of ", "checkpoint",
+                      one ? "" : "s", " of tessera: `tessera export ", directory.string(),
+                      " DIR` makes a model directory of it, and --resume_from_checkpoint goes on "
+                      "with its run"));
+}
+
 WeightFiles::WeightFiles(fs::path path) : path_(std::move(path)) { open(); }
 
 void WeightFiles::open() {
@@ -120,10 +132,12 @@ void WeightFiles::open() {
     if (is_there(path_ / names.index)) return add_indexed(path_ / names.index);
   }
   if (is_meta_llama(path_)) return add_meta_llama(path_);
-  if (is_there(path_ / kManifestName)) {
-    throw UserError(cat("'", path_.string(), "' is a checkpoint of tessera: `tessera export ",
-                        path_.string(), " DIR` makes a model directory of it, and ",
-                        "--resume_from_checkpoint goes on with its run"));
+  refuse_checkpoint(path_);
+  if (is_there(path_ / ".metadata")) {
+    throw UserError(cat("'", path_.string(),
+                        "' is a checkpoint of PyTorch's torch.distributed.checkpoint: `tessera "
+                        "checkpoint convert ",
+                        path_.string(), " DIR` makes one of tessera of it"));
   }
   std::vector<std::string_view> all;
   for (const WeightFileNames& names : kWeightFileNames)
@@ -132,6 +146,14 @@ void WeightFiles::open() {
 }
 
 void WeightFiles::add_file(const fs::path& path) {
+  constexpr uintmax_t kMaxPointerBytes = 1024;
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored) && fs::file_size(path, ignored) <= kMaxPointerBytes &&
+      read_file(path).starts_with("version https://git-lfs")) {
+    throw UserError(cat("'", path.string(),
+                        "' is a pointer of git-lfs in the place of the file: `git lfs pull` "
+                        "fetches that"));
+  }
   is_torch_file(path) ? add_torch_file(path) : add_safetensors(path);
 }
 

@@ -53,6 +53,10 @@ struct StoredTensor {
   Position find(int64_t element) const;
 };
 
+// UserError that says what to do where a checkpoint of this program, or a directory of them, stands
+// in the place of weights or a model.
+void refuse_checkpoint(const std::filesystem::path& directory);
+
 // A tensor of a file of torch.save, which must outlive it.
 StoredPiece stored_piece(const TorchFile& file, const TorchTensor& tensor);
 StoredTensor stored_tensor(const TorchFile& file, const std::filesystem::path& path,

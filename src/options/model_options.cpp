@@ -6,7 +6,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "hub/saved_state.h"
+#include "hub/weight_files.h"
 #include "models/model_family.h"
+#include "models/peft_config.h"
 #include "options/lora_options.h"
 #include "options/option_rules.h"
 #include "options/option_table.h"
@@ -199,6 +202,19 @@ ModelConfig from_preset(const ParsedOptions& parsed) {
   return model;
 }
 
+// Of what is no model, but comes from one.
+void refuse_other_directory(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  for (std::string_view name : {std::string_view("config.json"), kMetaParamsName})
+    if (std::filesystem::exists(directory / name, ignored)) return;
+  refuse_checkpoint(directory);
+  if (std::filesystem::exists(directory / kPeftConfigName, ignored)) {
+    throw UserError(cat("'", directory.string(),
+                        "' is an adapter: give the model that it was made for, and --lora_adapter ",
+                        directory.string()));
+  }
+}
+
 // A file, a directory, a model in Hugging Face's cache or, where it is not a file that is asked
 // for, the name of a preset.
 ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
@@ -209,6 +225,7 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
   std::optional<std::filesystem::path> found = value;
   const bool has_weights = source == "hf_pretrained_model_name_or_dir";
   if (!is_file || has_weights) found = find_model_directory(value, parsed.config);
+  if (found && has_weights) refuse_other_directory(*found);
   std::optional<ModelConfig> model;
   if (found)
     model = read_hugging_face_config(*found);
@@ -250,6 +267,14 @@ std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
   try {
     check_fine_tuning_source(c);
   } catch (const UsageError& error) {
+    for (const std::string& directory : c.resume_from_checkpoint) {
+      if (auto torch = find_torch_checkpoint(directory)) {
+        throw UserError(cat("'", torch->string(),
+                            "' is a checkpoint of PyTorch's torch.distributed.checkpoint: `tessera "
+                            "checkpoint convert ",
+                            torch->string(), " DIR` makes one in DIR that is resumed"));
+      }
+    }
     throw UsageError(cat("there is no checkpoint in '", join(c.resume_from_checkpoint, "', '"),
                          "', so ", error.what()));
   }

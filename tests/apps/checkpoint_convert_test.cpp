@@ -59,6 +59,11 @@ TEST_F(CheckpointConvert, ARunSaysHowToConvertAndTakesWeights) {
   expect_contains(refused.message(),
                   "'torch/step-2' is a checkpoint of PyTorch's torch.distributed.checkpoint: "
                   "`tessera checkpoint convert torch/step-2 DIR`");
+  refused = run(train({"--finetune", "1", "--resume_from_checkpoint", "torch"}));
+  EXPECT_EQ(refused.status, 1);
+  expect_contains(refused.message(), "`tessera checkpoint convert torch/step-2 DIR`");
+  expect_contains(run({"generate", "torch/step-2", "--tokenizer", "byte"}).message(),
+                  "`tessera checkpoint convert torch/step-2 DIR` makes one of tessera");
   auto evaluate = [&](const Words& source) {
     ProgramResult result = run(
         Words{"train"} + tiny_job() +

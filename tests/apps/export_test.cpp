@@ -279,7 +279,13 @@ TEST_F(Export, SaysWhatIsWrong) {
   ok(adapted + Words{"--checkpoint_dir", "lora"});
   fails({"export", "lora", "base"}, "holds a whole model");
   EXPECT_FALSE(weights("base").empty());
-  fails({"train", "--hf_model", "ckpt/llama_v2-1steps", "--dataset", "text.txt"}, "config.json");
+  fails({"train", "--hf_model", "ckpt/llama_v2-1steps", "--dataset", "text.txt"},
+        "is a checkpoint of tessera: `tessera export ckpt/llama_v2-1steps DIR`");
+  fails({"train", "--hf_model", "ckpt", "--dataset", "text.txt"},
+        "'ckpt' is a directory of checkpoints of tessera");
+  ok({"export", "lora", "adapter"});
+  fails({"train", "--hf_model", "adapter", "--dataset", "text.txt"},
+        "'adapter' is an adapter: give the model that it was made for");
 }
 
 }  // namespace

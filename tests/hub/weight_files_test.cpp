@@ -185,6 +185,16 @@ TEST(WeightFiles, PointsToExportForACheckpoint) {
   ScratchDirectory scratch;
   std::filesystem::path checkpoint = save(scratch.path(), 3);
   expect_refused(checkpoint, "is a checkpoint of tessera: `tessera export ");
+  expect_refused(scratch.path(), "is a directory of checkpoints of tessera: `tessera export ");
+}
+
+TEST(WeightFiles, SaysWhatStandsInTheirPlace) {
+  ScratchDirectory scratch;
+  make_file(scratch / ".metadata", "x");
+  expect_refused(scratch.path(), "`tessera checkpoint convert ");
+  make_file(scratch / "model.safetensors",
+            "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
+  expect_refused(scratch.path(), "model.safetensors' is a pointer of git-lfs");
 }
 
 TEST(WeightFiles, RefusesAnIndexThatDisagreesWithItsFiles) {
