@@ -136,6 +136,10 @@ int checkpoint_command(std::span<const std::string> arguments) {
   if (parsed.words.empty())
     throw UsageError(cat("tessera checkpoint needs a command: ", command_list()));
   const SubCommand& command = find_command(parsed.words[0]);
+  for (const char* option : {"keep", "every", "keep_best", "dry_run"}) {
+    if (parsed.is_given(option) && parsed.words[0] != "prune")
+      throw UsageError(cat("--", option, " is an option of tessera checkpoint prune alone"));
+  }
   if (!converts) log_messages(parsed);  // that one finds out more first
   return command.run(parsed);
 }

@@ -48,7 +48,12 @@ void check_fine_tuning(ParsedOptions& parsed) {
   check_fine_tuning_source(c);
 }
 
-void check_final_model(const RunConfig& c) {
+void check_final_model(ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  if (!c.save_final_model && !c.model_dir.empty())
+    parsed.warnings.push_back("--model_dir has no effect without --save_final_model");
+  if (c.save_final_model && c.eval_only)
+    parsed.warnings.push_back("--save_final_model has no effect with --eval_only");
   if (c.save_final_model && c.model_dir.empty() && c.checkpoint_dir.empty())
     throw UsageError("--save_final_model needs --model_dir or --checkpoint_dir");
   const bool in_bucket = !c.checkpoint_dir.empty() && is_in_bucket(c.checkpoint_dir[0]);
@@ -206,7 +211,7 @@ void check_fine_tuning_source(const RunConfig& c) {
 
 void apply_option_rules(ParsedOptions& parsed) {
   check_fine_tuning(parsed);
-  check_final_model(parsed.config);
+  check_final_model(parsed);
   check_buckets(parsed.config);
   checkpoint_tiers(parsed.config);
   apply_tensor_parallelism(parsed);

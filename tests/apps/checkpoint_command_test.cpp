@@ -298,6 +298,8 @@ TEST_F(CheckpointCommand, WhatIsWrongIsSaid) {
   expect_contains(refusal({"prune", "empty"}, 2), "needs --keep N");
   expect_contains(refusal({"prune", "empty", "--keep", "0"}, 2), "keep");
   expect_contains(refusal({"ls", "--betas", "1", "2"}, 2), "not an option of tessera checkpoint");
+  expect_contains(refusal({"verify", "empty", "--keep", "3"}, 2),
+                  "--keep is an option of tessera checkpoint prune alone");
   expect_contains(refusal({"prune", "none", "--keep", "1"}, 1), "'none' is no directory");
   expect_contains(refusal({"show", "empty"}, 1), "no complete checkpoint in 'empty'");
   expect_contains(refusal({"verify", "empty"}, 1), "no checkpoint in 'empty'");

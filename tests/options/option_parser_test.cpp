@@ -210,6 +210,13 @@ TEST(OptionParser, AModelIsWrittenToThisMachine) {
   parse({"--save_final_model", "1", "--model_dir", "a:/b//c"});
 }
 
+TEST(OptionParser, SaysWhereNoModelIsWritten) {
+  EXPECT_EQ(parse({"--model_dir", "m"}).warnings,
+            std::vector<std::string>{"--model_dir has no effect without --save_final_model"});
+  EXPECT_EQ(parse({"--save_final_model", "1", "--model_dir", "m", "--eval_only", "1"}).warnings,
+            std::vector<std::string>{"--save_final_model has no effect with --eval_only"});
+}
+
 TEST(OptionParser, Bundles) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"--betas", "0.8", "0.99"}, {"--betas=0.8,0.99"}, {"--betas", "(0.8, 0.99)"}}) {
