@@ -79,7 +79,7 @@ std::string JsonRecordParser::Parser::read_ids(const object& row, Record& record
   if (!row.at_key("labels").get(field)) {
     if (std::string problem = read_labels(field, record); !problem.empty()) return problem;
   }
-  if (row.at_key("attention_mask").get(field)) return "";
+  if (row.at_key("attention_mask").get(field)) return label_problem(record);
   if (field.get(items)) return "\"attention_mask\" is not an array";
   size_t count = 0, kept = 0;
   for (element item : items) {
@@ -98,7 +98,7 @@ std::string JsonRecordParser::Parser::read_ids(const object& row, Record& record
   }
   record.ids.resize(kept);
   if (!record.labels.empty()) record.labels.resize(kept);
-  return "";
+  return label_problem(record);
 }
 
 std::string JsonRecordParser::Parser::read_labels(const element& field, Record& record) const {
@@ -206,6 +206,15 @@ std::string JsonRecordParser::expectation(RecordForm form) const {
       return cat("a line must be a JSON object with a string \"", parser_->options.text_field,
                  "\"");
   }
+}
+
+std::string label_problem(const Record& record) {
+  for (size_t i = 0; i < record.labels.size(); ++i) {
+    if (record.labels[i] == record.ids[i] || record.labels[i] == kIgnoreIndex) continue;
+    return cat("labels[", i, "] is ", record.labels[i], " where input_ids[", i, "] is ",
+               record.ids[i], ": labels are the ids themselves, not shifted, or ", kIgnoreIndex);
+  }
+  return "";
 }
 
 std::optional<RecordForm> form_of_json_line(std::string line) {

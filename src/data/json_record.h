@@ -74,6 +74,10 @@ class JsonRecordParser {
   std::unique_ptr<Parser> parser_;
 };
 
+// What is wrong with the labels of a row of ids: one that is neither its id nor kIgnoreIndex. ""
+// where they are right, or there are none.
+std::string label_problem(const Record& record);
+
 // The form of JSON lines by the keys of one of them: "input_ids"; "messages", or "prompt" and
 // "completion"; else text. nullopt for a broken one.
 std::optional<RecordForm> form_of_json_line(std::string line);

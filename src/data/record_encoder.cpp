@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/ignore_index.h"
 #include "base/text.h"
+#include "data/json_record.h"
 
 namespace tessera {
 namespace {
@@ -152,6 +153,7 @@ void RecordEncoder::encode_ids(const Record& record, std::vector<int32_t>& ids,
     throw UserError(cat("there are ", record.ids.size(), " ids and ", record.labels.size(),
                         " labels: give one for each"));
   }
+  if (std::string problem = label_problem(record); !problem.empty()) throw UserError(problem);
   ids = record.ids;
   learned.assign(ids.size(), 1);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -160,12 +162,7 @@ void RecordEncoder::encode_ids(const Record& record, std::vector<int32_t>& ids,
                           ", which the tokenizer lacks (its ids are 0 to ",
                           tokenizer_.vocab_size() - 1, "): give the tokenizer that made the ids"));
     }
-    if (record.labels.empty() || record.labels[i] == ids[i]) continue;
-    if (record.labels[i] != kIgnoreIndex) {
-      throw UserError(cat("label ", i, " is ", record.labels[i], " where the id is ", ids[i],
-                          ": labels are the ids themselves, not shifted, or ", kIgnoreIndex));
-    }
-    learned[i] = 0;
+    if (!record.labels.empty()) learned[i] = record.labels[i] != kIgnoreIndex;
   }
 }
 

@@ -158,7 +158,7 @@ std::string TableRecordReader::read_ids(size_t row, Record& record) const {
   }
   record.ids.resize(kept);
   if (!record.labels.empty()) record.labels.resize(kept);
-  return "";
+  return label_problem(record);
 }
 
 std::string TableRecordReader::read_chat(size_t row, Record& record) {

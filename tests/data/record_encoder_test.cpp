@@ -130,7 +130,7 @@ TEST_F(RecordEncoderTest, TextAndIds) {
   expect_contains(problem(plain_, {.ids = {-1}}), "id 0 is -1");
   expect_contains(problem(plain_, {.ids = {5, 6}, .labels = {5}}), "2 ids and 1 labels");
   expect_contains(problem(plain_, {.ids = {5, 6}, .labels = {6, 5}}),
-                  "label 0 is 6 where the id is 5");
+                  "labels[0] is 6 where input_ids[0] is 5");
   const auto llama = load_tokenizer((kTests / "tokenizer/goldens/llama3.json").string());
   EXPECT_EQ(marked(RecordEncoder(*llama), *llama, {.text = "a<|end_of_text|>"}),
             "<<|begin_of_text|>><a><<><|><end><_><o><f><_t><ex><t><|><>><<|end_of_text|>>");

@@ -64,7 +64,7 @@ TEST(RecordReader, IdsWithPaddingAndLabels) {
       "\n"
       R"({"input_ids": [1, 2, 3, 0, 0], "attention_mask": [1, 1, 1, 0, 0]})"
       "\n\n"
-      R"({"input_ids": [1, 2, 3, 9], "attention_mask": [1, 1, 1, 0], "labels": [-100, 2, 3, -100]})"
+      R"({"input_ids": [1, 2, 3, 9], "attention_mask": [1, 1, 1, 0], "labels": [-100, 2, 3, 8]})"
       "\n"
       R"({"input_ids": [0, 0], "attention_mask": [0, 0]})"
       "\n"
@@ -94,6 +94,10 @@ TEST(RecordReader, BrokenRowsOfIdsSayWhatIsWrong) {
       {R"({"input_ids": [1, 2], "labels": [1]})", "\"labels\" has 1 elements, \"input_ids\" 2"},
       {R"({"input_ids": [1, 2], "labels": [1, -1]})", "labels[1] is -1, labels are ids or -100"},
       {R"({"input_ids": [1, 2], "labels": [1, 100]})", "labels[1] is 100"},
+      {R"({"input_ids": [1, 2, 3], "labels": [2, 3, -100]})",
+       "labels[0] is 2 where input_ids[0] is 1: labels are the ids themselves, not shifted, or -100"},
+      {R"({"input_ids": [1, 2], "attention_mask": [1, 1], "labels": [0, 2]})",
+       "labels[0] is 0 where input_ids[0] is 1"},
   };
   for (auto [line, expected] : cases) {
     std::string message = problem_of(line, RecordForm::kJsonIds, {.vocab_size = 100});

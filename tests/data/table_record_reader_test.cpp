@@ -7,6 +7,7 @@
 #include "data/dataset_files.h"
 #include "data/document_reader.h"
 #include "tests/base/error_expectation.h"
+#include "tests/data/packed_text.h"
 
 namespace tessera {
 namespace {
@@ -86,6 +87,24 @@ TEST(TableRecords, RowsOfIdsEndWhereTheirMaskDoes) {
                     }),
                     "ids are 0 to 99");
   }
+}
+
+TEST(TableRecords, LabelsAreTheIdsOrIgnored) {
+  std::string content = read_file(kTables + "rows.arrow");
+  const int64_t ignored = kIgnoreIndex, other = 5;
+  const size_t first = content.find(std::string(reinterpret_cast<const char*>(&ignored), 8));
+  ASSERT_NE(first, std::string::npos);
+  content.replace(first, 8, reinterpret_cast<const char*>(&other), 8);
+  auto read = [&](bool skip) {
+    TableRecordReader reader(std::make_shared<MemorySource>(content, "rows.arrow"),
+                             RecordKind::kIds, {.skip_bad_lines = skip});
+    int rows = 0;
+    for (Record record; reader.next(record);) ++rows;
+    return rows;
+  };
+  expect_contains(user_error([&] { read(false); }),
+                  "row 0: labels[0] is 5 where input_ids[0] is 0: labels are the ids themselves");
+  EXPECT_EQ(read(true), 23);
 }
 
 TEST_P(TableRecordReaderTest, GoesOnFromAnyPosition) {
