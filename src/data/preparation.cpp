@@ -132,6 +132,11 @@ class Preparation {
   void run() {
     plan_stages();
     while (manifest_.place.stage < std::ssize(stages_)) run_stage();
+    if (preparation_fingerprint(job_) != manifest_.fingerprint) {
+      throw UserError(cat("data set ", job_.encoding.name,
+                          " has changed while it was read: delete '", directory_.string(),
+                          "', and prepare it again"));
+    }
     int64_t tokens = 0;
     for (const PreparedShard& shard : manifest_.shards) tokens += shard.tokens;
     if (tokens == 0) {

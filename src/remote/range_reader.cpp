@@ -76,6 +76,13 @@ void refuse_location(const RemoteLocation& location, const HttpRequest& request,
   refuse_response(request, response, advice);
 }
 
+void refuse_changed(const std::string& name, uint64_t size, const std::string& etag,
+                    const std::string& now) {
+  throw UserError(cat("'", name, "' has changed on its server: it had ", size, " bytes",
+                      etag.empty() ? "" : " and ETag ", etag, now.empty() ? "" : ", now ETag ", now,
+                      "; start again with the new one"));
+}
+
 RangeReader::RangeReader(RemoteLocation location, HttpSettings settings)
     : location_(std::move(location)), settings_(settings) {}
 
@@ -133,10 +140,7 @@ void RangeReader::read(uint64_t offset, std::span<std::byte> out,
   bool other_tag =
       response.status == 206 && !location_.etag.empty() && !etag.empty() && etag != location_.etag;
   if (other_size || other_tag) {
-    throw UserError(cat("'", location_.name, "' has changed on its server: it had ", location_.size,
-                        " bytes", location_.etag.empty() ? "" : " and ETag ", location_.etag,
-                        other_tag ? cat(", now ETag ", etag) : "",
-                        "; start again with the new one"));
+    refuse_changed(location_.name, location_.size, location_.etag, other_tag ? etag : "");
   }
   if (response.status != 206) refuse_location(location_, request, response);
 }

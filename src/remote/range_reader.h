@@ -30,6 +30,10 @@ HttpRequest request_for(const RemoteLocation& location);
 [[noreturn]] void refuse_location(const RemoteLocation& location, const HttpRequest& request,
                                   const HttpResponse& response);
 
+// The UserError for a file that had `size` bytes and `etag`, and is another one now; `now`: its tag.
+[[noreturn]] void refuse_changed(const std::string& name, uint64_t size, const std::string& etag,
+                                 const std::string& now);
+
 // Reads parts of it by Range, from many threads at once. Where `url` redirects, the target is kept
 // and asked directly, until it refuses: then the link has expired, and `url` is asked again.
 class RangeReader {

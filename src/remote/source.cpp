@@ -79,12 +79,25 @@ std::string pinned_identity(const RemoteEntry& entry, const RemoteLocation& loca
   return "";
 }
 
+// Whether what the server has is what was listed, as far as both say.
+void check_unchanged(const RemoteEntry& listed, const RemoteProbe& probe) {
+  const std::string& etag = probe.location.etag;
+  const std::optional<uint64_t> size =
+      probe.answers_parts ? probe.location.size : probe.whole_size;
+  const bool other_tag = !listed.etag.empty() && !etag.empty() && listed.etag != etag;
+  if (other_tag || (listed.size > 0 && size && *size != listed.size))
+    refuse_changed(probe.location.name, listed.size, listed.etag, other_tag ? etag : "");
+}
+
 RemoteProbe locate(const RemoteEntry& entry, const RemoteOptions& options) {
   RemoteLocation location = location_of(entry.url, options);
   std::string identity = pinned_identity(entry, location);
   // What a plain web server answers is found out; the hub and S3 answer parts.
-  if (identity.empty() || (is_web(entry.url) && entry.revision.empty()))
-    return probe_location(std::move(location), options.http);
+  if (identity.empty() || (is_web(entry.url) && entry.revision.empty())) {
+    RemoteProbe probe = probe_location(std::move(location), options.http);
+    check_unchanged(entry, probe);
+    return probe;
+  }
   location.identity = std::move(identity);
   location.size = entry.size;
   location.etag = entry.etag;

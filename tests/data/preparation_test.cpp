@@ -375,6 +375,15 @@ TEST_F(PreparationTest, FilesThatAreMissingOrChangedAreErrors) {
   expect_contains(user_error([&] { open_prepared_dataset(directory_.path()); }), "manifest.json");
 }
 
+TEST_F(PreparationTest, AFileThatChangesWhileItIsReadIsAnError) {
+  const auto file = directory_.write("a.jsonl", json_lines(documents(1, 10)));
+  PreparationJob j = job({file});
+  j.progress = [&](const PreparationProgress&) { std::ofstream(file, std::ios::app) << "\n"; };
+  expect_contains(user_error([&] { prepare("out", j); }),
+                  "data set 'words' has changed while it was read: delete '");
+  EXPECT_FALSE(read_prepared_manifest(directory_ / "out").complete);
+}
+
 TEST_F(PreparationTest, FlatFilesAreTheIdsAlone) {
   const auto text = documents(1, 300);
   prepare("out", job({directory_.write("a.jsonl", json_lines(text))}));

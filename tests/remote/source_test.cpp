@@ -117,6 +117,24 @@ TEST(Source, AnAddress) {
   expect_lacks(message, "secret");
 }
 
+TEST(Source, AFileThatChangesBehindItsListingIsRefused) {
+  LocalServer server;
+  RemoteOptions options = server.options();
+  server.write("files/a.txt", "old");
+  auto entry_of = [&](const std::string& query) {
+    return list_files(server.url("/files/a.txt" + query), options)[0];
+  };
+  const RemoteEntry parts = entry_of(""), whole = entry_of("?plan=whole");
+  EXPECT_EQ(read_all(*open_source(parts, options)), "old");
+  EXPECT_EQ(read_all(*open_source(whole, options)), "old");
+  server.write("files/a.txt", "new");
+  expect_contains(user_error([&] { open_source(parts, options); }),
+                  "a.txt' has changed on its server: it had 3 bytes and ETag ");
+  expect_contains(user_error([&] { fetch_file(parts, options); }), "has changed on its server");
+  server.write("files/a.txt", "longer");
+  expect_contains(user_error([&] { open_source(whole, options); }), "it had 3 bytes; start again");
+}
+
 TEST(Source, ATokenOfTheHubIsForTheHub) {
   LocalServer server;
   RemoteOptions options = server.options();
