@@ -2,6 +2,8 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -21,6 +23,58 @@ std::string zero_byte(std::string_view key) {
 
 bool has(const object& row, const char* key) {
   return row.at_key(key).error() == simdjson::SUCCESS;
+}
+
+// By JSON's grammar.
+bool is_number(std::string_view text) {
+  auto digits = [&] {
+    const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(count);
+    return count;
+  };
+  if (text.starts_with('-')) text.remove_prefix(1);
+  const bool zero = text.starts_with('0');
+  const size_t whole = digits();
+  if (whole == 0 || (zero && whole > 1)) return false;
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    if (digits() == 0) return false;
+  }
+  if (text.starts_with('e') || text.starts_with('E')) {
+    text.remove_prefix(text.size() > 1 && (text[1] == '+' || text[1] == '-') ? 2 : 1);
+    if (digits() == 0) return false;
+  }
+  return text.empty();
+}
+
+// Puts 0.5 for the numbers that may be too large for 64 bits: no form of rows has such. Whether
+// there were any.
+bool shorten_numbers(std::string& line) {
+  bool found = false;
+  for (size_t i = 0; i < line.size();) {
+    if (line[i] == '"') {
+      for (++i; i < line.size() && line[i] != '"'; ++i) i += line[i] == '\\';
+      ++i;
+      continue;
+    }
+    const size_t end = std::min(line.find_first_not_of("0123456789+-.eE", i), line.size());
+    const std::string_view token = std::string_view(line).substr(i, end - i);
+    const bool large = token.size() > 18 || token.find_first_of("eE") != std::string_view::npos;
+    if (large && is_number(token)) {
+      std::memset(line.data() + i, ' ', token.size());
+      std::memcpy(line.data() + i, "0.5", 3);
+      found = true;
+    }
+    i = std::max(end, i + 1);
+  }
+  return found;
+}
+
+simdjson::error_code parse_line(simdjson::dom::parser& json, std::string& line, element& value) {
+  line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
+  auto error = json.parse(line.data(), line.size(), false).get(value);
+  if (!error || !shorten_numbers(line)) return error;
+  return json.parse(line.data(), line.size(), false).get(value);
 }
 
 }  // namespace
@@ -43,11 +97,8 @@ struct JsonRecordParser::Parser {
 };
 
 std::string JsonRecordParser::Parser::read_object(std::string& line, object& row) {
-  line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
   element value;
-  if (auto error = json.parse(line.data(), line.size(), false).get(value)) {
-    return simdjson::error_message(error);
-  }
+  if (auto error = parse_line(json, line, value)) return simdjson::error_message(error);
   if (value.get(row)) return "not an object";
   return "";
 }
@@ -219,9 +270,9 @@ std::string label_problem(const Record& record) {
 
 std::optional<RecordForm> form_of_json_line(std::string line) {
   simdjson::dom::parser json;
+  element value;
   object row;
-  line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
-  if (json.parse(line.data(), line.size(), false).get(row)) return std::nullopt;
+  if (parse_line(json, line, value) || value.get(row)) return std::nullopt;
   if (has(row, "input_ids")) return RecordForm::kJsonIds;
   if (has(row, "messages") || (has(row, "prompt") && has(row, "completion")))
     return RecordForm::kJsonChat;

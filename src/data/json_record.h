@@ -63,8 +63,9 @@ class JsonRecordParser {
   JsonRecordParser& operator=(const JsonRecordParser&) = delete;
 
   // Puts the record of `line` into `record`, which comes cleared. What is wrong with the line, or
-  // "": it may have kMaxJsonLineBytes. Reserves some bytes behind `line`. In memory: up to 14 times
-  // the line; of one that exceeds kKeptBytes it is given back.
+  // "": it may have kMaxJsonLineBytes. Changes numbers that are too large for 64 bits, and reserves
+  // some bytes behind `line`. In memory: up to 14 times the line; of one that exceeds kKeptBytes it
+  // is given back.
   std::string parse(std::string& line, RecordForm form, Record& record);
   // What a line must be.
   std::string expectation(RecordForm form) const;

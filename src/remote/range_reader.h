@@ -30,7 +30,8 @@ HttpRequest request_for(const RemoteLocation& location);
 [[noreturn]] void refuse_location(const RemoteLocation& location, const HttpRequest& request,
                                   const HttpResponse& response);
 
-// The UserError for a file that had `size` bytes and `etag`, and is another one now; `now`: its tag.
+// The UserError for a file that had `size` bytes and `etag`, and is another one now; `now`: its
+// tag.
 [[noreturn]] void refuse_changed(const std::string& name, uint64_t size, const std::string& etag,
                                  const std::string& now);
 

@@ -82,8 +82,7 @@ std::string pinned_identity(const RemoteEntry& entry, const RemoteLocation& loca
 // Whether what the server has is what was listed, as far as both say.
 void check_unchanged(const RemoteEntry& listed, const RemoteProbe& probe) {
   const std::string& etag = probe.location.etag;
-  const std::optional<uint64_t> size =
-      probe.answers_parts ? probe.location.size : probe.whole_size;
+  const std::optional<uint64_t> size = probe.answers_parts ? probe.location.size : probe.whole_size;
   const bool other_tag = !listed.etag.empty() && !etag.empty() && listed.etag != etag;
   if (other_tag || (listed.size > 0 && size && *size != listed.size))
     refuse_changed(probe.location.name, listed.size, listed.etag, other_tag ? etag : "");

@@ -58,6 +58,21 @@ TEST(RecordReader, TextOfANamedField) {
   expect_contains(message, "a JSON object with a string \"raw\" (--on_bad_line=skip");
 }
 
+TEST(RecordReader, NumbersOfAnySizeInOtherKeysAreIgnored) {
+  const std::string content =
+      R"({"id": 340282366920938463463374607431768211456, "text": "1e999 \"-99999999999999999999"})"
+      "\n"
+      R"({"text": "b", "other": [{"x": -1E+400}, 1e400,123456789012345678901234567890.5e-7]})";
+  EXPECT_EQ(read_all(content, RecordForm::kJsonText),
+            (std::vector<std::string>{"1e999 \"-99999999999999999999", "b"}));
+  for (const char* number : {"1e", "1e400.", "-e400", "01e400", "99999999999999999999-", "1.e400",
+                             "0099999999999999999999"}) {
+    const std::string line = cat("{\"id\": [1e400, ", number, "], \"text\": \"a\"}");
+    expect_contains(problem_of(line, RecordForm::kJsonText), "line 2: ");
+  }
+  EXPECT_EQ(detect_json_form(source("{\"id\": 1e400, \"messages\": []}")), RecordForm::kJsonChat);
+}
+
 TEST(RecordReader, IdsWithPaddingAndLabels) {
   const std::string content =
       R"({"input_ids": [5, 6, 7]})"
@@ -80,7 +95,7 @@ TEST(RecordReader, BrokenRowsOfIdsSayWhatIsWrong) {
       {R"({"text": "a"})", "there is no key \"input_ids\""},
       {R"({"input_ids": 5})", "\"input_ids\" is not an array"},
       {R"({"input_ids": [1, 2.5]})", "input_ids[1] is not an integer"},
-      {R"({"input_ids": [1, 99999999999999999999]})", "line 2"},
+      {R"({"input_ids": [1, 99999999999999999999]})", "input_ids[1] is not an integer"},
       {R"({"input_ids": [1, "2"]})", "input_ids[1] is not an integer"},
       {R"({"input_ids": [3, -1]})", "input_ids[1] is -1, ids are 0 to 99"},
       {R"({"input_ids": [100]})", "input_ids[0] is 100, ids are 0 to 99"},
@@ -95,7 +110,8 @@ TEST(RecordReader, BrokenRowsOfIdsSayWhatIsWrong) {
       {R"({"input_ids": [1, 2], "labels": [1, -1]})", "labels[1] is -1, labels are ids or -100"},
       {R"({"input_ids": [1, 2], "labels": [1, 100]})", "labels[1] is 100"},
       {R"({"input_ids": [1, 2, 3], "labels": [2, 3, -100]})",
-       "labels[0] is 2 where input_ids[0] is 1: labels are the ids themselves, not shifted, or -100"},
+       "labels[0] is 2 where input_ids[0] is 1: labels are the ids themselves, not shifted, or "
+       "-100"},
       {R"({"input_ids": [1, 2], "attention_mask": [1, 1], "labels": [0, 2]})",
        "labels[0] is 0 where input_ids[0] is 1"},
   };
