@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "data/dataset_files.h"
 #include "data/position_bytes.h"
@@ -36,9 +37,10 @@ RecordForm form_of(const RemoteEntry& file, RecordKind kind) {
   const bool json = named_as_json_lines(file.path);
   if (kind == RecordKind::kText) return json ? RecordForm::kJsonText : RecordForm::kPlainText;
   if (!json) {
-    throw UserError(cat("'", shown_name(file), "' is plain text, where ",
-                        kind == RecordKind::kIds ? "rows of ids" : "conversations",
-                        " are read: give JSON lines (*.json, *.jsonl, also packed) or a table"));
+    throw UserError(cat(
+        "'", shown_name(file), "' is plain text, where ",
+        kind == RecordKind::kIds ? "rows of ids" : "conversations",
+        " are read: give JSON lines (*.json, *.jsonl, *.ndjson, *.jl, also packed) or a table"));
   }
   return kind == RecordKind::kIds ? RecordForm::kJsonIds : RecordForm::kJsonChat;
 }
@@ -65,7 +67,14 @@ RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderO
   for (const RemoteEntry& file : files) {
     std::shared_ptr<const ByteSource> source = open_source(file, options.remote);
     if (is_table(file, *source)) return kind_of_table(*open_table(source), options.text_field);
-    if (!named_as_json_lines(file.path)) return RecordKind::kText;
+    if (!named_as_json_lines(file.path)) {
+      if (begins_with_json_record(source, options.text_field)) {
+        TESSERA_WARN_ONCE(cat("'", shown_name(file),
+                              "' begins with a line of JSON and is read as plain text, since its "
+                              "name does not say JSON lines: name it *.jsonl"));
+      }
+      return RecordKind::kText;
+    }
     const std::optional<RecordForm> form = detect_json_form(source);
     if (!form) continue;
     return *form == RecordForm::kJsonIds    ? RecordKind::kIds

@@ -21,7 +21,7 @@ std::string zero_byte(std::string_view key) {
   return cat("\"", key, "\" holds a zero byte (\\u0000)");
 }
 
-bool has(const object& row, const char* key) {
+bool has(const object& row, std::string_view key) {
   return row.at_key(key).error() == simdjson::SUCCESS;
 }
 
@@ -277,6 +277,15 @@ std::optional<RecordForm> form_of_json_line(std::string line) {
   if (has(row, "messages") || (has(row, "prompt") && has(row, "completion")))
     return RecordForm::kJsonChat;
   return RecordForm::kJsonText;
+}
+
+bool is_json_record(std::string line, std::string_view text_field) {
+  simdjson::dom::parser json;
+  element value;
+  object row;
+  if (parse_line(json, line, value) || value.get(row)) return false;
+  return has(row, text_field) || has(row, "input_ids") || has(row, "messages") ||
+         has(row, "prompt");
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "data/text_record_reader.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -246,7 +247,22 @@ int64_t TextRecordReader::bytes_total() const {
 int64_t TextRecordReader::bad_records() const { return state_->bad_records; }
 
 bool named_as_json_lines(std::string_view file_name) {
-  return file_name.find(".json") != std::string_view::npos;
+  const std::string name = lower(file_name);
+  const auto words = split(name, '.');
+  return std::ranges::any_of(words.begin() + 1, words.end(), [](std::string_view word) {
+    return word.starts_with("json") || word == "ndjson" || word == "jl";
+  });
+}
+
+bool begins_with_json_record(std::shared_ptr<const ByteSource> source,
+                             std::string_view text_field) {
+  std::string text(kChunkBytes, '\0');
+  text.resize(TextStream(std::move(source)).read(text.data(), text.size()));
+  std::string_view rest = text;
+  if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
+  rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n"), rest.size()));
+  if (!rest.starts_with('{')) return false;
+  return is_json_record(std::string(rest.substr(0, rest.find('\n'))), text_field);
 }
 
 std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source) {

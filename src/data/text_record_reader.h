@@ -65,8 +65,12 @@ class TextRecordReader final : public RecordReader {
   std::unique_ptr<State> state_;
 };
 
-// Whether a name is that of JSON lines: it contains ".json".
+// Whether a name is that of JSON lines: it contains ".json", ".ndjson" or ".jl", in whatever case.
 bool named_as_json_lines(std::string_view file_name);
+
+// Whether the first line that is not blank is a whole JSON object with a key of some form of rows,
+// whatever the name. UserError as of reading it.
+bool begins_with_json_record(std::shared_ptr<const ByteSource> source, std::string_view text_field);
 
 // The form of a source of JSON lines by the first of its lines that is neither blank nor broken;
 // nullopt if there is none among the first thousand. UserError as of reading it.

@@ -150,6 +150,26 @@ TEST_F(DocumentReaderTest, JsonLines) {
             expected);
 }
 
+TEST_F(DocumentReaderTest, NamesTellJsonLinesAndAWarningThoseOfOtherNames) {
+  for (const char* name : {"a.json", "a.JSONL", "a.b.ndjson", "A.NdJson.gz", "a.jl", "a.JL.zst"})
+    EXPECT_TRUE(named_as_json_lines(name)) << name;
+  for (const char* name : {"json", "jl", "a.txt", "a.jlx", "ajson.gz", ""})
+    EXPECT_FALSE(named_as_json_lines(name)) << name;
+  auto log_of = [&](const char* name, const std::string& content) {
+    const std::vector files{directory_.write(name, content)};
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(detect_kind(local_entries(files), {.text_field = "raw"}), RecordKind::kText);
+    return testing::internal::GetCapturedStderr();
+  };
+  const char* const warned = "' begins with a line of JSON and is read as plain text";
+  expect_contains(log_of("a.txt", "\xef\xbb\xbf\n {\"raw\": \"x\"}\r\nmore"), cat("a.txt", warned));
+  expect_contains(log_of("b", gzip("{\"id\": 1e400, \"prompt\": \"x\"}")), cat("b", warned));
+  EXPECT_EQ(log_of("c", "{\"other\": \"x\"}\n"), "");
+  EXPECT_EQ(log_of("d", "text\n{\"raw\": \"x\"}\n"), "");
+  EXPECT_EQ(log_of("e", "{\"raw\": " + std::string(1 << 20, ' ')), "");
+  EXPECT_EQ(log_of("f", ""), "");
+}
+
 TEST_F(DocumentReaderTest, JsonLinesOfManyMegabytes) {
   const std::string text = noise(9 << 20);
   std::string escaped;
