@@ -43,6 +43,23 @@ TEST_F(DatasetFilesTest, NamesInADirectoryDecideAndOrder) {
             (Names{"test.jsonl", "val.txt", "valid-2.txt", "validation.gz"}));
 }
 
+TEST_F(DatasetFilesTest, FilesThatAreLeftAloneAreNamedOnce) {
+  auto log = [&] {
+    testing::internal::CaptureStderr();
+    find();
+    return testing::internal::GetCapturedStderr();
+  };
+  fill({"train.txt", "val.txt", "README.md"});
+  EXPECT_EQ(log(), "");
+  fill({"notes.txt"});
+  expect_contains(log(), "1 file whose name says neither train nor validation is left alone: '");
+  fill({"b.txt"});
+  expect_contains(log(), cat("2 files whose names say neither train nor validation are left alone, "
+                             "the first: '",
+                             (directory_ / "b.txt").string(), "'"));
+  EXPECT_EQ(log(), "");
+}
+
 TEST_F(DatasetFilesTest, NamesWithAPrefix) {
   fill({"c4-validation.00000-of-00008.json.gz", "c4-train.00001-of-01024.json.gz",
         "c4-train.00000-of-01024.json.gz"});
