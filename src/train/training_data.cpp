@@ -158,8 +158,9 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
   if (streams && held_out.empty() && prepared_validation.empty() && !data.sources.empty()) {
     hold_out_files(config.validation_fraction, data.sources[0]);
     held_out = data.sources[0].files.validation;
+  } else {
+    keep_fast_validation(config, held_out);
   }
-  keep_fast_validation(config, held_out);
   const std::optional<RecordKind> held_out_kind = kind_of_files(config, held_out);
 
   auto any_kind = [&](auto wanted) {
@@ -185,8 +186,9 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
 
   const std::string& option =
       config.validation_dataset.empty() ? config.test_dir : config.validation_dataset;
-  const std::string validation_name =
-      option.empty() && !data.sources.empty() ? shown(data.sources[0]) : cat("'", option, "'");
+  const std::string validation_name = option.empty() && !data.sources.empty()
+                                          ? cat(shown(data.sources[0]), " (its validation data)")
+                                          : cat("'", option, "'");
   if (!held_out.empty()) {
     data.validation = open_part("validation text", validation_name, held_out, held_out_kind);
     data.validation_files = held_out;

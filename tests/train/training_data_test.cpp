@@ -89,6 +89,22 @@ TEST_F(TrainingDataTest, FastValidationReadsTheLastOfSeveralFiles) {
   expect_lacks(log_, "fast_validation");
 }
 
+TEST_F(TrainingDataTest, AStreamHoldsOutAllOfItsShareOfSmallFiles) {
+  auto folder = folder_ / "many";
+  std::filesystem::create_directory(folder);
+  for (int i = 0; i < 40; ++i) write_file_atomic(folder / cat(100 + i, ".txt"), "12345");
+  config_.dataset = folder.string();
+  config_.tokenizer = "byte";
+  config_.streaming = "on";
+  config_.validation_fraction = 0.1;
+  ThreadPool pool(1);
+  auto prepared = [&](int64_t context) {
+    return prepare_training_data(config_, find_data_sources(config_), nullptr, 257, context, pool);
+  };
+  EXPECT_EQ(prepared(16).validation.tokens.count(), 4 * (5 + 1));
+  expect_contains(user_error([&] { prepared(64); }), "many' (its validation data) has 24 tokens");
+}
+
 TEST_F(TrainingDataTest, ADirectoryThatIsNotThereIsNoNameOnTheHub) {
   config_.dataset = "gone/rows";
   EXPECT_TRUE(names_are_remote(config_));
