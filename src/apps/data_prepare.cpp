@@ -145,9 +145,28 @@ void write_bin_files(const fs::path& directory) {
   write_flat_tokens(directory / "train.bin", data.training.tokens(), vocab_size);
   if (data.validation.tokens().count() > 0)
     write_flat_tokens(directory / "val.bin", data.validation.tokens(), vocab_size);
-  // What the next call would go by goes first.
+}
+
+// Whether an earlier call had written them and was cut off while it removed the shards.
+bool has_bin_files(const fs::path& directory, const PreparedManifest& manifest) {
+  std::error_code ignored;
+  int64_t training = 0, validation = 0;
+  bool all_shards = true;
+  for (const PreparedShard& shard : manifest.shards) {
+    (shard.validation ? validation : training) += shard.tokens;
+    all_shards = all_shards && fs::exists(directory / shard.name, ignored);
+  }
+  auto is_whole = [&](const char* name, int64_t tokens) {
+    return tokens == 0 || fs::file_size(directory / name, ignored) ==
+                              static_cast<uint64_t>(tokens) * token_width(manifest.vocab_size);
+  };
+  return !all_shards && is_whole("train.bin", training) && is_whole("val.bin", validation);
+}
+
+// The manifest, by which the next call goes, last.
+void remove_shards(const fs::path& directory, const PreparedManifest& manifest) {
+  for (const PreparedShard& shard : manifest.shards) fs::remove(directory / shard.name);
   fs::remove(directory / kPreparedManifestName);
-  for (const PreparedShard& shard : data.manifest.shards) fs::remove(directory / shard.name);
 }
 
 }  // namespace
@@ -176,7 +195,12 @@ int prepare_data(ParsedOptions& parsed) {
     std::string text = summary(manifest, false) + summary(manifest, true);
     if (manifest.dropped > 0) text += cat("dropped   ", manifest.dropped, " tokens\n");
     if (manifest.bad_lines > 0) text += cat("broken    ", manifest.bad_lines, " lines\n");
-    if (config.output_form == "bin") write_bin_files(directory);
+    if (config.output_form == "bin") {
+      if (!has_bin_files(directory, manifest)) write_bin_files(directory);
+      remove_shards(directory, manifest);
+    } else {
+      open_prepared_dataset(directory);  // what an earlier call had written is still there
+    }
     std::printf("%s", text.c_str());
   } catch (const DirectoryInUse&) {
     throw UserError(cat("another process prepares '", directory.string(),

@@ -349,6 +349,11 @@ std::optional<PreparedManifest> earlier(const std::filesystem::path& directory,
                         "' holds the preparation of other data, or with another tokenizer or other "
                         "options: give another --output_dir, or delete that one"));
   }
+  if (std::filesystem::exists(directory / "train.bin", ignored)) {
+    throw UserError(cat("'", directory.string(),
+                        "' holds finished files of ids ('train.bin'): delete it to prepare them "
+                        "again, or give another --output_dir"));
+  }
   for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename();
     if (name == "run.lock" || name.find(".tmp-") != std::string::npos) continue;

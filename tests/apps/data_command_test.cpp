@@ -66,6 +66,28 @@ TEST_F(DataCommand, WhatIsKilledOrInterruptedGoesOnAndLeavesTheSameFiles) {
   expect_contains(other.message(), "'out' holds the preparation of other data");
 }
 
+TEST_F(DataCommand, FlatFilesWhoseShardsWereBeingRemovedAreGoneOnWith) {
+  write_documents("docs.jsonl", 300, 20);
+  const ProgramResult whole = run(prepare("whole", {"--output_form", "bin"}));
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  const auto expected = contents("whole");
+  // As it is when the call is killed behind the first shard.
+  EXPECT_EQ(run(prepare("out")).status, 0);
+  for (const char* name : {"train.bin", "val.bin"})
+    std::filesystem::copy_file(path("whole") + "/" + name, path("out") + "/" + name);
+  std::filesystem::remove(path("out/shard-00000.bin"));
+  const ProgramResult shards = run(prepare("out"));
+  EXPECT_EQ(shards.status, 1);
+  expect_contains(shards.message(), "out/shard-00000.bin'");
+  const ProgramResult rest = run(prepare("out", {"--output_form", "bin"}));
+  EXPECT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(rest.out, whole.out);
+  EXPECT_TRUE(contents("out") == expected);
+  const ProgramResult again = run(prepare("out", {"--output_form", "bin"}));
+  EXPECT_EQ(again.status, 1);
+  expect_contains(again.message(), "'out' holds finished files of ids ('train.bin')");
+}
+
 TEST_F(DataCommand, ADirectoryIsPreparedByOneProcessAtATime) {
   write_documents("docs.jsonl", 10'000, 200);
   const pid_t child = start(
