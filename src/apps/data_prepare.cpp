@@ -6,6 +6,7 @@
 #include "apps/data_input.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/ignore_index.h"
 #include "base/interruption.h"
 #include "base/local_output.h"
 #include "base/log.h"
@@ -13,6 +14,7 @@
 #include "checkpoint/directory_lock.h"
 #include "data/preparation.h"
 #include "data/prepared_dataset.h"
+#include "data/token_cache_format.h"
 
 namespace tessera {
 namespace {
@@ -66,6 +68,13 @@ void apply_preset(ParsedOptions& parsed) {
   }
 }
 
+// Nothing else can be said in a .bin file.
+void require_all_learned(bool all) {
+  if (all) return;
+  throw UserError(
+      "what is learned of the rows cannot be said in a .bin file: leave out --output_form bin");
+}
+
 PreparationJob preparation_of(const RunConfig& config, const DataInput& input) {
   PreparationJob job;
   job.encoding = input.encoding(config.append_eos);
@@ -85,6 +94,14 @@ PreparationJob preparation_of(const RunConfig& config, const DataInput& input) {
   job.shard_tokens = config.shard_tokens;
   if (config.rows == "windows") job.window = config.max_context_width;
   job.folders = config.preset == "grouped" && config.output_form == "shards";
+  if (config.output_form == "bin") {
+    require_all_learned(input.reading.kind != RecordKind::kChat);
+    if (input.reading.kind == RecordKind::kIds) {
+      job.encoding.encode_record = [](Record& row) {
+        require_all_learned(std::ranges::find(row.labels, kIgnoreIndex) == row.labels.end());
+      };
+    }
+  }
   return job;
 }
 
@@ -136,11 +153,7 @@ std::string summary(const PreparedManifest& manifest, bool validation) {
 // The files of nanoGPT instead of the shards.
 void write_bin_files(const fs::path& directory) {
   const PreparedDataset data = open_prepared_dataset(directory);
-  if (!data.training.all_learned() || !data.validation.all_learned()) {
-    throw UserError(
-        "what is learned of the rows cannot be said in a .bin file: leave out "
-        "--output_form bin");
-  }
+  require_all_learned(data.training.all_learned() && data.validation.all_learned());
   const int64_t vocab_size = data.manifest.vocab_size;
   write_flat_tokens(directory / "train.bin", data.training.tokens(), vocab_size);
   if (data.validation.tokens().count() > 0)

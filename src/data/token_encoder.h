@@ -36,7 +36,8 @@ struct EncodingJob {
 
   // Instead of text: each record is a document, its ids as they are, learned after its labels.
   RecordSource records;  // called by one thread at a time
-  // Makes `ids` and `labels` of a record that has none. Called by many threads at once.
+  // Makes `ids` and `labels` of a record that has none, or checks those it has. Called by many
+  // threads at once.
   std::function<void(Record& record)> encode_record;
 
   // Where the source is, asked between documents only: a place to go on from. May be missing.

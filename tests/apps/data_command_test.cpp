@@ -74,7 +74,7 @@ TEST_F(DataCommand, FlatFilesWhoseShardsWereBeingRemovedAreGoneOnWith) {
   // As it is when the call is killed behind the first shard.
   EXPECT_EQ(run(prepare("out")).status, 0);
   for (const char* name : {"train.bin", "val.bin"})
-    std::filesystem::copy_file(path("whole") + "/" + name, path("out") + "/" + name);
+    std::filesystem::copy_file(path(cat("whole/", name)), path(cat("out/", name)));
   std::filesystem::remove(path("out/shard-00000.bin"));
   const ProgramResult shards = run(prepare("out"));
   EXPECT_EQ(shards.status, 1);
@@ -194,6 +194,16 @@ TEST_F(DataCommand, WhatIsMissingOrContradictsIsSaid) {
                "--val_split_percentage", "5", "--test_size", "0.1"},
               2),
       "contradict each other");
+  write("talks.jsonl", "{\"prompt\": \"ab\", \"completion\": \"cde\"}\n");
+  write("rows.jsonl", "{\"input_ids\": [1, 2], \"labels\": [-100, 2]}\n");
+  for (const char* data : {"talks.jsonl", "rows.jsonl"}) {
+    expect_contains(refusal({"prepare", "--dataset", data, "--output_dir", cat("bin-", data),
+                             "--tokenizer", "byte", "--output_form", "bin"},
+                            1),
+                    "what is learned of the rows cannot be said in a .bin file");
+  }
+  EXPECT_FALSE(exists("bin-talks.jsonl"));
+  EXPECT_FALSE(exists("bin-rows.jsonl/shard-00000.bin"));
   expect_contains(refusal({"inspect"}, 2), "takes one file");
   expect_contains(refusal({"inspect", "none.txt"}, 1), "none.txt");
   EXPECT_FALSE(exists("out"));
