@@ -159,6 +159,7 @@ void BlockCache::store(const fs::path& path, const CachedFile& file, uint64_t in
                        std::span<const std::byte> content) {
   std::string trailer = block_trailer(content, index, block_identity(file));
   try {
+    make_directories(path.parent_path());
     AtomicFile stored(path);
     stored.write(content.data(), content.size());
     stored.write(trailer);

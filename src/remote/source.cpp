@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/cryptography.h"
@@ -35,17 +36,15 @@ bool exists(std::string_view path) {
   return fs::exists(path, error);
 }
 
-// The cache of a directory, one for all files that are open in this process.
+// The cache of a directory, one for all files of this process: it warns once.
 std::shared_ptr<BlockCache> cache_of(const RemoteOptions& options) {
   static std::mutex mutex;
-  static std::map<fs::path, std::weak_ptr<BlockCache>> caches;
+  static std::map<std::tuple<fs::path, uint64_t, double>, std::shared_ptr<BlockCache>> caches;
   std::lock_guard lock(mutex);
-  auto& known = caches[options.cache_directory];
-  std::shared_ptr<BlockCache> cache = known.lock();
+  auto& cache = caches[{options.cache_directory, options.cache_bytes, options.lock_deadline}];
   if (!cache) {
     cache = std::make_shared<BlockCache>(options.cache_directory, options.cache_bytes,
                                          options.lock_deadline);
-    known = cache;
   }
   return cache;
 }

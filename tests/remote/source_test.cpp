@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -133,6 +134,22 @@ TEST(Source, AFileThatChangesBehindItsListingIsRefused) {
   expect_contains(user_error([&] { fetch_file(parts, options); }), "has changed on its server");
   server.write("files/a.txt", "longer");
   expect_contains(user_error([&] { open_source(whole, options); }), "it had 3 bytes; start again");
+}
+
+TEST(Source, ACacheThatCannotBeWrittenIsToldOnceWithItsCause) {
+  LocalServer server;
+  ScratchDirectory scratch;
+  RemoteOptions options = server.options();
+  options.cache_directory = scratch.write("file", "in the way");
+  testing::internal::CaptureStderr();
+  for (const char* name : {"a", "b"}) {
+    server.write(cat("files/", name), name);
+    EXPECT_EQ(read_all(*open_source(server.url(cat("/files/", name)), options)), name);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  expect_contains(log, "what is fetched is not kept: cannot create directory '");
+  expect_contains(log, "Not a directory");
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
 }
 
 TEST(Source, ATokenOfTheHubIsForTheHub) {
