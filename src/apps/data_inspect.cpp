@@ -331,6 +331,7 @@ int inspect_data(const ParsedOptions& parsed) {
   } else {
     DatasetNames names;
     names.dataset = name;
+    if (!parsed.is_given("dataset")) names.option = "data inspect";
     names.config = config.dataset_config_name;
     const DataInput input = open_data_input(parsed, names, /*needs_tokens=*/false);
     text += inspect_documents(input, input.files.training, parsed);

@@ -167,7 +167,7 @@ std::vector<RemoteEntry> entries_of(std::vector<Found> found) {
 }
 
 // The files that match a pattern; none where it is no pattern, or nothing does.
-std::vector<Found> files_of_pattern(const std::string& pattern) {
+std::vector<Found> files_of_pattern(const char* option, const std::string& pattern) {
   if (pattern.find_first_of("*?[") == std::string::npos) return {};
   glob_t matches{};
   std::vector<Found> files;
@@ -177,7 +177,7 @@ std::vector<Found> files_of_pattern(const std::string& pattern) {
       const fs::path path = matches.gl_pathv[i];
       std::error_code error;
       if (fs::is_directory(path, error)) continue;
-      files.push_back({local_entry("--dataset", path, path.generic_string()),
+      files.push_back({local_entry(option, path, path.generic_string()),
                        part_of_path(above.empty() ? path : path.lexically_relative(above))});
     }
   }
@@ -214,7 +214,7 @@ std::vector<Found> remote_files(const std::string& name, const std::string& conf
 std::vector<Found> files_of_name(const char* option, const std::string& name,
                                  const std::string& config, const RemoteOptions& remote) {
   std::error_code error;
-  if (auto files = files_of_pattern(name); !files.empty()) return files;
+  if (auto files = files_of_pattern(option, name); !files.empty()) return files;
   if (is_remote_name(name)) return remote_files(name, config, remote);
   const fs::file_status status = fs::status(name, error);
   if (!fs::exists(status))
@@ -235,7 +235,7 @@ std::vector<Found> files_of_name(const char* option, const std::string& name,
 }
 
 DatasetFiles files_of_dataset(const DatasetNames& names, const RemoteOptions& remote) {
-  std::vector<Found> found = files_of_name("--dataset", names.dataset, names.config, remote);
+  std::vector<Found> found = files_of_name(names.option, names.dataset, names.config, remote);
   const bool one_file =
       found.size() == 1 && fs::path(names.dataset).filename() == found[0].entry.path;
   DatasetFiles files;
@@ -258,7 +258,7 @@ DatasetFiles files_of_dataset(const DatasetNames& names, const RemoteOptions& re
                           shown_name(others[0]), "'"));
   }
   if (files.training.empty()) {
-    throw UserError(cat("--dataset: '", names.dataset,
+    throw UserError(cat(names.option, ": '", names.dataset,
                         "' holds validation files only; name the "
                         "training files train*, or give --training_dir"));
   }

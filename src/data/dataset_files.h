@@ -19,6 +19,7 @@ struct DatasetNames {
   std::string test_dir;      // --test_dir: validation data
   std::string validation;    // --validation_dataset
   std::string suffix;  // of files in training_dir and test_dir; where none has it, all are taken
+  const char* option = "--dataset";  // what errors say of `dataset`
 };
 
 // Each list is in the order in which it is read.

@@ -106,8 +106,16 @@ void check_schedule(const RunConfig& c) {
 }
 
 void check_data(ParsedOptions& parsed) {
-  if (parsed.is_given("dataset") && parsed.is_given("training_dir"))
-    parsed.warnings.push_back("--dataset is not read: --training_dir is given in its place");
+  const std::string_view read = parsed.config.use_synthetic_data     ? "use_synthetic_data"
+                                : !parsed.config.dataset_mix.empty() ? "dataset_mix"
+                                : parsed.is_given("training_dir")    ? "training_dir"
+                                                                     : "dataset";
+  for (std::string_view option : {"dataset", "training_dir", "dataset_mix"}) {
+    if (option == read) break;
+    if (parsed.is_given(option))
+      parsed.warnings.push_back(
+          cat("--", option, " is not read: --", read, " is given in its place"));
+  }
 }
 
 void check_precision(const ParsedOptions& parsed) {

@@ -248,7 +248,8 @@ std::vector<OptionRow> data() {
        .on_resume = kText},
       {.name = "max_dataset_len",
        .field = &RunConfig::max_dataset_len,
-       .help = "cap on training windows",
+       .help = "cap on training windows; of a dataset_mix that is not streamed, on those of each "
+               "data set",
        .minimum = 1,
        .unset = "inf",
        .on_resume = kText},

@@ -205,7 +205,9 @@ TEST_F(DataCommand, WhatIsMissingOrContradictsIsSaid) {
   EXPECT_FALSE(exists("bin-talks.jsonl"));
   EXPECT_FALSE(exists("bin-rows.jsonl/shard-00000.bin"));
   expect_contains(refusal({"inspect"}, 2), "takes one file");
-  expect_contains(refusal({"inspect", "none.txt"}, 1), "none.txt");
+  expect_contains(refusal({"inspect", "none.txt"}, 1),
+                  "tessera: data inspect: cannot read 'none.txt'");
+  expect_contains(refusal({"inspect", "--dataset", "none.txt"}, 1), "--dataset: cannot read 'none");
   EXPECT_FALSE(exists("out"));
   const ProgramResult help = run({"data", "--help"});
   EXPECT_EQ(help.status, 0);

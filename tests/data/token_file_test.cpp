@@ -105,6 +105,11 @@ TEST(TokenFile, IdsOutsideTheVocabularyAreFoundWhenTheyAreRead) {
   TokenFile wide(source(header(20240801, 7, 2) + bytes_of(std::vector<uint32_t>{1, 4000000000})),
                  128256);
   expect_contains(user_error([&] { ids_of(wide); }), "token 1 (at byte 1028) is 4000000000");
+  expect_lacks(user_error([&] { ids_of(wide); }), "ids of 4 bytes");
+  TokenFile guessed(source(bytes_of(narrow)), 65600);
+  expect_contains(
+      user_error([&] { ids_of(guessed); }),
+      "(it is read as ids of 4 bytes, since the vocabulary has more than 65536 entries)");
 }
 
 TEST(TokenFile, BlocksAreTheFullWindowsOfADataSet) {

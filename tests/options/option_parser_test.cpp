@@ -326,6 +326,16 @@ TEST(OptionParser, Environment) {
   EXPECT_FALSE(parse_options({}, OptionScope::kDiff, lookup).is_given("training_dir"));
 }
 
+TEST(OptionParser, DataThatOtherDataReplaceAreNamed) {
+  EXPECT_EQ(parse({"--dataset=a", "--dataset_mix", "b=1", "c=1"}).warnings,
+            std::vector<std::string>{"--dataset is not read: --dataset_mix is given in its place"});
+  EXPECT_EQ(parse({"--dataset=a", "--training_dir=b", "--use_synthetic_data"}).warnings,
+            (std::vector<std::string>{
+                "--dataset is not read: --use_synthetic_data is given in its place",
+                "--training_dir is not read: --use_synthetic_data is given in its place"}));
+  EXPECT_TRUE(parse({"--dataset_mix", "b=1"}).warnings.empty());
+}
+
 TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
   std::vector<std::string> arguments{"--moe=1", "--model_type=mixtral",
                                      "--context_parallel_degree=2"};
