@@ -154,7 +154,7 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     if (!prepared_validation.empty()) source.files.validation.clear();
     held_out.insert(held_out.end(), source.files.validation.begin(), source.files.validation.end());
   }
-  const bool streams = !config.eval_only && reads_streams(config, data.sources);
+  const bool streams = reads_streams(config, data.sources);
   if (streams && held_out.empty() && prepared_validation.empty() && !data.sources.empty()) {
     hold_out_files(config.validation_fraction, data.sources[0]);
     held_out = data.sources[0].files.validation;
@@ -203,7 +203,8 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     data.sources.push_back({"synthetic data"});
     data.parts.push_back(synthetic_part(config, vocab_size, context));
   } else if (streams) {
-    data.stream = stream_settings(config, data, kinds, vocab_size, context);
+    auto stream = stream_settings(config, data, kinds, vocab_size, context);
+    if (!config.eval_only) data.stream = std::move(stream);
   } else {
     for (size_t i = 0; i < data.sources.size(); ++i) {
       const DataSource& source = data.sources[i];

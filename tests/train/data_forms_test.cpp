@@ -289,8 +289,17 @@ TEST_F(DataFormsTest, AStreamWithoutHeldOutFilesHoldsOutItsLast) {
   write_stream();
   std::filesystem::remove(path("stream/validation.jsonl"));
   RunTrace trace = train(streaming(3));
-  EXPECT_FALSE(trace.validations.empty());
+  ASSERT_FALSE(trace.validations.empty());
   expect_contains(trace.log, "Training on a stream of 4 files");
+  // As --eval_only does, which reads nothing else.
+  RunConfig measure = streaming(3);
+  measure.resume_from_checkpoint = measure.checkpoint_dir;
+  measure.eval_only = true;
+  const RunTrace measured = train(measure);
+  EXPECT_EQ(measured.validations, Strings{trace.validations.back()});
+  expect_lacks(measured.log, "training text");
+  for (int i = 1; i < 5; ++i) std::filesystem::remove(path(cat("stream/train-", i, ".jsonl")));
+  expect_contains(failure(measure), "--eval_only: there is no validation text");
 }
 
 }  // namespace
