@@ -123,6 +123,11 @@ int main(int argc, char** argv) {
   } catch (const tessera::UsageError& error) {
     std::fprintf(stderr, "tessera: %s\n", error.what());
     return tessera::kUsageStatus;
+  } catch (const tessera::CommError& error) {
+    // Another rank has ended. Who started both sees it end first, and a signal to both ends both.
+    tessera::interrupted_soon();
+    std::fprintf(stderr, "tessera: %s\n", error.what());
+    return tessera::kFailureStatus;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tessera: %s\n", error.what());
     return tessera::kFailureStatus;

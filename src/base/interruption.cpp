@@ -167,6 +167,12 @@ void catch_interruptions(std::string answer, std::optional<std::chrono::seconds>
   all.limit = limit;
 }
 
+bool interrupted_soon() {
+  for (int i = 0; i < 40 && !interrupted(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return interrupted();
+}
+
 InterruptedBy::InterruptedBy(const std::atomic<bool>& request)
     : before_(std::exchange(detail::interruption_of_thread, &request)) {}
 

@@ -60,6 +60,9 @@ inline bool interrupted() {
   const std::atomic<bool>* own = detail::interruption_of_thread;
   return (own ? *own : detail::interruption_requested).load(std::memory_order_relaxed);
 }
+// The same of a process whose job another one has left, a moment later: it may have been asked to
+// end as well, which its thread for signals has to hear first.
+bool interrupted_soon();
 // While it lives, the thread that made it is asked to end by `request` alone: it works for another
 // thread, which answers the requests to the process and ends this one when it needs no more.
 class InterruptedBy {

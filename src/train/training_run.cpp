@@ -60,7 +60,7 @@ RunEnd TrainingRun::run() {
   } catch (const Interrupted&) {
     stopping_ = true;
   } catch (const CommError&) {
-    if (!interrupted() || total_steps_ > 0) {
+    if (total_steps_ > 0 || !interrupted_soon()) {
       tell_end(true);
       throw;
     }
