@@ -37,10 +37,10 @@ RecordForm form_of(const RemoteEntry& file, RecordKind kind) {
   const bool json = named_as_json_lines(file.path);
   if (kind == RecordKind::kText) return json ? RecordForm::kJsonText : RecordForm::kPlainText;
   if (!json) {
-    throw UserError(cat(
-        "'", shown_name(file), "' is plain text, where ",
-        kind == RecordKind::kIds ? "rows of ids" : "conversations",
-        " are read: give JSON lines (*.json, *.jsonl, *.ndjson, *.jl, also packed) or a table"));
+    throw UserError(
+        cat("'", shown_name(file), "' is plain text, where ",
+            kind == RecordKind::kIds ? "rows of ids" : "conversations",
+            " are read: give JSON lines (*.json, *.jsonl, *.ndjson, also packed) or a table"));
   }
   return kind == RecordKind::kIds ? RecordForm::kJsonIds : RecordForm::kJsonChat;
 }

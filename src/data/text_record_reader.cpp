@@ -250,7 +250,7 @@ bool named_as_json_lines(std::string_view file_name) {
   const std::string name = lower(file_name);
   const auto words = split(name, '.');
   return std::ranges::any_of(words.begin() + 1, words.end(), [](std::string_view word) {
-    return word.starts_with("json") || word == "ndjson" || word == "jl";
+    return word.starts_with("json") || word == "ndjson";
   });
 }
 

@@ -65,7 +65,7 @@ class TextRecordReader final : public RecordReader {
   std::unique_ptr<State> state_;
 };
 
-// Whether a name is that of JSON lines: it contains ".json", ".ndjson" or ".jl", in whatever case.
+// Whether a name is that of JSON lines: it contains ".json" or ".ndjson", in whatever case.
 bool named_as_json_lines(std::string_view file_name);
 
 // Whether the first line that is not blank is a whole JSON object with a key of some form of rows,
