@@ -182,8 +182,8 @@ struct RunConfig {
   std::optional<int64_t> threads;
   std::optional<int64_t> memory;
   std::optional<int64_t> host_memory;
-  int64_t network_bandwidth = 25'000'000'000;
-  int64_t peer_bandwidth = 200'000'000'000;
+  std::optional<int64_t> network_bandwidth;
+  std::optional<int64_t> peer_bandwidth;
   int64_t host_bandwidth = 25'000'000'000;
   std::string target = "none";
   std::string save_executable;

@@ -24,10 +24,19 @@ constexpr double kGpusOfHost = 8;
 }  // namespace
 
 const DeviceSheet& device_sheet(std::string_view target) {
-  static const DeviceSheet h100{"NVIDIA H100 SXM, 80 GB", 989e12, 67e12, 3.35e12, 78 * kGiB, true,
-                                "NVIDIA H100 80GB HBM3"},
-      h200{"NVIDIA H200 SXM, 141 GB", 989e12, 67e12, 4.8e12, 139 * kGiB, true, "NVIDIA H200"},
-      a100{"NVIDIA A100 SXM, 80 GB", 312e12, 19.5e12, 2.04e12, 78 * kGiB, false,
+  static const DeviceSheet h100{
+      "NVIDIA H100 SXM, 80 GB", 989e12, 67e12, 3.35e12, 50e9, 450e9, 78 * kGiB, true,
+      "NVIDIA H100 80GB HBM3"},
+      h200{"NVIDIA H200 SXM, 141 GB",
+           989e12,
+           67e12,
+           4.8e12,
+           50e9,
+           450e9,
+           139 * kGiB,
+           true,
+           "NVIDIA H200"},
+      a100{"NVIDIA A100 SXM, 80 GB", 312e12, 19.5e12, 2.04e12, 25e9, 300e9, 78 * kGiB, false,
            "NVIDIA A100-SXM4-80GB",  80};
   if (target == "h100") return h100;
   if (target == "h200") return h200;

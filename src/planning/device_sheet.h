@@ -12,6 +12,8 @@ struct DeviceSheet {
   // Of dense products of bf16 by its matrix units, and of f32: FLOP/s.
   double matrix_flops = 0, f32_flops = 0;
   double memory_bandwidth = 0;  // bytes/s
+  // Of one GPU, one way, in bytes/s: its share of the network of the maker's own hosts, and NVLink.
+  double network_bandwidth = 0, peer_bandwidth = 0;
   // Bytes that programs find on it: a little less than the sheet says, an estimate.
   int64_t memory = 0;
   // Whether the times of exchanges below are of hosts with this GPU.

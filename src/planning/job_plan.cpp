@@ -29,6 +29,15 @@ ProgramOptions planned_options(const RunConfig& config, const ModelConfig& model
       config, make_parallelism(config, model, world, std::min(world, config.ranks_per_host)));
 }
 
+namespace {
+
+Routes routes(const RunConfig& config) {
+  if (config.device_type != "cuda") return Routes::kDirect;
+  return config.reproducible ? Routes::kDirectSums : Routes::kRings;
+}
+
+}  // namespace
+
 std::unique_ptr<Session> plan_session(const RunConfig& config, const ModelConfig& model,
                                       const PlanTarget& target, PassObserver observer) {
   ProgramOptions options = planned_options(config, model);
@@ -45,8 +54,8 @@ JobPlan job_plan(const RunConfig& config, const Session& session) {
                                      : config.gradient_accumulation_steps * config.train_batch_size;
   plan.tokens = static_cast<double>(plan.parallelism.data_ranks()) *
                 static_cast<double>(windows * config.max_context_width);
-  plan.costs =
-      step_costs(session.programs(), config.gradient_accumulation_steps, config.ranks_per_host);
+  plan.costs = step_costs(session.programs(), config.gradient_accumulation_steps,
+                          config.ranks_per_host, routes(config));
   std::set<uint32_t> axes;
   for_programs(session.programs(), config.gradient_accumulation_steps,
                [&](const Graph& graph, double) {
@@ -60,9 +69,15 @@ JobPlan job_plan(const RunConfig& config, const Session& session) {
 }
 
 DeviceRates device_rates(const RunConfig& config, const PlanTarget& target) {
+  constexpr double kNetwork = 25e9, kPeer = 200e9;
+  auto rate = [](std::optional<int64_t> given, double nominal) {
+    return given ? static_cast<double>(*given) : nominal;
+  };
   double given = config.peak_tflops_per_gpu.value_or(0) * 1e12;
-  return {given > 0 ? given : target.peak_flops, static_cast<double>(config.network_bandwidth),
-          static_cast<double>(config.peer_bandwidth), static_cast<double>(config.host_bandwidth)};
+  return {given > 0 ? given : target.peak_flops,
+          rate(config.network_bandwidth, target.sheet ? target.sheet->network_bandwidth : kNetwork),
+          rate(config.peer_bandwidth, target.sheet ? target.sheet->peer_bandwidth : kPeer),
+          static_cast<double>(config.host_bandwidth)};
 }
 
 }  // namespace tessera

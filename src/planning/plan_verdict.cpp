@@ -70,9 +70,11 @@ std::string times_text(const RunConfig& config, const PlanTarget& target, const 
       format("at %.3g TFLOP/s (%s--peak_tflops_per_gpu)", rates.flops / 1e12,
              config.peak_tflops_per_gpu ? "" : "nominal; "));
   row("sending to other hosts", seconds.network,
-      cat("at ", rate_text(rates.network), " a rank (--network_bandwidth)"));
+      cat("at ", rate_text(rates.network), " a rank (", config.network_bandwidth ? "" : "nominal; ",
+          "--network_bandwidth)"));
   row("sending within a host", seconds.peer,
-      cat("at ", rate_text(rates.peer), " a rank (--peer_bandwidth)"));
+      cat("at ", rate_text(rates.peer), " a rank (", config.peer_bandwidth ? "" : "nominal; ",
+          "--peer_bandwidth)"));
   row("to and from host memory", seconds.link,
       cat("at ", rate_text(rates.link), " a rank (--host_bandwidth)"));
   std::vector<std::string> longer;

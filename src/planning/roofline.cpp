@@ -1,7 +1,6 @@
 #include "planning/roofline.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <vector>
 
@@ -73,9 +72,8 @@ ExchangeTime exchange_time(const RunConfig& config, const Programs& programs) {
       const auto communication = node.op->communication();
       if (!communication) continue;
       const int64_t ranks = graph.mesh().size(communication->axes);
-      const double apart = network_share(graph.mesh(), communication->axes, config.ranks_per_host);
-      const auto on_host =
-          static_cast<int64_t>(std::lround(1 + static_cast<double>(ranks - 1) * (1 - apart)));
+      const int64_t on_host =
+          ranks_on_host(graph.mesh(), communication->axes, config.ranks_per_host);
       auto bytes = static_cast<double>(
           std::max(graph.type(node.inputs[0]).bytes(), graph.type(node.outputs[0]).bytes()));
       const Traffic traffic = communication->traffic;
@@ -132,8 +130,9 @@ std::string roofline_text(const RunConfig& config, const Programs& programs,
   return text + format(
                     "  exchanges, an estimate        %8.0f calls, %.3f ms, beside it as far as "
                     "they are hidden: by published times\n"
-                    "  of NCCL on hosts of 8 H100 with 3200 Gbit/s each (docs/planning.md)\n",
-                    exchanges.calls, 1e3 * exchanges.seconds);
+                    "  of NCCL on hosts of 8 H100 with 3200 Gbit/s each (docs/planning.md)%s\n",
+                    exchanges.calls, 1e3 * exchanges.seconds,
+                    config.reproducible ? "; sums in rank order (--reproducible) take longer" : "");
 }
 
 }  // namespace tessera

@@ -14,7 +14,7 @@ double sum_flops(const Graph& graph, bool recomputed) {
   return flops;
 }
 
-// By direct exchange; an all-reduce is a reduce-scatter and an all-gather.
+// The same directly and in rings; an all-reduce is a reduce-scatter and an all-gather.
 double bytes_sent(const Graph& graph, const Node& node, const Communication& communication) {
   auto ranks = static_cast<double>(graph.mesh().size(communication.axes));
   double bytes = static_cast<double>(
@@ -22,16 +22,23 @@ double bytes_sent(const Graph& graph, const Node& node, const Communication& com
   return bytes * (ranks - 1) / ranks * (communication.traffic == Traffic::kAllReduce ? 2 : 1);
 }
 
+// Of the bytes that a rank sends, which go to other hosts.
+double network_share(Traffic traffic, int64_t ranks, int64_t on_host, Routes routes) {
+  if (on_host >= ranks) return 0;
+  const double ring = 1 / static_cast<double>(on_host),
+               direct = static_cast<double>(ranks - on_host) / static_cast<double>(ranks - 1);
+  if (routes == Routes::kDirect || traffic == Traffic::kAllToAll) return direct;
+  if (routes == Routes::kRings || traffic == Traffic::kGather) return ring;
+  return traffic == Traffic::kAllReduce ? (direct + ring) / 2 : direct;
+}
+
 }  // namespace
 
-double network_share(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host) {
-  int peers = 0, others = 0;
-  for (int rank = 1; rank < mesh.world_size(); ++rank) {
-    if (mesh.index(rank, AxisSet{~0u} - axes) != 0) continue;
-    ++peers;
-    others += rank >= ranks_per_host;
-  }
-  return peers > 0 ? static_cast<double>(others) / peers : 0;
+int64_t ranks_on_host(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host) {
+  int64_t count = 0;
+  for (int rank = 0; rank < mesh.world_size() && rank < ranks_per_host; ++rank)
+    count += mesh.index(rank, AxisSet{~0u} - axes) == 0;
+  return count;
 }
 
 void for_programs(const Programs& programs, int64_t micro_batches,
@@ -55,9 +62,10 @@ Cost node_cost(const Graph& graph, const Node& node) {
 double program_flops(const Graph& graph) { return sum_flops(graph, false); }
 double recomputed_flops(const Graph& graph) { return sum_flops(graph, true); }
 
-StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ranks_per_host) {
+StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ranks_per_host,
+                     Routes routes) {
   StepCosts costs;
-  std::map<uint32_t, double> shares;
+  std::map<uint32_t, int64_t> on_host;
   for_programs(programs, micro_batches, [&](const Graph& graph, double runs) {
     costs.flops += runs * program_flops(graph);
     costs.recomputed += runs * recomputed_flops(graph);
@@ -66,11 +74,13 @@ StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ra
       auto communication = node.op->communication();
       if (!communication) continue;
       AxisSet axes = communication->axes;
-      auto [share, added] = shares.try_emplace(axes.bits);
-      if (added) share->second = network_share(graph.mesh(), axes, ranks_per_host);
-      double sent = runs * bytes_sent(graph, node, *communication);
-      costs.network_bytes += sent * share->second;
-      costs.peer_bytes += sent * (1 - share->second);
+      auto [entry, added] = on_host.try_emplace(axes.bits);
+      if (added) entry->second = ranks_on_host(graph.mesh(), axes, ranks_per_host);
+      const double share =
+          network_share(communication->traffic, graph.mesh().size(axes), entry->second, routes);
+      const double sent = runs * bytes_sent(graph, node, *communication);
+      costs.network_bytes += sent * share;
+      costs.peer_bytes += sent * (1 - share);
     }
   });
   return costs;

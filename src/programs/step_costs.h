@@ -25,15 +25,23 @@ struct ExchangeTotal {
   double bytes = 0, calls = 0, ranks = 0;
 };
 
-StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ranks_per_host);
+// How the bytes of exchanges reach other hosts.
+enum class Routes {
+  kDirect,      // each rank sends to each of its peers: the CPU's communicators
+  kRings,       // NCCL's: they leave a host once, whatever number of its ranks there is
+  kDirectSums,  // of gathers rings, of sums direct: NCCL with --reproducible
+};
+
+StepCosts step_costs(const Programs& programs, int64_t micro_batches, int64_t ranks_per_host,
+                     Routes routes);
 std::vector<ExchangeTotal> exchange_totals(const Programs& programs, int64_t micro_batches);
 
 // Calls f(graph, how often it runs in a step, or for a validation batch where nothing is trained).
 void for_programs(const Programs& programs, int64_t micro_batches,
                   const std::function<void(const Graph& graph, double runs)>& f);
 
-// Share of a rank's peers along the axes that are on other hosts, hosts being runs of ranks.
-double network_share(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host);
+// Ranks of a group along the axes that are on one host, hosts being runs of ranks.
+int64_t ranks_on_host(const Mesh& mesh, AxisSet axes, int64_t ranks_per_host);
 
 // Of one launch; of inputs and views, for which nothing runs, nothing.
 Cost node_cost(const Graph& graph, const Node& node);

@@ -95,6 +95,28 @@ TEST_F(CudaPlanCommand, ExchangesAreSlowerBetweenHosts) {
   EXPECT_GT(exchanges({"--world", "512"}), exchanges({"--world", "64"}));
 }
 
+// What cannot be faster is not slower than the estimate of the same page.
+TEST_F(CudaPlanCommand, BoundsOfExchangesLieBelowTheirEstimate) {
+  const std::string hosts = R"(\n  sending to other hosts +([0-9.]+) ms)";
+  for (const Words& more :
+       {Words{"--world", "64"}, Words{"--world", "64", "--ranks_per_host", "2"},
+        Words{"--world", "64", "--tensor_parallel_degree", "8"},
+        Words{"--world", "16", "--sharding_strategy", "hsdp"}, Words{"--world", "8"}}) {
+    SCOPED_TRACE(join(more, " "));
+    const std::string text = plan_wide(more).out;
+    const double estimate = number(text, R"(exchanges, an estimate .* ([0-9.]+) ms, beside)");
+    if (more != Words{"--world", "8"}) {
+      EXPECT_LT(number(text, hosts), estimate);
+    }
+    EXPECT_LT(number(text, R"(\n  sending within a host +([0-9.]+) ms)"), estimate);
+  }
+  // Sums in rank order go to every peer.
+  const Words two_hosts{"--world", "16"};
+  const double rings = number(plan_wide(two_hosts).out, hosts),
+               direct = number(plan_wide(two_hosts + Words{"--reproducible", "1"}).out, hosts);
+  EXPECT_GT(direct, 2 * rings);
+}
+
 TEST_F(CudaPlanCommand, TargetsThatAreNone) {
   ProgramResult unknown = plan({"--target", "h900"});
   EXPECT_EQ(unknown.status, 2);
