@@ -12,10 +12,14 @@ MemoryLimits memory_limits(const RunConfig& config, const PlanTarget& target) {
 }
 
 bool JobPlan::fits(const MemoryLimits& limits) const {
-  return (!limits.near || memory.near() <= *limits.near) &&
+  return (!limits.near || near() <= *limits.near) &&
          (!limits.host || far_on_host() <= *limits.host) &&
-         (!limits.both || memory.total() <= *limits.both) &&
+         (!limits.both || checked_add(memory.total(), staging) <= *limits.both) &&
          (!limits.device || checked_add(memory.near(), beside().total()) <= limits.device->memory);
+}
+
+bool saves_checkpoints(const RunConfig& config) {
+  return config.save_ckpt && !config.checkpoint_dir.empty() && !config.eval_only;
 }
 
 int64_t planned_world(const RunConfig& config) {
@@ -65,6 +69,8 @@ JobPlan job_plan(const RunConfig& config, const Session& session) {
                });
   plan.groups = std::ssize(axes);
   plan.slots = std::ssize(session.programs().slots);
+  if (saves_checkpoints(config) && config.async_checkpoint == "on")
+    plan.staging = checked_add(plan.memory.parameters, plan.memory.optimizer);
   return plan;
 }
 

@@ -45,13 +45,20 @@ struct JobPlan {
   StepCosts costs;     // of one rank
   int64_t groups = 0;  // of ranks that exchange with each other, to which a rank belongs
   int64_t slots = 0;   // of its state
+  // Of a rank, for what checkpoints are written from, where --async_checkpoint on must have it: in
+  // host memory, and counted with what is near.
+  int64_t staging = 0;
 
+  int64_t near() const { return checked_add(memory.near(), staging); }
   // On a device of which there is a data sheet.
   MemoryBeside beside() const { return memory_beside(groups, slots); }
   int64_t far_on_host() const { return memory.far() * ranks_on_host; }
   double tokens_a_rank() const { return tokens / parallelism.mesh.world_size(); }
   bool fits(const MemoryLimits& limits) const;
 };
+
+// Whether a job writes checkpoints.
+bool saves_checkpoints(const RunConfig& config);
 
 // World of a planned job: --world, or what --shard_degree and --tensor_parallel_degree need.
 int64_t planned_world(const RunConfig& config);

@@ -139,11 +139,11 @@ std::string memory_text(const RunConfig& config, const ModelConfig& model, const
                      ", held against --host_memory"));
   }
   if (target.sheet) text += device_lines(plan, *target.sheet);
-  bool saves = config.save_ckpt && !config.checkpoint_dir.empty() && !config.eval_only;
-  if (saves && config.async_checkpoint != "off") {
+  if (saves_checkpoints(config) && config.async_checkpoint != "off") {
     text += line("beside it", memory.parameters + memory.optimizer,
                  cat("from which checkpoints are written beside training",
-                     config.async_checkpoint == "auto" ? ", where the host has it" : ""));
+                     plan.staging > 0 ? ", held against --memory too (--async_checkpoint on)"
+                                      : ", where the host has it"));
   }
   const Session::Program* largest = nullptr;
   text += "\nPrograms:\n";

@@ -114,6 +114,7 @@ class Search {
     extend(plan.memory.arena, second.memory.arena);
     extend(plan.memory.far_arena, second.memory.far_arena);
     extend(plan.slots, second.slots);
+    extend(plan.staging, second.staging);
     extend(plan.costs.flops, second.costs.flops);
     extend(plan.costs.recomputed, second.costs.recomputed);
     extend(plan.costs.network_bytes, second.costs.network_bytes);

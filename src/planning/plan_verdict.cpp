@@ -35,6 +35,12 @@ std::string limit_text(const std::string& named, int64_t need, int64_t limit,
              percent_of(need, limit), " full)\n");
 }
 
+std::string staging_text(const JobPlan& plan) {
+  if (plan.staging == 0) return "";
+  return cat(" (with ", format_bytes(plan.staging),
+             " from which checkpoints are written: --async_checkpoint auto can do without)");
+}
+
 std::string alternative_text(const PlanAlternative& alternative, const JobPlan& plan,
                              const DeviceRates& rates) {
   const StepCosts &now = plan.costs, &then = alternative.costs;
@@ -42,8 +48,8 @@ std::string alternative_text(const PlanAlternative& alternative, const JobPlan& 
   double flops = then.all_flops() - now.all_flops();
   std::string host =
       changed.memory.far() == 0 ? "" : cat(", ", format_bytes(changed.far_on_host()), " of a host");
-  return cat("  ", alternative.options, "\n      ", format_bytes(changed.memory.near()), " a rank",
-             host, format("; %+.3g FLOP (%+.1f %%), ", flops, 100 * flops / now.all_flops()),
+  return cat("  ", alternative.options, "\n      ", format_bytes(changed.near()), " a rank", host,
+             format("; %+.3g FLOP (%+.1f %%), ", flops, 100 * flops / now.all_flops()),
              difference_text(then.wire_bytes() - now.wire_bytes()), " on the wire, ",
              difference_text(then.link_bytes - now.link_bytes), " to and from host memory; ",
              seconds_text(step_seconds(then, rates).longest()), "\n");
@@ -53,7 +59,7 @@ std::string alternative_text(const PlanAlternative& alternative, const JobPlan& 
 bool leaves_much(const MemoryLimits& limits, const JobPlan& plan) {
   if (limits.device)
     return checked_add(plan.memory.near(), plan.beside().total()) <= limits.device->memory / 4 * 3;
-  return limits.near && plan.memory.near() <= *limits.near / 4 * 3;
+  return limits.near && plan.near() <= *limits.near / 4 * 3;
 }
 
 }  // namespace
@@ -118,8 +124,8 @@ std::string verdict_text(const MemoryLimits& limits, const JobPlan& plan) {
   std::string text = "\n";
   if (!limits.any()) text += "No limit was given: --memory, and --host_memory for what is far.\n";
   if (limits.near)
-    text += limit_text(cat("--memory ", format_bytes(*limits.near)), plan.memory.near(),
-                       *limits.near, "");
+    text += limit_text(cat("--memory ", format_bytes(*limits.near)), plan.near(), *limits.near,
+                       staging_text(plan));
   if (limits.device)
     text +=
         limit_text(cat("the ", format_bytes(limits.device->memory), " of an ", limits.device->name),
@@ -138,7 +144,7 @@ std::string machine_verdict_text(const RunConfig& config, const JobPlan& plan,
   auto cores = static_cast<int64_t>(available_cores());
   auto threads =
       static_cast<int>(config.threads.value_or(std::max<int64_t>(1, cores / plan.ranks_on_host)));
-  int64_t planned = plan.memory.total();
+  int64_t planned = checked_add(plan.memory.total(), plan.staging);
   int64_t beside = memory_beside_plan(config, planned, threads);
   if (config.streaming == "on") beside += memory_of_lanes(config, plan.parallelism.data_ranks());
   RankMemory rank{planned, beside, memory_pools(root)};
@@ -146,13 +152,13 @@ std::string machine_verdict_text(const RunConfig& config, const JobPlan& plan,
   if (!smallest) return "";
   std::vector<RankMemory> host(static_cast<size_t>(plan.ranks_on_host), rank);
   if (auto shortage = find_shortage(host))
-    return cat("Does not fit on this machine: ", shortage->text, "\n");
+    return cat("Does not fit on this machine: ", shortage->text, staging_text(plan), "\n");
   return cat("Fits on this machine: ",
              plan.ranks_on_host == 1 ? "a rank needs " : cat(plan.ranks_on_host, " ranks need "),
              format_bytes(plan.ranks_on_host * rank.need()), " with about ",
              format_bytes(rank.beside),
              plan.ranks_on_host == 1 ? " beside the plan; " : " beside each plan; ", smallest->name,
-             " has ", format_bytes(smallest->available), " left\n");
+             " has ", format_bytes(smallest->available), " left", staging_text(plan), "\n");
 }
 
 }  // namespace tessera

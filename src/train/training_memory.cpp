@@ -5,6 +5,16 @@
 #include "train/training_run.h"
 
 namespace tessera {
+namespace {
+
+// Behind ": ", with what else helps behind it.
+std::string doing_without(int64_t staging) {
+  return staging == 0 ? ""
+                      : cat("--async_checkpoint auto needs ", format_bytes(staging),
+                            " less, which checkpoints are written from; or ");
+}
+
+}  // namespace
 
 // The limits that the user gave: --memory of a rank, --host_memory for what is offloaded.
 void TrainingRun::check_budgets() const {
@@ -24,10 +34,12 @@ void TrainingRun::check_budgets() const {
                         " are free; ", what_would_fit(*device_.memory)));
   }
   if (config_.memory && need > *config_.memory) {
+    const std::string without_staging =
+        need - staging <= *config_.memory ? doing_without(staging) : "";
     throw UserError(cat("this run needs ", format_bytes(need), ", which is ",
                         format_bytes(need - *config_.memory), " more than --memory ",
-                        format_bytes(*config_.memory),
-                        ": lower --train_batch_size or --max_context_width",
+                        format_bytes(*config_.memory), ": ", without_staging,
+                        "lower --train_batch_size or --max_context_width",
                         config_.activation_checkpointing
                             ? ""
                             : ", or recompute layers with --activation_checkpointing 1"));
@@ -41,13 +53,16 @@ std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
   RunConfig config = config_;
   config.world = world_size();
   config.ranks_per_host = device_.ranks_per_host;
+  // What checkpoints are written from lies on no GPU.
+  if (device_.memory) config.async_checkpoint = "off";
   JobPlan plan = job_plan(config, *session_);
   std::vector<std::string> parts;
   for (const PlanAlternative& a : fitting_alternatives(
            config, record_.model, {.backend = device_.backend}, plan, {.both = bytes_each})) {
     double more = 100 * (a.costs.all_flops() / plan.costs.all_flops() - 1);
     std::string arithmetic = more > 0.05 ? format(" and %.1f %% more FLOP", more) : "";
-    parts.push_back(cat(a.options, " plans ", format_bytes(a.plan.memory.total()), arithmetic));
+    parts.push_back(cat(a.options, " plans ", format_bytes(a.plan.memory.total() + a.plan.staging),
+                        arithmetic));
   }
   if (parts.empty())
     return "no other micro-batch, recomputation or sharding makes it fit: take a smaller model or "
@@ -96,9 +111,12 @@ void TrainingRun::check_memory() {
     if (rank() == 0) TESSERA_WARN(cat(shortage->text, "; going on, as --memory is given"));
     return;
   }
+  const bool must_stage = may_stage && config_.async_checkpoint == "on";
+  const std::string without_staging =
+      must_stage && !memory_shortage(0) ? doing_without(staging) : "";
   std::string alternatives = on_first_rank("search for options that fit",
                                            [&] { return what_would_fit(shortage->planned_each); });
-  throw UserError(cat("not enough memory: ", shortage->text, "; ", alternatives,
+  throw UserError(cat("not enough memory: ", shortage->text, "; ", without_staging, alternatives,
                       ". Where the system is wrong, say by --memory BYTES what a rank may use"));
 }
 

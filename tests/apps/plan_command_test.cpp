@@ -73,6 +73,31 @@ TEST_F(PlanCommand, BudgetsOfDeviceAndHostAreTwo) {
   expect_contains(refused.message(), "more than --host_memory 100.0 KiB");
 }
 
+TEST_F(PlanCommand, CountsWhatCheckpointsMustBeWrittenFrom) {
+  const Words saves{"--checkpoint_dir", "ckpt", "--threads", "2"}, on{"--async_checkpoint", "on"};
+  const std::string text = plan(saves + on).out;
+  auto kib = [&](const std::string& label) {
+    return std::stod(match(text, label + R"( +(\S+) KiB)"));
+  };
+  const double total = kib("total"), staging = kib("beside it");
+  EXPECT_NEAR(staging, kib(R"(parameters \(f32\))") + kib(R"(moments \(f32\))"), 0.2);
+  expect_contains(last_line(text), "--async_checkpoint auto can do without");
+  const auto limit = static_cast<int64_t>(total + staging / 2);
+  const Words memory{"--memory", cat(limit, "KiB")};
+  EXPECT_EQ(plan(saves + memory).status, 0);
+  EXPECT_EQ(plan(on + memory).status, 0) << "nothing is saved";
+  EXPECT_EQ(plan(saves + on + Words{"--memory", cat(limit + std::lround(staging), "KiB")}).status,
+            0);
+  ProgramResult refused = plan(saves + on + memory);
+  EXPECT_EQ(refused.status, 1);
+  expect_contains(last_line(refused.out), "--async_checkpoint auto can do without");
+  // As training does.
+  ProgramResult trained = run(train(saves + on + memory));
+  EXPECT_EQ(trained.status, 1);
+  expect_contains(trained.message(), ": --async_checkpoint auto needs ");
+  EXPECT_EQ(run(train(saves + memory + Words{"--max_steps", "1"})).status, 0);
+}
+
 TEST_F(PlanCommand, DocumentsAreAnArgumentAndCountAsOne) {
   ProgramResult plain = plan({}), masked = plan({"--document_mask", "1"});
   EXPECT_EQ(masked.status, 0);

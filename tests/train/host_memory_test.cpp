@@ -112,6 +112,21 @@ TEST_F(HostMemoryRun, TheErrorNamesWhatWouldFit) {
   expect_contains(message, " % more FLOP");
 }
 
+TEST_F(HostMemoryRun, TheErrorSaysFirstThatCheckpointsCanDoWithout) {
+  RunConfig config = options(1);
+  cpu::CpuBackend backend(2, cpu::detect_isa());
+  Parallelism parallelism = make_parallelism(config, tiny_model(), 1, 1);
+  Session session(build_programs(model_builder(tiny_model()), program_options(config, parallelism)),
+                  backend);
+  const Session::Memory memory = session.planned_memory();
+  const int64_t planned = memory.total() + memory.parameters / 2;
+  host(planned + memory_beside_plan(config, planned, 2), "max");
+  config.async_checkpoint = "on";
+  expect_contains(failure(config), " left; --async_checkpoint auto needs ");
+  config.async_checkpoint = "auto";
+  EXPECT_EQ(train(config).steps, 1);
+}
+
 TEST_F(HostMemoryRun, LanesOfAStreamAreCounted) {
   RunConfig config = options(2);
   EXPECT_EQ(memory_of_lanes(config, 1), 192 * kMiB);
