@@ -43,7 +43,8 @@ enum class MemoryTier : uint8_t { kNear, kFar };
 struct Cost {
   double flops = 0;
   double bytes = 0;
-  double link_bytes = 0;  // of these, what moves between near and far tier
+  double link_bytes = 0;        // of these, what moves between near and far tier
+  double recomputed_flops = 0;  // of flops, for values that another op computed already
 };
 
 // Everything infer() may look at.

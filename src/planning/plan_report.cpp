@@ -226,12 +226,12 @@ std::string recomputation_text(const RunConfig& config, const ModelConfig& model
                         ? ""
                         : cat(", far ", format_bytes(plan.memory.far()), " and ",
                               format_bytes(without.memory.far()));
+  const double again = plan.costs.recomputed - without.costs.recomputed;
   return format(
       "Recomputation: %.4g FLOP a step on top (%.1f %%); a rank needs %s, without it %s%s "
       "(--activation_checkpointing 0)\n",
-      plan.costs.recomputed, 100 * plan.costs.recomputed / plan.costs.flops,
-      format_bytes(plan.memory.near()).c_str(), format_bytes(without.memory.near()).c_str(),
-      far.c_str());
+      again, 100 * again / plan.costs.flops, format_bytes(plan.memory.near()).c_str(),
+      format_bytes(without.memory.near()).c_str(), far.c_str());
 }
 
 std::string passes_text(const Session& session) {

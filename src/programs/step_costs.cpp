@@ -9,7 +9,9 @@ namespace {
 double sum_flops(const Graph& graph, bool recomputed) {
   double flops = 0;
   for (const Node& node : graph.nodes()) {
-    if (recomputed == (node.phase == Phase::kRecompute)) flops += node_cost(graph, node).flops;
+    const Cost cost = node_cost(graph, node);
+    const double again = node.phase == Phase::kRecompute ? cost.flops : cost.recomputed_flops;
+    flops += recomputed ? again : cost.flops - again;
   }
   return flops;
 }

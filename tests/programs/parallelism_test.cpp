@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "models/build_model.h"
+#include "programs/step_costs.h"
 #include "tests/options/option_testing.h"
 #include "tests/programs/sharding_cells.h"
 #include "tests/programs/tiny_model.h"
@@ -243,6 +245,39 @@ TEST(Parallelism, ImpossibleMeshesSayWhy) {
       {"--tensor_parallel_degree 4 does not divide the world of 3: give 1", 15},
       {"--tensor_parallel_degree 4 does not divide the world of 6: give 1, 2", 15}};
   EXPECT_EQ(cells, expected);
+}
+
+// What a token costs the model is not a matter of how many ranks it is computed on; the logits that
+// the backward pass of a loss over parts of the vocabulary forms again are told apart.
+TEST(Parallelism, FlopsOfATokenDoNotDependOnTheTensorDegree) {
+  ModelConfig model = tiny_model();
+  model.vocab_size = 4096;
+  model.hidden_width = model.intermediate_size = 256;
+  model.num_key_value_heads = 4;
+  derive_shape(model);
+  struct Flops {
+    double own, again;  // of all ranks
+  };
+  auto flops = [&](const std::string& options, double ranks) {
+    RunConfig config =
+        option_testing::parse({"--max_context_width", "32", "--activation_checkpointing", "0",
+                               "--tensor_parallel_degree", options})
+            .config;
+    const Programs programs = build_programs(
+        model_builder(model),
+        program_options(config, make_parallelism(config, model, static_cast<int64_t>(ranks), 8)));
+    return Flops{ranks * program_flops(programs.accumulate_first),
+                 ranks * recomputed_flops(programs.accumulate_first)};
+  };
+  const Flops one = flops("1", 1);
+  EXPECT_EQ(one.again, 0);
+  const RunConfig config;
+  const double head = 2.0 * 32 * 256 * 4096 * static_cast<double>(config.train_batch_size);
+  for (const char* degree : {"2", "4"}) {
+    const Flops parts = flops(degree, std::stod(degree));
+    EXPECT_NEAR(parts.own / one.own, 1, 0.01) << degree;
+    EXPECT_EQ(parts.again, head) << degree;
+  }
 }
 
 }  // namespace

@@ -131,6 +131,7 @@ Cost LinearLogSumExpBackward::cost(std::span<const TensorType> inputs,
                                    std::span<const TensorType> outputs) const {
   Cost cost = Op::cost(inputs, outputs);
   cost.flops = (1 + gradients_.count()) * head_flops(inputs);
+  cost.recomputed_flops = head_flops(inputs);  // the logits: the forward op stays
   return cost;
 }
 
