@@ -7,7 +7,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -27,6 +31,8 @@ using std::chrono::steady_clock;
 constexpr milliseconds kFailureGrace = std::chrono::seconds(15);
 // After an interruption, for the workers to finish their step and save.
 constexpr milliseconds kSaveGrace = std::chrono::minutes(10);
+// For one that a signal ends to be gone.
+constexpr milliseconds kDying = std::chrono::seconds(5);
 
 std::string describe(int code, int signal) {
   if (signal == 0) return cat("exit status ", code);
@@ -39,6 +45,19 @@ bool is_stopped(pid_t child) {
   siginfo_t info{};
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
          info.si_pid != 0;
+}
+
+// Whether a signal ends it that not all of its threads have taken yet.
+bool is_dying(pid_t child) {
+  std::string stat;
+  std::getline(std::ifstream(cat("/proc/", child, "/stat")), stat);
+  // Behind the name, which may hold anything: fields 3 on of proc(5).
+  std::istringstream rest(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+  const std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
+  if (fields.size() < 29) return false;
+  constexpr uint64_t kSignaled = 0x400, kKill = uint64_t{1} << (SIGKILL - 1);
+  return (std::strtoull(fields[9 - 3].c_str(), nullptr, 10) & kSignaled) ||
+         (std::strtoull(fields[31 - 3].c_str(), nullptr, 10) & kKill);
 }
 
 }  // namespace
@@ -246,8 +265,24 @@ void WorkerGroup::take_end() {
 }
 
 void WorkerGroup::take_exits() {
-  // Of those that have ended meanwhile, one that a signal ended did so before any that noticed.
+  // Of those that have ended meanwhile, one that a signal ended did so before any that noticed,
+  // though it may take longer to be gone.
   std::vector<Worker*> killed, exited;
+  collect_exits(killed, exited);
+  const bool failure =
+      std::ranges::any_of(exited, [&](Worker* worker) { return ends_[worker->rank].status != 0; });
+  const TimePoint latest = steady_clock::now() + kDying;
+  auto dying = [](const Worker& worker) { return worker.pid != 0 && is_dying(worker.pid); };
+  while (failure && killed.empty() && !failed_ && !interrupted_ &&
+         std::ranges::any_of(workers_, dying) && steady_clock::now() < latest) {
+    std::this_thread::sleep_for(milliseconds(1));
+    collect_exits(killed, exited);
+  }
+  for (const std::vector<Worker*>& some : {killed, exited})
+    for (Worker* worker : some) on_exit(*worker, ends_[worker->rank]);
+}
+
+void WorkerGroup::collect_exits(std::vector<Worker*>& killed, std::vector<Worker*>& exited) {
   const bool asked = failed_ || interrupted_;
   for (Worker& worker : workers_) {
     siginfo_t info{};
@@ -271,8 +306,6 @@ void WorkerGroup::take_exits() {
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     (by_itself ? exited : killed).push_back(&worker);
   }
-  for (const std::vector<Worker*>& some : {killed, exited})
-    for (Worker* worker : some) on_exit(*worker, ends_[worker->rank]);
 }
 
 void WorkerGroup::on_exit(Worker& worker, const RankEnd& how) {

@@ -82,6 +82,7 @@ class WorkerGroup {
   void take_signals();
   void take_end();
   void take_exits();
+  void collect_exits(std::vector<Worker*>& killed, std::vector<Worker*>& exited);
   void on_exit(Worker& worker, const RankEnd& how);
   void take_request(int signal);
   void interrupt(int signal, std::string_view why);

@@ -296,7 +296,7 @@ TEST_F(DataFormsTest, AStreamWithoutHeldOutFilesHoldsOutItsLast) {
   measure.resume_from_checkpoint = measure.checkpoint_dir;
   measure.eval_only = true;
   const RunTrace measured = train(measure);
-  EXPECT_EQ(measured.validations, Strings{trace.validations.back()});
+  EXPECT_EQ(measured.validations, std::vector{trace.validations.back()});
   expect_lacks(measured.log, "training text");
   for (int i = 1; i < 5; ++i) std::filesystem::remove(path(cat("stream/train-", i, ".jsonl")));
   expect_contains(failure(measure), "--eval_only: there is no validation text");
