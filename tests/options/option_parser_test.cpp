@@ -204,19 +204,6 @@ TEST(OptionParser, APlaceInABucketHasABucket) {
   }
 }
 
-TEST(OptionParser, AModelIsWrittenToThisMachine) {
-  expect_contains(usage_error({"--save_final_model", "1", "--model_dir", "s3://bucket/model"}),
-                  "--model_dir 's3://bucket/model' is not of this machine");
-  parse({"--save_final_model", "1", "--model_dir", "a:/b//c"});
-}
-
-TEST(OptionParser, SaysWhereNoModelIsWritten) {
-  EXPECT_EQ(parse({"--model_dir", "m"}).warnings,
-            std::vector<std::string>{"--model_dir has no effect without --save_final_model"});
-  EXPECT_EQ(parse({"--save_final_model", "1", "--model_dir", "m", "--eval_only", "1"}).warnings,
-            std::vector<std::string>{"--save_final_model has no effect with --eval_only"});
-}
-
 TEST(OptionParser, Bundles) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"--betas", "0.8", "0.99"}, {"--betas=0.8,0.99"}, {"--betas", "(0.8, 0.99)"}}) {
@@ -326,16 +313,6 @@ TEST(OptionParser, Environment) {
   EXPECT_FALSE(parse_options({}, OptionScope::kDiff, lookup).is_given("training_dir"));
 }
 
-TEST(OptionParser, DataThatOtherDataReplaceAreNamed) {
-  EXPECT_EQ(parse({"--dataset=a", "--dataset_mix", "b=1", "c=1"}).warnings,
-            std::vector<std::string>{"--dataset is not read: --dataset_mix is given in its place"});
-  EXPECT_EQ(parse({"--dataset=a", "--training_dir=b", "--use_synthetic_data"}).warnings,
-            (std::vector<std::string>{
-                "--dataset is not read: --use_synthetic_data is given in its place",
-                "--training_dir is not read: --use_synthetic_data is given in its place"}));
-  EXPECT_TRUE(parse({"--dataset_mix", "b=1"}).warnings.empty());
-}
-
 TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
   std::vector<std::string> arguments{"--moe=1", "--model_type=mixtral",
                                      "--context_parallel_degree=2"};
@@ -358,97 +335,12 @@ TEST(OptionParser, NotBuiltIsANoteInPlanAndAnErrorInTrain) {
   EXPECT_TRUE(harmless.notes.empty());
 }
 
-TEST(OptionParser, OnePrecision) {
-  EXPECT_TRUE(parse({"--use_fp16"}, OptionScope::kTrain).config.use_fp16);
-  parse({"--use_fp16", "--bf16=0"});
-  parse({"--use_fp16=0", "--bf16=1"});
-  EXPECT_EQ(usage_error({"--use_fp16", "--bf16"}),
-            "--bf16 and --use_fp16 contradict each other: give one");
-}
-
-TEST(OptionParser, NoStepsNeedALengthOfTheSchedule) {
-  expect_contains(usage_error({"--max_steps", "0"}), "--max_steps 0 leaves the learning rate");
-  expect_contains(usage_error({"--num_steps=0", "--eval_only", "1"}), "give at least 1");
-  EXPECT_EQ(parse({"--max_steps", "0", "--lr_decay_iters", "5"}).config.max_steps, 0);
-}
-
-TEST(OptionParser, AHashOfTheDataNeedsAFile) {
-  EXPECT_EQ(parse({"--data_hash"}).warnings,
-            std::vector<std::string>{"--data_hash has no effect without --metrics_file"});
-  EXPECT_TRUE(parse({"--data_hash", "--metrics_file=m"}).warnings.empty());
-}
-
-TEST(OptionParser, SaysWhichOptionsOfRecomputationAndOffloadAreIdle) {
-  EXPECT_EQ(parse({"--activation_checkpointing=0", "--selective_checkpointing=2",
-                   "--checkpointing_policy=op", "--activation_loading_horizon=1"})
-                .warnings,
-            (std::vector<std::string>{
-                "--selective_checkpointing has no effect without --activation_checkpointing",
-                "--checkpointing_policy has no effect without --activation_checkpointing",
-                "--activation_loading_horizon has no effect without --offload_activations"}));
-  EXPECT_TRUE(parse({"--offload_activations=1", "--activation_loading_horizon=1",
-                     "--activation_checkpointing=0", "--cpu_offload=1"},
-                    OptionScope::kTrain)
-                  .warnings.empty());
-}
-
-TEST(OptionParser, SaysWhichOptionsAreOfOtherOptimizers) {
-  using Lines = std::vector<std::string>;
-  EXPECT_EQ(parse({"--momentum=0.5", "--beta1=0.8"}).warnings,
-            Lines{"--momentum has no effect with --optimizer adamw"});
-  EXPECT_EQ(parse({"--optimizer=SGD", "--momentum=0.5", "--beta1=0.8", "--beta2=0.9"}).warnings,
-            (Lines{"--beta1 has no effect with --optimizer sgd",
-                   "--beta2 has no effect with --optimizer sgd"}));
-  EXPECT_TRUE(parse({"--optimizer=lion", "--beta2=0.99"}).warnings.empty());
-  expect_contains(usage_error({"--optimizer=muon"}), "adamw, sgd, lion");
-}
-
 TEST(OptionParser, NoEffectWarnsOnce) {
   ParsedOptions parsed =
       parse({"--framework=fsdp", "--framework=fsdp", "--rank=3"}, OptionScope::kTrain);
   EXPECT_EQ(parsed.warnings,
             (std::vector<std::string>{"--framework has no effect: it is a name only",
                                       "--rank has no effect: the environment decides"}));
-}
-
-TEST(OptionParser, FineTuning) {
-  expect_contains(usage_error({"--finetune=1"}),
-                  "needs --pretrained_model_name or --pretrained_checkpoint_file");
-  expect_contains(usage_error({"--finetune", "--pretrained_model_name=llama2_7b"}),
-                  "--finetune_checkpoint_load_dir with the weights is required");
-  expect_contains(usage_error({"--pretrained_model_name=llama2_7b"}), "needs --finetune 1");
-  expect_contains(usage_error({"--pretrained_checkpoint_file=f"}), "needs --finetune 1");
-  expect_contains(
-      usage_error({"--finetune", "--pretrained_model_name=x", "--pretrained_checkpoint_file=f"}),
-      "contradict each other");
-  expect_contains(usage_error({"--finetune", "--hf_model=gpt2", "--pretrained_checkpoint_file=f"}),
-                  "contradict each other");
-  expect_contains(usage_error({"--finetune_checkpoint_load_dir=d"}),
-                  "needs --pretrained_model_name");
-  parse({"--finetune", "--pretrained_model_name=llama2_7b", "--finetune_checkpoint_load_dir=d"});
-  parse({"--finetune=1", "--pretrained_checkpoint_file=f"});
-  parse({"--hf_model=gpt2"});
-  ParsedOptions resumed = parse({"--finetune=1", "--resume_from_checkpoint=p"});
-  EXPECT_TRUE(any_contains(resumed.notes, "wins over --finetune"));
-  expect_contains(usage_error({"--save_final_model"}), "needs --model_dir or --checkpoint_dir");
-  parse({"--save_final_model", "--model_dir=d"}, OptionScope::kTrain);
-}
-
-TEST(OptionParser, TensorParallelismForcesTheLayersItNeeds) {
-  ParsedOptions parsed = parse({"--tensor_parallel_degree=8"});
-  EXPECT_TRUE(parsed.config.use_smp_implementation);
-  EXPECT_TRUE(any_contains(
-      parsed.notes, "Tensor parallelism is enabled as tensor_parallel_degree is set to 8 > 1."));
-}
-
-// What a training script means something by has its effect or is refused.
-TEST(OptionRules, NothingIsWrappedBySize) {
-  const std::vector<std::string> words{"--auto_wrap_policy=size_based_auto_wrap_policy"};
-  expect_contains(user_error([&] { parse(words, OptionScope::kTrain); }),
-                  "not built yet: --auto_wrap_policy=size_based_auto_wrap_policy");
-  EXPECT_TRUE(any_contains(parse(words).notes, "size_based_auto_wrap_policy is not built yet"));
-  for (const char* option : {"fast_validation", "best_val_loss", "auto_wrap_policy"})
-    EXPECT_EQ(find_option(option)->status, OptionStatus::kWorks) << option;
 }
 
 }  // namespace
