@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -28,6 +29,7 @@ uint64_t random_word() {
 struct ProcessState {
   bool ended = false;  // and only its number is left
   bool stopped = false;
+  bool killed = false;  // a signal ends it
   std::string start;
 };
 
@@ -38,10 +40,15 @@ std::optional<ProcessState> process_state(pid_t process) {
     size_t name_end = stat.rfind(')');  // the name before it may hold anything
     if (name_end == std::string::npos || name_end + 2 >= stat.size()) return {};
     auto fields = split(std::string_view(stat).substr(name_end + 2), ' ');
-    constexpr size_t kStart = 19;  // starttime of proc(5), counted from the state
-    if (fields.size() <= kStart) return {};
+    // flags, starttime and signal (those that wait) of proc(5), counted from the state.
+    constexpr size_t kFlags = 6, kStart = 19, kSignal = 28;
+    constexpr uint64_t kSignaled = 0x400, kKill = uint64_t{1} << (SIGKILL - 1);
+    if (fields.size() <= kSignal) return {};
+    auto has = [&](size_t field, uint64_t bit) {
+      return (std::strtoull(std::string(fields[field]).c_str(), nullptr, 10) & bit) != 0;
+    };
     return ProcessState{fields[0] == "Z" || fields[0] == "X", fields[0] == "T" || fields[0] == "t",
-                        std::string(fields[kStart])};
+                        has(kFlags, kSignaled) || has(kSignal, kKill), std::string(fields[kStart])};
   } catch (const UserError&) {
     return {};  // hidden from this user, or gone just now
   }
@@ -112,6 +119,11 @@ bool maker_has_ended(std::string_view suffix) {
   auto state = process_state(pid);
   if (!state) return false;
   return state->ended || (!bare && parts[1] != "0" && parts[1] != state->start);
+}
+
+bool is_being_killed(pid_t process) {
+  const auto state = process_state(process);
+  return state && state->killed;
 }
 
 MakerState maker_state(std::string_view suffix) {

@@ -1,4 +1,6 @@
 #pragma once
+#include <sys/types.h>
+
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -36,6 +38,9 @@ void remove_leftovers_of(const std::filesystem::path& path);
 // What is known of that process here; of a bare number nothing but that it has ended.
 enum class MakerState { kUnknown, kRunning, kStopped, kEnded };
 MakerState maker_state(std::string_view suffix);
+
+// Whether a signal ends the process, of which all its threads have yet to hear.
+bool is_being_killed(pid_t process);
 
 // Whether this process made it.
 bool made_here(std::string_view suffix);

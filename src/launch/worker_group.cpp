@@ -7,11 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -19,6 +15,7 @@
 #include "base/file.h"
 #include "base/interruption.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -45,19 +42,6 @@ bool is_stopped(pid_t child) {
   siginfo_t info{};
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
          info.si_pid != 0;
-}
-
-// Whether a signal ends it that not all of its threads have taken yet.
-bool is_dying(pid_t child) {
-  std::string stat;
-  std::getline(std::ifstream(cat("/proc/", child, "/stat")), stat);
-  // Behind the name, which may hold anything: fields 3 on of proc(5).
-  std::istringstream rest(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
-  const std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
-  if (fields.size() < 29) return false;
-  constexpr uint64_t kSignaled = 0x400, kKill = uint64_t{1} << (SIGKILL - 1);
-  return (std::strtoull(fields[9 - 3].c_str(), nullptr, 10) & kSignaled) ||
-         (std::strtoull(fields[31 - 3].c_str(), nullptr, 10) & kKill);
 }
 
 }  // namespace
@@ -272,7 +256,7 @@ void WorkerGroup::take_exits() {
   const bool failure =
       std::ranges::any_of(exited, [&](Worker* worker) { return ends_[worker->rank].status != 0; });
   const TimePoint latest = steady_clock::now() + kDying;
-  auto dying = [](const Worker& worker) { return worker.pid != 0 && is_dying(worker.pid); };
+  auto dying = [](const Worker& worker) { return worker.pid != 0 && is_being_killed(worker.pid); };
   while (failure && killed.empty() && !failed_ && !interrupted_ &&
          std::ranges::any_of(workers_, dying) && steady_clock::now() < latest) {
     std::this_thread::sleep_for(milliseconds(1));

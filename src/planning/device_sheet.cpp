@@ -24,20 +24,33 @@ constexpr double kGpusOfHost = 8;
 }  // namespace
 
 const DeviceSheet& device_sheet(std::string_view target) {
-  static const DeviceSheet h100{
-      "NVIDIA H100 SXM, 80 GB", 989e12, 67e12, 3.35e12, 50e9, 450e9, 78 * kGiB, true,
-      "NVIDIA H100 80GB HBM3"},
-      h200{"NVIDIA H200 SXM, 141 GB",
-           989e12,
-           67e12,
-           4.8e12,
-           50e9,
-           450e9,
-           139 * kGiB,
-           true,
-           "NVIDIA H200"},
-      a100{"NVIDIA A100 SXM, 80 GB", 312e12, 19.5e12, 2.04e12, 25e9, 300e9, 78 * kGiB, false,
-           "NVIDIA A100-SXM4-80GB",  80};
+  static const DeviceSheet h100{.name = "NVIDIA H100 SXM, 80 GB",
+                                .matrix_flops = 989e12,
+                                .f32_flops = 67e12,
+                                .memory_bandwidth = 3.35e12,
+                                .network_bandwidth = 50e9,
+                                .peer_bandwidth = 450e9,
+                                .memory = 78 * kGiB,
+                                .known_links = true,
+                                .driver_name = "NVIDIA H100 80GB HBM3"};
+  static const DeviceSheet h200{.name = "NVIDIA H200 SXM, 141 GB",
+                                .matrix_flops = 989e12,
+                                .f32_flops = 67e12,
+                                .memory_bandwidth = 4.8e12,
+                                .network_bandwidth = 50e9,
+                                .peer_bandwidth = 450e9,
+                                .memory = 139 * kGiB,
+                                .known_links = true,
+                                .driver_name = "NVIDIA H200"};
+  static const DeviceSheet a100{.name = "NVIDIA A100 SXM, 80 GB",
+                                .matrix_flops = 312e12,
+                                .f32_flops = 19.5e12,
+                                .memory_bandwidth = 2.04e12,
+                                .network_bandwidth = 25e9,
+                                .peer_bandwidth = 300e9,
+                                .memory = 78 * kGiB,
+                                .driver_name = "NVIDIA A100-SXM4-80GB",
+                                .capability = 80};
   if (target == "h100") return h100;
   if (target == "h200") return h200;
   TESSERA_CHECK(target == "a100", std::string(target));

@@ -4,6 +4,14 @@
 #include <set>
 
 namespace tessera {
+namespace {
+
+Routes routes(const RunConfig& config) {
+  if (config.device_type != "cuda") return Routes::kDirect;
+  return config.reproducible ? Routes::kDirectSums : Routes::kRings;
+}
+
+}  // namespace
 
 MemoryLimits memory_limits(const RunConfig& config, const PlanTarget& target) {
   MemoryLimits limits{config.memory, config.host_memory, {}, {}};
@@ -32,15 +40,6 @@ ProgramOptions planned_options(const RunConfig& config, const ModelConfig& model
   return program_options(
       config, make_parallelism(config, model, world, std::min(world, config.ranks_per_host)));
 }
-
-namespace {
-
-Routes routes(const RunConfig& config) {
-  if (config.device_type != "cuda") return Routes::kDirect;
-  return config.reproducible ? Routes::kDirectSums : Routes::kRings;
-}
-
-}  // namespace
 
 std::unique_ptr<Session> plan_session(const RunConfig& config, const ModelConfig& model,
                                       const PlanTarget& target, PassObserver observer) {

@@ -203,6 +203,7 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     data.sources.push_back({"synthetic data"});
     data.parts.push_back(synthetic_part(config, vocab_size, context));
   } else if (streams) {
+    // Of data that cannot be a stream both say so.
     auto stream = stream_settings(config, data, kinds, vocab_size, context);
     if (!config.eval_only) data.stream = std::move(stream);
   } else {

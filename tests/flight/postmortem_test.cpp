@@ -129,18 +129,25 @@ TEST(Postmortem, OfADeadJobNamesTheOneThatWasKilled) {
   expect_contains(found.ranks[1].state, "ended without a word");
 }
 
-// It was stopped, and came when the others had given up.
-TEST(Postmortem, WhoComesTooLateIsMissing) {
+// All failed in an exchange, to which the last one came when the others had given up.
+std::vector<RankFlight> with_a_late_one(int count) {
   std::vector<RankFlight> ranks;
-  for (int r = 0; r < 4; ++r) {
-    ranks.push_back(rank(r));
+  for (int r = 0; r < count; ++r) {
+    const bool late = r == count - 1;
+    ranks.push_back(rank(r, count));
     ranks.back().end = RingEnd::kFailed;
     ranks.back().end_text = "it took too long";
-    meets(ranks.back(), 4, 7, kFailed, r == 3 ? 12 * kSecond : kSecond,
-          r == 3 ? 12 * kSecond + 1 : 11 * kSecond);
+    meets(ranks.back(), 4, 7, kFailed, late ? 12 * kSecond : kSecond,
+          late ? 12 * kSecond + 1 : 11 * kSecond);
   }
-  done(ranks[3], 1, kSecond);
-  done(ranks[3], 2, 12 * kSecond);
+  done(ranks.back(), 1, kSecond);
+  done(ranks.back(), 2, 12 * kSecond);
+  return ranks;
+}
+
+// It was stopped, and came when the others had given up.
+TEST(Postmortem, WhoComesTooLateIsMissing) {
+  std::vector<RankFlight> ranks = with_a_late_one(4);
   FlightDirectory directory;
   const Postmortem found = of(directory, ranks);
   EXPECT_EQ(found.culprits, (std::vector<int>{3}));
@@ -190,17 +197,8 @@ TEST(Postmortem, WhoEndedItselfWaitedForTheOneThatWasStopped) {
 
 // Rank 2 was stopped in an op, and waited in the exchange for a moment when the agent let it go on.
 TEST(Postmortem, WhoWasStoppedIsWhereItPausedAndNotWhereItEnded) {
-  std::vector<RankFlight> ranks;
-  for (int r = 0; r < 3; ++r) {
-    ranks.push_back(rank(r, 3));
-    ranks.back().state = MakerState::kEnded;
-    ranks.back().end = RingEnd::kFailed;
-    ranks.back().end_text = "it took too long";
-    meets(ranks.back(), 4, 7, kFailed, r == 2 ? 12 * kSecond : kSecond,
-          r == 2 ? 12 * kSecond + 1 : 11 * kSecond);
-  }
-  done(ranks[2], 1, kSecond);
-  done(ranks[2], 2, 12 * kSecond);
+  std::vector<RankFlight> ranks = with_a_late_one(3);
+  for (RankFlight& each : ranks) each.state = MakerState::kEnded;
   FlightDirectory directory;
   of(directory, ranks);
   const std::map<int, RankEnd> ends{{2, {.status = 1, .asked = true, .stopped = true}}};
