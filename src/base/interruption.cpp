@@ -173,8 +173,8 @@ bool interrupted_soon() {
   return interrupted();
 }
 
-InterruptedBy::InterruptedBy(const std::atomic<bool>& request)
-    : before_(std::exchange(detail::interruption_of_thread, &request)) {}
+InterruptedBy::InterruptedBy(const std::atomic<bool>* request)
+    : before_(std::exchange(detail::interruption_of_thread, request)) {}
 
 InterruptedBy::~InterruptedBy() { detail::interruption_of_thread = before_; }
 

@@ -67,7 +67,9 @@ bool interrupted_soon();
 // thread, which answers the requests to the process and ends this one when it needs no more.
 class InterruptedBy {
  public:
-  explicit InterruptedBy(const std::atomic<bool>& request);
+  explicit InterruptedBy(const std::atomic<bool>& request) : InterruptedBy(&request) {}
+  // Null: by the requests to the process.
+  explicit InterruptedBy(const std::atomic<bool>* request);
   ~InterruptedBy();
   InterruptedBy(const InterruptedBy&) = delete;
   InterruptedBy& operator=(const InterruptedBy&) = delete;
@@ -75,6 +77,14 @@ class InterruptedBy {
  private:
   const std::atomic<bool>* before_;
 };
+// `work` for another thread, on which it is asked to end as on the one that calls this.
+template <typename Work>
+auto interrupted_as_here(Work work) {
+  return [work = std::move(work), own = detail::interruption_of_thread]() mutable {
+    InterruptedBy here(own);
+    return work();
+  };
+}
 // For work that nothing is lost of: throws Interrupted if there is a request.
 inline void check_interruption() {
   if (interrupted()) throw Interrupted();

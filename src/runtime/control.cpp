@@ -30,7 +30,7 @@ bool Control::any(std::string_view tag, bool here) {
 void while_others_wait(Control& control, bool chosen, const std::string& tag,
                        const std::function<void()>& work, const std::function<void()>& abandon) {
   std::future<void> working;
-  if (chosen) working = std::async(std::launch::async, work);
+  if (chosen) working = std::async(std::launch::async, interrupted_as_here(work));
   try {
     std::string all = "w";  // who works, who was asked to stop
     while (all.find('w') != all.npos) {

@@ -2,9 +2,11 @@
 // in any order.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <thread>
 
+#include "base/interruption.h"
 #include "base/text.h"
 #include "comm/connect.h"
 #include "comm/control_inbox.h"
@@ -43,6 +45,24 @@ TEST_P(Controls, TextsOfAllRanks) {
       require(all[rank] == std::string(rank * 7, 'x'), cat("the text of rank ", rank));
     require(!control.any("stop", false), "nobody");
     require(control.any("stop", control.rank() == 0), "rank 0");
+  });
+}
+
+// As a save does, which goes on where the process is asked to end.
+TEST_P(Controls, WorkIsAskedToEndAsWhoeverWaitsForIt) {
+  run([](Channels& channels) {
+    const std::atomic<bool> never = false;
+    bool asked = true, asked_without = false;
+    request_interruption();
+    {
+      InterruptedBy nothing(never);
+      while_others_wait(*channels.control, true, "work", [&] { asked = interrupted(); });
+    }
+    while_others_wait(*channels.control, true, "work", [&] { asked_without = interrupted(); });
+    channels.control->barrier("all were asked");
+    clear_interruption();
+    require(!asked, "by requests to the process");
+    require(asked_without, "by nothing");
   });
 }
 
