@@ -41,20 +41,22 @@ BucketLock::BucketLock(fs::path directory, Holder holder, Timing timing)
       token_(random_id()),
       store_(impatient_store()) {
   acquire();
-  try {
-    remove_leftovers(directory_, Leftovers::kAll);
-  } catch (...) {
-    store_.remove(name_);
-    throw;
-  }
   sigset_t all, before;  // signals are for other threads
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   beating_ = std::thread([this] { beat(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  try {
+    remove_leftovers(directory_, Leftovers::kAll);
+  } catch (...) {
+    release();
+    throw;
+  }
 }
 
-BucketLock::~BucketLock() {
+BucketLock::~BucketLock() { release(); }
+
+void BucketLock::release() {
   {
     std::lock_guard lock(mutex_);
     end_ = true;
@@ -63,8 +65,7 @@ BucketLock::~BucketLock() {
   beating_.join();
   try {
     InterruptedBy nothing(kNeverEnds);
-    auto there = read();
-    if (there && parse_lock(there->text).token == token_) store_.remove(name_);
+    if (is_own(read())) store_.remove(name_);
   } catch (const std::exception&) {
     // It is taken for dead when it gives no sign of life.
   }
@@ -74,6 +75,12 @@ std::optional<S3Store::Content> BucketLock::read() const {
   return store_.read(name_, kMaxBucketLockBytes);
 }
 
+bool BucketLock::is_own(const std::optional<S3Store::Content>& there) const {
+  return there && parse_lock(there->text).token == token_;
+}
+
+// False where there is another than the condition says. It may be the own one: where the answer to
+// a request is lost the request is repeated, and finds what it has written.
 bool BucketLock::write(const S3Store::Condition& condition) {
   return store_.write(name_, lock_content(holder_, token_, /*device=*/0, /*flock=*/false, ++beats_),
                       condition);
@@ -85,12 +92,12 @@ void BucketLock::acquire() {
   while (!write({.is_new = true})) {
     auto there = read();
     if (!there) continue;  // it went just now
+    if (is_own(there)) return;
     const LockText other = parse_lock(there->text);
-    if (other.token == token_) return;  // the answer was lost
     const bool earlier = other.job == holder_.job && other.attempt < holder_.attempt;
     if (!earlier && seen && there->text != *seen) refuse_in_use(directory_, other);
     if (earlier || (seen && Clock::now() - since >= timing_.silence)) {
-      if (!write({.etag = there->etag})) refuse_in_use(directory_, other);
+      if (!write({.etag = there->etag}) && !is_own(read())) refuse_in_use(directory_, other);
       if (!earlier) std::this_thread::sleep_for(std::min(timing_.beat, timing_.silence) / 5);
       require_held();
       TESSERA_WARN(cat("the lock of '", directory_.string(), "' was left by ",
@@ -115,10 +122,13 @@ void BucketLock::acquire() {
 
 void BucketLock::require_held() {
   auto there = read();
-  const LockText holder = there ? parse_lock(there->text) : LockText{};
-  if (there && holder.token == token_) return;
-  if (!there && write({.is_new = true})) return;  // it was removed by hand
-  throw UserError(taken_over(directory_, holder, timing_.silence));
+  if (!there) {  // it was removed by hand
+    if (write({.is_new = true})) return;
+    there = read();
+  }
+  if (is_own(there)) return;
+  throw UserError(
+      taken_over(directory_, there ? parse_lock(there->text) : LockText{}, timing_.silence));
 }
 
 void BucketLock::beat() {
@@ -128,7 +138,7 @@ void BucketLock::beat() {
     lock.unlock();
     try {
       auto there = read();
-      if (there && parse_lock(there->text).token == token_) write({.etag = there->etag});
+      if (is_own(there)) write({.etag = there->etag});
     } catch (const std::exception&) {
       // The next one may reach it.
     }

@@ -31,8 +31,10 @@ class BucketLock : public CheckpointLock {
 
  private:
   void acquire();
+  void release();
   bool write(const S3Store::Condition& condition);
   std::optional<S3Store::Content> read() const;
+  bool is_own(const std::optional<S3Store::Content>& there) const;
   void beat();
 
   std::filesystem::path directory_;

@@ -30,6 +30,8 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookAgain{50};
 constexpr size_t kMaxLockBytes = 4096;
+// NFS may tell a host of a file that another made a moment later.
+constexpr std::chrono::seconds kVisibleWithin{2};
 
 [[noreturn]] void fail(const char* action, const fs::path& path) {
   throw UserError(cat("cannot ", action, " '", path.string(), "': ", std::strerror(errno)));
@@ -113,20 +115,22 @@ DirectoryLock::DirectoryLock(fs::path directory, Holder holder, Timing timing)
   made_directory_ = !fs::exists(directory_, ignored);
   make_directories(directory_);
   acquire();
-  try {
-    remove_leftovers(directory_, Leftovers::kAll);
-  } catch (...) {
-    ::unlink(path_.c_str());
-    throw;
-  }
   sigset_t all, before;  // signals are for other threads
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   beating_ = std::thread([this] { beat(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  try {
+    remove_leftovers(directory_, Leftovers::kAll);
+  } catch (...) {
+    release();
+    throw;
+  }
 }
 
-DirectoryLock::~DirectoryLock() {
+DirectoryLock::~DirectoryLock() { release(); }
+
+void DirectoryLock::release() {
   {
     std::lock_guard lock(mutex_);
     end_ = true;
@@ -259,6 +263,15 @@ std::optional<std::string> lock_token(const fs::path& directory) {
   } catch (const UserError&) {
     return {};
   }
+}
+
+bool sees_lock(const fs::path& directory, const std::string& token) {
+  const auto deadline = steady_clock::now() + kVisibleWithin;
+  while (lock_token(directory) != token) {
+    if (steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  return true;
 }
 
 }  // namespace tessera

@@ -74,6 +74,7 @@ class DirectoryLock : public CheckpointLock {
 
   bool create(const std::filesystem::path& path);
   void acquire();
+  void release();
   void take_over(const std::string& reason, bool certainly_dead);
   void beat();
   std::string content(const LockFile& file) const;
@@ -103,5 +104,7 @@ std::optional<LockSighting> find_lock(const std::filesystem::path& directory);
 // The token in the lock file of the directory; nullopt where there is none. Of a file system that
 // remembers what it was told before, asks again.
 std::optional<std::string> lock_token(const std::filesystem::path& directory);
+// Whether that is it: where another host has just made it, in two seconds at the latest.
+bool sees_lock(const std::filesystem::path& directory, const std::string& token);
 
 }  // namespace tessera

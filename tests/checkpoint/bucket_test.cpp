@@ -212,6 +212,23 @@ TEST_F(Bucket, ADeadHoldersLockIsTakenOver) {
   }
 }
 
+TEST_F(Bucket, ALostAnswerDoesNotLoseTheLock) {
+  const BucketLock::Timing timing{milliseconds(100'000), milliseconds(300)};
+  auto content = [&] {
+    BucketLock dead(directory_, {random_id(), 0}, timing);
+    return read_content(directory_ / kLockName);
+  }();
+  bucket_store().write((directory_ / kLockName).string(), content);
+  settings(R"({"lost": "If-Match"})");  // as it is taken over
+  BucketLock lock(directory_, {random_id(), 0}, timing);
+  EXPECT_EQ(lock_token(directory_), lock.token());
+  settings(R"({"lost": "If-None-Match"})");  // as it is made again
+  bucket_store().remove((directory_ / kLockName).string());
+  lock.require_held();
+  EXPECT_EQ(lock_token(directory_), lock.token());
+  EXPECT_EQ(server_.requests("status=drop").size(), 2u);
+}
+
 TEST_F(Bucket, OfManyAtOnceOneHasTheLock) {
   const BucketLock::Timing timing{milliseconds(50), milliseconds(2'000)};
   std::atomic<int> have = 0, refused = 0;

@@ -187,6 +187,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.content(content, etag='"another"')
         return self.content(content)
 
+    def drop(self):
+        self.note("drop")
+        self.close_connection = True
+        self.connection.close()
+
     # A server that fails now and then: every so many requests one is answered in each of these ways in turn.
 
     def is_bad_day(self, settings, key):
@@ -200,9 +205,7 @@ class Handler(BaseHTTPRequestHandler):
         elif kind == 1:
             self.answer(503, b"no")
         elif kind == 2:
-            self.note("drop")
-            self.close_connection = True
-            self.connection.close()
+            self.drop()
         elif kind == 3:
             self.note("cut")  # more is announced than comes
             self.send_response(206 if "Range" in self.headers else 200)
@@ -305,7 +308,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.content((ROOT / path).read_bytes())
 
     # S3. Settings: trouble (is_bad_day), blind (it knows no conditions), full (no more bytes are taken than these),
-    # none (the error where there are no uploads to list).
+    # none (the error where there are no uploads to list), lost (of the first change with this condition no answer comes).
 
     def signature_flaw(self, url):
         form = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?SignedHeaders=([^,]+), ?"
@@ -418,6 +421,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, headers=[("ETag", '"' + hashlib.md5(self.body).hexdigest() + '"')])
         if self.command == "PUT":
             tag = self.put_object(folder / key, self.body, settings)
+            if settings.get("lost", "nothing") in self.headers and count(("lost", settings["lost"])) == 1:
+                return self.drop()
             return self.answer(200, headers=[("ETag", tag)]) if tag else self.refuse(412, "PreconditionFailed")
         if self.command == "DELETE" and upload:
             del UPLOADS[self.query["uploadId"]]
