@@ -1,7 +1,5 @@
 // Checkpoints of a training run: which one it resumes from, and those that it writes.
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -63,20 +61,8 @@ std::string what_is_seen(const fs::path& directory) {
   return cat("'", found->string(), "' (manifest ", manifest_hash(*found), ")");
 }
 
-// NFS may tell a host of a file that another made a moment later.
-constexpr std::chrono::seconds kVisibleWithin{2};
-
 // Of a checkpoint in parts: what hosts tell each other when they load it.
 constexpr int64_t kMaxSharedBytes = 16 << 20;
-
-bool sees_lock(const fs::path& directory, const std::string& token) {
-  auto deadline = std::chrono::steady_clock::now() + kVisibleWithin;
-  while (lock_token(directory) != token) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -120,22 +106,29 @@ std::string TrainingRun::lock_tier(Tier& tier, const std::string& job) const {
   }
 }
 
-void TrainingRun::look_at_directory(Tier& tier, const std::string& job, const std::string& token) {
-  const std::string& directory = tier.options.directory;
-  auto seen = on_all_ranks("look at the checkpoint directory", [&] {
+std::string TrainingRun::who_sees_another(const fs::path& directory,
+                                          const std::string& token) const {
+  auto seen = on_all_ranks("look at a directory that ranks share", [&] {
     return cat(rank() == 0 || sees_lock(directory, token) ? "1" : "0", host_name());
   });
   for (size_t r = 1; r < seen.size(); ++r) {
     if (seen[r][0] == '1') continue;
-    tier.apart = config_.checkpoint_type == "local";
-    if (tier.apart) break;
-    throw UserError(cat("--checkpoint_dir '", directory, "' is another directory for rank ", r,
-                        " on ", seen[r].substr(1), " than for rank 0 on ", seen[0].substr(1),
-                        ", whose '", kLockName,
-                        "' it does not see there: give a directory that all hosts share, or "
-                        "--checkpoint_type local"));
+    return cat("'", directory.string(), "' is another directory for rank ", r, " on ",
+               seen[r].substr(1), " than for rank 0 on ", seen[0].substr(1), ", whose '", kLockName,
+               "' it does not see there");
   }
-  if (!tier.apart) return;
+  return "";
+}
+
+void TrainingRun::look_at_directory(Tier& tier, const std::string& job, const std::string& token) {
+  const std::string& directory = tier.options.directory;
+  const std::string another = who_sees_another(directory, token);
+  if (another.empty()) return;
+  if (config_.checkpoint_type != "local") {
+    throw UserError(cat("--checkpoint_dir ", another,
+                        ": give a directory that all hosts share, or --checkpoint_type local"));
+  }
+  tier.apart = true;
   TESSERA_INFO(cat("'", directory, "' is a directory of each host: all parts make a checkpoint"));
   on_all_ranks("lock of the hosts' checkpoint directories", [&] {
     if (rank() == 0 || rank() != first_on_host()) return std::string();

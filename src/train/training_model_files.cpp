@@ -85,6 +85,23 @@ fs::path TrainingRun::model_directory() const {
   return path.has_filename() ? path : path.parent_path();  // others stand beside it
 }
 
+// Of ranks that have no checkpoint of all of them.
+fs::path TrainingRun::pieces_directory() const { return model_directory() += ".pieces"; }
+
+// In which all ranks can put what rank 0 makes a model of.
+void TrainingRun::require_same_directory(const fs::path& directory) const {
+  std::unique_ptr<CheckpointLock> lock;
+  const std::string token = on_first_rank("mark of the directory for --save_final_model", [&] {
+    lock = lock_checkpoints(directory, {origin_.job, device_.attempt});
+    return lock->token();
+  });
+  const std::string another = who_sees_another(directory, token);
+  if (!another.empty()) {
+    throw UserError(cat("--save_final_model: ", another, ", and ranks write their parts there: ",
+                        "give a --model_dir, or a --checkpoint_dir, that all hosts share"));
+  }
+}
+
 // Before anything is trained.
 void TrainingRun::check_final_model() const {
   if (!config_.save_final_model || config_.eval_only) return;
@@ -98,13 +115,15 @@ void TrainingRun::check_final_model() const {
                           model_directory().string(), "': ", error.what()));
     }
   }
+  if (world_size() > 1 && std::ranges::all_of(tiers_, &Tier::apart))
+    require_same_directory(pieces_directory());
   if (record_.model.lora.rank > 0) return;  // the adapters alone
   check_tokenizer_export(config_.tokenizer, *load_tokenizer(config_.tokenizer),
                          record_.model.model_type);
 }
 
-// Of several ranks the pieces are on disk first: in the last checkpoint, or in one for this
-// purpose.
+// Of several ranks the pieces are on disk first: in the last checkpoint, where it is one of all
+// hosts, or in one for this purpose.
 void TrainingRun::save_final_model() {
   // The tokenizer as it was when the run began: its files may have gone since.
   auto write = [&](const ParameterSource& weights) {
@@ -117,18 +136,23 @@ void TrainingRun::save_final_model() {
     export_trained(model_directory(), record_.model, weights, options);
   };
   if (world_size() == 1) return write(SessionParameters(*session_));
-  fs::path pieces = last_saved_path_, scratch = model_directory() += ".pieces";
-  if (!saved()) {
+  fs::path pieces, scratch = pieces_directory();
+  for (const Tier& tier : tiers_) {
+    if (pieces.empty() && !tier.apart && tier.last_saved_step == record_.step)
+      pieces = fs::path(tier.options.directory) / last_saved_path_.filename();
+  }
+  if (pieces.empty()) {
     StateFiles files(session_->weight_boxes(), rank(), world_size());
     auto write_files = [&](const fs::path& to) { return files.write(to); };
     CheckpointContent content{std::string(name(record_.model.model_type)), record_.step,
                               write_files, to_json(record_)};
     pieces = save_checkpoint(scratch, content, 0, checkpoint_group());
   }
-  while_others_wait(rank() == 0, "export of the model", [&] {
+  on_first_rank("export of the model", [&] {
     write(CheckpointParameters(pieces));
     std::error_code ignored;
     fs::remove_all(scratch, ignored);
+    return std::string();
   });
 }
 

@@ -133,6 +133,9 @@ class TrainingRun {
   std::string lock_tier(Tier& tier, const std::string& job) const;
   // That each host has its own is an error, or is found out.
   void look_at_directory(Tier& tier, const std::string& job, const std::string& lock_token);
+  // The first rank that does not see the lock of rank 0 there: what an error says of it.
+  std::string who_sees_another(const std::filesystem::path& directory,
+                               const std::string& lock_token) const;
   int first_on_host() const { return rank() / device_.ranks_per_host * device_.ranks_per_host; }
   // Of a checkpoint whose parts are on several hosts: what ranks need of others, if it is little.
   void share_missing_boxes();
@@ -144,6 +147,8 @@ class TrainingRun {
   void open_pretrained();
   void load_weights();
   std::filesystem::path model_directory() const;
+  std::filesystem::path pieces_directory() const;
+  void require_same_directory(const std::filesystem::path& directory) const;
   void check_final_model() const;
   void save_final_model();
   void resume(std::filesystem::path checkpoint, Damaged& damaged);

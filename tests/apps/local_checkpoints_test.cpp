@@ -120,7 +120,8 @@ TEST_F(LocalCheckpoints, OtherHostsForTheRanksNeedTheWhole) {
 TEST_F(LocalCheckpoints, ASharedTierBesideThem) {
   const Words tiers = job(1, {"--checkpoint_type", "local", "--checkpoint_dir", "ckpt", "../shared",
                               "--checkpoint_freq", "2", "4"});
-  run_hosts(2, tiers);
+  run_hosts(2, tiers + Words{"--save_final_model", "1", "--model_dir", "../model"});
+  EXPECT_TRUE(exists("model/model.safetensors"));
   EXPECT_EQ(state_files("shared/llama_v2-8steps").size(), 4u);
   EXPECT_EQ(state_files("a/ckpt/llama_v2-8steps").size(), 2u);
   EXPECT_EQ(names("shared"), (Set{"llama_v2-4steps", "llama_v2-8steps"}));
@@ -130,6 +131,21 @@ TEST_F(LocalCheckpoints, ASharedTierBesideThem) {
   const std::string log =
       run_hosts(2, tiers + Words{"--resume_from_checkpoint", "ckpt", "../shared"});
   expect_contains(log, "Checkpoint loaded from ../shared/llama_v2-4steps.");
+}
+
+TEST_F(LocalCheckpoints, AFinalModelNeedsADirectoryOfAllHosts) {
+  const Words own{"--save_final_model", "1", "--model_dir", "model"};
+  for (const Words& words : {local(own), job(1, own + Words{"--save_ckpt", "0"})}) {
+    for (const ProgramResult& result : all_fail(start_hosts(1, words))) {
+      expect_contains(result.message(),
+                      "--save_final_model: 'model.pieces' is another directory for rank 1 on ");
+      EXPECT_EQ(result.err.find("Batch 0"), std::string::npos);
+    }
+    for (const char* host : {"a", "b"}) EXPECT_FALSE(exists(cat(host, "/model.pieces")));
+  }
+  const Words shared{"--save_final_model", "1", "--model_dir", "../model"};
+  run_hosts(1, local(shared));
+  EXPECT_TRUE(exists("model/model.safetensors"));
 }
 
 TEST_F(LocalCheckpoints, CopiesBetweenHostsAreSmallHere) {
