@@ -34,6 +34,11 @@ PartialFile::PartialFile(fs::path path, const std::string& identity, uint64_t bl
 
 PartialFile::~PartialFile() {
   if (fd_ < 0) return;
+  // Under its free name it may be gone on with after a restart of the machine, too.
+  if (::fsync(fd_) != 0) {
+    discard();
+    return;
+  }
   close();
   std::error_code ignored;
   fs::rename(aside_, free_, ignored);
