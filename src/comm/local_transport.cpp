@@ -71,7 +71,7 @@ void LocalTransport::begin(const Exchange& exchange) {
   if (peers_.empty()) return;
 
   base_ = rounds_before_[static_cast<size_t>(group.id)];
-  peer_is_staged_ = false;
+  read_in_place_ = 0;
   Location location;
   if (!exchange.copies_source)
     location = memory_.find(exchange.source, exchange.source_elements * size_of(exchange.dtype));
@@ -112,11 +112,10 @@ PieceView LocalTransport::take(int from, int64_t round) {
   Piece piece = exchange_->piece_of(part, round);
   int64_t size = size_of(exchange_->dtype);
   int rank = exchange_->group->ranks[static_cast<size_t>(from)];
-  if (theirs.source.segment < 0) {
-    peer_is_staged_ = true;
+  if (theirs.source.segment < 0)
     return {memory_.staging(rank) + staging_offset(exchange_->group->index, round),
             piece.columns * size};
-  }
+  if (round == 0) ++read_in_place_;
   int64_t first = part.offset + piece.row * part.stride + piece.column;
   int64_t elements = (piece.rows - 1) * part.stride + piece.columns;
   Location at = theirs.source;
@@ -125,8 +124,9 @@ PieceView LocalTransport::take(int from, int64_t round) {
 }
 
 void LocalTransport::release(int64_t round) {
-  // Who is read in place waits for the last round only.
-  if (peers_.empty() || (!peer_is_staged_ && round + 1 < exchange_->rounds)) return;
+  // Who is read in place waits for the last round only. Of whom nothing was taken it is not known.
+  const bool all_in_place = read_in_place_ == peers_.size();
+  if (peers_.empty() || (all_in_place && round + 1 < exchange_->rounds)) return;
   advance(counters(exchange_->group->index).released, base_ + static_cast<uint32_t>(round + 1));
 }
 

@@ -43,7 +43,7 @@ class LocalTransport final : public PeerTransport {
   std::vector<int> peers_;  // indices in the group
   uint32_t base_ = 0;
   bool direct_ = false;
-  bool peer_is_staged_ = false;
+  size_t read_in_place_ = 0;  // peers
 };
 
 }  // namespace tessera
