@@ -30,7 +30,7 @@ target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 
 # A program that nobody has built yet should be there in minutes, so optimising is for what runs often. INNER_LOOPS are
 # the sources in which a step, a token or an element is worked on: they keep the build type's -O3, as kernels do. All
-# others get -O1, which compiles in two thirds of the time, or -Og with AddressSanitizer, in three quarters of what -O1 takes
+# others get -O1, which compiles in two thirds of the time, or -Og with sanitizers, in three quarters of what -O1 takes
 # there. All presets but `debug` also compile several sources of a folder or a test as one (CMAKE_UNITY_BUILD), so that
 # headers and what is instantiated from them (JSON) come once: tests take less than half of the time so. INNER_LOOPS stay
 # alone, and so do SEPARATE sources, which have local names that others have too. `release` and `dev` compile the program
@@ -43,9 +43,6 @@ if(TESSERA_SANITIZE)
   set(TESSERA_OFTEN_RUN -O1)
   set(TESSERA_SELDOM_RUN -Og)
   set(TESSERA_FOR_TESTS -O0)
-  if(TESSERA_SANITIZE STREQUAL "thread")
-    set(TESSERA_SELDOM_RUN -O1)
-  endif()
 else()
   set(TESSERA_OFTEN_RUN $<$<CONFIG:Release>:-O3>)
   set(TESSERA_SELDOM_RUN $<$<CONFIG:Release>:-O1>)
