@@ -10,8 +10,8 @@ namespace tessera {
 // A file while it is fetched, beside where it will be. What an earlier fetch of the same content
 // left when it was cut off is gone on with; no two processes do so with the same one. Left behind
 // by a process that was killed it is called PATH.partial-CONTENT-SUFFIX (unique_suffix()), by one
-// that gave up PATH.partial-CONTENT, where CONTENT is a hash of `identity`. What a killed one left is
-// not gone on with after a restart of the machine: what was written last may be missing.
+// that gave up PATH.partial-CONTENT, where CONTENT is a hash of `identity`. What a killed one left
+// is not gone on with after a restart of the machine: what was written last may be missing.
 class PartialFile {
  public:
   // Of several contents that were begun at `path` only that of `identity` stays. Whole blocks of it
