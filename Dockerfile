@@ -14,4 +14,4 @@ RUN cmake --preset release && cmake --build --preset release && cd build/release
 FROM debian:bookworm-slim
 COPY --from=build /src/build/release/tessera_*.deb /tmp/
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates libcurl4 libmicrohttpd12 /tmp/tessera_*.deb \
- && rm -rf /tmp/tessera_*.deb /var/lib/apt/lists/*
+ && rm -rf /tmp/tessera_*.deb /var/lib/apt/lists/* /var/cache/debconf/*-old /var/lib/dpkg/*-old
