@@ -5,6 +5,11 @@
 #include "backends/cuda/product_choices.h"
 #include "base/error.h"
 
+namespace tessera::cuda {
+extern const std::string_view kCarriedChoices;
+const std::string_view kCarriedChoices;  // what the library carries is not read here
+}  // namespace tessera::cuda
+
 // Any bytes as choices of cublasLt's algorithms: choices that are written as they were read, or a
 // UserError.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
