@@ -33,8 +33,8 @@ target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 # others get -O1, which compiles in two thirds of the time, or -Og with sanitizers, in three quarters of what -O1 takes
 # there. All presets but `debug` also compile several sources of a folder or a test as one (CMAKE_UNITY_BUILD), so that
 # headers and what is instantiated from them (JSON) come once: tests take less than half of the time so. INNER_LOOPS stay
-# alone, and so do SEPARATE sources, which have local names that others have too. `release` and `dev` compile the program
-# alike: ccache has the one when the other was built.
+# alone but with sanitizers, and so do SEPARATE sources (of INNER_LOOPS as well) anywhere, which have local names that
+# others have too. `release` and `dev` compile the program alike: ccache has the one when the other was built.
 # The presets `sanitizers`, `tsan` and `fuzz` are seldom built again after a change, and put 24 sources of a library into one,
 # which takes three quarters of the time of the usual 8; kernels keep -O3 there too, since jobs of tests take ten times as
 # long at -O1. Tests stay at 8: more of them use the same local names.
@@ -58,8 +58,10 @@ function(tessera_library folder)
   set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(ARG_SOURCES OR ARG_SEPARATE)
     target_compile_options(tessera_${folder} PRIVATE ${TESSERA_SELDOM_RUN})
-    set_source_files_properties(${ARG_INNER_LOOPS} PROPERTIES
-      SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS "${TESSERA_OFTEN_RUN}")
+    if(NOT TESSERA_SANITIZE)
+      set_source_files_properties(${ARG_INNER_LOOPS} PROPERTIES
+        SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS "${TESSERA_OFTEN_RUN}")
+    endif()
   else()
     set_target_properties(tessera_${folder} PROPERTIES UNITY_BUILD OFF)
   endif()

@@ -14,8 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr char kKind = 'd';
-constexpr size_t kMostPositionBytes = size_t{64} << 10;
+constexpr char kDocumentKind = 'd';
 
 RecordOptions record_options(const DocumentReaderOptions& options) {
   return {.text_field = options.text_field,
@@ -181,7 +180,7 @@ int64_t DocumentReader::bad_lines() const {
 }
 
 std::string DocumentReader::position() const {
-  PositionWriter writer(kKind);
+  PositionWriter writer(kDocumentKind);
   writer.add(uint64_t{state_->files.size()});
   writer.add(uint64_t{state_->file});
   writer.add(std::string_view(state_->open ? state_->reader->position() : ""));
@@ -191,7 +190,7 @@ std::string DocumentReader::position() const {
 void DocumentReader::seek(std::string_view position) {
   State& state = *state_;
   const std::string name = state.name();
-  PositionReader reader(position, kKind, name);
+  PositionReader reader(position, kDocumentKind, name);
   if (reader.value(UINT64_MAX) != state.files.size())
     reader.refuse("the data has another number of files");
   const auto file = static_cast<size_t>(reader.value(state.files.size()));

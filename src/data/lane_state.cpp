@@ -9,11 +9,9 @@
 namespace tessera {
 namespace {
 
-constexpr char kKind = 'r';
-constexpr char kKindBefore = 'l';  // has no read_tokens
-constexpr uint64_t kLargest = uint64_t{1} << 62;
+constexpr char kLaneKind = 'r';
+constexpr char kLaneKindBefore = 'l';  // has no read_tokens
 constexpr uint64_t kMostEpochs = uint64_t{1} << 31;
-constexpr size_t kMostPositionBytes = size_t{64} << 10;
 constexpr size_t kMostDocumentBytes = size_t{kMaxDocumentBytes} * 4;
 
 void add(PositionWriter& writer, const TokenDocument& document) {
@@ -36,7 +34,7 @@ std::shared_ptr<const TokenDocument> read_document(PositionReader& reader) {
 }  // namespace
 
 std::string to_bytes(const LaneState& state) {
-  PositionWriter writer(kKind);
+  PositionWriter writer(kLaneKind);
   writer.add(uint64_t{state.sources.size()});
   for (const LaneState::Source& source : state.sources) {
     for (int64_t value :
@@ -55,11 +53,12 @@ std::string to_bytes(const LaneState& state) {
 }
 
 LaneState lane_state_from_bytes(std::string_view bytes, size_t sources, const std::string& name) {
-  const bool counts_read = !is_of_kind(bytes, kKindBefore);
-  PositionReader reader(bytes, counts_read ? kKind : kKindBefore, name);
-  auto value = [&] { return static_cast<int64_t>(reader.value(kLargest)); };
+  const bool counts_read = !is_of_kind(bytes, kLaneKindBefore);
+  PositionReader reader(bytes, counts_read ? kLaneKind : kLaneKindBefore, name);
+  auto value = [&] { return static_cast<int64_t>(reader.value(kMostOfPosition)); };
   LaneState state;
-  if (reader.value(kLargest) != sources) reader.refuse("the data has another number of sources");
+  if (reader.value(kMostOfPosition) != sources)
+    reader.refuse("the data has another number of sources");
   state.sources.resize(sources);
   for (LaneState::Source& source : state.sources) {
     source.epoch = static_cast<int64_t>(reader.value(kMostEpochs));
@@ -67,7 +66,7 @@ LaneState lane_state_from_bytes(std::string_view bytes, size_t sources, const st
     source.record = value();
     source.documents = value();
     if (counts_read) source.read_tokens = value();
-    source.draws = reader.value(kLargest);
+    source.draws = reader.value(kMostOfPosition);
     source.tokens = value();
     source.ended = reader.value(1) == 1;
     if (std::string_view position = reader.bytes(kMostPositionBytes); !position.empty())

@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 constexpr uint64_t kBufferStream = stream_of("data.buffer");
-constexpr uint64_t kCropStream = stream_of("data.crop");
+constexpr uint64_t kLaneCropStream = stream_of("data.crop");
 
 bool is_learned(const TokenDocument& document, size_t i) {
   return document.learned.empty() || document.learned[i] != 0;
@@ -133,7 +133,8 @@ size_t StreamLane::fill_row(const SampleRow& row) {
   for (const LaneState::Source& source : state_.sources)
     given += static_cast<uint64_t>(source.tokens);
   const uint64_t key = hash_combine(settings_.seed, static_cast<uint64_t>(lane_));
-  const uint64_t begin = random_below(key, kCropStream, given, document.ids.size() - length + 1);
+  const uint64_t begin =
+      random_below(key, kLaneCropStream, given, document.ids.size() - length + 1);
   put(document, begin, length, 0, row);
   if (length < document.ids.size()) {
     row.targets[length - 1] = kIgnoreIndex;  // what follows is left out

@@ -14,13 +14,12 @@
 namespace tessera {
 namespace {
 
-constexpr char kKind = 's';
-constexpr uint64_t kLargest = uint64_t{1} << 62;
+constexpr char kStreamKind = 's';
 
 }  // namespace
 
 std::string to_bytes(const StreamState& state) {
-  PositionWriter writer(kKind);
+  PositionWriter writer(kStreamKind);
   writer.add(static_cast<uint64_t>(state.position));
   writer.add(uint64_t{state.lanes.size()});
   for (const auto& [lane, lane_state] : state.lanes) {
@@ -32,12 +31,12 @@ std::string to_bytes(const StreamState& state) {
 
 StreamState stream_state_from_bytes(std::string_view bytes, size_t sources,
                                     const std::string& name) {
-  PositionReader reader(bytes, kKind, name);
+  PositionReader reader(bytes, kStreamKind, name);
   StreamState state;
-  state.position = static_cast<int64_t>(reader.value(kLargest));
+  state.position = static_cast<int64_t>(reader.value(kMostOfPosition));
   const uint64_t lanes = reader.value(bytes.size());
   for (uint64_t i = 0; i < lanes; ++i) {
-    const auto lane = static_cast<int64_t>(reader.value(kLargest));
+    const auto lane = static_cast<int64_t>(reader.value(kMostOfPosition));
     state.lanes[lane] =
         lane_state_from_bytes(reader.bytes(bytes.size()), sources, cat(name, ", lane ", lane));
   }

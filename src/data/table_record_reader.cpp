@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr char kKind = 't';
+constexpr char kTableKind = 't';
 
 bool has_column(const TableReader& table, std::string_view name) {
   return std::ranges::any_of(table.columns(),
@@ -183,7 +183,7 @@ std::string TableRecordReader::read_chat(size_t row, Record& record) {
 }
 
 std::string TableRecordReader::position() const {
-  PositionWriter writer(kKind);
+  PositionWriter writer(kTableKind);
   writer.add(static_cast<uint64_t>(table_->rows()));
   writer.add(static_cast<uint64_t>(row_));
   return writer.finish();
@@ -191,7 +191,7 @@ std::string TableRecordReader::position() const {
 
 void TableRecordReader::seek(std::string_view position) {
   const std::string name = table_->name();
-  PositionReader reader(position, kKind, name);
+  PositionReader reader(position, kTableKind, name);
   if (reader.value(UINT64_MAX) != static_cast<uint64_t>(table_->rows()))
     reader.refuse("the table has another number of rows");
   row_ = static_cast<int64_t>(reader.value(static_cast<uint64_t>(table_->rows())));

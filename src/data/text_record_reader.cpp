@@ -14,9 +14,8 @@
 namespace tessera {
 namespace {
 
-constexpr char kKind = 'r';
+constexpr char kTextRecordKind = 'r';
 constexpr size_t kChunkBytes = size_t{256} << 10;
-constexpr size_t kMostPositionBytes = size_t{64} << 10;
 constexpr std::string_view kSeparator = "<|endoftext|>";
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
@@ -210,7 +209,7 @@ bool TextRecordReader::next_text(std::string& text) {
 }
 
 std::string TextRecordReader::position() const {
-  PositionWriter writer(kKind);
+  PositionWriter writer(kTextRecordKind);
   writer.add(static_cast<uint64_t>(state_->form));
   writer.add(static_cast<uint64_t>(state_->line_number));
   writer.add(uint64_t{state_->inside_line});
@@ -222,7 +221,7 @@ std::string TextRecordReader::position() const {
 void TextRecordReader::seek(std::string_view position) {
   State& state = *state_;
   const std::string name = state.source->name();
-  PositionReader reader(position, kKind, name);
+  PositionReader reader(position, kTextRecordKind, name);
   if (reader.value(static_cast<uint64_t>(RecordForm::kJsonChat)) !=
       static_cast<uint64_t>(state.form))
     reader.refuse("the rows were of another form");

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr char kKind = 't';
+constexpr char kTextKind = 't';
 constexpr uint64_t kMostText = uint64_t{1} << 62;  // sums of such numbers stay numbers
 constexpr size_t kMostWindow = size_t{32} << 10;
 constexpr uint64_t kMostXzCheck = 15;
@@ -76,7 +76,7 @@ TextStream::Codec TextStream::codec_of(const ByteSource& source) {
 // Reads what position() wrote; the bytes of text from the access point to the position.
 uint64_t TextStream::restore(std::string_view position, AccessPoint& point) {
   const std::string name = source_->name();
-  PositionReader reader(position, kKind, name);
+  PositionReader reader(position, kTextKind, name);
   if (reader.value(UINT64_MAX) != source_->size()) reader.refuse("the data has another size");
   codec_ = static_cast<Codec>(reader.value(static_cast<uint64_t>(Codec::kXz)));
   point.offset = reader.value(source_->size());
@@ -127,7 +127,7 @@ std::string TextStream::position(size_t behind) const {
   const uint64_t at = unpacked_ - behind;
   const AccessPoint& point = at >= unpacker_->point()->unpacked ? *unpacker_->point() : *before_;
   TESSERA_CHECK(behind <= unpacked_ && at >= point.unpacked);
-  PositionWriter writer(kKind);
+  PositionWriter writer(kTextKind);
   writer.add(source_->size());
   writer.add(static_cast<uint64_t>(codec_));
   if (codec_ == Codec::kPlain) {

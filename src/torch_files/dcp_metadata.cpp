@@ -15,8 +15,8 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxRank = 32;
-constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMaxDims = 32;
+constexpr size_t kMaxTensorNameBytes = 1024;
 constexpr size_t kChunksPerCheck = 4096;
 constexpr uint32_t kNoFile = UINT32_MAX;
 
@@ -84,13 +84,13 @@ class MetadataReader {
   }
   std::string_view name_of(PickleValue value) const {
     std::string_view name = pickle_.text(value, "a name");
-    if (name.size() > kMaxNameBytes)
-      pickle_.fail(cat("a name is longer than ", kMaxNameBytes, " bytes"));
+    if (name.size() > kMaxTensorNameBytes)
+      pickle_.fail(cat("a name is longer than ", kMaxTensorNameBytes, " bytes"));
     return name;
   }
   Shape numbers(PickleValue value, std::string_view what) const {
     auto items = pickle_.items(value, what);
-    if (items.size() > kMaxRank) pickle_.fail(cat(what, " has ", items.size(), " dims"));
+    if (items.size() > kMaxDims) pickle_.fail(cat(what, " has ", items.size(), " dims"));
     Shape all;
     all.reserve(items.size());
     for (PickleValue item : items) {
@@ -259,7 +259,7 @@ class MetadataReader {
   uint32_t file_number(std::string_view name) {
     auto known = files_.find(std::string(name));
     if (known != files_.end()) return known->second;
-    if (name.size() > kMaxNameBytes || !is_plain_name(name))
+    if (name.size() > kMaxTensorNameBytes || !is_plain_name(name))
       pickle_.fail(cat("'", name.substr(0, 100), "' is no name of a file beside it"));
     auto number = static_cast<uint32_t>(metadata_.files.size());
     metadata_.files.emplace_back(name);

@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 constexpr uint64_t kMaxEntries = uint64_t{1} << 20;
-constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMaxEntryNameBytes = 1024;
 // Records, and how many bytes of them have a fixed place.
 constexpr uint32_t kEndSignature = 0x06054b50, kEnd64Signature = 0x06064b50,
                    kLocatorSignature = 0x07064b50, kEntrySignature = 0x02014b50,
@@ -87,7 +87,7 @@ class ZipReader {
                    comment_bytes = number<uint16_t>(at + 32);
     const uint64_t all = kEntryBytes + name_bytes + extra_bytes + comment_bytes;
     if (end_ - at < all) fail("its directory is broken");
-    if (name_bytes > kMaxNameBytes) fail("it has an entry with a very long name");
+    if (name_bytes > kMaxEntryNameBytes) fail("it has an entry with a very long name");
     ZipEntry entry;
     entry.name.assign(reinterpret_cast<const char*>(archive_.data()) + at + kEntryBytes,
                       static_cast<size_t>(name_bytes));

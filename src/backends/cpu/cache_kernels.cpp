@@ -8,7 +8,7 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kMaxHead = 256;  // of the kernel
+constexpr int64_t kMaxCachedHead = 256;  // of the kernel
 
 void register_cached_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("cached_attention", [isa, &pool](const PrepareContext& c) -> Prepared {
@@ -16,7 +16,7 @@ void register_cached_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
     const TensorType &q = c.inputs[0], &k = c.inputs[1];
     if (q.dtype != DType::kF32 && q.dtype != DType::kBF16)
       return cat("takes f32 and bf16, not ", name(q.dtype));
-    if (q.shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
+    if (q.shape[3] > kMaxCachedHead) return cat("heads of at most ", kMaxCachedHead, " elements");
     CachedAttention args;
     args.dtype = q.dtype;
     args.batch = q.shape[0];

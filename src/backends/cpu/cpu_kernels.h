@@ -6,6 +6,9 @@
 
 namespace tessera::cpu {
 
+// Parts of a workspace begin at cache lines.
+inline int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 // The lists of kernels that make up the backend, in the order in which they are tried. Launches
 // keep a reference to the pool.
 

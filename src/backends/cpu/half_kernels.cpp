@@ -7,8 +7,6 @@
 namespace tessera::cpu {
 namespace {
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 // The f16 tensors among the operands or results of a node, with their place in the workspace.
 struct Halves {
   struct Tensor {

@@ -9,8 +9,6 @@
 namespace tessera::cpu {
 namespace {
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 // Rows of logits that exist at a time. 1,024 rows of a 32,000 word vocabulary are 131 MB. For each
 // chunk the weights are packed twice and their gradients read and written: with 512 rows a head of
 // 768 x 32,000 takes 1.1 times as long on AMX, 1.04 times where products of bf16 are slower.

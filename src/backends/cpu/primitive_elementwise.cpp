@@ -11,8 +11,6 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kElements = 16384;  // of a tile
-
 // Every loop below reads element i of its operands before it writes element i of its result, so a
 // result may share the storage of an operand of its size.
 
@@ -22,7 +20,7 @@ Launch map_launch(const PrepareContext& context, ThreadPool& pool, F f) {
   return {cat(context.op.name(), " portable"), 0, [n, f, &pool](const LaunchArguments& arguments) {
             auto x = arguments.input<In>(0);
             auto y = arguments.output<Out>(0);
-            for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
+            for_ranges(pool, n, kTileElements, [&](int64_t begin, int64_t end) {
               for (int64_t i = begin; i < end; ++i) {
                 y[i] = static_cast<Out>(f(static_cast<ComputeOf<In>>(x[i])));
               }
@@ -37,7 +35,7 @@ Launch zip_launch(const PrepareContext& context, ThreadPool& pool, F f) {
             auto a = arguments.input<In>(0);
             auto b = arguments.input<In>(1);
             auto y = arguments.output<Out>(0);
-            for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
+            for_ranges(pool, n, kTileElements, [&](int64_t begin, int64_t end) {
               for (int64_t i = begin; i < end; ++i) {
                 y[i] = static_cast<Out>(
                     f(static_cast<ComputeOf<In>>(a[i]), static_cast<ComputeOf<In>>(b[i])));
@@ -176,7 +174,7 @@ Prepared prepare_select(const PrepareContext& context, ThreadPool& pool) {
                     auto a = arguments.input<T>(1);
                     auto b = arguments.input<T>(2);
                     auto y = arguments.output<T>(0);
-                    for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
+                    for_ranges(pool, n, kTileElements, [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) y[i] = predicate[i] != 0 ? a[i] : b[i];
                     });
                   }};
@@ -191,7 +189,7 @@ Prepared prepare_convert(const PrepareContext& context, ThreadPool& pool) {
       return Launch{"convert portable", 0, [n, &pool](const LaunchArguments& arguments) {
                       auto x = arguments.input<From>(0);
                       auto y = arguments.output<To>(0);
-                      for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
+                      for_ranges(pool, n, kTileElements, [&](int64_t begin, int64_t end) {
                         for (int64_t i = begin; i < end; ++i) y[i] = convert_element<To>(x[i]);
                       });
                     }};

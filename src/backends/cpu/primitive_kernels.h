@@ -3,6 +3,12 @@
 
 namespace tessera::cpu {
 
+inline constexpr int64_t kTileElements = 16384;
+
+inline std::string launch_name(const PrepareContext& context) {
+  return cat(context.op.name(), " portable");
+}
+
 // The families that make up register_primitive_kernels(), a file each.
 
 // Unary, binary, compare, select, convert.

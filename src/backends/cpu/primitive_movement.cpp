@@ -12,8 +12,6 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kElements = 16384;  // of a tile
-
 // Elements of a box copied from one tensor to another: a walk of offsets in the source (0) and in
 // the destination (1), and where each begins.
 struct BoxCopy {
@@ -32,7 +30,7 @@ BoxCopy box_copy(const Shape& box, const std::vector<int64_t>& from_strides,
 template <class T>
 void run_copy(const BoxCopy& copy, const T* x, T* y, ThreadPool& pool) {
   int64_t from_step = copy.walk.row_step(0), to_step = copy.walk.row_step(1);
-  for_ranges(pool, copy.walk.total(), kElements, [&](int64_t begin, int64_t end) {
+  for_ranges(pool, copy.walk.total(), kTileElements, [&](int64_t begin, int64_t end) {
     copy.walk.for_rows(begin, end, [&](const auto& offsets, int64_t count) {
       const T* source = x + copy.from + offsets[0];
       T* target = y + copy.to + offsets[1];
@@ -45,10 +43,6 @@ void run_copy(const BoxCopy& copy, const T* x, T* y, ThreadPool& pool) {
       }
     });
   });
-}
-
-std::string launch_name(const PrepareContext& context) {
-  return cat(context.op.name(), " portable");
 }
 
 // The one operand copied into the whole result, with the given strides in the operand for each dim
@@ -150,7 +144,7 @@ Prepared prepare_constant(const PrepareContext& context, ThreadPool& pool) {
         T value = convert_element<T>(static_cast<const Constant&>(context.op).value());
         return Launch{launch_name(context), 0, [n, value, &pool](const LaunchArguments& arguments) {
                         auto y = arguments.output<T>(0);
-                        for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
+                        for_ranges(pool, n, kTileElements, [&](int64_t begin, int64_t end) {
                           std::fill(y + begin, y + end, value);
                         });
                       }};
@@ -178,7 +172,7 @@ Prepared prepare_iota(const PrepareContext& context, ThreadPool& pool) {
       context, context.outputs[0].dtype, [&]<class T>(std::type_identity<T>) -> Prepared {
         return Launch{launch_name(context), 0, [=, &pool](const LaunchArguments& arguments) {
                         auto y = arguments.output<T>(0);
-                        for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
+                        for_ranges(pool, n, kTileElements, [&](int64_t begin, int64_t end) {
                           while (begin < end) {
                             int64_t run = begin / repeat, next = std::min((run + 1) * repeat, end);
                             std::fill(y + begin, y + next, convert_element<T>(run % size));

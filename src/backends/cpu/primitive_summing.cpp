@@ -23,10 +23,6 @@ void for_blocks(int64_t count, int64_t step, const Body& body) {
     body(first, std::min(block, count - first));
 }
 
-std::string launch_name(const PrepareContext& context) {
-  return cat(context.op.name(), " portable");
-}
-
 // The operand's dims that stay, in the order of the result, and those that disappear.
 struct ReducePlan {
   StridedWalk<1> kept, reduced;
