@@ -178,6 +178,9 @@ uint64_t dataset_fingerprint(std::span<const RemoteEntry> files,
   hash = hash_combine(hash, options.skip_bad_lines ? 1 : 0);
   hash = hash_combine(hash, static_cast<uint64_t>(options.kind));
   hash = hash_combine(hash, hash_text(options.text_field));
+  // Ids are checked against the vocabulary when they are read from the files.
+  if (options.kind == RecordKind::kIds)
+    hash = hash_combine(hash, static_cast<uint64_t>(options.vocab_size));
   for (const RemoteEntry& file : files) hash = hash_combine(hash, file_identity(file));
   return hash;
 }

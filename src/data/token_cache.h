@@ -67,8 +67,8 @@ class TokenCache {
   uint64_t hash_ = 0, fingerprint_ = 0;
 };
 
-// What the ids are made of: every file in order (file_identity), how they are read, and the
-// tokenizer. UserError if a file is missing.
+// What the ids are made of: every file in order (file_identity), how they are read, the tokenizer
+// and, of rows of ids, the vocabulary. UserError if a file is missing.
 uint64_t dataset_fingerprint(std::span<const RemoteEntry> files,
                              const DocumentReaderOptions& options, uint64_t tokenizer_fingerprint);
 

@@ -350,6 +350,12 @@ TEST_F(TokenCacheTest, FingerprintFollowsFilesOptionsAndTokenizer) {
   EXPECT_NE(fingerprint({a}), base);
   EXPECT_NE(fingerprint({a, b}, true), base);
   EXPECT_NE(fingerprint({a, b}, false, 2), base);
+  auto of_vocabulary = [&](RecordKind kind, int64_t size) {
+    return dataset_fingerprint(local_entries(std::vector{a}), {.kind = kind, .vocab_size = size},
+                               1);
+  };
+  EXPECT_NE(of_vocabulary(RecordKind::kIds, 8), of_vocabulary(RecordKind::kIds, 9));
+  EXPECT_EQ(of_vocabulary(RecordKind::kText, 8), of_vocabulary(RecordKind::kText, 9));
   auto time = std::filesystem::last_write_time(a);
   std::filesystem::last_write_time(a, time + std::chrono::seconds(1));
   EXPECT_NE(fingerprint({a, b}), base);

@@ -80,6 +80,17 @@ TEST_F(DataFormsTest, RowsOfIdsAreSamples) {
   expect_contains(trace.log, "rows are shorter than the context of 16 tokens");
 }
 
+// A cache that was made for a larger vocabulary is not taken: the id would be found by the model.
+TEST_F(DataFormsTest, AnIdBehindTheVocabularyIsFoundWhateverIsInTheCache) {
+  write("rows.jsonl", R"({"input_ids": [1, 2, 256, 4, 5]})" + std::string("\n"));
+  RunConfig config = on("rows.jsonl", 1);
+  config.tokenizer = "nowhere";
+  train(config);
+  ModelConfig smaller = tiny_model();
+  smaller.vocab_size = 256;
+  expect_contains(failure(config, smaller), "input_ids[2] is 256, ids are 0 to 255");
+}
+
 TEST_F(DataFormsTest, ASavedDataSetOfRowsIsRead) {
   std::filesystem::create_directories(path("saved"));
   std::filesystem::copy(TESSERA_SOURCE_DIR "/tests/goldens/tables/rows.arrow",
