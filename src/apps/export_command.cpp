@@ -15,13 +15,15 @@
 #include "weights/model_export.h"
 
 namespace tessera {
+namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kHelp = R"(Usage: tessera export CHECKPOINT DIR [OPTIONS]
 
 Writes a trained model as a directory that Hugging Face's transformers loads: configuration, weights and
 tokenizer. CHECKPOINT is a checkpoint of any number of ranks, or a directory of checkpoints (the newest is
-taken). The tokenizer of the training run is used unless --tokenizer is given. Of a run with adapters
+taken). The tokenizer of the training run is used unless --tokenizer is given; of a run on ids, which had
+none, or with --tokenizer None the model is written without one. Of a run with adapters
 (--lora_rank) these are written, as PEFT loads them, or with --merge_adapter 1 the whole model.
 With --format gguf the second word is one file, with the tokenizer in it, as llama.cpp's programs read it.
 
@@ -38,6 +40,10 @@ Options
 void write_gguf(const std::string& path, const CheckpointParameters& weights,
                 const RunConfig& config, const std::string& tokenizer) {
   const ModelConfig& model = weights.record().model;
+  if (tokenizer.empty())
+    throw UserError(
+        "--format gguf: the file holds the model's tokenizer, and there is none: give "
+        "--tokenizer");
   Progress lines("writing");
   GgufOptions options{dtype_from_name(config.dtype), tokenizer,
                       [&](int64_t done, int64_t total) { lines.show(done, total, format_bytes); }};
@@ -63,6 +69,16 @@ void check_format(const ParsedOptions& parsed) {
   }
   if (gguf && parsed.is_given("max_shard_size"))
     throw UsageError("--max_shard_size: --format gguf writes one file");
+}
+
+// "": of a model that is written without one.
+std::string tokenizer_to_write(const ParsedOptions& parsed, const fs::path& checkpoint,
+                               const RunRecord& record) {
+  const std::string& named = parsed.config.tokenizer;
+  if (parsed.is_given("tokenizer")) return fetch_named_tokenizer(named, parsed.config);
+  // A run records its text and, if it has one, its tokenizer.
+  if (record.training_text && !record.tokenizer) return "";
+  return tokenizer_of(checkpoint, record);
 }
 
 // Ends where it was asked to. Not in what writes the files: a training run that is asked to end
@@ -101,9 +117,7 @@ int export_command(std::span<const std::string> arguments) {
   if (!found) throw UserError(cat("there is no complete checkpoint in '", parsed.words[0], "'"));
   CheckpointParameters weights(*found);
   const RunConfig& config = parsed.config;
-  const std::string tokenizer = parsed.is_given("tokenizer")
-                                    ? fetch_named_tokenizer(config.tokenizer, config)
-                                    : tokenizer_of(*found, weights.record());
+  const std::string tokenizer = tokenizer_to_write(parsed, *found, weights.record());
   catch_interruptions("nothing will be left of the model");
   try {
     if (config.format == "gguf") {

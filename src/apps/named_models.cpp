@@ -117,7 +117,9 @@ class Needs {
     if (has_own_tokenizer() && !parsed_.is_given("tokenizer")) return {};
     if (has_own_tokenizer() && is_recorded(which)) return {named(which, {})};
     if (!parsed_.is_given("tokenizer") && find_pretrained_tokenizer(config)) return {};
-    if (!data_need_tokenizer(config) && !config.save_final_model) return {};
+    // A finished model has the one that was named for it, not the default.
+    const bool for_model = config.save_final_model && parsed_.is_given("tokenizer");
+    if (!for_model && !data_need_tokenizer(config)) return {};
     return {named(which, {.tokenizer = true})};
   }
 

@@ -150,7 +150,8 @@ void Tokenizer::check_id(int32_t id) const {
 
 std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
   std::error_code ignored;
-  if (path.empty() || !std::filesystem::exists(path, ignored)) {
+  if (path.empty()) refuse("None", "none is named");
+  if (!std::filesystem::exists(path, ignored)) {
     refuse(path.string(), "there is no such file or directory");
   }
   return std::filesystem::is_directory(path, ignored) ? file_of_tokenizer(path) : path;

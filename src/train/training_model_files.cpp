@@ -118,6 +118,9 @@ void TrainingRun::check_final_model() const {
   if (world_size() > 1 && std::ranges::all_of(tiers_, &Tier::apart))
     require_same_directory(pieces_directory());
   if (record_.model.lora.rank > 0) return;  // the adapters alone
+  const RunConfig defaults;
+  const bool named = !config_.tokenizer.empty() && config_.tokenizer != defaults.tokenizer;
+  if (!named && !is_tokenizer_there(config_) && !data_need_tokenizer(config_)) return;
   check_tokenizer_export(config_.tokenizer, *load_tokenizer(config_.tokenizer),
                          record_.model.model_type);
 }
@@ -131,7 +134,7 @@ void TrainingRun::save_final_model() {
     write_attached(kept.path(), attached_);
     ExportOptions options;
     options.dtype = dtype_from_name(config_.dtype);
-    options.tokenizer = tokenizer_of(kept.path(), record_);
+    if (record_.tokenizer) options.tokenizer = tokenizer_of(kept.path(), record_);
     options.base_model = base_model_of(record_.options);
     export_trained(model_directory(), record_.model, weights, options);
   };

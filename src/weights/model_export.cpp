@@ -51,6 +51,7 @@ class PeftNames : public ParameterSource {
 };
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, const ModelConfig& model) {
+  if (named.empty()) return nullptr;
   auto tokenizer = load_tokenizer(named);
   if (tokenizer->vocab_size() > model.vocab_size) {
     throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
@@ -195,7 +196,7 @@ void export_model(const fs::path& directory, const ModelConfig& model,
   if (auto complete = model_family(model.model_type).complete) complete(there);
   std::vector<FileTensor> tensors = file_tensors(model.model_type, parameters_of(there));
   auto tokenizer = open_tokenizer(options.tokenizer, model);
-  check_tokenizer_export(options.tokenizer, *tokenizer, model.model_type);
+  if (tokenizer) check_tokenizer_export(options.tokenizer, *tokenizer, model.model_type);
   check_export_directory(directory);
   const fs::path final = plain(directory);
   TemporaryDirectory temporary(aside_of(final));
@@ -203,16 +204,21 @@ void export_model(const fs::path& directory, const ModelConfig& model,
   config["torch_dtype"] = options.dtype == DType::kF32    ? "float32"
                           : options.dtype == DType::kBF16 ? "bfloat16"
                                                           : "float16";
-  config.update(
-      write_tokenizer(options.tokenizer, *tokenizer, model.max_context_width, temporary.path()));
+  if (tokenizer) {
+    config.update(
+        write_tokenizer(options.tokenizer, *tokenizer, model.max_context_width, temporary.path()));
+  } else {
+    // Else transformers takes the ids of the family's first models.
+    config["bos_token_id"] = config["eos_token_id"] = nullptr;
+  }
   write_json(temporary.path() / "config.json", config);
   write_weights(temporary.path(), tensors, ZerosElsewhere(source, parameters_of(model)),
                 options.dtype, options.max_shard_bytes);
   put_in_place(temporary.path(), final);
   TESSERA_INFO(cat("Wrote ", final.string(), ": ",
                    format_count(static_cast<double>(parameter_count(model))), " parameters in ",
-                   name(options.dtype), ", in ", format("%.1f", monotonic_seconds() - start),
-                   " s"));
+                   name(options.dtype), ", in ", format("%.1f", monotonic_seconds() - start), " s",
+                   tokenizer ? "" : ", without a tokenizer"));
 }
 
 }  // namespace tessera

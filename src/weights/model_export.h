@@ -12,7 +12,7 @@ namespace tessera {
 struct ExportOptions {
   DType dtype = DType::kF32;                // of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;  // of one file of weights
-  std::string tokenizer;                    // as --tokenizer names it
+  std::string tokenizer;                    // as --tokenizer names it; "" writes none
   bool merge_adapter = false;               // of a model with adapters: see export_trained()
   std::string base_model;                   // what they adapt: peft_config_json()
 };
@@ -22,7 +22,7 @@ struct ExportOptions {
 // and the tokenizer's files: those of its directory, or of the tokenizer alone what transformers
 // needs besides. Parameters that transformers' model has and this one lacks (biases of gpt2) are
 // zeros. Token ids for the ends of a text are those of the tokenizer's directory if that is
-// a model's, else the tokenizer's own end of text.
+// a model's, else the tokenizer's own end of text; without a tokenizer there are none.
 //
 // All is written beside the directory and renamed. UserError: a family that transformers does not
 // have, a tokenizer that is gone or larger than the vocabulary, what check_export_directory

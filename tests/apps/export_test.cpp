@@ -42,6 +42,42 @@ TEST_F(Export, WritesADirectoryThatTrainingStartsFrom) {
   EXPECT_EQ(config["eos_token_id"], 256);
 }
 
+// The default tokenizer, which is on a server, is not that of ids: nothing is fetched, nor written.
+TEST_F(Export, AModelOfIdsHasNoTokenizerUnlessOneIsNamed) {
+  Words on_ids;
+  for (std::string_view word :
+       split("train --model_type llama_v2 --hidden_width 16 --num_layers 1 --num_heads 2 "
+             "--llama_intermediate_size 32 --max_context_width 8 --vocab_size 300 "
+             "--use_synthetic_data 1 --train_batch_size 1 --max_steps 1 --threads 1 "
+             "--save_final_model 1 --checkpoint_dir",
+             ' '))
+    on_ids.emplace_back(word);
+  const std::set<std::string> weights_alone{"config.json", "model.safetensors"};
+  expect_contains(ok(on_ids + Words{"ckpt"}).err, ", without a tokenizer");
+  EXPECT_EQ(names("ckpt/model"), weights_alone);
+  auto config = nlohmann::json::parse(read_file(path("ckpt/model/config.json")));
+  EXPECT_TRUE(config.at("eos_token_id").is_null());
+  ok({"export", "ckpt", "model"});
+  EXPECT_EQ(names("model"), weights_alone);
+  ok({"export", "ckpt", "bytes", "--tokenizer", "byte"});
+  EXPECT_TRUE(names("bytes").contains("tokenizer.json"));
+  ok({"export", "ckpt", "none", "--tokenizer", "None"});
+  EXPECT_EQ(names("none"), weights_alone);
+  expect_contains(run({"export", "ckpt", "m.gguf", "--format", "gguf"}).message(),
+                  "give --tokenizer");
+
+  ok(on_ids + Words{"named", "--tokenizer", "byte"});
+  EXPECT_TRUE(names("named/model").contains("tokenizer.json"));
+  ok(on_ids + Words{"unnamed", "--tokenizer", "None"});
+  EXPECT_EQ(names("unnamed/model"), weights_alone);
+  expect_contains(run(on_ids + Words{"wrong", "--tokenizer", "nosuch.json"}).message(),
+                  "'nosuch.json'");
+  // What was written is trained on.
+  write("ids.bin", std::string(4000, '\0'));
+  ok({"train", "--hf_model", "model", "--dataset", "ids.bin", "--max_context_width", "8",
+      "--max_steps", "1", "--threads", "1"});
+}
+
 TEST_F(Export, AFileOfWeightsIsNoModel) {
   ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
   ok({"export", "ckpt", "model"});
