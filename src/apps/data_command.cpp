@@ -33,7 +33,7 @@ Examples
   tessera data prepare --dataset text.jsonl.gz --tokenizer tokenizer.json --output_dir prepared
   tessera train --dataset prepared --tokenizer tokenizer.json ...
   tessera data prepare --preset grouped --dataset_path corpus --hf_tokenizer_name llama --output_dir out --seq_len 2048
-  tessera data prepare --preset openwebtext --dataset texts --output-dir data --test-size 0.01 --tokenizer gpt2
+  tessera data prepare --preset openwebtext --dataset texts --output-dir data --test-size 0.01
   tessera data inspect prepared --tokenizer tokenizer.json --max_context_width 4096
   tessera data inspect text.jsonl.gz
 

@@ -6,6 +6,7 @@
 
 #include "apps/data_command.h"
 #include "apps/data_input.h"
+#include "apps/named_models.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/ignore_index.h"
@@ -317,7 +318,8 @@ int inspect_data(const ParsedOptions& parsed) {
   const std::string name = parsed.words.size() == 2 ? parsed.words[1] : config.dataset;
   const fs::path path = name;
   std::unique_ptr<Tokenizer> tokenizer;
-  if (parsed.is_given("tokenizer")) tokenizer = load_tokenizer(config.tokenizer);
+  if (parsed.is_given("tokenizer"))
+    tokenizer = load_tokenizer(fetch_named_tokenizer(config.tokenizer, config));
   std::error_code ignored;
   std::string text = line("path", name);
   if (is_prepared_dataset(path)) {

@@ -45,7 +45,7 @@ void apply_preset(ParsedOptions& parsed) {
     preset("output_dir", config.output_dir, "wikicorpus_llama2_7B_tokenized_4k");
   } else if (config.preset == "openwebtext") {
     preset("dataset", config.dataset, "openwebtext");
-    preset("tokenizer", config.tokenizer, "gpt2");
+    preset("tokenizer", config.tokenizer, "hf://gpt2");
     preset("output_form", config.output_form, "bin");
     preset("validation_fraction", config.validation_fraction, 0.0005);
     preset("seed", config.seed, 2357);

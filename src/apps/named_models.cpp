@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/places.h"
+#include "hub/local_cache.h"
 #include "hub/remote_model.h"
 #include "options/pretrained_source.h"
 #include "options/remote_options.h"
@@ -209,6 +210,14 @@ class HostWork {
   size_t first_ = 0;  // rank of this host
 };
 
+// A name of one word is looked for where models of such a name are.
+std::string with_cached_tokenizer(const std::string& name, const RunConfig& config) {
+  std::error_code ignored;
+  if (name == "byte" || fs::exists(name, ignored)) return name;
+  const auto cached = find_cached_model(name, config.hf_home);
+  return cached ? cached->string() : name;
+}
+
 // Says of which option an error is.
 template <class Work>
 std::string for_option(const NamedModel& model, const RunConfig& config, const Work& work) {
@@ -264,6 +273,8 @@ void fetch_named_models(ParsedOptions& parsed, const JobConnection& job) {
 
 void fetch_named_tokenizer(ParsedOptions& parsed, const JobConnection& job) {
   int attempt = job.member ? job.member->attempt : 0;
+  std::string& named = parsed.config.tokenizer;
+  if (!is_remote_model(named)) named = with_cached_tokenizer(named, parsed.config);
   fetch_all(parsed, job, "tokenizers", [&] { return Needs(parsed, attempt).tokenizer(); });
 }
 
@@ -283,7 +294,7 @@ void fetch_named_configuration(ParsedOptions& parsed) {
 }
 
 std::string fetch_named_tokenizer(const std::string& name, const RunConfig& config) {
-  if (!is_remote_model(name)) return name;
+  if (!is_remote_model(name)) return with_cached_tokenizer(name, config);
   return fetch_model(name, {.tokenizer = true}, remote_options(config)).string();
 }
 

@@ -298,10 +298,11 @@ std::vector<OptionRow> data() {
        .on_resume = kFree},
       {.name = "tokenizer",
        .field = &RunConfig::tokenizer,
-       .help = "a tokenizer's file (tokenizer.json, vocab.json, tokenizer.model) or directory, or "
-               "`byte`; or one on a server, which is fetched: OWNER/NAME[@REVISION] of the hub, an "
-               "https "
-               "or s3 address",
+       .help =
+           "a tokenizer's file (tokenizer.json, vocab.json, tokenizer.model) or directory, or "
+           "`byte`, or the name of a model in Hugging Face's cache of this machine; or one on a "
+           "server, which is fetched: OWNER/NAME[@REVISION] of the hub, hf://gpt2, an https or "
+           "s3 address",
        .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport),
        .on_resume = kRefused},
       {.name = "chat_template",

@@ -152,7 +152,12 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (path.empty()) refuse("None", "none is named");
   if (!std::filesystem::exists(path, ignored)) {
-    refuse(path.string(), "there is no such file or directory");
+    const std::string name = path.string();
+    const bool word = name.find_first_of("./") == std::string::npos;  // perhaps that of a model
+    refuse(name, cat("there is no such file or directory",
+                     word ? cat(", nor such a model in Hugging Face's cache of this machine (hf://",
+                                name, " is that of the hub)")
+                          : ""));
   }
   return std::filesystem::is_directory(path, ignored) ? file_of_tokenizer(path) : path;
 }

@@ -242,5 +242,25 @@ TEST_F(NamedModels, TheCacheOfTheHubsToolsComesFirst) {
   EXPECT_EQ(count("/api/models/x/y/"), 1u);
 }
 
+TEST_F(NamedModels, ATokenizerOfOneWordIsThatOfAModelInTheCacheOfThisMachine) {
+  publish();
+  const std::string snapshot = cat("home/hub/models--gpt2/snapshots/", kCommit, "/");
+  fs::create_directories(path(snapshot));
+  fs::create_directories(path("home/hub/models--gpt2/refs"));
+  write("home/hub/models--gpt2/refs/main", kCommit);
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json"})
+    write(snapshot + name, read_file(path("model") / name));
+  const Words prepare{"data", "prepare", "--dataset", "text.txt", "--output_dir", "out"};
+  for (const Words& words :
+       {prepare + Words{"--tokenizer", "gpt2"}, prepare + Words{"--preset", "openwebtext"},
+        Words{"data", "inspect", "out", "--tokenizer", "gpt2"},
+        train({"--tokenizer", "gpt2", "--max_steps", "1"})}) {
+    const ProgramResult result = run(words);
+    EXPECT_EQ(result.status, 0) << result.err;
+  }
+  EXPECT_TRUE(names("out/text.txt").contains("train.bin"));
+  expect_contains(run(prepare + Words{"--tokenizer", "gpt3"}).message(), "(hf://gpt3 is that of");
+}
+
 }  // namespace
 }  // namespace tessera
