@@ -133,6 +133,7 @@ class Needs {
     if (config.finetune && source.empty()) source = config.pretrained_checkpoint_file;
     if (config.finetune && source.empty()) source = config.finetune_checkpoint_load_dir;
     if (source.empty() || find_pretrained_tokenizer(config) || !data_need_tokenizer(config)) return;
+    find_pretrained_weights(config);  // says what to do where there is no such model at all
     throw UserError(cat("there is no tokenizer with the pretrained weights of '", source,
                         "': give --tokenizer the one that they were trained with"));
   }

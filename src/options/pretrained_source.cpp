@@ -46,8 +46,9 @@ std::optional<fs::path> find_pretrained_weights(const RunConfig& config) {
                         " is neither a directory nor a model in Hugging Face's cache of this "
                         "machine (",
                         config.hf_home.empty() ? "~/.cache/huggingface" : config.hf_home,
-                        "): fetch it first, for example with `hf download ", name,
-                        "`, or give the directory with its files"));
+                        "): give hf://", name,
+                        ", which is fetched from the hub, or fetch it first with `hf download ",
+                        name, "`, or give the directory with its files"));
   }
   if (!config.finetune) return {};
   if (!config.pretrained_checkpoint_file.empty()) return config.pretrained_checkpoint_file;
