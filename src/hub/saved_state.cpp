@@ -73,6 +73,14 @@ int64_t number_in(const std::string& text) {
   return number;
 }
 
+// Weights alone, which lie anywhere, are called otherwise.
+bool is_state_file(const fs::path& path) {
+  if (path.extension() != ".pt" && path.extension() != ".pth") return false;
+  const std::string name = path.stem().string();
+  return (name.starts_with("step_") && name.ends_with("_ckp")) ||
+         name.find_first_not_of("0123456789") == name.npos;
+}
+
 }  // namespace
 
 SavedState::SavedState(fs::path path) : path_(std::move(path)) {
@@ -290,7 +298,7 @@ bool is_torch_checkpoint(const fs::path& directory) {
   }
 }
 
-std::optional<fs::path> find_torch_checkpoint(const fs::path& directory) {
+std::optional<fs::path> find_torch_checkpoint(const fs::path& directory, int levels) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) return {};
   if (is_torch_checkpoint(directory)) return directory;
@@ -298,9 +306,12 @@ std::optional<fs::path> find_torch_checkpoint(const fs::path& directory) {
   int64_t largest = -2;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const int64_t number = number_in(entry.path().filename().string());
-    if (number <= largest || !entry.is_directory(ignored)) continue;
-    if (!is_torch_checkpoint(entry.path())) continue;
-    newest = entry.path();
+    if (number <= largest) continue;
+    std::optional<fs::path> found;
+    if (is_state_file(entry.path()) && entry.is_regular_file(ignored)) found = entry.path();
+    if (levels > 0 && !found) found = find_torch_checkpoint(entry.path(), levels - 1);
+    if (!found) continue;
+    newest = std::move(found);
     largest = number;
   }
   return newest;

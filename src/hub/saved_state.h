@@ -86,8 +86,10 @@ std::map<std::string, Shape, std::less<>> parse_sharding(std::string_view json,
 // shards, and is not one of tessera's or of a model.
 bool is_torch_checkpoint(const std::filesystem::path& directory);
 
-// The directory itself or, of those in it, the one with the largest number in its name that is such
-// a checkpoint.
-std::optional<std::filesystem::path> find_torch_checkpoint(const std::filesystem::path& directory);
+// The directory itself or, of what is in it, the one with the largest number in its name that is
+// such a checkpoint, or holds one at most `levels` below the directory, or is a file of torch.save
+// whose name says that it is one: step_N_ckp.pth, N.pt.
+std::optional<std::filesystem::path> find_torch_checkpoint(const std::filesystem::path& directory,
+                                                           int levels = 1);
 
 }  // namespace tessera

@@ -268,10 +268,9 @@ std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
     check_fine_tuning_source(c);
   } catch (const UsageError& error) {
     for (const std::string& directory : c.resume_from_checkpoint) {
-      if (auto torch = find_torch_checkpoint(directory)) {
+      if (auto torch = find_torch_checkpoint(directory, 2)) {
         throw UserError(cat("'", torch->string(),
-                            "' is a checkpoint of PyTorch's torch.distributed.checkpoint: `tessera "
-                            "checkpoint convert ",
+                            "' is a checkpoint of PyTorch's: `tessera checkpoint convert ",
                             torch->string(), " DIR` makes one in DIR that is resumed"));
       }
     }

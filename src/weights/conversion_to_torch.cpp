@@ -348,11 +348,11 @@ void convert_to_torch(const fs::path& checkpoint, const fs::path& to,
 }
 
 void refuse_torch_checkpoint(const fs::path& directory) {
-  auto found = find_torch_checkpoint(directory);
+  constexpr int kLevels = 2;  // MODEL/DEVICE, or checkpoints/NAME
+  auto found = find_torch_checkpoint(directory, kLevels);
   if (!found) return;
   throw UserError(cat("'", found->string(),
-                      "' is a checkpoint of PyTorch's torch.distributed.checkpoint: `tessera "
-                      "checkpoint convert ",
+                      "' is a checkpoint of PyTorch's: `tessera checkpoint convert ",
                       found->string(),
                       " DIR` with the options of the model makes one in DIR that "
                       "--resume_from_checkpoint takes; --finetune 1 --pretrained_checkpoint_file ",

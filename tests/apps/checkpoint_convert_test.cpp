@@ -57,7 +57,7 @@ TEST_F(CheckpointConvert, ARunSaysHowToConvertAndTakesWeights) {
   ProgramResult refused = run(train({"--resume_from_checkpoint", "torch", "--max_steps", "3"}));
   EXPECT_EQ(refused.status, 1);
   expect_contains(refused.message(),
-                  "'torch/step-2' is a checkpoint of PyTorch's torch.distributed.checkpoint: "
+                  "'torch/step-2' is a checkpoint of PyTorch's: "
                   "`tessera checkpoint convert torch/step-2 DIR`");
   refused = run(train({"--finetune", "1", "--resume_from_checkpoint", "torch"}));
   EXPECT_EQ(refused.status, 1);

@@ -199,9 +199,23 @@ INSTANTIATE_TEST_SUITE_P(Families, CheckpointConversion,
 TEST(RefuseTorchCheckpoint, SaysWhichCommandConvertsIt) {
   ScratchDirectory directory;
   refuse_torch_checkpoint(directory.path());
+  auto refused = [&] { return user_error([&] { refuse_torch_checkpoint(directory.path()); }); };
+  // As programs lay them out.
+  for (const std::string file :
+       {"gpt2/cuda/rank_0-world_2.pt", "checkpoints/step_8_ckp/.metadata", "step_9_ckp.pth"}) {
+    fs::create_directories((directory / file).parent_path());
+    directory.write(file, "");
+    const fs::path checkpoint =
+        file == "step_9_ckp.pth" ? directory / file : (directory / file).parent_path();
+    expect_contains(refused(), cat("`tessera checkpoint convert ", checkpoint.string(), " DIR`"));
+    fs::remove_all(directory / file);
+  }
+  // Weights alone are none.
+  directory.write("model-7b.pt", "");
+  refuse_torch_checkpoint(directory.path());
   fs::create_directory(directory / "llama_v2-20steps");
   directory.write("llama_v2-20steps/.metadata", "");
-  expect_contains(user_error([&] { refuse_torch_checkpoint(directory.path()); }),
+  expect_contains(refused(),
                   cat("`tessera checkpoint convert ", (directory / "llama_v2-20steps").string()));
 }
 
