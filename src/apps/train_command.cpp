@@ -83,6 +83,17 @@ int print_config(ParsedOptions parsed) {
   return print(option_listing(parsed, model));
 }
 
+// The default is a data set of the hub, which nobody means who has own data to validate on.
+void require_training_data(const ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  if (c.test_dir.empty() || !c.training_dir.empty() || parsed.is_given("dataset")) return;
+  if (!c.dataset_mix.empty() || c.use_synthetic_data || c.eval_only) return;
+  throw UsageError(cat("--test_dir ", c.test_dir,
+                       " is validation data, and nothing says what to train on: give "
+                       "--training_dir or --dataset (the default would be '",
+                       c.dataset, "'), or --eval_only 1"));
+}
+
 void warn_of_shard_groups(const RunConfig& config, int64_t world, int64_t ranks_per_host) {
   const std::string warning = shard_group_warning(config, world, ranks_per_host);
   if (!warning.empty()) TESSERA_WARN(warning);
@@ -96,6 +107,7 @@ int train_command(std::span<const std::string> arguments) {
   choose_for_text(parsed, place_of(parsed.config));
   take_vocabulary(parsed);
   if (parsed.config.print_config) return print_config(parsed);
+  require_training_data(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   Flight flight;               // before the connection, of whose calls it hears
   JobConnection job = join_job(parsed.config);

@@ -154,6 +154,12 @@ TEST_F(DataCommand, ArgumentsOfOtherPreparationsAreTakenAsTheyAre) {
     expect_contains(one.err, loss.substr(0, loss.find('\n')));
   }
 
+  const Words trains{"train", "--max_steps", "1", "--test_dir", "out/val"};
+  const ProgramResult alone = run(trains);
+  EXPECT_EQ(alone.status, 2);
+  expect_contains(alone.message(), "--test_dir out/val is validation data");
+  expect_contains(alone.message(), "give --training_dir or --dataset");
+
   ProgramResult flat =
       run({"data", "prepare", "--preset", "openwebtext", "--dataset", "docs.jsonl", "--output-dir",
            "data", "--test-size", "0.01", "--num-proc", "1", "--tokenizer", "byte"});
