@@ -79,11 +79,14 @@ std::string changed_text(const RunRecord& saved, const RunRecord& now) {
   if (known && *saved.training_text == *now.training_text) return "";
   std::string options = join(differences(saved, now, OnResume::kText), "; ");
   if (!known) return options;
+  if (options.empty()) options = "the files of --dataset have changed";
+  // Of a stream nobody has counted them.
+  if (saved.training_text->tokens == 0 && now.training_text->tokens == 0) return options;
   std::string tokens = cat(saved.training_text->tokens, " training tokens there, ",
                            now.training_text->tokens, " in this run");
   if (saved.training_text->tokens == now.training_text->tokens)
     tokens = cat("as many training tokens, ", now.training_text->tokens, ", but others");
-  return cat(options.empty() ? "the files of --dataset have changed" : options, ": ", tokens);
+  return cat(options, ": ", tokens);
 }
 
 }  // namespace tessera

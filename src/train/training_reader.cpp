@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/places.h"
+#include "options/resume_comparison.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -168,9 +169,11 @@ void TrainingRun::load_stream_state(const std::filesystem::path& checkpoint,
                                             cat("'", file.string(), "'"));
     return;
   }
-  if (rank() == 0)
-    TESSERA_WARN(cat("checkpoint '", checkpoint.string(),
-                     "' does not say where it was in this stream: the data begins anew"));
+  if (rank() > 0) return;
+  const std::string changed = changed_text(saved, record_);
+  TESSERA_WARN(cat("checkpoint '", checkpoint.string(),
+                   "' does not say where it was in this stream",
+                   changed.empty() ? "" : cat(" (", changed, ")"), ": the data begins anew"));
 }
 
 // Once, when the pace has settled: what the step waits for.

@@ -156,6 +156,7 @@ void TrainingRun::warn_of_changes(const RunRecord& saved) const {
     TESSERA_WARN(
         cat("ignored, since the schedule goes on as in the checkpoint: ", join(ignored, "; ")));
   }
+  if (data_.stream) return;  // load_stream_state() has told
   if (std::string text = changed_text(saved, now); !text.empty()) {
     TESSERA_WARN(cat("the training text is not that of the checkpoint (", text,
                      "): training goes on at the same window number, so windows may be seen again "

@@ -239,6 +239,25 @@ TEST_F(DataFormsTest, MoreEpochsGoOnWhereTheDataHadEnded) {
   }
 }
 
+TEST_F(DataFormsTest, AnotherStreamBeginsAnewWithOneWarning) {
+  write_stream();
+  train(streaming(2));
+  for (bool other_files : {false, true}) {
+    RunConfig config = streaming(3);
+    config.checkpoint_dir = {path(cat("other_", other_files))};
+    config.resume_from_checkpoint = {path("ckpt")};
+    if (other_files)
+      std::filesystem::remove(path("stream/train-4.jsonl"));
+    else
+      config.data_lanes = 3;
+    const std::string log = train(config).log;
+    expect_contains(log, cat("llama_v2-2steps' does not say where it was in this stream (",
+                             other_files ? "the files of --dataset have changed" : "--data_lanes"));
+    expect_contains(log, ": the data begins anew");
+    expect_lacks(log, "the training text is not that of the checkpoint");
+  }
+}
+
 TEST_F(DataFormsTest, AStreamWithoutTokensIsAnError) {
   std::filesystem::create_directories(path("nothing"));
   write("nothing/a.jsonl", "");
