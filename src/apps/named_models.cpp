@@ -215,7 +215,7 @@ class HostWork {
 std::string with_cached_tokenizer(const std::string& name, const RunConfig& config) {
   std::error_code ignored;
   if (name == "byte" || fs::exists(name, ignored)) return name;
-  const auto cached = find_cached_model(name, config.hf_home);
+  const auto cached = find_cached_model(name, remote_options(config).hub.home);
   return cached ? cached->string() : name;
 }
 

@@ -254,6 +254,7 @@ TEST_F(NamedModels, ATokenizerOfOneWordIsThatOfAModelInTheCacheOfThisMachine) {
   for (const Words& words :
        {prepare + Words{"--tokenizer", "gpt2"}, prepare + Words{"--preset", "openwebtext"},
         Words{"data", "inspect", "out", "--tokenizer", "gpt2"},
+        Words{"tokenizer", "info", "--tokenizer", "gpt2"},
         train({"--tokenizer", "gpt2", "--max_steps", "1"})}) {
     const ProgramResult result = run(words);
     EXPECT_EQ(result.status, 0) << result.err;
