@@ -190,7 +190,7 @@ std::vector<OptionRow> model() {
 std::vector<OptionRow> data() {
   constexpr OptionScopes kTokenizer = in(OptionScope::kTokenizer);
   constexpr OptionScopes kFetching =
-      kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport) | kTokenizer;
+      kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport);
   return {
       {.name = "dataset",
        .aliases = {"dataset_path", "data_path"},
@@ -199,7 +199,6 @@ std::vector<OptionRow> data() {
                "hf://datasets/OWNER/NAME or the name of a data set on the hub; text, JSON lines, "
                "Arrow, Parquet, or token ids in a .bin file or a directory of train.bin and "
                "val.bin",
-       .scopes = kRunScopes | kTokenizer,
        .on_resume = kText},
       {.name = "dataset_mix",
        .field = &RunConfig::dataset_mix,
@@ -213,7 +212,6 @@ std::vector<OptionRow> data() {
       {.name = "text_field",
        .field = &RunConfig::text_field,
        .help = "key of the text in JSON lines and tables",
-       .scopes = kRunScopes | kTokenizer,
        .on_resume = kText},
       {.name = "streaming",
        .field = &RunConfig::streaming,
@@ -303,7 +301,7 @@ std::vector<OptionRow> data() {
            "`byte`, or the name of a model in Hugging Face's cache of this machine; or one on a "
            "server, which is fetched: OWNER/NAME[@REVISION] of the hub, hf://gpt2, an https or "
            "s3 address",
-       .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport),
+       .scopes = kFetching | kTokenizer,
        .on_resume = kRefused},
       {.name = "chat_template",
        .field = &RunConfig::chat_template,
@@ -322,7 +320,7 @@ std::vector<OptionRow> data() {
            "tokenized data, what was fetched from servers, the xla back end's compiled programs; "
            "cuda_products.txt: measured products (docs/cuda.md)",
        .environment = "XLA_CACHE_DIR",
-       .scopes = kFetching,
+       .scopes = kFetching | kTokenizer,
        .on_resume = kFree},
       {.name = "max_cache_size",
        .field = &RunConfig::max_cache_size,

@@ -5,8 +5,7 @@ namespace tessera::option_groups {
 namespace {
 constexpr OptionScopes kGenerate = in(OptionScope::kGenerate);
 constexpr OptionScopes kExport = in(OptionScope::kExport);
-constexpr OptionScopes kEverywhere = kRunScopes | kGenerate | in(OptionScope::kTokenizer) |
-                                     in(OptionScope::kDiff) | kExport |
+constexpr OptionScopes kEverywhere = kRunScopes | kGenerate | in(OptionScope::kDiff) | kExport |
                                      in(OptionScope::kCheckpoint) | in(OptionScope::kPlot) |
                                      in(OptionScope::kProfile) | in(OptionScope::kPostmortem);
 constexpr std::string_view kFromEnvironment = "the environment decides";
@@ -117,7 +116,7 @@ std::vector<OptionRow> checkpoints() {
                "the hub, where the variable HF_TOKEN is not set",
        .unset = "~/.cache/huggingface",
        .environment = "HF_HOME",
-       .scopes = kRunScopes | kGenerate | kExport | in(OptionScope::kTokenizer),
+       .scopes = kRunScopes | kGenerate | kExport,
        .on_resume = kFree},
   };
 }

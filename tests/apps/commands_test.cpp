@@ -175,6 +175,21 @@ TEST_F(Commands, PlanTakesWhatTrainingDoesNotYet) {
   expect_lacks(mixtral.out, "arena");
 }
 
+TEST_F(Commands, TokenizerTakesTheOptionsThatTheListSaysItHas) {
+  const std::string help = run({"tokenizer", "--help"}).out;
+  const std::string page = read_file(TESSERA_SOURCE_DIR "/docs/options.md");
+  int listed = 0;
+  for (std::string_view line : split(page, '\n')) {
+    const size_t commands = line.rfind('(');
+    if (!line.starts_with("| `--") || !line.ends_with(" works |") || commands == line.npos ||
+        line.find("tokenizer", commands) == line.npos)
+      continue;
+    ++listed;
+    EXPECT_NE(help.find(line.substr(3, line.find('`', 3) - 3)), std::string::npos) << line;
+  }
+  EXPECT_GT(listed, 4);
+}
+
 TEST_F(Commands, TokenizerThereAndBack) {
   ProgramResult trained = run(
       {"tokenizer", "train", "--input", "text.txt", "--vocab_size", "300", "--output", "t.json"});
