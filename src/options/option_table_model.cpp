@@ -247,7 +247,7 @@ std::vector<OptionRow> data() {
       {.name = "max_dataset_len",
        .field = &RunConfig::max_dataset_len,
        .help = "cap on training windows; of a dataset_mix that is not streamed, on those of each "
-               "data set",
+               "data set; of a stream about as many, as each lane ends with a whole document",
        .minimum = 1,
        .unset = "inf",
        .on_resume = kText},
