@@ -26,7 +26,9 @@ std::vector<OptionRow> data_commands() {
        .scopes = kData},
       {.name = "shard_tokens",
        .field = &RunConfig::shard_tokens,
-       .help = "data prepare: tokens of a shard, about; what is killed goes on behind the last",
+       .help = "data prepare: tokens of a shard, to which the rest of some 64 KiB of text comes; "
+               "what is "
+               "killed goes on behind the last",
        .minimum = 1,
        .maximum = 1e12,
        .scopes = kData},
