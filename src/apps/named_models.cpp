@@ -97,6 +97,11 @@ class Needs {
       throw UserError(
           cat("--pretrained_checkpoint_file: there is no file or directory '", weights, "'"));
     }
+    const std::string& load_dir = parsed_.config.finetune_checkpoint_load_dir;
+    if (!load_dir.empty() && !is_remote_model(load_dir) && !fs::exists(load_dir, ignored)) {
+      throw UserError(
+          cat("--finetune_checkpoint_load_dir: there is no file or directory '", load_dir, "'"));
+    }
     for (size_t i = 0; i < std::size(kNames); ++i) {
       const std::string& name = parsed_.config.*kNames[i].field;
       if (kNames[i].option == "tokenizer" || name.empty() || !is_remote_model(name)) continue;

@@ -32,6 +32,16 @@ DatasetFiles token_files(const fs::path& directory) {
   return files;
 }
 
+// What is called neither as a file nor as what is on a server has been looked for in both places.
+void require_named(const RunConfig& config, const std::string& name) {
+  std::error_code ignored;
+  if (fs::path(name).has_extension() || name.find_first_of("*?[") != name.npos) return;
+  if (is_remote_name(name) || fs::exists(name, ignored)) return;
+  throw UserError(cat("--dataset: cannot read '", name,
+                      "': there is no such file or directory, nor --dataset_dir's '",
+                      (fs::path(config.dataset_dir) / name / "train.bin").string(), "'"));
+}
+
 bool is_prepared(const std::string& name) { return !name.empty() && is_prepared_dataset(name); }
 
 struct NamedSource {
@@ -92,6 +102,7 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
       names.training_dir.clear();
     }
     const fs::path tokens = token_directory(config, names.dataset);
+    if (tokens.empty() && !names.dataset.empty()) require_named(config, names.dataset);
     if (!tokens.empty()) {
       source.files = token_files(tokens);
       names.dataset.clear();

@@ -119,6 +119,10 @@ TEST_F(Export, TextForPretrainedWeightsNeedsATokenizer) {
                             "--pretrained_checkpoint_file", "nothere"});
   EXPECT_EQ(gone.status, 1);
   expect_contains(gone.message(), "--pretrained_checkpoint_file: there is no file or directory");
+  gone = run({"train", "--dataset", "text.txt", "--finetune", "1", "--pretrained_model_name",
+              "gpt2", "--finetune_checkpoint_load_dir", "nothere"});
+  EXPECT_EQ(gone.status, 1);
+  expect_contains(gone.message(), "--finetune_checkpoint_load_dir: there is no file or directory");
 }
 
 namespace fs = std::filesystem;

@@ -69,6 +69,10 @@ TEST_F(TokenDataTest, ADirectoryOfIdsIsFoundByItsNameToo) {
   EXPECT_EQ(by_name.validations, by_path.validations);
   EXPECT_EQ(by_name.validations.size(), 1u);
   EXPECT_EQ(lines_with(by_name.log, "val.bin").size(), 1u) << by_name.log;
+  config.dataset = "other";
+  config.checkpoint_dir.clear();
+  expect_contains(failure(config), cat("cannot read 'other': there is no such file or directory, ",
+                                       "nor --dataset_dir's '", path("data/other/train.bin"), "'"));
 }
 
 TEST_F(TokenDataTest, AnIdBehindTheVocabularyIsAnError) {
