@@ -150,6 +150,15 @@ std::string summary(const PreparedManifest& manifest, bool validation) {
              shards == 1 ? " shard\n" : " shards\n");
 }
 
+// A small share of few documents may be none.
+void warn_of_nothing_held_out(const PreparationJob& job, const PreparedManifest& manifest) {
+  if (job.validation_fraction <= 0) return;
+  if (std::ranges::any_of(manifest.shards, &PreparedShard::validation)) return;
+  TESSERA_WARN(cat("nothing is held out: ", format("%g", 100 * job.validation_fraction),
+                   "% of these documents is ", manifest.window > 0 ? "no whole row" : "none",
+                   "; give a larger --validation_fraction, or --validation_dataset"));
+}
+
 // The files of nanoGPT instead of the shards.
 void write_bin_files(const fs::path& directory) {
   const PreparedDataset data = open_prepared_dataset(directory);
@@ -205,6 +214,7 @@ int prepare_data(ParsedOptions& parsed) {
     DirectoryLock lock(directory, {.job = "data prepare"});
     ThreadPool pool(threads_of(parsed));
     const PreparedManifest manifest = prepare_dataset(directory, job, pool);
+    warn_of_nothing_held_out(job, manifest);
     std::string text = summary(manifest, false) + summary(manifest, true);
     if (manifest.dropped > 0) text += cat("dropped   ", manifest.dropped, " tokens\n");
     if (manifest.bad_lines > 0) text += cat("broken    ", manifest.bad_lines, " lines\n");

@@ -165,6 +165,13 @@ TEST_F(DataCommand, ArgumentsOfOtherPreparationsAreTakenAsTheyAre) {
            "data", "--test-size", "0.01", "--num-proc", "1", "--tokenizer", "byte"});
   EXPECT_EQ(flat.status, 0) << flat.err;
   EXPECT_EQ(names("data/docs.jsonl"), (std::set<std::string>{"train.bin", "val.bin"}));
+  expect_lacks(flat.err, "nothing is held out");
+  write_documents("few.jsonl", 3, 40);
+  flat = run({"data", "prepare", "--preset", "openwebtext", "--dataset", "few.jsonl", "--tokenizer",
+              "byte"});
+  EXPECT_EQ(flat.status, 0) << flat.err;
+  EXPECT_EQ(names("data/few.jsonl"), std::set<std::string>{"train.bin"});
+  expect_contains(flat.err, "nothing is held out: 0.05% of these documents is none");
   const std::string train_bin = read_file(path("data/docs.jsonl/train.bin"));
   EXPECT_EQ(train_bin.substr(0, 4), std::string("0\0 \0", 4));
   EXPECT_EQ(train_bin.substr(train_bin.size() - 2), std::string("\0\1", 2));  // end of text
