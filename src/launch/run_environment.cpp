@@ -89,6 +89,8 @@ void compare(const RunOptions& o, const PodVariables& pod, const std::set<std::s
   if (!address.empty() && address != pod.address) {
     refuse_contradiction(cat("PET_MASTER_ADDR=", address), cat("MASTER_ADDR=", pod.address));
   }
+  if (text_of(environment, "PET_NNODES").empty())
+    return;  // the pods are as many as WORLD_SIZE says
   std::string ranks = text_of(environment, "PET_NPROC_PER_NODE");
   bool word = ranks.find_first_not_of("0123456789") != std::string::npos;
   int64_t factor =
@@ -105,11 +107,11 @@ void complete_from_environment(RunOptions& o, const std::set<std::string_view>& 
                                const Environment& environment) {
   if (o.standalone) return;
   PodVariables pod(environment);
-  bool by_operator = !text_of(environment, "PET_NNODES").empty();
-  if (pod.are_there() && by_operator) compare(o, pod, given, environment);
+  if (pod.are_there()) compare(o, pod, given, environment);
   if (o.rdzv_endpoint || !o.master_addr.empty()) return;
   if (!pod.are_there()) return complete_from_slurm(o, given, environment);
-  if (!given.contains("nnodes") && !by_operator) o.min_nodes = o.nnodes = *pod.world_size;
+  if (!given.contains("nnodes") && text_of(environment, "PET_NNODES").empty())
+    o.min_nodes = o.nnodes = *pod.world_size;
   if (!o.node_rank) o.node_rank = *pod.rank;
   o.master_addr = pod.address;
   if (!o.master_port) o.master_port = *pod.port;

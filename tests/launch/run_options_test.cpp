@@ -175,6 +175,17 @@ TEST(RunOptions, PodsThatContradictThemselves) {
         message_of<UsageError>([&] { parse({"train"}, changed(kPod, c.name, c.value)); }),
         c.message);
   }
+  // Without PET_NNODES there is no number of pods to compare, and all else still is.
+  Variables fewer = kPod;
+  fewer.erase("PET_NNODES");
+  expect_contains(
+      message_of<UsageError>([&] { parse({"train"}, changed(fewer, "PET_NODE_RANK", "0")); }),
+      "PET_NODE_RANK=0, but RANK=1");
+  expect_contains(
+      message_of<UsageError>([&] { parse({"train"}, changed(fewer, "PET_MASTER_ADDR", "other")); }),
+      "PET_MASTER_ADDR=other, but MASTER_ADDR=llama-master-0");
+  fewer.erase("PET_MASTER_ADDR");
+  EXPECT_EQ(parse({"train"}, changed(fewer, "PET_NPROC_PER_NODE", "4")).nnodes, 2);
   // Workers of another agent: its variables are not those of a pod. And the command line wins.
   EXPECT_EQ(parse({"train"}, {{"RANK", "1"},
                               {"LOCAL_RANK", "1"},
