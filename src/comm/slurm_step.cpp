@@ -135,6 +135,10 @@ std::optional<SlurmStep> slurm_step(const Environment& environment) {
   Reader read(environment);
   bool several = number_or_zero(read.text("SLURM_STEP_NUM_TASKS")) > 1 ||
                  number_or_zero(read.text("SLURM_PROCID")) > 0;
+  // The first of a job's tasks, which misses the number of them.
+  several |= !read.text("SLURM_STEP_ID").empty() && !read.text("SLURM_PROCID").empty() &&
+             read.text("SLURM_STEP_NUM_TASKS").empty() &&
+             number_or_zero(read.text("SLURM_NTASKS")) > 1;
   if (!several) {
     bool alone = read.text("SLURM_STEP_NUM_TASKS") == "1" && read.text("SLURM_PTY_PORT").empty();
     for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES",

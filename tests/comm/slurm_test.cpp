@@ -138,6 +138,16 @@ TEST(SlurmStep, OneOfSeveralTasksNeverTakesItselfForAll) {
     EXPECT_THROW(with(name, "x"), UsageError) << name;
     EXPECT_THROW(with(name, "-1"), UsageError) << name;
   }
+  // The first task, too, though nothing that it has says of the step that it has more.
+  Variables first = kStep;
+  first.erase("SLURM_STEP_NUM_TASKS");
+  first["SLURM_PROCID"] = "0";
+  EXPECT_FALSE(slurm_step(lookup(first)));
+  first["SLURM_NTASKS"] = "4";
+  expect_contains(message_of<UsageError>([&] { slurm_step(lookup(first)); }),
+                  "environment variable SLURM_STEP_NUM_TASKS is missing");
+  first.erase("SLURM_PROCID");  // meant to be apart
+  EXPECT_FALSE(slurm_step(lookup(first)));
   EXPECT_THROW(with("SLURM_PROCID", "4"), UsageError);
   EXPECT_THROW(with("SLURM_NODEID", "2"), UsageError);
   EXPECT_THROW(with("SLURM_LOCALID", "2"), UsageError);
