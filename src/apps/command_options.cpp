@@ -1,6 +1,7 @@
 #include "apps/command_options.h"
 
 #include <cstdio>
+#include <filesystem>
 
 #include "base/log.h"
 #include "options/option_table.h"
@@ -15,6 +16,21 @@ ParsedOptions parse_command(std::span<const std::string> arguments, OptionScope 
                 : level == "error"   ? LogLevel::kError
                                      : LogLevel::kInfo);
   return parsed;
+}
+
+void check_worker_options(std::span<const std::string> command) {
+  if (command[0] != "train") return;
+  struct OnAnotherHost {};
+  try {
+    parse_options(
+        command.subspan(1), OptionScope::kTrain, [](const char*) { return std::nullopt; },
+        [](const std::string& path) {
+          if (!std::filesystem::exists(path)) throw OnAnotherHost();
+          return read_option_file(path);
+        });
+  } catch (const OnAnotherHost&) {
+    // The words alone have been read: what the file says beside them is not known here.
+  }
 }
 
 int print_help(const ParsedOptions& parsed, const char* introduction) {

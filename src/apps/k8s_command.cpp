@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "apps/command_options.h"
 #include "apps/commands.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -59,6 +60,7 @@ int k8s_command(std::span<const std::string> arguments) {
     return 0;
   }
   check_worker_program(options.command[0], command_names(), false);
+  check_worker_options(options.command);
   warn_of_restarts(options);
   std::string manifest = kubernetes_manifest(options);
   if (options.file.empty()) {

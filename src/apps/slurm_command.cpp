@@ -4,6 +4,7 @@
 #include <optional>
 #include <thread>
 
+#include "apps/command_options.h"
 #include "apps/commands.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -168,6 +169,7 @@ int slurm_command(std::span<const std::string> arguments) {
   }
   check_worker_program(options.command[0], command_names(),
                        action == "submit" && options.image.empty());
+  check_worker_options(options.command);
   std::string script = slurm_script(options, program_on_nodes(options));
   if (action == "render" && options.file.empty()) {
     std::fputs(script.c_str(), stdout);

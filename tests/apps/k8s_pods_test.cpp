@@ -40,6 +40,9 @@ TEST_F(Pods, AreRenderedWithAHintWhereTheyWouldNotGoOn) {
                   "without --resume_from_checkpoint a job whose pods were all replaced");
   expect_contains(read_file(path("job.yaml")), "kind: Job");
   EXPECT_EQ(run(render + Words{"--checkpoint_dir", "c", "--resume-from-checkpoint=c"}).err, "");
+  ProgramResult unknown = run(render + Words{"--modeltype", "x"});
+  EXPECT_EQ(unknown.status, 2);
+  expect_contains(unknown.err, "unknown option --modeltype; did you mean --model_type?");
   EXPECT_EQ(run({"k8s"}).status, 2);
   ProgramResult slip = run({"k8s", "render", "--image", "i", "trian"});
   EXPECT_EQ(slip.status, 2);

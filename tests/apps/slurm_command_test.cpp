@@ -125,6 +125,10 @@ TEST_F(SlurmCommand, Refusals) {
         Case{{"render", "trian"},
              "neither a command of tessera nor a program; did you mean 'train'"},
         Case{{"render", "train.py"}, "'train.py' is a Python script, and tessera has no Python"},
+        Case{{"render", "train", "--modeltype", "x"},
+             "unknown option --modeltype; did you mean --model_type?"},
+        Case{{"submit", "train", "--max_steps", "many"}, "--max_steps"},
+        Case{{"render", "train", "--config", "there.toml", "--bf17"}, "unknown option --bf17"},
         Case{{"submit", "--nodes", "2", "./missing"},
              "'./missing' is neither a command of tessera"},
         Case{{"submit", "missing.sbatch"}, "'missing.sbatch' is neither a script nor a command"},
@@ -135,6 +139,8 @@ TEST_F(SlurmCommand, Refusals) {
   }
   EXPECT_FALSE(exists("tessera.sbatch"));
   EXPECT_EQ(run({"slurm", "render", "./on_other_hosts"}).status, 0);
+  // What the file gives may be all that is missing here.
+  EXPECT_EQ(run({"slurm", "render", "train", "--config", "there.toml", "--finetune", "1"}).err, "");
   expect_contains(run({"slurm", "--help"}).out, "--save_margin SECONDS");
 }
 

@@ -20,7 +20,8 @@ CRDS = {
     "TrainJob": "trainjob-trainer-v2.2.1.yaml",
     "JobSet": "jobset-main-08dfbdf.yaml",
 }
-COMMAND = ["train", "--num_layers", "2", "--dataset", "it's: a \"file\" #1", "--lr=1e-4", "--no", "yes", "0x1", "{}"]
+COMMAND = ["train", "--num_layers", "2", "--dataset", "it's: a \"file\" #1", "--lr=1e-4", "--resume_from_checkpoint", "yes",
+           "0x1", "{}"]
 FULL = """--nodes 4 --nproc_per_node 8 --gpus_per_node 8 --instance_type p5.48xlarge --cpus 90 --memory 512Gi --claim
     checkpoints --claim_size 1Ti --storage_class fsx --mount /data --namespace training --name llama --grace 300
     --max_restarts 3 --pull_policy Always --shm_size 64Gi --etcd_image etcd:v3.5.19 --secret s3cret""".split()
