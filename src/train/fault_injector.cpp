@@ -84,8 +84,9 @@ FaultInjector::FaultInjector(const std::vector<std::string>& words, int rank, in
   for (const std::string& word : words) {
     InjectedFault fault = parse_injected_fault(word);
     if (fault.rank >= world_size)
-      throw UserError(cat("--inject ", word, " is meant for rank ", fault.rank, ": there are ",
-                          world_size, world_size == 1 ? " rank" : " ranks", ", from 0 on"));
+      throw UsageError(
+          cat("--inject ", word, " is meant for rank ", fault.rank, ": there ",
+              world_size == 1 ? "is 1 rank, 0" : cat("are ", world_size, " ranks, from 0 on")));
     if (fault.rank == rank && fault.attempt.value_or(attempt) == attempt)
       planned_.push_back({std::move(fault)});
   }

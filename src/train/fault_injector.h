@@ -16,7 +16,7 @@ namespace tessera {
 class FaultInjector {
  public:
   FaultInjector() = default;
-  // UserError where a fault names a rank that the job does not have.
+  // UsageError where a fault names a rank that the job does not have.
   FaultInjector(const std::vector<std::string>& words, int rank, int world_size, int attempt);
 
   // Before the gradients of a step are computed, and behind them. `done`: steps of this process.

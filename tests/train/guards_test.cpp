@@ -161,8 +161,8 @@ TEST_F(InjectedFaults, OtherAttemptsAndRanksHaveTheirOwn) {
   config.inject = {"nan@after=1,attempt=any"};
   EXPECT_EQ(train(config).ok, (std::vector<bool>{true, false, true, true}));
   config.inject = {"nan@step=1,rank=1"};
-  expect_contains(failure(config),
-                  "--inject nan@step=1,rank=1 is meant for rank 1: there are 1 rank");
+  expect_contains(message_of<UsageError>([&] { train(config); }),
+                  "--inject nan@step=1,rank=1 is meant for rank 1: there is 1 rank, 0");
 }
 
 TEST_F(InjectedFaults, ACorruptGradientIsSeenInTheNorm) {
