@@ -118,6 +118,15 @@ double Schedule::fms_rate(double n) const {
   return state_.start_lr * std::min(1.0 - left * left, cosine);
 }
 
+std::vector<std::string> Schedule::warnings() const {
+  const DecayStyle style = state_.decay_style;
+  if (style == DecayStyle::kFms || style == DecayStyle::kStep) return {};
+  if (state_.min_lr > state_.start_lr)
+    return {cat("--lr ", state_.start_lr, " is below --min_lr ", state_.min_lr,
+                ": the rate goes up to that after the warm-up; give --min_lr")};
+  return {};
+}
+
 ScheduleState Schedule::state(int64_t completed_steps) const {
   ScheduleState state = state_;
   state.num_iters = completed_steps;

@@ -56,6 +56,9 @@ class Schedule {
   // k shows rate(k + 1), the rate of the next step.
   double rate(int64_t completed_steps, int64_t epoch = 1) const;
 
+  // Where its curve is another one than --min_lr leads one to expect.
+  std::vector<std::string> warnings() const;
+
   ScheduleState state(int64_t completed_steps) const;
 
   // Takes the values of a checkpoint in place of its own and returns a line for each:

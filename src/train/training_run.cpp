@@ -147,10 +147,13 @@ void TrainingRun::run_to_the_end() {
                      format_bytes(saver_->staging_bytes()), " more"));
   }
   tell_doing("loading the state");
-  if (checkpoint)
+  if (checkpoint) {
     resume(*checkpoint, damaged);
-  else
+  } else {
     load_weights();
+    if (rank() == 0 && !config_.eval_only)
+      for (const std::string& warning : schedule_.warnings()) TESSERA_WARN(warning);
+  }
   // Only now, when nothing that the user gave is in doubt: these make files.
   open_sinks();
   if (!config_.hash_file.empty()) {

@@ -157,5 +157,14 @@ TEST(Schedule, NamesRoundTrip) {
   EXPECT_THROW(decay_style_from_name("cosin"), UserError);
 }
 
+TEST(Schedule, AFloorAboveThePeakIsSaid) {
+  EXPECT_EQ(Schedule({.lr = 1e-6}).warnings(),
+            std::vector<std::string>{"--lr 1e-06 is below --min_lr 1e-05: the rate goes up to that "
+                                     "after the warm-up; give --min_lr"});
+  EXPECT_TRUE(Schedule({.lr = 1e-6, .min_lr = 1e-6}).warnings().empty());
+  EXPECT_TRUE(Schedule({.style = DecayStyle::kFms, .lr = 1e-6}).warnings().empty());
+  EXPECT_TRUE(Schedule({.style = DecayStyle::kStep, .lr = 1e-6}).warnings().empty());
+}
+
 }  // namespace
 }  // namespace tessera

@@ -209,6 +209,14 @@ TEST_F(TrainingRunTest, MetricsHoldTheRateOfTheUpdateAndProgressThatOfTheNext) {
   EXPECT_EQ(last.at("epoch"), 1);
 }
 
+TEST_F(TrainingRunTest, AFloorAboveThePeakIsSaidWhereTheRunBegins) {
+  RunConfig config = options(2);
+  EXPECT_TRUE(lines_with(train(config).log, "is below --min_lr").empty());
+  config.checkpoint_dir = {path("other")};
+  config.lr = 1e-6;
+  EXPECT_EQ(lines_with(train(config).log, "--lr 1e-06 is below --min_lr 1e-05").size(), 1u);
+}
+
 TEST_F(TrainingRunTest, MemoryIsPlannedExactlyAndPrintedBesideThePeak) {
   RunConfig config = options(2);
   config.save_ckpt = false;
