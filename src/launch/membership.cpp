@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
+#include "launch/wait_notice.h"
 
 namespace tessera {
 namespace {
@@ -69,6 +70,7 @@ std::optional<Round> Membership::join(const LastRound& last, const std::function
   stale_since_.reset();
   rank_taken_since_.reset();
   bool told = false;
+  WaitNotice notice;
   auto begin = steady_clock::now();
   while (!should_stop()) {
     try {
@@ -85,6 +87,11 @@ std::optional<Round> Membership::join(const LastRound& last, const std::function
       auto longest = settings_.join_timeout +
                      (enough ? settings_.last_call + settings_.longest_silence : Seconds(0));
       if (now - begin >= longest) throw CommError(describe_missing(view));
+      if (view.state && !enough && !waits_ && notice.is_due()) {
+        const auto& here = view.state->members;
+        TESSERA_INFO(cat("Waiting for nodes at ", settings_.place, ": ", here.size(),
+                         " of at least ", settings_.min_nodes, " are here (", hosts_of(here), ")"));
+      }
       store_->wait(view.text.version, kLookAround);
     } catch (const MembershipUnavailableError& error) {
       if (!told)

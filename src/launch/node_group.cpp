@@ -12,6 +12,7 @@
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "comm/job.h"
+#include "launch/wait_notice.h"
 
 namespace tessera {
 namespace {
@@ -129,6 +130,7 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
                  claimed.turn};
   store_->set(key(cat("node/", place.node_rank)), own.to_text());
   int world = 0;
+  WaitNotice notice;
   while (static_cast<int>(place.nodes.size()) < options_.nnodes) {
     if (should_stop()) {
       report({JobEnd::Kind::kInterrupted, 143, false,
@@ -154,6 +156,12 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
     }
     if (auto end = store_->find(key("end")))
       fail_join(JobEnd::from_text(*end).value_or(JobEnd{}).text);
+    if (notice.is_due()) {
+      const auto here = arrivals().here;
+      TESSERA_INFO(cat("Waiting for nodes at ", to_string(job_store_.address()), ": ", here.size(),
+                       " of ", options_.nnodes, " are here (node ", tessera::join(here, ", "),
+                       ")"));
+    }
     if (steady_clock::now() >= deadline) fail_join(describe_missing());
     std::this_thread::sleep_for(kLookAgain);
   }
@@ -162,17 +170,22 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
   return place;
 }
 
-std::string NodeGroup::describe_missing() {
-  std::vector<std::string> missing, there;
+NodeGroup::Arrivals NodeGroup::arrivals() {
+  Arrivals result;
   for (int node = 0; node < options_.nnodes; ++node) {
     auto text = store_->find(key(cat("node/", node)));
     auto record = text ? NodeRecord::from_text(*text) : std::nullopt;
     if (record && !is_gone(*store_, node, *record)) {
-      there.push_back(place_of(node, *record));
+      result.here.push_back(place_of(node, *record));
     } else {
-      missing.push_back(cat(node));
+      result.missing.push_back(cat(node));
     }
   }
+  return result;
+}
+
+std::string NodeGroup::describe_missing() {
+  const auto [here, missing] = arrivals();
   std::vector<std::string> turned_away;
   if (job_store_.server() && job_store_.server()->has_refused())
     turned_away.emplace_back("one with another job's token");
@@ -180,7 +193,7 @@ std::string NodeGroup::describe_missing() {
     turned_away.push_back(cat("one with --nnodes ", *other));
   return cat(missing.size() == 1 ? "node " : "nodes ", tessera::join(missing, ", "), " of ",
              options_.nnodes, " did not arrive at ", to_string(job_store_.address()), " within ",
-             options_.join_timeout, " s (here: node ", tessera::join(there, ", "), ")",
+             options_.join_timeout, " s (here: node ", tessera::join(here, ", "), ")",
              turned_away.empty() ? "" : cat("; turned away: ", tessera::join(turned_away, ", ")),
              ": start them all, or give --rdzv_conf join_timeout=SECONDS");
 }

@@ -90,6 +90,11 @@ class NodeGroup {
   };
   std::optional<Claim> claim(int attempt, int node);
   Claim claim_place(int attempt);
+  // Nodes of the attempt, as messages name them.
+  struct Arrivals {
+    std::vector<std::string> here, missing;
+  };
+  Arrivals arrivals();
   std::string describe_missing();
   [[noreturn]] void fail_join(const std::string& text);
   void watch_loop();

@@ -259,6 +259,24 @@ TEST_F(Nodes, SaysWhoIsMissing) {
   }
 }
 
+TEST_F(Nodes, AWaitIsToldOfLongBeforeItsEnd) {
+  const Words end{"--rdzv_conf=join_timeout=600", "train"}, c10d{"--rdzv_backend=c10d"};
+  const std::string here = cat("--rdzv_endpoint=localhost:", port_),
+                    there = cat("--rdzv_endpoint=127.0.0.1:", free_port());
+  const std::vector<pid_t> agents{
+      start(Words{"--nnodes=4", "--rdzv_endpoint=nohost.invalid:29500"} + c10d + end, "lost"),
+      start(Words{"--nnodes=2", here} + c10d + end, "alone"),
+      start(Words{"--nnodes=2:3", there} + c10d + end, "elastic")};
+  const std::string lost = wait_for("lost.err", "Trying for 600 s more");
+  expect_contains(lost, "no store answered at nohost.invalid:29500 within 3 s (");
+  wait_for("alone.err", cat("Waiting for nodes at localhost:", port_, ": 1 of 2 are here (node 0"));
+  wait_for("elastic.err", ": 1 of at least 2 are here (");
+  for (const pid_t agent : agents) {
+    ::kill(agent, SIGTERM);
+    finish(agent);
+  }
+}
+
 TEST_F(Nodes, NobodyServes) {
   pid_t b = start({"--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1",
                    cat("--master_port=", port_), "--rdzv_conf=timeout=1", "train"});
