@@ -28,6 +28,8 @@ using std::chrono::steady_clock;
 constexpr milliseconds kFailureGrace = std::chrono::seconds(15);
 // After an interruption, for the workers to finish their step and save.
 constexpr milliseconds kSaveGrace = std::chrono::minutes(10);
+// After a second Ctrl-C, at which `train` ends at once.
+constexpr milliseconds kInsistedGrace = std::chrono::seconds(2);
 // For one that a signal ends to be gone.
 constexpr milliseconds kDying = std::chrono::seconds(5);
 
@@ -203,6 +205,8 @@ void WorkerGroup::take_request(int signal) {
     forwarded_ = signal;
     insisted_ = true;
     send(signal);
+    if (signal == SIGINT && kill_at_)
+      kill_at_ = std::min(*kill_at_, steady_clock::now() + kInsistedGrace);
   }
   // Only behind one that has come here: where a node or a worker ended first, the next is the
   // first.

@@ -204,6 +204,18 @@ TEST_F(Agent, WhatTheParentIgnoresIsIgnored) {
   expect_lacks(result.err, "Hangup");
 }
 
+TEST_F(Agent, ASecondInterruptKillsWhoIgnoresIt) {
+  pid_t agent = start({"--", "sh", "-c", "trap '' INT; echo ready; while :; do sleep 1; done"});
+  wait_for("a.out", "ready");
+  ::kill(agent, SIGINT);
+  wait_for("a.err", "workers finish their step");
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // both at once are one
+  ::kill(agent, SIGINT);
+  Result result = finish(agent);
+  EXPECT_EQ(result.status, 128 + SIGKILL);
+  expect_contains(result.err, "1 workers do not end: killing them");
+}
+
 TEST_F(Agent, WorkersStopAndContinueWithIt) {
   pid_t agent = start({"train", "print", "pid %PID", "sleep", "1", "print", "done", "hang"});
   pid_t worker = number_behind(wait_for("a.out", "pid "), "pid ");
