@@ -143,7 +143,9 @@ void apply_family_options(const ParsedOptions& parsed, ModelConfig& model) {
   if (!c.sliding_window) return;
   if (!takes(model, "sliding_window")) {
     throw UsageError(cat("--sliding_window belongs to ", owners("sliding_window"), ", not to ",
-                         name(model.model_type)));
+                         name(model.model_type),
+                         ": a family beside these that has windows takes them from its config.json "
+                         "(--model_config)"));
   }
   model.sliding_window = c.sliding_window;
 }

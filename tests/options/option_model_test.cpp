@@ -142,6 +142,9 @@ TEST(ModelOptions, Conflicts) {
                   "contradicts --model_type mistral");
   expect_contains(model_error<UsageError>({"--model_type=llama_v2", "--sliding_window=64"}),
                   "--sliding_window belongs to mistral and mixtral");
+  expect_contains(
+      model_error<UsageError>({"--model_type=qwen2", "--sliding_window=64"}),
+      "not to qwen2: a family beside these that has windows takes them from its config");
   expect_contains(model_error<UsageError>({"--model_type=llama_v2", "--num_heads=7"}),
                   "768 is not a multiple of 7");
   expect_contains(model_error<UsageError>({"--model_type=llama_v2", "--num_key_value_heads=5"}),
