@@ -65,6 +65,8 @@ Panel panel_of(const std::vector<Run>& runs, const std::string& key, double smoo
     if (key == "loss") add(run, "validation_loss", 0);
   }
   if (!panel.series.empty()) return panel;
+  if (runs[0].metrics.keys().empty())
+    throw UserError(cat("'", runs[0].name, "' has no line yet: there is nothing to plot"));
   std::vector<std::string> there(runs[0].metrics.keys().begin(), runs[0].metrics.keys().end());
   throw UserError(
       cat("--metrics ", key, ": '", runs[0].name, "' has none; it has ", join(there, ", ")));

@@ -186,6 +186,8 @@ TEST_F(Metrics, ArePlotted) {
           "--metrics los: 'run1' has none; it has batch, ");
   refused({"plot", "text.txt"}, 1, "'text.txt', line 1 is not one that --metrics_file wrote");
   refused({"plot", "none"}, 1, "none");
+  write("empty", "");
+  refused({"plot", "empty"}, 1, "'empty' has no line yet");
 }
 
 }  // namespace
