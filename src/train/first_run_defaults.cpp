@@ -18,6 +18,7 @@
 #include "options/option_table.h"
 #include "options/pretrained_source.h"
 #include "options/run_record.h"
+#include "remote/source.h"
 #include "train/own_tokenizer.h"
 #include "train/token_parts.h"
 #include "train/training_data.h"
@@ -200,8 +201,13 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
       !given("dataset") || c.use_synthetic_data || !c.training_dir.empty())
     return;
   if (auto found = newest_of_all(place.checkpoints)) return take_from_checkpoint(parsed, *found);
-  if (!fs::exists(c.dataset, ignored) || !data_need_tokenizer(c)) return;
   if (!c.dataset_mix.empty() || c.streaming == "on") return;
+  const bool is_here = fs::exists(c.dataset, ignored);
+  if (!is_here && (kPlanScopes & in(parsed.scope)) && !is_remote_name(c.dataset))
+    parsed.warnings.push_back(cat("--dataset '", c.dataset,
+                                  "' is not on this machine: no model is "
+                                  "chosen for its text, the defaults of options.md are planned"));
+  if (!is_here || !data_need_tokenizer(c)) return;
   const DatasetFiles files =
       find_dataset_files({.dataset = c.dataset, .config = c.dataset_config_name});
   if (kind_of_files(c, files.training) != RecordKind::kText) return;

@@ -93,6 +93,23 @@ TEST_F(FirstRunTest, WhoeverNamesModelOrTokenizerKeepsAllDefaults) {
   expect_kept({"--dataset", "org/name"});
 }
 
+TEST_F(FirstRunTest, APlanSaysThatTheTextIsNotHere) {
+  auto warnings = [&](const std::vector<std::string>& words, OptionScope scope) {
+    ParsedOptions parsed = parse(words, scope);
+    choose_for_text(parsed, {});
+    return parsed.warnings;
+  };
+  const std::vector<std::string> missing{"--dataset", path("none.txt")};
+  for (OptionScope scope : {OptionScope::kPlan, OptionScope::kExplain}) {
+    const auto said = warnings(missing, scope);
+    ASSERT_EQ(said.size(), 1U);
+    expect_contains(said[0], "none.txt' is not on this machine: no model is chosen for its text");
+    EXPECT_TRUE(warnings({"--dataset", "org/name"}, scope).empty());
+    EXPECT_TRUE(warnings({"--dataset", path("none.txt"), "--num_layers", "2"}, scope).empty());
+  }
+  EXPECT_TRUE(warnings(missing, OptionScope::kTrain).empty());  // it ends there, with an error
+}
+
 TEST_F(FirstRunTest, IdsAndConversationsAreNoText) {
   directory_.write("ids.bin", std::string(4000, '\1'));
   directory_.write("rows.jsonl", R"({"input_ids": [1, 2]})");
