@@ -197,6 +197,7 @@ void report_status(ParsedOptions& parsed) {
     return;
   }
   throw UserError(cat("not built yet: ", join(unbuilt, ", "), "; leave ",
+    if (row.name == "fp8" && !parsed.config.fp8) continue;  // that is what there is
                       unbuilt.size() == 1 ? "it" : "them", " out (tessera plan accepts ",
                       unbuilt.size() == 1 ? "it" : "them", ")"));
 }

@@ -4,7 +4,7 @@
 // Steps, learning rate, precision, parallelism.
 namespace tessera::option_groups {
 namespace {
-constexpr std::string_view kNoFp8 = "the device has no fp8; bf16 is used";
+constexpr std::string_view kNoFp8 = "fp8 is not built: --bf16 and --use_fp16 decide";
 
 std::vector<OptionValue> optimizer_values() {
   std::vector<OptionValue> values;

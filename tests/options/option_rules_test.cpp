@@ -74,6 +74,13 @@ TEST(OptionRules, SaysWhichOptionsAreOfOtherOptimizers) {
   expect_contains(usage_error({"--optimizer=muon"}), "adamw, sgd, lion");
 }
 
+TEST(OptionRules, Fp8ThatIsAskedForIsNotBuilt) {
+  EXPECT_EQ(parse({"--fp8", "1"}).warnings,
+            std::vector<std::string>{
+                "--fp8 has no effect: fp8 is not built: --bf16 and --use_fp16 decide"});
+  EXPECT_TRUE(parse({"--bf16=0", "--fp8=0"}).warnings.empty());
+}
+
 TEST(OptionRules, FineTuning) {
   expect_contains(usage_error({"--finetune=1"}),
                   "needs --pretrained_model_name or --pretrained_checkpoint_file");
