@@ -105,6 +105,21 @@ void check_schedule(const RunConfig& c) {
   }
 }
 
+// What only other curves have.
+void check_curve(ParsedOptions& parsed) {
+  const std::string& style = parsed.config.lr_decay_style;
+  auto idle = [&](std::string_view option) {
+    if (parsed.is_given(option))
+      parsed.warnings.push_back(cat("--", option, " has no effect with --lr_decay_style ", style));
+  };
+  if (style == "fms" || style == "step") {
+    idle("min_lr");
+    idle("warmup");
+  }
+  if (style != "plateau" && parsed.config.plateau != 0) idle("plateau");
+  if (style != "step") idle("step_lr_gamma");
+}
+
 void check_data(ParsedOptions& parsed) {
   const std::string_view read = parsed.config.use_synthetic_data     ? "use_synthetic_data"
                                 : !parsed.config.dataset_mix.empty() ? "dataset_mix"
@@ -182,6 +197,7 @@ void report_status(ParsedOptions& parsed) {
   std::vector<std::string> unbuilt;
   for (const OptionRow& row : option_table()) {
     if (!parsed.is_given(row.name)) continue;
+    if (row.name == "fp8" && !parsed.config.fp8) continue;  // that is what there is
     if (row.status == OptionStatus::kNoEffect) {
       parsed.warnings.push_back(cat("--", row.name, " has no effect: ", row.reason));
     }
@@ -197,7 +213,6 @@ void report_status(ParsedOptions& parsed) {
     return;
   }
   throw UserError(cat("not built yet: ", join(unbuilt, ", "), "; leave ",
-    if (row.name == "fp8" && !parsed.config.fp8) continue;  // that is what there is
                       unbuilt.size() == 1 ? "it" : "them", " out (tessera plan accepts ",
                       unbuilt.size() == 1 ? "it" : "them", ")"));
 }
@@ -226,6 +241,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   apply_tensor_parallelism(parsed);
   apply_backend(parsed);
   check_schedule(parsed.config);
+  check_curve(parsed);
   check_data(parsed);
   check_precision(parsed);
   check_residency(parsed);

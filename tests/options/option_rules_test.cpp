@@ -74,6 +74,20 @@ TEST(OptionRules, SaysWhichOptionsAreOfOtherOptimizers) {
   expect_contains(usage_error({"--optimizer=muon"}), "adamw, sgd, lion");
 }
 
+TEST(OptionRules, SaysWhichOptionsAreOfOtherCurves) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(parse({"--plateau=0.1", "--step_lr_gamma=0.5"}).warnings,
+            (Lines{"--plateau has no effect with --lr_decay_style cosine",
+                   "--step_lr_gamma has no effect with --lr_decay_style cosine"}));
+  for (const std::string style : {"fms", "step"})
+    EXPECT_EQ(parse({"--lr_decay_style", style, "--min_lr=1e-5", "--warmup=0.1"}).warnings,
+              (Lines{cat("--min_lr has no effect with --lr_decay_style ", style),
+                     cat("--warmup has no effect with --lr_decay_style ", style)}));
+  EXPECT_TRUE(parse({"--lr_decay_style=step", "--step_lr_gamma=0.5"}).warnings.empty());
+  EXPECT_TRUE(parse({"--lr_decay_style=plateau", "--plateau=0.1"}).warnings.empty());
+  EXPECT_TRUE(parse({"--plateau=0"}).warnings.empty());  // none, as all others have
+}
+
 TEST(OptionRules, Fp8ThatIsAskedForIsNotBuilt) {
   EXPECT_EQ(parse({"--fp8", "1"}).warnings,
             std::vector<std::string>{
