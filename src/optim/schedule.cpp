@@ -124,6 +124,12 @@ std::vector<std::string> Schedule::warnings() const {
   if (state_.min_lr > state_.start_lr)
     return {cat("--lr ", state_.start_lr, " is below --min_lr ", state_.min_lr,
                 ": the rate goes up to that after the warm-up; give --min_lr")};
+  const double end = static_cast<double>(state_.end_iter);
+  const bool falls = style == DecayStyle::kCosine || style == DecayStyle::kLinear;
+  if (falls && state_.warmup_iter > end / 4 && floored_rate(end) > 2 * state_.min_lr)
+    return {cat("after so long a warm-up the rate ends at ", format("%.3g", floored_rate(end)),
+                ", far above --min_lr ", state_.min_lr, ": give a --warmup below ",
+                format("%.2g", state_.warmup_iter / end))};
   return {};
 }
 

@@ -166,5 +166,17 @@ TEST(Schedule, AFloorAboveThePeakIsSaid) {
   EXPECT_TRUE(Schedule({.style = DecayStyle::kStep, .lr = 1e-6}).warnings().empty());
 }
 
+TEST(Schedule, ALongWarmUpThatKeepsTheRateUpIsSaid) {
+  EXPECT_EQ(Schedule({.decay_steps = 100, .warmup = 0.5}).warnings(),
+            std::vector<std::string>{"after so long a warm-up the rate ends at 0.0001, far above "
+                                     "--min_lr 1e-05: give a --warmup below 0.5"});
+  EXPECT_EQ(Schedule({.style = DecayStyle::kLinear, .warmup = 0.3}).warnings().size(), 1U);
+  EXPECT_TRUE(Schedule({.warmup = 0.15}).warnings().empty());
+  EXPECT_TRUE(Schedule({.warmup = 0.25}).warnings().empty());
+  EXPECT_TRUE(Schedule({.min_lr = 1e-4, .warmup = 0.5}).warnings().empty());
+  for (DecayStyle style : {DecayStyle::kConstant, DecayStyle::kExponential, DecayStyle::kPlateau})
+    EXPECT_TRUE(Schedule({.style = style, .warmup = 0.5}).warnings().empty());
+}
+
 }  // namespace
 }  // namespace tessera
