@@ -1,8 +1,5 @@
 #include "checkpoint/bucket_lock.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -11,6 +8,7 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
+#include "base/thread_without_signals.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/lock_text.h"
 
@@ -41,11 +39,7 @@ BucketLock::BucketLock(fs::path directory, Holder holder, Timing timing)
       token_(random_id()),
       store_(impatient_store()) {
   acquire();
-  sigset_t all, before;  // signals are for other threads
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  beating_ = std::thread([this] { beat(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  beating_ = thread_without_signals([this] { beat(); });
   try {
     remove_leftovers(directory_, Leftovers::kAll);
   } catch (...) {

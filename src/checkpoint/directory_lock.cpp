@@ -1,8 +1,6 @@
 #include "checkpoint/directory_lock.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
+#include "base/thread_without_signals.h"
 #include "checkpoint/bucket_lock.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/lock_text.h"
@@ -115,11 +114,7 @@ DirectoryLock::DirectoryLock(fs::path directory, Holder holder, Timing timing)
   made_directory_ = !fs::exists(directory_, ignored);
   make_directories(directory_);
   acquire();
-  sigset_t all, before;  // signals are for other threads
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  beating_ = std::thread([this] { beat(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  beating_ = thread_without_signals([this] { beat(); });
   try {
     remove_leftovers(directory_, Leftovers::kAll);
   } catch (...) {

@@ -55,9 +55,9 @@ std::string to_bytes(const LaneState& state) {
 LaneState lane_state_from_bytes(std::string_view bytes, size_t sources, const std::string& name) {
   const bool counts_read = !is_of_kind(bytes, kLaneKindBefore);
   PositionReader reader(bytes, counts_read ? kLaneKind : kLaneKindBefore, name);
-  auto value = [&] { return static_cast<int64_t>(reader.value(kMostOfPosition)); };
+  auto value = [&] { return static_cast<int64_t>(reader.value(kLargestValue)); };
   LaneState state;
-  if (reader.value(kMostOfPosition) != sources)
+  if (reader.value(kLargestValue) != sources)
     reader.refuse("the data has another number of sources");
   state.sources.resize(sources);
   for (LaneState::Source& source : state.sources) {
@@ -66,7 +66,7 @@ LaneState lane_state_from_bytes(std::string_view bytes, size_t sources, const st
     source.record = value();
     source.documents = value();
     if (counts_read) source.read_tokens = value();
-    source.draws = reader.value(kMostOfPosition);
+    source.draws = reader.value(kLargestValue);
     source.tokens = value();
     source.ended = reader.value(1) == 1;
     if (std::string_view position = reader.bytes(kMostPositionBytes); !position.empty())

@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// At most so much is taken of a position that is part of another one, and of a count.
+// What readers take at most: bytes of a position within another one, and a count.
 inline constexpr size_t kMostPositionBytes = size_t{64} << 10;
-inline constexpr uint64_t kMostOfPosition = uint64_t{1} << 62;
+inline constexpr uint64_t kLargestValue = uint64_t{1} << 62;
 
 // What a reader of kind `kind` needs to go on from a place, as bytes to keep: "TSRP", a byte of
 // version, the kind, the values, and the XXH3 of all that. Little-endian.

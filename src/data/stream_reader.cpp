@@ -33,10 +33,10 @@ StreamState stream_state_from_bytes(std::string_view bytes, size_t sources,
                                     const std::string& name) {
   PositionReader reader(bytes, kStreamKind, name);
   StreamState state;
-  state.position = static_cast<int64_t>(reader.value(kMostOfPosition));
+  state.position = static_cast<int64_t>(reader.value(kLargestValue));
   const uint64_t lanes = reader.value(bytes.size());
   for (uint64_t i = 0; i < lanes; ++i) {
-    const auto lane = static_cast<int64_t>(reader.value(kMostOfPosition));
+    const auto lane = static_cast<int64_t>(reader.value(kLargestValue));
     state.lanes[lane] =
         lane_state_from_bytes(reader.bytes(bytes.size()), sources, cat(name, ", lane ", lane));
   }

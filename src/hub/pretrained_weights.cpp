@@ -27,11 +27,11 @@ bool equal_elements(const StoredTensor& a, const StoredTensor& b) {
       a.pieces[0].bytes.data() == b.pieces[0].bytes.data() &&
       a.pieces[0].strides == b.pieces[0].strides)
     return true;
-  constexpr int64_t kCompared = int64_t{1} << 22;
+  constexpr int64_t kElementsAtOnce = int64_t{1} << 22;
   const int64_t count = num_elements(a.shape);
   std::vector<float> of_a, of_b;
-  for (int64_t at = 0; at < count; at += kCompared) {
-    const int64_t n = std::min(kCompared, count - at);
+  for (int64_t at = 0; at < count; at += kElementsAtOnce) {
+    const int64_t n = std::min(kElementsAtOnce, count - at);
     of_a.resize(static_cast<size_t>(n));
     of_b.resize(static_cast<size_t>(n));
     a.read(at, of_a);
