@@ -52,7 +52,7 @@ MAY_INCLUDE = {
     "flight": {"profile", "runtime", "plan", "ir", "base"},
     "options": {"optim", "models", "hub", "remote", "checkpoint", "base"},
     "programs": ENGINE | {"options", "checkpoint"},
-    "weights": {"programs", "options", "runtime", "models", "nn", "hub", "torch_files", "checkpoint", "tokenizer", "base"},
+    "weights": {"programs", "options", "runtime", "models", "nn", "hub", "torch_files", "checkpoint", "data", "tokenizer", "base"},
     "planning": {"programs", "options", "runtime", "models", "base"},
     "explain": ENGINE | {"planning", "programs", "options", "plot"},
     "train": JOB | READERS | {"flight", "plot", "profile", "runtime", "models", "ops", "base"},

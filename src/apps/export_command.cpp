@@ -23,7 +23,8 @@ constexpr const char* kHelp = R"(Usage: tessera export CHECKPOINT DIR [OPTIONS]
 Writes a trained model as a directory that Hugging Face's transformers loads: configuration, weights and
 tokenizer. CHECKPOINT is a checkpoint of any number of ranks, or a directory of checkpoints (the newest is
 taken). The tokenizer of the training run is used unless --tokenizer is given; of a run on ids, which had
-none, or with --tokenizer None the model is written without one. Of a run with adapters
+none, or with --tokenizer None the model is written without one. With it goes the --chat_template of the run,
+or one that is given here. Of a run with adapters
 (--lora_rank) these are written, as PEFT loads them, or with --merge_adapter 1 the whole model.
 With --format gguf the second word is one file, with the tokenizer in it, as llama.cpp's programs read it.
 
@@ -38,7 +39,7 @@ Options
 )";
 
 void write_gguf(const std::string& path, const CheckpointParameters& weights,
-                const RunConfig& config, const std::string& tokenizer) {
+                const RunConfig& config, const std::string& tokenizer, const std::string& chat) {
   const ModelConfig& model = weights.record().model;
   if (tokenizer.empty())
     throw UserError(
@@ -47,6 +48,7 @@ void write_gguf(const std::string& path, const CheckpointParameters& weights,
   Progress lines("writing");
   GgufOptions options{dtype_from_name(config.dtype), tokenizer,
                       [&](int64_t done, int64_t total) { lines.show(done, total, format_bytes); }};
+  options.chat_template = chat;
   if (model.lora.rank == 0) {
     if (config.merge_adapter) refuse_merge();
     return export_gguf(path, model, weights, options);
@@ -79,6 +81,22 @@ std::string tokenizer_to_write(const ParsedOptions& parsed, const fs::path& chec
   // A run records its text and, if it has one, its tokenizer.
   if (record.training_text && !record.tokenizer) return "";
   return tokenizer_of(checkpoint, record);
+}
+
+std::string chat_to_write(const ParsedOptions& parsed, const RunRecord& record) {
+  return parsed.is_given("chat_template") ? parsed.config.chat_template
+                                          : record.options.chat_template;
+}
+
+// Adapters alone are written without what these say.
+void check_adapter_options(const ParsedOptions& parsed, const RunRecord& record) {
+  if (record.model.lora.rank == 0 || parsed.config.merge_adapter) return;
+  for (const char* option : {"tokenizer", "chat_template"}) {
+    if (parsed.is_given(option))
+      throw UserError(cat("--", option,
+                          ": the run has adapters, which are written without a tokenizer: give "
+                          "--merge_adapter 1 for the whole model, or leave it out"));
+  }
 }
 
 // Ends where it was asked to. Not in what writes the files: a training run that is asked to end
@@ -116,16 +134,19 @@ int export_command(std::span<const std::string> arguments) {
   auto found = newest_complete_checkpoint(parsed.words[0]);
   if (!found) throw UserError(cat("there is no complete checkpoint in '", parsed.words[0], "'"));
   CheckpointParameters weights(*found);
+  check_adapter_options(parsed, weights.record());
   const RunConfig& config = parsed.config;
+  const std::string chat = chat_to_write(parsed, weights.record());
   const std::string tokenizer = tokenizer_to_write(parsed, *found, weights.record());
   catch_interruptions("nothing will be left of the model");
   try {
     if (config.format == "gguf") {
-      write_gguf(parsed.words[1], weights, config, tokenizer);
+      write_gguf(parsed.words[1], weights, config, tokenizer, chat);
       return 0;
     }
     ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
     options.tokenizer = tokenizer;
+    options.chat_template = chat;
     options.merge_adapter = config.merge_adapter;
     options.base_model = base_model_of(weights.record().options);
     export_trained(parsed.words[1], weights.record().model, InterruptibleParameters(weights),

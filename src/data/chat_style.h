@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// Used by chat_template.cpp alone: what the known templates write. In patterns "%b" and "%e" stand
-// for the tokens that begin and end a text, "%r" for the role of the message.
+// Used by chat_template.cpp and chat_jinja.cpp alone: what the known templates write. In patterns
+// "%b" and "%e" stand for the tokens that begin and end a text, "%r" for the role of the message.
 
 // Before and behind the content of a message.
 struct ChatTurn {

@@ -1,19 +1,21 @@
 #include "data/chat_template.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/chat_jinja.h"
 #include "data/chat_style.h"
 #include "data/jinja_tokens.h"
 
 namespace tessera {
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr std::string_view kDefaultSystem = "You are a helpful assistant.";
 
@@ -31,7 +33,11 @@ const std::string& literal_number(const std::vector<JinjaToken>& tokens, int num
 
 // The default system prompt of a template that is of this style, or nullopt.
 std::optional<std::string> match(const ChatStyle& style, const std::vector<JinjaToken>& tokens) {
-  if (fingerprint_of(tokens, style.slots) != style.fingerprint) return std::nullopt;
+  if (fingerprint_of(tokens, style.slots) != style.fingerprint) {
+    const std::string own = chat_jinja(style, kDefaultSystem);
+    if (tokens != jinja_tokens(own, style.name)) return std::nullopt;
+    return std::string(style.slots.empty() ? "" : kDefaultSystem);
+  }
   if (style.slots.empty()) return "";
   std::string_view text = literal_number(tokens, style.slots.back());
   if (!text.starts_with(style.slot_prefix) || !text.ends_with(style.slot_suffix) ||
@@ -199,6 +205,14 @@ std::string_view ChatTemplate::end_token() const {
   return style_->needs_eos ? std::string_view(eos_) : "";
 }
 
+std::string ChatTemplate::answer_end() const {
+  ChatWriter writer(*style_, bos_, eos_);
+  writer.markup(style_->assistant.after);
+  return std::string(strip(writer.take().at(0).text));
+}
+
+std::string ChatTemplate::jinja() const { return chat_jinja(*style_, default_system_); }
+
 uint64_t ChatTemplate::fingerprint() const {
   uint64_t hash = hash_text("tessera chat 1");
   for (std::string_view text :
@@ -260,42 +274,31 @@ std::vector<TextSpan> ChatTemplate::render(std::span<const Message> messages) co
 namespace {
 
 // A token of tokenizer_config.json: a string, or an object with "content"; "" for none.
-std::string token_of(const simdjson::dom::object& config, const char* key) {
-  simdjson::dom::element field;
-  if (config.at_key(key).get(field)) return "";
-  simdjson::dom::object object;
-  if (!field.get(object) && object.at_key("content").get(field)) return "";
-  std::string_view text;
-  return field.get(text) ? "" : std::string(text);
+std::string token_of(const Json& config, const char* key) {
+  const Json token = config.value(key, Json());
+  const Json text = token.is_object() ? token.value("content", Json()) : token;
+  return text.is_string() ? text.get<std::string>() : "";
 }
 
-std::string_view default_template(const simdjson::dom::object& config) {
-  simdjson::dom::element field;
-  std::string_view text;
-  if (config.at_key("chat_template").get(field)) return {};
-  if (!field.get(text)) return text;
-  simdjson::dom::array list;
-  if (field.get(list)) return {};
-  for (simdjson::dom::element item : list) {
-    simdjson::dom::object entry;
-    std::string_view called;
-    if (item.get(entry) || entry.at_key("name").get(called) || called != "default") continue;
-    if (!entry.at_key("template").get(text)) return text;
+std::string default_template(const Json& config) {
+  const Json given = config.value("chat_template", Json());
+  if (given.is_string()) return given.get<std::string>();
+  if (!given.is_array()) return "";
+  for (const Json& item : given) {
+    if (!item.is_object() || item.value("name", Json()) != "default") continue;
+    const Json text = item.value("template", Json());
+    if (text.is_string()) return text.get<std::string>();
   }
-  return {};
+  return "";
 }
 
 }  // namespace
 
+// Not by simdjson, which takes no integers beyond 64 bits: a model_max_length is often 10^30.
 ChatConfig read_chat_config(std::string_view tokenizer_config, std::string_view name) {
-  simdjson::dom::parser parser;
-  simdjson::dom::object config;
-  const simdjson::padded_string content(tokenizer_config);
-  if (auto error = parser.parse(content).get(config)) {
-    throw UserError(cat("'", name, "' is not JSON: ", simdjson::error_message(error)));
-  }
-  return {std::string(default_template(config)), token_of(config, "bos_token"),
-          token_of(config, "eos_token")};
+  const Json config = Json::parse(tokenizer_config, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) throw UserError(cat("'", name, "' is not JSON, or no object"));
+  return {default_template(config), token_of(config, "bos_token"), token_of(config, "eos_token")};
 }
 
 }  // namespace tessera

@@ -53,6 +53,11 @@ class ChatTemplate {
   // The tokens that it writes around texts; "" where it writes none.
   std::string_view begin_token() const;
   std::string_view end_token() const;
+  // What ends an answer: the text of one token, as a rule.
+  std::string answer_end() const;
+  // The template for other programs: chat_jinja.h. Of one that was named the constructor knows it
+  // again.
+  std::string jinja() const;
   uint64_t fingerprint() const;  // of all that decides on a text
 
  private:

@@ -98,20 +98,20 @@ class LearnedTokens {
   size_t next_ = 0;  // the first learned range that does not end before the run
 };
 
-bool is_one_token(const Tokenizer& tokenizer, std::string_view name) {
+}  // namespace
+
+std::optional<int32_t> find_token(const Tokenizer& tokenizer, std::string_view name) {
   std::vector<int32_t> ids;
   const TextRange all{0, name.size()};
   tokenizer.encode_marked({name, std::span(&all, 1)}, ids);
-  return ids.size() == 1;
+  return ids.size() == 1 ? std::optional(ids[0]) : std::nullopt;
 }
-
-}  // namespace
 
 RecordEncoder::RecordEncoder(const Tokenizer& tokenizer, std::optional<ChatTemplate> chat)
     : tokenizer_(tokenizer), chat_(std::move(chat)) {
   if (!chat_) return;
   for (std::string_view name : {chat_->begin_token(), chat_->end_token()}) {
-    if (name.empty() || is_one_token(tokenizer_, name)) continue;
+    if (name.empty() || find_token(tokenizer_, name)) continue;
     throw UserError(cat("the chat template ", chat_->name(), " writes the token '", name,
                         "', which is no special token of the tokenizer (", tokenizer_.description(),
                         "): give another --chat_template, or the tokenizer that has it"));
@@ -185,32 +185,52 @@ uint64_t RecordEncoder::fingerprint() const {
   return hasher.digest();
 }
 
-std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& path,
-                                               const Tokenizer& tokenizer,
-                                               const std::string& style) {
+namespace {
+
+// What the directory of a tokenizer says of conversations, and the file that says it.
+struct FoundChat {
+  ChatConfig config;
+  std::string name;
+};
+
+FoundChat find_chat(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path directory = fs::is_directory(path, ignored) ? path : path.parent_path();
-  auto text_of = [&](const char* name) {
-    const fs::path file = directory / name;
+  auto text_of = [&](const fs::path& file) {
     const bool there = path != "byte" && fs::is_regular_file(file, ignored);
     return there ? std::string(MappedFile(file).text()) : "";
   };
-  const fs::path config_file = directory / "tokenizer_config.json";
-  ChatConfig config;
-  if (std::string json = text_of("tokenizer_config.json"); !json.empty())
-    config = read_chat_config(json, config_file.string());
+  FoundChat found;
+  const fs::path config = directory / "tokenizer_config.json";
+  found.name = config.string();
+  if (std::string json = text_of(config); !json.empty())
+    found.config = read_chat_config(json, found.name);
+  // Newer files have it in a file of its own.
+  const fs::path file = directory / "chat_template.jinja";
+  if (std::string jinja = text_of(file); !jinja.empty()) {
+    found.config.jinja = std::move(jinja);
+    found.name = file.string();
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string find_chat_jinja(const std::filesystem::path& path) {
+  return find_chat(path).config.jinja;
+}
+
+std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& path,
+                                               const Tokenizer& tokenizer,
+                                               const std::string& style) {
+  auto [config, name] = find_chat(path);
   const std::span<const int32_t> prefix = tokenizer.document_prefix();
   if (config.bos.empty() && !prefix.empty()) config.bos = tokenizer.token_bytes(prefix[0]);
   if (config.eos.empty()) config.eos = tokenizer.token_bytes(tokenizer.end_of_text());
   if (!style.empty()) return ChatTemplate::named(style, config.bos, config.eos);
-  // Newer files have it in a file of its own.
-  if (std::string jinja = text_of("chat_template.jinja"); !jinja.empty()) {
-    const std::string name = (directory / "chat_template.jinja").string();
-    return ChatTemplate(jinja, config.bos, config.eos, name);
-  }
   if (config.jinja.empty()) return std::nullopt;
-  return ChatTemplate(config.jinja, config.bos, config.eos, config_file.string());
+  return ChatTemplate(config.jinja, config.bos, config.eos, name);
 }
 
 }  // namespace tessera

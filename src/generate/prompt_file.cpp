@@ -1,6 +1,6 @@
 #include "generate/prompt_file.h"
 
-#include <simdjson.h>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -11,17 +11,14 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // What is wrong with a line of JSON, or nullptr: then `prompt` is its prompt.
-const char* parse_line(simdjson::dom::parser& parser, std::string_view line, std::string& prompt) {
+const char* parse_line(std::string_view line, std::string& prompt) {
   if (line.size() > kMaxPromptLineBytes) return "longer than 64 MiB";
-  simdjson::dom::element value, field;
-  if (auto error = parser.parse(line.data(), line.size()).get(value))
-    return simdjson::error_message(error);
-  simdjson::dom::object object;
-  if (value.get(object)) return "not an object";
-  if (object.at_key("prompt").get(field)) return "there is no key \"prompt\"";
-  std::string_view text;
-  if (field.get(text)) return "\"prompt\" is not a string";
-  prompt.assign(text);
+  const auto row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (row.is_discarded()) return "not JSON";
+  if (!row.is_object()) return "not an object";
+  if (!row.contains("prompt")) return "there is no key \"prompt\"";
+  if (!row["prompt"].is_string()) return "\"prompt\" is not a string";
+  prompt = row["prompt"].get<std::string>();
   return nullptr;
 }
 
@@ -30,7 +27,6 @@ const char* parse_line(simdjson::dom::parser& parser, std::string_view line, std
 std::vector<std::string> parse_prompts(std::string_view text, PromptFormat format,
                                        const std::string& name) {
   std::vector<std::string> prompts;
-  simdjson::dom::parser parser;
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   for (int64_t number = 1; !text.empty(); ++number) {
     size_t size = std::min(text.find('\n'), text.size());
@@ -45,7 +41,7 @@ std::vector<std::string> parse_prompts(std::string_view text, PromptFormat forma
       if (line.find('\0') != line.npos)
         fail("there is a zero byte", "give a prompt a line, or JSON lines in a file named .jsonl");
       prompts.emplace_back(line);
-    } else if (const char* problem = parse_line(parser, line, prompts.emplace_back())) {
+    } else if (const char* problem = parse_line(line, prompts.emplace_back())) {
       fail(problem, "a line must be a JSON object with a string \"prompt\"");
     }
   }

@@ -305,8 +305,10 @@ std::vector<OptionRow> data() {
        .on_resume = kRefused},
       {.name = "chat_template",
        .field = &RunConfig::chat_template,
-       .help = "how conversations become text: a name of docs/data.md, such as chatml",
+       .help = "how conversations become text: a name of docs/data.md, such as chatml; an exported "
+               "model has it too",
        .unset = "the tokenizer's own",
+       .scopes = kRunScopes | in(OptionScope::kExport),
        .on_resume = kText},
       {.name = "on_bad_line",
        .field = &RunConfig::on_bad_line,

@@ -135,6 +135,7 @@ void TrainingRun::save_final_model() {
     ExportOptions options;
     options.dtype = dtype_from_name(config_.dtype);
     if (record_.tokenizer) options.tokenizer = tokenizer_of(kept.path(), record_);
+    options.chat_template = record_.options.chat_template;
     options.base_model = base_model_of(record_.options);
     export_trained(model_directory(), record_.model, weights, options);
   };

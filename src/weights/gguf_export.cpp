@@ -323,7 +323,8 @@ void export_gguf(const fs::path& path, const ModelConfig& model, const Parameter
   GgufWriter file(path);
   GgufExport job(file, there, weights, options);
   job.write_sizes(path.stem().string());
-  write_gguf_tokenizer(file, options.tokenizer, *tokenizer, model.vocab_size);
+  write_gguf_tokenizer(file, options.tokenizer, *tokenizer, options.chat_template,
+                       model.vocab_size);
   job.write_tensors();
   const uint64_t bytes = file.commit();
   TESSERA_INFO(cat("Wrote ", path.string(), ": ",

@@ -14,6 +14,7 @@ struct GgufOptions {
   DType dtype = DType::kF32;  // of matrices: f32, f16 or bf16; everything else is f32
   std::string tokenizer;      // as --tokenizer names it
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes
+  std::string chat_template = {};  // as --chat_template names it; "": the tokenizer's own
 };
 
 // Writes one file from which llama.cpp's programs run the model: sizes, weights and tokenizer,

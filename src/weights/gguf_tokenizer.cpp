@@ -99,7 +99,7 @@ void write_pieces(GgufWriter& file, const SentencePieceModel& model, int64_t voc
 }  // namespace
 
 void write_gguf_tokenizer(GgufWriter& file, const std::string& named, const Tokenizer& tokenizer,
-                          int64_t vocab_size) {
+                          const std::string& chat_style, int64_t vocab_size) {
   if (auto bpe = byte_level_model(named, tokenizer)) {
     write_byte_level(file, *bpe, vocab_size);
   } else if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(&tokenizer)) {
@@ -113,6 +113,9 @@ void write_gguf_tokenizer(GgufWriter& file, const std::string& named, const Toke
   file.number("tokenizer.ggml.eos_token_id", end);
   file.truth("tokenizer.ggml.add_bos_token", !prefix.empty());
   file.truth("tokenizer.ggml.add_eos_token", false);
+  const ExportedChat chat = exported_chat(named, tokenizer, chat_style);
+  if (chat.answer_end) file.number("tokenizer.ggml.eot_token_id", *chat.answer_end);
+  if (!chat.jinja.empty()) file.text("tokenizer.chat_template", chat.jinja);
 }
 
 }  // namespace tessera

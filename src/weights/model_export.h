@@ -13,6 +13,7 @@ struct ExportOptions {
   DType dtype = DType::kF32;                // of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;  // of one file of weights
   std::string tokenizer;                    // as --tokenizer names it; "" writes none
+  std::string chat_template;                // as --chat_template names it; "": the tokenizer's own
   bool merge_adapter = false;               // of a model with adapters: see export_trained()
   std::string base_model;                   // what they adapt: peft_config_json()
 };

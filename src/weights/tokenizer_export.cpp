@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/record_encoder.h"
 #include "hub/tokenizer_files.h"
 #include "models/model_family.h"
 #include "tokenizer/byte_level_bpe.h"
@@ -108,6 +109,29 @@ void write_sentencepiece(const fs::path& path, const Tokenizer& tokenizer, const
   if (!kept.empty()) write_json(to / "tokenizer_config.json", kept);
 }
 
+// Adds an id to those that end a text: a number or a list.
+void add_end_of_text(Json& ids, int32_t id) {
+  Json ends = Json::array();
+  const Json given = ids.contains("eos_token_id") ? ids["eos_token_id"] : Json();
+  if (given.is_array()) ends = given;
+  if (given.is_number_integer()) ends.push_back(given);
+  if (std::ranges::find(ends, Json(id)) == ends.end()) ends.push_back(id);
+  ids["eos_token_id"] = ends.size() == 1 ? ends[0] : ends;
+}
+
+void write_chat(const ExportedChat& chat, const fs::path& to) {
+  const fs::path path = to / "tokenizer_config.json";
+  Json config = read_small_json(path);
+  if (config.is_object()) {
+    config["chat_template"] = chat.jinja;
+    write_json(path, config);
+    std::error_code ignored;
+    fs::remove(to / "chat_template.jinja", ignored);  // which would go before it
+  } else {
+    write_file_atomic(to / "chat_template.jinja", chat.jinja);
+  }
+}
+
 void write_configuration(const Tokenizer& tokenizer, int64_t max_context_width,
                          const fs::path& to) {
   std::error_code ignored;
@@ -160,8 +184,15 @@ void check_tokenizer_export(const std::string& named, const Tokenizer& tokenizer
   if (auto path = sentencepiece_path(named, tokenizer)) sentencepiece_json(*path, tokenizer);
 }
 
+ExportedChat exported_chat(const std::string& named, const Tokenizer& tokenizer,
+                           const std::string& chat_style) {
+  if (chat_style.empty()) return {find_chat_jinja(named), std::nullopt};
+  const ChatTemplate chat = *find_chat_template(named, tokenizer, chat_style);
+  return {chat.jinja(), find_token(tokenizer, chat.answer_end())};
+}
+
 Json write_tokenizer(const std::string& named, const Tokenizer& tokenizer,
-                     int64_t max_context_width, const fs::path& to) {
+                     const std::string& chat_style, int64_t max_context_width, const fs::path& to) {
   fs::path from = named, directory;
   std::error_code ignored;
   if (named != "byte" && fs::is_directory(from, ignored)) directory = from;
@@ -177,8 +208,17 @@ Json write_tokenizer(const std::string& named, const Tokenizer& tokenizer,
   }
   write_configuration(tokenizer, max_context_width, to);
   Json ids = token_ids(directory, tokenizer);
-  if (!fs::exists(to / "generation_config.json", ignored)) {
-    write_json(to / "generation_config.json", ids);
+  const fs::path generation = to / "generation_config.json";
+  if (!fs::exists(generation, ignored)) write_json(generation, ids);
+  if (chat_style.empty()) return ids;
+  const ExportedChat chat = exported_chat(named, tokenizer, chat_style);
+  write_chat(chat, to);
+  if (!chat.answer_end) return ids;
+  add_end_of_text(ids, *chat.answer_end);
+  Json given = read_small_json(generation);
+  if (given.is_object()) {
+    add_end_of_text(given, *chat.answer_end);
+    write_json(generation, given);
   }
   return ids;
 }

@@ -220,6 +220,60 @@ TEST_F(Export, WritesATokenizerJsonForASentencePieceModel) {
   EXPECT_EQ(ids("model"), ids("own"));
 }
 
+// Programs that talk to the model write as it was trained, and stop where its answers end.
+TEST_F(Export, TakesTheChatTemplateAlong) {
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "first"}));
+  ok({"export", "first", "own"});
+  auto tokenizer = nlohmann::json::parse(read_file(path("own/tokenizer.json")));
+  auto end = tokenizer["added_tokens"][0];
+  end["content"] = "<|im_end|>";
+  end["id"] = 257;
+  tokenizer["added_tokens"].push_back(end);
+  write("own/tokenizer.json", tokenizer.dump());
+  // As transformers writes a length without bound; a template that is not known.
+  write("own/tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656})");
+  write("own/chat_template.jinja", "{{ messages | unheard_of }}");
+  write("own/generation_config.json", R"({"eos_token_id": 256, "top_p": 0.5})");
+  write("chat.jsonl", R"({"messages": [{"role": "user", "content": "Who?"}, )"
+                      R"({"role": "assistant", "content": "Me."}]})"
+                      "\n");
+  Words tuned{"train", "--dataset",          "chat.jsonl", "--max_steps",
+              "1",     "--threads",          "1",          "--checkpoint_dir",
+              "ckpt",  "--save_final_model", "1",          "--run_validation",
+              "0"};
+  for (std::string_view word :
+       split("--model_type llama_v2 --hidden_width 16 --num_layers 1 --num_heads 2 "
+             "--llama_intermediate_size 32 --max_context_width 16 --vocab_size 258 "
+             "--train_batch_size 1",
+             ' '))
+    tuned.emplace_back(word);
+  expect_contains(run(tuned + Words{"--tokenizer", "own"}).message(), "'unheard_of'");
+  ok(tuned + Words{"--tokenizer", "own", "--chat_template", "chatml"});
+  ok({"export", "ckpt", "model"});
+  for (const char* model : {"ckpt/model", "model"}) {
+    auto json = [&](const char* name) {
+      return nlohmann::json::parse(read_file(path(model) / name));
+    };
+    expect_contains(json("tokenizer_config.json")["chat_template"].get<std::string>(),
+                    "'<|im_start|>'");
+    EXPECT_EQ(json("config.json")["eos_token_id"], nlohmann::json({256, 257}));
+    EXPECT_EQ(json("generation_config.json"),
+              nlohmann::json({{"eos_token_id", {256, 257}}, {"top_p", 0.5}}));
+    EXPECT_FALSE(exists(std::string(model) + "/chat_template.jinja"));
+  }
+  const Words again{"--tokenizer", "model", "--checkpoint_dir", "again"};
+  ok(tuned + again);  // knows the template
+  ok({"export", "ckpt", "other", "--chat_template", "zephyr"});
+  expect_contains(read_file(path("other/tokenizer_config.json")), "<|assistant|>");
+  ok({"export", "ckpt", "model.gguf", "--format", "gguf"});
+  const std::string gguf = read_file(path("model.gguf"));
+  expect_contains(gguf, "tokenizer.ggml.eot_token_id");
+  expect_contains(gguf, "'<|im_start|>'");
+  expect_contains(run({"export", "ckpt", "bad", "--chat_template", "nosuch"}).message(),
+                  "there is no chat template 'nosuch'");
+  EXPECT_FALSE(exists("bad"));
+}
+
 TEST_F(Export, ShardsAndHalvesOnRequest) {
   ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
   ok({"export", "ckpt", "model", "--dtype", "bf16", "--max_shard_size", "20KB"});
@@ -329,6 +383,7 @@ TEST_F(Export, SaysWhatIsWrong) {
         "is a checkpoint of tessera: `tessera export ckpt/llama_v2-1steps DIR`");
   fails({"train", "--hf_model", "ckpt", "--dataset", "text.txt"},
         "'ckpt' is a directory of checkpoints of tessera");
+  fails({"export", "lora", "chat", "--chat_template", "chatml"}, "give --merge_adapter 1");
   ok({"export", "lora", "adapter"});
   fails({"train", "--hf_model", "adapter", "--dataset", "text.txt"},
         "'adapter' is an adapter: give the model that it was made for");

@@ -102,6 +102,21 @@ TEST_F(ChatTemplateTest, TextsAreThoseOfTransformers) {
   EXPECT_LT(refused * 3, texts);
 }
 
+// That these write the same texts tools/goldens/chat_template_goldens.py has seen.
+TEST_F(ChatTemplateTest, WrittenTemplatesAreThoseOfTheGoldenAndAreKnownAgain) {
+  for (element item : templates_) {
+    const std::string name = string_of(item["name"]), bos = string_of(item["bos_token"]),
+                      eos = string_of(item["eos_token"]);
+    SCOPED_TRACE(name);
+    const ChatTemplate chat = ChatTemplate::named(name, bos, eos);
+    EXPECT_EQ(chat.jinja(), string_of(item["written"]));
+    const ChatTemplate again(chat.jinja(), bos, eos, "chat_template.jinja");
+    EXPECT_EQ(again.name(), name);
+    EXPECT_EQ(again.fingerprint(), chat.fingerprint());
+    EXPECT_EQ(chat.answer_end(), name.starts_with("llama3") ? "<|eot_id|>" : eos);
+  }
+}
+
 TEST_F(ChatTemplateTest, AnswersAreLearnedWithTheTokenThatEndsThem) {
   const std::vector<Message> messages{
       {"system", "S"}, {"user", "</s>"}, {"assistant", " A "}, {"user", "Q"}, {"assistant", "B"}};
@@ -215,6 +230,10 @@ TEST_F(ChatTemplateTest, ReadsTokenizerConfig) {
           R"({"eos_token": {"content": "<e>", "lstrip": false}, "chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": )" +
           body + "}]}"),
       "a<e>");
+  EXPECT_EQ(text(R"({"model_max_length": 1000000000000000019884624838656, "eos_token": "</s>",)"
+                 R"("chat_template": )" +
+                 body + "}"),
+            "a</s>");
   expect_contains(user_error([&] { read_chat_config("{", "c.json"); }), "'c.json' is not JSON");
   for (const char* config :
        {"{}", R"({"chat_template": 5})", R"({"chat_template": [{"name": 1}]})"})

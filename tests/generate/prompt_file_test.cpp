@@ -23,9 +23,10 @@ TEST(PromptFile, APromptALine) {
 }
 
 TEST(PromptFile, JsonLines) {
-  EXPECT_EQ(objects("{\"prompt\": \"a\\nb\"}\n\n {\"id\": 7, \"prompt\": \"\"}\r\n"
-                    "{\"prompt\": \"\\u00e9\\u0000\"}"),
-            (Strings{"a\nb", "", std::string("\xc3\xa9\0", 3)}));
+  EXPECT_EQ(
+      objects("{\"prompt\": \"a\\nb\"}\n\n {\"id\": 123456789012345678901, \"prompt\": \"\"}\r\n"
+              "{\"prompt\": \"\\u00e9\\u0000\"}"),
+      (Strings{"a\nb", "", std::string("\xc3\xa9\0", 3)}));
 }
 
 TEST(PromptFile, ErrorsNameFileAndLine) {

