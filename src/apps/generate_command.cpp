@@ -13,6 +13,7 @@
 #include "apps/run_device.h"
 #include "apps/text_input.h"
 #include "base/log.h"
+#include "data/record_encoder.h"
 #include "generate/decoder.h"
 #include "generate/prompt_file.h"
 #include "generate/text_generation.h"
@@ -30,6 +31,7 @@ Continues a text with a trained model. MODEL is a checkpoint of any number of ra
 tokenizer is that of the training run or of the directory unless --tokenizer is given. The text goes to standard
 output as it grows, speed to standard error. Of --prompts_file every text is continued, several at once, and comes
 as a line of JSON with prompt, completion, tokens and finish_reason (stop or length), in the order of the file.
+With --chat a prompt is what a user says, and the model's answer is printed.
 
 Examples
   tessera generate checkpoints --prompt "A horse is"
@@ -37,6 +39,7 @@ Examples
   tessera generate checkpoints --prompt "A horse is" --temperature 0 --max_new_tokens 40
   tessera generate checkpoints/llama_v2-700steps --top_k 50 --top_p 0.9 --seed 7
   tessera generate checkpoints --prompt_file story.txt --stop '\n\n' 'The end'
+  tessera generate checkpoints --chat --prompt "What is a horse?"        a model that was trained on conversations
   printf "A horse is" | tessera generate checkpoints --prompt_file -
   tessera generate checkpoints --prompts_file prompts.jsonl --prompt_batch_size 8
 
@@ -64,6 +67,8 @@ Prompts read_prompts(const ParsedOptions& parsed) {
                          " are two sources of one text: give one of them"));
   }
   const std::string& file = config.prompts_file;
+  if (config.chat && file.empty() && config.prompt.empty() && config.prompt_file.empty())
+    throw UsageError("--chat: say by --prompt, --prompt_file or --prompts_file what the user says");
   if (file.empty()) {
     if (parsed.is_given("prompt_batch_size"))
       throw UsageError("--prompt_batch_size counts texts of --prompts_file: give that, too");
@@ -87,6 +92,22 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& promp
   tokenizer.encode_prompt(prompt, ids);
   if (ids.empty()) ids.push_back(tokenizer.end_of_text());
   return ids;
+}
+
+// Of --chat, or of a run that named a template: how its conversations are written.
+std::optional<ChatTemplate> find_chat(const ParsedOptions& parsed, const TrainedModel& model,
+                                      const Tokenizer& tokenizer) {
+  const bool given = parsed.is_given("chat_template");
+  if (given && !parsed.config.chat)
+    throw UsageError("--chat_template says how --chat writes prompts: give that, too");
+  const std::string& style = given ? parsed.config.chat_template : model.chat_template;
+  if (!parsed.config.chat && (style.empty() || parsed.is_given("tokenizer"))) return {};
+  auto chat = find_chat_template(model.tokenizer, tokenizer, style);
+  if (!chat)
+    throw UserError(
+        "--chat: the model's tokenizer has no chat template: name the one that it was trained with "
+        "by --chat_template, for example chatml");
+  return chat;
 }
 
 // `\n` and `\t` become what they stand for, `\\` a backslash.
@@ -211,9 +232,12 @@ int generate_command(std::span<const std::string> arguments) {
   log_messages(parsed);
 
   const Prompts prompts = read_prompts(parsed);
+  const std::optional<ChatTemplate> chat = find_chat(parsed, model, *tokenizer);
   std::vector<std::vector<int32_t>> ids;
+  const RecordEncoder encoder(*tokenizer, config.chat ? chat : std::nullopt);
   for (const std::string& prompt : prompts.texts)
-    ids.push_back(encode(*tokenizer, prompt, model.documents_joined));
+    ids.push_back(config.chat ? encoder.encode_question(prompt)
+                              : encode(*tokenizer, prompt, model.documents_joined));
   DecoderOptions options;
   options.context = model.context;
   options.prompts.clear();
@@ -226,6 +250,13 @@ int generate_command(std::span<const std::string> arguments) {
                                model.end_ids,
                                stop_texts(config.stop),
                                model.path.string()};
+  if (chat) {
+    if (auto end = find_token(*tokenizer, chat->answer_end())) {
+      generation.end_ids.push_back(*end);
+    } else {
+      generation.stops.push_back(chat->answer_end());
+    }
+  }
   RunConfig run = config;
   run.bf16 = options.compute == DType::kBF16;
   if (!parsed.is_given("tokenizer")) run.tokenizer = model.tokenizer;
@@ -235,7 +266,7 @@ int generate_command(std::span<const std::string> arguments) {
   Decoder decoder(plan_decoder(run, model.model, options, device), *device.backend);
   decoder.load(*model.weights, *device.pool);
   OrderedLines lines(prompts.texts);
-  if (!prompts.batch) print(prompts.texts[0]);
+  if (!prompts.batch && !config.chat) print(prompts.texts[0]);
   GenerationSpeed speed = generate(decoder, *tokenizer, generation, ids,
                                    prompts.batch ? lines.events() : growing_text());
   // The first token comes with the prompt.

@@ -221,7 +221,7 @@ uint64_t ChatTemplate::fingerprint() const {
   return hash;
 }
 
-std::vector<TextSpan> ChatTemplate::render(std::span<const Message> messages) const {
+std::vector<TextSpan> ChatTemplate::render(std::span<const Message> messages, bool prompt) const {
   const ChatStyle& style = *style_;
   if (messages.empty()) throw UserError("a conversation without messages has no text");
   const bool system_first = messages[0].role == "system";
@@ -267,7 +267,8 @@ std::vector<TextSpan> ChatTemplate::render(std::span<const Message> messages) co
     writer.markup(turn.after, assistant);
     if (assistant) writer.markup(style.answer_tail);
   }
-  writer.markup(style.end);
+  writer.markup(prompt && style.end.empty() ? style.assistant.before : style.end, false,
+                "assistant");
   return writer.take();
 }
 

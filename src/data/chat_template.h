@@ -46,8 +46,9 @@ class ChatTemplate {
   // from the template (`markup`, in which names of special tokens are those tokens) and what from
   // the conversation (in which they are text). To get the ids that a tokenizer gives the whole
   // text, encode runs between special tokens at once: words reach across the ends of spans.
-  // UserError where the template refuses the conversation, naming the message, counted from 0.
-  std::vector<TextSpan> render(std::span<const Message> messages) const;
+  // With `prompt` what stands before an answer follows. UserError where the template refuses the
+  // conversation, naming the message, counted from 0.
+  std::vector<TextSpan> render(std::span<const Message> messages, bool prompt = false) const;
 
   std::string_view name() const;  // as listed above
   // The tokens that it writes around texts; "" where it writes none.

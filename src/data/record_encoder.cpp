@@ -147,6 +147,15 @@ void RecordEncoder::encode(const Record& record, std::vector<int32_t>& ids,
   TESSERA_CHECK(ids.size() == learned.size());
 }
 
+std::vector<int32_t> RecordEncoder::encode_question(const std::string& question) const {
+  TESSERA_CHECK(chat_.has_value());
+  const Message message{"user", question};
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> learned;
+  encode_spans(chat_->render({&message, 1}, true), ids, learned);
+  return ids;
+}
+
 void RecordEncoder::encode_ids(const Record& record, std::vector<int32_t>& ids,
                                std::vector<uint8_t>& learned) const {
   if (!record.labels.empty() && record.labels.size() != record.ids.size()) {

@@ -40,6 +40,10 @@ class RecordEncoder {
   // fit, and conversations that the template refuses.
   void encode(const Record& record, std::vector<int32_t>& ids, std::vector<uint8_t>& learned) const;
 
+  // The ids of a conversation of one message, the user's, up to where the answer begins; there must
+  // be a template.
+  std::vector<int32_t> encode_question(const std::string& question) const;
+
   // Of all that decides on ids and learned: for caches.
   uint64_t fingerprint() const;
 

@@ -76,6 +76,7 @@ TrainedModel open_trained(const fs::path& path, const std::optional<std::string>
   bool bf16 = record.options.bf16 && !record.options.use_fp16;
   trained.compute = bf16 ? DType::kBF16 : DType::kF32;
   trained.tokenizer = tokenizer ? *tokenizer : tokenizer_of(path, record);
+  trained.chat_template = record.options.chat_template;
   // Whether "auto" joined them the record does not say.
   trained.documents_joined = record.converted_from.empty() && record.options.packing != "rows";
   fs::path folder = trained.tokenizer;

@@ -19,6 +19,7 @@ struct TrainedModel {
   int64_t context = 1;            // tokens that it may see at once
   DType compute = DType::kF32;    // in which it was trained; f32 for f16
   std::string tokenizer;          // name or path, as load_tokenizer() takes it
+  std::string chat_template;      // that its run named by --chat_template; "": the tokenizer's own
   std::vector<int32_t> end_ids;   // that end a text, besides the tokenizer's own
   bool documents_joined = false;  // trained on documents with an end of text between them, as far
                                   // as is known

@@ -308,7 +308,7 @@ std::vector<OptionRow> data() {
        .help = "how conversations become text: a name of docs/data.md, such as chatml; an exported "
                "model has it too",
        .unset = "the tokenizer's own",
-       .scopes = kRunScopes | in(OptionScope::kExport),
+       .scopes = kFetching,
        .on_resume = kText},
       {.name = "on_bad_line",
        .field = &RunConfig::on_bad_line,

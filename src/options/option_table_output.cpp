@@ -282,6 +282,11 @@ std::vector<OptionRow> commands() {
        .help = "file of many texts to continue, one a line, or JSON lines with a \"prompt\" where "
                "its name holds .json or its first byte is {; -: standard input",
        .scopes = kGenerate},
+      {.name = "chat",
+       .field = &RunConfig::chat,
+       .help = "a prompt is what the user of a conversation says, and the model answers: by the "
+               "chat template of its run or tokenizer, or --chat_template",
+       .scopes = kGenerate},
       {.name = "prompt_batch_size",
        .field = &RunConfig::prompt_batch_size,
        .help = "texts of --prompts_file that are continued at once",

@@ -237,6 +237,7 @@ struct RunConfig {
   // Commands other than train and plan
   std::string prompt;
   std::string prompt_file;
+  bool chat = false;
   std::string prompts_file;
   std::optional<int64_t> prompt_batch_size;
   int64_t max_new_tokens = 128;

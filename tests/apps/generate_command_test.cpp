@@ -210,5 +210,45 @@ TEST_F(GenerateCommand, ContinuesAFileOfPrompts) {
 #endif
 }
 
+// A run on one conversation, until it knows it by heart.
+TEST_F(GenerateCommand, AnswersInTheChatTemplateOfItsRun) {
+  write("chat.jsonl", R"({"messages": [{"role": "user", "content": "Who?"}, )"
+                      R"({"role": "assistant", "content": "Me."}]})"
+                      "\n");
+  auto trained = [&](const Words& more) {
+    Words words{"train", "--dataset", "chat.jsonl", "--tokenizer", "byte", "--threads", "1"};
+    for (std::string_view word :
+         split("--model_type llama_v2 --hidden_width 32 --num_layers 1 --num_heads 2 "
+               "--llama_intermediate_size 64 --max_context_width 96 --vocab_size 257 --lr 1e-2 "
+               "--warmup 0 --train_batch_size 1 --epochs 80 --max_steps 80 --run_validation 0",
+               ' '))
+      words.emplace_back(word);
+    ASSERT_EQ(run(words + more).status, 0);
+  };
+  trained({"--checkpoint_dir", "ckpt", "--chat_template", "chatml"});
+  const Words ask{"generate", "ckpt", "--temperature", "0", "--max_new_tokens", "60"};
+  const Words who{"--chat", "--prompt", "Who?"};
+  EXPECT_EQ(run(ask + who).out, "Me.\n");
+  EXPECT_EQ(
+      run(ask + Words{"--prompt", "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n"}).out,
+      "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\nMe.\n");
+  write("questions.jsonl", "{\"prompt\": \"Who?\"}\n");
+  expect_contains(run(ask + Words{"--chat", "--prompts_file", "questions.jsonl"}).out,
+                  R"({"prompt":"Who?","completion":"Me.","tokens":)");
+  ASSERT_EQ(run({"export", "ckpt", "model"}).status, 0);
+  EXPECT_EQ(run(Words{"generate", "model", "--temperature", "0"} + who).out, "Me.\n");
+  ASSERT_EQ(run({"export", "ckpt", "plain", "--chat_template", "plain"}).status, 0);
+  EXPECT_NE(run(Words{"generate", "plain", "--temperature", "0"} + who).out, "Me.\n");
+
+  ProgramResult alone = run(ask + Words{"--prompt", "a", "--chat_template", "zephyr"});
+  EXPECT_EQ(alone.status, 2);
+  expect_contains(alone.message(), "--chat_template says how --chat writes prompts");
+  ProgramResult silent = run(ask + Words{"--chat"});
+  EXPECT_EQ(silent.status, 2);
+  expect_contains(silent.message(), "what the user says");
+  ASSERT_EQ(run(train({"--max_steps", "1", "--checkpoint_dir", "text"})).status, 0);
+  expect_contains(run(Words{"generate", "text"} + who).message(), "has no chat template");
+}
+
 }  // namespace
 }  // namespace tessera
