@@ -64,12 +64,10 @@ struct NamedModel {
 
 // The run that is gone on with, if there is one.
 std::optional<RunRecord> record_of_resumed(const RunConfig& config, int attempt) {
-  std::optional<fs::path> found;
-  if (attempt > 0) found = newest_of_all(config.checkpoint_dir);
-  if (!found) found = newest_of_all(config.resume_from_checkpoint);
-  if (!found) return {};
-  fs::path record = *found / kRunName;
-  return run_record_from_json(read_content(record), record.string());
+  std::optional<RecordedRun> found;
+  if (attempt > 0) found = newest_recorded_run(config.checkpoint_dir);
+  if (!found) found = newest_recorded_run(config.resume_from_checkpoint);
+  return found ? std::optional(found->record) : std::nullopt;
 }
 
 // Whether the run that recorded the one meant the other, which may have moved on since.

@@ -220,7 +220,13 @@ void DirectoryLock::require_held() {
   if (!token) {
     std::lock_guard lock(mutex_);
     make_directories(directory_);
-    if (create(path_)) return;
+    if (create(path_)) {
+      TESSERA_WARN(cat("'", path_.string(),
+                       "' was gone, which this run had made: if the directory was removed, moved "
+                       "or unmounted, what it held is out of reach; what is saved from here on "
+                       "goes to the one that is there now"));
+      return;
+    }
   }
   auto file = LockFile::open(path_);
   throw UserError(

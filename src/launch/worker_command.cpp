@@ -75,7 +75,8 @@ void complete_train(WorkerCommand& command, const RunOptions& options, int attem
   // The ranks themselves find it: by the identity of the job, wherever the option stands.
   auto saved = value_of(words, {"checkpoint_dir", "ckpt_save_path", "save_ckpt_path"});
   if (saved && !saved->empty()) {
-    notes.push_back(cat("this attempt goes on from the newest checkpoint of this job in ", *saved));
+    notes.push_back(cat("this attempt goes on from the newest checkpoint of this job in ", *saved,
+                        ", if there is one"));
   } else if (!value_of(words, {"config"})) {
     notes.push_back("no --checkpoint_dir: this attempt does not continue the last one");
   }

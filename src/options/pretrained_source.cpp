@@ -69,10 +69,8 @@ std::optional<fs::path> configuration_of_file(const RunConfig& config) {
 
 std::optional<RunRecord> resumed_fine_tuning(const RunConfig& config) {
   if (!config.finetune || config.resume_from_checkpoint.empty()) return {};
-  auto found = newest_of_all(config.resume_from_checkpoint);
-  if (!found) return {};
-  fs::path record = *found / kRunName;
-  return run_record_from_json(read_content(record), record.string());
+  auto found = newest_recorded_run(config.resume_from_checkpoint);
+  return found ? std::optional(found->record) : std::nullopt;
 }
 
 std::optional<fs::path> find_pretrained_tokenizer(const RunConfig& config) {

@@ -136,6 +136,23 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
   }
 }
 
+std::optional<RecordedRun> newest_recorded_run(std::span<const std::string> places) {
+  std::set<std::filesystem::path> unreadable;
+  std::optional<UserError> first;
+  auto wanted = [&](const std::filesystem::path& path) { return !unreadable.contains(path); };
+  while (auto newest = newest_of_all(places, wanted)) {
+    const std::filesystem::path file = *newest / kRunName;
+    try {
+      return RecordedRun{*newest, run_record_from_json(read_content(file), file.string())};
+    } catch (const UserError& error) {
+      if (!first) first = error;
+      unreadable.insert(*newest);
+    }
+  }
+  if (first) throw UserError(*first);
+  return std::nullopt;
+}
+
 std::string tokenizer_of(const std::filesystem::path& checkpoint, const RunRecord& record) {
   if (record.tokenizer) {
     const std::string& place = record.tokenizer->place;

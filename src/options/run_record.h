@@ -2,6 +2,7 @@
 #include <deque>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,15 @@ struct RunRecord {
 std::string to_json(const RunRecord& record);
 // UserError naming `where` when the text is not such a record.
 RunRecord run_record_from_json(std::string_view text, std::string_view where);
+
+struct RecordedRun {
+  std::filesystem::path checkpoint;
+  RunRecord record;
+};
+// The newest complete checkpoint at any of the places whose record can be read, as
+// newest_of_all() finds it: whoever loads it skips what is damaged, too. UserError where there are
+// checkpoints and no record can be read.
+std::optional<RecordedRun> newest_recorded_run(std::span<const std::string> places);
 
 // What load_tokenizer() takes for the tokenizer of a checkpoint: the one that it holds or, of an
 // old one, the path in its options. UserError when an old one has a path and nothing is there.

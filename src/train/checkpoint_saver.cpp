@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,11 @@
 #include "base/interruption.h"
 
 namespace tessera {
+namespace {
+
+constexpr std::chrono::seconds kFirstNotice{30};
+
+}  // namespace
 
 CheckpointSaver::CheckpointSaver(const Session& session, CheckpointGroup group)
     : group_(std::move(group)), files_(session.checkpoint_boxes(), group_.rank, group_.ranks) {}
@@ -48,6 +54,11 @@ void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointCon
     Result result;
     content.write_state = [&](const std::filesystem::path& to) {
       const double begin = monotonic_seconds();
+      struct Writing {
+        std::atomic<bool>& flag;
+        ~Writing() { flag = false; }
+      } writing{writes_};
+      writes_ = true;
       Manifest written = manifest;
       if (is_beside_training()) {
         files_.write_staged(to, staged);
@@ -85,8 +96,14 @@ bool CheckpointSaver::is_done() const {
   return saved_.valid() && saved_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-CheckpointSaver::Result CheckpointSaver::finish() {
-  double before = monotonic_seconds();
+CheckpointSaver::Result CheckpointSaver::finish(const OnWait& on_wait) {
+  const double before = monotonic_seconds();
+  // Waits of 30, 30, 60, 120 ... seconds.
+  std::chrono::seconds all = kFirstNotice, wait = all;
+  while (on_wait && saved_.wait_for(wait) != std::future_status::ready) {
+    on_wait(monotonic_seconds() - before, writes_);
+    wait = std::exchange(all, 2 * all);
+  }
   Result result = saved_.get();
   copied_ = {};
   result.waiting_seconds = waiting_seconds_ + monotonic_seconds() - before;

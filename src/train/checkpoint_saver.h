@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -54,14 +55,18 @@ class CheckpointSaver {
   void wait_for_copy();
   // Whether finish() would return at once.
   bool is_done() const;
-  // Waits for the end of what was started. UserError where the state could not be read.
-  Result finish();
+  // Waits for the end of what was started. A wait that goes on is told of, with its seconds and
+  // whether this rank is still writing: after half a minute, and after twice as long each time.
+  // UserError where the state could not be read.
+  using OnWait = std::function<void(double seconds, bool writes)>;
+  Result finish(const OnWait& on_wait = {});
 
  private:
   CheckpointGroup group_;
   StateFiles files_;
   HostBuffer staging_;
   double start_seconds_ = 0, waiting_seconds_ = 0;
+  std::atomic<bool> writes_ = false;
   std::future<void> copied_;
   std::future<Result> saved_;  // its end waits for the thread
 };

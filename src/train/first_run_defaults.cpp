@@ -168,9 +168,8 @@ void choose_rest(Choice& choice, const RunConfig& c, const FirstRunShape& shape,
   choice.set("logging_freq", std::max<int64_t>(1, c.max_steps / 40));
 }
 
-void take_from_checkpoint(ParsedOptions& parsed, const fs::path& checkpoint) {
-  const fs::path file = checkpoint / kRunName;
-  const RunRecord saved = run_record_from_json(read_content(file), file.string());
+void take_from_checkpoint(ParsedOptions& parsed, const RecordedRun& run) {
+  const auto& [checkpoint, saved] = run;
   Choice choice(parsed, cat("checkpoint ", checkpoint.string()));
   if (saved.tokenizer) choice.set("tokenizer", tokenizer_of(checkpoint, saved));
   const RunConfig defaults;
@@ -200,7 +199,8 @@ void choose_for_text(ParsedOptions& parsed, const FirstRunPlace& place) {
   if (std::ranges::any_of(kSaysModel, given) || std::ranges::any_of(shape_options(), given) ||
       !given("dataset") || c.use_synthetic_data || !c.training_dir.empty())
     return;
-  if (auto found = newest_of_all(place.checkpoints)) return take_from_checkpoint(parsed, *found);
+  if (auto found = newest_recorded_run(place.checkpoints))
+    return take_from_checkpoint(parsed, *found);
   if (!c.dataset_mix.empty() || c.streaming == "on") return;
   const bool is_here = fs::exists(c.dataset, ignored);
   if (!is_here && (kPlanScopes & in(parsed.scope)) && !is_remote_name(c.dataset))

@@ -239,7 +239,13 @@ std::optional<fs::path> TrainingRun::find_checkpoint(Damaged& damaged) {
   }
   bool continues = !origin_.run.empty();
   if (!continues) origin_.run = origin_.job;  // fresh, or from before there were identities
-  if (!to_resume_ && !config_.resume_from_checkpoint.empty()) TESSERA_INFO("No Checkpoints Found");
+  if (!to_resume_ && device_.attempt > 0 && !tiers_.empty()) {
+    if (rank() == 0)
+      TESSERA_WARN(cat("This restart begins from scratch: there is no checkpoint of the job in '",
+                       join(config_.checkpoint_dir, "', '"), "'"));
+  } else if (!to_resume_ && !config_.resume_from_checkpoint.empty()) {
+    TESSERA_INFO("No Checkpoints Found");
+  }
   if (origin_.run != run_before && (to_resume_ || !tiers_.empty()))
     TESSERA_INFO(cat("Run ", origin_.run, continues ? ", continued" : ""));
   return found;

@@ -290,9 +290,8 @@ void TrainingRun::prepare_answer() const {
 void TrainingRun::tell_interruption() const {
   if (record_.step == first_step_)
     return TESSERA_WARN("Interrupted before the first step: there is nothing to save");
-  std::string end = saved()   ? "; saved. Give --resume_from_checkpoint to go on"
-                    : saves() ? "; the checkpoint failed"
-                              : "; nothing saved: there is no --checkpoint_dir";
+  const char* end = saves() ? "; saved. Give --resume_from_checkpoint to go on"
+                            : "; nothing saved: there is no --checkpoint_dir";
   TESSERA_WARN(cat("Interrupted after step ", record_.step, end));
 }
 

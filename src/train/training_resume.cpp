@@ -102,7 +102,7 @@ void TrainingRun::load(const fs::path& checkpoint, const RunRecord& saved) {
 
 // Before any text is read: that takes long, and is wasted with another tokenizer.
 void TrainingRun::open_tokenizer(const fs::path& checkpoint) {
-  RunRecord saved = run_record_from_json(to_resume_->run_json(), (checkpoint / kRunName).string());
+  RunRecord saved = record_of(*to_resume_);
   const bool there = is_tokenizer_there(config_);
   if (!there && !saved.tokenizer && !data_need_tokenizer(config_)) return;
   if (saved.tokenizer && !there) {

@@ -239,13 +239,12 @@ bool TrainingRun::validation_due(bool epoch_ended) const {
 }
 
 void TrainingRun::finish() {
-  if (stopping_) return;
-  if (saves() && !saved()) {
-    throw UserError(cat("training finished after step ", record_.step,
-                        ", but its last checkpoint could not be written to '",
+  if (saves() && !saved() && !(stopping_ && record_.step == first_step_)) {
+    throw UserError(cat(stopping_ ? "interrupted" : "training finished", " after step ",
+                        record_.step, ", but its last checkpoint could not be written to '",
                         join(config_.checkpoint_dir, "', '"), "': see the warning above"));
   }
-  if (config_.save_final_model) save_final_model();
+  if (config_.save_final_model && !stopping_) save_final_model();
 }
 
 // A key belongs to a sample of the job, not to the rank that works on it; with --same_seed to the

@@ -216,6 +216,8 @@ class TrainingRun {
   // nothing in all of them.
   void save(uint32_t tiers, std::function<void()> on_failure = {});
   // Ends the save that runs beside training: waits for it, or does so only if that takes no time.
+  struct Saving;
+  void tell_slow_save(const Saving& saving, double seconds, bool writes) const;
   void finish_save();
   void finish_save_if_done();
   bool skips_busy_save() const;

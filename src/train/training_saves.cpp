@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "checkpoint/directory.h"
 #include "train/training_run.h"
 
@@ -113,14 +114,32 @@ void TrainingRun::finish_save_if_done() {
   if (saving_ && saver_->is_done()) finish_save();
 }
 
+// By the ranks that are at work on it, and else by the first one.
+void TrainingRun::tell_slow_save(const Saving& saving, double seconds, bool writes) const {
+  if (!writes && rank() > 0) return;
+  std::vector<std::string> directories;
+  for (size_t t = 0; t < tiers_.size(); ++t)
+    if ((saving.tiers >> t & 1) != 0) directories.push_back(tiers_[t].options.directory);
+  TESSERA_WARN(cat("Training has waited ", format("%.0f", seconds),
+                   " s for the checkpoint of step ", saving.step, " in '",
+                   join(directories, "', '"), "': ",
+                   !writes            ? "this rank has written its files, and the rest is not done"
+                   : world_size() > 1 ? cat("rank ", rank(), " on ", host_name(), " still writes")
+                                      : "it is still written"));
+}
+
 void TrainingRun::finish_save() {
   if (!saving_) return;
   const Saving saving = *std::exchange(saving_, std::nullopt);
   CheckpointSaver::Result result;
+  const std::string failed =
+      cat("Checkpoint failed",
+          stopping_ || record_.step >= total_steps_ ? "" : ", training goes on", ": ");
   try {
-    result = saver_->finish();
+    result = saver_->finish(
+        [&](double seconds, bool writes) { tell_slow_save(saving, seconds, writes); });
   } catch (const UserError& error) {
-    TESSERA_WARN(cat("Checkpoint failed, training goes on: ", error.what()));
+    TESSERA_WARN(failed + error.what());
   }
   if (stragglers_) stragglers_->add_saving(result.writing_seconds);
   bool any = false;
@@ -130,7 +149,7 @@ void TrainingRun::finish_save() {
     const CheckpointSaver::Saved& saved = result.saved[next++];
     if (!saved.error.empty()) {
       // A full disk must not end a run: what was saved before is intact, and the next one may fit.
-      TESSERA_WARN(cat("Checkpoint failed, training goes on: ", saved.error));
+      TESSERA_WARN(failed + saved.error);
       continue;
     }
     tiers_[t].last_saved_step = saving.step;

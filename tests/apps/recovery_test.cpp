@@ -91,6 +91,22 @@ TEST_F(Recovery, DamageOfOneRanksPartFallsBackOnAllRanks) {
   EXPECT_EQ(again.err.find("loaded from ckpt/llama_v2-6steps"), std::string::npos);
   Words straight = losses("straight");
   EXPECT_EQ(losses("again"), Words(straight.begin() + 3, straight.end()));
+  // Damage of what is read before anything is checked.
+  std::string record = read_file(path("ckpt/llama_v2-8steps/run.json"));
+  record[0] = '?';
+  write("ckpt/llama_v2-8steps/run.json", record);
+  again = run_ranks(2, words);
+  expect_contains(again.err, "Skipping 'ckpt/llama_v2-8steps' on all ranks");
+  expect_contains(again.err, "Checkpoint loaded from ckpt/llama_v2-6steps.");
+}
+
+TEST_F(Recovery, ARestartThatFindsNoCheckpointSaysSo) {
+  Words words = agent(2, job(1, {"--checkpoint_dir", "ckpt", "--inject", "kill@rank=1,step=2"}));
+  words.insert(words.begin() + 1, {"--max_restarts", "1"});
+  ProgramResult result = run(words);
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err,
+                  "This restart begins from scratch: there is no checkpoint of the job in 'ckpt'");
 }
 
 TEST_F(Recovery, ARestartGoesOnWithTheJobsOwnCheckpoints) {

@@ -196,15 +196,29 @@ TEST_F(Process, AFullDiskIsAWarningAndTheOldCheckpointStays) {
                "--checkpoint_freq", "2"};
   ASSERT_EQ(run(train(saving + Words{"--max_steps", "3", "--num_kept_checkpoints", "1"})).status,
             0);
-  ProgramResult full = run(train(saving + Words{"--max_steps", "7", "--metrics_file", "m"}), [] {
+  auto fill_the_disk = [] {
     rlimit limit{64 << 10, 64 << 10};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     ::signal(SIGXFSZ, SIG_IGN);
-  });
+  };
+  ProgramResult full =
+      run(train(saving + Words{"--max_steps", "7", "--metrics_file", "m"}), fill_the_disk);
   EXPECT_EQ(full.status, 1);
   EXPECT_EQ(losses("m").size(), 4u);  // it went on to the end
   expect_contains(full.err, "Checkpoint failed, training goes on: cannot write");
   expect_contains(full.message(), "its last checkpoint could not be written to 'ckpt'");
+  EXPECT_EQ(names("ckpt"), std::set<std::string>{"llama_v2-3steps"});
+  // One that is asked to end has not saved either: 143 would say so.
+  pid_t child = start(endless({"--checkpoint_dir", "ckpt", "--resume_from_checkpoint", "ckpt",
+                               "--metrics_file", "interrupted"}),
+                      fill_the_disk);
+  wait_for("interrupted", "\"batch\":5,");
+  ::kill(child, SIGTERM);
+  ProgramResult interrupted = finish(child);
+  EXPECT_EQ(interrupted.status, 1);
+  expect_contains(interrupted.err, "Checkpoint failed: cannot write");
+  expect_contains(interrupted.message(), "tessera: interrupted after step ");
+  expect_contains(interrupted.message(), "its last checkpoint could not be written to 'ckpt'");
   EXPECT_EQ(names("ckpt"), std::set<std::string>{"llama_v2-3steps"});
   ProgramResult again = run(train(saving + Words{"--max_steps", "7"}));
   EXPECT_EQ(again.status, 0);

@@ -160,7 +160,9 @@ TEST_F(Lock, ThatWasTakenOverIsNotHeld) {
 TEST_F(Lock, ThatWasDeletedIsMadeAgain) {
   DirectoryLock lock(directory(), {kJob}, kPatient);
   fs::remove_all(directory());
+  testing::internal::CaptureStderr();
   EXPECT_NO_THROW(lock.require_held());
+  expect_contains(testing::internal::GetCapturedStderr(), "was gone, which this run had made");
   EXPECT_EQ(lock_token(directory()), lock.token());
 }
 

@@ -67,7 +67,7 @@ TEST_F(BucketRun, AServerThatTakesNothingMoreIsAWarning) {
   config.checkpoint_freq = {"2", "2"};
   RunTrace again = train(config);
   EXPECT_EQ(again.end, RunEnd::kFinished);
-  const auto failures = lines_with(again.log, "Checkpoint failed, training goes on: ");
+  const auto failures = lines_with(again.log, "Checkpoint failed: ");
   ASSERT_EQ(failures.size(), 1u);
   expect_contains(failures[0], "QuotaExceeded");
   EXPECT_EQ(in_bucket(), before);
