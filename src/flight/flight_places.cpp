@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -28,8 +29,14 @@ bool is_own_directory(const fs::path& path) {
 struct Flight {
   fs::path path;
   fs::file_time_type changed;
+  size_t rings = 0;
   bool ended = false;
 };
+
+// Of what does not say whose it is: a process that was killed while it made that.
+bool is_old(fs::file_time_type changed) {
+  return fs::file_time_type::clock::now() - changed > std::chrono::hours(1);
+}
 
 // The newest first.
 std::vector<Flight> own_jobs(bool look_at_processes) {
@@ -37,18 +44,19 @@ std::vector<Flight> own_jobs(bool look_at_processes) {
   if (!is_own_directory(own_flights())) return jobs;
   std::error_code error;
   for (const auto& job : fs::directory_iterator(own_flights(), error)) {
-    Flight flight{job.path(), {}, false};
-    size_t rings = 0, ended = 0;
+    Flight flight{job.path(), job.last_write_time(error)};
+    size_t ended = 0;
     for (fs::recursive_directory_iterator files(job.path(), error), none; files != none;
          files.increment(error)) {
       if (error) break;
       if (files->path().extension() != ".ring") continue;
-      ++rings;
-      flight.changed = std::max(flight.changed, files->last_write_time(error));
-      if (look_at_processes) ended += ring_maker_has_ended(files->path());
+      ++flight.rings;
+      const fs::file_time_type changed = files->last_write_time(error);
+      flight.changed = std::max(flight.changed, changed);
+      if (look_at_processes) ended += ring_maker_has_ended(files->path()).value_or(is_old(changed));
     }
-    flight.ended = rings > 0 && ended == rings;
-    if (rings > 0) jobs.push_back(std::move(flight));
+    flight.ended = flight.rings > 0 ? ended == flight.rings : is_old(flight.changed);
+    jobs.push_back(std::move(flight));
   }
   std::sort(jobs.begin(), jobs.end(),
             [](const Flight& a, const Flight& b) { return a.changed > b.changed; });
@@ -72,15 +80,16 @@ fs::path flight_directory(const std::string& asked, const std::string& job, int 
 }
 
 fs::path newest_flight() {
-  const std::vector<Flight> jobs = own_jobs(false);
-  return jobs.empty() ? fs::path() : jobs.front().path;
+  for (const Flight& job : own_jobs(false))
+    if (job.rings > 0) return job.path;
+  return {};
 }
 
 void remove_old_flights() {
   size_t kept = 0;
   std::error_code error;
   for (const Flight& job : own_jobs(true))
-    if (job.ended && ++kept > kKeptJobs) fs::remove_all(job.path, error);
+    if (job.ended && (job.rings == 0 || ++kept > kKeptJobs)) fs::remove_all(job.path, error);
 }
 
 }  // namespace tessera

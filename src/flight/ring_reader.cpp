@@ -266,17 +266,17 @@ FlightDirectory read_flights(const std::filesystem::path& given) {
   return directory;
 }
 
-bool ring_maker_has_ended(const std::filesystem::path& ring) {
+std::optional<bool> ring_maker_has_ended(const std::filesystem::path& ring) {
   try {
     ReadFile file(ring);
     std::vector<std::byte> bytes(sizeof(RingHeader));
-    if (file.size() < bytes.size()) return false;
+    if (file.size() < bytes.size()) return std::nullopt;
     file.read(0, bytes);
     const auto& header = as<RingHeader>(bytes, 0);
-    return std::memcmp(header.magic, kRingMagic, sizeof kRingMagic) == 0 &&
-           maker_has_ended(text_of(header.maker));
+    if (std::memcmp(header.magic, kRingMagic, sizeof kRingMagic) != 0) return std::nullopt;
+    return maker_has_ended(text_of(header.maker));
   } catch (const UserError&) {
-    return false;
+    return std::nullopt;
   }
 }
 

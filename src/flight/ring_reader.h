@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,7 +85,8 @@ struct FlightDirectory {
 };
 FlightDirectory read_flights(const std::filesystem::path& directory);
 
-// Whether the process that made the ring has certainly ended. False where it is no ring.
-bool ring_maker_has_ended(const std::filesystem::path& ring);
+// Whether the process that made the ring has certainly ended; nullopt where it is no ring, or none
+// yet.
+std::optional<bool> ring_maker_has_ended(const std::filesystem::path& ring);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 #include "data/best_fit_dataset.h"
 #include "data/packed_dataset.h"
@@ -87,6 +88,7 @@ TokenPart open_token_part(const std::string& what, const std::string& name,
   const std::filesystem::path path =
       std::filesystem::path(config.cache_dir) / cat("tokens-", hex(fingerprint), ".bin");
   if (auto cache = open_token_cache(path, fingerprint)) return of_cache(std::move(*cache), kind);
+  remove_leftovers_of(path);
   DocumentReader reader(files, options);
   const double start = monotonic_seconds();
   double shown = start;
