@@ -233,6 +233,7 @@ std::optional<fs::path> TrainingRun::find_checkpoint(Damaged& damaged) {
   const std::string run_before = origin_.run;
   auto found = open_newest(find, damaged);
   if (found) {
+    require_no_later(damaged);
     origin_.run = to_resume_->origin().run;
   } else {
     require_none_seen();
@@ -296,6 +297,42 @@ void TrainingRun::require_own_directory(const std::optional<fs::path>& resumed) 
                          join(config_.checkpoint_dir, " "), " to go on with ",
                          resumed ? "that one" : "it", ", or another --checkpoint_dir"));
   }
+}
+
+// Who names an older checkpoint gives up those behind it. In one directory with what is trained now
+// they would be what a rewind and the next resume take, and what stays of the newest N. But not
+// damaged ones, over which the run goes on by itself.
+void TrainingRun::require_no_later(const Damaged& damaged) const {
+  if (tiers_.empty()) return;
+  if (device_.attempt > 0) return;  // the job has begun, and goes on with its own
+  const fs::path resumed = to_resume_->path();
+  const int64_t step = record_of(*to_resume_).step;
+  auto was_skipped = [&](const fs::path& path) {
+    return std::ranges::any_of(damaged.paths, [&](const fs::path& one) {
+      std::error_code ignored;
+      return one == path || fs::equivalent(one, path, ignored);
+    });
+  };
+  on_first_rank("look for later checkpoints", [&] {
+    for (const Tier& tier : tiers_) {
+      std::vector<std::string> later;  // the latest first
+      if (!tier.lock) continue;
+      for (const CheckpointEntry& entry : list_checkpoints(tier.options.directory))
+        if (entry.step > step && entry.maker.empty() && !was_skipped(entry.path) &&
+            !incomplete_reason(entry.path))
+          later.push_back(cat("'", entry.path.filename().string(), "'"));
+      if (later.empty()) continue;
+      throw UsageError(
+          cat("--checkpoint_dir '", tier.options.directory,
+              "' holds later checkpoints than the one ", "resumed, '", resumed.string(), "': ",
+              later.size() == 1 ? later[0]
+                                : cat(later.size(), ", ", later.back(), " to ", later.front()),
+              ". Move them away or remove them, or give another --checkpoint_dir; "
+              "--resume_from_checkpoint ",
+              join(config_.checkpoint_dir, " "), " goes on with the latest"));
+    }
+    return std::string();
+  });
 }
 
 // What work throws on any rank: damage is the result, "" where there is none; the rest a UserError

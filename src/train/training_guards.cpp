@@ -9,6 +9,7 @@
 #include "base/exit_status.h"
 #include "base/log.h"
 #include "base/process_identity.h"
+#include "checkpoint/directory.h"
 #include "flight/process_report.h"
 #include "observe/heartbeat_file.h"
 #include "train/training_run.h"
@@ -120,7 +121,8 @@ void TrainingRun::watch_loss(const RunningStep& step, bool spike) {
   require_few_skips(step.report.batch, "were skipped", "loss spikes");
 }
 
-// The newest checkpoint of the run is that of a step before the spike: no later one was written.
+// To the newest checkpoint of a step before the spike. There may be later ones that were damaged
+// when the run began.
 bool TrainingRun::rewind() {
   const std::string text = std::exchange(spike_text_, "");
   const int64_t spike = record_.step - 1;
@@ -132,7 +134,9 @@ bool TrainingRun::rewind() {
   finish_save();
   auto find = [&](const Damaged& damaged) {
     return newest_of_all(config_.checkpoint_dir, [&](const fs::path& path) {
-      return !damaged.paths.contains(path) && read_manifest(path).origin.run == origin_.run;
+      const auto entry = parse_checkpoint_name(path);
+      return entry && entry->step <= spike && !damaged.paths.contains(path) &&
+             read_manifest(path).origin.run == origin_.run;
     });
   };
   // Verified first: the state that there is stays where none is whole.

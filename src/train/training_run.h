@@ -141,6 +141,7 @@ class TrainingRun {
   void share_missing_boxes();
   void require_none_seen() const;
   void require_own_directory(const std::optional<std::filesystem::path>& resumed) const;
+  void require_no_later(const Damaged& damaged) const;
   std::string open_on_all_ranks(const std::filesystem::path& checkpoint,
                                 const std::string& manifest_hash, bool verified);
   std::string find_damage(const std::string& what, const std::function<void()>& work);

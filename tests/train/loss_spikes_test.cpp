@@ -174,6 +174,19 @@ TEST_F(LossSpikes, ARewoundRunIsOneThatNeverSawTheBatches) {
             (std::vector<std::string>{rewound.losses.begin() + 46, rewound.losses.end()}));
 }
 
+TEST_F(LossSpikes, ARewindNeverGoesForward) {
+  RunConfig config = spiky_options({45}, "none");
+  train(config);
+  config.loss_spike_policy = "rewind";
+  config.loss_spike_window = 4;
+  config.resume_from_checkpoint = {path("ckpt/llama_v2-40steps")};
+  set_job("00112233445566778899aabbccddeeff", 1);  // of a restart, beside 50 and 60
+  const RunTrace trace = train(config);
+  const auto lines = lines_with(trace.log, "went back to");
+  ASSERT_EQ(lines.size(), 1u) << trace.log;
+  expect_contains(lines[0], cat("went back to '", path("ckpt/llama_v2-40steps"), "'"));
+}
+
 // What the steps learned from, in order.
 std::vector<std::string> data_hashes(const std::string& metrics) {
   std::vector<std::string> hashes;

@@ -132,10 +132,12 @@ TEST_F(RunDirectory, ARestartGoesOnWithTheCheckpointsOfItsJob) {
   RunConfig config = options(6);
   config.checkpoint_freq = {"2"};
   train(config);
-  config = options(3);
-  config.resume_from_checkpoint = {path("ckpt/llama_v2-2steps")};
+  // For a while what is later cannot be read.
+  for (int step : {4, 6}) flip_a_bit(cat("ckpt/llama_v2-", step, "steps/state.safetensors"));
+  config = resumed(3);
   set_job(kJob, 0);
-  train(config);
+  expect_contains(train(config).log, "Checkpoint loaded from " + path("ckpt/llama_v2-2steps"));
+  for (int step : {4, 6}) flip_a_bit(cat("ckpt/llama_v2-", step, "steps/state.safetensors"));
   config.max_steps = 5;
   set_job(kJob, 1);
   expect_contains(train(config).log, "Checkpoint loaded from " + path("ckpt/llama_v2-3steps"));
@@ -159,6 +161,37 @@ TEST_F(RunDirectory, DamageFallsBackToTheNextWholeOne) {
   }
   expect_contains(again.log, "Checkpoint loaded from " + path("ckpt/llama_v2-2steps"));
   EXPECT_EQ(again.fingerprint, straight.fingerprint);
+}
+
+TEST_F(RunDirectory, AnOlderCheckpointIsNotResumedBesideLaterOnes) {
+  RunConfig config = options(6);
+  config.checkpoint_freq = {"2"};
+  const RunTrace straight = train(config);
+  config = options(8);
+  config.resume_from_checkpoint = {path("ckpt/llama_v2-2steps")};
+  expect_contains(
+      usage_error(config),
+      cat("--checkpoint_dir '", path("ckpt"), "' holds later checkpoints than the one resumed, '",
+          path("ckpt/llama_v2-2steps"),
+          "': 2, 'llama_v2-4steps' to 'llama_v2-6steps'. Move them "
+          "away or remove them, or give another --checkpoint_dir; --resume_from_checkpoint ",
+          path("ckpt"), " goes on with the latest"));
+  EXPECT_TRUE(failed().losses.empty());
+  EXPECT_EQ(checkpoints(), (Names{"llama_v2-2steps", "llama_v2-4steps", "llama_v2-6steps"}));
+  config.resume_from_checkpoint = {path("ckpt/llama_v2-4steps")};
+  expect_contains(usage_error(config), "': 'llama_v2-6steps'. Move");
+  // Elsewhere, without saving, and over what is damaged it goes on.
+  config.max_steps = 6;
+  config.checkpoint_dir = {path("other")};
+  EXPECT_EQ(train(config).fingerprint, straight.fingerprint);
+  config = options(6);
+  config.save_ckpt = false;
+  config.resume_from_checkpoint = {path("ckpt/llama_v2-4steps")};
+  EXPECT_EQ(train(config).fingerprint, straight.fingerprint);
+  config.save_ckpt = true;
+  flip_a_bit("ckpt/llama_v2-6steps/state.safetensors");
+  config.resume_from_checkpoint = {path("ckpt") + "/."};  // the same by another name
+  EXPECT_EQ(train(config).fingerprint, straight.fingerprint);
 }
 
 TEST_F(RunDirectory, WhereNothingIsWholeNothingIsTrained) {

@@ -378,6 +378,7 @@ TEST_F(RunsAhead, ARunIsThatOfTheCpu) {
   EXPECT_EQ(lines_with(late.log, "Writing"), lines_with(expected.log, "Writing"));
   // A run that went on from a checkpoint in between is the same, too.
   config.resume_from_checkpoint = {path("ckpt/llama_v2-4steps")};
+  config.checkpoint_dir = {path("again")};
   EXPECT_EQ(train(config).fingerprint, expected.fingerprint);
 }
 
