@@ -33,6 +33,8 @@ void check_state(const ScheduleState& state) {
   check_not_negative("the learning rate", state.start_lr);
   check_not_negative("the minimum learning rate", state.min_lr);
   check_not_negative("the warm-up", state.warmup_iter);
+  check_not_negative("the plateau", state.plateau);
+  check_not_negative("the step factor", state.gamma);
   if (state.end_iter < 1) {
     throw UserError(
         cat("learning-rate schedule: the number of decay steps must be at least 1: it is ",
@@ -62,21 +64,20 @@ DecayStyle decay_style_from_name(std::string_view text) {
   throw UserError(cat("decay style '", text, "' is not known; known are ", join(names, ", ")));
 }
 
-Schedule::Schedule(const ScheduleOptions& options)
-    : plateau_(options.plateau), gamma_(options.gamma) {
+Schedule::Schedule(const ScheduleOptions& options) {
   double steps = static_cast<double>(options.decay_steps);
   state_ = {.start_lr = options.lr,
             .min_lr = options.min_lr,
             .warmup_iter = options.warmup * steps,
             .num_iters = 0,
             .end_iter = options.decay_steps,
-            .decay_style = options.style};
+            .decay_style = options.style,
+            .plateau = options.plateau,
+            .gamma = options.gamma};
   if (options.style == DecayStyle::kFms) {
     state_.warmup_iter = static_cast<double>(std::min<int64_t>(2000, options.decay_steps / 20));
   }
   check_state(state_);
-  check_not_negative("the plateau", plateau_);
-  check_not_negative("the step factor", gamma_);
 }
 
 double Schedule::rate(int64_t completed_steps, int64_t epoch) const {
@@ -84,7 +85,7 @@ double Schedule::rate(int64_t completed_steps, int64_t epoch) const {
   switch (state_.decay_style) {
     case DecayStyle::kFms: return fms_rate(n);
     case DecayStyle::kStep:
-      return state_.start_lr * std::pow(gamma_, static_cast<double>(epoch - 1));
+      return state_.start_lr * std::pow(state_.gamma, static_cast<double>(epoch - 1));
     default: return floored_rate(n);
   }
 }
@@ -101,7 +102,7 @@ double Schedule::floored_rate(double n) const {
     case DecayStyle::kCosine: rate = lr / 2.0 * (std::cos(std::numbers::pi * m / end) + 1.0); break;
     case DecayStyle::kExponential: rate = lr * std::exp(-0.693 * m / end); break;
     case DecayStyle::kPlateau: {
-      double hold = warmup + plateau_ * end;
+      double hold = warmup + state_.plateau * end;
       if (n > hold) rate = hold < end ? lr * (end - n) / (end - hold) : 0.0;
       break;
     }
@@ -145,10 +146,14 @@ std::vector<std::string> Schedule::resume(const ScheduleState& saved) {
   auto line = [](const auto& value, const char* what) {
     return cat(" > using checkpoint value ", value, " for ", what);
   };
-  return {line(saved.start_lr, "learning rate"), line(saved.min_lr, "minimum learning rate"),
-          line(saved.warmup_iter, "warmup iterations"),
-          line(saved.end_iter, "total number of iterations"),
-          line(name(saved.decay_style), "decay style")};
+  std::vector<std::string> lines{line(saved.start_lr, "learning rate"),
+                                 line(saved.min_lr, "minimum learning rate"),
+                                 line(saved.warmup_iter, "warmup iterations"),
+                                 line(saved.end_iter, "total number of iterations"),
+                                 line(name(saved.decay_style), "decay style")};
+  if (saved.decay_style == DecayStyle::kPlateau) lines.push_back(line(saved.plateau, "plateau"));
+  if (saved.decay_style == DecayStyle::kStep) lines.push_back(line(saved.gamma, "step factor"));
+  return lines;
 }
 
 }  // namespace tessera

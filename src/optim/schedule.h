@@ -24,6 +24,9 @@ struct ScheduleState {
   int64_t num_iters = 0;  // completed steps when the checkpoint was written
   int64_t end_iter = 0;   // N
   DecayStyle decay_style = DecayStyle::kCosine;
+  // Among the options of a record.
+  double plateau = 0;  // fraction of N, kPlateau only
+  double gamma = 0.1;  // kStep only
   bool operator==(const ScheduleState&) const = default;
 };
 
@@ -63,8 +66,8 @@ class Schedule {
 
   // Takes the values of a checkpoint in place of its own and returns a line for each:
   // " > using checkpoint value {v} for {learning rate | minimum learning rate | warmup iterations |
-  // total number of iterations | decay style}". UserError when the values are not those of a
-  // schedule.
+  // total number of iterations | decay style | plateau | step factor}", the last two where the
+  // style has them. UserError when the values are not those of a schedule.
   std::vector<std::string> resume(const ScheduleState& saved);
 
  private:
@@ -72,8 +75,6 @@ class Schedule {
   double fms_rate(double n) const;
 
   ScheduleState state_;
-  double plateau_ = 0;
-  double gamma_ = 1;
 };
 
 }  // namespace tessera

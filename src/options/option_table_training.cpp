@@ -168,12 +168,12 @@ std::vector<OptionRow> learning_rate() {
        .help = "plateau style: hold at the peak, as a fraction of N",
        .minimum = 0,
        .maximum = 1,
-       .on_resume = kWarned},
+       .on_resume = kOverridden},
       {.name = "step_lr_gamma",
        .field = &RunConfig::step_lr_gamma,
        .help = "step style: factor after every epoch",
        .minimum = 0,
-       .on_resume = kWarned},
+       .on_resume = kOverridden},
   };
 }
 

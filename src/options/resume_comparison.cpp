@@ -61,6 +61,8 @@ std::vector<std::string> ignored_options(const RunRecord& saved, const RunRecord
   auto has_floor = [](DecayStyle s) { return s != DecayStyle::kFms && s != DecayStyle::kStep; };
   compare("lr", here.start_lr, there.start_lr);
   compare("lr_decay_style", name(here.decay_style), name(there.decay_style));
+  if (there.decay_style == DecayStyle::kPlateau) compare("plateau", here.plateau, there.plateau);
+  if (there.decay_style == DecayStyle::kStep) compare("step_lr_gamma", here.gamma, there.gamma);
   if (has_floor(there.decay_style)) {
     compare("min_lr", here.min_lr, there.min_lr);
     // As many steps as this share of the length is: the lengths are compared by themselves.

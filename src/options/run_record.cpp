@@ -126,6 +126,8 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
                   .decay_style = decay_style_from_name(s.at("decay_style").get<std::string>())};
     r.model = model_config_from_json(json.at("model").dump());
     r.options = run_config_from_json(json.at("options").dump());
+    r.schedule.plateau = r.options.plateau;
+    r.schedule.gamma = r.options.step_lr_gamma;
     read_later_fields(json, r);
     if (r.step < 0 || r.position < 0 || r.tokens_seen < 0) throw UserError("a counter is negative");
     return r;

@@ -50,6 +50,8 @@ void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
   warn_of_changes(saved);
   if (saved.converted_from.empty()) {
     for (const std::string& line : schedule_.resume(saved.schedule)) TESSERA_INFO(line);
+    record_.options.plateau = saved.schedule.plateau;
+    record_.options.step_lr_gamma = saved.schedule.gamma;
   } else {
     TESSERA_INFO(cat("It was made of ", saved.converted_from,
                      ": the schedule is that of the options, from step ", saved.step, " on."));

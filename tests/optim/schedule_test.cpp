@@ -133,6 +133,16 @@ TEST(Schedule, ResumeTakesTheStoredValuesAndSaysSo) {
   EXPECT_EQ(original.state(42).num_iters, 42);
 }
 
+TEST(Schedule, ResumeTakesPlateauAndFactorToo) {
+  Schedule held({.style = DecayStyle::kPlateau, .decay_steps = 100, .plateau = 0.8});
+  Schedule stepped({.style = DecayStyle::kStep, .decay_steps = 100, .gamma = 0.5});
+  Schedule other({.decay_steps = 100});
+  EXPECT_EQ(other.resume(held.state(4)).back(), " > using checkpoint value 0.8 for plateau");
+  for (int64_t n : {0, 50, 79, 90}) EXPECT_EQ(other.rate(n), held.rate(n));
+  EXPECT_EQ(other.resume(stepped.state(4)).back(), " > using checkpoint value 0.5 for step factor");
+  EXPECT_EQ(other.rate(5, 3), stepped.rate(5, 3));
+}
+
 TEST(Schedule, RefusesWhatIsNoSchedule) {
   double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THROW(Schedule({.decay_steps = 0}), UserError);

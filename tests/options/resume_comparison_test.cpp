@@ -56,9 +56,9 @@ TEST(ResumeComparison, EveryChangeOfWhatIsComputedIsNamedWithBothValues) {
     EXPECT_EQ(changed_options(saved, now), expected) << row.name;
   }
   // What people change.
-  for (std::string_view option : {"train_batch_size", "gradient_accumulation_steps", "beta1",
-                                  "beta2", "weight_decay", "grad_clip", "bf16", "use_fp16", "seed",
-                                  "max_context_width", "plateau", "z_loss", "document_mask"})
+  for (std::string_view option :
+       {"train_batch_size", "gradient_accumulation_steps", "beta1", "beta2", "weight_decay",
+        "grad_clip", "bf16", "use_fp16", "seed", "max_context_width", "z_loss", "document_mask"})
     EXPECT_EQ(find_option(option)->on_resume, OnResume::kWarned) << option;
   RunRecord now = saved;
   now.data_ranks = 4;
@@ -83,6 +83,22 @@ TEST(ResumeComparison, RatesThatTheCheckpointOverridesAreSaid) {
             Lines{"--warmup 0.5: the checkpoint has 0.0032"});
   EXPECT_EQ(said([](RunRecord& r) { r.schedule.decay_style = DecayStyle::kLinear; }),
             Lines{"--lr_decay_style linear: the checkpoint has cosine"});
+  // What only other curves have says nothing.
+  EXPECT_EQ(said([](RunRecord& r) { r.schedule.plateau = r.schedule.gamma = 0.5; }), Lines{});
+  RunRecord held = saved, stepped = saved;
+  held.schedule.decay_style = DecayStyle::kPlateau;
+  held.schedule.plateau = 0.8;
+  stepped.schedule.decay_style = DecayStyle::kStep;
+  stepped.schedule.min_lr = stepped.schedule.warmup_iter = 0;
+  auto without = [](RunRecord now) {
+    now.schedule.plateau = 0;
+    now.schedule.gamma = 0.5;
+    now.options.warmup = 16.0 / 5000;
+    return now;
+  };
+  EXPECT_EQ(ignored_options(held, without(held)), Lines{"--plateau 0: the checkpoint has 0.8"});
+  EXPECT_EQ(ignored_options(stepped, without(stepped)),
+            Lines{"--step_lr_gamma 0.5: the checkpoint has 0.1"});
   auto longer = [](RunRecord& r) { r.schedule.end_iter = 6000; };
   EXPECT_EQ(said(longer),
             Lines{"--max_steps as the length of the schedule 6000: the checkpoint has 5000"});
@@ -95,8 +111,9 @@ TEST(ResumeComparison, RatesThatTheCheckpointOverridesAreSaid) {
   for (const OptionRow& row : option_table()) {
     if (row.on_resume == OnResume::kOverridden) overridden.insert(row.name);
   }
-  EXPECT_EQ(overridden, (std::set<std::string_view>{"lr", "lr_decay_iters", "lr_decay_style",
-                                                    "min_lr", "warmup"}));
+  EXPECT_EQ(overridden,
+            (std::set<std::string_view>{"lr", "lr_decay_iters", "lr_decay_style", "min_lr",
+                                        "plateau", "step_lr_gamma", "warmup"}));
 }
 
 TEST(ResumeComparison, TextCountsByItsContent) {
