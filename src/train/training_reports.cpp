@@ -60,9 +60,7 @@ void TrainingRun::open_dashboard() {
     sinks_.push_back(std::move(dashboard));
     tell = [to = dashboard_](const std::vector<std::string>& states) { to->ranks(states); };
   }
-  auto watch = std::make_unique<RankWatch>(device_.control, std::move(tell));
-  rank_watch_ = watch.get();
-  sinks_.push_back(std::move(watch));
+  sinks_.push_back(std::make_unique<RankWatch>(device_.control, std::move(tell)));
 }
 
 // What is known once there is a state: its memory, and what the steps before it were like.

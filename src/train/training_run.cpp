@@ -53,6 +53,11 @@ TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Devi
     tiers_.emplace_back().options = std::move(tier);
 }
 
+// The last sink first: the thread of a RankWatch tells the dashboard in front of it.
+TrainingRun::~TrainingRun() {
+  while (!sinks_.empty()) sinks_.pop_back();
+}
+
 RunEnd TrainingRun::run() {
   catch_interruptions("the run ends, nothing is trained yet", kPatience);
   try {

@@ -72,6 +72,7 @@ class TrainingRun {
  public:
   TrainingRun(const RunConfig& config, const ModelConfig& model, Device device);
   RunEnd run();
+  ~TrainingRun();
 
   // The pieces, for tests.
   Session& session() { return *session_; }
@@ -267,7 +268,6 @@ class TrainingRun {
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // of rank 0, but for a server
   bool sinks_are_open_ = false;
   Dashboard* dashboard_ = nullptr;          // of rank 0's sinks, where it is asked for
-  RankWatch* rank_watch_ = nullptr;         // likewise, of every rank
   std::unique_ptr<StatusBlock> console_;    // on rank 0, where there is a terminal
   std::unique_ptr<MemoryTracker> memory_;   // on rank 0, where it is asked for
   std::vector<MemoryReport> early_memory_;  // until there are sinks
