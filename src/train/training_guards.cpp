@@ -161,6 +161,7 @@ bool TrainingRun::rewind() {
   record_.skipped_samples = saved.skipped_samples;
   record_.skipped_samples.emplace_back(saved.position, record_.position);
   total_steps_ = last_step();
+  validated_at_ = -1;
   for (Tier& tier : tiers_)
     if (tier.last_saved_step != record_.step) tier.last_saved_step = -1;
   last_saved_step_ = record_.step;

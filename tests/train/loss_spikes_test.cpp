@@ -231,6 +231,23 @@ TEST_F(LossSpikes, AResumeAfterARewindGoesOnAtItsPlace) {
   EXPECT_EQ(again.position, straight.position);
 }
 
+// What is left of the data makes fewer steps after a rewind; those weights are others.
+TEST_F(LossSpikes, TheLastWeightsAreValidatedAlsoAfterARewind) {
+  RunConfig config = spiky_options({55}, "rewind");
+  config.loss_spike_threshold = 60;
+  config.checkpoint_freq = {"40"};
+  config.validation_dataset = path("text.txt");
+  config.run_validation = true;
+  config.epochs = 1;
+  config.max_steps = 1000;
+  const RunTrace plain = train(config);
+  std::filesystem::remove_all(path("ckpt"));
+  config.validation_freq = plain.steps;
+  const RunTrace rewound = train(config);
+  EXPECT_EQ(rewound.steps, plain.steps);
+  EXPECT_EQ(rewound.validations.size(), 2u) << rewound.log;
+}
+
 TEST_F(LossSpikes, RewindsAreBounded) {
   RunConfig config = spiky_options({43, 47}, "rewind");
   config.max_loss_spike_rewinds = 1;
