@@ -167,6 +167,7 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
   device.measure_light = [&backend] { return measure_speed_of_light(backend); };
   if (job.member) {
     device.ranks_per_host = job.member->local_world_size;
+    device.host_id = job.member->host_id;
     device.first_on_host = job.member->local_rank == 0;
     device.job_id = job.member->id;
     device.attempt = job.member->attempt;

@@ -94,11 +94,6 @@ void require_training_data(const ParsedOptions& parsed) {
                        c.dataset, "'), or --eval_only 1"));
 }
 
-void warn_of_shard_groups(const RunConfig& config, int64_t world, int64_t ranks_per_host) {
-  const std::string warning = shard_group_warning(config, world, ranks_per_host);
-  if (!warning.empty()) TESSERA_WARN(warning);
-}
-
 }  // namespace
 
 int train_command(std::span<const std::string> arguments) {
@@ -124,8 +119,6 @@ int train_command(std::span<const std::string> arguments) {
     throw;
   }
   if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
-  if (job.member && job.member->rank == 0)
-    warn_of_shard_groups(parsed.config, job.member->world_size, job.member->local_world_size);
   RunDevice opened = open_device(parsed.config, true, job);
   opened.device.flight = flight.get();
   TrainingRun run(parsed.config, model, opened.device);
@@ -161,7 +154,9 @@ int plan_command(std::span<const std::string> arguments) {
   fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
   log_messages(parsed);
-  warn_of_shard_groups(config, planned_world(config), config.ranks_per_host);
+  const std::string warning =
+      shard_group_warning(config, planned_world(config), config.ranks_per_host);
+  if (!warning.empty()) TESSERA_WARN(warning);
   PlannedDevice device(parsed.config);
   PlanReport report = plan_report(parsed.config, model, device.target());
   std::fputs(report.text.c_str(), stdout);

@@ -166,8 +166,9 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
   fs::path final = directory / checkpoint_name(content.model_type, content.step);
   const bool is_first = group.rank == group.first_here;
   std::unique_ptr<Aside> made;  // of the first process here
-  const std::vector<std::string> asides = together(group, [&]() -> std::string {
-    if (!is_first) return "";
+  // Who is first where each process is, and from that one the path.
+  const std::vector<std::string> places = together(group, [&]() -> std::string {
+    if (!is_first) return cat(group.first_here, " ");
     if (check) check();
     if (!is_in_bucket(directory)) make_directories(directory);
     remove_leftovers(directory);
@@ -179,11 +180,13 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
       }
     }
     made = make_aside(final);
-    return made->path().string();
+    return cat(group.first_here, " ", made->path().string());
   });
-  const std::string& aside = asides[static_cast<size_t>(group.first_here)];
-  const bool is_apart = std::ranges::any_of(asides.begin() + 1, asides.end(),
-                                            [](auto& path) { return !path.empty(); });
+  auto first_of = [&](size_t rank) { return std::stoi(places[rank]); };
+  const std::string& own = places[static_cast<size_t>(group.first_here)];
+  const std::string aside = own.substr(own.find(' ') + 1);
+  const bool is_apart = std::ranges::any_of(
+      places, [](const std::string& place) { return !place.starts_with("0 "); });
   CheckpointContent common = content;
   if (is_apart) {
     const std::string first =
@@ -195,10 +198,7 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
   together(group, [&]() -> std::string {
     if (!is_first) return "";
     Manifest manifest{{}, content.origin};
-    add_state_files(manifest, written, [&](size_t rank) {
-      while (asides[rank].empty()) --rank;
-      return rank == static_cast<size_t>(group.rank);
-    });
+    add_state_files(manifest, written, [&](size_t rank) { return first_of(rank) == group.rank; });
     for (ManifestFile& file : write_attached(made->path(), common.attached))
       manifest.files.push_back(std::move(file));
     write_content(made->path() / kRunName, common.run_json);

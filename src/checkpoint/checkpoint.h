@@ -27,7 +27,7 @@ inline constexpr std::string_view kRunName = "run.json";
 struct CheckpointGroup {
   int rank = 0, ranks = 1;
   // The one that makes the directory which this one writes to: of one that all see the first, else
-  // the first that sees it. Ranks that share a directory follow each other.
+  // the first that sees it.
   int first_here = 0;
   std::function<std::vector<std::string>(const std::string& text)> exchange = {};
   std::function<void(const std::function<void()>& work)> long_work =

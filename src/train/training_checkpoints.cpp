@@ -131,7 +131,7 @@ void TrainingRun::look_at_directory(Tier& tier, const std::string& job, const st
   tier.apart = true;
   TESSERA_INFO(cat("'", directory, "' is a directory of each host: all parts make a checkpoint"));
   on_all_ranks("lock of the hosts' checkpoint directories", [&] {
-    if (rank() == 0 || rank() != first_on_host()) return std::string();
+    if (rank() == 0 || rank() != first_on_host_) return std::string();
     std::string failure;
     try {
       failure = lock_tier(tier, job);
@@ -175,7 +175,7 @@ void TrainingRun::share_missing_boxes() {
     if (too_much) break;
     std::string mine;
     const size_t file = to_resume_->manifest().tensors.at(box.tensor).boxes.at(box.box).file;
-    if (rank() == first_on_host() && to_resume_->has_file(file)) {
+    if (rank() == first_on_host_ && to_resume_->has_file(file)) {
       try {
         mine = to_resume_->stored_bytes(box);
       } catch (const UserError&) {

@@ -1,8 +1,11 @@
 // What the ranks of a training run do together beside the steps themselves.
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "base/hash.h"
 #include "base/interruption.h"
+#include "base/log.h"
 #include "base/own_program.h"
 #include "base/process_identity.h"
 #include "options/option_record.h"
@@ -11,6 +14,27 @@
 #include "train/training_run.h"
 
 namespace tessera {
+
+// Launchers place ranks as they like, and hosts need not have equally many: all must know the same.
+int64_t TrainingRun::meet_hosts() {
+  if (!device_.control) return device_.ranks_per_host;
+  const auto all = device_.control->exchange(
+      "ranks of hosts", cat(device_.ranks_per_host, "\n", host_name(), "\n", device_.host_id));
+  int64_t common = 0;
+  std::vector<std::string> hosts;
+  std::set<std::string_view> seen;
+  for (size_t r = 0; r < all.size(); ++r) {
+    const auto lines = split(all[r], '\n');
+    common = std::gcd(common, std::stoll(std::string(lines.at(0))));
+    if (!seen.insert(lines.at(2)).second) continue;
+    hosts.push_back(cat(lines[0], " on ", lines[1]));
+    if (lines[2] == device_.host_id) first_on_host_ = static_cast<int>(r);
+  }
+  const std::string warning = shard_group_warning(config_, world_size(), common);
+  if (rank() == 0 && !warning.empty())
+    TESSERA_WARN(cat(warning, " (ranks: ", join(hosts, ", "), ")"));
+  return common;
+}
 
 // Every rank must run the same program with the same options: what differs is named.
 void TrainingRun::check_ranks_agree() const {

@@ -89,8 +89,7 @@ void TrainingRun::run_to_the_end() {
   track_memory();
   tell_memory("Before model creation");
   TESSERA_INFO("Creating Model");
-  Parallelism parallelism =
-      make_parallelism(config_, record_.model, world_size(), device_.ranks_per_host);
+  Parallelism parallelism = make_parallelism(config_, record_.model, world_size(), meet_hosts());
   record_.mesh = parallelism.state_text();
   session_ = std::make_unique<Session>(
       build_programs(model_builder(record_.model), program_options(config_, parallelism)),

@@ -47,7 +47,8 @@ struct Device {
   ThreadPool* pool = nullptr;
   Control* control = nullptr;                  // none: one rank
   const Communicator* communicator = nullptr;  // likewise: tells how long was waited for others
-  int ranks_per_host = 1;
+  int ranks_per_host = 1;      // on this host
+  std::string host_id = {};    // ranks of equal ones share a host
   bool first_on_host = true;  // prepares what the ranks of a host share: token caches
   std::string job_id = {};    // of the agent that started the ranks; empty: drawn by rank 0
   int attempt = 0;            // restarts of the job so far
@@ -71,8 +72,8 @@ enum class RunEnd { kFinished, kInterrupted };
 class TrainingRun {
  public:
   TrainingRun(const RunConfig& config, const ModelConfig& model, Device device);
-  RunEnd run();
   ~TrainingRun();
+  RunEnd run();
 
   // The pieces, for tests.
   Session& session() { return *session_; }
@@ -93,6 +94,8 @@ class TrainingRun {
   void run_to_the_end();
   int rank() const { return device_.control ? device_.control->rank() : 0; }
   int world_size() const { return device_.control ? device_.control->world_size() : 1; }
+  // Finds first_on_host_; returns what divides the numbers of ranks of all hosts.
+  int64_t meet_hosts();
   void check_ranks_agree() const;
   bool stop_requested() const;
   CheckpointGroup checkpoint_group() const;
@@ -137,7 +140,6 @@ class TrainingRun {
   // The first rank that does not see the lock of rank 0 there: what an error says of it.
   std::string who_sees_another(const std::filesystem::path& directory,
                                const std::string& lock_token) const;
-  int first_on_host() const { return rank() / device_.ranks_per_host * device_.ranks_per_host; }
   // Of a checkpoint whose parts are on several hosts: what ranks need of others, if it is little.
   void share_missing_boxes();
   void require_none_seen() const;
@@ -246,6 +248,7 @@ class TrainingRun {
 
   RunConfig config_;
   Device device_;
+  int first_on_host_ = 0;  // the lowest rank of this host
   RunRecord record_;
   Schedule schedule_;
   TrainingData data_;

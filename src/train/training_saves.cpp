@@ -90,7 +90,7 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
                             [lock = tier.lock.get()] {
                               if (lock) lock->require_held();
                             },
-                            tier.apart ? first_on_host() : 0});
+                            tier.apart ? first_on_host_ : 0});
   }
   tell_memory(cat("Before ckpt (", config_.checkpoint_type, ")"));
   saving_ = {record_.step, tiers, good, std::move(on_failure)};

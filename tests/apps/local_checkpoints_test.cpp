@@ -16,6 +16,28 @@ class LocalCheckpoints : public Ranks {
       write(cat(folder, "/text.txt"), made_up_text(800));
     }
   }
+  // Each rank on the host that has its letter, in the folder of that.
+  std::string run_placed(const std::string& host_of_rank, const Words& words) {
+    const int world = static_cast<int>(host_of_rank.size()), port = free_port();
+    std::vector<pid_t> ranks;
+    for (int rank = 0; rank < world; ++rank) {
+      const std::string host(1, host_of_rank[static_cast<size_t>(rank)]);
+      const auto begin = host_of_rank.begin();
+      ranks.push_back(
+          start_rank(rank, world, port, words,
+                     {{"LOCAL_RANK", cat(std::count(begin, begin + rank, host[0]))},
+                      {"LOCAL_WORLD_SIZE", cat(std::count(begin, host_of_rank.end(), host[0]))},
+                      {"TESSERA_HOST_ID", host}},
+                     "", host));
+    }
+    std::string log;
+    for (pid_t pid : ranks) {
+      ProgramResult result = finish(pid);
+      EXPECT_EQ(result.status, 0) << result.err;
+      if (log.empty()) log = result.err;
+    }
+    return log;
+  }
   // Ranks of two hosts, in the order of the hosts, each in the folder of its host.
   std::vector<pid_t> start_hosts(int ranks_each, const Words& words,
                                  const std::string& hosts = "ab") {
@@ -104,6 +126,31 @@ TEST_F(LocalCheckpoints, EachHostHasItsPart) {
   fs::remove_all(path("b/ckpt"));
   for (const ProgramResult& result : all_fail(start_hosts(2, local(resume))))
     expect_contains(result.message(), "there is no older one that is whole");
+}
+
+TEST_F(LocalCheckpoints, HostsMayHaveAnyRanks) {
+  for (const char* placed : {"abbb", "aab", "abab"}) {
+    SCOPED_TRACE(placed);
+    for (const char* host : {"a", "b"}) fs::remove_all(path(cat(host, "/ckpt")));
+    run_placed(placed, local());
+    for (const char* host : {"a", "b"}) {
+      EXPECT_EQ(names(cat(host, "/ckpt")), (Set{"llama_v2-6steps", "llama_v2-8steps"}));
+      fs::remove_all(path(cat(host, "/ckpt/llama_v2-8steps")));
+    }
+    expect_contains(run_placed(placed, local({"--resume_from_checkpoint", "ckpt"})),
+                    "Checkpoint loaded from ckpt/llama_v2-6steps.");
+  }
+}
+
+TEST_F(LocalCheckpoints, HostsOfUnequalNumbersOfRanksMakeOneMesh) {
+  const Words hybrid = job(1, {"--sharding_strategy", "hybrid_shard", "--max_steps", "1"});
+  make_directories(path("c"));
+  write("c/text.txt", made_up_text(800));
+  const std::string log = run_placed("aabc", hybrid);
+  expect_contains(log, "Ranks: replicate 4");
+  expect_contains(log, "--sharding_strategy hybrid_shard: a host has one data-parallel rank only");
+  expect_contains(log, " (ranks: 2 on ");
+  expect_contains(run_placed("aaaabb", hybrid), "Ranks: replicate 3 x shard 2");
 }
 
 TEST_F(LocalCheckpoints, OtherHostsForTheRanksNeedTheWhole) {
