@@ -20,6 +20,7 @@
 #include "options/option_record.h"
 #include "plot/run_metrics.h"
 #include "programs/frozen_parameters.h"
+#include "programs/gradient_program.h"
 #include "programs/step_costs.h"
 #include "train/training_run.h"
 
@@ -258,9 +259,13 @@ void TrainingRun::finish_step(RunningStep& step) {
   } else if (report.batch % config_.logging_freq == 0 || report.batch + 1 == total_steps_) {
     TESSERA_INFO(progress_line(report));
   }
-  if (values_due(report.batch + 1))
-    tell_values(report.batch, 1 / (static_cast<double>(std::max<int64_t>(1, result.tokens)) *
-                                   result.loss_scale.value_or(1)));
+  if (values_due(report.batch + 1)) {
+    auto divisor = static_cast<double>(std::max<int64_t>(1, result.tokens));
+    if (result.loss_scale)
+      divisor *= *result.loss_scale *
+                 one_token_share(program_options(config_, session_->programs().parallelism));
+    tell_values(report.batch, 1 / divisor);
+  }
   if (average_.add(report)) TESSERA_INFO(average_.line());
   if (report_) {
     if (const auto lines = report_->add(report)) TESSERA_INFO(cat("Report:\n", *lines));
