@@ -54,6 +54,14 @@ bool has_manifest(const fs::path& checkpoint, const std::string& hash) {
   }
 }
 
+// By whatever name.
+bool is_one_of(const std::set<fs::path>& paths, const fs::path& path) {
+  return std::ranges::any_of(paths, [&](const fs::path& one) {
+    std::error_code ignored;
+    return one == path || fs::equivalent(one, path, ignored);
+  });
+}
+
 // The newest checkpoint of a directory as this rank sees it, for messages.
 std::string what_is_seen(const fs::path& directory) {
   auto found = newest_complete_checkpoint(directory);
@@ -204,6 +212,24 @@ std::optional<fs::path> TrainingRun::open_newest(const FindNewest& newest, Damag
   }
 }
 
+void TrainingRun::find_in_tiers(const fs::path& checkpoint, const Damaged& damaged) {
+  // Of a directory that ranks share rank 0 says it, of others each host.
+  auto lacks = [&](const Tier& tier, const fs::path& there) {
+    const bool looks = rank() == 0 || (tier.apart && rank() == first_on_host_);
+    return looks && (is_one_of(damaged.paths, there) || incomplete_reason(there) ||
+                     !has_manifest(there, manifest_hash(checkpoint)));
+  };
+  for (Tier& tier : tiers_) {
+    if (!tier.usable) continue;
+    const fs::path there = fs::path(tier.options.directory) / checkpoint.filename();
+    bool missing = lacks(tier, there);
+    if (device_.control) missing = device_.control->any("look for the checkpoint", missing);
+    if (missing) continue;
+    tier.last_saved_step = record_.step;
+    tier.last_saved_path = there;
+  }
+}
+
 void TrainingRun::skip(const fs::path& checkpoint, const std::string& damage, Damaged& damaged) {
   to_resume_.reset();
   damaged.paths.insert(checkpoint);
@@ -307,18 +333,12 @@ void TrainingRun::require_no_later(const Damaged& damaged) const {
   if (device_.attempt > 0) return;  // the job has begun, and goes on with its own
   const fs::path resumed = to_resume_->path();
   const int64_t step = record_of(*to_resume_).step;
-  auto was_skipped = [&](const fs::path& path) {
-    return std::ranges::any_of(damaged.paths, [&](const fs::path& one) {
-      std::error_code ignored;
-      return one == path || fs::equivalent(one, path, ignored);
-    });
-  };
   on_first_rank("look for later checkpoints", [&] {
     for (const Tier& tier : tiers_) {
       std::vector<std::string> later;  // the latest first
       if (!tier.lock) continue;
       for (const CheckpointEntry& entry : list_checkpoints(tier.options.directory))
-        if (entry.step > step && entry.maker.empty() && !was_skipped(entry.path) &&
+        if (entry.step > step && entry.maker.empty() && !is_one_of(damaged.paths, entry.path) &&
             !incomplete_reason(entry.path))
           later.push_back(cat("'", entry.path.filename().string(), "'"));
       if (later.empty()) continue;

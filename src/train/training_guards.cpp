@@ -165,7 +165,6 @@ bool TrainingRun::rewind() {
   for (Tier& tier : tiers_)
     if (tier.last_saved_step != record_.step) tier.last_saved_step = -1;
   last_saved_step_ = record_.step;
-  last_saved_path_ = *checkpoint;
   if (rank() == 0)
     TESSERA_WARN(cat(text, "; went back to '", checkpoint->string(), "': what steps ", saved.step,
                      " to ", spike, " learned is undone, and the samples since then, ",

@@ -143,7 +143,7 @@ void TrainingRun::save_final_model() {
   fs::path pieces, scratch = pieces_directory();
   for (const Tier& tier : tiers_) {
     if (pieces.empty() && !tier.apart && tier.last_saved_step == record_.step)
-      pieces = fs::path(tier.options.directory) / last_saved_path_.filename();
+      pieces = tier.last_saved_path;
   }
   if (pieces.empty()) {
     StateFiles files(session_->weight_boxes(), rank(), world_size());

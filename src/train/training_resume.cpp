@@ -57,8 +57,7 @@ void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
                      ": the schedule is that of the options, from step ", saved.step, " on."));
   }
   last_saved_step_ = record_.step;
-  last_saved_path_ = checkpoint;
-  for (Tier& tier : tiers_) tier.last_saved_step = record_.step;
+  find_in_tiers(checkpoint, damaged);
   TESSERA_INFO(cat("Checkpoint loaded from ", where, "."));
 }
 

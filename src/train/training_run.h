@@ -47,8 +47,8 @@ struct Device {
   ThreadPool* pool = nullptr;
   Control* control = nullptr;                  // none: one rank
   const Communicator* communicator = nullptr;  // likewise: tells how long was waited for others
-  int ranks_per_host = 1;      // on this host
-  std::string host_id = {};    // ranks of equal ones share a host
+  int ranks_per_host = 1;                      // on this host
+  std::string host_id = {};                    // ranks of equal ones share a host
   bool first_on_host = true;  // prepares what the ranks of a host share: token caches
   std::string job_id = {};    // of the agent that started the ranks; empty: drawn by rank 0
   int attempt = 0;            // restarts of the job so far
@@ -130,6 +130,8 @@ class TrainingRun {
   using FindNewest = std::function<std::optional<std::filesystem::path>(const Damaged&)>;
   std::optional<std::filesystem::path> open_newest(const FindNewest& newest, Damaged& damaged,
                                                    bool verified = false);
+  // Which of the tiers have this very checkpoint.
+  void find_in_tiers(const std::filesystem::path& checkpoint, const Damaged& damaged);
   void skip(const std::filesystem::path& checkpoint, const std::string& damage, Damaged& damaged);
   std::optional<std::filesystem::path> newest_checkpoint(
       const std::set<std::filesystem::path>& damaged) const;
@@ -264,6 +266,7 @@ class TrainingRun {
     bool apart = false;                    // hosts have directories of their own
     bool usable = true;                    // a restart may go on without one of several
     int64_t last_saved_step = -1;
+    std::filesystem::path last_saved_path;
     double last_begin_seconds = 0;  // of its last save, or of training
   };
   std::vector<Tier> tiers_;                          // none where nothing is saved
@@ -299,7 +302,6 @@ class TrainingRun {
   bool saves_beside_training_ = false;
   uint32_t announced_tiers_ = 0;  // that rank 0 found to be due by time
   int64_t first_step_ = 0, last_saved_step_ = -1;
-  std::filesystem::path last_saved_path_;
   double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;
   double last_validation_loss_ = -1;
   int64_t validated_at_ = -1;     // the step whose weights saw the validation text ...

@@ -153,6 +153,7 @@ void TrainingRun::finish_save() {
       continue;
     }
     tiers_[t].last_saved_step = saving.step;
+    tiers_[t].last_saved_path = saved.path;
     TESSERA_INFO("Completed checkpoint.");
     const auto bytes = static_cast<double>(saver_->staging_bytes());
     TESSERA_INFO(cat("Checkpoint of step ", saving.step,
@@ -164,7 +165,6 @@ void TrainingRun::finish_save() {
     any = true;  // the first one is the fastest to read
     if (saving.good) record_.last_good_checkpoint = saved.path.string();
     last_saved_step_ = saving.step;
-    last_saved_path_ = saved.path;
     faults_.saved(saving.step, saving.step - first_step_, saved.path);
   }
   tell_memory(cat("After ckpt (", config_.checkpoint_type, ")"));

@@ -116,6 +116,18 @@ TEST_F(Tiers, OfTwoOfOneStepTheDamagedOneIsReplacedByTheOther) {
   expect_contains(again.log, "Skipping '" + path("fast/" + name(10)) + "' on all ranks");
 }
 
+TEST_F(Tiers, WhatADirectoryLacksIsSavedThereWithoutAStep) {
+  const RunTrace straight = train(tiers(10));
+  flip_a_bit("fast/" + name(10) + "/state.safetensors");
+  EXPECT_EQ(train(resumed(10)).fingerprint, straight.fingerprint);
+  fs::remove_all(path("slow"));
+  const RunTrace again = train(resumed(10));
+  expect_contains(again.log, "Checkpoint loaded from " + path("fast/" + name(10)));
+  EXPECT_TRUE(again.losses.empty());
+  EXPECT_EQ(checkpoints("slow"), Names{name(10)});
+  EXPECT_EQ(lines_with(again.log, "Writing checkpoint").size(), 1u);
+}
+
 TEST_F(Tiers, OneThatFailsLeavesTheOthers) {
   block("fast", 4);
   RunTrace run = train(tiers(10));
