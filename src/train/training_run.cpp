@@ -252,10 +252,12 @@ void TrainingRun::finish() {
 }
 
 // A key belongs to a sample of the job, not to the rank that works on it; with --same_seed to the
-// place that the sample has on its rank.
+// place that the sample has on its rank: there the samples of a global batch begin at its first
+// one.
 std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
   int64_t rows = config_.train_batch_size, first = batch.first_sample;
-  if (config_.same_seed) first -= session_->programs().parallelism.data_rank(rank()) * rows;
+  const int64_t all_rows = rows * session_->programs().parallelism.data_ranks();
+  if (config_.same_seed) first -= (first - record_.position) % all_rows;
   std::vector<int64_t> keys;
   for (int64_t i = 0; i < rows; ++i) {
     keys.push_back(dropout_row_key(static_cast<uint64_t>(config_.seed),

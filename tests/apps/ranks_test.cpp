@@ -77,6 +77,28 @@ TEST_F(Ranks, LearnFromTheDataOfOneRank) {
   EXPECT_NE(hashes("on1"), hashes("off1"));
 }
 
+// Where all windows are equal, so is what is left of them.
+TEST_F(Ranks, DropTheSameWithOneSeed) {
+  std::string lines;
+  for (int i = 0; i < 8; ++i)
+    lines += nlohmann::json{{"text", std::string(2000, 'a')}}.dump() + "\n";
+  write("lines.jsonl", lines);
+  const Words model{"--model_type", "gpt2", "--num_key_value_heads", "4", "--resid_pdrop", "0.3"};
+  const Words data{"--dataset", "lines.jsonl", "--data_lanes", "2", "--validation_fraction", "0"};
+  const Words once = job(2, model + data + Words{"--max_steps", "1", "--hash_file", "hashes"});
+  for (const Words& how : {Words{"off", "1"}, Words{"on", "1"}, Words{"on", "0"}}) {
+    run_ranks(2, once + Words{"--streaming", how[0], "--same_seed", how[1]});
+    Words dropped[2];
+    for (int rank : {0, 1}) {
+      const std::string content = read_file(path(cat("hashes.rank", rank)));
+      for (std::string_view line : split(content, '\n'))
+        if (line.find("\tforward\tdropout\t") != line.npos) dropped[rank].emplace_back(line);
+    }
+    EXPECT_FALSE(dropped[0].empty());
+    EXPECT_EQ(dropped[0] == dropped[1], how[1] == "1") << join(how, " ");
+  }
+}
+
 // Hosts have cores of their own number, and nodes ranks: threads are each rank's own affair.
 TEST_F(Ranks, MayHaveDifferentNumbersOfThreads) {
   auto losses_with = [&](const Words& threads) {
