@@ -92,10 +92,17 @@ class Search {
     return entry->second;
   }
 
+  // Whether the options name single layers, which a model of few may not have.
+  bool names_layers() const {
+    const auto& targets = model_.lora.targets;
+    return !config_.freeze.empty() ||
+           std::ranges::any_of(targets, [](const std::string& t) { return t.find('.') != t.npos; });
+  }
+
   // Layers are alike: what a model of many takes lies on the line through two of few.
   JobPlan of_few_layers(const RunConfig& config) const {
     constexpr int64_t kFew = 4, kMore = 8;
-    if (model_.num_layers <= 2 * kMore || !config.freeze.empty()) return whole(config, model_);
+    if (model_.num_layers <= 2 * kMore || names_layers()) return whole(config, model_);
     ModelConfig few = model_, more = model_;
     few.num_layers = kFew;
     more.num_layers = kMore;

@@ -129,7 +129,10 @@ TEST_F(PlanCommand, EveryWayOutThatItNamesIsOne) {
         {"no sharding", {"--world", "4", "--sharding_strategy", "no_shard", "--memory", "500KiB"}},
         {"two hosts", wide + Words{"--world", "4", "--ranks_per_host", "2", "--sharding_strategy",
                                    "hybrid_shard", "--memory", "1200KiB"}},
-        {"many layers", {"--num_layers", "20", "--world", "2", "--memory", "1500KiB"}}}) {
+        {"many layers", {"--num_layers", "20", "--world", "2", "--memory", "1500KiB"}},
+        {"a deep layer adapted",
+         {"--num_layers", "20", "--lora_rank", "2", "--lora_targets", "layers.19.self_attn.q_proj",
+          "--activation_checkpointing", "0", "--memory", "500KiB"}}}) {
     SCOPED_TRACE(c.what);
     ProgramResult before = plan(c.options);
     ASSERT_EQ(before.status, 1) << before.out;
