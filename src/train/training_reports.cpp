@@ -291,6 +291,7 @@ void TrainingRun::prepare_answer() const {
 
 // Says what became of the weights.
 void TrainingRun::tell_interruption() const {
+  if (config_.eval_only) return TESSERA_WARN("Interrupted: the evaluation is given up");
   if (record_.step == first_step_)
     return TESSERA_WARN("Interrupted before the first step: there is nothing to save");
   const char* end = saves() ? "; saved. Give --resume_from_checkpoint to go on"

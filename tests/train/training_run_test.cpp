@@ -323,6 +323,19 @@ TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
   }
 }
 
+TEST_F(TrainingRunTest, AnEvaluationThatIsGivenUpHasSavedNothing) {
+  RunConfig config = options(3);
+  train(config);
+  config.eval_only = true;
+  config.validation_dataset = path("text.txt");
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  request_interruption();
+  const RunTrace trace = train(config);
+  EXPECT_EQ(trace.end, RunEnd::kInterrupted);
+  expect_contains(trace.log, "Interrupted: the evaluation is given up");
+  EXPECT_EQ(trace.log.find("saved"), std::string::npos);
+}
+
 TEST_F(TrainingRunTest, ARequestBeforeTheFirstStepTrainsNothing) {
   for (const char* resumed : {"", "ckpt"}) {
     RunConfig config = options(5);
