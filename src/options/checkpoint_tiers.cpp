@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoint/places.h"
 
 namespace tessera {
 namespace {
@@ -13,6 +15,16 @@ int64_t kept(const std::string& word) {
   int64_t count = 0;  // of None: all
   std::from_chars(word.data(), word.data() + word.size(), count);
   return count;
+}
+
+// Equal for what is one directory by whatever name.
+std::string whole_name(const std::string& directory) {
+  std::filesystem::path path = directory;
+  std::error_code error;
+  if (!is_in_bucket(path)) path = weakly_canonical(absolute(path), error);
+  if (error) path = directory;
+  path = path.lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).string();
 }
 
 }  // namespace
@@ -37,8 +49,13 @@ std::vector<CheckpointTier> checkpoint_tiers(const RunConfig& config) {
   std::vector<CheckpointTier> tiers;
   for (size_t i = 0; i < count; ++i) {
     if (directories[i].empty()) throw UsageError("--checkpoint_dir has an entry without a name");
-    if (std::ranges::count(directories, directories[i]) > 1)
-      throw UsageError(cat("--checkpoint_dir names '", directories[i], "' twice"));
+    const std::string whole = whole_name(directories[i]);
+    for (size_t other = 0; other < i; ++other)
+      if (whole_name(directories[other]) == whole)
+        throw UsageError(cat("--checkpoint_dir names '", directories[other], "' twice",
+                             directories[i] == directories[other]
+                                 ? ""
+                                 : cat(", the second time as '", directories[i], "'")));
     const std::string& every = frequencies[frequencies.size() == count ? i : 0];
     auto interval = parse_checkpoint_interval(every);
     if (!interval) throw UsageError(cat("--checkpoint_freq '", every, "' is no interval"));

@@ -185,6 +185,11 @@ TEST(OptionParser, CheckpointListsAreTiersAndMustAgree) {
       "--checkpoint_dir has 2, --checkpoint_freq has 2, --num_kept_checkpoints has 1; give one");
   expect_contains(usage_error({"--checkpoint_freq", "10", "20"}), "must have equal lengths");
   expect_contains(usage_error({"--checkpoint_dir", "a", "a"}), "names 'a' twice");
+  for (const char* same : {"a/", "./a", "b/../a/"})
+    expect_contains(usage_error({"--checkpoint_dir", "a", same}),
+                    cat("names 'a' twice, the second time as '", same, "'"));
+  expect_contains(usage_error({"--checkpoint_dir", "s3://bucket/a", "s3://bucket/a/"}),
+                  "names 's3://bucket/a' twice");
   for (const char* bad : {"x", "0", "-1", "0s", "1.5", "10x", "5m,6m", "5,6", "5,", "m", "1e9d"})
     expect_contains(
         usage_error({"--checkpoint_freq", "10", bad}),
