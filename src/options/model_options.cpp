@@ -80,6 +80,25 @@ void warn_of_other_families(ParsedOptions& parsed, const ModelConfig& model, boo
   }
 }
 
+// What is so in every model of the family, and what a model of so few layers has none of.
+void warn_of_shape(ParsedOptions& parsed, const ModelConfig& model, bool described) {
+  const RunConfig& c = parsed.config;
+  const ModelFamily& family = model_family(model.model_type);
+  auto idle = [&](std::string_view option, const std::string& why) {
+    if (parsed.is_given(option))
+      parsed.warnings.push_back(cat("--", option, " has no effect: ", why));
+  };
+  if (!described && family.mlp_widths > 0 && c.intermediate_size != model.intermediate_size)
+    idle("intermediate_size", cat("the MLP of ", family.name, " is always ", family.mlp_widths,
+                                  " times as wide as the model"));
+  if (!described && family.always_tied && !c.tie_word_embeddings)
+    idle("tie_word_embeddings", cat("the embeddings of ", family.name, " are always tied"));
+  if (c.offload_activations && model.num_layers <= c.activation_loading_horizon)
+    idle("offload_activations",
+         cat("the last ", c.activation_loading_horizon,
+             " layers stay (--activation_loading_horizon), and the model has ", model.num_layers));
+}
+
 // A window may be shorter than the model's positions, but not longer where those are learned or
 // turn by other angles behind the last.
 void fit_window(ParsedOptions& parsed, const ModelConfig& model) {
@@ -373,6 +392,7 @@ ModelConfig resolve_model(ParsedOptions& parsed) {
     check(model);
   }
   warn_of_other_families(parsed, model, described);
+  warn_of_shape(parsed, model, described);
   fit_window(parsed, model);
   return model;
 }

@@ -154,6 +154,14 @@ void check_residency(ParsedOptions& parsed) {
   if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
 }
 
+void check_saving(ParsedOptions& parsed) {
+  if (!parsed.config.checkpoint_dir.empty()) return;
+  for (std::string_view option : {"best_val_loss", "busy_checkpoint", "num_kept_checkpoints"}) {
+    if (parsed.is_given(option))
+      parsed.warnings.push_back(cat("--", option, " has no effect without --checkpoint_dir"));
+  }
+}
+
 void check_guards(ParsedOptions& parsed) {
   const RunConfig& c = parsed.config;
   for (const std::string& fault : c.inject) parse_injected_fault(fault);
@@ -245,6 +253,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   check_data(parsed);
   check_precision(parsed);
   check_residency(parsed);
+  check_saving(parsed);
   check_guards(parsed);
   check_optimizer(parsed);
   report_status(parsed);

@@ -85,6 +85,30 @@ TEST(ModelOptions, DynamicRopeBoundsTheWindow) {
             4096);
 }
 
+TEST(ModelOptions, WhatTheFamilyDecidesIsSaid) {
+  auto warnings = [](const std::vector<std::string>& words) {
+    ParsedOptions parsed = parse(words);
+    resolve_model(parsed);
+    return parsed.warnings;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(
+      warnings({"--model_type=gpt2", "--intermediate_size=50", "--tie_word_embeddings=0"}),
+      (Lines{"--intermediate_size has no effect: the MLP of gpt2 is always 4 times as wide as "
+             "the model",
+             "--tie_word_embeddings has no effect: the embeddings of gpt2 are always tied"}));
+  EXPECT_EQ(warnings({"--model_type=gpt2", "--hidden_width=64", "--num_heads=4",
+                      "--intermediate_size=256", "--tie_word_embeddings=1"}),
+            Lines{});
+  EXPECT_EQ(warnings({"--model_type=llama_v2", "--intermediate_size=50"}), Lines{});
+  const Lines offload{"--model_type=llama_v2", "--num_layers=3", "--offload_activations=1"};
+  EXPECT_EQ(warnings(offload), Lines{});
+  Lines more = offload;
+  more.emplace_back("--activation_loading_horizon=3");
+  EXPECT_EQ(warnings(more), Lines{"--offload_activations has no effect: the last 3 layers stay "
+                                  "(--activation_loading_horizon), and the model has 3"});
+}
+
 TEST(ModelOptions, OptionsOfOtherFamiliesAreIdle) {
   ParsedOptions parsed = parse({"--model_type=llama_v2", "--dropout=0.1", "--rotary_pct=0.5"});
   resolve_model(parsed);

@@ -19,6 +19,19 @@ TEST(OptionRules, SaysWhereNoModelIsWritten) {
             std::vector<std::string>{"--save_final_model has no effect with --eval_only"});
 }
 
+TEST(OptionRules, SaysWhatNeedsADirectoryOfCheckpoints) {
+  const std::vector<std::string> words{"--best_val_loss=3", "--busy_checkpoint=skip",
+                                       "--num_kept_checkpoints=3"};
+  EXPECT_EQ(parse(words).warnings,
+            (std::vector<std::string>{"--best_val_loss has no effect without --checkpoint_dir",
+                                      "--busy_checkpoint has no effect without --checkpoint_dir",
+                                      "--num_kept_checkpoints has no effect without "
+                                      "--checkpoint_dir"}));
+  std::vector<std::string> saved = words;
+  saved.emplace_back("--checkpoint_dir=d");
+  EXPECT_TRUE(parse(saved).warnings.empty());
+}
+
 TEST(OptionRules, DataThatOtherDataReplaceAreNamed) {
   EXPECT_EQ(parse({"--dataset=a", "--dataset_mix", "b=1", "c=1"}).warnings,
             std::vector<std::string>{"--dataset is not read: --dataset_mix is given in its place"});
