@@ -96,13 +96,7 @@ void move_beside_torchrun(JobMember& job) {
   job.master_port = std::min(job.master_port + 1, 65535 - kPortsBesideTorchrun + 1);
 }
 
-// Of another program, which may mean something else by it: 0 where it is no number.
-int foreign_number(const char* name) {
-  std::string text = variable(name).value_or("");
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : 0;
-}
+int foreign_number(const char* name) { return number_or_zero(variable(name).value_or("")); }
 
 JobMember member_of(const SlurmStep& step) {
   JobMember job;

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/thread_without_signals.h"
 #include "comm/tcp_socket.h"
 
 namespace tessera {
@@ -27,13 +27,6 @@ constexpr std::chrono::milliseconds kAnswerTime{1000};
 
 // So often a rank that waits says in which call.
 constexpr std::chrono::milliseconds kSayCall{200};
-
-// Signals are for the program's own threads.
-void block_signals() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-}
 
 PeerConnection::Frame make_frame(PeerMesh::Kind kind, uint64_t number, std::string_view payload) {
   return PeerConnection::make_frame(static_cast<uint32_t>(kind), number,
@@ -57,10 +50,7 @@ PeerMesh::PeerMesh(int rank, std::vector<FileDescriptor> sockets, Health& health
     wake_receivers();
   });
   health_.set_ask([this](int other) { return ask_waits_for(other); });
-  thread_ = std::thread([this] {
-    block_signals();
-    loop();
-  });
+  thread_ = thread_without_signals([this] { loop(); });
 }
 
 PeerMesh::~PeerMesh() {

@@ -68,13 +68,6 @@ class Reader {
   const Environment& environment_;
 };
 
-// A number of a variable that need not be one.
-int number_or_zero(const std::string& text) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : 0;
-}
-
 int tasks_of_node(const Reader& read, const SlurmStep& step) {
   const char* name = "SLURM_STEP_TASKS_PER_NODE";
   std::string list = read.text(name);
@@ -110,6 +103,12 @@ std::string word_behind(const std::string& text, const std::string& label) {
 }
 
 }  // namespace
+
+int number_or_zero(const std::string& text) {
+  int value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : 0;
+}
 
 std::string SlurmStep::name() const { return cat(job, ".", step); }
 

@@ -37,6 +37,10 @@ struct SlurmStep {
   std::string token_file() const;
 };
 
+// The number that a variable of another program holds, which may mean something else by it: 0 where
+// it is none.
+int number_or_zero(const std::string& text);
+
 // No value for a process that srun has not started, nor for what somebody types into a shell that
 // it has (srun --pty). SLURM_NTASKS does not tell: it is what a batch script may start. For one of
 // several tasks UsageError that names a variable which is missing or contradicts another: it must

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/median.h"
 #include "base/text.h"
-#include "doctor/median.h"
 
 namespace tessera {
 namespace {
@@ -100,7 +100,7 @@ class Warnings {
   void check_products() {
     std::vector<double> flops;
     for (const Json& rank : found_["ranks"]) flops.push_back(rank["matrix_flops"]);
-    const double usual = median(flops);
+    const double usual = upper_median(flops);
     for (size_t rank = 0; rank < flops.size(); ++rank) {
       if (flops[rank] < kSlowProduct * usual)
         warn(rank, format("its matrix product is slow, %.0f GFLOP/s of the usual %.0f: something "
@@ -135,7 +135,7 @@ class Warnings {
       std::vector<double> bests, quickest;
       for (const auto& [rank, best] : most) bests.push_back(best);
       for (const auto& [rank, best] : least) quickest.push_back(best);
-      const double usual = median(bests), usual_latency = median(quickest);
+      const double usual = upper_median(bests), usual_latency = upper_median(quickest);
       std::set<size_t> named;
       for (const auto& [rank, best] : most) {
         if (best < kSlowLink * usual) {
@@ -173,7 +173,7 @@ class Warnings {
       for (const char* way : {"write", "read"}) rates[way].push_back(seen[way]);
     }
     for (const auto& [way, values] : rates) {
-      const double usual = median(values);
+      const double usual = upper_median(values);
       for (size_t rank = 0; rank < directory["ranks"].size(); ++rank) {
         const Json& seen = directory["ranks"][rank];
         if (!seen.contains(way) || seen[way] >= kSlowDisk * usual) continue;
@@ -279,7 +279,7 @@ std::string link_lines(const Json& found) {
     }
     return text +
            format("  %zu links: %.0f us and %.2f GB/s in the middle, at worst %.0f and %.2f\n",
-                  bandwidths.size(), median(latencies) * 1e6, median(bandwidths) / 1e9,
+                  bandwidths.size(), upper_median(latencies) * 1e6, upper_median(bandwidths) / 1e9,
                   *std::ranges::max_element(latencies) * 1e6,
                   *std::ranges::min_element(bandwidths) / 1e9);
   }
@@ -316,13 +316,14 @@ std::string directory_lines(const Json& directories) {
     }
     text += cat("\ndirectory ", directory["path"].get<std::string>(), "\n");
     if (writes.empty()) continue;
-    text += cat("  ",
-                directory["ranks"].size() == 1 ? ""
-                : shared                       ? "all see the same files; "
-                                               : "not all see the same files; ",
-                bytes_or_none(free), " free; a rank writes ", rate(median(writes)), " (at worst ",
-                rate(*std::ranges::min_element(writes)), "), reads ", rate(median(reads)),
-                " (at worst ", rate(*std::ranges::min_element(reads)), ")\n");
+    text +=
+        cat("  ",
+            directory["ranks"].size() == 1 ? ""
+            : shared                       ? "all see the same files; "
+                                           : "not all see the same files; ",
+            bytes_or_none(free), " free; a rank writes ", rate(upper_median(writes)), " (at worst ",
+            rate(*std::ranges::min_element(writes)), "), reads ", rate(upper_median(reads)),
+            " (at worst ", rate(*std::ranges::min_element(reads)), ")\n");
   }
   return text;
 }

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/text.h"
-#include "doctor/median.h"
 
 namespace tessera {
 namespace {
@@ -44,7 +44,7 @@ Link measure(Communicator& communicator, const CommGroup& pair, int64_t bytes, H
     communicator.run(small);
     seconds.push_back(monotonic_seconds() - start);
   }
-  link.latency = median(seconds);
+  link.latency = upper_median(seconds);
   CommCall large = small;
   large.action = CommAction::kAllGather;
   large.inner = bytes / size_of(DType::kF32);
@@ -100,7 +100,7 @@ std::vector<double> clock_offsets(Control& control) {
       rounds[rank].push_back(std::stod(all[rank]) - std::stod(all[0]));
   }
   std::vector<double> offsets;
-  for (const std::vector<double>& round : rounds) offsets.push_back(median(round));
+  for (const std::vector<double>& round : rounds) offsets.push_back(upper_median(round));
   return offsets;
 }
 

@@ -6,12 +6,11 @@
 
 #include "ir/printer.h"
 #include "ir/state_alone.h"
+#include "ir/views.h"
 #include "passes/graph_diff.h"
 
 namespace tessera {
 namespace {
-
-bool is_view(const Node& node) { return !node.op->view_offsets().empty() && !node.inputs.empty(); }
 
 // What a graph says of its values: who reads them last, who of another layer does, and why they are
 // there for so long.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/round_up.h"
 #include "weights/model_weights.h"
 
 namespace tessera {
@@ -16,8 +17,6 @@ constexpr int64_t kRounding = int64_t{64} << 20;
 // chunks read the weights less often, but a prompt that fills the last one less is computed for
 // nothing: a short prompt gets a short chunk.
 constexpr int64_t kBlock = 64, kLongestChunk = 256;
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 int64_t best_chunk(int64_t tokens, int64_t window) {
   return std::min({kLongestChunk, round_up(tokens, kBlock), window});

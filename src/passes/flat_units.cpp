@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/round_up.h"
 #include "ir/marks.h"
 #include "ir/rewriter.h"
 #include "ir/slot.h"
@@ -12,8 +13,6 @@
 
 namespace tessera {
 namespace {
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 // Where parameters are gathered: once a layer, and once behind each, all that is no layer being
 // behind the last one before it; or anywhere.

@@ -1,13 +1,12 @@
 #include <cmath>
 
 #include "ir/state_alone.h"
+#include "ir/views.h"
 #include "ops/primitive/shaping.h"
 #include "passes/residency.h"
 
 namespace tessera {
 namespace {
-
-bool is_view(const Node& node) { return !node.op->view_offsets().empty() && !node.inputs.empty(); }
 
 class Chooser {
  public:

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "ir/printer.h"
+#include "ir/views.h"
 #include "plan/plan.h"
 
 namespace tessera {
@@ -179,9 +180,6 @@ class PlanVerifier {
 
   const Node& maker(Value v) const {
     return graph_.nodes()[static_cast<size_t>(graph_.producer(v))];
-  }
-  static bool is_view(const Node& node) {
-    return !node.op->view_offsets().empty() && !node.inputs.empty();
   }
 
   // Slots that the program neither reads nor updates are not touched. What a node makes is in the

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 
@@ -14,12 +15,6 @@ namespace {
 // What is less than this share of a step nobody minds. Nor what is less than so many seconds of
 // one: threads that wake late make as much of steps that are as short.
 constexpr double kNoticed = 0.05, kNoticedLag = 1e-3;
-
-double median_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 std::string text_of(const PhaseSeconds& s) {
   return cat(s.compute, " ", s.data, " ", s.save, " ", s.steps, " ", s.step_seconds, " ",
@@ -51,7 +46,7 @@ std::optional<StragglerReport> slowest_rank(const std::vector<PhaseSeconds>& ran
       std::vector<double> others;
       for (size_t o = 0; o < ranks.size(); ++o)
         if (o != r) others.push_back(ranks[o].*field);
-      const double median = median_of(std::move(others)), excess = ranks[r].*field - median;
+      const double usual = median(std::move(others)), excess = ranks[r].*field - usual;
       if (excess <= most) continue;
       most = excess;
       const auto steps = static_cast<double>(ranks[0].steps);
@@ -59,7 +54,7 @@ std::optional<StragglerReport> slowest_rank(const std::vector<PhaseSeconds>& ran
                  .host = hosts[r],
                  .phase = phase,
                  .seconds = ranks[r].*field / steps,
-                 .median_seconds = median / steps};
+                 .median_seconds = usual / steps};
     }
   }
   const double noticed =
