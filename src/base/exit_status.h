@@ -21,7 +21,9 @@ inline constexpr ExitStatus kExitStatuses[] = {
     {kStalledStatus, "no step was done within --first_step_timeout or --step_timeout"},
     {130, "a second Ctrl-C (SIGINT): ended at once, nothing saved"},
     {137, "SIGKILL: killed by hand, because memory ran out, or by --inject kill"},
-    {kInterruptedStatus, "asked to end by SIGTERM and the like: the step was finished and saved"},
+    {kInterruptedStatus,
+     "asked to end by SIGTERM and the like: the step was finished and, with --checkpoint_dir, "
+     "saved"},
 };
 
 }  // namespace tessera
