@@ -56,6 +56,8 @@ StreamLane::StreamLane(const StreamSettings& settings, int64_t lane, LaneState s
   }
   readers_.resize(sources);
   moved_.resize(sources, false);
+  empty_parts_.resize(sources, 0);
+  without_documents_.resize(sources);
   for (const LaneState::Source& source : state_.sources) {
     int64_t& tokens = buffered_.emplace_back(0);
     for (const auto& document : source.buffer) tokens += std::ssize(document->ids);
@@ -247,13 +249,30 @@ std::shared_ptr<const TokenDocument> StreamLane::take(size_t source, size_t plac
 // Whether that was the last. An epoch is given whole before the next begins.
 bool StreamLane::end_epoch(size_t source) {
   LaneState::Source& state = state_.sources[source];
+  const auto files = std::ssize(settings_.sources[source].files);
   close_reader(source);
   ++state.epoch;
   state.part = 0;
-  const bool nothing = state.documents == 0;  // and so for ever
+  const bool nothing = state.documents == 0;
   state.documents = 0;
   state.read_tokens = 0;
-  return nothing || (settings_.sources.size() == 1 && state.epoch >= settings_.epochs);
+  empty_parts_[source] = nothing ? empty_parts_[source] + files_[source].parts(lane_) : 0;
+  // Other epochs may deal the lane other files. Of so many parts each file was one, but for a
+  // chance of e^-16 where two of its parts may be the lane's.
+  const bool always_same = files == 1 || !settings_.shuffle || settings_.epoch_windows > 0;
+  const bool never = nothing && (always_same || empty_parts_[source] >= 32 * files);
+  const bool alone = settings_.sources.size() == 1;
+  if (never || (nothing && alone)) warn_of_nothing(source);
+  return never || (alone && state.epoch >= settings_.epochs);
+}
+
+void StreamLane::warn_of_nothing(size_t source) const {
+  TESSERA_WARN_ONCE(cat("data set '", settings_.sources[source].name,
+                        "' has no document for some of the --data_lanes ", settings_.lanes, ": ",
+                        settings_.sources.size() == 1 ? "their rows are empty"
+                                                      : "it gives less than its share of the mix",
+                        "; give --data_lanes N with no more than it has documents, or "
+                        "--streaming off"));
 }
 
 void StreamLane::fill_buffer(size_t source) {
@@ -301,6 +320,12 @@ std::shared_ptr<const TokenDocument> StreamLane::read(size_t source) {
     check_interruption();
     const int64_t order = settings_.epoch_windows > 0 ? 0 : state.epoch;
     const LanePart part = files_[source].part(lane_, order, state.part);
+    const bool from_start = state.record == 0;
+    const std::pair known{part.file, part.begin};
+    if (from_start && without_documents_[source].contains(known)) {
+      ++state.part;
+      continue;
+    }
     if (!reader) {
       DocumentReaderOptions reading = settings.reading;
       reading.longest_document = kMaxStreamDocumentBytes;
@@ -321,6 +346,7 @@ std::shared_ptr<const TokenDocument> StreamLane::read(size_t source) {
       note_times();
       return document;
     }
+    if (from_start) without_documents_[source].insert(known);
     close_reader(source);
     ++state.part;
   }

@@ -3,6 +3,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "data/document_reader.h"
@@ -38,6 +41,7 @@ struct StreamSettings {
     double weight = 1;
     DocumentReaderOptions reading;
     EncodeRecord encode;
+    std::string name = {};  // for messages
   };
   std::vector<Source> sources;
   int64_t lanes = 96;
@@ -100,6 +104,7 @@ class StreamLane {
   bool has_share(const LaneState::Source& state) const;
   void close_reader(size_t source);
   bool end_epoch(size_t source);
+  void warn_of_nothing(size_t source) const;
 
   const StreamSettings& settings_;
   int64_t lane_;
@@ -108,6 +113,10 @@ class StreamLane {
   std::vector<bool> moved_;                             // since its position was noted
   std::vector<int64_t> buffered_;                       // tokens in each source's buffer
   std::vector<LaneFiles> files_;
+  // Of each source: parts in a row that held nothing for the lane, and those of them that are
+  // known, by file and LanePart::begin, which need not be read again.
+  std::vector<int64_t> empty_parts_;
+  std::vector<std::set<std::pair<size_t, int64_t>>> without_documents_;
   Record record_;
   LaneTimes times_;
 };

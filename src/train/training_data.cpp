@@ -99,6 +99,7 @@ StreamSettings stream_settings(const RunConfig& config, const TrainingData& data
     StreamSettings::Source source;
     source.files = data.sources[i].files.training;
     source.weight = data.sources[i].weight;
+    source.name = data.sources[i].name;
     source.reading = reading_options(config, *kinds[i], vocab_size);
     // Each lane has a file open: what it keeps of it is small, and threads read ahead.
     source.reading.remote.block_bytes = uint64_t{1} << 20;
