@@ -1,5 +1,7 @@
 #include "tokenizer/merges_file.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -53,12 +55,13 @@ BpeModel read_merges_pair(const std::filesystem::path& vocabulary,
     pair.fail(
         cat("tokenizer_config.json says ", kind, ", which is supported only as a tokenizer.json"));
   }
-  std::error_code ignored;
-  if (std::filesystem::exists(directory / "added_tokens.json", ignored)) {
-    pair.fail("an added_tokens.json beside them is not supported; save it as a tokenizer.json");
-  }
-  return parse_merges_pair(MappedFile(vocabulary).text(), MappedFile(merges).text(), pair.name,
-                           config.end_of_text);
+  BpeModel model = parse_merges_pair(MappedFile(vocabulary).text(), MappedFile(merges).text(),
+                                     pair.name, config.end_of_text);
+  refuse_added_tokens(directory, pair.name, [&](const std::string& token) {
+    const auto found = std::ranges::find(model.tokens, token);
+    return found == model.tokens.end() ? -1 : static_cast<int32_t>(found - model.tokens.begin());
+  });
+  return model;
 }
 
 }  // namespace tessera

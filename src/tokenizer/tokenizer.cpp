@@ -15,6 +15,7 @@
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/sentencepiece_json.h"
 #include "tokenizer/tiktoken.h"
+#include "tokenizer/tokenizer_file.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace tessera {
@@ -176,7 +177,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
   }
   if (path.extension() == ".model" || path.extension() == ".tiktoken") {
     if (is_sentencepiece_file(path)) {
-      return std::make_unique<SentencePieceTokenizer>(read_sentencepiece(path), path.string());
+      SentencePieceModel model = read_sentencepiece(path);
+      refuse_added_tokens(path.parent_path(), path.string(), [&](const std::string& token) {
+        const auto& pieces = model.pieces;
+        const auto found = std::ranges::find(pieces, token, &SentencePieceModel::Piece::text);
+        return found == pieces.end() ? -1 : static_cast<int32_t>(found - pieces.begin());
+      });
+      return std::make_unique<SentencePieceTokenizer>(std::move(model), path.string());
     }
     return std::make_unique<ByteLevelBpe>(read_tiktoken(path));
   }

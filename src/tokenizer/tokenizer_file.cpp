@@ -1,6 +1,8 @@
 #include "tokenizer/tokenizer_file.h"
 
 #include <algorithm>
+#include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -267,6 +269,47 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
     return content.get<std::string>();
   };
   return {.tokenizer_class = read("tokenizer_class"), .end_of_text = read("eos_token")};
+}
+
+void refuse_added_tokens(const std::filesystem::path& directory, const std::string& name,
+                         const std::function<int32_t(const std::string&)>& id_of) {
+  const std::filesystem::path list = directory / "added_tokens.json";
+  const std::filesystem::path config = directory / "tokenizer_config.json";
+  std::error_code ignored;
+  std::map<std::string, std::filesystem::path> missing;
+  std::string padding;
+  if (std::filesystem::exists(list, ignored)) {
+    for (const auto& [token, id] : parse_vocabulary(MappedFile(list).text(), list.string()))
+      if (id_of(token) != id) missing[token] = list;
+  }
+  if (std::filesystem::exists(config, ignored)) {
+    const Json file = parse_object(MappedFile(config).text(), config.string());
+    auto text_of = [](const Json& token) {
+      const Json& content = token.is_object() ? member(token, "content") : token;
+      return content.is_string() ? content.get<std::string>() : "";
+    };
+    for (const auto& [key, token] : member(file, "added_tokens_decoder").items()) {
+      int32_t id = -1;
+      std::from_chars(key.data(), key.data() + key.size(), id);
+      if (id_of(text_of(token)) != id) missing[text_of(token)] = config;
+    }
+    const std::string end = text_of(member(file, "eos_token"));
+    if (!end.empty() && id_of(end) < 0) missing.try_emplace(end, config);
+    padding = text_of(member(file, "pad_token"));
+  }
+  missing.erase(padding);
+  if (missing.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& [token, path] : missing) names.push_back(cat("'", token, "'"));
+  constexpr size_t kNamed = 5;
+  const size_t more = names.size() - std::min(names.size(), kNamed);
+  names.resize(names.size() - more);
+  fail(name,
+       cat("'", missing.begin()->second.string(), "' adds tokens that it does not have, ",
+           join(names, ", "), more > 0 ? cat(" and ", more, " more") : "",
+           ": they are read from a tokenizer.json only; transformers writes one beside them: "
+           "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR); to do without these tokens, "
+           "give a copy of the tokenizer without that file"));
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -58,5 +59,12 @@ struct TokenizerConfig {
 // The tokenizer_config.json in `directory`; all "" where there is none. UserError naming the file
 // when it is not such a file.
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
+
+// UserError, of the tokenizer `name`, where added_tokens.json or tokenizer_config.json in its
+// directory add tokens which it does not have with these ids: texts would get other ids than
+// theirs. The one that fills rows up may be missing, since no text becomes it. `id_of`: that of a
+// token, below 0 where there is none.
+void refuse_added_tokens(const std::filesystem::path& directory, const std::string& name,
+                         const std::function<int32_t(const std::string& token)>& id_of);
 
 }  // namespace tessera

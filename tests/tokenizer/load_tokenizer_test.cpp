@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tokenizer/sentencepiece_json.h"
@@ -150,8 +151,38 @@ TEST_F(LoadTokenizer, PairsOfOtherClassesAreRefused) {
   write("tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
   expect_error(folder_, "Qwen2Tokenizer");
   std::filesystem::remove(folder_ / "tokenizer_config.json");
-  write("added_tokens.json", "{}");
-  expect_error(folder_, "added_tokens.json");
+}
+
+// Texts would get other ids than the tokens that stand beside the file.
+TEST_F(LoadTokenizer, TokensThatOtherFilesAddAreRefused) {
+  write_pair("vocab.json", "merges.txt");
+  const auto pair = load_tokenizer(folder_);
+  const std::string end = cat(R"({"<|endoftext|>": )", pair->end_of_text(), "}");
+  write("added_tokens.json", end);
+  EXPECT_EQ(load_tokenizer(folder_)->fingerprint(), golden_);
+  write("added_tokens.json", R"({"<|more|>": 9000})");
+  expect_error(folder_, "added_tokens.json' adds tokens that it does not have, '<|more|>'");
+
+  const std::string model = (folder_ / "of_a_model").string();
+  const uint64_t as_it_is = load_tokenizer(kGoldens / "sentencepiece/bpe.model")->fingerprint();
+  std::filesystem::create_directory(model);
+  write("of_a_model/tokenizer.model", read_file(kGoldens / "sentencepiece/bpe.model"));
+  // Those that it has, and the one that no text becomes.
+  write("of_a_model/added_tokens.json", R"({"</s>": 2, "[PAD]": 640})");
+  write("of_a_model/tokenizer_config.json",
+        R"({"eos_token": "</s>", "pad_token": {"content": "[PAD]"}, "added_tokens_decoder":
+            {"1": {"content": "<s>"}, "2": {"content": "</s>"}, "640": {"content": "[PAD]"}}})");
+  EXPECT_EQ(load_tokenizer(model)->fingerprint(), as_it_is);
+  write("of_a_model/added_tokens.json", R"({"</s>": 3})");
+  expect_error(model, "added_tokens.json' adds tokens that it does not have, '</s>'");
+  write("of_a_model/added_tokens.json", R"({"<|im_start|>": 640})");
+  expect_error(model, "save_pretrained(DIR)");
+  std::filesystem::remove(folder_ / "of_a_model/added_tokens.json");
+  write("of_a_model/tokenizer_config.json",
+        R"({"added_tokens_decoder": {"640": {"content": "<|im_end|>"}}})");
+  expect_error(model, "tokenizer_config.json' adds tokens that it does not have, '<|im_end|>'");
+  write("of_a_model/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+  expect_error(model, "tokenizer_config.json' adds tokens that it does not have, '<|im_end|>'");
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ TEST(SentencePieceGoldens, PromptsWithAddedTokens) {
 TEST(SentencePieceGoldens, AddedTokensOfEveryKind) {
   std::map<std::string, Json> files = variants();
   size_t prompts = 0;
-  for (const Json& row : Json::parse(read_file(kGoldens / "added_tokens.json"))) {
+  for (const Json& row : Json::parse(read_file(kGoldens / "added.json"))) {
     SCOPED_TRACE(row.dump().substr(0, 400));
     Json file = files.at(row.at("variant"));
     file["added_tokens"].insert(file["added_tokens"].end(), row["added"].begin(),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/tokenizer/goldens/sentencepiece/added_tokens.json from `tokenizers` (development only).
+"""Makes tests/tokenizer/goldens/sentencepiece/added.json from `tokenizers` (development only).
 
     venv/bin/python tools/goldens/added_token_goldens.py
 
@@ -54,7 +54,7 @@ def main():
             with open(os.devnull, "w") as devnull, contextlib.redirect_stderr(devnull), contextlib.suppress(BaseException):
                 row["prompts"].append([text, tokenizer.encode(text).ids])
         rows.append(row)
-    tokenizer_goldens.write_rows(sentencepiece_goldens.GOLDENS / "added_tokens.json", rows)
+    tokenizer_goldens.write_rows(sentencepiece_goldens.GOLDENS / "added.json", rows)
 
 
 if __name__ == "__main__":
