@@ -30,13 +30,22 @@ std::string plain_name(std::string_view text, std::string_view name) {
   return std::string(text);
 }
 
+// Unlike the standard's own, UserError where nobody may look.
+bool is_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::status_known(status))
+    throw UserError(cat("cannot read '", path.string(), "': ", error.message()));
+  return std::filesystem::is_regular_file(status);
+}
+
 SavedSplit split_of_state(const std::filesystem::path& directory, std::string split) {
   const auto path = directory / "state.json";
   SavedState state = parse_saved_state(read_file(path), path.string());
   SavedSplit out{split.empty() ? std::move(state.split) : std::move(split), {}};
   for (const std::string& file : state.files) {
     out.files.push_back(directory / file);
-    if (!std::filesystem::is_regular_file(out.files.back()))
+    if (!is_file(out.files.back()))
       fail(path.string(), cat("names '", file, "', and there is no such file"));
   }
   return out;
@@ -74,8 +83,11 @@ std::vector<SavedSplit> splits_of_cache(const std::filesystem::path& directory) 
 
   std::map<std::filesystem::path, Shard> shards;
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(directory))
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error))
     if (entry.path().extension() == ".arrow") files.push_back(entry.path());
+  if (error) throw UserError(cat("cannot read '", directory.string(), "': ", error.message()));
+  if (files.empty()) return {};  // it has another form, such as Parquet
   std::sort(files.begin(), files.end());
   for (const auto& file : files) {
     const std::string whole = file.stem().string();
@@ -138,15 +150,14 @@ SavedState parse_saved_state(std::string_view state_json, std::string_view name)
 
 std::optional<std::vector<SavedSplit>> saved_dataset(const std::filesystem::path& directory) {
   const auto dict = directory / "dataset_dict.json";
-  if (std::filesystem::is_regular_file(dict)) {
+  if (is_file(dict)) {
     std::vector<SavedSplit> out;
     for (std::string& split : splits_of_dataset_dict(read_file(dict), dict.string()))
       out.push_back(split_of_state(directory / split, split));
     return out;
   }
-  if (std::filesystem::is_regular_file(directory / "state.json"))
-    return std::vector{split_of_state(directory, "")};
-  if (!std::filesystem::is_regular_file(directory / "dataset_info.json")) return std::nullopt;
+  if (is_file(directory / "state.json")) return std::vector{split_of_state(directory, "")};
+  if (!is_file(directory / "dataset_info.json")) return std::nullopt;
   auto splits = splits_of_cache(directory);
   if (splits.empty()) return std::nullopt;
   return splits;

@@ -19,7 +19,7 @@ struct SavedSplit {
 // - save_to_disk of a Dataset: state.json, which lists its files;
 // - a cache: dataset_info.json and NAME-SPLIT.arrow, or NAME-SPLIT-00000-of-00002.arrow and so on.
 // Nothing where it is none of these. UserError where a description is broken, or names what is not
-// there.
+// there, or where nobody may look.
 std::optional<std::vector<SavedSplit>> saved_dataset(const std::filesystem::path& directory);
 
 // What these descriptions hold, for directories that are elsewhere. `name`: of the file, for

@@ -110,7 +110,7 @@ std::optional<TableForm> table_form(const ByteSource& source) {
   source.read(0, std::as_writable_bytes(std::span(first)));
   source.read(source.size() - last.size(), std::as_writable_bytes(std::span(last)));
   std::string_view head(first.data(), first.size()), tail(last.data() + 4, 4);
-  if (head.starts_with("PARE") || (head.starts_with("PAR1") && tail == "PARE")) {
+  if ((head.starts_with("PARE") || head.starts_with("PAR1")) && tail == "PARE") {
     throw UserError(cat("'", source.name(),
                         "' is an encrypted Parquet file; write it again "
                         "without encryption"));

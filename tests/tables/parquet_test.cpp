@@ -223,6 +223,10 @@ TEST(Parquet, SaysThatItIsEncrypted) {
   std::string content = many_rows(1, 5);
   content.replace(content.size() - 4, 4, "PARE");
   expect_contains(user_error([&] { open(content); }), "encrypted Parquet file");
+  content.replace(0, 4, "PARE");
+  expect_contains(user_error([&] { open(content); }), "encrypted Parquet file");
+  // A text may begin so.
+  expect_contains(user_error([&] { open("PARENTS AND CHILDREN"); }), "is no table");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -69,6 +70,21 @@ TEST(SavedDataset, FindsTheFilesOfACache) {
   EXPECT_EQ(names((*splits)[0]), (std::vector<std::string>{"corpus-train-00000-of-00002.arrow",
                                                            "corpus-train-00001-of-00002.arrow"}));
   EXPECT_EQ(names((*splits)[1]), (std::vector<std::string>{"corpus-test.arrow"}));
+}
+
+// As download_and_prepare leaves it with file_format="parquet".
+TEST(SavedDataset, ADescriptionBesideDataOfAnotherFormIsNone) {
+  ScratchDirectory directory;
+  directory.write("dataset_info.json", R"({"splits": {"train": {"name": "train"}}})");
+  directory.write("corpus-train.parquet", "");
+  EXPECT_FALSE(saved_dataset(directory.path()).has_value());
+}
+
+TEST(SavedDataset, SaysWhereNobodyMayLook) {
+  ScratchDirectory directory;
+  std::filesystem::create_symlink("state.json", directory / "state.json");  // to itself
+  expect_contains(user_error([&] { saved_dataset(directory.path()); }),
+                  cat("cannot read '", (directory / "state.json").string(), "': Too many levels"));
 }
 
 TEST(SavedDataset, RefusesNamesThatLeadElsewhere) {
