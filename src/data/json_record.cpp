@@ -25,6 +25,14 @@ bool has(const object& row, std::string_view key) {
   return row.at_key(key).error() == simdjson::SUCCESS;
 }
 
+// Whether there is something other than null and an empty list under the key.
+bool has_some(const object& row, std::string_view key) {
+  element value;
+  array items;
+  if (row.at_key(key).get(value) || value.is_null()) return false;
+  return value.get(items) || items.size() > 0;
+}
+
 // By JSON's grammar.
 bool is_number(std::string_view text) {
   auto digits = [&] {
@@ -175,8 +183,7 @@ std::string JsonRecordParser::Parser::read_labels(const element& field, Record& 
 std::string JsonRecordParser::Parser::read_chat(const object& row, Record& record) const {
   element prompt, completion;
   if (!row.at_key("messages").get(prompt)) {
-    element tools;
-    if (!row.at_key("tools").get(tools) && !tools.is_null()) return "\"tools\" are not supported";
+    if (has_some(row, "tools")) return "\"tools\" are not supported";
     return read_messages(prompt, "messages", record);
   }
   if (row.at_key("prompt").get(prompt) || row.at_key("completion").get(completion)) {
@@ -209,7 +216,7 @@ std::string JsonRecordParser::Parser::read_messages(const element& field, const 
     element tools;
     if (item.get(message)) return where + " is not an object";
     if (message.at_key("role").get(role)) return where + " has no string \"role\"";
-    if (!message.at_key("tool_calls").get(tools) && !tools.is_null())
+    if (has_some(message, "tool_calls"))
       return where + " has \"tool_calls\", which are not supported";
     if (message.at_key("content").get(content)) return where + " has no string \"content\"";
     if (role.find('\0') != std::string_view::npos) return zero_byte(where + ".role");

@@ -166,6 +166,16 @@ TEST(RecordReader, BadLinesOfAnyFormCanBeSkipped) {
   EXPECT_EQ(reader.bad_records(), 2);
 }
 
+TEST(RecordReader, AnEmptyListOfToolsIsNone) {
+  EXPECT_EQ(read_all(R"({"tools": [], "messages": [{"role": "user", "content": "hi", )"
+                     R"("tool_calls": []}]})",
+                     RecordForm::kJsonChat)
+                .size(),
+            1u);
+  expect_contains(problem_of(R"({"tools": {}, "messages": []})", RecordForm::kJsonChat),
+                  "\"tools\" are not supported");
+}
+
 TEST(RecordReader, DeepNestingIsAnError) {
   std::string deep = "{\"input_ids\": " + std::string(2000000, '[');
   expect_contains(problem_of(deep, RecordForm::kJsonIds), "line 2: ");
