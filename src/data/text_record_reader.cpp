@@ -245,10 +245,11 @@ int64_t TextRecordReader::bytes_total() const {
 
 int64_t TextRecordReader::bad_records() const { return state_->bad_records; }
 
-bool named_as_json_lines(std::string_view file_name) {
-  const std::string name = lower(file_name);
-  const auto words = split(name, '.');
-  return std::ranges::any_of(words.begin() + 1, words.end(), [](std::string_view word) {
+bool named_as_json_lines(std::string_view path) {
+  const std::string whole = lower(path);
+  const auto names = split(whole, '/');
+  const auto words = split(names.back(), '.');
+  const bool file = std::ranges::any_of(words.begin() + 1, words.end(), [](std::string_view word) {
     return word.starts_with("json") || word == "ndjson";
   });
 }
@@ -272,5 +273,9 @@ std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> sou
     if (auto form = form_of_json_line(state.line)) return form;
   return std::nullopt;
 }
+  return file || std::any_of(names.begin(), names.end() - 1, [](std::string_view directory) {
+           return directory.ends_with(".json") || directory.ends_with(".jsonl") ||
+                  directory.ends_with(".ndjson");
+         });
 
 }  // namespace tessera

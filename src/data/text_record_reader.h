@@ -65,8 +65,9 @@ class TextRecordReader final : public RecordReader {
   std::unique_ptr<State> state_;
 };
 
-// Whether a name is that of JSON lines: it contains ".json" or ".ndjson", in whatever case.
-bool named_as_json_lines(std::string_view file_name);
+// Whether a path is that of JSON lines: the file's name contains ".json" or ".ndjson", or that of a
+// directory ends in ".json", ".jsonl" or ".ndjson" (x.json/part-0), in whatever case.
+bool named_as_json_lines(std::string_view path);
 
 // Whether the first line that is not blank is a whole JSON object with a key of some form of rows,
 // whatever the name. UserError as of reading it.

@@ -151,9 +151,11 @@ TEST_F(DocumentReaderTest, JsonLines) {
 }
 
 TEST_F(DocumentReaderTest, NamesTellJsonLinesAndAWarningThoseOfOtherNames) {
-  for (const char* name : {"a.json", "a.JSONL", "a.b.ndjson", "A.NdJson.gz"})
+  for (const char* name : {"a.json", "a.JSONL", "a.b.ndjson", "A.NdJson.gz", "/x/a.json-00000",
+                           "x.json/part-0", "/x.JSONL/y/0.gz", "x.ndjson/part-0"})
     EXPECT_TRUE(named_as_json_lines(name)) << name;
-  for (const char* name : {"json", "a.jl", "a.txt", "ajson.gz", ""})
+  for (const char* name : {"json", "a.jl", "a.txt", "ajson.gz", "", "my.json_texts/a.txt",
+                           "/x.json.d/part-0", "json/a", "/"})
     EXPECT_FALSE(named_as_json_lines(name)) << name;
   auto log_of = [&](const char* name, const std::string& content) {
     const std::vector files{directory_.write(name, content)};
