@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "tokenizer/character_kinds.h"
 #include "tokenizer/gpt2_pieces.h"
 #include "tokenizer/llama3_pieces.h"
 #include "tokenizer/nfc.h"
@@ -56,15 +57,40 @@ AddedTokens added_tokens_of(const BpeModel& model, bool normalized) {
   return AddedTokens(std::move(tokens));
 }
 
-// The first place at or behind `from` behind a line end that stands between two visible ASCII
-// characters. Every pattern ends a piece there and never looks past it; nor does normalization.
-size_t cut_between_lines(std::string_view text, size_t from) {
-  auto visible = [](char c) { return c > ' ' && c < '\x7f'; };
+// Both never look past the place, and a line end composes with nothing in normalization.
+
+// Under GPT-2's pattern a piece ends where white space follows a character that is none: the first
+// such place at or behind `from` with a line end, "\n" or "\r\n".
+size_t cut_before_line_end(std::string_view text, size_t from, bool at_returns) {
+  CharacterReader characters(text);
+  auto follows_text = [&](size_t place) {
+    if (place < std::max<size_t>(from, 1)) return false;
+    size_t last = place - 1;
+    auto goes_on = [&] { return (static_cast<unsigned char>(text[last]) & 0xC0) == 0x80; };
+    while (last > 0 && place - last < 4 && goes_on()) --last;
+    const Character character = characters.at(last);  // of another size: bytes that are not UTF-8
+    return last + character.size != place || character.kind != CharacterKind::kSpace;
+  };
   for (size_t end = text.find('\n', from); end != std::string_view::npos;
        end = text.find('\n', end + 1)) {
-    if (end > 0 && end + 1 < text.size() && visible(text[end - 1]) && visible(text[end + 1])) {
-      return end + 1;
-    }
+    if (follows_text(end)) return end;
+    if (at_returns && end > 0 && text[end - 1] == '\r' && follows_text(end - 1)) return end - 1;
+  }
+  return text.size();
+}
+
+// Under the others one ends behind the last line end before a character that is no white space.
+size_t cut_behind_line_end(std::string_view text, size_t from) {
+  CharacterReader characters(text);
+  auto begins_text = [&](size_t place) {
+    const char c = text[place];
+    if (c > ' ' && c < '\x7f') return true;
+    const CharacterKind kind = characters.at(place).kind;  // marks are none of these
+    return kind == CharacterKind::kLetter || kind == CharacterKind::kNumber;
+  };
+  for (size_t end = text.find('\n', from); end != std::string_view::npos;
+       end = text.find('\n', end + 1)) {
+    if (end + 1 < text.size() && begins_text(end + 1)) return end + 1;
   }
   return text.size();
 }
@@ -83,6 +109,7 @@ ByteLevelBpe::ByteLevelBpe(BpeModel model)
     TESSERA_CHECK(known(token.id) && model_.tokens[static_cast<size_t>(token.id)] == token.text);
     bool strips = !token.special && (token.strip_left || token.strip_right);
     if (strips || token.text.find('\n') != std::string::npos) cuts_between_lines_ = false;
+    if (token.text.find('\r') != std::string::npos) cuts_at_returns_ = false;
   }
   TESSERA_CHECK(known(model_.end_of_text), "no end-of-text token");
   TESSERA_CHECK(std::ranges::all_of(model_.document_prefix, known));
@@ -118,7 +145,9 @@ void ByteLevelBpe::encode_prompt(std::string_view text, std::vector<int32_t>& id
 }
 
 size_t ByteLevelBpe::cut(std::string_view text, size_t from) const {
-  return cuts_between_lines_ ? cut_between_lines(text, from) : text.size();
+  if (!cuts_between_lines_) return text.size();
+  return model_.pattern == PiecePattern::kGpt2 ? cut_before_line_end(text, from, cuts_at_returns_)
+                                               : cut_behind_line_end(text, from);
 }
 
 std::vector<EncodedRun> ByteLevelBpe::encode_marked(const MarkedText& text,

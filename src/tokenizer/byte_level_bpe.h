@@ -52,6 +52,7 @@ class ByteLevelBpe final : public Tokenizer {
   BpeModel model_;
   AddedTokens raw_added_, normalized_added_;
   bool cuts_between_lines_ = true;  // no added token reaches across a line end
+  bool cuts_at_returns_ = true;     // nor has one a carriage return
   std::array<int32_t, 256> byte_ids_{};
   PairMerges merges_;
   std::unordered_map<std::string_view, int32_t> whole_;  // for model_.whole_pieces

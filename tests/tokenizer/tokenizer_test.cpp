@@ -116,41 +116,75 @@ TEST(ByteLevelBpe, EncodesOnSeveralThreadsAtOnce) {
   for (auto& result : results) EXPECT_EQ(result, expected);
 }
 
-TEST(ByteLevelBpe, IsCutOnlyBehindALineEndBetweenVisibleCharacters) {
-  auto tokenizer = load_tokenizer(kGoldens);
-  EXPECT_EQ(tokenizer->cut("ab\ncd", 0), 3u);
-  EXPECT_EQ(tokenizer->cut("ab\ncd", 3), 5u);
-  EXPECT_EQ(tokenizer->cut("ab \ncd\n\nef\n gh\nij", 0), 15u);
-  EXPECT_EQ(tokenizer->cut("ab\r\ncd", 0), 6u);
-  EXPECT_EQ(tokenizer->cut("ab\n", 0), 3u);
-  EXPECT_EQ(tokenizer->cut("\nab", 0), 3u);
-  EXPECT_EQ(tokenizer->cut("\xc3\xa9\nab\n\xc3\xa9", 0), 8u);
+TEST(ByteLevelBpe, IsCutAtALineEndBesideText) {
+  BpeModel model = golden_model();
+  auto cut = [&](std::string_view text, size_t from) {
+    return ByteLevelBpe(model).cut(text, from);
+  };
+  // Before it: white space behind a character that is none ends a piece of GPT-2.
+  EXPECT_EQ(cut("ab\ncd", 0), 2u);
+  EXPECT_EQ(cut("ab\ncd", 3), 5u);
+  EXPECT_EQ(cut("ab \ncd\n\nef", 0), 6u);
+  EXPECT_EQ(cut("ab\r\ncd", 0), 2u);
+  EXPECT_EQ(cut("ab\r\ncd", 3), 6u);
+  EXPECT_EQ(cut("ab\n", 0), 2u);
+  EXPECT_EQ(cut("\nab", 0), 3u);
+  EXPECT_EQ(cut("\u3000\n\xc3\xa9\nab", 0), 6u);
+  EXPECT_EQ(cut("\x80\x80\x80\x80\x80\n", 0), 5u);
+  // Behind it.
+  model.pattern = PiecePattern::kLlama3;
+  EXPECT_EQ(cut("ab\ncd", 0), 3u);
+  EXPECT_EQ(cut("ab\ncd", 3), 5u);
+  EXPECT_EQ(cut("ab \n cd\n\nef", 0), 9u);
+  EXPECT_EQ(cut("ab\r\ncd", 0), 4u);
+  EXPECT_EQ(cut("ab\n", 0), 3u);
+  EXPECT_EQ(cut("\nab", 0), 1u);
+  EXPECT_EQ(cut("a\n\u0301\n\u3000\n\xc3\n\xd0\xb6", 0), 11u);
 }
 
 TEST(ByteLevelBpe, CutTextsHaveTheSameIds) {
-  constexpr std::string_view kLetters[] = {"\n",   "\n", " ",  "\r",      "a",
-                                           "the",  ".",  "1",  "e\u0301", "\u0301",
-                                           "\x80", "'S", "<|", "\u3000"};
+  constexpr std::string_view kLetters[] = {
+      "\n",     "\n",     " ",    "\r", "a",      "the",    ".",      "1",      "e\u0301",
+      "\u0301", "\x80",   "'S",   "<|", "\u3000", "\r\n",   "\u0436", "\u2014", "\u4e2d",
+      "\u1100", "\u1161", "\xe1", "\t", "!",      "\u0958", "\u00a0", "\u09be", "\u0665"};
   BpeModel model = golden_model();
   model.added.push_back({.text = "\u0301<|", .id = 700, .normalized = true});
   model.tokens.push_back("\u0301<|");
-  for (PiecePattern pattern : {PiecePattern::kGpt2, PiecePattern::kLlama3, PiecePattern::kQwen2}) {
-    model.pattern = pattern;
-    model.nfc = pattern == PiecePattern::kQwen2;
+  // What merges around line ends, so that other pieces would have other ids.
+  auto byte = [&](char c) {
+    return static_cast<int32_t>(std::ranges::find(model.tokens, std::string(1, c)) -
+                                model.tokens.begin());
+  };
+  for (char left : std::string("\r\n \t!.a1\x80\xb6")) {
+    for (char right : std::string("\r\n \t!.a1\xd0\xe2")) {
+      const std::string both{left, right};
+      if (std::ranges::find(model.tokens, both) != model.tokens.end()) continue;
+      model.merges.push_back({byte(left), byte(right), static_cast<int32_t>(model.tokens.size())});
+      model.tokens.push_back(both);
+    }
+  }
+  size_t cuts = 0;
+  for (int variant = 0; variant < 6; ++variant) {
+    model.pattern = std::vector{PiecePattern::kGpt2, PiecePattern::kLlama3,
+                                PiecePattern::kQwen2}[static_cast<size_t>(variant / 2)];
+    model.nfc = variant % 2 != 0;
     ByteLevelBpe tokenizer(model);
-    for (uint64_t seed = 0; seed < 100; ++seed) {
+    for (uint64_t seed = 0; seed < 2000; ++seed) {
       std::string text;
       for (uint64_t i = 0; i < 50; ++i) {
-        text += kLetters[random_below(4, seed, i, std::size(kLetters))];
+        const uint64_t letters = seed % 2 ? std::size(kLetters) : 14;
+        text += kLetters[random_below(4, seed, i, letters)];
       }
       std::vector<int32_t> parts;
       for (size_t begin = 0, end; begin < text.size(); begin = end) {
         end = tokenizer.cut(text, begin + 1);
         tokenizer.encode(std::string_view(text).substr(begin, end - begin), parts);
+        cuts += end < text.size();
       }
-      EXPECT_EQ(parts, ids_of(tokenizer, text)) << text;
+      ASSERT_EQ(parts, ids_of(tokenizer, text)) << text;
     }
   }
+  EXPECT_GT(cuts, 20'000u);
   model.added.back().strip_left = true;  // it may swallow a line end
   EXPECT_EQ(ByteLevelBpe(model).cut("ab\ncd", 0), 5u);
 }
