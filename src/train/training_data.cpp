@@ -128,8 +128,16 @@ int64_t TrainingData::training_tokens() const {
   return tokens;
 }
 
-uint64_t TrainingData::training_hash() const {
-  if (stream) return stream_fingerprint(*stream, tokenizer ? tokenizer->fingerprint() : 0);
+uint64_t TrainingData::training_hash(bool with_template) const {
+  if (stream) {
+    const bool chats =
+        std::ranges::any_of(stream->sources, [](const StreamSettings::Source& source) {
+          return source.reading.kind == RecordKind::kChat;
+        });
+    return stream_fingerprint(*stream, chats && with_template ? encoder->fingerprint()
+                                       : tokenizer            ? tokenizer->fingerprint()
+                                                              : 0);
+  }
   uint64_t hash = parts.size() == 1 ? parts[0].hash : 0;
   for (size_t i = 0; parts.size() > 1 && i < parts.size(); ++i)
     hash =

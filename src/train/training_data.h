@@ -56,7 +56,8 @@ struct TrainingData {
 
   bool has_training() const { return training_samples || stream; }
   int64_t training_tokens() const;
-  uint64_t training_hash() const;
+  // Of what is trained on. Without the chat template: as checkpoints of streams had it once.
+  uint64_t training_hash(bool with_template = true) const;
 };
 
 // Whether --tokenizer is needed to read the data: not for ids.

@@ -22,6 +22,17 @@ class DataFormsTest : public TrainingTest {
       if (!line.empty()) documents += cat(line, "<|endoftext|>");
     write(file, documents);
   }
+  void write_conversations(const std::string& file) const {
+    std::string lines;
+    for (int i = 0; i < 20; ++i) {
+      lines += nlohmann::json{{"messages",
+                               {{{"role", "user"}, {"content", "ab"}},
+                                {{"role", "assistant"}, {"content", "cd"}}}}}
+                   .dump() +
+               "\n";
+    }
+    write(file, lines);
+  }
   RunConfig on(const std::string& dataset, int64_t steps = 4) const {
     RunConfig c = options(steps);
     c.dataset = path(dataset);
@@ -116,15 +127,7 @@ TEST_F(DataFormsTest, ASavedDataSetOfRowsIsRead) {
 }
 
 TEST_F(DataFormsTest, OfConversationsAnswersAreLearned) {
-  std::string lines;
-  for (int i = 0; i < 20; ++i) {
-    lines += nlohmann::json{{"messages",
-                             {{{"role", "user"}, {"content", "ab"}},
-                              {{"role", "assistant"}, {"content", "cd"}}}}}
-                 .dump() +
-             "\n";
-  }
-  write("chat.jsonl", lines);
+  write_conversations("chat.jsonl");
   RunConfig config = on("chat.jsonl", 2);
   config.max_context_width = 64;
   config.chat_template = "plain";
@@ -256,6 +259,22 @@ TEST_F(DataFormsTest, AnotherStreamBeginsAnewWithOneWarning) {
     expect_contains(log, ": the data begins anew");
     expect_lacks(log, "the training text is not that of the checkpoint");
   }
+}
+
+TEST_F(DataFormsTest, AStreamInAnotherChatTemplateBeginsAnew) {
+  write_conversations("chat.jsonl");
+  RunConfig config = streaming(1);
+  config.dataset = path("chat.jsonl");
+  config.max_context_width = 64;
+  config.epochs = 9;
+  config.chat_template = "plain";
+  train(config);
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  config.max_steps = 2;
+  expect_lacks(train(config).log, "does not say where it was in this stream");
+  config.max_steps = 3;
+  config.chat_template = "chatml";
+  expect_contains(train(config).log, "does not say where it was in this stream (--chat_template");
 }
 
 TEST_F(DataFormsTest, AStreamWithoutTokensIsAnError) {
