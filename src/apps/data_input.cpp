@@ -22,7 +22,10 @@ DataInput open_data_input(const ParsedOptions& parsed, const DatasetNames& names
   DataInput input;
   input.name = cat("'", names.dataset, "'");
   input.reading.skip_bad_lines = config.on_bad_line == "skip";
-  input.reading.text_field = config.text_field;
+  if (!config.text_field.empty()) {
+    input.reading.text_field = config.text_field;
+    input.reading.text_is_wanted = true;
+  }
   input.reading.remote = remote_options(config);
   input.files = find_dataset_files(names, input.reading.remote);
   const auto& files = input.files.training.empty() ? input.files.validation : input.files.training;

@@ -32,10 +32,11 @@ bool is_table(const RemoteEntry& file, const ByteSource& source) {
   return !is_remote(file) && !named_as_json_lines(file.path) && table_form(source).has_value();
 }
 
-RecordForm form_of(const RemoteEntry& file, RecordKind kind) {
+// An empty file may be of any.
+RecordForm form_of(const RemoteEntry& file, const ByteSource& source, RecordKind kind) {
   const bool json = named_as_json_lines(file.path);
   if (kind == RecordKind::kText) return json ? RecordForm::kJsonText : RecordForm::kPlainText;
-  if (!json) {
+  if (!json && source.size() > 0) {
     throw UserError(
         cat("'", shown_name(file), "' is plain text, where ",
             kind == RecordKind::kIds ? "rows of ids" : "conversations",
@@ -51,8 +52,8 @@ std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
     return std::make_unique<TableRecordReader>(std::move(source), options.kind,
                                                record_options(options));
   }
-  return std::make_unique<TextRecordReader>(std::move(source), form_of(file, options.kind),
-                                            record_options(options));
+  const RecordForm form = form_of(file, *source, options.kind);
+  return std::make_unique<TextRecordReader>(std::move(source), form, record_options(options));
 }
 
 }  // namespace
@@ -65,7 +66,9 @@ std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
 RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderOptions& options) {
   for (const RemoteEntry& file : files) {
     std::shared_ptr<const ByteSource> source = open_source(file, options.remote);
-    if (is_table(file, *source)) return kind_of_table(*open_table(source), options.text_field);
+    if (source->size() == 0) continue;
+    if (is_table(file, *source))
+      return kind_of_table(*open_table(source), options.text_field, options.text_is_wanted);
     if (!named_as_json_lines(file.path)) {
       if (begins_with_json_record(source, options.text_field)) {
         TESSERA_WARN_ONCE(cat("'", shown_name(file),
@@ -74,7 +77,8 @@ RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderO
       }
       return RecordKind::kText;
     }
-    const std::optional<RecordForm> form = detect_json_form(source);
+    const std::optional<RecordForm> form = detect_json_form(
+        source, options.skip_bad_lines, options.text_is_wanted ? options.text_field : "");
     if (!form) continue;
     return *form == RecordForm::kJsonIds    ? RecordKind::kIds
            : *form == RecordForm::kJsonChat ? RecordKind::kChat
@@ -110,7 +114,8 @@ void DocumentReader::State::open_file() {
   const RemoteEntry& entry = files[file];
   std::shared_ptr<const ByteSource> source = open_source(entry, options.remote);
   if (text && !is_table(entry, *source)) {
-    text->open(std::move(source), form_of(entry, options.kind));
+    const RecordForm form = form_of(entry, *source, options.kind);
+    text->open(std::move(source), form);
   } else {
     if (reader) bad += reader->bad_records();
     reader = open_records(entry, std::move(source), options);

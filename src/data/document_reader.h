@@ -25,6 +25,7 @@ struct DocumentReaderOptions {
   // being an error.
   bool skip_bad_lines = false;
   std::string text_field = "text";                 // JSON lines and tables: the key of the text
+  bool text_is_wanted = false;                     // rows that have it are text, by detect_kind()
   std::shared_ptr<std::atomic<bool>> warned = {};  // of it, among several readers (RecordOptions)
   RecordKind kind = RecordKind::kText;
   int64_t vocab_size = 0;  // kIds: ids are below it; 0: any that is not negative

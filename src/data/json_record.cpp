@@ -213,7 +213,6 @@ std::string JsonRecordParser::Parser::read_messages(const element& field, const 
     const std::string where = cat(key, "[", number++, "]");
     object message;
     std::string_view role, content;
-    element tools;
     if (item.get(message)) return where + " is not an object";
     if (message.at_key("role").get(role)) return where + " has no string \"role\"";
     if (has_some(message, "tool_calls"))
@@ -275,11 +274,12 @@ std::string label_problem(const Record& record) {
   return "";
 }
 
-std::optional<RecordForm> form_of_json_line(std::string line) {
+std::optional<RecordForm> form_of_json_line(std::string line, std::string_view wanted_text) {
   simdjson::dom::parser json;
   element value;
   object row;
   if (parse_line(json, line, value) || value.get(row)) return std::nullopt;
+  if (!wanted_text.empty() && has(row, wanted_text)) return RecordForm::kJsonText;
   if (has(row, "input_ids")) return RecordForm::kJsonIds;
   if (has(row, "messages") || (has(row, "prompt") && has(row, "completion")))
     return RecordForm::kJsonChat;

@@ -79,9 +79,9 @@ class JsonRecordParser {
 // where they are right, or there are none.
 std::string label_problem(const Record& record);
 
-// The form of JSON lines by the keys of one of them: "input_ids"; "messages", or "prompt" and
-// "completion"; else text. nullopt for a broken one.
-std::optional<RecordForm> form_of_json_line(std::string line);
+// The form of JSON lines by the keys of one of them: `wanted_text`, which is text; "input_ids";
+// "messages", or "prompt" and "completion"; else text. nullopt for a broken one.
+std::optional<RecordForm> form_of_json_line(std::string line, std::string_view wanted_text = "");
 // Whether a line is an object with the key of the text or one of those.
 bool is_json_record(std::string line, std::string_view text_field);
 

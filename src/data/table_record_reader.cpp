@@ -50,7 +50,9 @@ size_t column_of(const TableReader& table, std::string_view name,
 
 }  // namespace
 
-RecordKind kind_of_table(const TableReader& table, std::string_view text_field) {
+RecordKind kind_of_table(const TableReader& table, std::string_view text_field,
+                         bool text_is_wanted) {
+  if (text_is_wanted && has_column(table, text_field)) return RecordKind::kText;
   if (has_column(table, "input_ids")) return RecordKind::kIds;
   if (!has_column(table, text_field) && is_chat(table)) return RecordKind::kChat;
   return RecordKind::kText;

@@ -58,7 +58,9 @@ class TableRecordReader final : public RecordReader {
   std::string line_;
 };
 
-// What the rows of a table are, by the names of its columns: ids, else conversations, else text.
-RecordKind kind_of_table(const TableReader& table, std::string_view text_field);
+// What the rows of a table are, by the names of its columns: ids, else text, else conversations;
+// text first where that is wanted.
+RecordKind kind_of_table(const TableReader& table, std::string_view text_field,
+                         bool text_is_wanted);
 
 }  // namespace tessera

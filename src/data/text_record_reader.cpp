@@ -41,14 +41,16 @@ struct TextRecordReader::State {
   bool inside_line = false, inside_document = false;  // of plain text, between two parts
   int64_t bad_records = 0;
   std::string line;
-  Record record;  // of next_part()
+  bool too_long = false;  // `line` was, and is empty
+  Record record;          // of next_part()
 
   bool json() const { return form != RecordForm::kPlainText; }
   std::string name() const { return cat("'", source->name(), "'"); }
   void start(std::string_view position);
   bool fill();
-  enum class Line { kWhole, kPart, kNone };
+  enum class Line { kWhole, kPart, kTooLong, kNone };
   Line append_line(std::string& out, int64_t limit, const char* advice, int64_t part);
+  void pass_over_line();
   TextPart next_plain(std::string& text, int64_t part);
   bool next_line();
   bool next_json(Record& into);
@@ -79,7 +81,8 @@ bool TextRecordReader::State::fill() {
 }
 
 // Appends the next line with its end, or of one that is longer than a separator as much as makes
-// `out` a part; kNone when the text has no more.
+// `out` a part; kNone when the text has no more. Of JSON, where broken lines are skipped, one that
+// is too long is passed over.
 TextRecordReader::State::Line TextRecordReader::State::append_line(std::string& out, int64_t limit,
                                                                    const char* advice,
                                                                    int64_t part) {
@@ -92,12 +95,27 @@ TextRecordReader::State::Line TextRecordReader::State::append_line(std::string& 
     const auto* newline = static_cast<const char*>(std::memchr(from, '\n', end - begin));
     size_t n = newline ? static_cast<size_t>(newline - from) + 1 : end - begin;
     if (static_cast<int64_t>(out.size() + n) > limit) {
+      if (json() && options.skip_bad_lines) {
+        pass_over_line();
+        out = std::string();
+        return Line::kTooLong;
+      }
       throw UserError(cat(name(), json() ? cat(", line ", line_number + 1) : std::string(),
                           ": longer than ", format_bytes(limit), "; ", advice));
     }
     out.append(from, n);
     begin += n;
     if (newline) return Line::kWhole;
+  }
+}
+
+void TextRecordReader::State::pass_over_line() {
+  for (; begin < end || fill(); begin = end) {
+    const char* from = chunk.data() + begin;
+    const auto* newline = static_cast<const char*>(std::memchr(from, '\n', end - begin));
+    if (!newline) continue;
+    begin += static_cast<size_t>(newline - from) + 1;
+    return;
   }
 }
 
@@ -132,10 +150,12 @@ TextPart TextRecordReader::State::next_plain(std::string& text, int64_t part) {
 bool TextRecordReader::State::next_line() {
   do {
     line.clear();
-    if (append_line(line, kMaxJsonLineBytes, "JSON lines hold one record each", INT64_MAX) ==
-        Line::kNone)
-      return false;
+    const Line read =
+        append_line(line, kMaxJsonLineBytes, "JSON lines hold one record each", INT64_MAX);
+    if (read == Line::kNone) return false;
     ++line_number;
+    too_long = read == Line::kTooLong;
+    if (too_long) return true;
     if (line_number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
   } while (trim(line).empty());
   return true;
@@ -144,7 +164,8 @@ bool TextRecordReader::State::next_line() {
 bool TextRecordReader::State::next_json(Record& into) {
   while (next_line()) {
     into.clear();
-    const std::string problem = parser.parse(line, form, into);
+    const std::string problem = too_long ? cat("longer than ", format_bytes(kMaxJsonLineBytes))
+                                         : parser.parse(line, form, into);
     if (line.size() > kKeptBytes) line = std::string();
     if (!problem.empty()) {
       report_bad_line(problem);
@@ -252,6 +273,10 @@ bool named_as_json_lines(std::string_view path) {
   const bool file = std::ranges::any_of(words.begin() + 1, words.end(), [](std::string_view word) {
     return word.starts_with("json") || word == "ndjson";
   });
+  return file || std::any_of(names.begin(), names.end() - 1, [](std::string_view directory) {
+           return directory.ends_with(".json") || directory.ends_with(".jsonl") ||
+                  directory.ends_with(".ndjson");
+         });
 }
 
 bool begins_with_json_record(std::shared_ptr<const ByteSource> source,
@@ -265,17 +290,15 @@ bool begins_with_json_record(std::shared_ptr<const ByteSource> source,
   return is_json_record(std::string(rest.substr(0, rest.find('\n'))), text_field);
 }
 
-std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source) {
+std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source,
+                                           bool skip_bad_lines, std::string_view wanted_text) {
   constexpr int64_t kMostLines = 1000;
-  TextRecordReader reader(std::move(source), RecordForm::kJsonText);
+  TextRecordReader reader(std::move(source), RecordForm::kJsonText,
+                          {.skip_bad_lines = skip_bad_lines});
   TextRecordReader::State& state = *reader.state_;
   while (state.line_number < kMostLines && state.next_line())
-    if (auto form = form_of_json_line(state.line)) return form;
+    if (auto form = form_of_json_line(state.line, wanted_text)) return form;
   return std::nullopt;
 }
-  return file || std::any_of(names.begin(), names.end() - 1, [](std::string_view directory) {
-           return directory.ends_with(".json") || directory.ends_with(".jsonl") ||
-                  directory.ends_with(".ndjson");
-         });
 
 }  // namespace tessera

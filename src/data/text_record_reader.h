@@ -60,7 +60,9 @@ class TextRecordReader final : public RecordReader {
   int64_t bad_records() const override;
 
  private:
-  friend std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source);
+  friend std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source,
+                                                    bool skip_bad_lines,
+                                                    std::string_view wanted_text);
   struct State;
   std::unique_ptr<State> state_;
 };
@@ -74,7 +76,11 @@ bool named_as_json_lines(std::string_view path);
 bool begins_with_json_record(std::shared_ptr<const ByteSource> source, std::string_view text_field);
 
 // The form of a source of JSON lines by the first of its lines that is neither blank nor broken;
-// nullopt if there is none among the first thousand. UserError as of reading it.
-std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source);
+// nullopt if there is none among the first thousand. UserError as of reading it: a line that is too
+// long is an error unless broken ones are skipped. `wanted_text`: a key with which a line is text
+// whatever else it holds.
+std::optional<RecordForm> detect_json_form(std::shared_ptr<const ByteSource> source,
+                                           bool skip_bad_lines = false,
+                                           std::string_view wanted_text = "");
 
 }  // namespace tessera

@@ -211,7 +211,8 @@ std::vector<OptionRow> data() {
        .on_resume = kText},
       {.name = "text_field",
        .field = &RunConfig::text_field,
-       .help = "key of the text in JSON lines and tables",
+       .help = "key of the text in JSON lines and tables (text); where it is given, rows that have "
+               "it are text, whatever else they hold",
        .on_resume = kText},
       {.name = "streaming",
        .field = &RunConfig::streaming,

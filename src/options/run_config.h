@@ -107,7 +107,7 @@ struct RunConfig {
   // Data
   std::string dataset = "c4";
   std::vector<std::string> dataset_mix;
-  std::string text_field = "text";
+  std::string text_field;  // "": text
   std::string streaming = "auto";
   int64_t data_lanes = 96;
   int64_t shuffle_buffer = 1000;

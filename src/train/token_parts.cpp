@@ -62,7 +62,8 @@ class FirstSamples final : public SampleSource {
 DocumentReaderOptions reading_options(const RunConfig& config, RecordKind kind,
                                       int64_t vocab_size) {
   return {.skip_bad_lines = config.on_bad_line == "skip",
-          .text_field = config.text_field,
+          .text_field = config.text_field.empty() ? "text" : config.text_field,
+          .text_is_wanted = !config.text_field.empty(),
           .warned = std::make_shared<std::atomic<bool>>(),
           .kind = kind,
           .vocab_size = vocab_size,

@@ -172,6 +172,27 @@ TEST_F(DocumentReaderTest, NamesTellJsonLinesAndAWarningThoseOfOtherNames) {
   EXPECT_EQ(log_of("f", ""), "");
 }
 
+TEST_F(DocumentReaderTest, AnEmptyFileDecidesNothing) {
+  const std::vector paths{directory_.write("0.txt", ""), directory_.write("1.json", ""),
+                          directory_.write("2.jsonl", R"({"messages": []})")};
+  const auto files = local_entries(paths);
+  EXPECT_EQ(detect_kind(files, {}), RecordKind::kChat);
+  DocumentReader reader(files, {.kind = RecordKind::kChat});
+  Record record;
+  EXPECT_FALSE(reader.next(record));
+}
+
+TEST_F(DocumentReaderTest, AFieldThatIsAskedForIsText) {
+  for (const char* other :
+       {R"("messages": [])", R"("prompt": "", "completion": "")", R"("input_ids": [1])"}) {
+    const std::vector paths{directory_.write("a.jsonl", cat(R"({"text": "x", )", other, "}\n"))};
+    const auto files = local_entries(paths);
+    EXPECT_NE(detect_kind(files, {}), RecordKind::kText);
+    EXPECT_EQ(detect_kind(files, {.text_is_wanted = true}), RecordKind::kText);
+    EXPECT_NE(detect_kind(files, {.text_field = "y", .text_is_wanted = true}), RecordKind::kText);
+  }
+}
+
 TEST_F(DocumentReaderTest, JsonLinesOfManyMegabytes) {
   const std::string text = noise(9 << 20);
   std::string escaped;
@@ -225,6 +246,19 @@ TEST_F(DocumentReaderTest, AnEndlessJsonLineIsAnErrorInBoundedMemory) {
   const std::string member = gzip(std::string(1 << 20, ' '));
   std::string packed;
   for (int i = 0; i < 65; ++i) packed += member;
+  // Broken as any other is where those are skipped.
+  for (const char* last : {"", "\n", "\n{\"text\": \"b\"}\n"}) {
+    const auto file =
+        directory_.write("skipped.json.gz", gzip("{\"text\": \"a\"}\n") + packed + gzip(cat(last)));
+    DocumentReader reader(std::vector{file}, {.skip_bad_lines = true});
+    std::vector<std::string> documents;
+    for (std::string document; reader.next(document);) documents.push_back(document);
+    EXPECT_EQ(documents.size(), *last && last[1] ? 2u : 1u);
+    EXPECT_EQ(reader.bad_lines(), 1);
+  }
+  const auto first = local_entries(
+      std::vector{directory_.write("first.json.gz", packed + gzip("\n{\"messages\": []}\n"))});
+  EXPECT_EQ(detect_kind(first, {.skip_bad_lines = true}), RecordKind::kChat);
   std::string message = user_error([&] { read_all({directory_.write("bomb.json.gz", packed)}); });
   expect_contains(message, "bomb.json.gz', line 1: longer than 64.0 MiB");
 }

@@ -156,6 +156,7 @@ TEST(TableRecords, AreReadLikeFilesOfText) {
   const std::vector<std::filesystem::path> paths{kTables + "file.arrow",
                                                  kTables + "snappy.parquet"};
   EXPECT_EQ(detect_kind(local_entries(paths), {}), RecordKind::kIds);
+  EXPECT_EQ(detect_kind(local_entries(paths), {.text_is_wanted = true}), RecordKind::kText);
   DocumentReader reader(paths, {});
   std::string text, parts;
   int64_t documents = 0, whole = 0;
