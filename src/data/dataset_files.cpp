@@ -16,6 +16,7 @@
 #include "base/hub_name.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "remote/hub_listing.h"
 #include "remote/hub_reference.h"
 #include "remote/source.h"
 #include "remote/url.h"
@@ -47,7 +48,8 @@ Part part_of_name(const std::string& file_name) {
 
 // What a file's name says, else the innermost directory whose name does.
 Part part_of_path(const fs::path& below) {
-  for (fs::path path = below; !path.empty(); path = path.parent_path()) {
+  // Keys of S3 may begin with a slash.
+  for (fs::path path = below.relative_path(); !path.empty(); path = path.parent_path()) {
     Part part = part_of_name(path.filename().string());
     if (part != Part::kNone) return part;
   }
@@ -166,22 +168,61 @@ std::vector<RemoteEntry> entries_of(std::vector<Found> found) {
   return entries;
 }
 
-// The files that match a pattern; none where it is no pattern, or nothing does.
+// Descriptions among the files of a data set are no data, unless there is nothing else.
+void leave_out_descriptions(const std::string& name, std::vector<Found>& files) {
+  auto describes = [](const Found& file) { return is_description(file.entry.path); };
+  if (std::ranges::all_of(files, describes)) return;
+  // Those with other names are known to be none.
+  auto may_hold_data = [&](const Found& file) {
+    return fs::path(file.entry.path).filename().string().starts_with('_') && file.entry.size > 0;
+  };
+  const auto first = std::ranges::find_if(files, may_hold_data);
+  if (first != files.end()) {
+    log_once(
+        LogLevel::kInfo, __FILE__, __LINE__,
+        cat("'", name, "': files whose names begin with an underscore are no data, the first: '",
+            shown_name(first->entry), "'; give its own name to read one"));
+  }
+  std::erase_if(files, describes);
+}
+
+// The files that match a pattern; none where it is no pattern, or nothing does. Those of
+// directories that match if no file does.
 std::vector<Found> files_of_pattern(const char* option, const std::string& pattern) {
   if (pattern.find_first_of("*?[") == std::string::npos) return {};
   glob_t matches{};
   std::vector<Found> files;
+  std::vector<fs::path> directories;
   const fs::path above = fs::path(pattern.substr(0, pattern.find_first_of("*?["))).parent_path();
+  auto below = [&](const fs::path& path) {
+    return part_of_path(above.empty() ? path : path.lexically_relative(above));
+  };
   if (::glob(pattern.c_str(), 0, nullptr, &matches) == 0) {
     for (size_t i = 0; i < matches.gl_pathc; ++i) {
       const fs::path path = matches.gl_pathv[i];
       std::error_code error;
-      if (fs::is_directory(path, error)) continue;
-      files.push_back({local_entry(option, path, path.generic_string()),
-                       part_of_path(above.empty() ? path : path.lexically_relative(above))});
+      if (fs::is_directory(path, error)) {
+        directories.push_back(path);
+      } else {
+        files.push_back({local_entry(option, path, path.generic_string()), below(path)});
+      }
     }
   }
   ::globfree(&matches);
+  if (!files.empty() && !directories.empty()) {
+    TESSERA_WARN_ONCE(cat("'", pattern,
+                          "' matches files and directories: what is in the latter is "
+                          "left out, the first: '",
+                          directories[0].string(), "'"));
+    directories.clear();
+  }
+  for (const fs::path& directory : directories) {
+    for (Found& file : Walk(option, directory).files) {
+      if (file.part == Part::kNone) file.part = below(directory);
+      file.entry.path = (directory / file.entry.path).generic_string();
+      files.push_back(std::move(file));
+    }
+  }
   // Where the pattern itself asks for validation files, they are what is wanted.
   const bool asked =
       std::ranges::all_of(files, [](const Found& file) { return file.part == Part::kValidation; });
@@ -210,9 +251,9 @@ std::vector<Found> remote_files(const std::string& name, const std::string& conf
   return files;
 }
 
-// All files that a name stands for.
-std::vector<Found> files_of_name(const char* option, const std::string& name,
-                                 const std::string& config, const RemoteOptions& remote) {
+// All files that a name stands for, descriptions too.
+std::vector<Found> all_files_of_name(const char* option, const std::string& name,
+                                     const std::string& config, const RemoteOptions& remote) {
   std::error_code error;
   if (auto files = files_of_pattern(option, name); !files.empty()) return files;
   if (is_remote_name(name)) return remote_files(name, config, remote);
@@ -231,6 +272,13 @@ std::vector<Found> files_of_name(const char* option, const std::string& name,
   if (!config.empty() && has_folders)
     TESSERA_WARN_ONCE(cat("--dataset_config_name ", config, ": '", name,
                           "' has no such directory; all of its files are taken"));
+  return files;
+}
+
+std::vector<Found> files_of_name(const char* option, const std::string& name,
+                                 const std::string& config, const RemoteOptions& remote) {
+  std::vector<Found> files = all_files_of_name(option, name, config, remote);
+  leave_out_descriptions(name, files);
   return files;
 }
 

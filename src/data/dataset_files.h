@@ -34,7 +34,7 @@ struct DatasetFiles {
 //    words train, training, val, valid, validation, test in a file's name decides (train.txt,
 //    val_00.jsonl, c4-validation.00000-of-00008.json.gz), else in that of the innermost directory
 //    that has one (validation/00.txt). If no name says train, all files that do not say validation
-//    are training; else files that say neither are left alone (README.md). A pattern of which all
+//    are training; else files that say neither are left alone. A pattern of which all
 //    matches say validation asks for these: they are training data.
 //  - --dataset_config_name names a configuration on the hub, and a directory in one of this
 //    machine.
@@ -42,9 +42,11 @@ struct DatasetFiles {
 //    --test_dir it is a directory of this machine, or the address of one elsewhere.
 //  - Every file of --validation_dataset and --test_dir is validation data, instead of what a
 //    dataset holds of it.
-// Directories are read in depth, by path. What is hidden, links to directories and what is no
-// regular file are left out. A directory that Hugging Face's datasets wrote
-// (tables/saved_dataset.h) is what its description says, in its order.
+// Of several files those that describe data (remote/hub_listing.h: README.md, _SUCCESS) are left
+// out. Directories are read in depth, by path; of a pattern those that match where no file does.
+// What is hidden, links to directories and what is no regular file are left out. A directory that
+// Hugging Face's datasets wrote (tables/saved_dataset.h) is what its description says, in its
+// order.
 //
 // UserError: nothing given, or both a dataset and a training_dir; a path is missing, unreadable or
 // of the wrong kind; a directory without a file (what was left out is named), or without a training

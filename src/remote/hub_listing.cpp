@@ -57,17 +57,16 @@ bool is_safe_path(std::string_view path) {
   return std::ranges::all_of(split(path, '/'), is_plain_name);
 }
 
+std::string file_name(std::string_view path) { return lower(path.substr(path.rfind('/') + 1)); }
+
 enum class Kind { kParquet, kArrow, kJson, kText, kNone };
 
 Kind kind_of(std::string_view path) {
   for (std::string_view part : split(path, '/')) {
     if (part.starts_with('.')) return Kind::kNone;
   }
-  std::string name = lower(path.substr(path.rfind('/') + 1));
-  constexpr std::array<std::string_view, 9> kDescriptions{
-      "dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "config.json",
-      "metadata.json",      "requirements.txt",  "license.txt",       "readme.txt"};
-  if (std::ranges::find(kDescriptions, name) != kDescriptions.end()) return Kind::kNone;
+  if (is_description(path)) return Kind::kNone;
+  std::string name = file_name(path);
   for (std::string_view packed : {".gz", ".zst", ".bz2", ".xz"}) {
     if (name.ends_with(packed)) {
       name.resize(name.size() - packed.size());
@@ -94,6 +93,14 @@ std::string config_of(std::string_view path) {
 }
 
 }  // namespace
+
+bool is_description(std::string_view path) {
+  constexpr std::array<std::string_view, 10> kDescriptions{
+      "dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "config.json",
+      "metadata.json",      "requirements.txt",  "license.txt",       "readme.txt", "readme.md"};
+  const std::string name = file_name(path);
+  return name.starts_with('_') || std::ranges::find(kDescriptions, name) != kDescriptions.end();
+}
 
 std::string parse_hub_revision(std::string_view json, std::string_view where) {
   Document document(json, where);

@@ -14,6 +14,10 @@ struct HubFile {
   std::string git_sha1;  // of the others
 };
 
+// Whether a file among those of a data set describes it and is none of its data, by its name:
+// README.md, dataset_infos.json and their like, and what begins with an underscore (_SUCCESS).
+bool is_description(std::string_view path);
+
 // The commit in the hub's answer about a revision: 40 hexadecimal digits. UserError that names
 // `where`.
 std::string parse_hub_revision(std::string_view json, std::string_view where);
@@ -24,7 +28,7 @@ void parse_hub_tree(std::string_view json, std::string_view where, std::vector<H
 
 // The files of a data set's repository that hold its data, in the order of their paths. Those of
 // one kind: Parquet, else Arrow, else JSON lines, else text, packed or not; hidden files and
-// descriptions (README.md, dataset_infos.json, ...) are none. A configuration is a directory, at
+// descriptions are none. A configuration is a directory, at
 // the top or in data/; without one, files of several are an error that lists them, unless one of
 // them is `default`. Empty where the repository has no file of these kinds at all; UserError where
 // it has none of this configuration.

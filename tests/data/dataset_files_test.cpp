@@ -4,6 +4,7 @@
 
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/remote/local_server.h"
 
 namespace tessera {
 namespace {
@@ -126,6 +127,51 @@ TEST_F(DatasetFilesTest, NamesDecideAmongTheFilesOfAPattern) {
   const DatasetFiles asked = find_dataset_files({.dataset = directory_ / "c4-val*.txt"});
   EXPECT_EQ(names(asked.training), Names{"c4-validation.0.txt"});
   EXPECT_TRUE(asked.validation.empty());
+}
+
+TEST_F(DatasetFilesTest, DirectoriesThatAPatternMatchesAreReadWhereNoFileDoes) {
+  for (const char* folder : {"part-0", "part-1", "validation"})
+    make_directories(directory_ / folder);
+  fill({"part-0/a.txt", "part-1/a.txt", "validation/a.txt"});
+  const DatasetFiles files = find_dataset_files({.dataset = directory_ / "*"});
+  ASSERT_EQ(files.training.size(), 2u);
+  EXPECT_EQ(files.training[1].url, directory_ / "part-1/a.txt");
+  EXPECT_EQ(files.validation[0].url, directory_ / "validation/a.txt");
+  fill({"part-2.txt"});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(names(find_dataset_files({.dataset = directory_ / "part-*"}).training),
+            Names{"part-2.txt"});
+  expect_contains(testing::internal::GetCapturedStderr(),
+                  cat("left out, the first: '", (directory_ / "part-0").string(), "'"));
+}
+
+TEST_F(DatasetFilesTest, WhatDescribesADataSetIsNoData) {
+  fill({"README.md", "_SUCCESS", "dataset_infos.json", "part-0.txt"});
+  directory_.write("_notes.txt", "");
+  EXPECT_EQ(names(find().training), Names{"part-0.txt"});
+  EXPECT_EQ(names(find_dataset_files({.training_dir = directory_.path()}).training),
+            Names{"part-0.txt"});
+  EXPECT_EQ(names(find_dataset_files({.dataset = directory_ / "*"}).training), Names{"part-0.txt"});
+  // Unless there is nothing else, or it is named.
+  EXPECT_EQ(names(find_dataset_files({.dataset = directory_ / "_*"}).training),
+            (Names{"_SUCCESS", "_notes.txt"}));
+  EXPECT_EQ(names(find_dataset_files({.dataset = directory_ / "README.md"}).training),
+            Names{"README.md"});
+}
+
+// A key may begin with a slash behind the prefix.
+TEST_F(DatasetFilesTest, FilesOfABucket) {
+  LocalServer server;
+  std::string listing = "<ListBucketResult><IsTruncated>false</IsTruncated>";
+  for (const char* key : {"set//x.txt", "set/_SUCCESS", "set/validation/y.txt"})
+    listing += cat("<Contents><Key>", key, "</Key><Size>5</Size></Contents>");
+  server.write("files/bucket", listing + "</ListBucketResult>");
+  RemoteOptions remote = server.options();
+  remote.s3.endpoint = server.url("/files");
+  const DatasetFiles files = find_dataset_files({.dataset = "s3://bucket/set/"}, remote);
+  ASSERT_EQ(files.training.size(), 1u);
+  EXPECT_EQ(files.training[0].url, "s3://bucket/set//x.txt");
+  EXPECT_EQ(names(files.validation), Names{"y.txt"});
 }
 
 TEST_F(DatasetFilesTest, AConfigurationIsADirectory) {
