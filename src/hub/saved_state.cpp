@@ -142,11 +142,12 @@ void SavedState::add_xla_shards() {
   add_values(xla_shards_->values(), xla_shards_->values().root(), "", 0);
 }
 
-// {"epoch": 3, "optim": {"param_groups": [{"lr": 0.1}]}} -> epoch, optim.param_groups.0.lr
+// {"epoch": 3, "optim": {"state": {"w": {"step": 5}}, "param_groups": [{"lr": 0.1}]}} -> epoch,
+// optim.state.w.step, optim.param_groups.0.lr
 void SavedState::add_values(const Pickle& pickle, PickleValue dict, const std::string& prefix,
                             int depth) {
-  constexpr int kDepth = 2;  // a pickle may hold itself
-  if (depth > kDepth) return;
+  constexpr int kState =
+      3;  // what an optimizer keeps, a dict a parameter; a pickle may hold itself
   pickle_ = &pickle;
   auto pairs = pickle.pairs(dict, "a dict");
   for (size_t i = 0; i < pairs.size(); i += 2) {
@@ -154,8 +155,11 @@ void SavedState::add_values(const Pickle& pickle, PickleValue dict, const std::s
     if (!pairs[i].is(PickleKind::kText)) continue;
     const std::string key(pickle.text(pairs[i], "a key")), name = prefix + key;
     if (value.is(PickleKind::kDict)) {
-      if (depth == 0) add_values(pickle, value, name + ".", 1);
-    } else if (value.is(PickleKind::kList) && key == "param_groups") {
+      if (key == "state" && depth <= 1)
+        add_values(pickle, value, name + ".", kState);
+      else if (depth == 0 || depth == kState)
+        add_values(pickle, value, name + ".", depth + 1);
+    } else if (value.is(PickleKind::kList) && key == "param_groups" && depth <= 1) {
       auto groups = pickle.items(value, name);
       for (size_t g = 0; g < groups.size(); ++g)
         if (groups[g].is(PickleKind::kDict))

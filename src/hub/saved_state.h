@@ -45,7 +45,7 @@ class SavedState {
   const std::filesystem::path& path() const { return path_; }
   const std::map<std::string, SavedTensor, std::less<>>& tensors() const { return tensors_; }
   // Names of what is no tensor, in order. Of a file of torch.save these are the values of its dict
-  // and of dicts in it, and what param_groups say.
+  // and of dicts in it, what param_groups say, and what an optimizer's `state` has of a parameter.
   std::vector<std::string> items() const;
   // Of an item, or of a tensor with one element: the number that it is, or the numbers that the
   // list is. nullopt: there is no such item, or it is anything else.

@@ -8,6 +8,7 @@
 #include "base/element_types.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "models/hugging_face_tensor.h"
 #include "models/model_family.h"
@@ -18,6 +19,10 @@ namespace {
 // What wrappers of modules put into names: torch.compile, FSDP, recomputation, DDP.
 constexpr std::array<std::string_view, 4> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
                                                        "_checkpoint_wrapped_module", "module"};
+
+// Dicts of the weights themselves, where another one may have averages of them.
+constexpr std::string_view kOfTheModel[] = {
+    "app", "model", "model_state", "state_dict", "model_state_dict", "state"};
 
 constexpr std::string_view kGroups = "param_groups.";
 
@@ -78,9 +83,33 @@ const SavedTensor* TorchTrainingState::find(std::string_view plain_name) {
   return &state_.tensors().find(found->second)->second;
 }
 
+// Of several whole sets of weights, by what stands before them, the one that is the model itself.
+std::string TorchTrainingState::chosen_of(const std::vector<std::string>& prefixes) const {
+  auto is_plain = [](const std::string& prefix) {
+    return std::ranges::all_of(split(prefix, '.'), [](std::string_view word) {
+      return word.empty() || std::ranges::find(kOfTheModel, word) != std::end(kOfTheModel);
+    });
+  };
+  std::vector<std::string> names;
+  for (const std::string& prefix : prefixes)
+    names.push_back(cat("'", prefix, parameters_[0].name, "'"));
+  const std::string where =
+      cat("'", state_.path().string(), "' has ", prefixes.size(),
+          " sets of weights of this model, which begin with ", some_of(names), ": ");
+  if (std::ranges::count_if(prefixes, is_plain) != 1)
+    throw UserError(cat(where, "which of them is meant is not known; save it without the others"));
+  const std::string& chosen = *std::ranges::find_if(prefixes, is_plain);
+  TESSERA_INFO(cat(where,
+                   chosen.empty() ? "those without anything before their names"
+                                  : cat("those of '", chosen.substr(0, chosen.size() - 1), "'"),
+                   " are taken"));
+  return chosen;
+}
+
 void TorchTrainingState::find_weights() {
   std::vector<std::string> missing;  // of the best try
   std::string prefix;
+  std::vector<std::string> whole;  // prefixes before which nothing is missing
   bool found = false;
   for (const Naming& naming : namings()) {
     std::vector<std::string> prefixes;
@@ -92,6 +121,7 @@ void TorchTrainingState::find_weights() {
         if (!saved_name_of_.contains(candidate + place.name) &&
             (lacks.empty() || lacks.back() != candidate + place.name))
           lacks.push_back(candidate + place.name);
+      if (lacks.empty()) whole.push_back(candidate);
       if (found && lacks.size() >= missing.size()) continue;
       found = true;
       missing = std::move(lacks);
@@ -112,6 +142,7 @@ void TorchTrainingState::find_weights() {
             " model: ", missing.size(), missing.size() == 1 ? " tensor is" : " tensors are",
             " missing: ", some_of(missing), "; is its description that of these weights?"));
   }
+  if (whole.size() > 1) prefix = chosen_of(whole);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const HuggingFaceTensor there = hugging_face_tensor(model_.model_type, parameters_[i]);
     if (!there.transposed || there.shape[0] == there.shape[1]) continue;

@@ -29,7 +29,8 @@ class TorchTrainingState : public ParameterSource {
  public:
   // `parameters` are all of the model. UserError: what SavedState reports; weights that are missing
   // (the first five), of another shape or of another type than f32, bf16 and f16, with both;
-  // weights beside them that the model does not have.
+  // weights beside them that the model does not have; several sets of weights ("ema.") of which
+  // none is the model's by its name.
   TorchTrainingState(const std::filesystem::path& path, const ModelConfig& model,
                      std::vector<Parameter> parameters);
 
@@ -90,6 +91,7 @@ class TorchTrainingState : public ParameterSource {
   const Parameter& parameter(std::string_view name) const;
   const SavedTensor* find(std::string_view plain_name);
   std::vector<std::string> prefixes_of(std::string_view ending) const;
+  std::string chosen_of(const std::vector<std::string>& prefixes) const;
   void find_weights();
   void check_tied_head(const std::string& head);
   void refuse_other_weights(std::string_view prefix) const;

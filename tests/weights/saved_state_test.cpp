@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "base/random.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "torch_files/pickle_writer.h"
+#include "torch_files/zip_writer.h"
 
 namespace tessera {
 namespace {
@@ -77,6 +80,36 @@ TEST_F(ShardedSafetensors, WhatDoesNotMakeUpItsTensorIsRefused) {
   write("b.safetensors", {{2, 0}, {1, 4}},
         R"({"w": {"saved_offsets": [281474976710656, 281474976710656]}})");
   expect_contains(refusal(), "the parts of tensor 'w'");
+}
+
+// Of torch.save: PyTorch counts in a tensor, other programs in a number.
+TEST(SavedFile, HasWhatAnOptimizerCountsOfAParameter) {
+  ScratchDirectory directory;
+  std::string pickle;
+  PickleWriter w([&](std::string_view bytes) { pickle += bytes; });
+  int dicts = 0;
+  for (const char* key : {"optim", "state", "layers.0.w"}) {
+    w.empty_dict();
+    w.mark();
+    w.text(key);
+    ++dicts;
+  }
+  w.empty_dict();
+  w.mark();
+  w.text("step");
+  w.number(5);
+  for (; dicts >= 0; --dicts) w.set_items();
+  w.finish();
+  std::ofstream out(directory / "x.pt", std::ios::binary);
+  ZipWriter zip([&](std::span<const std::byte> bytes) {
+    out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  });
+  zip.add("archive/data.pkl", pickle);
+  zip.add("archive/byteorder", "little");
+  zip.finish();
+  out.close();
+  const SavedState state(directory / "x.pt");
+  EXPECT_EQ(state.numbers("optim.state.layers.0.w.step"), std::vector{5.0});
 }
 
 TEST(FindTorchCheckpoint, TakesTheNewestOfADirectory) {
