@@ -140,9 +140,9 @@ bool made_here(std::string_view suffix) {
   return suffix == own || suffix.starts_with(cat(own, ".", own_start(), ".", place(), "."));
 }
 
-void remove_leftovers_of(const std::filesystem::path& path) {
+void remove_leftovers_of(const std::filesystem::path& path, std::string_view mark) {
   namespace fs = std::filesystem;
-  const std::string prefix = path.filename().string() + ".tmp-";
+  const std::string prefix = cat(path.filename().string(), mark);
   std::error_code error, ignored;
   for (fs::directory_iterator it(path.has_parent_path() ? path.parent_path() : ".", error), end;
        !error && it != end; it.increment(error)) {

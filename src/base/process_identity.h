@@ -31,9 +31,10 @@ bool is_unique_suffix(std::string_view text);
 // ended and whose end nobody has asked for counts as ended.
 bool maker_has_ended(std::string_view suffix);
 
-// Removes `PATH.tmp-SUFFIX` of processes that have ended, files and directories: of some that were
-// killed while they wrote PATH. Where that cannot be done, nothing is said.
-void remove_leftovers_of(const std::filesystem::path& path);
+// Removes `PATH.tmp-SUFFIX`, or with another `mark`, of processes that have ended, files and
+// directories: of some that were killed while they wrote PATH. Where that cannot be done, nothing
+// is said.
+void remove_leftovers_of(const std::filesystem::path& path, std::string_view mark = ".tmp-");
 
 // What is known of that process here; of a bare number nothing but that it has ended.
 enum class MakerState { kUnknown, kRunning, kStopped, kEnded };

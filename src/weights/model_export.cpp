@@ -1,8 +1,10 @@
 #include "weights/model_export.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -93,15 +95,23 @@ void move_directory(const fs::path& from, const fs::path& to) {
       cat("cannot move '", from.string(), "' to '", to.string(), "': ", error.message()));
 }
 
+// At no moment there is no directory, where the file system can exchange two.
 void put_in_place(const fs::path& made, const fs::path& directory) {
-  fs::path replaced = directory;
-  replaced += ".replaced-" + unique_suffix();
+  constexpr std::string_view kReplaced = ".replaced-";
   std::error_code ignored;
-  bool replaces = fs::exists(directory, ignored);
-  if (replaces) move_directory(directory, replaced);
-  move_directory(made, directory);
+  fs::path replaced;
+  if (fs::exists(directory, ignored)) {
+    replaced = made;
+    if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, directory.c_str(), RENAME_EXCHANGE) != 0) {
+      replaced = directory;
+      replaced += cat(kReplaced, unique_suffix());
+      move_directory(directory, replaced);
+    }
+  }
+  if (replaced != made) move_directory(made, directory);
   sync_directory(directory.parent_path());
-  if (replaces) fs::remove_all(replaced, ignored);
+  if (!replaced.empty()) fs::remove_all(replaced, ignored);
+  remove_leftovers_of(directory, kReplaced);
 }
 
 }  // namespace

@@ -56,11 +56,12 @@ int32_t begin_of_text(const Tokenizer& tokenizer) {
   return prefix.empty() ? tokenizer.end_of_text() : prefix[0];
 }
 
-// What the tokenizer's directory says of the ends of a text, if it is that of a model.
+// What the tokenizer's directory, if it has one, says of the ends of a text, if it is that of a
+// model.
 Json token_ids(const fs::path& directory, const Tokenizer& tokenizer) {
   Json ids = Json::object();
   for (const char* name : {"config.json", "generation_config.json"}) {
-    Json json = read_small_json(directory / name);
+    Json json = directory.empty() ? Json() : read_small_json(directory / name);
     for (const char* key : kTokenIds) {
       if (json.is_object() && json.contains(key)) ids[key] = json[key];
     }

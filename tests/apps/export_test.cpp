@@ -78,6 +78,28 @@ TEST_F(Export, AModelOfIdsHasNoTokenizerUnlessOneIsNamed) {
       "--max_steps", "1", "--threads", "1"});
 }
 
+// Nor are those of whatever lies in the current directory.
+TEST_F(Export, TheIdsOfTheByteTokenizerAreItsOwn) {
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
+  write("config.json", R"({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3})");
+  ok({"export", "ckpt", "model"});
+  auto config = nlohmann::json::parse(read_file(path("model/config.json")));
+  EXPECT_EQ(config["eos_token_id"], 256);
+  EXPECT_FALSE(config.contains("pad_token_id"));
+}
+
+// What a killed one left beside it is removed, and what is replaced is whole at every moment.
+TEST_F(Export, TakesTheWholePlaceOfTheOneBefore) {
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
+  ok({"export", "ckpt", "model"});
+  make_directories(path("model.replaced-999999999"));
+  write("model.replaced-999999999/config.json", "{}");
+  write("model/tokenizer.model", "old");
+  ok({"export", "ckpt", "model"});
+  EXPECT_FALSE(names("model").contains("tokenizer.model"));
+  EXPECT_FALSE(std::filesystem::exists(path("model.replaced-999999999")));
+}
+
 TEST_F(Export, AFileOfWeightsIsNoModel) {
   ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
   ok({"export", "ckpt", "model"});
