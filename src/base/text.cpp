@@ -22,6 +22,12 @@ std::string format(const char* pattern, ...) {
   return s;
 }
 
+std::string some_of(std::span<const std::string> items) {
+  const auto shown = items.first(std::min<size_t>(items.size(), 5));
+  const size_t more = items.size() - shown.size();
+  return cat(join(shown, ", "), more > 0 ? cat(" and ", more, " more") : "");
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   size_t begin = 0;

@@ -53,6 +53,8 @@ std::string join(const Range& items, std::string_view separator) {
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
+// The first five: "a, b, c, d, e and 3 more".
+std::string some_of(std::span<const std::string> items);
 std::vector<std::string_view> split(std::string_view text, char separator);
 // Removes the first line from `text` and returns it without its end, LF or CR LF.
 std::string_view take_line(std::string_view& text);

@@ -30,6 +30,7 @@ struct Record {
   std::vector<Message> messages;  // a conversation
   std::vector<TextSpan> spans;    // text of which parts are learned: a prompt and its completion
 
+  bool empty() const { return text.empty() && ids.empty() && messages.empty() && spans.empty(); }
   // Of text, ids and labels.
   size_t bytes() const {
     size_t sum = text.size() + (ids.size() + labels.size()) * sizeof(int32_t);

@@ -109,9 +109,7 @@ bool TableRecordReader::next(Record& record) {
         TESSERA_WARN(cat(message, "; such rows are left out"));
       continue;
     }
-    if (!record.text.empty() || !record.ids.empty() || !record.messages.empty() ||
-        !record.spans.empty())
-      return true;
+    if (!record.empty()) return true;
   }
   return false;
 }

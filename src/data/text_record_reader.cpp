@@ -169,8 +169,7 @@ bool TextRecordReader::State::next_json(Record& into) {
     if (line.size() > kKeptBytes) line = std::string();
     if (!problem.empty()) {
       report_bad_line(problem);
-    } else if (!into.text.empty() || !into.ids.empty() || !into.messages.empty() ||
-               !into.spans.empty()) {
+    } else if (!into.empty()) {
       return true;
     }
   }

@@ -11,14 +11,6 @@
 namespace tessera {
 namespace {
 
-// "a, b, c, d, e and 3 more"
-std::string first_five(const std::vector<std::string>& items) {
-  constexpr size_t kShown = 5;
-  std::span<const std::string> shown(items.data(), std::min(items.size(), kShown));
-  return cat(join(shown, ", "),
-             items.size() > kShown ? cat(" and ", items.size() - kShown, " more") : "");
-}
-
 // Of two tensors of one type and shape, whether they have the same bits.
 bool equal_elements(const StoredTensor& a, const StoredTensor& b) {
   if (!a.dtype || !is_weight_dtype(*a.dtype)) return false;
@@ -86,11 +78,11 @@ void PretrainedWeights::check_all_there(std::span<const FileTensor> tensors) con
   std::string lacks = missing.empty()
                           ? ""
                           : cat(missing.size(), missing.size() == 1 ? " tensor is" : " tensors are",
-                                " missing: ", first_five(missing));
+                                " missing: ", some_of(missing));
   std::string has = extra.empty()
                         ? ""
                         : cat(extra.size(), extra.size() == 1 ? " tensor is" : " tensors are",
-                              " not part of the model: ", first_five(extra));
+                              " not part of the model: ", some_of(extra));
   throw UserError(cat("the weights in '", files_.path().string(), "' do not fit this ",
                       family_.model_type, " model: ", lacks,
                       lacks.empty() || has.empty() ? "" : "; ", has,

@@ -75,13 +75,7 @@ class Writer {
   }
 
   void convert_and_write(SafetensorsWriter& file, const FileTensor& tensor) {
-    bytes_.resize(values_.size() * static_cast<size_t>(size_of(dtype_)));
-    int64_t overflows = from_f32(values_, dtype_, bytes_.data());
-    if (overflows > 0) {
-      throw UserError(cat("parameter '", tensor.name, "' has ", overflows,
-                          " values that are too large for ", name(dtype_),
-                          ": give --dtype bf16 or f32"));
-    }
+    convert_weights(tensor.name, values_, dtype_, bytes_);
     file.write(bytes_.data(), bytes_.size());
   }
 
@@ -92,6 +86,16 @@ class Writer {
 };
 
 }  // namespace
+
+void convert_weights(const std::string& parameter, std::span<const float> values, DType dtype,
+                     std::vector<std::byte>& bytes) {
+  bytes.resize(values.size() * static_cast<size_t>(size_of(dtype)));
+  const int64_t overflows = from_f32(values, dtype, bytes.data());
+  if (overflows == 0) return;
+  throw UserError(cat("parameter '", parameter, "' has ", overflows,
+                      " values that are too large for ", name(dtype),
+                      ": give --dtype bf16 or f32"));
+}
 
 void write_weight_file(const fs::path& path, std::span<const FileTensor> tensors,
                        const ParameterSource& source, DType dtype) {

@@ -1,7 +1,10 @@
 #pragma once
+#include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
 #include "hub/family_names.h"
@@ -20,7 +23,11 @@ inline constexpr std::string_view kWriterKey = "written_by", kWriter = "tessera"
 void write_weights(const std::filesystem::path& directory, std::span<const FileTensor> tensors,
                    const ParameterSource& source, DType dtype, int64_t max_shard_bytes);
 
-// The same to one file of any name.
+// A parameter's values as they are written. UserError, as there.
+void convert_weights(const std::string& parameter, std::span<const float> values, DType dtype,
+                     std::vector<std::byte>& bytes);
+
+// The same as write_weights() to one file of any name.
 void write_weight_file(const std::filesystem::path& path, std::span<const FileTensor> tensors,
                        const ParameterSource& source, DType dtype);
 

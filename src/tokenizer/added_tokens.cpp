@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "tokenizer/character_kinds.h"
+#include "tokenizer/code_points.h"
 
 namespace tessera {
 namespace {
@@ -34,35 +35,12 @@ bool is_word_character(int32_t code_point) {
   }
 }
 
-// The code point that begins at `position`; -1 where it is not valid UTF-8.
-int32_t code_point_at(std::string_view text, size_t position, size_t& size) {
-  utf8proc_int32_t code_point = -1;
-  auto rest = static_cast<utf8proc_ssize_t>(std::min<size_t>(text.size() - position, 4));
-  utf8proc_ssize_t read = utf8proc_iterate(
-      reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + position, rest, &code_point);
-  size = read > 0 ? static_cast<size_t>(read) : 1;
-  return read > 0 ? code_point : -1;
-}
-
-// Where the character that ends before `end` begins.
-size_t character_before(std::string_view text, size_t end) {
-  for (size_t size = 1; size <= std::min<size_t>(end, 4); ++size) {
-    size_t read = 0;
-    if (code_point_at(text.substr(0, end), end - size, read) >= 0 && read == size) {
-      return end - size;
-    }
-  }
-  return end - 1;
-}
-
 bool is_word_before(std::string_view text, size_t end) {
-  size_t size = 0;
-  return end > 0 && is_word_character(code_point_at(text, character_before(text, end), size));
+  return end > 0 && is_word_character(code_point_at(text, character_before(text, end)).value);
 }
 
 bool is_word_at(std::string_view text, size_t begin) {
-  size_t size = 0;
-  return begin < text.size() && is_word_character(code_point_at(text, begin, size));
+  return begin < text.size() && is_word_character(code_point_at(text, begin).value);
 }
 
 }  // namespace

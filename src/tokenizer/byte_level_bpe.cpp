@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "tokenizer/character_kinds.h"
+#include "tokenizer/code_points.h"
 #include "tokenizer/gpt2_pieces.h"
 #include "tokenizer/llama3_pieces.h"
 #include "tokenizer/nfc.h"
@@ -64,12 +65,8 @@ AddedTokens added_tokens_of(const BpeModel& model, bool normalized) {
 size_t cut_before_line_end(std::string_view text, size_t from, bool at_returns) {
   CharacterReader characters(text);
   auto follows_text = [&](size_t place) {
-    if (place < std::max<size_t>(from, 1)) return false;
-    size_t last = place - 1;
-    auto goes_on = [&] { return (static_cast<unsigned char>(text[last]) & 0xC0) == 0x80; };
-    while (last > 0 && place - last < 4 && goes_on()) --last;
-    const Character character = characters.at(last);  // of another size: bytes that are not UTF-8
-    return last + character.size != place || character.kind != CharacterKind::kSpace;
+    return place >= std::max<size_t>(from, 1) &&
+           characters.at(character_before(text, place)).kind != CharacterKind::kSpace;
   };
   for (size_t end = text.find('\n', from); end != std::string_view::npos;
        end = text.find('\n', end + 1)) {

@@ -64,6 +64,14 @@ CodePoint code_point_at(std::string_view text, size_t position) {
   return {code_point, static_cast<size_t>(size)};
 }
 
+size_t character_before(std::string_view text, size_t end) {
+  for (size_t size = 1; size <= std::min<size_t>(end, 4); ++size) {
+    const CodePoint point = code_point_at(text.substr(0, end), end - size);
+    if (point.value >= 0 && point.size == size) return end - size;
+  }
+  return end - 1;
+}
+
 std::string utf8_of(int32_t code_point) {
   utf8proc_uint8_t bytes[4];
   utf8proc_ssize_t size = utf8proc_encode_char(code_point, bytes);

@@ -13,6 +13,9 @@ struct CodePoint {
 };
 CodePoint code_point_at(std::string_view text, size_t position);
 
+// Where the character that ends before `end`, which is above 0, begins.
+size_t character_before(std::string_view text, size_t end);
+
 std::string utf8_of(int32_t code_point);
 
 bool is_utf8(std::string_view text);

@@ -301,12 +301,9 @@ void refuse_added_tokens(const std::filesystem::path& directory, const std::stri
   if (missing.empty()) return;
   std::vector<std::string> names;
   for (const auto& [token, path] : missing) names.push_back(cat("'", token, "'"));
-  constexpr size_t kNamed = 5;
-  const size_t more = names.size() - std::min(names.size(), kNamed);
-  names.resize(names.size() - more);
   fail(name,
        cat("'", missing.begin()->second.string(), "' adds tokens that it does not have, ",
-           join(names, ", "), more > 0 ? cat(" and ", more, " more") : "",
+           some_of(names),
            ": they are read from a tokenizer.json only; transformers writes one beside them: "
            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR); to do without these tokens, "
            "give a copy of the tokenizer without that file"));

@@ -14,11 +14,13 @@
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "hub/gguf_writer.h"
+#include "hub/weight_writer.h"
 #include "models/build_model.h"
 #include "models/model_family.h"
 #include "nn/rotary.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/gguf_tokenizer.h"
+#include "weights/tokenizer_export.h"
 #include "weights/zeros_elsewhere.h"
 
 namespace tessera {
@@ -273,13 +275,7 @@ class GgufExport {
 
   void write_values(const Parameter& p) {
     check_interruption();
-    const DType dtype = dtype_of(p);
-    bytes_.resize(values_.size() * static_cast<size_t>(size_of(dtype)));
-    if (int64_t overflows = from_f32(values_, dtype, bytes_.data()); overflows > 0) {
-      throw UserError(cat("parameter '", p.name, "' has ", overflows,
-                          " values that are too large for ", name(dtype),
-                          ": give --dtype bf16 or f32"));
-    }
+    convert_weights(p.name, values_, dtype_of(p), bytes_);
     file_.write(bytes_.data(), bytes_.size());
     done_ += std::ssize(bytes_);
     if (options_.progress) options_.progress(done_, total_);
@@ -304,12 +300,7 @@ void export_gguf(const fs::path& path, const ModelConfig& model, const Parameter
   std::error_code ignored;
   if (fs::exists(path, ignored))
     throw UserError(cat("'", path.string(), "' is there: give another name"));
-  auto tokenizer = load_tokenizer(options.tokenizer);
-  if (tokenizer->vocab_size() > model.vocab_size) {
-    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
-                        " ids, the model's vocabulary only ", model.vocab_size,
-                        ": give --tokenizer the one that it was trained with"));
-  }
+  auto tokenizer = open_tokenizer(options.tokenizer, model.vocab_size);
   if (model.sliding_window) {
     TESSERA_WARN(
         cat("its window of ", *model.sliding_window,

@@ -52,17 +52,6 @@ class PeftNames : public ParameterSource {
   const ParameterSource& source_;
 };
 
-std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, const ModelConfig& model) {
-  if (named.empty()) return nullptr;
-  auto tokenizer = load_tokenizer(named);
-  if (tokenizer->vocab_size() > model.vocab_size) {
-    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
-                        " ids, the model's vocabulary only ", model.vocab_size,
-                        ": give --tokenizer the one that it was trained with"));
-  }
-  return tokenizer;
-}
-
 // Without a slash at its end, so that it can be named and renamed; where a link leads.
 fs::path plain(const fs::path& directory) {
   fs::path path = directory.lexically_normal();
@@ -205,7 +194,8 @@ void export_model(const fs::path& directory, const ModelConfig& model,
   ModelConfig there = model;  // as transformers has it
   if (auto complete = model_family(model.model_type).complete) complete(there);
   std::vector<FileTensor> tensors = file_tensors(model.model_type, parameters_of(there));
-  auto tokenizer = open_tokenizer(options.tokenizer, model);
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (!options.tokenizer.empty()) tokenizer = open_tokenizer(options.tokenizer, model.vocab_size);
   if (tokenizer) check_tokenizer_export(options.tokenizer, *tokenizer, model.model_type);
   check_export_directory(directory);
   const fs::path final = plain(directory);

@@ -163,6 +163,16 @@ void write_json(const fs::path& path, const Json& json) {
   write_file_atomic(path, json.dump(2) + "\n");
 }
 
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, int64_t vocab_size) {
+  auto tokenizer = load_tokenizer(named);
+  if (tokenizer->vocab_size() > vocab_size) {
+    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
+                        " ids, the model's vocabulary only ", vocab_size,
+                        ": give --tokenizer the one that it was trained with"));
+  }
+  return tokenizer;
+}
+
 std::optional<BpeModel> byte_level_model(const std::string& named, const Tokenizer& tokenizer) {
   if (named == "byte") return byte_model(tokenizer);
   const auto* bpe = dynamic_cast<const ByteLevelBpe*>(&tokenizer);

@@ -43,14 +43,6 @@ std::string without_wrappers(std::string_view name) {
   return join(kept, ".");
 }
 
-// "a, b, c, d, e and 3 more"
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 5;
-  const std::span<const std::string> shown(names.data(), std::min(names.size(), kShown));
-  return cat(join(shown, ", "),
-             names.size() > kShown ? cat(" and ", names.size() - kShown, " more") : "");
-}
-
 int64_t row_width(const Parameter& p) {
   return p.shape.size() < 2 || p.name.ends_with(".bias") ? 1 : p.shape.back();
 }
