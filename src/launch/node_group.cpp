@@ -49,6 +49,23 @@ std::optional<NodeRecord> NodeRecord::from_text(std::string_view text) {
   return record;
 }
 
+namespace {
+
+std::string to_text(const std::vector<NodeRecord>& nodes) {
+  std::vector<std::string> texts;
+  for (const NodeRecord& node : nodes) texts.push_back(node.to_text());
+  return join(texts, "\t");
+}
+
+std::vector<NodeRecord> nodes_in(std::string_view text) {
+  std::vector<NodeRecord> nodes;
+  for (std::string_view one : split(text, '\t'))
+    nodes.push_back(NodeRecord::from_text(one).value_or(NodeRecord{"?", 0}));
+  return nodes;
+}
+
+}  // namespace
+
 NodeGroup::NodeGroup(const RunOptions& options, std::string token)
     : options_(options),
       job_store_(options, std::move(token)),
@@ -103,7 +120,12 @@ NodeGroup::Claim NodeGroup::claim_place(int attempt) {
   for (int node = 0; node < options_.nnodes; ++node) {
     if (auto free = claim(attempt, node)) return *free;
   }
-  throw CommError(cat("the job at ", place, " has all its ", options_.nnodes,
+  throw_no_place();
+}
+
+void NodeGroup::throw_no_place() const {
+  throw CommError(cat("the job at ", to_string(job_store_.address()), " has all its ",
+                      options_.nnodes,
                       " nodes already: was this node started twice, or is an older job with the "
                       "same --rdzv_id still running there?"));
 }
@@ -128,30 +150,22 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
   place.node_rank = node_rank_ = claimed.node_rank;
   NodeRecord own{host_name(), options_.nnodes, options_.nproc_per_node, options_.max_restarts,
                  claimed.turn};
-  store_->set(key(cat("node/", place.node_rank)), own.to_text());
-  int world = 0;
+  // In place of what a node has written that had this place before.
+  const std::string own_key = key(cat("node/", place.node_rank));
+  while (!store_->replace(own_key, store_->find(own_key), own.to_text())) {
+  }
   WaitNotice notice;
-  while (static_cast<int>(place.nodes.size()) < options_.nnodes) {
+  std::optional<std::string> met;
+  while (!(met = store_->find(key("met")))) {
     if (should_stop()) {
       report({JobEnd::Kind::kInterrupted, 143, false,
               cat("node ", place_of(node_rank_, own), " was interrupted while nodes met")});
       leave();
       return std::nullopt;
     }
-    auto node = static_cast<int>(place.nodes.size());
-    auto text = store_->find(key(cat("node/", node)));
-    const NodeRecord record = NodeRecord::from_text(text.value_or("")).value_or(NodeRecord{"?", 0});
-    // Another one may come in the place of a node that has gone again.
-    if (text && !is_gone(*store_, node, record)) {
-      if (record.nnodes != own.nnodes || record.max_restarts != own.max_restarts) {
-        fail_join(cat("node ", place_of(node, record), " was started with --nnodes ", record.nnodes,
-                      " --max_restarts ", record.max_restarts, ", node ", place_of(node_rank_, own),
-                      " with --nnodes ", own.nnodes, " --max_restarts ", own.max_restarts,
-                      ": give all nodes the same"));
-      }
-      if (node == place.node_rank) place.first_rank = world;
-      world += record.workers;
-      place.nodes.push_back(record);
+    if (find_nodes(place.nodes, own)) {
+      // What the first says that sees them all holds for all: one may be gone a moment later.
+      store_->replace(key("met"), std::nullopt, to_text(place.nodes));
       continue;
     }
     if (auto end = store_->find(key("end")))
@@ -165,9 +179,38 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
     if (steady_clock::now() >= deadline) fail_join(describe_missing());
     std::this_thread::sleep_for(kLookAgain);
   }
-  store_->set(key("met"), "1");
-  place.world_size = world;
+  place.nodes = nodes_in(*met);
+  if (place.nodes.at(static_cast<size_t>(place.node_rank)).turn != own.turn) throw_no_place();
+  place.world_size = 0;
+  for (int node = 0; node < options_.nnodes; ++node) {
+    if (node == place.node_rank) place.first_rank = place.world_size;
+    place.world_size += place.nodes.at(static_cast<size_t>(node)).workers;
+  }
   return place;
+}
+
+// Adds those that have come to the ones before the first that is missing; whether all are there.
+// One that has gone again is missing: another one may come in its place.
+bool NodeGroup::find_nodes(std::vector<NodeRecord>& nodes, const NodeRecord& own) {
+  while (static_cast<int>(nodes.size()) < options_.nnodes) {
+    const int node = static_cast<int>(nodes.size());
+    const auto text = store_->find(key(cat("node/", node)));
+    const NodeRecord record = NodeRecord::from_text(text.value_or("")).value_or(NodeRecord{"?", 0});
+    if (!text || is_gone(*store_, node, record)) return false;
+    if (record.nnodes != own.nnodes || record.max_restarts != own.max_restarts) {
+      fail_join(cat("node ", place_of(node, record), " was started with --nnodes ", record.nnodes,
+                    " --max_restarts ", record.max_restarts, ", node ", place_of(node_rank_, own),
+                    " with --nnodes ", own.nnodes, " --max_restarts ", own.max_restarts,
+                    ": give all nodes the same"));
+    }
+    nodes.push_back(record);
+  }
+  for (size_t node = 0; node < nodes.size(); ++node) {
+    if (!is_gone(*store_, static_cast<int>(node), nodes[node])) continue;
+    nodes.resize(node);
+    return false;
+  }
+  return true;
 }
 
 NodeGroup::Arrivals NodeGroup::arrivals() {

@@ -90,6 +90,8 @@ class NodeGroup {
   };
   std::optional<Claim> claim(int attempt, int node);
   Claim claim_place(int attempt);
+  [[noreturn]] void throw_no_place() const;
+  bool find_nodes(std::vector<NodeRecord>& nodes, const NodeRecord& own);
   // Nodes of the attempt, as messages name them.
   struct Arrivals {
     std::vector<std::string> here, missing;

@@ -248,6 +248,36 @@ TEST_F(Nodes, ANodeThatIsLostBetweenAttemptsIsReplaced) {
   for (int rank : {0, 1}) expect_contains(both, cat("rank ", rank, " of 1\n"));
 }
 
+// It is killed, or asked to end as a pod is, while the others are still to come.
+TEST_F(Nodes, ANodeThatGoesWhileNodesMeetIsReplaced) {
+  const Words numbered{"--nnodes=3", "--master_addr=127.0.0.1", "--rdzv_conf=join_timeout=20"};
+  for (const bool by_number : {false, true}) {
+    port_ = free_port();
+    auto words = [&](int node) {
+      Words all =
+          by_number ? numbered + Words{cat("--master_port=", port_), "--node_rank"} : c10d(3);
+      if (by_number) all.push_back(cat(node));
+      return all + Words{"train", "print", "rank %RANK"};
+    };
+    pid_t a = start(words(0), "a");
+    wait_for_server();
+    pid_t b = start(words(1), "b");
+    wait_for("a.err", ": 2 of 3 are here");
+    ::kill(b, by_number ? SIGTERM : SIGKILL);
+    finish(b);
+    pid_t c = start(words(2), "c");
+    std::this_thread::sleep_for(300ms);
+    pid_t again = start(words(1), "b");
+    std::string all;
+    for (pid_t agent : {a, again, c}) {
+      const Result result = finish(agent);
+      EXPECT_EQ(result.status, 0) << result.err;
+      all += result.out;
+    }
+    for (int rank : {0, 1, 2}) expect_contains(all, cat("rank ", rank, "\n"));
+  }
+}
+
 TEST_F(Nodes, SaysWhoIsMissing) {
   Words words = c10d(3) + Words{"--rdzv_conf=join_timeout=1", "train"};
   auto [a, b] = run_two(words);
