@@ -34,22 +34,23 @@ struct TcpStore::Answer {
 };
 
 TcpStore::TcpStore(Endpoint server, std::string token, milliseconds timeout,
-                   milliseconds round_trip)
-    : TcpStore(std::vector<Endpoint>{std::move(server)}, std::move(token), timeout, round_trip) {}
+                   milliseconds round_trip, Waiting waiting)
+    : TcpStore(std::vector<Endpoint>{std::move(server)}, std::move(token), timeout, round_trip,
+               std::move(waiting)) {}
 
 TcpStore::TcpStore(const std::vector<Endpoint>& places, std::string token, milliseconds timeout,
-                   milliseconds round_trip)
+                   milliseconds round_trip, Waiting waiting)
     : token_(std::move(token)), round_trip_(round_trip) {
   timeout = std::min(timeout, kLongestStoreWait);
-  Deadline deadline = steady_clock::now() + timeout;
-  milliseconds pause{20};
+  const auto begin = steady_clock::now();
+  Deadline deadline = begin + timeout;
+  milliseconds pause{20}, glance = waiting || places.size() > 1 ? kGlance : kHandshake;
   while (true) {
     std::string reason;
     for (const Endpoint& place : places) {
       server_ = place;
       try {
-        auto glance = steady_clock::now() + (places.size() > 1 ? kGlance : kHandshake);
-        idle_.push_back(connect(std::min(deadline, glance)));
+        idle_.push_back(connect(std::min(deadline, steady_clock::now() + glance)));
         return;
       } catch (const RefusedError& error) {
         if (places.size() == 1) throw;
@@ -58,12 +59,18 @@ TcpStore::TcpStore(const std::vector<Endpoint>& places, std::string token, milli
         if (reason.empty()) reason = error.what();
       }
     }
-    if (steady_clock::now() + pause >= deadline) {
+    auto nobody_within = [&](double seconds) {
       std::string last = places.size() > 1 ? cat(" to ", places.back().port) : "";
-      throw CommError(cat("no store answered at ", to_string(places.front()), last, " within ",
-                          static_cast<double>(timeout.count()) / 1000, " s (", reason,
-                          "): is its process running, and can this host reach that address?"));
-    }
+      return cat("no store answered at ", to_string(places.front()), last, " within ", seconds,
+                 " s (", reason,
+                 "): is its process running, and can this host reach that address?");
+    };
+    const auto now = steady_clock::now();
+    if (now + pause >= deadline)
+      throw CommError(nobody_within(static_cast<double>(timeout.count()) / 1000));
+    if (waiting)
+      waiting(nobody_within(std::chrono::floor<std::chrono::seconds>(now - begin).count()));
+    if (places.size() == 1) glance = kHandshake;  // for one that is slow
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, milliseconds(500));
   }

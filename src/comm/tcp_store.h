@@ -1,5 +1,6 @@
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -48,13 +49,15 @@ class TcpStore final : public Store {
  public:
   // Tries until the timeout is over, since the server may start later than its clients. CommError
   // at once when the store belongs to a job with another token or is no store, and after the
-  // timeout when nobody answers.
+  // timeout when nobody answers. Meanwhile `waiting` is called with what it would say: it may
+  // throw.
+  using Waiting = std::function<void(const std::string& so_far)>;
   TcpStore(Endpoint server, std::string token, std::chrono::milliseconds timeout,
-           std::chrono::milliseconds round_trip = std::chrono::seconds(30));
+           std::chrono::milliseconds round_trip = std::chrono::seconds(30), Waiting waiting = {});
   // The server is at one of these places; what answers at the others is not of this job.
   TcpStore(const std::vector<Endpoint>& places, std::string token,
            std::chrono::milliseconds timeout,
-           std::chrono::milliseconds round_trip = std::chrono::seconds(30));
+           std::chrono::milliseconds round_trip = std::chrono::seconds(30), Waiting waiting = {});
 
   void set(const std::string& key, std::string_view value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;

@@ -134,8 +134,12 @@ class Agent {
       NodeGroup nodes(options, token_, round->number, rounds.take_server(*round));
       std::optional<NodePlace> place;
       try {
-        nodes.connect();
-        place = nodes.join([this] { return is_interrupted(); });
+        const auto all_there = [&] { rounds.membership().require_all_of(*round); };
+        nodes.connect(all_there);
+        place = nodes.join([&] {
+          all_there();
+          return is_interrupted();
+        });
         not_met = 0;
       } catch (const CommError& error) {
         if (++not_met == kMeetings) throw;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/wait_notice.h"
 
 namespace tessera {
 namespace {
@@ -16,7 +17,6 @@ using std::chrono::steady_clock;
 
 constexpr const char *kNodesKey = "agent/nnodes", *kOtherNodesKey = "agent/nnodes/other";
 constexpr milliseconds kAgain{200}, kGlance{1000}, kShortestLoss{5000};
-constexpr milliseconds kQuietWait{3000};
 
 milliseconds join_timeout(const RunOptions& options) {
   return milliseconds(static_cast<int64_t>(options.join_timeout * 1000));
@@ -101,23 +101,16 @@ bool JobStore::should_serve() const {
   }
 }
 
-// What may not change by itself, as a name that is misspelled, is told of long before the end.
-std::unique_ptr<TcpStore> JobStore::find_store(milliseconds lost_after) const {
-  const milliseconds longest = join_timeout(options_);
-  const auto begin = steady_clock::now();
-  try {
-    return std::make_unique<TcpStore>(reach_, token_, std::min(longest, kQuietWait), lost_after);
-  } catch (const CommError& error) {
-    const bool refused = steady_clock::now() - begin < kQuietWait / 2;
-    if (refused || longest <= kQuietWait) throw;
-    TESSERA_WARN(cat(error.what(), " Trying for ", options_.join_timeout, " s more"));
-  }
-  return std::make_unique<TcpStore>(reach_, token_, longest, lost_after);
-}
-
-std::unique_ptr<TcpStore> JobStore::connect() const {
+std::unique_ptr<TcpStore> JobStore::connect(const std::function<void()>& while_waiting) const {
   auto lost_after = std::max(longest_silence(options_), kShortestLoss);
-  auto store = find_store(lost_after);
+  // What may not change by itself, as a name that is misspelled, is told of long before the end.
+  WaitNotice notice;
+  auto store = std::make_unique<TcpStore>(
+      reach_, token_, join_timeout(options_), lost_after, [&](const std::string& so_far) {
+        if (while_waiting) while_waiting();
+        if (notice.is_due())
+          TESSERA_WARN(cat(so_far, " Trying for ", options_.join_timeout, " s in all"));
+      });
   const std::string own = options_.nodes_text();
   if (store->replace(kNodesKey, std::nullopt, own)) return store;
   const std::string first = store->get(kNodesKey, lost_after);

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,8 +21,8 @@ class JobStore {
   // CommError when the port is another program's or another job's, nobody serves a store there
   // within the join timeout (a warning says early that it is waited for), or the number of nodes
   // may change for this node and not for the first that came, or the other way round: they meet in
-  // other ways.
-  std::unique_ptr<TcpStore> connect() const;
+  // other ways. `while_waiting` is called now and then, and may throw.
+  std::unique_ptr<TcpStore> connect(const std::function<void()>& while_waiting = {}) const;
   // --nnodes of a node that was turned away for that.
   static std::optional<std::string> other_nodes(Store& store);
 
@@ -32,7 +33,6 @@ class JobStore {
 
  private:
   bool should_serve() const;
-  std::unique_ptr<TcpStore> find_store(std::chrono::milliseconds lost_after) const;
   // What is in the way of serving it and may go by itself.
   struct Obstacle {
     std::string what, advice;

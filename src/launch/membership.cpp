@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
-#include "launch/wait_notice.h"
+#include "base/wait_notice.h"
 
 namespace tessera {
 namespace {
@@ -102,6 +102,26 @@ std::optional<Round> Membership::join(const LastRound& last, const std::function
     }
   }
   return std::nullopt;
+}
+
+void Membership::require_all_of(const Round& round) {
+  const auto now = steady_clock::now();
+  if (now - required_at_ < kLookAround) return;
+  required_at_ = now;
+  View view;
+  try {
+    view = look();
+  } catch (const MembershipUnavailableError&) {
+    return;  // may be away once the round has begun
+  }
+  if (!view.state || view.state->round < round.number) return;
+  if (view.state->round > round.number)
+    throw CommError("the other nodes have begun another one without this node");
+  for (size_t i = 0; i < round.nodes.size(); ++i) {
+    const MemberNode& node = round.nodes[i];
+    if (node.id != self_.id && !view.present.contains(node.id))
+      throw CommError(cat("node ", i, " on ", node.host, " is gone"));
+  }
 }
 
 Membership::View Membership::look() {

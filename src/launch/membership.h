@@ -74,6 +74,10 @@ class Membership {
   std::optional<Round> join(const LastRound& last, const std::function<Endpoint()>& serve,
                             const std::function<bool()>& should_stop);
 
+  // While the nodes of a round meet, now and then: CommError when one of them is gone, or the
+  // others have gone on without this one.
+  void require_all_of(const Round& round);
+
   // From a thread, until the next join() or watch(nullptr), behind which no call is under way:
   // calls `on_waiting` once when another node has come that there is a place for. For one node of
   // the round.
@@ -120,7 +124,7 @@ class Membership {
   bool waits_ = false;  // has no place
   // As this node has seen it, by its own clock.
   std::vector<std::string> seen_members_;
-  std::chrono::steady_clock::time_point members_since_;
+  std::chrono::steady_clock::time_point members_since_, required_at_;
   std::optional<std::chrono::steady_clock::time_point> rank_taken_since_, stale_since_;
   std::mutex looking_;
   std::set<std::string> present_;  // of those that were asked for since

@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
+#include "base/wait_notice.h"
 #include "comm/job.h"
-#include "launch/wait_notice.h"
 
 namespace tessera {
 namespace {
@@ -80,7 +80,9 @@ NodeGroup::NodeGroup(const RunOptions& options, std::string token, int round,
 
 NodeGroup::~NodeGroup() { close_attempt(); }
 
-void NodeGroup::connect() { store_ = job_store_.connect(); }
+void NodeGroup::connect(const std::function<void()>& while_waiting) {
+  store_ = job_store_.connect(while_waiting);
+}
 
 std::string NodeGroup::job_id() {
   if (store_->add("agent/job_id/claim", 1) == 1) store_->set("agent/job_id", random_id());

@@ -52,7 +52,7 @@ class NodeGroup {
   ~NodeGroup();
 
   // JobStore::connect().
-  void connect();
+  void connect(const std::function<void()>& while_waiting = {});
 
   // Identity of the job: drawn by the node that connects first, the same on all of them.
   std::string job_id();

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "comm/tcp_store.h"
 #include "launch/etcd_membership_store.h"
+#include "launch/membership_state.h"
 #include "tests/base/error_expectation.h"
 #include "tests/comm/free_port.h"
 #include "tests/launch/agent_fixture.h"
@@ -51,6 +52,17 @@ class Etcd : public AgentTest {
             "--rdzv_id=job",
             cat("--rdzv_conf=join_timeout=2,last_call_timeout=0.1,keep_alive_interval=0.3",
                 more.empty() ? "" : ",", more)};
+  }
+  // Until so many nodes have put themselves down for the first round.
+  static void wait_for_members(EtcdCluster& etcd, size_t count) {
+    EtcdMembershipStore store(std::make_unique<EtcdClient>(etcd.endpoints(), EtcdAccess{}), "job",
+                              1s);
+    for (int i = 0; i < 400; ++i) {
+      const auto state = MembershipState::from_text(store.read().text);
+      if (state && state->members.size() >= count) return;
+      std::this_thread::sleep_for(50ms);
+    }
+    ADD_FAILURE() << "no " << count << " nodes";
   }
   std::string error_of(const Words& words, std::chrono::seconds longest = 15s) {
     auto begin = steady_clock::now();
@@ -165,6 +177,30 @@ TEST_F(Etcd, OneThatForgets) {
     EXPECT_EQ(result.status, 0) << result.err;
     expect_contains(result.out, cat("/2 round 1 ", id));
   }
+}
+
+// The others do not wait for it longer than its lease does.
+TEST_F(Etcd, ANodeThatDiesBeforeItsRoundMeetsIsReplaced) {
+  EtcdCluster etcd(1);
+  Words words = job(etcd.endpoints_text(), "timeout=60,keep_alive_interval=1") +
+                Words{"train", "print", "rank %RANK"};
+  words[0] = "--nnodes=3";
+  pid_t a = start(words, "a");
+  wait_for("a.err", "1 of at least 3 are here");
+  pid_t b = start(words, "b");
+  wait_for_members(etcd, 2);
+  ::kill(b, SIGKILL);
+  finish(b);
+  auto begin = steady_clock::now();
+  pid_t c = start(words, "c"), d = start(words, "d");
+  std::string all;
+  for (pid_t agent : {a, c, d}) {
+    Result result = finish(agent);
+    EXPECT_EQ(result.status, 0) << result.err;
+    all += result.out;
+  }
+  EXPECT_LT(steady_clock::now() - begin, 15s);
+  for (int rank : {0, 1, 2}) expect_contains(all, cat("rank ", rank, "\n"));
 }
 
 TEST_F(Etcd, TwoNodesOfOneNumber) {
