@@ -132,6 +132,7 @@ class Agent {
       job_id_ = round->job_id;
       const RunOptions options = rounds.options_of(*round);
       NodeGroup nodes(options, token_, round->number, rounds.take_server(*round));
+      if (options_.is_elastic()) nodes.expect_newcomers(options_.min_nodes, is_known_);
       std::optional<NodePlace> place;
       try {
         const auto all_there = [&] { rounds.membership().require_all_of(*round); };
@@ -152,6 +153,19 @@ class Agent {
       auto [end, status] = attempt_of_round(rounds, *round, nodes, *place, options);
       nodes.leave();
       nodes.close_attempt();
+      is_known_ = is_known_ || nodes.has_first_step();
+      if (end.lost_node >= 0 && !end.may_retry) {
+        const std::string who = cat("node ", end.lost_node, " on ",
+                                    place->nodes[static_cast<size_t>(end.lost_node)].host);
+        if (end.lost_node == place->node_rank) {
+          rounds.membership().leave(end);
+          tell(cat("with this node, ", who,
+                   ", the job did not come to its next step: it goes on without it"));
+          return status;
+        }
+        TESSERA_WARN(cat("with ", who, ", which has just come, the job did not come to its next ",
+                         "step: it goes on without that node"));
+      }
       if (end.kind == JobEnd::Kind::kRegroup && asked_to_end_) {
         rounds.membership().leave(
             {JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"});
@@ -249,13 +263,13 @@ class Agent {
     for (const std::string& note : notes) TESSERA_INFO(note);
     nodes.watch(place);
     WorkerGroup workers(options, place, nodes, signals_, guard_);
-    if (!interrupted_by_.empty()) {
-      workers.on_first_step([this, met = seconds_since_end()] {
+    workers.on_first_step([this, &nodes, met = seconds_since_end()] {
+      nodes.report_first_step();
+      if (!interrupted_by_.empty())
         TESSERA_INFO(cat("The first step after an interruption (", interrupted_by_, ") is done ",
                          format("%.1f", seconds_since_end()),
                          " s after that was noticed; nodes met after ", format("%.1f", met), " s"));
-      });
-    }
+    });
     try {
       workers.start(command,
                     shared_variables(options, place, nodes.store_address(), token_, job_id_));
@@ -320,7 +334,8 @@ class Agent {
   std::string interrupted_by_;
   std::chrono::steady_clock::time_point ended_at_;
   bool asked_to_end_ = false;
-  ProcessGuard guard_;  // before anything that has threads
+  bool is_known_ = false;  // NodeRecord::is_known
+  ProcessGuard guard_;     // before anything that has threads
   AgentSignals signals_;
 };
 

@@ -16,9 +16,13 @@ using Phase = MembershipState::Phase;
 
 constexpr milliseconds kLookForOthers{500}, kLookForEnd{200};
 
-// Whatever a worker printed: one line that can be shown.
-std::string first_line(std::string text) {
-  text.resize(std::min({text.size(), text.find('\n'), size_t{1000}}));
+// Whatever a worker printed: one line that can be shown. Of its last lines that is the last.
+std::string one_line(const std::string& end) {
+  std::string text = end.substr(0, end.find('\n'));
+  if (constexpr std::string_view kLines = "; its last lines:"; text.ends_with(kLines))
+    text.replace(text.size() - kLines.size(), kLines.size(),
+                 cat(": ", trim(std::string_view(end).substr(end.rfind('\n') + 1))));
+  text.resize(std::min(text.size(), size_t{1000}));
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
@@ -99,7 +103,7 @@ void Membership::look_for_waiting() {
 
 void Membership::close(const JobEnd& end) {
   JobEnd kept = end;
-  kept.text = first_line(end.text);
+  kept.text = one_line(end.text);
   try {
     for (int attempt = 0; attempt < 20; ++attempt) {
       View view = look();

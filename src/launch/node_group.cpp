@@ -31,21 +31,22 @@ std::string place_of(int node, const NodeRecord& record) { return cat(node, " on
 }  // namespace
 
 std::string NodeRecord::to_text() const {
-  return cat(nnodes, "\n", workers, "\n", max_restarts, "\n", turn, "\n", host);
+  return cat(nnodes, "\n", workers, "\n", max_restarts, "\n", turn, "\n", is_known, "\n", host);
 }
 
 std::optional<NodeRecord> NodeRecord::from_text(std::string_view text) {
   auto lines = split(text, '\n');
-  if (lines.size() != 5) return std::nullopt;
+  if (lines.size() != 6) return std::nullopt;
   NodeRecord record;
-  int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts, &record.turn};
+  int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts, &record.turn,
+                    &record.is_known};
   for (size_t i = 0; i < std::size(numbers); ++i) {
     auto [end, error] =
         std::from_chars(lines[i].data(), lines[i].data() + lines[i].size(), *numbers[i]);
     bool good = error == std::errc() && end == lines[i].data() + lines[i].size();
     if (!good || *numbers[i] < 0 || *numbers[i] > kMaxWorldSize) return std::nullopt;
   }
-  record.host = lines[4].substr(0, 256);
+  record.host = lines[5].substr(0, 256);
   return record;
 }
 
@@ -150,8 +151,8 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
   auto kept = std::exchange(kept_, std::nullopt);
   const Claim claimed = kept && kept->attempt == attempt_ ? *kept : claim_place(attempt_);
   place.node_rank = node_rank_ = claimed.node_rank;
-  NodeRecord own{host_name(), options_.nnodes, options_.nproc_per_node, options_.max_restarts,
-                 claimed.turn};
+  NodeRecord own{host_name(),           options_.nnodes, options_.nproc_per_node,
+                 options_.max_restarts, claimed.turn,    is_known_ ? 1 : 0};
   // In place of what a node has written that had this place before.
   const std::string own_key = key(cat("node/", place.node_rank));
   while (!store_->replace(own_key, store_->find(own_key), own.to_text())) {
@@ -270,6 +271,8 @@ void NodeGroup::watch_loop() {
         return set_end(
             JobEnd::from_text(*text).value_or(JobEnd{JobEnd::Kind::kLost, 1, false, *text}));
       }
+      if (least_known_ > 0 && !has_first_step_)
+        has_first_step_ = store_->find(key("first_step")).has_value();
       std::optional<JobEnd> lost =
           job_store_.server() ? find_gone_node(job_store_.server()->store()) : std::nullopt;
       if (nodes_.size() > 1 && steady_clock::now() >= next_sign) {
@@ -347,6 +350,38 @@ std::optional<JobEnd> NodeGroup::end() {
   return end_;
 }
 
+void NodeGroup::expect_newcomers(int least, bool is_known) {
+  least_known_ = least;
+  is_known_ = is_known;
+}
+
+void NodeGroup::report_first_step() {
+  if (least_known_ == 0) return;
+  try {
+    store_->set(key("first_step"), "1");
+  } catch (const CommError&) {
+    // The watching thread says that the store is gone.
+  }
+}
+
+// The newcomer itself where the failure is its own, else the last one: they may be several, and
+// what the ranks find different between them does not say whose fault it is.
+JobEnd NodeGroup::blame(JobEnd end) {
+  if (end.kind != JobEnd::Kind::kFailed || end.lost_node >= 0 || least_known_ == 0 ||
+      store_->find(key("first_step")))
+    return end;
+  const auto is_new = [](const NodeRecord& node) { return node.is_known == 0; };
+  const auto known = static_cast<int>(nodes_.size() - std::ranges::count_if(nodes_, is_new));
+  if (known < least_known_ || known == static_cast<int>(nodes_.size())) return end;
+  end.lost_node = node_rank_;
+  if (is_known_) {
+    end.lost_node = static_cast<int>(nodes_.size()) - 1;
+    while (!is_new(nodes_[static_cast<size_t>(end.lost_node)])) --end.lost_node;
+  }
+  end.may_retry = false;
+  return end;
+}
+
 void NodeGroup::report_done() {
   try {
     if (store_->add(key("done"), 1) == options_.nnodes) report({});
@@ -359,7 +394,8 @@ void NodeGroup::report(const JobEnd& end) {
   try {
     // What a rank says that lost its peers is not the cause.
     auto gone = end.kind == JobEnd::Kind::kFailed ? find_gone_node(*store_) : std::nullopt;
-    if (store_->add(key("ended_by"), 1) == 1) store_->set(key("end"), gone.value_or(end).to_text());
+    const JobEnd cause = gone ? *gone : blame(end);
+    if (store_->add(key("ended_by"), 1) == 1) store_->set(key("end"), cause.to_text());
   } catch (const CommError&) {
     return;
   }

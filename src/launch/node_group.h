@@ -21,7 +21,8 @@ namespace tessera {
 struct NodeRecord {
   std::string host;
   int nnodes = 1, workers = 1, max_restarts = 0;
-  int turn = 1;  // in the attempt this many nodes have had its place, one after another
+  int turn = 1;      // in the attempt this many nodes have had its place, one after another
+  int is_known = 0;  // 1: it was in a round of the job that came to its first step
 
   std::string to_text() const;
   static std::optional<NodeRecord> from_text(std::string_view text);
@@ -60,6 +61,11 @@ class NodeGroup {
   // Where workers find the store.
   const Endpoint& store_address() const { return job_store_.address(); }
 
+  // Of a job whose number of nodes may change. What fails before the first step of a round is
+  // taken for the fault of a node that was in none which had one, and that node leaves, if at
+  // least so many others were (`JobEnd::lost_node`, no retry).
+  void expect_newcomers(int least, bool is_known);
+
   // Waits until all nodes have joined the attempt that is open. CommError at the deadline, which
   // names who is missing, on all nodes that are there; they also fail together when their options
   // differ. No value when `should_stop` says so.
@@ -72,6 +78,9 @@ class NodeGroup {
   // How the attempt ended, once that is known here.
   std::optional<JobEnd> end();
 
+  // Rank 0 has done its first step; whether it has, as far as that is known here.
+  void report_first_step();
+  bool has_first_step() const { return has_first_step_; }
   // All workers of this node are done; the last node to say so ends the attempt.
   void report_done();
   // Ends the attempt, unless somebody was first; nobody hears of it when the store is gone. A
@@ -99,6 +108,7 @@ class NodeGroup {
   Arrivals arrivals();
   std::string describe_missing();
   [[noreturn]] void fail_join(const std::string& text);
+  JobEnd blame(JobEnd end);
   void watch_loop();
   std::optional<JobEnd> find_silent_node();
   std::optional<JobEnd> find_gone_node(Store& store);
@@ -109,6 +119,9 @@ class NodeGroup {
 
   const RunOptions& options_;
   std::optional<Claim> kept_;  // by keep_place()
+  int least_known_ = 0;        // 0: newcomers are like others
+  bool is_known_ = false;
+  std::atomic<bool> has_first_step_ = false;
   JobStore job_store_;
   std::unique_ptr<TcpStore> store_;
   int attempt_ = 0, node_rank_ = -1;

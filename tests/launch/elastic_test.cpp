@@ -179,7 +179,31 @@ TEST_P(Elastic, AFailureCountsAndEndsAlsoThoseThatWait) {
   EXPECT_EQ(status, (std::vector<int>{1, 1, 9}));
   std::string all = read_file(path("a.err")) + read_file(path("b.err"));
   expect_contains(all, "Restart 1 of at most 1");
-  expect_contains(read_file(path("c.err")), "has ended (rank 0 failed first: exit status 9");
+  const std::string waiting = read_file(path("c.err"));
+  expect_contains(waiting, "has ended (rank 0 failed first: exit status 9 (node 0 on ");
+  expect_contains(waiting, "): 0/2 round 1 ");  // its last line
+}
+
+// Whether its own worker says what is wrong or one of the others, which did without it before.
+TEST_P(Elastic, ANewcomerThatTheJobDoesNotRunWithLeaves) {
+  const Words fails{"exit", "2"}, hangs{"hang"};
+  for (const bool by_itself : {true, false}) {
+    const Words job_words = job("1:2") + Words{by_itself ? "--rdzv_id=one" : "--rdzv_id=other",
+                                               "--max_restarts=0", "train"};
+    const Words old = job_words + Words{"on_term", "143", "print", "round %TESSERA_ATTEMPT"} +
+                      Words{"attempt", "0", "error", "First step done", "hang", "end"} +
+                      Words{"attempt", "1"} + (by_itself ? hangs : fails) + Words{"end"};
+    pid_t a = start_first(old);
+    wait_for("a.err", "First step done");
+    const Result newcomer = finish(start(job_words + (by_itself ? fails : hangs), "b"));
+    EXPECT_EQ(newcomer.status, by_itself ? 2 : 1) << newcomer.err;
+    expect_contains(newcomer.err, " failed first: exit status 2 (node ");
+    expect_contains(newcomer.err, "the job did not come to its next step: it goes on without it");
+    const Result result = finish(a);
+    EXPECT_EQ(result.status, 0) << result.err;
+    expect_contains(result.out, "round 2\n");
+    expect_contains(result.err, "it goes on without that node");
+  }
 }
 
 TEST_P(Elastic, TheFirstNodeIsKilled) {
