@@ -35,14 +35,20 @@ bool RepeatedWarnings::take(int rank, std::string_view line, TimePoint now) {
   if (warning.times++ == 0) {
     warning.rank = rank;
     warning.line = line;
+    warning.number = ++count_;
     if (!warning.shown) warning.due = now + kTogether;
   }
   warning.ranks.insert(rank);
   return true;
 }
 
+void RepeatedWarnings::release(int rank, TimePoint now) {
+  for (auto& [text, warning] : warnings_)
+    if (warning.ranks.contains(rank)) warning.due = std::min(warning.due, now);
+}
+
 std::vector<std::string> RepeatedWarnings::due(TimePoint now, bool all) {
-  std::vector<std::string> lines;
+  std::map<int64_t, std::string> in_order;
   for (auto at = warnings_.begin(); at != warnings_.end();) {
     Warning& warning = at->second;
     const bool ends = all || now >= warning.due;
@@ -58,7 +64,7 @@ std::vector<std::string> RepeatedWarnings::due(TimePoint now, bool all) {
         count =
             cat(" (", warning.times, warning.shown ? " times more" : " times",
                 warning.ranks.size() > 1 ? cat(", on ", warning.ranks.size(), " ranks") : "", ")");
-      lines.push_back(cat("[rank ", warning.rank, "] ", warning.line, count));
+      in_order[warning.number] = cat("[rank ", warning.rank, "] ", warning.line, count);
       warning.ranks.clear();
       warning.times = 0;
       warning.shown = true;
@@ -66,6 +72,8 @@ std::vector<std::string> RepeatedWarnings::due(TimePoint now, bool all) {
     }
     ++at;
   }
+  std::vector<std::string> lines;
+  for (auto& [number, line] : in_order) lines.push_back(std::move(line));
   return lines;
 }
 

@@ -125,7 +125,12 @@ void WorkerGroup::start(const WorkerCommand& command,
     worker.out.emplace(relay(std::move(process.out), STDOUT_FILENO, "out"));
     worker.err.emplace(relay(std::move(process.err), STDERR_FILENO, "err"));
     worker.err->set_taken([this, rank](std::string_view line) {
-      return warnings_.take(rank, line, steady_clock::now());
+      const auto now = steady_clock::now();
+      if (line.starts_with("tessera: ")) {  // what led to it stands above
+        warnings_.release(rank, now);
+        tell_warnings(false);
+      }
+      return warnings_.take(rank, line, now);
     });
   }
 }

@@ -49,6 +49,19 @@ TEST(RepeatedWarnings, AtTheEndNothingIsHeldBack) {
   EXPECT_EQ(warnings.due(kStart, true), Lines{});
 }
 
+TEST(RepeatedWarnings, TheOldestComesFirstAndAnErrorIsNotAheadOfWhatItsRankSaid) {
+  RepeatedWarnings warnings;
+  EXPECT_TRUE(warnings.take(0, warning("00", "the disk is full"), kStart));
+  EXPECT_TRUE(warnings.take(1, warning("00", "a bad file"), kStart));
+  EXPECT_TRUE(warnings.take(1, warning("00", "no room"), kStart));
+  warnings.release(1, kStart);
+  EXPECT_EQ(warnings.due(kStart), (Lines{"[rank 1] " + warning("00", "a bad file"),
+                                         "[rank 1] " + warning("00", "no room")}));
+  EXPECT_TRUE(warnings.take(0, warning("00", "another"), kStart));
+  EXPECT_EQ(warnings.due(kStart + 1s), (Lines{"[rank 0] " + warning("00", "the disk is full"),
+                                              "[rank 0] " + warning("00", "another")}));
+}
+
 TEST(RepeatedWarnings, OtherLinesPass) {
   RepeatedWarnings warnings;
   for (const char* line :
