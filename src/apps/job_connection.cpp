@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/wait_notice.h"
 #include "comm/connect.h"
 #include "comm/slurm_token.h"
 #include "comm/tcp_socket.h"
@@ -77,8 +78,14 @@ JobConnection join_job(const RunConfig& config) {
                         : config.distributed_backend == "shared_memory" ? Transport::kSharedMemory
                                                                         : Transport::kAuto;
   try {
-    job.store = std::make_shared<TcpStore>(places, self.token, deadline,
-                                           std::min(deadline, kLongestRoundTrip));
+    WaitNotice notice;
+    job.store = std::make_shared<TcpStore>(
+        places, self.token, deadline, std::min(deadline, kLongestRoundTrip),
+        [&](const std::string& so_far) {
+          if (notice.is_due())
+            TESSERA_WARN(
+                cat(so_far, " Rank ", self.rank, " tries for ", config.comm_timeout, " s in all"));
+        });
     job.channels = connect(self, job.store, {deadline}, transport);
   } catch (const CommError& error) {
     if (job.server) std::this_thread::sleep_for(kFarewell);

@@ -4,7 +4,9 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "base/wait_notice.h"
 #include "comm/health.h"
 
 namespace tessera {
@@ -73,21 +75,39 @@ class Meeting {
     return table;
   }
 
+  // Rank 0 says of a long wait who is waited for.
   std::string wait(const std::string& key) {
-    auto left = std::chrono::ceil<milliseconds>(end_ - std::chrono::steady_clock::now());
-    try {
-      return store_.get(key, std::max(left, milliseconds(1)));
-    } catch (const CommError&) {
-      if (std::chrono::steady_clock::now() < end_) throw;
+    while (true) {
+      const auto now = std::chrono::steady_clock::now();
+      const auto until = self_.rank == 0 ? std::min(end_, now + kLook) : end_;
+      try {
+        return store_.get(key,
+                          std::max(std::chrono::ceil<milliseconds>(until - now), milliseconds(1)));
+      } catch (const CommError&) {
+        if (std::chrono::steady_clock::now() < until) throw;
+      }
+      if (until == end_) throw CommError(missing());
+      if (!notice_.is_due()) continue;
+      const std::vector<int> ranks = missing_ranks();
+      if (ranks.empty()) continue;
+      TESSERA_INFO(cat("Waiting for ranks: ", self_.world_size - static_cast<int>(ranks.size()),
+                       " of ", self_.world_size, " are here, rank ", ranks[0],
+                       ranks.size() > 1 ? " and others are" : " is", " not"));
     }
-    throw CommError(missing());
   }
 
  private:
-  std::string missing() {
+  static constexpr milliseconds kLook{1000};
+
+  std::vector<int> missing_ranks() {
     std::vector<int> ranks;
     for (int rank = 0; rank < self_.world_size; ++rank)
       if (!store_.find(member_key(rank))) ranks.push_back(rank);
+    return ranks;
+  }
+
+  std::string missing() {
+    const std::vector<int> ranks = missing_ranks();
     if (ranks.empty()) return cat("rank 0 did not answer within ", seconds_text(deadline_));
     return cat(ranks.size() == 1 ? "rank " : "ranks ", join(ranks, ", "), " of ", self_.world_size,
                ranks.size() == 1 ? " has" : " have", " not arrived within ",
@@ -98,6 +118,7 @@ class Meeting {
   const JobMember& self_;
   milliseconds deadline_;
   std::chrono::steady_clock::time_point end_;
+  WaitNotice notice_;
 };
 
 }  // namespace

@@ -392,6 +392,18 @@ TEST_F(BadJobs, RanksThatDoNotJoin) {
                   "rank 2 of 3 has not arrived within 2 s");
 }
 
+TEST_F(BadJobs, ALongWaitSaysWhomItIsFor) {
+  const Words words = job(1, {"--comm_timeout", "600"});
+  const std::string said = cat("port", port_, "rank");
+  const pid_t early = start_rank(1, 3, port_, words);
+  wait_for(said + "1.err", "Rank 1 tries for 600 s in all");
+  expect_contains(read_file(path(said + "1.err")), cat("no store answered at 127.0.0.1:", port_));
+  const pid_t first = start_rank(0, 3, port_, words);
+  wait_for(said + "0.err", "Waiting for ranks: 2 of 3 are here, rank 2 is not");
+  for (const pid_t rank : {first, early, start_rank(2, 3, port_, words)})
+    EXPECT_EQ(finish(rank).status, 0);
+}
+
 TEST_F(BadJobs, NobodyServesTheStore) {
   ProgramResult result = all_fail({start_rank(1, 2, port_, job(1, {"--comm_timeout", "1"}))})[0];
   expect_contains(result.message(), cat("127.0.0.1:", port_));
