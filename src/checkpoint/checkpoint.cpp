@@ -32,13 +32,13 @@ std::vector<std::string> together(const CheckpointGroup& group,
       result = cat(kOk, work());
     } catch (const UserError& error) {
       if (group.ranks == 1) throw;
-      result = error.what();
+      result = cat(" on ", host_name(), ": ", error.what());
     }
   });
   if (group.ranks == 1) return {result.substr(kOk.size())};
   std::vector<std::string> all = group.exchange(result);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].starts_with(kOk)) throw UserError(cat("rank ", rank, ": ", all[rank]));
+    if (!all[rank].starts_with(kOk)) throw UserError(cat("rank ", rank, all[rank]));
     all[rank] = all[rank].substr(kOk.size());
   }
   return all;

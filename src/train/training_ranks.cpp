@@ -82,7 +82,7 @@ std::string TrainingRun::on_first_rank(const std::string& what,
     } catch (const UsageError& error) {
       result = cat("u", error.what());
     } catch (const UserError& error) {
-      result = cat("e", error.what());
+      result = cat("e on ", host_name(), ": ", error.what());
     }
   });
   result = device_.control->exchange(what, result)[0];
@@ -105,7 +105,7 @@ std::vector<std::string> TrainingRun::on_all_ranks(const std::string& what,
   });
   std::vector<std::string> all = device_.control->exchange(what, result);
   for (size_t r = 0; r < all.size(); ++r) {
-    if (all[r][0] == 'e') throw UserError(cat("rank ", r, ": ", all[r].substr(1)));
+    if (all[r][0] == 'e') throw UserError(cat("rank ", r, all[r].substr(1)));
     all[r] = all[r].substr(1);
   }
   return all;
