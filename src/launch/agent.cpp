@@ -77,7 +77,12 @@ class Agent {
   int run() {
     // Refuses a command that does not exist before the nodes meet.
     std::vector<std::string> notes;
-    worker_command(options_, own_commands_, 0, notes);
+    const WorkerCommand command = worker_command(options_, own_commands_, 0, notes);
+    if (options_.is_elastic() && command.saves_nothing)
+      options_.warnings.push_back(
+          cat("--nnodes ", options_.nodes_text(),
+              " without --checkpoint_dir: whenever a node comes or is lost, "
+              "`train` begins again with nothing learned"));
     if (options_.nnodes == 1) require_no_other_task();
     // While nodes meet for the first time there is nothing to save: a signal just ends this
     // process.

@@ -71,13 +71,15 @@ void complete_train(WorkerCommand& command, const RunOptions& options, int attem
   }
   command.records = value_of(words, {"flight_recorder_size", "trace_buffer_size"}) != "0";
   command.flight_recorder_dir = value_of(words, {"flight_recorder_dir"}).value_or("");
+  auto saved = value_of(words, {"checkpoint_dir", "ckpt_save_path", "save_ckpt_path"});
+  // It may stand in a file of options as well.
+  command.saves_nothing = (!saved || saved->empty()) && !value_of(words, {"config"});
   if (attempt == 0) return;
   // The ranks themselves find it: by the identity of the job, wherever the option stands.
-  auto saved = value_of(words, {"checkpoint_dir", "ckpt_save_path", "save_ckpt_path"});
   if (saved && !saved->empty()) {
     notes.push_back(cat("this attempt goes on from the newest checkpoint of this job in ", *saved,
                         ", if there is one"));
-  } else if (!value_of(words, {"config"})) {
+  } else if (command.saves_nothing) {
     notes.push_back("no --checkpoint_dir: this attempt does not continue the last one");
   }
 }

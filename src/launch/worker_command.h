@@ -14,6 +14,7 @@ struct WorkerCommand {
   bool is_own = false;             // this program again
   bool records = false;            // it keeps a flight recorder, here or, "", where it does unasked
   std::string flight_recorder_dir;
+  bool saves_nothing = false;  // `train` without --checkpoint_dir: each attempt begins anew
 };
 
 // Whether a rank can execute what `name` calls. A job that starts on other hosts or in containers

@@ -252,11 +252,15 @@ TEST_P(Elastic, ANodeOfAFixedNumberIsRefused) {
 
 TEST_P(Elastic, TooFewAreNamedInTime) {
   Words words = job("3:4", "timeout=1") + worker(0);
-  pid_t a = start_first(words), b = start(words, "b");
+  pid_t a = start_first(words), b = start(words + Words{"--checkpoint_dir", "c"}, "b");
   for (pid_t agent : {a, b}) {
     Result result = finish(agent);
     EXPECT_EQ(result.status, 1);
   }
+  expect_contains(
+      read_file(path("a.err")),
+      "--nnodes 3:4 without --checkpoint_dir: whenever a node comes or is lost, `train`");
+  expect_lacks(read_file(path("b.err")), "without --checkpoint_dir");
   expect_contains(read_file(path("a.err")) + read_file(path("b.err")),
                   "2 of at least 3 nodes arrived at 127.0.0.1:");
 }
