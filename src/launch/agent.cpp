@@ -310,9 +310,10 @@ class Agent {
       const double now =
           std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
               .count();
-      for (const std::string& line : postmortem_lines(postmortem_of(directory, now, ends)))
-        tell(line);
-      tell(cat("more of it: tessera postmortem ", path.string()));
+      const auto lines = postmortem_lines(postmortem_of(directory, now, ends));
+      for (const std::string& line : lines) tell(line);
+      // Else the rank that failed has said it all.
+      if (!lines.empty()) tell(cat("more of it: tessera postmortem ", path.string()));
     } catch (const UserError&) {
       // The ranks may have ended before they had rings.
     }

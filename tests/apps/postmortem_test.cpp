@@ -111,6 +111,14 @@ TEST_F(PostmortemCommand, OfARankThatWasEndedBeforeItBegan) {
   expect_lacks(result.err, "more of it");  // there is nothing
 }
 
+// Its own message says it all.
+TEST_F(PostmortemCommand, OfARankThatEndedItself) {
+  const ProgramResult result = run(Ranks::agent(2, endless({"--dataset", "not_there.txt"})));
+  EXPECT_EQ(result.status, 1);
+  expect_contains(result.err, "not_there.txt");
+  expect_lacks(result.err, "more of it");
+}
+
 TEST_F(PostmortemCommand, OfARankThatCrashed) {
   if (has_sanitizer()) GTEST_SKIP() << "the sanitizer has the handlers";
   const pid_t agent = start_job();
