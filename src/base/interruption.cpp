@@ -18,6 +18,8 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+// In the value that comes with a signal, above an Ending: other programs may send values, too.
+constexpr int kEndingMark = 0x7e55e7a0;
 
 bool is_debugged() {
   return read_file("/proc/self/status").find("\nTracerPid:\t0\n") == std::string::npos;
@@ -30,6 +32,7 @@ struct Requests {
   std::string answer;
   std::optional<std::chrono::seconds> limit;
   int first = 0;  // signal, 0: none has come
+  Ending ending = Ending::kAsked;
   steady_clock::time_point at;
 };
 
@@ -38,7 +41,12 @@ Requests& requests() {
   return all;
 }
 
-void answer(int signal) {
+Ending ending_of(const siginfo_t& info) {
+  const int value = info.si_code == SI_QUEUE ? info.si_value.sival_int - kEndingMark : 0;
+  return value == 1 || value == 2 ? static_cast<Ending>(value) : Ending::kAsked;
+}
+
+void answer(int signal, Ending ending) {
   Requests& all = requests();
   std::lock_guard lock(all.mutex);
   if (!all.caught) end_by(signal);
@@ -47,8 +55,10 @@ void answer(int signal) {
     return;
   }
   all.first = signal;
+  all.ending = ending;
   all.at = steady_clock::now();
   request_interruption();
+  if (ending == Ending::kFailed) return;
   // By another thread: the log may wait for its reader, but a second signal must not.
   std::thread([line = cat(::strsignal(signal), ": ", all.answer, ". Ctrl-C (SIGINT) ",
                           signal == SIGINT ? "once more " : "", "ends the process at once")] {
@@ -97,7 +107,8 @@ void drop_what_follows(const sigset_t& set) {
 void take(sigset_t set) {
   const timespec tick{0, 200'000'000};
   for (bool any = false;;) {
-    int signal = any ? ::sigtimedwait(&set, nullptr, &tick) : ::sigwaitinfo(&set, nullptr);
+    siginfo_t info{};
+    int signal = any ? ::sigtimedwait(&set, &info, &tick) : ::sigwaitinfo(&set, &info);
     if (signal == SIGUSR2) {
       if (++requested <= 2)
         std::thread(write_report).detach();
@@ -105,7 +116,7 @@ void take(sigset_t set) {
         --requested;
       continue;
     }
-    if (signal > 0) answer(signal);
+    if (signal > 0) answer(signal, ending_of(info));
     if (signal > 0 && !any) drop_what_follows(set);
     any |= signal > 0;
     end_when_due();
@@ -125,6 +136,19 @@ void end_by(int signal) {
   ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
   ::raise(signal);
   ::_exit(128 + signal);  // the first process of a container does not die of it
+}
+
+void send_ending(pid_t process, int signal, Ending ending) {
+  sigval value{};
+  value.sival_int = kEndingMark + static_cast<int>(ending);
+  ::sigqueue(process, signal, value);
+}
+
+std::optional<Ending> ending_heard() {
+  Requests& all = requests();
+  std::lock_guard lock(all.mutex);
+  if (all.first == 0) return std::nullopt;
+  return all.ending;
 }
 
 sigset_t ending_signals() {

@@ -32,6 +32,14 @@ constexpr std::chrono::milliseconds kSameSignal{50};
 // that is the status at once.
 [[noreturn]] void end_by(int signal);
 
+// What one who ends a process of this program may say beside the signal. kFailed: its job has
+// failed, which is told elsewhere, and nothing can be saved: no answer promises that. kGoesOn: its
+// job goes on by itself from what is saved.
+enum class Ending { kAsked, kFailed, kGoesOn };
+void send_ending(pid_t process, int signal, Ending ending);
+// Of the first signal that has come; no value: none has.
+std::optional<Ending> ending_heard();
+
 // Blocks the ending signals in the calling thread, and so in all threads that are started later,
 // and starts the thread that takes them. To be called before there is another thread; after the
 // first time it does nothing. From here on such a signal ends the process as ever, end_by().

@@ -203,8 +203,6 @@ class Agent {
     last = {};
     if (end.kind == JobEnd::Kind::kRegroup) return true;
     const bool lost = end.kind == JobEnd::Kind::kLost || end.lost_node >= 0;
-    // Node 0 serves the store of a round, unless nodes have numbers that were asked for.
-    if (end.kind == JobEnd::Kind::kLost && !options_.node_rank) last.lost = {0};
     if (end.lost_node >= 0) last.lost = {end.lost_node};
     if (lost && options_.is_elastic()) return true;
     last.counts = lost || (end.kind == JobEnd::Kind::kFailed && end.may_retry);
@@ -285,12 +283,10 @@ class Agent {
       throw;
     }
     JobEnd end = workers.run();
-    if (end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) {
-      tell(end.text);
-      // With a wrong command line no rank got as far as a step.
-      if (command.records && end.status != kUsageStatus)
-        tell_what_rings_say(command, place.attempt + earlier_starts(options), workers.ends());
-    }
+    // With a wrong command line no rank got as far as a step.
+    if ((end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) && command.records &&
+        end.status != kUsageStatus)
+      tell_what_rings_say(command, place.attempt + earlier_starts(options), workers.ends());
     // Where a failure here did not end the job, it still decides this node's exit status.
     if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty()) tell(workers.failure());
     asked_to_end_ = workers.is_interrupted();

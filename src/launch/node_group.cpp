@@ -31,22 +31,23 @@ std::string place_of(int node, const NodeRecord& record) { return cat(node, " on
 }  // namespace
 
 std::string NodeRecord::to_text() const {
-  return cat(nnodes, "\n", workers, "\n", max_restarts, "\n", turn, "\n", is_known, "\n", host);
+  return cat(nnodes, "\n", workers, "\n", max_restarts, "\n", turn, "\n", serves, "\n", is_known,
+             "\n", host);
 }
 
 std::optional<NodeRecord> NodeRecord::from_text(std::string_view text) {
   auto lines = split(text, '\n');
-  if (lines.size() != 6) return std::nullopt;
+  if (lines.size() != 7) return std::nullopt;
   NodeRecord record;
-  int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts, &record.turn,
-                    &record.is_known};
+  int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts,
+                    &record.turn,   &record.serves,  &record.is_known};
   for (size_t i = 0; i < std::size(numbers); ++i) {
     auto [end, error] =
         std::from_chars(lines[i].data(), lines[i].data() + lines[i].size(), *numbers[i]);
     bool good = error == std::errc() && end == lines[i].data() + lines[i].size();
     if (!good || *numbers[i] < 0 || *numbers[i] > kMaxWorldSize) return std::nullopt;
   }
-  record.host = lines[5].substr(0, 256);
+  record.host = lines[6].substr(0, 256);
   return record;
 }
 
@@ -152,7 +153,8 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
   const Claim claimed = kept && kept->attempt == attempt_ ? *kept : claim_place(attempt_);
   place.node_rank = node_rank_ = claimed.node_rank;
   NodeRecord own{host_name(),           options_.nnodes, options_.nproc_per_node,
-                 options_.max_restarts, claimed.turn,    is_known_ ? 1 : 0};
+                 options_.max_restarts, claimed.turn,    job_store_.server() ? 1 : 0,
+                 is_known_ ? 1 : 0};
   // In place of what a node has written that had this place before.
   const std::string own_key = key(cat("node/", place.node_rank));
   while (!store_->replace(own_key, store_->find(own_key), own.to_text())) {
@@ -287,8 +289,11 @@ void NodeGroup::watch_loop() {
       if (stop_) return;
     }
   } catch (const CommError& error) {
-    set_end({JobEnd::Kind::kLost, 1, false,
-             cat("the agent that serves the store of the job is gone: ", error.what())});
+    const auto server = std::ranges::find(nodes_, 1, &NodeRecord::serves);
+    const int lost = server == nodes_.end() ? -1 : static_cast<int>(server - nodes_.begin());
+    const std::string who = lost < 0 ? "" : cat("node ", place_of(lost, *server), " was lost: ");
+    set_end({JobEnd::Kind::kLost, 1, true,
+             cat(who, "the agent that serves the store of the job is gone: ", error.what()), lost});
   }
 }
 

@@ -22,6 +22,7 @@ struct NodeRecord {
   std::string host;
   int nnodes = 1, workers = 1, max_restarts = 0;
   int turn = 1;      // in the attempt this many nodes have had its place, one after another
+  int serves = 0;    // 1: the store
   int is_known = 0;  // 1: it was in a round of the job that came to its first step
 
   std::string to_text() const;

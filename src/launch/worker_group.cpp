@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -105,6 +106,7 @@ void WorkerGroup::start(const WorkerCommand& command,
     folder += cat(id.empty() ? "" : "/", id, "/attempt_", place_.attempt + earlier);
     make_directories(folder);
   }
+  is_own_ = command.is_own;
   size_t shared = variables.size();
   for (int local = 0; local < options_.nproc_per_node; ++local) {
     int rank = place_.first_rank + local;
@@ -232,7 +234,9 @@ void WorkerGroup::interrupt(int signal, std::string_view why) {
   forwarded_ = signal;
   interrupted_ = true;
   TESSERA_INFO(cat(why, ": workers finish their step, save and exit"));
-  stop(signal, kSaveGrace);
+  const bool others_stay = place_.may_leave && place_.nodes.size() > 1;
+  const bool goes_on = end_ ? end_->kind == JobEnd::Kind::kRegroup : others_stay;
+  stop(signal, kSaveGrace, goes_on ? Ending::kGoesOn : Ending::kAsked);
   JobEnd end{JobEnd::Kind::kInterrupted, kInterruptedStatus, false, "interrupted"};
   if (place_.may_leave) {
     end.kind = JobEnd::Kind::kRegroup;
@@ -246,14 +250,19 @@ void WorkerGroup::interrupt(int signal, std::string_view why) {
 void WorkerGroup::take_end() {
   if (end_) return;
   end_ = nodes_.end();
-  if (!end_ || failed_ || end_->kind == JobEnd::Kind::kDone) return;
+  if (!end_ || end_->kind == JobEnd::Kind::kDone) return;
+  if (end_->kind == JobEnd::Kind::kFailed || end_->kind == JobEnd::Kind::kLost) {
+    tell_warnings(true);
+    std::fprintf(stderr, "tessera: %s\n", end_->text.c_str());
+  }
+  if (failed_) return;
   if (end_->kind == JobEnd::Kind::kRegroup) {
     if (!interrupted_) interrupt(SIGTERM, end_->text);
   } else if (end_->kind == JobEnd::Kind::kInterrupted) {
     if (!interrupted_) interrupt(SIGTERM, ::strsignal(SIGTERM));
   } else {
     failed_ = true;
-    stop(SIGTERM, kFailureGrace);
+    stop(SIGTERM, kFailureGrace, Ending::kFailed);
   }
 }
 
@@ -328,16 +337,20 @@ void WorkerGroup::on_exit(Worker& worker, const RankEnd& how) {
   if (!worker.last.lines().empty()) text += "; its last lines:";
   for (const std::string& line : worker.last.lines()) text += cat("\n    ", line);
   failure_ = text;
-  stop(SIGTERM, kFailureGrace);  // first: the store may be out of reach, which takes time to see
+  // First: the store may be out of reach, which takes time to see.
+  stop(SIGTERM, kFailureGrace, Ending::kFailed);
   // With a wrong command line the next attempt would be the same.
   nodes_.report({JobEnd::Kind::kFailed, status, code != kUsageStatus, text});
 }
 
-void WorkerGroup::stop(int signal, milliseconds grace) {
+void WorkerGroup::stop(int signal, milliseconds grace, Ending ending) {
   kill_at_ = steady_clock::now() + grace;
   if (ended_at_ == TimePoint()) ended_at_ = steady_clock::now();
   for (const Worker& worker : workers_)
     if (worker.pid != 0 && is_stopped(worker.pid)) ends_[worker.rank].stopped = true;
+  for (const Worker& worker : workers_)
+    if (worker.pid != 0 && is_own_ && ending != Ending::kAsked)
+      send_ending(worker.pid, signal, ending);
   send(signal);
   send(SIGCONT);  // one that is stopped takes no other signal
 }

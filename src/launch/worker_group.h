@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/interruption.h"
 #include "flight/postmortem.h"
 #include "launch/job_end.h"
 #include "launch/node_group.h"
@@ -53,7 +54,8 @@ class WorkerGroup {
   void start(const WorkerCommand& command,
              std::vector<std::pair<std::string, std::string>> variables);
 
-  // Returns when all workers are gone and it is known how the attempt ended.
+  // Returns when all workers are gone and it is known how the attempt ended; a failure is told as
+  // soon as it is known.
   JobEnd run();
   // Exit status of this node: 0, that of its worker that failed, 143 after an interruption.
   int status() const { return status_; }
@@ -87,7 +89,7 @@ class WorkerGroup {
   void take_request(int signal);
   void interrupt(int signal, std::string_view why);
   void suspend();
-  void stop(int signal, std::chrono::milliseconds grace);
+  void stop(int signal, std::chrono::milliseconds grace, Ending ending);
   void send(int signal);
   void kill_when_due();
   int running() const;
@@ -103,6 +105,7 @@ class WorkerGroup {
   std::optional<TimePoint> kill_at_;
   TimePoint ended_at_{};
   std::optional<JobEnd> end_;
+  bool is_own_ = false;  // the command: WorkerCommand
   bool failed_ = false, interrupted_ = false, done_ = false;
   bool asked_ = false;     // this node itself to end
   bool insisted_ = false;  // more than once

@@ -294,8 +294,11 @@ void TrainingRun::tell_interruption() const {
   if (config_.eval_only) return TESSERA_WARN("Interrupted: the evaluation is given up");
   if (record_.step == first_step_)
     return TESSERA_WARN("Interrupted before the first step: there is nothing to save");
-  const char* end = saves() ? "; saved. Give --resume_from_checkpoint to go on"
-                            : "; nothing saved: there is no --checkpoint_dir";
+  const std::optional<Ending> ending = ending_heard();
+  const char* end = !saves()                    ? "; nothing saved: there is no --checkpoint_dir"
+                    : ending == Ending::kGoesOn ? "; saved. The job goes on from there"
+                    : ending == Ending::kAsked  ? "; saved. Give --resume_from_checkpoint to go on"
+                                                : "; saved.";
   TESSERA_WARN(cat("Interrupted after step ", record_.step, end));
 }
 

@@ -1,6 +1,7 @@
 // A training process from outside: signals, a full disk, the time to its first step.
 #include <gtest/gtest.h>
 
+#include "base/interruption.h"
 #include "tests/apps/program_fixture.h"
 
 namespace tessera {
@@ -87,6 +88,24 @@ TEST_F(Process, AnswersWithinTheStepAndASecondInterruptDoesNotWaitForIt) {
     ProgramResult result = insist(child, SIGINT);
     EXPECT_EQ(result.status, 128 + SIGINT) << result.err;
     for (const std::string& name : names("ckpt")) EXPECT_EQ(name, "run.lock");  // holds up nobody
+  }
+}
+
+// Nothing can be saved when another rank has failed, and a job that goes on needs no advice.
+TEST_F(Process, AnAgentSaysWithItsSignalWhyARankEnds) {
+  for (const Ending ending : {Ending::kFailed, Ending::kGoesOn}) {
+    const std::string own = ending == Ending::kFailed ? "failed" : "goes_on";
+    pid_t child = start(endless({"--checkpoint_dir", own, "--metrics_file", own + ".json"}));
+    wait_for(own + ".json", "\"batch\":5,");
+    send_ending(child, SIGTERM, ending);
+    const ProgramResult result = finish(child);
+    EXPECT_EQ(result.status, 143) << result.err;
+    expect_lacks(result.err, "Give --resume_from_checkpoint");
+    if (ending == Ending::kFailed) {
+      expect_lacks(result.err, "then saving a checkpoint");
+    } else {
+      expect_contains(result.err, "; saved. The job goes on from there");
+    }
   }
 }
 

@@ -98,6 +98,16 @@ TEST_F(Agent, AFailureEndsAllAndIsNamed) {
   expect_no_process_left();
 }
 
+// Long before the others have ended.
+TEST_F(Agent, AFailureIsToldAtOnce) {
+  Result result = run({"--nproc_per_node=2", "train", "ignore_term", "rank", "1", "sleep", "300",
+                       "exit", "7", "end", "sleep", "2000", "error", "gone now"});
+  EXPECT_EQ(result.status, 7);
+  const size_t failed = result.err.find("tessera: rank 1 failed first: exit status 7");
+  EXPECT_LT(failed, result.err.find("gone now"));
+  EXPECT_EQ(result.err.find("rank 1 failed first", failed + 20), result.err.npos);
+}
+
 TEST_F(Agent, AKilledWorkerEndsAll) {
   pid_t agent = start({"--nproc_per_node=2", "train", "child", "print", "pid %RANK %PID", "hang"});
   wait_for("a.out", "pid 0 ");

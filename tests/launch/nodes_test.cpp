@@ -160,7 +160,7 @@ TEST_F(Nodes, ALostServerEndsTheOthers) {
   finish(a);
   Result result = finish(b);
   EXPECT_EQ(result.status, 1);
-  expect_contains(result.err, "the agent that serves the store of the job is gone");
+  expect_contains(result.err, " was lost: the agent that serves the store of the job is gone");
 }
 
 // Neither its signs of life nor its leave are waited for, and what its end broke is not the cause.
