@@ -1,8 +1,10 @@
 // Several ranks as real processes, by `tessera run` and by hand: the same bits over every
 // transport, resuming, signals, and errors that reach every rank.
 #include <sched.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
+#include "base/process_identity.h"
 #include "tests/apps/ranks_fixture.h"
 
 namespace tessera {
@@ -225,6 +227,20 @@ TEST_F(Ranks, AgreeOnWhichCheckpointsAreSkipped) {
        ++at)
     ++skipped;
   EXPECT_EQ(saved.size() + skipped, 40u);
+}
+
+TEST_F(Ranks, OneThatCannotWriteItsPartIsNamedWithItsHost) {
+  const ProgramResult result =
+      run(agent(2, job(1, {"--hidden_width", "128", "--checkpoint_dir", "ckpt",
+                           "--flight_recorder_size", "0", "--distributed_backend", "gloo"})),
+          [] {
+            const rlimit limit{64 << 10, 64 << 10};
+            ::setrlimit(RLIMIT_FSIZE, &limit);
+            ::signal(SIGXFSZ, SIG_IGN);
+          });
+  EXPECT_EQ(result.status, 1);
+  expect_contains(result.err, cat("Checkpoint failed, training goes on: rank 0 on ", host_name(),
+                                  ": cannot write '"));
 }
 
 class RankSignals : public Ranks, public testing::WithParamInterface<int> {};
