@@ -25,6 +25,11 @@ foreach(sanitizer IN LISTS TESSERA_SANITIZE)
     -fno-sanitize-recover=all)
   target_link_options(tessera_compile_options INTERFACE -fsanitize=${sanitizer})
 endforeach()
+# g++ takes a tenth of its time for looks at every pointer, where AddressSanitizer ends at the use of one that is null.
+# The fuzzers' clang looks.
+if(undefined IN_LIST TESSERA_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(tessera_compile_options INTERFACE -fno-sanitize=null)
+endif()
 target_include_directories(tessera_compile_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 
