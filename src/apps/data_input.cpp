@@ -5,6 +5,7 @@
 #include "apps/named_models.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "data/find_chat_template.h"
 #include "options/remote_options.h"
 
 namespace tessera {

@@ -13,6 +13,7 @@
 #include "apps/run_device.h"
 #include "apps/text_input.h"
 #include "base/log.h"
+#include "data/find_chat_template.h"
 #include "data/record_encoder.h"
 #include "generate/decoder.h"
 #include "generate/prompt_file.h"
@@ -223,12 +224,7 @@ int generate_command(std::span<const std::string> arguments) {
   std::optional<std::string> given;
   if (parsed.is_given("tokenizer")) given = fetch_named_tokenizer(config.tokenizer, config);
   TrainedModel model = open_trained_model(parsed.words[0], config, given);
-  auto tokenizer = load_tokenizer(model.tokenizer);
-  if (tokenizer->vocab_size() > model.model.vocab_size) {
-    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
-                        " ids, the model's vocabulary only ", model.model.vocab_size,
-                        ": give --tokenizer the one that it was trained with"));
-  }
+  auto tokenizer = load_tokenizer_for(model.tokenizer, model.model.vocab_size);
   log_messages(parsed);
 
   const Prompts prompts = read_prompts(parsed);

@@ -9,8 +9,6 @@
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/places.h"
 #include "hub/local_cache.h"
 #include "hub/remote_model.h"
 #include "options/pretrained_source.h"

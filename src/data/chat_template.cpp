@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -14,8 +13,6 @@
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::string_view kDefaultSystem = "You are a helpful assistant.";
 
@@ -270,36 +267,6 @@ std::vector<TextSpan> ChatTemplate::render(std::span<const Message> messages, bo
   writer.markup(prompt && style.end.empty() ? style.assistant.before : style.end, false,
                 "assistant");
   return writer.take();
-}
-
-namespace {
-
-// A token of tokenizer_config.json: a string, or an object with "content"; "" for none.
-std::string token_of(const Json& config, const char* key) {
-  const Json token = config.value(key, Json());
-  const Json text = token.is_object() ? token.value("content", Json()) : token;
-  return text.is_string() ? text.get<std::string>() : "";
-}
-
-std::string default_template(const Json& config) {
-  const Json given = config.value("chat_template", Json());
-  if (given.is_string()) return given.get<std::string>();
-  if (!given.is_array()) return "";
-  for (const Json& item : given) {
-    if (!item.is_object() || item.value("name", Json()) != "default") continue;
-    const Json text = item.value("template", Json());
-    if (text.is_string()) return text.get<std::string>();
-  }
-  return "";
-}
-
-}  // namespace
-
-// Not by simdjson, which takes no integers beyond 64 bits: a model_max_length is often 10^30.
-ChatConfig read_chat_config(std::string_view tokenizer_config, std::string_view name) {
-  const Json config = Json::parse(tokenizer_config, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) throw UserError(cat("'", name, "' is not JSON, or no object"));
-  return {default_template(config), token_of(config, "bos_token"), token_of(config, "eos_token")};
 }
 
 }  // namespace tessera

@@ -68,13 +68,4 @@ class ChatTemplate {
   std::string bos_, eos_, default_system_;
 };
 
-// What a `tokenizer_config.json` says of conversations; "" where it does not. `chat_template` is a
-// string, or a list of which the one called "default" is taken; tokens are strings or objects with
-// "content".
-struct ChatConfig {
-  std::string jinja, bos, eos;
-};
-// UserError, naming `name`, where it is not JSON.
-ChatConfig read_chat_config(std::string_view tokenizer_config, std::string_view name);
-
 }  // namespace tessera

@@ -100,13 +100,6 @@ class LearnedTokens {
 
 }  // namespace
 
-std::optional<int32_t> find_token(const Tokenizer& tokenizer, std::string_view name) {
-  std::vector<int32_t> ids;
-  const TextRange all{0, name.size()};
-  tokenizer.encode_marked({name, std::span(&all, 1)}, ids);
-  return ids.size() == 1 ? std::optional(ids[0]) : std::nullopt;
-}
-
 RecordEncoder::RecordEncoder(const Tokenizer& tokenizer, std::optional<ChatTemplate> chat)
     : tokenizer_(tokenizer), chat_(std::move(chat)) {
   if (!chat_) return;
@@ -192,54 +185,6 @@ uint64_t RecordEncoder::fingerprint() const {
   hasher.add(&tokenizer, sizeof tokenizer);
   hasher.add(&chat, sizeof chat);
   return hasher.digest();
-}
-
-namespace {
-
-// What the directory of a tokenizer says of conversations, and the file that says it.
-struct FoundChat {
-  ChatConfig config;
-  std::string name;
-};
-
-FoundChat find_chat(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  const fs::path directory = fs::is_directory(path, ignored) ? path : path.parent_path();
-  auto text_of = [&](const fs::path& file) {
-    const bool there = path != "byte" && fs::is_regular_file(file, ignored);
-    return there ? std::string(MappedFile(file).text()) : "";
-  };
-  FoundChat found;
-  const fs::path config = directory / "tokenizer_config.json";
-  found.name = config.string();
-  if (std::string json = text_of(config); !json.empty())
-    found.config = read_chat_config(json, found.name);
-  // Newer files have it in a file of its own.
-  const fs::path file = directory / "chat_template.jinja";
-  if (std::string jinja = text_of(file); !jinja.empty()) {
-    found.config.jinja = std::move(jinja);
-    found.name = file.string();
-  }
-  return found;
-}
-
-}  // namespace
-
-std::string find_chat_jinja(const std::filesystem::path& path) {
-  return find_chat(path).config.jinja;
-}
-
-std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& path,
-                                               const Tokenizer& tokenizer,
-                                               const std::string& style) {
-  auto [config, name] = find_chat(path);
-  const std::span<const int32_t> prefix = tokenizer.document_prefix();
-  if (config.bos.empty() && !prefix.empty()) config.bos = tokenizer.token_bytes(prefix[0]);
-  if (config.eos.empty()) config.eos = tokenizer.token_bytes(tokenizer.end_of_text());
-  if (!style.empty()) return ChatTemplate::named(style, config.bos, config.eos);
-  if (config.jinja.empty()) return std::nullopt;
-  return ChatTemplate(config.jinja, config.bos, config.eos, name);
 }
 
 }  // namespace tessera

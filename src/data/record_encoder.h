@@ -57,19 +57,4 @@ class RecordEncoder {
   std::optional<ChatTemplate> chat_;
 };
 
-// The id that a special token's name is in markup; nullopt where the name is several tokens.
-std::optional<int32_t> find_token(const Tokenizer& tokenizer, std::string_view name);
-
-// The chat template `style` (chat_template.h), or, where that is "", the tokenizer's own: of
-// `chat_template.jinja` or `tokenizer_config.json` in its directory, the first. The tokens that
-// begin and end a text are those of the tokenizer_config.json, or else those that the tokenizer
-// puts around documents. `path`: the tokenizer's file or directory, or "byte". nullopt where it has
-// no template of its own. UserError where the template is not known.
-std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& path,
-                                               const Tokenizer& tokenizer,
-                                               const std::string& style);
-
-// The tokenizer's own template as it is written there, known or not; "" if there is none.
-std::string find_chat_jinja(const std::filesystem::path& path);
-
 }  // namespace tessera

@@ -159,7 +159,7 @@ class Agent {
       nodes.leave();
       nodes.close_attempt();
       is_known_ = is_known_ || nodes.has_first_step();
-      if (end.lost_node >= 0 && !end.may_retry) {
+      if (end.sends_node_away()) {
         const std::string who = cat("node ", end.lost_node, " on ",
                                     place->nodes[static_cast<size_t>(end.lost_node)].host);
         if (end.lost_node == place->node_rank) {

@@ -64,7 +64,7 @@ class NodeGroup {
 
   // Of a job whose number of nodes may change. What fails before the first step of a round is
   // taken for the fault of a node that was in none which had one, and that node leaves, if at
-  // least so many others were (`JobEnd::lost_node`, no retry).
+  // least so many others were (JobEnd::sends_node_away()).
   void expect_newcomers(int least, bool is_known);
 
   // Waits until all nodes have joined the attempt that is open. CommError at the deadline, which

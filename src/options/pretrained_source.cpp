@@ -2,8 +2,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/places.h"
 #include "hub/local_cache.h"
 #include "hub/tokenizer_files.h"
 

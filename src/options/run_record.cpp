@@ -3,11 +3,13 @@
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/places.h"
 #include "models/model_family.h"
 #include "options/option_record.h"

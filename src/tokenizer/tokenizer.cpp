@@ -190,4 +190,21 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
   refuse(name_or_path, "its kind is not supported");
 }
 
+std::unique_ptr<Tokenizer> load_tokenizer_for(const std::string& name_or_path, int64_t vocab_size) {
+  auto tokenizer = load_tokenizer(name_or_path);
+  if (tokenizer->vocab_size() > vocab_size) {
+    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
+                        " ids, the model's vocabulary only ", vocab_size,
+                        ": give --tokenizer the one that it was trained with"));
+  }
+  return tokenizer;
+}
+
+std::optional<int32_t> find_token(const Tokenizer& tokenizer, std::string_view name) {
+  std::vector<int32_t> ids;
+  const TextRange all{0, name.size()};
+  tokenizer.encode_marked({name, std::span(&all, 1)}, ids);
+  return ids.size() == 1 ? std::optional(ids[0]) : std::nullopt;
+}
+
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,13 @@ class Tokenizer {
 // Where a tokenizer.json is what an export wrote for the tokenizer.model beside it, that one is
 // taken: the same tokenizer as before the export. UserError otherwise.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path);
+
+// The id that a special token's name is in markup; nullopt where the name is several tokens.
+std::optional<int32_t> find_token(const Tokenizer& tokenizer, std::string_view name);
+
+// As load_tokenizer(), of a model with a vocabulary of this size. UserError if the tokenizer has
+// more ids.
+std::unique_ptr<Tokenizer> load_tokenizer_for(const std::string& name_or_path, int64_t vocab_size);
 
 // The file that load_tokenizer() takes of a directory, or the file itself. UserError where there is
 // none.

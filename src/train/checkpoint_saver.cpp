@@ -98,12 +98,10 @@ bool CheckpointSaver::is_done() const {
 
 CheckpointSaver::Result CheckpointSaver::finish(const OnWait& on_wait) {
   const double before = monotonic_seconds();
-  // Waits of 30, 30, 60, 120 ... seconds.
-  std::chrono::seconds all = kFirstNotice, wait = all;
-  while (on_wait && saved_.wait_for(wait) != std::future_status::ready) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::chrono::seconds due = kFirstNotice;
+       on_wait && saved_.wait_until(begin + due) != std::future_status::ready; due *= 2)
     on_wait(monotonic_seconds() - before, writes_);
-    wait = std::exchange(all, 2 * all);
-  }
   Result result = saved_.get();
   copied_ = {};
   result.waiting_seconds = waiting_seconds_ + monotonic_seconds() - before;

@@ -9,8 +9,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/places.h"
 #include "data/dataset_files.h"
 #include "data/document_reader.h"
 #include "hub/tokenizer_files.h"
@@ -169,7 +167,8 @@ void choose_rest(Choice& choice, const RunConfig& c, const FirstRunShape& shape,
 }
 
 void take_from_checkpoint(ParsedOptions& parsed, const RecordedRun& run) {
-  const auto& [checkpoint, saved] = run;
+  const fs::path& checkpoint = run.checkpoint;
+  const RunRecord& saved = run.record;
   Choice choice(parsed, cat("checkpoint ", checkpoint.string()));
   if (saved.tokenizer) choice.set("tokenizer", tokenizer_of(checkpoint, saved));
   const RunConfig defaults;

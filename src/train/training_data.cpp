@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/find_chat_template.h"
 #include "data/mixed_dataset.h"
 #include "data/stream_reader.h"
 #include "train/token_parts.h"

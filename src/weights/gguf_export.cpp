@@ -300,7 +300,7 @@ void export_gguf(const fs::path& path, const ModelConfig& model, const Parameter
   std::error_code ignored;
   if (fs::exists(path, ignored))
     throw UserError(cat("'", path.string(), "' is there: give another name"));
-  auto tokenizer = open_tokenizer(options.tokenizer, model.vocab_size);
+  auto tokenizer = load_tokenizer_for(options.tokenizer, model.vocab_size);
   if (model.sliding_window) {
     TESSERA_WARN(
         cat("its window of ", *model.sliding_window,

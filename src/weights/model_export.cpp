@@ -195,7 +195,8 @@ void export_model(const fs::path& directory, const ModelConfig& model,
   if (auto complete = model_family(model.model_type).complete) complete(there);
   std::vector<FileTensor> tensors = file_tensors(model.model_type, parameters_of(there));
   std::unique_ptr<Tokenizer> tokenizer;
-  if (!options.tokenizer.empty()) tokenizer = open_tokenizer(options.tokenizer, model.vocab_size);
+  if (!options.tokenizer.empty())
+    tokenizer = load_tokenizer_for(options.tokenizer, model.vocab_size);
   if (tokenizer) check_tokenizer_export(options.tokenizer, *tokenizer, model.model_type);
   check_export_directory(directory);
   const fs::path final = plain(directory);

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/record_encoder.h"
+#include "data/find_chat_template.h"
 #include "hub/tokenizer_files.h"
 #include "models/model_family.h"
 #include "tokenizer/byte_level_bpe.h"
@@ -161,16 +161,6 @@ void write_configuration(const Tokenizer& tokenizer, int64_t max_context_width,
 
 void write_json(const fs::path& path, const Json& json) {
   write_file_atomic(path, json.dump(2) + "\n");
-}
-
-std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, int64_t vocab_size) {
-  auto tokenizer = load_tokenizer(named);
-  if (tokenizer->vocab_size() > vocab_size) {
-    throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
-                        " ids, the model's vocabulary only ", vocab_size,
-                        ": give --tokenizer the one that it was trained with"));
-  }
-  return tokenizer;
 }
 
 std::optional<BpeModel> byte_level_model(const std::string& named, const Tokenizer& tokenizer) {

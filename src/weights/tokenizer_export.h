@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -14,9 +13,6 @@ namespace tessera {
 
 // A file of an export as transformers writes it.
 void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& json);
-
-// UserError if it has more ids than the model's vocabulary, and where it cannot be loaded.
-std::unique_ptr<Tokenizer> open_tokenizer(const std::string& named, int64_t vocab_size);
 
 // Writes the files of a tokenizer, which --tokenizer calls `named`, from which transformers'
 // AutoTokenizer makes its ids. Those of its directory are copied. SentencePiece's models, ranks of

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <simdjson.h>
 
+#include "data/find_chat_template.h"
 #include "tests/base/error_expectation.h"
 
 namespace tessera {

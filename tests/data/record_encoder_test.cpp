@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/ignore_index.h"
 #include "base/text.h"
+#include "data/find_chat_template.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 

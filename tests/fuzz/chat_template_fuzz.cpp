@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/chat_template.h"
+#include "data/find_chat_template.h"
 #include "data/jinja_tokens.h"
 
 // Any bytes as a template: its tokens or a UserError; and as a tokenizer_config.json: refused, or
