@@ -336,29 +336,31 @@ TEST_F(Export, ACheckpointBringsItsTokenizer) {
   expect_contains(more.err, "that of the checkpoint is taken");
 }
 
-struct Layout {
+struct ExportedLayout {
   std::string name;
   int ranks;
   Words options;
 };
 
-class Layouts : public Export, public testing::WithParamInterface<Layout> {};
+class ExportedLayouts : public Export, public testing::WithParamInterface<ExportedLayout> {};
 INSTANTIATE_TEST_SUITE_P(
-    Each, Layouts,
-    testing::Values(
-        Layout{"FullShard", 2, {}}, Layout{"Copies", 2, {"--sharding_strategy", "no_shard"}},
-        Layout{"HybridShard", 4, {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}},
-        Layout{"ShardsOfTensorParallel", 4, {"--tensor_parallel_degree", "2"}},
-        Layout{"Frozen", 2, {"--freeze", "*embed*,*.1.*"}},
-        Layout{"SharedHeads", 4, {"--tensor_parallel_degree", "4"}},
-        Layout{"Gpt2",
-               4,
-               {"--model_type", "gpt2", "--num_key_value_heads", "4", "--tensor_parallel_degree",
-                "2"}}),
+    Each, ExportedLayouts,
+    testing::Values(ExportedLayout{"FullShard", 2, {}},
+                    ExportedLayout{"Copies", 2, {"--sharding_strategy", "no_shard"}},
+                    ExportedLayout{"HybridShard",
+                                   4,
+                                   {"--sharding_strategy", "hybrid_shard", "--shard_degree", "2"}},
+                    ExportedLayout{"ShardsOfTensorParallel", 4, {"--tensor_parallel_degree", "2"}},
+                    ExportedLayout{"Frozen", 2, {"--freeze", "*embed*,*.1.*"}},
+                    ExportedLayout{"SharedHeads", 4, {"--tensor_parallel_degree", "4"}},
+                    ExportedLayout{"Gpt2",
+                                   4,
+                                   {"--model_type", "gpt2", "--num_key_value_heads", "4",
+                                    "--tensor_parallel_degree", "2"}}),
     [](const auto& test) { return test.param.name; });
 
 // Out of the pieces of ranks, into one process, and back into ranks: always the same bytes.
-TEST_P(Layouts, KeepEveryBit) {
+TEST_P(ExportedLayouts, KeepEveryBit) {
   auto [name, count, options] = GetParam();
   ok(ranks(count, quick({"--max_steps", "3", "--checkpoint_dir", "ckpt"}) + options));
   ok({"export", "ckpt", "model"});

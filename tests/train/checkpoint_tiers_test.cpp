@@ -19,8 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
-const std::string kJob = "00112233445566778899aabbccddeeff";
-
 class Tiers : public TrainingTest {
  protected:
   // A fast one every 2 steps, of which 2 stay, and a slow one every 5.

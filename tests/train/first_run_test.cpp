@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string made_up_text(size_t bytes) {
+std::string text_of_bytes(size_t bytes) {
   std::string text;
   for (uint64_t i = 0; text.size() < bytes; ++i) {
     const uint64_t length = 2 + random_below(1, 0, i, 7);
@@ -35,7 +35,7 @@ std::string made_up_text(size_t bytes) {
 
 class FirstRunTest : public testing::Test {
  protected:
-  FirstRunTest() { directory_.write("own.txt", made_up_text(50'000)); }
+  FirstRunTest() { directory_.write("own.txt", text_of_bytes(50'000)); }
 
   std::string path(const std::string& name) const { return (directory_ / name).string(); }
   ParsedOptions parse(std::vector<std::string> words,
@@ -203,7 +203,7 @@ TEST_F(FirstRunTest, RanksShareTheBatch) {
 }
 
 TEST_F(FirstRunTest, TheTextCountsNotItsFile) {
-  const std::string text = made_up_text(400'000);
+  const std::string text = text_of_bytes(400'000);
   directory_.write("plain.txt", text);
   gzFile file = gzopen(path("packed.txt").c_str(), "wb");
   gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
@@ -237,7 +237,7 @@ TEST_F(FirstRunTest, ShapesGrowWithTheText) {
     width = shape.hidden_width;
   }
   // A few words are enough to begin with.
-  directory_.write("tiny.txt", made_up_text(600));
+  directory_.write("tiny.txt", text_of_bytes(600));
   const RunConfig c = chosen_for("tiny.txt").config;
   EXPECT_EQ(c.max_context_width, 16);
   EXPECT_EQ(c.max_steps, 20);
@@ -273,7 +273,7 @@ TEST_F(FirstRunTest, ATokenizerIsMadeOnceForATextAndASize) {
   other.vocab_size = 400;
   const auto files = local_entries(std::vector<fs::path>{path("own.txt")});
   EXPECT_NE(own_tokenizer_path(other, files), c.tokenizer);
-  directory_.write("own.txt", made_up_text(60'000));
+  directory_.write("own.txt", text_of_bytes(60'000));
   EXPECT_NE(chosen_for("own.txt").config.tokenizer, c.tokenizer);
   fs::remove(c.tokenizer);
   expect_contains(user_error([&] { make_own_tokenizer(c, 1); }),

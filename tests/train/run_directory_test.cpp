@@ -11,8 +11,6 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
-const std::string kJob = "00112233445566778899aabbccddeeff";
-
 class RunDirectory : public TrainingTest {
  protected:
   CheckpointOrigin origin(const std::string& checkpoint) const {

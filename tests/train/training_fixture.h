@@ -18,6 +18,9 @@
 
 namespace tessera {
 
+// What a run is called that is started as part of a job, TrainingTest::set_job.
+inline const std::string kJob = "00112233445566778899aabbccddeeff";
+
 // `words` words of a small vocabulary, a line each ten, as a function of the seed.
 inline std::string made_up_text(int words, uint64_t seed = 1) {
   const char* vocabulary[] = {"the", "quick", "brown", "fox",   "jumps", "over", "lazy",  "dogs",

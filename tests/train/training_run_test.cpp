@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <regex>
 #include <thread>
 
@@ -291,6 +292,7 @@ TEST_F(TrainingRunTest, TheZLossStandsApartInTheMetrics) {
 TEST_F(TrainingRunTest, ASignalFinishesTheStepAndSaves) {
   take_signals();  // before there are other threads
   for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    std::signal(signal, SIG_DFL);  // a shell ignores some of them for what it starts behind itself
     clear_interruption();
     RunConfig config = options(1'000'000);
     config.epochs = 1'000'000;
