@@ -139,7 +139,7 @@ std::string rate(int64_t tokens, double seconds) {
 
 // What keeps the programs from being bound: nothing, or why memory does not suffice.
 std::optional<std::string> shortage_of(const RunConfig& config, const DecoderPrograms& programs,
-                                       int threads) {
+                                       const Device& device) {
   const int64_t planned = programs.planned();
   const std::string ways =
       cat("; --bf16 1 halves the weights of an f32 model, ",
@@ -151,7 +151,13 @@ std::optional<std::string> shortage_of(const RunConfig& config, const DecoderPro
                format_bytes(planned - *config.memory), " more than --memory ",
                format_bytes(*config.memory), ways);
   }
-  RankMemory need{planned, memory_beside_plan(config, planned, threads), memory_pools()};
+  if (device.memory && planned > *device.memory) {
+    return cat("not enough memory: the plan needs ", format_bytes(planned), " of ",
+               device.description, ", of which ", format_bytes(*device.memory), " are free", ways);
+  }
+  const int64_t of_host = device.memory ? 0 : planned;
+  RankMemory need{of_host, memory_beside_plan(config, of_host, device.pool->threads()),
+                  memory_pools()};
   auto shortage = find_shortage({&need, 1});
   if (!shortage) return {};
   return cat("not enough memory: ", shortage->text, ways,
@@ -166,7 +172,7 @@ DecoderPrograms plan_decoder(const RunConfig& config, const ModelConfig& model,
   options.rows = std::min(prompts, config.prompt_batch_size.value_or(kDefaultBatch));
   for (;; options.rows /= 2) {
     DecoderPrograms programs(model_builder(model), options, *device.backend);
-    auto shortage = shortage_of(config, programs, device.pool->threads());
+    auto shortage = shortage_of(config, programs, device);
     if (!shortage) return programs;
     if (config.prompt_batch_size || options.rows == 1) throw UserError(*shortage);
   }

@@ -99,8 +99,12 @@ RunDevice open_device(const RunConfig& config, bool measure_peak, const JobConne
     return opened;
   }
   if (config.device_type != "xla") return opened;
-  Opened xla = xla::kind_of_environment() == xla::PluginKind::kCuda ? open_xla_gpu(config, job)
-                                                                    : open_xla_cpu(config, job);
+  const bool on_gpu = xla::kind_of_environment() == xla::PluginKind::kCuda;
+  Opened xla = on_gpu ? open_xla_gpu(config, job) : open_xla_cpu(config, job);
+  if (on_gpu) {
+    opened.device.measure_light = {};
+    if (!config.peak_tflops_per_gpu) opened.device.peak = {};
+  }
   opened.device.backend = xla.backend.get();
   opened.device.description = xla.description;
   opened.device.kind = "xla";

@@ -68,7 +68,7 @@ JobPlan job_plan(const RunConfig& config, const Session& session) {
                });
   plan.groups = std::ssize(axes);
   plan.slots = std::ssize(session.programs().slots);
-  if (saves_checkpoints(config) && config.async_checkpoint == "on")
+  if (saves_checkpoints(config) && config.async_checkpoint == "on" && config.device_type != "cuda")
     plan.staging = checked_add(plan.memory.parameters, plan.memory.optimizer);
   return plan;
 }

@@ -46,7 +46,7 @@ struct JobPlan {
   int64_t groups = 0;  // of ranks that exchange with each other, to which a rank belongs
   int64_t slots = 0;   // of its state
   // Of a rank, for what checkpoints are written from, where --async_checkpoint on must have it: in
-  // host memory, and counted with what is near.
+  // host memory, and counted with what is near where that is, not on a GPU.
   int64_t staging = 0;
 
   int64_t near() const { return checked_add(memory.near(), staging); }

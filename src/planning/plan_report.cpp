@@ -143,7 +143,8 @@ std::string memory_text(const RunConfig& config, const ModelConfig& model, const
     text += line("beside it", memory.parameters + memory.optimizer,
                  cat("from which checkpoints are written beside training",
                      plan.staging > 0 ? ", held against --memory too (--async_checkpoint on)"
-                                      : ", where the host has it"));
+                     : config.async_checkpoint == "on" ? ", in host memory"
+                                                       : ", where the host has it"));
   }
   const Session::Program* largest = nullptr;
   text += "\nPrograms:\n";

@@ -150,13 +150,21 @@ std::string machine_verdict_text(const RunConfig& config, const JobPlan& plan,
   RankMemory rank{planned, beside, memory_pools(root)};
   auto smallest = smallest_pool(rank);
   if (!smallest) return "";
-  std::vector<RankMemory> host(static_cast<size_t>(plan.ranks_on_host), rank);
+  // Of ranks with the same state one writes it.
+  RankMemory copy = rank;
+  copy.planned = plan.memory.total();
+  std::vector<RankMemory> host;
+  int64_t need = 0;
+  for (int r = 0; r < plan.ranks_on_host; ++r) {
+    const Parallelism& p = plan.parallelism;
+    host.push_back(p.mesh.index(r, p.data.replicate) == 0 ? rank : copy);
+    need += host.back().need();
+  }
   if (auto shortage = find_shortage(host))
     return cat("Does not fit on this machine: ", shortage->text, staging_text(plan), "\n");
   return cat("Fits on this machine: ",
              plan.ranks_on_host == 1 ? "a rank needs " : cat(plan.ranks_on_host, " ranks need "),
-             format_bytes(plan.ranks_on_host * rank.need()), " with about ",
-             format_bytes(rank.beside),
+             format_bytes(need), " with about ", format_bytes(rank.beside),
              plan.ranks_on_host == 1 ? " beside the plan; " : " beside each plan; ", smallest->name,
              " has ", format_bytes(smallest->available), " left", staging_text(plan), "\n");
 }

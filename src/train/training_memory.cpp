@@ -19,7 +19,9 @@ std::string doing_without(int64_t staging) {
 // The limits that the user gave: --memory of a rank, --host_memory for what is offloaded.
 void TrainingRun::check_budgets() const {
   const Session::Memory memory = session_->planned_memory();
-  const int64_t staging = saver_ && config_.async_checkpoint == "on" ? saver_->staging_bytes() : 0;
+  // What checkpoints are written from lies on no GPU.
+  const bool stages = saver_ && config_.async_checkpoint == "on" && !device_.memory;
+  const int64_t staging = stages ? saver_->staging_bytes() : 0;
   int64_t need = memory.near() + staging, of_host = memory.far() * device_.ranks_per_host;
   if (config_.host_memory && of_host > *config_.host_memory) {
     throw UserError(cat("this run needs ", format_bytes(of_host),
@@ -53,8 +55,6 @@ std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
   RunConfig config = config_;
   config.world = world_size();
   config.ranks_per_host = device_.ranks_per_host;
-  // What checkpoints are written from lies on no GPU.
-  if (device_.memory) config.async_checkpoint = "off";
   JobPlan plan = job_plan(config, *session_);
   std::vector<std::string> parts;
   for (const PlanAlternative& a : fitting_alternatives(
@@ -100,7 +100,8 @@ void TrainingRun::check_memory() {
   int64_t staging = may_stage ? saver_->staging_bytes() : 0;
   std::optional<MemoryShortage> shortage = memory_shortage(staging);
   if (may_stage && config_.async_checkpoint == "auto") {
-    bool over = config_.memory && session_->planned_memory().near() + staging > *config_.memory;
+    bool over = config_.memory && !device_.memory &&
+                session_->planned_memory().near() + staging > *config_.memory;
     if (device_.control) over = device_.control->any("memory for checkpoints", over);
     if (shortage || over) staging = 0;
     if (shortage) shortage = memory_shortage(0);

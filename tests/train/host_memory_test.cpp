@@ -175,5 +175,25 @@ TEST_F(HostMemoryRun, APlanWithoutABudgetIsHeldAgainstThisMachine) {
   expect_lacks(report().text, "this machine");
 }
 
+TEST_F(HostMemoryRun, OneOfTheRanksWithTheSameStateHasACopyThatIsWritten) {
+  RunConfig config = options(1);
+  config.world = config.ranks_per_host = 8;
+  config.sharding_strategy = "no_shard";
+  config.device_type = "cpu";
+  ModelConfig model = tiny_model();
+  model.vocab_size = 100'000;
+  cpu::CpuBackend backend(1, cpu::detect_isa());
+  host(100'000 * kMiB, "max");
+  auto need = [&](const char* async_checkpoint) {
+    config.async_checkpoint = async_checkpoint;
+    const std::string text = plan_report(config, model, {.backend = &backend}, path("host")).text;
+    expect_contains(text, "8 ranks need ");
+    return std::stod(text.substr(text.find("8 ranks need ") + 13));
+  };
+  const double without = need("auto"), with = need("on");
+  EXPECT_GT(with, without);
+  EXPECT_LT(with, 1.1 * without);
+}
+
 }  // namespace
 }  // namespace tessera
