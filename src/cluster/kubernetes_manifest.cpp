@@ -7,6 +7,13 @@
 namespace tessera {
 namespace {
 
+// How often a job goes on after pods of it have failed: with one, all of them do, and each is
+// counted.
+constexpr int kReplacements = 10;
+
+// Each job has its own: what ends one takes nothing from another.
+std::string etcd_name(const ClusterOptions& o) { return cat(o.job_name, "-etcd"); }
+
 void write_head(YamlText& yaml, const std::string& version, const std::string& kind,
                 const std::string& name, const ClusterOptions& o) {
   yaml.field("apiVersion", version);
@@ -15,7 +22,7 @@ void write_head(YamlText& yaml, const std::string& version, const std::string& k
   yaml.field("name", name);
   if (!o.name_space.empty()) yaml.field("namespace", o.name_space);
   auto labels = yaml.inside("labels");
-  yaml.field("app", name == "etcd" ? name : o.job_name);
+  yaml.field("app", name == etcd_name(o) ? name : o.job_name);
 }
 
 void write_claim(YamlText& yaml, const ClusterOptions& o) {
@@ -33,11 +40,11 @@ void write_claim(YamlText& yaml, const ClusterOptions& o) {
 
 void write_etcd(YamlText& yaml, const ClusterOptions& o) {
   {
-    write_head(yaml, "v1", "Service", "etcd", o);
+    write_head(yaml, "v1", "Service", etcd_name(o), o);
     auto spec = yaml.inside("spec");
     {
       auto selector = yaml.inside("selector");
-      yaml.field("app", "etcd");
+      yaml.field("app", etcd_name(o));
     }
     auto ports = yaml.inside("ports");
     auto item = yaml.item();
@@ -45,19 +52,19 @@ void write_etcd(YamlText& yaml, const ClusterOptions& o) {
     yaml.number("port", 2379);
   }
   yaml.next_document();
-  write_head(yaml, "apps/v1", "Deployment", "etcd", o);
+  write_head(yaml, "apps/v1", "Deployment", etcd_name(o), o);
   auto spec = yaml.inside("spec");
   yaml.number("replicas", 1);
   {
     auto selector = yaml.inside("selector");
     auto labels = yaml.inside("matchLabels");
-    yaml.field("app", "etcd");
+    yaml.field("app", etcd_name(o));
   }
   auto pods = yaml.inside("template");
   {
     auto metadata = yaml.inside("metadata");
     auto labels = yaml.inside("labels");
-    yaml.field("app", "etcd");
+    yaml.field("app", etcd_name(o));
   }
   auto pod = yaml.inside("spec");
   auto containers = yaml.inside("containers");
@@ -66,9 +73,10 @@ void write_etcd(YamlText& yaml, const ClusterOptions& o) {
   yaml.field("image", o.etcd_image);
   {
     auto command = yaml.inside("command");
+    const std::string address = cat("--advertise-client-urls=http://", etcd_name(o), ":2379");
     for (const char* word :
          {"etcd", "--data-dir=/var/lib/etcd", "--listen-client-urls=http://0.0.0.0:2379",
-          "--advertise-client-urls=http://etcd:2379", "--initial-cluster-state=new"})
+          address.c_str(), "--initial-cluster-state=new"})
       yaml.value(word);
   }
   auto ports = yaml.inside("ports");
@@ -91,7 +99,8 @@ void write_job_fields(YamlText& yaml, const ClusterOptions& o, int backoff_limit
   yaml.field("completionMode", "Indexed");
   yaml.number("completions", o.nodes);
   yaml.number("parallelism", o.nodes, o.nodes > 1 ? "a pod a node; also change PET_NNODES" : "");
-  yaml.number("backoffLimit", backoff_limit, "failed pods that are replaced");
+  yaml.number("backoffLimit", backoff_limit,
+              "failed pods that are replaced: one that fails ends the others");
   auto policy = yaml.inside("podFailurePolicy");
   auto rules = yaml.inside("rules");
   {
@@ -119,7 +128,7 @@ void write_job(YamlText& yaml, const ClusterOptions& o) {
   }
   write_head(yaml, "batch/v1", "Job", o.job_name, o);
   auto spec = yaml.inside("spec");
-  write_job_fields(yaml, o, 10);
+  write_job_fields(yaml, o, kReplacements * o.nodes);
   write_pod_template(yaml, o, "Never", several ? cat(o.job_name, "-0.", o.job_name) : "",
                      several ? o.job_name : "");
 }
@@ -161,7 +170,7 @@ void write_pytorchjob(YamlText& yaml, const ClusterOptions& o) {
     auto policy = yaml.inside("elasticPolicy");
     yaml.field("rdzvBackend", o.etcd_image.empty() ? "c10d" : "etcd");
     if (!o.etcd_image.empty()) {
-      yaml.field("rdzvHost", "etcd");
+      yaml.field("rdzvHost", etcd_name(o));
       yaml.number("rdzvPort", 2379);
     }
     yaml.field("rdzvId", o.job_name);
@@ -175,7 +184,7 @@ void write_pytorchjob(YamlText& yaml, const ClusterOptions& o) {
   {
     auto policy = yaml.inside("runPolicy");
     yaml.field("cleanPodPolicy", "Running");
-    yaml.number("backoffLimit", 10);
+    yaml.number("backoffLimit", kReplacements * o.nodes, "restarts of all pods");
   }
   auto replicas = yaml.inside("pytorchReplicaSpecs");
   if (o.elastic) return write_replica(yaml, o, "Worker", o.nodes);

@@ -98,8 +98,9 @@ TEST(KubernetesManifest, SaysWhatPodsNeedToMeet) {
   std::string etcd =
       kubernetes_manifest(k8s({"--kind=pytorchjob", "--elastic", "--min_nodes=1", "--etcd_image=e",
                                "--image=i", "--nodes=64", "train"}));
-  for (const char* text : {"rdzvBackend: etcd", "rdzvHost: etcd", "rdzvPort: 2379",
-                           "minReplicas: 1\n", "maxReplicas: 64\n", "kind: Deployment"}) {
+  for (const char* text :
+       {"rdzvBackend: etcd", "rdzvHost: tessera-etcd", "rdzvPort: 2379", "minReplicas: 1\n",
+        "maxReplicas: 64\n", "kind: Deployment", "backoffLimit: 640", "http://tessera-etcd:2379"}) {
     expect_contains(etcd, text);
   }
   std::string alone = kubernetes_manifest(k8s({"--image=i", "train"}));
