@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -39,6 +40,8 @@ Options
 )";
 
 constexpr std::chrono::seconds kSlurmTimeout{60}, kBetweenLooks{2};
+// A controller that starts again, or another that takes its place, is there within minutes.
+constexpr std::chrono::minutes kSilence{10};
 
 // Containers have their own; elsewhere it lies where this one does.
 std::string program_on_nodes(const ClusterOptions& options) {
@@ -97,23 +100,41 @@ class LogFollower {
   uint64_t shown_ = 0;
 };
 
+// What scontrol says of the job. While the controller does not answer, the job goes on.
+std::string ask_of_job(const std::string& job) {
+  const auto until = std::chrono::steady_clock::now() + kSilence;
+  for (bool warned = false;; warned = true) {
+    std::string why;
+    try {
+      ProgramOutput told = ask_slurm({"scontrol", "show", "job", "-o", job});
+      if (told.status == 0) return told.out;
+      why = trim(told.err);
+    } catch (const DeviceError& late) {
+      why = late.what();
+    }
+    if (why.find("Invalid job id") != std::string::npos ||
+        std::chrono::steady_clock::now() > until) {
+      throw UserError(cat("Slurm does not tell of job ", job, " any more: ", why, "; sacct -j ",
+                          job, " may know how it ended"));
+    }
+    if (!warned) TESSERA_WARN(cat("Slurm does not tell of job ", job, ": ", why, "; asking again"));
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
 // The exit status of the job.
 int follow(const std::string& job) {
   LogFollower log;
   std::string before;
   while (true) {
-    ProgramOutput told = ask_slurm({"scontrol", "show", "job", "-o", job});
-    if (told.status != 0) {
-      throw UserError(cat("Slurm does not tell of job ", job, " any more: ", trim(told.err),
-                          "; sacct -j ", job, " may know how it ended"));
-    }
-    std::string state = field(told.out, "JobState");
-    log.show(field(told.out, "StdOut"));
+    const std::string told = ask_of_job(job);
+    std::string state = field(told, "JobState");
+    log.show(field(told, "StdOut"));
     if (state != before) TESSERA_INFO(cat("Job ", job, ": ", state));
     before = state;
     if (!is_running(state)) {
       if (state == "COMPLETED") return 0;
-      std::string code = field(told.out, "ExitCode");
+      std::string code = field(told, "ExitCode");
       int status = std::atoi(code.c_str());
       std::fprintf(stderr, "tessera: job %s ended as %s, exit code %s\n", job.c_str(),
                    state.c_str(), code.c_str());
@@ -136,7 +157,8 @@ int submit(const std::string& script) {
 
 // One word behind `submit` is a script, unless it is a command of tessera or an option.
 bool is_script(const std::string& word) {
-  if (fs::is_regular_file(word)) return true;
+  std::error_code error;
+  if (fs::is_regular_file(word, error)) return true;
   const std::vector<std::string> names = command_names();
   if (word.starts_with("-") || std::ranges::find(names, word) != names.end()) return false;
   const std::string close = nearest(word, names);

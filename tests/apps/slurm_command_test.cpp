@@ -164,13 +164,15 @@ TEST_F(SlurmCommand, FollowsTheLogToTheEndOfTheJob) {
     n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) > count
     case $n in
       0) echo "JobId=17 JobState=PENDING StdOut=$PWD/log ExitCode=0:0" ;;
-      1) echo one > log; echo "JobId=17 JobState=RUNNING StdOut=$PWD/log ExitCode=0:0" ;;
+      1) echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1 ;;
+      2) echo one > log; echo "JobId=17 JobState=RUNNING StdOut=$PWD/log ExitCode=0:0" ;;
       *) echo two >> log; echo "JobId=17 JobState=FAILED StdOut=$PWD/log ExitCode=7:0" ;;
     esac)");
   ProgramResult result = run_with_fakes({"slurm", "submit", "train"});
   EXPECT_EQ(result.status, 7) << result.err;
   EXPECT_EQ(result.out, "one\ntwo\n");
   expect_contains(result.err, "Job 17 is submitted");
+  expect_contains(result.err, "Slurm does not tell of job 17: slurm_load_jobs error: Unable");
   expect_contains(result.err, "Job 17: RUNNING");
   expect_contains(result.message(), "job 17 ended as FAILED, exit code 7:0");
   fake("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1");
