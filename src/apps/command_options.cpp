@@ -25,7 +25,8 @@ void check_worker_options(std::span<const std::string> command) {
     parse_options(
         command.subspan(1), OptionScope::kTrain, [](const char*) { return std::nullopt; },
         [](const std::string& path) {
-          if (!std::filesystem::exists(path)) throw OnAnotherHost();
+          std::error_code error;
+          if (!std::filesystem::exists(path, error)) throw OnAnotherHost();
           return read_option_file(path);
         });
   } catch (const OnAnotherHost&) {

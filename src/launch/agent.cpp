@@ -43,11 +43,6 @@ std::chrono::milliseconds pause_before(int attempt) {
   return std::min(pause, kLongestPause);
 }
 
-// A job that Slurm has requeued goes on as one that was restarted.
-int earlier_starts(const RunOptions& options) {
-  return options.slurm ? options.slurm->restarts : 0;
-}
-
 Variables shared_variables(const RunOptions& options, const NodePlace& place, const Endpoint& store,
                            const std::string& token, const std::string& job_id) {
   return {{"WORLD_SIZE", cat(place.world_size)},
@@ -56,7 +51,7 @@ Variables shared_variables(const RunOptions& options, const NodePlace& place, co
           {"MASTER_PORT", cat(store.port)},
           {"TESSERA_JOB_TOKEN", token},
           {"TESSERA_JOB_ID", job_id},
-          {"TESSERA_ATTEMPT", cat(place.attempt + earlier_starts(options))},
+          {"TESSERA_ATTEMPT", cat(place.attempt + options.earlier_attempts())},
           {"TESSERA_AGENT_STORE", "1"}};
 }
 
@@ -66,7 +61,7 @@ void announce(const RunOptions& options, const NodePlace& place, const Endpoint&
   TESSERA_INFO(cat("Rendezvous complete: master_addr=", store.host, " master_port=", store.port,
                    " node_rank=", place.node_rank, " nnodes=", options.nnodes, " ranks=", ranks,
                    " world_size=", place.world_size,
-                   " attempt=", place.attempt + earlier_starts(options)));
+                   " attempt=", place.attempt + options.earlier_attempts()));
 }
 
 class Agent {
@@ -262,7 +257,7 @@ class Agent {
     announce(options, place, nodes.store_address());
     std::vector<std::string> notes;
     WorkerCommand command =
-        worker_command(options, own_commands_, place.attempt + earlier_starts(options), notes);
+        worker_command(options, own_commands_, place.attempt + options.earlier_attempts(), notes);
     for (const std::string& note : notes) TESSERA_INFO(note);
     nodes.watch(place);
     WorkerGroup workers(options, place, nodes, signals_, guard_);
@@ -286,7 +281,7 @@ class Agent {
     // With a wrong command line no rank got as far as a step.
     if ((end.kind == JobEnd::Kind::kFailed || end.kind == JobEnd::Kind::kLost) && command.records &&
         end.status != kUsageStatus)
-      tell_what_rings_say(command, place.attempt + earlier_starts(options), workers.ends());
+      tell_what_rings_say(command, place.attempt + options.earlier_attempts(), workers.ends());
     // Where a failure here did not end the job, it still decides this node's exit status.
     if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty()) tell(workers.failure());
     asked_to_end_ = workers.is_interrupted();

@@ -37,6 +37,12 @@ void complete_from_slurm(RunOptions& o, const std::set<std::string_view>& given,
                          "tessera run --nproc_per_node RANKS train ..., or, a task a rank and "
                          "without agents, srun tessera train ..."));
   }
+  if (o.is_elastic()) {
+    throw UsageError(cat("--nnodes=", o.nodes_text(),
+                         " under srun: nodes that come later have to know where the others are, "
+                         "give --rdzv_endpoint HOST:PORT; or leave --nnodes out for a job of all ",
+                         step->nodes, " nodes"));
+  }
   auto require = [&](const char* option, int value, int truth, const char* what) {
     if (!given.contains(option) || value == truth) return;
     throw UsageError(
@@ -45,8 +51,7 @@ void complete_from_slurm(RunOptions& o, const std::set<std::string_view>& given,
   require("nnodes", o.nnodes, step->nodes, "SLURM_STEP_NUM_NODES");
   require("node_rank", o.node_rank.value_or(0), step->node, "SLURM_NODEID");
   o.slurm = step;
-  if (!o.is_elastic()) o.min_nodes = step->nodes;
-  o.nnodes = step->nodes;
+  o.min_nodes = o.nnodes = step->nodes;
   o.node_rank = step->node;
   if (o.rdzv_id.empty()) o.rdzv_id = step->name();
   if (o.nnodes == 1) return;

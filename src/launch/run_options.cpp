@@ -71,6 +71,7 @@ class Parser {
     size_t equals = word.find('=');
     std::string spelling = word.substr(0, equals), bare = spelling;
     if (bare.starts_with("--")) bare.erase(0, 2);
+    if (bare.empty()) throw UsageError(cat("'", word, "' has no name"));
     std::replace(bare.begin() + 1, bare.end(), '-', '_');
     auto table = run_option_table();
     auto row = std::find_if(table.begin(), table.end(), [&](const RunOptionRow& r) {

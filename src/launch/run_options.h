@@ -67,6 +67,9 @@ struct RunOptions {
   std::string nodes_text() const;  // as --nnodes gives them
   // Nodes meet again and again (membership.h), not once.
   bool has_rounds() const { return is_elastic() || rdzv_backend == RendezvousBackend::kEtcd; }
+  // What attempts of this start are counted from: a job that Slurm has requeued goes on as one that
+  // was restarted, and no two of its attempts have one number.
+  int earlier_attempts() const { return slurm ? slurm->restarts * (max_restarts + 1) : 0; }
   bool help = false;
   std::string help_word;  // only options with this word are wanted
 };

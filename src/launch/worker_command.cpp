@@ -18,8 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What is behind a folder that may not be entered is none, as for a shell.
 bool is_program(const fs::path& path) {
-  return fs::is_regular_file(path) && ::access(path.c_str(), X_OK) == 0;
+  std::error_code error;
+  return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
 std::optional<std::string> find_program(const std::string& name) {

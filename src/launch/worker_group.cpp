@@ -102,8 +102,8 @@ void WorkerGroup::start(const WorkerCommand& command,
   if (!folder.empty()) {
     std::string id = options_.rdzv_id;
     for (char& c : id) c = c == '/' ? '_' : c;
-    int earlier = options_.slurm ? options_.slurm->restarts : 0;
-    folder += cat(id.empty() ? "" : "/", id, "/attempt_", place_.attempt + earlier);
+    folder +=
+        cat(id.empty() ? "" : "/", id, "/attempt_", place_.attempt + options_.earlier_attempts());
     make_directories(folder);
   }
   is_own_ = command.is_own;

@@ -215,7 +215,13 @@ TEST(RunOptions, NodesOfAStepOfSlurm) {
   EXPECT_EQ(o.rdzv_id, "17.0");
   EXPECT_TRUE(o.slurm);
   EXPECT_EQ(parse({"--nnodes=2", "train"}, kAgent).node_rank, 1);
+  // A job that was requeued counts on: no two attempts have one number.
+  const Variables requeued = changed(kAgent, "SLURM_RESTART_COUNT", "2");
+  EXPECT_EQ(parse({"--max_restarts=3", "train"}, requeued).earlier_attempts(), 8);
+  EXPECT_EQ(parse({"train"}, requeued).earlier_attempts(), 2);
   // Who says where to meet has said it.
+  EXPECT_TRUE(parse({"--nnodes=1:2", "--rdzv_endpoint=h:1", "--rdzv_backend=c10d", "train"}, kAgent)
+                  .is_elastic());
   Words told{"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=h:1", "train"};
   EXPECT_FALSE(parse(told, kAgent).slurm);
   EXPECT_FALSE(parse({"--standalone", "train"}, kAgent).slurm);
@@ -229,6 +235,7 @@ TEST(RunOptions, NodesOfAStepOfSlurm) {
        {Case{{"train"}, crowd, "srun started 4 tasks on 2 nodes, and an agent is for all ranks"},
         Case{{"--nnodes=3", "train"}, kAgent, "--nnodes=3, but srun says 2"},
         Case{{"--node_rank=0", "train"}, kAgent, "--node_rank=0, but srun says 1"},
+        Case{{"--nnodes=1:2", "train"}, kAgent, "under srun: nodes that come later have to know"},
         Case{{"train"}, changed(kAgent, "SLURM_NODEID", ""), "SLURM_NODEID is missing"}}) {
     expect_contains(message_of<UsageError>([&] { parse(c.words, c.variables); }), c.message);
   }
@@ -277,6 +284,7 @@ TEST(RunOptions, Refusals) {
         Case{{"--nproc_per_node=2"}, "nothing to run"},
         Case{{"--nproc_per_nodes=2", "train"}, "did you mean --nproc_per_node?"},
         Case{{"--num_layers=2", "train"}, "of run. Options of the worker come after its command"},
+        Case{{"--=x", "train"}, "'--=x' has no name"},
         Case{{"--nnodes"}, "--nnodes needs a value (N[:M])"},
         Case{{"--nnodes=0", "x"}, "--nnodes must be a number from 1 to 65536: it is '0'"},
         Case{{"--nnodes=4:1", "x"}, "the least number of nodes comes first"},
