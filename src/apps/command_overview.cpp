@@ -11,10 +11,10 @@
 namespace tessera {
 namespace {
 
-std::vector<OverviewOption> options_of_scope(OptionScope scope) {
+std::vector<OverviewOption> options_of_scopes(OptionScopes scopes) {
   std::vector<OverviewOption> options;
   for (const OptionRow& row : option_table()) {
-    if (!(row.scopes & in(scope)) || row.status == OptionStatus::kNotBuilt) continue;
+    if (!(row.scopes & scopes) || row.status == OptionStatus::kNotBuilt) continue;
     OverviewOption option{std::string(row.name), {}, type_name(row), {}, std::string(row.help)};
     for (std::string_view alias : row.aliases) option.aliases.emplace_back(alias);
     for (const OptionValue& value : row.values)
@@ -63,11 +63,12 @@ std::vector<OverviewOption> options_of(const std::string& command) {
   if (command == "run") return options_of_run();
   if (command == "slurm") return options_of_cluster(ClusterSystem::kSlurm);
   if (command == "k8s") return options_of_cluster(ClusterSystem::kKubernetes);
-  for (unsigned scope = 0; scope <= static_cast<unsigned>(kLastScope); ++scope) {
-    if (name(static_cast<OptionScope>(scope)) == command)
-      return options_of_scope(static_cast<OptionScope>(scope));
+  OptionScopes scopes = 0;  // of the command and of its actions
+  for (unsigned i = 0; i <= static_cast<unsigned>(kLastScope); ++i) {
+    const auto scope = static_cast<OptionScope>(i);
+    if (name(scope) == command || name(scope).starts_with(command + " ")) scopes |= in(scope);
   }
-  return {};
+  return options_of_scopes(scopes);
 }
 
 }  // namespace
