@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "flight/flight_places.h"
 #include "flight/process_report.h"
+#include "flight/ring_file.h"
+#include "flight/ring_reader.h"
 
 namespace tessera {
 namespace {
@@ -43,6 +45,12 @@ Flight open_flight_recorder(const RunConfig& config, const JobConnection& job) {
       make_own_flights();
       if (!job.member || job.member->local_rank == 0) remove_old_flights();
     }
+    const std::filesystem::path ring = ring_path(settings.directory, settings.rank);
+    const auto maker = ring_maker_state(ring);
+    if (maker == MakerState::kRunning || maker == MakerState::kStopped)
+      throw UserError(cat("'", ring.string(),
+                          "' is written by a process that runs: give each job "
+                          "a --flight_recorder_dir of its own"));
     flight.reset(new FlightRecorder(std::move(settings)));
   } catch (const Error& error) {
     TESSERA_WARN(cat(error.what(), "; the run goes on without a flight recorder"));

@@ -53,7 +53,9 @@ std::vector<Flight> own_jobs(bool look_at_processes) {
       ++flight.rings;
       const fs::file_time_type changed = files->last_write_time(error);
       flight.changed = std::max(flight.changed, changed);
-      if (look_at_processes) ended += ring_maker_has_ended(files->path()).value_or(is_old(changed));
+      if (!look_at_processes) continue;
+      const auto maker = ring_maker_state(files->path());
+      ended += maker ? *maker == MakerState::kEnded : is_old(changed);
     }
     flight.ended = flight.rings > 0 ? ended == flight.rings : is_old(flight.changed);
     jobs.push_back(std::move(flight));

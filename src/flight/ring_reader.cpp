@@ -153,16 +153,45 @@ std::string whole(const ByteSource& source) {
   return text;
 }
 
+// The bytes of its header; none where it is no ring.
+std::optional<std::vector<std::byte>> header_of(const std::filesystem::path& ring) {
+  try {
+    ReadFile file(ring);
+    std::vector<std::byte> bytes(sizeof(RingHeader));
+    if (file.size() < bytes.size()) return std::nullopt;
+    file.read(0, bytes);
+    const auto& header = as<RingHeader>(bytes, 0);
+    if (std::memcmp(header.magic, kRingMagic, sizeof kRingMagic) != 0) return std::nullopt;
+    return bytes;
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
+// When the last of its rings was begun; the least number where it has none.
+int64_t begin_of(const std::filesystem::path& attempt) {
+  int64_t begin = INT64_MIN;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(attempt, error)) {
+    if (entry.path().extension() != ".ring") continue;
+    if (auto bytes = header_of(entry.path()))
+      begin = std::max<int64_t>(begin, as<RingHeader>(*bytes, 0).start_wall);
+  }
+  return begin;
+}
+
+// By time: an earlier job may have had more attempts.
 std::filesystem::path newest_attempt(const std::filesystem::path& directory) {
   std::filesystem::path newest = directory;
-  int highest = -1;
+  std::pair<int64_t, int> latest{INT64_MIN, -1};
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("attempt_")) continue;
-    const int attempt = number<int>(std::string_view(name).substr(8), -1);
-    if (attempt <= highest) continue;
-    highest = attempt;
+    const std::pair found{begin_of(entry.path()),
+                          number<int>(std::string_view(name).substr(8), -1)};
+    if (found <= latest) continue;
+    latest = found;
     newest = entry.path();
   }
   return newest;
@@ -256,9 +285,9 @@ FlightDirectory read_flights(const std::filesystem::path& given) {
       directory.ranks.begin(), directory.ranks.end(),
       [](const RankFlight& a, const RankFlight& b) { return a.start_wall < b.start_wall; });
   const std::string job = newest->job;
-  const int attempt = newest->attempt;
+  const int attempt = newest->attempt, world_size = newest->world_size;
   const size_t removed = std::erase_if(directory.ranks, [&](const RankFlight& flight) {
-    return flight.job != job || flight.attempt != attempt;
+    return flight.job != job || flight.attempt != attempt || flight.world_size != world_size;
   });
   if (removed > 0) directory.warnings.push_back(cat(removed, " rings of another job are left out"));
   std::sort(directory.ranks.begin(), directory.ranks.end(),
@@ -266,18 +295,10 @@ FlightDirectory read_flights(const std::filesystem::path& given) {
   return directory;
 }
 
-std::optional<bool> ring_maker_has_ended(const std::filesystem::path& ring) {
-  try {
-    ReadFile file(ring);
-    std::vector<std::byte> bytes(sizeof(RingHeader));
-    if (file.size() < bytes.size()) return std::nullopt;
-    file.read(0, bytes);
-    const auto& header = as<RingHeader>(bytes, 0);
-    if (std::memcmp(header.magic, kRingMagic, sizeof kRingMagic) != 0) return std::nullopt;
-    return maker_has_ended(text_of(header.maker));
-  } catch (const UserError&) {
-    return std::nullopt;
-  }
+std::optional<MakerState> ring_maker_state(const std::filesystem::path& ring) {
+  auto bytes = header_of(ring);
+  if (!bytes) return std::nullopt;
+  return maker_state(text_of(as<RingHeader>(*bytes, 0).maker));
 }
 
 }  // namespace tessera

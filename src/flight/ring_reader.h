@@ -76,7 +76,7 @@ struct RankFlight {
 // another version.
 RankFlight read_ring(const ByteSource& ring, const ByteSource* texts);
 
-// Of a directory: of the newest attempt below it, of the job that began last. Sorted by rank.
+// Of a directory: of the attempt below it that began last, and of its newest job. Sorted by rank.
 // UserError where there are no rings; what is wrong with a single one is in `warnings`.
 struct FlightDirectory {
   std::filesystem::path path;
@@ -85,8 +85,7 @@ struct FlightDirectory {
 };
 FlightDirectory read_flights(const std::filesystem::path& directory);
 
-// Whether the process that made the ring has certainly ended; nullopt where it is no ring, or none
-// yet.
-std::optional<bool> ring_maker_has_ended(const std::filesystem::path& ring);
+// What is known of the process that made the ring; nullopt where it is no ring, or none yet.
+std::optional<MakerState> ring_maker_state(const std::filesystem::path& ring);
 
 }  // namespace tessera

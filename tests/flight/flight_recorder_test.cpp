@@ -193,6 +193,25 @@ TEST_F(FlightRecorderTest, TakesOnlyTheNewestJobOfADirectory) {
   EXPECT_FALSE(std::filesystem::exists(ring_path(directory_.path(), 1)));
 }
 
+// An earlier job may have been restarted more often, and have had more ranks.
+TEST_F(FlightRecorderTest, TakesTheAttemptThatBeganLast) {
+  auto in = [&](const char* folder, int rank, int world) {
+    return FlightRecorder({.directory = directory_ / folder,
+                           .events = 10,
+                           .rank = rank,
+                           .world_size = world,
+                           .job = "port_1",
+                           .attempt = folder[8] - '0'});
+  };
+  { auto old = in("attempt_0", 1, 2), restarted = in("attempt_2", 0, 2); }
+  auto newest = in("attempt_0", 0, 1);
+  const FlightDirectory read = read_flights(directory_.path());
+  EXPECT_EQ(read.path, directory_ / "attempt_0");
+  ASSERT_EQ(read.ranks.size(), 1u);
+  EXPECT_EQ(read.ranks[0].world_size, 1);
+  EXPECT_EQ(ring_maker_state(ring_path(directory_ / "attempt_0", 0)), MakerState::kRunning);
+}
+
 TEST_F(FlightRecorderTest, AnUnwritableDirectoryIsAnError) {
   directory_.write("file", "");
   expect_contains(user_error([&] { FlightRecorder({.directory = directory_ / "file" / "below"}); }),
