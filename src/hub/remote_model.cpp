@@ -91,11 +91,15 @@ class ModelPlace {
     return chosen;
   }
 
+  // Whether all of it is here. One that has no tokenizer at all looks like one that was fetched in
+  // part: whoever has the whole list is asked.
   bool has(ModelParts parts) const {
     try {
-      Entries chosen = choose(parts);
-      return !parts.tokenizer || parts.configuration ||
-             std::ranges::any_of(chosen, is_of_tokenizer, &RemoteEntry::path);
+      std::vector<std::string> names;
+      for (const RemoteEntry& entry : choose(parts)) {
+        if (is_top(entry.path)) names.push_back(entry.path);
+      }
+      return !parts.tokenizer || has_tokenizer_among(names);
     } catch (const UserError&) {
       return false;
     }

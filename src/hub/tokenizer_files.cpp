@@ -56,16 +56,21 @@ std::string stored_name(const fs::path& file) {
 }  // namespace
 
 bool has_tokenizer(const fs::path& directory) {
-  size_t named_freely = 0;  // spiece.model and the like
+  std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    fs::path extension = entry.path().extension();
-    named_freely += (extension == ".model" || extension == ".tiktoken") && is_file(entry.path());
+    if (is_file(entry.path())) names.push_back(entry.path().filename().string());
   }
-  if (named_freely == 1) return true;
-  return is_file(directory / "tokenizer.json") || is_file(directory / "tokenizer.model") ||
-         (is_file(directory / "vocab.json") && is_file(directory / "merges.txt")) ||
-         (is_file(directory / "encoder.json") && is_file(directory / "vocab.bpe"));
+  return has_tokenizer_among(names);
+}
+
+bool has_tokenizer_among(const std::vector<std::string>& names) {
+  auto has = [&](std::string_view name) { return std::ranges::find(names, name) != names.end(); };
+  const auto named_freely = std::ranges::count_if(names, [](const fs::path& name) {
+    return name.extension() == ".model" || name.extension() == ".tiktoken";  // spiece.model, say
+  });
+  return named_freely == 1 || has("tokenizer.json") || has("tokenizer.model") ||
+         (has("vocab.json") && has("merges.txt")) || (has("encoder.json") && has("vocab.bpe"));
 }
 
 bool is_tokenizer_file(std::string_view name) {

@@ -14,6 +14,9 @@ namespace tessera {
 // encoder.json with vocab.bpe.
 bool has_tokenizer(const std::filesystem::path& directory);
 
+// The same of the names of its files.
+bool has_tokenizer_among(const std::vector<std::string>& names);
+
 // Whether a file of this name belongs to a tokenizer or to the generation of text.
 bool is_tokenizer_file(std::string_view name);
 

@@ -162,5 +162,41 @@ TEST_F(HubModel, IsKnownWhereNobodyCanBeAsked) {
   expect_contains(user_error([&] { fetch_model("o/m", small, options_); }), "HF_ENDPOINT");
 }
 
+TEST_F(HubModel, ATokenizerThatTheHubsToolsHaveNotFetchedIsFetched) {
+  publish();
+  file("config.json", "{}");
+  file("generation_config.json", "{}");
+  file("tokenizer_config.json", "{}");
+  file("model.safetensors", "weights");
+  const std::string pinned = pin_model("o/m", {.configuration = true}, options_);
+  const std::string commit = pinned.substr(pinned.find('@') + 1);
+  const fs::path home = options_.hub.home / "hub" / "models--o--m",
+                 fetched = home / "snapshots" / commit;
+  make_directories(fetched);
+  make_directories(home / "refs");
+  write_file_atomic(home / "refs" / "main", commit);
+  std::set<std::string> names_there{"config.json", "generation_config.json", "model.safetensors",
+                                    "tokenizer_config.json"};
+  for (const std::string& name : names_there)
+    write_file_atomic(fetched / name, name == "model.safetensors" ? "weights" : "{}");
+  const ModelParts without{.configuration = true, .weights = true};
+  const size_t requests = server_.requests().size();
+  EXPECT_EQ(fetch_model("o/m", without, options_), fetched);
+  // Nobody can be asked whether there is a tokenizer.
+  options_.hub.offline = true;
+  EXPECT_EQ(fetch_model("o/m", kAll, options_), fetched);
+  EXPECT_EQ(pin_model("o/m", kAll, options_), pinned);
+  options_.hub.offline = false;
+  EXPECT_EQ(server_.requests().size(), requests);
+  // There is none.
+  EXPECT_EQ(names(fetch_model("o/m", kAll, options_)), names_there);
+  EXPECT_EQ(pin_model("o/m", kAll, options_), pinned);
+  options_.cache_directory += "x";  // where the list is that had none
+  file("tokenizer.json", "{}");
+  names_there.insert("tokenizer.json");
+  EXPECT_EQ(names(fetch_model("o/m", kAll, options_)), names_there);
+  EXPECT_EQ(server_.requests("model.safetensors").size(), 0u);
+}
+
 }  // namespace
 }  // namespace tessera
