@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -128,6 +129,7 @@ class GgufExport {
         parameters_(build_model(model, 1, 1, ModelHead::kLogits).parameters) {}
 
   void write_sizes(const std::string& title) {
+    refuse_unknown();
     file_.text("general.architecture", to_.name);
     file_.text("general.type", "model");
     file_.text("general.name", title);
@@ -158,21 +160,46 @@ class GgufExport {
 
   void write_tensors() {
     std::vector<GgufWriter::Tensor> tensors;
-    for (const Parameter& p : parameters_) {
-      tensors.push_back({gguf_name(to_, p.name).first, dtype_of(p), shape_of(p)});
+    auto add = [&](std::string name, const Parameter& p) {
+      tensors.push_back({std::move(name), dtype_of(p), shape_of(p)});
       total_ += num_elements(p.shape) * size_of(dtype_of(p));
-    }
+    };
+    for (const Parameter& p : parameters_) add(gguf_name(to_, p.name).first, p);
+    const Parameter* head = repeated_head();
+    if (head) add("output.weight", *head);
     const std::vector<float> factors = rope_factors();
     if (!factors.empty())
       tensors.push_back({"rope_freqs.weight", DType::kF32, {std::ssize(factors)}});
     file_.begin_tensors(tensors);
     for (const Parameter& p : parameters_) write_tensor(p);
+    if (head) write_tensor(*head);
     if (!factors.empty()) file_.write(factors.data(), factors.size() * sizeof(float));
   }
 
  private:
   std::string key(std::string_view name) const { return cat(to_.name, ".", name); }
   void number(std::string_view name, int64_t value) { file_.number(key(name), value); }
+
+  // What llama.cpp's programs would not open, or compute in another way.
+  void refuse_unknown() const {
+    const ModelConfig& m = model_;
+    std::string what;
+    if (m.model_type == ModelType::kQwen3 && (m.attention_bias || m.attention_output_bias))
+      what = "whose attention has biases";
+    if (m.model_type == ModelType::kQwen2 && m.head_dim * m.num_heads != m.hidden_width)
+      what = "whose heads together are not as wide as the model";
+    if (to_.name != "llama" && m.rope_scaling.type == RopeScalingType::kLlama3)
+      what = "whose rope is scaled as Llama 3's";
+    if (!what.empty())
+      throw UserError(cat("a ", name(m.model_type), " model ", what,
+                          " cannot be written to a GGUF file: llama.cpp knows none"));
+  }
+
+  // The embedding once more: of this family llama.cpp does not take it where there is no head.
+  const Parameter* repeated_head() const {
+    if (model_.model_type != ModelType::kGptNeox || !model_.tie_word_embeddings) return nullptr;
+    return &*std::ranges::find(parameters_, "gpt_neox.embed_in.weight", &Parameter::name);
+  }
 
   int64_t feed_forward() const {
     for (const Parameter& p : parameters_) {

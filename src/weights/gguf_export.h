@@ -22,8 +22,9 @@ struct GgufOptions {
 // makes smaller ones of it.
 //
 // All is written beside the file and renamed. UserError: something is there under that name; what
-// those programs have no words for (YaRN, a family without an architecture there, a tokenizer that
-// is larger than the vocabulary); weights too large for f16; a full disk.
+// those programs have no words for (YaRN, Llama 3's rope or biases in families that have none
+// there, a family without an architecture there, a tokenizer that is larger than the vocabulary);
+// weights too large for f16; a full disk.
 void export_gguf(const std::filesystem::path& file, const ModelConfig& model,
                  const ParameterSource& source, const GgufOptions& options);
 

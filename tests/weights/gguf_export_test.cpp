@@ -212,6 +212,30 @@ TEST_F(GgufExportTest, OtherFamiliesHaveTheirOwnOrder) {
               parts_first);
 }
 
+TEST_F(GgufExportTest, ATiedHeadOfNeoXIsWrittenOnceMore) {
+  const GgufFile file = written(tiny_model(ModelType::kGptNeox, true), DType::kBF16);
+  EXPECT_EQ(file.tensors.at("output.weight").dims, file.tensors.at("token_embd.weight").dims);
+  EXPECT_EQ(file.values("output.weight"), file.values("token_embd.weight"));
+  EXPECT_EQ(file.keys["gptneox.vocab_size"], 300);
+}
+
+TEST_F(GgufExportTest, WhatLlamaCppDoesNotReadIsRefused) {
+  auto refusal = [&](const ModelConfig& model) { return user_error([&] { written(model); }); };
+  ModelConfig biased = tiny_model(ModelType::kQwen3);
+  biased.attention_bias = biased.attention_output_bias = true;
+  expect_contains(refusal(biased), "a qwen3 model whose attention has biases cannot be written");
+  ModelConfig narrow = tiny_model(ModelType::kQwen2);
+  narrow.head_dim = 2;
+  expect_contains(refusal(narrow), "a qwen2 model whose heads together are not as wide as");
+  for (ModelType family : {ModelType::kQwen2, ModelType::kQwen3}) {
+    ModelConfig scaled = tiny_model(family);
+    scaled.rope_scaling = {RopeScalingType::kLlama3, 8, 1, 4};
+    scaled.rope_scaling.original_max_position = 8192;
+    expect_contains(refusal(scaled), "whose rope is scaled as Llama 3's");
+  }
+  EXPECT_TRUE(fs::is_empty(directory_.path()));
+}
+
 TEST_F(GgufExportTest, MatricesAreRoundedAndVectorsAreNot) {
   const GgufFile file = written(tiny_model(ModelType::kLlamaV2), DType::kBF16);
   EXPECT_EQ(file.keys["general.file_type"], 32);
