@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/shallow_json.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -35,7 +36,7 @@ std::string default_template(const Json& config) {
 
 // Not by simdjson, which takes no integers beyond 64 bits: a model_max_length is often 10^30.
 ChatConfig read_chat_config(std::string_view tokenizer_config, std::string_view name) {
-  const Json config = Json::parse(tokenizer_config, nullptr, /*allow_exceptions=*/false);
+  const Json config = parse_shallow_json(tokenizer_config, name);
   if (!config.is_object()) throw UserError(cat("'", name, "' is not JSON, or no object"));
   return {default_template(config), token_of(config, "bos_token"), token_of(config, "eos_token")};
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/shallow_json.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/places.h"
 #include "hub/pretrained_weights.h"
@@ -30,7 +31,7 @@ std::vector<int32_t> end_ids_of_file(const fs::path& file) {
   if (error) return {};
   if (bytes > kMaxBytes)
     throw UserError(cat("'", file.string(), "' has ", bytes, " bytes, at most ", kMaxBytes));
-  nlohmann::json root = nlohmann::json::parse(read_file(file), nullptr, false);
+  nlohmann::json root = parse_shallow_json(read_file(file), file.string());
   if (!root.is_object()) throw UserError(cat("'", file.string(), "' is not a JSON object"));
   nlohmann::json found = root.value("eos_token_id", nlohmann::json());
   if (!found.is_array()) found = nlohmann::json::array({found});

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/shallow_json.h"
 #include "base/text.h"
 #include "models/model_family.h"
 
@@ -147,7 +148,7 @@ ModelConfig parse_hugging_face_config(std::string_view text, std::string_view wh
     throw UserError(
         cat(where, ": a config.json has at most 1 MiB: this has ", text.size(), " bytes"));
   }
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json json = parse_shallow_json(text, where);
   if (!json.is_object()) throw UserError(cat(where, ": not a JSON object"));
   HuggingFaceKeys keys(json, where);
   auto [family, kind] = architecture(keys);

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/shallow_json.h"
 #include "base/text.h"
 #include "models/hugging_face_keys.h"
 #include "models/model_config.h"
@@ -34,7 +35,7 @@ int64_t positions(const ModelConfig& config) {
 }  // namespace
 
 ModelConfig parse_meta_params(std::string_view text, std::string_view where) {
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json json = parse_shallow_json(text, where);
   if (!json.is_object()) throw UserError(cat(where, ": not a JSON object"));
   HuggingFaceKeys keys(json, where);
   for (const char* key : {"dim", "n_layers", "n_heads"}) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/shallow_json.h"
 #include "base/text.h"
 #include "models/build_model.h"
 #include "models/hugging_face_keys.h"
@@ -80,7 +81,7 @@ void refuse_variants(const HuggingFaceKeys& keys) {
 
 Lora parse_peft_config(std::string_view text, std::string_view where) {
   if (text.size() > kMaxConfigBytes) throw UserError(cat("'", where, "' is larger than 1 MiB"));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_shallow_json(text, where);
   if (!json.is_object()) throw UserError(cat("'", where, "' is not a JSON object"));
   HuggingFaceKeys keys(json, where);
   refuse_variants(keys);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/shallow_json.h"
 #include "base/text.h"
 #include "data/find_chat_template.h"
 #include "hub/tokenizer_files.h"
@@ -47,7 +48,7 @@ Json read_small_json(const fs::path& path) {
   constexpr uintmax_t kMaxBytes = 1 << 20;
   std::error_code error;
   if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kMaxBytes) return {};
-  return Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  return parse_shallow_json<Json>(read_file(path), path.string());
 }
 
 // The token before every document; where there is none, the one behind.

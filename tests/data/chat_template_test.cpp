@@ -236,6 +236,10 @@ TEST_F(ChatTemplateTest, ReadsTokenizerConfig) {
                  body + "}"),
             "a</s>");
   expect_contains(user_error([&] { read_chat_config("{", "c.json"); }), "'c.json' is not JSON");
+  const std::string deep =
+      cat(R"({"chat_template": )", std::string(100000, '['), std::string(100000, ']'), "}");
+  expect_contains(user_error([&] { read_chat_config(deep, "c.json"); }),
+                  "c.json: its JSON is nested in more than 64 levels");
   for (const char* config :
        {"{}", R"({"chat_template": 5})", R"({"chat_template": [{"name": 1}]})"})
     EXPECT_EQ(read_chat_config(config, "c.json").jinja, "");

@@ -363,6 +363,16 @@ TEST(HuggingFaceConfig, FilesAreBounded) {
   // Deep nesting must neither exhaust the stack nor be accepted.
   expect_contains(user_error([&] { parse_hugging_face_config(std::string(500000, '['), "deep"); }),
                   "deep: not a JSON object");
+  auto nested = [](int levels) {
+    return cat(R"({"model_type": )", std::string(static_cast<size_t>(levels - 1), '['),
+               std::string(static_cast<size_t>(levels - 1), ']'), "}");
+  };
+  auto refusal = [](const std::string& text) {
+    return user_error([&] { parse_hugging_face_config(text, "deep"); });
+  };
+  expect_contains(refusal(nested(64)), "'model_type' must be a string: it is [[[");
+  expect_contains(refusal(nested(65)), "deep: its JSON is nested in more than 64 levels");
+  expect_contains(refusal(nested(100000)), "nested in more than 64 levels");
 }
 
 }  // namespace

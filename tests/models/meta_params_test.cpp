@@ -65,6 +65,9 @@ TEST(MetaParams, RefusesWhatItDoesNotKnow) {
   };
   expect_contains(refusal("[]"), "params.json: not a JSON object");
   expect_contains(refusal(R"({"dim": 64})"), "'n_layers' is missing");
+  expect_contains(
+      refusal(cat(R"({"dim": )", std::string(100000, '['), std::string(100000, ']'), "}")),
+      "params.json: its JSON is nested in more than 64 levels");
   const std::string start = R"({"dim": 64, "n_layers": 2, "n_heads": 2, )";
   expect_contains(refusal(start + R"("n_experts": 8})"), "n_experts");
   expect_contains(refusal(start + R"("ffn_dim_multiplier": 1e30})"), "must be at most 64");

@@ -37,6 +37,8 @@ TEST(PeftConfig, RefusesWhatWouldComputeSomethingElse) {
   expect_contains(error_of("[1]"), "is not a JSON object");
   expect_contains(error_of("{"), "is not a JSON object");
   expect_contains(error_of(std::string((1 << 20) + 1, ' ')), "larger than 1 MiB");
+  expect_contains(with("r", std::string(100000, '[') + std::string(100000, ']')),
+                  "dir/adapter_config.json: its JSON is nested in more than 64 levels");
   expect_contains(with("use_dora", "true"), "'use_dora' (DoRA) is not supported");
   expect_contains(with("rank_pattern", R"({"q_proj": 4})"), "'rank_pattern' (ranks by layer)");
   expect_contains(with("modules_to_save", R"(["lm_head"])"), "'modules_to_save'");
