@@ -184,10 +184,12 @@ fs::path fetch_from_address(std::string_view name, ModelParts parts, const Remot
   if (is_s3(name)) {
     entries = list_s3_files(parse_s3_name(address.directory), options);
   } else {
-    more = [&](const std::string& file) {
+    auto look_for = [&](const std::string& file, bool optional) {
       return find_web_file(cat(address.directory, percent_encode(file, false), address.query),
-                           options);
+                           options, optional);
     };
+    more = [look_for](const std::string& file) { return look_for(file, false); };
+    auto look = [look_for](const std::string& file) { return look_for(file, true); };
     std::vector<std::string> files;
     if (parts.tokenizer) files = tokenizer_file_names();
     if (parts.configuration || parts.tokenizer) files.emplace_back(kConfiguration);
@@ -196,13 +198,15 @@ fs::path fetch_from_address(std::string_view name, ModelParts parts, const Remot
     std::ranges::sort(files);
     files.erase(std::unique(files.begin(), files.end()), files.end());
     for (const std::string& file : files) {
-      if (auto entry = more(file)) entries.push_back(std::move(*entry));
+      const bool needed = file == address.file || (parts.configuration && file == kConfiguration);
+      if (auto entry = look_for(file, !needed)) entries.push_back(std::move(*entry));
     }
     if (parts.weights) {
-      auto weights = find_weights(more);
+      auto weights = find_weights(look);
       if (weights && !find(entries, weights->path)) entries.push_back(std::move(*weights));
     }
   }
+  if (entries.empty() && more) more(std::string(kConfiguration));  // says that access is denied
   if (!address.file.empty() && !find(entries, address.file))
     throw UserError(cat("'", public_url(name), "' is not there: check the address"));
   if (!address.file.empty() && parts.tokenizer) {

@@ -1,6 +1,8 @@
 #include "remote/range_reader.h"
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <utility>
 
 #include "base/error.h"
@@ -147,8 +149,9 @@ void RangeReader::read(uint64_t offset, std::span<std::byte> out,
 
 namespace {
 
+// nullopt for an answer of a status in `absent`.
 std::optional<RemoteProbe> ask(RemoteLocation location, const HttpSettings& settings,
-                               bool required) {
+                               std::initializer_list<int> absent) {
   HttpRequest request = request_for(location);
   request.range = {0, 1};
   request.max_body = 1;
@@ -170,7 +173,7 @@ std::optional<RemoteProbe> ask(RemoteLocation location, const HttpSettings& sett
     if (const std::string* length = find_header(response.headers, "content-length");
         length && response.status == 200)
       probe.whole_size = parse_decimal(*length);
-  } else if (!required && (response.status == 404 || response.status == 410)) {
+  } else if (std::ranges::find(absent, response.status) != absent.end()) {
     return {};
   } else {
     refuse_location(location, request, response);
@@ -194,11 +197,13 @@ std::optional<RemoteProbe> ask(RemoteLocation location, const HttpSettings& sett
 }  // namespace
 
 RemoteProbe probe_location(RemoteLocation location, const HttpSettings& settings) {
-  return *ask(std::move(location), settings, true);
+  return *ask(std::move(location), settings, {});
 }
 
-std::optional<RemoteProbe> find_location(RemoteLocation location, const HttpSettings& settings) {
-  return ask(std::move(location), settings, false);
+std::optional<RemoteProbe> find_location(RemoteLocation location, const HttpSettings& settings,
+                                         bool optional) {
+  if (optional) return ask(std::move(location), settings, {403, 404, 410});
+  return ask(std::move(location), settings, {404, 410});
 }
 
 }  // namespace tessera

@@ -68,7 +68,9 @@ struct RemoteProbe {
 // By a request for the first byte, which links for one method (GET) allow as well. UserError where
 // there is no such file.
 RemoteProbe probe_location(RemoteLocation location, const HttpSettings& settings);
-// nullopt where the server says that there is none (404, 410).
-std::optional<RemoteProbe> find_location(RemoteLocation location, const HttpSettings& settings);
+// nullopt where the server says that there is none (404, 410). S3 and others say 403 to whoever may
+// not list: of a file that is `optional` that counts as none, too.
+std::optional<RemoteProbe> find_location(RemoteLocation location, const HttpSettings& settings,
+                                         bool optional);
 
 }  // namespace tessera

@@ -240,8 +240,9 @@ std::vector<RemoteEntry> list_files(std::string_view name, const RemoteOptions& 
   return list_local(name);
 }
 
-std::optional<RemoteEntry> find_web_file(const std::string& url, const RemoteOptions& options) {
-  auto probe = find_location(location_of(url, options), options.http);
+std::optional<RemoteEntry> find_web_file(const std::string& url, const RemoteOptions& options,
+                                         bool optional) {
+  auto probe = find_location(location_of(url, options), options.http, optional);
   if (!probe) return {};
   return entry_of(url, *probe);
 }

@@ -31,9 +31,10 @@ bool is_remote_name(std::string_view name);
 // others.
 std::vector<RemoteEntry> list_files(std::string_view name, const RemoteOptions& options);
 
-// The file at an http(s) address; nullopt where its server says that there is none. UserError for
-// other failures.
-std::optional<RemoteEntry> find_web_file(const std::string& url, const RemoteOptions& options);
+// The file at an http(s) address; nullopt where its server says that there is none, as
+// find_location(). UserError for other failures.
+std::optional<RemoteEntry> find_web_file(const std::string& url, const RemoteOptions& options,
+                                         bool optional);
 
 // To read parts of. A file on a server is read through the block cache; one whose server does not
 // answer parts is fetched whole first, into the cache. UserError; Interrupted.

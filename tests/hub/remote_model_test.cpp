@@ -112,6 +112,21 @@ TEST_F(HubModel, WhatIsNoModelIsRefused) {
   expect_contains(refusal("hf://datasets/o/m", kAll), "is a data set");
 }
 
+TEST_F(HubModel, AServerMayDenyWhatItDoesNotHave) {
+  sharded();
+  auto fetch = [&](const std::string& folder, ModelParts parts) {
+    return fetch_model(server_.other_url(cat("/files/", folder, "?none=403")), parts, options_);
+  };
+  EXPECT_EQ(names(fetch("m", kAll)),
+            (std::set<std::string>{"config.json", "model-1.safetensors", "model-2.safetensors",
+                                   "model.safetensors.index.json", "tokenizer.json"}));
+  for (ModelParts parts : {ModelParts{.configuration = true}, ModelParts{.tokenizer = true},
+                           ModelParts{.weights = true}})
+    expect_contains(user_error([&] { fetch("none", parts); }), "config.json': status 403");
+  file("model.safetensors.index.json", R"({"weight_map": {"a": "gone.safetensors"}})");
+  expect_contains(user_error([&] { fetch("m", kAll); }), "gone.safetensors': status 403");
+}
+
 TEST_F(HubModel, FilesOfTorchSaveAreTakenWhereThereAreNoOthers) {
   publish();
   file("config.json", "{}");

@@ -6,7 +6,7 @@
 DIRECTORY/requests.log gets a line a request: METHOD TARGET host=H auth=A range=R status=S.
 
 /files/NAME?plan=A,B,C&id=X   DIRECTORY/files/NAME; request n for id X is answered by word n of the plan, the last
-                              word from then on (see Handler.plan).
+                              word from then on (see Handler.plan). Where there is none: status 404, or none=STATUS.
 /hop/STATUS?to=URL            a redirect; without `to` to itself.
 /api/..., /O/N/resolve/...    the hub: DIRECTORY/hub/{datasets,models}/O/N/REVISION/..., settings in O/N.json (Handler.hub)
 /cdn/...                      where it keeps large files: links that are good for some requests
@@ -106,7 +106,7 @@ class Handler(S3Requests, BaseHTTPRequestHandler):
         number = count(("plan", self.query.get("id", ""), file))
         word, _, argument = words[min(number, len(words)) - 1].partition(":")
         if not file.is_file():
-            return self.answer(404)
+            return self.answer(int(self.query.get("none", 404)))
         content = file.read_bytes()
         part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         first, last = (int(part[1]), int(part[2])) if part else (0, len(content) - 1)
