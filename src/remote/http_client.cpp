@@ -82,7 +82,8 @@ class Sender {
         break;
       }
       const std::string* location = find_header(response.headers, "location");
-      std::optional<Url> next = location ? resolve_reference(url, *location) : std::optional<Url>();
+      if (!location) break;  // S3 names the region of a bucket so
+      std::optional<Url> next = resolve_reference(url, *location);
       if (!next) {
         attempt.failure = cat("status ", response.status, " leads to no http(s) address");
         break;

@@ -61,10 +61,11 @@ struct HttpRequest {
 // An answer of status 200 to a request for a range has no body here: the rest is not read. With
 // Content-Range it is one of status 206, whose number the server has wrong.
 //
-// Returns answers 2xx and 4xx. UserError, with the address (without what may be secret), the last
-// status or failure, the number of attempts and what to do: no answer; 5xx or 429 to the end; an
-// answer that is cut short or flawed to the end; too long an answer; a redirect that leads nowhere.
-// Interrupted when this process is asked to end.
+// Returns answers 2xx and 4xx, and 3xx that lead nowhere on purpose, without Location. UserError,
+// with the address (without what may be secret), the last status or failure, the number of attempts
+// and what to do: no answer; 5xx or 429 to the end; an answer that is cut short or flawed to the
+// end; too long an answer; a redirect that leads nowhere. Interrupted when this process is asked to
+// end.
 HttpResponse send_request(const HttpRequest& request, const HttpSettings& settings);
 
 // The UserError for an answer that is none of those that the caller can use. `advice`: what to do.

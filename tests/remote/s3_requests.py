@@ -57,12 +57,12 @@ class S3Requests:
 
     def s3(self, url, path):
         bucket, _, key = path.partition("/")
+        if bucket == "elsewhere":
+            return self.answer(301, headers=[("x-amz-bucket-region", "eu-west-3")])
         if bucket != "public":
             if flaw := self.signature_flaw(url):
                 return self.answer(403, f"<?xml version='1.0'?><Error><Code>{flaw}</Code>"
                                         "<Message>see the code</Message></Error>".encode())
-        if bucket == "elsewhere":
-            return self.answer(301, headers=[("x-amz-bucket-region", "eu-west-3")])
         folder = ROOT / "s3" / bucket
         settings_file = ROOT / "s3.json"
         settings = json.loads(settings_file.read_text()) if settings_file.is_file() else {}

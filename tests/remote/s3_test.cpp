@@ -121,8 +121,13 @@ TEST_F(S3, WrongKeysAreNamed) {
 }
 
 TEST_F(S3, AnotherRegionIsNamed) {
-  expect_contains(user_error([&] { open_source("s3://elsewhere/a", options_); }),
-                  "the bucket is in the region eu-west-3: set AWS_REGION");
+  for (bool is_signed : {true, false}) {
+    if (!is_signed) options_.s3.access_key.clear();
+    for (const char* name : {"s3://elsewhere/a", "s3://elsewhere/a/"}) {
+      const std::string message = user_error([&] { list_files(name, options_); });
+      expect_contains(message, "status 301; the bucket is in the region eu-west-3: set AWS_REGION");
+    }
+  }
 }
 
 TEST_F(S3, ListsByPages) {
