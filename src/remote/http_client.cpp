@@ -50,15 +50,17 @@ class Sender {
 
   HttpResponse send() {
     double begin = monotonic_seconds();
+    progress_ = begin;
     for (int count = 1;; ++count) {
       Attempt attempt = try_once();
       attempt.response.attempts = count;
       if (attempt.failure.empty()) return std::move(attempt.response);
-      double spent = monotonic_seconds() - begin;
+      double now = monotonic_seconds();
       std::optional<int64_t> asked = asked_wait(attempt.response);
       double wait = std::max(next_wait(count), static_cast<double>(asked.value_or(0)));
-      if (!attempt.passing || count >= settings_.attempts || spent + wait > settings_.deadline)
-        give_up(attempt, count, spent, asked);
+      if (!attempt.passing || count >= settings_.attempts ||
+          now - progress_ + wait > settings_.deadline)
+        give_up(attempt, count, now - begin, asked);
       if (count >= 2 || wait >= 5) {
         TESSERA_WARN(cat(cannot(request_), " yet: ", attempt.failure, "; attempt ", count + 1,
                          " follows in ", format_duration(wait)));
@@ -68,7 +70,7 @@ class Sender {
   }
 
  private:
-  Attempt try_once() const {
+  Attempt try_once() {
     Attempt attempt;
     Url url = first_;
     bool trusted = true;  // still where the secrets are meant for
@@ -101,7 +103,7 @@ class Sender {
     return attempt;
   }
 
-  void exchange(const Url& url, bool trusted, Attempt& attempt) const {
+  void exchange(const Url& url, bool trusted, Attempt& attempt) {
     HttpExchange exchange;
     exchange.url = url.text;
     exchange.head = request_.head;
@@ -137,6 +139,7 @@ class Sender {
         response.body.append(piece);
       }
       response.body_bytes += piece.size();
+      progress_ = monotonic_seconds();
       return true;
     };
     HttpOutcome outcome = exchange_http(exchange);
@@ -219,6 +222,7 @@ class Sender {
   const HttpRequest& request_;
   const HttpSettings& settings_;
   Url first_;
+  double progress_ = 0;  // when it began, or the last piece of what was asked for came
 };
 
 // The text between <NAME> and </NAME>, as S3 names what is wrong.

@@ -18,7 +18,7 @@ struct HttpSettings {
   // After a failure that may pass (no connection, an answer cut short, 408, 429, 5xx) a request is
   // repeated: after first_wait, twice as long each time up to longest_wait, a random half of it
   // less; or when the server says. It is given up after so many attempts, or where the next would
-  // begin past the deadline.
+  // begin past the deadline, which is counted from the last piece of what was asked for.
   int attempts = 8;
   double first_wait = 0.5, longest_wait = 30, deadline = 300;  // seconds
 };

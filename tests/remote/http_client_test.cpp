@@ -141,6 +141,13 @@ TEST_F(HttpClient, ATrickleIsGivenUp) {
   recovers.join();
 }
 
+TEST_F(HttpClient, TheTimeOfATransferIsNotThatOfTheDeadline) {
+  settings_.deadline = 1.5;
+  HttpResponse response = get(server_.url("/files/a.bin?plan=trickle:30,ok&id=6"));
+  EXPECT_EQ(response.body, content_);
+  EXPECT_EQ(response.attempts, 2);
+}
+
 TEST_F(HttpClient, IsInterrupted) {
   double begin = monotonic_seconds();
   for (const char* plan : {"slow:20", "429:15"}) {

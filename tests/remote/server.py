@@ -146,7 +146,8 @@ class Handler(S3Requests, BaseHTTPRequestHandler):
             self.send_header(*given[0])
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            for byte in body:
+            self.close_connection = bool(argument)  # cut off after so many bytes
+            for byte in body[:int(argument or len(body))]:
                 self.wfile.write(bytes([byte]))
                 self.wfile.flush()
                 time.sleep(0.1)
