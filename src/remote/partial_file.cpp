@@ -15,6 +15,26 @@
 
 namespace tessera {
 namespace fs = std::filesystem;
+namespace {
+
+// Of all files that are PATH while they are fetched.
+std::string partial_prefix(const fs::path& path) {
+  return cat(path.filename().string(), ".partial-");
+}
+
+}  // namespace
+
+uint64_t begun_bytes(const fs::path& path) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(path.parent_path(), error), end; !error && it != end;
+       it.increment(error)) {
+    if (!it->path().filename().string().starts_with(partial_prefix(path))) continue;
+    std::error_code gone;
+    if (const uint64_t size = it->file_size(gone); !gone) bytes += size;
+  }
+  return bytes;
+}
 
 PartialFile::PartialFile(fs::path path, const std::string& identity, uint64_t block_bytes)
     : path_(std::move(path)) {
@@ -46,7 +66,7 @@ PartialFile::~PartialFile() {
 
 // Whoever renames it first has it.
 void PartialFile::claim_leftover() {
-  const std::string all = cat(path_.filename().string(), ".partial-");
+  const std::string all = partial_prefix(path_);
   const std::string same = free_.filename().string();
   bool claimed = false;
   std::error_code error, ignored;

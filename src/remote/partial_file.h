@@ -7,6 +7,10 @@
 
 namespace tessera {
 
+// How much of `path` is on the disk already, left by fetches that were cut off or in the hands of
+// another process: it is gone on with, or makes room.
+uint64_t begun_bytes(const std::filesystem::path& path);
+
 // A file while it is fetched, beside where it will be. What an earlier fetch of the same content
 // left when it was cut off is gone on with; no two processes do so with the same one. Left behind
 // by a process that was killed it is called PATH.partial-CONTENT-SUFFIX (unique_suffix()), by one

@@ -17,6 +17,7 @@
 #include "remote/block_cache.h"
 #include "remote/fetch_whole.h"
 #include "remote/hub_files.h"
+#include "remote/partial_file.h"
 #include "remote/remote_file.h"
 #include "remote/s3_files.h"
 #include "remote/url.h"
@@ -165,7 +166,7 @@ void require_room(uint64_t bytes, const fs::path& directory) {
   std::error_code error;
   fs::space_info space = fs::space(directory, error);
   if (error || space.available >= bytes) return;
-  throw UserError(cat("what is to be fetched has ", format_bytes(static_cast<int64_t>(bytes)),
+  throw UserError(cat("what is still to be fetched has ", format_bytes(static_cast<int64_t>(bytes)),
                       ", and where '", directory.string(), "' is there is room for ",
                       format_bytes(static_cast<int64_t>(space.available)),
                       ": make room, or give a --cache_dir on another disk"));
@@ -282,7 +283,7 @@ fs::path fetch_directory(const std::vector<RemoteEntry>& entries, const RemoteOp
                          fs::path directory) {
   if (auto home = common_home(entries)) return *home;
   if (directory.empty()) directory = options.cache_directory / "files" / digest_of(entries);
-  uint64_t missing = 0;
+  uint64_t missing = 0, room = 0;
   std::vector<RemoteProbe> probes;
   std::vector<fs::path> places;
   for (const RemoteEntry& entry : entries) {
@@ -290,9 +291,11 @@ fs::path fetch_directory(const std::vector<RemoteEntry>& entries, const RemoteOp
     probes.push_back(is_here ? RemoteProbe() : locate(entry, options));
     places.push_back(is_here ? fs::path(entry.url) : whole_path(probes.back().location, options));
     std::error_code error;
-    if (!fs::exists(places.back(), error)) missing += entry.size;
+    if (fs::exists(places.back(), error)) continue;
+    missing += entry.size;
+    room += entry.size - std::min(entry.size, begun_bytes(places.back()));
   }
-  require_room(missing, options.cache_directory);
+  require_room(room, options.cache_directory);
   FetchProgress progress(missing);
   for (size_t i = 0; i < entries.size(); ++i) {
     if (is_web(entries[i].url) || is_s3(entries[i].url))

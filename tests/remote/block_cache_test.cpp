@@ -322,7 +322,11 @@ size_t files_in(const ScratchDirectory& directory) {
 TEST(PartialFile, GoesOnWithTheSameContentOnly) {
   ScratchDirectory scratch;
   const fs::path path = scratch / "a";
+  EXPECT_EQ(begun_bytes(path), 0u);
   append(*std::make_unique<PartialFile>(path, "one", 4), "0123456789");
+  EXPECT_EQ(begun_bytes(path), 10u);
+  EXPECT_EQ(begun_bytes(scratch / "b"), 0u);
+  EXPECT_EQ(begun_bytes(scratch / "none" / "a"), 0u);
   {
     PartialFile again(path, "one", 4);
     EXPECT_EQ(text(again), "01234567");

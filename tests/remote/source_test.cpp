@@ -152,6 +152,28 @@ TEST(Source, ACacheThatCannotBeWrittenIsToldOnceWithItsCause) {
   EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
 }
 
+TEST(Source, RoomIsWantedForWhatIsNotThereYet) {
+  namespace fs = std::filesystem;
+  LocalServer server;
+  RemoteOptions options = server.options();
+  server.write("hub/models/o/m.json", R"({"revisions": ["main"]})");
+  server.write("hub/models/o/m/main/a.bin", test_content(2000));
+  auto entries = list_files("hf://o/m", options);
+  ASSERT_EQ(entries.size(), 1u);
+  make_directories(options.cache_directory);
+  entries[0].size = fs::space(options.cache_directory).available + (uint64_t{1} << 30);
+  auto refusal = [&] { return user_error([&] { fetch_directory(entries, options); }); };
+  expect_contains(refusal(), "is room for");
+  // Cut off at its end; a file of zeros takes no room.
+  const fs::path begun = options.cache_directory / "files" /
+                         hex(sha256(cat("sha256 ", entries[0].sha256))).substr(0, 32) /
+                         "a.bin.partial-x";
+  make_directories(begun.parent_path());
+  write_file_atomic(begun, "");
+  fs::resize_file(begun, entries[0].size);
+  expect_contains(refusal(), "has changed on its server: it had");
+}
+
 TEST(Source, ATokenOfTheHubIsForTheHub) {
   LocalServer server;
   RemoteOptions options = server.options();
