@@ -12,7 +12,9 @@ namespace tessera {
 // "2026-01-31T12:00:00.123Z"); the keys are in docs/metrics.md.
 class MetricsFile final : public MetricsSink {
  public:
-  explicit MetricsFile(const std::filesystem::path& path) : file_(path, "metrics") {}
+  // Of what a crash left, half a record at the end is cut off, with a warning. UserError if the
+  // file cannot be opened or what it begins with is not metrics: then it stays as it is.
+  explicit MetricsFile(const std::filesystem::path& path);
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
   void stragglers(const StragglerReport& report) override;

@@ -9,8 +9,7 @@ namespace tessera {
 // keeps those that it has, and one warning says that no more will come.
 class RecordFile {
  public:
-  // `what` it holds, for messages: "metrics". What is half a record at its end is cut off, with a
-  // warning. UserError if it cannot be opened.
+  // `what` it holds, for messages: "metrics". UserError if it cannot be opened.
   RecordFile(const std::filesystem::path& path, std::string what);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
@@ -19,8 +18,6 @@ class RecordFile {
   void append(std::string_view record);
 
  private:
-  void cut_half_record() const;
-
   int fd_ = -1;  // < 0: nothing is written any more
   std::string path_, what_;
 };

@@ -31,10 +31,43 @@ TEST_F(MetricsFileTest, HalfARecordOfACrashIsCutOff) {
   const std::string text = read_file(path_);
   EXPECT_EQ(text.size(), 2 * line.size());  // but for the time the same
   EXPECT_EQ(text.find('\n'), line.size() - 1);
-  // What somebody else wrote stays.
-  write_file_atomic(path_, "notes");
+}
+
+TEST_F(MetricsFileTest, TheNextRecordHasALineOfItsOwn) {
   MetricsFile(path_.string()).step(sample_report());
-  EXPECT_EQ(read_file(path_).size(), 5 + line.size());
+  const std::string line = read_file(path_);
+  const std::string begin = line.substr(0, line.size() - 1);
+  for (const std::string& before :
+       {begin, line + std::string(100, '\0'), line + begin + std::string(3 << 20, '\0'),
+        line + line.substr(0, 30) + std::string(7, '\0'), line + "{\"ti", line + "a note",
+        line.substr(0, 30), std::string("{\"batch\":3}")}) {
+    write_file_atomic(path_, before);
+    testing::internal::CaptureStderr();
+    MetricsFile(path_.string()).step(sample_report());
+    testing::internal::GetCapturedStderr();
+    const std::string text = read_file(path_);
+    EXPECT_EQ(text.find('\0'), std::string::npos);
+    ASSERT_GE(text.size(), line.size());
+    const size_t added = text.size() - line.size();
+    EXPECT_TRUE(added == 0 || text[added - 1] == '\n') << text;
+    EXPECT_TRUE(text.substr(added).starts_with("{\"time\":\"")) << text;
+    if (before == begin) {
+      EXPECT_EQ(added, line.size()) << "a whole record stays";
+    }
+    if (before.ends_with("note")) {
+      EXPECT_EQ(text.substr(0, added), line + "a note\n");
+    }
+  }
+}
+
+TEST_F(MetricsFileTest, WhatSomebodyElseWroteIsAnErrorAndStays) {
+  for (const std::string other :
+       {"notes", "{\"lr\": 0.1}", "{\"time\":\"now\"}", "{", "\n", "[1]\n{\"time\":\""}) {
+    write_file_atomic(path_, other);
+    expect_contains(user_error([&] { MetricsFile metrics(path_); }),
+                    cat("cannot write metrics to '", path_.string(), "', which begins with"));
+    EXPECT_EQ(read_file(path_), other);
+  }
 }
 
 TEST_F(MetricsFileTest, OneJsonObjectALineAppended) {
