@@ -68,7 +68,7 @@ void set_log_level(LogLevel level) {
   threshold = level;
 }
 
-void log_line(LogLevel level, const char* file, int line, std::string_view message) {
+void log_line(LogLevel level, const char* file, int line, std::string_view message, bool always) {
   char stamp[32];
   std::time_t now = std::time(nullptr);
   std::tm tm{};
@@ -76,10 +76,10 @@ void log_line(LogLevel level, const char* file, int line, std::string_view messa
   std::strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", &tm);
   const char* base = std::strrchr(file, '/');
   std::lock_guard lock(mutex);
-  if (level < threshold) return;
+  if (listener()) listener()(level, message);
+  if (level < threshold && !always) return;
   writer().write(cat(without_status(), stamp, " ", "DIWE"[static_cast<int>(level)], " [",
                      base ? base + 1 : file, ":", line, "] ", message, "\n", status_text()));
-  if (listener()) listener()(level, message);
 }
 
 void set_log_listener(LogListener wanted) {

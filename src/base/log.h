@@ -13,11 +13,13 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 inline constexpr std::string_view kFirstStepDone = "First step done";
 
 void set_log_level(LogLevel level);
-void log_line(LogLevel level, const char* file, int line, std::string_view message);
+// Not printed below the level that was set, unless `always`: an address that is known only by it.
+void log_line(LogLevel level, const char* file, int line, std::string_view message,
+              bool always = false);
 // Prints `message` once in the life of the process.
 void log_once(LogLevel level, const char* file, int line, std::string_view message);
-// Hears of every line that is printed, without its time and place, until it is given another or an
-// empty one. It must not print lines itself.
+// Hears of every line, whether it is printed or not, without its time and place, until it is given
+// another or an empty one. It must not print lines itself.
 using LogListener = std::function<void(LogLevel level, std::string_view message)>;
 void set_log_listener(LogListener listener);
 // Of the lines that could not be written and have not been said to be missing: LineWriter::loss().

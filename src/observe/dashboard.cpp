@@ -113,7 +113,7 @@ Dashboard::Dashboard(const HttpServer::Options& options, std::string title, Dash
   server_ = serve_if_possible(
       options, [this](const HttpServer::Request& request) { return answer(request); });
   // The address is the key to the page: whoever reads the log may look, and nobody else.
-  if (server_) TESSERA_INFO(cat("Dashboard: ", url()));
+  if (server_) log_line(LogLevel::kInfo, __FILE__, __LINE__, cat("Dashboard: ", url()), true);
   set_log_listener([this](LogLevel level, std::string_view message) { event(level, message); });
 }
 

@@ -37,9 +37,12 @@ void TrainingRun::serve_status() {
   const HttpServer::Options options{config_.http_address, static_cast<int>(*config_.http_port)};
   auto server =
       std::make_unique<StatusServer>(options, rank(), std::string(name(record_.model.model_type)));
+  // Nobody knows a port otherwise that was not asked for.
   if (server->port() > 0)
-    TESSERA_INFO(cat("Serving /metrics, /healthz and /readyz at ", config_.http_address, " port ",
-                     server->port()));
+    log_line(LogLevel::kInfo, __FILE__, __LINE__,
+             cat("Serving /metrics, /healthz and /readyz at ", config_.http_address, " port ",
+                 server->port()),
+             options.port == 0);
   sinks_.push_back(std::move(server));
 }
 
@@ -225,8 +228,11 @@ void TrainingRun::finish_step(RunningStep& step) {
       if (program.name == "apply") memory_->ran(*program.executable);
     memory_->at("After opt step", report.batch, session_.get());
   }
+  // An agent waits for this line of rank 0.
   if (report.batch == first_step_)
-    TESSERA_INFO(cat(kFirstStepDone, " ", format("%.2f", now - start_seconds_), " s after start"));
+    log_line(LogLevel::kInfo, __FILE__, __LINE__,
+             cat(kFirstStepDone, " ", format("%.2f", now - start_seconds_), " s after start"),
+             rank() == 0 && !device_.job_id.empty());
   record_.tokens_seen += result.tokens;
   // A loss scale that is too high is found out by such updates.
   bool lowered = !result.ok && !result.spike && result.loss_scale &&

@@ -87,6 +87,19 @@ TEST_F(DashboardOfRuns, HasTheStepsOfBeforeAResume) {
   EXPECT_EQ(finish(second).status, 143);
 }
 
+// What somebody needs to know, the agent of the ranks included, is said at any level.
+TEST_F(DashboardOfRuns, AddressesAndTheFirstStepAreSaidAtAnyLevel) {
+  const ProgramResult result =
+      run_ranks(2, job(2, {"--dashboard", "0", "--http_port", "0", "--log_level", "error"}));
+  for (const char* text :
+       {"Dashboard: http://127.0.0.1:", "at 127.0.0.1 port ", "First step done"}) {
+    const size_t at = result.err.find(text);
+    EXPECT_NE(at, std::string::npos) << text << " is missing in " << result.err;
+    EXPECT_EQ(at, result.err.rfind(text)) << result.err;
+  }
+  EXPECT_EQ(result.err.find("Batch "), std::string::npos) << result.err;
+}
+
 TEST_F(DashboardOfRuns, APortThatIsTakenIsAWarning) {
   HttpServer taken({}, [](const HttpServer::Request&) { return HttpServer::Reply(); });
   const ProgramResult result =

@@ -147,6 +147,23 @@ TEST_F(DashboardTest, HearsTheLogButForProgress) {
   EXPECT_EQ(all["events"][1][2], "a \"disk\" is full");
 }
 
+TEST_F(DashboardTest, IsFoundAndHearsTheLogAtAnyLevel) {
+  testing::internal::CaptureStderr();
+  set_log_level(LogLevel::kError);
+  Dashboard second({}, "gpt2", {});
+  TESSERA_INFO("Saved checkpoint a");
+  TESSERA_WARN("a disk is full");
+  set_log_level(LogLevel::kInfo);
+  const std::string log = testing::internal::GetCapturedStderr();
+  expect_contains(log, second.url());
+  EXPECT_EQ(log.find("checkpoint"), std::string::npos);
+  EXPECT_EQ(log.find("disk"), std::string::npos);
+  const std::string page = second.url().substr(second.url().find('/', 8));
+  const std::string answer = http_answer(second.port(), page + "state/0/0");
+  expect_contains(answer, "Saved checkpoint a");
+  expect_contains(answer, "a disk is full");
+}
+
 TEST_F(DashboardTest, ATakenPortIsAWarning) {
   testing::internal::CaptureStderr();
   Dashboard second({.port = dashboard_.port()}, "gpt2", {});
