@@ -255,7 +255,9 @@ void TrainingRun::finish_step(RunningStep& step) {
         "Give the peak of dense matrix products in the dtype of compute");
   report.memory_bytes = resident_bytes();
   report.allocated_bytes = session_->allocated_bytes();
-  report.seconds_left = seconds_left();
+  // By the steps of this process: a rewind takes record_.step back.
+  report.seconds_left = report.elapsed_seconds / static_cast<double>(++steps_done_) *
+                        static_cast<double>(total_steps_ - report.batch - 1);
   watch_starvation(report);
   watch_stragglers(report);
   if (watchdog_) watchdog_->step_done();
@@ -314,13 +316,6 @@ void TrainingRun::tell_end(bool failed) {
   const EndReport report{failed, now - start_seconds_,
                          train_start_seconds_ > 0 ? now - train_start_seconds_ : 0, stopping_};
   for (const auto& sink : sinks_) sink->end(report);
-}
-
-double TrainingRun::seconds_left() const {
-  int64_t done = record_.step - first_step_;
-  if (done <= 0) return -1;
-  return (monotonic_seconds() - train_start_seconds_) / static_cast<double>(done) *
-         static_cast<double>(total_steps_ - record_.step);
 }
 
 }  // namespace tessera

@@ -245,7 +245,6 @@ class TrainingRun {
   void tell_values(int64_t batch, double gradient_factor);
   void print_baselines();
   bool validation_due(bool epoch_ended) const;
-  double seconds_left() const;
   double step_flops() const;
 
   RunConfig config_;
@@ -302,6 +301,7 @@ class TrainingRun {
   bool saves_beside_training_ = false;
   uint32_t announced_tiers_ = 0;  // that rank 0 found to be due by time
   int64_t first_step_ = 0, last_saved_step_ = -1;
+  int64_t steps_done_ = 0;  // by this process, those that a rewind undid included
   double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;
   double last_validation_loss_ = -1;
   int64_t validated_at_ = -1;     // the step whose weights saw the validation text ...
