@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -78,7 +79,8 @@ void TrainingRun::fill_dashboard() {
                                                      {"arena", memory.arena}};
   if (memory.far_arena > 0) parts.emplace_back("far arena", memory.far_arena);
   dashboard_->planned_memory(std::move(parts));
-  if (record_.step == 0 || !std::filesystem::exists(config_.metrics_file)) return;
+  std::error_code unknown;  // what is wrong with the file is said where it is opened to be written
+  if (record_.step == 0 || !std::filesystem::exists(config_.metrics_file, unknown)) return;
   const std::string keys[] = {"loss", "learning_rate", "gradient_norm", "tokens_per_second",
                               "validation_loss"};
   try {
