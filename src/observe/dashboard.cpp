@@ -183,12 +183,19 @@ void Dashboard::validation(const ValidationReport& report) {
   earlier_validation(static_cast<double>(report.batch + 1), report.loss);
 }
 
+void Dashboard::rewound(int64_t steps) {
+  std::lock_guard lock(mutex_);
+  curves_.cut_behind(static_cast<double>(steps));
+  validations_.cut_behind(static_cast<double>(steps));
+  ++rewinds_;
+}
+
 void Dashboard::end(const EndReport& report) {
   std::lock_guard lock(mutex_);
   end_ = report;
 }
 
-std::string Dashboard::state(int64_t stride, int64_t count) {
+std::string Dashboard::state(int64_t curve, int64_t count) {
   Json events = Json::array();
   {
     std::lock_guard lock(events_mutex_);
@@ -203,8 +210,9 @@ std::string Dashboard::state(int64_t stride, int64_t count) {
   }
   const double now = monotonic_seconds();
   // The last point that the page has may have changed.
-  const bool goes_on = stride == curves_.stride() && count > 0 &&
-                       count <= static_cast<int64_t>(curves_.points().size());
+  const int64_t own_curve = (rewinds_ << 32) + curves_.stride();
+  const bool goes_on =
+      curve == own_curve && count > 0 && count <= static_cast<int64_t>(curves_.points().size());
   const size_t first = goes_on ? static_cast<size_t>(count - 1) : 0;
   return dump({{"title", title_},
                {"facts", facts_},
@@ -222,6 +230,7 @@ std::string Dashboard::state(int64_t stride, int64_t count) {
                {"ranks_heard", ranks.empty() ? Json(nullptr) : rounded(now - ranks_heard_)},
                {"events", events},
                {"stride", curves_.stride()},
+               {"curve", own_curve},
                {"first", first},
                {"points", points_from(curves_, first)},
                {"validations", points_from(validations_, 0)}});
@@ -235,10 +244,10 @@ HttpServer::Reply Dashboard::answer(const HttpServer::Request& request) {
   if (parts.size() == 2 || (parts.size() == 3 && parts[2].empty()))
     return {200, dashboard_page(), "text/html; charset=utf-8"};
   if (parts.size() == 5 && parts[2] == "state") {
-    const int64_t stride = number_of(parts[3]), count = number_of(parts[4]);
-    if (stride >= 0 && count >= 0) return {200, state(stride, count), "application/json"};
+    const int64_t curve = number_of(parts[3]), count = number_of(parts[4]);
+    if (curve >= 0 && count >= 0) return {200, state(curve, count), "application/json"};
   }
-  return {404, "there are the page and state/STRIDE/COUNT\n"};
+  return {404, "there are the page and state/CURVE/COUNT\n"};
 }
 
 }  // namespace tessera

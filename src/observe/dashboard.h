@@ -36,8 +36,9 @@ std::string to_json(const RankState& state);
 // last. It is served at an address that nobody can guess: /TOKEN/; everything else is answered by
 // 403. Where it cannot be served a warning says so, and the run goes on.
 //
-// The page asks /TOKEN/state/STRIDE/COUNT for what is new beside the COUNT points of STRIDE steps
-// that it has. What it gets is bounded, however long the run is.
+// The page asks /TOKEN/state/CURVE/COUNT for what is new beside the COUNT points that it has of
+// that curve: one of other steps a point, or of a run that went back, is another. What it gets is
+// bounded, however long the run is.
 class Dashboard final : public MetricsSink {
  public:
   Dashboard(const HttpServer::Options& options, std::string title, DashboardFacts facts);
@@ -62,6 +63,7 @@ class Dashboard final : public MetricsSink {
 
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
+  void rewound(int64_t steps) override;
   void end(const EndReport& report) override;
 
  private:
@@ -71,7 +73,7 @@ class Dashboard final : public MetricsSink {
     std::string message;
   };
   HttpServer::Reply answer(const HttpServer::Request& request);
-  std::string state(int64_t stride, int64_t count);
+  std::string state(int64_t curve, int64_t count);
 
   const std::string address_, token_, title_;
   const DashboardFacts facts_;
@@ -79,7 +81,7 @@ class Dashboard final : public MetricsSink {
   std::mutex events_mutex_;  // its own: a line may be logged while the other is held
   std::deque<Event> events_;
   std::mutex mutex_;
-  int64_t first_step_ = 0, total_steps_ = 0, skipped_ = 0;
+  int64_t first_step_ = 0, total_steps_ = 0, skipped_ = 0, rewinds_ = 0;
   std::vector<std::pair<std::string, int64_t>> memory_;
   std::string doing_;
   double doing_since_ = 0, ranks_heard_ = 0;  // by the monotonic clock

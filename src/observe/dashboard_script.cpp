@@ -17,7 +17,7 @@ const quick = s => !is(s) ? none : s >= 10 ? span(s) : s >= 1 ? s.toFixed(2) + "
 const clock = t => { const d = new Date(1000 * t); return two(d.getHours()) + ":" + two(d.getMinutes()) + ":" + two(d.getSeconds()); };
 
 // Curves. A point is [step, then of each of four numbers its mean, least and greatest value].
-let points = [], validations = [], stride = 0, factor = 0.6;
+let points = [], validations = [], stride = 0, curve = 0, factor = 0.6;
 const SVG = "http://www.w3.org/2000/svg";
 const node = (tag, attributes, text) => { const e = document.createElementNS(SVG, tag); for (const k in attributes) e.setAttribute(k, attributes[k]); if (text !== undefined) e.textContent = text; return e; };
 function smoothed(values) {
@@ -222,12 +222,13 @@ async function ask() {
   asking = true;
   let wait = document.hidden ? 5000 : 1000;
   try {
-    const reply = await fetch(`${base}state/${stride}/${points.length}`, { signal: AbortSignal.timeout(10000) });
+    const reply = await fetch(`${base}state/${curve}/${points.length}`, { signal: AbortSignal.timeout(10000) });
     if (!reply.ok) throw new Error(reply.status);
     const s = await reply.json();
     points.length = s.first;
     for (const point of s.points) points.push(point);
     stride = s.stride;
+    curve = s.curve;
     validations = s.validations;
     answered = Date.now() / 1000;
     ended = s.end || (s.steps > 0 && s.step >= s.steps ? "ended" : "");

@@ -118,6 +118,8 @@ class MetricsSink {
   virtual void stragglers(const StragglerReport&) {}
   // What the run does from here on, besides steps: "training", "saving a checkpoint".
   virtual void doing(const std::string&) {}
+  // The run went back to where so many steps were done: those that come are done again.
+  virtual void rewound(int64_t /*steps*/) {}
   virtual void end(const EndReport&) {}
 };
 

@@ -107,6 +107,11 @@ void TensorBoardWriter::values(const ValuesReport& r) {
   file_.append(scalars_record(now, r.batch + 1, norms));
 }
 
+void TensorBoardWriter::rewound(int64_t steps) {
+  last_step_ = steps;
+  file_.append(restart_record(unix_seconds(), steps + 1));
+}
+
 void TensorBoardWriter::end(const EndReport& r) {
   const Scalar scalars[] = {{"Perf/runtime/total", r.seconds / 60},
                             {"Perf/runtime/train", r.training_seconds / 60}};

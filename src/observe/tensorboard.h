@@ -24,6 +24,8 @@ class TensorBoardWriter final : public MetricsSink {
   void validation(const ValidationReport& report) override;
   void memory(const MemoryReport& report) override;
   void values(const ValuesReport& report) override;
+  // What was told of later steps is not shown any more.
+  void rewound(int64_t steps) override;
   void end(const EndReport& report) override;
 
  private:

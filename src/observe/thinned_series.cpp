@@ -51,6 +51,11 @@ void ThinnedSeries::add(double step, std::span<const double> values) {
   added_ = 1;
 }
 
+void ThinnedSeries::cut_behind(double step) {
+  while (!points_.empty() && points_.back().step > step) points_.pop_back();
+  added_ = stride_;  // what comes begins a point
+}
+
 void ThinnedSeries::join_neighbours() {
   for (size_t i = 0; i < most_ / 2; ++i) {
     Point pair = std::move(points_[2 * i]);

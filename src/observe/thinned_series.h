@@ -24,6 +24,8 @@ class ThinnedSeries {
   };
 
   void add(double step, std::span<const double> values);
+  // Takes away all points that later steps are in.
+  void cut_behind(double step);
   // The last may stand for fewer than stride() values and still change.
   const std::vector<Point>& points() const { return points_; }
   // Values in a point: a power of two.

@@ -165,6 +165,7 @@ bool TrainingRun::rewind() {
   for (Tier& tier : tiers_)
     if (tier.last_saved_step != record_.step) tier.last_saved_step = -1;
   last_saved_step_ = record_.step;
+  for (const auto& sink : sinks_) sink->rewound(record_.step);
   if (rank() == 0)
     TESSERA_WARN(cat(text, "; went back to '", checkpoint->string(), "': what steps ", saved.step,
                      " to ", spike, " learned is undone, and the samples since then, ",

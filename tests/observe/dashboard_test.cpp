@@ -133,6 +133,21 @@ TEST_F(DashboardTest, GivesWhatIsNewInBoundedMemory) {
   EXPECT_LT(largest, 400'000u);
 }
 
+TEST_F(DashboardTest, ARewindTakesBackWhatItUndoes) {
+  for (int i = 0; i < 100; ++i) add_step(i, i);
+  for (int i = 9; i < 100; i += 10) dashboard_.validation({i, 1, 100, 7, 1});
+  dashboard_.rewound(50);
+  EXPECT_EQ(state()["points"].size(), 50u);
+  EXPECT_EQ(state()["validations"].size(), 5u);
+  for (int i = 50; i < 120; ++i) add_step(i, -i);
+  const nlohmann::json all = state(1, 100);
+  EXPECT_EQ(all["first"], 0) << "the page has points that are undone";
+  ASSERT_EQ(all["points"].size(), 120u);
+  for (size_t i = 0; i < 120; ++i) EXPECT_EQ(all["points"][i][0], i + 1);
+  EXPECT_EQ(all["points"][60][1], -60);
+  EXPECT_EQ(state(all["curve"], 120)["first"], 119);
+}
+
 TEST_F(DashboardTest, HearsTheLogButForProgress) {
   testing::internal::CaptureStderr();
   TESSERA_INFO("Batch 3 Loss: 4.00000, Speed: 1.00 samples/sec");

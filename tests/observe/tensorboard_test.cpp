@@ -86,6 +86,18 @@ TEST_F(TensorBoardTest, HasScalarsOfStepsAndValidations) {
   expect_contains(text, "| 1 | lr | 0.1 |\n| 2 | vocab | a\\|b |\n");
 }
 
+TEST_F(TensorBoardTest, ARewindIsARestart) {
+  TensorBoardWriter writer(directory_, 7);
+  const std::string before = events();
+  writer.rewound(3);
+  const std::string text = events();
+  ASSERT_EQ(text.size() - before.size(), restart_record(0, 4).size());
+  // But for the time, which is ahead of the step.
+  const size_t content = 8 + 4 + 1 + 8, end = text.size() - 4;
+  EXPECT_EQ(text.substr(before.size() + content, end - before.size() - content),
+            restart_record(0, 4).substr(content, end - before.size() - content));
+}
+
 TEST_F(TensorBoardTest, ASecondFileOfTheSameMomentHasANameOfItsOwn) {
   TensorBoardWriter first(directory_, 0), second(directory_, 0);
   std::map<fs::path, uintmax_t> files;

@@ -45,6 +45,19 @@ TEST(ThinnedSeries, JoinsNeighboursWhereThereIsNone) {
   }
 }
 
+TEST(ThinnedSeries, IsCutBehindAStep) {
+  ThinnedSeries series(1, 4);
+  series.cut_behind(0);
+  for (int i = 1; i <= 7; ++i) series.add(i, std::array{1.0});  // 2, 4, 6, 7
+  series.cut_behind(5);
+  ASSERT_EQ(series.points().size(), 2u) << "what lies in a point with later steps goes, too";
+  EXPECT_EQ(series.points()[1].step, 4);
+  for (int i = 6; i <= 7; ++i) series.add(i, std::array{2.0});
+  ASSERT_EQ(series.points().size(), 3u);
+  EXPECT_EQ(series.points()[1].numbers[0].high, 1);
+  EXPECT_EQ(series.points()[2].numbers[0].low, 2);
+}
+
 TEST(ThinnedSeries, LeavesOutWhatIsNoNumber) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   ThinnedSeries series(1, 2);

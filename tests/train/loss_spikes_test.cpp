@@ -144,7 +144,12 @@ TEST_F(LossSpikes, TooManyInARowStopTheRun) {
 
 TEST_F(LossSpikes, ARewoundRunIsOneThatNeverSawTheBatches) {
   RunConfig config = spiky_options({45}, "rewind");
+  config.tensorboard_dir = {path("events")};
   const RunTrace rewound = train(config);
+  config.tensorboard_dir = {};
+  const std::filesystem::directory_iterator events(path("events"));
+  // An event of step 41: session_log with the status START.
+  expect_contains(read_file(events->path()), "\x10\x29\x3a\x02\x08\x01");
   const auto lines = lines_with(rewound.log, "went back to");
   ASSERT_EQ(lines.size(), 1u) << rewound.log;
   expect_contains(lines[0],
