@@ -48,6 +48,12 @@ void RunMetrics::take(std::string_view line, std::span<const std::string> keys,
       object["batch"].get(batch) != simdjson::SUCCESS || batch < 0)
     throw UserError(
         cat(where, " is not one that --metrics_file wrote: give a file of that option"));
+  // A step that does not follow the last one is done again, or of a new run.
+  if (object["loss"].error() == simdjson::SUCCESS) {
+    if (batch <= last_step_)
+      for (auto& [name, values] : values_) values.erase(values.lower_bound(batch), values.end());
+    last_step_ = batch;
+  }
   for (const auto& [key, value] : object) {
     double number = std::numeric_limits<double>::quiet_NaN();
     if (value.get(number) != simdjson::SUCCESS && !value.is_null()) continue;

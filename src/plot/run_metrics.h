@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// Numbers of a metrics file (docs/metrics.md), over steps done: `batch` + 1. Of a step that was
-// done again, after a resume, the last line counts. A last line that is still being written is left
-// out.
+// Numbers of a metrics file (docs/metrics.md), over steps done: `batch` + 1. Where a step is done
+// again, after a resume or by a new run, what was said of it and of later ones does not count. A
+// last line that is still being written is left out.
 class RunMetrics {
  public:
   // Reads what the lines have for these keys. UserError that names the file and the line: it cannot
@@ -29,6 +29,7 @@ class RunMetrics {
   void take(std::string_view line, std::span<const std::string> keys, const std::string& where);
   std::map<std::string, std::map<int64_t, double>> values_;
   std::set<std::string> seen_;
+  int64_t last_step_ = -1;  // of the last line with a loss
 };
 
 }  // namespace tessera

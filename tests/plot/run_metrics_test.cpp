@@ -20,24 +20,35 @@ class RunMetricsTest : public testing::Test {
   ScratchDirectory directory_;
 };
 
-TEST_F(RunMetricsTest, OfAStepThatWasDoneAgainTheLastCounts) {
+TEST_F(RunMetricsTest, WhereAStepIsDoneAgainLaterOnesDoNotCount) {
   const RunMetrics metrics = read(
       "{\"batch\":0,\"loss\":5.5,\"ok\":true}\n"
       "{\"batch\":1,\"loss\":5}\n"
       "{\"batch\":2,\"loss\":4}\n"
-      "{\"batch\":2,\"validation_loss\":4.5}\n"
+      "{\"batch\":0,\"validation_loss\":4.5}\n"
+      "{\"batch\":2,\"validation_loss\":4.4}\n"
       "\n"
       "{\"batch\":1,\"loss\":4.9,\"tokens\":12}\n"
       "{\"batch\":3,\"loss\":null}\n"
       "{\"batch\":4,\"lo");
   const Series loss = metrics.series("loss");
-  EXPECT_EQ(loss.steps, (std::vector<double>{1, 2, 3, 4}));
-  ASSERT_EQ(loss.values.size(), 4u);
+  EXPECT_EQ(loss.steps, (std::vector<double>{1, 2, 4}));
+  ASSERT_EQ(loss.values.size(), 3u);
   EXPECT_EQ(loss.values[1], 4.9);
-  EXPECT_TRUE(std::isnan(loss.values[3]));
-  EXPECT_EQ(metrics.series("validation_loss").steps, std::vector<double>{3});
+  EXPECT_TRUE(std::isnan(loss.values[2]));
+  EXPECT_EQ(metrics.series("validation_loss").steps, std::vector<double>{1})
+      << "a line of it may lie behind the step, and takes nothing away";
   EXPECT_TRUE(metrics.series("tokens").steps.empty()) << "nobody asked for it";
   EXPECT_EQ(metrics.keys(), (std::set<std::string>{"batch", "loss", "tokens", "validation_loss"}));
+}
+
+TEST_F(RunMetricsTest, ANewRunInTheFileIsTheOnlyOne) {
+  std::string content;
+  for (const int steps : {6, 3})
+    for (int i = 0; i < steps; ++i) content += cat("{\"batch\":", i, ",\"loss\":", steps, "}\n");
+  const Series loss = read(content).series("loss");
+  EXPECT_EQ(loss.steps, (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(loss.values, (std::vector<double>{3, 3, 3}));
 }
 
 TEST_F(RunMetricsTest, WhatIsNoMetricsFileIsRefused) {
