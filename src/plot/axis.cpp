@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/text.h"
 
@@ -29,11 +30,13 @@ Axis axis_around(Range range, int marks) {
   // Marks lie a little beyond the range: they have to be finite too.
   constexpr double kLargest = 1e300;
   range = {std::clamp(range.low, -kLargest, kLargest), std::clamp(range.high, -kLargest, kLargest)};
-  if (!(range.high > range.low)) {
-    const double room = range.low == 0 ? 1 : std::fabs(range.low) / 10;
-    range = {range.low - room, range.high + room};
+  auto distance = [&] { return range.high / std::max(1, marks) - range.low / std::max(1, marks); };
+  constexpr double kLeast = std::numeric_limits<double>::min();  // below it marks run together
+  if (!(distance() >= kLeast)) {
+    const double room = std::fabs(range.low) / 10;
+    range = {range.low - (room >= kLeast ? room : 1), range.high + (room >= kLeast ? room : 1)};
   }
-  const double rough = range.high / std::max(1, marks) - range.low / std::max(1, marks);
+  const double rough = distance();
   const double power = std::pow(10, std::floor(std::log10(rough)));
   Axis axis;
   axis.step = power * 10;

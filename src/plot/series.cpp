@@ -41,15 +41,19 @@ Series thinned(const Series& series, size_t columns) {
   result.name = series.name;
   for (size_t column = 0; column < columns; ++column) {
     const size_t begin = column * count / columns, end = (column + 1) * count / columns;
-    size_t least = begin, greatest = begin;
+    size_t least = end, greatest = end, gap = end;  // `end`: there is none
     for (size_t i = begin; i < end; ++i) {
-      if (series.values[i] < series.values[least]) least = i;
-      if (series.values[i] > series.values[greatest]) greatest = i;
+      if (!std::isfinite(series.values[i])) {
+        gap = std::min(gap, i);
+        continue;
+      }
+      if (least == end || series.values[i] < series.values[least]) least = i;
+      if (greatest == end || series.values[i] > series.values[greatest]) greatest = i;
     }
-    std::array kept{begin, least, greatest, end - 1};
+    std::array kept{begin, least, greatest, gap, end - 1};
     std::ranges::sort(kept);
     const auto end_of_kept = std::unique(kept.begin(), kept.end());
-    for (auto i = kept.begin(); i != end_of_kept; ++i) {
+    for (auto i = kept.begin(); i != end_of_kept && *i != end; ++i) {
       result.steps.push_back(series.steps[*i]);
       result.values.push_back(series.values[*i]);
     }

@@ -23,7 +23,7 @@ struct Panel {
 Series smoothed(const Series& series, double factor);
 
 // A curve that looks the same in `columns` columns: of each column its first, least, greatest and
-// last value.
+// last value, and one that is no number where there is any.
 Series thinned(const Series& series, size_t columns);
 
 // The least and greatest number, also in steps; both 0 where there is none.

@@ -43,6 +43,15 @@ TEST(Axis, StandsAnyNumbers) {
     ASSERT_GE(axis.marks.size(), 2u) << x;
     for (const double mark : axis.marks) EXPECT_FALSE(axis.label(mark).empty());
   }
+  constexpr double kLeast = std::numeric_limits<double>::denorm_min();
+  for (const Range range : {Range{0, kLeast}, Range{-kLeast, kLeast}, Range{kLeast, kLeast},
+                            Range{0, std::numeric_limits<double>::min()}}) {
+    const Axis axis = axis_around(range, 5);
+    ASSERT_GE(axis.marks.size(), 2u) << range.high;
+    EXPECT_TRUE(std::isfinite(axis.step));
+    EXPECT_LE(axis.range.low, range.low);
+    EXPECT_GE(axis.range.high, range.high);
+  }
   constexpr double kMost = std::numeric_limits<double>::max();
   const Axis widest = axis_around({-kMost, kMost}, 5);
   EXPECT_EQ(widest.place(-kMost), 0);
@@ -75,6 +84,25 @@ TEST(Series, KeepsItsExtremesWhenItIsThinned) {
   EXPECT_EQ(std::ranges::min(thin.values), -7);
   EXPECT_EQ(std::ranges::max(thin.values), 9);
   EXPECT_EQ(thin.steps.back(), 9999);
+}
+
+TEST(Series, KeepsItsExtremesBehindWhatIsNoNumber) {
+  Series series;
+  for (int i = 0; i < 1000; ++i) {
+    series.steps.push_back(i);
+    series.values.push_back(i % 100 == 0 || i / 100 == 3 ? kNan : i == 550 ? 9 : i == 150 ? -7 : 1);
+  }
+  series.values[777] = std::numeric_limits<double>::infinity();
+  const Series thin = thinned(series, 10);
+  EXPECT_LE(thin.steps.size(), 50u);
+  EXPECT_TRUE(std::ranges::is_sorted(thin.steps));
+  EXPECT_EQ(std::ranges::count(thin.values, 9), 1);
+  EXPECT_EQ(std::ranges::count(thin.values, -7), 1);
+  for (int column = 0; column < 10; ++column) {
+    const auto at = std::ranges::find(thin.steps, 100.0 * column);
+    ASSERT_NE(at, thin.steps.end()) << "a gap is kept";
+    EXPECT_TRUE(std::isnan(thin.values[static_cast<size_t>(at - thin.steps.begin())]));
+  }
 }
 
 TEST(TerminalChart, DrawsDotsBesideMarks) {
