@@ -101,6 +101,11 @@ nlohmann::json cuda_found() {
           {"nccl", cuda.nccl}};
 }
 
+// JSON takes UTF-8 only, and names of files and hosts may be anything.
+std::string to_text(const nlohmann::json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 nlohmann::json found_by(const Doctor& doctor, const JobConnection& job, const RunConfig& config,
                         const nlohmann::json& plugins) {
   Control* control = job.channels.control.get();
@@ -113,13 +118,13 @@ nlohmann::json found_by(const Doctor& doctor, const JobConnection& job, const Ru
   if (control) control->barrier("matrix product");  // all at once, as in training
   own["matrix_flops"] = measure_matrix_peak(*backend, DType::kF32);
   std::vector<double> offsets{0};
-  std::vector<std::string> all{own.dump()};
+  std::vector<std::string> all{to_text(own)};
   nlohmann::json found{{"ranks", nlohmann::json::array()},
                        {"links", nlohmann::json::array()},
                        {"directories", nlohmann::json::array()}};
   if (control) {
     offsets = clock_offsets(*control);
-    all = control->exchange("hosts", own.dump());
+    all = control->exchange("hosts", to_text(own));
     for (const Link& link : measure_links(job.channels, doctor.link_bytes)) {
       found["links"].push_back({{"ranks", {link.low, link.high}},
                                 {"latency", link.latency},
@@ -159,12 +164,12 @@ int doctor_command(std::span<const std::string> arguments) {
   if (job.member && job.member->rank > 0) return 0;
   found["warnings"] = warnings;
   if (doctor.json == "-") {
-    std::printf("%s\n", found.dump(1).c_str());
+    std::printf("%s\n", to_text(found, 1).c_str());
   } else {
     std::printf("tessera doctor: %zu %s\n\n%s", found["ranks"].size(),
                 found["ranks"].size() == 1 ? "process" : "ranks",
                 doctor_page(found, warnings).c_str());
-    if (!doctor.json.empty()) write_file_atomic(doctor.json, found.dump(1) + "\n");
+    if (!doctor.json.empty()) write_file_atomic(doctor.json, to_text(found, 1) + "\n");
   }
   return warnings.empty() ? 0 : 1;
 }

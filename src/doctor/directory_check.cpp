@@ -96,7 +96,9 @@ Json check_directory(Control* control, const std::string& directory, int64_t byt
     own["sees_same_files"] = seen;
   });
   Json all = Json::array();
-  for (const std::string& text : together(control, own.dump())) all.push_back(Json::parse(text));
+  // JSON takes UTF-8 only, and names of files may be anything.
+  const std::string text = own.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const std::string& one : together(control, text)) all.push_back(Json::parse(one));
   return all;
 }
 

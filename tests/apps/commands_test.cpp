@@ -260,6 +260,9 @@ TEST_F(Commands, DoctorLooksAtThisHost) {
   doctor = run({"doctor", "--directory", "missing"});
   EXPECT_EQ(doctor.status, 1);
   expect_contains(doctor.out, "cannot use 'missing'");
+  doctor = run({"doctor", "--directory", "\xff", "--json", "-"});
+  EXPECT_EQ(doctor.status, 1) << doctor.err;
+  expect_contains(doctor.out, "\"path\": \"\xef\xbf\xbd\"");
 }
 
 TEST_F(Commands, LogLevelDecidesWhatIsSaid) {

@@ -95,6 +95,8 @@ TEST(Directories, AreWrittenReadAndLeftAsTheyWere) {
   });
   EXPECT_EQ(std::distance(fs::recursive_directory_iterator(scratch.path()), {}), 1);
   EXPECT_TRUE(check_directory(nullptr, same, 10)[0]["sees_same_files"]);
+  expect_contains(check_directory(nullptr, same + "/\xff", 10)[0]["error"].get<std::string>(),
+                  "/\xef\xbf\xbd");
 }
 
 }  // namespace
