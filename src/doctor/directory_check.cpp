@@ -80,20 +80,20 @@ Json check_directory(Control* control, const std::string& directory, int64_t byt
     }
   };
   ScratchFile shared;
-  std::string name = ".tessera-doctor-" + hex(secret_random_bytes(8));
+  const std::string name = ".tessera-doctor-" + hex(secret_random_bytes(8));
   noting([&] {
     if (rank > 0) return;
     shared.path = fs::path(directory) / name;
     write_file_atomic(shared.path, name);
   });
-  name = together(control, name)[0];
-  const fs::path path = fs::path(directory) / name;
+  // That of the first rank; "" where it could not write the file.
+  const std::string first = together(control, own.contains("error") ? "" : name)[0];
   std::error_code ignored;
-  const bool seen = fs::exists(path, ignored);
+  const bool seen = fs::exists(fs::path(directory) / first, ignored);
   noting([&] {
     if (own.contains("error")) return;
     own = rates(fs::path(directory) / (name + "-" + std::to_string(rank)), bytes);
-    own["sees_same_files"] = seen;
+    if (!first.empty()) own["sees_same_files"] = seen;
   });
   Json all = Json::array();
   // JSON takes UTF-8 only, and names of files may be anything.

@@ -167,7 +167,7 @@ class Warnings {
         warn(rank, cat("cannot use '", path, "': ", seen["error"].get<std::string>()));
         continue;
       }
-      if (!seen["sees_same_files"])
+      if (!seen.value("sees_same_files", true))
         warn(rank, cat("sees other files in '", path,
                        "' than rank 0: checkpoints there are parts (--checkpoint_type local)"));
       for (const char* way : {"write", "read"}) rates[way].push_back(seen[way]);
@@ -305,11 +305,12 @@ std::string directory_lines(const Json& directories) {
   std::string text;
   for (const Json& directory : directories) {
     std::vector<double> writes, reads;
-    bool shared = true;
+    bool shared = true, known = true;
     int64_t free = 0;
     for (const Json& rank : directory["ranks"]) {
       if (rank.contains("error")) continue;
-      shared &= rank["sees_same_files"].get<bool>();
+      shared &= rank.value("sees_same_files", true);
+      known &= rank.contains("sees_same_files");
       writes.push_back(rank["write"]);
       reads.push_back(rank["read"]);
       free = rank["free"];
@@ -318,9 +319,9 @@ std::string directory_lines(const Json& directories) {
     if (writes.empty()) continue;
     text +=
         cat("  ",
-            directory["ranks"].size() == 1 ? ""
-            : shared                       ? "all see the same files; "
-                                           : "not all see the same files; ",
+            directory["ranks"].size() == 1 || !known ? ""
+            : shared                                 ? "all see the same files; "
+                                                     : "not all see the same files; ",
             bytes_or_none(free), " free; a rank writes ", rate(upper_median(writes)), " (at worst ",
             rate(*std::ranges::min_element(writes)), "), reads ", rate(upper_median(reads)),
             " (at worst ", rate(*std::ranges::min_element(reads)), ")\n");

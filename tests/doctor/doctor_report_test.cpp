@@ -123,6 +123,12 @@ TEST(Doctor, NamesWhatIsWrongWithADirectory) {
   expect_contains(warning(found), "rank 1 (node1): cannot use '/shared': cannot write");
   expect_contains(doctor_page(found, doctor_warnings(found)), "1 warning\n  rank 1 (node1)");
   found = healthy(3);
+  found["directories"][0]["ranks"][0] = {{"error", "cannot write '/shared/x': Permission denied"}};
+  for (size_t rank : {1, 2}) found["directories"][0]["ranks"][rank].erase("sees_same_files");
+  expect_contains(warning(found), "rank 0 (node0): cannot use '/shared': cannot write");
+  EXPECT_EQ(doctor_warnings(found).size(), 1u);
+  EXPECT_EQ(doctor_page(found, {}).find("see the same files"), std::string::npos);
+  found = healthy(3);
   found["directories"][0]["ranks"][2]["read"] = 5e8;
   expect_contains(warning(found), "rank 2 (node2): is slow to read in '/shared': 0.50 GB/s");
 }

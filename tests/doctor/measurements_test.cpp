@@ -92,6 +92,12 @@ TEST(Directories, AreWrittenReadAndLeftAsTheyWere) {
                           channels.control->rank() == 0 ? same : same + "/none", 100'000);
     EXPECT_FALSE(all[0].contains("error"));
     expect_contains(all[1]["error"].get<std::string>(), "/none");
+    // It is the first, whose file nobody can see.
+    all = check_directory(channels.control.get(),
+                          channels.control->rank() == 0 ? same + "/none" : same, 100'000);
+    expect_contains(all[0]["error"].get<std::string>(), "/none");
+    EXPECT_GT(all[1]["write"], 0);
+    EXPECT_FALSE(all[1].contains("sees_same_files"));
   });
   EXPECT_EQ(std::distance(fs::recursive_directory_iterator(scratch.path()), {}), 1);
   EXPECT_TRUE(check_directory(nullptr, same, 10)[0]["sees_same_files"]);
