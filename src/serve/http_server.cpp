@@ -109,12 +109,13 @@ struct HttpServer::Daemon {
   static MHD_Result handle(void* self, MHD_Connection* connection, const char* path,
                            const char* method, const char*, const char*, size_t* upload_size,
                            void** seen) {
-    // The first call is for the head alone; no body is taken.
-    if (!*seen) {
+    // The first call is for the head alone. A body is read, so that the answer arrives, and
+    // dropped.
+    if (!*seen || *upload_size != 0) {
       *seen = self;
+      *upload_size = 0;
       return MHD_YES;
     }
-    if (*upload_size != 0) return MHD_NO;
     const bool reads = std::strcmp(method, "GET") == 0 || std::strcmp(method, "HEAD") == 0;
     return reply(connection, reads ? static_cast<Daemon*>(self)->answer_to(connection, path)
                                    : Reply{405, "only GET and HEAD\n"});

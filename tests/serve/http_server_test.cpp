@@ -34,6 +34,14 @@ TEST(HttpServer, RefusesOtherMethodsAndSaysWhatBroke) {
   const std::string post = http_answer(server.port(), "/", "POST", "Content-Length: 0\r\n");
   EXPECT_TRUE(post.starts_with("HTTP/1.1 405 ")) << post;
   expect_contains(post, "Allow: GET, HEAD\r\n");
+  for (const size_t size : {5, 200'000}) {
+    LoopbackConnection connection(server.port());
+    connection.send(
+        cat("POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ", size,
+            "\r\n\r\n", std::string(size, 'x')));
+    const std::string answer = connection.receive();
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 405 ")) << size << " bytes: " << answer;
+  }
   const std::string broken = http_answer(server.port(), "/broken");
   EXPECT_TRUE(broken.starts_with("HTTP/1.1 500 ")) << broken;
   expect_contains(broken, "something broke");
