@@ -30,11 +30,6 @@ endforeach()
 if(undefined IN_LIST TESSERA_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   target_compile_options(tessera_compile_options INTERFACE -fno-sanitize=null,pointer-overflow,object-size)
 endif()
-# UndefinedBehaviorSanitizer describes each place that it looks at: 80 MB of data with three million addresses in the
-# program, which each of its processes would work out and have a copy of. They have a place of their own instead.
-if(undefined IN_LIST TESSERA_SANITIZE)
-  target_link_options(tessera_compile_options INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
-endif()
 target_include_directories(tessera_compile_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 
