@@ -209,7 +209,8 @@ std::string Dashboard::state(int64_t curve, int64_t count) {
     if (rank.is_object()) ranks.push_back(std::move(rank));
   }
   const double now = monotonic_seconds();
-  // The last point that the page has may have changed.
+  // Another number where points are others than those that the page has: they were joined, or taken
+  // back. Of those that it has the last one may have changed.
   const int64_t own_curve = (rewinds_ << 32) + curves_.stride();
   const bool goes_on =
       curve == own_curve && count > 0 && count <= static_cast<int64_t>(curves_.points().size());
