@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <latch>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -171,7 +172,12 @@ void take_signals() {
     sigset_t set = ending_signals();
     if (!is_ignored(SIGUSR2)) ::sigaddset(&set, SIGUSR2);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    std::thread(take, set).detach();
+    static std::latch waits(1);
+    std::thread([set] {
+      waits.count_down();
+      take(set);
+    }).detach();
+    waits.wait();
     return true;
   }();
   (void)once;

@@ -42,8 +42,9 @@ std::optional<Ending> ending_heard();
 
 // Blocks the ending signals in the calling thread, and so in all threads that are started later,
 // and starts the thread that takes them. To be called before there is another thread; after the
-// first time it does nothing. From here on such a signal ends the process as ever, end_by().
-// SIGUSR2 is taken likewise and ends nothing: on_report_request().
+// first time it does nothing. On return that thread does nothing but wait, and holds no lock that
+// the child of a fork would find taken. From here on such a signal ends the process as ever,
+// end_by(). SIGUSR2 is taken likewise and ends nothing: on_report_request().
 void take_signals();
 // What SIGUSR2 asks for from here on, on a thread of its own; null: a line says that there is
 // nothing to report. Returns when one that runs is done.

@@ -9,7 +9,8 @@ namespace tessera::xla {
 // returns what `work` returns there. What `work` throws is thrown here: UserError as such, all else
 // as a DeviceError "DOING: ...". Such a one, with the last lines that the child printed, where it
 // ended by itself or did not end in time and was killed. It inherits this process's memory, of
-// which other threads may hold locks: `work` is for processes of one thread.
+// which other threads may hold locks: `work` is for processes of one thread, beside the one that
+// takes signals.
 std::string in_child_process(const std::string& doing, std::chrono::seconds timeout,
                              const std::function<std::string()>& work);
 
