@@ -236,10 +236,13 @@ int generate_command(std::span<const std::string> arguments) {
   const Prompts prompts = read_prompts(parsed);
   const std::optional<ChatTemplate> chat = find_chat(parsed, model, *tokenizer);
   std::vector<std::vector<int32_t>> ids;
-  const RecordEncoder encoder(*tokenizer, config.chat ? chat : std::nullopt);
-  for (const std::string& prompt : prompts.texts)
+  const int64_t vocab_size = model.model.vocab_size;
+  const RecordEncoder encoder(*tokenizer, config.chat ? chat : std::nullopt, vocab_size);
+  for (const std::string& prompt : prompts.texts) {
     ids.push_back(config.chat ? encoder.encode_question(prompt)
                               : encode(*tokenizer, prompt, model.documents_joined));
+    check_ids(*tokenizer, ids.back(), vocab_size);
+  }
   DecoderOptions options;
   options.context = model.context;
   options.prompts.clear();

@@ -59,7 +59,7 @@ JobConnection join_job(const RunConfig& config) {
   if (!job.member) warn_of_idle_part(config);
   if (!job.member || job.member->world_size == 1) return job;
   JobMember& self = *job.member;
-  if (self.rank != 0) set_log_level(LogLevel::kWarning);
+  if (self.rank != 0 && config.log_level != "error") set_log_level(LogLevel::kWarning);
   std::chrono::milliseconds deadline(static_cast<int64_t>(config.comm_timeout * 1000));
   std::optional<SlurmToken> shared;  // until all have joined
   if (self.slurm) {

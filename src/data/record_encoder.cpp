@@ -100,8 +100,11 @@ class LearnedTokens {
 
 }  // namespace
 
-RecordEncoder::RecordEncoder(const Tokenizer& tokenizer, std::optional<ChatTemplate> chat)
-    : tokenizer_(tokenizer), chat_(std::move(chat)) {
+RecordEncoder::RecordEncoder(const Tokenizer& tokenizer, std::optional<ChatTemplate> chat,
+                             std::optional<int64_t> vocab_size)
+    : tokenizer_(tokenizer),
+      chat_(std::move(chat)),
+      vocab_size_(std::min<int64_t>(tokenizer.vocab_size(), vocab_size.value_or(INT64_MAX))) {
   if (!chat_) return;
   for (std::string_view name : {chat_->begin_token(), chat_->end_token()}) {
     if (name.empty() || find_token(tokenizer_, name)) continue;
@@ -177,6 +180,7 @@ void RecordEncoder::encode_spans(std::span<const TextSpan> spans, std::vector<in
     tokens.append(run, std::span(ids).subspan(begin, run.ids_end - begin), learned);
     begin = run.ids_end;
   }
+  check_ids(tokenizer_, ids, vocab_size_);
 }
 
 uint64_t RecordEncoder::fingerprint() const {
@@ -184,6 +188,7 @@ uint64_t RecordEncoder::fingerprint() const {
   const uint64_t tokenizer = tokenizer_.fingerprint(), chat = chat_ ? chat_->fingerprint() : 0;
   hasher.add(&tokenizer, sizeof tokenizer);
   hasher.add(&chat, sizeof chat);
+  if (vocab_size_ < tokenizer_.vocab_size()) hasher.add(&vocab_size_, sizeof vocab_size_);
   return hasher.digest();
 }
 

@@ -31,9 +31,11 @@ namespace tessera {
 // Const methods may be called from several threads at once.
 class RecordEncoder {
  public:
-  // `tokenizer` must live longer. Without a template conversations are refused. UserError where the
-  // template ends answers by a token that the tokenizer does not have.
-  explicit RecordEncoder(const Tokenizer& tokenizer, std::optional<ChatTemplate> chat = {});
+  // `tokenizer` must live longer. Without a template conversations are refused, as are those in
+  // which it writes tokens that lie outside the model's `vocab_size`. UserError where the template
+  // ends answers by a token that the tokenizer does not have.
+  explicit RecordEncoder(const Tokenizer& tokenizer, std::optional<ChatTemplate> chat = {},
+                         std::optional<int64_t> vocab_size = {});
 
   // `ids` and `learned` are overwritten; they are of one length, and empty for a record that holds
   // nothing. UserError, which names no place, for ids outside the vocabulary, labels that do not
@@ -55,6 +57,7 @@ class RecordEncoder {
 
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> chat_;
+  int64_t vocab_size_;
 };
 
 }  // namespace tessera

@@ -72,7 +72,7 @@ class Generation {
   void accept(size_t row, std::span<const float> logits) {
     Growing& text = *rows_[row];
     // Rows beyond the tokenizer's ids stand for nothing.
-    logits = logits.first(static_cast<size_t>(tokenizer_.vocab_size()));
+    logits = logits.first(std::min(logits.size(), static_cast<size_t>(tokenizer_.vocab_size())));
     if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
       throw UserError(
           cat("the model's outputs are not finite: its training diverged; use a checkpoint before ",

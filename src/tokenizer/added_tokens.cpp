@@ -45,6 +45,19 @@ bool is_word_at(std::string_view text, size_t begin) {
 
 }  // namespace
 
+int32_t count_without_special_tail(int32_t count, std::span<const AddedToken> added,
+                                   std::initializer_list<int32_t> needed,
+                                   std::span<const int32_t> document_prefix) {
+  for (; !added.empty(); --count, added = added.first(added.size() - 1)) {
+    const AddedToken& last = added.back();
+    if (last.id != count - 1 || !last.special || last.ordinary ||
+        std::ranges::find(needed, last.id) != needed.end() ||
+        std::ranges::find(document_prefix, last.id) != document_prefix.end())
+      break;
+  }
+  return count;
+}
+
 bool SpecialNames::hold(size_t begin, size_t end) const {
   if (anywhere) return true;
   auto range = std::ranges::upper_bound(ranges, begin + offset, {}, &TextRange::begin);

@@ -2,6 +2,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,12 @@ struct AddedToken {
 
   bool operator==(const AddedToken&) const = default;
 };
+
+// Of `count` ids those before the special tokens at the end that no text needs. `added` ascend by
+// id; `needed` ones stand in texts all the same.
+int32_t count_without_special_tail(int32_t count, std::span<const AddedToken> added,
+                                   std::initializer_list<int32_t> needed,
+                                   std::span<const int32_t> document_prefix);
 
 // Where the names of special tokens are those tokens: nowhere, anywhere, or inside of ranges.
 struct SpecialNames {

@@ -119,6 +119,8 @@ ByteLevelBpe::ByteLevelBpe(BpeModel model)
     TESSERA_CHECK(inserted, "a pair merges twice");
   }
   fingerprint_ = fingerprint_of(model_);
+  text_vocab_size_ = count_without_special_tail(vocab_size(), model_.added, {model_.end_of_text},
+                                                model_.document_prefix);
 }
 
 void ByteLevelBpe::index_tokens() {

@@ -31,6 +31,7 @@ class ByteLevelBpe final : public Tokenizer {
                                         std::vector<int32_t>& ids) const override;
   size_t cut(std::string_view text, size_t from) const override;
   int32_t vocab_size() const override { return static_cast<int32_t>(model_.tokens.size()); }
+  int32_t text_vocab_size() const override { return text_vocab_size_; }
   int32_t end_of_text() const override { return model_.end_of_text; }
   std::span<const int32_t> document_prefix() const override { return model_.document_prefix; }
   std::string_view token_bytes(int32_t id) const override;
@@ -58,6 +59,7 @@ class ByteLevelBpe final : public Tokenizer {
   std::unordered_map<std::string_view, int32_t> whole_;  // for model_.whole_pieces
   uint64_t owner_;                                       // of the threads' piece caches
   uint64_t fingerprint_ = 0;
+  int32_t text_vocab_size_ = 0;
 };
 
 }  // namespace tessera

@@ -105,7 +105,10 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model, const s
       segmenter_(segmenter_of(model_, name)),
       raw_added_(added_tokens_of(model_, normalizer_, false, name)),
       normalized_added_(added_tokens_of(model_, normalizer_, true, name)),
-      fingerprint_(fingerprint_of(model_)) {
+      fingerprint_(fingerprint_of(model_)),
+      text_vocab_size_(count_without_special_tail(vocab_size(), model_.added,
+                                                  {model_.end_of_text, model_.unknown},
+                                                  model_.document_prefix)) {
   bytes_.reserve(model_.pieces.size());
   for (const SentencePieceModel::Piece& piece : model_.pieces) {
     bytes_.push_back(bytes_of(model_, piece));

@@ -37,6 +37,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   // Nowhere: a text that begins there would get a space in front.
   size_t cut(std::string_view text, size_t) const override { return text.size(); }
   int32_t vocab_size() const override { return static_cast<int32_t>(model_.pieces.size()); }
+  int32_t text_vocab_size() const override { return text_vocab_size_; }
   int32_t end_of_text() const override { return model_.end_of_text; }
   std::string_view token_bytes(int32_t id) const override;
   // Without the space in front of the first piece that is no control piece, where encoding put one.
@@ -58,6 +59,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::unique_ptr<const Segmenter> segmenter_;
   AddedTokens raw_added_, normalized_added_;
   uint64_t fingerprint_;
+  int32_t text_vocab_size_;
 };
 
 }  // namespace tessera

@@ -192,12 +192,20 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
 
 std::unique_ptr<Tokenizer> load_tokenizer_for(const std::string& name_or_path, int64_t vocab_size) {
   auto tokenizer = load_tokenizer(name_or_path);
-  if (tokenizer->vocab_size() > vocab_size) {
+  if (tokenizer->text_vocab_size() > vocab_size) {
     throw UserError(cat("the tokenizer has ", tokenizer->vocab_size(),
                         " ids, the model's vocabulary only ", vocab_size,
                         ": give --tokenizer the one that it was trained with"));
   }
   return tokenizer;
+}
+
+void check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids, int64_t vocab_size) {
+  for (int32_t id : ids) {
+    if (id < vocab_size) continue;
+    throw UserError(cat("the token '", tokenizer.token_bytes(id), "' has the id ", id,
+                        ", and the model's vocabulary only ", vocab_size, " rows: leave it out"));
+  }
 }
 
 std::optional<int32_t> find_token(const Tokenizer& tokenizer, std::string_view name) {

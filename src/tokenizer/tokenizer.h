@@ -47,6 +47,11 @@ class Tokenizer {
   // Ids lie in [0, vocab_size()).
   virtual int32_t vocab_size() const = 0;
 
+  // What encode(), document_prefix() and end_of_text() give lies below: vocab_size() without the
+  // special tokens behind all others. Many a tokenizer ends in one that its model has no row for,
+  // since it fills up what is not looked at.
+  virtual int32_t text_vocab_size() const { return vocab_size(); }
+
   // The id that stands behind every document.
   virtual int32_t end_of_text() const = 0;
 
@@ -84,9 +89,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path);
 // The id that a special token's name is in markup; nullopt where the name is several tokens.
 std::optional<int32_t> find_token(const Tokenizer& tokenizer, std::string_view name);
 
-// As load_tokenizer(), of a model with a vocabulary of this size. UserError if the tokenizer has
-// more ids.
+// As load_tokenizer(), of a model with a vocabulary of this size. UserError if texts get ids
+// beyond.
 std::unique_ptr<Tokenizer> load_tokenizer_for(const std::string& name_or_path, int64_t vocab_size);
+
+// UserError where one of the tokenizer's ids is none of a vocabulary of this size.
+void check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids, int64_t vocab_size);
 
 // The file that load_tokenizer() takes of a directory, or the file itself. UserError where there is
 // none.

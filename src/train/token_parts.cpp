@@ -93,7 +93,9 @@ TokenPart open_token_part(const std::string& what, const std::string& name,
   DocumentReader reader(files, options);
   const double start = monotonic_seconds();
   double shown = start;
-  const int64_t words = kind == RecordKind::kIds ? vocab_size : data.tokenizer->vocab_size();
+  const int64_t words = kind == RecordKind::kIds
+                            ? vocab_size
+                            : std::min<int64_t>(vocab_size, data.tokenizer->vocab_size());
   TokenCacheJob job{encoding_of(kind, data.tokenizer.get(), data.encoder.get(), words)};
   if (kind == RecordKind::kText)
     job.documents = [&](std::string& text) { return reader.next_part(text); };
@@ -147,7 +149,11 @@ PreparedParts open_prepared_parts(const std::string& directory, const Tokenizer*
                                   int64_t vocab_size) {
   auto data = std::make_shared<const PreparedDataset>(open_prepared_dataset(directory));
   const PreparedManifest& manifest = data->manifest;
-  if (manifest.vocab_size > vocab_size) {
+  // Of texts alone, of which no special token is.
+  const bool texts = tokenizer && tokenizer->vocab_size() == manifest.vocab_size &&
+                     manifest.window == 0 && data->training.all_learned() &&
+                     data->validation.all_learned();
+  if ((texts ? tokenizer->text_vocab_size() : manifest.vocab_size) > vocab_size) {
     throw UserError(cat("'", directory, "' was prepared with a vocabulary of ", manifest.vocab_size,
                         " ids, the model's has only ", vocab_size, ": give --vocab_size ",
                         manifest.vocab_size, " or more"));

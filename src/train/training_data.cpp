@@ -23,10 +23,16 @@ constexpr uint64_t kFetchedWhole = uint64_t{1} << 30;
 constexpr int64_t kBestFitBuffer = 64;
 
 void check_vocabulary(TrainingData& data, int64_t vocab_size) {
-  int64_t words = data.tokenizer->vocab_size();
-  if (words > vocab_size) {
+  const int64_t words = data.tokenizer->vocab_size();
+  if (data.tokenizer->text_vocab_size() > vocab_size) {
     throw UserError(cat("the tokenizer has ", words, " ids, the model's vocabulary only ",
                         vocab_size, ": give --vocab_size ", words, " or more"));
+  }
+  if (words > vocab_size) {
+    data.warnings.push_back(cat("the tokenizer has ", words, " ids, the model's vocabulary ",
+                                vocab_size, " rows: special tokens from '",
+                                data.tokenizer->token_bytes(static_cast<int32_t>(vocab_size)),
+                                "' on are none of the model's"));
   }
   if (words < vocab_size) {
     data.warnings.push_back(cat("the model's vocabulary has ", vocab_size,
@@ -184,7 +190,7 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     std::optional<ChatTemplate> chat;
     if (any_kind([](auto kind) { return kind == RecordKind::kChat; }))
       chat = find_chat_template(config.tokenizer, *data.tokenizer, config.chat_template);
-    data.encoder = std::make_unique<RecordEncoder>(*data.tokenizer, std::move(chat));
+    data.encoder = std::make_unique<RecordEncoder>(*data.tokenizer, std::move(chat), vocab_size);
   }
   // Without a tokenizer any id fills up the last window: nothing is predicted there.
   int32_t filler = data.tokenizer ? data.tokenizer->end_of_text() : 0;

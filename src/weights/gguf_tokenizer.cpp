@@ -34,6 +34,8 @@ struct Tokens {
     kinds.push_back(kind);
   }
   void write(GgufWriter& file, int64_t vocab_size) {
+    texts.resize(std::min(texts.size(), static_cast<size_t>(vocab_size)));
+    kinds.resize(texts.size());
     while (std::ssize(texts) < vocab_size) add(unused_name(std::ssize(texts)), kUnused);
     file.texts("tokenizer.ggml.tokens", texts);
     file.numbers("tokenizer.ggml.token_type", kinds);
@@ -86,7 +88,7 @@ void write_pieces(GgufWriter& file, const SentencePieceModel& model, int64_t voc
     const bool unknown = static_cast<int32_t>(id) == model.unknown;
     if (!unknown) tokens.kinds[id] = kind_of(added);
   }
-  scores.resize(std::max(scores.size(), static_cast<size_t>(vocab_size)), -1000.0f);
+  scores.resize(static_cast<size_t>(vocab_size), -1000.0f);
   tokens.write(file, vocab_size);
   file.reals("tokenizer.ggml.scores", scores);
   if (model.unknown >= 0) file.number("tokenizer.ggml.unknown_token_id", model.unknown);

@@ -1,6 +1,7 @@
 // `tessera generate` as a user meets it, on a tiny model.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "tests/apps/program_fixture.h"
@@ -248,6 +249,58 @@ TEST_F(GenerateCommand, AnswersInTheChatTemplateOfItsRun) {
   expect_contains(silent.message(), "what the user says");
   ASSERT_EQ(run(train({"--max_steps", "1", "--checkpoint_dir", "text"})).status, 0);
   expect_contains(run(Words{"generate", "text"} + who).message(), "has no chat template");
+}
+
+// A tokenizer with a token that fills rows up behind those of its model, as published ones have it.
+TEST_F(GenerateCommand, SpecialTokensBehindTheVocabularyAreNotTheModels) {
+  std::filesystem::create_directory(path("plain"));
+  std::filesystem::create_directory(path("padded"));
+  ASSERT_EQ(run({"tokenizer", "train", "--input", "text.txt", "--vocab_size", "280", "--output",
+                 "plain/tokenizer.json"})
+                .status,
+            0);
+  nlohmann::json tokenizer = nlohmann::json::parse(read_file(path("plain/tokenizer.json")));
+  nlohmann::json padding = tokenizer["added_tokens"][0];
+  padding["id"] = 280;
+  padding["content"] = "<pad>";
+  tokenizer["added_tokens"].push_back(padding);
+  write("padded/tokenizer.json", tokenizer.dump());
+
+  auto job = [&](const std::string& name, const Words& more) {
+    return train(Words{"--tokenizer", name, "--vocab_size", "280", "--max_steps", "3"} + more);
+  };
+  ProgramResult plain = run(job("plain", {"--checkpoint_dir", "ckpt"}));
+  ProgramResult padded = run(job("padded", {"--checkpoint_dir", "padded/ckpt"}));
+  EXPECT_EQ(padded.status, 0) << padded.err;
+  expect_contains(padded.err, "special tokens from '<pad>' on are none of the model's");
+  EXPECT_TRUE(read_file(path("ckpt/llama_v2-3steps/state.safetensors")) ==
+              read_file(path("padded/ckpt/llama_v2-3steps/state.safetensors")));
+  // Data that were prepared, and a conversation in which the token stands as text.
+  ASSERT_EQ(run({"data", "prepare", "--dataset", "text.txt", "--tokenizer", "padded",
+                 "--output_dir", "tokens"})
+                .status,
+            0);
+  EXPECT_EQ(run(job("padded", {"--dataset", "tokens"})).status, 0);
+  write("chat.jsonl", R"({"messages": [{"role": "user", "content": "<pad>"}, )"
+                      R"({"role": "assistant", "content": "Me."}]})"
+                      "\n");
+  ProgramResult chat = run(job("padded", {"--dataset", "chat.jsonl", "--chat_template", "plain"}));
+  EXPECT_EQ(chat.status, 0) << chat.err;
+
+  const Words from{"--tokenizer", "padded", "--max_new_tokens", "5", "--temperature", "0"};
+  ProgramResult text = run(Words{"generate", "padded/ckpt", "--prompt", "the"} + from);
+  EXPECT_EQ(text.out, run({"generate", "ckpt", "--prompt", "the", "--max_new_tokens", "5",
+                           "--temperature", "0"})
+                          .out)
+      << text.err;
+  ProgramResult named = run(Words{"generate", "padded/ckpt", "--prompt", "a<pad>"} + from);
+  EXPECT_EQ(named.status, 1);
+  expect_contains(named.message(),
+                  "the token '<pad>' has the id 280, and the model's vocabulary "
+                  "only 280 rows");
+  EXPECT_EQ(run({"export", "padded/ckpt", "padded/model.gguf", "--format", "gguf"}).status, 0);
+  EXPECT_EQ(run({"export", "ckpt", "plain/model.gguf", "--format", "gguf"}).status, 0);
+  EXPECT_TRUE(read_file(path("padded/model.gguf")) == read_file(path("plain/model.gguf")));
 }
 
 }  // namespace
