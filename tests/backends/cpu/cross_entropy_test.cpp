@@ -199,6 +199,25 @@ TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   });
 }
 
+// What is added to all logits changes nothing, as far below 0 as it may be: those of GPT-2 are near
+// -100. Nor do blocks that are left out.
+TEST(CrossEntropy, LogitsMayAllBeFarBelowZero) {
+  for_isas_and_dtypes([](Isa isa, DType dtype) {
+    for (double far : {-89.0, -104.0, -1e30}) {
+      for (int64_t left_out : {0, 512, 1024}) {
+        Tensor logits(dtype, 1501, far);
+        for (int64_t j = 0; j < left_out; ++j) logits.set(j, -kInfinity);
+        const Result r = run(logits, {1100}, dtype, isa, pool_of(1));
+        const double expected = std::log(static_cast<double>(1501 - left_out));
+        EXPECT_NEAR(r.loss[0], expected, 1e-5);
+        EXPECT_NEAR(r.lse[0], far + expected, 1e-6 * std::abs(far) + 1e-5);
+        EXPECT_NEAR(r.dlogits[1500], r.dlogits[1101], 0);
+        EXPECT_LT(r.dlogits[1100], 0);
+      }
+    }
+  });
+}
+
 TEST(CrossEntropy, NonFiniteLogitsShowInLossAndIgnoredRowsAreNotRead) {
   for_isas_and_dtypes([](Isa isa, DType dtype) {
     for (double bad : {kInfinity, std::nan("")}) {

@@ -80,8 +80,11 @@ class StationaryMatmul final : public Matmul {
     }
   }
 
+  // Fewer rows may be cut into blocks of more: the last part can need more than the others.
   int64_t workspace_bytes(int threads) const override {
-    return own_offset() + threads * own_bytes(tasks(rows_, threads));
+    const int64_t m = std::max<int64_t>(1, problem().m), last = (m - 1) % rows_ + 1;
+    return own_offset() + threads * std::max(own_bytes(tasks(std::min(m, rows_), threads)),
+                                             own_bytes(tasks(last, threads)));
   }
 
   void run(ThreadPool& pool, const void* a, const void* b, void* c, void* workspace,
@@ -233,7 +236,12 @@ class StationaryMatmul final : public Matmul {
 
 std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa) {
   if (isa != Isa::kAmx || problem.a != DType::kBF16) return nullptr;
-  return std::make_unique<StationaryMatmul>(problem, amx::kStationaryKernels);
+  return make_stationary_matmul(problem, amx::kStationaryKernels);
+}
+
+std::unique_ptr<const Matmul> make_stationary_matmul(const MatmulProblem& problem,
+                                                     const StationaryKernels& kernels) {
+  return std::make_unique<StationaryMatmul>(problem, kernels);
 }
 
 }  // namespace tessera::cpu

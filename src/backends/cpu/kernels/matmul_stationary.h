@@ -43,6 +43,10 @@ struct StationaryKernels {
   void (*multiply)(const StationaryProduct& x, const PanelSource& ahead);
 };
 
+// How a product is cut is the same whatever does its arithmetic.
+std::unique_ptr<const Matmul> make_stationary_matmul(const MatmulProblem& problem,
+                                                     const StationaryKernels& kernels);
+
 namespace amx {
 extern const StationaryKernels kStationaryKernels;
 }

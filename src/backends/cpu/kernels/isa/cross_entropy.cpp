@@ -38,7 +38,9 @@ ScaledSum sum_of_exponentials(const T* x, int64_t size) {
     for_vectors_apart(count, [&](auto lanes, int64_t i) {
       sum += exp(lanes.load(block + i, -kInfinity) - shift);
     });
-    total.sum = total.sum * (double)exp(splat(total.shift - shift))[0] + (double)sum_lanes(sum);
+    // Without a sum so far there is no shift either: e^-shift may be infinite.
+    if (total.sum != 0) total.sum *= (double)exp(splat(total.shift - shift))[0];
+    total.sum += (double)sum_lanes(sum);
     total.shift = shift;
   }
   return total;
