@@ -7,6 +7,7 @@
 #include "apps/gpu_kernels.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cuda/described_backend.h"
+#include "backends/cuda/installed_cuda.h"
 #include "base/clock.h"
 
 namespace tessera {
@@ -37,6 +38,14 @@ double nominal_thread_flops(cpu::Isa isa, DType dtype) {
     case cpu::Isa::kAmx: return dtype == DType::kBF16 ? 1e12 : 2.5e11;
   }
   return 1e10;
+}
+
+// The one that is named, else this host's where its sheet is known, else an H100.
+const DeviceSheet& planned_gpu(const std::string& target) {
+  if (target != "none") return device_sheet(target);
+  const auto gpus = cuda::shown_gpus();
+  const DeviceSheet* own = gpus.empty() ? nullptr : device_sheet_of(gpus[0].name);
+  return own ? *own : device_sheet("h100");
 }
 
 // Programs as a device without kernels here would run them, and no way to run them.
@@ -104,9 +113,10 @@ void PlannedDevice::plan_gpu(const RunConfig& config) {
   using Products = cuda::DescribedBackend::Products;
   using Attentions = cuda::DescribedBackend::Attentions;
   const auto sums = config.reproducible ? cuda::SumOrder::kRanks : cuda::SumOrder::kLibrary;
-  target_.sheet = device_sheet(config.target == "none" ? "h100" : config.target);
+  target_.sheet = planned_gpu(config.target);
   // What cuDNN is asked about is Hopper.
-  const Attentions attentions = config.target == "a100" ? Attentions::kOwn : Attentions::kCudnn;
+  const bool is_hopper = target_.sheet->capability >= 90;
+  const Attentions attentions = is_hopper ? Attentions::kCudnn : Attentions::kOwn;
   auto described = std::make_unique<cuda::DescribedBackend>(cuda::DescribedBackend::Options{
       .products = Products::kCublasLt,
       .attentions = attentions,

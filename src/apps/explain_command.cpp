@@ -7,6 +7,7 @@
 #include "apps/commands.h"
 #include "apps/cpu_device.h"
 #include "apps/named_models.h"
+#include "apps/run_device.h"
 #include "backends/cpu/kernels/isa.h"
 #include "explain/explanation.h"
 #include "options/model_options.h"
@@ -65,6 +66,7 @@ int explain_command(std::span<const std::string> arguments) {
   take_vocabulary(parsed);
   fetch_named_configuration(parsed);
   const ModelConfig model = resolve_model(parsed);
+  choose_device(parsed);
   log_messages(parsed);
   std::vector<std::string> topics = parsed.words;
   if (topics.empty()) topics.emplace_back("memory");

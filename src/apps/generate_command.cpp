@@ -231,6 +231,7 @@ int generate_command(std::span<const std::string> arguments) {
   if (parsed.is_given("tokenizer")) given = fetch_named_tokenizer(config.tokenizer, config);
   TrainedModel model = open_trained_model(parsed.words[0], config, given);
   auto tokenizer = load_tokenizer_for(model.tokenizer, model.model.vocab_size);
+  choose_device(parsed);
   log_messages(parsed);
 
   const Prompts prompts = read_prompts(parsed);

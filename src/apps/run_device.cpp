@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/installed_cuda.h"
 #include "backends/xla/cuda_files.h"
 #include "backends/xla/device_backend.h"
 #include "backends/xla/plugin_search.h"
@@ -77,6 +78,23 @@ std::unique_ptr<cuda::CudaBackend> open_cuda(const RunConfig& config, const JobC
 }
 
 }  // namespace
+
+void choose_device(ParsedOptions& parsed) {
+  RunConfig& config = parsed.config;
+  if (config.device_type != "auto") return;
+  const std::vector<cuda::GpuFacts> gpus = cuda::shown_gpus();
+  if (gpus.empty()) return;
+  if (cuda::has_kernels()) {
+    config.device_type = "cuda";
+    parsed.notes.push_back(
+        cat("Device: ", gpus[0].name, ", since there is a GPU; --device_type cpu leaves it alone"));
+  } else {
+    parsed.warnings.push_back(
+        cat("this host has a GPU (", gpus[0].name,
+            "), for which this build of tessera has no kernels: it runs on the CPU. docs/cuda.md "
+            "says how to build them; --device_type cpu says that the CPU is meant"));
+  }
+}
 
 RunDevice open_device(const RunConfig& config, bool measure_peak, const JobConnection& job) {
   RunDevice opened;

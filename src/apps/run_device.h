@@ -3,7 +3,7 @@
 
 #include "apps/cpu_device.h"
 #include "apps/job_connection.h"
-#include "options/run_config.h"
+#include "options/option_parser.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -14,6 +14,11 @@ struct RunDevice {
   std::unique_ptr<Backend> other;
   Device device;
 };
+
+// What --device_type auto is on this host: cuda where the driver shows GPUs and this program has
+// kernels for them, which a note says; else auto stays, the CPU, with a warning where it leaves
+// GPUs idle.
+void choose_device(ParsedOptions& parsed);
 
 // UserError for a device that is not here. `measure_peak`: whether the matrix peak is measured
 // (some 50 ms) where --peak_tflops_per_gpu does not say it. All ranks of a job make the call.

@@ -118,6 +118,7 @@ int train_command(std::span<const std::string> arguments) {
     if (job.channels.control) job.channels.control->report_failure(error.what());
     throw;
   }
+  choose_device(parsed);
   if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
   RunDevice opened = open_device(parsed.config, true, job);
   opened.device.flight = flight.get();
@@ -153,6 +154,7 @@ int plan_command(std::span<const std::string> arguments) {
   if (parsed.config.print_config) return print_config(parsed);
   fetch_named_configuration(parsed);
   ModelConfig model = resolve_model(parsed);
+  choose_device(parsed);
   log_messages(parsed);
   const std::string warning =
       shard_group_warning(config, planned_world(config), config.ranks_per_host);

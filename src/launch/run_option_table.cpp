@@ -2,6 +2,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
@@ -44,13 +46,36 @@ void set_nnodes(RunOptions& o, const std::string& text, const std::string& spell
     throw UsageError(cat(spelling, "=", text, ": the least number of nodes comes first, MIN:MAX"));
 }
 
+// Those that CUDA shows to a process: what CUDA_VISIBLE_DEVICES chooses, else all that are here.
+int visible_gpus() {
+  int count = 0;
+  if (const char* chosen = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    for (std::string_view gpu : split(chosen, ',')) {
+      if (trim(gpu).empty() || trim(gpu) == "-1") break;
+      ++count;
+    }
+    return count;
+  }
+  std::error_code error;
+  while (std::filesystem::exists(cat("/dev/nvidia", count), error)) ++count;
+  return count;
+}
+
 void set_nproc(RunOptions& o, const std::string& text, const std::string& spelling) {
   std::string word = lower(text);
-  if (word == "gpu" || word == "cuda") {
-    throw UsageError(cat("not built yet: ", spelling, "=", text, "; give a number, or cpu"));
+  const bool gpu = word == "gpu" || word == "cuda", automatic = word == "auto";
+  const int gpus = gpu || automatic ? visible_gpus() : 0;
+  if (gpu && gpus == 0) {
+    throw UsageError(cat(spelling, "=", text,
+                         ": this host shows no GPU (/dev/nvidia0, CUDA_VISIBLE_DEVICES); give a "
+                         "number, or cpu"));
   }
-  bool cores = word == "auto" || word == "cpu";
-  o.nproc_per_node = cores ? available_cores() : number(text, 1, kMaxLocalRanks, spelling);
+  if (gpus > 0) {
+    o.nproc_per_node = gpus;
+  } else {
+    const bool cores = automatic || word == "cpu";
+    o.nproc_per_node = cores ? available_cores() : number(text, 1, kMaxLocalRanks, spelling);
+  }
 }
 
 void set_backend(RunOptions& o, const std::string& text, const std::string& spelling) {
@@ -159,7 +184,9 @@ using Text = const std::string&;
 constexpr RunOptionRow kTable[] = {
     {"nnodes", "nnode", "N[:M]",
      "number of nodes; MIN:MAX: they may leave and join (docs/launch.md)", set_nnodes},
-    {"nproc_per_node", "", "K", "workers on this node; auto and cpu: one a core", set_nproc},
+    {"nproc_per_node", "", "K",
+     "workers on this node; gpu: one a GPU, cpu: one a core, auto: gpu where there is one",
+     set_nproc},
     {"node_rank", "", "R", "this node's number from 0; default with c10d: by arrival",
      [](RunOptions& o, Text v, Text s) { o.node_rank = number(v, 0, kMaxNodes - 1, s); }},
     {"rdzv_backend", "", "NAME",

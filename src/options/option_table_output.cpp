@@ -187,8 +187,10 @@ std::vector<OptionRow> logging() {
       {.name = "device_type",
        .field = &RunConfig::device_type,
        .help =
-           "back end; auto: cpu. cuda has run on single H100s and an H200, jobs over several GPUs "
-           "on emulated ones only: docs/cuda.md",
+           "back end; auto: cuda where there is a GPU and this build has kernels for it, else cpu. "
+           "cuda has run on single H100s and an H200, jobs over several GPUs on emulated ones "
+           "only: "
+           "docs/cuda.md",
        .values = {{.name = "auto"},
                   {.name = "cpu"},
                   {.name = "cuda", .synonyms = {"gpu"}},

@@ -414,8 +414,8 @@ std::vector<OptionRow> memory() {
       {.name = "target",
        .field = &RunConfig::target,
        .help =
-           "GPU to plan for, without one. none with device_type cuda: h100. With device_type xla "
-           "(not h200) the programs are compiled for it: docs/xla.md",
+           "GPU to plan for, without one. none with device_type cuda: this host's, else h100. With "
+           "device_type xla (not h200) the programs are compiled for it: docs/xla.md",
        .values = {{.name = "none"}, {.name = "h100"}, {.name = "h200"}, {.name = "a100"}},
        .scopes = in(OptionScope::kPlan)},
       {.name = "save_executable",

@@ -23,7 +23,7 @@ class CudaProgram : public Ranks {
     EXPECT_EQ(result.status, 0) << result.err;
     return losses(metrics);
   }
-  const Words cuda_{"--device_type", "cuda"};
+  const Words cuda_{"--device_type", "cuda"}, cpu_{"--device_type", "cpu"};
   const Words f32_{"--bf16", "0", "--run_validation", "0"};
 };
 
@@ -35,10 +35,27 @@ TEST_F(CudaProgram, ContinuesACheckpointOfTheCpuAndBack) {
             device,
         metrics);
   };
-  Words parts = part(2, {}, "a.jsonl");
+  Words parts = part(2, cpu_, "a.jsonl");
   parts = parts + part(4, cuda_, "b.jsonl");
-  parts = parts + part(6, {}, "c.jsonl");
-  expect_close(parts, trained(train(f32_ + Words{"--max_steps", "6"}), "d.jsonl"), 1e-5);
+  parts = parts + part(6, cpu_, "c.jsonl");
+  expect_close(parts, trained(train(f32_ + cpu_ + Words{"--max_steps", "6"}), "d.jsonl"), 1e-5);
+}
+
+// A GPU for which this build has kernels, as the emulated one's are, is what auto is.
+TEST_F(CudaProgram, IsTheDeviceOfAuto) {
+  ProgramResult result = run(train(f32_ + Words{"--max_steps", "1"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err, "since there is a GPU; --device_type cpu leaves it alone");
+  expect_contains(result.err + result.out, "emulated GPU 0, driver for CUDA");
+  result = run(train(f32_ + cpu_ + Words{"--max_steps", "1"}));
+  expect_lacks(result.err + result.out, "GPU 0");
+  expect_contains(run(Words{"plan"} + tiny_shape()).out, "by its data sheet; attention by ");
+  // A driver with a GPU for which there are none.
+  ::setenv(kVariable, TESSERA_DRIVER_STUB, 1);
+  if (run({"version"}).out.find("CUDA kernels: compiled") != std::string::npos) return;
+  result = run(train(f32_ + Words{"--max_steps", "1"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err, "for which this build of tessera has no kernels: it runs on the CPU");
 }
 
 TEST_F(CudaProgram, SaysThatTheDeviceIsEmulated) {

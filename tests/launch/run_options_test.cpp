@@ -155,9 +155,23 @@ TEST(RunOptions, PodsOfATrainJob) {
   EXPECT_EQ(o.nnodes, 4);
   EXPECT_EQ(o.node_rank, 3);
   EXPECT_EQ(to_string(*o.rdzv_endpoint), "llama-node-0-0.llama:29500");
-  expect_contains(
-      message_of<UsageError>([&] { parse({"x"}, changed(pod, "PET_NPROC_PER_NODE", "gpu")); }),
-      "not built yet: environment variable PET_NPROC_PER_NODE=gpu");
+}
+
+TEST(RunOptions, AsManyWorkersAsThereAreGpus) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "2,3,GPU-8f1d", 1);
+  for (const char* word : {"gpu", "auto", "cuda"})
+    EXPECT_EQ(parse({cat("--nproc_per_node=", word), "x"}).nproc_per_node, 3);
+  EXPECT_EQ(parse({"x"}, {{"PET_NPROC_PER_NODE", "gpu"}}).nproc_per_node, 3);
+  EXPECT_EQ(parse({"--nproc_per_node=cpu", "x"}).nproc_per_node, available_cores());
+  for (const char* none : {"", "-1"}) {
+    ::setenv("CUDA_VISIBLE_DEVICES", none, 1);
+    EXPECT_EQ(parse({"--nproc_per_node=auto", "x"}).nproc_per_node, available_cores());
+    expect_contains(message_of<UsageError>([&] {
+                      parse({"--nproc-per-node=gpu", "x"});
+                    }),
+                    "--nproc-per-node=gpu: this host shows no GPU");
+  }
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 TEST(RunOptions, PodsThatContradictThemselves) {
@@ -291,7 +305,6 @@ TEST(RunOptions, Refusals) {
         Case{{"--nnodes=1:4", "x"}, "--nnodes=1:4 needs --rdzv_backend c10d or etcd"},
         Case{{"--nnodes=1:4", "--master_addr=h", "x"}, "needs --rdzv_backend c10d or etcd"},
         Case{{"--nnodes=1:4", "--node_rank=0", "--rdzv_endpoint=h", "x"}, "leave --node_rank out"},
-        Case{{"--nproc-per-node=gpu", "x"}, "not built yet: --nproc-per-node=gpu"},
         Case{{"--nproc_per_node=-1", "x"}, "from 1 to 4096: it is '-1'"},
         Case{{"--nnodes=2", "--rdzv_backend=etcd", "x"}, "needs --rdzv_endpoint HOST[:PORT]"},
         Case{{"--rdzv_backend=etcd-v2", "x"}, "use etcd, which speaks the third"},

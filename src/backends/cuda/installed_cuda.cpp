@@ -43,6 +43,16 @@ InstalledCuda installed_cuda() {
   return found;
 }
 
+std::vector<GpuFacts> shown_gpus() {
+  try {
+    return list_gpus(Driver::get());
+  } catch (const DeviceError&) {
+    return {};
+  }
+}
+
+bool has_kernels() { return !kernel_images().empty() || Driver::get().emulated(); }
+
 std::string kernels_text(const InstalledCuda& cuda) {
   return cuda.has_kernels ? "compiled" : "none in this build";
 }

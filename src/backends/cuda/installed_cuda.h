@@ -19,6 +19,11 @@ struct InstalledCuda {
 // Starts the driver, but makes no context: nothing is taken of a GPU's memory.
 InstalledCuda installed_cuda();
 
+// Those that the driver shows to this process; none where there is no driver. Loads nothing else.
+std::vector<GpuFacts> shown_gpus();
+// Whether there is something to run on them: kernels in this program, or those of an emulated GPU.
+bool has_kernels();
+
 // "compiled", "none in this build".
 std::string kernels_text(const InstalledCuda& cuda);
 // "NVIDIA H100 80GB HBM3, 79.6 GiB, compute capability 9.0, PCI 0000:1B:00.0".
