@@ -59,7 +59,10 @@ Flight open_flight_recorder(const RunConfig& config, const JobConnection& job) {
   if (job.channels.control) {
     job.channels.communicator->listen(flight.get());
     job.channels.control->listen(flight.get());
-    job.channels.control->on_failure([](const std::string& cause) { write_process_report(cause); });
+    // Before threads are woken, which shows where they waited; and one that throws may hold a lock
+    // of the unwinder, which taking its stack would wait for.
+    job.channels.control->before_failure(
+        [](const std::string& cause) { write_process_report(cause); });
   }
   report_to(flight.get());
   return flight;

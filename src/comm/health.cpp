@@ -15,17 +15,38 @@ Health::Health(int world_size)
       calls_(static_cast<size_t>(world_size)) {}
 
 void Health::fail(std::string cause) {
-  std::vector<Action> actions;
+  std::vector<Action> before, actions;
+  {
+    std::unique_lock lock(mutex_);
+    if (reporter_) {
+      // On return there is a failure, but within an action.
+      if (*reporter_ != std::this_thread::get_id()) changed_.wait(lock, [&] { return failed(); });
+      return;
+    }
+    reporter_ = std::this_thread::get_id();
+    cause_ = std::move(cause);
+    before = std::move(before_);
+  }
+  for (const Action& action : before) action(cause_);
   {
     std::lock_guard lock(mutex_);
-    if (failed()) return;
-    cause_ = std::move(cause);
     actions = std::move(actions_);
     failed_.store(true, std::memory_order_release);
   }
   changed_.notify_all();
   // The cause does not change any more.
   for (const Action& action : actions) action(cause_);
+}
+
+void Health::before_failure(Action action) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!reporter_) {
+      before_.push_back(std::move(action));
+      return;
+    }
+  }
+  action(cause_);
 }
 
 void Health::on_failure(Action action) {

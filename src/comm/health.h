@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace tessera {
@@ -86,12 +87,16 @@ class Health {
   // Called once, by the thread that reports the first failure, or at once if there is one.
   using Action = std::function<void(const std::string& cause)>;
   void on_failure(Action action);
+  // The same, before anybody hears of it, while all threads are where the failure met them: for
+  // what looks at them. It must be short.
+  void before_failure(Action action);
 
  private:
   static size_t index(int rank) { return static_cast<size_t>(rank); }
 
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
+  std::optional<std::thread::id> reporter_;  // of the first failure
   mutable std::condition_variable changed_;
   std::string cause_;
   std::vector<std::atomic<bool>> left_;
@@ -100,7 +105,7 @@ class Health {
   Ask ask_;
   mutable std::mutex calls_mutex_;
   std::vector<std::vector<Meeting>> calls_;  // by rank and the other's; empty: none so far
-  std::vector<Action> actions_;
+  std::vector<Action> before_, actions_;
 };
 
 // "rank 3 has left the job"

@@ -57,6 +57,10 @@ void MessageControl::on_failure(std::function<void(const std::string& cause)> ac
   link_.health->on_failure(std::move(action));
 }
 
+void MessageControl::before_failure(std::function<void(const std::string& cause)> action) {
+  link_.health->before_failure(std::move(action));
+}
+
 std::vector<std::string> MessageControl::meet(std::string_view tag, std::string_view kind,
                                               std::string_view text) {
   TESSERA_CHECK(!tag.empty() && tag.size() <= kLongestTag && tag.find('\n') == tag.npos,

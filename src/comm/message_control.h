@@ -26,6 +26,7 @@ class MessageControl final : public Control {
 
   void report_failure(std::string_view reason) noexcept override;
   void on_failure(std::function<void(const std::string& cause)> action) override;
+  void before_failure(std::function<void(const std::string& cause)> action) override;
 
  protected:
   std::vector<std::string> meet(std::string_view tag, std::string_view kind,

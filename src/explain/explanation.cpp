@@ -185,7 +185,11 @@ std::string Explanation::kernels_text() {
   if (!storage_only.empty())
     text +=
         cat("Nothing runs for views and what is made in place: ", join(storage_only, ", "), "\n");
-  if (uses.decomposed.empty()) {
+  if (!job_.target.exact) {
+    text +=
+        "Its compiler makes code of its own of them: kernels, launches and scratch are not known "
+        "here.\n";
+  } else if (uses.decomposed.empty()) {
     text += "Every composite has a kernel: none was decomposed.\n";
   } else {
     text +=

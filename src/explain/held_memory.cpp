@@ -73,14 +73,14 @@ class Values {
   std::string why_not_computed_again(Value v) const {
     const Node& made = maker(v);
     if (made.layer == kNoLayer) return "only decoder layers are computed again";
-    if (residency_.share_numerator == 0)
-      return "--activation_checkpointing 1 would compute it again";
-    if (!is_recomputed(residency_, made.layer))
-      return "--selective_checkpointing leaves this layer out";
     if (leaves_layer_[index(v)]) return "what a layer hands on is kept";
     const bool costly = made.op->contracts() || made.op->tier() == Tier::kCollective;
     if (costly && residency_.policy == CheckpointPolicy::kOp)
       return "--checkpointing_policy op keeps results of products and exchanges";
+    if (residency_.share_numerator == 0)
+      return "--activation_checkpointing 1 would compute it again";
+    if (!is_recomputed(residency_, made.layer))
+      return "--selective_checkpointing leaves this layer out";
     return "";
   }
 

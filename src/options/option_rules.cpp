@@ -154,6 +154,13 @@ void check_residency(ParsedOptions& parsed) {
   if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
 }
 
+void check_device(const ParsedOptions& parsed) {
+  const RunConfig& c = parsed.config;
+  if (c.device_type != "xla" || !(c.cpu_offload || c.offload_activations)) return;
+  throw UsageError(cat("--", c.cpu_offload ? "cpu_offload" : "offload_activations",
+                       " is for --device_type cpu and cuda: on XLA nothing lies elsewhere"));
+}
+
 void check_saving(ParsedOptions& parsed) {
   if (!parsed.config.checkpoint_dir.empty()) return;
   for (std::string_view option : {"best_val_loss", "busy_checkpoint", "num_kept_checkpoints"}) {
@@ -253,6 +260,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   check_data(parsed);
   check_precision(parsed);
   check_residency(parsed);
+  check_device(parsed);
   check_saving(parsed);
   check_guards(parsed);
   check_optimizer(parsed);

@@ -161,8 +161,9 @@ std::vector<Lever> levers_that_save_memory(const RunConfig& config, const JobPla
   add(levers, shard_more(config, plan));
   add(levers, cut_layers(config, plan));
   if (limits.both) return levers;
+  const bool keeps_far = config.device_type != "xla";
   for (bool RunConfig::*option : {&RunConfig::offload_activations, &RunConfig::cpu_offload})
-    if (!(config.*option)) levers.push_back(set_offload(option, true));
+    if (keeps_far && !(config.*option)) levers.push_back(set_offload(option, true));
   add(levers, more_ranks(plan));
   return levers;
 }

@@ -43,6 +43,9 @@ class Control {
   // Calls `action` once with the cause when the job has failed, by this rank or another: on the
   // thread that finds out, or at once.
   virtual void on_failure(std::function<void(const std::string& cause)> action) = 0;
+  // The same, before any thread of this rank hears of it: they still are where the failure met
+  // them.
+  virtual void before_failure(std::function<void(const std::string& cause)> action) = 0;
   // Who hears of the calls from now on, and outlives them. To be called while there are none.
   void listen(ExchangeListener* listener) { listener_ = listener; }
 

@@ -94,7 +94,10 @@ TEST_F(ExplainCommand, ExplainsOtherDevicesAndRefusesFamiliesWithoutAGraph) {
   EXPECT_EQ(cuda.status, 0) << cuda.err;
   expect_contains(cuda.out, "with the most that libraries may take");
   expect_lacks(cuda.out, "With --cpu_isa");
-  const ProgramResult xla = explain({"memory", "--device_type", "xla"});
+  const ProgramResult xla = explain({"memory", "kernels", "--device_type", "xla"});
+  expect_contains(xla.out, "Its compiler makes code of its own of them");
+  expect_lacks(xla.out, "Every composite has a kernel");
+  expect_lacks(xla.out, "cpu_offload");
   expect_contains(xla.out, "an estimate without workspaces");
   ProgramResult mixtral = run({"explain", "--model_name", "mixtral_8x7b"});
   EXPECT_EQ(mixtral.status, 1);

@@ -264,5 +264,32 @@ TEST(Health, SaysForWhomItWaitedWhileItFails) {
   EXPECT_EQ(health.waits_for(0).rank, Health::kNobody);
 }
 
+// What looks at a rank's threads finds them where they wait; who else finds a failure waits for the
+// first to be told.
+TEST(Health, IsLookedAtBeforeAnybodyHears) {
+  Health health(2);
+  std::atomic<int> looked = 0;
+  std::thread second;
+  health.on_failure([&](const std::string&) { EXPECT_EQ(looked, 1); });
+  health.before_failure([&](const std::string& cause) {
+    EXPECT_EQ(cause, "first");
+    second = std::thread([&] {
+      health.fail("second");
+      EXPECT_TRUE(health.failed());
+    });
+    health.fail("within");  // by what looks
+    EXPECT_FALSE(health.wait_failed(milliseconds(20)));
+    ++looked;
+  });
+  health.fail("first");
+  second.join();
+  EXPECT_EQ(health.cause(), "first");
+  health.before_failure([&](const std::string& cause) {
+    EXPECT_EQ(cause, "first");
+    ++looked;
+  });
+  EXPECT_EQ(looked, 2);
+}
+
 }  // namespace
 }  // namespace tessera

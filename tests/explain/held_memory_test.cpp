@@ -131,6 +131,12 @@ TEST(HeldMemory, NamesTheOptionThatKeepsAValue) {
   EXPECT_EQ(
       reasons({"--checkpointing_policy", "op"}, "attention"),
       std::set<std::string>{"--checkpointing_policy op keeps results of products and exchanges"});
+  EXPECT_EQ(
+      reasons({"--activation_checkpointing", "0", "--checkpointing_policy", "op"}, "attention"),
+      std::set<std::string>{"--checkpointing_policy op keeps results of products and exchanges"});
+  for (const char* recomputes : {"0", "1"})
+    EXPECT_TRUE(reasons({"--activation_checkpointing", recomputes}, "add")
+                    .contains("what a layer hands on is kept"));
   EXPECT_EQ(reasons({"--selective_checkpointing", "1/2"}, "swiglu", 1),
             std::set<std::string>{"--selective_checkpointing leaves this layer out"});
 }

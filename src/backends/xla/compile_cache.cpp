@@ -1,5 +1,7 @@
 #include "backends/xla/compile_cache.h"
 
+#include <cstdlib>
+
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -14,6 +16,18 @@ namespace fs = std::filesystem;
 constexpr std::string_view kHead = "tessera xla program 1 ";
 constexpr size_t kDigits = 16;
 
+// XLA makes code for the processor that it runs on, and takes options from its variable.
+std::string processor_and_flags() {
+  std::string text;
+  for (std::string_view line : split(read_file("/proc/cpuinfo"), '\n')) {
+    if (line.empty()) break;  // others are as the first
+    for (const char* field : {"vendor_id", "cpu family", "model", "flags"})
+      if (line.starts_with(field)) text += cat(line, "\n");
+  }
+  const char* flags = std::getenv("XLA_FLAGS");
+  return cat(text, flags ? flags : "");
+}
+
 }  // namespace
 
 CompileCache::CompileCache(const Client& client, const fs::path& directory) : client_(client) {
@@ -22,6 +36,7 @@ CompileCache::CompileCache(const Client& client, const fs::path& directory) : cl
   const MappedFile plugin(client.plugin().path());
   maker_ = hash_combine(hash_text(plugin.text()),
                         hash_text(cat(client.platform(), client.platform_version())));
+  maker_ = hash_combine(maker_, hash_text(processor_and_flags()));
 }
 
 std::unique_ptr<CompiledProgram> CompileCache::compile(const std::string& text, int replicas) {

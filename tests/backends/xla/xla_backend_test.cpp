@@ -204,6 +204,11 @@ TEST_F(XlaBackendTest, KeepsWhatItCompiled) {
   EXPECT_NE(log.find(entries[1].string() + "' is made anew: it is no program"), log.npos) << log;
   train_cached(hits);
   EXPECT_EQ(hits, 3);
+  // Other options of XLA's own may make other code.
+  ::setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true", 1);
+  train_cached(hits);
+  ::unsetenv("XLA_FLAGS");
+  EXPECT_EQ(hits, 0);
 }
 
 TEST_F(XlaBackendTest, RefusesWhatItCannotDo) {
