@@ -16,6 +16,7 @@
 #include "base/hub_name.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "remote/hub_files.h"
 #include "remote/hub_listing.h"
 #include "remote/hub_reference.h"
 #include "remote/source.h"
@@ -231,24 +232,34 @@ std::vector<Found> files_of_pattern(const char* option, const std::string& patte
   return files;
 }
 
+std::vector<RemoteEntry> list_remote(const std::string& name, const std::string& config,
+                                     const RemoteOptions& remote) {
+  if (config.empty()) return list_files(name, remote);
+  auto reference = name.starts_with("hf://") ? parse_hub_reference(name)
+                                             : find_dataset_name(name).value_or(HubReference{});
+  if (!reference.is_dataset)
+    throw UserError(cat("--dataset_config_name ", config, ": '", name,
+                        "' is no data set on the hub; leave it out"));
+  reference.config = config;
+  return list_hub_files(reference, remote);
+}
+
 std::vector<Found> remote_files(const std::string& name, const std::string& config,
                                 const RemoteOptions& remote) {
-  std::string whole = name;
-  if (!config.empty()) {
-    auto reference = name.starts_with("hf://") ? parse_hub_reference(name)
-                                               : find_dataset_name(name).value_or(HubReference{});
-    if (!reference.is_dataset)
-      throw UserError(cat("--dataset_config_name ", config, ": '", name,
-                          "' is no data set on the hub; leave it out"));
-    whole = cat("hf://datasets/", reference.repository, "/", config,
-                reference.revision.empty() ? "" : cat("@", reference.revision));
-  }
   std::vector<Found> files;
-  for (RemoteEntry& entry : list_files(whole, remote)) {
+  for (RemoteEntry& entry : list_remote(name, config, remote)) {
     const Part part = part_of_path(entry.path);
     files.push_back({std::move(entry), part});
   }
   return files;
+}
+
+// What is no path of this machine and no data set that is known may still be one on the hub.
+std::string missing(const std::string& name) {
+  return cat("there is no such file or directory",
+             is_plain_name(name) && !is_file_name(name)
+                 ? cat("; a data set on the hub is given as hf://datasets/", name)
+                 : "");
 }
 
 // All files that a name stands for, descriptions too.
@@ -259,8 +270,7 @@ std::vector<Found> all_files_of_name(const char* option, const std::string& name
   if (is_remote_name(name)) return remote_files(name, config, remote);
   const fs::file_status status = fs::status(name, error);
   if (!fs::exists(status))
-    fail(option, name,
-         fs::status_known(status) ? "there is no such file or directory" : error.message());
+    fail(option, name, fs::status_known(status) ? missing(name) : error.message());
   if (fs::is_regular_file(status))
     return {{local_entry(option, name, fs::path(name).filename().string()), Part::kNone}};
   if (!fs::is_directory(status)) fail(option, name, "it is neither a file nor a directory");

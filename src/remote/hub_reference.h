@@ -29,7 +29,8 @@ std::optional<HubReference> find_model_name(std::string_view name);
 // A commit is 40 hexadecimal digits: what a revision is today and for ever.
 bool is_hub_commit(std::string_view revision);
 
-// hf://... that parse_hub_reference() reads as the same.
+// hf://... that parse_hub_reference() reads as the same; NAME/CONFIG of a data set without OWNER/
+// would be read as OWNER/NAME.
 std::string to_text(const HubReference& reference);
 
 }  // namespace tessera

@@ -234,7 +234,8 @@ std::vector<RemoteEntry> list_files(std::string_view name, const RemoteOptions& 
     if (auto reference = find_dataset_name(name)) {
       TESSERA_INFO(
           cat("'", name, "' is no path of this machine: taken as the data set hf://datasets/",
-              reference->repository, reference->config.empty() ? "" : cat("/", reference->config)));
+              reference->repository,
+              reference->config.empty() ? "" : cat(", configuration ", reference->config)));
       return list_hub_files(*reference, options);
     }
   }

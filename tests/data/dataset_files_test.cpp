@@ -112,6 +112,28 @@ TEST_F(DatasetFilesTest, NamesOnTheHubSayWhatToDoWithoutIt) {
   expect_contains(message, "HF_HUB_OFFLINE");
 }
 
+// wikicorpus is one of the hub's oldest, which have no owner.
+TEST_F(DatasetFilesTest, AConfigurationOnTheHub) {
+  LocalServer server;
+  for (const char* name : {"wikicorpus", "o/n"}) {
+    server.write(cat("hub/datasets/", name, ".json"), R"({"revisions": ["main"]})");
+    for (const char* config : {"raw_en", "raw_es"})
+      server.write(cat("hub/datasets/", name, "/main/", config, "/train.parquet"), "PAR1");
+    for (const char* before : {"", "hf://datasets/"}) {
+      const DatasetFiles files =
+          find_dataset_files({.dataset = cat(before, name), .config = "raw_es"}, server.options());
+      ASSERT_EQ(files.training.size(), 1u);
+      EXPECT_EQ(files.training[0].path, "raw_es/train.parquet");
+    }
+  }
+  // A name that is no path of this machine, and not known without being asked for.
+  expect_contains(user_error([&] {
+                    find_dataset_files({.dataset = "wikitext", .config = "raw"}, server.options());
+                  }),
+                  "no such file or directory; a data set on the hub is given as "
+                  "hf://datasets/wikitext");
+}
+
 TEST_F(DatasetFilesTest, APatternIsAllFilesThatMatch) {
   fill({"part-0.txt", "part-1.txt", "val.txt", "other.txt"});
   const std::string pattern = directory_ / "part-*.txt";
