@@ -330,6 +330,8 @@ int inspect_data(const ParsedOptions& parsed) {
     text += inspect_token_file(path / "train.bin", parsed, tokenizer.get());
     if (fs::is_regular_file(path / "val.bin", ignored))
       text += inspect_token_file(path / "val.bin", parsed, tokenizer.get());
+  } else if (auto prepared = find_prepared_dataset(path)) {
+    text += inspect_prepared(*prepared, config, tokenizer.get());
   } else {
     DatasetNames names;
     names.dataset = name;

@@ -8,9 +8,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace tessera {
+
+namespace fs = std::filesystem;
 
 struct PreparedTokens::Shards final : TokenStore, DocumentTable {
   std::vector<TokenCache> files;
@@ -66,12 +69,11 @@ struct PreparedTokens::Shards final : TokenStore, DocumentTable {
   }
 };
 
-PreparedTokens::PreparedTokens(const std::filesystem::path& directory,
-                               std::span<const PreparedShard> shards, int64_t vocab_size,
-                               TokenCache::Check check) {
+PreparedTokens::PreparedTokens(const fs::path& directory, std::span<const PreparedShard> shards,
+                               int64_t vocab_size, TokenCache::Check check) {
   auto opened = std::make_unique<Shards>();
   for (const PreparedShard& shard : shards) {
-    const std::filesystem::path path = directory / shard.name;
+    const fs::path path = directory / shard.name;
     TokenCache file(std::make_shared<ReadFile>(path), check, vocab_size);
     if (file.hash() != shard.hash || file.tokens().count() != shard.tokens ||
         file.documents() != shard.documents || file.text_bytes() != shard.text_bytes) {
@@ -106,10 +108,10 @@ int64_t PreparedTokens::text_bytes() const {
 
 uint64_t PreparedTokens::hash() const { return shards_->hash; }
 
-bool is_prepared_dataset(const std::filesystem::path& directory) {
+bool is_prepared_dataset(const fs::path& directory) {
   std::error_code ignored;
-  const std::filesystem::path path = directory / kPreparedManifestName;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  const fs::path path = directory / kPreparedManifestName;
+  if (!fs::is_regular_file(path, ignored)) return false;
   // The format stands at the beginning of the file.
   ReadFile file(path);
   std::string begin(std::min<uint64_t>(file.size(), 256), '\0');
@@ -117,16 +119,41 @@ bool is_prepared_dataset(const std::filesystem::path& directory) {
   return begin.find("\"tessera prepared data\"") != std::string::npos;
 }
 
-PreparedManifest read_prepared_manifest(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / kPreparedManifestName;
+std::optional<fs::path> find_prepared_dataset(const fs::path& directory) {
+  if (is_prepared_dataset(directory)) return directory;
+  std::vector<std::string> found;
+  std::error_code error;
+  // What cannot be looked into is reported by who reads the data in it.
+  fs::recursive_directory_iterator it(directory, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (!it->is_directory(ignored) || it->is_symlink(ignored)) continue;
+    const bool hidden = it->path().filename().string().starts_with('.');
+    const bool is_one = !hidden && is_prepared_dataset(it->path());
+    if (is_one) found.push_back(it->path().string());
+    if (is_one || hidden) it.disable_recursion_pending();
+  }
+  if (found.empty()) return {};
+  std::ranges::sort(found);
+  if (found.size() > 1)
+    throw UserError(cat("'", directory.string(), "' holds ", found.size(), " prepared data sets, '",
+                        found[0], "' and '", found[1],
+                        "' the first; give the directory of one (--dataset_mix takes several)"));
+  log_once(
+      LogLevel::kInfo, __FILE__, __LINE__,
+      cat("'", found[0], "' is prepared data: it is what is read of '", directory.string(), "'"));
+  return found[0];
+}
+
+PreparedManifest read_prepared_manifest(const fs::path& directory) {
+  const fs::path path = directory / kPreparedManifestName;
   if (ReadFile(path).size() > kMaxPreparedManifestBytes) {
     throw UserError(cat("'", path.string(), "' is no manifest of prepared data: it is too large"));
   }
   return parse_prepared_manifest(read_file(path), path.string());
 }
 
-PreparedDataset open_prepared_dataset(const std::filesystem::path& directory,
-                                      TokenCache::Check check) {
+PreparedDataset open_prepared_dataset(const fs::path& directory, TokenCache::Check check) {
   PreparedManifest manifest = read_prepared_manifest(directory);
   if (!manifest.complete) {
     throw UserError(cat("the preparation of '", directory.string(),

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,11 @@ struct PreparedDataset {
 
 // Whether it is one, or was begun to be: a directory with a manifest of that format.
 bool is_prepared_dataset(const std::filesystem::path& directory);
+
+// This directory if it is one, else the only one below it, which a line of the log names; nullopt
+// where there is none. Hidden directories and links to directories are not looked into. UserError
+// that names them where there are several.
+std::optional<std::filesystem::path> find_prepared_dataset(const std::filesystem::path& directory);
 
 // Files stay open and are read where they are. kSizes reads the ends of the files only; each id and
 // document is checked when it is read. UserError: it is no such directory, the preparation has not

@@ -44,6 +44,12 @@ void require_named(const RunConfig& config, const std::string& name) {
 
 bool is_prepared(const std::string& name) { return !name.empty() && is_prepared_dataset(name); }
 
+// The prepared data that a name stands for; empty where it is of another kind.
+std::string prepared_directory(const RunConfig& config, const std::string& name) {
+  if (name.empty() || (!is_prepared(name) && !token_directory(config, name).empty())) return {};
+  return find_prepared_dataset(name).value_or("").string();
+}
+
 struct NamedSource {
   std::string name;
   double weight = 1;
@@ -96,8 +102,8 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
     DatasetNames names{.config = config.dataset_config_name, .suffix = suffix(config)};
     if (config.dataset_mix.empty()) names.training_dir = config.training_dir;
     if (names.training_dir.empty()) names.dataset = named.name;
-    if (std::string place = cat(names.dataset, names.training_dir); is_prepared(place)) {
-      source.prepared = std::move(place);
+    source.prepared = prepared_directory(config, cat(names.dataset, names.training_dir));
+    if (!source.prepared.empty()) {
       names.dataset.clear();
       names.training_dir.clear();
     }
@@ -111,8 +117,9 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
     if (first) {
       names.validation = config.validation_dataset;
       if (names.validation.empty()) names.test_dir = config.test_dir;
-      if (std::string place = cat(names.validation, names.test_dir); is_prepared(place)) {
-        source.prepared_validation = std::move(place);
+      source.prepared_validation =
+          prepared_directory(config, cat(names.validation, names.test_dir));
+      if (!source.prepared_validation.empty()) {
         names.validation.clear();
         names.test_dir.clear();
       }

@@ -107,6 +107,30 @@ TEST_F(TrainingDataTest, AStreamHoldsOutAllOfItsShareOfSmallFiles) {
   expect_contains(user_error([&] { prepared(64); }), "many' (its validation data) has 24 tokens");
 }
 
+TEST_F(TrainingDataTest, PreparedDataAreFoundBelowADirectory) {
+  auto prepare = [&](const std::filesystem::path& directory) {
+    make_directories(directory);
+    write_file_atomic(directory / "manifest.json", R"({"format": "tessera prepared data"})");
+    return directory.string();
+  };
+  const auto top = folder_ / "fsx";
+  make_directories(top / "logs");
+  config_.dataset = config_.validation_dataset = top.string();
+  prepare(top / ".cache/hidden");
+  const std::string first = prepare(top / "data/sets/a");
+  testing::internal::CaptureStderr();
+  const DataSource source = find_data_sources(config_).at(0);
+  log_ = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(source.prepared, first);
+  EXPECT_EQ(source.prepared_validation, first);
+  expect_contains(log_, cat("'", first, "' is prepared data: it is what is read of '"));
+  const std::string second = prepare(top / "data/sets/b");
+  expect_contains(user_error([&] { find_data_sources(config_); }),
+                  cat("holds 2 prepared data sets, '", first, "' and '", second, "' the first"));
+  config_.dataset = config_.validation_dataset = second;
+  EXPECT_EQ(find_data_sources(config_).at(0).prepared, second);
+}
+
 TEST_F(TrainingDataTest, ADirectoryThatIsNotThereIsNoNameOnTheHub) {
   config_.dataset = "gone/rows";
   EXPECT_TRUE(names_are_remote(config_));
