@@ -140,23 +140,13 @@ std::string JsonRecordParser::Parser::read_ids(const object& row, Record& record
   }
   if (row.at_key("attention_mask").get(field)) return label_problem(record);
   if (field.get(items)) return "\"attention_mask\" is not an array";
-  size_t count = 0, kept = 0;
+  std::vector<int64_t> mask;
   for (element item : items) {
     int64_t bit;
-    if (item.get(bit) || bit < 0 || bit > 1)
-      return cat("attention_mask[", count, "] is neither 0 nor 1");
-    if (bit == 1 && kept < count) {
-      return cat("attention_mask[", count,
-                 "] is 1 behind a 0: only padding at the end can be cut off");
-    }
-    ++count;
-    kept += static_cast<size_t>(bit);
+    if (item.get(bit)) return cat("attention_mask[", mask.size(), "] is neither 0 nor 1");
+    mask.push_back(bit);
   }
-  if (count != record.ids.size()) {
-    return cat("\"attention_mask\" has ", count, " elements, \"input_ids\" ", record.ids.size());
-  }
-  record.ids.resize(kept);
-  if (!record.labels.empty()) record.labels.resize(kept);
+  if (std::string problem = apply_attention_mask(mask, record); !problem.empty()) return problem;
   return label_problem(record);
 }
 
@@ -263,6 +253,23 @@ std::string JsonRecordParser::expectation(RecordForm form) const {
       return cat("a line must be a JSON object with a string \"", parser_->options.text_field,
                  "\"");
   }
+}
+
+std::string apply_attention_mask(std::span<const int64_t> mask, Record& record) {
+  if (mask.size() != record.ids.size())
+    return cat("attention_mask has ", mask.size(), " elements, input_ids ", record.ids.size());
+  const auto bad = std::ranges::find_if(mask, [](int64_t bit) { return bit < 0 || bit > 1; });
+  if (bad != mask.end()) return cat("attention_mask[", bad - mask.begin(), "] is neither 0 nor 1");
+  const auto last = std::find(mask.rbegin(), mask.rend(), 1);
+  const auto kept = static_cast<size_t>(mask.rend() - last);
+  record.ids.resize(kept);
+  if (!record.labels.empty()) record.labels.resize(kept);
+  for (size_t i = 0; i < kept; ++i) {
+    if (mask[i] == 1) continue;
+    if (record.labels.empty()) record.labels = record.ids;
+    record.labels[i] = kIgnoreIndex;
+  }
+  return "";
 }
 
 std::string label_problem(const Record& record) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -74,6 +75,10 @@ class JsonRecordParser {
   struct Parser;
   std::unique_ptr<Parser> parser_;
 };
+
+// Cuts off the padding at the end of a row of ids: zeros of its mask. Ids with a zero elsewhere
+// stay, and are not learned. What is wrong with the mask, else "".
+std::string apply_attention_mask(std::span<const int64_t> mask, Record& record);
 
 // What is wrong with the labels of a row of ids: one that is neither its id nor kIgnoreIndex. ""
 // where they are right, or there are none.

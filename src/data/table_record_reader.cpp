@@ -132,7 +132,7 @@ std::string TableRecordReader::read_ids(size_t row, Record& record) const {
       return cat("input_ids[", record.ids.size(), "] is ", id, ", ids are 0 to ", end - 1);
     record.ids.push_back(static_cast<int32_t>(id));
   }
-  size_t kept = record.ids.size();
+  std::span<const int64_t> mask;
   for (size_t c = 1; c < columns_.size(); ++c) {
     const ColumnValues& column = batch_.columns[c];
     if (column.is_null(row)) continue;
@@ -147,17 +147,11 @@ std::string TableRecordReader::read_ids(size_t row, Record& record) const {
       }
       continue;
     }
-    const auto padding = std::ranges::find(values, 0);
-    kept = static_cast<size_t>(padding - values.begin());
-    if (auto bad = std::ranges::find_if(values, [](int64_t bit) { return bit < 0 || bit > 1; });
-        bad != values.end())
-      return cat("attention_mask[", bad - values.begin(), "] is neither 0 nor 1");
-    if (auto one = std::find(padding, values.end(), 1); one != values.end())
-      return cat("attention_mask[", one - values.begin(),
-                 "] is 1 behind a 0: only padding at the end can be cut off");
+    mask = values;
   }
-  record.ids.resize(kept);
-  if (!record.labels.empty()) record.labels.resize(kept);
+  if (mask.data() != nullptr) {
+    if (std::string problem = apply_attention_mask(mask, record); !problem.empty()) return problem;
+  }
   return label_problem(record);
 }
 

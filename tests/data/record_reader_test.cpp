@@ -90,6 +90,15 @@ TEST(RecordReader, IdsWithPaddingAndLabels) {
             (std::vector<std::string>{" 5 6 7", " 1 2 3", " 1 2 3 l-100 l2 l3", " 2147483647"}));
 }
 
+TEST(RecordReader, MaskedIdsBeforeTheEndStayAndAreNotLearned) {
+  const std::string content =
+      R"({"input_ids": [9, 9, 1, 2, 9], "attention_mask": [0, 0, 1, 1, 0]})"
+      "\n"
+      R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1], "labels": [-100, 2, 3]})";
+  EXPECT_EQ(read_all(content, RecordForm::kJsonIds),
+            (std::vector<std::string>{" 9 9 1 2 l-100 l-100 l1 l2", " 1 2 3 l-100 l-100 l3"}));
+}
+
 TEST(RecordReader, BrokenRowsOfIdsSayWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"text": "a"})", "there is no key \"input_ids\""},
@@ -100,9 +109,9 @@ TEST(RecordReader, BrokenRowsOfIdsSayWhatIsWrong) {
       {R"({"input_ids": [3, -1]})", "input_ids[1] is -1, ids are 0 to 99"},
       {R"({"input_ids": [100]})", "input_ids[0] is 100, ids are 0 to 99"},
       {R"({"input_ids": [1, 2], "attention_mask": [1]})",
-       "\"attention_mask\" has 1 elements, \"input_ids\" 2"},
-      {R"({"input_ids": [1, 2], "attention_mask": [0, 1]})",
-       "attention_mask[1] is 1 behind a 0: only padding at the end"},
+       "attention_mask has 1 elements, input_ids 2"},
+      {R"({"input_ids": [1, 2], "attention_mask": [1, true]})",
+       "attention_mask[1] is neither 0 nor 1"},
       {R"({"input_ids": [1, 2], "attention_mask": [1, 2]})",
        "attention_mask[1] is neither 0 nor 1"},
       {R"({"input_ids": [1], "attention_mask": null})", "\"attention_mask\" is not an array"},

@@ -107,6 +107,22 @@ TEST(TableRecords, LabelsAreTheIdsOrIgnored) {
   EXPECT_EQ(read(true), 23);
 }
 
+TEST(TableRecords, AMaskedIdBeforeTheEndStaysAndIsNotLearned) {
+  std::string content = read_file(kTables + "rows.arrow");
+  const size_t first = content.find(std::string(39, '\1') + '\0');  // the masks of two rows
+  ASSERT_NE(first, std::string::npos);
+  content[first + 7] = '\0';
+  TableRecordReader reader(std::make_shared<MemorySource>(content, "rows.arrow"), RecordKind::kIds,
+                           {.vocab_size = 250});
+  Record record;
+  ASSERT_TRUE(reader.next(record));
+  ASSERT_EQ(record.ids.size(), 20u);
+  for (size_t t = 5; t < 20; ++t) {
+    EXPECT_EQ(record.ids[t], static_cast<int>(t));
+    EXPECT_EQ(record.labels[t], t == 7 ? kIgnoreIndex : record.ids[t]);
+  }
+}
+
 TEST_P(TableRecordReaderTest, GoesOnFromAnyPosition) {
   TableRecordReader reader(source(GetParam()), RecordKind::kText, {});
   std::vector<std::string> texts, positions;
