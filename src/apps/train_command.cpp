@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <limits>
 
 #include "apps/ahead_of_time.h"
 #include "apps/command_options.h"
@@ -83,6 +84,15 @@ int print_config(ParsedOptions parsed) {
   return print(option_listing(parsed, model));
 }
 
+// At its default nothing is saved by it. A file that lists all options holds that, too; who writes
+// it out means any loss.
+void take_record(ParsedOptions& parsed) {
+  const auto given = parsed.given.find("best_val_loss");
+  if (given != parsed.given.end() && given->second == "command line" &&
+      parsed.config.best_val_loss == RunConfig().best_val_loss)
+    parsed.config.best_val_loss = std::numeric_limits<double>::infinity();
+}
+
 // The default is a data set of the hub, which nobody means who has own data to validate on.
 void require_training_data(const ParsedOptions& parsed) {
   const RunConfig& c = parsed.config;
@@ -103,6 +113,7 @@ int train_command(std::span<const std::string> arguments) {
   take_vocabulary(parsed);
   if (parsed.config.print_config) return print_config(parsed);
   require_training_data(parsed);
+  take_record(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   Flight flight;               // before the connection, of whose calls it hears
   JobConnection job = join_job(parsed.config);

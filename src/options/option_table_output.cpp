@@ -77,9 +77,9 @@ std::vector<OptionRow> checkpoints() {
        .on_resume = kFree},
       {.name = "best_val_loss",
        .field = &RunConfig::best_val_loss,
-       .help = "below its default, a checkpoint is saved also when a validation finds a loss below "
-               "this "
-               "and below all before; the best one is kept beside num_kept_checkpoints",
+       .help =
+           "where it is given, a checkpoint is saved also when a validation finds a loss below "
+           "this and below all before (inf: any); the best one is kept beside num_kept_checkpoints",
        .infinity = true,
        .on_resume = kFree},
       {.name = "finetune",

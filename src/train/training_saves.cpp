@@ -38,7 +38,7 @@ uint32_t TrainingRun::due_by_time() const {
 }
 
 void TrainingRun::save_if_improved() {
-  bool wanted = config_.best_val_loss < RunConfig().best_val_loss;
+  bool wanted = config_.best_val_loss != RunConfig().best_val_loss;
   double loss = last_validation_loss_;
   double best = record_.best_validation_loss.value_or(config_.best_val_loss);
   if (!wanted || tiers_.empty() || saved() || loss < 0 || !(loss < best)) return;

@@ -211,6 +211,10 @@ TEST_F(BestValidation, ALossAboveTheRecordIsNotSaved) {
   config.best_val_loss = 0.5;
   train(config);
   EXPECT_EQ(checkpoints(), std::set<std::string>{"llama_v2-4steps"});
+  config.checkpoint_dir = {path("any")};
+  config.best_val_loss = std::numeric_limits<double>::infinity();
+  train(config);
+  EXPECT_TRUE(checkpoints("any").contains("llama_v2-1steps"));
 }
 
 }  // namespace
