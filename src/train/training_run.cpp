@@ -125,6 +125,12 @@ void TrainingRun::run_to_the_end() {
   record_inputs();
   if (rank() == 0)
     for (const std::string& warning : data_.warnings) TESSERA_WARN_ONCE(warning);
+  if (rank() == 0 && config_.validation_freq.value_or(0) > 0 && !data_.validation_samples &&
+      !config_.use_synthetic_data && !config_.eval_only)
+    TESSERA_WARN(cat("--validation_freq ", *config_.validation_freq,
+                     " has no effect: there is no validation data; give --validation_dataset or "
+                     "--test_dir, or have more of the training data held out "
+                     "(--validation_fraction)"));
   if (!config_.hash_file.empty() && !device_.backend->shows_values())
     throw UserError(
         "--hash_file: this device does not show the values of ops; take --device_type cpu");

@@ -161,6 +161,19 @@ TEST_F(TrainingRunTest, EvalOnlyTakesTheWeightsOfTheCheckpointAndNoStep) {
   expect_contains(failure(config), "there is no validation text");
 }
 
+TEST_F(TrainingRunTest, ThatThereIsNothingToValidateOnIsSaid) {
+  RunConfig config = options(1);
+  config.save_ckpt = false;
+  config.validation_freq = 1;
+  const std::string said = "--validation_freq 1 has no effect: there is no validation data";
+  config.validation_fraction = 0.1;
+  expect_lacks(train(config).log, said);
+  config.validation_fraction = 0;
+  expect_contains(train(config).log, said);
+  config.use_synthetic_data = true;
+  expect_lacks(train(config).log, said);
+}
+
 TEST_F(TrainingRunTest, ProgressLinesFollowTheGrammar) {
   RunConfig config = options(70);
   config.save_ckpt = false;
