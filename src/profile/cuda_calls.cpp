@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <string>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -46,10 +45,11 @@ CudaCalls::CudaCalls() {
   add({"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}, 0,
       "cudaProfilerStart", "cudaProfilerStop");
   if (known_.empty())
-    throw UserError(
+    TESSERA_WARN(
         "a capture by nsys is asked for (--use_nsight, --profile_nsys, --nsys_start_step), and "
-        "libcudart.so with cudaProfilerStart cannot be loaded: put the CUDA runtime where the "
-        "loader finds it (LD_LIBRARY_PATH), or leave the option out; --use_profiler needs neither");
+        "libcudart.so with cudaProfilerStart cannot be loaded: there is none, and the run goes on; "
+        "put the CUDA runtime where the loader finds it (LD_LIBRARY_PATH); --use_profiler needs "
+        "neither");
 }
 
 CudaCalls::~CudaCalls() = default;

@@ -9,7 +9,7 @@ namespace tessera {
 // the driver has no context on this thread. Nothing is linked against them.
 class CudaCalls {
  public:
-  // UserError where there is neither.
+  // Where there is neither, a warning says so, and nothing is told.
   CudaCalls();
   ~CudaCalls();
   CudaCalls(const CudaCalls&) = delete;

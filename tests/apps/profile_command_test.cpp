@@ -246,15 +246,16 @@ TEST_F(Nsys, SaysWhenNoStepIsCaptured) {
                   "--nsys_end_step 4");
 }
 
-TEST_F(Nsys, WithoutCudaIsRefused) {
+TEST_F(Nsys, WithoutCudaGoesOn) {
   // Whatever this machine has: the library that is found first has none of the functions.
   std::filesystem::create_directories(path("no_cuda"));
   std::filesystem::copy_file(std::filesystem::path(CUDA_STUBS) / "libnvtx_tool.so",
                              path("no_cuda/libcudart.so"));
   ProgramResult result = run(short_run({"--profile_nsys", "1"}),
                              [&] { ::setenv("LD_LIBRARY_PATH", path("no_cuda").c_str(), 1); });
-  EXPECT_EQ(result.status, 1);
-  expect_contains(result.message(), "libcudart.so with cudaProfilerStart cannot be loaded");
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err,
+                  "libcudart.so with cudaProfilerStart cannot be loaded: there is none");
 }
 
 }  // namespace
