@@ -169,6 +169,7 @@ class Parser {
              const std::string& spelling, const std::string& origin) {
     set_option(parsed_.config, row, words, spelling);
     parsed_.given[std::string(row.name)] = origin;
+    parsed_.spellings.insert(spelling);
   }
 
   void take_files(const OptionFileReader& read_file) {

@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ struct ParsedOptions {
   // The rows (by name, never by alias) that were given, each with its origin: "command line",
   // "run.toml:3:1", "environment variable XLA_CACHE_DIR".
   std::map<std::string, std::string, std::less<>> given;
+  // As they were written, aliases too: "--mixed_precision", "run.toml:3:1: bf16".
+  std::set<std::string> spellings;
   // Words that belong to no option: `diff RUN RUN`, `generate CHECKPOINT`, `bench step`, `tokenizer
   // train`. The command checks how many it needs; train and plan take none.
   std::vector<std::string> words;

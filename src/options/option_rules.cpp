@@ -134,7 +134,10 @@ void check_data(ParsedOptions& parsed) {
 }
 
 void check_precision(const ParsedOptions& parsed) {
-  if (parsed.config.use_fp16 && parsed.config.bf16 && parsed.is_given("bf16"))
+  // --mixed_precision asks for either.
+  const bool asks_for_bf16 = std::ranges::any_of(
+      parsed.spellings, [](const std::string& spelling) { return spelling.ends_with("bf16"); });
+  if (parsed.config.use_fp16 && parsed.config.bf16 && asks_for_bf16)
     throw UsageError("--bf16 and --use_fp16 contradict each other: give one");
 }
 

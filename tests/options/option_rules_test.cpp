@@ -48,6 +48,10 @@ TEST(OptionRules, OnePrecision) {
   parse({"--use_fp16=0", "--bf16=1"});
   EXPECT_EQ(usage_error({"--use_fp16", "--bf16"}),
             "--bf16 and --use_fp16 contradict each other: give one");
+  EXPECT_EQ(usage_error({"--mixed_precision", "--bf16", "--use_fp16"}),
+            "--bf16 and --use_fp16 contradict each other: give one");
+  // That precision is mixed says nothing of its format.
+  EXPECT_TRUE(parse({"--mixed-precision=True", "--use_fp16=True"}).config.use_fp16);
 }
 
 TEST(OptionRules, NoStepsNeedALengthOfTheSchedule) {
