@@ -13,7 +13,7 @@ NPROC_PER_NODE=${NPROC_PER_NODE:-1}
 exec tessera run --nproc_per_node="$NPROC_PER_NODE" --nnodes=1 \
   --rdzv_id=gpt2-fsdp-xla --rdzv_backend=c10d --rdzv_endpoint=localhost:0 \
   train \
-  --hf_model=hf://gpt2 \
+  --hf_model=gpt2 \
   --dataset=openwebtext \
   --dataset_dir=data \
   --batch_size=8 \

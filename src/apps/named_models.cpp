@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "hub/local_cache.h"
 #include "hub/remote_model.h"
+#include "models/model_config.h"
 #include "options/pretrained_source.h"
 #include "options/remote_options.h"
 #include "options/run_record.h"
@@ -101,6 +102,7 @@ class Needs {
     for (size_t i = 0; i < std::size(kNames); ++i) {
       const std::string& name = parsed_.config.*kNames[i].field;
       if (kNames[i].option == "tokenizer" || name.empty() || !is_remote_model(name)) continue;
+      if (!kNames[i].has_weights && find_preset(name)) continue;  // its shape is known here
       ModelParts parts;
       parts.weights = kNames[i].has_weights && !resumed_;
       parts.configuration = kNames[i].option != "finetune_checkpoint_load_dir";
@@ -287,7 +289,7 @@ void fetch_named_configuration(ParsedOptions& parsed) {
   for (const auto& known : kNames) {
     std::string& name = parsed.config.*known.field;
     if (known.option == "tokenizer" || known.option == "finetune_checkpoint_load_dir" ||
-        name.empty() || !is_remote_model(name))
+        name.empty() || !is_remote_model(name) || find_preset(name))
       continue;
     NamedModel model{static_cast<size_t>(&known - kNames), {.configuration = true}, name};
     name = for_option(model, parsed.config,

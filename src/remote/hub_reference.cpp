@@ -27,6 +27,10 @@ constexpr std::array kShortNames{
     ShortName{"openwebtext", "Skylion007/openwebtext", ""},
 };
 
+// Models that the hub has under a name of one word, its oldest ones.
+constexpr std::array<std::string_view, 5> kModelNames{"gpt2", "gpt2-medium", "gpt2-large",
+                                                      "gpt2-xl", "distilgpt2"};
+
 // The hub gives no name that begins with a dot or a dash.
 bool is_name(std::string_view text) {
   if (text.starts_with('.') || text.starts_with('-')) return false;
@@ -84,7 +88,8 @@ std::optional<HubReference> find_dataset_name(std::string_view name) {
 std::optional<HubReference> find_model_name(std::string_view name) {
   size_t at = std::min(name.find('@'), name.size());
   auto parts = split(name.substr(0, at), '/');
-  if (parts.size() != 2 || !std::ranges::all_of(parts, is_name)) return {};
+  const bool is_known = std::ranges::find(kModelNames, name.substr(0, at)) != kModelNames.end();
+  if (!is_known && (parts.size() != 2 || !std::ranges::all_of(parts, is_name))) return {};
   HubReference reference;
   reference.repository = name.substr(0, at);
   reference.given = name;

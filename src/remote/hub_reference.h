@@ -23,7 +23,8 @@ HubReference parse_hub_reference(std::string_view text);
 // else.
 std::optional<HubReference> find_dataset_name(std::string_view name);
 
-// OWNER/NAME[@REVISION], a model; nullopt for anything else.
+// OWNER/NAME[@REVISION], a model; one of the names gpt2, gpt2-medium, gpt2-large, gpt2-xl,
+// distilgpt2 too. nullopt for anything else.
 std::optional<HubReference> find_model_name(std::string_view name);
 
 // A commit is 40 hexadecimal digits: what a revision is today and for ever.

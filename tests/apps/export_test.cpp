@@ -132,11 +132,12 @@ TEST_F(Export, TextForPretrainedWeightsNeedsATokenizer) {
   write("ids.bin", std::string(4000, '\0'));
   ok(Words{"train", "--dataset", "ids.bin", "--hf_model", "model"} + rest);
   // There a tokenizer would not help.
-  ProgramResult nowhere = run(
-      Words{"train", "--dataset", "text.txt", "--hf_model", "gpt2", "--hf_home", "none"} + rest);
+  ProgramResult nowhere =
+      run(Words{"train", "--dataset", "text.txt", "--hf_model", "qwen3_0.6b", "--hf_home", "none"} +
+          rest);
   EXPECT_EQ(nowhere.status, 1);
-  expect_contains(nowhere.message(), "--hf_pretrained_model_name_or_dir gpt2 is neither");
-  expect_contains(nowhere.message(), "give hf://gpt2");
+  expect_contains(nowhere.message(), "--hf_pretrained_model_name_or_dir qwen3_0.6b is neither");
+  expect_contains(nowhere.message(), "give hf://qwen3_0.6b");
   ProgramResult gone = run({"train", "--dataset", "text.txt", "--finetune", "1",
                             "--pretrained_checkpoint_file", "nothere"});
   EXPECT_EQ(gone.status, 1);

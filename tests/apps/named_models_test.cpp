@@ -192,6 +192,33 @@ TEST_F(NamedModels, APlanReadsTheConfigurationAlone) {
     expect_contains(plan.message(), part);
 }
 
+TEST_F(NamedModels, AKnownModelOfOneWordIsFetchedAsOthersAre) {
+  publish();
+  for (const std::string& name : names("model"))
+    server_.write(cat("hub/models/gpt2/main/", name), read_file(path("model") / name));
+  server_.write("hub/models/gpt2.json", R"({"revisions": ["main"]})");
+  // Its shape is known without asking.
+  EXPECT_EQ(run({"plan", "--hf_model", "gpt2"}).status, 0);
+  EXPECT_TRUE(server_.requests().empty());
+  const Words tokenizer = train({"--tokenizer", "gpt2", "--max_steps", "1"});
+  ProgramResult result = run(tokenizer);
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err, cat("--tokenizer gpt2: hf://gpt2@", kCommit));
+  EXPECT_EQ(count("safetensors"), 0u);
+  const Words model = fine_tune({"--hf_model", "gpt2"});
+  result = run(model);
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err, cat("gpt2: hf://gpt2@", kCommit));
+  // A directory of that name comes first.
+  fs::copy(path("model"), path("gpt2"));
+  const size_t requests = count("");
+  for (const Words& words : {tokenizer, model}) {
+    result = run(words);
+    EXPECT_EQ(result.status, 0) << result.err;
+  }
+  EXPECT_EQ(count(""), requests);
+}
+
 TEST_F(NamedModels, OtherCommandsTakeThemToo) {
   publish();
   write("short.txt", "the quick fox");

@@ -16,11 +16,11 @@ constexpr ModelParts kAll{true, true, true};
 
 TEST(RemoteModel, Names) {
   for (const char* name : {"o/n", "o/n@v1", "meta-llama/Llama-3.2-1B@refs/pr/3", "hf://gpt2",
-                           "hf://o/n", "https://h/m", "s3://bucket/m/"})
+                           "gpt2", "gpt2-xl@main", "hf://o/n", "https://h/m", "s3://bucket/m/"})
     EXPECT_TRUE(is_remote_model(name)) << name;
   ScratchDirectory here;
   for (std::string name :
-       {std::string("gpt2"), std::string("llama2_7b"), std::string("byte"),
+       {std::string("gpt3"), std::string("llama2_7b"), std::string("byte"),
         std::string("tok/tokenizer.json"), std::string("./o/n"), std::string("/o/n"),
         std::string("a/b/c"), std::string("o/n@"), here.path().string()})
     EXPECT_FALSE(is_remote_model(name)) << name;
