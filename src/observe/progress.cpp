@@ -36,7 +36,7 @@ bool RunningAverage::add(const StepReport& report) {
   seconds_ += report.step_seconds;
   flops_ += report.flops;
   recomputed_flops_ += report.recomputed_flops;
-  return (steps_ - kWarmUp) % every_ == 0;
+  return (report.batch + 1) % every_ == 0;
 }
 
 std::string RunningAverage::line() const {

@@ -16,7 +16,8 @@ std::string progress_line(const StepReport& report);
 class RunningAverage {
  public:
   explicit RunningAverage(int64_t every) : every_(every) {}
-  // True when a line is due: every so many of the steps that count.
+  // True when a line is due: at every so many steps of the training, once there are some that
+  // count.
   bool add(const StepReport& report);
   // "Batch 130 Running Avg Speed: 3.21 samples/sec, Running Avg Model TFLOPS/GPU: 0.12"; where
   // something is computed again, followed by ", Running Avg Hardware TFLOPS/GPU: 0.16".

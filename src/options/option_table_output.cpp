@@ -130,7 +130,7 @@ std::vector<OptionRow> logging() {
        .on_resume = kFree},
       {.name = "logging_freq_for_avg",
        .field = &RunConfig::logging_freq_for_avg,
-       .help = "steps between running averages, after the first 30",
+       .help = "steps between running averages, of all steps but a run's first 30",
        .minimum = 1,
        .maximum = kLargestCount,
        .on_resume = kFree},

@@ -82,7 +82,7 @@ TEST(RunningAverage, StartsBehindTheWarmUp) {
   for (int64_t i = 0; i < 70; ++i) {
     r.batch = i;
     r.step_seconds = i < 30 ? 100 : 2;  // slow steps at the beginning do not count
-    EXPECT_EQ(average.add(r), i == 49 || i == 69) << i;
+    EXPECT_EQ(average.add(r), i == 39 || i == 59) << i;
   }
   EXPECT_EQ(average.line(),
             "Batch 69 Running Avg Speed: 4.00 samples/sec, Running Avg Model TFLOPS/GPU: 2.50");
