@@ -5,7 +5,8 @@
 #SBATCH --exclusive           # job has exclusive use of the nodes
 #SBATCH --wait-all-nodes=1
 
-# Llama-2 of 7b, 13b or 70b on synthetic data or a saved Arrow data set, hybrid sharding, in a container of enroot:
+# Llama-2 of 7b, 13b or 70b, or GPT-NeoX of 20b or 65b (whose shards of 128 ranks need 16 nodes), on synthetic data or a
+# saved Arrow data set, hybrid sharding, in a container of enroot:
 #   sbatch launch_training_enroot.sh [options of tessera train, which win]
 # Variables: model_size, shard_degree, use_synthetic_data, TRAINING_DIR and TEST_DIR (with data of one's own), IMAGE (empty:
 # without a container), GPUS_PER_NODE.
@@ -19,13 +20,23 @@ GPUS_PER_NODE=${GPUS_PER_NODE:-8}  # ranks a node
 
 case $model_size in
   7b) shape=(--hidden_width 4096 --num_layers 32 --num_heads 32 --llama_intermediate_size 11008) default_degree=8 ;;
-  13b) shape=(--hidden_width 5120 --num_layers 40 --num_heads 40 --llama_intermediate_size 13824) default_degree=16 ;;
+  13b) shape=(--hidden_width 5120 --num_layers 40 --num_heads 40 --llama_intermediate_size 13824) default_degree=64 ;;
+  20b)
+    model_type=gpt_neox
+    shape=(--hidden_width 6144 --num_layers 44 --num_heads 64)
+    default_degree=64
+    ;;
+  65b)
+    model_type=gpt_neox
+    shape=(--hidden_width 8192 --num_layers 80 --num_heads 64)
+    default_degree=128
+    ;;
   70b)
     shape=(--hidden_width 8192 --num_layers 80 --num_heads 64 --num_key_value_heads 8 --llama_intermediate_size 28672)
     default_degree=64
     ;;
   *)
-    echo "model_size=$model_size: one of 7b, 13b, 70b" >&2
+    echo "model_size=$model_size: one of 7b, 13b, 20b, 65b, 70b" >&2
     exit 2
     ;;
 esac
@@ -69,6 +80,7 @@ srun -l --kill-on-bad-exit=1 --cpu-bind=none "${enroot[@]}" \
   "${shape[@]}" \
   --shard_degree "${shard_degree:-$default_degree}" \
   --tensor_parallel_degree 1 \
+  --use_smp_implementation 1 \
   --sharding_strategy hybrid_shard \
   --activation_checkpointing 1 \
   --bf16 1 \
@@ -80,4 +92,5 @@ srun -l --kill-on-bad-exit=1 --cpu-bind=none "${enroot[@]}" \
   --checkpoint_dir ./checkpoints \
   --checkpoint_freq 100 \
   --num_kept_checkpoints 2 \
+  --profile_nsys 1 \
   "$@"

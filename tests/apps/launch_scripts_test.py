@@ -98,6 +98,8 @@ class LaunchScripts(unittest.TestCase):
                 ("fsdp-containers/02.train_container.sbatch", {}, 6738415616),
                 ("model-parallel/launch_training_enroot.sh", {}, 69278638080),
                 ("model-parallel/launch_training_enroot.sh", {"model_size": "13b"}, 13204608000),
+                ("model-parallel/launch_training_enroot.sh", {"model_size": "20b"}, 20554567680),
+                ("model-parallel/launch_training_enroot.sh", {"model_size": "65b", "NODES": "16"}, 65259323392),
                 ("model-parallel/launch_training_enroot.sh",
                  {"model_size": "7b", "use_synthetic_data": "0", "TRAINING_DIR": "a", "TEST_DIR": "b"}, 6889410560)):
             with self.subTest(script, **variables):
@@ -160,7 +162,7 @@ class LaunchScripts(unittest.TestCase):
 
     def test_wrong_variables_are_named(self):
         script = EXAMPLES / "model-parallel/launch_training_enroot.sh"
-        self.assertIn("one of 7b, 13b, 70b", self.call("sbatch", script, model_size="3b", status=2))
+        self.assertIn("one of 7b, 13b, 20b, 65b, 70b", self.call("sbatch", script, model_size="3b", status=2))
         self.assertIn("TRAINING_DIR: names", self.call("sbatch", script, use_synthetic_data="0", status=1))
 
     def test_devices_that_are_not_here_are_named(self):
