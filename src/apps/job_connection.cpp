@@ -56,7 +56,10 @@ void warn_of_idle_part(const RunConfig& config) {
 JobConnection join_job(const RunConfig& config) {
   JobConnection job;
   job.member = job_member_from_environment();
-  if (!job.member) warn_of_idle_part(config);
+  if (!job.member) {
+    require_no_other_task();
+    warn_of_idle_part(config);
+  }
   if (!job.member || job.member->world_size == 1) return job;
   JobMember& self = *job.member;
   if (self.rank != 0 && config.log_level != "error") set_log_level(LogLevel::kWarning);

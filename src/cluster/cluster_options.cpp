@@ -183,7 +183,7 @@ constexpr Row kRows[] = {
        o.kind = one_of({"job", "jobset", "pytorchjob", "trainjob"}, lower(v), s);
      }},
     {"image", "container_image", "IMAGE", kKubernetes, "container with tessera in it",
-     [](Options& o, Text v, Text s) { o.image = line(v, s); }},
+     [](Options& o, Text v, Text s) { o.image = plain(v, s, "/:@[]"); }},
     {"pull_policy", "", "WHEN", kKubernetes, "Always, IfNotPresent (default) or Never",
      [](Options& o, Text v, Text s) {
        o.pull_policy = one_of({"Always", "IfNotPresent", "Never"}, v, s);
@@ -221,7 +221,7 @@ constexpr Row kRows[] = {
      [](Options& o, Text v, Text s) { o.min_nodes = number(v, 1, 65'536, s); }},
     {"etcd_image", "", "IMAGE", kKubernetes,
      "a Service and a Deployment of etcd, too; with --elastic the pods meet there",
-     [](Options& o, Text v, Text s) { o.etcd_image = line(v, s); }},
+     [](Options& o, Text v, Text s) { o.etcd_image = plain(v, s, "/:@[]"); }},
     {"runtime", "", "NAME", kKubernetes,
      "trainjob: its ClusterTrainingRuntime, default torch-distributed",
      [](Options& o, Text v, Text s) { o.runtime = plain(v, s); }},

@@ -98,6 +98,20 @@ void move_beside_torchrun(JobMember& job) {
 
 int foreign_number(const char* name) { return number_or_zero(variable(name).value_or("")); }
 
+// Gloo's variable, which jobs of torchrun set, may name several. Between ranks of one host none is
+// needed, and that host may not have it.
+std::string interface_to(const std::string& master) {
+  if (auto own = variable("TESSERA_INTERFACE")) return *own;
+  auto of_gloo = variable("GLOO_SOCKET_IFNAME");
+  if (!of_gloo) return "";
+  try {
+    if (is_loopback(master)) return "";
+  } catch (const CommError&) {
+    // A name that is not known here: not this host.
+  }
+  return of_gloo->substr(0, of_gloo->find(','));
+}
+
 JobMember member_of(const SlurmStep& step) {
   JobMember job;
   job.slurm = step;
@@ -113,13 +127,22 @@ JobMember member_of(const SlurmStep& step) {
   job.host_id = variable("TESSERA_HOST_ID").value_or(default_host_id());
   job.id = step.identity();
   job.attempt = step.restarts;
-  job.interface = variable("TESSERA_INTERFACE").value_or("");
+  job.interface = interface_to(job.master_address);
   return job;
 }
 
 }  // namespace
 
 void require_no_other_task() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (int processes = foreign_number(name); processes > 1)
+      throw UsageError(cat(
+          "mpirun started this process as one of ", processes, " (", name,
+          "), and each would do the whole job. Start one agent a node, which starts the ranks: "
+          "mpirun --npernode 1 tessera run --nnodes NODES --nproc_per_node RANKS --rdzv_endpoint "
+          "HOST:29400 train ... (docs/launch.md). Jobs that are meant to be apart: env -u ",
+          name, " tessera ..."));
+  }
   int tasks = foreign_number("SLURM_STEP_NUM_TASKS"), task = foreign_number("SLURM_PROCID");
   if (tasks <= 1 && task <= 0) return;
   throw UsageError(cat(
@@ -163,7 +186,7 @@ std::optional<JobMember> job_member_from_environment() {
   auto restarts = number("TORCHELASTIC_RESTART_COUNT", 0, 1'000'000'000);
   job.attempt = number("TESSERA_ATTEMPT", 0, 1'000'000'000).value_or(restarts.value_or(0));
   job.agent_store = number("TESSERA_AGENT_STORE", 0, 1).value_or(0) == 1;
-  job.interface = variable("TESSERA_INTERFACE").value_or("");
+  job.interface = interface_to(job.master_address);
   check_token(job);
   bool torchrun = lower(variable("TORCHELASTIC_USE_AGENT_STORE").value_or("")) == "true";
   if (torchrun && !alone && !job.agent_store) move_beside_torchrun(job);

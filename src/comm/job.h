@@ -39,7 +39,7 @@ struct JobMember {
   // master_address is its name (reach_slurm_node()).
   std::optional<SlurmStep> slurm;
   // Network interface for traffic between hosts; empty: the one that leads to the master.
-  // [TESSERA_INTERFACE]
+  // [TESSERA_INTERFACE, or GLOO_SOCKET_IFNAME where the master is on another host]
   std::string interface;
 };
 
@@ -54,8 +54,8 @@ constexpr int kMaxWorldSize = 1 << 20;
 // that of slurm_step().
 std::optional<JobMember> job_member_from_environment();
 
-// For a process that is a whole job: UsageError if it is one of several tasks of srun, since each
-// of them would do the same.
+// For a process that is a whole job: UsageError if it is one of several tasks of srun or processes
+// of mpirun, since each of them would do the same.
 void require_no_other_task();
 
 // For a process that is on its own: which tasks or nodes its Slurm job has that will do nothing; ""

@@ -162,6 +162,8 @@ TEST(KubernetesOptions, Refusals) {
        {Case{{"train"}, "--image IMAGE is missing"}, Case{{"--image", "i"}, "nothing to run"},
         Case{{"--image=i", "--kind=mpijob", "train"}, "--kind is one of job, jobset, pytorchjob"},
         Case{{"--image=i", "--name", "My_Job", "train"}, "a name of Kubernetes has lower-case"},
+        Case{{"--image=$IMAGE_URI", "train"},
+             "--image cannot have a '$' in it: it is '$IMAGE_URI'"},
         Case{{"--image=i", "--elastic", "train"}, "--elastic is for --kind pytorchjob, not job"},
         Case{{"--image=i", "--min_nodes=2", "train"}, "--min_nodes is for --elastic"},
         Case{{"--kind=pytorchjob", "--image=i", "--elastic", "--nodes=2", "--min_nodes=3", "x"},

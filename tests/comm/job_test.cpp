@@ -34,6 +34,9 @@ std::optional<JobMember> read(const Variables& variables) {
                            "TESSERA_ATTEMPT",
                            "TESSERA_AGENT_STORE",
                            "TESSERA_INTERFACE",
+                           "GLOO_SOCKET_IFNAME",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "PMI_SIZE",
                            "TORCHELASTIC_RUN_ID",
                            "TORCHELASTIC_USE_AGENT_STORE",
                            "TORCHELASTIC_RESTART_COUNT",
@@ -123,6 +126,17 @@ TEST(JobMember, OneOfSeveralTasksIsNoJobOfItsOwn) {
   EXPECT_FALSE(read({{"SLURM_PROCID", "what"}, {"SLURM_STEP_NUM_TASKS", ""}}));
 }
 
+TEST(JobMember, OneOfSeveralProcessesOfMpirunIsNoJobOfItsOwn) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    EXPECT_FALSE(read({{name, "2"}}));
+    const std::string message = message_of<UsageError>([] { require_no_other_task(); });
+    expect_contains(message, cat("as one of 2 (", name, "), and each would do the whole job"));
+    expect_contains(message, "mpirun --npernode 1 tessera run");
+    EXPECT_FALSE(read({{name, "1"}}));
+    require_no_other_task();
+  }
+}
+
 TEST(JobMember, WhatABatchScriptLeavesIdleIsSaid) {
   read({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NUM_NODES", "4"}, {"SLURM_NTASKS", "8"}});
   EXPECT_EQ(idle_part_of_slurm_job(), "4 nodes");
@@ -162,6 +176,17 @@ TEST(JobMember, ReadsItsOwnVariables) {
   EXPECT_EQ(job.attempt, 3);
   EXPECT_TRUE(job.agent_store);
   EXPECT_EQ(job.interface, "eth0");
+}
+
+TEST(JobMember, TakesGloosInterfaceBetweenHosts) {
+  Variables variables = changed("GLOO_SOCKET_IFNAME", "eth0,eth1");
+  EXPECT_EQ(read(variables)->interface, "eth0");
+  variables["TESSERA_INTERFACE"] = "ib0";
+  EXPECT_EQ(read(variables)->interface, "ib0");
+  variables["TESSERA_INTERFACE"] = "";
+  variables["MASTER_ADDR"] = "127.0.0.1";
+  variables["TESSERA_JOB_TOKEN"] = "";
+  EXPECT_EQ(read(variables)->interface, "");
 }
 
 // Anybody who reaches the store could join: on one host that is this host's business.
