@@ -62,6 +62,10 @@ JobConnection join_job(const RunConfig& config) {
   }
   if (!job.member || job.member->world_size == 1) return job;
   JobMember& self = *job.member;
+  // Who looks for the job's first host may read any rank's log, as an agent's.
+  if (!self.agent_store)
+    TESSERA_INFO(cat("Rendezvous of rank ", self.rank, " of ", self.world_size,
+                     ": master_addr=", self.master_address));
   if (self.rank != 0 && config.log_level != "error") set_log_level(LogLevel::kWarning);
   std::chrono::milliseconds deadline(static_cast<int64_t>(config.comm_timeout * 1000));
   std::optional<SlurmToken> shared;  // until all have joined

@@ -115,6 +115,7 @@ TEST_F(Ranks, MayHaveDifferentNumbersOfThreads) {
     for (pid_t pid : ranks) {
       ProgramResult result = finish(pid);
       EXPECT_EQ(result.status, 0) << result.err;
+      expect_contains(result.err, " of 2: master_addr=127.0.0.1");
     }
     return losses(file);
   };
