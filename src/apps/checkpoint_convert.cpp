@@ -30,8 +30,7 @@ ModelConfig model_of(ParsedOptions& parsed, const fs::path& from) {
   bool described = !model_source(parsed).empty();
   for (std::string_view option : shape_options()) described = described || parsed.is_given(option);
   if (!described && !fs::is_regular_file(beside, ignored)) {
-    throw UsageError(cat("which model is it? There is no config.json in '",
-                         beside.parent_path().string(),
+    throw UsageError(cat("which model is it? There is no '", beside.string(),
                          "': give --model_config DIR, --model_name NAME, or --model_type, "
                          "--hidden_width and so on as for tessera train"));
   }
@@ -82,14 +81,14 @@ void from_torch(ParsedOptions& parsed, const fs::path& from, const ConversionPro
   std::fputs(text.c_str(), stdout);
 }
 
-void to_torch(const ParsedOptions& parsed, const ConversionProgress& progress) {
+void to_torch(const ParsedOptions& parsed, const std::optional<fs::path>& found,
+              const ConversionProgress& progress) {
   for (const auto& [option, origin] : parsed.given) {
     if (option == "config" || option == "log_level") continue;
     throw UsageError(cat("--", option, " is for checkpoints of other programs: '", parsed.words[1],
                          "' says itself what it is"));
   }
   log_messages(parsed);
-  auto found = newest_complete_checkpoint(parsed.words[1]);
   if (!found) {
     throw UserError(cat("'", parsed.words[1],
                         "' is neither a complete checkpoint of tessera nor "
@@ -121,11 +120,16 @@ int convert_checkpoint(ParsedOptions& parsed) {
   catch_interruptions("nothing will be left of the new checkpoint");
   std::error_code ignored;
   try {
+    std::optional<fs::path> torch, own;
     const bool file = fs::is_regular_file(from, ignored);
-    if (auto torch = file ? std::optional(from) : find_torch_checkpoint(from))
+    if (file ? looks_like_torch_file(from) : is_torch_checkpoint(from))
+      torch = from;
+    else if (!file && !(own = newest_complete_checkpoint(from)))
+      torch = find_torch_checkpoint(from);
+    if (torch)
       from_torch(parsed, *torch, progress);
     else
-      to_torch(parsed, progress);
+      to_torch(parsed, own, progress);
   } catch (const Interrupted&) {
     throw UserError(cat("interrupted; nothing was written to '", parsed.words[2], "'"));
   }

@@ -30,13 +30,6 @@ std::optional<int64_t> parse_digits(std::string_view text) {
   return value;
 }
 
-// One of our files, or such a file while it is written aside.
-bool is_checkpoint_file(std::string_view name) {
-  name = name.substr(0, name.find(kTemporaryMark));
-  bool is_part = name.starts_with("state-") && name.ends_with(".safetensors");
-  return is_part || name == kStateName || name == kRunName || name == kManifestName;
-}
-
 // Of a checkpoint in a bucket, which ends with its manifest: that goes first. Foreign files stay.
 void remove_from_bucket(const fs::path& checkpoint) {
   std::vector<std::string> own;
@@ -176,6 +169,12 @@ std::optional<CheckpointEntry> parse_checkpoint_name(const fs::path& path) {
   entry.model_type = rest.substr(0, dash);
   entry.step = *step;
   return entry;
+}
+
+bool is_checkpoint_file(std::string_view name) {
+  name = name.substr(0, name.find(kTemporaryMark));
+  bool is_part = name.starts_with("state-") && name.ends_with(".safetensors");
+  return is_part || name == kStateName || name == kRunName || name == kManifestName;
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {

@@ -28,6 +28,10 @@ std::string checkpoint_name(std::string_view model_type, int64_t step);
 // nullopt for the name of anything else.
 std::optional<CheckpointEntry> parse_checkpoint_name(const std::filesystem::path& path);
 
+// Whether a file directly in a checkpoint is one of its own by its name, or is such a file while it
+// is written aside.
+bool is_checkpoint_file(std::string_view name);
+
 // Checkpoints and their temporary forms in `directory`, newest step first, a final name before its
 // replaced one. UserError if the directory cannot be read.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);

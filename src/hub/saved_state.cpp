@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
+#include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
 #include "hub/weight_index.h"
 
@@ -73,12 +74,23 @@ int64_t number_in(const std::string& text) {
   return number;
 }
 
-// Weights alone, which lie anywhere, are called otherwise.
+// Weights alone, which lie anywhere, are called otherwise; what else is called so holds no tensors
+// of a model, whose names have dots.
 bool is_state_file(const fs::path& path) {
   if (path.extension() != ".pt" && path.extension() != ".pth") return false;
   const std::string name = path.stem().string();
-  return (name.starts_with("step_") && name.ends_with("_ckp")) ||
-         name.find_first_not_of("0123456789") == name.npos;
+  const bool named = (name.starts_with("step_") && name.ends_with("_ckp")) ||
+                     name.find_first_not_of("0123456789") == name.npos;
+  if (!named || !is_there(path)) return false;
+  try {
+    if (!looks_like_torch_file(path)) return false;
+    const TorchFile file(path);
+    return std::ranges::any_of(file.archive().tensors(), [](const TorchTensor& tensor) {
+      return tensor.name.find('.') != tensor.name.npos;
+    });
+  } catch (const UserError&) {
+    return true;  // who opens it says what is wrong with it
+  }
 }
 
 }  // namespace
@@ -295,8 +307,10 @@ bool is_torch_checkpoint(const fs::path& directory) {
   if (is_there(directory / kDcpMetadataName) || are_xla_shards(directory)) return true;
   if (is_there(directory / kManifestName) || is_there(directory / kWeightIndexName)) return false;
   const std::vector<fs::path> files = safetensors_in(directory);
+  // Those of tessera look like PyTorch's, without a manifest while they are written.
+  if (files.empty() || is_checkpoint_file(files[0].filename().string())) return false;
   try {
-    return !files.empty() && SafetensorsFile(files[0]).metadata().contains(kShardingKey);
+    return SafetensorsFile(files[0]).metadata().contains(kShardingKey);
   } catch (const UserError&) {
     return false;  // some other file
   }
@@ -312,7 +326,7 @@ std::optional<fs::path> find_torch_checkpoint(const fs::path& directory, int lev
     const int64_t number = number_in(entry.path().filename().string());
     if (number <= largest) continue;
     std::optional<fs::path> found;
-    if (is_state_file(entry.path()) && entry.is_regular_file(ignored)) found = entry.path();
+    if (is_state_file(entry.path())) found = entry.path();
     if (levels > 0 && !found) found = find_torch_checkpoint(entry.path(), levels - 1);
     if (!found) continue;
     newest = std::move(found);

@@ -83,12 +83,12 @@ std::map<std::string, Shape, std::less<>> parse_sharding(std::string_view json,
                                                          std::string_view where);
 
 // Whether a directory is of torch.distributed.checkpoint, in either form, or has torch_xla's
-// shards, and is not one of tessera's or of a model.
+// shards, and is not one of tessera's, finished or not, or of a model.
 bool is_torch_checkpoint(const std::filesystem::path& directory);
 
 // The directory itself or, of what is in it, the one with the largest number in its name that is
 // such a checkpoint, or holds one at most `levels` below the directory, or is a file of torch.save
-// whose name says that it is one: step_N_ckp.pth, N.pt.
+// with tensors of a model whose name says that it is one: step_N_ckp.pth, N.pt.
 std::optional<std::filesystem::path> find_torch_checkpoint(const std::filesystem::path& directory,
                                                            int levels = 1);
 

@@ -1,6 +1,7 @@
 #include "torch_files/torch_archive.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/error.h"
@@ -243,6 +244,14 @@ TorchFile::TorchFile(const std::filesystem::path& path)
 
 bool looks_like_torch_file(std::span<const std::byte> content) {
   return text_of(content).starts_with(kOldMagic) || text_of(content).starts_with(kZipMagic);
+}
+
+bool looks_like_torch_file(const std::filesystem::path& file) {
+  std::array<std::byte, kOldMagic.size()> begin{};
+  ReadFile reader(file);
+  if (reader.size() < begin.size()) return false;
+  reader.read(0, begin);
+  return looks_like_torch_file(begin);
 }
 
 }  // namespace tessera

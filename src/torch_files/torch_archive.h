@@ -75,5 +75,6 @@ class TorchFile {
 // Whether a file begins as those of torch.save do, in today's form or in that of before
 // PyTorch 1.6.
 bool looks_like_torch_file(std::span<const std::byte> content);
+bool looks_like_torch_file(const std::filesystem::path& file);
 
 }  // namespace tessera

@@ -344,11 +344,7 @@ bool is_training_state(const std::filesystem::path& path, ModelType family) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return is_torch_checkpoint(path);
   if (are_xla_shards(path)) return true;
-  std::array<std::byte, 16> begin{};
-  ReadFile file(path);
-  if (file.size() < begin.size() || is_meta_llama(path)) return false;
-  file.read(0, begin);
-  if (!looks_like_torch_file(begin)) return false;
+  if (is_meta_llama(path) || !looks_like_torch_file(path)) return false;
   const TensorNames& names = model_family(family).tensors;
   const TorchFile content(path);
   return !content.archive().find(names.embedding) &&

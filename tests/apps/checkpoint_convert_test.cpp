@@ -79,6 +79,28 @@ TEST_F(CheckpointConvert, ARunSaysHowToConvertAndTakesWeights) {
             expected);
 }
 
+TEST_F(CheckpointConvert, OwnCheckpointsComeBeforeWhatLiesBelowThem) {
+  must(run(train({"--max_steps", "2", "--checkpoint_dir", "ckpt"})));
+  // As a job leaves it that writes, or was killed.
+  const std::string half = "llama_v2-4steps.tmp-12345.77.abc.def0";
+  fs::create_directories(path("ckpt/" + half));
+  fs::copy_file(path("ckpt/llama_v2-2steps/state.safetensors"),
+                path("ckpt/" + half + "/state.safetensors"));
+  for (const std::string to : {"ckpt/for-pytorch", "torch"}) {
+    ProgramResult there = convert({"ckpt", to});
+    must(there);
+    expect_contains(there.out, "made of       ckpt/llama_v2-2steps\n");
+  }
+  fs::remove_all(path("ckpt/llama_v2-2steps"));
+  fs::remove_all(path("ckpt/for-pytorch"));
+  expect_contains(convert({"ckpt", "x"}).message(), "is neither a complete checkpoint of tessera");
+  fs::create_directories(path("ckpt/cache"));
+  write("ckpt/cache/0001.pt", "hello");
+  ProgramResult fresh = run(train({"--max_steps", "1", "--resume_from_checkpoint", "ckpt"}));
+  must(fresh);
+  expect_contains(fresh.out + fresh.err, "No Checkpoints Found");
+}
+
 TEST_F(CheckpointConvert, WhatIsWrongIsSaid) {
   auto refusal = [&](const Words& words, int status) {
     ProgramResult result = convert(words);
@@ -94,7 +116,10 @@ TEST_F(CheckpointConvert, WhatIsWrongIsSaid) {
   expect_contains(refusal({"ckpt", "ckpt"}, 1), "'ckpt' is there and not empty");
   must(convert({"ckpt", "torch"}));
   fs::remove(path("torch/config.json"));
-  expect_contains(refusal({"torch", "again"}, 2), "which model is it?");
+  expect_contains(refusal({"torch", "again"}, 2),
+                  "which model is it? There is no 'torch/config.json'");
+  expect_contains(refusal({"text.txt", "again"}, 1),
+                  "'text.txt' is neither a complete checkpoint of tessera nor one of PyTorch's");
   expect_contains(refusal({"torch", "again", "--model_name", "gpt2"}, 1), "no weights of a gpt2");
   std::string metadata = read_file(path("torch/.metadata"));
   write("torch/.metadata", metadata.substr(0, metadata.size() / 2));

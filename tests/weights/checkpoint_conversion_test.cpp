@@ -204,7 +204,11 @@ TEST(RefuseTorchCheckpoint, SaysWhichCommandConvertsIt) {
   for (const std::string file :
        {"gpt2/cuda/rank_0-world_2.pt", "checkpoints/step_8_ckp/.metadata", "step_9_ckp.pth"}) {
     fs::create_directories((directory / file).parent_path());
-    directory.write(file, "");
+    if (file.ends_with("ckp.pth"))
+      fs::copy_file(fs::path(TESSERA_SOURCE_DIR) / "tests/goldens/torch_files/plain.pt",
+                    directory / file);
+    else
+      directory.write(file, "");
     const fs::path checkpoint =
         file == "step_9_ckp.pth" ? directory / file : (directory / file).parent_path();
     expect_contains(refused(), cat("`tessera checkpoint convert ", checkpoint.string(), " DIR`"));

@@ -124,5 +124,38 @@ TEST(FindTorchCheckpoint, TakesTheNewestOfADirectory) {
   EXPECT_FALSE(find_torch_checkpoint(directory / "none"));
 }
 
+TEST(FindTorchCheckpoint, LooksAtContentsAndNotAtNamesAlone) {
+  namespace fs = std::filesystem;
+  ScratchDirectory directory;
+  const fs::path goldens = fs::path(TESSERA_SOURCE_DIR) / "tests/goldens/torch_files";
+  directory.write("0003.pt", "hello");
+  directory.write("0004.pt", "PK, said the file, and nothing of an archive followed");
+  EXPECT_EQ(find_torch_checkpoint(directory.path()), directory / "0004.pt") << "it may be damaged";
+  fs::remove(directory / "0004.pt");
+  fs::copy_file(goldens / "tensor.pt", directory / "0005.pt");  // of no model
+  EXPECT_FALSE(find_torch_checkpoint(directory.path()));
+  fs::copy_file(goldens / "plain.pt", directory / "0002.pt");
+  EXPECT_EQ(find_torch_checkpoint(directory.path()), directory / "0002.pt");
+}
+
+// Its files of a state say where parts of tensors belong, as PyTorch's do.
+TEST(FindTorchCheckpoint, PassesOverWhatTesseraHasNotFinished) {
+  namespace fs = std::filesystem;
+  ScratchDirectory directory;
+  const float value = 1;
+  const TensorView view{"w", DType::kF32, {1}, &value};
+  auto write = [&](const std::string& file) {
+    fs::create_directories((directory / file).parent_path());
+    write_safetensors(directory / file, {&view, 1},
+                      {{"DCP_SHARDING_INFO", R"({"w": {"saved_offsets": [0]}})"}});
+  };
+  write("llama_v2-9steps.tmp-12345.77.abc.def0/state.safetensors");
+  write("llama_v2-9steps/state-00001-of-00002.safetensors");
+  write("a copy without a manifest/state.safetensors");
+  EXPECT_FALSE(find_torch_checkpoint(directory.path()));
+  write("8/shard-00001-model-00001-of-00001.safetensors");
+  EXPECT_EQ(find_torch_checkpoint(directory.path()), directory / "8");
+}
+
 }  // namespace
 }  // namespace tessera
