@@ -100,11 +100,11 @@ void TrainingRun::open_checkpoint_directories() {
   }
 }
 
-// Of rank 0. What is wrong with the directory; DirectoryInUse is wrong in any case.
+// Of rank 0. What is wrong with the directory; one in use or a checkpoint is wrong in any case.
 std::string TrainingRun::lock_tier(Tier& tier, const std::string& job) const {
+  const fs::path directory = tier.options.directory;
   try {
-    tier.lock = lock_checkpoints(tier.options.directory, {job, device_.attempt});
-    return "";
+    tier.lock = lock_checkpoints(directory, {job, device_.attempt});
   } catch (const DirectoryInUse& error) {
     throw UserError(error.what());
   } catch (const UserError& error) {
@@ -112,6 +112,12 @@ std::string TrainingRun::lock_tier(Tier& tier, const std::string& job) const {
     return cat("--checkpoint_dir: ", error.what(),
                "; give a directory that can be written, or --save_ckpt 0");
   }
+  // What is saved in a checkpoint a resume from there does not find, but the one around it.
+  if (is_stored(directory / kManifestName)) {
+    throw UsageError(cat("--checkpoint_dir: '", directory.string(),
+                         "' is a checkpoint; give the directory that it is in"));
+  }
+  return "";
 }
 
 std::string TrainingRun::who_sees_another(const fs::path& directory,

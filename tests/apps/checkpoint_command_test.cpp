@@ -81,6 +81,19 @@ TEST_F(CheckpointCommand, ListsADirectory) {
   expect_contains(checkpoint({"ls", "none"}).message(), "cannot read 'none'");
 }
 
+// A resume from there would go on with the checkpoint, not with what was saved in it.
+TEST_F(CheckpointCommand, NothingIsSavedInACheckpoint) {
+  ASSERT_EQ(run(train({"--max_steps", "2", "--checkpoint_dir", "ckpt"})).status, 0);
+  const std::string one = "ckpt/llama_v2-2steps";
+  for (const Words& resume : {Words{}, Words{"--resume_from_checkpoint", one}}) {
+    ProgramResult refused = run(train(Words{"--max_steps", "4", "--checkpoint_dir", one} + resume));
+    EXPECT_EQ(refused.status, 2);
+    expect_contains(refused.message(), cat("--checkpoint_dir: '", one,
+                                           "' is a checkpoint; give the directory that it is in"));
+  }
+  EXPECT_EQ(names(one), (std::set<std::string>{"manifest.json", "run.json", "state.safetensors"}));
+}
+
 TEST_F(CheckpointCommand, MarksTheBest) {
   // The default of the record, written out.
   const Words saving{"--checkpoint_freq", "2",  "--checkpoint_dir", "ckpt",
