@@ -1,6 +1,7 @@
 #include "checkpoint/attached_files.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -18,15 +19,18 @@ void remove_folder(const fs::path& checkpoint, std::string_view folder_name) {
   fs::path folder = checkpoint / folder_name;
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(folder, error))) return;
-  bool whole = fs::exists(checkpoint / kManifestName, error);
-  std::vector<ManifestFile> own;
-  if (whole) own = read_manifest(checkpoint).files;
+  std::optional<std::vector<ManifestFile>> own;
+  try {
+    own = read_manifest(checkpoint).files;
+  } catch (const UserError&) {
+    // There is none, or it names nothing any more.
+  }
   std::vector<fs::path> gone;
   fs::directory_iterator it(folder, error);
   for (; !error && it != fs::directory_iterator(); it.increment(error)) {
     std::string name = cat(folder_name, "/", it->path().filename().string());
-    bool ours = whole ? std::ranges::count(own, name, &ManifestFile::name) > 0
-                      : fs::is_regular_file(it->symlink_status(error));
+    bool ours = own ? std::ranges::count(*own, name, &ManifestFile::name) > 0
+                    : fs::is_regular_file(it->symlink_status(error));
     if (ours) gone.push_back(it->path());
   }
   for (const fs::path& path : gone) {

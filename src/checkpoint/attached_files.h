@@ -28,8 +28,8 @@ bool is_attached_name(std::string_view name);
 std::vector<ManifestFile> write_attached(const std::filesystem::path& checkpoint,
                                          std::span<const AttachedFile> files);
 
-// Removes those that the manifest names, or all while there is no manifest, then the folders unless
-// something foreign is left in them. To be called before the manifest is removed.
+// Removes those that the manifest names, or all where no manifest can be read, then the folders
+// unless something foreign is left in them. To be called before the manifest is removed.
 void remove_attached(const std::filesystem::path& checkpoint);
 
 }  // namespace tessera

@@ -66,6 +66,17 @@ TEST(AttachedFiles, HalfWrittenOnesAreRemoved) {
   EXPECT_EQ(names_in(half), Names{"mine.txt"});
 }
 
+TEST(AttachedFiles, OfADamagedCheckpointGoWhenItIsReplaced) {
+  ScratchDirectory scratch;
+  make_file(save_with_files(scratch.path(), 1) / kManifestName, "{");
+  testing::internal::CaptureStderr();
+  save_with_files(scratch.path(), 1);
+  EXPECT_EQ(names_in(scratch.path()), Names{"llama-1steps"});
+  save_with_files(scratch.path(), 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(names_in(scratch.path()), (Names{"llama-1steps", "llama-2steps"}));
+}
+
 TEST(AttachedFiles, TheBestStaysBesideTheNewest) {
   ScratchDirectory scratch;
   for (int64_t step : {10, 20, 30, 40}) save(scratch.path(), step);
