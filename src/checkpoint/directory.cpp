@@ -55,7 +55,11 @@ std::vector<CheckpointEntry> list_in_bucket(const fs::path& directory) {
 
 // What has no manifest is half written or half removed.
 void remove_leftovers_in_bucket(const fs::path& directory) {
-  bucket_store().abort_uploads((directory / "").string());
+  // Of other places below it, and of what else a bucket is used for, nothing is known.
+  bucket_store().abort_uploads((directory / "").string(), [](std::string_view name) {
+    const size_t slash = name.find('/');
+    return slash != name.npos && parse_checkpoint_name(name.substr(0, slash));
+  });
   for (const CheckpointEntry& entry : list_in_bucket(directory))
     if (!is_stored_file(entry.path / kManifestName)) remove_from_bucket(entry.path);
 }

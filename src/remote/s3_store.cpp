@@ -93,29 +93,38 @@ void S3Store::abort_upload(const std::string& name, std::string_view id) const {
         .good = {200, 204, 404}});
 }
 
-void S3Store::abort_uploads(std::string_view prefix) const {
+void S3Store::abort_uploads(std::string_view prefix,
+                            const std::function<bool(std::string_view rest)>& wanted) const {
   const S3Name name = parse_s3_name(prefix);
   const std::string bucket = cat("s3://", name.bucket, "/");
-  const std::string query =
-      cat("?max-uploads=1000&prefix=", percent_encode(name.key, false), "&uploads=");
+  std::string key_marker, id_marker;  // where the page before has ended
   for (int round = 0; round < kMaxRounds; ++round) {
+    std::string query = "?";
+    if (!key_marker.empty()) query += cat("key-marker=", percent_encode(key_marker, false), "&");
+    query += cat("max-uploads=1000&prefix=", percent_encode(name.key, false));
+    if (!id_marker.empty()) query += cat("&upload-id-marker=", percent_encode(id_marker, false));
     const HttpResponse response =
-        send({.method = "", .name = bucket, .query = query, .good = {200, 404}});
+        send({.method = "", .name = bucket, .query = query + "&uploads=", .good = {200, 404}});
     if (response.status == 404) {  // as rclone says that there is none
       const S3Answer error = parse_s3_answer(response.body, "Error", bucket);
       if (find_text(error, "Code") == "NoSuchUpload") return;
       refuse_missing(bucket, find_text(error, "Code"));
     }
     const S3Answer answer = parse_s3_answer(response.body, "ListMultipartUploadsResult", bucket);
-    bool any = false;
-    std::string key;
+    std::string key, id;  // of an upload, in either order
     for (const auto& [path, text] : answer) {
       if (path == "Upload/Key") key = text;
-      if (path != "Upload/UploadId" || !key.starts_with(name.key)) continue;
-      abort_upload(bucket + key, text);
-      any = true;
+      if (path == "Upload/UploadId") id = text;
+      if (key.empty() || id.empty()) continue;
+      const std::string ended = std::exchange(key, {}), its_id = std::exchange(id, {});
+      if (!ended.starts_with(name.key)) continue;
+      if (!wanted || wanted(std::string_view(ended).substr(name.key.size())))
+        abort_upload(bucket + ended, its_id);
     }
-    if (!any || find_text(answer, "IsTruncated") != "true") return;
+    if (find_text(answer, "IsTruncated") != "true") return;
+    key_marker = find_text(answer, "NextKeyMarker");
+    id_marker = find_text(answer, "NextUploadIdMarker");
+    if (key_marker.empty()) return;
   }
 }
 

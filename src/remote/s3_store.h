@@ -42,8 +42,10 @@ class S3Store {
   bool write(const std::string& name, std::string_view content, const Condition& condition) const;
   void write(const std::string& name, std::string_view content) const { write(name, content, {}); }
   void remove(const std::string& name) const;  // also where there is none
-  // Ends multipart uploads to names that begin so, whoever began them; their parts go.
-  void abort_uploads(std::string_view prefix) const;
+  // Ends multipart uploads to names that begin so, whoever began them, or to those of which
+  // `wanted` says so by what follows the prefix; their parts go.
+  void abort_uploads(std::string_view prefix,
+                     const std::function<bool(std::string_view rest)>& wanted = {}) const;
 
  private:
   friend class S3Upload;

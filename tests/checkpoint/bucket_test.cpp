@@ -194,6 +194,20 @@ TEST_F(Bucket, TheLockIsForOneAndRemovesLeftovers) {
   EXPECT_EQ(names(directory_), Names{"llama-1steps"});
 }
 
+TEST_F(Bucket, TheLockLeavesUploadsOfOthers) {
+  const std::string content(100'000, 'x');
+  std::vector<std::unique_ptr<S3Upload>> uploads;
+  for (const char* name : {"llama-3steps/state.safetensors", "llama-3steps/x", "prepared/shard.bin",
+                           "other run/llama-3steps/state.safetensors", "llama-4steps.tar"}) {
+    uploads.push_back(
+        std::make_unique<S3Upload>(bucket_store(), (directory_ / name).string(), content.size()));
+    uploads.back()->write(content.data(), content.size());
+  }
+  BucketLock lock(directory_, {random_id(), 0}, {milliseconds(100), milliseconds(600)});
+  for (size_t i = 0; i < 2; ++i) EXPECT_THROW(uploads[i]->commit(), UserError) << i;
+  for (size_t i = 2; i < uploads.size(); ++i) EXPECT_NO_THROW(uploads[i]->commit()) << i;
+}
+
 TEST_F(Bucket, ADeadHoldersLockIsTakenOver) {
   const BucketLock::Timing timing{milliseconds(100), milliseconds(500)};
   auto content = [&] {

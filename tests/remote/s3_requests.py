@@ -112,13 +112,22 @@ class S3Requests:
 
     def s3_change(self, bucket, key, folder, settings):
         upload = UPLOADS.get(self.query.get("uploadId"))
+        if upload and upload[:2] != (bucket, key):
+            upload = None
         if self.command == "GET":
-            found = "".join(f"<Upload><Key>{k}</Key><UploadId>{number}</UploadId></Upload>"
-                            for number, (b, k, _) in UPLOADS.items() if (b, k.startswith(self.query["prefix"])) == (bucket, True))
+            # Two at a time, and in either order of what is said of one.
+            after = (self.query.get("key-marker", ""), self.query.get("upload-id-marker", ""))
+            found = sorted((k, number) for number, (b, k, _) in UPLOADS.items()
+                           if b == bucket and k.startswith(self.query["prefix"]) and (k, number) > after)
             if "none" in settings and not found:
                 return self.refuse(404, settings["none"])
-            return self.answer(200, f"<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>{found}"
-                                    "</ListMultipartUploadsResult>".encode())
+            said = [f"<Upload><UploadId>{number}</UploadId><Key>{k}</Key></Upload>" if int(number[2:-1]) % 2 else
+                    f"<Upload><Key>{k}</Key><UploadId>{number}</UploadId></Upload>" for k, number in found[:2]]
+            more = "<IsTruncated>false</IsTruncated>"
+            if len(found) > 2:
+                more = (f"<NextKeyMarker>{found[1][0]}</NextKeyMarker><NextUploadIdMarker>{found[1][1]}</NextUploadIdMarker>"
+                        "<IsTruncated>true</IsTruncated>")
+            return self.answer(200, f"<ListMultipartUploadsResult>{more}{''.join(said)}</ListMultipartUploadsResult>".encode())
         if "uploads" in self.query:
             number = f"u/{count('upload')}+"
             UPLOADS[number] = (bucket, key, {})
