@@ -77,7 +77,7 @@ class Settings {
     }
     apply_decay();
     warn_of_others();
-    for (const std::string& name : optimizer.frozen) add(cat("--freeze '", name, "'"));
+    if (!optimizer.frozen.empty()) add(cat("--freeze '", join(optimizer.frozen, ","), "'"));
   }
 
  private:

@@ -196,6 +196,25 @@ INSTANTIATE_TEST_SUITE_P(Families, CheckpointConversion,
                          testing::Values(ModelType::kLlamaV2, ModelType::kGpt2, ModelType::kGptNeox,
                                          ModelType::kQwen2));
 
+// Of an option that is given twice the last one counts.
+TEST(FrozenParameters, AreOneOptionOfTheRunThatGoesOn) {
+  ScratchDirectory directory;
+  const ModelConfig model = tiny_model(ModelType::kLlamaV2);
+  TorchStateForm form;
+  form.trained = [](const std::string& name) {
+    return name != "model.embed_tokens.weight" && name != "model.norm.weight";
+  };
+  make_directories(directory / "torch");
+  write_torch_state(directory / "torch", model, form);
+  const ConvertedCheckpoint made = convert_from_torch(
+      {directory / "torch", directory / "ckpt", model, RunConfig(), "byte", 0, {}});
+  std::vector<std::string> freezing;
+  for (const std::string& option : made.options)
+    if (option.starts_with("--freeze")) freezing.push_back(option);
+  EXPECT_EQ(freezing,
+            std::vector<std::string>{"--freeze 'model.embed_tokens.weight,model.norm.weight'"});
+}
+
 TEST(RefuseTorchCheckpoint, SaysWhichCommandConvertsIt) {
   ScratchDirectory directory;
   refuse_torch_checkpoint(directory.path());
