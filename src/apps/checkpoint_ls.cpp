@@ -26,6 +26,7 @@ struct Listed {
   CheckpointOrigin origin;
   bool newest = false, best = false;
   bool is_part = false;  // that of one host
+  bool replaced = false;
 };
 
 // "state-00002-of-00004-b.safetensors" is of 4 ranks.
@@ -42,6 +43,7 @@ int64_t ranks_of(std::string_view state_file) {
 
 Listed look_at(const CheckpointEntry& entry) {
   Listed one{.entry = entry, .incomplete = incomplete_reason(entry.path)};
+  one.replaced = is_superseded(entry);
   one.age = age_of(entry.path / kManifestName).value_or(0);
   try {
     Manifest manifest = read_manifest(entry.path);
@@ -81,7 +83,7 @@ std::string marks(const Listed& one) {
   std::vector<std::string> marks;
   if (one.newest) marks.push_back("newest");
   if (one.best) marks.push_back("best");
-  if (one.entry.replaced) marks.push_back("replaced by a newer one of its step");
+  if (one.replaced) marks.push_back("replaced by a newer one of its step");
   if (one.is_part) marks.push_back("the part of one host");
   if (one.incomplete) marks.push_back("not complete: " + *one.incomplete);
   return join(marks, ", ");
@@ -104,7 +106,7 @@ Json to_json(const Listed& one) {
           {"reason", one.incomplete ? Json(*one.incomplete) : Json(nullptr)},
           {"newest", one.newest},
           {"best", one.best},
-          {"replaced", e.replaced}};
+          {"replaced", one.replaced}};
 }
 
 std::string listing(const std::vector<Listed>& all) {

@@ -221,6 +221,11 @@ std::optional<std::string> incomplete_reason(const fs::path& checkpoint) {
   return {};
 }
 
+bool is_superseded(const CheckpointEntry& entry) {
+  fs::path unreplaced = entry.path;
+  return entry.replaced && !incomplete_reason(unreplaced.replace_extension());
+}
+
 std::optional<fs::path> newest_complete_checkpoint(
     const fs::path& path, const std::function<bool(const fs::path&)>& wanted) {
   fs::path directory = path.has_filename() ? path : path.parent_path();
@@ -352,9 +357,7 @@ void remove_old_checkpoints(const fs::path& written, int64_t num_kept, std::stri
     bool ours = entry.maker.empty() && entry.model_type == model_type &&
                 (is_in_bucket(entry.path) || !fs::is_symlink(entry.path));
     if (!ours) continue;
-    fs::path unreplaced = entry.path;
-    bool superseded = entry.replaced && !incomplete_reason(unreplaced.replace_extension());
-    if (!superseded) {
+    if (!is_superseded(entry)) {
       if (num_kept == 0) continue;  // without reading manifests, of which there may be many
       if (incomplete_reason(entry.path) || read_manifest(entry.path).origin.run != run) continue;
       if (checkpoint_name(entry.model_type, entry.step) == also && entry.path != written) continue;

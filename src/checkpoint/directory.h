@@ -41,6 +41,9 @@ std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& direc
 // read.
 std::optional<std::string> incomplete_reason(const std::filesystem::path& checkpoint);
 
+// Whether it was replaced, and the newer one of its step is whole.
+bool is_superseded(const CheckpointEntry& entry);
+
 // Removes the files of a checkpoint, then its directory, out of sight first so that no half of it
 // is ever found. Files that are not a checkpoint's own stay, with their directory.
 void remove_checkpoint(const std::filesystem::path& checkpoint);

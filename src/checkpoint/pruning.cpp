@@ -23,10 +23,9 @@ std::vector<PruningChoice> choose_for_pruning(const fs::path& directory, const P
     if (!entry.maker.empty()) continue;
     PruningChoice& choice = choices.emplace_back(PruningChoice{std::move(entry), false, ""});
     const CheckpointEntry& one = choice.entry;
-    fs::path unreplaced = one.path;
     if (!is_in_bucket(one.path) && fs::is_symlink(one.path)) {
       choice.reason = "a link";
-    } else if (one.replaced && !incomplete_reason(unreplaced.replace_extension())) {
+    } else if (is_superseded(one)) {
       choice.goes = true;
       choice.reason = "replaced";
     } else if (auto reason = incomplete_reason(one.path)) {

@@ -81,6 +81,19 @@ TEST_F(CheckpointCommand, ListsADirectory) {
   expect_contains(checkpoint({"ls", "none"}).message(), "cannot read 'none'");
 }
 
+// What takes its place may be damaged, or not be there yet.
+TEST_F(CheckpointCommand, SaysThatOneIsReplacedWhereItIs) {
+  ASSERT_EQ(run(train({"--max_steps", "2", "--checkpoint_dir", "ckpt"})).status, 0);
+  const fs::path one = path("ckpt/llama_v2-2steps"), old = path("ckpt/llama_v2-2steps.replaced");
+  fs::copy(one, old);
+  expect_contains(output({"ls", "ckpt"}), "  replaced by a newer one of its step\n");
+  EXPECT_TRUE(json({"ls", "ckpt"})["checkpoints"][1]["replaced"]);
+  fs::remove(one / "run.json");
+  expect_lacks(output({"ls", "ckpt"}), "replaced by a newer one");
+  EXPECT_FALSE(json({"ls", "ckpt"})["checkpoints"][1]["replaced"]);
+  EXPECT_TRUE(json({"ls", "ckpt"})["checkpoints"][1]["newest"]);
+}
+
 // A resume from there would go on with the checkpoint, not with what was saved in it.
 TEST_F(CheckpointCommand, NothingIsSavedInACheckpoint) {
   ASSERT_EQ(run(train({"--max_steps", "2", "--checkpoint_dir", "ckpt"})).status, 0);
