@@ -119,6 +119,17 @@ void rename_directory(const fs::path& from, const fs::path& to) {
 
 fs::path with_suffix(fs::path path, std::string_view suffix) { return path += suffix; }
 
+// What is not a checkpoint's own, and so was not removed with it, makes room for the next one.
+void put_away(const fs::path& replaced) {
+  fs::path away;
+  for (int number = 1; away.empty() || is_stored(away); ++number)
+    away = with_suffix(replaced, cat("-", number));
+  rename_directory(replaced, away);
+  TESSERA_WARN(
+      cat("files that tessera did not write were in a checkpoint that is replaced: they are in '",
+          away.string(), "'"));
+}
+
 // Warns, once a process, unless the checkpoint is complete.
 bool is_complete_or_warn(const fs::path& checkpoint) {
   std::optional<std::string> reason = incomplete_reason(checkpoint);
@@ -343,6 +354,7 @@ void move_into_place(const fs::path& temporary, const fs::path& final) {
   fs::path replaced = with_suffix(final, kReplacedMark);
   if (is_stored(final)) {
     if (is_stored(replaced)) remove_checkpoint(replaced);
+    if (is_stored(replaced)) put_away(replaced);
     rename_directory(final, replaced);
   }
   rename_directory(temporary, final);

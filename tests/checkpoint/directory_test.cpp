@@ -240,6 +240,23 @@ TEST(SameStep, AnIncompleteOneIsReplacedToo) {
   EXPECT_EQ(names_in(scratch / "llama-10steps").size(), 3u);
 }
 
+TEST(SameStep, ForeignFilesInOneAreKeptAsOftenAsItIsReplaced) {
+  ScratchDirectory scratch;
+  for (const char* file : {"notes.txt", "notes.txt", "more.txt"}) {
+    save(scratch.path(), 10);
+    make_file(scratch / "llama-10steps" / file, "mine");
+  }
+  testing::internal::CaptureStderr();
+  save(scratch.path(), 10);
+  expect_contains(testing::internal::GetCapturedStderr(), "llama-10steps.replaced-2'");
+  EXPECT_EQ(names_in(scratch.path()),
+            (Names{"llama-10steps", "llama-10steps.replaced", "llama-10steps.replaced-1",
+                   "llama-10steps.replaced-2"}));
+  EXPECT_EQ(names_in(scratch / "llama-10steps.replaced"), Names{"more.txt"});
+  EXPECT_EQ(names_in(scratch / "llama-10steps.replaced-1"), Names{"notes.txt"});
+  EXPECT_EQ(find_newest(scratch.path()).path, scratch / "llama-10steps");
+}
+
 // A crash between the two renames of a replacement leaves the old checkpoint under a second name.
 TEST(SameStep, TheOldOneIsFoundUntilTheNewOneIsThere) {
   ScratchDirectory scratch;

@@ -41,9 +41,9 @@ class Tiers : public TrainingTest {
   }
   // From here on a checkpoint of this step fails there, and no other.
   void block(const std::string& place, int step) const {
-    fs::create_directories(path(cat(place, "/", name(step), ".replaced")));
+    fs::create_directories(path(place));
     write(cat(place, "/", name(step)), "in the way");
-    write(cat(place, "/", name(step), ".replaced/mine"), "in the way");
+    write(cat(place, "/", name(step), ".replaced"), "in the way");
   }
   static std::string name(int step) { return cat("llama_v2-", step, "steps"); }
 };
