@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
@@ -162,9 +163,13 @@ void DirectoryLock::acquire() {
   std::optional<timespec> touched;
   std::string seen;
   auto since = steady_clock::now();
-  while (!create(path_)) {
+  for (; !create(path_); std::this_thread::sleep_for(kLookAgain)) {
+    check_interruption();
     look_again(directory_);
     auto file = LockFile::open(path_);
+    std::error_code ignored;
+    if (!file && fs::is_symlink(path_, ignored))
+      throw UserError(cat("'", path_.string(), "' is a link to nothing: remove it"));
     if (!file) continue;  // it went just now
     struct stat status = file->status();
     std::string text = file->read();
@@ -192,7 +197,6 @@ void DirectoryLock::acquire() {
     seen = text;
     if (steady_clock::now() - since >= timing_.silence)
       return take_over(cat(describe(other), ", which gives no sign of life"), false);
-    std::this_thread::sleep_for(kLookAgain);
   }
 }
 

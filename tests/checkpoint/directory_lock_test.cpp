@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interruption.h"
 #include "base/process_identity.h"
 #include "checkpoint/directory.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
@@ -126,6 +127,21 @@ TEST_F(Lock, OfAnotherHostIsTakenOverAfterASilence) {
   expect_contains(said, "is locked by process");
   expect_contains(said, "on elsewhere");
   expect_contains(said, "which gives no sign of life: this run takes it over");
+}
+
+TEST_F(Lock, WaitingForASilenceEndsWithTheProcess) {
+  write_lock(leave_as_it_is);
+  request_interruption();
+  EXPECT_THROW(DirectoryLock(directory(), {kJob}, kPatient), Interrupted);
+  clear_interruption();
+  EXPECT_EQ(lock_token(directory()), "its token");
+}
+
+TEST_F(Lock, AFileThatLeadsNowhereIsRefused) {
+  make_directories(directory());
+  fs::create_symlink("nothing", file());
+  expect_contains(user_error([&] { DirectoryLock(directory(), {kJob}, kPatient); }),
+                  cat("'", file().string(), "' is a link to nothing: remove it"));
 }
 
 TEST_F(Lock, OfAnotherHostThatLivesIsHeld) {
