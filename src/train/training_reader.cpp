@@ -65,6 +65,11 @@ void TrainingRun::open_reader() {
   options.prefetch = true;
   reader_ = std::make_unique<BatchReader>(samples, options);
   total_steps_ = last_step();
+  if (rank() == 0 && record_.position > options.end) {
+    TESSERA_WARN(cat("The run goes on at window ", record_.position, ", but its data end at ",
+                     options.end, " (--epochs ", config_.epochs,
+                     "): there is nothing left to train on. Is it the same --dataset?"));
+  }
   TESSERA_INFO(cat("Training on ", samples.samples(), " windows of ", samples.context(),
                    " tokens, ", total_steps_ - first_step_, " steps of ", samples_per_step,
                    " windows"));

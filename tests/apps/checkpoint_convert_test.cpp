@@ -128,6 +128,16 @@ TEST_F(CheckpointConvert, WhatIsWrongIsSaid) {
   EXPECT_FALSE(exists("again"));
 }
 
+TEST_F(CheckpointConvert, APositionBehindTheDataIsSaid) {
+  must(run(train({"--max_steps", "2", "--checkpoint_dir", "ckpt"})));
+  must(convert({"ckpt", "torch"}));
+  must(convert({"torch", "again", "--position", "5000"}));
+  ProgramResult none = run(train({"--max_steps", "4", "--resume_from_checkpoint", "again"}));
+  must(none);
+  expect_contains(none.out + none.err, "The run goes on at window 5000, but its data end at ");
+  expect_contains(none.out + none.err, "there is nothing left to train on");
+}
+
 TEST_F(CheckpointConvert, AGgufFileIsWrittenOnce) {
   must(run(train({"--max_steps", "2", "--checkpoint_dir", "ckpt"})));
   auto refusal = [&](const Words& words, int status) {
