@@ -18,7 +18,14 @@ Json parse_shallow_json(std::string_view text, std::string_view where) {
     deep = true;
     return false;
   };
-  Json json = Json::parse(text, keep, /*allow_exceptions=*/false);
+  Json json = Json::value_t::discarded;
+  try {
+    json = Json::parse(text, keep);
+  } catch (const nlohmann::json::parse_error&) {
+    return json;
+  } catch (const nlohmann::json::out_of_range&) {
+    throw UserError(cat(where, ": its JSON has a number that is too large"));
+  }
   if (deep && !json.is_discarded())
     throw UserError(cat(where, ": its JSON is nested in more than ", kMaxDepth, " levels"));
   return json;

@@ -36,6 +36,8 @@ TEST(PeftConfig, RefusesWhatWouldComputeSomethingElse) {
   expect_contains(error_of(R"({"peft_type": "IA3"})"), "only adapters of type LORA can be read");
   expect_contains(error_of("[1]"), "is not a JSON object");
   expect_contains(error_of("{"), "is not a JSON object");
+  expect_contains(with("lora_alpha", "1e400"),
+                  "dir/adapter_config.json: its JSON has a number that is too large");
   expect_contains(error_of(std::string((1 << 20) + 1, ' ')), "larger than 1 MiB");
   expect_contains(with("r", std::string(100000, '[') + std::string(100000, ']')),
                   "dir/adapter_config.json: its JSON is nested in more than 64 levels");
