@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/shallow_json.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -161,8 +162,7 @@ std::string to_json(const PreparedManifest& manifest) {
 }
 
 PreparedManifest parse_prepared_manifest(std::string_view text, std::string_view file) {
-  // Exceptions are for what a user can do something about.
-  OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_shallow_json<OrderedJson>(text, file);
   Fields fields(json, file);
   if (fields.text("format") != kFormat) fields.refuse("it is of another format");
   if (fields.number("version", 0) != kFormatVersion) {

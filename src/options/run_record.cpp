@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/shallow_json.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
 #include "checkpoint/checkpoint.h"
@@ -20,6 +21,8 @@ namespace tessera {
 using Json = nlohmann::ordered_json;
 
 namespace {
+
+constexpr size_t kMaxBytes = 16 << 20;
 
 uint64_t hash_from(const Json& text) {
   auto digits = text.get<std::string>();
@@ -105,7 +108,9 @@ std::string to_json(const RunRecord& r) {
 
 RunRecord run_record_from_json(std::string_view text, std::string_view where) {
   try {
-    Json json = Json::parse(text);
+    if (text.size() > kMaxBytes) throw UserError("larger than 16 MiB");
+    const auto json = parse_shallow_json<Json>(text, kRunName);
+    if (json.is_discarded()) throw UserError("not JSON");
     RunRecord r;
     r.step = json.at("step").get<int64_t>();
     r.position = json.at("position").get<int64_t>();

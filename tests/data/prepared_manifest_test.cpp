@@ -101,6 +101,11 @@ TEST(PreparedManifest, WhatCannotBeIsRefused) {
   expect_contains(refusal([](auto& json) { json["shards"][0] = 1; }), "it is no object");
   expect_contains(refusal([](auto& json) { json = 5; }), "DIR/manifest.json' is no manifest");
   expect_contains(user_error([] { parse_prepared_manifest("", "x"); }), "it is no object");
+  // A copy of it would overflow the stack.
+  std::string deep = to_json(sample());
+  deep.insert(deep.rfind('}'),
+              cat(", \"zz\": ", std::string(400'000, '['), std::string(400'000, ']')));
+  expect_contains(user_error([&] { parse_prepared_manifest(deep, "x"); }), "more than 64 levels");
 }
 
 }  // namespace

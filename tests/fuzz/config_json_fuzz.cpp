@@ -6,8 +6,9 @@
 #include "base/error.h"
 #include "models/model_config.h"
 #include "options/option_record.h"
+#include "options/run_record.h"
 
-// One text for the three readers of configurations: whatever they accept can be written and read
+// One text for the four readers of configurations: whatever they accept can be written and read
 // again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
@@ -27,6 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     std::string record = run_config_json(run_config_from_json(text));
     TESSERA_CHECK(run_config_json(run_config_from_json(record)) == record);
+  } catch (const UserError&) {
+  }
+  try {
+    std::string record = to_json(run_record_from_json(text, "fuzz"));
+    TESSERA_CHECK(to_json(run_record_from_json(record, "fuzz")) == record);
   } catch (const UserError&) {
   }
   return 0;
