@@ -17,6 +17,7 @@
 #include "data/prepared_dataset.h"
 #include "data/token_cache_format.h"
 #include "data/token_file.h"
+#include "remote/url.h"
 
 namespace tessera {
 namespace {
@@ -321,7 +322,7 @@ int inspect_data(const ParsedOptions& parsed) {
   if (parsed.is_given("tokenizer"))
     tokenizer = load_tokenizer(fetch_named_tokenizer(config.tokenizer, config));
   std::error_code ignored;
-  std::string text = line("path", name);
+  std::string text = line("path", masked_url(name));
   if (is_prepared_dataset(path)) {
     text += inspect_prepared(path, config, tokenizer.get());
   } else if (path.extension() == ".bin" && fs::is_regular_file(path, ignored)) {

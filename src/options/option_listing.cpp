@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "options/model_options.h"
+#include "options/option_record.h"
 
 namespace tessera {
 namespace {
@@ -68,7 +69,8 @@ std::string comment(std::string text) {
 
 std::string option_listing(const ParsedOptions& parsed, const ModelConfig& model) {
   std::string_view source = model_source(parsed);
-  RunConfig effective = parsed.config;
+  const RunConfig given = without_secrets(parsed.config);
+  RunConfig effective = given;
   if (!source.empty()) set_shape(effective, model);
   std::string out = cat("# Options of tessera ", name(parsed.scope),
                         ". Give them back with --config FILE. Comments are what holds unsaid.\n");
@@ -78,12 +80,12 @@ std::string option_listing(const ParsedOptions& parsed, const ModelConfig& model
     if (!(row.scopes & in(parsed.scope)) || about_files) continue;
     if (row.group != group) out += cat("\n[", section(row.group), "]\n");
     group = row.group;
-    std::string said = std::visit(ValueOf{parsed.config}, row.field);
+    std::string said = std::visit(ValueOf{given}, row.field);
     std::string holds = std::visit(ValueOf{effective}, row.field);
     std::string setting = cat("# ", row.name, " = ", holds), origin;
-    if (auto given = parsed.given.find(row.name); given != parsed.given.end()) {
+    if (auto at = parsed.given.find(row.name); at != parsed.given.end()) {
       setting = cat(row.name, " = ", said);
-      origin = comment(given->second);
+      origin = comment(at->second);
       if (said != holds) origin += cat("; --", source, " has ", comment(holds));
     } else if (said != holds) {
       origin = cat("--", source);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "hub/remote_model.h"
 #include "options/option_table.h"
+#include "remote/url.h"
 
 namespace tessera {
 namespace {
@@ -101,9 +102,9 @@ class Loader {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> option_values(const RunConfig& config) {
+  const RunConfig shown = without_secrets(config);
   std::vector<std::pair<std::string, std::string>> values;
-  for (const OptionRow& row : option_table())
-    values.emplace_back(row.name, value_text(config, row));
+  for (const OptionRow& row : option_table()) values.emplace_back(row.name, value_text(shown, row));
   std::ranges::sort(values);
   return values;
 }
@@ -153,6 +154,21 @@ RunConfig with_model_names(RunConfig config) {
        {&RunConfig::tokenizer, &RunConfig::model_config, &RunConfig::pretrained_model_name,
         &RunConfig::finetune_checkpoint_load_dir, &RunConfig::hf_pretrained_model_name_or_dir})
     config.*field = model_name_of(config.*field);
+  return config;
+}
+
+RunConfig without_secrets(RunConfig config) {
+  for (const OptionRow& row : option_table()) {
+    if (auto* field = std::get_if<std::string RunConfig::*>(&row.field)) {
+      config.*(*field) = masked_url(config.*(*field));
+    } else if (auto* list = std::get_if<std::vector<std::string> RunConfig::*>(&row.field)) {
+      for (std::string& word : config.*(*list)) {
+        const bool mixed = *list == &RunConfig::dataset_mix;  // NAME=WEIGHT
+        const size_t end = mixed ? std::min(word.rfind('='), word.size()) : word.size();
+        word = masked_url(word.substr(0, end)) + word.substr(end);
+      }
+    }
+  }
   return config;
 }
 

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// All options, name and value, sorted by name.
+// All options, name and value, sorted by name; as without_secrets().
 std::vector<std::pair<std::string, std::string>> option_values(const RunConfig& config);
 
 // The same as lines `Arguments [001/170] name                          : value`.
@@ -27,6 +27,10 @@ RunConfig with_absolute_paths(RunConfig config);
 // hf://OWNER/NAME@COMMIT, in the place of their directories in a cache: they mean the same on every
 // machine.
 RunConfig with_model_names(RunConfig config);
+
+// The same options with addresses as masked_url() has them: what is recorded or shown is read by
+// others than who gave it. set_option() takes no such address.
+RunConfig without_secrets(RunConfig config);
 
 // Options that are absent take their defaults. UserError, naming the option: text that is no JSON
 // object or larger than 1 MiB, an unknown option, a value that does not fit the option's row.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "options/option_table.h"
+#include "remote/url.h"
 
 // From the words of the command line to a checked field.
 namespace tessera {
@@ -260,6 +261,11 @@ std::optional<bool> parse_boolean(std::string_view text) {
 
 void set_option(RunConfig& config, const OptionRow& row, const std::vector<std::string>& words,
                 std::string_view spelling) {
+  for (const std::string& word : words) {
+    if (!is_masked_url(unquoted(word))) continue;
+    throw UsageError(cat(spelling, ": '", unquoted(word), "' lacks what may hold a secret, which ",
+                         "records of options leave out: give the whole address"));
+  }
   std::visit(Setter(config, row, words, spelling), row.field);
 }
 

@@ -132,7 +132,8 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
                   .end_iter = s.at("end_iter").get<int64_t>(),
                   .decay_style = decay_style_from_name(s.at("decay_style").get<std::string>())};
     r.model = model_config_from_json(json.at("model").dump());
-    r.options = run_config_from_json(json.at("options").dump());
+    // Earlier versions recorded addresses whole.
+    r.options = without_secrets(run_config_from_json(json.at("options").dump()));
     r.schedule.plateau = r.options.plateau;
     r.schedule.gamma = r.options.step_lr_gamma;
     read_later_fields(json, r);

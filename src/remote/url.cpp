@@ -14,6 +14,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMaxUrlBytes = 16384;
+constexpr std::string_view kMask = "?...";
 
 struct UrlFunctions {
   decltype(&::curl_url) make = reinterpret_cast<decltype(&::curl_url)>(curl_function("curl_url"));
@@ -115,6 +116,19 @@ std::string public_url(std::string_view text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return shown;
+}
+
+std::string masked_url(std::string_view text) {
+  if (!text.starts_with("http://") && !text.starts_with("https://")) return std::string(text);
+  std::string shown = public_url(text);
+  shown.resize(std::min(shown.find('?'), shown.size()));  // what was a control character
+  if (shown != text) shown += kMask;
+  return shown;
+}
+
+bool is_masked_url(std::string_view text) {
+  return (text.starts_with("http://") || text.starts_with("https://")) &&
+         text.find(kMask) != text.npos;
 }
 
 std::string percent_encode(std::string_view text, bool keep_slashes) {

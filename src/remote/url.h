@@ -28,6 +28,12 @@ bool same_origin(const Url& a, const Url& b);
 // text, and loads nothing.
 std::string public_url(std::string_view text);
 
+// For records and listings of options: an http(s) address as public_url(), with a mark where that
+// took something away; any other text as it is.
+std::string masked_url(std::string_view text);
+// Whether it has that mark, so that nothing can be fetched from it.
+bool is_masked_url(std::string_view text);
+
 // Every byte but letters, digits and -._~ as %XX, and '/' too unless `keep_slashes`.
 std::string percent_encode(std::string_view text, bool keep_slashes);
 // nullopt where % is not followed by two hexadecimal digits. `plus` turns + into a space.

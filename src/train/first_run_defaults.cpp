@@ -98,7 +98,7 @@ class Choice {
   // Unless it is given.
   void set(std::string_view name, const std::string& value) {
     if (parsed_.is_given(name)) return;
-    set_option(parsed_.config, *find_option(name), {value}, cat("--", name));
+    set_option(parsed_.config, *find_option(name), {value}, cat("--", name, " (", origin_, ")"));
     parsed_.given.emplace(name, origin_);
     said_.push_back(cat("--", name, " ", value));
   }

@@ -52,7 +52,8 @@ void TrainingRun::check_ranks_agree() const {
     }
   };
   compare(hex(program_hash()), "programs", same_start);
-  RunConfig common = with_model_names(config_);  // but for what a rank may choose by itself
+  RunConfig common =
+      without_secrets(with_model_names(config_));  // but for what a rank may choose by itself
   const RunConfig defaults;
   common.threads = defaults.threads;
   common.rank = common.local_rank = common.world_size = std::nullopt;

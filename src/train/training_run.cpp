@@ -46,7 +46,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const ModelConfig& model, Devi
       average_(config.logging_freq_for_avg) {
   start_seconds_ = monotonic_seconds();
   record_.model = model;
-  record_.options = with_model_names(with_absolute_paths(config));
+  record_.options = without_secrets(with_model_names(with_absolute_paths(config)));
   record_.parameter_count = parameter_count(model);
   if (!saves() || config_.eval_only) return;
   for (CheckpointTier& tier : checkpoint_tiers(config_))

@@ -55,6 +55,12 @@ TEST(OptionListing, RoundTripsEveryRow) {
   expect_round_trip(parse(all), option_listing(parse(all), model));
 }
 
+TEST(OptionListing, AddressesAreWithoutSecrets) {
+  const std::string text = listing(parse({"--dataset=https://u:p@host/d.txt?key=k"}));
+  expect_contains(text, "\ndataset = \"https://host/d.txt?...\"");
+  EXPECT_EQ(text.find("u:p"), std::string::npos);
+}
+
 TEST(OptionListing, RoundTripsAwkwardValues) {
   std::vector<std::string> arguments{"--dataset=\t\"None\" \n\\'quoted' \xc3\xa9\x7f",
                                      "--tokenizer=''a''",

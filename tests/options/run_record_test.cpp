@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/text.h"
-#include "tests/base/error_expectation.h"
+#include "options/option_record.h"
+#include "tests/options/option_testing.h"
 
 namespace tessera {
 namespace {
@@ -21,6 +21,32 @@ TEST(RunRecord, TextThatIsNoRecordIsRefused) {
   const std::string brackets = std::string(400'000, '[') + std::string(400'000, ']');
   deep.insert(deep.find(model) + model.size(), cat("\"zz\": ", brackets, ","));
   expect_contains(refusal(deep), "nested in more than 64 levels");
+}
+
+TEST(RunRecord, OptionsHoldNoSecrets) {
+  RunConfig c;
+  c.dataset = "https://bob:secret@host/d.txt?X-Amz-Signature=secret";
+  c.tokenizer = "a?path@of:this#machine";
+  c.dataset_mix = {"https://host/d.txt?key=secret=0.5", "https://host/e.txt=2", "f.txt=1"};
+  const RunConfig masked = without_secrets(c);
+  EXPECT_EQ(masked.dataset, "https://host/d.txt?...");
+  EXPECT_EQ(masked.tokenizer, c.tokenizer);
+  EXPECT_EQ(masked.dataset_mix, (std::vector<std::string>{"https://host/d.txt?...=0.5",
+                                                          "https://host/e.txt=2", "f.txt=1"}));
+  EXPECT_EQ(without_secrets(masked), masked);
+  EXPECT_EQ(describe(c).find("secret"), std::string::npos);
+
+  // Earlier versions recorded what was given.
+  RunRecord record;
+  record.options = c;
+  EXPECT_EQ(run_record_from_json(to_json(record), "x").options.dataset, masked.dataset);
+
+  // What was left out cannot be taken for the whole.
+  for (const char* option :
+       {"--dataset=https://host/d.txt?...", "--dataset_mix=https://host/d.txt?...=0.5"}) {
+    expect_contains(option_testing::usage_error({option}), "?..");
+    expect_contains(option_testing::usage_error({option}), "give the whole address");
+  }
 }
 
 }  // namespace

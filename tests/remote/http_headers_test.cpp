@@ -113,6 +113,18 @@ TEST(Url, MessagesHoldNoSecrets) {
   EXPECT_EQ(public_url("http://u:p/x@h/"), "http://u:p/x@h/");  // as libcurl reads it: no user
 }
 
+TEST(Url, RecordsMaskWhatMayBeSecret) {
+  for (std::string_view whole : {"https://h/a@b", "s3://b/what?#", "a?b", "hf://a/b@main", ""}) {
+    EXPECT_EQ(masked_url(whole), whole);
+    EXPECT_FALSE(is_masked_url(whole)) << whole;
+  }
+  for (std::string_view secret :
+       {"https://h/a?s=1", "https://u:p@h/a", "https://h/a?...", "https://h/a\x1b[2J"}) {
+    EXPECT_EQ(masked_url(secret), "https://h/a?...");
+    EXPECT_TRUE(is_masked_url(masked_url(secret)));
+  }
+}
+
 TEST(Url, PercentEncoding) {
   std::string all;
   for (int c = 0; c < 256; ++c) all.push_back(static_cast<char>(c));

@@ -1,5 +1,6 @@
 // Training on data of every form, and on streams of it.
 
+#include "tests/remote/local_server.h"
 #include "tests/train/training_fixture.h"
 
 namespace tessera {
@@ -157,6 +158,36 @@ TEST_F(DataFormsTest, AMixNamesItsParts) {
   } catch (const UsageError& error) {
     expect_contains(error.what(), "NAME=WEIGHT");
   }
+}
+
+TEST_F(DataFormsTest, WhatIsRecordedHoldsNoSecretsOfAddresses) {
+  LocalServer server;
+  server.write("files/text.txt", made_up_text(300));
+  auto with_key = [&](const std::string& key) {
+    std::string url = server.url(cat("/files/text.txt?plan=ok&key=", key));
+    return url.insert(7, cat("bob:", key, "@"));
+  };
+  RunConfig config = options(2);
+  config.dataset = with_key("TOPSECRET");
+  config.tensorboard_dir = {path("events")};
+  const std::string said = train(config).log;
+  expect_lacks(said, "TOPSECRET");
+  int files = 0;
+  for (const char* folder : {"ckpt", "events"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path(folder))) {
+      if (!entry.is_regular_file()) continue;
+      ++files;
+      expect_lacks(read_file(entry.path()), "TOPSECRET");
+    }
+  }
+  EXPECT_GT(files, 3);
+  // Another signature of the same address is no other data.
+  config.dataset = with_key("ANOTHER");
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  config.max_steps = 4;
+  const RunTrace resumed = train(config);
+  EXPECT_EQ(resumed.steps, 4);
+  expect_lacks(resumed.log, "--dataset was");
 }
 
 TEST_F(DataFormsTest, MaxDatasetLenKeepsTheFirstWindows) {
