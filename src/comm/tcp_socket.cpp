@@ -57,6 +57,7 @@ bool is_loopback(const sockaddr* address) {
 
 FileDescriptor open_socket(const addrinfo& address) {
   FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return socket;  // and errno
   int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return socket;
@@ -92,6 +93,12 @@ int try_connect(const FileDescriptor& socket, const addrinfo& address, Deadline 
     ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
   return error == 0 && leads_to_itself(socket) ? ECONNREFUSED : error;
+}
+
+void check_descriptors(int error) {
+  if (error != EMFILE && error != ENFILE) return;
+  throw DescriptorsError(
+      cat("no descriptor is left for a connection (", std::strerror(error), "): raise ulimit -n"));
 }
 
 [[noreturn]] void throw_lost(int error) {
@@ -180,13 +187,14 @@ FileDescriptor listen_on(const Endpoint& endpoint) {
   for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
     FileDescriptor socket = open_socket(*a);
     int on = 1;  // a port whose last connections are still in TIME_WAIT is free
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (socket.get() >= 0 && ::bind(socket.get(), a->ai_addr, a->ai_addrlen) == 0 &&
+    if (socket && ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        ::bind(socket.get(), a->ai_addr, a->ai_addrlen) == 0 &&
         ::listen(socket.get(), SOMAXCONN) == 0) {
       return socket;
     }
     if (error != EADDRINUSE) error = errno;
   }
+  check_descriptors(error);
   std::string place = endpoint.host.empty() ? cat("port ", endpoint.port) : to_string(endpoint);
   if (error == EADDRINUSE) throw AddressInUseError(cat(place, " is in use by another process"));
   throw CommError(cat(
@@ -213,6 +221,7 @@ FileDescriptor connect_to(const Endpoint& endpoint, Deadline deadline) {
     error = try_connect(socket, *a, now + (deadline - now) / count--);
     if (error == 0) return socket;
   }
+  check_descriptors(error);
   throw CommError(std::strerror(error));
 }
 

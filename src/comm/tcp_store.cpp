@@ -159,8 +159,10 @@ TcpStore::Answer TcpStore::ask_over(const FileDescriptor& socket, uint8_t operat
 }
 
 void TcpStore::throw_lost(const std::string& key, const CommError& error) const {
-  throw CommError(cat("lost the store at ", to_string(server_), " at key '", key, "': ",
-                      error.what(), "; the process that served it ended or cannot be reached"));
+  const bool own = dynamic_cast<const DescriptorsError*>(&error) != nullptr;
+  throw CommError(cat("lost the store at ", to_string(server_), " at key '", key,
+                      "': ", error.what(),
+                      own ? "" : "; the process that served it ended or cannot be reached"));
 }
 
 void TcpStore::set_at_end(const std::string& key, std::string_view value) {

@@ -1,5 +1,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,20 +19,32 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// A client that has not proved who it is by then is closed.
-constexpr std::chrono::milliseconds kHandshake{10'000};
+// A client that has not proved who it is by then is closed; sooner where too many have not.
+constexpr std::chrono::milliseconds kHandshake{10'000}, kCrowdedHandshake{500};
 // So many may be connected at once; more wait in the listener's queue.
 constexpr size_t kMaxConnections = 16'384;
+
+// So many may not have proved who they are: whoever reaches the port could else take all of this
+// process's descriptors, of which what it starts needs some.
+size_t most_unproved() {
+  constexpr rlim_t kMost = 512;
+  rlimit descriptors{kMost, kMost};
+  ::getrlimit(RLIMIT_NOFILE, &descriptors);
+  return static_cast<size_t>(std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, kMost));
+}
 
 struct Connection {
   Connection(FileDescriptor accepted, MemoryStore& store, const std::string& token)
       : socket(std::move(accepted)),
         session(store, token, secret_random_bytes(32)),
-        accept_until(steady_clock::now() + kHandshake) {}
+        accepted_at(steady_clock::now()) {}
 
+  Deadline prove_until(bool crowded) const {
+    return accepted_at + (crowded ? kCrowdedHandshake : kHandshake);
+  }
   // Until when nothing need be done for it.
-  Deadline next_event() const {
-    if (!session.is_accepted()) return accept_until;
+  Deadline next_event(bool crowded) const {
+    if (!session.is_accepted()) return prove_until(crowded);
     return session.waits_until().value_or(Deadline::max());
   }
 
@@ -55,14 +68,14 @@ struct Connection {
     }
   }
 
-  bool is_over(steady_clock::time_point now) {
-    bool late = !session.is_accepted() && now >= accept_until;
+  bool is_over(steady_clock::time_point now, bool crowded) {
+    bool late = !session.is_accepted() && now >= prove_until(crowded);
     return gone || late || (session.is_closed() && session.output().empty());
   }
 
   FileDescriptor socket;
   StoreSession session;
-  Deadline accept_until;
+  steady_clock::time_point accepted_at;
   std::string input;  // read and not yet taken
   size_t done = 0;    // bytes of the output that are sent
   bool gone = false;
@@ -70,16 +83,22 @@ struct Connection {
 
 using Connections = std::vector<std::unique_ptr<Connection>>;
 
+bool is_crowded(const Connections& all) {
+  static const auto most = static_cast<std::ptrdiff_t>(most_unproved());
+  return std::ranges::count_if(all, [](const auto& c) { return !c->session.is_accepted(); }) >=
+         most;
+}
+
 // Waits for events and says which connections have some; the first two entries are the server's.
 std::vector<pollfd> wait(const FileDescriptor& wake, const FileDescriptor& listener,
                          const Connections& all) {
-  std::vector<pollfd> polls{{wake.get(), POLLIN, 0},
-                            {all.size() < kMaxConnections ? listener.get() : -1, POLLIN, 0}};
+  const bool crowded = is_crowded(all), room = !crowded && all.size() < kMaxConnections;
+  std::vector<pollfd> polls{{wake.get(), POLLIN, 0}, {room ? listener.get() : -1, POLLIN, 0}};
   Deadline deadline = Deadline::max();
   for (const auto& c : all) {
     short events = c->session.output().empty() ? POLLIN : POLLOUT;
     polls.push_back({c->socket.get(), events, 0});
-    deadline = std::min(deadline, c->next_event());
+    deadline = std::min(deadline, c->next_event(crowded));
   }
   int timeout = deadline == Deadline::max() ? -1 : poll_timeout(deadline);
   if (::poll(polls.data(), polls.size(), timeout) < 0) {
@@ -124,8 +143,8 @@ void TcpStoreServer::serve() {
       c->session.resume(now);
       c->send();
     }
-    std::erase_if(all, [&](const auto& c) {
-      bool over = c->is_over(now);
+    std::erase_if(all, [&, crowded = is_crowded(all)](const auto& c) {
+      bool over = c->is_over(now, crowded);
       if (over) c->session.end();
       return over;
     });

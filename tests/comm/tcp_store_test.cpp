@@ -1,6 +1,7 @@
 #include "comm/tcp_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -257,6 +258,30 @@ TEST_F(TcpStoreTest, SilentConnectionsHoldUpNobody) {
     char byte;
     EXPECT_EQ(::recv(socket.get(), &byte, 1, MSG_DONTWAIT), -1);  // still there, and still silent
   }
+}
+
+TEST_F(TcpStoreTest, StrangersLeaveDescriptorsToOthers) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const auto most = std::min<rlim_t>(512, limit.rlim_cur / 4);
+  std::vector<FileDescriptor> silent;
+  for (rlim_t i = 0; i < most + 50; ++i) silent.push_back(connect_to(address(), soon()));
+  client().set("a", "b");  // behind them in the queue
+  EXPECT_TRUE(is_closed(silent.front()));
+}
+
+TEST_F(TcpStoreTest, ALackOfDescriptorsIsNamedAsSuch) {
+  TcpStore store = client();
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit few{1, limit.rlim_max};  // those that are open stay open
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  const std::string lost = message_of<CommError>([&] { store.set_at_end("a", "b"); });
+  const std::string no_port = refusal([] { listen_on({"127.0.0.1", 0}); });
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  expect_contains(lost, "'a': no descriptor is left for a connection (Too many open files): raise");
+  EXPECT_EQ(lost.find("cannot be reached"), std::string::npos);
+  expect_contains(no_port, "no descriptor is left");
 }
 
 TEST(TcpStore, NobodyThereIsAnErrorAtTheDeadline) {
