@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/ignore_index.h"
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
@@ -258,6 +259,39 @@ void hold_out(double fraction, Packing packing, int64_t context, TokenPart& trai
   }
   validation.kind = training.kind;
   validation.hash = training.hash;
+}
+
+bool has_targets(TokenView tokens) {
+  if (tokens.all_learned()) return true;
+  std::vector<int32_t> targets(static_cast<size_t>(std::min<int64_t>(tokens.count(), 1 << 16)));
+  for (int64_t begin = 0; begin < tokens.count(); begin += std::ssize(targets)) {
+    check_interruption();
+    targets.resize(static_cast<size_t>(std::min(tokens.count() - begin, std::ssize(targets))));
+    tokens.copy_targets(begin, targets);
+    if (!std::ranges::all_of(targets, [](int32_t id) { return id == kIgnoreIndex; })) return true;
+  }
+  return false;
+}
+
+std::string missing_answers(const std::vector<RemoteEntry>& files, RecordKind kind,
+                            const RunConfig& config) {
+  constexpr int kLooked = 1000;
+  constexpr size_t kNamed = 8;
+  if (kind != RecordKind::kChat || files.empty()) return "";
+  std::vector<std::string> roles;
+  DocumentReader reader(files, reading_options(config, kind, 0));
+  Record record;
+  for (int i = 0; i < kLooked && reader.next(record); ++i) {
+    for (const Message& message : record.messages) {
+      if (message.role == "assistant") return "";
+      const std::string role = cat("'", message.role.substr(0, 60), "'");
+      if (roles.size() < kNamed && std::ranges::find(roles, role) == roles.end())
+        roles.push_back(role);
+    }
+  }
+  if (roles.empty()) return "";
+  return cat(" Of conversations the messages of the role 'assistant' are learned; these have the ",
+             "roles ", join(roles, ", "), ": rename that of the answers.");
 }
 
 int64_t predicted_bytes(TokenView tokens, const Tokenizer& tokenizer) {

@@ -45,6 +45,13 @@ std::shared_ptr<const SampleSource> samples_of(const TokenPart& part, Packing pa
 void hold_out(double fraction, Packing packing, int64_t context, TokenPart& training,
               TokenPart& validation);
 
+// Whether any token is a target. Reads up to the first that is.
+bool has_targets(TokenView tokens);
+// Of conversations of which none of the first has a message of the assistant's, whose messages
+// alone are learned: a sentence that says so and names their roles, with a blank in front. Else "".
+std::string missing_answers(const std::vector<RemoteEntry>& files, RecordKind kind,
+                            const RunConfig& config);
+
 // Bytes of text that the tokens from the second on stand for: those around a document for none.
 int64_t predicted_bytes(TokenView tokens, const Tokenizer& tokenizer);
 

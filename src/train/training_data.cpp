@@ -243,6 +243,13 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
   std::vector<MixPart> mix;
   for (size_t i = 0; i < data.parts.size(); ++i) {
     TokenPart& part = data.parts[i];
+    if (!config.eval_only && !has_targets(part.tokens)) {
+      const bool reads = i < kinds.size() && kinds[i];
+      throw UserError(
+          cat(shown(data.sources[i]), " holds no token that is learned.",
+              reads ? missing_answers(data.sources[i].files.training, *kinds[i], config) : "",
+              " tessera data inspect shows what is"));
+    }
     const Packing packing = packing_of(config, part);
     if (i == 0 && data.validation.tokens.count() == 0 && config.validation_fraction > 0 &&
         !part.synthetic)

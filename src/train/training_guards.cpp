@@ -97,6 +97,16 @@ void TrainingRun::limit_loss() {
   if (config_.loss_spike_policy != "warn") session_->set_max_loss(loss_limit_);
 }
 
+// A step without one token to learn is no error: its conversations may all have been cut off.
+void TrainingRun::watch_targets() const {
+  constexpr int64_t kLooked = 3;
+  if (record_.tokens_seen > 0 || rank() > 0) return;
+  if (steps_done_ != std::min(kLooked, total_steps_ - first_step_)) return;
+  TESSERA_WARN(cat("No token was learned in the first ", steps_done_,
+                   " steps: tessera data inspect shows what is; answers that ",
+                   "--max_context_width cuts off are not"));
+}
+
 void TrainingRun::watch_loss(const RunningStep& step, bool spike) {
   if (!losses_) return;
   const double loss = step.report.loss;
@@ -106,7 +116,7 @@ void TrainingRun::watch_loss(const RunningStep& step, bool spike) {
           format("%.5g (median %.5g of the last %lld steps and %g deviations)", loss_limit_,
                  losses_->median(), static_cast<long long>(losses_->losses().size()),
                  config_.loss_spike_threshold));
-  losses_->add(loss);
+  if (step.report.tokens > 0) losses_->add(loss);  // else the loss of nothing
   if (!spike) return;
   if (config_.loss_spike_policy == "warn") {
     if (rank() == 0) TESSERA_WARN(text);

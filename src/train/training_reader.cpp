@@ -1,5 +1,6 @@
 // How a training run gets its batches.
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -8,6 +9,7 @@
 #include "base/text.h"
 #include "checkpoint/places.h"
 #include "options/resume_comparison.h"
+#include "train/token_parts.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -17,6 +19,15 @@ namespace {
 constexpr int64_t kSteadySteps = 20;
 constexpr double kMuchWaiting = 0.1;
 constexpr double kNoticedSeconds = 5;  // less than that nobody minds
+
+// Windows without a token to learn are none of a stream's, which may so seem to be empty.
+std::string missing_answers_of_stream(const TrainingData& data, const RunConfig& config) {
+  std::string why;
+  for (size_t i = 0; i < data.sources.size() && why.empty(); ++i)
+    why = missing_answers(data.sources[i].files.training, data.stream->sources[i].reading.kind,
+                          config);
+  return why;
+}
 
 }  // namespace
 
@@ -89,6 +100,7 @@ int64_t TrainingRun::epoch() const { return stream_ ? stream_epoch_ : reader_->e
 bool TrainingRun::fetch(std::vector<Batch>& batches) {
   batches.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
   reading_seconds_ = 0;
+  bool looked = false;
   for (;;) {
     const double begin = monotonic_seconds();
     const int64_t position = reader_->position();
@@ -119,11 +131,17 @@ bool TrainingRun::fetch(std::vector<Batch>& batches) {
     const bool all_done = least == INT64_MAX;
     stream_epoch_ = all_done ? most : least;
     if (fetched_samples_ > 0) return true;
+    const bool first = record_.step == 0;
+    if (first && !all_done && rank() == 0 && !std::exchange(looked, true)) {
+      const std::string why = missing_answers_of_stream(data_, config_);
+      if (!why.empty()) TESSERA_WARN(cat("No token of the stream was learned yet.", why));
+    }
     if (all_done) {
-      if (record_.step == 0) {
+      if (first) {
         std::vector<std::string> names;
         for (const DataSource& source : data_.sources) names.push_back(source.name);
-        throw UserError(cat("data set '", join(names, "', '"), "' is empty"));
+        throw UserError(cat("data set '", join(names, "', '"), "' is empty.",
+                            missing_answers_of_stream(data_, config_)));
       }
       TESSERA_INFO(cat("The data has ended after ", config_.epochs,
                        config_.epochs == 1 ? " epoch" : " epochs"));

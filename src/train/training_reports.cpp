@@ -287,6 +287,7 @@ void TrainingRun::finish_step(RunningStep& step) {
   } else if (!result.ok && !result.spike) {
     report_skip(step);
   }
+  watch_targets();
   watch_loss(step, result.spike);
   announced_tiers_ |= result.announced;
   stopping_ = stopping_ || result.stop || (world_size() == 1 && interrupted());

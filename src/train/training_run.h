@@ -207,6 +207,7 @@ class TrainingRun {
   void watch_stragglers(const StepReport& report);
   void tell_stragglers(const std::optional<StragglerReport>& slowest);
   void limit_loss();
+  void watch_targets() const;
   void watch_loss(const RunningStep& step, bool spike);
   // Back to the newest checkpoint, after a spike; false where there is none.
   bool rewind();

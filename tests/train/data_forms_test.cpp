@@ -23,12 +23,12 @@ class DataFormsTest : public TrainingTest {
       if (!line.empty()) documents += cat(line, "<|endoftext|>");
     write(file, documents);
   }
-  void write_conversations(const std::string& file) const {
+  void write_conversations(const std::string& file, const char* answers = "assistant") const {
     std::string lines;
     for (int i = 0; i < 20; ++i) {
       lines += nlohmann::json{{"messages",
                                {{{"role", "user"}, {"content", "ab"}},
-                                {{"role", "assistant"}, {"content", "cd"}}}}}
+                                {{"role", answers}, {"content", "cd"}}}}}
                    .dump() +
                "\n";
     }
@@ -141,6 +141,47 @@ TEST_F(DataFormsTest, OfConversationsAnswersAreLearned) {
   EXPECT_GT(packed.tokens_seen, rows.tokens_seen);
   config.chat_template.clear();
   expect_contains(failure(config), "chat template");
+}
+
+TEST_F(DataFormsTest, DataOfWhichNothingIsLearnedIsAnError) {
+  write_conversations("chat.jsonl", "model");
+  RunConfig config = on("chat.jsonl", 5);
+  config.max_context_width = 64;
+  config.chat_template = "chatml";
+  config.run_validation = false;
+  for (const char* run : {"tokenized", "from the cache"}) {
+    SCOPED_TRACE(run);
+    expect_contains(failure(config),
+                    cat("'", config.dataset, "' holds no token that is learned. Of conversations ",
+                        "the messages of the role 'assistant' are learned; these have the roles ",
+                        "'user', 'model': rename that of the answers. tessera data inspect"));
+  }
+  // A stream is known when it is read.
+  config.streaming = "on";
+  config.data_lanes = 2;
+  config.epochs = 3;
+  expect_contains(failure(config), "chat.jsonl' is empty. Of conversations the messages of");
+  const auto warnings = lines_with(log(), "No token of the stream was learned yet. Of conver");
+  ASSERT_EQ(warnings.size(), 1u) << log();
+  expect_contains(warnings[0], "the roles 'user', 'model'");
+
+  // A part of a mix, and rows whose labels are none.
+  write("rows.jsonl", R"({"input_ids": [1, 2, 3], "labels": [-100, -100, -100]})"
+                      "\n");
+  write_json_lines("a.jsonl", made_up_text(300));
+  config.streaming = "off";
+  config.dataset_mix = {path("a.jsonl") + "=3", path("rows.jsonl") + "=1"};
+  expect_contains(failure(config), "rows.jsonl' holds no token that is learned. tessera data");
+
+  // What is learned is in no window: nothing predicts the first token of a row.
+  write("rows.jsonl", R"({"input_ids": [1, 2, 3], "labels": [1, -100, -100]})"
+                      "\n");
+  config = on("rows.jsonl", 5);
+  const RunTrace cut = train(config);
+  EXPECT_EQ(cut.tokens_seen, 0);
+  const auto said = lines_with(cut.log, "No token was learned");
+  ASSERT_EQ(said.size(), 1u) << cut.log;
+  expect_contains(said[0], "in the first 3 steps: tessera data inspect");
 }
 
 TEST_F(DataFormsTest, AMixNamesItsParts) {

@@ -117,6 +117,25 @@ TEST_F(LossSpikes, SkippedUpdatesAreLeftOutToTheBit) {
   EXPECT_EQ(without.fingerprint, skipped.fingerprint);
 }
 
+// Their loss is 0, of which every other would stand out.
+TEST_F(LossSpikes, StepsWithoutATokenToLearnDoNotCount) {
+  std::string rows;
+  for (int i = 0; i < 60; ++i) {
+    std::vector<int> ids(12, 'a' + i % 20), none(12, -100);
+    rows += nlohmann::json{{"input_ids", ids}, {"labels", i % 3 == 0 ? ids : none}}.dump() + "\n";
+  }
+  write("rows.jsonl", rows);
+  for (const char* policy : {"skip", "warn"}) {
+    RunConfig config = spiky_options({}, policy);
+    config.dataset = path("rows.jsonl");
+    config.loss_spike_threshold = 1000;
+    config.save_ckpt = false;
+    const RunTrace trace = train(config);
+    EXPECT_EQ(flags_of(trace), std::string(kSteps, '.'));
+    EXPECT_EQ(lines_with(trace.log, "is a spike").size(), 0u) << trace.log;
+  }
+}
+
 TEST_F(LossSpikes, WhatIsKnownOfLossesSurvivesAResume) {
   RunConfig config = spiky_options({42}, "skip");
   const RunTrace straight = train(config);
