@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <system_error>
 #include <utility>
 
@@ -236,8 +237,8 @@ void TrainingRun::finish_step(RunningStep& step) {
              cat(kFirstStepDone, " ", format("%.2f", now - start_seconds_), " s after start"),
              rank() == 0 && !device_.job_id.empty());
   record_.tokens_seen += result.tokens;
-  // A loss scale that is too high is found out by such updates.
-  bool lowered = !result.ok && !result.spike && result.loss_scale &&
+  // A loss scale that is too high is found out by such updates. It does not change the loss.
+  bool lowered = !result.ok && !result.spike && result.loss_scale && std::isfinite(result.loss) &&
                  *result.loss_scale > session_->programs().loss_scaling->lowest;
   record_.skipped_in_a_row =
       result.ok ? 0 : record_.skipped_in_a_row + static_cast<int64_t>(!lowered);

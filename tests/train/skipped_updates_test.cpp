@@ -149,16 +149,29 @@ TEST_F(LossScaleTest, OverflowsOfF16AreNoFailuresUntilTheLossScaleIsLowest) {
   expect_contains(metrics.substr(0, metrics.find('\n')), "\"loss_scale\":65536,\"ok\":");
   expect_contains(good.log, ", Loss scale: 65536");
 
-  ModelConfig overflows = tiny_model();  // in the forward pass, whatever the scale is
-  overflows.initializer_range = 1e5;
-  expect_contains(failure(config, overflows),
-                  "stopped at step 17: 2 updates in a row were not finite");
+  for (int step = 0; step < 20; ++step) config.inject.push_back(cat("nan@step=", step));
+  expect_contains(failure(config), "stopped at step 17: 2 updates in a row were not finite");
   EXPECT_EQ(failed().ok, std::vector<bool>(18, false));  // 2^16 ... 2^1, and twice at 2^0
   expect_contains(log(),
                   "Step 0: gradients overflow at loss scale 65536; the update was skipped, the "
                   "scale is now 32768");
   expect_contains(log(), "Step 15: gradients overflow at loss scale 2; ");
   expect_lacks(log(), "Step 16: gradients overflow");
+}
+
+// No scale changes the forward pass.
+TEST_F(LossScaleTest, ALossThatIsNotFiniteIsNoOverflowOfGradients) {
+  RunConfig config = options(40);
+  config.use_fp16 = true;
+  config.max_skipped_steps = 1;
+  config.save_ckpt = false;
+  ModelConfig overflows = tiny_model();
+  overflows.initializer_range = 1e5;
+  expect_contains(failure(config, overflows),
+                  "stopped at step 1: 2 updates in a row were not finite");
+  expect_lacks(log(), "gradients overflow");
+  expect_contains(log(), "Step 0: loss or gradient norm is not finite");
+  expect_contains(log(), "First non-finite value: ");
 }
 
 }  // namespace
