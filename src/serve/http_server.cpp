@@ -7,16 +7,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 
 namespace tessera {
 namespace {
+
+// Connections that may be open: of one address, of all, and with those that are being closed.
+constexpr size_t kMostOfOne = 16, kMost = 48;
+constexpr unsigned kLimit = 64;
 
 void* load_library() {
   void* library = ::dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
@@ -44,6 +51,7 @@ struct Library {
   TESSERA_LOADED(add_response_header);
   TESSERA_LOADED(queue_response);
   TESSERA_LOADED(destroy_response);
+  TESSERA_LOADED(get_connection_info);
 #undef TESSERA_LOADED
 };
 
@@ -79,6 +87,15 @@ Address parse(const HttpServer::Options& options) {
   return address;
 }
 
+// Of an address, without its port.
+std::string bytes_of(const sockaddr* address) {
+  const bool is_v6 = address->sa_family == AF_INET6;
+  const void* bytes =
+      is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr)
+            : &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  return {static_cast<const char*>(bytes), is_v6 ? sizeof(in6_addr) : sizeof(in_addr)};
+}
+
 // A socket that listens. Made here and not by the library, which would not say why it cannot.
 int listen_at(const HttpServer::Options& options, int& port) {
   Address address = parse(options);
@@ -102,9 +119,58 @@ int listen_at(const HttpServer::Options& options, int& port) {
 }  // namespace
 
 struct HttpServer::Daemon {
+  struct Open {
+    MHD_Connection* connection;
+    int fd;
+    std::string address;
+    double since;  // it was opened, or had its last answer
+  };
+
   Answer answer;
   int port = 0;
+  double deadline = 0;
   MHD_Daemon* daemon = nullptr;
+  std::vector<Open> open;  // of the library's thread
+
+  // The library's own deadline is for silence: a byte now and then would hold a connection, and all
+  // that there may be of them, for ever. So each one that comes makes room for itself.
+  void make_room(const std::string& address) {
+    const double now = monotonic_seconds();
+    std::erase_if(open, [&](const Open& c) { return now - c.since > deadline && close(c); });
+    auto close_longest = [&](size_t most, auto counts) {
+      if (std::cmp_less_equal(std::ranges::count_if(open, counts), most)) return;
+      auto longest = open.end();
+      for (auto c = open.begin(); c != open.end(); ++c)
+        if (counts(*c) && (longest == open.end() || c->since < longest->since)) longest = c;
+      close(*longest);
+      open.erase(longest);
+    };
+    close_longest(kMostOfOne, [&](const Open& c) { return c.address == address; });
+    close_longest(kMost, [](const Open&) { return true; });
+  }
+
+  // The library sees the end of it.
+  static bool close(const Open& c) { return ::shutdown(c.fd, SHUT_RDWR), true; }
+
+  static void notify(void* self, MHD_Connection* connection, void**,
+                     MHD_ConnectionNotificationCode what) {
+    auto& daemon = *static_cast<Daemon*>(self);
+    std::erase_if(daemon.open, [&](const Open& c) { return c.connection == connection; });
+    if (what != MHD_CONNECTION_NOTIFY_STARTED) return;
+    const auto* fd = library().get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const auto* from =
+        library().get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (!fd || !from) return;
+    const std::string address = bytes_of(from->client_addr);
+    daemon.open.push_back({connection, fd->connect_fd, address, monotonic_seconds()});
+    daemon.make_room(address);
+  }
+
+  static void completed(void* self, MHD_Connection* connection, void**,
+                        MHD_RequestTerminationCode) {
+    for (Open& c : static_cast<Daemon*>(self)->open)
+      if (c.connection == connection) c.since = monotonic_seconds();
+  }
 
   static MHD_Result handle(void* self, MHD_Connection* connection, const char* path,
                            const char* method, const char*, const char*, size_t* upload_size,
@@ -150,12 +216,15 @@ HttpServer::HttpServer(const Options& options, Answer answer)
     : daemon_(std::make_unique<Daemon>()) {
   library();  // before there is a socket
   daemon_->answer = std::move(answer);
+  daemon_->deadline = static_cast<double>(options.deadline.count());
   const int fd = listen_at(options, daemon_->port);
   daemon_->daemon = library().start_daemon(
       MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, nullptr, nullptr, &Daemon::handle,
       daemon_.get(), MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_TIMEOUT,
-      static_cast<unsigned>(options.deadline.count()), MHD_OPTION_CONNECTION_LIMIT, 64u,
-      MHD_OPTION_CONNECTION_MEMORY_LIMIT, size_t{32} << 10, MHD_OPTION_END);
+      static_cast<unsigned>(options.deadline.count()), MHD_OPTION_CONNECTION_LIMIT, kLimit,
+      MHD_OPTION_NOTIFY_CONNECTION, &Daemon::notify, daemon_.get(), MHD_OPTION_NOTIFY_COMPLETED,
+      &Daemon::completed, daemon_.get(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, size_t{32} << 10,
+      MHD_OPTION_END);
   if (daemon_->daemon) return;
   ::close(fd);
   throw UserError(cat("cannot serve at ", options.address, " port ", daemon_->port,

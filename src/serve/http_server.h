@@ -7,7 +7,8 @@
 namespace tessera {
 
 // Answers GET and HEAD requests until it is destroyed; other methods get 405. Connections that say
-// nothing for the time of `deadline` are closed, and no more than 64 are open at once.
+// nothing for the time of `deadline` are closed. Of 16 of one address, and of 48, one more closes
+// the one that has had no answer for longest, and all that have had none for the deadline.
 class HttpServer {
  public:
   struct Request {

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "base/text.h"
 #include "tests/base/error_expectation.h"
@@ -56,6 +59,32 @@ TEST(HttpServer, ClosesWhoSaysNothing) {
   silent.send("GET / HT");
   EXPECT_TRUE(http_answer(server.port(), "/").starts_with("HTTP/1.1 200 ")) << "beside it";
   EXPECT_EQ(silent.receive().find("HTTP/1.1 200"), std::string::npos);
+}
+
+TEST(HttpServer, WhoSendsSlowlyHoldsUpNobody) {
+  HttpServer server({}, echo);
+  std::vector<std::unique_ptr<LoopbackConnection>> slow;
+  for (int i = 0; i < 80; ++i) {
+    slow.push_back(std::make_unique<LoopbackConnection>(server.port()));
+    slow.back()->send("GET / HTTP/1.1\r\nHost: localhost\r\nX: ");
+  }
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& connection : slow) connection->send("a");
+    EXPECT_TRUE(http_answer(server.port(), "/").starts_with("HTTP/1.1 200 ")) << i;
+  }
+}
+
+TEST(HttpServer, ARequestHasADeadline) {
+  HttpServer server({.deadline = std::chrono::seconds(2)}, echo);
+  LoopbackConnection slow(server.port());
+  slow.send("GET / HTTP/1.1\r\nX: ");
+  for (int i = 0; i < 5; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    slow.send("a");
+  }
+  http_answer(server.port(), "/");
+  slow.send("\r\n\r\n");
+  EXPECT_EQ(slow.receive(), "");
 }
 
 TEST(HttpServer, EndsWithOpenConnections) {
