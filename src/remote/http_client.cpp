@@ -128,7 +128,7 @@ class Sender {
       status = meant_status(status, headers);
       if (status < 200 || status > 299) {
         response.body.append(piece.substr(0, kMaxErrorBody - response.body.size()));
-        return true;
+        return response.body.size() < kMaxErrorBody;  // it need not have an end
       }
       if (status != 206 && request_.range) return false;
       too_long = piece.size() > request_.max_body - response.body_bytes;

@@ -86,6 +86,12 @@ TEST_F(HttpClient, SaysWhatHappenedToTheEnd) {
   expect_contains(message, "(4 attempts in ");
 }
 
+TEST_F(HttpClient, AnErrorNeedNotEnd) {
+  EXPECT_EQ(get(server_.url("/files/a.bin?plan=404:endless&id=4")).status, 404);
+  expect_contains(user_error([&] { get(server_.url("/files/a.bin?plan=503:endless&id=5")); }),
+                  "status 503");
+}
+
 TEST_F(HttpClient, NobodyIsThere) {
   std::string message = user_error([&] { get("http://127.0.0.1:1/file"); });
   expect_contains(message, "cannot fetch 'http://127.0.0.1:1/file': ");

@@ -112,6 +112,15 @@ class Handler(S3Requests, BaseHTTPRequestHandler):
         first, last = (int(part[1]), int(part[2])) if part else (0, len(content) - 1)
         body = content[first:last + 1]
         given = [("Content-Range", f"bytes {first}-{first + len(body) - 1}/{len(content)}")]
+        if argument == "endless":  # an error whose text never ends
+            self.send_response(int(word))
+            self.end_headers()
+            self.close_connection = True
+            try:
+                while True:
+                    self.wfile.write(b"no" * 4096)
+            except OSError:
+                return None
         if word.isdigit():
             headers = []
             if argument == "date":
