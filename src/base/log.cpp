@@ -14,6 +14,7 @@
 
 #include "base/line_writer.h"
 #include "base/log_status.h"
+#include "base/terminal_text.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -68,7 +69,8 @@ void set_log_level(LogLevel level) {
   threshold = level;
 }
 
-void log_line(LogLevel level, const char* file, int line, std::string_view message, bool always) {
+void log_line(LogLevel level, const char* file, int line, std::string_view text, bool always) {
+  const std::string message = without_controls(text);  // it may quote anybody's file
   char stamp[32];
   std::time_t now = std::time(nullptr);
   std::tm tm{};

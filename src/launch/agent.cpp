@@ -12,6 +12,7 @@
 #include "base/exit_status.h"
 #include "base/interruption.h"
 #include "base/log.h"
+#include "base/terminal_text.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "comm/job.h"
@@ -310,7 +311,9 @@ class Agent {
     }
   }
 
-  static void tell(const std::string& text) { std::fprintf(stderr, "tessera: %s\n", text.c_str()); }
+  static void tell(const std::string& text) {
+    std::fprintf(stderr, "tessera: %s\n", without_controls(text).c_str());
+  }
 
   bool is_interrupted() {
     if (asked_to_end_) return true;

@@ -17,6 +17,7 @@
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/process_identity.h"
+#include "base/terminal_text.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -253,7 +254,7 @@ void WorkerGroup::take_end() {
   if (!end_ || end_->kind == JobEnd::Kind::kDone) return;
   if (end_->kind == JobEnd::Kind::kFailed || end_->kind == JobEnd::Kind::kLost) {
     tell_warnings(true);
-    std::fprintf(stderr, "tessera: %s\n", end_->text.c_str());
+    std::fprintf(stderr, "tessera: %s\n", without_controls(end_->text).c_str());
   }
   if (failed_) return;
   if (end_->kind == JobEnd::Kind::kRegroup) {

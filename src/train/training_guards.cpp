@@ -9,6 +9,7 @@
 #include "base/exit_status.h"
 #include "base/log.h"
 #include "base/process_identity.h"
+#include "base/terminal_text.h"
 #include "checkpoint/directory.h"
 #include "flight/process_report.h"
 #include "observe/heartbeat_file.h"
@@ -57,7 +58,7 @@ void TrainingRun::end_stalled(const std::string& what) {
   const std::string text =
       world_size() > 1 ? cat("rank ", rank(), " on ", host_name(), ": ", what) : what;
   std::thread([this, text, what] {
-    std::fprintf(stderr, "tessera: %s\n", text.c_str());
+    std::fprintf(stderr, "tessera: %s\n", without_controls(text).c_str());
     if (device_.control) {
       device_.control->report_failure(what);  // which writes the report of this process, too
     } else {

@@ -16,11 +16,14 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/line_writer.h"
+#include "base/log.h"
 #include "base/own_program.h"
 #include "base/random.h"
 #include "base/shape.h"
+#include "base/terminal_text.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "tests/base/error_expectation.h"
 #include "tests/base/memory_growth.h"
 #include "tests/base/scratch_directory.h"
 
@@ -127,6 +130,17 @@ TEST(Text, LinesAreTakenWithoutTheirEnds) {
   std::vector<std::string_view> lines;
   while (!text.empty()) lines.push_back(take_line(text));
   EXPECT_EQ(lines, (std::vector<std::string_view>{"one", "", "two\rthree", "", "end"}));
+}
+
+TEST(Text, TerminalsGetNoControls) {
+  const std::string plain =
+      "a\tb\n\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xe9 \xc3";  // Latin-1 too
+  EXPECT_EQ(without_controls(plain), plain);
+  EXPECT_EQ(without_controls("\x1b]0;x\x07\r\x7f"), "\\x1b]0;x\\x07\\x0d\\x7f");
+  EXPECT_EQ(without_controls("\xc2\x9b[1m \x9b[1m\xc3\x1b"), "\\x9b[1m \\x9b[1m\xc3\\x1b");
+  testing::internal::CaptureStderr();
+  TESSERA_WARN("'a\x1b[31mb' is there");
+  expect_contains(testing::internal::GetCapturedStderr(), "] 'a\\x1b[31mb' is there\n");
 }
 
 TEST(AtomicFile, KeepsLinksAndDevices) {
