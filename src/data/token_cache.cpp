@@ -89,7 +89,9 @@ class CachedTokens final : public TokenStore {
   CachedTokens(std::shared_ptr<const ByteSource> source, const TokenCacheTrailer& trailer,
                int64_t vocab_size)
       : source_(source),
-        ids_(std::move(source), 0, static_cast<int>(trailer.width), vocab_size),
+        ids_(std::move(source), 0, static_cast<int>(trailer.width), vocab_size,
+             "the file is damaged: copy it again, or prepare the data again; tessera data inspect "
+             "checks all of it"),
         learned_at_(trailer.learned_at) {}
 
   void read(int64_t begin, std::span<int32_t> out) const override { ids_.read(begin, out); }

@@ -30,12 +30,12 @@ constexpr HeaderForm kHeaders[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 }  // namespace
 
 StoredIds::StoredIds(std::shared_ptr<const ByteSource> source, uint64_t offset, int width,
-                     int64_t vocab_size, std::string remark)
+                     int64_t vocab_size, std::string advice)
     : source_(std::move(source)),
       offset_(offset),
       width_(width),
       vocab_size_(vocab_size),
-      remark_(std::move(remark)) {
+      advice_(std::move(advice)) {
   TESSERA_CHECK(width == 2 || width == 4);
 }
 
@@ -64,7 +64,7 @@ void StoredIds::check(int64_t begin, std::span<const int32_t> ids) const {
   throw UserError(cat("'", source_->name(), "': token ", number, " (at byte ",
                       offset_ + static_cast<uint64_t>(number) * static_cast<uint64_t>(width_),
                       ") is ", static_cast<uint32_t>(*bad), ", the vocabulary has ", vocab_size_,
-                      " entries: give the tokenizer that the file was made with", remark_));
+                      " entries: ", advice_));
 }
 
 TokenFile::TokenFile(std::shared_ptr<const ByteSource> source, int64_t vocab_size, int width) {
@@ -112,9 +112,10 @@ TokenFile::TokenFile(std::shared_ptr<const ByteSource> source, int64_t vocab_siz
   const bool guessed = width == 0 && !has_header_ && width_ == 4;
   ids_ = std::make_unique<StoredIds>(
       std::move(source), begin, width_, vocab_size,
-      guessed ? cat(" (it is read as ids of 4 bytes, since the vocabulary has more than ",
-                    kWidestNarrowVocabulary, " entries)")
-              : "");
+      cat("give the tokenizer that the file was made with",
+          guessed ? cat(" (it is read as ids of 4 bytes, since the vocabulary has more than ",
+                        kWidestNarrowVocabulary, " entries)")
+                  : ""));
 }
 
 }  // namespace tessera

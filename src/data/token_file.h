@@ -12,9 +12,10 @@ namespace tessera {
 // are, each time: no copy, no cache, no map.
 class StoredIds final : public TokenStore {
  public:
-  // `vocab_size` > 0: ids are checked against it when they are read. `remark`: behind that error.
+  // `vocab_size` > 0: ids are checked against it when they are read. `advice`: what
+  // that error ends with.
   StoredIds(std::shared_ptr<const ByteSource> source, uint64_t offset, int width,
-            int64_t vocab_size = 0, std::string remark = {});
+            int64_t vocab_size = 0, std::string advice = {});
   // What the source throws. UserError for an id >= vocab_size, with its number and the offset.
   void read(int64_t begin, std::span<int32_t> out) const override;
 
@@ -25,7 +26,7 @@ class StoredIds final : public TokenStore {
   uint64_t offset_;
   int width_;
   int64_t vocab_size_;
-  std::string remark_;
+  std::string advice_;
 };
 
 // A file of tokens that another program made, in place:

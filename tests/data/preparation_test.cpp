@@ -367,6 +367,14 @@ TEST_F(PreparationTest, FilesThatAreMissingOrChangedAreErrors) {
   bad[100] ^= 1;
   std::ofstream(out / "shard-00001.bin", std::ios::binary) << bad;
   expect_contains(open(TokenCache::Check::kContent), "shard-00001.bin' is damaged");
+  bad.replace(100, 4, 4, '\xff');
+  std::ofstream(out / "shard-00001.bin", std::ios::binary) << bad;
+  expect_contains(user_error([&] {
+                    const PreparedDataset data =
+                        open_prepared_dataset(out, TokenCache::Check::kSizes);
+                    data.training.tokens().for_each([](int32_t) {});
+                  }),
+                  "entries: the file is damaged: copy it again, or prepare");
   std::filesystem::copy_file(out / "shard-00000.bin", out / "shard-00001.bin",
                              std::filesystem::copy_options::overwrite_existing);
   expect_contains(open(TokenCache::Check::kSizes), "shard-00001.bin' is not the file that");
