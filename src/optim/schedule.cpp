@@ -126,6 +126,10 @@ std::vector<std::string> Schedule::warnings() const {
     return {cat("--lr ", state_.start_lr, " is below --min_lr ", state_.min_lr,
                 ": the rate goes up to that after the warm-up; give --min_lr")};
   const double end = static_cast<double>(state_.end_iter);
+  if (floored_rate(end) > state_.start_lr)
+    return {cat("so long a warm-up ends at ", format("%.3g", floored_rate(state_.warmup_iter)),
+                ", and the rate then is ", format("%.3g", floored_rate(end)), ", above --lr ",
+                state_.start_lr, ": give a --warmup of at most 0.5")};
   const bool falls = style == DecayStyle::kCosine || style == DecayStyle::kLinear;
   if (falls && state_.warmup_iter > end / 4 && floored_rate(end) > 2 * state_.min_lr)
     return {cat("after so long a warm-up the rate ends at ", format("%.3g", floored_rate(end)),

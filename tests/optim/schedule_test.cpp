@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tests/base/error_expectation.h"
 
 namespace tessera {
 namespace {
@@ -186,6 +187,18 @@ TEST(Schedule, ALongWarmUpThatKeepsTheRateUpIsSaid) {
   EXPECT_TRUE(Schedule({.min_lr = 1e-4, .warmup = 0.5}).warnings().empty());
   for (DecayStyle style : {DecayStyle::kConstant, DecayStyle::kExponential, DecayStyle::kPlateau})
     EXPECT_TRUE(Schedule({.style = style, .warmup = 0.5}).warnings().empty());
+}
+
+// The warm-up of more than half of the steps is cut off, and the curve behind it begins too early.
+TEST(Schedule, ARateAboveThePeakIsSaid) {
+  for (DecayStyle style : {DecayStyle::kLinear, DecayStyle::kExponential}) {
+    const Schedule schedule({.style = style, .lr = 1e-3, .decay_steps = 20, .warmup = 0.9});
+    ASSERT_EQ(schedule.warnings().size(), 1U);
+    expect_contains(schedule.warnings()[0],
+                    cat("ends at 0.000111, and the rate then is ",
+                        format("%.3g", schedule.rate(20, 1)), ", above --lr 0.001: give"));
+  }
+  EXPECT_TRUE(Schedule({.style = DecayStyle::kExponential, .warmup = 0.5}).warnings().empty());
 }
 
 }  // namespace
