@@ -126,7 +126,7 @@ TEST_F(TokenizerCommand, BadInputIsNamed) {
   expect_error<UserError>("'x7' is not a token id",
                           {"decode", "--tokenizer", "byte", with("ids", "1 x7")});
   expect_error<UserError>("token id 257", {"decode", "--tokenizer", "byte", with("ids", "1 257")});
-  expect_error<UserError>("'gpt2'", {"info", "--tokenizer", "gpt2"});
+  expect_error<UserError>("'gpt3'", {"info", "--tokenizer", "gpt3"});
   expect_error<UserError>("/no/such/", {"train", "--input", kCorpus, "--vocab_size", "300",
                                         "--output", "/no/such/tokenizer.json"});
 }
