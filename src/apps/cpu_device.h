@@ -19,7 +19,7 @@ Device device_of(cpu::CpuBackend& backend, const RunConfig& config, bool measure
 
 // The device of --device_type, --target, --cpu_isa and --threads (default: the cores of this
 // machine, shared among the ranks of a host) for which a job is planned, on any machine: nothing
-// can be run on it.
+// can be run on it. Without --target a GPU is this host's if its data sheet is known, else an H100.
 class PlannedDevice {
  public:
   explicit PlannedDevice(const RunConfig& config);

@@ -81,7 +81,7 @@ std::unique_ptr<cuda::CudaBackend> open_cuda(const RunConfig& config, const JobC
 
 void choose_device(ParsedOptions& parsed) {
   RunConfig& config = parsed.config;
-  if (config.device_type != "auto") return;
+  if (config.device_type != "auto" || parsed.is_given("cpu_isa")) return;
   const std::vector<cuda::GpuFacts> gpus = cuda::shown_gpus();
   if (gpus.empty()) return;
   if (cuda::has_kernels()) {

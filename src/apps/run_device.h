@@ -17,7 +17,7 @@ struct RunDevice {
 
 // What --device_type auto is on this host: cuda where the driver shows GPUs and this program has
 // kernels for them, which a note says; else auto stays, the CPU, with a warning where it leaves
-// GPUs idle.
+// GPUs idle. --cpu_isa asks for the CPU.
 void choose_device(ParsedOptions& parsed);
 
 // UserError for a device that is not here. `measure_peak`: whether the matrix peak is measured

@@ -43,7 +43,7 @@ constexpr const char* kHelp = R"(tessera tokenizer: train, use and inspect token
 
 T is "byte", a tokenizer.json, a vocab.json with its merges.txt, a SentencePiece .model, a
 tokenizer.model or .tiktoken file of ranks, or a directory with one of them; OWNER/NAME[@REVISION]
-of a model on the hub, or the https or s3 address of a directory or file, which is fetched.
+(or gpt2) of a model on the hub, or the https or s3 address of a directory or file, which is fetched.
 
 Examples:
   tessera tokenizer train --input book.txt more.jsonl.gz --vocab_size 16384 --output tokenizer.json

@@ -5,8 +5,8 @@
 namespace tessera {
 
 // The JSON of somebody else's file, fit to be copied and printed, for which nlohmann's library
-// calls itself once a level: UserError naming `where` for more than 64 of them. Discarded if not
-// valid. Json: nlohmann::json or nlohmann::ordered_json.
+// calls itself once a level: UserError naming `where` for more than 64 of them, and for a
+// number that is too large. Discarded if not valid. Json: nlohmann::json or nlohmann::ordered_json.
 template <class Json = nlohmann::json>
 Json parse_shallow_json(std::string_view text, std::string_view where);
 

@@ -57,7 +57,8 @@ class DirectoryLock : public CheckpointLock {
   };
   // Makes the directory if need be, takes the lock and removes what others have left half written.
   // Waits for `silence` at most. DirectoryInUse that names the holder if it lives; UserError that
-  // names the directory if it cannot be written.
+  // names the directory if it cannot be written, or the lock's file if that is a link to nothing;
+  // Interrupted.
   DirectoryLock(std::filesystem::path directory, Holder holder, Timing timing);
   DirectoryLock(std::filesystem::path directory, Holder holder)
       : DirectoryLock(std::move(directory), std::move(holder), Timing{}) {}

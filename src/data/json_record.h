@@ -50,8 +50,9 @@ struct RecordOptions {
 //
 //   kJsonText  {"text": "..."}: `text`, by the key that the options name
 //   kJsonIds   {"input_ids": [..], "attention_mask": [..], "labels": [..]}: `ids`, `labels`. The
-//              mask is optional; it is ones, then zeros: those are padding, and are cut off. The
-//              labels are optional: for each id the id itself or -100, not shifted
+//              mask is optional: zeros at its end are padding, which is cut off; ids with a zero
+//              elsewhere stay, and are not learned. The labels are optional: for each id the id
+//              itself or -100, not shifted
 //   kJsonChat  {"messages": [{"role": "..", "content": ".."}, ..]}: `messages`; or {"prompt": "..",
 //              "completion": ".."}: `spans`, of which the completion is learned; or both of them
 //              lists of messages: `messages`, the completion's after the prompt's

@@ -8,7 +8,8 @@
 namespace tessera {
 
 // A model, or a tokenizer, that lies on a server:
-//   OWNER/NAME or OWNER/NAME@REVISION on the hub, where nothing on this machine has that path;
+//   OWNER/NAME or OWNER/NAME@REVISION on the hub, or gpt2 and others that find_model_name() knows,
+//   where nothing on this machine has that path;
 //   hf://OWNER/NAME[@REVISION], the same whatever is on this machine;
 //   https://HOST/DIRECTORY, s3://BUCKET/PREFIX, with the files that a model directory has, or the
 //   address of one of them.

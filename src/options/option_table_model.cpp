@@ -46,7 +46,9 @@ std::vector<OptionRow> shape() {
       {.name = "vocab_size",
        .field = &RunConfig::vocab_size,
        .help =
-           "rows of the embedding; fewer than the tokenizer has is an error, more a warning; "
+           "rows of the embedding; fewer than texts need is an error, more than the tokenizer has, "
+           "or "
+           "fewer for special tokens at its end alone, a warning; "
            "where it is not given and a meta.pkl lies beside the data's train.bin, what that says",
        .minimum = 1,
        .scopes = kRunScopes | in(OptionScope::kTokenizer),
@@ -300,7 +302,7 @@ std::vector<OptionRow> data() {
        .help =
            "a tokenizer's file (tokenizer.json, vocab.json, tokenizer.model) or directory, or "
            "`byte`, or the name of a model in Hugging Face's cache of this machine; or one on a "
-           "server, which is fetched: OWNER/NAME[@REVISION] of the hub, hf://gpt2, an https or "
+           "server, which is fetched: OWNER/NAME[@REVISION] or gpt2 of the hub, an https or "
            "s3 address",
        .scopes = kFetching | kTokenizer,
        .on_resume = kRefused},

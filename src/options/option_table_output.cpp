@@ -105,10 +105,10 @@ std::vector<OptionRow> checkpoints() {
       {.name = "hf_pretrained_model_name_or_dir",
        .aliases = {"hf_model"},
        .field = &RunConfig::hf_pretrained_model_name_or_dir,
-       .help =
-           "fine-tune a Hugging Face model: directory, name in the local cache, or one on a "
-           "server, which is fetched: OWNER/NAME[@REVISION] of the hub, an https or s3 address; "
-           "the shape options are ignored",
+       .help = "fine-tune a Hugging Face model: directory, name in the local cache, or one on a "
+               "server, which is fetched: OWNER/NAME[@REVISION] or gpt2 of the hub, an https or s3 "
+               "address; "
+               "the shape options are ignored",
        .on_resume = kFree},
       {.name = "hf_home",
        .field = &RunConfig::hf_home,
@@ -187,7 +187,8 @@ std::vector<OptionRow> logging() {
       {.name = "device_type",
        .field = &RunConfig::device_type,
        .help =
-           "back end; auto: cuda where there is a GPU and this build has kernels for it, else cpu. "
+           "back end; auto: cuda where there is a GPU and this build has kernels for it, else, and "
+           "with cpu_isa, cpu. "
            "cuda has run on single H100s and an H200, jobs over several GPUs on emulated ones "
            "only: "
            "docs/cuda.md",

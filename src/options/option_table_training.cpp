@@ -159,7 +159,8 @@ std::vector<OptionRow> learning_rate() {
        .field = &RunConfig::warmup,
        .help =
            "warm-up as a fraction W of N; the curve behind it stops at N - 2 W N of its N steps: "
-           "with 0.15 cosine ends at a fifth of the peak, with 0.5 at the peak",
+           "with 0.15 cosine ends at a fifth of the peak, with 0.5 at the peak; with more the rate "
+           "rises above lr, which is warned of",
        .minimum = 0,
        .maximum = 1,
        .on_resume = kOverridden},

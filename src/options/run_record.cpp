@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr size_t kMaxBytes = 16 << 20;
+constexpr size_t kMaxRecordBytes = 16 << 20;
 
 uint64_t hash_from(const Json& text) {
   auto digits = text.get<std::string>();
@@ -108,7 +108,7 @@ std::string to_json(const RunRecord& r) {
 
 RunRecord run_record_from_json(std::string_view text, std::string_view where) {
   try {
-    if (text.size() > kMaxBytes) throw UserError("larger than 16 MiB");
+    if (text.size() > kMaxRecordBytes) throw UserError("larger than 16 MiB");
     const auto json = parse_shallow_json<Json>(text, kRunName);
     if (json.is_discarded()) throw UserError("not JSON");
     RunRecord r;

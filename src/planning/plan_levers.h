@@ -16,8 +16,8 @@ struct Lever {
 };
 
 // Cheapest kinds first: recomputation, smaller micro-batches, sharding, tensor parallelism,
-// offload, more ranks; and without offload where the host is full. Where both tiers are one memory,
-// that of the ranks as they are, neither offload nor more ranks.
+// offload, more ranks; and without offload where the host is full, or with XLA. Where both tiers
+// are one memory, that of the ranks as they are, neither offload nor more ranks.
 std::vector<Lever> levers_that_save_memory(const RunConfig& config, const JobPlan& plan,
                                            const MemoryLimits& limits);
 

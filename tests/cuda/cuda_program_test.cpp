@@ -47,8 +47,10 @@ TEST_F(CudaProgram, IsTheDeviceOfAuto) {
   EXPECT_EQ(result.status, 0) << result.err;
   expect_contains(result.err, "since there is a GPU; --device_type cpu leaves it alone");
   expect_contains(result.err + result.out, "emulated GPU 0, driver for CUDA");
-  result = run(train(f32_ + cpu_ + Words{"--max_steps", "1"}));
-  expect_lacks(result.err + result.out, "GPU 0");
+  for (const Words& cpu : {cpu_, Words{"--cpu_isa", "avx2"}}) {
+    result = run(train(f32_ + cpu + Words{"--max_steps", "1"}));
+    expect_lacks(result.err + result.out, "GPU 0");
+  }
   expect_contains(run(Words{"plan"} + tiny_shape()).out, "by its data sheet; attention by ");
   // A driver with a GPU for which there are none.
   ::setenv(kVariable, TESSERA_DRIVER_STUB, 1);
@@ -56,6 +58,19 @@ TEST_F(CudaProgram, IsTheDeviceOfAuto) {
   result = run(train(f32_ + Words{"--max_steps", "1"}));
   EXPECT_EQ(result.status, 0) << result.err;
   expect_contains(result.err, "for which this build of tessera has no kernels: it runs on the CPU");
+}
+
+TEST_F(CudaProgram, ContinuesATextAsTheCpuDoes) {
+  ASSERT_EQ(run(train(f32_ + cpu_ + Words{"--max_steps", "20", "--checkpoint_dir", "ckpt"})).status,
+            0);
+  auto text = [&](const Words& device) {
+    const ProgramResult result = run(Words{"generate", "ckpt", "--prompt", "the quick",
+                                           "--temperature", "0", "--max_new_tokens", "12"} +
+                                     device);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(text({}), text(cpu_));
 }
 
 TEST_F(CudaProgram, SaysThatTheDeviceIsEmulated) {

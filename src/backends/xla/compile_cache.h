@@ -7,9 +7,9 @@
 
 namespace tessera::xla {
 
-// Compiled programs on disk, by what they are made of: text, options, plug-in and platform. An
-// entry that is damaged, or that XLA does not take, is said and made anew; so is nothing where the
-// directory cannot be written, which is said once.
+// Compiled programs on disk, by what they are made of: text, options, plug-in, platform, processor
+// and XLA_FLAGS. An entry that is damaged, or that XLA does not take, is said and made anew; so is
+// nothing where the directory cannot be written, which is said once.
 class CompileCache {
  public:
   // Under this directory, in `xla`; an empty path: no cache.
