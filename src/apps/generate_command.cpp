@@ -29,8 +29,8 @@ constexpr const char* kHelp = R"(Usage: tessera generate MODEL [OPTIONS]
 
 Continues a text with a trained model. MODEL is a checkpoint of any number of ranks, a directory of checkpoints
 (the newest is taken), the directory of a Hugging Face model, or its name: in the cache of this machine,
-or on a server, from where it is fetched. The tokenizer is that of the training run or of the directory unless --tokenizer is given. The text goes to standard
-output as it grows, speed to standard error. Of --prompts_file every text is continued, several at once, and comes
+or on a server, from where it is fetched. The tokenizer is that of the training run or of the directory unless
+--tokenizer is given. The text goes to standard output as it grows, speed to standard error. Of --prompts_file every text is continued, several at once, and comes
 as a line of JSON with prompt, completion, tokens and finish_reason (stop or length), in the order of the file.
 With --chat a prompt is what a user says, and the model's answer is printed.
 

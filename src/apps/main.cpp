@@ -122,15 +122,15 @@ int main(int argc, char** argv) {
       throw tessera::UserError("cannot write to standard output: is the disk full?");
     return status;
   } catch (const tessera::UsageError& error) {
-    std::fprintf(stderr, "tessera: %s\n", tessera::without_controls(error.what()).c_str());
+    tessera::print_error(error.what());
     return tessera::kUsageStatus;
   } catch (const tessera::CommError& error) {
     // Another rank has ended. Who started both sees it end first, and a signal to both ends both.
     tessera::interrupted_soon();
-    std::fprintf(stderr, "tessera: %s\n", tessera::without_controls(error.what()).c_str());
+    tessera::print_error(error.what());
     return tessera::kFailureStatus;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "tessera: %s\n", tessera::without_controls(error.what()).c_str());
+    tessera::print_error(error.what());
     return tessera::kFailureStatus;
   }
 }

@@ -1,6 +1,7 @@
 #include "base/terminal_text.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/text.h"
 
@@ -26,6 +27,10 @@ std::string without_controls(std::string_view text) {
     i += whole ? size : 1;
   }
   return shown;
+}
+
+void print_error(std::string_view text) {
+  std::fprintf(stderr, "tessera: %s\n", without_controls(text).c_str());
 }
 
 }  // namespace tessera

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -132,7 +134,7 @@ std::string TableRecordReader::read_ids(size_t row, Record& record) const {
       return cat("input_ids[", record.ids.size(), "] is ", id, ", ids are 0 to ", end - 1);
     record.ids.push_back(static_cast<int32_t>(id));
   }
-  std::span<const int64_t> mask;
+  std::optional<std::span<const int64_t>> mask;  // for when labels are there, too
   for (size_t c = 1; c < columns_.size(); ++c) {
     const ColumnValues& column = batch_.columns[c];
     if (column.is_null(row)) continue;
@@ -149,8 +151,8 @@ std::string TableRecordReader::read_ids(size_t row, Record& record) const {
     }
     mask = values;
   }
-  if (mask.data() != nullptr) {
-    if (std::string problem = apply_attention_mask(mask, record); !problem.empty()) return problem;
+  if (mask) {
+    if (std::string problem = apply_attention_mask(*mask, record); !problem.empty()) return problem;
   }
   return label_problem(record);
 }

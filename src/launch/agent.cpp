@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -160,8 +159,8 @@ class Agent {
                                     place->nodes[static_cast<size_t>(end.lost_node)].host);
         if (end.lost_node == place->node_rank) {
           rounds.membership().leave(end);
-          tell(cat("with this node, ", who,
-                   ", the job did not come to its next step: it goes on without it"));
+          print_error(cat("with this node, ", who,
+                          ", the job did not come to its next step: it goes on without it"));
           return status;
         }
         TESSERA_WARN(cat("with ", who, ", which has just come, the job did not come to its next ",
@@ -212,7 +211,7 @@ class Agent {
       TESSERA_INFO(error.what());
       return 0;
     }
-    tell(error.what());
+    print_error(error.what());
     return error.end.kind == JobEnd::Kind::kInterrupted ? kInterruptedStatus : 1;
   }
 
@@ -284,7 +283,8 @@ class Agent {
         end.status != kUsageStatus)
       tell_what_rings_say(command, place.attempt + options.earlier_attempts(), workers.ends());
     // Where a failure here did not end the job, it still decides this node's exit status.
-    if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty()) tell(workers.failure());
+    if (end.kind != JobEnd::Kind::kFailed && !workers.failure().empty())
+      print_error(workers.failure());
     asked_to_end_ = workers.is_interrupted();
     interrupted_by_ = end.text.substr(0, end.text.find_first_of(":;\n"));
     ended_at_ = workers.ended_at();
@@ -303,16 +303,12 @@ class Agent {
           std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
               .count();
       const auto lines = postmortem_lines(postmortem_of(directory, now, ends));
-      for (const std::string& line : lines) tell(line);
+      for (const std::string& line : lines) print_error(line);
       // Else the rank that failed has said it all.
-      if (!lines.empty()) tell(cat("more of it: tessera postmortem ", path.string()));
+      if (!lines.empty()) print_error(cat("more of it: tessera postmortem ", path.string()));
     } catch (const UserError&) {
       // The ranks may have ended before they had rings.
     }
-  }
-
-  static void tell(const std::string& text) {
-    std::fprintf(stderr, "tessera: %s\n", without_controls(text).c_str());
   }
 
   bool is_interrupted() {

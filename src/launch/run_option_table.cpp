@@ -64,18 +64,16 @@ int visible_gpus() {
 void set_nproc(RunOptions& o, const std::string& text, const std::string& spelling) {
   std::string word = lower(text);
   const bool gpu = word == "gpu" || word == "cuda", automatic = word == "auto";
-  const int gpus = gpu || automatic ? visible_gpus() : 0;
-  if (gpu && gpus == 0) {
-    throw UsageError(cat(spelling, "=", text,
-                         ": this host shows no GPU (/dev/nvidia0, CUDA_VISIBLE_DEVICES); give a "
-                         "number, or cpu"));
+  if (gpu || automatic) {
+    o.nproc_per_node = visible_gpus();
+    if (o.nproc_per_node > 0) return;
+    if (gpu)
+      throw UsageError(cat(spelling, "=", text,
+                           ": this host shows no GPU (/dev/nvidia0, CUDA_VISIBLE_DEVICES); give a "
+                           "number, or cpu"));
   }
-  if (gpus > 0) {
-    o.nproc_per_node = gpus;
-  } else {
-    const bool cores = automatic || word == "cpu";
-    o.nproc_per_node = cores ? available_cores() : number(text, 1, kMaxLocalRanks, spelling);
-  }
+  const bool cores = automatic || word == "cpu";
+  o.nproc_per_node = cores ? available_cores() : number(text, 1, kMaxLocalRanks, spelling);
 }
 
 void set_backend(RunOptions& o, const std::string& text, const std::string& spelling) {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -254,7 +253,7 @@ void WorkerGroup::take_end() {
   if (!end_ || end_->kind == JobEnd::Kind::kDone) return;
   if (end_->kind == JobEnd::Kind::kFailed || end_->kind == JobEnd::Kind::kLost) {
     tell_warnings(true);
-    std::fprintf(stderr, "tessera: %s\n", without_controls(end_->text).c_str());
+    print_error(end_->text);
   }
   if (failed_) return;
   if (end_->kind == JobEnd::Kind::kRegroup) {

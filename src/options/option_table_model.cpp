@@ -47,8 +47,7 @@ std::vector<OptionRow> shape() {
        .field = &RunConfig::vocab_size,
        .help =
            "rows of the embedding; fewer than texts need is an error, more than the tokenizer has, "
-           "or "
-           "fewer for special tokens at its end alone, a warning; "
+           "or fewer for special tokens at its end alone, a warning; "
            "where it is not given and a meta.pkl lies beside the data's train.bin, what that says",
        .minimum = 1,
        .scopes = kRunScopes | in(OptionScope::kTokenizer),

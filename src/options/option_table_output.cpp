@@ -107,8 +107,7 @@ std::vector<OptionRow> checkpoints() {
        .field = &RunConfig::hf_pretrained_model_name_or_dir,
        .help = "fine-tune a Hugging Face model: directory, name in the local cache, or one on a "
                "server, which is fetched: OWNER/NAME[@REVISION] or gpt2 of the hub, an https or s3 "
-               "address; "
-               "the shape options are ignored",
+               "address; the shape options are ignored",
        .on_resume = kFree},
       {.name = "hf_home",
        .field = &RunConfig::hf_home,
@@ -188,10 +187,8 @@ std::vector<OptionRow> logging() {
        .field = &RunConfig::device_type,
        .help =
            "back end; auto: cuda where there is a GPU and this build has kernels for it, else, and "
-           "with cpu_isa, cpu. "
-           "cuda has run on single H100s and an H200, jobs over several GPUs on emulated ones "
-           "only: "
-           "docs/cuda.md",
+           "with cpu_isa, cpu. cuda has run on single H100s and an H200, jobs over several GPUs on "
+           "emulated ones only: docs/cuda.md",
        .values = {{.name = "auto"},
                   {.name = "cpu"},
                   {.name = "cuda", .synonyms = {"gpu"}},

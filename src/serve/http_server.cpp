@@ -136,7 +136,11 @@ struct HttpServer::Daemon {
   // that there may be of them, for ever. So each one that comes makes room for itself.
   void make_room(const std::string& address) {
     const double now = monotonic_seconds();
-    std::erase_if(open, [&](const Open& c) { return now - c.since > deadline && close(c); });
+    std::erase_if(open, [&](const Open& c) {
+      const bool late = now - c.since > deadline;
+      if (late) close(c);
+      return late;
+    });
     auto close_longest = [&](size_t most, auto counts) {
       if (std::cmp_less_equal(std::ranges::count_if(open, counts), most)) return;
       auto longest = open.end();
@@ -150,7 +154,7 @@ struct HttpServer::Daemon {
   }
 
   // The library sees the end of it.
-  static bool close(const Open& c) { return ::shutdown(c.fd, SHUT_RDWR), true; }
+  static void close(const Open& c) { ::shutdown(c.fd, SHUT_RDWR); }
 
   static void notify(void* self, MHD_Connection* connection, void**,
                      MHD_ConnectionNotificationCode what) {

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
 #include <thread>
 
 #include "base/clock.h"
@@ -58,7 +57,7 @@ void TrainingRun::end_stalled(const std::string& what) {
   const std::string text =
       world_size() > 1 ? cat("rank ", rank(), " on ", host_name(), ": ", what) : what;
   std::thread([this, text, what] {
-    std::fprintf(stderr, "tessera: %s\n", without_controls(text).c_str());
+    print_error(text);
     if (device_.control) {
       device_.control->report_failure(what);  // which writes the report of this process, too
     } else {
