@@ -20,11 +20,11 @@ execute_process(COMMAND /sbin/ldconfig -p OUTPUT_VARIABLE list COMMAND_ERROR_IS_
 set(opened "")
 foreach(name libcurl.so.4 libmicrohttpd.so.12)
   string(REPLACE "." "\\." pattern ${name})
-  string(REGEX MATCH "${pattern} \\(libc6,x86-64\\) => ([^\n]+)" found "${list}")
+  string(REGEX MATCH "${pattern} \\(libc6,(x86-64|AArch64)\\) => ([^\n]+)" found "${list}")
   if(NOT found)
     message(FATAL_ERROR "${name} is missing: tools/packages install build")
   endif()
-  list(APPEND opened ${CMAKE_MATCH_1})
+  list(APPEND opened ${CMAKE_MATCH_2})
 endforeach()
 execute_process(COMMAND ldd ${place}/tessera ${opened} OUTPUT_VARIABLE needed COMMAND_ERROR_IS_FATAL ANY)
 if(needed MATCHES "not found")
@@ -58,11 +58,13 @@ foreach(library IN LISTS libraries)
   endif()
 endforeach()
 
+file(GLOB loader ${place}/ld-linux-*.so.*)
+cmake_path(GET loader FILENAME name)
 file(WRITE ${tree}/bin/tessera [[#!/bin/sh
 # Starts tessera with the libraries that came with it.
 top=$(dirname "$(dirname "$(readlink -f "$0")")")
-exec "$top/lib/tessera/ld-linux-x86-64.so.2" --argv0 "$top/bin/tessera" --library-path "$top/lib/tessera" \
+exec "$top/lib/tessera/]] ${name} [[" --argv0 "$top/bin/tessera" --library-path "$top/lib/tessera" \
   "$top/lib/tessera/tessera" "$@"
 ]])
-file(CHMOD ${tree}/bin/tessera ${place}/ld-linux-x86-64.so.2 PERMISSIONS
+file(CHMOD ${tree}/bin/tessera ${loader} PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)

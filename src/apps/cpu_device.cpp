@@ -36,6 +36,7 @@ double nominal_thread_flops(cpu::Isa isa, DType dtype) {
     case cpu::Isa::kAvx512: return 1e11;
     case cpu::Isa::kAvx512Bf16: return dtype == DType::kBF16 ? 2e11 : 1e11;
     case cpu::Isa::kAmx: return dtype == DType::kBF16 ? 1e12 : 2.5e11;
+    case cpu::Isa::kNeonBf16: return dtype == DType::kBF16 ? 2e11 : 5e10;
   }
   return 1e10;
 }

@@ -1,10 +1,10 @@
 #include "base/thread_pool.h"
 
-#include <immintrin.h>
 #include <sched.h>
 
 #include <algorithm>
 
+#include "base/pause_core.h"
 #include "base/thread_stacks.h"
 
 namespace tessera {
@@ -45,7 +45,7 @@ void ThreadPool::run(int64_t tiles, const std::function<void(int64_t, int)>& tas
   }
   start_.notify_all();
   take_tiles(0);
-  for (int i = 0; i < kSpins && busy_.load(std::memory_order_acquire) > 0; ++i) _mm_pause();
+  for (int i = 0; i < kSpins && busy_.load(std::memory_order_acquire) > 0; ++i) pause_core();
   if (busy_.load(std::memory_order_acquire) > 0) {
     std::unique_lock lock(mutex_);
     finish_.wait(lock, [this] { return busy_.load(std::memory_order_acquire) == 0; });
@@ -72,7 +72,7 @@ void ThreadPool::work(int thread) {
   uint64_t seen = 0;
   for (;;) {
     for (int i = 0; i < kSpins && generation_.load(std::memory_order_acquire) == seen; ++i)
-      _mm_pause();
+      pause_core();
     {
       std::unique_lock lock(mutex_);
       start_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/pause_core.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -23,12 +24,6 @@ constexpr std::chrono::milliseconds kNap{20};
 constexpr std::chrono::milliseconds kNews{2000};
 
 bool reached(uint32_t value, uint32_t wanted) { return static_cast<int32_t>(value - wanted) >= 0; }
-
-void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 // Not the private kind of futex: other processes have the page elsewhere.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {

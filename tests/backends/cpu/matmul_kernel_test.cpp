@@ -326,7 +326,13 @@ TEST(MakeMatmul, TakesBf16ToMatrixTilesWhereThereAreSome) {
 
 TEST(MakeMatmul, TakesBf16ToDotProductsWhereThereAreSome) {
   MatmulProblem p = problem(256, 256, 256, false, true, kDTypes[2], false);
-  EXPECT_TRUE(make_matmul(p, Isa::kAvx512Bf16)->description().starts_with("packed avx512_bf16"));
+  int sets = 0;
+  for (Isa isa : kIsas) {
+    if (isa != Isa::kAvx512Bf16 && isa != Isa::kNeonBf16) continue;
+    EXPECT_TRUE(make_matmul(p, isa)->description().starts_with(cat("packed ", name(isa), ",")));
+    ++sets;
+  }
+  EXPECT_EQ(sets, 1);
 }
 
 TEST(MakeMatmul, TakesF32ToMatrixTilesInThreeParts) {
@@ -343,10 +349,10 @@ TEST(MakeMatmul, AsksForTheSameWorkspaceOnEveryMachine) {
     for (DTypes dtypes : kDTypes) {
       for (bool accumulate : {false, true}) {
         MatmulProblem p = problem(700, 1100, 333, false, true, dtypes, accumulate);
-        auto own = make_amx_matmul(p, isa);
-        if (!own) own = make_amx_f32_matmul(p, isa);
-        if (!own) own = make_bf16_matmul(p, isa);
-        if (!own) own = make_vector_matmul(p, isa);
+        std::unique_ptr<const Matmul> own;
+        for (const MatmulImplementation& implementation : matmul_implementations()) {
+          if (!own && implementation.name != "onednn") own = implementation.make(p, isa);
+        }
         for (int threads : {1, 7}) {
           EXPECT_EQ(make_matmul(p, isa)->workspace_bytes(threads), own->workspace_bytes(threads))
               << name(isa) << " " << name(p.a);

@@ -207,8 +207,9 @@ void for_implementations(const MatmulProblem& p, F f) {
   for (const MatmulImplementation& implementation : matmul_implementations()) {
     for (Isa isa : kIsas) {
       if (isa > detect_isa()) continue;
-      // The vector kernel of stronger sets is that of AVX-512.
-      if (implementation.name == "vector" && isa > Isa::kAvx512) continue;
+      // The vector kernel of these is that of AVX-512.
+      const bool has_avx512s = isa == Isa::kAvx512Bf16 || isa == Isa::kAmx;
+      if (implementation.name == "vector" && has_avx512s) continue;
       std::unique_ptr<const Matmul> matmul = implementation.make(p, isa);
       if (!matmul) continue;
       SCOPED_TRACE(cat(matmul->description(), " on ", name(isa), ": ", describe(p)));

@@ -76,7 +76,9 @@ struct Families {
   const Family* begin() const { return all.data(); }
   const Family* end() const { return all.data() + count; }
 };
-Families families_of(const AttentionProblem& p, Isa isa) {
+Families families_of([[maybe_unused]] const AttentionProblem& p, Isa isa) {
+  const Family vectors = vector_family(isa);
+#if defined(__x86_64__)
   auto in_bf16 = [](auto forward, auto backward, auto finish) {
     return Family{.forward_unit = forward,
                   .backward_unit = backward,
@@ -84,7 +86,6 @@ Families families_of(const AttentionProblem& p, Isa isa) {
                   .in_bf16 = true,
                   .lanes = 0};
   };
-  const Family vectors = vector_family(isa);
   if (isa == Isa::kAmx && p.dtype == DType::kBF16)
     return {{in_bf16(amx::attention_forward_unit, amx::attention_backward_unit,
                      amx::attention_finish_dq)},
@@ -98,6 +99,7 @@ Families families_of(const AttentionProblem& p, Isa isa) {
     return {{in_bf16(vdpbf16::attention_forward_unit, vdpbf16::attention_backward_unit,
                      vdpbf16::attention_finish_dq)},
             1};
+#endif
   return {{vectors}, 1};
 }
 

@@ -1,6 +1,5 @@
 #include "backends/cpu/kernels/elementwise.h"
 
-#include <atomic>
 #include <cstring>
 
 #include "backends/cpu/kernels/tiles.h"
@@ -22,12 +21,6 @@ void add_bias(DType dtype, const void* x, const void* bias, void* y, int64_t row
   auto range = TESSERA_SELECT(isa, add_bias_rows);
   for_ranges(pool, rows, rows_per_tile(width),
              [&](int64_t begin, int64_t end) { range(dtype, x, bias, y, width, begin, end); });
-}
-
-void accumulate(DType dtype, const void* x, float* y, int64_t n, Isa isa, ThreadPool& pool) {
-  auto range = TESSERA_SELECT(isa, accumulate_range);
-  for_ranges(pool, n, kElements,
-             [&](int64_t begin, int64_t end) { range(dtype, x, y, begin, end); });
 }
 
 void scale(DType dtype, const void* x, const float* factor, void* y, int64_t n, Isa isa,
@@ -58,30 +51,11 @@ void cast_to_f32(const F16* x, float* y, int64_t n, Isa isa, ThreadPool& pool) {
   for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) { range(x, y, begin, end); });
 }
 
-void fill(DType dtype, void* y, float value, int64_t n, ThreadPool& pool) {
-  for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
-    if (dtype == DType::kF32) {
-      std::fill(static_cast<float*>(y) + begin, static_cast<float*>(y) + end, value);
-    } else {
-      std::fill(static_cast<BF16*>(y) + begin, static_cast<BF16*>(y) + end, BF16(value));
-    }
-  });
-}
-
 void copy(const void* x, void* y, int64_t bytes, ThreadPool& pool) {
   for_ranges(pool, bytes, kBytes, [&](int64_t begin, int64_t end) {
     std::memcpy(static_cast<char*>(y) + begin, static_cast<const char*>(x) + begin,
                 static_cast<size_t>(end - begin));
   });
-}
-
-bool all_finite(DType dtype, const void* x, int64_t n, Isa isa, ThreadPool& pool) {
-  auto range = TESSERA_SELECT(isa, all_finite_range);
-  std::atomic<bool> finite{true};
-  for_ranges(pool, n, kElements, [&](int64_t begin, int64_t end) {
-    if (!range(dtype, x, begin, end)) finite.store(false, std::memory_order_relaxed);
-  });
-  return finite.load(std::memory_order_relaxed);
 }
 
 }  // namespace tessera::cpu

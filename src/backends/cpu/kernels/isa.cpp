@@ -1,14 +1,21 @@
 #include "backends/cpu/kernels/isa.h"
 
+#if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include "base/error.h"
 #include "base/text.h"
 
 namespace tessera::cpu {
 namespace {
+
+#if defined(__x86_64__)
 
 bool amx_permitted() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -31,6 +38,16 @@ Isa probe() {
   return Isa::kPortable;
 }
 
+#elif defined(__aarch64__)
+
+Isa probe() { return (getauxval(AT_HWCAP2) & HWCAP2_BF16) ? Isa::kNeonBf16 : Isa::kPortable; }
+
+#else
+
+Isa probe() { return Isa::kPortable; }
+
+#endif
+
 }  // namespace
 
 Isa detect_isa() {
@@ -40,7 +57,10 @@ Isa detect_isa() {
 
 Isa default_isa() {
   const Isa isa = detect_isa();
-  return isa == Isa::kAvx512Bf16 && !__builtin_cpu_is("amd") ? Isa::kAvx512 : isa;
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512Bf16 && !__builtin_cpu_is("amd")) return Isa::kAvx512;
+#endif
+  return isa;
 }
 
 std::string_view name(Isa isa) {
@@ -50,6 +70,7 @@ std::string_view name(Isa isa) {
     case Isa::kAvx512: return "avx512";
     case Isa::kAvx512Bf16: return "avx512_bf16";
     case Isa::kAmx: return "amx";
+    case Isa::kNeonBf16: return "neon_bf16";
   }
   return "?";
 }
@@ -61,7 +82,8 @@ Isa isa_from_name(std::string_view text) {
     if (text == name(isa)) return isa;
     known += cat(" ", name(isa));
   }
-  throw UserError(cat("unknown instruction set '", text, "'; known: ", known));
+  throw UserError(
+      cat("this program has no kernels for the instruction set '", text, "'; known: ", known));
 }
 
 void require_isa(Isa isa) {

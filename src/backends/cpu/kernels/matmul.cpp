@@ -26,8 +26,11 @@ namespace {
 // long as packed ones of bf16 on AMX, 8 rows 0.7; in f32 16 rows take 0.7 to 0.8 of the time of our
 // packed vectors (three layer shapes of 768 to 4096, busy machine).
 constexpr MatmulImplementation kImplementations[] = {
-    {"rows", make_rows_matmul},       {"amx", make_amx_matmul},
-    {"amx_f32", make_amx_f32_matmul}, {"bf16", make_bf16_matmul},
+    {"rows", make_rows_matmul},
+#if defined(__x86_64__)
+    {"amx", make_amx_matmul},       {"amx_f32", make_amx_f32_matmul},
+#endif
+    {"bf16", make_bf16_matmul},
 #ifdef TESSERA_WITH_ONEDNN
     {"onednn", make_onednn_matmul},
 #endif

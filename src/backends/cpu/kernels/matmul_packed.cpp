@@ -302,18 +302,25 @@ bool streams_result(const MatmulProblem& p, const void* c, int64_t reuse_distanc
          p.ldc * size_of(p.c) % kAlignment == 0 && reinterpret_cast<uintptr_t>(c) % kAlignment == 0;
 }
 
+#if defined(__x86_64__)
 std::unique_ptr<const Matmul> make_amx_f32_matmul(const MatmulProblem& problem, Isa isa) {
   if (isa != Isa::kAmx || problem.a != DType::kF32) return nullptr;
   return std::make_unique<PackedMatmul>(problem, amx::kF32MatmulKernels, "packed amx, bf16x3");
 }
+#endif
 
 std::unique_ptr<const Matmul> make_bf16_matmul(const MatmulProblem& problem, Isa isa) {
+#if defined(__aarch64__)
+  if (isa != Isa::kNeonBf16 || problem.a != DType::kBF16) return nullptr;
+  return std::make_unique<PackedMatmul>(problem, bfmmla::kMatmulKernels, "packed neon_bf16");
+#else
   if (isa != Isa::kAvx512Bf16 || problem.a != DType::kBF16) return nullptr;
   return std::make_unique<PackedMatmul>(problem, vdpbf16::kMatmulKernels, "packed avx512_bf16");
+#endif
 }
 
 std::unique_ptr<const Matmul> make_vector_matmul(const MatmulProblem& problem, Isa isa) {
-  isa = std::min(isa, Isa::kAvx512);
+  if (isa == Isa::kAvx512Bf16 || isa == Isa::kAmx) isa = Isa::kAvx512;
   return std::make_unique<PackedMatmul>(problem, *TESSERA_SELECT(isa, kMatmulKernels),
                                         cat("packed ", name(isa)));
 }

@@ -1,8 +1,8 @@
 #pragma once
 // Our own matrix product, but for bf16 on AMX (matmul_stationary.h). matmul_packed.cpp cuts the
 // work into tiles, isa/matmul_packed.cpp (any dtype, vectors of f32), bf16/matmul.cpp (bf16, dot
-// products of pairs) and amx/matmul_f32.cpp (f32 in three parts of bf16, matrix tiles) do the
-// arithmetic.
+// products of pairs), neon/matmul.cpp (bf16, products of 2 x 4 by 4 x 2) and amx/matmul_f32.cpp
+// (f32 in three parts of bf16, matrix tiles) do the arithmetic.
 #include <cstdint>
 #include <memory>
 
@@ -14,7 +14,8 @@ namespace tessera::cpu {
 
 // Of f32 on matrix tiles; declines weaker instruction sets and bf16.
 std::unique_ptr<const Matmul> make_amx_f32_matmul(const MatmulProblem& problem, Isa isa);
-// Of bf16 by AVX512-BF16's dot products; declines other instruction sets and f32.
+// Of bf16 by AVX512-BF16's dot products or NEON's matrix products; declines other instruction sets
+// and f32.
 std::unique_ptr<const Matmul> make_bf16_matmul(const MatmulProblem& problem, Isa isa);
 // Vectors of f32, bf16 widened while it is packed. Takes every problem.
 std::unique_ptr<const Matmul> make_vector_matmul(const MatmulProblem& problem, Isa isa);
@@ -79,6 +80,9 @@ namespace amx {
 extern const MatmulKernels kF32MatmulKernels;  // in three parts
 }
 namespace vdpbf16 {
+extern const MatmulKernels kMatmulKernels;  // bf16
+}
+namespace bfmmla {
 extern const MatmulKernels kMatmulKernels;  // bf16
 }
 

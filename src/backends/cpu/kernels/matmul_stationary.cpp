@@ -234,10 +234,12 @@ class StationaryMatmul final : public Matmul {
 
 }  // namespace
 
+#if defined(__x86_64__)
 std::unique_ptr<const Matmul> make_amx_matmul(const MatmulProblem& problem, Isa isa) {
   if (isa != Isa::kAmx || problem.a != DType::kBF16) return nullptr;
   return make_stationary_matmul(problem, amx::kStationaryKernels);
 }
+#endif
 
 std::unique_ptr<const Matmul> make_stationary_matmul(const MatmulProblem& problem,
                                                      const StationaryKernels& kernels) {

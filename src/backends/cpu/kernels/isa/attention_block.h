@@ -16,9 +16,12 @@ static_assert(kLanes == kAttentionLanes);
 // On the diagonal, products take keys in strips of this many and leave out the queries before them.
 constexpr int64_t kStrip = 16;
 
-// Register block of a product: rows x vectors accumulators (24 of 32 registers, or 8 of 16).
+// Register block of a product: rows x vectors accumulators (24 of 32 registers, or 8 of 16; on
+// AArch64, where a row's number takes a register too, 16 of 32).
 #if defined(__AVX512F__)
 constexpr int kRows = 6, kVecs = 4;
+#elif defined(__aarch64__)
+constexpr int kRows = 4, kVecs = 4;
 #else
 constexpr int kRows = 4, kVecs = 2;
 #endif

@@ -19,6 +19,9 @@ constexpr int64_t kAttentionLanes = 16;
 namespace avx512_bf16 {
 constexpr int64_t kAttentionLanes = 16;
 }
+namespace neon_bf16 {
+constexpr int64_t kAttentionLanes = 4;
+}
 
 struct VectorForwardBuffers {
   float *keys, *values;       // [T][width]

@@ -17,12 +17,6 @@ void add_bias_as(const T* x, const T* bias, T* y, int64_t width, int64_t rows) {
 }
 
 template <class T>
-void accumulate_as(const T* x, float* y, int64_t n) {
-  for_vectors(
-      n, [&](auto lanes, int64_t i) { lanes.store(y + i, lanes.load(y + i) + lanes.load(x + i)); });
-}
-
-template <class T>
 void scale_as(const T* x, float factor, T* y, int64_t n) {
   for_vectors(n, [&](auto lanes, int64_t i) { lanes.store(y + i, lanes.load(x + i) * factor); });
 }
@@ -38,6 +32,8 @@ TESSERA_INLINE Vec from_half(HalfVec h) {
   return (Vec)_mm512_maskz_cvtph_ps(0xffff, (__m256i)h);
 #elif defined(__AVX2__)
   return (Vec)_mm256_cvtph_ps((__m128i)h);
+#elif defined(__aarch64__)
+  return (Vec)vcvt_f32_f16((float16x4_t)h);
 #else
   UintVec u = __builtin_convertvector(h, UintVec), m = u & 0x7fffu;
   UintVec special = 0x7f800000u | (m << 13) | (m > 0x7c00u ? UintVec{} + 0x400000u : UintVec{});
@@ -51,6 +47,8 @@ TESSERA_INLINE HalfVec to_half(Vec v) {
   return (HalfVec)_mm512_maskz_cvtps_ph(0xffff, (__m512)v, _MM_FROUND_TO_NEAREST_INT);
 #elif defined(__AVX2__)
   return (HalfVec)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__aarch64__)
+  return (HalfVec)vcvt_f16_f32((float32x4_t)v);
 #else
   UintVec u = (UintVec)v, m = u & 0x7fffffffu;
   UintVec normal = (m - 0x38000000u + 0xfffu + ((m >> 13) & 1u)) >> 13;
@@ -60,16 +58,6 @@ TESSERA_INLINE HalfVec to_half(Vec v) {
   r = m > 0x7f800000u ? 0x7e00u | ((m >> 13) & 0x3ffu) : r;
   return __builtin_convertvector(r | ((u >> 16) & 0x8000u), HalfVec);
 #endif
-}
-
-template <class T>
-bool finite(const T* x, int64_t n) {
-  Vec worst{};  // x - x is 0 for a finite x, otherwise NaN
-  for_vectors(n, [&](auto lanes, int64_t i) {
-    Vec v = lanes.load(x + i);
-    worst += v - v;
-  });
-  return sum_lanes(worst) == 0.0f;
 }
 
 }  // namespace
@@ -89,14 +77,6 @@ void add_bias_rows(DType dtype, const void* x, const void* bias, void* y, int64_
     add_bias_as((const float*)x + at, (const float*)bias, (float*)y + at, width, end - begin);
   } else {
     add_bias_as((const BF16*)x + at, (const BF16*)bias, (BF16*)y + at, width, end - begin);
-  }
-}
-
-void accumulate_range(DType dtype, const void* x, float* y, int64_t begin, int64_t end) {
-  if (dtype == DType::kF32) {
-    accumulate_as((const float*)x + begin, y + begin, end - begin);
-  } else {
-    accumulate_as((const BF16*)x + begin, y + begin, end - begin);
   }
 }
 
@@ -136,11 +116,6 @@ void widen_half_range(const F16* x, float* y, int64_t begin, int64_t end) {
       store_first(y + i, v, count);
     }
   }
-}
-
-bool all_finite_range(DType dtype, const void* x, int64_t begin, int64_t end) {
-  if (dtype == DType::kF32) return finite((const float*)x + begin, end - begin);
-  return finite((const BF16*)x + begin, end - begin);
 }
 
 }  // namespace tessera::cpu::TESSERA_ISA

@@ -7,9 +7,11 @@ namespace tessera::cpu::TESSERA_ISA {
 namespace {
 
 // kRows x 2 accumulators, two columns of B and one broadcast fill the registers: 32 with AVX-512,
-// otherwise 16.
+// otherwise 16; on AArch64 32 hold a broadcast of each row.
 #if defined(__AVX512F__)
 constexpr int kRows = 12;
+#elif defined(__aarch64__)
+constexpr int kRows = 8;
 #elif defined(__AVX2__)
 constexpr int kRows = 6;
 #else

@@ -17,6 +17,8 @@ TESSERA_INLINE WordVec multiply_words(WordVec a, uint64_t factor) {
   return (WordVec)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x((int64_t)factor));
 #elif defined(__SSE2__)
   return (WordVec)_mm_mul_epu32((__m128i)a, _mm_set1_epi64x((int64_t)factor));
+#elif defined(__aarch64__)
+  return (WordVec)vmull_u32(vmovn_u64((uint64x2_t)a), vdup_n_u32((uint32_t)factor));
 #else
   return (a & 0xffffffffu) * factor;
 #endif

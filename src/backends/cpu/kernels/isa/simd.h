@@ -11,6 +11,8 @@
 #include <cstdint>
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "base/dtype.h"
@@ -59,6 +61,8 @@ TESSERA_INLINE Vec widen(HalfVec h) {
 TESSERA_INLINE HalfVec narrow(Vec v) {
 #if defined(__AVX512BF16__)
   return (HalfVec)_mm512_cvtneps_pbh((__m512)v);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  return (HalfVec)vcvt_bf16_f32((float32x4_t)v);
 #else
   UintVec u = (UintVec)v;
   UintVec rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
@@ -206,6 +210,8 @@ TESSERA_INLINE Vec sqrt(Vec v) {
   return (Vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)v);
 #elif defined(__AVX2__)
   return (Vec)_mm256_sqrt_ps((__m256)v);
+#elif defined(__aarch64__)
+  return (Vec)vsqrtq_f32((float32x4_t)v);
 #else
   for (int i = 0; i < kLanes; ++i) v[i] = __builtin_sqrtf(v[i]);
   return v;
