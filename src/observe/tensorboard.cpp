@@ -50,7 +50,6 @@ TensorBoardWriter::TensorBoardWriter(const fs::path& directory, int64_t first_st
       first_step_(first_step),
       last_step_(first_step) {
   file_.append(version_record(unix_seconds()));
-  file_.append(restart_record(unix_seconds(), first_step + 1));
 }
 
 void TensorBoardWriter::arguments(std::span<const std::pair<std::string, std::string>> options) {

@@ -14,8 +14,7 @@ namespace tessera {
 class TensorBoardWriter final : public MetricsSink {
  public:
   // Begins a file of its own in the directory, which is made where it is missing. `first_step`: the
-  // steps done before; what earlier files of the directory say of later ones is not shown any more.
-  // UserError where the directory or file cannot be made.
+  // steps done before. UserError where the directory or file cannot be made.
   TensorBoardWriter(const std::filesystem::path& directory, int64_t first_step);
   void arguments(std::span<const std::pair<std::string, std::string>> options);
   // Least, mean and greatest of these GB/s, which a test of the network measured; not empty.
@@ -24,7 +23,7 @@ class TensorBoardWriter final : public MetricsSink {
   void validation(const ValidationReport& report) override;
   void memory(const MemoryReport& report) override;
   void values(const ValuesReport& report) override;
-  // What was told of later steps is not shown any more.
+  // What was told of later steps, in earlier files of the directory too, is not shown any more.
   void rewound(int64_t steps) override;
   void end(const EndReport& report) override;
 

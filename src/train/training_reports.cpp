@@ -122,6 +122,7 @@ void TrainingRun::open_sinks() {
     TESSERA_INFO(cat("Writing metrics for tensorboard to ", directory, "."));
     open([&] {
       auto writer = std::make_unique<TensorBoardWriter>(directory, record_.step);
+      if (!config_.eval_only) writer->rewound(record_.step);  // that does no step again
       writer->arguments(option_values(config_));
       if (!test.empty()) writer->network_test(average_bus_bandwidths(read_file(test), test));
       return writer;

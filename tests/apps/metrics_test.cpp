@@ -34,6 +34,29 @@ TEST_F(Metrics, GoToTensorBoardAndReports) {
   EXPECT_EQ(result.err.find("step: 5\n"), std::string::npos);
 }
 
+// A file of TensorBoard's says behind which step those before it do not count.
+TEST_F(Metrics, AnEvaluationLeavesTheCurvesOfTheRunInTensorBoard) {
+  const Words words =
+      train({"--max_steps", "6", "--validation_dataset", "text.txt", "--tensorboard_dir", "runs"});
+  auto restarts_at = [&](int64_t step, const Words& more) {
+    const std::set<std::string> before = names("runs");
+    const ProgramResult result = run(words + more);
+    EXPECT_EQ(result.status, 0) << result.err;
+    std::string events;
+    for (const std::string& name : names("runs"))
+      if (!before.contains(name)) events = read_file(path(cat("runs/", name)));
+    expect_contains(events, "Loss/val");
+    // Of an Event: the step, and a log of the session that says START.
+    return events.find(cat("\x10", static_cast<char>(step), "\x3a\x02\x08\x01")) !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(restarts_at(1, {"--checkpoint_dir", "ckpt", "--checkpoint_freq", "2"}));
+  EXPECT_TRUE(restarts_at(5, {"--resume_from_checkpoint", "ckpt/llama_v2-4steps"}));
+  EXPECT_FALSE(
+      restarts_at(3, {"--resume_from_checkpoint", "ckpt/llama_v2-2steps", "--eval_only", "1"}));
+  EXPECT_FALSE(restarts_at(1, {"--eval_only", "1"}));
+}
+
 TEST_F(Metrics, ADirectoryThatCannotBeMadeIsAnErrorBeforeTheFirstStep) {
   write("file", "");
   ProgramResult result = run(train({"--max_steps", "5", "--tensorboard_dir", "file/runs"}));

@@ -86,6 +86,11 @@ TEST_F(TensorBoardTest, HasScalarsOfStepsAndValidations) {
   expect_contains(text, "| 1 | lr | 0.1 |\n| 2 | vocab | a\\|b |\n");
 }
 
+TEST_F(TensorBoardTest, BeginsWithoutARestart) {
+  const TensorBoardWriter writer(directory_, 7);
+  EXPECT_EQ(events().size(), version_record(0).size());
+}
+
 TEST_F(TensorBoardTest, ARewindIsARestart) {
   TensorBoardWriter writer(directory_, 7);
   const std::string before = events();
