@@ -1,6 +1,7 @@
 // How weights and gradients are distributed, for --histogram_freq.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/log.h"
@@ -87,7 +88,10 @@ void TrainingRun::tell_values(int64_t batch, double gradient_factor) {
   report.batch = batch;
   std::map<std::string, double> squares;
   for (size_t i = 0; i < parts.size(); ++i) {
-    squares[parts[i].layer_tag] += values[i].sum_of_squares();
+    double& sum = squares[parts[i].layer_tag];
+    sum += values[i].sum_of_squares();
+    // Sums leave out what is not finite: such a layer is the one that is looked for.
+    if (values[i].not_finite() > 0) sum = std::numeric_limits<double>::quiet_NaN();
     report.parameters.push_back({parts[i].tag, std::move(values[i])});
   }
   for (const auto& [tag, sum] : squares) report.norms.emplace_back(tag, std::sqrt(sum));

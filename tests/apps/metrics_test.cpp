@@ -111,15 +111,17 @@ TEST_F(Metrics, MemoryLinesStandAtTheirPoints) {
   expect_contains(result.out, "[CPU MEMORY]@0004 (torch, rank, device) = (");
 }
 
+// The scalar of TensorBoard's with this tag.
+double value_behind(const std::string& events, const std::string& tag, size_t from = 0) {
+  const size_t at = events.find(tag, from) + tag.size();
+  EXPECT_EQ(events[at], '\x15') << tag;  // simple_value
+  float value = 0;
+  std::memcpy(&value, events.data() + at + 1, sizeof value);
+  return static_cast<double>(value);
+}
+
 // Their squares add up to those of the norm that the update has found, on one rank and on several.
 TEST_F(Metrics, NormsOfLayersAddUp) {
-  auto value_behind = [](const std::string& events, const std::string& tag, size_t from = 0) {
-    const size_t at = events.find(tag, from) + tag.size();
-    EXPECT_EQ(events[at], '\x15') << tag;  // simple_value
-    float value = 0;
-    std::memcpy(&value, events.data() + at + 1, sizeof value);
-    return static_cast<double>(value);
-  };
   std::map<std::string, double> of_one_rank;
   struct Case {
     Words start, more;
@@ -150,6 +152,23 @@ TEST_F(Metrics, NormsOfLayersAddUp) {
       EXPECT_NEAR(value, of_one_rank[tag], bound * value) << tag;
     expect_contains(events, "Gradients/model.layers.0.");
     expect_contains(events, "Weights/");
+  }
+}
+
+TEST_F(Metrics, TheNormOfALayerIsNoNumberWhereAGradientIsNone) {
+  for (const Words& start : {Words{}, Words{"run", "--nproc_per_node", "2"}}) {
+    std::filesystem::remove_all(path("runs"));
+    const ProgramResult result =
+        run(start + train({"--max_steps", "1", "--tensorboard_dir", "runs", "--histogram_freq", "1",
+                           "--inject", "nan@step=0"}));
+    ASSERT_EQ(result.status, 0) << result.err;
+    const std::string events = read_file(path(cat("runs/", *names("runs").begin())));
+    EXPECT_TRUE(std::isnan(value_behind(events, "Norms/grad_norm")));
+    for (const char* layer : {"embed", "layers.0", "layers.1", "head"}) {
+      const bool hit = std::string_view(layer) == "head";
+      EXPECT_EQ(std::isnan(value_behind(events, cat("Norms/gradients/", layer))), hit) << layer;
+      EXPECT_FALSE(std::isnan(value_behind(events, cat("Norms/weights/", layer)))) << layer;
+    }
   }
 }
 
