@@ -18,6 +18,7 @@ void RunRecorder::clear() {
 }
 
 void RunRecorder::begins(const Executable& program) {
+  if (!hears_) return;
   if (runs_.size() == runs_.capacity()) {
     ++lost_;
     return;
@@ -38,7 +39,7 @@ void RunRecorder::ran(size_t instruction, const TimeSpan& at, const TimeSpan* ex
 }
 
 void RunRecorder::worked(const DeviceWork& work) {
-  if (lost_ > 0 || runs_.empty()) return;
+  if (!hears_ || lost_ > 0 || runs_.empty()) return;
   auto known = name_numbers_.find(work.name);
   if (known == name_numbers_.end()) {
     known = name_numbers_.emplace(std::string(work.name), names_.size()).first;
@@ -49,6 +50,7 @@ void RunRecorder::worked(const DeviceWork& work) {
 }
 
 void RunRecorder::add(size_t instruction, int64_t end, const TimeSpan* exchange) {
+  if (!hears_) return;
   // Behind a run that was lost its instructions are, too: they would seem to be of the one before.
   if (lost_ > 0 || instructions_.size() == instructions_.capacity()) {
     ++lost_;

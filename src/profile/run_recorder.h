@@ -45,6 +45,8 @@ class RunRecorder final : public RunListener {
   void ran(size_t instruction, const TimeSpan& at, const TimeSpan* exchange) override;
   void worked(const DeviceWork& work) override;
 
+  // Of runs that begin from here on it hears, or not; at first it does.
+  void hear(bool on) { hears_ = on; }
   void clear();
   const std::vector<Run>& runs() const { return runs_; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
@@ -69,6 +71,7 @@ class RunRecorder final : public RunListener {
   std::map<std::string, size_t, std::less<>> name_numbers_;
   std::vector<TimeSpan> exchanges_;
   int64_t lost_ = 0;
+  bool hears_ = true;
 };
 
 }  // namespace tessera

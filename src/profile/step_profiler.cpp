@@ -66,6 +66,7 @@ void StepProfiler::align() {
 void StepProfiler::begin_step(int64_t number) {
   now_ = settings_.schedule.at(step_++);
   listen(now_.part != ProfileSchedule::Part::kOff);
+  recorder_.hear(true);
   if (now_.part != ProfileSchedule::Part::kActive) return;
   if (now_.first) {
     recorder_.clear();
@@ -82,9 +83,8 @@ void StepProfiler::has_data() {
 }
 
 void StepProfiler::end_step() {
-  if (now_.part != ProfileSchedule::Part::kActive) return;
-  steps_.back().end = monotonic_nanoseconds();
-  if (now_.last) write();
+  recorder_.hear(false);
+  if (now_.part == ProfileSchedule::Part::kActive) steps_.back().end = monotonic_nanoseconds();
 }
 
 void StepProfiler::finish() {

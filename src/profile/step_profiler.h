@@ -11,8 +11,9 @@
 
 namespace tessera {
 
-// The profiler of a training run: records steps by its schedule, and writes a trace of this rank
-// behind the last active step of every cycle. While it waits nobody listens to the programs.
+// The profiler of a training run: records steps by its schedule, of which a trace of this rank is
+// written behind the last active step of every cycle. Programs that run between steps are not
+// recorded; while it waits nobody listens to them at all.
 class StepProfiler {
  public:
   struct Settings {
@@ -37,6 +38,10 @@ class StepProfiler {
   void begin_step(int64_t number);
   void has_data();
   void end_step();
+  // Behind a step: whether it was the last of a cycle, which is to be written before the next one
+  // begins. That takes a while: outside of what is measured of a step.
+  bool is_full() const { return now_.last && !steps_.empty(); }
+  void write();
   // The run ends: steps of a cycle that is not over are written.
   void finish();
   // Whether there was an active step.
@@ -49,7 +54,6 @@ class StepProfiler {
  private:
   void listen(bool on);
   void align();
-  void write();
 
   Settings settings_;
   std::vector<ProfiledProgram> programs_;

@@ -127,6 +127,10 @@ void TrainingProfile::end_step() {
   if (capture_) capture_->end_step();
 }
 
+void TrainingProfile::write() {
+  if (profiler_) profiler_->write();
+}
+
 void TrainingProfile::finish() {
   if (profiler_) profiler_->finish();
   if (capture_) capture_->finish();

@@ -24,6 +24,9 @@ class TrainingProfile {
   void begin_step(int64_t number);
   void has_data();
   void end_step();
+  // Behind a step: a trace is to be written before the next one begins.
+  bool is_full() const { return profiler_ && profiler_->is_full(); }
+  void write();
   // The last step is done.
   void finish();
 

@@ -212,8 +212,13 @@ void TrainingRun::train() {
     const uint32_t by_steps = last ? 0 : due_by_steps();
     // A device that runs ahead of the host gets its next step before this one's results are read.
     const bool ahead = device_.backend->runs_ahead() && !last && !validates && by_steps == 0 &&
-                       !values_due(record_.step) && !losses_;
+                       !values_due(record_.step) && !losses_ && !profile_.is_full();
     finish_steps(ahead ? 1 : 0);
+    if (profile_.is_full()) {
+      tell_doing("writing a trace");
+      profile_.write();
+      tell_doing("training");
+    }
     if (!spike_text_.empty() && !stopping_ && rewind()) continue;
     if (announced_tiers_ != 0) finish_steps(0);
     const uint32_t due = last ? 0 : by_steps | std::exchange(announced_tiers_, 0);

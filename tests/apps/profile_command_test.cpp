@@ -20,6 +20,7 @@ TEST_F(Profile, RecordsSteps3To5AndChangesNoResult) {
   ASSERT_EQ(result.status, 0) << result.err;
   expect_contains(result.err,
                   "Trace of steps 3 to 5 written to profile_traces/rank0.3.pt.trace.json");
+  EXPECT_GT(result.err.find("Trace of steps"), result.err.find("Batch 5 ")) << "behind its time";
   EXPECT_EQ(losses("plain"), losses("recorded"));
   EXPECT_EQ(names("profile_traces"), std::set<std::string>{"rank0.3.pt.trace.json"});
 
@@ -40,6 +41,14 @@ TEST_F(Profile, RecordsSteps3To5AndChangesNoResult) {
   result = run({"profile", "diff", "profile_traces", "profile_traces"});
   EXPECT_EQ(result.status, 0);
   expect_contains(result.out, "(+0.0 %)");
+}
+
+TEST_F(Profile, AStepThatIsSkippedLeavesTheOthersWhole) {
+  ASSERT_EQ(run(short_run({"--use_profiler", "1", "--inject", "nan@step=4"})).status, 0);
+  const ProgramResult result = run({"profile", "report", "profile_traces"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.out, "3 steps, from 3 to 5, of 1 of 1 ranks: ");
+  EXPECT_EQ(result.out.find("not recorded"), std::string::npos) << result.out;
 }
 
 TEST_F(Profile, OfSeveralRanksIsMergedWithArrows) {

@@ -79,6 +79,7 @@ class Recording : public testing::Test {
       for (int i = 0; i < runs; ++i)
         executable->run({{"x", numbers.data()}, {"y", numbers.data()}});
       profiler.end_step();
+      if (profiler.is_full()) profiler.write();
     }
   }
   std::filesystem::path trace(int64_t step) {
@@ -169,6 +170,36 @@ TEST_F(Recording, ACycleThatIsCutShortIsWritten) {
   profiler.finish();
   const auto read = read_trace(ReadFile(trace(1)));
   EXPECT_EQ(profile_report(read).steps, 2);
+}
+
+TEST_F(Recording, NothingIsWrittenBeforeTheStepHasBeenTold) {
+  StepProfiler profiler(settings({.wait = 0, .warmup = 0, .active = 2, .repeat = 1}));
+  for (int64_t step = 0; step < 2; ++step) {
+    EXPECT_FALSE(profiler.is_full());
+    profiler.begin_step(step);
+    profiler.has_data();
+    profiler.end_step();
+  }
+  EXPECT_TRUE(profiler.is_full());
+  EXPECT_FALSE(std::filesystem::exists(trace(0)));
+  profiler.write();
+  EXPECT_FALSE(profiler.is_full());
+  EXPECT_TRUE(std::filesystem::exists(trace(0)));
+}
+
+// As what looks for the first value that is not finite behind a step.
+TEST_F(Recording, WhatRunsBetweenStepsTakesNoRoom) {
+  StepProfiler profiler(settings({.wait = 0, .warmup = 1, .active = 2, .repeat = 1}));
+  const std::vector<float> numbers(1000, 1.0f);
+  for (int64_t step = 0; step < 3; ++step) {
+    run_steps(profiler, step, 1);
+    for (int i = 0; i < 3; ++i) executable->run({{"x", numbers.data()}, {"y", numbers.data()}});
+  }
+  const auto read = read_trace(ReadFile(trace(1)));
+  EXPECT_EQ(read[0].lost, 0);
+  const ProfileReport report = profile_report(read);
+  EXPECT_EQ(report.steps, 2);
+  EXPECT_EQ(report.by_layer[0].calls, 2);
 }
 
 TEST_F(Recording, MoreThanThereIsRoomForIsCounted) {
