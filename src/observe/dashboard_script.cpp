@@ -10,7 +10,7 @@ const is = x => x !== null && x !== undefined && Number.isFinite(x);
 const bytes = n => { let u = 0; while (n >= 1024 && u < 5) { n /= 1024; ++u; } return n.toFixed(u > 2 ? 2 : u ? 1 : 0) + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][u]; };
 const count = n => n.toLocaleString("en");
 const digits = x => !is(x) ? none : x === 0 ? "0" : Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3 ? x.toExponential(2) : String(+x.toPrecision(4));
-const short = x => { for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (Math.abs(x) >= unit) return +(x / unit).toPrecision(3) + letter; return x !== 0 && Math.abs(x) < 1e-3 ? (+x.toPrecision(3)).toExponential() : digits(x); };
+const short = (x, places = 3) => { for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (Math.abs(x) >= unit) return +(x / unit).toPrecision(places) + letter; return x !== 0 && Math.abs(x) < 1e-3 ? (+x.toPrecision(places)).toExponential() : String(+x.toPrecision(Math.max(4, places))); };
 const two = n => String(n).padStart(2, "0");
 const span = s => { s = Math.round(s); const h = Math.floor(s / 3600), m = Math.floor(s % 3600 / 60); return h ? h + "h" + two(m) + "m" : m ? m + "m" + two(s % 60) + "s" : s + "s"; };
 const quick = s => !is(s) ? none : s >= 10 ? span(s) : s >= 1 ? s.toFixed(2) + " s" : (1000 * s).toFixed(s < 0.01 ? 2 : 0) + " ms";
@@ -31,6 +31,11 @@ function marks(low, high, about) {
   const step = power * ([1, 2, 5, 10].find(f => f * power >= rough * 0.999) || 10), at = [];
   for (let i = Math.floor(low / step + 1e-9); i <= Math.ceil(high / step - 1e-9) && at.length < 50; ++i) at.push(i * step);
   return at;
+}
+// As many digits as tell marks apart.
+function labels(at) {
+  const largest = Math.max(...at.map(Math.abs)), places = Math.ceil(Math.log10(largest / (at[1] - at[0]))) + 1;
+  return at.map(x => short(x, Math.max(3, Math.min(15, places))));
 }
 function line(xs, ys, across, down) {
   let path = "", drawn = false;
@@ -89,7 +94,7 @@ class Chart {
       return;
     }
     const ys = marks(Math.min(...seen), Math.max(...seen), height / 50), low = ys[0], high = ys[ys.length - 1];
-    const named = ys.map(y => short(+y.toPrecision(6))), left = 14 + 6.2 * Math.max(...named.map(n => n.length));
+    const named = labels(ys), left = 14 + 6.2 * Math.max(...named.map(n => n.length));
     let begin = Math.min(...steps), end = Math.max(...steps);
     if (begin === end) { begin -= 1; end += 1; }
     const across = this.across = x => left + (x - begin) / (end - begin) * (right - left);
@@ -98,7 +103,8 @@ class Chart {
     clip.append(node("rect", { x: left, y: top - 3, width: right - left + 4, height: bottom - top + 6 }));
     all.push(clip);
     ys.forEach((y, i) => all.push(node("line", { class: "grid", x1: left, x2: right, y1: down(y), y2: down(y) }), node("text", { x: left - 6, y: down(y) + 4, "text-anchor": "end" }, named[i])));
-    for (const x of marks(begin, end, Math.max(2, width / 110))) if (x >= begin && x <= end && Number.isInteger(x)) all.push(node("text", { x: across(x), y: height - 5, "text-anchor": across(x) > right - 12 ? "end" : across(x) < left + 6 ? "start" : "middle" }, short(x)));
+    const at = marks(begin, end, Math.max(2, width / 110)), numbered = labels(at);
+    at.forEach((x, i) => { if (x >= begin && x <= end && Number.isInteger(x)) all.push(node("text", { x: across(x), y: height - 5, "text-anchor": across(x) > right - 12 ? "end" : across(x) < left + 6 ? "start" : "middle" }, numbered[i])); });
     const curves = node("g", { "clip-path": `url(#${id})` });
     if (stride > 1) {
       const lows = this.column(1), highs = this.column(2);

@@ -10,14 +10,18 @@ namespace tessera {
 
 std::string Axis::label(double mark) const {
   const double largest = std::max(std::fabs(range.low), std::fabs(range.high));
+  // Digits that tell marks apart; next to a number 1e15 times as large as a step doubles do not.
+  auto places = [&](double least) {
+    return static_cast<int>(std::clamp(std::ceil(std::log10(largest / step)) + 1, least, 15.0));
+  };
   for (const auto& [unit, letter] : {std::pair{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}) {
     // All marks of an axis have one unit, and none loses a digit.
     if (largest < 10 * unit || std::fmod(step, unit / 10) > step / 100) continue;
-    return mark == 0 ? "0" : cat(format("%g", mark / unit), letter);
+    return mark == 0 ? "0" : cat(format("%.*g", places(6), mark / unit), letter);
   }
   if (std::fabs(mark) < step / 1000) return "0";
   const int digits = step >= 1 ? 0 : static_cast<int>(std::ceil(-std::log10(step) - 1e-9));
-  return digits > 6 ? format("%.2g", mark) : format("%.*f", digits, mark);
+  return digits > 6 ? format("%.*g", places(2), mark) : format("%.*f", digits, mark);
 }
 
 double Axis::place(double x) const {

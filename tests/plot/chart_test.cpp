@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/text.h"
 #include "plot/axis.h"
@@ -35,6 +36,21 @@ TEST(Axis, HasRoundMarks) {
   EXPECT_EQ(marks(-0.25, 0.3), "-0.4 -0.2 0 0.2 0.4");
   EXPECT_EQ(marks(5, 5), "4.4 4.6 4.8 5.0 5.2 5.4 5.6") << "of one number";
   EXPECT_EQ(marks(0, 0), "-1.0 -0.5 0 0.5 1.0");
+}
+
+TEST(Axis, TellsMarksApartThatLieCloseTogether) {
+  EXPECT_EQ(marks(9.9902e-5, 9.991e-5, 4), "9.9902e-05 9.9904e-05 9.9906e-05 9.9908e-05 9.991e-05");
+  EXPECT_EQ(marks(0, 4e-9, 4), "0 1e-09 2e-09 3e-09 4e-09");
+  for (const auto& [low, high] : {std::pair{1e-5, 1.0004e-5},
+                                  {137'438'953'472.0, 137'440'000'000.0},
+                                  {98e3, 100e3},
+                                  {2.00000001, 2.00000009},
+                                  {-1e12 - 5, -1e12},
+                                  {1e15, 1e15 + 8}}) {
+    const std::string text = marks(low, high);
+    const std::vector<std::string_view> all = split(text, ' ');
+    EXPECT_EQ(std::set(all.begin(), all.end()).size(), all.size()) << text;
+  }
 }
 
 TEST(Axis, StandsAnyNumbers) {
