@@ -188,9 +188,10 @@ function showRanks(s) {
   while (body.children.length > s.ranks.length) body.lastChild.remove();
   s.ranks.forEach((r, i) => {
     if (!body.children[i]) { const tr = make("tr"); tr.append(...HEADS.map(name => { const td = make("td"); td.dataset.name = name; return td; })); body.append(tr); }
-    // It computes longer than most do, more than once.
-    late[i] = is(own(r)) && own(r) > 1.25 * usual && own(r) > usual + 0.005 ? (late[i] || 0) + 1 : 0;
-    const slow = late[i] > 2;
+    // It computes longer than most do, in more than one step: a long one is in several answers.
+    late[i] = late[i] || { step: null, times: 0 };
+    if (late[i].step !== r.step) late[i] = { step: r.step, times: is(own(r)) && own(r) > 1.25 * usual && own(r) > usual + 0.005 ? late[i].times + 1 : 0 };
+    const slow = late[i].times > 2;
     const cells = [r.rank, `${r.host} (${r.process})`, r.doing + (r.doing_seconds >= 5 && r.doing !== "training" ? " for " + span(r.doing_seconds) : ""), is(r.step) ? count(r.step) : none,
       quick(r.step_seconds) + (slow ? " (slow)" : ""), quick(r.exchange_seconds), quick(r.data_seconds), bytes(r.memory_bytes)];
     cells.forEach((text, c) => say(body.children[i].children[c], String(text)));
