@@ -67,8 +67,10 @@ struct ValidationReport {
 
 // Memory of one rank at one point of a run, in bytes.
 struct MemoryReport {
-  int64_t step = 0;
-  std::string tag;  // the point: "After forward"
+  int64_t step = 0;                                                // that were done
+  bool in_step = false;                                            // while the next one is at work
+  int64_t counted_to() const { return step + (in_step ? 1 : 0); }  // where steps done are counted
+  std::string tag;                                                 // the point: "After forward"
   int rank = 0;
   std::string device;  // "cpu"
   // Of the device, by the plan: what lives now, at most since the report before, and what is taken

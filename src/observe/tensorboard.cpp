@@ -92,7 +92,7 @@ void TensorBoardWriter::memory(const MemoryReport& r) {
   std::vector<Scalar> scalars;
   for (const auto& [tag, bytes] : values)
     scalars.push_back({tag, static_cast<double>(bytes) / (int64_t{1} << 30)});
-  file_.append(scalars_record(unix_seconds(), r.step, scalars));
+  file_.append(scalars_record(unix_seconds(), r.counted_to(), scalars));
 }
 
 void TensorBoardWriter::values(const ValuesReport& r) {

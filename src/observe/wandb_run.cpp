@@ -109,9 +109,24 @@ void WandbRun::add(std::string_view key, double value) {
   row_[std::string(key)] = json_number(value);
 }
 
-void WandbRun::step(const StepReport& r) {
+void WandbRun::begin_row(int64_t step) {
   finish_row();
-  row_step_ = r.batch + 1;
+  row_step_ = step;
+  std::erase_if(early_, [&](const MemoryReport& r) {
+    if (r.counted_to() > step) return false;
+    add(r);
+    return true;
+  });
+}
+
+void WandbRun::add(const MemoryReport& r) {
+  const double gib = int64_t{1} << 30;
+  add(cat("GPUMemoryGB/", r.tag, "/max_allocated"), static_cast<double>(r.peak_allocated) / gib);
+  add(cat("CPUMemoryGB/", r.tag, "/total"), static_cast<double>(r.resident) / gib);
+}
+
+void WandbRun::step(const StepReport& r) {
+  begin_row(r.batch + 1);
   for (const Scalar& scalar : scalars_of(r)) add(scalar.tag, scalar.value);
   const double per_gpu =
       per_second(static_cast<double>(r.tokens), r.step_seconds) / static_cast<double>(ranks_);
@@ -126,16 +141,14 @@ void WandbRun::step(const StepReport& r) {
 
 // Belongs to the row of the step before it; at the beginning of a run there may be none.
 void WandbRun::validation(const ValidationReport& r) {
-  if (row_step_ != r.batch + 1) finish_row();
-  row_step_ = r.batch + 1;
+  if (row_step_ != r.batch + 1) begin_row(r.batch + 1);
   for (const Scalar& scalar : scalars_of(r)) add(scalar.tag, scalar.value);
 }
 
+// Of a step that is at work there is no row yet, nor of what is before the first one.
 void WandbRun::memory(const MemoryReport& r) {
-  if (row_step_ < 0) return;  // rows are of steps
-  const double gib = int64_t{1} << 30;
-  add(cat("GPUMemoryGB/", r.tag, "/max_allocated"), static_cast<double>(r.peak_allocated) / gib);
-  add(cat("CPUMemoryGB/", r.tag, "/total"), static_cast<double>(r.resident) / gib);
+  if (row_step_ == r.counted_to()) return add(r);
+  early_.push_back(r);
 }
 
 // Of the same step as the row.

@@ -35,6 +35,8 @@ class WandbRun final : public MetricsSink {
   class Record;
   void append(const Record& record);
   void add(std::string_view key, double value);
+  void add(const MemoryReport& report);
+  void begin_row(int64_t step);
   void finish_row();
   void write_summary();
 
@@ -47,6 +49,7 @@ class WandbRun final : public MetricsSink {
   // The row of the last step, which is written when the next one begins.
   int64_t row_step_ = -1;
   std::map<std::string, std::string> row_, summary_;  // values as JSON
+  std::vector<MemoryReport> early_;                   // of rows that have not begun
 };
 
 }  // namespace tessera

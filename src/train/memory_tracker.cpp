@@ -14,8 +14,8 @@ MemoryTracker::MemoryTracker(int rank, std::string device,
   last_.device = std::move(device);
 }
 
-void MemoryTracker::at(std::string tag, int64_t step, const Session* session) {
-  report(std::move(tag), step, session, 0);
+void MemoryTracker::at(std::string tag, int64_t step, bool in_step, const Session* session) {
+  report(std::move(tag), step, in_step, session, 0);
 }
 
 void MemoryTracker::ran(const Executable& program) {
@@ -39,14 +39,16 @@ NodeObserver MemoryTracker::observer(int64_t step, const Session& session) {
       peak_in_arena_ = *std::max_element(bytes.begin(), bytes.begin() + forward);
       peak_behind = *std::max_element(bytes.begin() + forward, bytes.end());
     }
-    report("After forward", step, &session, live);
+    report("After forward", step, true, &session, live);
     peak_in_arena_ = peak_behind;
   };
 }
 
-void MemoryTracker::report(std::string tag, int64_t step, const Session* session, int64_t live) {
+void MemoryTracker::report(std::string tag, int64_t step, bool in_step, const Session* session,
+                           int64_t live) {
   MemoryReport& r = last_;
   r.step = step;
+  r.in_step = in_step;
   r.tag = std::move(tag);
   const int64_t peak_in_arena = std::max(live, std::exchange(peak_in_arena_, 0));
   if (session && session->allocated()) {

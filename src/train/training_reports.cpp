@@ -194,8 +194,8 @@ void TrainingRun::track_memory() {
   memory_ = std::make_unique<MemoryTracker>(rank(), device_.kind, std::move(tell));
 }
 
-void TrainingRun::tell_memory(const std::string& point) {
-  if (memory_) memory_->at(point, record_.step, session_.get());
+void TrainingRun::tell_memory(const std::string& point, bool in_step) {
+  if (memory_) memory_->at(point, record_.step, in_step, session_.get());
 }
 
 bool TrainingRun::tracks_step(int64_t batch) const {
@@ -230,7 +230,7 @@ void TrainingRun::finish_step(RunningStep& step) {
   if (tracks_step(report.batch)) {
     for (const Session::Program& program : session_->compiled())
       if (program.name == "apply") memory_->ran(*program.executable);
-    memory_->at("After opt step", report.batch, session_.get());
+    memory_->at("After opt step", report.batch, true, session_.get());
   }
   // An agent waits for this line of rank 0.
   if (report.batch == first_step_)

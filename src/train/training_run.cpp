@@ -305,11 +305,11 @@ bool TrainingRun::start_step() {
   in_phase("computing gradients");
   if (device_.communicator) step.seconds_waited = device_.communicator->seconds_waited();
   const bool tracked = tracks_step(record_.step);
-  if (tracked) tell_memory("Before train step");
+  if (tracked) tell_memory("Before train step", true);
   faults_.before_gradients(record_.step, record_.step - first_step_, *session_);
   session_->accumulate(step.micro_batches, observer);
   faults_.after_gradients(record_.step, record_.step - first_step_, *session_);
-  if (tracked) tell_memory("After train step");
+  if (tracked) tell_memory("After train step", true);
   in_phase("updating the weights");
   if (saver_) saver_->wait_for_copy();
   step.update =

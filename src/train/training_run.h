@@ -174,7 +174,7 @@ class TrainingRun {
   // What the run does besides steps, for the console.
   void tell_doing(const char* what);
   void track_memory();
-  void tell_memory(const std::string& point);
+  void tell_memory(const std::string& point, bool in_step = false);
   bool tracks_step(int64_t batch) const;
   NodeObserver step_observer();
   void train();

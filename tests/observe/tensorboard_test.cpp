@@ -103,6 +103,16 @@ TEST_F(TensorBoardTest, ARewindIsARestart) {
             restart_record(0, 4).substr(content, end - before.size() - content));
 }
 
+// Steps done are what the axis counts, and those of a point in a step are with that step.
+TEST_F(TensorBoardTest, HasPointsOfMemoryAtTheirStep) {
+  TensorBoardWriter writer(directory_, 0);
+  for (const auto& [in_step, shown_at] : {std::pair{true, "\x10\x06"}, {false, "\x10\x05"}}) {
+    const size_t before = events().size();
+    writer.memory({.step = 5, .in_step = in_step, .tag = "a point"});
+    EXPECT_EQ(events().substr(before + 8 + 4 + 1 + 8, 2), shown_at);  // behind the time
+  }
+}
+
 TEST_F(TensorBoardTest, ASecondFileOfTheSameMomentHasANameOfItsOwn) {
   TensorBoardWriter first(directory_, 0), second(directory_, 0);
   std::map<fs::path, uintmax_t> files;

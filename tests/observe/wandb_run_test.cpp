@@ -69,6 +69,39 @@ TEST_F(WandbRunTest, HasARowAStepWithTheValidationInIt) {
   EXPECT_GT(records(run).size(), first.size());
 }
 
+// Points of memory in a step are told before the step is.
+TEST_F(WandbRunTest, HasMemoryInTheRowOfItsStep) {
+  WandbRun run(scratch_.path(), {}, 12, 1);
+  auto tell = [&](int64_t step, bool in_step, const char* tag, int64_t gib) {
+    run.memory({.step = step, .in_step = in_step, .tag = tag, .resident = gib << 30});
+  };
+  auto row_of = [&](int64_t batch) {
+    const size_t before = records(run).size();
+    StepReport r = sample_report();
+    r.batch = batch;
+    run.step(r);
+    return records(run).substr(before);
+  };
+  auto value = [](const char* tag, const char* digits) {
+    return cat("CPUMemoryGB/", tag, "/total\x82\x01", std::string(1, '\x01'), digits);
+  };
+  tell(12, false, "Before FSDP wrapper", 5);
+  tell(12, true, "After opt step", 6);
+  EXPECT_EQ(row_of(12), "") << "the row is not whole yet";
+  tell(13, false, "Before ckpt", 7);
+  tell(13, true, "After opt step", 8);
+  tell(14, true, "Before train step", 9);  // of a device that runs ahead
+  const std::string first = row_of(13), second = row_of(14);
+  for (const std::string& text :
+       {value("Before FSDP wrapper", "5"), value("After opt step", "6"), value("Before ckpt", "7")})
+    expect_contains(first, text);
+  EXPECT_EQ(first.find("Before train step"), std::string::npos);
+  expect_contains(second, value("After opt step", "8"));
+  EXPECT_EQ(second.find("Before"), std::string::npos);
+  run.end({});
+  expect_contains(records(run), value("Before train step", "9"));
+}
+
 TEST_F(WandbRunTest, WhatCannotBeMadeIsAnErrorAndAFullDiskIsNone) {
   expect_contains(user_error([] { WandbRun run("/proc/none", {}, 0, 1); }),
                   "for --use_wandb, which keeps its files in the working directory");
