@@ -170,7 +170,7 @@ function showHead(s) {
   $("bar").setAttribute("aria-valuenow", percent);
   $("bar").firstElementChild.style.width = 100 * share + "%";
   say($("steps"), s.steps > 0 ? `step ${count(s.step)} of ${count(s.steps)} (${percent} %)` : "no step yet");
-  say($("left"), [s.last && s.last.elapsed_seconds ? span(s.last.elapsed_seconds) + " trained" : "", s.last && is(s.last.seconds_left) && !s.end ? span(s.last.seconds_left) + " left" : ""].filter(x => x).join(", "));
+  say($("left"), [s.last && s.last.elapsed_seconds ? span(s.last.elapsed_seconds) + " trained" : "", s.last && is(s.last.seconds_left) && !s.end && s.step < s.steps ? span(s.last.seconds_left) + " left" : ""].filter(x => x).join(", "));
   document.title = (s.steps > 0 ? percent + " % " : "") + (s.last && is(s.last.loss) ? "loss " + s.last.loss.toFixed(3) + " " : "") + s.title;
   showState(s.end ? s.end : s.doing, s.end === "failed" ? "bad" : s.end ? "quiet" : "");
 }

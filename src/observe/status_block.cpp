@@ -84,7 +84,7 @@ std::vector<std::string> status_block(const RunView& view, int columns) {
   std::string steps =
       format(" %3.0f %%  step %lld of %lld", std::floor(100 * share),
              static_cast<long long>(view.step), static_cast<long long>(view.total_steps));
-  if (view.last && view.last->seconds_left >= 0)
+  if (view.last && view.last->seconds_left >= 0 && view.step < view.total_steps)
     steps += cat("  ", format_duration(view.last->seconds_left), " left");
   std::vector<std::string> lines;
   lines.push_back(bar(share, std::clamp<int64_t>(columns - std::ssize(steps), 0, 60)) + steps);
@@ -121,6 +121,12 @@ StatusBlock::~StatusBlock() {
   ending_.notify_all();
   thread_.join();
   set_log_status({});
+}
+
+void StatusBlock::total_steps(int64_t steps) {
+  std::lock_guard lock(mutex_);
+  view_.total_steps = steps;
+  show();
 }
 
 void StatusBlock::doing(const std::string& what) {

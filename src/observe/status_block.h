@@ -34,6 +34,8 @@ class StatusBlock final : public MetricsSink {
  public:
   StatusBlock(int64_t first_step, int64_t total_steps, int64_t ranks);
   ~StatusBlock() override;
+  // There are more or fewer than it was thought.
+  void total_steps(int64_t steps);
   void doing(const std::string& what) override;
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;

@@ -171,6 +171,7 @@ bool TrainingRun::rewind() {
   record_.skipped_samples = saved.skipped_samples;
   record_.skipped_samples.emplace_back(saved.position, record_.position);
   total_steps_ = last_step();
+  tell_total_steps();
   validated_at_ = -1;
   for (Tier& tier : tiers_)
     if (tier.last_saved_step != record_.step) tier.last_saved_step = -1;

@@ -146,6 +146,7 @@ bool TrainingRun::fetch(std::vector<Batch>& batches) {
       TESSERA_INFO(cat("The data has ended after ", config_.epochs,
                        config_.epochs == 1 ? " epoch" : " epochs"));
       total_steps_ = record_.step;
+      tell_total_steps();
       return false;
     }
   }

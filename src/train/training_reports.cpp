@@ -176,6 +176,11 @@ void TrainingRun::open_console() {
   console_ = std::make_unique<StatusBlock>(record_.step, total_steps_, world_size());
 }
 
+void TrainingRun::tell_total_steps() {
+  if (dashboard_) dashboard_->steps(record_.step, total_steps_);
+  if (console_) console_->total_steps(total_steps_);
+}
+
 void TrainingRun::tell_doing(const char* what) {
   if (watchdog_) watchdog_->watch(std::string_view(what) == "training");
   if (device_.flight) device_.flight->doing(what);

@@ -202,7 +202,7 @@ void TrainingRun::train() {
   train_start_seconds_ = monotonic_seconds();
   for (Tier& tier : tiers_) tier.last_begin_seconds = train_start_seconds_;
   open_console();
-  if (dashboard_) dashboard_->steps(record_.step, total_steps_);
+  tell_total_steps();
   start_watching();
   while (record_.step < total_steps_ && !stopping_) {
     const int64_t epoch_before = epoch();

@@ -171,6 +171,8 @@ class TrainingRun {
   void open_sinks();
   void tell_formulas();
   void open_console();
+  // How many steps there are, for console and dashboard.
+  void tell_total_steps();
   // What the run does besides steps, for the console.
   void tell_doing(const char* what);
   void track_memory();

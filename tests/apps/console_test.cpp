@@ -117,6 +117,15 @@ TEST_F(Console, ShowsOneBlockBelowWhatHappens) {
   expect_contains(seen_, " of 1000000  ");
 }
 
+TEST_F(Console, AStreamThatEndsEarlyIsWholeAtItsEnd) {
+  const pid_t child = start_at_terminal(train({"--streaming", "on", "--epochs", "1", "--max_steps",
+                                               "1000000", "--checkpoint_dir", "ckpt"}));
+  read_until("(the end)");
+  EXPECT_EQ(finish(child).status, 0);
+  expect_contains(seen_, " of 1000000  ");
+  expect_contains(seen_, " 100 %  step ");
+}
+
 TEST_F(Console, PlainLinesWhereTheyAreWanted) {
   const pid_t child = start_at_terminal(train({"--max_steps", "3", "--console", "plain"}));
   read_until("(the end)");

@@ -40,6 +40,15 @@ TEST(StatusBlock, ShowsHowTheRunGoes) {
   EXPECT_EQ(lines[2], "saving a checkpoint for 12s  4 ranks  validation loss 1.2500");
 }
 
+// As where a stream has ended before the steps that were asked for.
+TEST(StatusBlock, HasNoTimeLeftBehindTheLastStep) {
+  RunView view = sample_view();
+  view.total_steps = view.step;
+  const std::string line = status_block(view, 100)[0];
+  expect_contains(line, " 100 %  step 540 of 540");
+  EXPECT_EQ(line.find("left"), std::string::npos);
+}
+
 TEST(StatusBlock, FitsAnyWindow) {
   RunView view = sample_view();
   view.losses.assign(500, 2);
