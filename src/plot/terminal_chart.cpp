@@ -121,7 +121,13 @@ std::string terminal_chart(const Panel& panel, int columns, int rows, bool colou
               last, "\n");
   if (panel.series.size() < 2) return text;
   for (size_t s = 0; s < panel.series.size(); ++s) {
-    const std::string line = s == 0 || colour ? "──" : s == 1 ? "╌╌" : "┈┈";
+    std::string line = s == 0 || colour ? "──" : "╌╌";
+    if (s > 1 && !colour) {  // one dash as it is drawn, and the gap behind it
+      const int dash = 1 + static_cast<int>(s);
+      Dots key(dash, 1);
+      key.line(0, 1, 2 * dash - 1, 1, s, dash);
+      line = key.row(0, false);
+    }
     text += colour ? cat(spaces(margin + 2), "\x1b[", kAnsiColours[s % std::size(kAnsiColours)],
                          "m", line, "\x1b[0m ", panel.series[s].name, "\n")
                    : cat(spaces(margin + 2), line, " ", panel.series[s].name, "\n");

@@ -140,6 +140,15 @@ TEST(TerminalChart, TellsCurvesApart) {
   expect_contains(text, "╌╌ b: loss\n");
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   expect_contains(terminal_chart(panel, 40, 8, true), "\x1b[33m──\x1b[0m b: loss\n");
+  // Without colours every run has a key of its own, as long as its dashes.
+  Panel many{"loss", {}};
+  for (int run = 0; run < 9; ++run) many.series.push_back({cat("run", run), {1, 10}, {1, 2}});
+  text = terminal_chart(many, 40, 8, false);
+  std::set<std::string_view> keys;
+  for (const std::string_view row : split(text, '\n'))
+    if (const size_t at = row.find(" run"); at != std::string::npos) keys.insert(row.substr(0, at));
+  EXPECT_EQ(keys.size(), 9u) << text;
+  expect_contains(text, "⠒⠂  run2\n");
   // Nothing to draw, no room, steps next to which one is nothing.
   EXPECT_NE(terminal_chart({"x", {{"x", {4e17}, {1}}}}, 40, 8, false), "");
   EXPECT_NE(terminal_chart({"x", {{"x", {1}, {kNan}}}}, 1, 1, false), "");
