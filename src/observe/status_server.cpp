@@ -83,7 +83,7 @@ std::string prometheus_text(const RunStatus& status) {
   if (status.step) {
     add_step(out, *status.step);
     out.counter("skipped_updates_total", static_cast<double>(status.skipped_updates),
-                "Updates of this process that were not finite.");
+                "Updates of this process that were left out: not finite, or loss spikes.");
     out.gauge("last_step_timestamp_seconds", status.last_step_time,
               "When the last step ended, since 1970.");
   }

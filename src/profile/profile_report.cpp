@@ -76,15 +76,18 @@ class Accounts {
     report.state = traces[0].state;
     for (const TracePeak& peak : traces[0].peaks)
       if (peak.bytes > report.peak.bytes) report.peak = peak;
-    std::set<int64_t> numbers;
+    // A run that went back has recorded some steps more than once.
+    std::set<std::pair<int64_t, int64_t>> steps_done;
+    std::map<std::pair<int64_t, int64_t>, int64_t> times;  // of a step on a rank
     for (const RankTrace& trace : traces) {
       report.lost += trace.lost;
       report.clock_error = std::max(report.clock_error, trace.clock_error);
       for (const TraceEvent& event : trace.events)
-        if (event.kind == Kind::kStep) numbers.insert(event.step);
+        if (event.kind == Kind::kStep)
+          steps_done.emplace(event.step, ++times[{trace.rank, event.step}]);
     }
-    report.steps = std::ssize(numbers);
-    report.last_step = *numbers.rbegin();
+    report.steps = std::ssize(steps_done);
+    report.last_step = steps_done.rbegin()->first;
     report.ranks = std::ssize(ranks_);
     report.step_seconds = total_ / steps_;
     const double steps = steps_;

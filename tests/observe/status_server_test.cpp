@@ -63,6 +63,7 @@ TEST(StatusServer, IsReadyWhileStepsAreDone) {
   const std::string metrics = http_answer(server.port(), "/metrics");
   expect_contains(metrics, "Content-Type: text/plain; version=0.0.4");
   expect_contains(metrics, "tessera_skipped_updates_total{rank=\"0\"} 1\n");
+  expect_contains(metrics, "left out: not finite, or loss spikes.\n");
   server.end({});
   EXPECT_EQ(status("/readyz"), "503");
   EXPECT_EQ(status("/healthz"), "200");

@@ -105,6 +105,21 @@ TEST_F(Traces, SayWhereTheTimeWentAndWhoWaitedForWhom) {
   EXPECT_NEAR(json["by_rank"][0]["waited_for"]["1"].get<double>(), 30e-6, 1e-9);
 }
 
+TEST_F(Traces, CountAStepAsOftenAsItWasDone) {
+  for (const int rank : {0, 1}) {
+    Json again = trace_of(rank, 30);
+    again["tessera"]["ranks"][0]["first_step"] = 1;  // of a cycle that began behind a rewind
+    write(rank, again);
+    std::filesystem::rename(directory_ / "t" / cat("rank", rank, ".3.pt.trace.json"),
+                            directory_ / "t" / cat("rank", rank, ".1.pt.trace.json"));
+  }
+  write(0, trace_of(0, 30));
+  const ProfileReport r = report(write(1, trace_of(1, 30)));
+  EXPECT_EQ(r.steps, 2);
+  EXPECT_EQ(r.last_step, 3);
+  EXPECT_NEAR(r.step_seconds, 100e-6, 1e-12);
+}
+
 TEST_F(Traces, OfOneRankBlameNobody) {
   const ProfileReport r = report(write(0, trace_of(0, 30)));
   EXPECT_EQ(r.ranks, 1);
