@@ -87,6 +87,11 @@ void StepProfiler::end_step() {
   if (now_.part == ProfileSchedule::Part::kActive) steps_.back().end = monotonic_nanoseconds();
 }
 
+bool StepProfiler::is_recording() const {
+  constexpr auto kOff = ProfileSchedule::Part::kOff;
+  return now_.part != kOff || settings_.schedule.at(step_).part != kOff;
+}
+
 void StepProfiler::finish() {
   // A step for which there was no data was none.
   if (!steps_.empty() && steps_.back().end <= steps_.back().computes) steps_.pop_back();

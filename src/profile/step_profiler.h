@@ -38,6 +38,9 @@ class StepProfiler {
   void begin_step(int64_t number);
   void has_data();
   void end_step();
+  // Whether this step or the next one is recorded. A device is waited for then: the step before has
+  // to be told first, or it would seem to have taken as long as both.
+  bool is_recording() const;
   // Behind a step: whether it was the last of a cycle, which is to be written before the next one
   // begins. That takes a while: outside of what is measured of a step.
   bool is_full() const { return now_.last && !steps_.empty(); }

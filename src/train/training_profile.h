@@ -24,6 +24,8 @@ class TrainingProfile {
   void begin_step(int64_t number);
   void has_data();
   void end_step();
+  // This step or the next one is recorded, so that nothing runs ahead of it.
+  bool is_recording() const { return profiler_ && profiler_->is_recording(); }
   // Behind a step: a trace is to be written before the next one begins.
   bool is_full() const { return profiler_ && profiler_->is_full(); }
   void write();

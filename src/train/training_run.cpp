@@ -212,7 +212,7 @@ void TrainingRun::train() {
     const uint32_t by_steps = last ? 0 : due_by_steps();
     // A device that runs ahead of the host gets its next step before this one's results are read.
     const bool ahead = device_.backend->runs_ahead() && !last && !validates && by_steps == 0 &&
-                       !values_due(record_.step) && !losses_ && !profile_.is_full();
+                       !values_due(record_.step) && !losses_ && !profile_.is_recording();
     finish_steps(ahead ? 1 : 0);
     if (profile_.is_full()) {
       tell_doing("writing a trace");

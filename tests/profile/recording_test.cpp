@@ -187,6 +187,16 @@ TEST_F(Recording, NothingIsWrittenBeforeTheStepHasBeenTold) {
   EXPECT_TRUE(std::filesystem::exists(trace(0)));
 }
 
+TEST_F(Recording, IsSaidAStepAhead) {
+  StepProfiler profiler(settings({.wait = 2, .warmup = 1, .active = 1, .repeat = 1}));
+  std::string said;
+  for (int64_t step = 0; step < 6; ++step) {
+    run_steps(profiler, step, 1);
+    said += profiler.is_recording() ? 'r' : '.';
+  }
+  EXPECT_EQ(said, ".rrr..");
+}
+
 // As what looks for the first value that is not finite behind a step.
 TEST_F(Recording, WhatRunsBetweenStepsTakesNoRoom) {
   StepProfiler profiler(settings({.wait = 0, .warmup = 1, .active = 2, .repeat = 1}));
