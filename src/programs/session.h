@@ -166,9 +166,9 @@ class Session {
   Programs programs_;
   Backend& backend_;
   int rank_;
-  std::vector<Program> compiled_;
   std::unique_ptr<State> state_;
   std::unique_ptr<Arenas> arenas_;
+  std::vector<Program> compiled_;                    // which use them, so that they go first
   Arguments batch_arguments_, update_arguments_;     // kept, so that a step allocates nothing
   std::vector<std::vector<int64_t>> segment_begin_;  // by unit
   std::vector<std::vector<float>> segment_decay_;

@@ -1,7 +1,7 @@
 // Capture into graphs by the rules of CUDA, and each rule broken.
 #include <thread>
 
-#include "tests/cuda/emulated_cuda.h"
+#include "tests/cuda/nccl_functions.h"
 
 namespace tessera::cuda {
 namespace {
@@ -193,6 +193,28 @@ TEST(EmulatedCapture, PinnedMemoryIsReadWhenTheGraphRuns) {
     if (too_early) std::fill(host, host + 1000, 3.0f);
     EXPECT_EQ(c.cuda.download(c.y, 1, c.stream)[0], too_early ? 3.0f : 2.0f);
     if (too_early) c.cuda.expect_found("pinned memory was changed before its copy");
+  }
+}
+
+TEST(EmulatedCapture, MemoryOfExchangesIsFreedBehindTheirGraph) {
+  for (const bool mistake : {false, true}) {
+    EmulatedCuda cuda;
+    NcclFunctions nccl(cuda);
+    ncclComm* comm = nullptr;
+    ncclConfig config;
+    ASSERT_EQ(nccl.comm_init_rank_config(&comm, 1, nccl.id, 0, &config), kNcclSuccess);
+    const CUstream stream = cuda.make_stream();
+    float* x = cuda.upload(std::vector<float>{1}, stream);
+    EXPECT_EQ(cuda.stream_synchronize(stream), 0);
+    EXPECT_EQ(cuda.stream_begin_capture(stream, kStreamCaptureModeThreadLocal), 0);
+    EXPECT_EQ(nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, comm, stream), 0);
+    CUgraph graph = nullptr;
+    ASSERT_EQ(cuda.stream_end_capture(stream, &graph), 0);
+    if (!mistake) {
+      EXPECT_EQ(cuda.graph_destroy(graph), 0);
+    }
+    EXPECT_EQ(cuda.mem_free(cuda.address(x)), 0);
+    if (mistake) cuda.expect_found("is freed while a graph has exchanges of it");
   }
 }
 

@@ -82,6 +82,8 @@ CUresult Machine::end_capture(Stream& stream, int* graph) {
   for (Stream& other : streams) {
     if (other.capture == number) other.capture = -1;
   }
+  capture.destroyed = capture.invalid || !joined;
+  changed.notify_all();
   if (capture.invalid) return cuda::kCudaErrorStreamCaptureInvalidated;
   if (!joined) return cuda::kCudaErrorStreamCaptureUnjoined;
   *graph = number;

@@ -292,14 +292,16 @@ CUresult cuGraphExecDestroy(CUgraphExec executable) {
       object_of(Handle::kExecutable, machine().executables, executable, __func__, "graph");
   if (!e) return kCudaErrorInvalidHandle;
   e->destroyed = true;
+  machine().changed.notify_all();
   return kCudaSuccess;
 }
 CUresult cuGraphDestroy(CUgraph graph) {
   TESSERA_DRIVER_CALL;
-  // Executables made of it go on.
-  return object_of(Handle::kGraph, machine().captures, graph, __func__, "graph")
-             ? kCudaSuccess
-             : kCudaErrorInvalidHandle;
+  Captured* c = object_of(Handle::kGraph, machine().captures, graph, __func__, "graph");
+  if (!c) return kCudaErrorInvalidHandle;
+  c->destroyed = true;  // executables made of it go on
+  machine().changed.notify_all();
+  return kCudaSuccess;
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned flags) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -103,7 +104,8 @@ struct Captured {
   int origin = 0, device = 0, mode = 0;
   std::thread::id thread;
   std::vector<Step> steps;
-  bool open = true, invalid = false;
+  bool open = true, invalid = false, destroyed = false;
+  std::vector<const std::byte*> exchanged;  // what exchanges in it read and write
 };
 struct Executable : Point {  // of its last launch, behind which the next one comes
   int graph = 0, device = 0;
@@ -202,6 +204,16 @@ struct Machine {
   CUresult begin_capture(Stream& stream, int mode);
   CUresult end_capture(Stream& stream, int* graph);
   void replay(Executable& executable, Stream& stream);
+  // Whether f(graph) is so for one that there is, or that is destroyed and still runs.
+  template <class F>
+  bool any_graph(F f) const {
+    return std::any_of(captures.begin(), captures.end(),
+                       [&](const Captured& graph) { return !graph.destroyed && f(graph); }) ||
+           std::any_of(executables.begin(), executables.end(), [&](const Executable& e) {
+             return (!e.destroyed || unfinished.contains(e.last)) &&
+                    f(captures[static_cast<size_t>(e.graph)]);
+           });
+  }
 
   Snapshot snapshot(const void* begin, int64_t bytes) const;
   bool changed_since(const Snapshot& snapshot);

@@ -126,6 +126,13 @@ void Machine::release(Memory& memory) {
   if (memory.registered > 0) {
     found("memory: " + memory.name + " is freed while it is registered with NCCL");
   }
+  const auto has_it = [&](const Captured& graph) {
+    return std::ranges::any_of(graph.exchanged,
+                               [&](const std::byte* at) { return memory_at(at) == &memory; });
+  };
+  if (any_graph(has_it)) {
+    found("memory: " + memory.name + " is freed while a graph has exchanges of it");
+  }
   if (memory.shared && memory.shared->opened() > 0) {
     found("memory: " + memory.name + " is freed while another process has it open");
   }

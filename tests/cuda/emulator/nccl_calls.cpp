@@ -166,6 +166,14 @@ void enqueue_calls(Stream& stream, const std::vector<Grouped>& calls) {
     return seats;
   };
   machine().add(stream, std::move(work));
+  if (stream.capture >= 0) {
+    Captured& graph = machine().captures[static_cast<size_t>(stream.capture)];
+    for (const Grouped& g : calls) {
+      for (const std::byte* at : {g.call.from, static_cast<const std::byte*>(g.call.to)})
+        if (at) graph.exchanged.push_back(at);
+    }
+    return;
+  }
   for (const Grouped& g : calls) {
     communicators()[static_cast<size_t>(g.communicator)].last_operation = stream.last;
   }
