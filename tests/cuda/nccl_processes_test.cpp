@@ -43,7 +43,7 @@ TEST_F(NcclProcesses, SplitAndReplayGraphs) {
     ncclComm* half = nullptr;
     // Ranks 3 and 1 in this order, and 2 and 0.
     r.nccl.comm_split(r.comm, r.rank % 2, -r.rank, &half, &config);
-    ASSERT_TRUE(r.nccl.settle(half));
+    ASSERT_TRUE(r.nccl.settle(r.comm));
     float* x = r.cuda.upload(part(r.rank, 1), r.stream);
     auto* y = r.cuda.allocate<float>(2);
     EXPECT_EQ(r.nccl.all_gather(x, y, 1, kNcclFloat32, half, r.stream), 0);

@@ -141,15 +141,15 @@ ncclComm* NcclCommunicator::begin_world() {
   return comm;
 }
 
-ncclComm* NcclCommunicator::split(int color, int key) {
+// A success says that the call was taken: what is made is there, and what has become of it is
+// known, when the one that is split is no longer in progress.
+void NcclCommunicator::split(int color, int key, ncclComm*& made) {
   ncclConfig config;
   config.blocking = 0;
-  ncclComm* made = nullptr;
-  settle(comms_.front(), library_.comm_split(comms_.front(), color, key, &made, &config),
-         "making a group of ranks");
-  settle(made, kNcclInProgress, "making a group of ranks");
+  ncclComm* whole = comms_.front();
+  const ncclResult begun = library_.comm_split(whole, color, key, &made, &config);
+  settle(whole, begun == kNcclSuccess ? kNcclInProgress : begun, "making a group of ranks");
   comms_.push_back(made);
-  return made;
 }
 
 ncclResult NcclCommunicator::taken(ncclComm* comm, ncclResult result) {
@@ -184,7 +184,7 @@ const NcclCommunicator::Group& NcclCommunicator::make_group(
     made->ranks = ranks;
     made->size = static_cast<int>(ranks.size());
     made->index = static_cast<int>(own - ranks.begin());
-    for (ncclComm*& comm : made->comms) comm = split(static_cast<int>(color), made->index);
+    for (ncclComm*& comm : made->comms) split(static_cast<int>(color), made->index, comm);
     return *made;
   }
   throw InternalError("a rank without a group");

@@ -122,7 +122,7 @@ class NcclCommunicator {
   static constexpr int64_t kFenceBytes = 64, kLanes = 4;
   void check_deadline(double waited);
   ncclComm* begin_world();
-  ncclComm* split(int color, int key);
+  void split(int color, int key, ncclComm*& made);
   // Until a call that goes on behind the host has been taken: what has become of it.
   ncclResult taken(ncclComm* comm, ncclResult result);
   // The same; CommError where it has failed.

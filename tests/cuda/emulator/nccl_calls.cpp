@@ -54,7 +54,7 @@ Communicator* communicator_of(ncclComm* handle, const char* call, bool must_be_r
     wrong(std::string(call) + " on a communicator that is not connected yet");
     return nullptr;
   }
-  if (must_be_ready && c->under_way > 0) {
+  if (must_be_ready && (c->under_way > 0 || c->splitting)) {
     wrong(std::string(call) + " while the call before it is in progress");
     return nullptr;
   }
@@ -122,21 +122,6 @@ void tell_network() {
     std::fputs("host:1:1 [0] NCCL INFO Using network Socket\n", log);
     std::fclose(log);
   }
-}
-
-// A process stays until the others have taken what it has given.
-bool all_have_ended(const Communicator& c) {
-  const Clique& clique = *c.clique;
-  if (!clique.spans_processes) return true;
-  constexpr const char* kEnded = "ended";
-  if (!clique.files->has(kEnded, c.rank)) {
-    if (machine().unfinished.contains(c.last_operation)) return false;
-    clique.files->put(kEnded, c.rank, std::string());
-  }
-  for (int rank = 0; rank < static_cast<int>(clique.communicators.size()); ++rank) {
-    if (!clique.files->has(kEnded, rank)) return false;
-  }
-  return true;
 }
 
 int ends_registered(const Grouped& g) {
@@ -292,89 +277,39 @@ ncclResult ncclCommInitRankConfig(ncclComm** comm, int ranks, ncclUniqueId id, i
   return connected(made, is_blocking(config));
 }
 
+// Where it does not block the new communicator is null on return, though all is well: it is there
+// when the one that was split is no longer in progress.
 ncclResult ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** made, ncclConfig* config) {
   const std::lock_guard lock(machine().mutex);
   *made = nullptr;
   Communicator* c = communicator_of(comm, __func__, true);
   if (!c) return kNcclInvalidArgument;
   const std::shared_ptr<Clique> parent = c->clique;
+  const int64_t number_of_split = c->splits++;
+  const int number = color < 0 ? -1 : add_communicator(nullptr, 0, c->device, is_blocking(config));
   if (parent->spans_processes) {
-    const int64_t number_of_split = c->splits++;
     parent->files->put("split" + std::to_string(number_of_split), c->rank,
                        std::to_string(color) + " " + std::to_string(key));
-    if (color < 0) return kNcclSuccess;
-    const Communicator::Divided divided{parent, number_of_split, c->rank, color};
-    const int added = add_communicator(nullptr, 0, c->device, is_blocking(config));
-    communicators()[static_cast<size_t>(added)].divided = divided;
-    *made = handle_of(added);
-    return connected(added, is_blocking(config));
-  }
-  Clique::Split& split = parent->splits[c->splits++];
-  const size_t ranks = parent->communicators.size();
-  split.color_and_key.resize(ranks);
-  split.made.resize(ranks, -1);
-  const auto own = static_cast<size_t>(c->rank);
-  split.color_and_key[own] = {color, key};
-  const int device = c->device;
-  const int number = color < 0 ? -1 : add_communicator(nullptr, 0, device, is_blocking(config));
-  split.made[own] = number;
-  if (++split.present == static_cast<int>(ranks)) connect_split(split);
-  machine().changed.notify_all();
-  if (number < 0) return kNcclSuccess;
-  *made = handle_of(number);
-  return connected(number, is_blocking(config));
-}
-
-ncclResult ncclCommGetAsyncError(ncclComm* comm, ncclResult* error) {
-  const std::lock_guard lock(machine().mutex);
-  Communicator* c = communicator_of(comm, __func__, false);
-  if (!c) return kNcclInvalidArgument;
-  *error = c->error ? c->error : c->ready() ? kNcclSuccess : kNcclInProgress;
-  if (c->under_way > 0 && *error == kNcclSuccess) {
-    c->under_way--;
-    *error = kNcclInProgress;
-  }
-  if (c->clique && c->clique->error) *error = c->clique->error;
-  // Ending waits for the work that is under way.
-  if (c->finalized && !c->error) {
-    machine().run_some(2);
-    if (machine().unfinished.contains(c->last_operation) || !all_have_ended(*c)) {
-      *error = kNcclInProgress;
+    if (number >= 0) {
+      communicators()[static_cast<size_t>(number)].divided = {parent, number_of_split, c->rank,
+                                                              color};
     }
+  } else {
+    Clique::Split& split = parent->splits[number_of_split];
+    const size_t ranks = parent->communicators.size();
+    split.color_and_key.resize(ranks);
+    split.made.resize(ranks, -1);
+    split.color_and_key[static_cast<size_t>(c->rank)] = {color, key};
+    split.made[static_cast<size_t>(c->rank)] = number;
+    if (++split.present == static_cast<int>(ranks)) connect_split(split);
+    machine().changed.notify_all();
   }
-  return kNcclSuccess;
-}
-ncclResult ncclCommFinalize(ncclComm* comm) {
-  const std::lock_guard lock(machine().mutex);
-  Communicator* c = communicator_of(comm, __func__, true);
-  if (!c) return kNcclInvalidArgument;
-  c->finalized = true;
-  const bool ended = !machine().unfinished.contains(c->last_operation) && all_have_ended(*c);
-  return ended ? kNcclSuccess : kNcclInProgress;
-}
-ncclResult ncclCommDestroy(ncclComm* comm) {
-  const std::lock_guard lock(machine().mutex);
-  Communicator* c = communicator_of(comm, __func__, false);
-  if (!c) return kNcclInvalidArgument;
-  if (machine().unfinished.contains(c->last_operation)) {
-    wrong("a communicator is destroyed while its work is under way");
+  if (number < 0) return kNcclSuccess;
+  if (c->blocking) {
+    *made = handle_of(number);
+    return connected(number, true);
   }
-  if (drop_registrations(number_of(Handle::kCommunicator, comm)) > 0) {
-    wrong("a communicator is destroyed while memory is registered with it");
-  }
-  c->destroyed = true;
-  return kNcclSuccess;
-}
-ncclResult ncclCommAbort(ncclComm* comm) {
-  const std::lock_guard lock(machine().mutex);
-  Communicator* c =
-      object_of(Handle::kCommunicator, communicators(), comm, __func__, "communicator");
-  if (!c) return kNcclInvalidArgument;
-  c->aborted = true;
-  drop_registrations(number_of(Handle::kCommunicator, comm));  // they go with it
-  *c->left = true;
-  break_meetings(*c);  // nobody else gets any further with this rank
-  machine().changed.notify_all();
+  c->splitting = {made, number};
   return kNcclSuccess;
 }
 

@@ -79,6 +79,12 @@ struct Communicator {
     int rank = 0, color = 0;
   };
   std::optional<Divided> divided;
+  // A split of this one that is in progress: where its communicator will be put, and which it is.
+  struct Splitting {
+    cuda::ncclComm** made = nullptr;
+    int number = 0;
+  };
+  std::optional<Splitting> splitting;
   bool ready();
 };
 
