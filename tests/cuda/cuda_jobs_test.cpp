@@ -203,6 +203,20 @@ TEST_F(CudaJobs, EndWithARankThatHasNoMemory) {
   expect_contains(result.message(), "rank 1 failed: out of memory: cannot allocate ");
 }
 
+// Launch by launch, as the first run of a program goes, and where nothing is broken off in time.
+TEST_F(CudaJobs, EndWhateverBecomesOfTheirExchanges) {
+  for (const int launch : {60, 100, 140}) {
+    for (const ProgramResult& result :
+         beside(cat("kill rank=1 launch=", launch), 2, {"--gradient_accumulation_steps", "3"}))
+      expect_contains(result.message(), "rank 1 was lost: its process has ended");
+  }
+  for (const ProgramResult& result :
+       beside("fail rank=0 abort=1", 2, {"--inject", "kill@rank=1,step=3"})) {
+    expect_contains(result.err, "rank 1 was lost: its process has ended");
+    expect_contains(result.err, "were not broken off within 10 s");
+  }
+}
+
 TEST_F(CudaJobs, DoNotShareAGpu) {
   ::setenv("TESSERA_EMULATED_GPU_DEVICES", "1", 1);
   const ProgramResult result = run(agent(2, cuda_job(2, {})));

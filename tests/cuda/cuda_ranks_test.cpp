@@ -256,6 +256,26 @@ TEST_F(CudaRanksTest, NameARankThatDoesNotCome) {
   EXPECT_TRUE(findings().empty());
 }
 
+TEST_F(CudaRanksTest, GiveAllThreadsThatAskTheFirstCause) {
+  reset(1, 2);
+  std::vector<std::string> errors(3);
+  on_ranks(2, [&](int rank, Control& control) {
+    CudaDevice device(rank);
+    NcclCommunicator communicator(device, control, std::chrono::seconds(60));
+    control.barrier("connected");
+    if (rank == 1) return control.report_failure("the disk is full");
+    std::vector<std::jthread> threads;
+    for (std::string& error : errors) {
+      threads.emplace_back([&] {
+        error = message_of<CommError>([&] {
+          while (true) communicator.check(0);
+        });
+      });
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "rank 1 failed: the disk is full");
+}
+
 // Lines as NCCL and aws-ofi-nccl write them.
 TEST_F(CudaRanksTest, KnowTheirNetworkFromNcclsLog) {
   EXPECT_EQ(NcclNetwork::name_in(""), "");

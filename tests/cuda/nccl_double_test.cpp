@@ -1,4 +1,6 @@
 // The double of NCCL: what ranks exchange, and calls that do not fit together.
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -201,6 +203,57 @@ TEST(NcclDouble, AMissingRankIsNeverThereAndAnAbortGoesOn) {
     EXPECT_EQ(r.nccl.comm_abort(r.comm), 0);
     EXPECT_EQ(r.cuda.event_synchronize(event), 0);
     EXPECT_EQ(r.cuda.download(y, 4, r.stream), part(0, 4));
+  });
+}
+
+constexpr std::chrono::milliseconds kLater{50};
+
+TEST(NcclDouble, AnAbortWaitsForGraphsWithItsCalls) {
+  EmulatedCuda cuda("checked", 1, 1);
+  run_ranks(cuda, 1, [](Rank& r) {
+    float* x = r.cuda.upload(std::vector<float>{1}, r.stream);
+    EXPECT_EQ(r.cuda.stream_begin_capture(r.stream, kStreamCaptureModeThreadLocal), 0);
+    EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    ASSERT_EQ(r.cuda.stream_end_capture(r.stream, &graph), 0);
+    ASSERT_EQ(r.cuda.graph_instantiate(&executable, graph, 0), 0);
+    EXPECT_EQ(r.cuda.graph_destroy(graph), 0);
+    EXPECT_EQ(r.cuda.graph_launch(executable, r.stream), 0);
+    EXPECT_EQ(r.cuda.stream_synchronize(r.stream), 0);
+    std::atomic<bool> destroyed = false;
+    const std::jthread other([&] {
+      r.cuda.use_device(0);
+      std::this_thread::sleep_for(kLater);
+      destroyed = true;
+      EXPECT_EQ(r.cuda.graph_exec_destroy(executable), 0);
+    });
+    EXPECT_EQ(r.nccl.comm_abort(r.comm), 0);
+    EXPECT_TRUE(destroyed);
+  });
+}
+
+TEST(NcclDouble, AnAbortWaitsForWhatIsInFrontOfItsWork) {
+  EmulatedCuda cuda("checked", 1, 2);
+  run_ranks(cuda, 2, [](Rank& r) {
+    ncclConfig config;
+    config.blocking = 0;
+    ncclComm* behind = nullptr;
+    r.nccl.comm_split(r.comm, 0, r.rank, &behind, &config);
+    ASSERT_TRUE(r.settle(r.comm));
+    float* x = r.cuda.upload(std::vector<float>{1}, r.stream);
+    r.cuda.stream_synchronize(r.stream);
+    if (r.rank == 1) return;  // it never comes
+    for (ncclComm* comm : {r.comm, behind})
+      EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, comm, r.stream), 0);
+    std::atomic<bool> aborts = false;
+    const std::jthread other([&] {
+      std::this_thread::sleep_for(kLater);
+      aborts = true;
+      EXPECT_EQ(r.nccl.comm_abort(r.comm), 0);
+    });
+    EXPECT_EQ(r.nccl.comm_abort(behind), 0);
+    EXPECT_TRUE(aborts);
   });
 }
 

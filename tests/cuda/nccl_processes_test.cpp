@@ -59,6 +59,8 @@ TEST_F(NcclProcesses, SplitAndReplayGraphs) {
     ASSERT_EQ(r.cuda.graph_instantiate(&executable, graph, 0), 0);
     for (int n = 0; n < 3; ++n) ASSERT_EQ(r.cuda.graph_launch(executable, r.stream), 0);
     EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 64.0f);
+    EXPECT_EQ(r.cuda.graph_destroy(graph), 0);
+    EXPECT_EQ(r.cuda.graph_exec_destroy(executable), 0);
     r.end();
   });
 }

@@ -33,11 +33,13 @@ CudaExecutable::CudaExecutable(CudaDevice& device, PlannedProgram program, bool 
   slot_bytes_ = argument_bytes_ + std::ssize(graph().outputs()) * kSmallOutput;
   pinned_ = PinnedBlock(device_, slot_bytes_ * kRunsKept, "arguments and results");
   for (int64_t i = 0; i < kRunsKept; ++i) done_.emplace_back(device_);
+  if (communicator_) communicator_->add_graphs(this, [this] { forget_capture(); });
 }
 
 CudaExecutable::~CudaExecutable() {
   device_.settle();
   device_.remove_in_flight(*this);
+  if (communicator_) communicator_->remove_graphs(this);
   forget_capture();
 }
 
@@ -214,25 +216,33 @@ void CudaExecutable::join_lanes() {
 void CudaExecutable::capture() {
   issues_ = false;
   const Driver& driver = device_.driver();
-  CUstream origin = device_.stream(Lane::kCompute);
-  driver.call(driver.stream_begin_capture, origin, kStreamCaptureModeThreadLocal);
-  CUgraph graph = nullptr;
+  driver.call(driver.stream_begin_capture, device_.stream(Lane::kCompute),
+              kStreamCaptureModeThreadLocal);
+  records_ = true;
   try {
     walk(nullptr);
   } catch (...) {
-    driver.release(driver.stream_end_capture, origin, &graph);
-    if (graph) driver.release(driver.graph_destroy, graph);
+    forget_capture();
     throw;
   }
-  driver.call(driver.stream_end_capture, origin, &graph);
+  records_ = false;
+  CUgraph graph = nullptr;
+  driver.call(driver.stream_end_capture, device_.stream(Lane::kCompute), &graph);
   const CUresult result = driver.graph_instantiate(&captured_, graph, 0);
   driver.release(driver.graph_destroy, graph);
   if (result) driver.fail(driver.graph_instantiate.name(), result);
 }
 
+// Also what is recorded so far, where exchanges are broken off meanwhile.
 void CudaExecutable::forget_capture() {
-  if (!captured_) return;
-  device_.driver().release(device_.driver().graph_exec_destroy, captured_);
+  const Driver& driver = device_.driver();
+  if (records_) {
+    records_ = false;
+    CUgraph graph = nullptr;
+    driver.release(driver.stream_end_capture, device_.stream(Lane::kCompute), &graph);
+    if (graph) driver.release(driver.graph_destroy, graph);
+  }
+  if (captured_) driver.release(driver.graph_exec_destroy, captured_);
   captured_ = nullptr;
 }
 

@@ -84,6 +84,7 @@ class CudaExecutable final : public Executable, private WatchedProgram {
   NcclCommunicator* communicator_;
   PlanAddresses addresses_;
   CUgraphExec captured_ = nullptr;
+  bool records_ = false;                       // what it enqueues goes into a graph
   std::array<std::optional<Event>, 4> forks_;  // by lane
   std::vector<std::optional<Event>> joins_;    // by node, of other lanes than compute
   std::vector<int32_t> beside_;                // nodes begun and not waited for

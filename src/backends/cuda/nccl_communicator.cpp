@@ -1,6 +1,9 @@
 #include "backends/cuda/nccl_communicator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -11,14 +14,18 @@
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/exit_status.h"
 #include "base/log.h"
 #include "base/process_identity.h"
+#include "base/terminal_text.h"
 #include "base/text.h"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr const char* kNcclNames[] = {"libnccl.so.2", "libnccl.so"};
+// How long NCCL may take to break exchanges off.
+constexpr std::chrono::seconds kBreaking{10};
 
 int nccl_type(DType dtype) {
   switch (dtype) {
@@ -90,7 +97,7 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
   const auto guard = device_.lock();
   std::optional<NcclNetwork> log;
   if (std::set(hosts_.begin(), hosts_.end()).size() > 1) log.emplace();
-  comms_.push_back(begin_world());
+  begin_world();
   if (log) network_ = log->name();
   if (rank() == 0 && network_ == "Socket")
     TESSERA_WARN(
@@ -108,19 +115,19 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
 
 NcclCommunicator::~NcclCommunicator() {
   try {
-    if (!aborted_) device_.finish();
+    if (cause_.empty()) device_.finish();
     deregister([](const MemoryUse&) { return true; });
     // Each is there for what other ranks have still to take from this one, until all have ended it.
     for (ncclComm* comm : comms_) settle(comm, library_.comm_finalize(comm), "ending exchanges");
     for (ncclComm* comm : comms_) library_.comm_destroy(comm);
-  } catch (const Error&) {
-    if (!aborted_) abort_all();
+  } catch (const Error& error) {
+    break_off(error.what());
   }
   device_.set_watch({});
   device_.set_before_free({});
 }
 
-ncclComm* NcclCommunicator::begin_world() {
+void NcclCommunicator::begin_world() {
   ncclUniqueId id{};
   std::string text;
   if (rank() == 0) {
@@ -137,8 +144,8 @@ ncclComm* NcclCommunicator::begin_world() {
   ncclComm* comm = nullptr;
   const ncclResult result =
       library_.comm_init_rank_config(&comm, world_size(), id, rank(), &config);
+  if (comm) comms_.push_back(comm);
   settle(comm, result, "connecting the ranks");
-  return comm;
 }
 
 // A success says that the call was taken: what is made is there, and what has become of it is
@@ -149,6 +156,7 @@ void NcclCommunicator::split(int color, int key, ncclComm*& made) {
   ncclComm* whole = comms_.front();
   const ncclResult begun = library_.comm_split(whole, color, key, &made, &config);
   settle(whole, begun == kNcclSuccess ? kNcclInProgress : begun, "making a group of ranks");
+  const std::lock_guard guard(mutex_);
   comms_.push_back(made);
 }
 
@@ -176,6 +184,7 @@ const NcclCommunicator::Group& NcclCommunicator::make_group(
   std::unique_ptr<Group>& made = groups_[groups];
   if (made) return *made;
   const auto guard = device_.lock();
+  check_whole();
   for (size_t color = 0; color < groups.size(); ++color) {
     const std::vector<int>& ranks = groups[color];
     auto own = std::find(ranks.begin(), ranks.end(), rank());
@@ -250,24 +259,42 @@ void NcclCommunicator::reach_peers() {
   peers_.emplace(device_, control_, hosts_);
 }
 
+// Under the device's lock, so that nothing is broken off before it is used.
+ncclComm* NcclCommunicator::comm_of(const Group& group) const {
+  check_whole();
+  return comm_of(group, device_.lane());
+}
+
+void NcclCommunicator::add_graphs(const void* owner, std::function<void()> forget) {
+  const std::lock_guard guard(mutex_);
+  graphs_[owner] = std::move(forget);
+}
+
+void NcclCommunicator::remove_graphs(const void* owner) noexcept {
+  const std::lock_guard guard(mutex_);
+  graphs_.erase(owner);
+}
+
+void NcclCommunicator::check_whole() const {
+  const std::lock_guard guard(mutex_);
+  if (!cause_.empty()) throw CommError(cause_);
+}
+
 void NcclCommunicator::check(double waited) {
-  if (aborted_) throw CommError("exchanges between GPUs were broken off before");
-  if (heard_->failed) {
-    std::string cause;
-    {
-      std::lock_guard guard(heard_->mutex);
-      cause = heard_->cause;
+  check_whole();
+  if (heard_->failed) fail(heard_->text());
+  ncclResult error = kNcclSuccess;
+  {
+    const std::lock_guard guard(mutex_);
+    for (ncclComm* comm : comms_) {
+      ncclResult own = kNcclSuccess;
+      if (library_.comm_get_async_error(comm, &own) == kNcclSuccess && own != kNcclInProgress &&
+          error == kNcclSuccess)
+        error = own;
     }
-    abort_all();
-    throw CommError(cause);
   }
-  for (ncclComm* comm : comms_) {
-    ncclResult error = kNcclSuccess;
-    if (library_.comm_get_async_error(comm, &error) != kNcclSuccess || error == kNcclSuccess ||
-        error == kNcclInProgress)
-      continue;
+  if (error != kNcclSuccess)
     fail(cat("exchanges between GPUs: NCCL: ", library_.get_error_string(error)));
-  }
   check_deadline(waited);
 }
 
@@ -287,18 +314,43 @@ void NcclCommunicator::check_deadline(double waited) {
            "; a rank hangs or the network does (--comm_timeout)"));
 }
 
+// The others hear of it first: what follows may take long.
 void NcclCommunicator::fail(const std::string& what) {
-  abort_all();
+  {
+    const std::lock_guard guard(mutex_);
+    if (!cause_.empty()) throw CommError(cause_);
+    cause_ = what;
+  }
   control_.report_failure(what);
+  break_off(what);
   throw CommError(what);
 }
 
-void NcclCommunicator::abort_all() noexcept {
-  aborted_ = true;
-  for (ncclComm* comm : comms_)
-    if (comm) library_.comm_abort(comm);
-  comms_.clear();
-  registered_.clear();
+// NCCL gives a communicator back when all that it has launched is done, which may wait for an
+// exchange of another one, and when no graph has exchanges of it: so graphs go first, and all are
+// broken off at the same time. A driver that hangs does not keep the process.
+void NcclCommunicator::break_off(const std::string& cause) noexcept {
+  const std::jthread limit([&cause](const std::stop_token& done) {
+    std::mutex mutex;
+    std::condition_variable_any over;
+    std::unique_lock lock(mutex);
+    over.wait_for(lock, done, kBreaking, [] { return false; });
+    if (done.stop_requested()) return;
+    print_error(cat(cause, "; exchanges between GPUs were not broken off within ",
+                    kBreaking.count(), " s, so the process ends as it is"));
+    ::_exit(kFailureStatus);
+  });
+  try {
+    // Who has it and waits for the device is told by check().
+    const auto held = device_.lock();
+    const std::lock_guard guard(mutex_);
+    for (const auto& [owner, forget] : graphs_) forget();
+    std::vector<std::jthread> aborts;
+    for (ncclComm* comm : comms_) aborts.emplace_back([this, comm] { library_.comm_abort(comm); });
+    comms_.clear();
+    registered_.clear();
+  } catch (const Error&) {  // of a device that has failed, where nothing works any more
+  }
 }
 
 }  // namespace tessera::cuda

@@ -115,30 +115,39 @@ class NcclCommunicator {
   const std::string& without_registration() const { return without_registration_; }
 
   // Throws what has gone wrong since, if anything; `waited`: how long somebody has been waiting for
-  // the device.
+  // the device. Any thread may ask.
   void check(double waited);
+  // Of somebody who records exchanges in graphs: makes them forget those before exchanges are
+  // broken off, which NCCL does not do while there are any. Called under the device's lock.
+  void add_graphs(const void* owner, std::function<void()> forget);
+  void remove_graphs(const void* owner) noexcept;
 
  private:
   static constexpr int64_t kFenceBytes = 64, kLanes = 4;
   void check_deadline(double waited);
-  ncclComm* begin_world();
+  void begin_world();
   void split(int color, int key, ncclComm*& made);
   // Until a call that goes on behind the host has been taken: what has become of it.
   ncclResult taken(ncclComm* comm, ncclResult result);
   // The same; CommError where it has failed.
   void settle(ncclComm* comm, ncclResult result, const std::string& doing);
-  ncclComm* comm_of(const Group& group) const { return comm_of(group, device_.lane()); }
+  ncclComm* comm_of(const Group& group) const;
   // "" where it is done.
   std::string register_one(const MemoryUse& use);
   void deregister(const std::function<bool(const MemoryUse&)>& which) noexcept;
+  void check_whole() const;
   [[noreturn]] void fail(const std::string& what);
-  void abort_all() noexcept;
+  void break_off(const std::string& cause) noexcept;
 
   CudaDevice& device_;
   Control& control_;
   std::chrono::milliseconds deadline_;
   const Nccl& library_;
+  // Of what any thread may ask for. Communicators go under the device's lock, too.
+  mutable std::mutex mutex_;
   std::vector<ncclComm*> comms_;  // of the world, first, and of groups
+  std::map<const void*, std::function<void()>> graphs_;
+  std::string cause_;  // why exchanges are broken off; it stays what it is
   std::map<std::vector<std::vector<int>>, std::unique_ptr<Group>> groups_;
   std::vector<std::string> hosts_;  // by rank
   std::optional<PeerMemory> peers_;
@@ -150,9 +159,12 @@ class NcclCommunicator {
     std::mutex mutex;
     std::string cause;
     std::atomic<bool> failed = false;
+    std::string text() {
+      const std::lock_guard guard(mutex);
+      return cause;
+    }
   };
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
-  bool aborted_ = false;
   std::string network_;
   std::unique_ptr<RankProgress> progress_;
 };

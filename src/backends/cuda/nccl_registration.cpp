@@ -26,6 +26,7 @@ void NcclCommunicator::register_memory(const std::vector<MemoryUse>& uses) {
   std::string problem;
   {
     const auto guard = device_.lock();
+    check_whole();
     for (const MemoryUse& use : uses) {
       if (!problem.empty()) break;
       if (!registered_.contains(use)) problem = register_one(use);

@@ -105,7 +105,8 @@ struct Captured {
   std::thread::id thread;
   std::vector<Step> steps;
   bool open = true, invalid = false, destroyed = false;
-  std::vector<const std::byte*> exchanged;  // what exchanges in it read and write
+  std::set<int> communicators;              // of exchanges in it
+  std::vector<const std::byte*> exchanged;  // what these read and write
 };
 struct Executable : Point {  // of its last launch, behind which the next one comes
   int graph = 0, device = 0;
@@ -198,6 +199,7 @@ struct Machine {
   void wait_for_others();
   // Does at most so many pieces of work that can be done.
   void run_some(int count);
+  bool run_one();
 
   bool may_call(
       const std::string& call);  // false: somebody captures, and its capture is broken now
@@ -219,7 +221,6 @@ struct Machine {
   bool changed_since(const Snapshot& snapshot);
 
  private:
-  bool run_one();
   void execute(Stream& stream);
   void finish(Stream& stream, const std::vector<Range>& ranges);
   bool meet(int stream, Operation& operation, std::vector<Range>* ranges);

@@ -154,6 +154,7 @@ void enqueue_calls(Stream& stream, const std::vector<Grouped>& calls) {
   if (stream.capture >= 0) {
     Captured& graph = machine().captures[static_cast<size_t>(stream.capture)];
     for (const Grouped& g : calls) {
+      graph.communicators.insert(g.communicator);
       for (const std::byte* at : {g.call.from, static_cast<const std::byte*>(g.call.to)})
         if (at) graph.exchanged.push_back(at);
     }

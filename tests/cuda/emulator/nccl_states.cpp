@@ -1,4 +1,5 @@
 // What has become of a communicator of the double of NCCL, and its end.
+#include "faults.h"
 #include "nccl_communicators.h"
 
 using namespace tessera::cuda;  // NOLINT: the parameters of what is exported
@@ -11,6 +12,25 @@ TESSERA_NCCL_FUNCTIONS(TESSERA_EXPORTED)
 
 namespace tessera::emulated_gpu {
 namespace {
+
+// A graph that holds calls of a communicator keeps it from its end.
+bool is_in_graphs(int communicator) {
+  return machine().any_graph(
+      [=](const Captured& graph) { return graph.communicators.contains(communicator); });
+}
+
+// As NCCL before 2.22, whatever group it is called in: behind all that the communicator has
+// launched and all graphs with calls of it, for ever if it must.
+void wait_for_own_work(int number) {
+  Machine& m = machine();
+  const auto works = [&] {
+    return m.unfinished.contains(communicators()[static_cast<size_t>(number)].last_operation) ||
+           is_in_graphs(number);
+  };
+  while (works()) {
+    if (!m.run_one()) m.wait_for_others();
+  }
+}
 
 // A split of a communicator that does not block is done when somebody asks for that one's state.
 void finish_split(Communicator& c) {
@@ -52,10 +72,11 @@ ncclResult ncclCommGetAsyncError(ncclComm* comm, ncclResult* error) {
     *error = kNcclInProgress;
   }
   if (c->clique && c->clique->error) *error = c->clique->error;
-  // Ending waits for the work that is under way.
+  // Ending waits for the work that is under way, and for graphs.
   if (c->finalized && !c->error) {
     machine().run_some(2);
-    if (machine().unfinished.contains(c->last_operation) || !all_have_ended(*c)) {
+    if (machine().unfinished.contains(c->last_operation) ||
+        is_in_graphs(number_of(Handle::kCommunicator, comm)) || !all_have_ended(*c)) {
       *error = kNcclInProgress;
     }
   }
@@ -66,7 +87,8 @@ ncclResult ncclCommFinalize(ncclComm* comm) {
   Communicator* c = communicator_of(comm, __func__, true);
   if (!c) return kNcclInvalidArgument;
   c->finalized = true;
-  const bool ended = !machine().unfinished.contains(c->last_operation) && all_have_ended(*c);
+  const bool ended = !machine().unfinished.contains(c->last_operation) &&
+                     !is_in_graphs(number_of(Handle::kCommunicator, comm)) && all_have_ended(*c);
   return ended ? kNcclSuccess : kNcclInProgress;
 }
 ncclResult ncclCommDestroy(ncclComm* comm) {
@@ -93,6 +115,10 @@ ncclResult ncclCommAbort(ncclComm* comm) {
   *c->left = true;
   break_meetings(*c);  // nobody else gets any further with this rank
   machine().changed.notify_all();
+  if (fault_at("abort")) {
+    while (true) machine().wait_for_others();
+  }
+  wait_for_own_work(number);
   return kNcclSuccess;
 }
 
