@@ -82,6 +82,10 @@ class CudaTest : public testing::Test {
     function<decltype(tessera_emulated_gpu_refuse_registration)>("refuse_registration")(device,
                                                                                         result);
   }
+  // Communicators that there are give this result from now on.
+  void break_communicators(int result) {
+    function<decltype(tessera_emulated_gpu_break_communicators)>("break_communicators")(result);
+  }
   void refuse_peers() { function<decltype(tessera_emulated_gpu_refuse_peers)>("refuse_peers")(); }
   int64_t exchanges(bool registered) {
     return function<decltype(tessera_emulated_gpu_exchanges)>("exchanges")(registered);

@@ -256,6 +256,25 @@ TEST_F(CudaRanksTest, NameARankThatDoesNotCome) {
   EXPECT_TRUE(findings().empty());
 }
 
+// NCCL hears of a rank that is lost before the job's control does, and does not know which it is.
+TEST_F(CudaRanksTest, NameARankOfWhichNcclHearsFirst) {
+  reset(1, 2);
+  std::string error;
+  on_ranks(2, [&](int rank, Control& control) {
+    CudaDevice device(rank);
+    NcclCommunicator communicator(device, control, std::chrono::seconds(60));
+    control.barrier("connected");
+    if (rank == 0) {
+      break_communicators(kNcclRemoteError);
+      error = message_of<CommError>([&] { communicator.check(0); });
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      control.report_failure("the power is gone");
+    }
+  });
+  EXPECT_EQ(error, "rank 1 failed: the power is gone");
+}
+
 TEST_F(CudaRanksTest, GiveAllThreadsThatAskTheFirstCause) {
   reset(1, 2);
   std::vector<std::string> errors(3);

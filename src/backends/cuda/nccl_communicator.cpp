@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -24,6 +23,8 @@ namespace tessera::cuda {
 namespace {
 
 constexpr const char* kNcclNames[] = {"libnccl.so.2", "libnccl.so"};
+// How long the job's control may take to name a rank whose end NCCL has heard of.
+constexpr std::chrono::seconds kNaming{5};
 // How long NCCL may take to break exchanges off.
 constexpr std::chrono::seconds kBreaking{10};
 
@@ -93,6 +94,7 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, Control& control,
     std::lock_guard guard(heard->mutex);
     heard->cause = cause;
     heard->failed = true;
+    heard->changed.notify_all();
   });
   const auto guard = device_.lock();
   std::optional<NcclNetwork> log;
@@ -175,8 +177,8 @@ void NcclCommunicator::settle(ncclComm* comm, ncclResult result, const std::stri
   result = taken(comm, result);
   if (result == kNcclSuccess) return;
   const char* detail = comm ? library_.get_last_error(comm) : nullptr;
-  fail(cat(doing, ": NCCL: ", library_.get_error_string(result),
-           detail && *detail ? cat(" (", detail, ")") : ""));
+  fail_by_nccl(cat(doing, ": NCCL: ", library_.get_error_string(result),
+                   detail && *detail ? cat(" (", detail, ")") : ""));
 }
 
 const NcclCommunicator::Group& NcclCommunicator::make_group(
@@ -294,7 +296,7 @@ void NcclCommunicator::check(double waited) {
     }
   }
   if (error != kNcclSuccess)
-    fail(cat("exchanges between GPUs: NCCL: ", library_.get_error_string(error)));
+    fail_by_nccl(cat("exchanges between GPUs: NCCL: ", library_.get_error_string(error)));
   check_deadline(waited);
 }
 
@@ -324,6 +326,15 @@ void NcclCommunicator::fail(const std::string& what) {
   control_.report_failure(what);
   break_off(what);
   throw CommError(what);
+}
+
+// NCCL may hear first of a rank that is lost, and does not know which it is.
+void NcclCommunicator::fail_by_nccl(const std::string& what) {
+  {
+    std::unique_lock lock(heard_->mutex);
+    heard_->changed.wait_for(lock, kNaming, [this] { return heard_->failed.load(); });
+  }
+  fail(heard_->failed ? heard_->text() : what);
 }
 
 // NCCL gives a communicator back when all that it has launched is done, which may wait for an

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <compare>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -137,6 +138,7 @@ class NcclCommunicator {
   void deregister(const std::function<bool(const MemoryUse&)>& which) noexcept;
   void check_whole() const;
   [[noreturn]] void fail(const std::string& what);
+  [[noreturn]] void fail_by_nccl(const std::string& what);
   void break_off(const std::string& cause) noexcept;
 
   CudaDevice& device_;
@@ -157,6 +159,7 @@ class NcclCommunicator {
   // A failure of the job, of which the control plane has heard; shared with its callback.
   struct Heard {
     std::mutex mutex;
+    std::condition_variable changed;
     std::string cause;
     std::atomic<bool> failed = false;
     std::string text() {
