@@ -120,18 +120,19 @@ int train_command(std::span<const std::string> arguments) {
   ShowsStack shows("main");
   flight = open_flight_recorder(parsed.config, job);
   ModelConfig model;
+  RunDevice opened;
   try {
     fetch_named_models(parsed, job);
     model = resolve_model(parsed);
     fetch_named_tokenizer(parsed, job);
+    choose_device(parsed);
+    if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
+    opened = open_device(parsed.config, true, job);
   } catch (const std::exception& error) {
     end_flight(flight, RingEnd::kFailed, error.what());
     if (job.channels.control) job.channels.control->report_failure(error.what());
     throw;
   }
-  choose_device(parsed);
-  if (!job.member || job.member->rank == 0) log_messages(parsed);  // all ranks have the same
-  RunDevice opened = open_device(parsed.config, true, job);
   opened.device.flight = flight.get();
   TrainingRun run(parsed.config, model, opened.device);
   try {

@@ -217,6 +217,17 @@ TEST_F(CudaJobs, EndWhateverBecomesOfTheirExchanges) {
   }
 }
 
+TEST_F(CudaJobs, EndWithARankThatHasNoGpu) {
+  ::setenv("TESSERA_EMULATED_GPU_DEVICES", "2", 1);
+  const int port = free_port();
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(start_rank(rank, 3, port, cuda_job(1, {})));
+  const std::vector<ProgramResult> results = all_fail(ranks);
+  expect_contains(results[2].message(), "CUDA: no GPU 2: the driver shows 2 to this process");
+  for (const int rank : {0, 1})
+    expect_contains(results[static_cast<size_t>(rank)].message(), "rank 2 failed: CUDA: no GPU 2");
+}
+
 TEST_F(CudaJobs, DoNotShareAGpu) {
   ::setenv("TESSERA_EMULATED_GPU_DEVICES", "1", 1);
   const ProgramResult result = run(agent(2, cuda_job(2, {})));
