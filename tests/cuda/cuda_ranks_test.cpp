@@ -234,6 +234,28 @@ TEST_F(CudaRanksTest, EndWithARankThatFails) {
   }
 }
 
+// What is recorded so far goes too, before exchanges are broken off.
+TEST_F(CudaRanksTest, EndWithARankThatFailsWhileTheyRecord) {
+  reset(1, 2);
+  lag_behind();
+  std::string error;
+  on_ranks(2, [&](int rank, Control& control) {
+    CudaBackend backend({.gpu = rank, .control = &control});
+    const ProgramOptions options = options_of(Spread{2}, DType::kF32);
+    Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
+    session.allocate();
+    const TinyBatch batch(options.batch, kLength, 0);
+    session.accumulate(std::vector{batch.view()});
+    control.barrier("launch by launch");
+    if (rank == 1) return control.report_failure("the disk is full");
+    EXPECT_THROW(control.barrier("recorded"), CommError);
+    error = message_of<CommError>([&] { session.accumulate(std::vector{batch.view()}); });
+  });
+  expect_contains(error, "rank 1 failed: the disk is full");
+  EXPECT_EQ(graph_launches(), 0);
+  findings();  // lanes of what was recorded were not joined
+}
+
 // A rank that is well, as far as the control plane knows, and does not come to an exchange.
 TEST_F(CudaRanksTest, NameARankThatDoesNotCome) {
   reset(1, 2);
