@@ -130,7 +130,7 @@ Graph run_passes(const ModelGraph& model, std::vector<FlatUnit> units) {
   auto autodiff = [&](const Graph& g) { return differentiate(g, units[0]); };
   return PassRunner({}).run(
       "block", model.graph,
-      {{"flat_units", to_units}, {"autodiff", autodiff}, {"canonicalize", canonicalize, true}});
+      {{"flat_units", to_units}, {"autodiff", autodiff}, {"canonicalize", canonicalize}});
 }
 
 // `elements` numbers of N(mean, deviation^2) in the dtype.

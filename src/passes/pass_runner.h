@@ -15,12 +15,7 @@ namespace tessera {
 struct Pass {
   std::string name;
   std::function<Graph(const Graph&)> run;
-  bool optional = false;  // may be switched off: the result stays the same
 };
-
-// Every optional pass of every program: what --disable_pass may name. A program that does not have
-// the pass runs as it is.
-std::span<const std::string_view> optional_passes();
 
 // Graphs as text (ir/printer.h) or as pages (passes/graph_page.h).
 enum class DumpFormat : uint8_t { kText, kHtml };

@@ -165,7 +165,7 @@ class ProgramBuilder {
                         return differentiate(g, programs_.units, options_, turn);
                       }});
     add_compute_weights(passes);
-    passes.push_back({"canonicalize", canonicalize, true});
+    passes.push_back({"canonicalize", canonicalize});
     add_far_state(passes, programs_.units);
     // Behind canonicalize: a forward node that its gradient subsumes is not there any more to be
     // recomputed.
@@ -187,7 +187,7 @@ class ProgramBuilder {
     add_documents(passes);
     if (parallelism().mesh.world_size() > 1) passes.push_back({"sum_outputs", sum_outputs});
     if (options_.trains) add_compute_weights(passes);
-    passes.push_back({"canonicalize", canonicalize, true});
+    passes.push_back({"canonicalize", canonicalize});
     add_far_state(passes, units);
     add_overlap(passes);
     programs_.evaluate = runner_.run("evaluate", read_only(model.graph), passes);
@@ -196,7 +196,7 @@ class ProgramBuilder {
 
   void add_update() {
     Graph apply = apply_program(programs_.units, options_, *optimizer_, programs_.accumulate_first);
-    programs_.apply = runner_.run("apply", apply, {{"canonicalize", canonicalize, true}});
+    programs_.apply = runner_.run("apply", apply, {{"canonicalize", canonicalize}});
     programs_.round_weights = round_weights_program(programs_.units, parallelism());
   }
 
@@ -218,8 +218,7 @@ class ProgramBuilder {
 
   void add_overlap(std::vector<Pass>& passes) const {
     if (parallelism().data.shard.empty()) return;
-    passes.push_back(
-        {"overlap", [this](const Graph& g) { return overlap(g, options_.overlap); }, true});
+    passes.push_back({"overlap", [this](const Graph& g) { return overlap(g, options_.overlap); }});
   }
 
   ModelBuilder builder_;
@@ -262,7 +261,7 @@ NextToken build_next_token(const ModelBuilder& builder, const NextTokenOptions& 
   const KvCache cache{options.cache, options.rows, options.batch};
   if (options.cache > 0)
     passes.push_back({"kv_cache", [&](const Graph& g) { return kv_cache(g, cache); }});
-  passes.push_back({"canonicalize", canonicalize, true});
+  passes.push_back({"canonicalize", canonicalize});
   result.graph = runner.run("generate", read_only(model.graph), passes);
   return result;
 }
