@@ -128,11 +128,7 @@ int64_t rotary_width(const ModelConfig& c) {
 }
 
 int64_t parameter_count(const ModelConfig& config) {
-  return model_family(config.model_type).parameter_count(config, config.num_local_experts);
-}
-
-int64_t active_parameter_count(const ModelConfig& config) {
-  return model_family(config.model_type).parameter_count(config, config.num_experts_per_tok);
+  return model_family(config.model_type).parameter_count(config);
 }
 
 }  // namespace tessera

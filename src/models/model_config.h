@@ -100,8 +100,6 @@ std::optional<int64_t> longest_window(const ModelConfig& config);
 
 // Exact number of parameters, a tied matrix counted once. `config` must pass check().
 int64_t parameter_count(const ModelConfig& config);
-// The same with num_experts_per_tok experts a layer: what one token passes through.
-int64_t active_parameter_count(const ModelConfig& config);
 
 // A published model by name, such as llama3.1_8b; `-` and `_` are the same. UserError "Model {x}
 // currently not supported." with the names otherwise.

@@ -56,11 +56,10 @@ struct ModelFamily {
   ModelType type;
   std::string_view name;  // of --model_type
 
-  // The configuration. Defaults are set on ModelConfig{}, the check is part of tessera::check(),
-  // and `experts` of a layer are counted.
+  // The configuration. Defaults are set on ModelConfig{}, the check is part of tessera::check().
   void (*set_defaults)(ModelConfig& config) = nullptr;
   void (*check)(const ModelConfig& config);
-  int64_t (*parameter_count)(const ModelConfig& config, int64_t experts);
+  int64_t (*parameter_count)(const ModelConfig& config);
   int64_t mlp_widths = 0;          // the MLP is so many times as wide as the model; 0: any width
   bool learned_positions = false;  // there are no others than max_context_width
   bool always_tied = false;        // --tie_word_embeddings says nothing

@@ -100,7 +100,7 @@ void set_defaults(ModelConfig& c) {
   c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0.1;
 }
 
-int64_t count(const ModelConfig& c, int64_t) {
+int64_t count(const ModelConfig& c) {
   int64_t E = c.hidden_width, F = c.intermediate_size, V = c.vocab_size, P = c.max_context_width;
   int64_t norm = c.bias ? 2 * E : E, biases = c.bias ? 5 * E + F : 0;
   return c.num_layers * (4 * E * E + 2 * E * F + biases + 2 * norm) + norm + P * E +

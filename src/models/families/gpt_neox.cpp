@@ -125,7 +125,7 @@ void check_neox(const ModelConfig& c) {
   }
 }
 
-int64_t count(const ModelConfig& c, int64_t) {
+int64_t count(const ModelConfig& c) {
   int64_t E = c.hidden_width, F = c.intermediate_size, norm = 2 * E, biases = 5 * E + F;
   return c.num_layers * (4 * E * E + 2 * E * F + biases + 2 * norm) + norm +
          c.vocab_size * E * (c.tie_word_embeddings ? 1 : 2);

@@ -67,13 +67,13 @@ Value mlp_block(ModelGraph& m, const ModelConfig& c, const std::string& layer, V
 
 }  // namespace
 
-int64_t count_llama_like(const ModelConfig& c, int64_t experts) {
+int64_t count_llama_like(const ModelConfig& c) {
   int64_t E = c.hidden_width, Q = c.num_heads * c.head_dim, K = c.num_key_value_heads * c.head_dim;
   int64_t attention = 2 * E * Q + 2 * E * K, mlp = 3 * E * c.intermediate_size;
   if (c.attention_bias) attention += Q + 2 * K;
   if (c.attention_output_bias) attention += E;
   int64_t router = c.num_local_experts > 1 ? c.num_local_experts * E : 0, norms = 2 * E;
-  return c.num_layers * (attention + experts * mlp + router + norms) + E +
+  return c.num_layers * (attention + c.num_local_experts * mlp + router + norms) + E +
          c.vocab_size * E * (c.tie_word_embeddings ? 1 : 2);
 }
 

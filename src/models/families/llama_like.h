@@ -10,7 +10,7 @@ ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, 
 // `head_norms`: RMS norms of the queries and keys of each head, before they turn.
 ModelGraph llama_like(const ModelConfig& config, int64_t batch, int64_t length, ModelHead head,
                       bool head_norms);
-int64_t count_llama_like(const ModelConfig& config, int64_t experts);
+int64_t count_llama_like(const ModelConfig& config);
 
 // What transformers takes for keys that are absent.
 struct LlamaLikeDefaults {

@@ -14,9 +14,9 @@ ModelGraph build(const ModelConfig& config, int64_t batch, int64_t length, Model
   return llama_like(config, batch, length, head, /*head_norms=*/true);
 }
 
-int64_t count(const ModelConfig& c, int64_t experts) {
+int64_t count(const ModelConfig& c) {
   int64_t head_norms = 2 * c.head_dim;
-  return count_llama_like(c, experts) + c.num_layers * head_norms;
+  return count_llama_like(c) + c.num_layers * head_norms;
 }
 
 GivenWidths read(const HuggingFaceKeys& keys, ModelConfig& config) {
