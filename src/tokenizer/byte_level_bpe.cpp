@@ -134,26 +134,10 @@ void ByteLevelBpe::index_tokens() {
   for (int32_t id : byte_ids_) TESSERA_CHECK(id >= 0, "a byte has no token");
 }
 
-void ByteLevelBpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  encode_text({text, {}}, {}, ids, nullptr);
-}
-
-void ByteLevelBpe::encode_prompt(std::string_view text, std::vector<int32_t>& ids) const {
-  ids.insert(ids.end(), model_.document_prefix.begin(), model_.document_prefix.end());
-  encode_text({text, {}}, {.anywhere = true}, ids, nullptr);
-}
-
 size_t ByteLevelBpe::cut(std::string_view text, size_t from) const {
   if (!cuts_between_lines_) return text.size();
   return model_.pattern == PiecePattern::kGpt2 ? cut_before_line_end(text, from, cuts_at_returns_)
                                                : cut_behind_line_end(text, from);
-}
-
-std::vector<EncodedRun> ByteLevelBpe::encode_marked(const MarkedText& text,
-                                                    std::vector<int32_t>& ids) const {
-  std::vector<EncodedRun> runs;
-  encode_text(text, {.ranges = text.markup}, ids, &runs);
-  return runs;
 }
 
 void ByteLevelBpe::encode_text(const MarkedText& marked, SpecialNames special,

@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tokenizer/added_token_encoder.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/pair_merges.h"
-#include "tokenizer/tokenizer.h"
 
 namespace tessera {
 
@@ -16,7 +16,7 @@ namespace tessera {
 // normalized if the model says so and cut into pieces; the bytes of a piece are merged, lowest rank
 // first and leftmost among equals, until no pair has a rank. The ids equal those of Hugging Face
 // `tokenizers` (of tiktoken, where the model comes from its files) for the same model.
-class ByteLevelBpe final : public Tokenizer {
+class ByteLevelBpe final : public AddedTokenEncoder {
  public:
   // The model must be consistent; every byte must be a token. InternalError otherwise: readers of
   // files check before.
@@ -24,11 +24,6 @@ class ByteLevelBpe final : public Tokenizer {
   ByteLevelBpe(const ByteLevelBpe&) = delete;
   ByteLevelBpe& operator=(const ByteLevelBpe&) = delete;
 
-  // Time is O(n log n) for a piece of n bytes, however long. UserError for a piece over 2 GiB.
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
-  void encode_prompt(std::string_view text, std::vector<int32_t>& ids) const override;
-  std::vector<EncodedRun> encode_marked(const MarkedText& text,
-                                        std::vector<int32_t>& ids) const override;
   size_t cut(std::string_view text, size_t from) const override;
   int32_t vocab_size() const override { return static_cast<int32_t>(model_.tokens.size()); }
   int32_t text_vocab_size() const override { return text_vocab_size_; }
@@ -42,9 +37,9 @@ class ByteLevelBpe final : public Tokenizer {
 
  private:
   void index_tokens();
-  // The runs go into `runs` if that is not null.
+  // Time is O(n log n) for a piece of n bytes, however long. UserError for a piece over 2 GiB.
   void encode_text(const MarkedText& marked, SpecialNames special, std::vector<int32_t>& ids,
-                   std::vector<EncodedRun>* runs) const;
+                   std::vector<EncodedRun>* runs) const override;
   void encode_stretch(std::string_view text, std::vector<int32_t>& ids) const;
   template <class PieceEnd>
   void encode_pieces(std::string_view text, PieceEnd piece_end, std::vector<int32_t>& ids) const;

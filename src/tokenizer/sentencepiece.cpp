@@ -115,22 +115,6 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model, const s
   }
 }
 
-void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  encode_text({text, {}}, {}, ids, nullptr);
-}
-
-void SentencePieceTokenizer::encode_prompt(std::string_view text, std::vector<int32_t>& ids) const {
-  ids.insert(ids.end(), model_.document_prefix.begin(), model_.document_prefix.end());
-  encode_text({text, {}}, {.anywhere = true}, ids, nullptr);
-}
-
-std::vector<EncodedRun> SentencePieceTokenizer::encode_marked(const MarkedText& text,
-                                                              std::vector<int32_t>& ids) const {
-  std::vector<EncodedRun> runs;
-  encode_text(text, {.ranges = text.markup}, ids, &runs);
-  return runs;
-}
-
 void SentencePieceTokenizer::encode_text(const MarkedText& marked, SpecialNames special,
                                          std::vector<int32_t>& ids,
                                          std::vector<EncodedRun>* runs) const {

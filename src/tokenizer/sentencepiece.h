@@ -6,11 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/added_tokens.h"
+#include "tokenizer/added_token_encoder.h"
 #include "tokenizer/segmenter.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/sentencepiece_normalizer.h"
-#include "tokenizer/tokenizer.h"
 
 namespace tessera {
 
@@ -23,16 +22,12 @@ namespace tessera {
 // stay applied and its remove_extra_whitespaces collapses spaces; a Metaspace pre-tokenizer takes a
 // space at the beginning for the one it would put there. Without byte fallback unknown characters
 // come back as the unknown piece. A model with byte fallback and identity rules loses nothing else.
-class SentencePieceTokenizer final : public Tokenizer {
+class SentencePieceTokenizer final : public AddedTokenEncoder {
  public:
   // The model must have been checked, as readers of files do. UserError, with `name` for the
   // message, where its pieces are too many for the tables they need.
   SentencePieceTokenizer(SentencePieceModel model, const std::string& name);
 
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
-  void encode_prompt(std::string_view text, std::vector<int32_t>& ids) const override;
-  std::vector<EncodedRun> encode_marked(const MarkedText& text,
-                                        std::vector<int32_t>& ids) const override;
   std::span<const int32_t> document_prefix() const override { return model_.document_prefix; }
   // Nowhere: a text that begins there would get a space in front.
   size_t cut(std::string_view text, size_t) const override { return text.size(); }
@@ -48,9 +43,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   const SentencePieceModel& model() const { return model_; }
 
  private:
-  // The runs go into `runs` if that is not null.
   void encode_text(const MarkedText& marked, SpecialNames special, std::vector<int32_t>& ids,
-                   std::vector<EncodedRun>* runs) const;
+                   std::vector<EncodedRun>* runs) const override;
   void encode_stretch(std::string_view normalized, std::vector<int32_t>& ids) const;
 
   SentencePieceModel model_;
