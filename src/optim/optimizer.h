@@ -57,7 +57,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options);
 // A slot of the weights' type that a checkpoint holds.
 Slot optimizer_slot(std::string kind, const std::string& unit, const TensorType& weights);
 
-// Each in its own file.
+// In adamw.cpp and one_moment.cpp.
 std::unique_ptr<Optimizer> make_adamw(const OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_sgd(const OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_lion(const OptimizerOptions& options);
