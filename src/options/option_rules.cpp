@@ -141,20 +141,23 @@ void check_precision(const ParsedOptions& parsed) {
     throw UsageError("--bf16 and --use_fp16 contradict each other: give one");
 }
 
+void warn_idle(ParsedOptions& parsed, std::string_view option, std::string_view needs) {
+  if (parsed.is_given(option))
+    parsed.warnings.push_back(cat("--", option, " has no effect without --", needs));
+}
+
 // Options that say how something is done which is not done.
 void check_residency(ParsedOptions& parsed) {
   const RunConfig& c = parsed.config;
-  auto idle = [&](std::string_view option, std::string_view needs) {
-    if (parsed.is_given(option))
-      parsed.warnings.push_back(cat("--", option, " has no effect without --", needs));
-  };
   if (!c.activation_checkpointing) {
-    idle("selective_checkpointing", "activation_checkpointing");
-    idle("checkpointing_policy", "activation_checkpointing");
+    warn_idle(parsed, "selective_checkpointing", "activation_checkpointing");
+    warn_idle(parsed, "checkpointing_policy", "activation_checkpointing");
   }
-  if (c.metrics_file.empty()) idle("data_hash", "metrics_file");
-  if (c.tensorboard_dir.empty() && !c.use_wandb) idle("histogram_freq", "tensorboard_dir");
-  if (!c.offload_activations) idle("activation_loading_horizon", "offload_activations");
+  if (c.metrics_file.empty()) warn_idle(parsed, "data_hash", "metrics_file");
+  if (c.tensorboard_dir.empty() && !c.use_wandb)
+    warn_idle(parsed, "histogram_freq", "tensorboard_dir");
+  if (!c.offload_activations)
+    warn_idle(parsed, "activation_loading_horizon", "offload_activations");
 }
 
 void check_device(const ParsedOptions& parsed) {
@@ -166,10 +169,8 @@ void check_device(const ParsedOptions& parsed) {
 
 void check_saving(ParsedOptions& parsed) {
   if (!parsed.config.checkpoint_dir.empty()) return;
-  for (std::string_view option : {"best_val_loss", "busy_checkpoint", "num_kept_checkpoints"}) {
-    if (parsed.is_given(option))
-      parsed.warnings.push_back(cat("--", option, " has no effect without --checkpoint_dir"));
-  }
+  for (std::string_view option : {"best_val_loss", "busy_checkpoint", "num_kept_checkpoints"})
+    warn_idle(parsed, option, "checkpoint_dir");
 }
 
 void check_guards(ParsedOptions& parsed) {
@@ -177,15 +178,12 @@ void check_guards(ParsedOptions& parsed) {
   for (const std::string& fault : c.inject) parse_injected_fault(fault);
   if (c.loss_spike_policy == "rewind" && (c.checkpoint_dir.empty() || !c.save_ckpt))
     throw UsageError("--loss_spike_policy rewind needs --checkpoint_dir, to which it goes back");
-  auto idle = [&](std::string_view option, std::string_view needs) {
-    if (parsed.is_given(option))
-      parsed.warnings.push_back(cat("--", option, " has no effect without --", needs));
-  };
   if (c.loss_spike_policy == "none") {
-    idle("loss_spike_threshold", "loss_spike_policy");
-    idle("loss_spike_window", "loss_spike_policy");
+    warn_idle(parsed, "loss_spike_threshold", "loss_spike_policy");
+    warn_idle(parsed, "loss_spike_window", "loss_spike_policy");
   }
-  if (c.loss_spike_policy != "rewind") idle("max_loss_spike_rewinds", "loss_spike_policy rewind");
+  if (c.loss_spike_policy != "rewind")
+    warn_idle(parsed, "max_loss_spike_rewinds", "loss_spike_policy rewind");
 }
 
 // What only other optimizers have.

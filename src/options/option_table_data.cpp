@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <iterator>
 
+#include "options/model_options.h"
 #include "options/option_table_groups.h"
 
 // Options of `tessera data`, `tessera checkpoint` and `tessera plot`.
@@ -109,28 +109,13 @@ std::vector<OptionRow> checkpoint_commands() {
 
 // What describes a model, since PyTorch's checkpoints do not.
 void share_with_convert(OptionRow& row) {
-  static constexpr std::string_view kShared[] = {"model_type",
-                                                 "model_name",
-                                                 "model_size",
-                                                 "model_config",
-                                                 "vocab_size",
-                                                 "max_context_width",
-                                                 "hidden_width",
-                                                 "num_layers",
-                                                 "num_heads",
-                                                 "num_key_value_heads",
-                                                 "head_dim",
-                                                 "intermediate_size",
-                                                 "tie_word_embeddings",
-                                                 "sliding_window",
-                                                 "rotary_pct",
-                                                 "rotary_emb_base",
-                                                 "bias",
-                                                 "gelu",
-                                                 "config",
-                                                 "tokenizer",
-                                                 "log_level"};
-  if (std::ranges::find(kShared, row.name) != std::end(kShared))
+  static constexpr std::string_view kShared[] = {"model_config", "max_context_width", "config",
+                                                 "tokenizer", "log_level"};
+  static constexpr std::string_view kOfExperts[] = {"num_local_experts", "num_experts_per_tok"};
+  auto is_in = [&](std::span<const std::string_view> names) {
+    return std::ranges::find(names, row.name) != names.end();
+  };
+  if (is_in(kShared) || (is_in(shape_options()) && !is_in(kOfExperts)))
     row.scopes |= in(OptionScope::kConvert);
 }
 
