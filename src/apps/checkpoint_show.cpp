@@ -18,10 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-int64_t bytes_of(const ManifestTensor& tensor) {
-  return num_elements(tensor.shape) * size_of(tensor.dtype);
-}
-
 std::string_view role_plural(TensorRole role) {
   switch (role) {
     case TensorRole::kWeight: return "weights";
@@ -43,7 +39,7 @@ std::map<TensorRole, RoleTotal> totals_of(const Manifest& manifest) {
     ++total.tensors;
     total.boxes += std::ssize(tensor.boxes);
     total.elements += num_elements(tensor.shape);
-    total.bytes += bytes_of(tensor);
+    total.bytes += tensor.bytes();
   }
   return totals;
 }
@@ -128,7 +124,7 @@ Json to_json(const CheckpointReader& reader, const ManifestTensor& tensor,
              const TensorStatistics* statistics) {
   Json json{{"name", tensor.name},         {"role", name(tensor.role)},
             {"dtype", name(tensor.dtype)}, {"shape", tensor.shape},
-            {"bytes", bytes_of(tensor)},   {"box_count", tensor.boxes.size()}};
+            {"bytes", tensor.bytes()},     {"box_count", tensor.boxes.size()}};
   if (!statistics) return json;
   const TensorStatistics& s = *statistics;
   json["statistics"] = {{"elements", s.elements}, {"non_finite", s.non_finite},

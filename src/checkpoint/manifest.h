@@ -56,6 +56,8 @@ struct ManifestTensor {
   DType dtype = DType::kF32;
   Shape shape;
   std::vector<StoredBox> boxes;
+
+  int64_t bytes() const { return num_elements(shape) * size_of(dtype); }
 };
 
 struct Manifest {

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/process_identity.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 
@@ -178,12 +179,6 @@ std::string gpu_driver() {
       return std::string(word);
   }
   return "";
-}
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace

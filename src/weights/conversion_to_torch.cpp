@@ -96,12 +96,9 @@ class DcpConversion {
     return all;
   }
 
-  static int64_t bytes_of(const ManifestTensor& tensor) {
-    return num_elements(tensor.shape) * size_of(tensor.dtype);
-  }
   void add_total(const Parameter& p) {
-    total_ += bytes_of(*find_weight(p));
-    for (const auto& [kind, tensor] : kept(p)) total_ += bytes_of(*tensor);
+    total_ += find_weight(p)->bytes();
+    for (const auto& [kind, tensor] : kept(p)) total_ += tensor->bytes();
   }
 
   void add_parameter(const Parameter& p) {
