@@ -32,7 +32,6 @@ struct ArrowField {
   int64_t list_size = 0;  // kFixedSizeList
   int buffers = 0;        // of its own, beside those of its children
   bool variadic = false;  // and as many more as a record batch says
-  bool has_node = true;
   std::vector<ArrowField> children;
   // Dictionary-encoded: what lies in a record batch is integers, by which `values` are found.
   std::optional<int64_t> dictionary;

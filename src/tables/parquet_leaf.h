@@ -41,7 +41,6 @@ class ParquetLeaf {
   bool find_page();  // reads headers up to the next page of data; false at the end of the chunk
   void load_page();
   void load_dictionary();
-  void start_page(std::span<const std::byte> stored);
   std::span<const std::byte> take_levels(std::span<const std::byte>& body, int encoding);
   void look_ahead();
   void take(size_t entries, LeafRows& out);

@@ -78,7 +78,6 @@ class TrainingRun {
   // The pieces, for tests.
   Session& session() { return *session_; }
   const RunRecord& record() const { return record_; }
-  double last_validation_loss() const { return last_validation_loss_; }
 
  private:
   // A step that was started and of which no result was read yet.
@@ -248,7 +247,6 @@ class TrainingRun {
   void tell_values(int64_t batch, double gradient_factor);
   void print_baselines();
   bool validation_due(bool epoch_ended) const;
-  double step_flops() const;
 
   RunConfig config_;
   Device device_;

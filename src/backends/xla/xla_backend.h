@@ -36,8 +36,7 @@ class XlaBackend final : public Backend {
 
   // "XLA, cpu, plug-in 0.81".
   const std::string& description() const { return description_; }
-  // Seconds in XLA's compiler so far, and programs that the cache had instead; of rank 0.
-  double compile_seconds() const { return compile_seconds_; }
+  // Programs that XLA did not compile since the cache had them; of rank 0.
   int64_t cache_hits() const { return cache_ ? cache_->hits() : 0; }
   // Slots that programs were to overwrite so far: where they lie, and elsewhere, from where they
   // were copied; of rank 0, for all.
@@ -63,7 +62,6 @@ class XlaBackend final : public Backend {
   std::unique_ptr<Client> client_;
   std::unique_ptr<CompileCache> cache_;
   std::string description_;
-  double compile_seconds_ = 0;
   Updates updates_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/text.h"
 
@@ -27,9 +26,7 @@ XlaExecutable::XlaExecutable(XlaBackend& backend, Graph graph)
   for (size_t rank = 0; rank < hashes.size(); ++rank)
     TESSERA_CHECK(hashes[rank] == hash, cat("rank ", rank, " compiles another program"));
   backend_.lead("XLA compiles", [&] {
-    const double begin = monotonic_seconds();
     compiled_ = backend_.cache_->compile(program_.text, backend_.world_size());
-    backend_.compile_seconds_ += monotonic_seconds() - begin;
     temporaries_ = compiled_->memory().temporaries;
   });
   program_.text.clear();  // megabytes
