@@ -3,6 +3,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory_lock.h"
 #include "tests/apps/ranks_fixture.h"
+#include "tests/checkpoint/flipped_bits.h"
 
 namespace tessera {
 namespace {
@@ -23,11 +24,6 @@ class Recovery : public Ranks {
     for (const char* folder : {"a", "b"}) make_directories(path(folder));
     write("a/text.txt", made_up_text(800));
     write("b/text.txt", text_of_b);
-  }
-  void flip_a_bit(const std::string& file) const {
-    std::string content = read_file(path(file));
-    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
-    write(file, content);
   }
   // The process that holds the lock of a directory: rank 0.
   pid_t holder(const std::string& folder) const {
@@ -82,7 +78,7 @@ TEST_F(Recovery, DamageOfOneRanksPartFallsBackOnAllRanks) {
                         "--checkpoint_freq", "3"});
   run_ranks(2, words + Words{"--metrics_file", "straight"});
   fs::remove_all(path("ckpt/llama_v2-8steps"));
-  flip_a_bit("ckpt/llama_v2-6steps/state-00002-of-00002.safetensors");
+  flip_a_bit(path("ckpt/llama_v2-6steps/state-00002-of-00002.safetensors"));
   ProgramResult again = run_ranks(2, words + Words{"--metrics_file", "again"});
   expect_contains(again.err,
                   cat("rank 1 on ", host_name(), ": 'ckpt/llama_v2-6steps/state-00002-"));

@@ -13,6 +13,13 @@
 
 namespace tessera {
 
+// One in the middle of a file.
+inline void flip_a_bit(const std::filesystem::path& file) {
+  std::string content = read_file(file);
+  content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+  write_file_atomic(file, content);
+}
+
 // Flips so many single bits of a checkpoint, one at a time, in all its files: verify_checkpoint()
 // finds each, and names the tensor and box that has the byte, or else the file.
 inline void expect_flipped_bits_named(const std::filesystem::path& checkpoint, int flips,

@@ -19,14 +19,6 @@ class ControlFaults : public FaultTest {};
 // A thread cannot be killed or stopped alone.
 class ControlFaultsOfProcesses : public ControlFaults {};
 
-void expect_all_say(const std::vector<RankResult>& results, int but, std::string_view part) {
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    if (static_cast<int>(rank) == but) continue;
-    EXPECT_TRUE(contains(results[rank].error, part))
-        << "rank " << rank << " says: " << results[rank].error;
-  }
-}
-
 // Several threads wait, each in its own call, and one for a tensor.
 TEST_P(ControlFaultsOfProcesses, KilledRankEndsTheCallsOfAllThreads) {
   for (int victim : {0, 2}) {

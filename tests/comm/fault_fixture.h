@@ -16,6 +16,15 @@ inline bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+// All but one; -1: all.
+inline void expect_all_say(const std::vector<RankResult>& results, int but, std::string_view part) {
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    if (static_cast<int>(rank) == but) continue;
+    EXPECT_TRUE(contains(results[rank].error, part))
+        << "rank " << rank << " says: " << results[rank].error;
+  }
+}
+
 // Where ranks, threads or forked processes, wait for each other beside the channels under test:
 // those end a barrier of their own one after the other.
 class MeetingPoint {

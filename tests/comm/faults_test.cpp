@@ -32,14 +32,6 @@ void sum(Communicator& communicator, const CommGroup& group, std::string_view la
 
 class Faults : public FaultTest {};
 
-void expect_all_say(const std::vector<RankResult>& results, int but, std::string_view part) {
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    if (static_cast<int>(rank) == but) continue;
-    EXPECT_TRUE(contains(results[rank].error, part))
-        << "rank " << rank << " says: " << results[rank].error;
-  }
-}
-
 // A thread cannot be killed or stopped alone.
 class FaultsOfProcesses : public Faults {};
 

@@ -1,17 +1,10 @@
 // Where a plan puts the arguments of a program.
 #include "tests/base/error_expectation.h"
+#include "tests/plan/plan_places.h"
 #include "tests/plan/small_plan.h"
 
 namespace tessera {
 namespace {
-
-Place& place(Plan& plan, Value v) { return plan.places[static_cast<size_t>(v.id)]; }
-Storage& storage_of(Plan& plan, Value v) {
-  return plan.storages[static_cast<size_t>(place(plan, v).storage)];
-}
-void expect_refused(const Graph& g, const Plan& plan, const std::string& part) {
-  expect_contains(message_of<InternalError>([&] { verify_plan(g, plan); }), part);
-}
 
 TEST(Arguments, MakeRoomForOthersOnceTheyAreRead) {
   Graph g;

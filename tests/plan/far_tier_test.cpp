@@ -3,14 +3,11 @@
 
 #include "ops/primitive/shaping.h"
 #include "tests/base/error_expectation.h"
+#include "tests/plan/plan_places.h"
 #include "tests/plan/small_plan.h"
 
 namespace tessera {
 namespace {
-
-const Storage& storage_of(const Plan& plan, Value v) {
-  return plan.storages[static_cast<size_t>(plan.places[static_cast<size_t>(v.id)].storage)];
-}
 
 // a waits in the far tier while b is computed from it in three steps.
 struct Waiting {
@@ -80,16 +77,12 @@ TEST(FarTier, AFarOperandOfAFlattenIsCopied) {
   EXPECT_EQ(plan.copy_reasons[0], "operand is in the other tier");
 }
 
-void expect_refused(const Graph& g, const Plan& plan, const std::string& part) {
-  expect_contains(message_of<InternalError>([&] { verify_plan(g, plan); }), part);
-}
-
 TEST(FarTier, PlansWithAWrongTierAreRefused) {
   Waiting waiting(true);
   Plan sound = planned(waiting.g);
   auto with = [&](Value v, MemoryTier tier) {
     Plan plan = sound;
-    plan.storages[static_cast<size_t>(plan.places[static_cast<size_t>(v.id)].storage)].tier = tier;
+    storage_of(plan, v).tier = tier;
     plan.far_arena_bytes = plan.arena_bytes;
     return plan;
   };
@@ -112,8 +105,7 @@ TEST(FarTier, OverlapsInTheFarArenaAreRefused) {
   g.output("y", add(g, fetch(g, a), fetch(g, b)));
   Plan plan = planned(g);
   EXPECT_EQ(plan.far_arena_bytes, 2 * kBytes);
-  plan.storages[static_cast<size_t>(plan.places[static_cast<size_t>(b.id)].storage)].arena_offset =
-      storage_of(plan, a).arena_offset;
+  storage_of(plan, b).arena_offset = storage_of(plan, a).arena_offset;
   expect_refused(g, plan, "bytes of %");
 }
 

@@ -5,16 +5,12 @@
 #include "ops/composite/adamw.h"
 #include "ops/primitive/elementwise.h"
 #include "plan/plan.h"
-#include "tests/base/error_expectation.h"
+#include "tests/plan/plan_places.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kN = 256;
-
-void expect_refused(const Graph& g, const Plan& plan, const std::string& part) {
-  expect_contains(message_of<InternalError>([&] { verify_plan(g, plan); }), part);
-}
 
 // Half as many elements, which it says may lie where its operand does.
 class FirstHalf final : public OpOf<FirstHalf> {

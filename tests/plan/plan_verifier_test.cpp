@@ -9,6 +9,7 @@
 #include "ops/primitive/shaping.h"
 #include "plan/plan.h"
 #include "tests/base/error_expectation.h"
+#include "tests/plan/plan_places.h"
 #include "tests/plan/tag_kernels.h"
 
 namespace tessera {
@@ -40,9 +41,7 @@ class PlanVerifier : public testing::Test {
     EXPECT_EQ(plan.fills, 1);
   }
 
-  void expect_refused(const std::string& part) {
-    expect_contains(message_of<InternalError>([&] { verify_plan(g, plan); }), part);
-  }
+  void expect_refused(const std::string& part) { tessera::expect_refused(g, plan, part); }
   Storage& storage(Value v) { return plan.storages[static_cast<size_t>(place(v).storage)]; }
   Place& place(Value v) { return plan.places[static_cast<size_t>(v.id)]; }
   size_t launch_of(Value v) {
@@ -285,11 +284,7 @@ class PlanVerifierInFlight : public testing::Test {
   }
 
   size_t index_of(InstructionKind kind, Value v) const {
-    size_t i = 0;
-    while (i < plan.instructions.size() &&
-           !(plan.instructions[i].kind == kind && plan.instructions[i].node == g.producer(v)))
-      ++i;
-    return i;
+    return tessera::index_of(g, plan, kind, v);
   }
   Instruction take(size_t i) {
     Instruction instruction = plan.instructions[i];
@@ -308,9 +303,7 @@ class PlanVerifierInFlight : public testing::Test {
   void overwrite(Place target, int64_t bytes) {
     insert(index_of(InstructionKind::kWait, got), {InstructionKind::kFill, -1, {}, target, bytes});
   }
-  void expect_refused(const std::string& part) {
-    expect_contains(message_of<InternalError>([&] { verify_plan(g, plan); }), part);
-  }
+  void expect_refused(const std::string& part) { tessera::expect_refused(g, plan, part); }
 
   Graph g;
   Value a, got, b, c, d;

@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/directory_lock.h"
+#include "tests/checkpoint/flipped_bits.h"
 #include "tests/checkpoint/whole_state.h"
 #include "tests/train/training_fixture.h"
 
@@ -33,11 +34,6 @@ class Tiers : public TrainingTest {
     RunConfig config = tiers(steps);
     config.resume_from_checkpoint = config.checkpoint_dir;
     return config;
-  }
-  void flip_a_bit(const std::string& file) const {
-    std::string content = read_file(path(file));
-    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
-    write(file, content);
   }
   // From here on a checkpoint of this step fails there, and no other.
   void block(const std::string& place, int step) const {
@@ -82,7 +78,7 @@ TEST_F(Tiers, AResumeTakesTheNewestOfAllThatIsWhole) {
   };
   const std::vector<Case> cases{
       {[] {}, "fast/" + name(8)},
-      {[&] { flip_a_bit("fast/" + name(8) + "/state.safetensors"); }, "slow/" + name(5)},
+      {[&] { flip_a_bit(path("fast/" + name(8) + "/state.safetensors")); }, "slow/" + name(5)},
       {[&] { fs::remove(path("fast/" + name(8) + "/manifest.json")); }, "slow/" + name(5)},
       {[&] { fs::remove_all(path("fast")); }, "slow/" + name(5)},
       // Not a directory at all.
@@ -108,7 +104,7 @@ TEST_F(Tiers, AResumeTakesTheNewestOfAllThatIsWhole) {
 
 TEST_F(Tiers, OfTwoOfOneStepTheDamagedOneIsReplacedByTheOther) {
   train(tiers(10));
-  flip_a_bit("fast/" + name(10) + "/state.safetensors");
+  flip_a_bit(path("fast/" + name(10) + "/state.safetensors"));
   RunTrace again = train(resumed(12));
   expect_contains(again.log, "Checkpoint loaded from " + path("slow/" + name(10)));
   expect_contains(again.log, "Skipping '" + path("fast/" + name(10)) + "' on all ranks");
@@ -116,7 +112,7 @@ TEST_F(Tiers, OfTwoOfOneStepTheDamagedOneIsReplacedByTheOther) {
 
 TEST_F(Tiers, WhatADirectoryLacksIsSavedThereWithoutAStep) {
   const RunTrace straight = train(tiers(10));
-  flip_a_bit("fast/" + name(10) + "/state.safetensors");
+  flip_a_bit(path("fast/" + name(10) + "/state.safetensors"));
   EXPECT_EQ(train(resumed(10)).fingerprint, straight.fingerprint);
   fs::remove_all(path("slow"));
   const RunTrace again = train(resumed(10));

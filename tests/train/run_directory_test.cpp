@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/directory_lock.h"
+#include "tests/checkpoint/flipped_bits.h"
 #include "tests/train/training_fixture.h"
 
 namespace tessera {
@@ -20,11 +21,6 @@ class RunDirectory : public TrainingTest {
     RunConfig config = options(steps);
     config.resume_from_checkpoint = config.checkpoint_dir;
     return config;
-  }
-  void flip_a_bit(const std::string& file) const {
-    std::string content = read_file(path(file));
-    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
-    write(file, content);
   }
   std::string usage_error(const RunConfig& config) {
     try {
@@ -131,11 +127,11 @@ TEST_F(RunDirectory, ARestartGoesOnWithTheCheckpointsOfItsJob) {
   config.checkpoint_freq = {"2"};
   train(config);
   // For a while what is later cannot be read.
-  for (int step : {4, 6}) flip_a_bit(cat("ckpt/llama_v2-", step, "steps/state.safetensors"));
+  for (int step : {4, 6}) flip_a_bit(path(cat("ckpt/llama_v2-", step, "steps/state.safetensors")));
   config = resumed(3);
   set_job(kJob, 0);
   expect_contains(train(config).log, "Checkpoint loaded from " + path("ckpt/llama_v2-2steps"));
-  for (int step : {4, 6}) flip_a_bit(cat("ckpt/llama_v2-", step, "steps/state.safetensors"));
+  for (int step : {4, 6}) flip_a_bit(path(cat("ckpt/llama_v2-", step, "steps/state.safetensors")));
   config.max_steps = 5;
   set_job(kJob, 1);
   expect_contains(train(config).log, "Checkpoint loaded from " + path("ckpt/llama_v2-3steps"));
@@ -145,8 +141,8 @@ TEST_F(RunDirectory, DamageFallsBackToTheNextWholeOne) {
   RunConfig config = options(6);
   config.checkpoint_freq = {"2"};
   RunTrace straight = train(config);
-  flip_a_bit("ckpt/llama_v2-6steps/state.safetensors");
-  flip_a_bit("ckpt/llama_v2-4steps/run.json");
+  flip_a_bit(path("ckpt/llama_v2-6steps/state.safetensors"));
+  flip_a_bit(path("ckpt/llama_v2-4steps/run.json"));
   config.resume_from_checkpoint = config.checkpoint_dir;
   RunTrace again = train(config);
   expect_contains(again.log,
@@ -187,14 +183,14 @@ TEST_F(RunDirectory, AnOlderCheckpointIsNotResumedBesideLaterOnes) {
   config.resume_from_checkpoint = {path("ckpt/llama_v2-4steps")};
   EXPECT_EQ(train(config).fingerprint, straight.fingerprint);
   config.save_ckpt = true;
-  flip_a_bit("ckpt/llama_v2-6steps/state.safetensors");
+  flip_a_bit(path("ckpt/llama_v2-6steps/state.safetensors"));
   config.resume_from_checkpoint = {path("ckpt") + "/."};  // the same by another name
   EXPECT_EQ(train(config).fingerprint, straight.fingerprint);
 }
 
 TEST_F(RunDirectory, WhereNothingIsWholeNothingIsTrained) {
   train(options(2));
-  flip_a_bit("ckpt/llama_v2-2steps/state.safetensors");
+  flip_a_bit(path("ckpt/llama_v2-2steps/state.safetensors"));
   std::string message = failure(resumed(4));
   expect_contains(message, "the checkpoint is damaged");
   expect_contains(message, "there is no older one that is whole");
