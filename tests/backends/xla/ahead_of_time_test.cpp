@@ -14,6 +14,7 @@
 #include "ops/primitive/elementwise.h"
 #include "tests/backends/xla/xla_plugin.h"
 #include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera::xla {
 namespace {
@@ -97,8 +98,8 @@ TEST(AheadOfTime, UnknownTargetsAreRefused) {
 
 // XLA would end its process.
 TEST(AheadOfTime, FilesOfCudaAreLookedForFirst) {
-  const TemporaryDirectory directory(fs::temp_directory_path() / "tessera_cuda_files");
-  const fs::path packages = directory.path() / "packages";
+  const ScratchDirectory directory;
+  const fs::path packages = directory / "packages";
   const fs::path plugin = packages / "jax_plugins/xla_cuda13/xla_cuda_plugin.so";
   const fs::path root = packages / "nvidia/cu13";
   const std::vector<fs::path> roots{cuda_roots(plugin)[0]};

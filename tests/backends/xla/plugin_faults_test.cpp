@@ -14,6 +14,7 @@
 #include "backends/xla/installed_plugins.h"
 #include "base/file.h"
 #include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera::xla {
 namespace {
@@ -90,15 +91,14 @@ TEST(ChildProcess, IsEndedWhereItHangs) {
 
 TEST(PluginFaults, FilesThatAreNoPlugin) {
   expect_contains(user_error([] { load("/no/such/plugin.so"); }), "cannot load XLA's plug-in: ");
-  const TemporaryDirectory directory(std::filesystem::temp_directory_path() /
-                                     "tessera_plugin_faults");
-  const std::string text = (directory.path() / "text.so").string();
+  const ScratchDirectory directory;
+  const std::string text = (directory / "text.so").string();
   write_file_atomic(text, "no library at all, but some text");
   expect_contains(user_error([&] { load(text); }), "cannot load XLA's plug-in: " + text);
   expect_contains(user_error([] { load("libm.so.6"); }), "has no GetPjrtApi");
   // A library that was cut off while it was copied.
   const std::string whole = read_file(stub("old"));
-  const std::string cut = (directory.path() / "cut.so").string();
+  const std::string cut = (directory / "cut.so").string();
   write_file_atomic(cut, std::string_view(whole).substr(0, whole.size() / 3));
   EXPECT_ANY_THROW(load(cut));
 }

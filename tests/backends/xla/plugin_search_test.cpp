@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "tests/base/error_expectation.h"
+#include "tests/base/scratch_directory.h"
 
 namespace tessera::xla {
 namespace {
@@ -26,15 +27,15 @@ class PluginSearch : public testing::Test {
     if (!variable_.empty()) ::setenv("TESSERA_XLA_PLUGIN", variable_.c_str(), 1);
   }
   fs::path file(const fs::path& name) {
-    const fs::path path = directory_.path() / name;
+    const fs::path path = directory_ / name;
     make_directories(path.parent_path());
     write_file_atomic(path, "no library");
     return path;
   }
-  std::string directory(const std::string& name) { return (directory_.path() / name).string(); }
+  std::string directory(const std::string& name) { return (directory_ / name).string(); }
 
  private:
-  TemporaryDirectory directory_{fs::temp_directory_path() / "tessera_plugin_search"};
+  ScratchDirectory directory_;
   std::string variable_;
 };
 
