@@ -50,6 +50,12 @@ class ChecksTest(unittest.TestCase):
         self.expect("check_layering.py",
                     "src/backends/cpu/kernels/norm.cpp:1: backends/cpu/kernels/ may not include")
 
+    def test_kernels_of_a_gpu_find_each_other_by_name(self):
+        self.write("src/backends/cuda/kernels/dot.cu", '#include "sums.cuh"\n')
+        self.write("src/backends/cuda/kernels/sums.cuh", '#include "ir/graph.h"\n')
+        self.expect("check_layering.py",
+                    "src/backends/cuda/kernels/sums.cuh:1: backends/cuda/kernels/ may not include")
+
     def test_a_relative_or_missing_include(self):
         self.write("src/ir/graph.cpp", '#include "graph.h"\n#include "../base/absent.h"\n')
         self.expect("check_layering.py", 'src/ir/graph.cpp:1: "graph.h" is not the path',

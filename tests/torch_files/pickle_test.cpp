@@ -1,4 +1,5 @@
-// Pickles written by hand; those of Python are in torch_archive_test.cpp and dcp_metadata_test.cpp.
+// Pickles written by hand; those of Python are in torch_archive_test.cpp and
+// dcp_checkpoint_test.cpp.
 #include "torch_files/pickle.h"
 
 #include "base/error.h"

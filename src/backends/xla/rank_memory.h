@@ -20,7 +20,7 @@ class RankMemory {
 
   // Zeroed; DeviceError where there is no memory. Must not outlive this object.
   std::byte* allocate(int64_t bytes);
-  // What map_rank_memory() takes, of memory that allocate() gave.
+  // What MappedMemory::map() takes, of memory that allocate() gave.
   std::string place(const std::byte* data) const;
 
  private:
