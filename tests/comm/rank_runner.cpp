@@ -6,22 +6,21 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/connect.h"
-#include "comm/file_store.h"
-#include "comm/thread_channels.h"
-#include "tests/base/scratch_directory.h"
+#include "comm/tcp_store.h"
+#include "tests/comm/thread_channels.h"
 
 namespace tessera {
 namespace {
 
 // A rank that hangs all the same must not outlive the test.
 constexpr unsigned kProcessSeconds = 60;
+constexpr const char* kToken = "a token of the test";
 
 std::string error_of(const std::function<void()>& action) {
   try {
@@ -58,7 +57,7 @@ JobMember member_of(const RankJob& job, int rank) {
   JobMember member;
   member.rank = member.local_rank = rank;
   member.world_size = member.local_world_size = job.world;
-  member.token = "a token of the test";
+  member.token = kToken;
   // Hosts alternate: sums in rank order mix both transports.
   member.host_id = job.way == Way::kMix ? cat("host ", rank % 2) : "host";
   if (job.prepare) job.prepare(member);
@@ -71,12 +70,14 @@ Transport transport_of(Way way) {
                                      : Transport::kAuto;
 }
 
-[[noreturn]] void run_child(const RankJob& job, int rank, const std::filesystem::path& folder,
-                            int result, const std::function<void(Channels&)>& body) {
+[[noreturn]] void run_child(const RankJob& job, int rank, int store_port, int result,
+                            const std::function<void(Channels&)>& body) {
   ::alarm(kProcessSeconds);
   std::string error = error_of([&] {
-    Channels channels = connect(member_of(job, rank), std::make_shared<FileStore>(folder),
-                                {job.deadline}, transport_of(job.way));
+    auto store = std::make_shared<TcpStore>(Endpoint{"127.0.0.1", store_port}, kToken,
+                                            std::chrono::seconds(kProcessSeconds));
+    Channels channels =
+        connect(member_of(job, rank), std::move(store), {job.deadline}, transport_of(job.way));
     body(channels);
   });
   [[maybe_unused]] ssize_t written = ::write(result, error.data(), error.size());
@@ -112,7 +113,7 @@ void wait_for_children(std::vector<Child>& children, std::vector<RankResult>& re
 
 std::vector<RankResult> run_processes(const RankJob& job,
                                       const std::function<void(Channels&)>& body) {
-  ScratchDirectory folder;
+  TcpStoreServer store(kToken);
   std::vector<Child> children(static_cast<size_t>(job.world));
   std::vector<RankResult> results(children.size());
   double start = monotonic_seconds();
@@ -123,7 +124,7 @@ std::vector<RankResult> run_processes(const RankJob& job,
     require(::pipe2(ends, O_CLOEXEC) == 0, "pipe");
     child.pid = ::fork();
     require(child.pid >= 0, "fork");
-    if (child.pid == 0) run_child(job, rank, folder.path(), ends[1], body);
+    if (child.pid == 0) run_child(job, rank, store.port(), ends[1], body);
     ::close(ends[1]);
     child.pipe = ends[0];
     child.running = true;

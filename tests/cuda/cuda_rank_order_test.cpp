@@ -11,9 +11,9 @@
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/kernel_launch.h"
 #include "backends/cuda/rank_order_sums.h"
-#include "comm/thread_channels.h"
 #include "ops/collective/collective.h"
 #include "tests/comm/collective_oracle.h"
+#include "tests/comm/thread_channels.h"
 #include "tests/cuda/cuda_fixture.h"
 
 namespace tessera::cuda {

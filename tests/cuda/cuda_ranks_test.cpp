@@ -6,9 +6,9 @@
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/nccl_network.h"
-#include "comm/thread_channels.h"
 #include "options/run_config.h"
 #include "tests/base/error_expectation.h"
+#include "tests/comm/thread_channels.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/programs/tiny_model.h"
 

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "backends/cuda/cuda_backend.h"
-#include "comm/thread_channels.h"
 #include "options/run_config.h"
+#include "tests/comm/thread_channels.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/programs/tiny_model.h"
 

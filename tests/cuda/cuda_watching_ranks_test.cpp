@@ -3,7 +3,6 @@
 #include <thread>
 
 #include "backends/cuda/cuda_backend.h"
-#include "comm/thread_channels.h"
 #include "flight/flight_recorder.h"
 #include "flight/postmortem.h"
 #include "options/run_config.h"
@@ -11,6 +10,7 @@
 #include "profile/step_profiler.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/comm/thread_channels.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/programs/tiny_model.h"
 

@@ -7,12 +7,12 @@
 #include <set>
 #include <thread>
 
-#include "comm/thread_channels.h"
 #include "doctor/directory_check.h"
 #include "doctor/host_facts.h"
 #include "doctor/link_check.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/comm/thread_channels.h"
 
 namespace tessera {
 namespace {

@@ -6,12 +6,12 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/thread_channels.h"
 #include "flight/ring_reader.h"
 #include "ops/primitive/elementwise.h"
 #include "runtime/host_executable.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/comm/thread_channels.h"
 #include "tests/runtime/number_kernels.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "comm/thread_channels.h"
+#include "tests/comm/thread_channels.h"
 
 namespace tessera {
 namespace {

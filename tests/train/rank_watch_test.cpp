@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "comm/thread_channels.h"
+#include "tests/comm/thread_channels.h"
 #include "tests/observe/sample_reports.h"
 
 namespace tessera {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <thread>
 
-#include "comm/thread_channels.h"
 #include "tests/base/error_expectation.h"
 #include "tests/comm/rank_runner.h"
+#include "tests/comm/thread_channels.h"
 #include "tests/programs/tiny_model.h"
 #include "tests/runtime/delayed_backend.h"
 #include "train/training_run.h"

@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "backends/xla/device_backend.h"
-#include "comm/thread_channels.h"
 #include "tests/backends/xla/xla_plugin.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/comm/thread_channels.h"
 #include "tests/programs/tiny_model.h"
 
 namespace tessera::xla {

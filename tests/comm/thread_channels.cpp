@@ -1,4 +1,4 @@
-#include "comm/thread_channels.h"
+#include "tests/comm/thread_channels.h"
 
 #include <deque>
 
