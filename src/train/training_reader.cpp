@@ -50,7 +50,7 @@ void TrainingRun::open_reader() {
     stream_state_.lanes.clear();
     stream_ = stream.get();
     reader_ = std::move(stream);
-    stream_epoch_ = reader_->epoch();
+    agree_on_stream(0);
     total_steps_ = last_step();
     size_t files = 0;
     uint64_t bytes = 0;
@@ -114,22 +114,7 @@ bool TrainingRun::fetch(std::vector<Batch>& batches) {
       batches.resize(count);
       return count > 0;
     }
-    // No rank knows of the lanes of others: how many windows there are, whether more may come.
-    const std::string here =
-        cat(stream_->done() ? 1 : 0, stream_->epoch(), " ", is_first_reader() ? samples : 0);
-    std::vector<std::string> all{here};
-    if (device_.control) all = device_.control->exchange("what is left of the stream", here);
-    int64_t least = INT64_MAX, most = 0;
-    fetched_samples_ = 0;
-    for (const std::string& rank_says : all) {
-      size_t digits = 0;
-      const int64_t epoch = std::stoll(rank_says.substr(1), &digits);
-      if (rank_says[0] == '0') least = std::min(least, epoch);
-      most = std::max(most, epoch);
-      fetched_samples_ += std::stoll(rank_says.substr(1 + digits));
-    }
-    const bool all_done = least == INT64_MAX;
-    stream_epoch_ = all_done ? most : least;
+    const bool all_done = !agree_on_stream(samples);
     if (fetched_samples_ > 0) return true;
     const bool first = record_.step == 0;
     if (first && !all_done && rank() == 0 && !std::exchange(looked, true)) {
@@ -150,6 +135,26 @@ bool TrainingRun::fetch(std::vector<Batch>& batches) {
       return false;
     }
   }
+}
+
+// No rank knows of the lanes of others: how many windows there are, whether more may come.
+bool TrainingRun::agree_on_stream(int64_t samples) {
+  const std::string here =
+      cat(stream_->done() ? 1 : 0, stream_->epoch(), " ", is_first_reader() ? samples : 0);
+  std::vector<std::string> all{here};
+  if (device_.control) all = device_.control->exchange("what is left of the stream", here);
+  int64_t least = INT64_MAX, most = 0;
+  fetched_samples_ = 0;
+  for (const std::string& rank_says : all) {
+    size_t digits = 0;
+    const int64_t epoch = std::stoll(rank_says.substr(1), &digits);
+    if (rank_says[0] == '0') least = std::min(least, epoch);
+    most = std::max(most, epoch);
+    fetched_samples_ += std::stoll(rank_says.substr(1 + digits));
+  }
+  const bool all_done = least == INT64_MAX;
+  stream_epoch_ = all_done ? most : least;
+  return !all_done;
 }
 
 // Ranks of one tensor-parallel group read the same.

@@ -184,6 +184,9 @@ class TrainingRun {
   void load_stream_state(const std::filesystem::path& checkpoint, const RunRecord& saved);
   // The batches of the next step; false where the data has ended.
   bool fetch(std::vector<Batch>& batches);
+  // Of all ranks' lanes: the epoch, and the sum of the `samples` that each has read; false where
+  // all lanes have ended.
+  bool agree_on_stream(int64_t samples);
   // Of all ranks (batch_reader.h).
   uint64_t hash_on_all_ranks(const std::vector<Batch>& batches) const;
   void watch_starvation(const StepReport& report);

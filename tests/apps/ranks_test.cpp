@@ -4,6 +4,9 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
+#include <array>
+#include <span>
+
 #include "base/process_identity.h"
 #include "tests/apps/ranks_fixture.h"
 
@@ -228,6 +231,44 @@ TEST_F(Ranks, AgreeOnWhichCheckpointsAreSkipped) {
        ++at)
     ++skipped;
   EXPECT_EQ(saved.size() + skipped, 40u);
+}
+
+// Of two lanes, each of another rank, one comes to its end in half the steps.
+TEST_F(Ranks, AStreamGoesOnInTheEpochOfAllLanes) {
+  std::filesystem::create_directories(path("data"));
+  write("data/a.txt", made_up_text(40));
+  write("data/b.txt", made_up_text(80));
+  constexpr int kAll = 14;
+  const Words words = job(2, {"--dataset", "data", "--streaming", "on", "--data_lanes", "2",
+                              "--epochs", "9", "--lr_decay_style", "step", "--run_validation", "1",
+                              "--validation_dataset", "text.txt", "--validation_batches", "2"});
+  // Of each step, and of each validation.
+  auto told = [&](const std::string& file) {
+    std::vector<std::array<std::string, 3>> all;
+    const std::string content = read_file(path(file));
+    for (std::string_view line : split(trim(content), '\n')) {
+      const auto json = nlohmann::json::parse(line);
+      const bool step = json.contains("loss");
+      all.push_back({json.at("epoch").dump(), json.at(step ? "loss" : "validation_loss").dump(),
+                     step ? json.at("learning_rate").dump() : ""});
+    }
+    return all;
+  };
+  run_ranks(2, words + Words{"--max_steps", cat(kAll), "--checkpoint_freq", "1", "--checkpoint_dir",
+                             "all", "--metrics_file", "straight"});
+  const auto straight = told("straight");
+  EXPECT_EQ(straight.size(), kAll + 2u) << "an epoch ends in between";
+  EXPECT_EQ(straight.back()[0], "2");
+  for (int done = 1; done < kAll - 1; ++done) {
+    SCOPED_TRACE(done);
+    const std::string file = cat("from", done);
+    run_ranks(2, words + Words{"--max_steps", cat(kAll), "--metrics_file", file,
+                               "--resume_from_checkpoint", cat("all/llama_v2-", done, "steps")});
+    const auto resumed = told(file);
+    ASSERT_LE(resumed.size(), straight.size());
+    EXPECT_TRUE(std::ranges::equal(resumed, std::span(straight).last(resumed.size())));
+    EXPECT_EQ(losses(file).size(), static_cast<size_t>(kAll - done));
+  }
 }
 
 TEST_F(Ranks, OneThatCannotWriteItsPartIsNamedWithItsHost) {
