@@ -46,6 +46,7 @@ class ApplyBuilder {
       divisor = mul(g_, tokens, mul(g_, loss_scale, share));
     }
     Value norm = div(g_, unary(g_, UnaryKind::kSqrt, sum_of_squares(gradients)), divisor);
+    norm = finite_on_all_ranks(norm, loss, gradients);
     const Value finite = binary(g_, BinaryKind::kAnd, unary(g_, UnaryKind::kIsFinite, loss),
                                 unary(g_, UnaryKind::kIsFinite, norm));
     Value ok = finite;
@@ -124,6 +125,18 @@ class ApplyBuilder {
       total = total ? add(g_, total, s) : s;
     }
     return total;
+  }
+
+  // The norm, or NaN if it or the loss is not finite on any rank: of what is replicated each has a
+  // copy of its own, which a fault may reach alone, and all must skip the same updates.
+  Value finite_on_all_ranks(Value norm, Value loss, const std::vector<Value>& gradients) {
+    AxisSet copies;
+    for (Value gradient : gradients)
+      copies = copies | (p_.mesh.all_axes() - g_.type(gradient).varying);
+    if (p_.mesh.size(copies) == 1) return norm;
+    // 0, or NaN.
+    Value doubt = add(g_, sub(g_, norm, norm), sub(g_, loss, loss));
+    return add(g_, norm, sum_over_marks(g_, vary(g_, doubt, copies)));
   }
 
   void update(const FlatUnit& unit, Value gradient, Value lr, Value scale, Value ok, Value step) {

@@ -149,12 +149,23 @@ TEST_F(Guards, EveryIntervalOfStragglersIsTold) {
 
 // Both ranks skip the update, and say so in one line.
 TEST_F(Guards, DrillNan) {
-  const ProgramResult result =
-      run_ranks(2, job(1, {"--metrics_file", "m", "--inject", "nan@rank=1,step=3"}));
-  EXPECT_EQ(count(result.err, "the update was skipped"), 1) << result.err;
-  expect_contains(result.err, "(on 2 ranks)");
-  const std::string steps = read_file(path("m"));
-  expect_contains(split(steps, '\n').at(3), "\"ok\":false");
+  // Parts of one gradient, copies of it, and both with others between.
+  const std::vector<Words> meshes{{},
+                                  {"--sharding_strategy", "no_shard"},
+                                  {"--tensor_parallel_degree", "2"},
+                                  {"--sharding_strategy", "no_shard", "--lora_rank", "2"}};
+  for (const char* fault : {"nan", "corrupt"}) {
+    for (const Words& mesh : meshes) {
+      SCOPED_TRACE(cat(fault, " ", join(mesh, " ")));
+      std::filesystem::remove(path("m"));
+      const ProgramResult result = run_ranks(
+          2, job(1, mesh + Words{"--metrics_file", "m", "--inject", cat(fault, "@rank=1,step=3")}));
+      EXPECT_EQ(count(result.err, "the update was skipped"), 1) << result.err;
+      expect_contains(result.err, "(on 2 ranks)");
+      const std::string steps = read_file(path("m"));
+      expect_contains(split(steps, '\n').at(3), "\"ok\":false");
+    }
+  }
 }
 
 TEST_F(Guards, TheHeartbeatIsRankZeros) {
