@@ -1,9 +1,11 @@
 #include "base/clock.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "base/text.h"
 
@@ -17,6 +19,12 @@ double monotonic_seconds() {
 int64_t monotonic_nanoseconds() {
   using namespace std::chrono;
   return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+double RunningTime::seconds() {
+  const double now = monotonic_seconds();
+  seconds_ += std::min(now - std::exchange(before_, now), longest_);
+  return seconds_;
 }
 
 std::string utc_time() {

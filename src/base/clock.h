@@ -9,6 +9,19 @@ double monotonic_seconds();
 // The same clock in nanoseconds.
 int64_t monotonic_nanoseconds();
 
+// For who waits and looks every so often: the time in which the process ran, not that in which it
+// was stopped (SIGSTOP, a debugger, a machine that sleeps).
+class RunningTime {
+ public:
+  // A look that comes later than this behind the one before counts as so many seconds.
+  explicit RunningTime(double longest) : longest_(longest) {}
+  // Looks. Seconds since it was made.
+  double seconds();
+
+ private:
+  double longest_, seconds_ = 0, before_ = monotonic_seconds();
+};
+
 // From when to when something ran, in nanoseconds of that clock.
 struct TimeSpan {
   int64_t begin = 0, end = 0;

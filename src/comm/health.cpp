@@ -92,9 +92,11 @@ void Health::wait_left(const std::vector<int>& ranks, std::chrono::milliseconds 
   });
 }
 
-std::string seconds_text(std::chrono::milliseconds time) {
-  return cat(static_cast<double>(time.count()) / 1000, " s");
+double seconds_of(std::chrono::milliseconds time) {
+  return static_cast<double>(time.count()) / 1000;
 }
+
+std::string seconds_text(std::chrono::milliseconds time) { return cat(seconds_of(time), " s"); }
 
 Health::Wait::Wait(Health& health, int self, int rank, std::string_view call)
     : health_(health), self_(self), rank_(rank), call_(call) {

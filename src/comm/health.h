@@ -110,6 +110,10 @@ class Health {
 
 // "rank 3 has left the job"
 std::string left_the_job(int rank);
+// Of RunningTime, for who waits for a deadline: a machine with more ranks than cores may keep one
+// from looking for some naps.
+inline constexpr double kLongestLook = 1;
+double seconds_of(std::chrono::milliseconds time);
 // "300 s", "0.5 s"
 std::string seconds_text(std::chrono::milliseconds time);
 

@@ -6,14 +6,13 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/pause_core.h"
 #include "base/text.h"
 
 namespace tessera {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Checks of the counter before going to sleep: a few microseconds. More ranks than cores is common,
 // and the one that is waited for may need this core.
@@ -151,7 +150,7 @@ void LocalTransport::wait_for(SharedCounter& counter, uint32_t value, int index)
   }
   int peer = exchange_->group->ranks[static_cast<size_t>(index)];
   Health::Wait waiting(health_, rank_, peer);
-  Clock::time_point end = Clock::now() + deadline_;
+  RunningTime waited(kLongestLook);
   while (true) {
     bool gone = health_.has_left(peer);
     counter.sleepers.fetch_add(1);
@@ -163,7 +162,7 @@ void LocalTransport::wait_for(SharedCounter& counter, uint32_t value, int index)
     // Where ranks are threads; between processes the peers' connections see to it.
     health_.compare_calls(rank_, peer, health_.last_call(peer, rank_));
     if (gone) health_.fail(left_the_job(peer));
-    if (Clock::now() >= end) health_.fail_late(peer, rank_, deadline_);
+    if (waited.seconds() >= seconds_of(deadline_)) health_.fail_late(peer, rank_, deadline_);
     health_.check();
   }
 }

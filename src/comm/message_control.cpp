@@ -1,5 +1,6 @@
 #include "comm/message_control.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -25,6 +26,7 @@ struct MessageControl::Call {
   std::string_view kind;
   std::string description;
   Clock::time_point start;
+  RunningTime waited;
 };
 
 // A second thread could not know which of two texts is for it.
@@ -65,7 +67,7 @@ std::vector<std::string> MessageControl::meet(std::string_view tag, std::string_
                                               std::string_view text) {
   TESSERA_CHECK(!tag.empty() && tag.size() <= kLongestTag && tag.find('\n') == tag.npos,
                 std::string(tag));
-  Call call{std::string(tag), kind, describe(tag, kind), Clock::now()};
+  Call call{std::string(tag), kind, describe(tag, kind), Clock::now(), RunningTime(kLongestLook)};
   Use use(*this, call.tag);
   std::vector<std::string> texts(static_cast<size_t>(world_size()));
   texts[static_cast<size_t>(rank())] = text;
@@ -80,20 +82,23 @@ std::vector<std::string> MessageControl::meet(std::string_view tag, std::string_
   return texts;
 }
 
-std::string MessageControl::receive(int from, const Call& call) {
+std::string MessageControl::receive(int from, Call& call) {
   Health& health = *link_.health;
   Health::Wait waiting(health, rank(), from, call.description);
   Clock::time_point heard = call.start;
+  double heard_at = 0;  // by call.waited
   while (true) {
     bool gone = health.has_left(from);
+    const Clock::time_point before = heard;
     if (auto letter = link_.inbox->take(from, call.tag, kNap, heard)) {
       if (letter->kind == call.kind) return std::move(letter->text);
       health.fail_out_of_step(rank(), call.description, from, describe(call.tag, letter->kind));
     }
     health.check();
     if (gone) health.fail(left_the_job(from));
-    if (Clock::now() >= std::max(heard, call.start) + deadline_)
-      health.fail_late(from, rank(), deadline_);
+    const double waited = call.waited.seconds();
+    if (heard > before) heard_at = waited;
+    if (waited - heard_at >= seconds_of(deadline_)) health.fail_late(from, rank(), deadline_);
     health.check();
   }
 }

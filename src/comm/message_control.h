@@ -35,7 +35,7 @@ class MessageControl final : public Control {
  private:
   struct Call;
   class Use;
-  std::string receive(int from, const Call& call);
+  std::string receive(int from, Call& call);
 
   std::chrono::milliseconds deadline_;
   ControlLink link_;

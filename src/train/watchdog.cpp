@@ -48,13 +48,13 @@ void Watchdog::step_done() {
 
 void Watchdog::loop() {
   const double tick = tick_of(limits_);
-  double before = monotonic_seconds();
+  RunningTime clock(4 * tick);
+  double before = 0;
   std::unique_lock lock(mutex_);
   while (!ends_) {
     changed_.wait_for(lock, std::chrono::duration<double>(tick), [&] { return ends_; });
-    const double now = monotonic_seconds();
-    // A tick that took much longer was a time in which nothing ran.
-    if (on_ && limit()) seconds_ += std::min(now - before, 4 * tick);
+    const double now = clock.seconds();
+    if (on_ && limit()) seconds_ += now - before;
     before = now;
     if (ends_ || !on_ || !limit() || seconds_ < *limit()) continue;
     lock.unlock();

@@ -1,7 +1,9 @@
 // What the other ranks see when one dies, stops, fails, leaves or never comes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <stdexcept>
 #include <thread>
 
@@ -9,6 +11,7 @@
 #include "base/text.h"
 #include "comm/connect.h"
 #include "comm/peer_sockets.h"
+#include "tests/base/child_process.h"
 #include "tests/comm/fault_fixture.h"
 
 namespace tessera {
@@ -219,6 +222,43 @@ const auto kProcesses = testing::Values(Way::kSharedMemory, Way::kGloo, Way::kMi
 INSTANTIATE_TEST_SUITE_P(Threads, Faults, testing::Values(Way::kThreads), test_name);
 INSTANTIATE_TEST_SUITE_P(Processes, Faults, kProcesses, test_name);
 INSTANTIATE_TEST_SUITE_P(Processes, FaultsOfProcesses, kProcesses, test_name);
+
+// All ranks at once, as by Ctrl-Z: time in which nothing could run is nobody's fault.
+TEST(StoppedJob, GoesOnHoweverLongItWasStopped) {
+  if (kThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer does not follow forked processes";
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    RankJob job;
+    job.deadline = milliseconds(2000);
+    // Rank 0 waits, and the process is stopped meanwhile.
+    auto wait_in = [&](int rank, const auto& call) {
+      if (rank == 0)
+        (void)!::write(ends[1], "x", 1);
+      else
+        std::this_thread::sleep_for(milliseconds(500));
+      call();
+    };
+    const auto results = run_ranks(job, [&](Channels& channels) {
+      const int rank = channels.control->rank();
+      wait_in(rank, [&] { sum_of_ones(*channels.communicator, "loss"); });
+      wait_in(rank, [&] { channels.control->any("stop", false); });
+    });
+    for (const RankResult& result : results)
+      if (!result.error.empty()) std::fprintf(stderr, "%s\n", result.error.c_str());
+    ::_exit(std::ranges::all_of(results, [](auto& r) { return r.error.empty(); }) ? 0 : 1);
+  }
+  ::close(ends[1]);
+  for (char byte; ::read(ends[0], &byte, 1) == 1;) {
+    std::this_thread::sleep_for(milliseconds(200));
+    ::kill(child, SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(2500));
+    ::kill(child, SIGCONT);
+  }
+  ::close(ends[0]);
+  EXPECT_EQ(wait_for_end(child, "the job"), 0);
+}
 
 class Joining : public testing::Test {
  protected:
