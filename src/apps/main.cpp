@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -116,6 +118,8 @@ std::vector<std::string> tessera::command_names() {
 }
 
 int main(int argc, char** argv) {
+  // A file that would exceed RLIMIT_FSIZE is an error like a full disk.
+  ::signal(SIGXFSZ, SIG_IGN);
   try {
     int status = run({argv + 1, argv + argc});
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

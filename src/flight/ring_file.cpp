@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,9 +35,6 @@ std::filesystem::path report_path(const std::filesystem::path& directory, int ra
 
 RingFile::RingFile(const std::filesystem::path& path, int64_t capacity)
     : bytes_(sizeof(RingHeader) + static_cast<size_t>(capacity) * sizeof(RingRecord)) {
-  rlimit limit{};
-  // Past this limit the kernel would send SIGXFSZ.
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes_) fail(path, EFBIG);
   ::unlink(path.c_str());
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) fail(path, errno);

@@ -51,7 +51,7 @@ struct ChildPlan {
   ::dup2(null, 0);
   ::dup2(plan.out, 1);
   ::dup2(plan.err, 2);
-  ::signal(SIGPIPE, SIG_DFL);
+  for (int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
   ::signal(SIGTERM, SIG_DFL);  // how the agent ends it, whatever its own parent ignores
   // The request for a report ends nothing: ranks that start find it when they wait for signals, and
   // programs that do not know it never see it.

@@ -218,7 +218,6 @@ TEST_F(Process, AFullDiskIsAWarningAndTheOldCheckpointStays) {
   auto fill_the_disk = [] {
     rlimit limit{64 << 10, 64 << 10};
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    ::signal(SIGXFSZ, SIG_IGN);
   };
   ProgramResult full =
       run(train(saving + Words{"--max_steps", "7", "--metrics_file", "m"}), fill_the_disk);
