@@ -117,6 +117,7 @@ DirectoryLock::DirectoryLock(fs::path directory, Holder holder, Timing timing)
   acquire();
   beating_ = thread_without_signals([this] { beat(); });
   try {
+    remove_leftovers_of(path_);  // of take_over()
     remove_leftovers(directory_, Leftovers::kAll);
   } catch (...) {
     release();

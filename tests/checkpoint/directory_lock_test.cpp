@@ -231,8 +231,13 @@ TEST_F(Lock, ItsHolderRemovesWhatOthersLeft) {
   make_file(directory() / elsewhere / "run.json");
   remove_leftovers(directory());
   EXPECT_EQ(names_in(directory()), Names{elsewhere}) << "it may be in use in another container";
+  const pid_t killed = start_holder();
+  kill_and_wait(killed);
+  make_file(directory() / cat("run.lock.tmp-", killed));  // between two steps of a take-over
+  const std::string living = cat("run.lock.tmp-", ::getppid());
+  make_file(directory() / living);
   warnings({kJob});
-  EXPECT_EQ(names_in(directory()), Names{});
+  EXPECT_EQ(names_in(directory()), Names{living});
 }
 
 // Two processes that are number 1, each in its own container, save side by side.
