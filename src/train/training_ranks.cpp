@@ -83,7 +83,7 @@ std::string TrainingRun::on_first_rank(const std::string& what,
     } catch (const UsageError& error) {
       result = cat("u", error.what());
     } catch (const UserError& error) {
-      result = cat("e on ", host_name(), ": ", error.what());
+      result = cat("erank 0 on ", host_name(), ": ", error.what());
     }
   });
   result = device_.control->exchange(what, result)[0];

@@ -143,6 +143,9 @@ TEST_F(Recovery, TwoRunsAtOnceAreKeptApart) {
   EXPECT_EQ(second.status, 1);
   expect_contains(second.message(),
                   cat("'ckpt' is in use by process ", first, " on ", host_name()));
+  second = run(agent(2, job(1, {"--checkpoint_dir", "ckpt", "--resume_from_checkpoint", "ckpt"})));
+  EXPECT_EQ(second.status, 1);
+  expect_contains(second.err, cat("tessera: rank 0 on ", host_name(), ": 'ckpt' is in use by "));
   // Killed, it leaves its lock, which holds up nobody.
   ::kill(first, SIGKILL);
   finish(first);
