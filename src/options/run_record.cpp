@@ -45,6 +45,7 @@ void add_later_fields(Json& json, const RunRecord& r) {
   if (r.best_validation_loss)
     json["best_validation"] = {{"loss", *r.best_validation_loss},
                                {"checkpoint", r.best_checkpoint}};
+  if (r.validation_unfinished) json["validation_unfinished"] = true;
   if (!r.loss_history.empty()) json["loss_history"] = r.loss_history;
   if (r.loss_spike_rewinds > 0)
     json["loss_spikes"] = {{"rewinds", r.loss_spike_rewinds},
@@ -70,6 +71,8 @@ void read_later_fields(const Json& json, RunRecord& r) {
     r.best_validation_loss = best.at("loss").get<double>();
     r.best_checkpoint = best.at("checkpoint").get<std::string>();
   }
+  r.validation_unfinished =
+      json.contains("validation_unfinished") && json.at("validation_unfinished").get<bool>();
   if (json.contains("loss_history"))
     r.loss_history = json.at("loss_history").get<std::deque<double>>();
   if (json.contains("loss_spikes")) {

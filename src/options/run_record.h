@@ -46,6 +46,8 @@ struct RunRecord {
   std::optional<int64_t> data_ranks;           // that shared each step's windows
   std::optional<double> best_validation_loss;  // with --best_val_loss
   std::string best_checkpoint;                 // name of the checkpoint that has it
+  // The run was asked to end before a validation that was due after this step was done.
+  bool validation_unfinished = false;
   // With a --loss_spike_policy: the losses of the last steps; how often the job has gone back, and
   // which samples it left out by that, [first, behind the last).
   std::deque<double> loss_history;

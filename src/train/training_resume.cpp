@@ -44,6 +44,7 @@ void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
   record_.position = saved.position;
   load_stream_state(checkpoint, saved);
   record_.loss_spike_rewinds = saved.loss_spike_rewinds;
+  record_.validation_unfinished = saved.validation_unfinished;
   record_.skipped_samples = saved.skipped_samples;
   record_.last_good_checkpoint = saved.skipped_in_a_row == 0 ? where : saved.last_good_checkpoint;
   require_same_tokenizer(checkpoint, saved);

@@ -204,6 +204,9 @@ void TrainingRun::train() {
   open_console();
   tell_total_steps();
   start_watching();
+  // What the run before was asked to end in.
+  if (std::exchange(record_.validation_unfinished, false) && data_.validation_samples)
+    validate_after_step();
   while (record_.step < total_steps_ && !stopping_) {
     const int64_t epoch_before = epoch();
     if (!start_step()) break;
@@ -222,10 +225,7 @@ void TrainingRun::train() {
     if (!spike_text_.empty() && !stopping_ && rewind()) continue;
     if (announced_tiers_ != 0) finish_steps(0);
     const uint32_t due = last ? 0 : by_steps | std::exchange(announced_tiers_, 0);
-    if (validates && !stopping_) {
-      validate(config_.validation_batches);
-      save_if_improved();
-    }
+    if (validates) validate_after_step();
     if (due != 0 && !stopping_) save(due);
     finish_save_if_done();
   }
@@ -235,10 +235,8 @@ void TrainingRun::train() {
   profile_.finish();
   stopping_ = stopping_ || stop_requested();
   // What is due at the last step, and the model as it is in the end.
-  if (!stopping_ && validation_due(true) && validated_at_ != record_.step) {
-    validate(config_.validation_batches);
-    save_if_improved();
-  }
+  if (record_.step >= total_steps_ && validation_due(true) && validated_at_ != record_.step)
+    validate_after_step();
   tell_doing("saving the last checkpoint");
   finish_save();
   save(all_tiers());
@@ -405,6 +403,12 @@ void TrainingRun::validate(int64_t limit_batches) {
   for (const auto& sink : sinks_) sink->validation(report);
   if (console_) console_->validation(report);
   tell_doing("training");
+}
+
+void TrainingRun::validate_after_step() {
+  if (!stopping_) validate(config_.validation_batches);
+  record_.validation_unfinished = stopping_;
+  if (!stopping_) save_if_improved();
 }
 
 void TrainingRun::print_baselines() {

@@ -218,13 +218,15 @@ class TrainingRun {
   // The number of steps that the job will have, by its data and options.
   int64_t last_step() const;
   void validate(int64_t limit_batches);
+  // Where it is due; a run that is asked to end leaves it to the one that goes on.
+  void validate_after_step();
   // Of tiers, by their bits. They are due by the step that was started last; by rank 0's clock.
   uint32_t all_tiers() const { return (uint32_t{1} << tiers_.size()) - 1; }
   uint32_t due_by_steps() const;
   uint32_t due_by_time() const;
   void save_if_improved();
-  // Into those of the tiers that do not have this step. `on_failure` is called where it comes to
-  // nothing in all of them.
+  // Into those of the tiers that do not have this step or, with `on_failure`, anew into all: that
+  // is called where it comes to nothing in all of them.
   void save(uint32_t tiers, std::function<void()> on_failure = {});
   // Ends the save that runs beside training: waits for it, or does so only if that takes no time.
   struct Saving;

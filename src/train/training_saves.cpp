@@ -41,7 +41,7 @@ void TrainingRun::save_if_improved() {
   bool wanted = config_.best_val_loss != RunConfig().best_val_loss;
   double loss = last_validation_loss_;
   double best = record_.best_validation_loss.value_or(config_.best_val_loss);
-  if (!wanted || tiers_.empty() || saved() || loss < 0 || !(loss < best)) return;
+  if (!wanted || tiers_.empty() || loss < 0 || !(loss < best)) return;
   TESSERA_INFO(cat("New validation loss record: ", loss));
   auto forget = [this, before = std::pair(record_.best_validation_loss, record_.best_checkpoint)] {
     std::tie(record_.best_validation_loss, record_.best_checkpoint) = before;
@@ -55,7 +55,7 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
   const double now = monotonic_seconds();
   for (size_t t = 0; t < tiers_.size(); ++t) {
     if ((tiers >> t & 1) == 0) continue;
-    if (saved_in(t) || !tiers_[t].usable) tiers &= ~(uint32_t{1} << t);
+    if ((saved_in(t) && !on_failure) || !tiers_[t].usable) tiers &= ~(uint32_t{1} << t);
     tiers_[t].last_begin_seconds = now;
   }
   if (tiers == 0) return;

@@ -243,6 +243,36 @@ TEST_F(Process, AFullDiskIsAWarningAndTheOldCheckpointStays) {
   expect_contains(again.err, "Checkpoint loaded from ckpt/llama_v2-3steps");
 }
 
+// What a request to end has left out is made up for, and the best loss is recorded.
+TEST_F(Process, AValidationThatWasGivenUpIsDoneByTheRunThatGoesOn) {
+  write("long.txt", made_up_text(100'000));
+  const Words words =
+      train({"--checkpoint_dir", "ckpt", "--resume_from_checkpoint", "ckpt", "--validation_dataset",
+             "long.txt", "--validation_batches", "100000", "--validation_freq", "2",
+             "--best_val_loss", "inf", "--heartbeat_file", "heart", "--metrics_file", "m"});
+  auto record = [&](const std::string& checkpoint) {
+    return nlohmann::json::parse(read_file(path("ckpt/" + checkpoint + "/run.json")));
+  };
+  for (const char* steps : {"2", "4"}) {  // behind the last step, and in between
+    pid_t child = start(words + Words{"--max_steps", steps});
+    wait_for("heart", "validating");
+    ::kill(child, SIGTERM);
+    const ProgramResult result = finish(child);
+    EXPECT_EQ(result.status, 143) << result.err;
+  }
+  EXPECT_EQ(losses("m").size(), 2u);
+  EXPECT_TRUE(record("llama_v2-2steps").at("validation_unfinished").get<bool>());
+  const ProgramResult result =
+      run(words + Words{"--max_steps", "3", "--validation_batches", "20", "--run_validation", "0"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err, "Batch 1 Validation loss: ");
+  for (const char* checkpoint : {"llama_v2-2steps", "llama_v2-3steps"}) {
+    EXPECT_FALSE(record(checkpoint).contains("validation_unfinished"));
+    EXPECT_EQ(record(checkpoint).at("best_validation").at("checkpoint"), "llama_v2-2steps");
+  }
+  EXPECT_EQ(names("ckpt"), (std::set<std::string>{"llama_v2-2steps", "llama_v2-3steps"}));
+}
+
 // The shape of the quickstart's model; no gate, since the machine may be busy.
 TEST_F(Process, TimeToTheFirstStepIsPrinted) {
   Words job =
