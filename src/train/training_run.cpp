@@ -200,13 +200,14 @@ void TrainingRun::train() {
   open_reader();
   tell_formulas();
   train_start_seconds_ = monotonic_seconds();
-  for (Tier& tier : tiers_) tier.last_begin_seconds = train_start_seconds_;
+  begin_intervals();
   open_console();
   tell_total_steps();
   start_watching();
-  // What the run before was asked to end in.
+  // What the run before was asked to end in, or was killed in.
   if (std::exchange(record_.validation_unfinished, false) && data_.validation_samples)
     validate_after_step();
+  if (goes_on_in_place() && record_.step < total_steps_ && !stopping_) save(due_by_steps());
   while (record_.step < total_steps_ && !stopping_) {
     const int64_t epoch_before = epoch();
     if (!start_step()) break;

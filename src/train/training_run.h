@@ -224,6 +224,9 @@ class TrainingRun {
   uint32_t all_tiers() const { return (uint32_t{1} << tiers_.size()) - 1; }
   uint32_t due_by_steps() const;
   uint32_t due_by_time() const;
+  // Whether one of them has the checkpoint that was loaded.
+  bool goes_on_in_place() const;
+  void begin_intervals();
   void save_if_improved();
   // Into those of the tiers that do not have this step or, with `on_failure`, anew into all: that
   // is called where it comes to nothing in all of them.
@@ -272,7 +275,7 @@ class TrainingRun {
     bool usable = true;                    // a restart may go on without one of several
     int64_t last_saved_step = -1;
     std::filesystem::path last_saved_path;
-    double last_begin_seconds = 0;  // of its last save, or of training
+    double last_begin_seconds = 0;  // of its last save, also by a process before, or of training
   };
   std::vector<Tier> tiers_;                          // none where nothing is saved
   std::unique_ptr<CheckpointReader> to_resume_;      // until it is loaded

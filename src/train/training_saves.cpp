@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/places.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -35,6 +37,29 @@ uint32_t TrainingRun::due_by_time() const {
       due |= uint32_t{1} << t;
   }
   return due;
+}
+
+bool TrainingRun::goes_on_in_place() const {
+  return first_step_ > 0 && std::ranges::any_of(tiers_, [&](const Tier& tier) {
+           return tier.last_saved_step == first_step_;
+         });
+}
+
+// Of a run that goes on they go on: else a directory whose interval is longer than the time from
+// one kill to the next would never get a checkpoint. One that has none has waited long enough.
+void TrainingRun::begin_intervals() {
+  for (Tier& tier : tiers_) {
+    tier.last_begin_seconds = train_start_seconds_;
+    if (tier.options.interval.seconds <= 0 || !tier.usable || !goes_on_in_place()) continue;
+    const std::string age = on_first_rank("age of the last checkpoint", [&] {
+      const auto last = newest_of_all({&tier.options.directory, 1}, [&](const auto& path) {
+        return read_manifest(path).origin.run == origin_.run;
+      });
+      const auto seconds = last ? age_of(*last / kManifestName) : std::nullopt;
+      return cat(seconds.value_or(tier.options.interval.seconds));
+    });
+    tier.last_begin_seconds -= std::stod(age);
+  }
 }
 
 void TrainingRun::save_if_improved() {

@@ -122,6 +122,42 @@ TEST_F(Tiers, WhatADirectoryLacksIsSavedThereWithoutAStep) {
   EXPECT_EQ(lines_with(again.log, "Writing checkpoint").size(), 1u);
 }
 
+// A run was killed behind the first of two saves of one step.
+TEST_F(Tiers, WhatWasDueAndIsMissingIsSavedFirst) {
+  train(tiers(10));
+  fs::remove_all(path("slow/" + name(10)));
+  const RunTrace again = train(resumed(13));
+  EXPECT_EQ(checkpoints("slow"), (Names{name(5), name(10), name(13)}));
+  EXPECT_EQ(CheckpointReader(path("slow/" + name(10))).origin().run,
+            CheckpointReader(path("fast/" + name(12))).origin().run);
+  // Elsewhere nothing is missing.
+  RunConfig config = resumed(14);
+  config.resume_from_checkpoint = {path("slow/" + name(10))};
+  config.checkpoint_dir = {path("other"), path("another")};
+  train(config);
+  EXPECT_EQ(checkpoints("other"), (Names{name(12), name(14)}));
+  EXPECT_EQ(checkpoints("another"), Names{name(14)});
+}
+
+TEST_F(Tiers, ATimeGoesOnOverResumes) {
+  RunConfig config = tiers(4);
+  config.checkpoint_freq = {"2", "1h"};
+  train(config);
+  config = resumed(8);
+  config.checkpoint_freq = {"2", "1h"};
+  train(config);
+  EXPECT_EQ(checkpoints("slow"), (Names{name(4), name(8)})) << "of an hour nothing has passed";
+  fs::last_write_time(path("slow/" + name(8) + "/manifest.json"),
+                      fs::file_time_type::clock::now() - std::chrono::hours(2));
+  config.max_steps = 12;
+  train(config);
+  EXPECT_EQ(checkpoints("slow"), (Names{name(4), name(8), name(9), name(12)}));
+  fs::remove_all(path("slow"));
+  config.max_steps = 16;
+  train(config);
+  EXPECT_EQ(checkpoints("slow"), (Names{name(13), name(16)}));
+}
+
 TEST_F(Tiers, OneThatFailsLeavesTheOthers) {
   block("fast", 4);
   RunTrace run = train(tiers(10));
