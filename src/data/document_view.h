@@ -37,6 +37,15 @@ class DocumentView {
     table_->read_offsets(first_ + i, offsets);
     return {offsets[0], offsets[1]};
   }
+  // The document that holds a token of theirs. What the table throws.
+  int64_t document_of(int64_t token) const {
+    int64_t low = 0, high = count_;
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      ((*this)[middle].begin <= token ? low : high) = middle;
+    }
+    return low;
+  }
   DocumentView slice(int64_t first, int64_t count) const {
     DocumentView part = *this;
     part.first_ += first;

@@ -8,8 +8,8 @@
 namespace tessera {
 
 PackedDataset::PackedDataset(TokenView tokens, int64_t context, int32_t end_of_text,
-                             const std::string& name)
-    : tokens_(tokens), context_(context), end_of_text_(end_of_text) {
+                             const std::string& name, DocumentView documents)
+    : tokens_(tokens), documents_(documents), context_(context), end_of_text_(end_of_text) {
   TESSERA_CHECK(context > 0, cat("context ", context));
   if (tokens.count() < 2) {
     throw UserError(cat("data set ", name, " is empty: it has ", tokens.count(),
@@ -37,14 +37,34 @@ int64_t PackedDataset::sample(int64_t w, const SampleRow& row) const {
   std::ranges::fill(targets.subspan(predicted), kIgnoreIndex);
   if (!row.document_starts.empty()) {
     TESSERA_CHECK(std::ssize(row.document_starts) == context_);
-    int32_t start = 0;
-    for (size_t t = 0; t < inputs.size(); ++t) {
-      row.document_starts[t] = start;
-      if (inputs[t] == end_of_text_) start = static_cast<int32_t>(t) + 1;
-    }
+    find_documents(begin, inputs, read, row.document_starts);
   }
   if (tokens_.all_learned()) return static_cast<int64_t>(predicted);
   return std::ssize(targets) - std::ranges::count(targets, kIgnoreIndex);
+}
+
+// Where the document of each token begins in the window that begins with token `begin`, of which
+// `read` are tokens.
+void PackedDataset::find_documents(int64_t begin, std::span<const int32_t> inputs, size_t read,
+                                   std::span<int32_t> starts) const {
+  if (documents_.count() == 0) {
+    int32_t start = 0;
+    for (size_t t = 0; t < inputs.size(); ++t) {
+      starts[t] = start;
+      if (inputs[t] == end_of_text_) start = static_cast<int32_t>(t) + 1;
+    }
+    return;
+  }
+  const int64_t first_token = tokens_.begin() + begin;
+  const int64_t behind = first_token + static_cast<int64_t>(read);
+  const int64_t first = documents_.document_of(first_token);
+  const int64_t last = documents_.document_of(behind - 1);
+  documents_.slice(first, last - first + 1).for_each([&](TokenRange range) {
+    const auto from = static_cast<size_t>(std::max(range.begin, first_token) - first_token);
+    const auto to = static_cast<size_t>(std::min(range.end, behind) - first_token);
+    std::ranges::fill(starts.subspan(from, to - from), static_cast<int32_t>(from));
+  });
+  std::ranges::fill(starts.subspan(read), static_cast<int32_t>(read));
 }
 
 }  // namespace tessera

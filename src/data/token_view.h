@@ -26,6 +26,7 @@ class TokenView {
   TokenView() = default;
   TokenView(const TokenStore& store, int64_t count) : store_(&store), count_(count) {}
 
+  int64_t begin() const { return begin_; }  // the number of the first in the store
   int64_t count() const { return count_; }
   bool all_learned() const { return !store_ || store_->all_learned(); }
   // Ids begin ... begin + out.size() - 1, all of which exist. What the store throws.

@@ -169,6 +169,7 @@ PreparedParts open_prepared_parts(const std::string& directory, const Tokenizer*
     part.prepared = data;
     part.tokens = tokens.tokens();
     part.documents = tokens.document_view();
+    part.are_documents = manifest.window == 0;
     // Rows of one length, and conversations, are samples as they are.
     const bool rows = manifest.window > 0 || !tokens.all_learned();
     part.kind = rows ? RecordKind::kIds : RecordKind::kText;
@@ -219,7 +220,8 @@ std::shared_ptr<const SampleSource> samples_of(const TokenPart& part, Packing pa
                                                std::vector<std::string>& warnings) {
   std::shared_ptr<const SampleSource> samples;
   if (packing == Packing::kConcatenate) {
-    samples = std::make_shared<PackedDataset>(part.tokens, context, filler, name);
+    samples = std::make_shared<PackedDataset>(part.tokens, context, filler, name,
+                                              part.are_documents ? part.documents : DocumentView());
   } else if (packing == Packing::kBestFit) {
     auto packed =
         std::make_shared<BestFitDataset>(part.tokens, part.documents, context, filler, name);
@@ -248,6 +250,7 @@ void hold_out(double fraction, Packing packing, int64_t context, TokenPart& trai
     const int64_t kept = count - held_out;
     if (held_out <= context || kept <= context) return;
     validation.tokens = training.tokens.slice(kept, held_out);
+    validation.documents = training.documents;
     training.tokens = training.tokens.slice(0, kept);
   } else {
     const int64_t count = training.documents.count();
@@ -258,6 +261,7 @@ void hold_out(double fraction, Packing packing, int64_t context, TokenPart& trai
     training.documents = training.documents.slice(0, count - held_out);
   }
   validation.kind = training.kind;
+  validation.are_documents = training.are_documents;
   validation.hash = training.hash;
 }
 

@@ -24,8 +24,9 @@ struct TokenPart {
   std::shared_ptr<const PreparedDataset> prepared;
   std::optional<TokenFile> file;
   std::unique_ptr<const SyntheticTokens> synthetic;
-  TokenView tokens;        // all that is held, or some of it; none where there is nothing
-  DocumentView documents;  // the same, of a cache or of prepared data
+  TokenView tokens;           // all that is held, or some of it; none where there is nothing
+  DocumentView documents;     // the same, or those of all; of a cache or of prepared data
+  bool are_documents = true;  // else rows cut of joined text, of which end-of-text tells documents
   RecordKind kind = RecordKind::kText;
   uint64_t hash = 0;  // of all that is held
 };

@@ -58,6 +58,25 @@ TEST(PackedDataset, SaysWhereDocumentsStart) {
   EXPECT_EQ(starts, (std::vector<int32_t>{0, 0, 0, 3, 4, 5, 6, 7}));
 }
 
+// Whatever ids are at their ends, in whatever part of the store.
+TEST(PackedDataset, DocumentsAreThoseOfTheTable) {
+  const MemoryTokens ids(std::vector<int32_t>{1, 2, kEnd, 3, kEnd, 4, 5, 6, 7, 8, 9});
+  const MemoryDocuments documents(std::vector<int64_t>{2, 4, 1, 4});
+  PackedDataset data(ids.view(), 4, kEnd, "'x'", documents.view());
+  std::vector<int32_t> inputs(4), targets(4), starts(4);
+  auto starts_of = [&](const PackedDataset& from, int64_t window) {
+    from.sample(window, {inputs, targets, starts});
+    return starts;
+  };
+  EXPECT_EQ(starts_of(data, 0), (std::vector<int32_t>{0, 0, 2, 2}));
+  EXPECT_EQ(starts_of(data, 1), (std::vector<int32_t>{0, 0, 2, 3}));
+  EXPECT_EQ(starts_of(data, 2), (std::vector<int32_t>{0, 0, 0, 3}));  // then no token
+  PackedDataset part(ids.view().slice(5, 6), 4, kEnd, "'x'", documents.view());
+  EXPECT_EQ(starts_of(part, 0), (std::vector<int32_t>{0, 1, 2, 2}));
+  EXPECT_EQ(starts_of(part, 1), (std::vector<int32_t>{0, 0, 2, 2}));
+  EXPECT_EQ(inputs, (std::vector<int32_t>{8, 9, kEnd, kEnd}));
+}
+
 TEST(PackedDataset, WhatIsNotLearnedIsNoTarget) {
   auto ids = ascending(10);
   ids.learned = [](int64_t token) { return token % 3 == 0; };

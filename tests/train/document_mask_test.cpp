@@ -58,6 +58,21 @@ TEST_F(DocumentMask, ChangesWhatIsSeenWhereDocumentsEndOnly) {
   EXPECT_EQ(with.fingerprint, without.fingerprint);
 }
 
+// Rows of ids have no end of text, or one in their midst.
+TEST_F(DocumentMask, RowsOfIdsAreDocumentsInJoinedText) {
+  std::string rows;
+  for (int i = 0; i < 60; ++i)
+    rows += cat("{\"input_ids\": [", i + 1, ", ", i + 2, ", 7, 9, 3]}\n");
+  write("rows.jsonl", rows);
+  RunConfig config = masked(2), plain = masked(2, false);
+  config.dataset = plain.dataset = path("rows.jsonl");
+  config.packing = plain.packing = "concatenate";
+  config.checkpoint_dir = plain.checkpoint_dir = {};
+  const RunTrace with = train(config), without = train(plain);
+  EXPECT_NE(with.losses[0], without.losses[0]);
+  EXPECT_NE(with.validations, without.validations);
+}
+
 TEST_F(DocumentMask, ResumingWithoutItIsWarnedOf) {
   RunConfig config = masked(2);
   train(config);
