@@ -115,8 +115,8 @@ class ChatWriter {
     }
     append(text, learn, true);
   }
-  void content(std::string_view text, bool learn) {
-    const bool trims = style_.trims || (learn && style_.trims_answers);
+  void content(std::string_view text, bool answer, bool learn) {
+    const bool trims = style_.trims || (answer && style_.trims_answers);
     append(trims ? strip(text) : text, learn, false);
   }
   // As `text` is, whatever the style.
@@ -255,13 +255,14 @@ std::vector<TextSpan> ChatTemplate::render(std::span<const Message> messages, bo
     const bool with_system = user && first == 1 &&
                              ((style.place == SystemPlace::kFirstUser && i == first) ||
                               (style.place == SystemPlace::kLastUser && i + 1 == messages.size()));
-    if (assistant) writer.markup(style.answer_begin, true);
+    const bool learn = assistant && message.learn;
+    if (assistant) writer.markup(style.answer_begin, learn);
     if (with_system) {
       writer.system_in_user(messages[0].content, message.content);
     } else {
-      writer.content(message.content, assistant);
+      writer.content(message.content, assistant, learn);
     }
-    writer.markup(turn.after, assistant);
+    writer.markup(turn.after, learn);
     if (assistant) writer.markup(style.answer_tail);
   }
   writer.markup(prompt && style.end.empty() ? style.assistant.before : style.end, false,

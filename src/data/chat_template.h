@@ -24,9 +24,10 @@ struct ChatStyle;
 //   <|user|>\n ... </s>\n plain                                    ... <|endoftext|> alpaca ###
 //   Instruction:\n ... ### Response:\n ... </s>
 //
-// Learned are the answers: of every message of the assistant what follows the generation prompt of
-// the template, up to and with the token that ends the turn. As the templates say it, mistral-v3
-// puts the system prompt before the last message if that is the user's, and else nowhere.
+// Learned are the answers: of every message of the assistant that is to be what follows the
+// generation prompt of the template, up to and with the token that ends the turn. As the templates
+// say it, mistral-v3 puts the system prompt before the last message if that is the user's, and else
+// nowhere.
 //
 // Two things are stricter than in the templates: a message of a role that a template would leave
 // out, and a conversation without messages, are errors.

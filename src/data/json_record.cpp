@@ -21,16 +21,37 @@ std::string zero_byte(std::string_view key) {
   return cat("\"", key, "\" holds a zero byte (\\u0000)");
 }
 
+// The value of a key, the last one as in Python; whether there is one.
+bool find(const object& row, std::string_view key, element& value) {
+  bool found = false;
+  for (const auto field : row) {
+    if (field.key != key) continue;
+    value = field.value;
+    found = true;
+  }
+  return found;
+}
+
 bool has(const object& row, std::string_view key) {
-  return row.at_key(key).error() == simdjson::SUCCESS;
+  element value;
+  return find(row, key, value);
+}
+
+bool find_not_null(const object& row, std::string_view key, element& value) {
+  return find(row, key, value) && !value.is_null();
 }
 
 // Whether there is something other than null and an empty list under the key.
 bool has_some(const object& row, std::string_view key) {
   element value;
   array items;
-  if (row.at_key(key).get(value) || value.is_null()) return false;
+  if (!find_not_null(row, key, value)) return false;
   return value.get(items) || items.size() > 0;
+}
+
+bool is_chat(const object& row) {
+  element value;
+  return find_not_null(row, "messages", value) || (has(row, "prompt") && has(row, "completion"));
 }
 
 // By JSON's grammar.
@@ -78,6 +99,15 @@ bool shorten_numbers(std::string& line) {
   return found;
 }
 
+std::string mask_problem(std::string_view name, std::span<const int64_t> mask,
+                         const Record& record) {
+  if (mask.size() != record.ids.size())
+    return cat(name, " has ", mask.size(), " elements, input_ids ", record.ids.size());
+  const auto bad = std::ranges::find_if(mask, [](int64_t bit) { return bit < 0 || bit > 1; });
+  if (bad != mask.end()) return cat(name, "[", bad - mask.begin(), "] is neither 0 nor 1");
+  return "";
+}
+
 simdjson::error_code parse_line(simdjson::dom::parser& json, std::string& line, element& value) {
   line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
   auto error = json.parse(line.data(), line.size(), false).get(value);
@@ -96,6 +126,8 @@ struct JsonRecordParser::Parser {
   std::string read_text(const object& row, Record& record) const;
   std::string read_ids(const object& row, Record& record) const;
   std::string read_labels(const element& field, Record& record) const;
+  std::string read_mask(const element& field, std::string_view name,
+                        std::vector<int64_t>& mask) const;
   std::string read_chat(const object& row, Record& record) const;
   std::string read_messages(const element& field, const char* key, Record& record) const;
   int64_t end_of_ids() const {
@@ -114,7 +146,7 @@ std::string JsonRecordParser::Parser::read_object(std::string& line, object& row
 std::string JsonRecordParser::Parser::read_text(const object& row, Record& record) const {
   element field;
   const std::string& key = options.text_field;
-  if (row.at_key(key).get(field)) return cat("there is no key \"", key, "\"");
+  if (!find(row, key, field)) return cat("there is no key \"", key, "\"");
   std::string_view text;
   if (field.get(text)) return cat("\"", key, "\" is not a string");
   if (text.find('\0') != std::string_view::npos) return zero_byte(key);
@@ -125,7 +157,7 @@ std::string JsonRecordParser::Parser::read_text(const object& row, Record& recor
 std::string JsonRecordParser::Parser::read_ids(const object& row, Record& record) const {
   element field;
   array items;
-  if (row.at_key("input_ids").get(field)) return "there is no key \"input_ids\"";
+  if (!find(row, "input_ids", field)) return "there is no key \"input_ids\"";
   if (field.get(items)) return "\"input_ids\" is not an array";
   for (element item : items) {
     int64_t id;
@@ -135,24 +167,40 @@ std::string JsonRecordParser::Parser::read_ids(const object& row, Record& record
     }
     record.ids.push_back(static_cast<int32_t>(id));
   }
-  if (!row.at_key("labels").get(field)) {
-    if (std::string problem = read_labels(field, record); !problem.empty()) return problem;
-  }
-  if (row.at_key("attention_mask").get(field)) return label_problem(record);
-  if (field.get(items)) return "\"attention_mask\" is not an array";
   std::vector<int64_t> mask;
+  if (find_not_null(row, "labels", field)) {
+    if (std::string problem = read_labels(field, record); !problem.empty()) return problem;
+  } else {
+    for (std::string_view name : kLossMasks) {
+      if (!find_not_null(row, name, field)) continue;
+      std::string problem = read_mask(field, name, mask);
+      if (problem.empty()) problem = apply_loss_mask(name, mask, record);
+      if (!problem.empty()) return problem;
+    }
+  }
+  if (find(row, "attention_mask", field)) {
+    std::string problem = read_mask(field, "attention_mask", mask);
+    if (problem.empty()) problem = apply_attention_mask(mask, record);
+    if (!problem.empty()) return problem;
+  }
+  return label_problem(record);
+}
+
+std::string JsonRecordParser::Parser::read_mask(const element& field, std::string_view name,
+                                                std::vector<int64_t>& mask) const {
+  array items;
+  if (field.get(items)) return cat("\"", name, "\" is not an array");
+  mask.clear();
   for (element item : items) {
     int64_t bit;
-    if (item.get(bit)) return cat("attention_mask[", mask.size(), "] is neither 0 nor 1");
+    if (item.get(bit)) return cat(name, "[", mask.size(), "] is neither 0 nor 1");
     mask.push_back(bit);
   }
-  if (std::string problem = apply_attention_mask(mask, record); !problem.empty()) return problem;
-  return label_problem(record);
+  return "";
 }
 
 std::string JsonRecordParser::Parser::read_labels(const element& field, Record& record) const {
   array items;
-  if (field.is_null()) return "";
   if (field.get(items)) return "\"labels\" is not an array";
   for (element item : items) {
     int64_t id;
@@ -172,16 +220,18 @@ std::string JsonRecordParser::Parser::read_labels(const element& field, Record& 
 
 std::string JsonRecordParser::Parser::read_chat(const object& row, Record& record) const {
   element prompt, completion;
-  if (!row.at_key("messages").get(prompt)) {
-    if (has_some(row, "tools")) return "\"tools\" are not supported";
-    return read_messages(prompt, "messages", record);
-  }
-  if (row.at_key("prompt").get(prompt) || row.at_key("completion").get(completion)) {
+  const std::string tools = has_some(row, "tools") ? "\"tools\" are not supported" : std::string();
+  if (find_not_null(row, "messages", prompt))
+    return tools.empty() ? read_messages(prompt, "messages", record) : tools;
+  if (!find(row, "prompt", prompt) || !find(row, "completion", completion)) {
     return "there is no key \"messages\", nor both \"prompt\" and \"completion\"";
   }
   if (prompt.is_array() && completion.is_array()) {
-    std::string problem = read_messages(prompt, "prompt", record);
-    return problem.empty() ? read_messages(completion, "completion", record) : problem;
+    if (!tools.empty()) return tools;
+    if (std::string problem = read_messages(prompt, "prompt", record); !problem.empty())
+      return problem;
+    for (Message& message : record.messages) message.learn = false;
+    return read_messages(completion, "completion", record);
   }
   std::string_view asked, answered;
   if (prompt.get(asked) || completion.get(answered)) {
@@ -204,10 +254,12 @@ std::string JsonRecordParser::Parser::read_messages(const element& field, const 
     object message;
     std::string_view role, content;
     if (item.get(message)) return where + " is not an object";
-    if (message.at_key("role").get(role)) return where + " has no string \"role\"";
+    element value;
+    if (!find(message, "role", value) || value.get(role)) return where + " has no string \"role\"";
     if (has_some(message, "tool_calls"))
       return where + " has \"tool_calls\", which are not supported";
-    if (message.at_key("content").get(content)) return where + " has no string \"content\"";
+    if (!find(message, "content", value) || value.get(content))
+      return where + " has no string \"content\"";
     if (role.find('\0') != std::string_view::npos) return zero_byte(where + ".role");
     if (content.find('\0') != std::string_view::npos) return zero_byte(where + ".content");
     record.messages.push_back({std::string(role), std::string(content)});
@@ -256,19 +308,34 @@ std::string JsonRecordParser::expectation(RecordForm form) const {
 }
 
 std::string apply_attention_mask(std::span<const int64_t> mask, Record& record) {
-  if (mask.size() != record.ids.size())
-    return cat("attention_mask has ", mask.size(), " elements, input_ids ", record.ids.size());
-  const auto bad = std::ranges::find_if(mask, [](int64_t bit) { return bit < 0 || bit > 1; });
-  if (bad != mask.end()) return cat("attention_mask[", bad - mask.begin(), "] is neither 0 nor 1");
-  const auto last = std::find(mask.rbegin(), mask.rend(), 1);
-  const auto kept = static_cast<size_t>(mask.rend() - last);
-  record.ids.resize(kept);
-  if (!record.labels.empty()) record.labels.resize(kept);
-  for (size_t i = 0; i < kept; ++i) {
-    if (mask[i] == 1) continue;
-    if (record.labels.empty()) record.labels = record.ids;
-    record.labels[i] = kIgnoreIndex;
+  if (std::string problem = mask_problem("attention_mask", mask, record); !problem.empty())
+    return problem;
+  const auto first = std::ranges::find(mask, 1);
+  const auto end = std::find(mask.rbegin(), mask.rend(), 1).base();
+  if (first == mask.end()) {
+    record.clear();
+    return "";
   }
+  if (const auto hole = std::find(first, end, 0); hole != end) {
+    return cat("attention_mask[", hole - mask.begin(),
+               "] is 0 between ids whose mask is 1: only padding at the ends can be left out; of "
+               "ids that are read and not learned the labels are ",
+               kIgnoreIndex);
+  }
+  auto keep = [&](std::vector<int32_t>& values) {
+    values.resize(static_cast<size_t>(end - mask.begin()));
+    values.erase(values.begin(), values.begin() + (first - mask.begin()));
+  };
+  keep(record.ids);
+  if (!record.labels.empty()) keep(record.labels);
+  return "";
+}
+
+std::string apply_loss_mask(std::string_view name, std::span<const int64_t> mask, Record& record) {
+  if (std::string problem = mask_problem(name, mask, record); !problem.empty()) return problem;
+  if (record.labels.empty()) record.labels = record.ids;
+  for (size_t i = 0; i < mask.size(); ++i)
+    if (mask[i] == 0) record.labels[i] = kIgnoreIndex;
   return "";
 }
 
@@ -288,8 +355,7 @@ std::optional<RecordForm> form_of_json_line(std::string line, std::string_view w
   if (parse_line(json, line, value) || value.get(row)) return std::nullopt;
   if (!wanted_text.empty() && has(row, wanted_text)) return RecordForm::kJsonText;
   if (has(row, "input_ids")) return RecordForm::kJsonIds;
-  if (has(row, "messages") || (has(row, "prompt") && has(row, "completion")))
-    return RecordForm::kJsonChat;
+  if (is_chat(row)) return RecordForm::kJsonChat;
   return RecordForm::kJsonText;
 }
 

@@ -50,13 +50,16 @@ struct RecordOptions {
 //
 //   kJsonText  {"text": "..."}: `text`, by the key that the options name
 //   kJsonIds   {"input_ids": [..], "attention_mask": [..], "labels": [..]}: `ids`, `labels`. The
-//              mask is optional: zeros at its end are padding, which is cut off; ids with a zero
-//              elsewhere stay, and are not learned. The labels are optional: for each id the id
-//              itself or -100, not shifted
+//              mask is optional: zeros at its ends are padding, which is cut off, and there are no
+//              others. The labels are optional: for each id the id itself or -100, not shifted.
+//              Without them "completion_mask" and "assistant_masks" are looked for, as TRL writes
+//              them: an id with a zero in one of them is not learned
 //   kJsonChat  {"messages": [{"role": "..", "content": ".."}, ..]}: `messages`; or {"prompt": "..",
 //              "completion": ".."}: `spans`, of which the completion is learned; or both of them
-//              lists of messages: `messages`, the completion's after the prompt's
-// Text is without zero bytes. Tools, and contents that are no strings, are refused.
+//              lists of messages: `messages`, the completion's after the prompt's, of which no
+//              answer is learned
+// Text is without zero bytes. Of messages tools, and contents that are no strings, are refused. Of
+// a key that stands twice the last value counts; null under "messages" is as none.
 class JsonRecordParser {
  public:
   explicit JsonRecordParser(const RecordOptions& options);
@@ -77,9 +80,14 @@ class JsonRecordParser {
   std::unique_ptr<Parser> parser_;
 };
 
-// Cuts off the padding at the end of a row of ids: zeros of its mask. Ids with a zero elsewhere
-// stay, and are not learned. What is wrong with the mask, else "".
+// Cuts off the padding at the ends of a row of ids: zeros of its mask. What is wrong with the mask,
+// else "".
 std::string apply_attention_mask(std::span<const int64_t> mask, Record& record);
+
+// What says of ids without labels which are learned.
+inline constexpr std::string_view kLossMasks[] = {"completion_mask", "assistant_masks"};
+// Ids with a zero are not learned. What is wrong with the mask called `name`, else "".
+std::string apply_loss_mask(std::string_view name, std::span<const int64_t> mask, Record& record);
 
 // What is wrong with the labels of a row of ids: one that is neither its id nor kIgnoreIndex. ""
 // where they are right, or there are none.

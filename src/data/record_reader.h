@@ -11,6 +11,7 @@ namespace tessera {
 // chat template makes of others is up to it (chat_template.h).
 struct Message {
   std::string role, content;
+  bool learn = true;  // if it is an answer
   bool operator==(const Message&) const = default;
 };
 

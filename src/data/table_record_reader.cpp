@@ -18,9 +18,11 @@ namespace {
 
 constexpr char kTableKind = 't';
 
+// One in which every row is null says nothing.
 bool has_column(const TableReader& table, std::string_view name) {
-  return std::ranges::any_of(table.columns(),
-                             [&](const TableColumn& column) { return column.name == name; });
+  return std::ranges::any_of(table.columns(), [&](const TableColumn& column) {
+    return column.name == name && column.description != "null";
+  });
 }
 
 bool is_chat(const TableReader& table) {
@@ -79,12 +81,17 @@ TableRecordReader::TableRecordReader(std::shared_ptr<const ByteSource> source, R
     add("input_ids", {kIntegers}, "lists of integers");
     for (std::string_view name : {"attention_mask", "labels"})
       if (has_column(*table_, name)) add(name, {kIntegers}, "lists of integers");
-  } else if (has_column(*table_, "messages")) {
-    add("messages", {kNested, kText}, "conversations");
-    if (has_column(*table_, "tools")) add("tools", {kNested, kText}, "tools");
+    for (std::string_view name : kLossMasks)
+      if (has_column(*table_, name) && !has_column(*table_, "labels"))
+        add(name, {kIntegers}, "lists of integers");
   } else {
-    add("prompt", {kNested, kText}, "prompts");
-    add("completion", {kNested, kText}, "completions");
+    if (has_column(*table_, "messages")) {
+      add("messages", {kNested, kText}, "conversations");
+    } else {
+      add("prompt", {kNested, kText}, "prompts");
+      add("completion", {kNested, kText}, "completions");
+    }
+    if (has_column(*table_, "tools")) add("tools", {kNested, kText}, "tools");
   }
 }
 
@@ -134,24 +141,29 @@ std::string TableRecordReader::read_ids(size_t row, Record& record) const {
       return cat("input_ids[", record.ids.size(), "] is ", id, ", ids are 0 to ", end - 1);
     record.ids.push_back(static_cast<int32_t>(id));
   }
-  std::optional<std::span<const int64_t>> mask;  // for when labels are there, too
-  for (size_t c = 1; c < columns_.size(); ++c) {
-    const ColumnValues& column = batch_.columns[c];
-    if (column.is_null(row)) continue;
-    const auto values = column.list(row);
-    if (values.size() != record.ids.size())
-      return cat(names_[c], " has ", values.size(), " elements, input_ids ", record.ids.size());
-    if (names_[c] == "labels") {
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (values[i] != kIgnoreIndex && (values[i] < 0 || values[i] >= end))
-          return cat("labels[", i, "] is ", values[i], ", labels are ids or ", kIgnoreIndex);
-        record.labels.push_back(static_cast<int32_t>(values[i]));
-      }
-      continue;
+  auto values_of = [&](std::string_view name) -> std::optional<std::span<const int64_t>> {
+    for (size_t c = 1; c < columns_.size(); ++c)
+      if (names_[c] == name && !batch_.columns[c].is_null(row)) return batch_.columns[c].list(row);
+    return std::nullopt;
+  };
+  if (const auto labels = values_of("labels")) {
+    if (labels->size() != record.ids.size())
+      return cat("labels has ", labels->size(), " elements, input_ids ", record.ids.size());
+    for (size_t i = 0; i < labels->size(); ++i) {
+      const int64_t label = (*labels)[i];
+      if (label != kIgnoreIndex && (label < 0 || label >= end))
+        return cat("labels[", i, "] is ", label, ", labels are ids or ", kIgnoreIndex);
+      record.labels.push_back(static_cast<int32_t>(label));
     }
-    mask = values;
+  } else {
+    for (std::string_view name : kLossMasks) {
+      const auto mask = values_of(name);
+      if (!mask) continue;
+      if (std::string problem = apply_loss_mask(name, *mask, record); !problem.empty())
+        return problem;
+    }
   }
-  if (mask) {
+  if (const auto mask = values_of("attention_mask")) {
     if (std::string problem = apply_attention_mask(*mask, record); !problem.empty()) return problem;
   }
   return label_problem(record);

@@ -180,6 +180,8 @@ uint64_t dataset_fingerprint(std::span<const RemoteEntry> files,
   hash = hash_combine(hash, options.skip_bad_lines ? 1 : 0);
   hash = hash_combine(hash, static_cast<uint64_t>(options.kind));
   hash = hash_combine(hash, hash_text(options.text_field));
+  // What is learned of rows and conversations, and what is padding, was read by other rules once.
+  if (options.kind != RecordKind::kText) hash = hash_combine(hash, 2);
   // Ids are checked against the vocabulary when they are read from the files.
   if (options.kind == RecordKind::kIds)
     hash = hash_combine(hash, static_cast<uint64_t>(options.vocab_size));

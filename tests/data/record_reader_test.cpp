@@ -25,7 +25,7 @@ std::string shown(const Record& record) {
   for (int32_t id : record.ids) all += cat(" ", id);
   for (int32_t id : record.labels) all += cat(" l", id);
   for (const Message& message : record.messages)
-    all += cat(" ", message.role, ": ", message.content);
+    all += cat(" ", message.role, ": ", message.content, message.learn ? "" : ", as it is");
   for (const TextSpan& span : record.spans) all += cat(" <", span.text, "|", span.learn, ">");
   return all;
 }
@@ -90,13 +90,36 @@ TEST(RecordReader, IdsWithPaddingAndLabels) {
             (std::vector<std::string>{" 5 6 7", " 1 2 3", " 1 2 3 l-100 l2 l3", " 2147483647"}));
 }
 
-TEST(RecordReader, MaskedIdsBeforeTheEndStayAndAreNotLearned) {
+TEST(RecordReader, PaddingAtTheBeginningIsCutOffToo) {
   const std::string content =
       R"({"input_ids": [9, 9, 1, 2, 9], "attention_mask": [0, 0, 1, 1, 0]})"
       "\n"
-      R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1], "labels": [-100, 2, 3]})";
+      R"({"input_ids": [0, 1, 2], "attention_mask": [0, 1, 1], "labels": [-100, -100, 2]})";
   EXPECT_EQ(read_all(content, RecordForm::kJsonIds),
-            (std::vector<std::string>{" 9 9 1 2 l-100 l-100 l1 l2", " 1 2 3 l-100 l-100 l3"}));
+            (std::vector<std::string>{" 1 2", " 1 2 l-100 l2"}));
+}
+
+TEST(RecordReader, MasksOfTheLossStandForLabels) {
+  const std::string content =
+      R"({"input_ids": [1, 2, 3], "completion_mask": [0, 1, 1]})"
+      "\n"
+      R"({"input_ids": [1, 2, 3], "assistant_masks": [1, 1, 0], "completion_mask": [0, 1, 1]})"
+      "\n"
+      R"({"input_ids": [0, 1, 2], "attention_mask": [0, 1, 1], "assistant_masks": [0, 0, 1]})"
+      "\n"
+      R"({"input_ids": [1, 2], "completion_mask": [1, 1], "assistant_masks": null})"
+      "\n"
+      R"({"input_ids": [1, 2], "completion_mask": [0, 1], "labels": [1, 2]})";
+  EXPECT_EQ(read_all(content, RecordForm::kJsonIds),
+            (std::vector<std::string>{" 1 2 3 l-100 l2 l3", " 1 2 3 l-100 l2 l-100",
+                                      " 1 2 l-100 l2", " 1 2 l1 l2", " 1 2 l1 l2"}));
+}
+
+TEST(RecordReader, OfAKeyThatStandsTwiceTheLastCounts) {
+  EXPECT_EQ(read_all(R"({"text": 5, "text": "b"})", RecordForm::kJsonText),
+            std::vector<std::string>{"b"});
+  EXPECT_EQ(read_all(R"({"input_ids": [1], "input_ids": [2, 3]})", RecordForm::kJsonIds),
+            std::vector<std::string>{" 2 3"});
 }
 
 TEST(RecordReader, BrokenRowsOfIdsSayWhatIsWrong) {
@@ -114,6 +137,12 @@ TEST(RecordReader, BrokenRowsOfIdsSayWhatIsWrong) {
        "attention_mask[1] is neither 0 nor 1"},
       {R"({"input_ids": [1, 2], "attention_mask": [1, 2]})",
        "attention_mask[1] is neither 0 nor 1"},
+      {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})",
+       "attention_mask[1] is 0 between ids whose mask is 1"},
+      {R"({"input_ids": [1, 2], "completion_mask": [1]})",
+       "completion_mask has 1 elements, input_ids 2"},
+      {R"({"input_ids": [1, 2], "assistant_masks": [1, -1]})",
+       "assistant_masks[1] is neither 0 nor 1"},
       {R"({"input_ids": [1], "attention_mask": null})", "\"attention_mask\" is not an array"},
       {R"({"input_ids": [1, 2], "labels": [1]})", "\"labels\" has 1 elements, \"input_ids\" 2"},
       {R"({"input_ids": [1, 2], "labels": [1, -1]})", "labels[1] is -1, labels are ids or -100"},
@@ -140,10 +169,12 @@ TEST(RecordReader, Conversations) {
       "\n"
       R"({"messages": []})"
       "\n"
-      R"({"prompt": [{"role": "user", "content": "a"}], "completion": [{"content": "b", "role": "assistant"}]})";
+      R"({"prompt": [{"role": "user", "content": "a"}], "completion": [{"content": "b", "role": "assistant"}]})"
+      "\n"
+      R"({"messages": null, "prompt": "a", "completion": "b"})";
   EXPECT_EQ(read_all(content, RecordForm::kJsonChat),
             (std::vector<std::string>{" user: hi\n assistant: ", " <1+1=|false> <2|true>",
-                                      " user: a assistant: b"}));
+                                      " user: a, as it is assistant: b", " <a|false> <b|true>"}));
   const std::pair<const char*, const char*> cases[] = {
       {R"({"text": "a"})", "no key \"messages\", nor both \"prompt\" and \"completion\""},
       {R"({"prompt": "a"})", "no key \"messages\""},
@@ -181,8 +212,9 @@ TEST(RecordReader, AnEmptyListOfToolsIsNone) {
                      RecordForm::kJsonChat)
                 .size(),
             1u);
-  expect_contains(problem_of(R"({"tools": {}, "messages": []})", RecordForm::kJsonChat),
-                  "\"tools\" are not supported");
+  for (const char* line :
+       {R"({"tools": {}, "messages": []})", R"({"tools": [{}], "prompt": [], "completion": []})"})
+    expect_contains(problem_of(line, RecordForm::kJsonChat), "\"tools\" are not supported");
 }
 
 TEST(RecordReader, DeepNestingIsAnError) {
@@ -195,6 +227,7 @@ TEST(RecordReader, TheFirstWholeLineTellsTheForm) {
   EXPECT_EQ(form("\xef\xbb\xbf{\"text\": \"\", \"input_ids\": [1]}"), RecordForm::kJsonIds);
   EXPECT_EQ(form("\r\n  \n{\"messages\": []}\n{\"input_ids\": []}\n"), RecordForm::kJsonChat);
   EXPECT_EQ(form(zstd("{\"prompt\": \"\", \"completion\": 5}\n")), RecordForm::kJsonChat);
+  EXPECT_EQ(form("{\"messages\": null, \"text\": \"\"}"), RecordForm::kJsonText);
   EXPECT_EQ(form("{\"prompt\": \"\"}\n{\"messages\": []}"), RecordForm::kJsonText);
   EXPECT_EQ(form("broken"), std::nullopt);
   EXPECT_EQ(form(""), std::nullopt);

@@ -107,19 +107,55 @@ TEST(TableRecords, LabelsAreTheIdsOrIgnored) {
   EXPECT_EQ(read(true), 23);
 }
 
-TEST(TableRecords, AMaskedIdBeforeTheEndStaysAndIsNotLearned) {
-  std::string content = read_file(kTables + "rows.arrow");
+TEST(TableRecords, PaddingAtTheBeginningIsCutOffToo) {
+  const std::string content = read_file(kTables + "rows.arrow");
   const size_t first = content.find(std::string(39, '\1') + '\0');  // the masks of two rows
   ASSERT_NE(first, std::string::npos);
-  content[first + 7] = '\0';
-  TableRecordReader reader(std::make_shared<MemorySource>(content, "rows.arrow"), RecordKind::kIds,
-                           {.vocab_size = 250});
+  auto read = [&](size_t masked, Record& record) {
+    std::string changed = content;
+    changed[first + masked] = '\0';
+    TableRecordReader reader(std::make_shared<MemorySource>(changed, "rows.arrow"),
+                             RecordKind::kIds, {.vocab_size = 250});
+    ASSERT_TRUE(reader.next(record));
+  };
   Record record;
-  ASSERT_TRUE(reader.next(record));
-  ASSERT_EQ(record.ids.size(), 20u);
-  for (size_t t = 5; t < 20; ++t) {
-    EXPECT_EQ(record.ids[t], static_cast<int>(t));
-    EXPECT_EQ(record.labels[t], t == 7 ? kIgnoreIndex : record.ids[t]);
+  read(0, record);
+  ASSERT_EQ(record.ids.size(), 19u);
+  ASSERT_EQ(record.labels.size(), 19u);
+  for (size_t t = 0; t < 19; ++t) {
+    EXPECT_EQ(record.ids[t], static_cast<int>(t) + 1);
+    EXPECT_EQ(record.labels[t], t < 4 ? kIgnoreIndex : record.ids[t]);
+  }
+  expect_contains(user_error([&] { read(7, record); }),
+                  "row 0: attention_mask[7] is 0 between ids whose mask is 1");
+}
+
+// As TRL writes them; columns of nulls alone are as none.
+TEST(TableRecords, MasksOfTheLossStandForLabels) {
+  for (const char* file : {"masks.arrow", "masks.parquet"}) {
+    TableRecordReader reader(source(file), RecordKind::kIds, {});
+    Record record;
+    for (const int32_t first : {1, 4}) {
+      ASSERT_TRUE(reader.next(record)) << file;
+      EXPECT_EQ(record.ids, (std::vector<int32_t>{first, first + 1, first + 2}));
+      EXPECT_EQ(record.labels,
+                (std::vector<int32_t>{kIgnoreIndex, first == 1 ? 2 : kIgnoreIndex, first + 2}));
+    }
+    EXPECT_FALSE(reader.next(record));
+  }
+}
+
+TEST(TableRecords, ColumnsOfNullsAloneAreNone) {
+  for (const char* file : {"chats.arrow", "chats.parquet"}) {
+    EXPECT_EQ(kind_of_table(*open_table(source(file)), "text", false), RecordKind::kChat);
+    TableRecordReader reader(source(file), RecordKind::kChat, {});
+    Record record;
+    ASSERT_TRUE(reader.next(record)) << file;
+    EXPECT_EQ(record.messages, (std::vector<Message>{{"user", "a", false},
+                                                     {"assistant", "b", false},
+                                                     {"user", "c", false},
+                                                     {"assistant", "d"}}));
+    EXPECT_FALSE(reader.next(record));
   }
 }
 

@@ -418,6 +418,14 @@ def write_goldens(folder):
                      "labels": pa.array([[-100 if t < 5 else x for t, x in enumerate(row)] for row in ids], pa.list_(pa.int64()))})
     keep("rows.arrow", rows, arrow())
     keep("rows.parquet", rows, parquet(compression="snappy"))
+    # Rows of ids and a conversation as TRL's users keep them; a column of nulls alone has a type of its own.
+    masks = pa.table({"input_ids": [[1, 2, 3], [4, 5, 6]], "completion_mask": pa.array([[0, 1, 1], [0, 0, 1]], pa.list_(pa.int8())),
+                      "labels": pa.nulls(2), "attention_mask": pa.nulls(2)})
+    said = [{"role": role, "content": content} for role, content in zip(["user", "assistant"] * 2, "abcd")]
+    chats = pa.table({"prompt": [said[:3]], "completion": [said[3:]], "messages": pa.nulls(1), "tools": pa.nulls(1)})
+    for name, rows in {"masks": masks, "chats": chats}.items():
+        keep(f"{name}.arrow", rows, arrow())
+        keep(f"{name}.parquet", rows, parquet())
     words = pa.table({"word": pa.chunked_array([pa.array(WORDS[:n], pa.string()).dictionary_encode() for n in (2, 4, 7)])})
     for name, options in {"dictionary": {}, "dictionary_delta": dict(emit_dictionary_deltas=True)}.items():
         keep(f"{name}.arrow", words, arrow(**options))
