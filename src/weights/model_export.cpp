@@ -206,8 +206,11 @@ void export_model(const fs::path& directory, const ModelConfig& model,
                           : options.dtype == DType::kBF16 ? "bfloat16"
                                                           : "float16";
   if (tokenizer) {
-    config.update(write_tokenizer(options.tokenizer, *tokenizer, options.chat_template,
-                                  model.max_context_width, temporary.path()));
+    Json ids = write_tokenizer(options.tokenizer, *tokenizer, options.chat_template,
+                               model.max_context_width, temporary.path());
+    // In config.json it stops that token's gradient: the model has it, or it has none.
+    ids.erase("pad_token_id");
+    config.update(ids);
   } else {
     // Else transformers takes the ids of the family's first models.
     config["bos_token_id"] = config["eos_token_id"] = nullptr;

@@ -140,7 +140,8 @@ void write_configuration(const Tokenizer& tokenizer, int64_t max_context_width,
   const fs::path path = to / "tokenizer_config.json";
   const bool has_json = fs::exists(to / "tokenizer.json", ignored);
   Json config = read_small_json(path);
-  if (!config.is_object()) {
+  const bool made_here = !config.is_object();
+  if (made_here) {
     if (fs::exists(path, ignored)) return;  // larger than what is changed here
     config = Json{{"tokenizer_class", "GPT2Tokenizer"},
                   {"model_max_length", max_context_width},
@@ -152,7 +153,9 @@ void write_configuration(const Tokenizer& tokenizer, int64_t max_context_width,
     auto name = [&](const char* key, int32_t id) {
       if (!config.contains(key) || config[key].is_null()) config[key] = tokenizer.token_bytes(id);
     };
-    name("bos_token", begin_of_text(tokenizer));
+    // A tokenizer that has none keeps none.
+    if (made_here || !tokenizer.document_prefix().empty())
+      name("bos_token", begin_of_text(tokenizer));
     name("eos_token", tokenizer.end_of_text());
   }
   write_json(path, config);

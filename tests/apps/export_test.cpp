@@ -88,6 +88,23 @@ TEST_F(Export, TheIdsOfTheByteTokenizerAreItsOwn) {
   EXPECT_FALSE(config.contains("pad_token_id"));
 }
 
+// transformers stops the gradient of the padding in config.json: it is the model's or none. Nor is
+// there a begin of texts where the tokenizer has none.
+TEST_F(Export, TokensThatTheModelDidNotNameAreNotInvented) {
+  ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt", "--save_final_model", "1"}));
+  write("ckpt/model/generation_config.json",
+        R"({"bos_token_id": 0, "eos_token_id": 256, "pad_token_id": 256})");
+  write("ckpt/model/tokenizer_config.json", R"({"bos_token": null, "eos_token": "<|endoftext|>"})");
+  ok({"export", "ckpt", "model", "--tokenizer", "ckpt/model"});
+  auto read = [&](const char* file) {
+    return nlohmann::json::parse(read_file(path(cat("model/", file))));
+  };
+  EXPECT_FALSE(read("config.json").contains("pad_token_id"));
+  EXPECT_EQ(read("config.json")["bos_token_id"], 0);
+  EXPECT_EQ(read("generation_config.json")["pad_token_id"], 256);
+  EXPECT_TRUE(read("tokenizer_config.json")["bos_token"].is_null());
+}
+
 // What a killed one left beside it is removed, and what is replaced is whole at every moment.
 TEST_F(Export, TakesTheWholePlaceOfTheOneBefore) {
   ok(quick({"--max_steps", "1", "--checkpoint_dir", "ckpt"}));
