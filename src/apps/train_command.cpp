@@ -93,6 +93,12 @@ void take_record(ParsedOptions& parsed) {
     parsed.config.best_val_loss = std::numeric_limits<double>::infinity();
 }
 
+// Who only measures measures all of it, unless told otherwise.
+void take_whole_validation(ParsedOptions& parsed) {
+  if (parsed.config.eval_only && !parsed.is_given("validation_batches"))
+    parsed.config.validation_batches = std::numeric_limits<int64_t>::max();
+}
+
 // The default is a data set of the hub, which nobody means who has own data to validate on.
 void require_training_data(const ParsedOptions& parsed) {
   const RunConfig& c = parsed.config;
@@ -114,6 +120,7 @@ int train_command(std::span<const std::string> arguments) {
   if (parsed.config.print_config) return print_config(parsed);
   require_training_data(parsed);
   take_record(parsed);
+  take_whole_validation(parsed);
   ::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: the run goes on
   Flight flight;               // before the connection, of whose calls it hears
   JobConnection job = join_job(parsed.config);

@@ -346,7 +346,7 @@ std::vector<OptionRow> validation() {
        .on_resume = kFree},
       {.name = "validation_batches",
        .field = &RunConfig::validation_batches,
-       .help = "batches per rank of one validation",
+       .help = "batches per rank of one validation; with --eval_only all there are, unless given",
        .minimum = 1,
        .on_resume = kFree},
       {.name = "val_batch_size",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -248,7 +249,8 @@ void TrainingRun::finish_step(RunningStep& step) {
                  *result.loss_scale > session_->programs().loss_scaling->lowest;
   record_.skipped_in_a_row =
       result.ok ? 0 : record_.skipped_in_a_row + static_cast<int64_t>(!lowered);
-  report.loss = result.loss;
+  // Of a step without a token to learn there is none.
+  report.loss = result.tokens > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();
   report.z_loss = result.z_loss;
   report.loss_scale = result.loss_scale;
   report.gradient_norm = result.gradient_norm;

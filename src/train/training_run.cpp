@@ -33,6 +33,9 @@ ScheduleOptions schedule_options(const RunConfig& config) {
 // Until there is something to save, work that does not notice a request is ended after this time.
 constexpr std::chrono::seconds kPatience{10};
 
+constexpr std::string_view kNothingLearned =
+    "no token is learned: answers that --max_context_width cuts off are not (tessera data inspect)";
+
 MicroBatch view(const Batch& batch, std::span<const int64_t> row_keys = {}) {
   return {batch.inputs, batch.targets, row_keys, batch.document_starts};
 }
@@ -177,12 +180,14 @@ void TrainingRun::run_to_the_end() {
     if (!data_.validation_samples)
       throw UserError(
           "--eval_only: there is no validation text; give --validation_dataset or --test_dir");
-    validate(config_.validation_batches);
+    if (!validate(config_.validation_batches) && !stopping_) {
+      throw UserError(
+          cat("--eval_only: there is no loss: of the validation data ", kNothingLearned));
+    }
     if (!stopping_ && !std::isfinite(last_validation_loss_)) {
       throw UserError(
           "--eval_only: the loss is not finite: the training of these weights diverged, or they "
-          "are "
-          "damaged (tessera checkpoint show CHECKPOINT '*' counts what is not finite)");
+          "are damaged (tessera checkpoint show CHECKPOINT '*' counts what is not finite)");
     }
   } else {
     train();
@@ -367,7 +372,7 @@ void TrainingRun::require_few_skips(int64_t step, const std::string& what,
                       config_.max_skipped_steps, " (", why, "); ", good));
 }
 
-void TrainingRun::validate(int64_t limit_batches) {
+bool TrainingRun::validate(int64_t limit_batches) {
   tell_doing("validating");
   const SampleSource& windows = *data_.validation_samples;
   const Parallelism& parallelism = session_->programs().parallelism;
@@ -378,6 +383,11 @@ void TrainingRun::validate(int64_t limit_batches) {
   options.end = windows.samples();
   options.shuffle = false;
   options.document_starts = config_.document_mask;
+  const int64_t all = windows.samples(), rows = options.rows * options.ranks;
+  if (validated_at_ < 0)
+    TESSERA_INFO(cat("A validation reads ",
+                     std::min(all, std::min(limit_batches, all / rows + 1) * rows), " of ", all,
+                     " rows (--validation_batches)"));
   BatchReader reader(windows, options);
   Batch batch;
   double loss_sum = 0;
@@ -385,17 +395,22 @@ void TrainingRun::validate(int64_t limit_batches) {
   for (int64_t i = 0; i < limit_batches && reader.next(batch); ++i) {
     EvaluationResult result = session_->evaluate(view(batch), interrupted());
     stopping_ = result.stop;
-    if (stopping_) return;
+    if (stopping_) return false;
     loss_sum += result.loss_sum;
     tokens += result.tokens;
   }
   validated_at_ = record_.step;
   validated_whole_ = reader.done();
-  last_validation_loss_ = tokens > 0 ? loss_sum / static_cast<double>(tokens) : -1;
-  double perplexity = tokens > 0 ? std::exp(last_validation_loss_) : -1;
+  // Of no token there is none: not a number.
+  last_validation_loss_ = tokens > 0 ? loss_sum / static_cast<double>(tokens) : NAN;
+  double perplexity = std::exp(last_validation_loss_);
   int64_t batch_number = std::max<int64_t>(0, record_.step - 1);
-  TESSERA_INFO(cat("Batch ", batch_number, " Validation loss: ", last_validation_loss_));
-  TESSERA_INFO(cat("Batch ", batch_number, " Validation perplexity: ", perplexity));
+  if (tokens > 0) {
+    TESSERA_INFO(cat("Batch ", batch_number, " Validation loss: ", last_validation_loss_));
+    TESSERA_INFO(cat("Batch ", batch_number, " Validation perplexity: ", perplexity));
+  } else if (rank() == 0 && !config_.eval_only) {
+    TESSERA_WARN_ONCE(cat("There is no validation loss: of the validation data ", kNothingLearned));
+  }
   int64_t samples = data_.training_samples ? data_.training_samples->samples() : 0;
   int64_t epoch_number =
       samples > 0 ? 1 + std::max<int64_t>(0, record_.position - 1) / samples : stream_epoch_ + 1;
@@ -404,6 +419,7 @@ void TrainingRun::validate(int64_t limit_batches) {
   for (const auto& sink : sinks_) sink->validation(report);
   if (console_) console_->validation(report);
   tell_doing("training");
+  return tokens > 0;
 }
 
 void TrainingRun::validate_after_step() {

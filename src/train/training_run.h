@@ -217,7 +217,7 @@ class TrainingRun {
   bool rewind();
   // The number of steps that the job will have, by its data and options.
   int64_t last_step() const;
-  void validate(int64_t limit_batches);
+  bool validate(int64_t limit_batches);  // whether there was a token to predict
   // Where it is due; a run that is asked to end leaves it to the one that goes on.
   void validate_after_step();
   // Of tiers, by their bits. They are due by the step that was started last; by rank 0's clock.

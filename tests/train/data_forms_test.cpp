@@ -182,6 +182,17 @@ TEST_F(DataFormsTest, DataOfWhichNothingIsLearnedIsAnError) {
   const auto said = lines_with(cut.log, "No token was learned");
   ASSERT_EQ(said.size(), 1u) << cut.log;
   expect_contains(said[0], "in the first 3 steps: tessera data inspect");
+  // There is no loss, as of what is validated on.
+  expect_contains(read_file(path("metrics")), "\"loss\":null");
+  config.validation_dataset = path("rows.jsonl");
+  config.validation_freq = 2;
+  const RunTrace validated = train(config);
+  EXPECT_EQ(lines_with(validated.log, "Validation loss").size(), 0u);
+  EXPECT_EQ(lines_with(validated.log, "There is no validation loss: of the").size(), 1u);
+  expect_contains(read_file(path("metrics")),
+                  "\"validation_loss\":null,\"validation_perplexity\":null");
+  config.eval_only = true;
+  expect_contains(failure(config), "--eval_only: there is no loss: of the validation data no");
 }
 
 TEST_F(DataFormsTest, AMixNamesItsParts) {

@@ -279,6 +279,7 @@ TEST_F(TrainingRunTest, BaselinesTakeTheValidationThatHasSeenAllText) {
   config.validation_dataset = path("held_out.txt");
   config.validation_batches = 1;
   RunTrace twice = train(config);
+  expect_contains(lines_with(twice.log, "A validation reads").at(0), "reads 4 of ");
   EXPECT_EQ(twice.validations.size(), 2u);  // one batch at the end, then all for the comparison
   config.validation_batches = 1000;
   RunTrace once = train(config);
