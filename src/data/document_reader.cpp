@@ -32,9 +32,25 @@ bool is_table(const RemoteEntry& file, const ByteSource& source) {
   return !is_remote(file) && !named_as_json_lines(file.path) && table_form(source).has_value();
 }
 
+// By its name, packed or not. As text its rows would be one document, commas and all.
+bool named_as_csv(std::string_view path) {
+  const std::string whole = lower(path);
+  const auto words = split(whole.substr(whole.rfind('/') + 1), '.');
+  constexpr std::string_view kPacked[] = {"gz", "zst", "zstd", "xz"};
+  const bool packed = std::ranges::find(kPacked, words.back()) != std::end(kPacked);
+  if (words.size() < (packed ? 3u : 2u)) return false;
+  const std::string_view ending = words[words.size() - (packed ? 2 : 1)];
+  return ending == "csv" || ending == "tsv";
+}
+
 // An empty file may be of any.
 RecordForm form_of(const RemoteEntry& file, const ByteSource& source, RecordKind kind) {
   const bool json = named_as_json_lines(file.path);
+  if (!json && named_as_csv(file.path)) {
+    throw UserError(cat("'", shown_name(file),
+                        "' is a table of comma- or tab-separated values, which are not read: write "
+                        "it as Parquet or JSON lines (*.parquet, *.jsonl)"));
+  }
   if (kind == RecordKind::kText) return json ? RecordForm::kJsonText : RecordForm::kPlainText;
   if (!json && source.size() > 0) {
     throw UserError(

@@ -41,6 +41,16 @@ TEST_F(DocumentReaderTest, LinesOfEndOfTextSeparateDocuments) {
       (Documents{"one\n", " <|endoftext|>\nx<|endoftext|>\n<|endoftext|> \n", "\n", "end\n"}));
 }
 
+TEST_F(DocumentReaderTest, TablesOfSeparatedValuesAreRefused) {
+  for (const char* name : {"a.csv", "a.CSV.gz", "b.tsv", "train.tsv.zst"}) {
+    expect_contains(user_error([&] { read_all({directory_.write(name, "id,text\n1,a\n")}); }),
+                    "write it as Parquet or JSON lines");
+  }
+  EXPECT_EQ(read_all({directory_.write("csv", "a"), directory_.write("csv.gz", "b"),
+                      directory_.write("a.csv.txt", "c")}),
+            (Documents{"a", "b", "c"}));
+}
+
 TEST_F(DocumentReaderTest, FilesAreReadInTheGivenOrderAndEmptyOnesGiveNothing) {
   auto b = directory_.write("b", "b"), a = directory_.write("a", "a"),
        none = directory_.write("c", "");
