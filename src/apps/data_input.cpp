@@ -4,6 +4,7 @@
 
 #include "apps/named_models.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "data/find_chat_template.h"
 #include "options/remote_options.h"
@@ -37,8 +38,12 @@ DataInput open_data_input(const ParsedOptions& parsed, const DatasetNames& names
     input.tokenizer = load_tokenizer(named);
     input.vocab_size = input.tokenizer->vocab_size();
     if (input.reading.kind == RecordKind::kChat) {
-      input.encoder = std::make_unique<RecordEncoder>(
-          *input.tokenizer, find_chat_template(named, *input.tokenizer, config.chat_template));
+      auto chat = find_chat_template(named, *input.tokenizer, config.chat_template);
+      if (chat) {
+        if (std::string warning = answer_end_warning(*input.tokenizer, *chat); !warning.empty())
+          TESSERA_WARN(warning);
+      }
+      input.encoder = std::make_unique<RecordEncoder>(*input.tokenizer, std::move(chat));
     }
   }
   if (ids && parsed.is_given("vocab_size")) input.vocab_size = config.vocab_size;

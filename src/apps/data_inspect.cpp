@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "data/document_statistics.h"
 #include "data/prepared_dataset.h"
+#include "data/special_names.h"
 #include "data/token_cache_format.h"
 #include "data/token_file.h"
 #include "remote/url.h"
@@ -104,7 +105,7 @@ std::string statistics_text(const DocumentStatistics& statistics, const Tokenize
   for (const DocumentStatistics::Sample& sample : statistics.samples()) {
     text += cat("document ", sample.document, ", ", sample.length, " ", unit, ": ");
     if (!sample.ids.empty())
-      text += tokenizer ? shown(tokenizer->decode(sample.ids)) : join(sample.ids, " ");
+      text += tokenizer ? shown(decode_with_names(*tokenizer, sample.ids)) : join(sample.ids, " ");
     else
       text += shown(sample.text);
     text += "\n";

@@ -14,6 +14,7 @@
 #include "checkpoint/directory_lock.h"
 #include "data/preparation.h"
 #include "data/prepared_dataset.h"
+#include "data/special_names.h"
 #include "data/token_cache_format.h"
 
 namespace tessera {
@@ -205,6 +206,11 @@ int prepare_data(ParsedOptions& parsed) {
   names.validation = config.validation_dataset;
   const DataInput input = open_data_input(parsed, names, /*needs_tokens=*/true);
   PreparationJob job = preparation_of(config, input);
+  if (input.tokenizer && input.reading.kind != RecordKind::kIds) {
+    const std::string warning =
+        special_name_warning(input.files.training, input.reading, *input.tokenizer);
+    if (!warning.empty()) TESSERA_WARN(cat(input.name, " ", warning));
+  }
   PreparationLines lines;
   job.progress = [&](const PreparationProgress& p) { lines.show(p); };
 

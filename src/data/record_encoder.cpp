@@ -183,6 +183,15 @@ void RecordEncoder::encode_spans(std::span<const TextSpan> spans, std::vector<in
   check_ids(tokenizer_, ids, vocab_size_);
 }
 
+std::string answer_end_warning(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+  const std::string end = chat.answer_end();
+  if (find_token(tokenizer, end)) return "";
+  return cat("the chat template ", chat.name(), " ends an answer with '", end,
+             "', which is no special token of the tokenizer (", tokenizer.description(),
+             "): it is trained as characters, and programs that stop at a token go on behind it; "
+             "give another --chat_template, or a tokenizer that has it");
+}
+
 uint64_t RecordEncoder::fingerprint() const {
   Hasher hasher;
   const uint64_t tokenizer = tokenizer_.fingerprint(), chat = chat_ ? chat_->fingerprint() : 0;

@@ -60,4 +60,8 @@ class RecordEncoder {
   int64_t vocab_size_;
 };
 
+// Of a template that ends its answers with what is no token of the tokenizer: that other programs,
+// which stop at a token, go on behind them. Else "".
+std::string answer_end_warning(const Tokenizer& tokenizer, const ChatTemplate& chat);
+
 }  // namespace tessera

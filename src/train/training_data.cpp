@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "data/find_chat_template.h"
 #include "data/mixed_dataset.h"
+#include "data/special_names.h"
 #include "data/stream_reader.h"
 #include "train/token_parts.h"
 
@@ -190,7 +191,18 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     std::optional<ChatTemplate> chat;
     if (any_kind([](auto kind) { return kind == RecordKind::kChat; }))
       chat = find_chat_template(config.tokenizer, *data.tokenizer, config.chat_template);
+    if (chat) {
+      if (std::string warning = answer_end_warning(*data.tokenizer, *chat); !warning.empty())
+        data.warnings.push_back(warning);
+    }
     data.encoder = std::make_unique<RecordEncoder>(*data.tokenizer, std::move(chat), vocab_size);
+  }
+  for (size_t i = 0; i < kinds.size() && !config.eval_only; ++i) {
+    if (!data.tokenizer || !kinds[i] || *kinds[i] == RecordKind::kIds) continue;
+    const std::string warning =
+        special_name_warning(data.sources[i].files.training,
+                             reading_options(config, *kinds[i], vocab_size), *data.tokenizer);
+    if (!warning.empty()) data.warnings.push_back(cat(shown(data.sources[i]), " ", warning));
   }
   // Without a tokenizer any id fills up the last window: nothing is predicted there.
   int32_t filler = data.tokenizer ? data.tokenizer->end_of_text() : 0;

@@ -10,6 +10,7 @@
 #include "base/shallow_json.h"
 #include "base/text.h"
 #include "data/find_chat_template.h"
+#include "data/record_encoder.h"
 #include "hub/tokenizer_files.h"
 #include "models/model_family.h"
 #include "tokenizer/byte_level_bpe.h"
@@ -193,6 +194,8 @@ ExportedChat exported_chat(const std::string& named, const Tokenizer& tokenizer,
                            const std::string& chat_style) {
   if (chat_style.empty()) return {find_chat_jinja(named), std::nullopt};
   const ChatTemplate chat = *find_chat_template(named, tokenizer, chat_style);
+  if (std::string warning = answer_end_warning(tokenizer, chat); !warning.empty())
+    TESSERA_WARN_ONCE(warning);
   return {chat.jinja(), find_token(tokenizer, chat.answer_end())};
 }
 

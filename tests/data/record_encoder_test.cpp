@@ -8,7 +8,9 @@
 #include "base/file.h"
 #include "base/ignore_index.h"
 #include "base/text.h"
+#include "data/dataset_files.h"
 #include "data/find_chat_template.h"
+#include "data/special_names.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 
@@ -162,6 +164,46 @@ TEST_F(RecordEncoderTest, NamesOfSpecialTokensInMessagesAreText) {
   // In a prompt too, where nothing is a template's.
   encoder.encode({.spans = {{eos, false}, {"a", true}}}, ids, learned);
   EXPECT_EQ(std::ranges::count(ids, 256), 1);
+}
+
+TEST_F(RecordEncoderTest, AnswersThatArePartOfAPromptAreNotLearned) {
+  const RecordEncoder encoder(*bytes_, ChatTemplate::named("plain", "", "<|endoftext|>"));
+  const Record record{.messages = {{"user", "a", false},
+                                   {"assistant", "b", false},
+                                   {"user", "c", false},
+                                   {"assistant", "d"}}};
+  EXPECT_EQ(encoded(encoder, record), " [97] [256] [98] [256] [99] [256] 100 256");
+}
+
+TEST_F(RecordEncoderTest, NamesOfSpecialTokensInTextsAreTold) {
+  ScratchDirectory directory;
+  auto warning = [&](const std::string& name, const std::string& content, RecordKind kind) {
+    const std::vector<fs::path> files{directory.write(name, content)};
+    return special_name_warning(local_entries(files), {.kind = kind}, *bytes_);
+  };
+  const std::string named = R"({"text": "a<|endoftext|>b"})";
+  EXPECT_EQ(warning("a.txt", "a <|endoftext> b\n<|endoftext|>\nc", RecordKind::kText), "");
+  expect_contains(warning("b.txt", "a <|endoftext|>\n", RecordKind::kText),
+                  "holds '<|endoftext|>', the name of a special token");
+  expect_contains(warning("c.jsonl", "{\"text\": \"a\"}\n" + named, RecordKind::kText), "holds");
+  expect_contains(
+      warning("d.jsonl", R"({"prompt": "a", "completion": "b<|endoftext|>"})", RecordKind::kChat),
+      "holds '<|endoftext|>'");
+  // To who looks, too.
+  std::vector<int32_t> ids;
+  bytes_->encode("a<|endoftext|>b", ids);
+  ids.push_back(256);
+  EXPECT_EQ(decode_with_names(*bytes_, ids), "a\\<|endoftext|>b<|endoftext|>");
+  const auto llama = load_tokenizer((kTests / "tokenizer/goldens/llama3.json").string());
+  ids.assign(llama->document_prefix().begin(), llama->document_prefix().end());
+  llama->encode("the <|eot_id|>", ids);
+  EXPECT_EQ(decode_with_names(*llama, ids), "<|begin_of_text|>the \\<|eot_id|>");
+}
+
+TEST_F(RecordEncoderTest, AnEndOfAnswersThatIsNoTokenIsTold) {
+  EXPECT_EQ(answer_end_warning(*bytes_, ChatTemplate::named("plain", "", "<|endoftext|>")), "");
+  expect_contains(answer_end_warning(*bytes_, ChatTemplate::named("chatml", "", "")),
+                  "the chat template chatml ends an answer with '<|im_end|>', which is no special");
 }
 
 TEST_F(RecordEncoderTest, TokensThatReachAcrossABorderAreNotLearned) {
