@@ -24,10 +24,28 @@ bool is_of_optimizer(const OptionRow& row) {
   return std::ranges::find(kNames, row.name) != std::end(kNames);
 }
 
+// How a step's windows are spread over ranks and micro-batches.
+bool spreads_windows(const OptionRow& row) {
+  return row.name == std::string_view("train_batch_size") ||
+         row.name == std::string_view("gradient_accumulation_steps");
+}
+
+// Whether both read the same windows in a step, and drop the same of them.
+bool same_windows(const RunRecord& saved, const RunRecord& now) {
+  auto windows = [](const RunRecord& record) {
+    return record.data_ranks.value_or(0) * record.options.train_batch_size *
+           record.options.gradient_accumulation_steps;
+  };
+  return saved.data_ranks && now.data_ranks && !now.options.same_seed &&
+         windows(saved) == windows(now);
+}
+
 std::vector<std::string> differences(const RunRecord& saved, const RunRecord& now, OnResume kind) {
   RunConfig before = effective(saved), after = effective(now);
   std::vector<std::string> changed;
+  const bool spread_anew = same_windows(saved, now);
   for (const OptionRow& row : option_table()) {
+    if (spread_anew && spreads_windows(row)) continue;
     if (row.on_resume != kind || (!saved.converted_from.empty() && !is_of_optimizer(row))) continue;
     std::string was = value_text(before, row), is = value_text(after, row);
     if (was != is) changed.push_back(cat("--", row.name, " was ", was, " and is ", is));
@@ -43,7 +61,8 @@ std::vector<std::string> changed_options(const RunRecord& saved, const RunRecord
   std::string was = effective(saved).tokenizer, is = effective(now).tokenizer;
   if (!saved.tokenizer && saved.converted_from.empty() && was != is)
     changed.push_back(cat("--tokenizer was ", was, " and is ", is));
-  if (saved.data_ranks && now.data_ranks && *saved.data_ranks != *now.data_ranks) {
+  if (saved.data_ranks && now.data_ranks && *saved.data_ranks != *now.data_ranks &&
+      !same_windows(saved, now)) {
     changed.push_back(cat("the ranks that share a step's windows were ", *saved.data_ranks,
                           " and are ", *now.data_ranks));
   }

@@ -66,6 +66,22 @@ TEST(ResumeComparison, EveryChangeOfWhatIsComputedIsNamedWithBothValues) {
             std::vector<std::string>{"the ranks that share a step's windows were 2 and are 4"});
 }
 
+// Unless dropout depends on the place of a window on its rank.
+TEST(ResumeComparison, TheSameWindowsSpreadAnewAreNothingToSay) {
+  RunRecord saved = plain_record();
+  saved.options.train_batch_size = 2;
+  RunRecord now = saved;
+  now.data_ranks = 1;
+  now.options.train_batch_size = 1;
+  now.options.gradient_accumulation_steps = 4;
+  EXPECT_TRUE(changed_options(saved, now).empty());
+  now.options.gradient_accumulation_steps = 2;
+  EXPECT_EQ(changed_options(saved, now).size(), 3u);
+  now.options.gradient_accumulation_steps = 4;
+  saved.options.same_seed = now.options.same_seed = true;
+  EXPECT_EQ(changed_options(saved, now).size(), 3u);
+}
+
 TEST(ResumeComparison, RatesThatTheCheckpointOverridesAreSaid) {
   const RunRecord saved = plain_record();
   auto said = [&](auto change) {
