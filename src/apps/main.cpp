@@ -96,7 +96,8 @@ int run(std::vector<std::string> words) {
     return command.run(std::span(words).subspan(1));
   }
   std::vector<std::string> names = tessera::command_names();
-  std::string close = tessera::nearest(name, names);
+  // What the job's starter is called elsewhere.
+  std::string close = name == "launch" ? "run" : tessera::nearest(name, names);
   throw tessera::UsageError(
       tessera::cat("unknown command '", name, "'",
                    close.empty() ? "." : tessera::cat("; did you mean '", close, "'?"),

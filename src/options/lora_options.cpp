@@ -14,6 +14,8 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
+
 constexpr std::string_view kOfAdapter[] = {"lora_rank", "lora_alpha", "lora_rank_stabilised",
                                            "lora_targets"};
 
@@ -58,15 +60,25 @@ std::vector<std::string> checked_targets(const Lora& lora, const ModelConfig& mo
 }
 
 // The layers of which an adapter has tensors.
+// The layers that have both matrices. UserError where one is missing.
 std::vector<std::string> adapted_layers(const fs::path& file) {
-  std::vector<std::string> layers;
   const SafetensorsFile tensors(file);
-  for (const TensorInfo& tensor : tensors.tensors()) {
-    std::string_view layer = tensor.name, end = ".lora_A.weight";
-    if (!layer.starts_with(kPeftPrefix) || !layer.ends_with(end)) continue;
-    layer.remove_prefix(kPeftPrefix.size());
-    layer.remove_suffix(end.size());
-    layers.emplace_back(layer);
+  auto layers_of = [&](std::string_view end) {
+    std::vector<std::string> layers;
+    for (const TensorInfo& tensor : tensors.tensors()) {
+      std::string_view layer = tensor.name;
+      if (!layer.starts_with(kPeftPrefix) || !layer.ends_with(end)) continue;
+      layer.remove_prefix(kPeftPrefix.size());
+      layer.remove_suffix(end.size());
+      layers.emplace_back(layer);
+    }
+    return layers;
+  };
+  std::vector<std::string> layers = layers_of(kA);
+  for (const std::string& layer : layers_of(kB)) {
+    if (std::ranges::find(layers, layer) != layers.end()) continue;
+    throw UserError(cat("'", file.string(), "' has ", kPeftPrefix, layer.substr(0, 200), kB,
+                        ", but not the ", kA.substr(1), " beside it: save the adapter again"));
   }
   return layers;
 }
@@ -85,8 +97,8 @@ Lora lora_of_adapter(const fs::path& directory, const ModelConfig& model) {
     if (fs::is_regular_file(file, ignored)) continue;
     bool pickled = fs::exists(directory / "adapter_model.bin", ignored);
     throw UserError(cat("--lora_adapter: there is no '", file.string(), "'",
-                        pickled ? ", and adapter_model.bin is pickled, which is never opened: load "
-                                  "the adapter with PEFT and save it with save_pretrained()"
+                        pickled ? ", and of adapters adapter_model.bin is not read: load it "
+                                  "with PEFT and save it with save_pretrained()"
                                 : ": it takes the directory of an adapter that PEFT has saved"));
   }
   Lora lora = parse_peft_config(read_file(config), config.string());

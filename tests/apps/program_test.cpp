@@ -154,6 +154,7 @@ TEST_F(BadInput, PlacesThatCannotBeWritten) {
 TEST_F(BadInput, Commands) {
   expect_refusal(run({"trains"}), 2, {"unknown command 'trains'", "did you mean 'train'?"});
   expect_refusal(run({"trian"}), 2, {"did you mean 'train'?"});
+  expect_refusal(run({"launch"}), 2, {"unknown command 'launch'; did you mean 'run'?"});
   expect_refusal(run({"xyz"}), 2, {"unknown command 'xyz'. Commands: ", "plan, explain, generate"});
   expect_refusal(run({"bench"}), 2, {"ops or step"});
   expect_refusal(run({"diff", "one"}), 2, {"two files"});

@@ -189,9 +189,14 @@ TEST_F(LoraRun, SaysWhatAnAdapterDoesNotFit) {
   config.lora_adapter = path("adapter");
   expect_contains(failure(config, wide), "lora_A.weight' in '");
   expect_contains(failed().log, "");
+  std::string weights = read_file(path("adapter/adapter_model.safetensors"));
+  weights.replace(weights.find(".lora_A.weight"), 14, ".lora_X.weight");
+  write("adapter/adapter_model.safetensors", weights);
+  expect_contains(error(tiny_model()), ".lora_B.weight, but not the lora_A.weight beside it");
   std::filesystem::remove(path("adapter/adapter_model.safetensors"));
   write("adapter/adapter_model.bin", "pickled");
-  expect_contains(error(tiny_model()), "adapter_model.bin is pickled, which is never opened");
+  expect_contains(error(tiny_model()),
+                  "of adapters adapter_model.bin is not read: load it with PEFT");
 }
 
 ModelConfig resolve(const std::vector<std::string>& arguments) {
