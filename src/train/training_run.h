@@ -217,6 +217,7 @@ class TrainingRun {
   bool rewind();
   // The number of steps that the job will have, by its data and options.
   int64_t last_step() const;
+  void evaluate_only();
   bool validate(int64_t limit_batches);  // whether there was a token to predict
   // Where it is due; a run that is asked to end leaves it to the one that goes on.
   void validate_after_step();
