@@ -34,8 +34,8 @@ bool is_table(const RemoteEntry& file, const ByteSource& source) {
 
 // By its name, packed or not. As text its rows would be one document, commas and all.
 bool named_as_csv(std::string_view path) {
-  const std::string whole = lower(path);
-  const auto words = split(whole.substr(whole.rfind('/') + 1), '.');
+  const std::string name = lower(path.substr(path.rfind('/') + 1));
+  const auto words = split(name, '.');
   constexpr std::string_view kPacked[] = {"gz", "zst", "zstd", "xz"};
   const bool packed = std::ranges::find(kPacked, words.back()) != std::end(kPacked);
   if (words.size() < (packed ? 3u : 2u)) return false;
