@@ -70,10 +70,13 @@ Transport transport_of(Way way) {
                                      : Transport::kAuto;
 }
 
-[[noreturn]] void run_child(const RankJob& job, int rank, int store_port, int result,
+[[noreturn]] void run_child(const RankJob& job, int rank, int ports, int result,
                             const std::function<void(Channels&)>& body) {
   ::alarm(kProcessSeconds);
   std::string error = error_of([&] {
+    int store_port = 0;
+    require(::read(ports, &store_port, sizeof store_port) == sizeof store_port,
+            "port of the store");
     auto store = std::make_shared<TcpStore>(Endpoint{"127.0.0.1", store_port}, kToken,
                                             std::chrono::seconds(kProcessSeconds));
     Channels channels =
@@ -113,9 +116,10 @@ void wait_for_children(std::vector<Child>& children, std::vector<RankResult>& re
 
 std::vector<RankResult> run_processes(const RankJob& job,
                                       const std::function<void(Channels&)>& body) {
-  TcpStoreServer store(kToken);
   std::vector<Child> children(static_cast<size_t>(job.world));
   std::vector<RankResult> results(children.size());
+  int ports[2];
+  require(::pipe2(ports, O_CLOEXEC) == 0, "pipe");
   double start = monotonic_seconds();
   for (int rank = 0; rank < job.world; ++rank) {
     if (std::count(job.absent.begin(), job.absent.end(), rank)) continue;
@@ -124,12 +128,21 @@ std::vector<RankResult> run_processes(const RankJob& job,
     require(::pipe2(ends, O_CLOEXEC) == 0, "pipe");
     child.pid = ::fork();
     require(child.pid >= 0, "fork");
-    if (child.pid == 0) run_child(job, rank, store.port(), ends[1], body);
+    if (child.pid == 0) run_child(job, rank, ports[0], ends[1], body);
     ::close(ends[1]);
     child.pipe = ends[0];
     child.running = true;
   }
+  // Behind all forks: a child could find a lock that the thread of the store holds, as that of the
+  // memory allocator under AddressSanitizer.
+  const TcpStoreServer store(kToken);
+  for (int rank = 0; rank < job.world; ++rank) {
+    const int port = store.port();
+    require(::write(ports[1], &port, sizeof port) == sizeof port, "port of the store");
+  }
   wait_for_children(children, results, start);
+  ::close(ports[0]);
+  ::close(ports[1]);
   for (size_t rank = 0; rank < children.size(); ++rank) {
     if (children[rank].pid < 0) continue;
     if (results[rank].signal == SIGSTOP) {
