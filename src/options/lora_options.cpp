@@ -59,8 +59,7 @@ std::vector<std::string> checked_targets(const Lora& lora, const ModelConfig& mo
   return targets_for(adapted, layers);
 }
 
-// The layers of which an adapter has tensors.
-// The layers that have both matrices. UserError where one is missing.
+// The layers of which an adapter has an A matrix. UserError where one has a B matrix alone.
 std::vector<std::string> adapted_layers(const fs::path& file) {
   const SafetensorsFile tensors(file);
   auto layers_of = [&](std::string_view end) {

@@ -129,6 +129,18 @@ class EmulatedCuda {
     EXPECT_EQ(copy_to_host(values.data(), address(from), count * sizeof(T), stream), kCudaSuccess);
     return values;
   }
+  // What body() enqueues there, as a graph to be launched.
+  template <class Body>
+  CUgraphExec captured(CUstream stream, Body body) {
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    EXPECT_EQ(stream_begin_capture(stream, kStreamCaptureModeThreadLocal), kCudaSuccess);
+    body();
+    EXPECT_EQ(stream_end_capture(stream, &graph), kCudaSuccess);
+    EXPECT_EQ(graph_instantiate(&executable, graph, 0), kCudaSuccess);
+    EXPECT_EQ(graph_destroy(graph), kCudaSuccess);
+    return executable;
+  }
   static CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 
   // Of the thread's current device.

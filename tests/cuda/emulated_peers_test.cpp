@@ -100,12 +100,7 @@ void read_each_other(EmulatedCuda& cuda, Mistake mistake, bool graph) {
         EXPECT_EQ(cuda.fill_bytes(cuda.address(x[rank]), 0, 400, stream), 0);
       };
       if (graph) {
-        EXPECT_EQ(cuda.stream_begin_capture(stream, kStreamCaptureModeThreadLocal), 0);
-        work();
-        CUgraph recorded = nullptr;
-        CUgraphExec executable = nullptr;
-        ASSERT_EQ(cuda.stream_end_capture(stream, &recorded), 0);
-        ASSERT_EQ(cuda.graph_instantiate(&executable, recorded, 0), 0);
+        const CUgraphExec executable = cuda.captured(stream, work);
         for (int n = 0; n < 2; ++n) EXPECT_EQ(cuda.graph_launch(executable, stream), 0);
       } else {
         work();

@@ -103,12 +103,9 @@ TEST(NcclDouble, ExchangesAreCapturedIntoGraphs) {
   EmulatedCuda cuda("checked", 1, 2);
   run_ranks(cuda, 2, [](Rank& r) {
     float* x = r.cuda.upload(std::vector<float>{1}, r.stream);
-    EXPECT_EQ(r.cuda.stream_begin_capture(r.stream, kStreamCaptureModeThreadLocal), 0);
-    EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
-    CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
-    ASSERT_EQ(r.cuda.stream_end_capture(r.stream, &graph), 0);
-    ASSERT_EQ(r.cuda.graph_instantiate(&executable, graph, 0), 0);
+    const CUgraphExec executable = r.cuda.captured(r.stream, [&] {
+      EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    });
     for (int n = 0; n < 5; ++n) ASSERT_EQ(r.cuda.graph_launch(executable, r.stream), 0);
     EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 32.0f);
   });
@@ -212,13 +209,9 @@ TEST(NcclDouble, AnAbortWaitsForGraphsWithItsCalls) {
   EmulatedCuda cuda("checked", 1, 1);
   run_ranks(cuda, 1, [](Rank& r) {
     float* x = r.cuda.upload(std::vector<float>{1}, r.stream);
-    EXPECT_EQ(r.cuda.stream_begin_capture(r.stream, kStreamCaptureModeThreadLocal), 0);
-    EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
-    CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
-    ASSERT_EQ(r.cuda.stream_end_capture(r.stream, &graph), 0);
-    ASSERT_EQ(r.cuda.graph_instantiate(&executable, graph, 0), 0);
-    EXPECT_EQ(r.cuda.graph_destroy(graph), 0);
+    const CUgraphExec executable = r.cuda.captured(r.stream, [&] {
+      EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    });
     EXPECT_EQ(r.cuda.graph_launch(executable, r.stream), 0);
     EXPECT_EQ(r.cuda.stream_synchronize(r.stream), 0);
     std::atomic<bool> destroyed = false;

@@ -51,15 +51,11 @@ TEST_F(NcclProcesses, SplitAndReplayGraphs) {
     EXPECT_EQ(result[0], 100.0f * static_cast<float>(r.rank % 2 + 2) + 1);
     EXPECT_EQ(result[1], 100.0f * static_cast<float>(r.rank % 2) + 1);
     r.cuda.upload(x, std::vector<float>{1}, r.stream);
-    EXPECT_EQ(r.cuda.stream_begin_capture(r.stream, kStreamCaptureModeThreadLocal), 0);
-    EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
-    CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
-    ASSERT_EQ(r.cuda.stream_end_capture(r.stream, &graph), 0);
-    ASSERT_EQ(r.cuda.graph_instantiate(&executable, graph, 0), 0);
+    const CUgraphExec executable = r.cuda.captured(r.stream, [&] {
+      EXPECT_EQ(r.nccl.all_reduce(x, x, 1, kNcclFloat32, kNcclSum, r.comm, r.stream), 0);
+    });
     for (int n = 0; n < 3; ++n) ASSERT_EQ(r.cuda.graph_launch(executable, r.stream), 0);
     EXPECT_EQ(r.cuda.download(x, 1, r.stream)[0], 64.0f);
-    EXPECT_EQ(r.cuda.graph_destroy(graph), 0);
     EXPECT_EQ(r.cuda.graph_exec_destroy(executable), 0);
     r.end();
   });

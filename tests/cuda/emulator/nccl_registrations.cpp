@@ -2,14 +2,7 @@
 #include <cstdlib>
 
 #include "nccl_communicators.h"
-
-using namespace tessera::cuda;  // NOLINT: the parameters of what is exported
-extern "C" {
-#pragma GCC visibility push(default)
-#define TESSERA_EXPORTED(result, name, member, parameters) result name parameters;
-TESSERA_NCCL_LATER_FUNCTIONS(TESSERA_EXPORTED)
-#pragma GCC visibility pop
-}
+#include "nccl_exports.h"
 
 namespace tessera::emulated_gpu {
 namespace {

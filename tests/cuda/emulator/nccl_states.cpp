@@ -1,14 +1,7 @@
 // What has become of a communicator of the double of NCCL, and its end.
 #include "faults.h"
 #include "nccl_communicators.h"
-
-using namespace tessera::cuda;  // NOLINT: the parameters of what is exported
-extern "C" {
-#pragma GCC visibility push(default)
-#define TESSERA_EXPORTED(result, name, member, parameters) result name parameters;
-TESSERA_NCCL_FUNCTIONS(TESSERA_EXPORTED)
-#pragma GCC visibility pop
-}
+#include "nccl_exports.h"
 
 namespace tessera::emulated_gpu {
 namespace {

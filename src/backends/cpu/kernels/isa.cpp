@@ -42,10 +42,6 @@ Isa probe() {
 
 Isa probe() { return (getauxval(AT_HWCAP2) & HWCAP2_BF16) ? Isa::kNeonBf16 : Isa::kPortable; }
 
-#else
-
-Isa probe() { return Isa::kPortable; }
-
 #endif
 
 }  // namespace

@@ -3,6 +3,7 @@
 // often as a multiply-add. A word is two depths of a line.
 #include "backends/cpu/kernels/bf16/layouts.h"
 #include "backends/cpu/kernels/bf16/matmul_store.h"
+#include "backends/cpu/kernels/isa/panel_products.h"
 #include "backends/cpu/kernels/matmul_packed.h"
 
 namespace tessera::cpu::TESSERA_ISA {
@@ -116,15 +117,13 @@ TESSERA_INLINE void multiply_panels(const char* a, const char* b, int64_t words,
 
 void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, int64_t column_panels,
               int64_t depth, float* sums, bool first, const MatmulResult* result) {
-  alignas(64) float last[kRows * kColumns];
-  for (int64_t j = 0; j < column_panels; ++j) {
-    for (int64_t i = 0; i < row_panels; ++i) {
-      float* kept = sums + (j * row_panels + i) * kRows * kColumns;
-      multiply_panels(a.data + i * a.panel, b.data + j * b.panel, depth / 2, first ? nullptr : kept,
-                      result ? last : kept);
-      if (result) store<kRows>(last, *result, i * kRows, j * kColumns);
-    }
-  }
+  multiply_blocks<kRows, kColumns>(
+      a, b, row_panels, column_panels, sums, first, result != nullptr,
+      [&](const char* left, const char* right, const float* from, float* to)
+          __attribute__((always_inline)) { multiply_panels(left, right, depth / 2, from, to); },
+      [&](const float* from, int64_t row, int64_t column) __attribute__((always_inline)) {
+        tessera::cpu::TESSERA_ISA::store<kRows>(from, *result, row, column);
+      });
   if (result && result->streams) _mm_sfence();
 }
 

@@ -3,6 +3,7 @@
 // sums of products its own way and takes subnormal numbers for zero. A unit is four depths of a
 // line, 8 bytes.
 #include "backends/cpu/kernels/isa/matmul_result.h"
+#include "backends/cpu/kernels/isa/panel_products.h"
 #include "backends/cpu/kernels/matmul_packed.h"
 
 namespace tessera::cpu::TESSERA_ISA {
@@ -126,15 +127,13 @@ TESSERA_INLINE void multiply_panels(const char* a, const char* b, int64_t units,
 
 void multiply(const MatmulBlock& a, const MatmulBlock& b, int64_t row_panels, int64_t column_panels,
               int64_t depth, float* sums, bool first, const MatmulResult* result) {
-  float last[kRows * kColumns];
-  for (int64_t j = 0; j < column_panels; ++j) {
-    for (int64_t i = 0; i < row_panels; ++i) {
-      float* kept = sums + (j * row_panels + i) * kRows * kColumns;
-      multiply_panels(a.data + i * a.panel, b.data + j * b.panel, depth / kUnit,
-                      first ? nullptr : kept, result ? last : kept);
-      if (result) store_result<kRows, kColumns>(last, *result, i * kRows, j * kColumns);
-    }
-  }
+  multiply_blocks<kRows, kColumns>(
+      a, b, row_panels, column_panels, sums, first, result != nullptr,
+      [&](const char* left, const char* right, const float* from, float* to)
+          __attribute__((always_inline)) { multiply_panels(left, right, depth / kUnit, from, to); },
+      [&](const float* from, int64_t row, int64_t column) __attribute__((always_inline)) {
+        store_result<kRows, kColumns>(from, *result, row, column);
+      });
 }
 
 }  // namespace
