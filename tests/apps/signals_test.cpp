@@ -245,17 +245,18 @@ TEST_F(Process, AFullDiskIsAWarningAndTheOldCheckpointStays) {
 
 // What a request to end has left out is made up for, and the best loss is recorded.
 TEST_F(Process, AValidationThatWasGivenUpIsDoneByTheRunThatGoesOn) {
-  write("long.txt", made_up_text(100'000));
+  write("long.txt", made_up_text(1'000'000));
   const Words words =
       train({"--checkpoint_dir", "ckpt", "--resume_from_checkpoint", "ckpt", "--validation_dataset",
              "long.txt", "--validation_batches", "100000", "--validation_freq", "2",
-             "--best_val_loss", "inf", "--heartbeat_file", "heart", "--metrics_file", "m"});
+             "--best_val_loss", "inf", "--metrics_file", "m"});
   auto record = [&](const std::string& checkpoint) {
     return nlohmann::json::parse(read_file(path("ckpt/" + checkpoint + "/run.json")));
   };
-  for (const char* steps : {"2", "4"}) {  // behind the last step, and in between
-    pid_t child = start(words + Words{"--max_steps", steps});
-    wait_for("heart", "validating");
+  for (const std::string steps : {"2", "4"}) {  // behind the last step, and in between
+    pid_t child = start(
+        words + Words{"--max_steps", steps}, [] {}, steps);
+    wait_for(steps + ".err", "A validation reads ");
     ::kill(child, SIGTERM);
     const ProgramResult result = finish(child);
     EXPECT_EQ(result.status, 143) << result.err;
