@@ -277,6 +277,9 @@ void TrainingRun::finish_step(RunningStep& step) {
     console_->step(report);
   } else if (report.batch % config_.logging_freq == 0 || report.batch + 1 == total_steps_) {
     TESSERA_INFO(progress_line(report));
+    untold_.reset();
+  } else {
+    untold_ = report;
   }
   if (values_due(report.batch + 1)) {
     auto divisor = static_cast<double>(std::max<int64_t>(1, result.tokens));

@@ -220,6 +220,7 @@ void TrainingRun::train() {
     finish_save_if_done();
   }
   finish_steps(0);
+  if (untold_) TESSERA_INFO(progress_line(*untold_));  // where a stream or a request ended it
   watchdog_.reset();
   if (stragglers_) tell_stragglers(stragglers_->finish());
   profile_.finish();

@@ -298,6 +298,7 @@ class TrainingRun {
   double waited_seconds_ = 0, stepped_seconds_ = 0;  // of the steps so far
   bool starvation_told_ = false;
   std::deque<RunningStep> running_;
+  std::optional<StepReport> untold_;  // of the last step where it was not --logging_freq's turn
   int64_t total_steps_ = 0;
   // Where checkpoints are saved; behind what it reads.
   std::unique_ptr<CheckpointSaver> saver_;
