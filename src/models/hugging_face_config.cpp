@@ -128,8 +128,9 @@ const Architecture& architecture(const HuggingFaceKeys& keys) {
 // What holds for every family, and the keys that none of them may have.
 void read_common_keys(const HuggingFaceKeys& keys, ModelConfig& config) {
   config.tie_word_embeddings = keys.boolean("tie_word_embeddings", config.tie_word_embeddings);
-  config.initializer_range = keys.positive("initializer_range", 0.02);
-  if (config.initializer_range > 1) keys.refuse("'initializer_range' must be at most 1");
+  config.initializer_range = keys.real("initializer_range", 0.02);
+  if (!(config.initializer_range >= 0 && config.initializer_range <= 1))
+    keys.refuse("'initializer_range' must lie in 0..1");
   // Null is not true there either.
   if (keys.has("is_causal") && !(keys.find("is_causal") && keys.boolean("is_causal", false)))
     keys.refuse("'is_causal' must be true: attention to later tokens is not supported");

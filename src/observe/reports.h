@@ -13,7 +13,7 @@ namespace tessera {
 struct StepReport {
   int64_t batch = 0;             // optimizer steps before this one, counted over the whole job
   double loss = 0;               // token mean
-  std::optional<double> z_loss;  // token mean, not part of the loss; where there is one
+  std::optional<double> z_loss;  // token mean times --z_loss, no part of the loss; if there is one
   int64_t epoch = 1;             // of the first window, counted from 1
   int64_t samples = 0, tokens = 0;
   int64_t tokens_seen = 0;  // of the whole job, with this step

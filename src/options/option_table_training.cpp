@@ -98,7 +98,7 @@ std::vector<OptionRow> steps() {
        .on_resume = kWarned},
       {.name = "z_loss",
        .field = &RunConfig::z_loss,
-       .help = "factor of the z-loss, the mean over tokens of log(sum(exp(logits)))^2, which is "
+       .help = "factor of the z-loss: times the mean over tokens of log(sum(exp(logits)))^2, it is "
                "minimised with the loss and reported beside it in metrics_file; 0: none",
        .minimum = 0,
        .on_resume = kWarned},

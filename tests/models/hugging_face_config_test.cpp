@@ -250,6 +250,12 @@ TEST(HuggingFaceConfig, ErrorsNameFileAndKey) {
   expect_contains(with(R"("num_key_value_heads": 5)"), "32 is not a multiple of 5");
   expect_contains(with(R"("rms_norm_eps": 0)"), "'rms_norm_eps' must be a number above 0");
   expect_contains(with(R"("rope_theta": "x")"), "'rope_theta' must be a number");
+  for (const char* range : {"-0.1", "1.5"})
+    expect_contains(with(cat(R"("initializer_range": )", range)), "must lie in 0..1");
+  EXPECT_EQ(  // whose weights are given need none
+      parse_hugging_face_config(R"({"model_type": "llama", "initializer_range": 0.0})", "c")
+          .initializer_range,
+      0);
   expect_contains(with(R"("tie_word_embeddings": 1)"), "must be true or false");
   expect_contains(with(R"("hidden_act": "gelu")"), "'hidden_act' must be silu");
   expect_contains(with(R"("mlp_bias": true)"), "'mlp_bias' is not supported");

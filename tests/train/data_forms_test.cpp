@@ -291,7 +291,8 @@ TEST_F(DataFormsTest, AStreamEndsWithItsEpochs) {
   config.logging_freq = 100'000;
   RunTrace trace = train(config);
   expect_contains(trace.log, "The data has ended after 2 epochs");
-  expect_contains(trace.log, cat("Batch ", trace.losses.size() - 1, " Loss: "));  // the last is told
+  expect_contains(trace.log,
+                  cat("Batch ", trace.losses.size() - 1, " Loss: "));  // the last is told
   ASSERT_FALSE(trace.epochs.empty());
   EXPECT_EQ(trace.epochs.front(), 1);
   EXPECT_EQ(trace.epochs.back(), 2);
