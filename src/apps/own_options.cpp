@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -74,15 +75,13 @@ bool parse_own_options(std::span<const OwnOption> options, std::span<const std::
 
 int64_t whole_number(const OwnOption& option, const std::string& value, int64_t lowest,
                      int64_t highest) {
-  int64_t number = 0;
-  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool whole = error == std::errc() && end == value.data() + value.size();
-  if (!whole || number < lowest || number > highest) {
+  const auto number = parse_number<int64_t>(value);
+  if (!number || *number < lowest || *number > highest) {
     const bool bounded = highest < std::numeric_limits<int64_t>::max();
     refuse(option, value,
            cat("a whole number from ", lowest, bounded ? cat(" to ", highest) : " on"));
   }
-  return number;
+  return *number;
 }
 
 int64_t byte_count(const OwnOption& option, const std::string& value, int64_t lowest) {

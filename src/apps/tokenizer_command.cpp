@@ -1,7 +1,6 @@
 #include "apps/tokenizer_command.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -18,6 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "data/document_reader.h"
@@ -100,13 +100,6 @@ std::vector<OwnOption> use_options(Job& job) {
 
 void require(std::string_view name, bool given) {
   if (!given) throw UsageError(cat("--", name, " is required (see tessera tokenizer --help)"));
-}
-
-// The whole of `word` as a number in [low, high]; false otherwise.
-bool read_number(std::string_view word, int64_t low, int64_t high, int64_t& number) {
-  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc() && end == word.data() + word.size() && number >= low &&
-         number <= high;
 }
 
 void print(std::string_view text) {
@@ -202,12 +195,12 @@ int decode(Job& job) {
        (begin = input.find_first_not_of(kSeparators, begin)) != std::string::npos;) {
     size_t end = std::min(input.find_first_of(kSeparators, begin), input.size());
     std::string_view word = std::string_view(input).substr(begin, end - begin);
-    int64_t id = 0;
-    if (!read_number(word, 0, std::numeric_limits<int32_t>::max(), id)) {
+    const auto id = parse_number<int32_t>(word);
+    if (!id || *id < 0) {
       throw UserError(cat("'", word.substr(0, 40), "' is not a token id (byte ", begin,
                           " of the input); ids are separated by spaces, commas or lines"));
     }
-    ids.push_back(static_cast<int32_t>(id));
+    ids.push_back(*id);
     begin = end;
   }
   print(tokenizer->decode(ids));

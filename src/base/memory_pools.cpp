@@ -3,11 +3,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <optional>
 
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -22,11 +22,8 @@ std::string content(const fs::path& path) {
 
 std::optional<int64_t> to_number(std::string_view text) {
   text = trim(text);
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   // What does not fit is larger than any machine, as "max" and "unlimited" are.
-  if (error != std::errc{} || (end != text.data() + text.size() && *end != ' ')) return {};
-  return value;
+  return parse_number<int64_t>(text.substr(0, text.find(' ')));
 }
 
 std::optional<int64_t> number_in(const fs::path& path) { return to_number(content(path)); }
@@ -44,11 +41,10 @@ std::optional<int64_t> number_behind(std::string_view text, std::string_view key
 std::string unescaped(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
-    int code = 0;
-    bool escape = text[i] == '\\' && i + 3 < text.size() &&
-                  std::from_chars(&text[i + 1], &text[i + 4], code, 8).ptr == &text[i + 4];
-    plain += escape ? static_cast<char>(code) : text[i];
-    i += escape ? 3 : 0;
+    const bool escape = text[i] == '\\' && i + 3 < text.size();
+    const auto code = escape ? parse_number<int>(text.substr(i + 1, 3), 8) : std::nullopt;
+    plain += code ? static_cast<char>(*code) : text[i];
+    i += code ? 3 : 0;
   }
   return plain;
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -72,10 +72,8 @@ bool all_of(std::string_view text, std::string_view digits) {
 }
 
 std::optional<pid_t> parse_pid(std::string_view text) {
-  pid_t pid = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
-  if (error != std::errc() || end != text.data() + text.size() || pid <= 0) return {};
-  return pid;
+  const auto pid = parse_number<pid_t>(text);
+  return pid > 0 ? pid : std::nullopt;
 }
 
 }  // namespace

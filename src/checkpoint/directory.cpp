@@ -1,13 +1,13 @@
 #include "checkpoint/directory.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
@@ -22,13 +22,6 @@ namespace {
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr std::string_view kReplacedMark = ".replaced";
 constexpr std::string_view kStepsMark = "steps";
-
-std::optional<int64_t> parse_digits(std::string_view text) {
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text[0] == '-') return {};
-  return value;
-}
 
 // Of a checkpoint in a bucket, which ends with its manifest: that goes first. Foreign files stay.
 void remove_from_bucket(const fs::path& checkpoint) {
@@ -178,8 +171,8 @@ std::optional<CheckpointEntry> parse_checkpoint_name(const fs::path& path) {
   if (!rest.ends_with(kStepsMark)) return {};
   rest.remove_suffix(kStepsMark.size());
   size_t dash = rest.rfind('-');
-  if (dash == std::string_view::npos || dash == 0 || dash + 1 == rest.size()) return {};
-  auto step = parse_digits(rest.substr(dash + 1));
+  if (dash == std::string_view::npos || dash == 0) return {};
+  auto step = parse_number<int64_t>(rest.substr(dash + 1));
   if (!step) return {};
   entry.model_type = rest.substr(0, dash);
   entry.step = *step;

@@ -1,7 +1,6 @@
 #include "checkpoint/manifest.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
 #include "checkpoint/places.h"
@@ -36,11 +36,9 @@ const T* field(const Json& object, const char* name) {
 }
 
 std::optional<uint64_t> parse_hash(const std::string& text) {
-  uint64_t hash = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
-  if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) return {};
+  const auto hash = parse_number<uint64_t>(text, 16);
   // Upper-case digits are a flipped bit.
-  return hex(hash) == text ? std::optional(hash) : std::nullopt;
+  return hash && hex(*hash) == text ? hash : std::nullopt;
 }
 
 // Of everything that a manifest says: a bit of it that flipped is noticed.

@@ -1,10 +1,10 @@
 #include "cluster/cluster_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "cluster/instance_types.h"
 
@@ -25,10 +25,8 @@ struct Row {
 };
 
 int number(Text text, int lowest, int highest, Text spelling) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool whole = error == std::errc() && end == text.data() + text.size();
-  if (whole && value >= lowest && value <= highest) return value;
+  const auto value = parse_number<int>(text);
+  if (value && *value >= lowest && *value <= highest) return *value;
   throw UsageError(
       cat(spelling, " must be a number from ", lowest, " to ", highest, ": it is '", text, "'"));
 }
@@ -83,11 +81,9 @@ std::optional<int64_t> slurm_seconds(std::string_view text) {
   }
   int64_t seconds = 0;
   for (size_t i = 0; i < words.size(); ++i) {
-    int value = 0;
-    auto [end, error] = std::from_chars(words[i].data(), words[i].data() + words[i].size(), value);
-    if (error != std::errc() || end != words[i].data() + words[i].size() || value < 0)
-      return std::nullopt;
-    seconds += value * units[i];
+    const auto value = parse_number<int>(words[i]);
+    if (!value || *value < 0) return std::nullopt;
+    seconds += *value * units[i];
   }
   return seconds;
 }

@@ -3,13 +3,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/cryptography.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "comm/tcp_socket.h"
 
@@ -34,10 +34,8 @@ std::optional<std::string> variable(const char* name) {
 std::optional<int> number(const char* name, int lowest, int highest) {
   auto text = variable(name);
   if (!text) return std::nullopt;
-  int value = 0;
-  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  bool whole = error == std::errc() && end == text->data() + text->size();
-  if (!whole || value < lowest || value > highest) {
+  const auto value = parse_number<int>(*text);
+  if (!value || *value < lowest || *value > highest) {
     throw UsageError(cat("environment variable ", name, " must be a number from ", lowest, " to ",
                          highest, ": it is '", *text, "'"));
   }

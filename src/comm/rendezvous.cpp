@@ -1,10 +1,10 @@
 #include "comm/rendezvous.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "base/wait_notice.h"
 #include "comm/health.h"
@@ -25,25 +25,18 @@ std::string to_text(const PeerRecord& record) {
               std::string_view(&kField, 1));
 }
 
-template <class T>
-bool read_number(std::string_view text, T& number) {
-  auto result = std::from_chars(text.data(), text.data() + text.size(), number);
-  return result.ec == std::errc() && result.ptr == text.data() + text.size();
-}
-
 PeerRecord from_text(int rank, std::string_view text) {
   std::vector<std::string_view> fields = split(text, kField);
-  PeerRecord record;
-  bool good = fields.size() == 7 && read_number(fields[0], record.protocol) &&
-              read_number(fields[1], record.world_size) &&
-              read_number(fields[6], record.address.port);
-  if (!good)
+  if (fields.size() != 7) fields.assign(7, "");
+  const auto protocol = parse_number<uint32_t>(fields[0]);
+  const auto world_size = parse_number<int>(fields[1]), port = parse_number<int>(fields[6]);
+  if (!protocol || !world_size || !port)
     throw CommError(cat("rank ", rank, " is another version of the program: its record reads '",
                         text.substr(0, 80), "'"));
-  record.transport = fields[2];
-  record.host_id = fields[3];
+  PeerRecord record{*protocol, *world_size, std::string(fields[2]), std::string(fields[3]), {}};
   record.address.unix_name = fields[4];
   record.address.address = fields[5];
+  record.address.port = *port;
   return record;
 }
 

@@ -1,8 +1,7 @@
 #include "comm/slurm_lists.h"
 
-#include <charconv>
-
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -122,11 +121,7 @@ class ListReader {
     return text_.substr(begin, at_ - begin);
   }
 
-  static uint64_t value(std::string_view digits) {
-    uint64_t number = 0;
-    std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    return number;
-  }
+  static uint64_t value(std::string_view digits) { return parse_number<uint64_t>(digits).value(); }
 
   int small_number() {
     uint64_t number = value(digits());

@@ -1,11 +1,11 @@
 #include "comm/slurm_step.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/cryptography.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parse_number.h"
 #include "base/program_output.h"
 #include "base/text.h"
 #include "comm/job.h"
@@ -50,13 +50,11 @@ class Reader {
 
   int number(const char* name, int lowest, int highest) const {
     std::string value = required(name);
-    int result = 0;
-    auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    bool whole = error == std::errc() && end == value.data() + value.size();
-    if (!whole || result < lowest || result > highest) {
+    const auto result = parse_number<int>(value);
+    if (!result || *result < lowest || *result > highest) {
       refuse(name, value, cat("must be a number from ", lowest, " to ", highest));
     }
-    return result;
+    return *result;
   }
 
   [[noreturn]] static void refuse(const char* name, const std::string& value,
@@ -104,11 +102,7 @@ std::string word_behind(const std::string& text, const std::string& label) {
 
 }  // namespace
 
-int number_or_zero(const std::string& text) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : 0;
-}
+int number_or_zero(const std::string& text) { return parse_number<int>(text).value_or(0); }
 
 std::string SlurmStep::name() const { return cat(job, ".", step); }
 

@@ -11,11 +11,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
 #include "base/log.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -133,11 +133,10 @@ Endpoint parse_endpoint(std::string_view text, int default_port, std::string_vie
   Endpoint endpoint{std::string(host), default_port};
   if (port.empty()) return endpoint;
   port.remove_prefix(1);
-  auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-  if (error != std::errc() || end != port.data() + port.size() || endpoint.port < 0 ||
-      endpoint.port > 65535) {
+  const auto number = parse_number<int>(port);
+  if (!number || *number < 0 || *number > 65535)
     throw UsageError(cat(what, ": the port in '", text, "' must be 0 to 65535"));
-  }
+  endpoint.port = *number;
   return endpoint;
 }
 

@@ -1,6 +1,5 @@
 #include "data/prepared_manifest.h"
 
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -8,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/parse_number.h"
 #include "base/shallow_json.h"
 #include "base/text.h"
 
@@ -70,22 +70,18 @@ class Fields {
   }
   uint64_t hash(const char* name) const {
     const std::string& digits = text(name);
-    uint64_t hash = 0;
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
-    if (digits.size() != 16 || error != std::errc() || end != digits.data() + digits.size())
-      refuse(cat("'", name, "' is no hash"));
-    return hash;
+    const auto hash = parse_number<uint64_t>(digits, 16);
+    if (digits.size() != 16 || !hash) refuse(cat("'", name, "' is no hash"));
+    return *hash;
   }
   std::string bytes(const char* name) const {
-    const std::string& digits = text(name);
+    const std::string_view digits = text(name);
     if (digits.size() % 2 != 0) refuse(cat("'", name, "' is cut short"));
     std::string bytes;
     for (size_t i = 0; i < digits.size(); i += 2) {
-      unsigned value = 0;
-      auto [end, error] = std::from_chars(digits.data() + i, digits.data() + i + 2, value, 16);
-      if (error != std::errc() || end != digits.data() + i + 2)
-        refuse(cat("'", name, "' is no hexadecimal text"));
-      bytes += static_cast<char>(value);
+      const auto value = parse_number<uint8_t>(digits.substr(i, 2), 16);
+      if (!value) refuse(cat("'", name, "' is no hexadecimal text"));
+      bytes += static_cast<char>(*value);
     }
     return bytes;
   }

@@ -1,7 +1,6 @@
 #include "flight/postmortem.h"
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <limits>
@@ -10,6 +9,7 @@
 #include <tuple>
 
 #include "base/exit_status.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -307,25 +307,22 @@ std::string within(const std::string& place) {
 
 std::vector<int> parse_ranks(std::string_view text, int world_size) {
   std::vector<int> ranks;
-  auto number = [](std::string_view digits, int& value) {
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return error == std::errc() && end == digits.data() + digits.size();
-  };
   const size_t dash = text.find('-'), slash = text.find('/');
   if (dash == std::string_view::npos) {
     for (std::string_view part : split(text, ',')) {
-      int rank = 0;
-      if (!number(part, rank) || rank < 0 || rank >= world_size) return {};
-      ranks.push_back(rank);
+      const auto rank = parse_number<int>(part);
+      if (!rank || *rank < 0 || *rank >= world_size) return {};
+      ranks.push_back(*rank);
     }
     return ranks;
   }
-  int first = 0, last = 0, stride = 1;
   const std::string_view range = text.substr(0, slash);
-  if (!number(range.substr(0, dash), first) || !number(range.substr(dash + 1), last)) return {};
-  if (slash != std::string_view::npos && !number(text.substr(slash + 1), stride)) return {};
-  if (first < 0 || last >= world_size || stride < 1) return {};
-  for (int64_t rank = first; rank <= last && ranks.size() < kMostListed; rank += stride)
+  const auto first = parse_number<int>(range.substr(0, dash)),
+             last = parse_number<int>(range.substr(dash + 1)),
+             stride = slash == text.npos ? 1 : parse_number<int>(text.substr(slash + 1));
+  if (!first || !last || !stride) return {};
+  if (*first < 0 || *last >= world_size || *stride < 1) return {};
+  for (int64_t rank = *first; rank <= *last && ranks.size() < kMostListed; rank += *stride)
     ranks.push_back(static_cast<int>(rank));
   return ranks;
 }

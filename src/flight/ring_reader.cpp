@@ -1,10 +1,10 @@
 #include "flight/ring_reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "flight/ring_file.h"
 
@@ -13,13 +13,6 @@ namespace {
 
 // Texts of more are of no program: a model of 126 layers has 10 MB of them.
 constexpr uint64_t kMostTextBytes = uint64_t{1} << 28;
-
-template <class T>
-T number(std::string_view text, T otherwise) {
-  T value{};
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : otherwise;
-}
 
 template <size_t N>
 std::string text_of(const char (&field)[N]) {
@@ -35,11 +28,11 @@ FlightText parse_line(std::string_view line) {
   text.what = at(1);
   if (text.verb == "program") {
     text.kind = FlightText::Kind::kProgram;
-    text.instructions = number<uint32_t>(fields[2], 0);
+    text.instructions = parse_number<uint32_t>(fields[2]).value_or(0);
   } else if (text.verb == "exchange") {
     text.kind = FlightText::Kind::kExchange;
     text.action = at(2);
-    text.bytes = number<int64_t>(fields[3], 0);
+    text.bytes = parse_number<int64_t>(fields[3]).value_or(0);
     text.group = at(4);
     text.ranks = at(5);
   } else if (text.verb == "control") {
@@ -51,10 +44,10 @@ FlightText parse_line(std::string_view line) {
              text.verb == "copy" || text.verb == "fill") {
     text.kind = FlightText::Kind::kInstruction;
     text.scope = at(2);
-    text.layer = number<int32_t>(fields[3], -1);
+    text.layer = parse_number<int32_t>(fields[3]).value_or(-1);
     text.phase = at(4);
     text.lane = at(5);
-    text.bytes = number<int64_t>(fields[6], 0);
+    text.bytes = parse_number<int64_t>(fields[6]).value_or(0);
     text.group = at(7);
     text.ranks = at(8);
   }
@@ -189,7 +182,7 @@ std::filesystem::path newest_attempt(const std::filesystem::path& directory) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("attempt_")) continue;
     const std::pair found{begin_of(entry.path()),
-                          number<int>(std::string_view(name).substr(8), -1)};
+                          parse_number<int>(std::string_view(name).substr(8)).value_or(-1)};
     if (found <= latest) continue;
     latest = found;
     newest = entry.path();

@@ -1,7 +1,6 @@
 #include "hub/saved_state.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "base/element_types.h"
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
@@ -64,14 +64,12 @@ bool reaches_end(const TensorBox& box, const Shape& shape) {
 }
 
 // A number that a name ends in, so that step-9 comes before step-10; -1 if there is none.
-int64_t number_in(const std::string& text) {
+int64_t number_in(std::string_view text) {
   const size_t last = text.find_last_of("0123456789");
   if (last == text.npos) return -1;
   size_t first = last;
   while (first > 0 && text[first - 1] >= '0' && text[first - 1] <= '9') --first;
-  int64_t number = -1;
-  std::from_chars(text.data() + first, text.data() + last + 1, number);
-  return number;
+  return parse_number<int64_t>(text.substr(first, last + 1 - first)).value_or(-1);
 }
 
 // Weights alone, which lie anywhere, are called otherwise; what else is called so holds no tensors

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/parse_number.h"
 #include "base/text.h"
-#include "remote/http_headers.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -138,8 +138,8 @@ std::optional<XlaShardName> xla_shard_name(const std::string& file_name) {
       continue;
     const std::string_view text = file_name;
     const size_t world_at = at + between.size();
-    auto rank = parse_decimal(text.substr(before.size(), at - before.size()));
-    auto world = parse_decimal(text.substr(world_at, text.size() - end.size() - world_at));
+    auto rank = parse_number<uint64_t>(text.substr(before.size(), at - before.size()));
+    auto world = parse_number<uint64_t>(text.substr(world_at, text.size() - end.size() - world_at));
     if (!rank || !world || *world == 0 || *world > kMostRanks || *rank >= *world) continue;
     return XlaShardName{static_cast<int64_t>(*rank), static_cast<int64_t>(*world)};
   }

@@ -1,9 +1,9 @@
 #include "launch/etcd_answer.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "base/parse_number.h"
 
 namespace tessera {
 namespace {
@@ -24,10 +24,9 @@ int64_t number(const Json& json, const char* key) {
   if (!at) return 0;
   if (at->is_number_integer()) return at->get<int64_t>();
   const auto& text = at->get_ref<const std::string&>();
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) throw BadAnswer{};
-  return value;
+  const auto value = parse_number<int64_t>(text);
+  if (!value) throw BadAnswer{};
+  return *value;
 }
 
 std::string bytes(const Json& json, const char* key) {

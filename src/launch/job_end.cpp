@@ -1,8 +1,8 @@
 #include "launch/job_end.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -19,9 +19,9 @@ std::optional<JobEnd> JobEnd::from_text(std::string_view text) {
   if (words.size() != 4) return std::nullopt;
   int numbers[4] = {};
   for (size_t i = 0; i < 4; ++i) {
-    auto [rest, error] =
-        std::from_chars(words[i].data(), words[i].data() + words[i].size(), numbers[i]);
-    if (error != std::errc() || rest != words[i].data() + words[i].size()) return std::nullopt;
+    const auto number = parse_number<int>(words[i]);
+    if (!number) return std::nullopt;
+    numbers[i] = *number;
   }
   if (numbers[0] < 0 || numbers[0] > static_cast<int>(Kind::kRegroup)) return std::nullopt;
   return JobEnd{static_cast<Kind>(numbers[0]), numbers[1] & 255, numbers[2] != 0,

@@ -3,12 +3,12 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "base/wait_notice.h"
@@ -42,10 +42,9 @@ std::optional<NodeRecord> NodeRecord::from_text(std::string_view text) {
   int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts,
                     &record.turn,   &record.serves,  &record.is_known};
   for (size_t i = 0; i < std::size(numbers); ++i) {
-    auto [end, error] =
-        std::from_chars(lines[i].data(), lines[i].data() + lines[i].size(), *numbers[i]);
-    bool good = error == std::errc() && end == lines[i].data() + lines[i].size();
-    if (!good || *numbers[i] < 0 || *numbers[i] > kMaxWorldSize) return std::nullopt;
+    const auto number = parse_number<int>(lines[i]);
+    if (!number || *number < 0 || *number > kMaxWorldSize) return std::nullopt;
+    *numbers[i] = *number;
   }
   record.host = lines[6].substr(0, 256);
   return record;

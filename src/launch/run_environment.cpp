@@ -1,8 +1,7 @@
 #include "launch/run_environment.h"
 
-#include <charconv>
-
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -17,9 +16,8 @@ std::string text_of(const Environment& environment, const char* name) {
 std::optional<int> number_of(const Environment& environment, const char* name, int lowest) {
   std::string text = text_of(environment, name);
   if (text.empty()) return std::nullopt;
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < lowest) {
+  const auto value = parse_number<int>(text);
+  if (!value || *value < lowest) {
     throw UsageError(cat("environment variable ", name, " must be a number from ", lowest,
                          " on: it is '", text, "'"));
   }

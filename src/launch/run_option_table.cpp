@@ -1,6 +1,5 @@
 #include "launch/run_option_table.h"
 
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "comm/job.h"
@@ -20,14 +20,12 @@ constexpr int kMaxNodes = 65'536, kMaxLocalRanks = 4'096;
 
 template <class Number>
 Number number(const std::string& text, Number lowest, Number highest, const std::string& spelling) {
-  Number value{};
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || !(value >= lowest && value <= highest)) {
+  const auto value = parse_number<Number>(text);
+  if (!value || !(*value >= lowest && *value <= highest)) {
     throw UsageError(
         cat(spelling, " must be a number from ", lowest, " to ", highest, ": it is '", text, "'"));
   }
-  return value;
+  return *value;
 }
 
 bool boolean(const std::string& text, const std::string& spelling) {

@@ -1,9 +1,9 @@
 #include "launch/tcp_membership_store.h"
 
 #include <algorithm>
-#include <charconv>
 #include <thread>
 
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -20,9 +20,10 @@ MembershipStore::Text parse(const std::optional<std::string>& value) {
   MembershipStore::Text result;
   if (!value) return result;
   size_t line = value->find('\n');
-  auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), result.version);
-  if (line == std::string::npos || error != std::errc() || end != value->data() + line)
+  const auto version = parse_number<int64_t>(std::string_view(*value).substr(0, line));
+  if (line == std::string::npos || !version)
     throw CommError("the store of the job holds something else than its membership");
+  result.version = *version;
   result.text = value->substr(line + 1);
   return result;
 }

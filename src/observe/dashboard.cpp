@@ -1,12 +1,12 @@
 #include "observe/dashboard.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/cryptography.h"
+#include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "observe/dashboard_page.h"
@@ -24,10 +24,7 @@ constexpr size_t kMostEvents = 60, kLongestEvent = 2000;
 // Six digits are more than a picture shows. Not finite: null.
 Json rounded(double x) {
   if (!std::isfinite(x)) return nullptr;
-  const std::string text = format("%.6g", x);
-  double result = 0;
-  std::from_chars(text.data(), text.data() + text.size(), result);
-  return result;
+  return parse_number<double>(format("%.6g", x)).value_or(0);
 }
 
 Json rounded(const std::optional<double>& x) { return x ? rounded(*x) : Json(nullptr); }
@@ -73,13 +70,6 @@ Json last_step(const StepReport& r) {
           {"epoch", r.epoch},
           {"tokens_seen", r.tokens_seen},
           {"memory_bytes", r.memory_bytes}};
-}
-
-// A whole number without a sign, as a page writes it; less than 0: it is none.
-int64_t number_of(std::string_view text) {
-  int64_t number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : -1;
 }
 
 }  // namespace
@@ -245,8 +235,8 @@ HttpServer::Reply Dashboard::answer(const HttpServer::Request& request) {
   if (parts.size() == 2 || (parts.size() == 3 && parts[2].empty()))
     return {200, dashboard_page(), "text/html; charset=utf-8"};
   if (parts.size() == 5 && parts[2] == "state") {
-    const int64_t curve = number_of(parts[3]), count = number_of(parts[4]);
-    if (curve >= 0 && count >= 0) return {200, state(curve, count), "application/json"};
+    const auto curve = parse_number<int64_t>(parts[3]), count = parse_number<int64_t>(parts[4]);
+    if (curve >= 0 && count >= 0) return {200, state(*curve, *count), "application/json"};
   }
   return {404, "there are the page and state/CURVE/COUNT\n"};
 }

@@ -1,10 +1,10 @@
 #include "observe/distribution.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -36,11 +36,9 @@ double limit_of(int32_t bucket) {
 }
 
 double number_from(std::string_view word) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size())
-    throw UserError(cat("'", word, "' in a distribution is no number"));
-  return value;
+  const auto value = parse_number<double>(word);
+  if (!value) throw UserError(cat("'", word, "' in a distribution is no number"));
+  return *value;
 }
 
 }  // namespace

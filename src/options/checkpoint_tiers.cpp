@@ -1,21 +1,15 @@
 #include "options/checkpoint_tiers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "checkpoint/places.h"
 
 namespace tessera {
 namespace {
-
-int64_t kept(const std::string& word) {
-  int64_t count = 0;  // of None: all
-  std::from_chars(word.data(), word.data() + word.size(), count);
-  return count;
-}
 
 // Equal for what is one directory by whatever name.
 std::string whole_name(const std::string& directory) {
@@ -59,7 +53,8 @@ std::vector<CheckpointTier> checkpoint_tiers(const RunConfig& config) {
     const std::string& every = frequencies[frequencies.size() == count ? i : 0];
     auto interval = parse_checkpoint_interval(every);
     if (!interval) throw UsageError(cat("--checkpoint_freq '", every, "' is no interval"));
-    tiers.push_back({directories[i], *interval, counts.empty() ? 0 : kept(counts[i])});
+    const std::string kept = counts.empty() ? "None" : counts[i];
+    tiers.push_back({directories[i], *interval, parse_number<int64_t>(kept).value_or(0)});
   }
   return tiers;
 }

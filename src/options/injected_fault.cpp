@@ -1,9 +1,9 @@
 #include "options/injected_fault.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -73,20 +73,17 @@ class FaultParser {
   }
 
   int64_t count(std::string_view word, std::string_view value) const {
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || number < 0)
+    const auto number = parse_number<int64_t>(value);
+    if (!number || *number < 0)
       fail(cat("has '", word, "', which is no count: give a whole number from 0 on"));
-    return number;
+    return *number;
   }
 
   double seconds(std::string_view word, std::string_view value) const {
-    double number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    const bool fits = error == std::errc() && end == value.data() + value.size() &&
-                      std::isfinite(number) && number > 0 && number <= 1e6;
-    if (!fits) fail(cat("has '", word, "', which is no time: give seconds, above 0"));
-    return number;
+    const auto number = parse_number<double>(value);
+    if (!number || !(*number > 0 && *number <= 1e6))
+      fail(cat("has '", word, "', which is no time: give seconds, above 0"));
+    return *number;
   }
 
   InjectedFault fault_;

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "options/option_table.h"
 #include "remote/url.h"
@@ -29,23 +29,17 @@ std::string_view unquoted(std::string_view text) { return without_quotes(trim(te
 
 bool is_none(std::string_view text) { return lower(text) == "none"; }
 
-std::optional<double> parse_number(std::string_view text) {
-  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
-  double value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || std::isnan(value)) {
-    return std::nullopt;
-  }
-  return value;
+std::optional<double> parse_real(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto value = parse_number<double>(text);
+  return value && !std::isnan(*value) ? value : std::nullopt;
 }
 
 // Also "2e6" and "1.0": a number in any notation that is an integer below 2^53.
 std::optional<int64_t> parse_integer(std::string_view text) {
-  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc{} && end == text.data() + text.size()) return value;
-  auto number = parse_number(text);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  if (auto value = parse_number<int64_t>(text)) return value;
+  auto number = parse_real(text);
   if (!number || std::abs(*number) >= 0x1p53 || *number != std::floor(*number)) return std::nullopt;
   return static_cast<int64_t>(*number);
 }
@@ -54,7 +48,7 @@ std::optional<int64_t> parse_integer(std::string_view text) {
 std::optional<int64_t> parse_bytes(std::string_view text) {
   if (auto plain = parse_integer(text)) return plain;
   size_t digits = text.find_first_not_of("0123456789.");
-  auto number = parse_number(text.substr(0, digits));
+  auto number = parse_real(text.substr(0, digits));
   if (!number || digits == std::string_view::npos) return std::nullopt;
   std::string unit = lower(trim(text.substr(digits)));
   double scale = 1;
@@ -183,7 +177,7 @@ class Setter {
     return *value;
   }
   double number(std::string_view text) const {
-    auto value = parse_number(text);
+    auto value = parse_real(text);
     if (!value) fail("a number");
     if (std::isinf(*value) && !row_.infinity) fail("a finite number");
     check_range(*value);
@@ -218,7 +212,7 @@ class Setter {
 std::optional<LayerShare> parse_layer_share(std::string_view text) {
   size_t slash = text.find('/');
   if (slash == std::string_view::npos) {
-    auto number = parse_number(text);
+    auto number = parse_real(text);
     auto every = parse_integer(text);
     if (!number || *number < 0 || (*number >= 1 && !every)) return std::nullopt;
     if (every) return LayerShare{1, std::max(1.0, static_cast<double>(*every))};
@@ -242,7 +236,7 @@ std::optional<CheckpointInterval> parse_checkpoint_interval(std::string_view tex
     constexpr double kSeconds[] = {1, 60, 3600, 86400};
     const size_t unit = part.empty() ? kUnits.npos : kUnits.find(part.back());
     if (unit == kUnits.npos || interval.seconds > 0) return {};
-    auto number = parse_number(part.substr(0, part.size() - 1));
+    auto number = parse_real(part.substr(0, part.size() - 1));
     if (!number || !(*number > 0) || *number > 1e6) return {};
     interval.seconds = *number * kSeconds[unit];
   }
@@ -253,10 +247,8 @@ std::optional<bool> parse_boolean(std::string_view text) {
   std::string word = lower(trim(text));
   if (word == "true") return true;
   if (word == "false") return false;
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc{} || end != word.data() + word.size()) return std::nullopt;
-  return value > 0;
+  const auto value = parse_number<int64_t>(word);
+  return value ? std::optional(*value > 0) : std::nullopt;
 }
 
 void set_option(RunConfig& config, const OptionRow& row, const std::vector<std::string>& words,

@@ -1,12 +1,12 @@
 #include "options/run_record.h"
 
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/parse_number.h"
 #include "base/shallow_json.h"
 #include "base/text.h"
 #include "checkpoint/attached_files.h"
@@ -26,11 +26,9 @@ constexpr size_t kMaxRecordBytes = 16 << 20;
 
 uint64_t hash_from(const Json& text) {
   auto digits = text.get<std::string>();
-  uint64_t hash = 0;
-  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
-  if (digits.size() != 16 || error != std::errc() || end != digits.data() + digits.size())
-    throw UserError(cat("'", digits, "' is not a fingerprint"));
-  return hash;
+  const auto hash = parse_number<uint64_t>(digits, 16);
+  if (digits.size() != 16 || !hash) throw UserError(cat("'", digits, "' is not a fingerprint"));
+  return *hash;
 }
 
 // What has been added since the first checkpoints.

@@ -1,12 +1,12 @@
 #include "planning/host_memory.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/shape.h"
 #include "base/text.h"
 
@@ -44,10 +44,9 @@ int64_t tokenizer_bytes(const fs::path& tokenizer) {
 std::string line_of(std::string_view& text) { return std::string(take_line(text)); }
 
 int64_t number_of(const std::string& line) {
-  int64_t number = 0;
-  auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
-  TESSERA_CHECK(error == std::errc{} && end == line.data() + line.size(), line);
-  return number;
+  const auto number = parse_number<int64_t>(line);
+  TESSERA_CHECK(number, line);
+  return *number;
 }
 
 }  // namespace

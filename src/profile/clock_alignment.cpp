@@ -1,11 +1,11 @@
 #include "profile/clock_alignment.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 
@@ -16,10 +16,9 @@ constexpr int kRounds = 16;
 constexpr const char* kTag = "profiler clock";
 
 int64_t number(std::string_view text) {
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  TESSERA_CHECK(error == std::errc() && end == text.data() + text.size(), std::string(text));
-  return value;
+  const auto value = parse_number<int64_t>(text);
+  TESSERA_CHECK(value, std::string(text));
+  return *value;
 }
 
 }  // namespace

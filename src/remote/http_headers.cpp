@@ -1,9 +1,9 @@
 #include "remote/http_headers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -57,13 +57,6 @@ bool add_header_line(HttpHeaders& headers, std::string_view line) {
   return true;
 }
 
-std::optional<uint64_t> parse_decimal(std::string_view text) {
-  uint64_t number = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return number;
-}
-
 std::optional<ContentRange> parse_content_range(std::string_view value) {
   value = trim(value);
   if (lower(value.substr(0, 6)) != "bytes ") return {};
@@ -72,12 +65,12 @@ std::optional<ContentRange> parse_content_range(std::string_view value) {
   if (slash == std::string_view::npos) return {};
   std::string_view part = value.substr(0, slash), total = value.substr(slash + 1);
   ContentRange range;
-  if (total != "*" && !(range.total = parse_decimal(total))) return {};
+  if (total != "*" && !(range.total = parse_number<uint64_t>(total))) return {};
   if (part == "*") return range.total ? std::optional(range) : std::nullopt;
   size_t dash = part.find('-');
   if (dash == std::string_view::npos) return {};
-  range.first = parse_decimal(part.substr(0, dash));
-  range.last = parse_decimal(part.substr(dash + 1));
+  range.first = parse_number<uint64_t>(part.substr(0, dash));
+  range.last = parse_number<uint64_t>(part.substr(dash + 1));
   if (!range.first || !range.last || *range.first > *range.last) return {};
   if (range.total && *range.last >= *range.total) return {};
   return range;
@@ -90,9 +83,11 @@ std::optional<int64_t> parse_http_date(std::string_view value) {
     if (value[i] != ' ') return {};
   }
   if (value[19] != ':' || value[22] != ':') return {};
-  auto day = parse_decimal(value.substr(5, 2)), year = parse_decimal(value.substr(12, 4)),
-       hour = parse_decimal(value.substr(17, 2)), minute = parse_decimal(value.substr(20, 2)),
-       second = parse_decimal(value.substr(23, 2));
+  auto day = parse_number<uint64_t>(value.substr(5, 2)),
+       year = parse_number<uint64_t>(value.substr(12, 4)),
+       hour = parse_number<uint64_t>(value.substr(17, 2)),
+       minute = parse_number<uint64_t>(value.substr(20, 2)),
+       second = parse_number<uint64_t>(value.substr(23, 2));
   size_t month = kMonths.find(value.substr(8, 3));
   if (!day || !year || !hour || !minute || !second || month == std::string_view::npos ||
       month % 3 != 0 || *hour > 23 || *minute > 59 || *second > 60)
@@ -107,7 +102,7 @@ std::optional<int64_t> parse_http_date(std::string_view value) {
 
 std::optional<int64_t> parse_retry_after(std::string_view value, int64_t now) {
   value = trim(value);
-  if (auto seconds = parse_decimal(value))
+  if (auto seconds = parse_number<uint64_t>(value))
     return static_cast<int64_t>(std::min<uint64_t>(*seconds, kLongestWait));
   auto date = parse_http_date(value);
   if (!date) return {};
@@ -119,8 +114,8 @@ std::optional<int64_t> parse_rate_limit(std::string_view value) {
   for (std::string_view policy : split_outside_quotes(value, ',')) {
     std::optional<uint64_t> remaining, time;
     for (std::string_view parameter : split_outside_quotes(policy, ';')) {
-      if (parameter.starts_with("r=")) remaining = parse_decimal(parameter.substr(2));
-      if (parameter.starts_with("t=")) time = parse_decimal(parameter.substr(2));
+      if (parameter.starts_with("r=")) remaining = parse_number<uint64_t>(parameter.substr(2));
+      if (parameter.starts_with("t=")) time = parse_number<uint64_t>(parameter.substr(2));
     }
     if (remaining != 0u || !time) continue;
     auto seconds = static_cast<int64_t>(std::min<uint64_t>(*time, kLongestWait));

@@ -27,9 +27,6 @@ struct ContentRange {
 // RFC 9110, section 14.4: `bytes 0-99/1234`.
 std::optional<ContentRange> parse_content_range(std::string_view value);
 
-// Decimal digits only.
-std::optional<uint64_t> parse_decimal(std::string_view text);
-
 // RFC 9110, section 5.6.7, in its preferred form: `Sun, 06 Nov 1994 08:49:37 GMT`, as seconds since
 // 1970.
 std::optional<int64_t> parse_http_date(std::string_view value);

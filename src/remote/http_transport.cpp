@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "remote/curl_library.h"
 
@@ -118,8 +119,9 @@ size_t take_header(char* data, size_t size, size_t count, void* user) {
     }
     if (line.starts_with("HTTP/")) {  // the answer after `100 Continue` begins anew
       size_t space = line.find(' ');
-      auto status =
-          space == std::string_view::npos ? std::nullopt : parse_decimal(line.substr(space + 1, 3));
+      auto status = space == std::string_view::npos
+                        ? std::nullopt
+                        : parse_number<uint64_t>(line.substr(space + 1, 3));
       progress.outcome.status = static_cast<int>(status.value_or(0));
       progress.outcome.headers.clear();
     } else {

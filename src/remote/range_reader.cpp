@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "remote/url.h"
@@ -172,7 +173,7 @@ std::optional<RemoteProbe> ask(RemoteLocation location, const HttpSettings& sett
   } else if (response.status == 200 || response.status == 206) {
     if (const std::string* length = find_header(response.headers, "content-length");
         length && response.status == 200)
-      probe.whole_size = parse_decimal(*length);
+      probe.whole_size = parse_number<uint64_t>(*length);
   } else if (std::ranges::find(absent, response.status) != absent.end()) {
     return {};
   } else {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "remote/http_headers.h"
 #include "remote/url.h"
@@ -71,7 +72,7 @@ class Listing : XmlElements {
     if (name == "LastModified") object_.modified = text.substr(0, 40);
     if (name == "ETag") object_.etag = parse_etag(text);
     if (name == "Size") {
-      auto size = parse_decimal(trim(text));
+      auto size = parse_number<uint64_t>(trim(text));
       if (!size || *size > uint64_t{1} << 60) fail("the size of an object is no number");
       object_.size = *size;
       size_seen_ = true;

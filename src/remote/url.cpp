@@ -3,10 +3,10 @@
 #include <curl/curl.h>
 
 #include <cctype>
-#include <charconv>
 #include <memory>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "remote/curl_library.h"
 
@@ -52,10 +52,10 @@ class ParsedUrl {
     set(CURLUPART_FRAGMENT, nullptr, 0);
     Url url{get(CURLUPART_URL), lower(get(CURLUPART_SCHEME)), lower(get(CURLUPART_HOST)), 0,
             get(CURLUPART_PATH)};
-    std::string port = get(CURLUPART_PORT, CURLU_DEFAULT_PORT);
-    auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), url.port);
-    if (error != std::errc() || end != port.data() + port.size() || url.host.empty()) return {};
+    const auto port = parse_number<uint16_t>(get(CURLUPART_PORT, CURLU_DEFAULT_PORT));
+    if (!port || url.host.empty()) return {};
     if (url.scheme != "http" && url.scheme != "https") return {};
+    url.port = *port;
     return url;
   }
 

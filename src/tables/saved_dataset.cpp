@@ -3,11 +3,11 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -60,16 +60,11 @@ std::optional<Shard> take_shard(std::string_view& stem) {
   if (of == std::string_view::npos) return std::nullopt;
   const size_t dash = stem.substr(0, of).rfind('-');
   if (dash == std::string_view::npos) return std::nullopt;
-  Shard shard;
-  auto number = [](std::string_view digits, size_t& out) {
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
-    return error == std::errc() && end == digits.data() + digits.size();
-  };
-  if (!number(stem.substr(dash + 1, of - dash - 1), shard.index) ||
-      !number(stem.substr(of + 4), shard.count))
-    return std::nullopt;
+  const auto index = parse_number<size_t>(stem.substr(dash + 1, of - dash - 1)),
+             count = parse_number<size_t>(stem.substr(of + 4));
+  if (!index || !count) return std::nullopt;
   stem = stem.substr(0, dash);
-  return shard;
+  return Shard{*index, *count};
 }
 
 std::vector<SavedSplit> splits_of_cache(const std::filesystem::path& directory) {

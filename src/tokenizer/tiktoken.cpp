@@ -1,7 +1,6 @@
 #include "tokenizer/tiktoken.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "tokenizer/tokenizer.h"
 
@@ -47,12 +47,10 @@ class Reader {
 std::pair<std::string, int32_t> Reader::read_line(std::string_view line, size_t number) const {
   size_t space = line.find(' ');
   auto bytes = from_base64(line.substr(0, space));
-  int32_t rank = -1;
-  if (bytes && space != std::string_view::npos) {
-    auto [end, error] = std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
-    if (error != std::errc() || end != line.data() + line.size()) rank = -1;
-  }
-  if (rank < 0) {
+  std::optional<int32_t> rank;
+  if (bytes && space != std::string_view::npos)
+    rank = parse_number<int32_t>(line.substr(space + 1));
+  if (!rank || *rank < 0) {
     fail(
         cat("line ", number, " is not a token in base64 and its rank: '", line.substr(0, 80), "'"));
   }
@@ -60,7 +58,7 @@ std::pair<std::string, int32_t> Reader::read_line(std::string_view line, size_t 
     fail(
         cat("line ", number, ": a token has 1 to ", kMaxTokenBytes, " bytes, not ", bytes->size()));
   }
-  return {std::move(*bytes), rank};
+  return {std::move(*bytes), *rank};
 }
 
 void Reader::read_ranks(std::string_view text) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "torch_files/strided.h"
 #include "torch_files/torch_types.h"
@@ -165,11 +166,8 @@ class MetadataWriter {
     w.tuple();
   }
   void component(const std::string& key) {
-    int64_t number = 0;
-    const char* end = key.data() + key.size();
-    auto [stop, error] = std::from_chars(key.data(), end, number);
-    const bool digits = !key.empty() && key[0] != '-' && stop == end && error == std::errc();
-    digits ? w.integer(number) : w.name(key);
+    const auto number = parse_number<int64_t>(key);
+    number&& key[0] != '-' ? w.integer(*number) : w.name(key);
   }
 
   void places() {

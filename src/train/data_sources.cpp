@@ -1,9 +1,9 @@
 // Where the data of a job are: from options to files.
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
 #include "base/hub_name.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 #include "options/remote_options.h"
 #include "remote/source.h"
@@ -60,16 +60,15 @@ std::vector<NamedSource> parts_of_mix(const RunConfig& config) {
   for (const std::string& text : config.dataset_mix) {
     const size_t mark = text.rfind('=');
     NamedSource part{text.substr(0, mark)};
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = mark == std::string::npos
-                                   ? std::from_chars_result{end, std::errc::invalid_argument}
-                                   : std::from_chars(text.data() + mark + 1, end, part.weight);
-    if (error != std::errc() || stop != end || part.name.empty() || !(part.weight > 0) ||
-        part.weight > 1e9) {
+    const auto weight = mark == text.npos
+                            ? std::nullopt
+                            : parse_number<double>(std::string_view(text).substr(mark + 1));
+    if (!weight || part.name.empty() || !(*weight > 0) || *weight > 1e9) {
       throw UsageError(cat("--dataset_mix: '", text,
                            "' is not NAME=WEIGHT with a weight above 0; for example --dataset_mix "
                            "c4=0.7 own.jsonl=0.3"));
     }
+    part.weight = *weight;
     parts.push_back(std::move(part));
   }
   return parts;

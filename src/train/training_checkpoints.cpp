@@ -7,13 +7,13 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/places.h"
 #include "options/lora_options.h"
 #include "options/pretrained_source.h"
 #include "programs/frozen_parameters.h"
-#include "remote/http_headers.h"
 #include "train/training_run.h"
 #include "weights/checkpoint_conversion.h"
 #include "weights/open_checkpoint.h"
@@ -177,8 +177,8 @@ void TrainingRun::share_missing_boxes() {
     for (std::string_view line : split(text, '\n')) {
       const size_t blank = line.find(' ');
       if (blank == std::string_view::npos) continue;
-      all.insert({parse_decimal(line.substr(0, blank)).value_or(0),
-                  parse_decimal(line.substr(blank + 1)).value_or(0)});
+      all.insert({parse_number<uint64_t>(line.substr(0, blank)).value_or(0),
+                  parse_number<uint64_t>(line.substr(blank + 1)).value_or(0)});
     }
   }
   // One rank of each host has them, one after the other.

@@ -1,10 +1,10 @@
 #include "backends/cuda/product_choices.h"
 
-#include <charconv>
 #include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera::cuda {
@@ -46,11 +46,10 @@ class Line {
   std::string_view word() { return words_[next_++]; }
   int64_t integer(std::string_view what, int64_t least, int64_t most) {
     const std::string_view text = word();
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    const auto value = parse_number<int64_t>(text);
+    if (!value || *value < least || *value > most)
       refuse(cat(what, " is '", text, "', not a number from ", least, " to ", most));
-    return value;
+    return *value;
   }
   int64_t alignment(std::string_view what) {
     const int64_t value = integer(what, 1, kPlacedAlignment);
@@ -59,12 +58,10 @@ class Line {
   }
   double time(std::string_view what) {
     const std::string_view text = word();
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() ||
-        !(value >= 0 && value <= kLongest))
+    const auto value = parse_number<double>(text);
+    if (!value || !(*value >= 0 && *value <= kLongest))
       refuse(cat(what, " is '", text, "', no time"));
-    return value;
+    return *value;
   }
   DType dtype(std::string_view what) {
     const std::string_view text = word();
@@ -100,10 +97,9 @@ void read_algorithm(Line& line, std::array<uint64_t, 8>& algorithm) {
   if (text.size() != kAlgorithmDigits)
     line.refuse(cat("the algorithm has ", text.size(), " digits, not ", kAlgorithmDigits));
   for (size_t i = 0; i < algorithm.size(); ++i) {
-    const char* begin = text.data() + i * 16;
-    const auto [end, error] = std::from_chars(begin, begin + 16, algorithm[i], 16);
-    if (error != std::errc() || end != begin + 16)
-      line.refuse("the algorithm is not in hexadecimal digits");
+    const auto word = parse_number<uint64_t>(text.substr(i * 16, 16), 16);
+    if (!word) line.refuse("the algorithm is not in hexadecimal digits");
+    algorithm[i] = *word;
   }
 }
 
