@@ -7,6 +7,7 @@
 #include "apps/named_models.h"
 #include "apps/progress.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/interruption.h"
 #include "base/local_output.h"
 #include "base/log.h"
@@ -29,7 +30,7 @@ ModelConfig model_of(ParsedOptions& parsed, const fs::path& from) {
       (fs::is_directory(from, ignored) ? from : from.parent_path()) / "config.json";
   bool described = !model_source(parsed).empty();
   for (std::string_view option : shape_options()) described = described || parsed.is_given(option);
-  if (!described && !fs::is_regular_file(beside, ignored)) {
+  if (!described && !is_file(beside)) {
     throw UsageError(cat("which model is it? There is no '", beside.string(),
                          "': give --model_config DIR, --model_name NAME, or --model_type, "
                          "--hidden_width and so on as for tessera train"));
@@ -118,10 +119,9 @@ int convert_checkpoint(ParsedOptions& parsed) {
     lines.show(done, total, format_bytes);
   };
   catch_interruptions("nothing will be left of the new checkpoint");
-  std::error_code ignored;
   try {
     std::optional<fs::path> torch, own;
-    const bool file = fs::is_regular_file(from, ignored);
+    const bool file = is_file(from);
     if (file ? looks_like_torch_file(from) : is_torch_checkpoint(from))
       torch = from;
     else if (!file && !(own = newest_complete_checkpoint(from)))

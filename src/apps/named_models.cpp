@@ -89,13 +89,12 @@ class Needs {
     std::vector<NamedModel> needed;
     if (parsed_.config.finetune && resumed_) return needed;  // all is in the checkpoint
     const std::string& weights = parsed_.config.pretrained_checkpoint_file;
-    std::error_code ignored;
-    if (!weights.empty() && !fs::exists(weights, ignored)) {
+    if (!weights.empty() && !is_there(weights)) {
       throw UserError(
           cat("--pretrained_checkpoint_file: there is no file or directory '", weights, "'"));
     }
     const std::string& load_dir = parsed_.config.finetune_checkpoint_load_dir;
-    if (!load_dir.empty() && !is_remote_model(load_dir) && !fs::exists(load_dir, ignored)) {
+    if (!load_dir.empty() && !is_remote_model(load_dir) && !is_there(load_dir)) {
       throw UserError(
           cat("--finetune_checkpoint_load_dir: there is no file or directory '", load_dir, "'"));
     }

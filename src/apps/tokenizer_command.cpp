@@ -125,7 +125,7 @@ void check_tokenizer_output(const std::filesystem::path& output,
   if (output.has_parent_path() && !std::filesystem::is_directory(output.parent_path(), ignored))
     throw UserError(cat("--output '", output.string(), "': there is no directory '",
                         output.parent_path().string(), "'"));
-  if (!std::filesystem::exists(output, ignored)) return;
+  if (!is_there(output)) return;
   try {
     (void)load_tokenizer(output.string());
   } catch (const UserError&) {

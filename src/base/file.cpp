@@ -46,7 +46,22 @@ int open_for_reading(const std::filesystem::path& path, struct stat* info) {
   fail("read", path);
 }
 
+std::filesystem::file_status status_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::status_known(status)) return status;
+  throw UserError(cat("cannot read '", path.string(), "': ", error.message()));
+}
+
 }  // namespace
+
+bool is_there(const std::filesystem::path& path) {
+  return std::filesystem::exists(status_of(path));
+}
+
+bool is_file(const std::filesystem::path& path) {
+  return std::filesystem::is_regular_file(status_of(path));
+}
 
 size_t write_fully(int fd, std::string_view text) {
   for (size_t done = 0; done < text.size();) {

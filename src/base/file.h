@@ -119,6 +119,12 @@ class TemporaryDirectory {
 // AtomicFile in one call.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
+// Whether there is something, or a file, behind a path and its links. Unlike the standard's own,
+// UserError where that cannot be told, for instance in a directory that must not be entered: nobody
+// hears then that there is none. They are for paths that somebody gave, not for searching.
+bool is_there(const std::filesystem::path& path);
+bool is_file(const std::filesystem::path& path);
+
 // Whether a name given by a file stands for a file of the same directory: no path, not `.` or `..`.
 bool is_plain_name(std::string_view name);
 

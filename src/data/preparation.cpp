@@ -342,14 +342,14 @@ void remove_half_written(const std::filesystem::path& directory) {
 std::optional<PreparedManifest> earlier(const std::filesystem::path& directory,
                                         uint64_t fingerprint) {
   std::error_code ignored;
-  if (std::filesystem::exists(directory / kPreparedManifestName, ignored)) {
+  if (is_there(directory / kPreparedManifestName)) {
     PreparedManifest manifest = read_prepared_manifest(directory);
     if (manifest.fingerprint == fingerprint) return manifest;
     throw UserError(cat("'", directory.string(),
                         "' holds the preparation of other data, or with another tokenizer or other "
                         "options: give another --output_dir, or delete that one"));
   }
-  if (std::filesystem::exists(directory / "train.bin", ignored)) {
+  if (is_there(directory / "train.bin")) {
     throw UserError(cat("'", directory.string(),
                         "' holds finished files of ids ('train.bin'): delete it to prepare them "
                         "again, or give another --output_dir"));

@@ -134,12 +134,11 @@ TrainedModel open_trained_model(const std::string& name, const RunConfig& option
     ModelParts parts{.configuration = true, .tokenizer = !tokenizer, .weights = true};
     directory = fetch_model(name, parts, remote_options(options));
   }
-  if (directory && (fs::exists(*directory / "config.json", ignored) ||
-                    fs::exists(*directory / kMetaParamsName, ignored)))
+  if (directory && (is_there(*directory / "config.json") || is_there(*directory / kMetaParamsName)))
     return adapted(open_hugging_face(*directory, options, tokenizer), options);
   if (auto checkpoint = newest_complete_checkpoint(name))
     return adapted(open_trained(*checkpoint, tokenizer), options);
-  if (directory && fs::exists(*directory / kPeftConfigName, ignored)) {
+  if (directory && is_there(*directory / kPeftConfigName)) {
     throw UserError(cat("'", name, "' is an adapter: give the model that it was made for, and ",
                         "--lora_adapter ", name));
   }

@@ -46,11 +46,6 @@ fs::path part_path(const fs::path& directory, int part) {
   return directory / format("consolidated.%02d.pth", part);
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 // "layers.7.attention.wq.weight" under our name, and what is known of it. Others keep their name.
 std::pair<std::string, MetaTensor> known_tensor(const std::string& name) {
   for (const MetaTensor& tensor : kOfModel) {
@@ -126,7 +121,7 @@ struct HeadShape {
 
 HeadShape read_params(const fs::path& path) {
   std::error_code ignored;
-  if (!is_there(path) || fs::file_size(path, ignored) > kMaxParamsBytes) {
+  if (!is_file(path) || fs::file_size(path, ignored) > kMaxParamsBytes) {
     throw UserError(cat("'", path.string(),
                         "' is missing or too large: it says how many heads the ",
                         "weights beside it have"));
@@ -173,13 +168,13 @@ std::optional<MetaName> meta_name_of(std::string_view parameter, MetaForm form) 
 
 bool is_meta_llama(const fs::path& path) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return is_there(part_path(path, 0));
+  if (fs::is_directory(path, ignored)) return is_file(part_path(path, 0));
   return path.filename() == part_path("", 0).filename();
 }
 
 std::vector<fs::path> meta_llama_parts(const fs::path& directory) {
   std::vector<fs::path> paths;
-  while (is_there(part_path(directory, static_cast<int>(paths.size()))))
+  while (is_file(part_path(directory, static_cast<int>(paths.size()))))
     paths.push_back(part_path(directory, static_cast<int>(paths.size())));
   return paths;
 }

@@ -7,6 +7,7 @@
 
 #include "base/element_types.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/interruption.h"
 #include "base/parse_number.h"
 #include "base/text.h"
@@ -20,16 +21,11 @@ namespace {
 
 constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 std::vector<fs::path> safetensors_in(const fs::path& directory) {
   std::vector<fs::path> paths;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored))
-    if (entry.path().extension() == ".safetensors" && is_there(entry.path()))
+    if (entry.path().extension() == ".safetensors" && entry.is_regular_file(ignored))
       paths.push_back(entry.path());
   std::ranges::sort(paths);
   return paths;
@@ -79,7 +75,7 @@ bool is_state_file(const fs::path& path) {
   const std::string name = path.stem().string();
   const bool named = (name.starts_with("step_") && name.ends_with("_ckp")) ||
                      name.find_first_not_of("0123456789") == name.npos;
-  if (!named || !is_there(path)) return false;
+  if (!named || !is_file(path)) return false;
   try {
     if (!looks_like_torch_file(path)) return false;
     const TorchFile file(path);
@@ -95,7 +91,7 @@ bool is_state_file(const fs::path& path) {
 
 SavedState::SavedState(fs::path path) : path_(std::move(path)) {
   std::error_code ignored;
-  const bool has_metadata = is_there(path_ / kDcpMetadataName);
+  const bool has_metadata = is_file(path_ / kDcpMetadataName);
   if (!has_metadata && are_xla_shards(path_))
     add_xla_shards();
   else if (!fs::is_directory(path_, ignored))
@@ -302,8 +298,12 @@ std::optional<std::vector<double>> SavedState::numbers(const std::string& name) 
 }
 
 bool is_torch_checkpoint(const fs::path& directory) {
-  if (is_there(directory / kDcpMetadataName) || are_xla_shards(directory)) return true;
-  if (is_there(directory / kManifestName) || is_there(directory / kWeightIndexName)) return false;
+  auto has = [&](std::string_view name) {  // asked of directories that nobody has named, too
+    std::error_code ignored;
+    return fs::is_regular_file(directory / name, ignored);
+  };
+  if (has(kDcpMetadataName) || are_xla_shards(directory)) return true;
+  if (has(kManifestName) || has(kWeightIndexName)) return false;
   const std::vector<fs::path> files = safetensors_in(directory);
   // Those of tessera look like PyTorch's, without a manifest while they are written.
   if (files.empty() || is_checkpoint_file(files[0].filename().string())) return false;

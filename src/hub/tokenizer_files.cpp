@@ -29,18 +29,13 @@ constexpr uintmax_t kMaxConfigurationBytes = 1 << 20;
 // Two dicts of some 100,000 words.
 constexpr uintmax_t kMaxMetaBytes = 16 << 20;
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 // Whether the file goes with a tokenizer of its directory.
-bool goes_along(const fs::path& path) {
-  std::string name = path.filename().string();
+bool goes_along(const fs::directory_entry& file) {
+  std::string name = file.path().filename().string();
   std::error_code ignored;
-  if (!is_file(path)) return false;
+  if (!file.is_regular_file(ignored)) return false;
   return is_tokenizer_file(name) ||
-         (name == kConfiguration && fs::file_size(path, ignored) <= kMaxConfigurationBytes);
+         (name == kConfiguration && file.file_size(ignored) <= kMaxConfigurationBytes);
 }
 
 // Its own name if any manifest can hold it.
@@ -59,7 +54,7 @@ bool has_tokenizer(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    if (is_file(entry.path())) names.push_back(entry.path().filename().string());
+    if (entry.is_regular_file(ignored)) names.push_back(entry.path().filename().string());
   }
   return has_tokenizer_among(names);
 }
@@ -103,7 +98,7 @@ TokenizerFiles read_tokenizer_files(const std::string& name) {
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     fs::path extension = entry.path().extension();
     bool named_freely = whole && (extension == ".model" || extension == ".tiktoken");
-    if (goes_along(entry.path()) || (named_freely && is_file(entry.path())))
+    if (goes_along(entry) || (named_freely && entry.is_regular_file(ignored)))
       kept.files.push_back({stored_name(entry.path()), read_file(entry.path())});
   }
   if (!whole) {

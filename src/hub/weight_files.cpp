@@ -6,6 +6,7 @@
 
 #include "base/element_types.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "checkpoint/manifest.h"
 #include "hub/meta_llama.h"
@@ -15,11 +16,6 @@
 namespace tessera {
 namespace fs = std::filesystem;
 namespace {
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 bool is_torch_file(const fs::path& path) {
   std::array<std::byte, 16> begin{};
@@ -109,7 +105,7 @@ void refuse_checkpoint(const fs::path& directory) {
   std::error_code ignored;
   bool one = is_there(directory / kManifestName), many = false;
   for (const auto& entry : fs::directory_iterator(directory, ignored))
-    many = many || is_there(entry.path() / kManifestName);
+    many = many || fs::exists(entry.path() / kManifestName, ignored);
   if (!one && !many) return;
   throw UserError(cat("'", directory.string(), "' is a ", one ? "" : "directory of ", "checkpoint",
                       one ? "" : "s", " of tessera: `tessera export ", directory.string(),

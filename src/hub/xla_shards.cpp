@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/interruption.h"
 #include "base/parse_number.h"
 #include "base/text.h"
@@ -17,11 +18,6 @@ namespace {
 constexpr std::string_view kShard = "_fsdp_shard";
 constexpr std::string_view kFlat = "_fsdp_wrapped_module.flat_param_";
 constexpr int64_t kMostRanks = 1 << 16;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
 
 std::string without_wrappers(std::string name) {
   for (std::string_view wrapper : {"_fsdp_wrapped_module.", "_fpw_module."})
@@ -36,7 +32,7 @@ std::vector<fs::path> files_of(const fs::path& path) {
   std::map<int64_t, std::map<int64_t, fs::path>> found;  // by world, by rank
   for (const auto& entry : fs::directory_iterator(all ? path : path.parent_path(), ignored)) {
     const auto name = xla_shard_name(entry.path().filename().string());
-    if (name && is_there(entry.path())) found[name->world][name->rank] = entry.path();
+    if (name && is_file(entry.path())) found[name->world][name->rank] = entry.path();
   }
   if (found.empty()) throw UserError(cat("'", path.string(), "' has no shards of torch_xla"));
   if (all && found.size() > 1) {
@@ -149,9 +145,10 @@ std::optional<XlaShardName> xla_shard_name(const std::string& file_name) {
 bool are_xla_shards(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored))
-    return xla_shard_name(path.filename().string()).has_value() && is_there(path);
+    return xla_shard_name(path.filename().string()).has_value() && is_file(path);
   for (const auto& entry : fs::directory_iterator(path, ignored))
-    if (xla_shard_name(entry.path().filename().string()) && is_there(entry.path())) return true;
+    if (xla_shard_name(entry.path().filename().string()) && entry.is_regular_file(ignored))
+      return true;
   return false;
 }
 

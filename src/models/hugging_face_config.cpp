@@ -174,12 +174,11 @@ ModelConfig read_hugging_face_config(const std::filesystem::path& path) {
   std::error_code ignored;
   std::filesystem::path file = path;
   if (std::filesystem::is_directory(path, ignored)) {
-    const bool theirs = std::filesystem::exists(path / kMetaParamsName, ignored) &&
-                        !std::filesystem::exists(path / "config.json", ignored);
+    const bool theirs = is_there(path / kMetaParamsName) && !is_there(path / "config.json");
     file /= theirs ? kMetaParamsName : "config.json";
   }
   // Checked before reading, so that neither a device nor a huge file is taken into memory.
-  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
+  if (is_there(file) && !is_file(file)) {
     throw UserError(cat("cannot read '", file.string(), "': not a regular file"));
   }
   auto size = std::filesystem::file_size(file, ignored);

@@ -91,10 +91,9 @@ std::string describe(const Lora& lora) {
 
 Lora lora_of_adapter(const fs::path& directory, const ModelConfig& model) {
   const fs::path config = directory / kPeftConfigName, weights = directory / kPeftWeightsName;
-  std::error_code ignored;
   for (const fs::path& file : {config, weights}) {
-    if (fs::is_regular_file(file, ignored)) continue;
-    bool pickled = fs::exists(directory / "adapter_model.bin", ignored);
+    if (is_file(file)) continue;
+    bool pickled = is_there(directory / "adapter_model.bin");
     throw UserError(cat("--lora_adapter: there is no '", file.string(), "'",
                         pickled ? ", and of adapters adapter_model.bin is not read: load it "
                                   "with PEFT and save it with save_pretrained()"

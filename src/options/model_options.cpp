@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "hub/saved_state.h"
 #include "hub/weight_files.h"
@@ -225,11 +226,10 @@ ModelConfig from_preset(const ParsedOptions& parsed) {
 
 // Of what is no model, but comes from one.
 void refuse_other_directory(const std::filesystem::path& directory) {
-  std::error_code ignored;
   for (std::string_view name : {std::string_view("config.json"), kMetaParamsName})
-    if (std::filesystem::exists(directory / name, ignored)) return;
+    if (is_there(directory / name)) return;
   refuse_checkpoint(directory);
-  if (std::filesystem::exists(directory / kPeftConfigName, ignored)) {
+  if (is_there(directory / kPeftConfigName)) {
     throw UserError(cat("'", directory.string(),
                         "' is an adapter: give the model that it was made for, and --lora_adapter ",
                         directory.string()));

@@ -1,6 +1,7 @@
 #include "options/pretrained_source.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "hub/local_cache.h"
 #include "hub/tokenizer_files.h"
@@ -9,16 +10,11 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 // A directory, that of a file, or the model of that name in the cache.
 std::optional<fs::path> directory_of(const std::string& name, const RunConfig& config) {
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) return name;
-  if (is_file(name)) return fs::absolute(name, ignored).parent_path();
+  if (fs::is_regular_file(name, ignored)) return fs::absolute(name, ignored).parent_path();
   return find_cached_model(name, config.hf_home);
 }
 
@@ -26,7 +22,8 @@ std::optional<fs::path> directory_of(const std::string& name, const RunConfig& c
 
 std::optional<fs::path> find_model_directory(const std::string& name, const RunConfig& config) {
   const fs::path file = fs::path(name).filename();
-  if (is_file(name) && file != "config.json" && file != kMetaParamsName) {
+  std::error_code ignored;
+  if (fs::is_regular_file(name, ignored) && file != "config.json" && file != kMetaParamsName) {
     throw UserError(cat("'", name, "' is a file, and a model is a directory: give '",
                         fs::absolute(name).parent_path().string(),
                         "' or another; weights alone, to train on from them, are --finetune 1 "

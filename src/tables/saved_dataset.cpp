@@ -30,15 +30,6 @@ std::string plain_name(std::string_view text, std::string_view name) {
   return std::string(text);
 }
 
-// Unlike the standard's own, UserError where nobody may look.
-bool is_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::status_known(status))
-    throw UserError(cat("cannot read '", path.string(), "': ", error.message()));
-  return std::filesystem::is_regular_file(status);
-}
-
 SavedSplit split_of_state(const std::filesystem::path& directory, std::string split) {
   const auto path = directory / "state.json";
   SavedState state = parse_saved_state(read_file(path), path.string());

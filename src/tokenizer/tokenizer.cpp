@@ -93,7 +93,7 @@ std::filesystem::path file_of_tokenizer(const std::filesystem::path& directory) 
   std::error_code ignored;
   for (std::string_view name :
        {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"}) {
-    if (std::filesystem::exists(directory / name, ignored)) return directory / name;
+    if (is_there(directory / name)) return directory / name;
   }
   std::vector<std::filesystem::path> named_freely;
   for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
@@ -116,8 +116,7 @@ bool is_sentencepiece_file(const std::filesystem::path& path) {
 // is not read here. Null where this is no such file.
 std::unique_ptr<Tokenizer> sentencepiece_beside(const std::filesystem::path& json) {
   std::filesystem::path path = json.parent_path() / "tokenizer.model";
-  std::error_code ignored;
-  if (json.filename() != "tokenizer.json" || !std::filesystem::is_regular_file(path, ignored) ||
+  if (json.filename() != "tokenizer.json" || !is_file(path) ||
       !is_written_here(MappedFile(json).text()) || !is_sentencepiece_file(path)) {
     return nullptr;
   }
@@ -150,9 +149,8 @@ void Tokenizer::check_id(int32_t id) const {
 }
 
 std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
-  std::error_code ignored;
   if (path.empty()) refuse("None", "none is named");
-  if (!std::filesystem::exists(path, ignored)) {
+  if (!is_there(path)) {
     const std::string name = path.string();
     const bool word = name.find_first_of("./") == std::string::npos;  // perhaps that of a model
     refuse(name, cat("there is no such file or directory",
@@ -160,6 +158,7 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
                                 name, " is that of the hub)")
                           : ""));
   }
+  std::error_code ignored;
   return std::filesystem::is_directory(path, ignored) ? file_of_tokenizer(path) : path;
 }
 

@@ -257,8 +257,7 @@ std::unordered_map<std::string, int32_t> parse_vocabulary(std::string_view text,
 
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory) {
   std::filesystem::path path = directory / "tokenizer_config.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return {};
+  if (!is_there(path)) return {};
   const std::string name = path.string();
   Json file = parse_object(MappedFile(path).text(), name);
   auto read = [&](const char* key) -> std::string {
@@ -275,14 +274,13 @@ void refuse_added_tokens(const std::filesystem::path& directory, const std::stri
                          const std::function<int32_t(const std::string&)>& id_of) {
   const std::filesystem::path list = directory / "added_tokens.json";
   const std::filesystem::path config = directory / "tokenizer_config.json";
-  std::error_code ignored;
   std::map<std::string, std::filesystem::path> missing;
   std::string padding;
-  if (std::filesystem::exists(list, ignored)) {
+  if (is_there(list)) {
     for (const auto& [token, id] : parse_vocabulary(MappedFile(list).text(), list.string()))
       if (id_of(token) != id) missing[token] = list;
   }
-  if (std::filesystem::exists(config, ignored)) {
+  if (is_there(config)) {
     const Json file = parse_object(MappedFile(config).text(), config.string());
     auto text_of = [](const Json& token) {
       const Json& content = token.is_object() ? member(token, "content") : token;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -12,8 +13,7 @@ namespace {
 
 DcpMetadata read_metadata(const fs::path& directory) {
   const fs::path path = directory / kDcpMetadataName;
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) {
+  if (!is_there(path)) {
     throw UserError(cat("'", directory.string(),
                         "' is no checkpoint of torch.distributed.checkpoint,",
                         " or not a whole one: there is no ", kDcpMetadataName));

@@ -26,8 +26,8 @@ constexpr double kEpsilon = 1e-8;  // of this program's AdamW
 class NewDirectory {
  public:
   explicit NewDirectory(fs::path path) : path_(std::move(path)) {
+    was_there_ = is_there(path_);
     std::error_code ignored;
-    was_there_ = fs::exists(path_, ignored);
     if (fs::is_directory(path_, ignored)) remove_leftovers(path_);
     if (was_there_ && !(fs::is_directory(path_, ignored) && fs::is_empty(path_, ignored))) {
       throw UserError(cat("'", path_.string(), "' is there and not empty: give a new directory"));

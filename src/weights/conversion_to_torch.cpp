@@ -327,10 +327,11 @@ void convert_to_torch(const fs::path& checkpoint, const fs::path& to,
   }
   const fs::path final = to.has_filename() ? to : to.parent_path();
   std::error_code error;
-  if (fs::exists(final, error) && !(fs::is_directory(final, error) && fs::is_empty(final, error))) {
-    throw UserError(cat("'", final.string(), "' is there and not empty: give a new directory"));
+  if (is_there(final)) {
+    if (!fs::is_directory(final, error) || !fs::is_empty(final, error))
+      throw UserError(cat("'", final.string(), "' is there and not empty: give a new directory"));
+    check_can_be_replaced(final);
   }
-  if (fs::exists(final, error)) check_can_be_replaced(final);
   if (final.has_parent_path()) make_directories(final.parent_path());
   remove_leftovers_of(final);
   TemporaryDirectory aside(fs::path(final) += cat(".tmp-", unique_suffix()));

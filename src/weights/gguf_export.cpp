@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/element_types.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/process_identity.h"
@@ -324,9 +325,7 @@ class GgufExport {
 void export_gguf(const fs::path& path, const ModelConfig& model, const ParameterSource& source,
                  const GgufOptions& options) {
   const double start = monotonic_seconds();
-  std::error_code ignored;
-  if (fs::exists(path, ignored))
-    throw UserError(cat("'", path.string(), "' is there: give another name"));
+  if (is_there(path)) throw UserError(cat("'", path.string(), "' is there: give another name"));
   auto tokenizer = load_tokenizer_for(options.tokenizer, model.vocab_size);
   if (model.sliding_window) {
     TESSERA_WARN(

@@ -117,10 +117,10 @@ void check_can_be_replaced(const fs::path& directory) {
 void check_export_directory(const fs::path& directory, bool adapters) {
   fs::path path = plain(directory);
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return;
+  if (!is_there(path)) return;
   check_can_be_replaced(path);
   if (fs::is_directory(path, ignored) && fs::is_empty(path, ignored)) return;
-  if (adapters && fs::exists(path / "config.json", ignored)) {
+  if (adapters && is_there(path / "config.json")) {
     throw UserError(cat("'", path.string(),
                         "' holds a whole model, which adapters do not replace: give another "
                         "directory"));

@@ -177,6 +177,21 @@ TEST(AtomicFile, LeavesTheOldContentUntilCommit) {
   EXPECT_THROW(read_file(dir.path()), UserError);
 }
 
+TEST(File, IsThereOrNotOrCannotBeTold) {
+  ScratchDirectory dir;
+  write_file_atomic(dir / "f", "content");
+  std::filesystem::create_symlink(dir / "f", dir / "link");
+  std::filesystem::create_symlink(dir / "none", dir / "broken");
+  std::filesystem::create_symlink(dir / "loop", dir / "loop");
+  for (const auto& path : {dir / "f", dir / "link"}) EXPECT_TRUE(is_there(path) && is_file(path));
+  EXPECT_TRUE(is_there(dir.path()) && !is_file(dir.path()));
+  for (const auto& path : {dir / "none", dir / "broken", dir / "f" / "below"})
+    EXPECT_FALSE(is_there(path) || is_file(path)) << path;
+  for (auto ask : {is_there, is_file})
+    expect_contains(user_error([&] { ask(dir / "loop"); }),
+                    "loop': Too many levels of symbolic links");
+}
+
 TEST(ReadFile, TellsWhatIsGone) {
   ScratchDirectory dir;
   write_file_atomic(dir / "f", "0123456789");

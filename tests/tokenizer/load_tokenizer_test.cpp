@@ -47,6 +47,8 @@ TEST_F(LoadTokenizer, SaysWhatIsSupported) {
     expect_error(name, "\"byte\"");
   }
   expect_error(TESSERA_SOURCE_DIR "/CMakeLists.txt", "its kind is not supported");
+  std::filesystem::create_symlink(folder_ / "loop", folder_ / "loop");
+  expect_error(folder_ / "loop", "Too many levels of symbolic links");
 }
 
 TEST_F(LoadTokenizer, TakesEitherFileOfAPair) {
