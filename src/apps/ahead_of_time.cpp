@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "ops/collective/collective.h"
 
 namespace tessera {
 namespace {

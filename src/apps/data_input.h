@@ -1,10 +1,7 @@
 #pragma once
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "base/thread_pool.h"
 #include "data/dataset_files.h"
 #include "data/document_reader.h"
 #include "data/record_encoder.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -9,9 +8,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cuda/installed_cuda.h"
 #include "backends/xla/installed_plugins.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
 #include "doctor/directory_check.h"
 #include "doctor/doctor_report.h"
 #include "doctor/host_facts.h"

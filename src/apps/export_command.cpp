@@ -1,4 +1,3 @@
-#include <cstdio>
 
 #include "apps/command_options.h"
 #include "apps/commands.h"

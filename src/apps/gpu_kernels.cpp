@@ -1,6 +1,5 @@
 #include "apps/gpu_kernels.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
-#include <limits>
 #include <string_view>
 #include <vector>
 

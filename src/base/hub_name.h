@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <string>
 #include <string_view>
 
 namespace tessera {

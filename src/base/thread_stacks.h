@@ -3,7 +3,6 @@
 
 #include <array>
 #include <atomic>
-#include <string>
 
 namespace tessera {
 

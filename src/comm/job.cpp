@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string_view>
 
 #include "base/cryptography.h"
 #include "base/error.h"

@@ -4,8 +4,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/pause_core.h"

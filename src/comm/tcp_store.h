@@ -1,7 +1,6 @@
 #pragma once
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>

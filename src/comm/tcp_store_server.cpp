@@ -9,8 +9,6 @@
 #include <utility>
 
 #include "base/cryptography.h"
-#include "base/error.h"
-#include "base/text.h"
 #include "comm/store_protocol.h"
 #include "comm/tcp_store.h"
 

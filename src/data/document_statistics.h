@@ -1,7 +1,5 @@
 #pragma once
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>

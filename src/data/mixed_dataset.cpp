@@ -1,7 +1,6 @@
 #include "data/mixed_dataset.h"
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/error.h"

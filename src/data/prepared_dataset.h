@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "data/document_view.h"
 #include "data/prepared_manifest.h"

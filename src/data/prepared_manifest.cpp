@@ -1,6 +1,5 @@
 #include "data/prepared_manifest.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 

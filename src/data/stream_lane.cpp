@@ -1,7 +1,6 @@
 #include "data/stream_lane.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <utility>
 
@@ -12,7 +11,6 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "data/position_bytes.h"
 
 namespace tessera {
 namespace {

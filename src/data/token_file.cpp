@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 
 #include "base/error.h"
 #include "base/text.h"

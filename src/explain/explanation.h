@@ -1,8 +1,6 @@
 #pragma once
-#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "explain/held_memory.h"

@@ -1,7 +1,6 @@
 #include "explain/state_memory.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace tessera {
 

@@ -1,6 +1,5 @@
 #pragma once
 #include <filesystem>
-#include <string>
 #include <string_view>
 
 namespace tessera {

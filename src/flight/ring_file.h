@@ -1,7 +1,6 @@
 #pragma once
 #include <cstddef>
 #include <filesystem>
-#include <string>
 
 #include "flight/ring_format.h"
 

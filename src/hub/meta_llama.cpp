@@ -1,8 +1,6 @@
 #include "hub/meta_llama.h"
 
-#include <algorithm>
 #include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"

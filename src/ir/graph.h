@@ -2,7 +2,6 @@
 #include <deque>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 

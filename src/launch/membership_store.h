@@ -1,7 +1,6 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>

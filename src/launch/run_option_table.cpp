@@ -1,6 +1,5 @@
 #include "launch/run_option_table.h"
 
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -11,7 +10,6 @@
 #include "base/parse_number.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
-#include "comm/job.h"
 
 namespace tessera {
 namespace {

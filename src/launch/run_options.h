@@ -1,5 +1,4 @@
 #pragma once
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>

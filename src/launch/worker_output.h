@@ -1,7 +1,6 @@
 #pragma once
 #include <deque>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "base/line_writer.h"

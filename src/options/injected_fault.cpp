@@ -1,7 +1,5 @@
 #include "options/injected_fault.h"
 
-#include <cmath>
-
 #include "base/error.h"
 #include "base/parse_number.h"
 #include "base/text.h"

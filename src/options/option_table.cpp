@@ -1,7 +1,6 @@
 #include "options/option_table.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 
 #include "base/error.h"

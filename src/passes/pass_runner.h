@@ -2,9 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"

@@ -1,13 +1,10 @@
 #include "planning/plan_report.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/file.h"
 #include "models/model_family.h"
-#include "options/model_options.h"
 #include "planning/memory_chart.h"
-#include "planning/plan_search.h"
 #include "planning/plan_verdict.h"
 #include "planning/roofline.h"
 #include "programs/frozen_parameters.h"

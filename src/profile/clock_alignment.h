@@ -1,8 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "runtime/control.h"
 

@@ -1,7 +1,6 @@
 #include "profile/live_memory.h"
 
 #include <algorithm>
-#include <map>
 
 #include "profile/instruction_text.h"
 

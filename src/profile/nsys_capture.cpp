@@ -1,6 +1,5 @@
 #include "profile/nsys_capture.h"
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/text.h"
 #include "profile/profile_report.h"

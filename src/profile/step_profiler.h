@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "profile/profile_schedule.h"

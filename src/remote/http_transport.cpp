@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <vector>
 

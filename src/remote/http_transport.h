@@ -1,7 +1,6 @@
 #pragma once
 #include <atomic>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 

@@ -9,7 +9,6 @@
 #include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "base/text.h"
-#include "remote/url.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,6 @@
 #include "torch_files/dcp_writer.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
 #include "base/interruption.h"

@@ -1,7 +1,6 @@
 #include "torch_files/pickle.h"
 
 #include <cstring>
-#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"

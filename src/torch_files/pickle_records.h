@@ -1,5 +1,4 @@
 #pragma once
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 

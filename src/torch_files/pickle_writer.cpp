@@ -1,7 +1,6 @@
 #include "torch_files/pickle_writer.h"
 
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"

@@ -1,13 +1,9 @@
 #include "train/first_run_defaults.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "data/dataset_files.h"
 #include "data/document_reader.h"

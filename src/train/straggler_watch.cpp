@@ -4,7 +4,6 @@
 #include <sstream>
 #include <utility>
 
-#include "base/error.h"
 #include "base/median.h"
 #include "base/process_identity.h"
 #include "base/text.h"

@@ -1,19 +1,14 @@
 // Checkpoints of a training run: which one it resumes from, and those that it writes.
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/places.h"
-#include "options/lora_options.h"
 #include "options/pretrained_source.h"
-#include "programs/frozen_parameters.h"
 #include "train/training_run.h"
 #include "weights/checkpoint_conversion.h"
 #include "weights/open_checkpoint.h"

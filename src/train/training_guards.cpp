@@ -1,10 +1,8 @@
 // What keeps a training run from being lost: its watchdog, stragglers, losses that stand out.
 #include <unistd.h>
 
-#include <cmath>
 #include <thread>
 
-#include "base/clock.h"
 #include "base/exit_status.h"
 #include "base/log.h"
 #include "base/process_identity.h"

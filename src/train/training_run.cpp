@@ -1,17 +1,13 @@
 #include "train/training_run.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/interruption.h"
 #include "base/log.h"
 #include "ops/composite/dropout.h"
 #include "options/option_record.h"
 #include "programs/frozen_parameters.h"
-#include "train/token_parts.h"
 
 namespace tessera {
 namespace {

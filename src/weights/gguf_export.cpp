@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/element_types.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interruption.h"
@@ -22,7 +21,6 @@
 #include "nn/rotary.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/gguf_tokenizer.h"
-#include "weights/tokenizer_export.h"
 #include "weights/zeros_elsewhere.h"
 
 namespace tessera {

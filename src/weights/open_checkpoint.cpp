@@ -1,7 +1,6 @@
 #include "weights/open_checkpoint.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "checkpoint/checkpoint.h"

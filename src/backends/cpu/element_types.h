@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "base/dtype.h"
-#include "base/error.h"
 #include "base/text.h"
 #include "runtime/kernel_table.h"
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <memory>
 
 #include "backends/cpu/cpu_kernels.h"
 #include "backends/cpu/kernels/elementwise.h"

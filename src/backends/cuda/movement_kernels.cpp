@@ -1,6 +1,5 @@
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 
 #include "backends/cuda/kernel_launch.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "backends/cuda/nccl_communicator.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 

@@ -1,7 +1,5 @@
 #include "backends/cuda/runs_in_flight.h"
 
-#include <algorithm>
-
 namespace tessera::cuda {
 
 void RunsInFlight::add(WatchedProgram& program, CUevent done) {

@@ -1,7 +1,6 @@
 #pragma once
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "backends/ref/interpreter.h"
 

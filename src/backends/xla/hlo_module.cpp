@@ -1,7 +1,5 @@
 #include "backends/xla/hlo_module.h"
 
-#include <optional>
-
 #include "base/error.h"
 
 namespace tessera::xla {

@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <exception>
-#include <string_view>
 
 namespace tessera::xla {
 namespace {

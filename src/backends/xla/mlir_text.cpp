@@ -1,7 +1,6 @@
 #include "backends/xla/mlir_text.h"
 
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
