@@ -108,6 +108,43 @@ class ChecksTest(unittest.TestCase):
         self.expect("check_files.py", "src/plan: README.md is missing",
                     "src/backends/ref: README.md is missing")
 
+    def test_code_of_pages(self):
+        self.write("src/ir/sum.cpp", "int sum() {\n  int y = 1;\n  return y;\n}\n")
+        self.write("docs/page.md", """# A page
+<!-- code: src/ir/half.h -->
+```cpp
+#pragma once
+int half(int x);
+```
+<!-- code: src/ir/sum.cpp before return -->
+```cpp
+  y = half(y);
+```
+<!-- code: src/ir/sum.cpp instead of int y -->
+```cpp
+  int y = x;
+```
+<!-- code: src/ir/sum.cpp before throw -->
+```cpp
+  y = 3;
+```
+<!-- excerpt: src/ir/sum.cpp -->
+```cpp
+  return y;
+```
+<!-- excerpt: src/ir/sum.cpp -->
+```cpp
+  return x;
+```
+```cpp
+int z;
+```
+""")
+        self.expect("check_doc_code.py", "docs/page.md:13:11: error: ",
+                    "docs/page.md:17: src/ir/sum.cpp has no line throw",
+                    "docs/page.md:25: src/ir/sum.cpp has no such lines",
+                    "docs/page.md:28: nothing says what this code is")
+
 
 if __name__ == "__main__":
     unittest.main()
