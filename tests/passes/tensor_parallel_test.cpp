@@ -217,24 +217,60 @@ struct Biased {
   }
 };
 
+// Results on so many ranks, where x and the parameters are made of numbers.
+auto results(ModelGraph model, int ranks, bool sequence_parallel) {
+  Split split(std::move(model), ranks, sequence_parallel, ranks);
+  const Graph& g = split.graph;
+  ref::Feeds feeds{{"x", {numbers("x", g.type(g.input_value("x")).elements())}}};
+  for (size_t i = 0; i < split.parts.size(); ++i) {
+    const Parameter& p = split.model.parameters[i];
+    feeds[p.name] =
+        parts_of(numbers(p.name, num_elements(p.shape)), p.shape, split.parts[i], ranks);
+  }
+  return ref::run(g, feeds, ref::true_marks()).outputs;
+}
+
 TEST(TensorParallel, ABiasBehindARowSplitMatrixIsAddedOnce) {
   for (bool sequence_parallel : {false, true}) {
     SCOPED_TRACE(sequence_parallel);
-    auto results = [&](int ranks) {
-      Split split(Biased().model, ranks, sequence_parallel, ranks);
-      ref::Feeds feeds{{"x", {numbers("x", 48)}}};
-      for (size_t i = 0; i < split.parts.size(); ++i) {
-        const Parameter& p = split.model.parameters[i];
-        feeds[p.name] =
-            parts_of(numbers(p.name, num_elements(p.shape)), p.shape, split.parts[i], ranks);
-      }
-      return ref::run(split.graph, feeds, ref::true_marks()).outputs;
-    };
-    auto one = results(1), two = results(2);
+    auto one = results(Biased().model, 1, sequence_parallel),
+         two = results(Biased().model, 2, sequence_parallel);
     EXPECT_NEAR(two.at("y")[0].data[0], one.at("y")[0].data[0], 1e-12 * one.at("y")[0].data[0]);
     for (size_t i = 0; i < 6; ++i) {
       double expected = one.at("d bias")[0].data[i];
       EXPECT_NEAR(two.at("d bias")[0].data[i], expected, 1e-12 * std::abs(expected));
+    }
+  }
+}
+
+// The operand of the first matrix is whole, that of the second a sum, which under sequence
+// parallelism is cut along the sequence.
+TEST(TensorParallel, AMatrixSplitByRowsTakesAnOperandThatLiesOtherwise) {
+  auto two_matrices = [] {
+    ModelGraph model;
+    Graph& g = model.graph;
+    Value y = g.input("x", InputKind::kArgument, {{2, 4, 8}, DType::kF64});
+    for (const char* name : {"a", "b"}) {
+      Value w = g.input(name, InputKind::kParameter, {{8, 8}, DType::kF64});
+      model.parameters.push_back(
+          {.name = name, .value = w, .shape = {8, 8}, .unit = "layer", .axes = {"embed", "mlp"}});
+      y = linear(g, y, w);
+    }
+    g.output("y", reduce_sum(g, mul(g, y, y), {0, 1, 2}));
+    return model;
+  };
+  auto one = results(two_matrices(), 1, false);
+  for (bool sequence_parallel : {false, true}) {
+    auto two = results(two_matrices(), 2, sequence_parallel);
+    EXPECT_NEAR(two.at("y")[0].data[0], one.at("y")[0].data[0], 1e-12 * one.at("y")[0].data[0]);
+    for (const char* name : {"d a", "d b"}) {
+      for (size_t i = 0; i < 64; ++i) {
+        const double expected = one.at(name)[0].data[i];
+        const size_t row = i / 8, column = i % 8;
+        EXPECT_NEAR(two.at(name)[column / 4].data[row * 4 + column % 4], expected,
+                    1e-12 * std::abs(expected))
+            << name << " " << i << (sequence_parallel ? ", sequence" : "");
+      }
     }
   }
 }

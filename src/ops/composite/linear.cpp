@@ -54,18 +54,17 @@ void Linear::split(PlacementContext& context) const {
   Placement w = context.placement(1);
   if (!w.split()) return split_rowwise(context, 1);
   auto last = static_cast<int64_t>(context.whole_type(0).shape.size()) - 1;
+  Placement cut{Placement::Kind::kSplit, last, w.axes};
+  auto lying = [&](size_t i, Placement p) {
+    return context.placement(i) == p ? context.operand(i) : context.sliced(i, p);
+  };
   bool has_bias = context.node().inputs.size() == 3;
   if (w.dim == 0) {
     std::vector<Value> operands{context.entered(0), context.operand(1)};
-    if (has_bias)
-      operands.push_back(context.placement(2) == w ? context.operand(2) : context.sliced(2, w));
-    return context.apply(operands, {Placement::Kind::kSplit, last, w.axes});
+    if (has_bias) operands.push_back(lying(2, w));
+    return context.apply(operands, cut);
   }
-  Placement x = context.placement(0);
-  TESSERA_CHECK(x.split_on(last) && x.axes == w.axes,
-                cat("a matrix split by rows wants an operand split the same way (",
-                    context.node().scope, ")"));
-  Value partial = linear(context.graph(), context.operand(0), context.operand(1));
+  Value partial = linear(context.graph(), lying(0, cut), context.operand(1));
   if (!has_bias) return context.put(0, partial, {Placement::Kind::kPartial, 0, w.axes});
   Shape whole = context.whole_type(0).shape;
   whole.back() = context.whole_type(1).shape[0];
