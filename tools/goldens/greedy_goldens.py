@@ -72,19 +72,28 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     root = pathlib.Path(__file__).resolve().parents[2]
     parser.add_argument("--goldens", type=pathlib.Path, default=root / "tests" / "goldens")
-    folder = parser.parse_args().goldens
+    parser.add_argument("--models", nargs="+", help="the others stay as they are in the file")
+    arguments = parser.parse_args()
+    folder = arguments.goldens
     torch.set_num_threads(1)
+    folders = {file.parent.name: file.parent for file in folder.glob("*/model.safetensors")}
     models = {}
-    for weights in sorted(folder.glob("*/model.safetensors")):
-        model = load(weights.parent)
+    if arguments.models:
+        absent = set(arguments.models) - set(folders)
+        if absent:
+            parser.error(f"no folder of a model: {', '.join(sorted(absent))}")
+        models = json.loads((folder / "greedy.json").read_text())["models"]
+    for name in arguments.models or folders:
+        models.pop(name, None)
+        model = load(folders[name])
         if model:
-            models[weights.parent.name] = texts_of(model, seed=7)
+            models[name] = texts_of(model, seed=7)
     golden = {
         "generator": "tools/goldens/greedy_goldens.py",
         "torch": torch.__version__.split("+")[0],
         "transformers": transformers.__version__,
         "margin": MARGIN,
-        "models": models,
+        "models": dict(sorted(models.items())),
     }
     (folder / "greedy.json").write_text(json.dumps(golden) + "\n")
 
