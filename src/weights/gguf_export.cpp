@@ -94,7 +94,8 @@ Architecture architecture_of(const ModelConfig& model) {
     case ModelType::kGptNeox: return {"gptneox", kNeoxNames};
     default: break;
   }
-  throw UserError(cat("a ", name(model.model_type), " model cannot be written to a GGUF file yet"));
+  throw UserError(
+      cat("models of type ", name(model.model_type), " cannot be written to a GGUF file yet"));
 }
 
 // "model.layers.3.mlp.up_proj.weight" -> "blk.3.ffn_up.weight"
