@@ -12,10 +12,6 @@ namespace tessera {
 
 namespace {
 
-// Every pass of every program without which the result stays the same: what --disable_pass may
-// name. A program that does not have the pass runs as it is.
-constexpr std::string_view kOptionalPasses[] = {"canonicalize", "overlap"};
-
 bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }

@@ -40,6 +40,10 @@ struct PassTiming {
   size_t nodes_before = 0, nodes_after = 0;
 };
 
+// Every pass of every program without which the result stays the same: what --disable_pass may
+// name. A program that does not have the pass runs as it is.
+inline constexpr std::string_view kOptionalPasses[] = {"canonicalize", "overlap"};
+
 // Runs passes in the given order, verifying the graph after each. Dumps "PROGRAM.NN_pass.txt" or
 // ".html" into the dump directory; a page also shows what the pass changed. UserError for a
 // disabled name that is no pass of any program or not optional.
