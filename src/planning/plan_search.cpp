@@ -195,8 +195,9 @@ void find_together(Search& search, const std::vector<size_t>& order) {
 
 std::vector<PlanAlternative> fitting_alternatives(const RunConfig& config, const ModelConfig& model,
                                                   const PlanTarget& target, const JobPlan& plan,
-                                                  const MemoryLimits& limits) {
+                                                  const MemoryLimits& limits, bool any_world) {
   std::vector<Lever> levers = levers_that_save_memory(config, plan, limits);
+  if (!any_world) std::erase_if(levers, [](const Lever& lever) { return lever.changes_world; });
   std::vector<size_t> all, without_host, one_world;
   for (size_t i = 0; i < levers.size(); ++i) {
     all.push_back(i);

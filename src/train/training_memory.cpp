@@ -14,6 +14,16 @@ std::string doing_without(int64_t staging) {
                             " less, which checkpoints are written from; or ");
 }
 
+// A run has as many ranks as were started: "--world 4" is for plans.
+std::string with_ranks(const PlanAlternative& a) {
+  const int world = a.plan.parallelism.mesh.world_size();
+  const std::string option = cat("--world ", world);
+  std::string text = a.options;
+  if (const size_t at = text.find(option); at != text.npos)
+    text.replace(at, option.size(), cat("on ", world, " ranks"));
+  return text;
+}
+
 }  // namespace
 
 // The limits that the user gave: --memory of a rank, --host_memory for what is offloaded.
@@ -33,40 +43,56 @@ void TrainingRun::check_budgets() const {
   if (device_.memory && memory.near() > *device_.memory && !config_.memory) {
     throw UserError(cat("not enough memory: this run needs ", format_bytes(memory.near()), " of ",
                         device_.description, ", of which ", format_bytes(*device_.memory),
-                        " are free; ", what_would_fit(*device_.memory)));
+                        " are free; ",
+                        what_would_fit({device_.memory, config_.host_memory, {}, {}})));
   }
-  if (config_.memory && need > *config_.memory) {
+  if (!config_.memory) return;
+  bool over = need > *config_.memory;
+  if (device_.control) over = device_.control->any("memory over its limit", over);
+  if (!over) return;
+  // The first rank writes checkpoints: none needs more.
+  throw UserError(on_first_rank("search for options that fit", [&] {
     const std::string without_staging =
         need - staging <= *config_.memory ? doing_without(staging) : "";
-    throw UserError(cat("this run needs ", format_bytes(need), ", which is ",
-                        format_bytes(need - *config_.memory), " more than --memory ",
-                        format_bytes(*config_.memory), ": ", without_staging,
-                        "lower --train_batch_size or --max_context_width",
-                        config_.activation_checkpointing
-                            ? ""
-                            : ", or recompute layers with --activation_checkpointing 1"));
-  }
+    return cat("this run needs ", format_bytes(need), ", which is ",
+               format_bytes(need - *config_.memory), " more than --memory ",
+               format_bytes(*config_.memory), ": ", without_staging,
+               what_would_fit({config_.memory, config_.host_memory, {}, {}}));
+  }));
 }
 
-// Options with which each rank plans no more than so many bytes, and what they cost.
-std::string TrainingRun::what_would_fit(int64_t bytes_each) const {
+// Options with which each rank plans no more than that, and what they cost.
+std::string TrainingRun::what_would_fit(const MemoryLimits& limits) const {
   if (!session_->compiled().front().executable->plan())
-    return "lower --train_batch_size or --max_context_width, or give --activation_checkpointing 1";
+    return cat("lower --train_batch_size, --val_batch_size or --max_context_width",
+               config_.activation_checkpointing ? "" : ", or give --activation_checkpointing 1");
   RunConfig config = config_;
   config.world = world_size();
   config.ranks_per_host = device_.ranks_per_host;
   JobPlan plan = job_plan(config, *session_);
   std::vector<std::string> parts;
+  const bool any_world = !device_.control;
   for (const PlanAlternative& a : fitting_alternatives(
-           config, record_.model, {.backend = device_.backend}, plan, {.both = bytes_each})) {
+           config, record_.model, {.backend = device_.backend}, plan, limits, any_world)) {
     double more = 100 * (a.costs.all_flops() / plan.costs.all_flops() - 1);
     std::string arithmetic = more > 0.05 ? format(" and %.1f %% more FLOP", more) : "";
-    parts.push_back(cat(a.options, " plans ", format_bytes(a.plan.memory.total() + a.plan.staging),
+    const int64_t bytes = limits.both ? a.plan.memory.total() + a.plan.staging : a.plan.near();
+    parts.push_back(cat(with_ranks(a), " plans ", format_bytes(bytes),
+                        limits.both || a.plan.memory.far() == 0
+                            ? ""
+                            : cat(" and ", format_bytes(a.plan.far_on_host()), " of a host"),
                         arithmetic));
   }
   if (parts.empty())
-    return "no other micro-batch, recomputation or sharding makes it fit: take a smaller model or "
-           "window, or more hosts";
+    return cat("no other batch of training or validation, recomputation",
+               limits.both ? " or sharding"
+               : any_world ? ", sharding, offload or number of ranks"
+                           : ", sharding or offload",
+               " makes it fit: take a smaller ", config_.eval_only ? "--val_batch_size, " : "",
+               "model or window",
+               limits.both ? ", or more hosts"
+               : any_world ? ""
+                           : ", or more ranks");
   return cat("what would fit: ", join(parts, "; "));
 }
 
@@ -115,8 +141,9 @@ void TrainingRun::check_memory() {
   const bool must_stage = may_stage && config_.async_checkpoint == "on";
   const std::string without_staging =
       must_stage && !memory_shortage(0) ? doing_without(staging) : "";
-  std::string alternatives = on_first_rank("search for options that fit",
-                                           [&] { return what_would_fit(shortage->planned_each); });
+  std::string alternatives = on_first_rank("search for options that fit", [&] {
+    return what_would_fit({{}, {}, shortage->planned_each, {}});
+  });
   throw UserError(cat("not enough memory: ", shortage->text, "; ", without_staging, alternatives,
                       ". Where the system is wrong, say by --memory BYTES what a rank may use"));
 }

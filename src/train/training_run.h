@@ -21,6 +21,7 @@
 #include "options/checkpoint_tiers.h"
 #include "options/run_record.h"
 #include "planning/host_memory.h"
+#include "planning/job_plan.h"
 #include "programs/session.h"
 #include "runtime/communicator.h"
 #include "runtime/control.h"
@@ -116,7 +117,7 @@ class TrainingRun {
   bool will_stream() const;
   void check_budgets() const;
   std::optional<MemoryShortage> memory_shortage(int64_t staging) const;
-  std::string what_would_fit(int64_t bytes_each) const;
+  std::string what_would_fit(const MemoryLimits& limits) const;
   void open_checkpoint_directories();
   // Checkpoints that turned out to be damaged, and what is wrong with the last of them.
   struct Damaged {

@@ -294,5 +294,22 @@ TEST_F(PlanCommand, PrintsTheFiguresOfTheReadme) {
     expect_contains(result.out, cat("\n", shown));
 }
 
+// A rank of a job can plan for its own number of ranks only.
+TEST_F(PlanCommand, RanksThatAreRefusedSayWhatWouldFitOnThem) {
+  auto refusal = [&](const char* memory) {
+    ProgramResult result = run(Words{"run", "--standalone", "--nproc_per_node", "2"} +
+                               train({"--vocab_size", "20000", "--memory", memory}));
+    EXPECT_EQ(result.status, 1);
+    return result.err;
+  };
+  const std::string most = refusal("9MiB");
+  expect_contains(most, " more than --memory 9.00 MiB: what would fit: --");
+  expect_contains(most, "--cpu_offload True plans ");
+  expect_lacks(most, " ranks plans ");
+  expect_contains(refusal("1KiB"),
+                  " sharding or offload makes it fit: take a smaller model or "
+                  "window, or more ranks");
+}
+
 }  // namespace
 }  // namespace tessera

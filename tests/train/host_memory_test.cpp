@@ -141,6 +141,24 @@ TEST_F(HostMemoryRun, LanesOfAStreamAreCounted) {
   EXPECT_EQ(train(config).steps, 2);
 }
 
+TEST_F(HostMemoryRun, ABudgetThatIsTooSmallSaysWhatWouldFit) {
+  RunConfig config = options(2);
+  ModelConfig model = tiny_model();
+  model.vocab_size = 20'000;  // the state is most of it
+  config.train_batch_size = config.val_batch_size = 1;
+  config.memory = 18 * kMiB;
+  const std::string message = failure(config, model);
+  expect_contains(message, " more than --memory 18.0 MiB: what would fit: ");
+  expect_contains(message, "--cpu_offload True plans ");
+  expect_contains(message, " of a host");
+  expect_contains(message, "on 2 ranks plans ");
+  expect_lacks(message, "--world");
+  config.memory = 1;
+  expect_contains(failure(config, model),
+                  "1 B: no other batch of training or validation, recomputation, sharding, offload "
+                  "or number of ranks makes it fit: take a smaller model or window");
+}
+
 TEST_F(HostMemoryRun, ABudgetOfTheUserOrNoAnswerIsNoRefusal) {
   RunConfig config = options(1);
   config.save_ckpt = false;
