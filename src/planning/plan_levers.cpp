@@ -1,6 +1,7 @@
 #include "planning/plan_levers.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "options/option_table.h"
 
@@ -83,6 +84,20 @@ Lever larger_micro_batches(const RunConfig& c) {
   return lever;
 }
 
+// A validation of as many rows in more batches.
+Lever smaller_validation_batches(const RunConfig& c) {
+  Lever lever;
+  if (c.eval_only || !asks_for_validation(c)) return lever;
+  for (int64_t parts : some_divisors(c.val_batch_size)) {
+    if (c.validation_batches > std::numeric_limits<int64_t>::max() / parts) break;
+    lever.rungs.push_back([=](RunConfig& to) {
+      to.val_batch_size /= parts;
+      to.validation_batches *= parts;
+    });
+  }
+  return lever;
+}
+
 // State over more ranks.
 Lever shard_more(const RunConfig& c, const JobPlan& plan) {
   Lever lever;
@@ -156,6 +171,7 @@ std::vector<Lever> levers_that_save_memory(const RunConfig& config, const JobPla
   std::vector<Lever> levers;
   for (bool RunConfig::*option : {&RunConfig::offload_activations, &RunConfig::cpu_offload})
     if (host_is_full && config.*option) levers.push_back(set_offload(option, false));
+  add(levers, smaller_validation_batches(config));
   add(levers, recompute_more(config));
   add(levers, smaller_micro_batches(config));
   add(levers, shard_more(config, plan));

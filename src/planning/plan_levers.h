@@ -15,9 +15,9 @@ struct Lever {
   bool changes_world = false;
 };
 
-// Cheapest kinds first: recomputation, smaller micro-batches, sharding, tensor parallelism,
-// offload, more ranks; and without offload where the host is full, or with XLA. Where both tiers
-// are one memory, that of the ranks as they are, neither offload nor more ranks.
+// Cheapest kinds first: smaller validation batches, recomputation, smaller micro-batches, sharding,
+// tensor parallelism, offload, more ranks; and without offload where the host is full, or with XLA.
+// Where both tiers are one memory, that of the ranks as they are, neither offload nor more ranks.
 std::vector<Lever> levers_that_save_memory(const RunConfig& config, const JobPlan& plan,
                                            const MemoryLimits& limits);
 

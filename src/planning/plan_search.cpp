@@ -54,8 +54,9 @@ class Search {
   // What was found, each planned as a whole now; at most so many.
   std::vector<PlanAlternative> planned(size_t most) {
     std::vector<Rungs> order(found_.begin(), found_.end());
+    auto key = [&](const Rungs& rungs) { return std::pair(!is_free(rungs), seconds(rungs)); };
     std::stable_sort(order.begin(), order.end(),
-                     [&](const Rungs& a, const Rungs& b) { return seconds(a) < seconds(b); });
+                     [&](const Rungs& a, const Rungs& b) { return key(a) < key(b); });
     std::vector<PlanAlternative> alternatives;
     for (const Rungs& rungs : order) {
       if (alternatives.size() == most) break;
@@ -68,6 +69,13 @@ class Search {
   }
 
  private:
+  // Costs nothing, with the ranks that there are.
+  bool is_free(const Rungs& rungs) {
+    for (size_t i = 0; i < levers_.size(); ++i)
+      if (rungs[i] > 0 && levers_[i].changes_world) return false;
+    return seconds(rungs) <= seconds(none());
+  }
+
   RunConfig apply(const Rungs& rungs) const {
     RunConfig changed = config_;
     for (size_t i = 0; i < levers_.size(); ++i)

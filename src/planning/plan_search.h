@@ -12,7 +12,8 @@ struct PlanAlternative {
 };
 
 // Sets of options under which a job that does not fit does, with the same tokens a step unless the
-// world grows, cheapest first: by the longest of the times that arithmetic and transfers take.
+// world grows, cheapest first: what costs nothing without more ranks, then by the longest of the
+// times that arithmetic and transfers take.
 // Found on models of few layers where there are many; each was then planned. `any_world`: the
 // backend compiles for other numbers of ranks, too, which one of a job's ranks does not.
 std::vector<PlanAlternative> fitting_alternatives(const RunConfig& config, const ModelConfig& model,

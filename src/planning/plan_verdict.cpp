@@ -104,8 +104,8 @@ std::string alternatives_text(const RunConfig& config, const ModelConfig& model,
   std::string text;
   if (!plan.fits(limits)) {
     alternatives = fitting_alternatives(config, model, target, plan, limits);
-    text = alternatives.empty() ? "\nNo change of recomputation, micro-batch, sharding, tensor "
-                                  "parallelism, offload and world makes it fit.\n"
+    text = alternatives.empty() ? "\nNo change of validation batch, recomputation, micro-batch, "
+                                  "sharding, tensor parallelism, offload and world makes it fit.\n"
                                 : "\nIt fits with any of these, the cheapest first";
   } else if (leaves_much(limits, plan)) {
     alternatives = cheaper_alternatives(config, model, target, plan, limits);

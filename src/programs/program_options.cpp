@@ -35,6 +35,11 @@ DType compute_dtype(const RunConfig& config) {
   return config.use_fp16 ? DType::kF16 : config.bf16 ? DType::kBF16 : DType::kF32;
 }
 
+bool asks_for_validation(const RunConfig& config) {
+  return config.eval_only || config.run_validation || config.validation_freq.value_or(0) > 0 ||
+         config.compare_baselines;
+}
+
 OptimizerOptions optimizer_options(const RunConfig& config) {
   return {.name = config.optimizer,
           .beta1 = config.beta1,
@@ -52,6 +57,7 @@ ProgramOptions program_options(const RunConfig& config, const Parallelism& paral
   if (options.compute == DType::kF16) options.loss_scaling = LossScaling{};
   options.document_mask = config.document_mask;
   options.trains = !config.eval_only;
+  options.evaluates = asks_for_validation(config);
   options.accumulates = config.gradient_accumulation_steps > 1;
   options.limits_loss = config.loss_spike_policy == "skip" || config.loss_spike_policy == "rewind";
   options.z_loss = config.z_loss;

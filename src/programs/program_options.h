@@ -21,6 +21,7 @@ struct ProgramOptions {
   bool accumulates = false;      // more than one micro-batch a step
   bool document_mask = false;    // rows hold several documents: argument document_starts
   bool trains = true;            // false: only `evaluate` is built, on weights in `compute`
+  bool evaluates = true;         // false: `evaluate` is not built; for what trains
   Parallelism parallelism;
   OptimizerOptions optimizer;
   std::optional<LossScaling> loss_scaling;
@@ -35,6 +36,8 @@ struct ProgramOptions {
 
 // What matrices and activations are computed in; weights and their updates are f32.
 DType compute_dtype(const RunConfig& config);
+// Whether options ask for validations, or what needs one.
+bool asks_for_validation(const RunConfig& config);
 OptimizerOptions optimizer_options(const RunConfig& config);
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
 

@@ -118,7 +118,7 @@ class ProgramBuilder {
 
   Programs build() {
     if (options_.trains) add_gradients();
-    add_evaluation();
+    if (options_.evaluates) add_evaluation();
     if (options_.trains) add_update();
     programs_.slots = slots_of({&programs_.accumulate_first, &programs_.apply, &programs_.evaluate},
                                programs_.units, *optimizer_);

@@ -47,7 +47,8 @@ struct Programs {
   // The weights of compute from the masters, for those that the host has written: a step needs it
   // once, behind that. Empty where parameters are used in the dtype of their masters.
   Graph round_weights;
-  // (tokens, targets[, document_starts]) -> loss_sum, token_count of all ranks.
+  // (tokens, targets[, document_starts]) -> loss_sum, token_count of all ranks. Empty unless
+  // `evaluates`.
   Graph evaluate;
   // On several ranks both also take stop_requests of this rank and give their sum: how many were
   // asked to end the run.

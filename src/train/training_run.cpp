@@ -190,7 +190,8 @@ void TrainingRun::train() {
   tell_total_steps();
   start_watching();
   // What the run before was asked to end in, or was killed in.
-  if (std::exchange(record_.validation_unfinished, false) && data_.validation_samples)
+  if (std::exchange(record_.validation_unfinished, false) && data_.validation_samples &&
+      asks_for_validation(config_))
     validate_after_step();
   if (goes_on_in_place() && record_.step < total_steps_ && !stopping_) save(due_by_steps());
   while (record_.step < total_steps_ && !stopping_) {

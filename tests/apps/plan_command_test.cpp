@@ -294,6 +294,39 @@ TEST_F(PlanCommand, PrintsTheFiguresOfTheReadme) {
     expect_contains(result.out, cat("\n", shown));
 }
 
+// Its arena is the larger one: a wide MLP, and one window a step.
+TEST_F(PlanCommand, AValidationThatIsTooLargeIsDoneInMoreBatches) {
+  const Words wide{"--intermediate_size", "2048", "--max_context_width", "128",
+                   "--train_batch_size",  "1",    "--threads",           "1"};
+  auto total = [&](const Words& more) {
+    return std::stoll(match(plan(wide + more).out, R"(total +\S+ \S+ +(\d+) bytes)"));
+  };
+  const int64_t four = total({}), two = total({"--val_batch_size", "2"});
+  ASSERT_LT(two, four);
+  const Words memory{"--memory", cat(two)};
+  ProgramResult planned = plan(wide + memory);
+  EXPECT_EQ(planned.status, 1);
+  ASSERT_FALSE(suggestions(planned.out).empty()) << planned.out;
+  const Words first = suggestions(planned.out).front();
+  EXPECT_EQ(join(first, " "), "--validation_batches 20 --val_batch_size 2");
+  EXPECT_EQ(plan(wide + memory + first).status, 0);
+  // As training says.
+  const Words trained = train(wide + Words{"--max_steps", "1"} + memory);
+  expect_contains(run(trained).message(),
+                  ": what would fit: --validation_batches 20 --val_batch_size 2 plans ");
+  EXPECT_EQ(run(trained + first).status, 0);
+
+  // Nor is there anything of a validation that nobody asks for.
+  const Words none{"--run_validation", "0"};
+  EXPECT_LT(total(none), two);
+  expect_lacks(plan(wide + none).out, "\n  evaluate: ");
+  for (const Words& asks :
+       {Words{"--validation_freq", "5"}, {"--compare_baselines", "1"}, {"--eval_only", "1"}})
+    expect_contains(plan(wide + none + asks).out, "\n  evaluate: ");
+  expect_contains(run(train(wide + none + Words{"--max_steps", "1"})).err,
+                  cat("planned = allocated = ", format_bytes(total(none)), " "));
+}
+
 // A rank of a job can plan for its own number of ranks only.
 TEST_F(PlanCommand, RanksThatAreRefusedSayWhatWouldFitOnThem) {
   auto refusal = [&](const char* memory) {
