@@ -133,6 +133,22 @@ void check_data(ParsedOptions& parsed) {
   }
 }
 
+// More is known when the data are (TrainingRun::check_baselines).
+void check_baselines(const RunConfig& c) {
+  if (!c.compare_baselines) return;
+  const std::string other = c.use_synthetic_data       ? "use_synthetic_data"
+                            : c.dataset_mix.size() > 1 ? "dataset_mix"
+                            : c.streaming == "on"      ? "streaming on"
+                            : c.packing != "auto" && c.packing != "concatenate"
+                                ? "packing " + c.packing
+                                : "";
+  if (!other.empty())
+    throw UsageError(
+        cat("--compare_baselines needs training text of one data set, joined to "
+            "windows: leave out --",
+            other));
+}
+
 void check_precision(const ParsedOptions& parsed) {
   // --mixed_precision asks for either.
   const bool asks_for_bf16 = std::ranges::any_of(
@@ -259,6 +275,7 @@ void apply_option_rules(ParsedOptions& parsed) {
   check_schedule(parsed.config);
   check_curve(parsed);
   check_data(parsed);
+  check_baselines(parsed.config);
   check_precision(parsed);
   check_residency(parsed);
   check_device(parsed);

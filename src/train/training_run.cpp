@@ -116,6 +116,7 @@ void TrainingRun::run_to_the_end() {
   prepare_data();
   if (will_stream() && !counted) check_memory();
   check_same_text();
+  check_baselines();
   record_inputs();
   if (rank() == 0)
     for (const std::string& warning : data_.warnings) TESSERA_WARN_ONCE(warning);

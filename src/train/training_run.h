@@ -113,6 +113,7 @@ class TrainingRun {
                                         const std::function<std::string()>& work) const;
   std::vector<DataSource> find_sources() const;
   void check_same_text() const;
+  void check_baselines() const;  // whether the data are such that there can be any
   void check_memory();
   bool will_stream() const;
   void check_budgets() const;

@@ -93,12 +93,16 @@ void TrainingRun::validate_after_step() {
   if (!stopping_) save_if_improved();
 }
 
-void TrainingRun::print_baselines() {
+void TrainingRun::check_baselines() const {
+  if (!config_.compare_baselines) return;
   const bool text = data_.parts.size() == 1 && data_.parts[0].cache && data_.validation_bytes > 0;
   if (!text || !data_.validation.cache)
     throw UserError(
         "--compare_baselines needs training text of one data set, joined to windows, and "
         "validation files: give --validation_dataset");
+}
+
+void TrainingRun::print_baselines() {
   if (validated_at_ != record_.step || !validated_whole_)
     validate(data_.validation_samples->samples());
   if (stopping_) return;

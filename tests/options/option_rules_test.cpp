@@ -152,5 +152,18 @@ TEST(OptionRules, NothingIsWrappedBySize) {
     EXPECT_EQ(find_option(option)->status, OptionStatus::kWorks) << option;
 }
 
+TEST(OptionRules, BaselinesAreOfTextInWindows) {
+  const std::vector<std::string> asks{"--compare_baselines", "1"};
+  auto refusal = [&](std::vector<std::string> words) {
+    words.insert(words.end(), asks.begin(), asks.end());
+    return usage_error(words);
+  };
+  expect_contains(refusal({"--use_synthetic_data", "1"}), ": leave out --use_synthetic_data");
+  expect_contains(refusal({"--dataset_mix", "a=1", "b=1"}), ": leave out --dataset_mix");
+  expect_contains(refusal({"--streaming", "on"}), ": leave out --streaming on");
+  expect_contains(refusal({"--packing", "rows"}), ": leave out --packing rows");
+  parse({"--compare_baselines", "1", "--packing", "concatenate", "--dataset_mix", "a=1"});
+}
+
 }  // namespace
 }  // namespace tessera

@@ -265,6 +265,7 @@ TEST_F(TrainingRunTest, BaselinesStandBesideTheModel) {
   config.save_ckpt = false;
   config.compare_baselines = true;
   expect_contains(failure(config), "--validation_dataset");
+  EXPECT_TRUE(failed().losses.empty()) << "before anything is trained";
   config.validation_dataset = path("held_out.txt");
   std::string log = train(config).log;
   for (const char* what : {"unigram model", "bigram model", "gzip -9", "this model"})
