@@ -21,6 +21,7 @@
 #include "planning/plan_report.h"
 #include "programs/parallelism.h"
 #include "train/first_run_defaults.h"
+#include "train/training_data.h"
 
 namespace tessera {
 namespace {
@@ -179,7 +180,8 @@ int plan_command(std::span<const std::string> arguments) {
       shard_group_warning(config, planned_world(config), config.ranks_per_host);
   if (!warning.empty()) TESSERA_WARN(warning);
   PlannedDevice device(parsed.config);
-  PlanReport report = plan_report(parsed.config, model, device.target());
+  const int64_t reading = config.streaming == "on" ? reading_bytes_here(config) : 0;
+  PlanReport report = plan_report(parsed.config, model, device.target(), "/", reading);
   std::fputs(report.text.c_str(), stdout);
   if (config.device_type == "xla" && config.target != "none")
     plan_ahead_of_time(config, model, device.target());

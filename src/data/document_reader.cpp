@@ -9,6 +9,7 @@
 #include "data/dataset_files.h"
 #include "data/position_bytes.h"
 #include "data/table_record_reader.h"
+#include "data/text_stream.h"
 #include "remote/source.h"
 
 namespace tessera {
@@ -101,6 +102,19 @@ RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderO
                                             : RecordKind::kText;
   }
   return RecordKind::kText;
+}
+
+int64_t reading_bytes(std::span<const RemoteEntry> files, const RemoteOptions& remote) {
+  for (const RemoteEntry& file : files) {
+    std::shared_ptr<const ByteSource> source = open_source(file, remote);
+    if (source->size() == 0) continue;
+    if (is_table(file, *source)) return kTableBatchBytes;
+    TextStream text(std::move(source));
+    char first = 0;
+    text.read(&first, 1);
+    return text.memory_bytes();
+  }
+  return 0;
 }
 
 struct DocumentReader::State {

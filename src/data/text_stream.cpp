@@ -115,6 +115,8 @@ void TextStream::skip(uint64_t bytes) {
 
 int64_t TextStream::bytes_consumed() const { return static_cast<int64_t>(unpacker_->consumed()); }
 
+int64_t TextStream::memory_bytes() const { return static_cast<int64_t>(unpacker_->memory_bytes()); }
+
 size_t TextStream::read(char* out, size_t size) {
   check_interruption();
   before_ = unpacker_->point();

@@ -55,6 +55,8 @@ class TextStream {
   uint64_t offset() const { return unpacked_; }
   // Bytes of the source itself consumed so far, those before a position counted.
   int64_t bytes_consumed() const;
+  // What unpacks takes so much beside buffers, as of the last read().
+  int64_t memory_bytes() const;
 
  private:
   enum class Codec : uint8_t { kPlain, kGzip, kZstd, kXz };

@@ -56,6 +56,8 @@ class Unpacker {
   // The last access point at or before what read() gives next.
   const std::shared_ptr<const AccessPoint>& point() const { return point_; }
   uint64_t consumed() const { return source_.offset(); }
+  // Of what was packed last: its window or dictionary, and what lies around it.
+  virtual uint64_t memory_bytes() const { return 0; }
 
  protected:
   Unpacker(std::shared_ptr<const ByteSource> source, std::shared_ptr<const AccessPoint> point)

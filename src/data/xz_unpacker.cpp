@@ -32,6 +32,7 @@ class XzUnpacker final : public Unpacker {
   }
 
   size_t read(char* out, size_t size) override;
+  uint64_t memory_bytes() const override { return memory_; }
 
  private:
   enum class State { kBetween, kBlockHead, kBlock, kEnd };
@@ -51,8 +52,9 @@ class XzUnpacker final : public Unpacker {
   lzma_index_hash* hash_ = nullptr;  // of its blocks, if it was read from its head
   lzma_block block_{};
   std::array<lzma_filter, LZMA_FILTERS_MAX + 1> filters_{};
-  uint64_t part_;      // streams that ended
-  uint64_t unpacked_;  // text given out
+  uint64_t memory_ = 0;  // of the block's decoder
+  uint64_t part_;        // streams that ended
+  uint64_t unpacked_;    // text given out
 };
 
 size_t XzUnpacker::read(char* out, size_t size) {
@@ -121,8 +123,8 @@ void XzUnpacker::begin_block() {
   block_.header_size = lzma_block_header_size_decode(next[0]);
   take(std::span(header).first(block_.header_size));
   check(lzma_block_header_decode(&block_, nullptr, header.data()));
-  const uint64_t memory = lzma_raw_decoder_memusage(filters_.data());
-  const lzma_ret status = memory > kMemoryBytes && memory != UINT64_MAX
+  memory_ = lzma_raw_decoder_memusage(filters_.data());
+  const lzma_ret status = memory_ > kMemoryBytes && memory_ != UINT64_MAX
                               ? LZMA_MEMLIMIT_ERROR
                               : lzma_block_decoder(&coder_, &block_);
   lzma_filters_free(filters_.data(), nullptr);

@@ -24,6 +24,7 @@ class ZstdUnpacker final : public Unpacker {
   ~ZstdUnpacker() override { ZSTD_freeDCtx(context_); }
 
   size_t read(char* out, size_t size) override;
+  uint64_t memory_bytes() const override { return ZSTD_sizeof_DCtx(context_); }
 
  private:
   [[noreturn]] void fail(size_t status) const;

@@ -23,9 +23,13 @@ constexpr int64_t kOneDnn = int64_t{8} << 20, kOneDnnPerThread = int64_t{5} << 2
 constexpr int64_t kExport = int64_t{32} << 20;
 // Page tables where there are no huge pages: 8 bytes for 4096.
 constexpr int64_t kBytesPerPageTableByte = 512;
-// A lane of a stream: 0.7 MiB over gzip, 1.1 over zstd and xz (96 files of JSON lines of some KB,
-// GPT-2's tokenizer, 96 lanes against one), and a block of 1 MiB of a file on a server.
-constexpr int64_t kLane = int64_t{2} << 20;
+// A lane of a stream, without the window of what is packed: 0.7 MiB over gzip, 1.1 over zstd and xz
+// (96 files of JSON lines of some KB, GPT-2's tokenizer, 96 lanes against one), up to 3 MiB of
+// documents of 65 KB, of which a block of 1 MiB of a file on a server takes the place.
+constexpr int64_t kLane = int64_t{3} << 20;
+// A thread that reads for them, 8 to 11 MiB of such documents (8 lanes, 4 threads against one):
+// freed memory that its arena keeps, the window of the file before among it.
+constexpr int64_t kReadingThread = int64_t{8} << 20;
 // Memory of a tokenizer over the size of its file: 9.4 in the step from 4,096 to 12,042 tokens.
 constexpr int64_t kTokenizerPerFileByte = 10;
 
@@ -59,8 +63,10 @@ int64_t memory_beside_plan(const RunConfig& config, int64_t planned, int threads
          kTokenizerPerFileByte * tokenizer_bytes(config.tokenizer);
 }
 
-int64_t memory_of_lanes(const RunConfig& config, int64_t data_ranks) {
-  return config.data_lanes / std::gcd(config.data_lanes, data_ranks) * kLane;
+int64_t memory_of_lanes(const RunConfig& config, int64_t data_ranks, int64_t reading) {
+  const int64_t lanes = config.data_lanes / std::gcd(config.data_lanes, data_ranks);
+  const int64_t threads = std::min(lanes, std::clamp<int64_t>(config.data_num_workers, 1, 64));
+  return lanes * (kLane + reading) + threads * (kReadingThread + reading);
 }
 
 std::string RankMemory::to_text() const {

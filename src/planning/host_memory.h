@@ -26,8 +26,10 @@ struct RankMemory {
 // mapped or written, token caches among them.
 int64_t memory_beside_plan(const RunConfig& config, int64_t planned, int threads);
 
-// Bytes that the lanes of a stream take on one of so many data-parallel ranks, in no plan either.
-int64_t memory_of_lanes(const RunConfig& config, int64_t data_ranks);
+// Bytes that the lanes of a stream and the threads that read them take on one of so many
+// data-parallel ranks, in no plan either: each `reading` for what unpacks its files, or a batch of
+// a table.
+int64_t memory_of_lanes(const RunConfig& config, int64_t data_ranks, int64_t reading);
 
 // A pool that does not hold what the ranks that share it need.
 struct MemoryShortage {

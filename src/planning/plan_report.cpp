@@ -267,7 +267,7 @@ PlanReport weights_report(const RunConfig& config, const ModelConfig& model) {
 }  // namespace
 
 PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const PlanTarget& target,
-                       const std::filesystem::path& root) {
+                       const std::filesystem::path& root, int64_t reading) {
   if (!model_family(model.model_type).build) {
     if (!config.memory_chart.empty())
       throw UsageError(cat("--memory_chart: ", name(model.model_type), " has no programs yet"));
@@ -296,7 +296,7 @@ PlanReport plan_report(const RunConfig& config, const ModelConfig& model, const 
   bool fits = plan.fits(limits);
   text += alternatives_text(config, model, target, plan);
   text += verdict_text(limits, plan);
-  if (!limits.any()) text += machine_verdict_text(config, plan, root);
+  if (!limits.any()) text += machine_verdict_text(config, plan, root, reading);
   return {text, fits};
 }
 

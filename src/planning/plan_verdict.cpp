@@ -139,14 +139,15 @@ std::string verdict_text(const MemoryLimits& limits, const JobPlan& plan) {
 }
 
 std::string machine_verdict_text(const RunConfig& config, const JobPlan& plan,
-                                 const std::filesystem::path& root) {
+                                 const std::filesystem::path& root, int64_t reading) {
   if (config.device_type != "auto" && config.device_type != "cpu") return "";
   auto cores = static_cast<int64_t>(available_cores());
   auto threads =
       static_cast<int>(config.threads.value_or(std::max<int64_t>(1, cores / plan.ranks_on_host)));
   int64_t planned = checked_add(plan.memory.total(), plan.staging);
   int64_t beside = memory_beside_plan(config, planned, threads);
-  if (config.streaming == "on") beside += memory_of_lanes(config, plan.parallelism.data_ranks());
+  if (config.streaming == "on")
+    beside += memory_of_lanes(config, plan.parallelism.data_ranks(), reading);
   RankMemory rank{planned, beside, memory_pools(root)};
   auto smallest = smallest_pool(rank);
   if (!smallest) return "";

@@ -20,9 +20,10 @@ std::string alternatives_text(const RunConfig& config, const ModelConfig& model,
 // Whether the job fits: a line a limit, of a rank's memory and of a host's.
 std::string verdict_text(const MemoryLimits& limits, const JobPlan& plan);
 
-// Whether the ranks of one host would fit on this machine, of which `root` has /proc and cgroups;
-// empty where that is not known, or the plan is for another kind of device.
+// Whether the ranks of one host would fit on this machine, of which `root` has /proc and cgroups,
+// with `reading` bytes a lane of a stream (memory_of_lanes()); empty where that is not known, or
+// the plan is for another kind of device.
 std::string machine_verdict_text(const RunConfig& config, const JobPlan& plan,
-                                 const std::filesystem::path& root);
+                                 const std::filesystem::path& root, int64_t reading);
 
 }  // namespace tessera

@@ -13,8 +13,7 @@
 namespace tessera {
 namespace {
 
-// Parts of about this many bytes keep what a batch takes small; more rows gain nothing.
-constexpr int64_t kPartBytes = int64_t{4} << 20;
+// More rows gain nothing.
 constexpr int64_t kPartRows = 8192;
 constexpr int64_t kMaxRows = int64_t{1} << 48;
 
@@ -32,7 +31,7 @@ void TableBatches::add_group(int64_t rows, int64_t bytes) {
     throw Damaged(cat("a group of ", rows, " rows"));
   }
   int64_t parts = std::max({rows / kPartRows + (rows % kPartRows != 0),
-                            std::max<int64_t>(bytes, 0) / kPartBytes + 1, int64_t{1}});
+                            std::max<int64_t>(bytes, 0) / kTableBatchBytes + 1, int64_t{1}});
   int64_t rows_per_batch = std::max<int64_t>((rows + parts - 1) / parts, 1);
   groups_.push_back({this->rows() + rows, batches() + (rows + rows_per_batch - 1) / rows_per_batch,
                      rows_per_batch});

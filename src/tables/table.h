@@ -52,6 +52,8 @@ struct TableBatch {
   std::vector<ColumnValues> columns;  // one for each selected column, in the order of the selection
 };
 
+// Batches of about so many bytes of all columns keep small what one takes.
+constexpr int64_t kTableBatchBytes = int64_t{4} << 20;
 // A column of one batch may unpack to so much text, or so many integers; more is an error.
 constexpr size_t kMaxBatchBytes = size_t{256} << 20;
 constexpr size_t kMaxBatchIntegers = kMaxBatchBytes / sizeof(int64_t);

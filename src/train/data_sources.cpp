@@ -136,6 +136,21 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
   return sources;
 }
 
+int64_t reading_bytes(const RunConfig& config, const std::vector<DataSource>& sources) {
+  int64_t bytes = 0;  // a lane has a file of each open
+  for (const DataSource& source : sources)
+    bytes += reading_bytes(source.files.training, remote_options(config));
+  return bytes;
+}
+
+int64_t reading_bytes_here(const RunConfig& config) {
+  try {
+    return names_are_remote(config) ? 0 : reading_bytes(config, find_data_sources(config));
+  } catch (const UserError&) {
+    return 0;
+  }
+}
+
 std::vector<fs::path> token_directories(const RunConfig& config) {
   std::vector<fs::path> directories;
   if (config.dataset_mix.empty() && !config.training_dir.empty()) return directories;

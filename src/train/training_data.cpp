@@ -233,7 +233,10 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
   } else if (streams) {
     // Of data that cannot be a stream both say so.
     auto stream = stream_settings(config, data, kinds, vocab_size, context);
-    if (!config.eval_only) data.stream = std::move(stream);
+    if (!config.eval_only) {
+      data.stream = std::move(stream);
+      data.lane_reading_bytes = reading_bytes(config, data.sources);
+    }
   } else {
     for (size_t i = 0; i < data.sources.size(); ++i) {
       const DataSource& source = data.sources[i];

@@ -53,6 +53,7 @@ struct TrainingData {
 
   std::shared_ptr<const SampleSource> training_samples;    // null: there is none, or a stream
   std::optional<StreamSettings> stream;                    // --streaming
+  int64_t lane_reading_bytes = 0;                          // of a lane of it: reading_bytes()
   std::shared_ptr<const SampleSource> validation_samples;  // null: nothing is held out
 
   bool has_training() const { return training_samples || stream; }
@@ -70,6 +71,10 @@ bool is_tokenizer_there(const RunConfig& config);
 // are looked for (--use_synthetic_data, .bin). What a server lists costs requests: where
 // `names_are_remote`, one rank asks and tells the others by these texts.
 std::vector<DataSource> find_data_sources(const RunConfig& config);
+// Bytes that a lane of a stream takes to read them (data/document_reader.h).
+int64_t reading_bytes(const RunConfig& config, const std::vector<DataSource>& sources);
+// The same before there is a job: none of data on servers, or that cannot be read here.
+int64_t reading_bytes_here(const RunConfig& config);
 // Those directories of this machine in which files of ids (.bin) of the training data are.
 std::vector<std::filesystem::path> token_directories(const RunConfig& config);
 bool names_are_remote(const RunConfig& config);

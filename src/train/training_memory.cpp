@@ -101,6 +101,12 @@ bool TrainingRun::will_stream() const {
   return data_.stream || (config_.streaming == "on" && !config_.eval_only);
 }
 
+int64_t TrainingRun::memory_of_lanes() const {
+  if (!will_stream()) return 0;
+  return tessera::memory_of_lanes(config_, session_->programs().parallelism.data_ranks(),
+                                  data_.lane_reading_bytes);
+}
+
 // What all ranks need, with so many bytes for what checkpoints are written from, held against what
 // their hosts have left; the same on every rank.
 std::optional<MemoryShortage> TrainingRun::memory_shortage(int64_t staging) const {
@@ -108,8 +114,7 @@ std::optional<MemoryShortage> TrainingRun::memory_shortage(int64_t staging) cons
   const int64_t planned = (device_.memory ? memory.far() : memory.total()) + staging;
   RankMemory own{planned, memory_beside_plan(config_, planned, device_.pool->threads()),
                  memory_pools(device_.system_root)};
-  if (will_stream())
-    own.beside += memory_of_lanes(config_, session_->programs().parallelism.data_ranks());
+  own.beside += memory_of_lanes();
   std::vector<RankMemory> ranks{own};
   if (device_.control) {
     ranks.clear();
@@ -141,10 +146,17 @@ void TrainingRun::check_memory() {
   const bool must_stage = may_stage && config_.async_checkpoint == "on";
   const std::string without_staging =
       must_stage && !memory_shortage(0) ? doing_without(staging) : "";
-  std::string alternatives = on_first_rank("search for options that fit", [&] {
-    return what_would_fit({{}, {}, shortage->planned_each, {}});
-  });
-  throw UserError(cat("not enough memory: ", shortage->text, "; ", without_staging, alternatives,
+  std::string without_data;
+  if (const int64_t lanes = memory_of_lanes())
+    without_data +=
+        cat("lanes of the stream take ", format_bytes(lanes), " of it, fewer --data_lanes less; ");
+  std::string alternatives = "nothing is left for the plan";
+  if (shortage->planned_each > 0 || without_data.empty())
+    alternatives = on_first_rank("search for options that fit", [&] {
+      return what_would_fit({{}, {}, shortage->planned_each, {}});
+    });
+  throw UserError(cat("not enough memory: ", shortage->text, "; ", without_staging, without_data,
+                      alternatives,
                       ". Where the system is wrong, say by --memory BYTES what a rank may use"));
 }
 

@@ -118,6 +118,8 @@ class TrainingRun {
   bool will_stream() const;
   void check_budgets() const;
   std::optional<MemoryShortage> memory_shortage(int64_t staging) const;
+  // Of a rank; more once the data are known.
+  int64_t memory_of_lanes() const;
   std::string what_would_fit(const MemoryLimits& limits) const;
   void open_checkpoint_directories();
   // Checkpoints that turned out to be damaged, and what is wrong with the last of them.

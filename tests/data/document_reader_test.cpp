@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "data/dataset_files.h"
+#include "tables/table.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/data/packed_text.h"
@@ -271,6 +273,31 @@ TEST_F(DocumentReaderTest, AnEndlessJsonLineIsAnErrorInBoundedMemory) {
   EXPECT_EQ(detect_kind(first, {.skip_bad_lines = true}), RecordKind::kChat);
   std::string message = user_error([&] { read_all({directory_.write("bomb.json.gz", packed)}); });
   expect_contains(message, "bomb.json.gz', line 1: longer than 64.0 MiB");
+}
+
+TEST_F(DocumentReaderTest, TheHeadOfAFileSaysWhatReadingItTakes) {
+  auto taken = [&](const std::string& name, const std::string& content) {
+    return reading_bytes(local_entries(std::vector{directory_.write("0-empty", ""),
+                                                   directory_.write(name, content)}),
+                         {});
+  };
+  constexpr int64_t kMiB = 1 << 20;
+  const std::string text(100'000, 'x');
+  EXPECT_EQ(taken("a.txt", text), 0);
+  EXPECT_EQ(taken("a.txt.gz", gzip(text)), 0);
+  for (int window : {23, 26}) {
+    const int64_t bytes = int64_t{1} << window;
+    const int64_t of_xz = taken("a.txt.xz", xz(text, SIZE_MAX, uint32_t{1} << window));
+    const int64_t of_zstd = taken("a.txt.zst", zstd_skippable("i") + zstd(text, 3, window));
+    for (int64_t of_either : {of_xz, of_zstd}) {
+      EXPECT_GE(of_either, bytes);
+      EXPECT_LT(of_either, bytes + kMiB);
+    }
+  }
+  const std::filesystem::path tables =
+      std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/goldens/tables";
+  EXPECT_EQ(reading_bytes(local_entries(std::vector{tables / "chats.parquet"}), {}),
+            kTableBatchBytes);
 }
 
 }  // namespace

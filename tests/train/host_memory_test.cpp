@@ -1,6 +1,7 @@
 #include "planning/host_memory.h"
 
 #include "planning/plan_report.h"
+#include "tests/data/packed_text.h"
 #include "tests/train/training_fixture.h"
 
 namespace tessera {
@@ -129,9 +130,10 @@ TEST_F(HostMemoryRun, TheErrorSaysFirstThatCheckpointsCanDoWithout) {
 
 TEST_F(HostMemoryRun, LanesOfAStreamAreCounted) {
   RunConfig config = options(2);
-  EXPECT_EQ(memory_of_lanes(config, 1), 192 * kMiB);
-  EXPECT_EQ(memory_of_lanes(config, 4), 48 * kMiB);
-  EXPECT_EQ(memory_of_lanes(config, 5), 192 * kMiB) << "each rank reads all";
+  EXPECT_EQ(memory_of_lanes(config, 1, 0), (288 + 32) * kMiB);
+  EXPECT_EQ(memory_of_lanes(config, 4, 0), (72 + 32) * kMiB);
+  EXPECT_EQ(memory_of_lanes(config, 5, 0), (288 + 32) * kMiB) << "each rank reads all";
+  EXPECT_EQ(memory_of_lanes(config, 4, kMiB), (96 + 36) * kMiB);
   host(150 * kMiB, "max");
   EXPECT_EQ(train(config).steps, 2);
   config.checkpoint_dir.clear();
@@ -139,6 +141,41 @@ TEST_F(HostMemoryRun, LanesOfAStreamAreCounted) {
   expect_contains(failure(config), "not enough memory: a rank needs ");
   config.data_lanes = 2;
   EXPECT_EQ(train(config).steps, 2);
+}
+
+TEST_F(HostMemoryRun, LanesHaveTheWindowsOfWhatIsPacked) {
+  RunConfig config = options(2);
+  config.checkpoint_dir.clear();
+  config.streaming = "on";
+  config.data_lanes = 4;
+  config.data_num_workers = 1;
+  write("text.txt.xz", xz(made_up_text(800), SIZE_MAX, 32 * kMiB));
+  write("text.txt.gz", gzip(made_up_text(800)));
+  host(150 * kMiB, "max");
+  config.dataset = path("text.txt.gz");
+  EXPECT_EQ(train(config).steps, 2);
+  config.dataset = path("text.txt.xz");
+  const std::string message = failure(config);
+  expect_contains(message, "not enough memory: a rank needs ");
+  const int64_t lanes = memory_of_lanes(config, 1, reading_bytes_here(config));
+  EXPECT_GT(lanes, 5 * 32 * kMiB);
+  expect_contains(message, cat("; lanes of the stream take ", format_bytes(lanes),
+                               " of it, fewer --data_lanes less; "));
+  config.data_lanes = 1;
+  EXPECT_EQ(train(config).steps, 2);
+
+  // As a plan says.
+  cpu::CpuBackend backend(1, cpu::detect_isa());
+  auto verdict = [&] {
+    return plan_report(config, tiny_model(), {.backend = &backend}, path("host"),
+                       reading_bytes_here(config))
+        .text;
+  };
+  expect_contains(verdict(), "Fits on this machine: a rank needs ");
+  config.data_lanes = 4;
+  expect_contains(verdict(), "Does not fit on this machine: a rank needs ");
+  config.dataset = path("not_there.xz");
+  expect_contains(verdict(), "Fits on this machine: a rank needs ");
 }
 
 TEST_F(HostMemoryRun, ABudgetThatIsTooSmallSaysWhatWouldFit) {
