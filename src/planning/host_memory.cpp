@@ -21,6 +21,8 @@ namespace {
 constexpr int64_t kBeside = int64_t{16} << 20, kBesidePerThread = int64_t{1} << 20;
 constexpr int64_t kOneDnn = int64_t{8} << 20, kOneDnnPerThread = int64_t{5} << 20;
 constexpr int64_t kExport = int64_t{32} << 20;
+// What --use_profiler copies to measure the speed of memory.
+constexpr int64_t kProfiler = int64_t{64} << 20;
 // Page tables where there are no huge pages: 8 bytes for 4096.
 constexpr int64_t kBytesPerPageTableByte = 512;
 // A lane of a stream, without the window of what is packed: 0.7 MiB over gzip, 1.1 over zstd and xz
@@ -59,7 +61,8 @@ int64_t memory_beside_plan(const RunConfig& config, int64_t planned, int threads
   bool by_onednn = config.use_fp16 || !config.bf16;
   return kBeside + kBesidePerThread * threads +
          (by_onednn ? kOneDnn + kOneDnnPerThread * threads : 0) +
-         (config.save_final_model ? kExport : 0) + planned / kBytesPerPageTableByte +
+         (config.save_final_model ? kExport : 0) + (config.use_profiler ? kProfiler : 0) +
+         planned / kBytesPerPageTableByte +
          kTokenizerPerFileByte * tokenizer_bytes(config.tokenizer);
 }
 

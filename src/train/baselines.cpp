@@ -90,6 +90,7 @@ void BigramModel::count_followers(TokenView tokens, int64_t vocab_size) {
     begin += static_cast<size_t>(rows_[a].occurrences);
   }
   followers_.resize(begin);
+  counts_.reserve(begin);  // pages that are never written take nothing; growing would
   for_each_pair(tokens, [&](int32_t a, int32_t b) {
     followers_[next[static_cast<size_t>(a)]++] = static_cast<uint32_t>(checked(b, vocab_size));
   });

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "planning/host_memory.h"
 #include "planning/plan_search.h"
+#include "train/baselines.h"
 #include "train/training_run.h"
 
 namespace tessera {
@@ -107,6 +108,10 @@ int64_t TrainingRun::memory_of_lanes() const {
                                   data_.lane_reading_bytes);
 }
 
+int64_t TrainingRun::memory_of_baselines() const {
+  return config_.compare_baselines ? data_.training_tokens() * kBaselineBytesPerToken : 0;
+}
+
 // What all ranks need, with so many bytes for what checkpoints are written from, held against what
 // their hosts have left; the same on every rank.
 std::optional<MemoryShortage> TrainingRun::memory_shortage(int64_t staging) const {
@@ -114,7 +119,7 @@ std::optional<MemoryShortage> TrainingRun::memory_shortage(int64_t staging) cons
   const int64_t planned = (device_.memory ? memory.far() : memory.total()) + staging;
   RankMemory own{planned, memory_beside_plan(config_, planned, device_.pool->threads()),
                  memory_pools(device_.system_root)};
-  own.beside += memory_of_lanes();
+  own.beside += memory_of_lanes() + memory_of_baselines();
   std::vector<RankMemory> ranks{own};
   if (device_.control) {
     ranks.clear();
@@ -150,6 +155,8 @@ void TrainingRun::check_memory() {
   if (const int64_t lanes = memory_of_lanes())
     without_data +=
         cat("lanes of the stream take ", format_bytes(lanes), " of it, fewer --data_lanes less; ");
+  if (const int64_t baselines = memory_of_baselines())
+    without_data += cat("--compare_baselines takes ", format_bytes(baselines), " of it; ");
   std::string alternatives = "nothing is left for the plan";
   if (shortage->planned_each > 0 || without_data.empty())
     alternatives = on_first_rank("search for options that fit", [&] {

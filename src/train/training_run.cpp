@@ -112,11 +112,11 @@ void TrainingRun::run_to_the_end() {
   make_tokenizer();
   check_final_model();
   tell_doing("preparing the data");
-  const int64_t counted = memory_of_lanes();
+  const int64_t counted = memory_of_lanes() + memory_of_baselines();
   prepare_data();
   check_same_text();
   check_baselines();
-  if (memory_of_lanes() > counted) check_memory();
+  if (memory_of_lanes() + memory_of_baselines() > counted) check_memory();
   record_inputs();
   if (rank() == 0)
     for (const std::string& warning : data_.warnings) TESSERA_WARN_ONCE(warning);

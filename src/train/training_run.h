@@ -120,6 +120,7 @@ class TrainingRun {
   std::optional<MemoryShortage> memory_shortage(int64_t staging) const;
   // Of a rank; more once the data are known.
   int64_t memory_of_lanes() const;
+  int64_t memory_of_baselines() const;
   std::string what_would_fit(const MemoryLimits& limits) const;
   void open_checkpoint_directories();
   // Checkpoints that turned out to be damaged, and what is wrong with the last of them.

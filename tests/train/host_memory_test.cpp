@@ -1,6 +1,7 @@
 #include "planning/host_memory.h"
 
 #include "planning/plan_report.h"
+#include "profile/speed_of_light.h"
 #include "tests/data/packed_text.h"
 #include "tests/train/training_fixture.h"
 
@@ -176,6 +177,34 @@ TEST_F(HostMemoryRun, LanesHaveTheWindowsOfWhatIsPacked) {
   expect_contains(verdict(), "Does not fit on this machine: a rank needs ");
   config.dataset = path("not_there.xz");
   expect_contains(verdict(), "Fits on this machine: a rank needs ");
+}
+
+TEST_F(HostMemoryRun, WhatComparesAndMeasuresIsCounted) {
+  RunConfig config = options(2);
+  const int64_t plain = memory_beside_plan(config, 0, 2);
+  config.use_profiler = true;
+  EXPECT_EQ(memory_beside_plan(config, 0, 2), plain + SpeedOfLight::kCopiedBytes);
+  config.use_profiler = false;
+
+  write("held_out.txt", made_up_text(300, 5));
+  config.checkpoint_dir.clear();
+  config.validation_dataset = path("held_out.txt");
+  const std::string text = made_up_text(800);
+  // Bytes are tokens; one more ends the document.
+  const auto baselines = static_cast<int64_t>(text.size() + 1) * 8;
+  cpu::CpuBackend backend(2, cpu::detect_isa());
+  Parallelism parallelism = make_parallelism(config, tiny_model(), 1, 1);
+  Session session(build_programs(model_builder(tiny_model()), program_options(config, parallelism)),
+                  backend);
+  const int64_t planned = session.planned_memory().total();
+  const int64_t need = planned + memory_beside_plan(config, planned, 2);
+  host(9000 * kMiB, cat(need + 4096 + baselines - 1));
+  EXPECT_EQ(train(config).steps, 2);
+  config.compare_baselines = true;
+  expect_contains(failure(config),
+                  cat("; --compare_baselines takes ", format_bytes(baselines), " of it; "));
+  host(9000 * kMiB, cat(need + 4096 + baselines));
+  EXPECT_EQ(train(config).steps, 2);
 }
 
 TEST_F(HostMemoryRun, ABudgetThatIsTooSmallSaysWhatWouldFit) {
