@@ -47,8 +47,9 @@ constexpr const char* kPlanHelp = R"(Usage: tessera plan [OPTIONS of train]
 Prints parameters, memory by category to the byte, where it peaks, the arithmetic of a step and what it sends,
 without allocating or running anything, for any device: --cpu_isa and --threads, or --device_type. With --memory
 BYTES (of a rank) and --host_memory BYTES (of a host, for what is offloaded) it says whether the run fits, status 1 if
-not, which changes make it fit or make use of what is left, and what they cost. Without them it says whether the
-ranks of a host would fit on this machine.
+not, which changes make it fit or make use of what is left, and what they cost; without --memory so of the GPU that is
+planned for. Of a CPU it then says whether the ranks of a host would fit on this machine: the status is 0 all the same,
+as the run may be for another.
 
 Examples
   tessera plan --model_name llama2_7b --train_batch_size 1 --max_context_width 4096
