@@ -68,8 +68,11 @@ def compile_page(root, page, folder):
 
     def errors(file):
         included = [word for f in new if f.endswith(".h") and file not in new for word in ("-include", folder / f)]
-        result = subprocess.run([*command, *included, folder / file], capture_output=True, text=True)
-        return [line for line in result.stderr.splitlines() if "error: " in line] if result.returncode else []
+        result = subprocess.run([*command, *included, folder / file], capture_output=True, text=True,
+                                env={**os.environ, "LC_ALL": "C"})
+        if result.returncode == 0:
+            return []
+        return [line for line in result.stderr.splitlines() if "error: " in line] or [f"{file}: {result.stderr}"]
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for breaches in pool.map(errors, [file for file in files if file.endswith(".cpp")]):

@@ -1,4 +1,3 @@
-
 #include "apps/command_options.h"
 #include "apps/commands.h"
 #include "apps/named_models.h"

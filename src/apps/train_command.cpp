@@ -181,7 +181,9 @@ int plan_command(std::span<const std::string> arguments) {
       shard_group_warning(config, planned_world(config), config.ranks_per_host);
   if (!warning.empty()) TESSERA_WARN(warning);
   PlannedDevice device(parsed.config);
-  const int64_t reading = config.streaming == "on" ? reading_bytes_here(config) : 0;
+  const bool asks_this_machine = !memory_limits(config, device.target()).any();
+  const int64_t reading =
+      asks_this_machine && config.streaming == "on" ? reading_bytes_here(config) : 0;
   PlanReport report = plan_report(parsed.config, model, device.target(), "/", reading);
   std::fputs(report.text.c_str(), stdout);
   if (config.device_type == "xla" && config.target != "none")

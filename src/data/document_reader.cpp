@@ -105,14 +105,20 @@ RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderO
 }
 
 int64_t reading_bytes(std::span<const RemoteEntry> files, const RemoteOptions& remote) {
+  // Of a window that is larger than the text only so much is used. Text packs to a fifth or so.
+  constexpr uint64_t kUnpackedPerByte = 32, kLeast = 1 << 20, kLarge = uint64_t{1} << 32;
+  uint64_t largest = 0;
+  for (const RemoteEntry& file : files) largest = std::max(largest, file.size);
   for (const RemoteEntry& file : files) {
     std::shared_ptr<const ByteSource> source = open_source(file, remote);
     if (source->size() == 0) continue;
     if (is_table(file, *source)) return kTableBatchBytes;
+    largest = std::max<uint64_t>(largest, source->size());  // what no list says of a web server's
     TextStream text(std::move(source));
     char first = 0;
     text.read(&first, 1);
-    return text.memory_bytes();
+    const uint64_t used = kLeast + kUnpackedPerByte * std::min(largest, kLarge);
+    return std::min(text.memory_bytes(), static_cast<int64_t>(used));
   }
   return 0;
 }

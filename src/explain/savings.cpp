@@ -26,8 +26,6 @@ std::vector<Candidate> candidates(const RunConfig& config, const JobPlan& plan) 
     for (size_t i = 0; i < rungs; ++i)
       if (rungs <= kFew || i == 0 || i + 1 == rungs) all.push_back({lever.rungs[i]});
   }
-  if (config.eval_only && config.val_batch_size > 1)
-    all.push_back({[](RunConfig& to) { to.val_batch_size = 1; }});
   if (!config.bf16 && !config.use_fp16)
     all.push_back({[](RunConfig& to) { to.bf16 = true; }, true});
   if (config.optimizer == "adamw")

@@ -87,12 +87,12 @@ Lever larger_micro_batches(const RunConfig& c) {
 // A validation of as many rows in more batches.
 Lever smaller_validation_batches(const RunConfig& c) {
   Lever lever;
-  if (c.eval_only || !asks_for_validation(c)) return lever;
+  if (!asks_for_validation(c)) return lever;
   for (int64_t parts : some_divisors(c.val_batch_size)) {
-    if (c.validation_batches > std::numeric_limits<int64_t>::max() / parts) break;
     lever.rungs.push_back([=](RunConfig& to) {
       to.val_batch_size /= parts;
-      to.validation_batches *= parts;
+      to.validation_batches =
+          std::min(to.validation_batches, std::numeric_limits<int64_t>::max() / parts) * parts;
     });
   }
   return lever;

@@ -163,6 +163,7 @@ bool TrainingRun::rewind() {
     return std::string();
   });
   to_resume_.reset();
+  untold_.reset();
   take_counters(saved);
   // The reader stays where it is, behind the spike: what came since the checkpoint is left out.
   ++record_.loss_spike_rewinds;

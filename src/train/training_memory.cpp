@@ -89,8 +89,7 @@ std::string TrainingRun::what_would_fit(const MemoryLimits& limits) const {
                limits.both ? " or sharding"
                : any_world ? ", sharding, offload or number of ranks"
                            : ", sharding or offload",
-               " makes it fit: take a smaller ", config_.eval_only ? "--val_batch_size, " : "",
-               "model or window",
+               " makes it fit: take a smaller model or window",
                limits.both ? ", or more hosts"
                : any_world ? ""
                            : ", or more ranks");

@@ -150,12 +150,15 @@ TEST_F(HostMemoryRun, LanesHaveTheWindowsOfWhatIsPacked) {
   config.streaming = "on";
   config.data_lanes = 4;
   config.data_num_workers = 1;
-  write("text.txt.xz", xz(made_up_text(800), SIZE_MAX, 32 * kMiB));
-  write("text.txt.gz", gzip(made_up_text(800)));
+  const std::string window_of_32_mib = xz(made_up_text(800), SIZE_MAX, 32 * kMiB);
+  for (const char* name : {"small", "large"}) std::filesystem::create_directory(path(name));
+  write("small/1.txt.xz", window_of_32_mib);
+  write("large/1.txt.xz", window_of_32_mib);
+  write("large/2.txt", made_up_text(2'000'000));
   host(150 * kMiB, "max");
-  config.dataset = path("text.txt.gz");
+  config.dataset = path("small");  // which uses little of its window
   EXPECT_EQ(train(config).steps, 2);
-  config.dataset = path("text.txt.xz");
+  config.dataset = path("large");
   const std::string message = failure(config);
   expect_contains(message, "not enough memory: a rank needs ");
   const int64_t lanes = memory_of_lanes(config, 1, reading_bytes_here(config));
