@@ -276,22 +276,30 @@ TEST_F(DocumentReaderTest, AnEndlessJsonLineIsAnErrorInBoundedMemory) {
 }
 
 TEST_F(DocumentReaderTest, TheHeadOfAFileSaysWhatReadingItTakes) {
-  auto taken = [&](const std::string& name, const std::string& content) {
-    return reading_bytes(local_entries(std::vector{directory_.write("0-empty", ""),
-                                                   directory_.write(name, content)}),
-                         {});
-  };
   constexpr int64_t kMiB = 1 << 20;
+  // The second file beside one that is `larger`, if only to the list of files.
+  auto taken = [&](const std::string& name, const std::string& content, uint64_t larger = 0) {
+    std::vector<RemoteEntry> files = local_entries(
+        std::vector{directory_.write("0-empty", ""), directory_.write(name, content)});
+    files.push_back({.path = "larger", .size = larger});
+    return reading_bytes(files, {});
+  };
   const std::string text(100'000, 'x');
   EXPECT_EQ(taken("a.txt", text), 0);
   EXPECT_EQ(taken("a.txt.gz", gzip(text)), 0);
   for (int window : {23, 26}) {
     const int64_t bytes = int64_t{1} << window;
-    const int64_t of_xz = taken("a.txt.xz", xz(text, SIZE_MAX, uint32_t{1} << window));
-    const int64_t of_zstd = taken("a.txt.zst", zstd_skippable("i") + zstd(text, 3, window));
-    for (int64_t of_either : {of_xz, of_zstd}) {
+    const std::string by_xz = xz(text, SIZE_MAX, uint32_t{1} << window);
+    const std::string by_zstd = zstd_skippable("i") + zstd(text, 3, window);
+    for (int64_t of_either :
+         {taken("a.txt.xz", by_xz, bytes), taken("a.txt.zst", by_zstd, bytes)}) {
       EXPECT_GE(of_either, bytes);
       EXPECT_LT(of_either, bytes + kMiB);
+    }
+    // Small files fill no such window.
+    for (int64_t of_small : {taken("a.txt.xz", by_xz), taken("a.txt.zst", by_zstd)}) {
+      EXPECT_GE(of_small, kMiB);
+      EXPECT_LT(of_small, 2 * kMiB);
     }
   }
   const std::filesystem::path tables =
