@@ -86,6 +86,11 @@ function(tessera_library folder)
   target_link_libraries(tessera_${folder} PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
+set(TESSERA_TEST_TIMEOUT 300)  # seconds
+if(TESSERA_SANITIZE)
+  set(TESSERA_TEST_TIMEOUT 600)
+endif()
+
 # tessera_test(<name> SOURCES <files> [SEPARATE <files>] DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>]
 #              [EACH_SOURCE [PREFIX <prefix>]] [READS_SOURCE_TREE] [USES_REGEX] [COMPUTES])
 # One GoogleTest program, test_<name>. Default label: fast. The sources of a test are optimised little, and not at all with
@@ -104,10 +109,7 @@ function(tessera_test name)
     set(ARG_LABELS fast)
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
-    if(TESSERA_SANITIZE)
-      set(ARG_TIMEOUT 600)
-    endif()
+    set(ARG_TIMEOUT ${TESSERA_TEST_TIMEOUT})
   endif()
   add_executable(test_${name} ${ARG_SOURCES} ${ARG_SEPARATE})
   set_target_properties(test_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
