@@ -269,7 +269,11 @@ void AtomicFile::commit() {
 }
 
 TemporaryDirectory::TemporaryDirectory(std::filesystem::path path) : path_(std::move(path)) {
-  make_directories(path_);
+  if (path_.has_parent_path()) make_directories(path_.parent_path());
+  std::error_code error;
+  if (std::filesystem::create_directory(path_, error)) return;
+  throw UserError(cat("cannot create directory '", path_.string(),
+                      "': ", error ? error.message() : "it is there already"));
 }
 
 TemporaryDirectory::~TemporaryDirectory() {

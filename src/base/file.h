@@ -103,7 +103,8 @@ class AtomicFile {
   size_t filled_ = 0;
 };
 
-// Makes a directory that vanishes with all that is in it unless it was moved away.
+// Makes a directory, which must not be there yet, that vanishes with all that is in it unless it
+// was moved away.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(std::filesystem::path path);  // UserError when it cannot be made

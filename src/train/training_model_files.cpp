@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "checkpoint/checkpoint.h"
 #include "options/pretrained_source.h"
 #include "train/training_run.h"
@@ -130,7 +131,7 @@ void TrainingRun::check_final_model() const {
 void TrainingRun::save_final_model() {
   // The tokenizer as it was when the run began: its files may have gone since.
   auto write = [&](const ParameterSource& weights) {
-    TemporaryDirectory kept(model_directory() += ".tokenizer");
+    TemporaryDirectory kept(model_directory() += cat(".tokenizer.tmp-", unique_suffix()));
     write_attached(kept.path(), attached_);
     ExportOptions options;
     options.dtype = dtype_from_name(config_.dtype);
@@ -155,7 +156,8 @@ void TrainingRun::save_final_model() {
   on_first_rank("export of the model", [&] {
     write(CheckpointParameters(pieces));
     std::error_code ignored;
-    fs::remove_all(scratch, ignored);
+    if (pieces.parent_path() == scratch) fs::remove_all(pieces, ignored);
+    fs::remove(scratch, ignored);  // where nothing else is in it
     return std::string();
   });
 }

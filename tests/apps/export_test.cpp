@@ -390,6 +390,18 @@ TEST_P(ExportedLayouts, KeepEveryBit) {
   EXPECT_FALSE(exists("together.pieces"));
 }
 
+TEST_F(Export, WhatStandsBesideTheModelStays) {
+  for (const char* mine : {"model.tokenizer", "model.pieces"}) {
+    make_directories(path(mine));
+    write(cat(mine, "/notes.txt"), "x");
+  }
+  for (int count : {1, 2})
+    ok(ranks(count,
+             quick({"--max_steps", "1", "--save_final_model", "1", "--model_dir", "model"})));
+  for (const char* mine : {"model.tokenizer", "model.pieces"})
+    EXPECT_EQ(names(mine), std::set<std::string>{"notes.txt"});
+}
+
 TEST_F(Export, SaysWhatIsWrong) {
   auto fails = [&](const Words& words, const std::string& reason) {
     ProgramResult result = run(words);
