@@ -301,6 +301,30 @@ std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
   return {};
 }
 
+// What is given beside a checkpoint that is found: adapters and dropout hold, as without --finetune
+// (the run compares them), and other options that say another model are ignored.
+void apply_beside_checkpoint(ParsedOptions& parsed, ModelConfig& model) {
+  const RunConfig& c = parsed.config;
+  RunConfig of_checkpoint = c;
+  set_shape(of_checkpoint, model);
+  std::vector<std::string> ignored;
+  for (std::string_view option : kShapeOptions) {
+    const OptionRow& row = *find_option(option);
+    if (parsed.is_given(option) && value_text(c, row) != value_text(of_checkpoint, row))
+      ignored.push_back(cat("--", option));
+  }
+  if (!ignored.empty()) {
+    parsed.warnings.push_back(
+        cat("ignored, since the checkpoint that is resumed describes the model: ",
+            join(ignored, ", ")));
+  }
+  apply_dropout(parsed, model);
+  if (c.lora_rank > 0 && c.lora_adapter.empty())
+    apply_lora_options(parsed, model);
+  else
+    override_with(parsed, "lora_dropout", model.lora.dropout, c.lora_dropout);
+}
+
 void take_tokenizer(ParsedOptions& parsed) {
   if (parsed.is_given("tokenizer")) return;
   auto directory = find_pretrained_tokenizer(parsed.config);
@@ -387,10 +411,11 @@ ModelConfig resolve_model(ParsedOptions& parsed) {
   else
     of_options([&] { check(model); });
   check_built(parsed, model);
-  if (!resumed) {
+  if (resumed)
+    apply_beside_checkpoint(parsed, model);
+  else
     apply_lora_options(parsed, model);
-    check(model);
-  }
+  check(model);
   warn_of_other_families(parsed, model, described);
   warn_of_shape(parsed, model, described);
   fit_window(parsed, model);

@@ -36,11 +36,13 @@ class FineTuning : public TrainingTest {
     return read_file(path(directory + "/model.safetensors"));
   }
   // resolve_model() after the command line.
-  static ModelConfig resolve(const std::vector<std::string>& arguments, RunConfig& config) {
+  static ModelConfig resolve(const std::vector<std::string>& arguments, RunConfig& config,
+                             std::vector<std::string>* warnings = nullptr) {
     ParsedOptions parsed =
         parse_options(arguments, OptionScope::kTrain, [](const char*) { return std::nullopt; });
     ModelConfig model = resolve_model(parsed);
     config = parsed.config;
+    if (warnings) *warnings = parsed.warnings;
     return model;
   }
 };
@@ -190,6 +192,30 @@ TEST_F(FineTuning, ResumedFineTuningTakesAllFromTheCheckpoint) {
   });
   expect_contains(nothing, "there is no checkpoint in '");
   expect_contains(nothing, "so --finetune 1 needs --pretrained_model_name");
+}
+
+TEST_F(FineTuning, WhatIsGivenBesideACheckpointIsNotLostSilently) {
+  train(options(2));
+  RunConfig config;
+  std::vector<std::string> warnings;
+  auto resumed_with = [&](std::vector<std::string> arguments) {
+    for (const std::string& more :
+         {cat("--finetune"), cat("--resume_from_checkpoint"), path("ckpt")})
+      arguments.push_back(more);
+    return resolve(arguments, config, &warnings);
+  };
+  resumed_with({"--model_type", "llama_v2"});
+  EXPECT_EQ(warnings, std::vector<std::string>());
+  EXPECT_EQ(resumed_with({"--model_type", "mistral", "--num_layers", "7"}), tiny_model());
+  EXPECT_EQ(warnings, std::vector<std::string>{"ignored, since the checkpoint that is resumed "
+                                               "describes the model: --model_type, --num_layers"});
+  const ModelConfig adapted = resumed_with({"--lora_rank", "4"});
+  EXPECT_EQ(adapted.lora.rank, 4);
+  config = options(3);
+  config.finetune = true;
+  config.resume_from_checkpoint = {path("ckpt")};
+  config.lora_rank = 4;
+  expect_contains(failure(config, adapted), "has no adapters, this run has adapters of rank 4");
 }
 
 TEST_F(FineTuning, WhatDoesNotFitIsSaidBeforeAnythingIsDone) {
