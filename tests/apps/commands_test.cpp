@@ -128,6 +128,23 @@ TEST_F(Commands, TrainRefusesWhatItsProcessMayNotHold) {
   EXPECT_EQ(run(train({"--max_steps", "1"}), limited).status, 0);
 }
 
+TEST_F(Commands, OpensAsManyFilesAsTheHardLimitAllows) {
+  std::string lines;
+  for (int i = 0; i < 2000; ++i) lines += cat("{\"text\": \"", i, " files\"}\n");
+  write("lines.jsonl", lines);
+  const Words streamed = train(
+      {"--streaming", "on", "--data_lanes", "96", "--dataset", "lines.jsonl", "--max_steps", "24"});
+  for (rlim_t hard : {64, 256}) {
+    auto limited = [hard] {
+      const rlimit limit{64, hard};
+      ::setrlimit(RLIMIT_NOFILE, &limit);
+    };
+    const ProgramResult result = run(streamed, limited);
+    EXPECT_EQ(result.status, hard == 64 ? 1 : 0) << result.err;
+    if (hard == 64) expect_contains(result.message(), "Too many open files");
+  }
+}
+
 TEST_F(Commands, PlanSaysWhatFits) {
   Words plan = Words{"plan"} + tiny_shape();
   ProgramResult small = run(plan + Words{"--memory", "100KB"});
